@@ -183,6 +183,7 @@ diff: diff-tools ## N=2000 random scripts of SEED=1 beside NumPy, or script ONLY
 # Programs are run as `test` and `bench-instr` have built them.
 ci: lint test diff-tools loom shuttle bench-instr ## what CI runs
 	$(TARGET)/debug/streamvm run --stats examples/digits.svm
+	$(TARGET)/debug/streamvm run --stats --compiled examples/program.svm
 	$(DIFF)
 	$(TARGET)/release/engine --quick --out target/bench/quick.json
 	$(TARGET)/release/curves --quick --out target/bench/quick-curves.json

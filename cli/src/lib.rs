@@ -4,8 +4,9 @@
 //! run like any other list. `docs/language.md` is the reference. The stages:
 //!
 //! ```text
-//! source ─ lexer ─ parser ─> ast ─ check ─┬─ run    submits lists, prints, compares, saves
-//!                                         └─ plan   one list with its waits and records, runs nothing
+//! source ─ lexer ─ parser ─> ast ─ check ─┬─ run      submits lists and runs of programs, prints, compares, saves
+//!                                         ├─ plan     one list with its waits and records, runs nothing
+//!                                         └─ compile  its programs, compiled and shown, without an engine
 //! ```
 //!
 //! Each folder is a layer, and imports only the folders below it:

@@ -1,4 +1,4 @@
-//! The `streamvm` command: runs, checks and plans scripts, verifies traces, plans memory, and lists devices.
+//! The `streamvm` command: runs, checks and plans scripts, compiles programs, verifies traces, plans memory, and lists devices.
 //!
 //! This file holds arguments, logging and the exit code; [`streamvm_cli::command`] does the work. Ctrl-C has its default effect: the
 //! process ends at once, exit code 130 in a shell.
@@ -13,6 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use streamvm::Mode;
 use streamvm::ep::DeviceId;
 use streamvm_cli::base::printable::without_controls;
+use streamvm_cli::command::compile::{ProgramOptions, Show, compile_programs};
 use streamvm_cli::command::plan_memory::{PlanOptions, plan_memory};
 use streamvm_cli::command::verify::verify_trace;
 use streamvm_cli::command::{Exit, ScriptOptions, check_script, list_devices, run_script, written};
@@ -22,7 +23,7 @@ use streamvm_cli::execute::engine_options::EngineOptions;
 /// An asynchronous execution engine for accelerators: scripts that copy and compute.
 ///
 /// Exit codes: 0 fine, 1 the run failed, the trace is not in order or the buffers do not fit into the capacity, 2 the
-/// script, the trace, the buffers or the arguments were rejected.
+/// script, the program, the trace, the buffers or the arguments were rejected.
 #[derive(Parser)]
 #[command(name = "streamvm", version, max_term_width = 100)]
 struct Cli {
@@ -45,6 +46,9 @@ enum Command {
         /// Write what the engine decided to a file that `streamvm verify` judges
         #[arg(long, value_name = "TRACE")]
         record: Option<PathBuf>,
+        /// Compile each program of the script once, and run it as one instruction
+        #[arg(long)]
+        compiled: bool,
         /// Print how many instructions and syncs ran on each stream
         #[arg(long)]
         stats: bool,
@@ -68,6 +72,26 @@ enum Command {
         races: bool,
         #[command(flatten)]
         engine: EngineArgs,
+        #[command(flatten)]
+        log: LogArgs,
+    },
+    /// Compile the programs of a script and show the result; needs no device
+    Compile {
+        /// A script with programs, or a file with the text of one program, as `--show program` prints it
+        file: PathBuf,
+        /// Compile this program alone
+        #[arg(long, value_name = "NAME")]
+        program: Option<String>,
+        /// What to print, as often as wanted: program, its text; passes, what each pass of the compiler did; plan, buffers and
+        /// steps; memory, values with their life times and places; dot, the graph of the steps for Graphviz [default: plan]
+        #[arg(long, value_name = "WHAT", value_parser = show)]
+        show: Vec<Show>,
+        /// Print a JSON array with an object for each program; for plan and memory
+        #[arg(long)]
+        json: bool,
+        /// Take DEVICE for the device that the script calls NAME
+        #[arg(long = "device", value_name = "NAME=DEVICE", value_parser = named_device)]
+        devices: Vec<(String, DeviceId)>,
         #[command(flatten)]
         log: LogArgs,
     },
@@ -163,6 +187,17 @@ fn named_device(text: &str) -> Result<(String, DeviceId), String> {
     Ok((name.to_owned(), device))
 }
 
+fn show(text: &str) -> Result<Show, String> {
+    match text {
+        "program" => Ok(Show::Program),
+        "passes" => Ok(Show::Passes),
+        "plan" => Ok(Show::Plan),
+        "memory" => Ok(Show::Memory),
+        "dot" => Ok(Show::Dot),
+        _ => Err("expected program, passes, plan, memory or dot".into()),
+    }
+}
+
 /// A number of devices, at least `least`.
 fn devices(text: &str, least: u32) -> Result<u32, String> {
     let count = text.parse().ok().filter(|count| (least..=MOST_DEVICES).contains(count));
@@ -194,6 +229,7 @@ fn main() -> ExitCode {
     };
     let (Command::Run { log, .. }
     | Command::Check { log, .. }
+    | Command::Compile { log, .. }
     | Command::Verify { log, .. }
     | Command::PlanMemory { log, .. }
     | Command::Devices { log, .. }) = &cli.command;
@@ -213,7 +249,10 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
         Err(error)
             if !matches!(
                 command,
-                Command::Verify { .. } | Command::PlanMemory { .. } | Command::Run { mode: Some(_), .. }
+                Command::Compile { .. }
+                    | Command::Verify { .. }
+                    | Command::PlanMemory { .. }
+                    | Command::Run { mode: Some(_), .. }
             ) =>
         {
             writeln!(err, "error: {error}")?;
@@ -222,14 +261,17 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
         Err(_) => None,
     };
     match command {
-        Command::Run { script, mode, stats, record, profile, profile_json, engine, .. } => {
-            let options = ScriptOptions { stats, record, profile, profile_json, ..script.options() };
+        Command::Run { script, mode, compiled, stats, record, profile, profile_json, engine, .. } => {
+            let options = ScriptOptions { compiled, stats, record, profile, profile_json, ..script.options() };
             let mode = mode.or(named).unwrap_or_default();
             log::info!(target: "streamvm_cli", "mode {mode:?}");
             run_script(&options, &engine.options(mode), out, err)
         }
         Command::Check { script, races, engine, .. } => {
             check_script(&ScriptOptions { races, ..script.options() }, &engine.options(Mode::Inline), out, err)
+        }
+        Command::Compile { file, program, show, json, devices, .. } => {
+            compile_programs(&ProgramOptions { file, program, show, json, devices }, out, err)
         }
         Command::Verify { trace, json, .. } => verify_trace(&trace, json, out, err),
         Command::PlanMemory { file, capacity, budget, steps, json, .. } => {

@@ -79,6 +79,37 @@ const LINES: &[&str] = &[
     "copy (load \"b.npy\") into a LANE",
 ];
 
+/// Lines of a program with the input `q`, over the names `a`, `b` and `n` of the script, to be put together.
+const PROGRAM_LINES: &[&str] = &[
+    "let r = add q b",
+    "let r = sub r a",
+    "let q = mul q 0.5",
+    "let a = tanh q",
+    "let v = slice b cols 1..3",
+    "let v = permute q 1 0",
+    "let s = sum r axis 1 keep",
+    "let r = div r (add s 2)",
+    "let r = softmax r axis -1",
+    "let r = where (lt r q) r b",
+    "let r = reshape (permute (matmul r (permute b 1 0)) 1 0) 2 2",
+    "let r = reshape v 2 -1",
+    "let s = copy (copy s to host) to cpu:0",
+    "let r = cast (cast r f16) f32",
+    "add a q into a",
+    "mul b 0.5 into b",
+    "relu r into r",
+    "copy q into b",
+    "copy v into b cols 0..2",
+    "fill b rows 1..2 value 0.25",
+    "fill r value 3",
+    "fill v value 4",
+    "add n 1 into n",
+    "let t = argmax r axis 0",
+    "div n (cast t i32) into n",
+    "repeat 3 { mul a 0.5 into a }",
+    "repeat 2 { let r = add r q }",
+];
+
 /// Scripts that are fine, to be changed a little.
 const GOOD: &[&str] = &[
     include_str!("scripts/ops_elementwise.svm"),
@@ -89,6 +120,7 @@ const GOOD: &[&str] = &[
     include_str!("scripts/accuracy.svm"),
     include_str!("scripts/print_large.svm"),
     include_str!("scripts/check_cuda.svm"),
+    include_str!("scripts/programs.svm"),
 ];
 
 const WORDS: &[&str] = &[
@@ -99,6 +131,10 @@ const WORDS: &[&str] = &[
     "expect",
     "repeat",
     "time",
+    "program",
+    "run",
+    "->",
+    "layer",
     "copy",
     "fill",
     "empty",
@@ -206,21 +242,26 @@ fn is_short(script: &Block) -> bool {
     script.iter().all(|statement| match &statement.kind {
         StatementKind::Repeat { count, body } => *count <= 100 && is_short(body),
         StatementKind::Time { body, .. } => is_short(body),
+        StatementKind::Program(program) => is_short(&program.body),
         _ => true,
     })
 }
 
 /// Runs a script in a folder of its own, since it may save files.
 fn run_alone(script: &[u8], inline: bool) -> (Exit, String, String) {
+    run_alone_as(script, inline, false)
+}
+
+fn run_alone_as(script: &[u8], inline: bool, compiled: bool) -> (Exit, String, String) {
     let folder = common::scratch(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts").as_ref());
     std::fs::write(folder.path().join("changed.svm"), script).unwrap();
-    let (exit, out, err) = run_in(folder.path(), inline);
+    let (exit, out, err) = run_in(folder.path(), inline, compiled);
     (exit, out, err.replace(&folder.path().display().to_string(), ""))
 }
 
 /// Runs a script of a folder; gives the exit, what it printed without the times, and its messages.
-fn run_in(folder: &Path, inline: bool) -> (Exit, String, String) {
-    let options = ScriptOptions { file: folder.join("changed.svm"), ..ScriptOptions::default() };
+fn run_in(folder: &Path, inline: bool, compiled: bool) -> (Exit, String, String) {
+    let options = ScriptOptions { file: folder.join("changed.svm"), compiled, ..ScriptOptions::default() };
     let mode = if inline { streamvm::Mode::Inline } else { streamvm::Mode::Threaded };
     let engine = EngineOptions { mode, memory_limit: Some(1 << 24), ..EngineOptions::default() };
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -282,6 +323,65 @@ proptest! {
     #[test]
     fn changed_scripts(which in 0..GOOD.len(), changes in changes()) {
         let _ = survive(changed(which, changes));
+    }
+}
+
+proptest! {
+    // A case checks a script for each of its lines, and runs one three times.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Programs of lines that fit each other: compiled they give what they give statement by statement, and fail at the same line. A failed
+    /// run that is compiled fails all that it writes, so less may be printed before the failure is noticed.
+    #[test]
+    fn drawn_programs_run_alike_compiled_and_not(
+        lines in prop::collection::vec(prop::sample::select(PROGRAM_LINES), 1..20),
+        fetches in prop::collection::vec(prop::sample::select(&["q", "r", "v", "s", "a", "b", "n", "t"][..]), 0..4),
+        lanes in prop::collection::vec(0..2_u32, 1..4),
+    ) {
+        let outer = "let x = load \"data/small.npy\"\nlet a = copy x to cpu:0\nlet b = mul a 0.5\nlet n = cast (mul a 4) i32\n";
+        let mut body = String::from("  let r = neg q\n");
+        let mut names: Vec<&str> = Vec::new();
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts");
+        let text = |body: &str, names: &[&str]| {
+            let arrow = if names.is_empty() { String::new() } else { format!("-> {} ", names.join(" ")) };
+            format!("{outer}program p (q f32 2 3 on cpu:0) {arrow}{{\n{body}}}\n")
+        };
+        let is_fine = |text: String| {
+            let available = Available { planning: true, ..Available::default() };
+            check_text(&Source::from_text("drawn.svm", folder, text), available).is_ok()
+        };
+        for line in lines {
+            let longer = format!("{body}  {line}\n");
+            if is_fine(text(&longer, &[])) {
+                body = longer;
+            }
+        }
+        for fetch in fetches {
+            let more: Vec<&str> = names.iter().copied().chain([fetch]).collect();
+            if !names.contains(&fetch) && is_fine(text(&body, &more)) {
+                names = more;
+            }
+        }
+        let mut script = text(&body, &names);
+        for (round, lane) in lanes.iter().enumerate() {
+            let bound: Vec<String> = names.iter().map(|name| format!("{name}{round}")).collect();
+            let bind = if names.is_empty() { String::new() } else { format!("let {} = ", bound.join(" ")) };
+            let given = ["(copy x to cpu:0)", "(permute (reshape (copy x to cpu:0) 3 2) 1 0)"][round % 2];
+            script += &format!("{bind}run p {given} on lane {lane}\n");
+            bound.iter().for_each(|name| script += &format!("print {name}\n"));
+        }
+        script += "print a\nprint b\nprint n\n";
+        let eager = run_alone(script.as_bytes(), false);
+        for inline in [false, true] {
+            let compiled = run_alone_as(script.as_bytes(), inline, true);
+            if eager.0 == Exit::Fine {
+                prop_assert_eq!(&eager, &compiled, "{}", script);
+                continue;
+            }
+            let what = |err: &str| err.lines().take(3).map(str::to_owned).collect::<Vec<_>>();
+            prop_assert_eq!((eager.0, what(&eager.2)), (compiled.0, what(&compiled.2)), "{}", script);
+            prop_assert!(eager.1.starts_with(&compiled.1), "{}\n{}\n{}", script, eager.1, compiled.1);
+        }
     }
 }
 

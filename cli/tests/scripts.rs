@@ -50,6 +50,8 @@ fn both_modes_give_the_same() {
         "files",
         "into",
         "accuracy",
+        "fail_program",
+        "fail_program_compiled",
         "fail_kernel",
         "fail_end",
     ] {

@@ -47,7 +47,7 @@ pub use engine::interface::{Callback, Engine, EngineAddress, EngineRef, Resource
 pub use engine::time_limit::{Deadline, TimeLimit, TimeLimitGuard};
 pub use error::build_error::BuildError;
 pub use error::engine_error::Error;
-pub use error::failure::{Cause, Failure};
+pub use error::failure::{Cause, Failure, StepFailure};
 pub use error::program_error::ProgramError;
 pub use lane::{Lane, LaneGuard};
 pub use list::batch::{Batch, Issued, Lines, Single, UseOf};

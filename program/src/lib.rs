@@ -20,8 +20,11 @@ pub mod memory;
 mod record;
 mod text;
 
-pub use compile::compile;
 pub use compile::compiled::{BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedSteps, Located, Storage};
+pub use compile::dependences::{Dependence, DependenceKind};
 pub use compile::options::CompileOptions;
+pub use compile::places::ValuePlace;
+pub use compile::trace::PassReport;
+pub use compile::{compile, compile_reporting};
 pub use ir::program::{Operand, Port, Program, Step, Value, ValueId, ValueRole, Work};
 pub use record::recorder::{Recorder, record};

@@ -114,7 +114,7 @@ pub use streamvm_ep::{
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{
     BuildError, Cause, Error, Event, Failure, Generator, InstructionList, InstructionsBuilder, Lane, Passed, Place,
-    PlanOptions, PlannedList, ProgramError, Tensor, TimeLimit, Use, Var, plan,
+    PlanOptions, PlannedList, ProgramError, StepFailure, Tensor, TimeLimit, Use, Var, plan,
 };
 /// Programs: recorded once, compiled, run many times.
 pub use streamvm_program as program;

@@ -52,6 +52,9 @@ fn each_file<'a>(block: &'a Block, found: &mut impl FnMut(&'a Spanned<String>, b
                 each_load(other, found);
             }
             StatementKind::Repeat { body, .. } | StatementKind::Time { body, .. } => each_file(body, found),
+            StatementKind::Run(run) => run.feeds.iter().for_each(|feed| each_load(feed, found)),
+            // A program names no file.
+            StatementKind::Program(_) => {}
             StatementKind::Device { .. } | StatementKind::Refill { .. } | StatementKind::PrintText(_) => {}
         }
     }

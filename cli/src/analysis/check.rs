@@ -4,15 +4,19 @@
 //! refuse at run time is refused now. The body of a `repeat` is checked once, which is enough because a name must keep its dtype,
 //! shape and place over the rounds.
 //!
+//! A program is recorded where it is defined, and each `run` emits its statements, as `streamvm run` does without `--compiled`.
+//!
 //! The checker counts the same streams as an engine: those of the instructions, those that staging adds for copies between the
 //! host and a device that does not reach its memory, and the one that reads values back.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use crate::base::engine::{Capabilities, InstructionList, MAX_STREAMS, StreamKey};
 use crate::emit::devices::Devices;
-use crate::emit::{Emitter, HeadersOnly, READ_BACK, Wanted};
-use crate::syntax::ast::{Block, Statement, StatementKind};
+use crate::emit::programs::{Defined, MAX_ALL_STEPS};
+use crate::emit::{Emitter, HeadersOnly, READ_BACK, Wanted, rounds};
+use crate::syntax::ast::{Block, RunCall, Statement, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::Source;
 
@@ -21,10 +25,23 @@ use crate::syntax::source::Source;
 /// # Errors
 /// A message for every wrong statement. A statement that is wrong only because it uses a name of a wrong `let` gets none.
 pub fn check(source: &Source, script: &Block, devices: &Devices) -> Result<(), Vec<Diagnostic>> {
+    checked(source, script, devices).map(drop)
+}
+
+/// Checks a script, and gives its programs, in the order of the script.
+///
+/// # Errors
+/// Those of [`check`].
+pub(crate) fn checked(
+    source: &Source,
+    script: &Block,
+    devices: &Devices,
+) -> Result<Vec<Arc<Defined>>, Vec<Diagnostic>> {
     let emitter = Emitter::new(source, devices, HeadersOnly::with_elements());
-    let mut checker = Checker { emitter, streams: HashSet::new(), errors: Vec::new() };
+    let mut checker =
+        Checker { emitter, streams: HashSet::new(), errors: Vec::new(), run_steps: 0, programs: Vec::new() };
     checker.block(script, true);
-    if checker.errors.is_empty() { Ok(()) } else { Err(checker.errors) }
+    if checker.errors.is_empty() { Ok(checker.programs) } else { Err(checker.errors) }
 }
 
 struct Checker<'a> {
@@ -32,6 +49,9 @@ struct Checker<'a> {
     /// The streams found so far, at most one more than an engine may have.
     streams: HashSet<StreamKey>,
     errors: Vec<Diagnostic>,
+    /// The weights of all runs so far, each statement counted once.
+    run_steps: usize,
+    programs: Vec<Arc<Defined>>,
 }
 
 impl Checker<'_> {
@@ -72,6 +92,22 @@ impl Checker<'_> {
                 Diagnostic::new(name.span, "a device is named outside of blocks")
                     .with_help("move this line in front of the block"),
             ),
+            StatementKind::Program(program) if !top => self.errors.push(
+                Diagnostic::new(program.name.span, "a program is defined outside of blocks")
+                    .with_help("move it in front of the block"),
+            ),
+            StatementKind::Program(program) => match self.emitter.define(program) {
+                Ok(()) => self.programs.extend(self.emitter.program(&program.name)),
+                Err(errors) => self.errors.extend(errors),
+            },
+            StatementKind::Run(run) => {
+                if let Err(error) = self.run(run, statement) {
+                    run.names.iter().for_each(|name| self.emitter.poison(name));
+                    if !error.echo {
+                        self.errors.push(error);
+                    }
+                }
+            }
             StatementKind::Repeat { body, .. } => self.repeat(body),
             StatementKind::Time { body, .. } => self.block(body, false),
             StatementKind::Save { path, .. } if !path.value.ends_with(".npy") => {
@@ -101,27 +137,19 @@ impl Checker<'_> {
         if self.errors.len() > errors {
             return; // what the names stand for is not certain
         }
-        for (name, old) in &before {
-            let Some(new) = self.emitter.names().get(name) else { continue };
-            let same = old.tensor.dtype() == new.tensor.dtype()
-                && old.tensor.shape() == new.tensor.shape()
-                && old.tensor.place() == new.tensor.place();
-            if !same {
-                let what = |tensor: &crate::base::engine::Tensor| {
-                    format!("{}{} on {}", tensor.dtype(), tensor.shape(), tensor.place())
-                };
-                self.errors.push(
-                    Diagnostic::new(
-                        new.span,
-                        format!(
-                            "`{name}` is {} in the first round of this `repeat` and would be {} in the second",
-                            what(&old.tensor),
-                            what(&new.tensor)
-                        ),
-                    )
-                    .with_help("a name keeps its dtype, shape and place over the rounds: use another name"),
-                );
-            }
+        self.errors.extend(rounds::changed(&before, self.emitter.names()));
+    }
+
+    /// Emits the statements of a program for one run.
+    fn run(&mut self, run: &RunCall, statement: &Statement) -> Result<(), Diagnostic> {
+        let program = self.emitter.enter(run)?;
+        self.run_steps += program.weight;
+        if self.run_steps > MAX_ALL_STEPS {
+            self.emitter.leave_without_results();
+            let message = format!("the `run` statements up to here have more than {MAX_ALL_STEPS} steps together");
+            return Err(Diagnostic::new(statement.span, message).with_help("put a `run` into a `repeat`"));
         }
+        self.block(&program.block.body, false);
+        self.emitter.leave(run, &program)
     }
 }

@@ -7,4 +7,5 @@
 
 pub(crate) mod aliases;
 pub mod check;
+pub(crate) mod compiled;
 pub mod plan;

@@ -38,6 +38,11 @@ pub fn plan(source: &Source, script: &Block, devices: &Devices) -> Result<Plan, 
     Ok(Plan { list: planned.list, counts: planned.counts, notes: planner.notes })
 }
 
+/// The first of the errors of a program.
+fn first(errors: Vec<Diagnostic>, span: Span) -> Diagnostic {
+    errors.into_iter().next().unwrap_or_else(|| Diagnostic::new(span, "the program follows from an earlier error"))
+}
+
 struct Planner<'a> {
     emitter: Emitter<'a>,
     notes: Vec<(Span, String)>,
@@ -49,6 +54,15 @@ impl Planner<'_> {
             match &statement.kind {
                 StatementKind::Repeat { count, body } => self.repeat(*count, body, statement.span)?,
                 StatementKind::Time { body, .. } => self.block(body)?,
+                StatementKind::Program(program) => {
+                    // `check` has accepted the program, so this gives no message.
+                    self.emitter.define(program).map_err(|errors| first(errors, statement.span))?;
+                }
+                StatementKind::Run(run) => {
+                    let program = self.emitter.enter(run)?;
+                    self.block(&program.block.body)?;
+                    self.emitter.leave(run, &program)?;
+                }
                 _ => {
                     self.emitter.statement(statement)?;
                 }

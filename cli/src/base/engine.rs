@@ -6,12 +6,17 @@ pub(crate) use streamvm::ep::{
     Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Error as DeviceError, Extra, Label, MAX_RANK, MemoryKind,
     Op, OpClass, Params, Scalar, Shape,
 };
-pub(crate) use streamvm::instructions::{Instruction, Kind};
+pub(crate) use streamvm::instructions::{Instruction, Kind, Resource};
 pub(crate) use streamvm::report::{OpProfile, SyncCounts, Times, WorkerProfile};
 pub(crate) use streamvm::stream::{Capabilities, MAX_STREAMS};
 pub(crate) use streamvm::{
-    BuildError, Error, Failure, Generator, InstructionList, InstructionsBuilder, Mode, Place, PlanOptions, Profile,
-    StreamKey, StreamType, Tensor, Vm, VmBuilder, bf16, f16, plan,
+    BuildError, Cause, Error, Executable, Failure, Generator, InstructionList, InstructionsBuilder, Lane, Mode, Place,
+    PlanOptions, Profile, ProgramError, StreamKey, StreamType, Tensor, Vm, VmBuilder, bf16, f16, plan,
+};
+
+pub(crate) use streamvm::program::{
+    BufferRole, CompileOptions, Compiled, CompiledStep, Located, PassReport, Program, Recorder, Storage, ValueId,
+    ValuePlace, ValueRole, compile, compile_reporting, record,
 };
 
 #[cfg(test)]

@@ -2,15 +2,18 @@
 //!
 //! Layer: uses all other folders except `values`; is used by the binary.
 //!
-//! Main types: [`run_script`], [`check_script`], [`list_devices`], [`verify_trace`](verify::verify_trace) and
-//! [`plan_memory`](plan_memory::plan_memory) do the work of one subcommand each; [`ScriptOptions`] are the options of the subcommands over scripts, and [`Exit`] is how the command ended.
+//! Main types: [`run_script`], [`check_script`], [`compile_programs`](compile::compile_programs), [`list_devices`],
+//! [`verify_trace`](verify::verify_trace) and [`plan_memory`](plan_memory::plan_memory) do the work of one subcommand each;
+//! [`ScriptOptions`] are the options of the subcommands over scripts, and [`Exit`] is how the command ended.
 //!
 //! No function here prints by itself: results go to the writer given for stdout, messages to the writer given for stderr, so that
 //! the binary and the tests run the same code.
 
+pub mod compile;
 mod exit;
 mod outputs;
 pub mod plan_memory;
+mod program_report;
 pub mod report;
 mod script_options;
 pub mod verify;
@@ -22,16 +25,18 @@ pub use exit::{Exit, written};
 pub use script_options::ScriptOptions;
 
 use crate::analysis::aliases::{check_options, check_saves};
-use crate::analysis::check::check;
+use crate::analysis::check::{check, checked};
+use crate::analysis::compiled::check_compiled;
 use crate::analysis::plan::{Plan, plan};
 use crate::base::engine::{DeviceId, DeviceKind, Mode, VmBuilder};
 use crate::base::printable::printable;
 use crate::command::outputs::{Outputs, cannot_dump};
 use crate::command::report::{StreamRow, device_table, devices_json, stream_table};
 use crate::emit::devices::{Available, Devices};
+use crate::execute::dump::Dump;
 use crate::execute::engine_options::EngineOptions;
 use crate::execute::races;
-use crate::execute::run::{Dump, Engine, Stop, run};
+use crate::execute::run::{Engine, Stop, run};
 use crate::syntax::ast::Block;
 use crate::syntax::diagnostic::{Diagnostic, render_all};
 use crate::syntax::lexer::{TokenKind, tokenize};
@@ -62,7 +67,10 @@ fn prepare(
         // CUDA is looked for only if the script or an option names it, since a driver is slow to start.
         let cuda = names_cuda(&source) || chosen.iter().any(|(_, device)| device.kind == DeviceKind::Cuda);
         let devices = Devices::resolve(&script, Available { chosen, planning, ..there(engine, cuda) })?;
-        check(&source, &script, &devices)?;
+        let programs = checked(&source, &script, &devices)?;
+        if options.compiled {
+            check_compiled(&programs)?;
+        }
         check_saves(&source, &options.file, &script)?;
         Ok((script, devices))
     });
@@ -116,7 +124,13 @@ pub fn run_script(
         }
     };
     let locations = outputs.locations();
-    let here = Engine { vm: &vm, memory: engine.memory(), locations: locations.as_ref(), dry: None };
+    let here = Engine {
+        vm: &vm,
+        memory: engine.memory(),
+        compiled: options.compiled,
+        locations: locations.as_ref(),
+        dry: None,
+    };
     let mut result = run(here, &source, &script, &devices, out, outputs.dump.as_mut());
     if options.stats && !matches!(result, Err(Stop::Output(_))) {
         let rows: Vec<StreamRow> = vm.stats().streams.iter().map(StreamRow::from).collect();

@@ -12,8 +12,8 @@ use crate::base::engine::Profile;
 use crate::base::printable::printable;
 use crate::command::report::profile_json;
 use crate::command::script_options::ScriptOptions;
+use crate::execute::dump::Dump;
 use crate::execute::locations::{LocationWriter, Locations, Written};
-use crate::execute::run::Dump;
 use crate::files::output::OutputFile;
 use crate::syntax::source::Source;
 

@@ -23,6 +23,8 @@ pub struct ScriptOptions {
     pub record: Option<PathBuf>,
     /// Also run the script on simulated devices and report races?
     pub races: bool,
+    /// Compile each program, so that its runs are one instruction each?
+    pub compiled: bool,
 }
 
 impl ScriptOptions {

@@ -3,21 +3,24 @@
 //! Layer: uses `base`, `syntax` and `files`; is used by `analysis`, `execute` and `command`.
 //!
 //! Main types: an [`Emitter`] adds the instructions of one statement after another to a list; a [`Loader`] gives it the tensors of
-//! files; [`Devices`] holds the device that each name of a script stands for.
+//! files; [`Devices`] holds the device that each name of a script stands for; a [`Defined`] is a program of the script.
 //!
 //! The checker, the planner and the executor walk a script with the same emitter, so the instructions that were checked are the
 //! instructions that run. The three differ in the source of loaded tensors ([`Loader`]) and in the use of the list: the checker
 //! drops it, the planner plans it, the executor submits it.
 //!
-//! A name stands for a tensor, which may be a view of another name's storage. Names have one scope for the whole script; a `let`
-//! of a known name binds it anew.
+//! A name stands for a tensor, which may be a view of another name's storage. Names have one scope for the whole script, and one for
+//! each run of a program; a `let` of a known name binds it anew.
 
 pub mod devices;
+pub mod programs;
+pub(crate) mod rounds;
 mod value;
 mod view;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::base::engine::{
     BuildError, DType, DeviceId, Generator, InstructionList, InstructionsBuilder, MemoryKind, Place, Shape, StreamKey,
@@ -25,6 +28,7 @@ use crate::base::engine::{
 };
 use crate::base::spelling::did_you_mean;
 use crate::emit::devices::Devices;
+use crate::emit::programs::Defined;
 use crate::files::place::resolve;
 use crate::files::{TensorFile, check_savable};
 use crate::syntax::ast::{Expr, ExprKind, Statement, StatementKind, Target};
@@ -101,6 +105,14 @@ pub struct Binding {
     pub span: Span,
 }
 
+/// The names that a statement can use.
+#[derive(Clone, Debug, Default)]
+struct Scope {
+    names: HashMap<String, Binding>,
+    /// Names whose `let` was wrong: an error about such a name is marked as an echo.
+    poisoned: HashSet<String>,
+}
+
 /// The tensors whose values a statement needs; they are on the host and contiguous.
 #[derive(Debug)]
 pub enum Wanted {
@@ -122,11 +134,18 @@ pub struct Emitter<'a> {
     devices: &'a Devices,
     loader: Box<dyn Loader + 'a>,
     builder: InstructionsBuilder,
-    names: HashMap<String, Binding>,
+    scope: Scope,
+    /// The names of the script, while the statements of a program are emitted.
+    outer: Option<Scope>,
+    /// The lane of statements that name none: that of the `run`, within a program.
+    lane: u32,
     /// The random generator of each seed; a generator goes on from call to call.
     generators: HashMap<u64, Generator>,
-    /// Names whose `let` was wrong: an error about such a name is marked as an echo.
-    poisoned: HashSet<String>,
+    programs: HashMap<String, Arc<Defined>>,
+    /// The steps of all programs so far, wrong ones among them.
+    recorded_steps: usize,
+    /// Programs whose block was wrong: an error about such a program is marked as an echo.
+    poisoned_programs: HashSet<String>,
 }
 
 impl<'a> Emitter<'a> {
@@ -137,9 +156,13 @@ impl<'a> Emitter<'a> {
             devices,
             loader: Box::new(loader),
             builder: InstructionsBuilder::new(),
-            names: HashMap::new(),
+            scope: Scope::default(),
+            outer: None,
+            lane: 0,
             generators: HashMap::new(),
-            poisoned: HashSet::new(),
+            programs: HashMap::new(),
+            recorded_steps: 0,
+            poisoned_programs: HashSet::new(),
         }
     }
 
@@ -157,12 +180,12 @@ impl<'a> Emitter<'a> {
     /// What the names stand for.
     #[must_use]
     pub fn names(&self) -> &HashMap<String, Binding> {
-        &self.names
+        &self.scope.names
     }
 
     /// Notes that the `let` of a name was wrong; errors about uses of the name are echoes.
     pub fn poison(&mut self, name: &Spanned<String>) {
-        self.poisoned.insert(name.value.clone());
+        self.scope.poisoned.insert(name.value.clone());
     }
 
     /// Emits a statement that is not a block. The values of the returned tensors are on the host once the list has run.
@@ -171,25 +194,24 @@ impl<'a> Emitter<'a> {
     /// A diagnostic at the place of the wrong part of the statement. Instructions before the wrong part may have been added.
     pub fn statement(&mut self, statement: &Statement) -> Result<Wanted, Diagnostic> {
         match &statement.kind {
-            // Devices were resolved before; the caller, which walks the script, handles text and blocks.
+            // Devices were resolved before; the caller, which walks the script, handles text, blocks, programs and their runs.
             StatementKind::Device { .. }
             | StatementKind::PrintText(_)
             | StatementKind::Repeat { .. }
-            | StatementKind::Time { .. } => Ok(Wanted::Nothing),
+            | StatementKind::Time { .. }
+            | StatementKind::Program(_)
+            | StatementKind::Run(_) => Ok(Wanted::Nothing),
             StatementKind::Let { name, value } => {
-                if self.devices.contains(&name.value) {
-                    return Err(Diagnostic::new(name.span, format!("`{}` is a device already", name.value)));
-                }
-                let tensor = self.value(value, 0)?;
-                self.poisoned.remove(&name.value);
-                self.names.insert(name.value.clone(), Binding { tensor, span: name.span });
+                self.check_bindable(name)?;
+                let tensor = self.value(value, self.lane)?;
+                self.bind(name, tensor);
                 Ok(Wanted::Nothing)
             }
             StatementKind::Into { value, target } => self.into(value, target).map(|()| Wanted::Nothing),
             StatementKind::Refill { target, value, lane } => {
                 let tensor = self.target(target)?;
                 let value = Spanned::new(scalar(value, tensor.dtype())?, value.span);
-                self.builder.set_lane(lane.as_ref().map_or(0, |lane| lane.value));
+                self.builder.set_lane(lane.as_ref().map_or(self.lane, |lane| lane.value));
                 self.builder
                     .fill(&tensor, value.value)
                     .map_err(|error| Diagnostic::new(target.name.span, error.to_string()))?;
@@ -263,7 +285,7 @@ impl<'a> Emitter<'a> {
             }
             error => Diagnostic::new(value.span, error.to_string()),
         };
-        let lane = value.lane.as_ref().map_or(0, |lane| lane.value);
+        let lane = value.lane.as_ref().map_or(self.lane, |lane| lane.value);
         match &value.kind {
             ExprKind::Copy { value: from, .. } => {
                 let from = self.value(from, lane)?;
@@ -288,19 +310,39 @@ impl<'a> Emitter<'a> {
         view::slice(&tensor, &target.slices)
     }
 
+    /// Refuses to bind a tensor to the name of a device or a program.
+    fn check_bindable(&self, name: &Spanned<String>) -> Result<(), Diagnostic> {
+        let what = match name.value.as_str() {
+            name if self.devices.contains(name) => "a device",
+            name if self.programs.contains_key(name) => "a program",
+            _ => return Ok(()),
+        };
+        Err(Diagnostic::new(name.span, format!("`{}` is {what} already", name.value)))
+    }
+
+    fn bind(&mut self, name: &Spanned<String>, tensor: Tensor) {
+        self.scope.poisoned.remove(&name.value);
+        self.scope.names.insert(name.value.clone(), Binding { tensor, span: name.span });
+    }
+
     fn named(&self, name: &str, span: Span) -> Result<Tensor, Diagnostic> {
-        if self.poisoned.contains(name) {
+        if self.scope.poisoned.contains(name) {
             let mut error = Diagnostic::new(span, format!("`{name}` is not known because of an earlier error"));
             error.echo = true;
             return Err(error);
         }
-        if let Some(binding) = self.names.get(name) {
+        if let Some(binding) = self.scope.names.get(name) {
             return Ok(binding.tensor.clone());
         }
         if self.devices.contains(name) {
             return Err(Diagnostic::new(span, format!("`{name}` is a device, expected a tensor")));
         }
-        let mut known: Vec<&str> = self.names.keys().map(String::as_str).collect();
+        if self.programs.contains_key(name) {
+            let help = format!("name its result: `let y = run {name} ...`");
+            return Err(Diagnostic::new(span, format!("`{name}` is a program, expected a tensor")).with_help(help));
+        }
+        let scopes = std::iter::once(&self.scope).chain(&self.outer);
+        let mut known: Vec<&str> = scopes.flat_map(|scope| scope.names.keys().map(String::as_str)).collect();
         known.sort_unstable(); // the same guess in every run
         let help = did_you_mean(name, known);
         let help = help.unwrap_or_else(|| format!("name a tensor before this line: `let {name} = ...`"));

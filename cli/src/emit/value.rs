@@ -128,7 +128,7 @@ pub(crate) fn scalar(number: &Spanned<Number>, dtype: DType) -> Result<Scalar, D
 }
 
 /// The shape of sizes as the script gives them.
-fn sizes(dims: &[Spanned<i64>], span: Span) -> Result<Shape, Diagnostic> {
+pub(super) fn sizes(dims: &[Spanned<i64>], span: Span) -> Result<Shape, Diagnostic> {
     let sizes: Vec<usize> = dims
         .iter()
         .map(|dim| {

@@ -1,11 +1,13 @@
 //! Finds the statement that a failed instruction came from.
 //!
 //! A failure names a stream, a number on the stream, and the op or function. The numbers of a stream count its instructions in the
-//! order of submission, so counting the emitted instructions of each stream finds the statement.
+//! order of submission, so counting the emitted instructions of each stream finds the statement. A run of an executable is one
+//! instruction; its failure also names the step, whose statement is kept with the program.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
-use crate::base::engine::{Failure, Instruction, Kind, Place, StreamKey, Tensor};
+use crate::base::engine::{Cause, Failure, Instruction, Kind, Place, StreamKey, Tensor};
 use crate::emit::READ_BACK;
 use crate::syntax::source::Span;
 
@@ -16,8 +18,25 @@ const REMEMBERED: usize = 1 << 16;
 struct Entry {
     stream: StreamKey,
     number: u64,
-    what: &'static str,
+    what: What,
     span: Span,
+    /// The `run` whose program has the statement.
+    run: Option<Span>,
+}
+
+#[derive(Debug)]
+enum What {
+    Instruction(&'static str),
+    /// A run of an executable: the name of the program, and the statements of its steps.
+    Run(String, Arc<[Span]>),
+}
+
+/// The statement that a failed instruction came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) span: Span,
+    /// The `run` whose program has the statement.
+    pub(crate) run: Option<Span>,
 }
 
 /// The statements of the instructions that may still fail.
@@ -25,23 +44,34 @@ struct Entry {
 pub(crate) struct Issued {
     numbers: HashMap<StreamKey, u64>,
     entries: VecDeque<Entry>,
+    /// The `run` whose statements are emitted.
+    pub(crate) within: Option<Span>,
 }
 
 impl Issued {
     /// Notes the instructions that a statement has added.
     pub(crate) fn note(&mut self, instructions: &[Instruction], span: Span) {
         for instruction in instructions {
-            let number = self.numbers.entry(instruction.stream).or_default();
-            *number += 1;
             let what = match &instruction.kind {
                 Kind::Call { op, .. } => op.name(),
                 other => other.word(),
             };
-            if self.entries.len() == REMEMBERED {
-                self.entries.pop_front();
-            }
-            self.entries.push_back(Entry { stream: instruction.stream, number: *number, what, span });
+            self.add(instruction.stream, What::Instruction(what), span);
         }
+    }
+
+    /// Notes a run of an executable; `steps` are the statements of its steps.
+    pub(crate) fn note_run(&mut self, stream: StreamKey, program: &str, steps: &Arc<[Span]>, span: Span) {
+        self.add(stream, What::Run(program.to_owned(), steps.clone()), span);
+    }
+
+    fn add(&mut self, stream: StreamKey, what: What, span: Span) {
+        let number = self.numbers.entry(stream).or_default();
+        *number += 1;
+        if self.entries.len() == REMEMBERED {
+            self.entries.pop_front();
+        }
+        self.entries.push_back(Entry { stream, number: *number, what, span, run: self.within });
     }
 
     /// Notes that the values of a host tensor were read, which submits one instruction on [`READ_BACK`].
@@ -56,12 +86,22 @@ impl Issued {
     }
 
     /// The statement of the failed instruction, if it is remembered.
-    pub(crate) fn find(&self, failure: &Failure) -> Option<Span> {
-        self.entries
-            .iter()
-            .find(|entry| {
-                entry.stream == failure.stream && entry.number == failure.point.seq && entry.what == failure.what
-            })
-            .map(|entry| entry.span)
+    pub(crate) fn find(&self, failure: &Failure) -> Option<Found> {
+        let is_it = |entry: &&Entry| {
+            let what = match &entry.what {
+                What::Instruction(what) => what,
+                What::Run(program, _) => program.as_str(),
+            };
+            entry.stream == failure.stream && entry.number == failure.point.seq && what == failure.what
+        };
+        let entry = self.entries.iter().find(is_it)?;
+        let step = match (&entry.what, &failure.cause) {
+            (What::Run(_, steps), Cause::Step(failed)) => steps.get(failed.step).copied(),
+            _ => None,
+        };
+        Some(match step {
+            Some(step) => Found { span: step, run: Some(entry.span) },
+            None => Found { span: entry.span, run: entry.run },
+        })
     }
 }

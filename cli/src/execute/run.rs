@@ -6,19 +6,18 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::base::engine::{Access, DType, DeviceError, Error, InstructionList, Place, Tensor, Vm};
+use crate::base::engine::{Access, Cause, DType, DeviceError, Error, Executable, InstructionList, Place, Tensor, Vm};
 use crate::base::printable::{printable, without_controls};
 use crate::emit::devices::Devices;
 use crate::emit::{Emitter, Loader, READ_BACK, Wanted};
-use crate::execute::issued::Issued;
+use crate::execute::dump::Dump;
+use crate::execute::issued::{Found, Issued};
 use crate::execute::locations::Locations;
-use crate::files::output::OutputFile;
 use crate::files::place::resolve;
 use crate::files::{TensorFile, save};
 use crate::syntax::ast::{Block, Expr, Statement, StatementKind};
@@ -64,6 +63,8 @@ pub struct Engine<'a> {
     pub vm: &'a Vm,
     /// Most bytes of a tensor on the host, if known: a larger file is refused before it is read.
     pub memory: Option<u64>,
+    /// Is each program compiled, so that a `run` is one instruction? Otherwise a `run` emits the statements of the program.
+    pub compiled: bool,
     /// Where the statement of each instruction is noted, for a trace or a race report.
     pub(crate) locations: Option<&'a Locations>,
     /// For a dry run, which writes no file: it keeps saved tensors in memory for later loads, and runs at most the rounds that
@@ -125,6 +126,7 @@ pub fn run(
         vm: engine.vm,
         locations: engine.locations,
         dry: engine.dry.map(|dry| (dry, unwritten)),
+        executables: engine.compiled.then(HashMap::new),
         added: 0,
         source,
         emitter,
@@ -137,53 +139,6 @@ pub fn run(
     runner.block(script)?;
     let end = Span::new(source.text().len(), source.text().len());
     runner.settle(end)
-}
-
-/// The file of the instruction lists.
-pub struct Dump {
-    output: OutputFile,
-    file: BufWriter<File>,
-    lists: u64,
-}
-
-impl Dump {
-    /// Begins the file, which appears in its place once it is [finished](Dump::finish).
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn create(path: &Path) -> io::Result<Self> {
-        let output = OutputFile::create(path)?;
-        Ok(Self { file: BufWriter::new(output.file()?), output, lists: 0 })
-    }
-
-    /// Puts the file in its place.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn finish(mut self) -> io::Result<()> {
-        self.file.flush()?;
-        self.output.finish()
-    }
-
-    /// Writes the only list of a file: the whole file then parses as one list.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn whole(&mut self, list: &InstructionList) -> io::Result<()> {
-        write!(self.file, "{list}")?;
-        self.file.flush()
-    }
-
-    /// Writes one list of several, under a heading that begins with `#`. The list is in the temporary file when this returns, so an
-    /// interrupted run leaves the submitted lists there.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    fn next(&mut self, list: &InstructionList) -> io::Result<()> {
-        self.lists += 1;
-        writeln!(self.file, "# list {}", self.lists)?;
-        self.whole(list)
-    }
 }
 
 /// Loads files into host tensors.
@@ -235,18 +190,21 @@ impl Loader for FromFiles<'_> {
     fn will_be_saved(&mut self, _path: &Path, _tensor: &Tensor) {}
 }
 
-struct Runner<'a> {
-    vm: &'a Vm,
-    locations: Option<&'a Locations>,
+/// Walks a script, and submits what it emits.
+pub(super) struct Runner<'a> {
+    pub(super) vm: &'a Vm,
+    pub(super) locations: Option<&'a Locations>,
     /// The dry run and the tensors that it has kept instead of saving them, if this is a dry run.
     dry: Option<(&'a DryRun, Unwritten)>,
+    /// The compiled programs by name, if programs are compiled.
+    pub(super) executables: Option<HashMap<String, Executable>>,
     /// Number of instructions emitted so far.
-    added: u64,
+    pub(super) added: u64,
     source: &'a Source,
-    emitter: Emitter<'a>,
+    pub(super) emitter: Emitter<'a>,
     out: &'a mut dyn Write,
-    dump: Option<&'a mut Dump>,
-    issued: Issued,
+    pub(super) dump: Option<&'a mut Dump>,
+    pub(super) issued: Issued,
     /// The statement of the first instruction that is not submitted yet.
     gathered_since: Span,
     /// The bytes that the instructions write that are not submitted yet.
@@ -264,7 +222,7 @@ fn bytes_written(list: &InstructionList, first: usize) -> usize {
 }
 
 impl Runner<'_> {
-    fn block(&mut self, block: &Block) -> Result<(), Stop> {
+    pub(super) fn block(&mut self, block: &Block) -> Result<(), Stop> {
         block.iter().try_for_each(|statement| self.statement(statement))
     }
 
@@ -284,30 +242,13 @@ impl Runner<'_> {
                 let took = start.elapsed().as_secs_f64() * 1e3;
                 return Ok(writeln!(self.out, "time {}: {took:.3} ms", without_controls(label))?);
             }
+            StatementKind::Program(program) => return self.define(program),
+            StatementKind::Run(run) if self.executables.is_some() => return self.run_executable(run, statement.span),
+            StatementKind::Run(run) => return self.run_statements(run, statement.span),
             _ => {}
         }
-        if let Some(locations) = self.locations {
-            locations.begin(self.source, statement.span);
-        }
-        let before = self.emitter.list().len();
-        let wanted = self.emitter.statement(statement)?;
-        let list = self.emitter.list();
-        self.issued.note(&list.instructions()[before..], statement.span);
-        self.added += (list.len() - before) as u64;
-        if let Some(locations) = self.locations {
-            locations.note(&list.instructions()[before..]);
-        }
-        if before == 0 {
-            self.gathered_since = statement.span;
-        }
-        match wanted {
-            Wanted::Nothing => {
-                self.gathered_bytes += bytes_written(list, before);
-                if list.len() >= FLUSH_AT || self.gathered_bytes >= FLUSH_BYTES {
-                    self.flush(statement.span)?;
-                }
-                Ok(())
-            }
+        match self.emit(statement.span, |emitter| emitter.statement(statement))? {
+            Wanted::Nothing => self.flush_if_full(statement.span),
             Wanted::One(tensor) => {
                 let array = self.read(&tensor, statement.span)?;
                 self.one(statement, &array)
@@ -318,6 +259,37 @@ impl Runner<'_> {
                 self.two(statement, &first, &second)
             }
         }
+    }
+
+    /// Notes the instructions that `emit` adds as those of the statement at `span`.
+    pub(super) fn emit<R>(
+        &mut self,
+        span: Span,
+        emit: impl FnOnce(&mut Emitter<'_>) -> Result<R, Diagnostic>,
+    ) -> Result<R, Diagnostic> {
+        if let Some(locations) = self.locations {
+            locations.begin(self.source, span);
+        }
+        let before = self.emitter.list().len();
+        let result = emit(&mut self.emitter)?;
+        let list = self.emitter.list();
+        self.issued.note(&list.instructions()[before..], span);
+        self.added += (list.len() - before) as u64;
+        if let Some(locations) = self.locations {
+            locations.note(&list.instructions()[before..]);
+        }
+        if before == 0 {
+            self.gathered_since = span;
+        }
+        self.gathered_bytes += bytes_written(list, before);
+        Ok(result)
+    }
+
+    pub(super) fn flush_if_full(&mut self, span: Span) -> Result<(), Stop> {
+        if self.emitter.list().len() >= FLUSH_AT || self.gathered_bytes >= FLUSH_BYTES {
+            self.flush(span)?;
+        }
+        Ok(())
     }
 
     fn repeat(&mut self, count: u64, body: &Block, span: Span) -> Result<(), Stop> {
@@ -383,7 +355,7 @@ impl Runner<'_> {
     }
 
     /// Submits the gathered instructions without waiting for them.
-    fn flush(&mut self, span: Span) -> Result<(), Stop> {
+    pub(super) fn flush(&mut self, span: Span) -> Result<(), Stop> {
         let list = self.emitter.take_list();
         if list.is_empty() {
             return Ok(());
@@ -434,7 +406,7 @@ impl Runner<'_> {
 
     /// Turns an error of the engine into a message about the statement that caused it; `noticed` is the statement at which the engine
     /// reported it.
-    fn explain(&self, error: &Error, noticed: Span) -> Diagnostic {
+    pub(super) fn explain(&self, error: &Error, noticed: Span) -> Diagnostic {
         let failure = match error {
             Error::Failed(failure) => failure,
             // The error also holds the location in this program's source, which means nothing to the author of the script.
@@ -448,20 +420,25 @@ impl Runner<'_> {
             }
             other => return Diagnostic::new(noticed, other.to_string()),
         };
-        let message = format!("{} (on {})", failure.cause, failure.stream);
-        let Some(cause) = self.issued.find(failure) else {
+        let cause = match &failure.cause {
+            // Its text also has the number of the step and a location in this program's source.
+            Cause::Step(step) => step.error.clone(),
+            cause => cause.to_string(),
+        };
+        let message = format!("{cause} (on {})", failure.stream);
+        let Some(Found { span, run }) = self.issued.find(failure) else {
             return Diagnostic::new(noticed, format!("an earlier statement failed: {message}"));
         };
-        let diagnostic = Diagnostic::new(cause, message);
-        if cause == noticed {
+        let line =
+            |span: Span| format!("line {}: {}", self.source.position(span.start).line, self.source.snippet(span));
+        let diagnostic = Diagnostic::new(span, message).with_help_if(run.map(|run| format!("run by {}", line(run))));
+        if span == noticed || run == Some(noticed) {
             return diagnostic;
         }
-        let line = self.source.position(noticed.start).line;
-        let what = self.source.snippet(noticed);
-        diagnostic.with_help(if what.is_empty() {
+        diagnostic.with_help_if(Some(if self.source.snippet(noticed).is_empty() {
             "noticed at the end of the script".to_owned()
         } else {
-            format!("noticed in line {line}: {what}")
-        })
+            format!("noticed in {}", line(noticed))
+        }))
     }
 }

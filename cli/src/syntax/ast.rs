@@ -1,5 +1,7 @@
 //! The syntax tree of a script: statements and expressions with their places. Names are not resolved yet.
 
+use std::sync::Arc;
+
 use crate::base::engine::{DType, DeviceId, Op};
 use crate::syntax::source::{Span, Spanned};
 
@@ -89,6 +91,51 @@ pub enum StatementKind {
         /// The statements that are timed.
         body: Block,
     },
+    /// `program layer (x f32 2 3 on acc) -> y { ... }`. Shared, because whatever walks the script keeps the block for its runs.
+    Program(Arc<ProgramBlock>),
+    /// `let y = run layer x`
+    Run(RunCall),
+}
+
+/// A program: statements that run as a whole, with named inputs and results.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProgramBlock {
+    /// Its name.
+    pub name: Spanned<String>,
+    /// The inputs of each run.
+    pub feeds: Vec<Feed>,
+    /// The names in the block whose tensors are the results of a run.
+    pub fetches: Vec<Spanned<String>>,
+    /// The statements.
+    pub body: Block,
+}
+
+/// An input of a program: `(x f32 2 3 on acc)`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Feed {
+    /// The name in the block.
+    pub name: Spanned<String>,
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes.
+    pub dims: Vec<Spanned<i64>>,
+    /// The place.
+    pub on: PlaceRef,
+    /// All of it, with its parentheses.
+    pub span: Span,
+}
+
+/// A run of a program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunCall {
+    /// The names of the results; none if the statement has no `let`.
+    pub names: Vec<Spanned<String>>,
+    /// The program.
+    pub program: Spanned<String>,
+    /// A tensor for each feed.
+    pub feeds: Vec<Expr>,
+    /// `on lane N`.
+    pub lane: Option<Spanned<u32>>,
 }
 
 /// An expression.

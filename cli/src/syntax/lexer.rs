@@ -38,6 +38,8 @@ pub enum TokenKind {
     Close,
     /// `..`
     Range,
+    /// `->`
+    Arrow,
     /// `(`
     Open,
     /// `)`
@@ -68,6 +70,7 @@ impl TokenKind {
             Self::Same => "`==`".into(),
             Self::Close => "`~=`".into(),
             Self::Range => "`..`".into(),
+            Self::Arrow => "`->`".into(),
             Self::Open => "`(`".into(),
             Self::Shut => "`)`".into(),
             Self::Begin => "`{`".into(),
@@ -159,6 +162,7 @@ impl<'a> Lexer<'a> {
                 '=' => Some((TokenKind::Equals, 1)),
                 '~' if self.rest().starts_with("~=") => Some((TokenKind::Close, 2)),
                 '.' if self.rest().starts_with("..") => Some((TokenKind::Range, 2)),
+                '-' if self.rest().starts_with("->") => Some((TokenKind::Arrow, 2)),
                 _ => None,
             };
             if let Some((kind, length)) = simple {

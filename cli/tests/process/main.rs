@@ -19,11 +19,15 @@ use tempfile::TempDir;
 /// A script that runs until it is stopped.
 const ENDLESS: &str = "let a = fill f32 64 64 value 0.5 on cpu:0\nprint \"started\"\nrepeat 1000000000 {\n  let a = tanh (matmul a a)\n  print sum a\n}\n";
 
+/// The same with a program. What was printed before the first run shows that the script was under way.
+const ENDLESS_RUNS: &str = "let a = fill f32 64 64 value 0.5 on cpu:0\nprogram step -> s {\n  tanh a into a\n  let s = sum a\n}\n\
+    print \"started\"\nrepeat 1000000000 {\n  let s = run step\n  print s\n}\n";
+
 #[test]
 fn noise_of_any_kind_is_rejected_by_the_command() {
     for noise in [vec![0xff; 1_000_000], vec![0; 1_000_000], b"\xf0\x9f\x98\x80".repeat(250_000), vec![b'a'; 3_000_000]]
     {
-        for action in ["run", "check"] {
+        for action in ["run", "check", "compile"] {
             let output = run_text(&noise, &[action]);
             assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{}", output.stderr);
             assert!(output.stderr.starts_with("script.svm:"), "{}", output.stderr);
@@ -219,20 +223,22 @@ fn a_reader_that_leaves_ends_the_run_quietly() {
 fn an_interrupt_ends_the_run_at_once() {
     use std::os::unix::process::ExitStatusExt;
 
-    let folder = TempDir::new().unwrap();
-    fs::write(folder.path().join("a.svm"), ENDLESS).unwrap();
-    fs::write(folder.path().join("trace"), "of an earlier run").unwrap();
-    let args = ["run", "--record", "trace", "a.svm"];
-    let mut child = command(folder.path()).args(args).stdout(Stdio::piped()).spawn().unwrap();
-    // The first output shows that the run is under way.
-    let mut byte = [0];
-    child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
-    let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
-    let status = wait(&mut child, Duration::from_secs(10));
-    // A shell shows this as exit code 130.
-    assert_eq!(status.signal(), Some(2));
-    assert_eq!(fs::read_to_string(folder.path().join("trace")).unwrap(), "of an earlier run");
+    for (text, more) in [(ENDLESS, None), (ENDLESS_RUNS, None), (ENDLESS_RUNS, Some("--compiled"))] {
+        let folder = TempDir::new().unwrap();
+        fs::write(folder.path().join("a.svm"), text).unwrap();
+        fs::write(folder.path().join("trace"), "of an earlier run").unwrap();
+        let args = ["run", "--record", "trace", "a.svm"].into_iter().chain(more);
+        let mut child = command(folder.path()).args(args).stdout(Stdio::piped()).spawn().unwrap();
+        // The first output shows that the run is under way.
+        let mut byte = [0];
+        child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+        let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        let status = wait(&mut child, Duration::from_secs(10));
+        // A shell shows this as exit code 130.
+        assert_eq!(status.signal(), Some(2));
+        assert_eq!(fs::read_to_string(folder.path().join("trace")).unwrap(), "of an earlier run");
+    }
 }
 
 fn wait(child: &mut std::process::Child, limit: Duration) -> std::process::ExitStatus {

@@ -55,6 +55,14 @@ fn drawn_control_characters_reach_no_terminal() {
         let text = &texts[number % texts.len()];
         fs::write(at(&script), text).unwrap();
         let missing = format!("none{evil}/o");
+        let program = format!("{evil}.txt");
+        let programs = [
+            format!("program {evil}\n"),
+            format!("program a\n{evil}\n"),
+            format!("program a\nt0 = tensor cpu:0 f32[1]\nfeed {evil} t0\n"),
+            format!("program a\nt0 = tensor cpu:0 f32[1]\nfeed a {evil}\n"),
+        ];
+        fs::write(at(&program), &programs[number % programs.len()]).unwrap();
         let mut runs: Vec<Vec<&str>> = vec![
             vec!["run", "-v", "--record", &evil, &script],
             vec!["verify", "--json", &evil],
@@ -64,6 +72,11 @@ fn drawn_control_characters_reach_no_terminal() {
             vec!["check", "--races", &script],
             vec!["verify", &script],
             vec!["run", &script, &evil],
+            vec!["compile", &program],
+            vec!["compile", "--program", &evil, &program],
+            vec!["compile", "--program", &evil, &script],
+            vec!["compile", "--show", &evil, &script],
+            vec!["compile", &missing],
             vec!["run", "--mode", &evil, &script],
             vec!["run", "--record", &script, &script],
         ];
@@ -95,6 +108,7 @@ fn output_that_cannot_be_written_is_an_error() {
     let folder = TempDir::new().unwrap();
     let at = |name: &str| folder.path().join(name);
     fs::write(at("a.svm"), "let a = fill f32 2 value 1 on cpu:0\nprint a\n").unwrap();
+    fs::write(at("p.svm"), "program p { }\n").unwrap();
     assert_eq!(streamvm(folder.path(), ["run", "--record", "t", "a.svm"]).code, 0);
     for args in [
         vec!["--help"],
@@ -108,6 +122,8 @@ fn output_that_cannot_be_written_is_an_error() {
         vec!["check", "--races", "a.svm"],
         vec!["verify", "t"],
         vec!["verify", "--json", "t"],
+        vec!["compile", "p.svm"],
+        vec!["compile", "--json", "p.svm"],
         vec!["devices"],
         vec!["devices", "--json"],
         vec!["run", "--record", "/dev/full", "a.svm"],

@@ -61,7 +61,7 @@ impl Footprint {
     }
 
     /// The bytes that a view of elements of `size` bytes touches, with element 0 at address `base`.
-    pub(crate) fn scaled(layout: &Layout, base: usize, size: usize) -> Footprint {
+    pub fn scaled(layout: &Layout, base: usize, size: usize) -> Footprint {
         let span = layout.span_elements();
         let (start, end) = (base.wrapping_add(span.start * size), base.wrapping_add(span.end * size));
         if span.is_empty() || layout.is_contiguous() {

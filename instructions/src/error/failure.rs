@@ -34,6 +34,21 @@ pub enum Cause {
     Function(String),
     /// The message of a panic in the kernel or in the caller's function.
     Panic(String),
+    /// A step of a program failed.
+    Step(Box<StepFailure>),
+}
+
+/// The step of a program that failed.
+#[derive(Clone, PartialEq)]
+pub struct StepFailure {
+    /// Its number in the program that was compiled.
+    pub step: usize,
+    /// Its word in printed plans, such as the name of its op.
+    pub what: &'static str,
+    /// The source line that recorded it.
+    pub location: &'static Location<'static>,
+    /// The text of its error.
+    pub error: String,
 }
 
 impl fmt::Display for Cause {
@@ -42,7 +57,15 @@ impl fmt::Display for Cause {
             Cause::Device(error) => write!(f, "{error}"),
             Cause::Function(text) => write!(f, "{text}"),
             Cause::Panic(text) => write!(f, "panicked: {text}"),
+            Cause::Step(step) => write!(f, "{step}"),
         }
+    }
+}
+
+impl fmt::Display for StepFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StepFailure { step, what, location, error } = self;
+        write!(f, "step {step} ({what}), recorded at {location}: {error}")
     }
 }
 
@@ -56,4 +79,4 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-ep::debug_as_display!(Cause, Failure);
+ep::debug_as_display!(Cause, Failure, StepFailure);

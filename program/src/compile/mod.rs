@@ -15,9 +15,12 @@
 //! | [`fuse`] | finds elementwise steps that run together, block by block, and the values that only they use |
 //! | [`arena`] | gives the values of a run offsets in one arena |
 //! | [`emit`] | writes down buffers, accesses and steps |
+//!
+//! [`compile_reporting`] also tells what each pass did ([`trace`]). [`places`], [`dependences`] and [`show`] are views of the result.
 
 pub(crate) mod arena;
 pub(crate) mod compiled;
+pub(crate) mod dependences;
 pub(crate) mod device;
 pub(crate) mod emit;
 pub(crate) mod fetched_copies;
@@ -25,15 +28,21 @@ pub(crate) mod fuse;
 pub(crate) mod in_place;
 pub(crate) mod lifetimes;
 pub(crate) mod options;
+pub(crate) mod places;
 pub(crate) mod show;
+pub(crate) mod show_dot;
 #[cfg(test)]
 mod tests;
+pub(crate) mod trace;
 pub(crate) mod unfetched;
+#[cfg(test)]
+mod view_tests;
 
 use streamvm_instructions::Error;
 
 use crate::compile::compiled::Compiled;
 use crate::compile::options::CompileOptions;
+use crate::compile::trace::{PassReport, Trace};
 use crate::ir::program::Program;
 
 /// Compiles a program. Needs no engine and no device. Takes time and memory in proportion to the steps and their operands, apart from
@@ -42,20 +51,47 @@ use crate::ir::program::Program;
 /// # Errors
 /// [`ProgramError::Malformed`](streamvm_instructions::ProgramError::Malformed) and [`ProgramError::NotCompiled`](streamvm_instructions::ProgramError::NotCompiled), which name the step.
 pub fn compile(program: &Program, options: &CompileOptions) -> Result<Compiled, Error> {
+    run_passes(program, options, Trace::default())
+}
+
+/// [`compile`], which also calls `report` behind each pass with what the pass did.
+///
+/// # Errors
+/// Those of [`compile`]; the passes before the one that fails are reported.
+pub fn compile_reporting(
+    program: &Program,
+    options: &CompileOptions,
+    report: &mut dyn FnMut(PassReport),
+) -> Result<Compiled, Error> {
+    run_passes(program, options, Trace::new(report))
+}
+
+fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>) -> Result<Compiled, Error> {
     program.check()?;
+    trace.note(|| trace::check(program));
     let device = device::find(program)?;
+    trace.note(|| trace::device(device));
+    let recorded = program.steps.len();
     let mut program = program.clone();
     fetched_copies::insert(&mut program);
+    trace.note(|| trace::fetched_copies(&program, recorded));
     let kept = unfetched::kept_steps(&program);
+    trace.note(|| trace::unfetched(&program, &kept));
     let mut lifetimes = lifetimes::of(&program, &kept);
+    trace.note(|| trace::lifetimes(&program, &lifetimes));
     let shares = if options.in_place { in_place::find(&program, &kept, &lifetimes) } else { in_place::none(&program) };
+    trace.note(|| trace::in_place(&program, &shares));
     let fused = if options.fuse && !options.check_numbers {
         fuse::find(&program, &kept, &mut lifetimes, &shares, options.block)
     } else {
         fuse::none(&program)
     };
+    let groups = fused.groups.iter().map(|group| &kept[group.steps.clone()]);
+    trace.note(|| trace::fuse(&program, groups, &fused.scratch));
     let arena = arena::plan(&program, &lifetimes, &shares, &fused, options)?;
+    trace.note(|| trace::arena(&program, &arena.offsets, arena.bytes, arena.lower_bound));
     let compiled = emit::emit(program, device, &kept, fused, &arena, options);
+    trace.note(|| trace::emit(compiled.buffers.len(), compiled.steps.len(), &compiled.to_string()));
     device::check_writes(&compiled)?;
     Ok(compiled)
 }

@@ -6,7 +6,8 @@ use crate::compile::compiled::{BufferRole, Compiled, Located, Storage};
 use crate::ir::program::Work;
 
 impl Compiled {
-    fn buffer_name(&self, buffer: usize) -> String {
+    /// The name of a feed, parameter or fetch, or `arena`.
+    pub fn buffer_name(&self, buffer: usize) -> String {
         match self.buffers[buffer].role {
             BufferRole::Feed(place) => self.program.feeds[place].name.clone(),
             BufferRole::Parameter(place) => self.program.parameters[place].name.clone(),

@@ -18,6 +18,8 @@ use crate::dispatch::deferred_function::DeferredFunction;
 pub(crate) enum FunctionOutcome {
     /// The function returned, and completes when its handle is used.
     Deferred(Arc<DeferredFunction>),
+    /// The function failed, with a cause of its own kind.
+    Failed(Cause),
     /// One of several functions in one instruction failed.
     Part {
         /// The function's name.
@@ -33,6 +35,7 @@ impl fmt::Display for FunctionOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FunctionOutcome::Deferred(_) => f.write_str("not over yet"),
+            FunctionOutcome::Failed(cause) => write!(f, "{cause}"),
             FunctionOutcome::Part { name, cause, .. } => write!(f, "{name}: {cause}"),
         }
     }

@@ -259,6 +259,7 @@ fn outcome_of(error: ep::CallError, task: &Task, stream_state: &StreamState) -> 
     };
     match error.downcast::<FunctionOutcome>().map(|answer| *answer) {
         Ok(FunctionOutcome::Deferred(deferred)) => Outcome::Deferred(deferred),
+        Ok(FunctionOutcome::Failed(cause)) => Outcome::Failed(Arc::new(failure(task, stream_state, cause))),
         Ok(FunctionOutcome::Part { name, location, cause }) => {
             let what = name.into_owned();
             Outcome::Failed(Arc::new(Failure { what, location, ..failure(task, stream_state, cause) }))

@@ -10,11 +10,13 @@ use streamvm_ep::{
     SequenceOperand, SequenceStep, SequenceWork, Shape,
 };
 use streamvm_instructions::{
-    Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Role, Single, Tensor, Use,
+    Cause, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Role, Single, StepFailure,
+    Tensor, Use,
 };
 use streamvm_program::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Port, Program, Storage, Work};
 use streamvm_stream::{StreamKey, StreamType};
 
+use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
 use crate::program_cache::loaded::LoadedProgram;
@@ -165,9 +167,10 @@ impl LoadedProgram {
 
     /// Runs the steps. An error names the step, and the source line that recorded it.
     fn call(&self, context: &mut FnContext<'_>) -> Result<(), FnError> {
-        let at_step = |step: usize, what: String| {
+        let at_step = |step: usize, error: String| {
             let CompiledStep { work, number, location, .. } = &self.compiled.steps()[step];
-            FnError::from(format!("step {number} ({}), recorded at {location}: {what}", work.name()))
+            let failed = StepFailure { step: *number, what: work.name(), location, error };
+            FnError::from(FunctionOutcome::Failed(Cause::Step(Box::new(failed))))
         };
         self.sequence.run(context).map_err(|error| match error {
             SequenceError::Step { step, error } => at_step(step, error.to_string()),

@@ -1,10 +1,10 @@
 //! Parses expressions: calls in prefix form, whose operands are names, numbers and calls in parentheses.
 
 use super::{
-    DType, Diagnostic, Expr, ExprKind, MAX_LANE, Number, Parsed, Parser, PlaceRef, SliceSpec, Span, Spanned, TokenKind,
-    function, functions, is_reserved,
+    DType, Diagnostic, Expr, ExprKind, MAX_LANE, MAX_RANK, Number, Parsed, Parser, PlaceRef, SliceSpec, Span, Spanned,
+    TokenKind, function, functions, is_reserved,
 };
-use crate::base::engine::{MAX_RANK, Op};
+use crate::base::engine::Op;
 use crate::base::spelling::did_you_mean;
 use crate::syntax::ast::{ExtraRef, View};
 use crate::syntax::functions::Form;
@@ -243,7 +243,7 @@ impl Parser {
     }
 
     /// Is the next token an operand, rather than a keyword or the end?
-    fn operand_follows(&self) -> bool {
+    pub(super) fn operand_follows(&self) -> bool {
         match self.peek() {
             TokenKind::Open | TokenKind::Int(_) | TokenKind::Float(_) => true,
             TokenKind::Word(word) => !is_reserved(word) || matches!(word.as_str(), "inf" | "nan" | "true" | "false"),
@@ -252,7 +252,7 @@ impl Parser {
     }
 
     /// Parses all integers that follow, at most `most`.
-    fn integers(&mut self, most: usize) -> Parsed<Vec<Spanned<i64>>> {
+    pub(super) fn integers(&mut self, most: usize) -> Parsed<Vec<Spanned<i64>>> {
         let mut numbers = Vec::new();
         while let TokenKind::Int(number) = *self.peek() {
             if numbers.len() == most {
@@ -320,7 +320,7 @@ impl Parser {
         Ok(Spanned::new(number, span))
     }
 
-    fn dtype(&mut self) -> Parsed<DType> {
+    pub(super) fn dtype(&mut self) -> Parsed<DType> {
         let dtype = self.peek_word().and_then(|word| word.parse::<DType>().ok());
         let Some(dtype) = dtype else {
             let known: Vec<String> = DType::ALL.iter().map(ToString::to_string).collect();
@@ -337,7 +337,7 @@ impl Parser {
         }
     }
 
-    fn place(&mut self) -> Parsed<PlaceRef> {
+    pub(super) fn place(&mut self) -> Parsed<PlaceRef> {
         if self.take_word("host") {
             return Ok(PlaceRef::Host);
         }

@@ -5,8 +5,9 @@
 //! depend on the input.
 
 mod expr;
+mod program;
 
-use crate::base::engine::{DType, DeviceId};
+use crate::base::engine::{DType, DeviceId, MAX_RANK};
 use crate::base::spelling::did_you_mean;
 use crate::syntax::ast::{Block, Expr, ExprKind, Number, PlaceRef, SliceSpec, Statement, StatementKind, Target};
 use crate::syntax::diagnostic::Diagnostic;
@@ -193,12 +194,9 @@ impl Parser {
         };
         let kind = match word {
             "device" => self.device()?,
-            "let" => {
-                self.advance();
-                let name = self.new_name("a name for the tensor")?;
-                self.require(&TokenKind::Equals)?;
-                StatementKind::Let { name, value: self.expr()? }
-            }
+            "let" => self.binding()?,
+            "run" => self.run(Vec::new())?,
+            "program" => return self.program(start),
             "print" => self.print()?,
             "save" => {
                 self.advance();
@@ -221,6 +219,27 @@ impl Parser {
             }
         };
         Ok(Statement { span: start.to(self.previous()), kind })
+    }
+
+    /// `let y = relu x`, `let y z = run layer x`
+    fn binding(&mut self) -> Parsed<StatementKind> {
+        self.advance();
+        let name = self.new_name("a name for the tensor")?;
+        let mut names = vec![name.clone()];
+        while self.name_follows() {
+            names.push(self.other_name(&names, "a name for the tensor")?);
+        }
+        self.require(&TokenKind::Equals)?;
+        if self.at_word("run") {
+            return self.run(names);
+        }
+        if let Some(second) = names.get(1) {
+            return Err(Diagnostic::new(
+                second.span,
+                "one name is expected here, because only `run` gives several tensors",
+            ));
+        }
+        Ok(StatementKind::Let { name, value: self.expr()? })
     }
 
     fn device(&mut self) -> Parsed<StatementKind> {
@@ -303,14 +322,20 @@ impl Parser {
             self.require_word("time")?;
             label = self.text("a label in quotes")?.value;
         }
+        let (span, body) = self.body(start)?;
+        let kind = if is_repeat { StatementKind::Repeat { count, body } } else { StatementKind::Time { label, body } };
+        Ok(Statement { span, kind })
+    }
+
+    /// Parses `{ ... }`. The span is that of the statement, up to the opening brace.
+    fn body(&mut self, start: Span) -> Parsed<(Span, Block)> {
         let opened = self.span();
         self.require(&TokenKind::Begin)?;
         let span = start.to(self.previous());
         let body = self.nested(|parser| Ok(parser.block(Some(opened)))).inspect_err(|_| {
             self.at -= 1; // the brace: skipping this line must see the block that it opens
         })?;
-        let kind = if is_repeat { StatementKind::Repeat { count, body } } else { StatementKind::Time { label, body } };
-        Ok(Statement { span, kind })
+        Ok((span, body))
     }
 
     /// `fill y rows 0..4 value 0`

@@ -1,0 +1,161 @@
+//! What `streamvm compile` can print of a program: passes, memory, and plan and memory as JSON. Other forms print themselves.
+
+use serde_json::{Value, json};
+
+use crate::base::engine::{BufferRole, Compiled, CompiledStep, Located, PassReport, Program, Storage, ValuePlace};
+use crate::base::printable::json_without_controls;
+use crate::command::report::table;
+
+/// What `streamvm compile` prints of a program.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// The program as it was recorded, as text that `streamvm compile` reads again.
+    Program,
+    /// What each pass did.
+    Passes,
+    /// Buffers and steps.
+    Plan,
+    /// The values with their life times and places.
+    Memory,
+    /// The steps and their dependences, for Graphviz.
+    Dot,
+}
+
+/// A compiled program, and what was reported on the way.
+pub(crate) struct Shown {
+    pub(crate) recorded: Program,
+    pub(crate) compiled: Compiled,
+    pub(crate) passes: Vec<PassReport>,
+}
+
+/// What each pass did: a line for each, and its details below.
+pub(crate) fn passes(shown: &Shown) -> String {
+    let mut text = format!("passes of program {}\n", shown.recorded.name);
+    for pass in &shown.passes {
+        text += &format!("{}: {}\n", pass.pass, pass.summary);
+        for line in &pass.details {
+            text += format!("  {line}").trim_end();
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// A line for each value, then one for each figure of the arena.
+pub(crate) fn memory(compiled: &Compiled) -> String {
+    let rows: Vec<Vec<String>> = compiled
+        .places()
+        .iter()
+        .map(|place| {
+            let offset = offset(compiled, place).map_or("-".to_owned(), |offset| offset.to_string());
+            let numbers = [place.lower, place.upper, place.bytes].map(|number| number.to_string());
+            let texts = [place.name.clone(), memory_name(compiled, place).to_owned()];
+            texts.into_iter().chain(numbers).chain([offset]).collect()
+        })
+        .collect();
+    let (bytes, bound) = (compiled.arena_bytes(), compiled.arena_lower_bound());
+    format!("memory of program {}\n", compiled.program().name)
+        + &table(&["value", "memory", "lower", "upper", "bytes", "offset"], &rows, 2)
+        + &format!("\npeak         {bytes} bytes\nlower bound  {bound} bytes\nratio        {:.4}\n", ratio(compiled))
+}
+
+/// An array with an object for each program: its name, its device, and `plan` and `memory` if they are shown.
+pub(crate) fn json(all: &[Shown], show: &[Show]) -> String {
+    let objects = all.iter().map(|Shown { compiled, .. }| {
+        let mut object = json!({ "program": compiled.program().name, "device": compiled.device().to_string() });
+        if show.contains(&Show::Plan) {
+            object["plan"] = plan_json(compiled);
+        }
+        if show.contains(&Show::Memory) {
+            object["memory"] = memory_json(compiled);
+        }
+        object
+    });
+    json_without_controls(format!("{:#}\n", Value::Array(objects.collect())))
+}
+
+fn plan_json(compiled: &Compiled) -> Value {
+    let buffers = compiled.buffers().iter().enumerate().map(|(index, buffer)| {
+        json!({
+            "name": compiled.buffer_name(index),
+            "role": role(compiled, index),
+            "access": format!("{:?}", buffer.access).to_lowercase(),
+            "bytes": buffer.bytes,
+        })
+    });
+    let steps = compiled.steps().iter().map(|CompiledStep { work, operands, number, .. }| {
+        json!({ "work": work.name(), "number": number, "operands": operands.iter().map(operand_json).collect::<Vec<_>>() })
+    });
+    let fused = compiled
+        .fused()
+        .iter()
+        .map(|fused| json!({ "lower": fused.steps.start, "upper": fused.steps.end, "block": fused.block }));
+    json!({
+        "buffers": buffers.collect::<Vec<_>>(),
+        "steps": steps.collect::<Vec<_>>(),
+        "together": fused.collect::<Vec<_>>(),
+    })
+}
+
+fn operand_json(operand: &Located) -> Value {
+    let (buffer, offset, scratch) = match operand.storage {
+        Storage::Buffer { index, offset } => (Some(index), Some(offset), None),
+        Storage::Scratch(piece) => (None, None, Some(piece)),
+    };
+    json!({
+        "buffer": buffer,
+        "offset": offset,
+        "scratch": scratch,
+        "access": format!("{:?}", operand.access).to_lowercase(),
+        "dtype": operand.dtype.to_string(),
+        "shape": operand.layout.shape().dims(),
+        "strides": operand.layout.strides(),
+        "first": operand.layout.offset(),
+    })
+}
+
+fn memory_json(compiled: &Compiled) -> Value {
+    let values = compiled.places().into_iter().map(|place| {
+        let (memory, offset) = (memory_name(compiled, &place), offset(compiled, &place));
+        let ValuePlace { name, lower, upper, bytes, .. } = place;
+        json!({ "value": name, "memory": memory, "lower": lower, "upper": upper, "bytes": bytes, "offset": offset })
+    });
+    json!({
+        "values": values.collect::<Vec<_>>(),
+        "peak": compiled.arena_bytes(),
+        "lower_bound": compiled.arena_lower_bound(),
+        "ratio": ratio(compiled),
+    })
+}
+
+fn role(compiled: &Compiled, buffer: usize) -> &'static str {
+    match compiled.buffers()[buffer].role {
+        BufferRole::Feed(_) => "feed",
+        BufferRole::Parameter(_) => "param",
+        BufferRole::Fetched(_) => "fetch",
+        BufferRole::Arena => "arena",
+    }
+}
+
+fn memory_name(compiled: &Compiled, place: &ValuePlace) -> &'static str {
+    match place.storage {
+        Storage::Buffer { index, .. } => role(compiled, index),
+        Storage::Scratch(_) => "scratch",
+    }
+}
+
+/// The offset in the arena.
+fn offset(compiled: &Compiled, place: &ValuePlace) -> Option<usize> {
+    match place.storage {
+        Storage::Buffer { index, offset } if compiled.buffers()[index].role == BufferRole::Arena => Some(offset),
+        _ => None,
+    }
+}
+
+/// How many times the lower bound the arena is.
+fn ratio(compiled: &Compiled) -> f64 {
+    match compiled.arena_lower_bound() {
+        0 => 1.0,
+        bound => compiled.arena_bytes() as f64 / bound as f64,
+    }
+}

@@ -1,0 +1,132 @@
+//! The names of the script that a program uses: those that it uses before it binds them. Their storages are its parameters.
+
+use std::collections::{HashMap, HashSet};
+
+use super::Parameter;
+use crate::base::engine::{Error, Place, Program, Recorder, Resource, Shape, Tensor, ValueId};
+use crate::emit::{Binding, Scope};
+use crate::syntax::ast::{Block, Expr, ExprKind, Feed, ProgramBlock, Statement, StatementKind};
+
+/// What a program captures of the script.
+pub(super) struct Captured {
+    /// What the names stand for.
+    pub(super) names: HashMap<String, Binding>,
+    /// The names that are bound to a storage, with the number of its parameter, in the order of their first uses.
+    parameter_of: Vec<(String, usize)>,
+    /// The storage of each parameter, and the name by which the block uses it first.
+    storages: Vec<(String, Tensor)>,
+    /// The names that a wrong `let` should have bound.
+    poisoned: HashSet<String>,
+}
+
+impl Captured {
+    /// What `block` captures of `scope`.
+    pub(super) fn by(block: &ProgramBlock, scope: &Scope) -> Captured {
+        let (names, poisoned) = (HashMap::new(), HashSet::new());
+        let mut captured = Captured { names, parameter_of: Vec::new(), storages: Vec::new(), poisoned };
+        let mut numbers: HashMap<*const Resource, usize> = HashMap::new();
+        for name in names_from_outside(block) {
+            if scope.poisoned.contains(name) {
+                captured.poisoned.insert(name.to_owned());
+            }
+            let Some(binding) = scope.names.get(name) else { continue };
+            let number = *numbers.entry(std::ptr::from_ref(binding.tensor.resource())).or_insert_with(|| {
+                captured.storages.push((name.to_owned(), binding.tensor.owner().clone()));
+                captured.storages.len() - 1
+            });
+            captured.parameter_of.push((name.to_owned(), number));
+            captured.names.insert(name.to_owned(), binding.clone());
+        }
+        captured
+    }
+
+    /// The scope of the block, on tensors of the recording: the inputs, and for each name a parameter, or the view of it that the name is
+    /// of its storage.
+    pub(super) fn scope(&self, recorder: &Recorder, feeds: &[Feed], types: &[(Place, Shape)]) -> Result<Scope, Error> {
+        let mut scope = Scope { names: HashMap::new(), poisoned: self.poisoned.clone() };
+        for (feed, (place, shape)) in feeds.iter().zip(types) {
+            let tensor = recorder.feed(feed.name.value.clone(), *place, feed.dtype, shape.dims())?;
+            scope.names.insert(feed.name.value.clone(), Binding { tensor, span: feed.name.span });
+        }
+        let recorded = self.storages.iter().map(|(name, storage)| recorder.parameter(name.clone(), storage));
+        let recorded = recorded.collect::<Result<Vec<Tensor>, Error>>()?;
+        for (name, number) in &self.parameter_of {
+            let Binding { tensor, span } = &self.names[name];
+            let parameter = &recorded[*number];
+            let tensor = if tensor.is_view() { parameter.view(*tensor.layout())? } else { parameter.clone() };
+            scope.names.insert(name.clone(), Binding { tensor, span: *span });
+        }
+        Ok(scope)
+    }
+
+    /// The parameters, in the order in which they were recorded.
+    pub(super) fn parameters(&self, program: &Program) -> Vec<Parameter> {
+        let written: HashSet<ValueId> = program.steps.iter().filter_map(|step| Some(step.output()?.value)).collect();
+        let parameters = program.parameters.iter().zip(&self.storages).map(|(port, (name, tensor))| Parameter {
+            name: name.clone(),
+            tensor: tensor.clone(),
+            is_written: written.contains(&port.value),
+        });
+        parameters.collect()
+    }
+}
+
+/// The names from outside, each once, in the order of their first uses.
+fn names_from_outside(block: &ProgramBlock) -> Vec<&str> {
+    let inputs = block.feeds.iter().map(|feed| feed.name.value.as_str()).collect();
+    let mut walk = Walk { bound: inputs, found: Vec::new() };
+    walk.block(&block.body);
+    block.fetches.iter().for_each(|fetch| walk.used(&fetch.value));
+    walk.found
+}
+
+struct Walk<'a> {
+    /// Inputs, and names that a `let` before has bound. Once a name from outside was found, it is here, too.
+    bound: HashSet<&'a str>,
+    found: Vec<&'a str>,
+}
+
+impl<'a> Walk<'a> {
+    fn used(&mut self, name: &'a str) {
+        if self.bound.insert(name) {
+            self.found.push(name);
+        }
+    }
+
+    fn block(&mut self, block: &'a Block) {
+        for Statement { kind, .. } in block {
+            match kind {
+                StatementKind::Let { name, value } => {
+                    self.expression(value);
+                    self.bound.insert(&name.value);
+                }
+                StatementKind::Into { value, target } => {
+                    self.expression(value);
+                    self.used(&target.name.value);
+                }
+                StatementKind::Refill { target, .. } => self.used(&target.name.value),
+                // The first round decides: in later ones the names of the body are bound.
+                StatementKind::Repeat { body, .. } => self.block(body),
+                // `allowed` refuses these.
+                StatementKind::Device { .. }
+                | StatementKind::PrintText(_)
+                | StatementKind::Print(_)
+                | StatementKind::PrintAccuracy { .. }
+                | StatementKind::Save { .. }
+                | StatementKind::Expect { .. }
+                | StatementKind::Time { .. }
+                | StatementKind::Program(_)
+                | StatementKind::Run(_) => {}
+            }
+        }
+    }
+
+    fn expression(&mut self, expr: &'a Expr) {
+        match &expr.kind {
+            ExprKind::Name(name) => self.used(name),
+            ExprKind::Copy { value, .. } | ExprKind::View { value, .. } => self.expression(value),
+            ExprKind::Call { inputs, .. } => inputs.iter().for_each(|input| self.expression(input)),
+            ExprKind::Number(_) | ExprKind::Load { .. } | ExprKind::Fill { .. } | ExprKind::Random { .. } => {}
+        }
+    }
+}

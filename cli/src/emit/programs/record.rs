@@ -1,0 +1,187 @@
+//! Records the block of a program.
+
+use std::sync::Arc;
+
+use super::captured::Captured;
+use super::{Defined, MAX_ALL_STEPS, MAX_STEPS, allowed};
+use crate::base::engine::{Error, InstructionList, Kind, Place, ProgramError, Recorder, Shape, ValueRole, record};
+use crate::emit::{Emitter, rounds, value};
+use crate::syntax::ast::{Block, Feed, ProgramBlock, StatementKind};
+use crate::syntax::diagnostic::Diagnostic;
+use crate::syntax::source::{Span, Spanned};
+
+/// What a recording has gathered so far.
+#[derive(Default)]
+struct Recording {
+    /// The statement of each step.
+    steps: Vec<Span>,
+    /// The number of steps, and of statements without a step.
+    weight: usize,
+    errors: Vec<Diagnostic>,
+    /// Was a statement wrong, or could it not be judged because of an earlier error?
+    failed: bool,
+}
+
+impl Recording {
+    fn fail(&mut self, error: Diagnostic) {
+        self.failed = true;
+        if !error.echo {
+            self.errors.push(error);
+        }
+    }
+}
+
+impl Emitter<'_> {
+    /// Records a program and makes its name known. Adds no instruction to the list.
+    ///
+    /// # Errors
+    /// A message for every wrong part of it; none if it is wrong only because it uses a name of a wrong `let`. Runs of a wrong program are
+    /// echoes of its errors.
+    pub fn define(&mut self, block: &Arc<ProgramBlock>) -> Result<(), Vec<Diagnostic>> {
+        match self.recorded(block) {
+            Ok(defined) => {
+                self.programs.insert(block.name.value.clone(), Arc::new(defined));
+                Ok(())
+            }
+            Err(errors) => {
+                self.poisoned_programs.insert(block.name.value.clone());
+                Err(errors)
+            }
+        }
+    }
+
+    fn recorded(&mut self, block: &Arc<ProgramBlock>) -> Result<Defined, Vec<Diagnostic>> {
+        let mut recording = Recording::default();
+        if let Err(error) = self.check_new_program(&block.name) {
+            recording.fail(error);
+        }
+        allowed::check(&block.body, &mut recording.errors);
+        let feeds: Vec<(Place, Shape)> = block
+            .feeds
+            .iter()
+            .filter_map(|feed| self.feed_type(feed).map_err(|error| recording.fail(error)).ok())
+            .collect();
+        if !recording.errors.is_empty() {
+            return Err(recording.errors);
+        }
+        let captured = Captured::by(block, &self.scope);
+        let builder = std::mem::take(&mut self.builder);
+        self.outer = Some(std::mem::take(&mut self.scope));
+        let program = record(block.name.value.clone(), |recorder| {
+            self.scope = captured.scope(recorder, &block.feeds, &feeds)?;
+            self.record_block(recorder, &block.body, &mut recording);
+            for fetch in &block.fetches {
+                match self.named(&fetch.value, fetch.span) {
+                    Ok(tensor) => recorder.fetch(fetch.value.clone(), &tensor)?,
+                    Err(error) => recording.fail(error),
+                }
+            }
+            Ok(())
+        });
+        self.leave_without_results();
+        self.builder = builder;
+        self.recorded_steps += recording.steps.len();
+        if recording.failed {
+            return Err(recording.errors);
+        }
+        let program = program.map_err(|error| vec![Diagnostic::new(block.name.span, told(&error))])?;
+        let copied = |(place, _): &(usize, _)| program.value(program.fetches[*place].value).role != ValueRole::Computed;
+        recording.steps.extend(block.fetches.iter().enumerate().filter(copied).map(|(_, fetch)| fetch.span));
+        Ok(Defined {
+            block: block.clone(),
+            steps: recording.steps.into(),
+            weight: recording.weight + block.feeds.len() + block.fetches.len(),
+            parameters: captured.parameters(&program),
+            captured: captured.names,
+            program,
+        })
+    }
+
+    fn check_new_program(&self, name: &Spanned<String>) -> Result<(), Diagnostic> {
+        self.check_bindable(name)?;
+        if self.scope.names.contains_key(&name.value) {
+            return Err(Diagnostic::new(name.span, format!("`{}` names a tensor already", name.value)));
+        }
+        Ok(())
+    }
+
+    fn feed_type(&self, feed: &Feed) -> Result<(Place, Shape), Diagnostic> {
+        if self.devices.contains(&feed.name.value) {
+            return Err(Diagnostic::new(feed.name.span, format!("`{}` is a device already", feed.name.value)));
+        }
+        Ok((self.devices.place(&feed.on)?, value::sizes(&feed.dims, feed.span)?))
+    }
+
+    fn record_block(&mut self, recorder: &Recorder, block: &Block, recording: &mut Recording) {
+        for statement in block {
+            if let StatementKind::Repeat { count, body } = &statement.kind {
+                self.record_rounds(recorder, *count, body, recording);
+            } else if let Err(error) = self.statement(statement) {
+                recording.fail(error);
+                if let StatementKind::Let { name, .. } = &statement.kind {
+                    self.poison(name);
+                }
+            }
+            let list = self.take_list();
+            let added = steps(&list);
+            recording.weight += if matches!(statement.kind, StatementKind::Repeat { .. }) { 0 } else { added.max(1) };
+            let (own, all) = (recording.steps.len() + added, self.recorded_steps + recording.steps.len() + added);
+            if own > MAX_STEPS || all > MAX_ALL_STEPS {
+                if !recording.failed {
+                    let message = match own > MAX_STEPS {
+                        true => format!("the program has more than {MAX_STEPS} steps here"),
+                        false => {
+                            format!("the programs of the script have more than {MAX_ALL_STEPS} steps together here")
+                        }
+                    };
+                    recording.fail(
+                        Diagnostic::new(statement.span, message)
+                            .with_help("put the `repeat` around the `run`, or use shorter programs"),
+                    );
+                }
+                return;
+            }
+            match recorder.submit(list) {
+                Ok(()) => recording.steps.extend(std::iter::repeat_n(statement.span, added)),
+                // The operands of a wrong statement were dropped with it, so what follows from that is no news.
+                Err(_) if recording.failed => return,
+                Err(error) => recording.fail(Diagnostic::new(statement.span, told(&error))),
+            }
+        }
+    }
+
+    /// Records the rounds of a `repeat` one after the other.
+    fn record_rounds(&mut self, recorder: &Recorder, count: u64, body: &Block, recording: &mut Recording) {
+        for round in 0..count {
+            let before = (round == 0).then(|| self.scope.names.clone());
+            let steps = recording.steps.len();
+            self.record_block(recorder, body, recording);
+            if let Some(before) = before
+                && !recording.failed
+            {
+                rounds::changed(&before, &self.scope.names).into_iter().for_each(|error| recording.fail(error));
+            }
+            // Rounds that add nothing now add nothing later.
+            if recording.failed || recording.steps.len() == steps {
+                return;
+            }
+        }
+    }
+}
+
+/// How many steps a list becomes.
+fn steps(list: &InstructionList) -> usize {
+    let is_step = |kind: &Kind| matches!(kind, Kind::Call { .. } | Kind::Copy | Kind::Fill(_));
+    list.instructions().iter().filter(|instruction| is_step(&instruction.kind)).count()
+}
+
+/// An error of the recording, without the location of the call in this program's source.
+fn told(error: &Error) -> String {
+    match error {
+        Error::Program(program) => match &**program {
+            ProgramError::NotRecordable { what, why, .. } => format!("{what} cannot be part of a program: {why}"),
+            other => other.to_string(),
+        },
+        other => other.to_string(),
+    }
+}

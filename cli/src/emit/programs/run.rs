@@ -1,0 +1,154 @@
+//! Runs of a program: its inputs, the scope of its statements, its results.
+
+use std::sync::Arc;
+
+use super::{Defined, Parameter};
+use crate::base::engine::{Tensor, ValueId, ValueRole};
+use crate::base::spelling::did_you_mean;
+use crate::emit::{Binding, Emitter, Scope};
+use crate::syntax::ast::{Expr, RunCall};
+use crate::syntax::diagnostic::Diagnostic;
+use crate::syntax::source::Spanned;
+
+impl Emitter<'_> {
+    /// The program with this name.
+    ///
+    /// # Errors
+    /// There is none; an echo if its block was wrong.
+    pub fn program(&self, name: &Spanned<String>) -> Result<Arc<Defined>, Diagnostic> {
+        if let Some(defined) = self.programs.get(&name.value) {
+            return Ok(defined.clone());
+        }
+        let mut error = Diagnostic::new(name.span, format!("unknown program `{}`", name.value));
+        error.echo = self.poisoned_programs.contains(&name.value);
+        let mut known: Vec<&str> = self.programs.keys().map(String::as_str).collect();
+        known.sort_unstable(); // the same guess in every run
+        let help = did_you_mean(&name.value, known);
+        Err(error
+            .with_help(help.unwrap_or_else(|| "define it before this line: `program NAME ... { ... }`".to_owned())))
+    }
+
+    /// Emits the inputs of a run, and enters the scope of the program's statements: the caller emits them, then calls
+    /// [`Emitter::leave`].
+    ///
+    /// # Errors
+    /// The program is unknown, or an input does not fit.
+    pub fn enter(&mut self, run: &RunCall) -> Result<Arc<Defined>, Diagnostic> {
+        let (defined, inputs) = self.run_inputs(run)?;
+        let mut names = defined.captured.clone();
+        for (feed, tensor) in defined.block.feeds.iter().zip(inputs) {
+            names.insert(feed.name.value.clone(), Binding { tensor, span: feed.name.span });
+        }
+        self.outer = Some(std::mem::replace(&mut self.scope, Scope { names, ..Scope::default() }));
+        self.lane = lane(run);
+        Ok(defined)
+    }
+
+    /// Leaves the scope of a program, and binds the results to the names of the `run`. A result that is an input or a parameter is copied.
+    ///
+    /// # Errors
+    /// A result cannot be copied.
+    pub fn leave(&mut self, run: &RunCall, defined: &Defined) -> Result<(), Diagnostic> {
+        let results: Result<Vec<Tensor>, Diagnostic> = defined
+            .program
+            .fetches
+            .iter()
+            .zip(&defined.block.fetches)
+            .map(|(port, fetch)| {
+                let tensor = self.named(&fetch.value, fetch.span)?;
+                if !defined.is_given(port.value) {
+                    return Ok(tensor);
+                }
+                self.builder.set_lane(self.lane);
+                let copy = self.builder.copy(&tensor, tensor.place());
+                copy.map_err(|error| Diagnostic::new(fetch.span, error.to_string()))
+            })
+            .collect();
+        self.leave_without_results();
+        self.bind_results(run, results?);
+        Ok(())
+    }
+
+    /// Leaves the scope of a program.
+    pub(crate) fn leave_without_results(&mut self) {
+        self.scope = self.outer.take().unwrap_or_default();
+        self.lane = 0;
+    }
+
+    /// Binds the results of a run to its names.
+    pub fn bind_results(&mut self, run: &RunCall, results: impl IntoIterator<Item = Tensor>) {
+        for (name, tensor) in run.names.iter().zip(results) {
+            self.bind(name, tensor);
+        }
+    }
+
+    /// Emits the inputs of a run. An input with gaps is copied, so that each has the layout that the recording has: `reshape` makes a view
+    /// of one tensor and a copy of another, by their layouts.
+    ///
+    /// # Errors
+    /// The program is unknown, or an input does not fit.
+    pub fn run_inputs(&mut self, run: &RunCall) -> Result<(Arc<Defined>, Vec<Tensor>), Diagnostic> {
+        let defined = self.program(&run.program)?;
+        let block = &defined.block;
+        run.names.iter().try_for_each(|name| self.check_bindable(name))?;
+        if !run.names.is_empty() && run.names.len() != block.fetches.len() {
+            let message = format!("`{}` gives {}", run.program.value, counted("result", block.fetches.iter()));
+            let last = run.names.last().map_or(run.program.span, |last| run.names[0].span.to(last.span));
+            let found = if run.names.len() == 1 { "1 name".to_owned() } else { format!("{} names", run.names.len()) };
+            return Err(Diagnostic::new(last, format!("{message}, found {found}"))
+                .with_help("write a name for each of them, or leave out `let` and the names"));
+        }
+        if run.feeds.len() != block.feeds.len() {
+            let takes = counted("input", block.feeds.iter().map(|feed| &feed.name));
+            let message = format!("`{}` takes {takes}, found {}", run.program.value, run.feeds.len());
+            return Err(Diagnostic::new(run.program.span, message));
+        }
+        let inputs =
+            run.feeds.iter().enumerate().map(|(place, expr)| self.input_of_run(&defined, place, expr, lane(run)));
+        let inputs = inputs.collect::<Result<Vec<Tensor>, Diagnostic>>()?;
+        Ok((defined, inputs))
+    }
+
+    fn input_of_run(&mut self, defined: &Defined, place: usize, expr: &Expr, lane: u32) -> Result<Tensor, Diagnostic> {
+        let tensor = self.value(expr, lane)?;
+        let port = &defined.program.feeds[place];
+        let value = defined.program.value(port.value);
+        if (tensor.dtype(), tensor.shape(), tensor.place()) != (value.dtype, value.shape, value.place) {
+            let needed = format!("{}{} on {}", value.dtype, value.shape, value.place);
+            let found = format!("{}{} on {}", tensor.dtype(), tensor.shape(), tensor.place());
+            return Err(Diagnostic::new(expr.span, format!("the input `{}` is {needed}, found {found}", port.name))
+                .with_help("use `cast`, `reshape` or `copy`, or change the program"));
+        }
+        let mut written = defined.parameters.iter().filter(|parameter| parameter.is_written);
+        if let Some(Parameter { name, .. }) = written.find(|parameter| parameter.tensor.shares_storage(&tensor)) {
+            let message = format!("the input `{}` shares memory with `{name}`, which the program writes", port.name);
+            return Err(Diagnostic::new(expr.span, message).with_help("give a copy to the `run`"));
+        }
+        if tensor.layout().is_contiguous() {
+            return Ok(tensor);
+        }
+        self.builder.set_lane(lane);
+        self.builder.copy(&tensor, tensor.place()).map_err(|error| Diagnostic::new(expr.span, error.to_string()))
+    }
+}
+
+impl Defined {
+    /// Is the value an input or a parameter, which exists outside of a run?
+    fn is_given(&self, value: ValueId) -> bool {
+        self.program.value(value).role != ValueRole::Computed
+    }
+}
+
+fn lane(run: &RunCall) -> u32 {
+    run.lane.as_ref().map_or(0, |lane| lane.value)
+}
+
+/// A number of things with their names: `2 inputs (x, y)`.
+fn counted<'a>(what: &str, names: impl Iterator<Item = &'a Spanned<String>>) -> String {
+    let names: Vec<&str> = names.map(|name| name.value.as_str()).collect();
+    match names.as_slice() {
+        [] => format!("no {what}"),
+        [one] => format!("1 {what} ({one})"),
+        many => format!("{} {what}s ({})", many.len(), many.join(", ")),
+    }
+}

@@ -1,0 +1,71 @@
+//! Programs of a script that runs: compiled, or emitted statement by statement.
+
+use std::sync::Arc;
+
+use crate::base::engine::{CompileOptions, Lane, StreamKey, StreamType, Tensor};
+use crate::execute::run::{Runner, Stop};
+use crate::syntax::ast::{ProgramBlock, RunCall};
+use crate::syntax::diagnostic::Diagnostic;
+use crate::syntax::source::Span;
+
+impl Runner<'_> {
+    /// Makes a program known, and compiles it if programs are compiled.
+    pub(super) fn define(&mut self, program: &Arc<ProgramBlock>) -> Result<(), Stop> {
+        let refused = |message: String| Stop::Statement(Diagnostic::new(program.name.span, message));
+        self.emitter.define(program).map_err(|errors| match errors.into_iter().next() {
+            Some(error) => Stop::Statement(error),
+            None => refused("this program follows from an earlier error".to_owned()),
+        })?;
+        if let Some(executables) = &mut self.executables {
+            let defined = self.emitter.program(&program.name)?;
+            let parameters: Vec<(&str, &Tensor)> =
+                defined.parameters.iter().map(|parameter| (parameter.name.as_str(), &parameter.tensor)).collect();
+            let compiled = self.vm.compile(&defined.program, &parameters, &CompileOptions::default());
+            let executable = compiled.map_err(|error| refused(error.to_string()))?;
+            log::info!("compiled {}: {} steps", program.name.value, executable.compiled().steps().len());
+            executables.insert(program.name.value.clone(), executable);
+        }
+        Ok(())
+    }
+
+    /// Runs a program statement by statement.
+    pub(super) fn run_statements(&mut self, run: &RunCall, span: Span) -> Result<(), Stop> {
+        let program = self.emit(span, |emitter| emitter.enter(run))?;
+        self.flush_if_full(span)?;
+        self.issued.within = Some(span);
+        self.block(&program.block.body)?;
+        self.issued.within = None;
+        self.emit(span, |emitter| emitter.leave(run, &program))?;
+        self.flush_if_full(span)
+    }
+
+    /// Runs the executable of a program, behind the instructions that were gathered.
+    pub(super) fn run_executable(&mut self, run: &RunCall, span: Span) -> Result<(), Stop> {
+        let (program, inputs) = self.emit(span, |emitter| emitter.run_inputs(run))?;
+        self.flush(span)?;
+        let name = &run.program.value;
+        if let Some(dump) = &mut self.dump {
+            dump.run(name)?;
+        }
+        let Some(executable) = self.executables.as_ref().and_then(|executables| executables.get(name)) else {
+            return Err(Diagnostic::new(run.program.span, format!("`{name}` was not compiled")).into());
+        };
+        let inputs: Vec<(&str, &Tensor)> =
+            program.block.feeds.iter().map(|feed| feed.name.value.as_str()).zip(&inputs).collect();
+        let lane = Lane(run.lane.as_ref().map_or(0, |lane| lane.value));
+        let stream = StreamKey::new(executable.compiled().device(), StreamType::Compute, lane.0);
+        // Noted before it is submitted, because a trace is written as soon as it is.
+        self.added += 1;
+        self.issued.note_run(stream, name, &program.steps, span);
+        if let Some(locations) = self.locations {
+            locations.note_on(stream);
+        }
+        let results = {
+            let _lane = lane.enter();
+            executable.run(&inputs)
+        };
+        let results = results.map_err(|error| self.explain(&error, span))?;
+        self.emitter.bind_results(run, results.iter().map(|(_, tensor)| tensor.clone()));
+        Ok(())
+    }
+}

@@ -1,0 +1,243 @@
+//! Programs of scripts: run statement by statement, run compiled, and shown by `streamvm compile`.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{Output, run_text, scratch, streamvm};
+use tempfile::TempDir;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn scripts() -> TempDir {
+    scratch(&root().join("cli/tests/scripts"))
+}
+
+/// The output without the lines of `time`.
+fn timeless(output: Output) -> Output {
+    let lines = output.stdout.lines().filter(|line| !line.starts_with("time "));
+    Output { stdout: lines.map(|line| format!("{line}\n")).collect(), ..output }
+}
+
+/// A program that is run five times on two lanes. Its vectors are long enough for steps to run together where it is compiled.
+const FIVE_RUNS: &str = "let w = fill f32 40000 value 2 on cpu:0\n\
+    program p (x f32 40000 on cpu:0) -> y {\n  let h = mul x w\n  let y = relu (neg h)\n  add y 1 into w\n}\n\
+    let x = fill f32 40000 value -1 on cpu:0\nrepeat 4 { let x = run p (neg x) }\nlet y = run p x on lane 1\nprint y\nprint w\n";
+
+#[test]
+fn programs_do_the_same_compiled_and_not_in_every_mode() {
+    let folder = scripts();
+    fs::write(folder.path().join("five.svm"), FIVE_RUNS).unwrap();
+    let plan = streamvm(folder.path(), ["compile", "five.svm"]).stdout;
+    assert!(plan.contains("run together"), "{plan}");
+    for script in ["programs.svm", "fail_program.svm", "five.svm"] {
+        let expected = timeless(streamvm(folder.path(), ["run", script]));
+        assert!(expected.stdout.contains('['), "{script}: {expected:?}");
+        for mode in ["threaded", "inline", "sim:1", "sim:2"] {
+            for compiled in [None, Some("--compiled")] {
+                let args = ["run", "--mode", mode].into_iter().chain(compiled).chain([script]);
+                assert_eq!(timeless(streamvm(folder.path(), args)), expected, "{script} {mode} {compiled:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_is_one_instruction_where_programs_are_compiled() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("a.svm"), FIVE_RUNS).unwrap();
+    let counts = |args: &[&str]| {
+        let output =
+            streamvm(folder.path(), ["run", "--stats", "--dump-ir", "a.list"].iter().chain(args).chain(&["a.svm"]));
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        let lane = |name: &str| {
+            let line = output.stdout.lines().find(|line| line.starts_with(name)).expect("the stream");
+            line.split_whitespace().nth(1).and_then(|count| count.parse::<u64>().ok()).expect("a count")
+        };
+        (lane("compute@cpu:0:0"), lane("compute@cpu:0:1"), fs::read_to_string(folder.path().join("a.list")).unwrap())
+    };
+    // On lane 0: two fills, four times `neg x`, four runs of 5 steps (`mul`, `neg`, `relu`, a fill for the number, `add`); reading back is
+    // two instructions on the host. On lane 1: one run.
+    let (lane_0, lane_1, list) = counts(&[]);
+    assert_eq!((lane_0, lane_1), (2 + 4 + 4 * 5 + 2, 5), "{list}");
+    assert!(!list.contains("# run p"), "{list}");
+    let (lane_0, lane_1, list) = counts(&["--compiled"]);
+    assert_eq!((lane_0, lane_1), (2 + 4 + 4 + 2, 1), "{list}");
+    assert_eq!(list.matches("# run p\n").count(), 5, "{list}");
+}
+
+#[test]
+fn traces_and_races_know_programs() {
+    let folder = scripts();
+    for compiled in [None, Some("--compiled")] {
+        let args = ["run", "--record", "a.trace", "programs.svm"].into_iter().chain(compiled);
+        assert_eq!(streamvm(folder.path(), args).code, 0);
+        let judged = streamvm(folder.path(), ["verify", "a.trace"]);
+        assert!(judged.stdout.ends_with("\nok: every dependence is ordered\n"), "{compiled:?}: {}", judged.stdout);
+        let trace = fs::read_to_string(folder.path().join("a.trace")).unwrap();
+        // Line 8 is a statement of the program, line 18 its first run.
+        assert_eq!(trace.contains("\"programs.svm:8:3\""), compiled.is_none(), "{compiled:?}");
+        assert!(trace.contains("\"programs.svm:18:1\""), "{compiled:?}");
+    }
+    let raced = streamvm(folder.path(), ["check", "--races", "programs.svm"]);
+    assert!(raced.code == 0 && raced.stdout.contains("\nraces: none in "), "{}{}", raced.stdout, raced.stderr);
+}
+
+#[test]
+fn the_steps_of_programs_and_of_their_runs_are_bounded() {
+    let program = "let w = fill f32 2 value 1 on cpu:0\nprogram p { repeat 5000 { add w 1 into w } }\n";
+    let fine = run_text(format!("{program}{}print w\n", "run p\n".repeat(10)), &["run", "--compiled"]);
+    assert_eq!((fine.code, fine.stdout.as_str()), (0, "w: f32[2] [50001.0 50001.0]\n"), "{}", fine.stderr);
+    let many = run_text(format!("{program}{}", "run p\n".repeat(11)), &["check"]);
+    let says = "script.svm:13:1: error: the `run` statements up to here have more than 100000 steps together\n";
+    assert!(many.code == 2 && many.stderr.starts_with(says), "{}", many.stderr);
+    // A `repeat` counts once.
+    assert_eq!(run_text(format!("{program}repeat 11 {{ run p }}\n"), &["run", "--compiled"]).code, 0);
+    let programs: String =
+        (0..11).map(|number| format!("program p{number} {{ repeat 5000 {{ add w 1 into w }} }}\n")).collect();
+    let all = run_text(format!("let w = fill f32 2 value 1 on cpu:0\n{programs}"), &["check"]);
+    let says = "script.svm:12:29: error: the programs of the script have more than 100000 steps together here\n";
+    assert!(all.code == 2 && all.stderr.starts_with(says), "{}", all.stderr);
+    // Results count, too: 101 runs of 1,000 results each.
+    let names: String = (0..1000).map(|number| format!(" a{number}")).collect();
+    let lets: String = (0..1000).map(|number| format!("let a{number} = w\n")).collect();
+    let wide =
+        format!("let w = fill f32 2 value 1 on cpu:0\n{lets}program p -> {names} {{ }}\n{}", "run p\n".repeat(101));
+    let wide = run_text(wide, &["check"]);
+    assert!(
+        wide.code == 2 && wide.stderr.starts_with("script.svm:1103:1: error: the `run` statements"),
+        "{}",
+        wide.stderr
+    );
+    let long = run_text(program.replace("5000", "5001"), &["check"]);
+    assert!(long.code == 2 && long.stderr.contains("the program has more than 10000 steps here"), "{}", long.stderr);
+    // Rounds that add no step end at once.
+    assert_eq!(
+        run_text(
+            "program p (x f32 2 on cpu:0) -> y { repeat 1000000000 { let y = slice x axis 0 ..1 } }\n",
+            &["check"]
+        )
+        .code,
+        0
+    );
+}
+
+#[test]
+fn the_text_of_a_program_compiles_as_the_script_does() {
+    let folder = scripts();
+    let at = |name: &str| folder.path().join(name);
+    for script in ["programs.svm", "fail_program.svm", "compile_all.svm"] {
+        let names: Vec<String> = streamvm(folder.path(), ["compile", "--json", script])
+            .stdout
+            .lines()
+            .filter_map(|line| Some(line.trim().strip_prefix("\"program\": \"")?.trim_end_matches('"').to_owned()))
+            .collect();
+        assert!(!names.is_empty(), "{script}");
+        for name in names {
+            let show = |file: &str, what: &str| {
+                let output = streamvm(folder.path(), ["compile", "--program", &name, "--show", what, file]);
+                assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{script} {name}");
+                output.stdout
+            };
+            let text = show(script, "program");
+            fs::write(at("saved.txt"), format!("\n{text}")).unwrap();
+            for what in ["program", "plan", "memory", "dot"] {
+                assert_eq!(show("saved.txt", what), show(script, what), "{script} {name} {what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_compiled_is_rejected() {
+    let folder = scripts();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("empty.svm"), "# nothing\nprint \"no program\"\n").unwrap();
+    fs::write(at("wrong.svm"), "program p { print 1 }\n").unwrap();
+    fs::write(at("words.txt"), "program p\nt0 = tensor cpu:0 f32[4]\nfeed x t0\n%0 walk t0\n").unwrap();
+    fs::write(at("ports.txt"), "program p\nt0 = tensor cpu:0 f32[4]\nfeed x t0\nfetch y t9\n").unwrap();
+    fs::write(at("twice.txt"), "program p\nt0 = tensor cpu:0 f32[4]\nt1 = tensor cpu:0 f32[4]\nfeed x t0\nfeed x t1\n")
+        .unwrap();
+    fs::write(at("device.txt"), "program p\nt0 = tensor sim:0 f32[4]\nfeed x t0\nfetch y t0\n").unwrap();
+    fs::write(at("good.txt"), "program p\nt0 = tensor cpu:0 f32[4]\nfeed x t0\nfetch y t0\n").unwrap();
+    fs::write(at("bytes.txt"), b"program p\n\xff\n").unwrap();
+    for (args, says) in [
+        (vec![], "Usage: streamvm compile"),
+        (vec!["none.svm"], "none.svm: error: cannot read the program: "),
+        (vec!["none.svm"], "help: the path starts at the current folder, "),
+        (vec!["."], ".: error: cannot read the program: "),
+        (vec!["/dev/zero"], "/dev/zero: error: the file is longer than 64 MiB"),
+        (
+            vec!["empty.svm"],
+            "empty.svm: error: the script has no program\n = help: `program NAME ... { ... }` defines one",
+        ),
+        (vec!["wrong.svm"], "wrong.svm:1:13: error: `print` cannot be part of a program"),
+        (
+            vec!["programs.svm", "--program", "layr"],
+            "the script has no program \"layr\"\n = help: did you mean `layer`?",
+        ),
+        (vec!["programs.svm", "--program", "zzz"], "help: it has: layer, count, host_too, scale"),
+        (vec!["programs.svm", "--show", "all"], "expected program, passes, plan, memory or dot"),
+        (vec!["programs.svm", "--json", "--show", "dot"], "error: --json shows the plan and the memory"),
+        (
+            vec!["programs.svm", "--device", "acc=cuda:0"],
+            "cannot be compiled: a value lives on cuda:0, and programs run on CPUs",
+        ),
+        (vec!["programs.svm", "--device", "c=cpu:0"], "help: it names: acc"),
+        (vec!["words.txt"], "words.txt:4: error: expected "),
+        (vec!["ports.txt"], "ports.txt:4: error: expected a tensor that a line of this text names; found \"t9\""),
+        (vec!["twice.txt"], "twice.txt: error: program \"p\": a feed is called \"x\"; give each a name of its own"),
+        (vec!["device.txt"], "device.txt: error: program \"p\" cannot be compiled: a value lives on sim:0"),
+        (vec!["good.txt", "--program", "q"], "good.txt: error: there is no program \"q\"; this file has \"p\""),
+        (vec!["bytes.txt"], "bytes.txt: error: this is no UTF-8 text"),
+    ] {
+        let output = streamvm(folder.path(), ["compile"].iter().chain(&args));
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{args:?}: {}", output.stderr);
+        assert!(output.stderr.contains(says), "{args:?}: {}", output.stderr);
+    }
+    // No device is looked for: any CPU will do.
+    let elsewhere = streamvm(folder.path(), ["compile", "--program", "count", "--device", "acc=cpu:7", "programs.svm"]);
+    assert!(elsewhere.stdout.starts_with("program count on cpu:7\n"), "{}{}", elsewhere.stdout, elsewhere.stderr);
+    assert_eq!(streamvm(folder.path(), ["compile", "good.txt"]).code, 0);
+}
+
+#[test]
+fn a_long_program_is_planned_but_not_drawn() {
+    let folder = TempDir::new().unwrap();
+    let mut text = String::from("program long\nt0 = tensor cpu:0 f32[4]\n");
+    (0..10_001).for_each(|step| text += &format!("%{step} call compute@cpu:0:0 neg t{step} -> t{} f32[4]\n", step + 1));
+    text += "feed x t0\nfetch y t10001\n";
+    fs::write(folder.path().join("long.txt"), text).unwrap();
+    let plan = streamvm(folder.path(), ["compile", "long.txt"]);
+    assert!(plan.code == 0 && plan.stdout.lines().count() > 10_000, "{}", plan.stderr);
+    let dot = streamvm(folder.path(), ["compile", "--show", "dot", "long.txt"]);
+    assert!(dot.code == 2 && dot.stderr.contains("a graph is drawn of at most 10000"), "{}", dot.stderr);
+}
+
+#[test]
+fn the_example_trains_alike_both_ways() {
+    let folder = scratch(&root().join("examples"));
+    let eager = streamvm(folder.path(), ["run", "program.svm"]);
+    assert_eq!((eager.code, eager.stdout.contains("of 60)")), (0, true), "{}", eager.stderr);
+    for mode in ["threaded", "inline", "sim:5"] {
+        assert_eq!(streamvm(folder.path(), ["run", "--compiled", "--mode", mode, "program.svm"]), eager, "{mode}");
+    }
+}
+
+/// The commands of docs/programs.md print what stands below them.
+#[test]
+fn the_page_of_programs_shows_what_the_command_prints() {
+    let page = fs::read_to_string(root().join("docs/programs.md")).unwrap();
+    let mut shown = 0;
+    for block in page.split("```text\n$ streamvm compile ").skip(1) {
+        let (args, rest) = block.split_once('\n').expect("a command");
+        let expected = rest.split("```").next().expect("what it prints");
+        let output = streamvm(&root(), ["compile"].into_iter().chain(args.split(' ')));
+        assert_eq!((output.code, output.stdout.as_str()), (0, expected), "{args}: {}", output.stderr);
+        shown += 1;
+    }
+    assert!(shown >= 2, "only {shown} commands found");
+}

@@ -1,0 +1,55 @@
+//! Where each value of a compiled program lies, and between which steps.
+
+use hashbrown::HashMap;
+
+use crate::compile::compiled::{BufferRole, Compiled, Storage};
+use crate::ir::program::ValueId;
+
+/// A value, its life time and its place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ValuePlace {
+    /// The feed, parameter or fetch; otherwise `%` and the position of the step that writes it first.
+    pub name: String,
+    /// Where it is.
+    pub storage: Storage,
+    /// The position of the first step that uses it.
+    pub lower: usize,
+    /// The position behind the last step that uses it.
+    pub upper: usize,
+    /// Its size in bytes, also where scratch memory holds one block of it at a time.
+    pub bytes: usize,
+}
+
+impl Compiled {
+    /// The values that the steps use, in the order of their first uses. Values of the arena that share memory at the same time have taken it
+    /// over from each other: a step writes over its input. What steps that run together use lives as long as all of them, unless it is in
+    /// scratch memory.
+    pub fn places(&self) -> Vec<ValuePlace> {
+        let mut places: Vec<ValuePlace> = Vec::new();
+        let mut known: HashMap<ValueId, usize> = HashMap::new();
+        for (position, step) in self.steps.iter().enumerate() {
+            let together =
+                self.fused.iter().find(|fused| fused.steps.contains(&position)).map(|fused| fused.steps.clone());
+            for operand in &step.operands {
+                let alone = position..position + 1;
+                let life = match operand.storage {
+                    Storage::Buffer { .. } => together.clone().unwrap_or(alone),
+                    Storage::Scratch(_) => alone,
+                };
+                let place = *known.entry(operand.value).or_insert_with(|| {
+                    let name = match operand.storage {
+                        Storage::Buffer { index, .. } if self.buffers[index].role != BufferRole::Arena => {
+                            self.buffer_name(index)
+                        }
+                        _ => format!("%{position}"),
+                    };
+                    let (storage, bytes) = (operand.storage, self.program.value(operand.value).bytes());
+                    places.push(ValuePlace { name, storage, lower: life.start, upper: 0, bytes });
+                    places.len() - 1
+                });
+                places[place].upper = places[place].upper.max(life.end);
+            }
+        }
+        places
+    }
+}

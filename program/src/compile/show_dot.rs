@@ -1,0 +1,57 @@
+//! A compiled program as a graph in the language of Graphviz.
+
+use std::fmt::Write as _;
+
+use crate::compile::compiled::Compiled;
+use crate::compile::dependences::{Dependence, DependenceKind};
+use crate::ir::program::Work;
+
+impl Compiled {
+    /// The steps and their [dependences](Compiled::dependences): solid where a step reads what an earlier one writes, dashed where it writes
+    /// what an earlier one reads, dotted where both write. A frame is around the steps of a block,
+    /// and around steps that run together. `dot -Tsvg` draws it.
+    pub fn dot(&self) -> String {
+        let mut text = format!("digraph \"{}\" {{\n  node [shape=box];\n", escaped(&self.program.name));
+        let mut frames = 0;
+        let mut open = |text: &mut String, label: &str| {
+            frames += 1;
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "  subgraph cluster{frames} {{ label=\"{label}\";");
+        };
+        for (position, step) in self.steps.iter().enumerate() {
+            if matches!(step.work, Work::Else | Work::End) {
+                text.push_str("  }\n");
+            }
+            if matches!(step.work, Work::If | Work::Else | Work::While) {
+                open(&mut text, step.work.name());
+            }
+            if self.fused.iter().any(|fused| fused.steps.start == position) {
+                open(&mut text, "run together");
+            }
+            let output = step.operands.last().filter(|operand| operand.access.writes());
+            let output = output.map_or_else(String::new, |output| {
+                let dims: Vec<String> = output.layout.shape().dims().iter().map(usize::to_string).collect();
+                format!("\\n{}[{}]", output.dtype, dims.join(","))
+            });
+            let _ = writeln!(text, "  s{position} [label=\"%{position} {}{output}\"];", step.work.name());
+            if self.fused.iter().any(|fused| fused.steps.end == position + 1) {
+                text.push_str("  }\n");
+            }
+        }
+        for Dependence { from, to, kind, buffer } in self.dependences() {
+            let (kind, style) = match kind {
+                DependenceKind::ReadAfterWrite => ("read after write", "solid"),
+                DependenceKind::WriteAfterRead => ("write after read", "dashed"),
+                DependenceKind::WriteAfterWrite => ("write after write", "dotted"),
+            };
+            let buffer = buffer.map_or_else(|| "scratch".to_owned(), |buffer| escaped(&self.buffer_name(buffer)));
+            let _ = writeln!(text, "  s{from} -> s{to} [label=\"{kind}\\n{buffer}\", style={style}];");
+        }
+        text.push_str("}\n");
+        text
+    }
+}
+
+fn escaped(name: &str) -> String {
+    name.replace('\\', "\\\\").replace('"', "\\\"")
+}

@@ -1,0 +1,183 @@
+//! What each pass did, for people: `streamvm compile --show passes`.
+//!
+//! A report calls a value by its feed, parameter or fetch; any other is called `%3` after the step of the recording that writes it first.
+
+use std::ops::Range;
+
+use hashbrown::HashMap;
+use streamvm_ep::DeviceId;
+
+use crate::ir::program::{Program, ValueId};
+
+/// What one pass did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PassReport {
+    /// The name of the pass.
+    pub pass: &'static str,
+    /// One sentence, without an end of line.
+    pub summary: String,
+    /// Further lines.
+    pub details: Vec<String>,
+}
+
+/// Who listens to the reports, if anybody does. Without a listener no report is made.
+#[derive(Default)]
+pub(super) struct Trace<'r>(Option<&'r mut dyn FnMut(PassReport)>);
+
+impl<'r> Trace<'r> {
+    pub(super) fn new(report: &'r mut dyn FnMut(PassReport)) -> Trace<'r> {
+        Trace(Some(report))
+    }
+
+    pub(super) fn note(&mut self, report: impl FnOnce() -> PassReport) {
+        if let Some(listener) = &mut self.0 {
+            listener(report());
+        }
+    }
+}
+
+pub(super) fn check(program: &Program) -> PassReport {
+    let Program { values, steps, feeds, parameters, fetches, .. } = program;
+    let counts = [
+        counted(values.len(), "value"),
+        counted(steps.len(), "step"),
+        counted(feeds.len(), "feed"),
+        counted(parameters.len(), "parameter"),
+        counted(fetches.len(), "fetch"),
+    ];
+    PassReport { pass: "check", summary: counts.join(", "), details: lines(&program.to_string()) }
+}
+
+pub(super) fn device(device: DeviceId) -> PassReport {
+    PassReport { pass: "device", summary: device.to_string(), details: Vec::new() }
+}
+
+/// `recorded` is the number of steps before the pass.
+pub(super) fn fetched_copies(program: &Program, recorded: usize) -> PassReport {
+    let copies = program.steps.iter().enumerate().skip(recorded);
+    let names = Names::of(program);
+    let details: Vec<String> = copies
+        .filter_map(|(number, step)| {
+            let (source, copy) = (step.inputs().next()?, step.output()?);
+            Some(format!("%{number} copies {} to the fetch {}", names.get(source.value), names.get(copy.value)))
+        })
+        .collect();
+    let summary = match details.len() {
+        0 => "no fetch is a feed or a parameter".to_owned(),
+        added => format!("adds {}", counted(added, "copy")),
+    };
+    PassReport { pass: "fetched_copies", summary, details }
+}
+
+pub(super) fn unfetched(program: &Program, kept: &[usize]) -> PassReport {
+    let all = program.steps.len();
+    let mut next = kept.iter().peekable();
+    let mut details = Vec::new();
+    for (number, step) in program.steps.iter().enumerate() {
+        if next.next_if_eq(&&number).is_none() {
+            details.push(format!("%{number} {}", step.work.name()));
+        }
+    }
+    let summary = match details.len() {
+        0 => format!("keeps all of {}", counted(all, "step")),
+        removed => format!("removes {removed} of {}", counted(all, "step")),
+    };
+    PassReport { pass: "unfetched", summary, details }
+}
+
+pub(super) fn lifetimes(program: &Program, lifetimes: &[Range<usize>]) -> PassReport {
+    let names = Names::of(program);
+    let used = lifetimes.iter().enumerate().filter(|(_, life)| !life.is_empty());
+    let details: Vec<String> =
+        used.map(|(index, life)| format!("{} {}..{}", names.get(ValueId(index)), life.start, life.end)).collect();
+    let summary =
+        format!("{} are used, each from its first step up to the one behind its last", counted(details.len(), "value"));
+    PassReport { pass: "lifetimes", summary, details }
+}
+
+/// `shares` has for each value the one whose memory it takes over, or itself.
+pub(super) fn in_place(program: &Program, shares: &[ValueId]) -> PassReport {
+    let names = Names::of(program);
+    let taken = shares.iter().enumerate().filter(|(index, first)| first.0 != *index);
+    let details: Vec<String> = taken
+        .map(|(index, first)| format!("{} takes over the memory of {}", names.get(ValueId(index)), names.get(*first)))
+        .collect();
+    let summary = match details.len() {
+        0 => "no value takes over memory".to_owned(),
+        1 => "1 value takes over memory".to_owned(),
+        several => format!("{several} values take over memory"),
+    };
+    PassReport { pass: "in_place", summary, details }
+}
+
+/// `groups` are the numbers of the steps that run together; `scratch` has for each value its piece of scratch memory, if it has one.
+pub(super) fn fuse<'k>(
+    program: &Program,
+    groups: impl Iterator<Item = &'k [usize]>,
+    scratch: &[Option<usize>],
+) -> PassReport {
+    let names = Names::of(program);
+    let mut details: Vec<String> = groups
+        .map(|steps| {
+            let steps: Vec<String> = steps.iter().map(|step| format!("%{step}")).collect();
+            format!("{} run together", steps.join(" "))
+        })
+        .collect();
+    let summary = match details.len() {
+        0 => "no steps run together".to_owned(),
+        groups => format!("{} run together", counted(groups, "group")),
+    };
+    let held = scratch.iter().enumerate().filter_map(|(index, piece)| Some((ValueId(index), (*piece)?)));
+    details.extend(held.map(|(value, piece)| format!("{} in scratch{piece}", names.get(value))));
+    PassReport { pass: "fuse", summary, details }
+}
+
+/// `offsets` are those of the values of the arena; `bytes` is its size, and `bound` the lower bound of it.
+pub(super) fn arena(program: &Program, offsets: &[(ValueId, usize)], bytes: usize, bound: usize) -> PassReport {
+    let names = Names::of(program);
+    let details = offsets.iter().map(|(value, offset)| format!("{} at {offset}", names.get(*value))).collect();
+    let values = counted(offsets.len(), "value");
+    let summary = format!("{values} in {bytes} bytes, lower bound {bound} bytes");
+    PassReport { pass: "arena", summary, details }
+}
+
+/// `plan` is the compiled program as text.
+pub(super) fn emit(buffers: usize, steps: usize, plan: &str) -> PassReport {
+    let summary = format!("{}, {}", counted(buffers, "buffer"), counted(steps, "step"));
+    PassReport { pass: "emit", summary, details: lines(plan) }
+}
+
+fn lines(text: &str) -> Vec<String> {
+    text.lines().map(str::to_owned).collect()
+}
+
+fn counted(number: usize, what: &str) -> String {
+    match (number, what) {
+        (1, _) => format!("1 {what}"),
+        (_, "fetch") => format!("{number} fetches"),
+        (_, "copy") => format!("{number} copies"),
+        _ => format!("{number} {what}s"),
+    }
+}
+
+/// The names of values.
+struct Names(HashMap<ValueId, String>);
+
+impl Names {
+    fn of(program: &Program) -> Names {
+        let mut names = HashMap::new();
+        for port in program.feeds.iter().chain(&program.parameters).chain(&program.fetches) {
+            names.entry(port.value).or_insert_with(|| port.name.clone());
+        }
+        for (number, step) in program.steps.iter().enumerate() {
+            if let Some(output) = step.output() {
+                names.entry(output.value).or_insert_with(|| format!("%{number}"));
+            }
+        }
+        Names(names)
+    }
+
+    fn get(&self, value: ValueId) -> &str {
+        self.0.get(&value).map_or("a value that no step writes", String::as_str)
+    }
+}

@@ -1,0 +1,222 @@
+//! What is told of a compiled program: passes, places of values, dependences, graph.
+
+use streamvm_ep::{DType, DeviceId, MemoryKind, Shape};
+use streamvm_instructions::{Error, InstructionsBuilder, Tensor};
+
+use crate::compile::compiled::Storage;
+use crate::compile::dependences::DependenceKind::{ReadAfterWrite, WriteAfterRead, WriteAfterWrite};
+use crate::compile::{CompileOptions, Compiled, compile, compile_reporting};
+use crate::{Program, Recorder, record};
+
+const CPU: DeviceId = DeviceId::cpu(0);
+
+fn recorded(f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Program {
+    record("p", f).expect("it can be recorded")
+}
+
+fn compiled(f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Compiled {
+    compile(&recorded(f), &CompileOptions::default()).expect("it compiles")
+}
+
+fn parameter(r: &Recorder) -> Result<Tensor, Error> {
+    r.parameter("w", &Tensor::unbound(CPU.into(), MemoryKind::Device, DType::F32, Shape::new(&[4, 4])?))
+}
+
+/// The summaries of the passes, and the details of those that are not the program or the plan.
+#[test]
+fn each_pass_reports_what_it_did() {
+    let program = recorded(|r| {
+        let x = r.feed("x", CPU, DType::F32, &[16])?;
+        x.exp()?;
+        let y = x.neg()?.relu()?;
+        r.fetch("y", &y.sum(&[])?)?;
+        r.fetch("x", &x)
+    });
+    let mut told = String::new();
+    let reported = compile_reporting(&program, &CompileOptions::default(), &mut |pass| {
+        told += &format!("{}: {}\n", pass.pass, pass.summary);
+        if !matches!(pass.pass, "check" | "emit") {
+            pass.details.iter().for_each(|line| told += &format!("  {line}\n"));
+        }
+    });
+    assert_eq!(reported, compile(&program, &CompileOptions::default()), "reports change nothing");
+    assert_eq!(
+        told,
+        "\
+check: 5 values, 4 steps, 1 feed, 0 parameters, 2 fetches
+device: cpu:0
+fetched_copies: adds 1 copy
+  %4 copies x to the fetch x
+unfetched: removes 1 of 5 steps
+  %0 exp
+lifetimes: 5 values are used, each from its first step up to the one behind its last
+  x 0..4
+  %1 0..2
+  %2 1..3
+  y 2..3
+  x 3..4
+in_place: 1 value takes over memory
+  %2 takes over the memory of %1
+fuse: no steps run together
+arena: 2 values in 64 bytes, lower bound 64 bytes
+  %1 at 0
+  %2 at 0
+emit: 4 buffers, 4 steps
+"
+    );
+}
+
+/// Bytes that a step between overwrites give no dependence, also where the views have other sizes; disjoint columns give none either.
+#[test]
+fn dependences_are_those_of_the_bytes() {
+    let plan = compiled(|r| {
+        let w = parameter(r)?;
+        let mut builder = InstructionsBuilder::new();
+        builder.fill(&w, 1.0)?; // 0
+        builder.fill(&w.slice(1, 0..2)?, 2.0)?; // 1: left columns
+        builder.fill(&w.slice(1, 2..4)?, 3.0)?; // 2: right columns
+        let left = builder.copy(&w.slice(1, 0..2)?, CPU)?; // 3
+        builder.fill(&w.slice(1, 0..2)?, 4.0)?; // 4
+        builder.copy_into(&left, &w.slice(1, 2..4)?)?; // 5
+        r.submit(builder.finish())
+    });
+    let found: Vec<_> = plan.dependences().iter().map(|found| (found.from, found.to, found.kind)).collect();
+    assert_eq!(
+        found,
+        [
+            (0, 1, WriteAfterWrite),
+            (0, 2, WriteAfterWrite),
+            (1, 3, ReadAfterWrite),
+            (1, 4, WriteAfterWrite),
+            (2, 5, WriteAfterWrite),
+            (3, 4, WriteAfterRead),
+            (3, 5, ReadAfterWrite),
+        ]
+    );
+}
+
+/// A value of 64 bytes ends, and a smaller one begins in its memory: what reads that one depends on its writer alone.
+#[test]
+fn memory_that_is_used_again_depends_on_its_last_writer() {
+    let plan = compiled(|r| {
+        let x = r.feed("x", CPU, DType::F32, &[16])?;
+        let mut sum = x.exp()?.sum(&[])?; // 0, 1
+        for _ in 0..2 {
+            sum = (&r.full(CPU, DType::F32, &[], 1.0)? * &sum)?;
+        }
+        r.fetch("y", &sum)
+    });
+    for found in plan.dependences().iter().filter(|found| found.kind == ReadAfterWrite) {
+        let (reader, writer) = (&plan.steps()[found.to], &plan.steps()[found.from]);
+        let written = writer.operands.last().expect("it writes").value;
+        let reads = reader.operands.iter().any(|operand| operand.access.reads() && operand.value == written);
+        assert!(reads, "{found:?} in\n{plan}");
+    }
+}
+
+#[test]
+fn places_have_life_times_and_offsets() {
+    let plan = compiled(|r| {
+        let x = r.feed("x", CPU, DType::F32, &[16])?;
+        // The sum writes over no input, because the softmax is read again; the product writes over the sum.
+        let soft = x.softmax(0)?;
+        let sum = (&x + &soft)?;
+        r.fetch("y", &(&sum * &soft)?.sum(&[])?)
+    });
+    let told: Vec<String> = plan
+        .places()
+        .iter()
+        .map(|place| {
+            let at = match place.storage {
+                Storage::Buffer { offset, .. } => format!("+{offset}"),
+                Storage::Scratch(piece) => format!(" in scratch{piece}"),
+            };
+            format!("{} {}..{} {}{at}", place.name, place.lower, place.upper, place.bytes)
+        })
+        .collect();
+    assert_eq!(told, ["x 0..2 64+0", "%0 0..3 64+0", "%1 1..3 64+64", "%2 2..4 64+64", "y 3..4 4+0"]);
+}
+
+#[test]
+fn the_graph_names_steps_and_dependences() {
+    let plan = compiled(|r| {
+        let w = parameter(r)?;
+        let mut builder = InstructionsBuilder::new();
+        let y = builder.copy(&w, CPU)?;
+        builder.copy_into(&y, &w)?;
+        r.submit(builder.finish())
+    });
+    let mut program = plan.program().clone();
+    program.name = "a \"quoted\\\" name".to_owned();
+    let named = compile(&program, &CompileOptions::default()).expect("it compiles");
+    assert_eq!(
+        named.dot(),
+        r#"digraph "a \"quoted\\\" name" {
+  node [shape=box];
+  s0 [label="%0 copy\nf32[4,4]"];
+  s1 [label="%1 copy\nf32[4,4]"];
+  s0 -> s1 [label="read after write\narena", style=solid];
+  s0 -> s1 [label="write after read\nw", style=dashed];
+}
+"#
+    );
+}
+
+/// Three steps run together on blocks of 8 elements; the sum reads what they write. Values that only the three use are in scratch memory.
+#[test]
+fn steps_that_run_together_are_told() {
+    let program = recorded(|r| {
+        let x = r.feed("x", CPU, DType::F32, &[16])?;
+        let y = (&x.exp()?.neg()? + &x)?;
+        r.fetch("y", &y.sum(&[])?)
+    });
+    let mut told = Vec::new();
+    let options = CompileOptions { block: 8, ..CompileOptions::default() };
+    let plan = compile_reporting(&program, &options, &mut |pass| {
+        if pass.pass == "fuse" {
+            told.push(pass.summary);
+            told.extend(pass.details);
+        }
+    })
+    .expect("it compiles");
+    assert_eq!(told, ["1 group run together", "%0 %1 %2 run together", "%0 in scratch0", "%1 in scratch1"], "{plan}");
+    let lives: Vec<_> = plan.places().iter().map(|place| (place.name.clone(), place.lower, place.upper)).collect();
+    let lives: Vec<_> = lives.iter().map(|(name, lower, upper)| (name.as_str(), *lower, *upper)).collect();
+    assert_eq!(lives, [("x", 0, 3), ("%0", 0, 2), ("%1", 1, 3), ("%2", 0, 4), ("y", 3, 4)]);
+    let dot = plan.dot();
+    for line in [
+        "  subgraph cluster1 { label=\"run together\";",
+        "  s0 -> s1 [label=\"read after write\\nscratch\", style=solid];",
+        "  s2 -> s3 [label=\"read after write\\narena\", style=solid];",
+    ] {
+        assert!(dot.lines().any(|found| found == line), "{line}\n{dot}");
+    }
+}
+
+/// A step of a block may not run: what stands behind the block depends on the writer before it, too. The graph has a frame for each block.
+#[test]
+fn blocks_are_told() {
+    let text = "\
+program p
+t0 = tensor cpu:0 bool[]
+t1 = tensor cpu:0 f32[4]
+%0 fill compute@cpu:0:0 1 -> t1 f32[4]
+if t0
+%1 fill compute@cpu:0:0 2 -> t1 f32[4]
+else
+%2 fill compute@cpu:0:0 3 -> t1 f32[4]
+end
+%3 call compute@cpu:0:0 neg t1 -> t2 f32[4]
+feed c t0
+param w t1
+fetch y t2
+";
+    let program = Program::parse(text).expect("a program");
+    let plan = compile(&program, &CompileOptions::default()).expect("it compiles");
+    let read: Vec<usize> =
+        plan.dependences().iter().filter(|found| found.kind == ReadAfterWrite).map(|found| found.from).collect();
+    assert_eq!(read, [0, 2, 4], "{plan}");
+    let dot = plan.dot();
+    let frames: Vec<&str> = dot.lines().filter(|line| line.contains("subgraph") || *line == "  }").collect();
+    assert_eq!(frames, ["  subgraph cluster1 { label=\"if\";", "  }", "  subgraph cluster2 { label=\"else\";", "  }"]);
+}
