@@ -17,14 +17,16 @@
 mod compile;
 mod ir;
 pub mod memory;
+mod plan;
 mod record;
+mod show;
 mod text;
 
-pub use compile::compiled::{BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedSteps, Located, Storage};
-pub use compile::dependences::{Dependence, DependenceKind};
-pub use compile::options::CompileOptions;
-pub use compile::places::ValuePlace;
-pub use compile::trace::PassReport;
 pub use compile::{compile, compile_reporting};
 pub use ir::program::{Operand, Port, Program, Step, Value, ValueId, ValueRole, Work};
+pub use plan::compiled::{BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedSteps, Located, Storage};
+pub use plan::options::CompileOptions;
 pub use record::recorder::{Recorder, record};
+pub use show::dependences::{Dependence, DependenceKind};
+pub use show::places::ValuePlace;
+pub use show::trace::PassReport;

@@ -13,7 +13,7 @@ use crate::tensor::dtype::DType;
 ///
 /// `Display` and `FromStr` round-trip: `1.0` is a float, `1` an integer, `true` a truth value.
 ///
-/// Equality tells what a fill would write apart: floats are equal if their bits are. So `0.0` and `-0.0` differ, and a NaN equals itself.
+/// Two scalars are equal if a fill would write the same bits. So `0.0` and `-0.0` differ, and a NaN equals itself.
 #[derive(Copy, Clone, Debug)]
 pub enum Scalar {
     /// A floating-point value.
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_are_scalars_with_the_same_bits() {
+    fn scalars_with_the_same_bits_are_equal() {
         let nan = Scalar::F64(f64::NAN);
         assert!(nan == nan && Scalar::F64(0.0) != Scalar::F64(-0.0) && Scalar::F64(1.0) != Scalar::I64(1));
         let hash = |scalar: Scalar| {

@@ -109,6 +109,12 @@ pub enum BuildError {
         /// The function.
         what: String,
     },
+    /// A list was given code for a run of a program. Waiting callers may run it, so it must be an engine's own.
+    #[error("{what} is a run of a program, whose code an engine makes; add a function, or run a compiled program")]
+    ProgramCode {
+        /// The name of the run.
+        what: String,
+    },
     /// A function declares more writes than one function may have.
     #[error("{what} writes {found} operands; a function writes at most {most}: write fewer, or use several functions")]
     TooManyWrites {

@@ -134,6 +134,9 @@ pub(crate) fn check<T: Borrow<Tensor>, V: Borrow<Var>>(
             check_own("fill", stream, target)
         }
         (Kind::Allocate, Some((target, []))) => check_own("alloc", stream, target),
+        (Kind::Function { role: Role::Program, name, body: Some(_) }, _) => {
+            Err(BuildError::ProgramCode { what: name.clone().into_owned() })
+        }
         (Kind::Function { role, name, .. }, _) => check_function(name, *role, stream, uses),
         // The code of a barrier gets the bytes of its reads, as a function does.
         (Kind::Barrier { name, body, calls }, _) if *calls || body.is_some() => {

@@ -7,9 +7,9 @@ use streamvm_instructions::{Error, ProgramError};
 
 use crate::compile::fuse::Fused;
 use crate::compile::in_place::Shares;
-use crate::compile::options::CompileOptions;
 use crate::ir::program::{Program, ValueId, ValueRole};
 use crate::memory::{self, Budget, Buffer};
+use crate::plan::options::CompileOptions;
 
 /// The alignment of values in the arena, in bytes: a cache line, and the widest vector of CPUs.
 const ALIGNMENT: usize = 64;

@@ -3,8 +3,8 @@
 use streamvm_ep::{DeviceId, DeviceKind, MAX_WRITES};
 use streamvm_instructions::{Error, Place, ProgramError};
 
-use crate::compile::compiled::Compiled;
 use crate::ir::program::{Program, Work};
+use crate::plan::compiled::Compiled;
 
 /// The only CPU device whose memory the program uses; `cpu:0` if all its values are in host memory.
 ///

@@ -3,10 +3,10 @@
 use streamvm_ep::{Access, DeviceId};
 
 use crate::compile::arena::Arena;
-use crate::compile::compiled::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Storage};
 use crate::compile::fuse::Fused;
-use crate::compile::options::CompileOptions;
 use crate::ir::program::{Program, ValueId, ValueRole, Work};
+use crate::plan::compiled::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Storage};
+use crate::plan::options::CompileOptions;
 
 pub(super) fn emit(
     program: Program,
@@ -73,7 +73,7 @@ pub(super) fn emit(
         steps,
         fused: fused.groups,
         most_rounds: options.most_rounds,
-        check_numbers: options.check_numbers,
+        check_finite: options.check_finite,
         arena_lower_bound: arena.lower_bound,
     }
 }

@@ -15,9 +15,9 @@ use std::ops::Range;
 
 use streamvm_ep::{Access, Layout, Shape};
 
-use crate::compile::compiled::FusedSteps;
 use crate::compile::in_place::Shares;
 use crate::ir::program::{Operand, Program, Step, ValueId, ValueRole, Work};
+use crate::plan::compiled::FusedSteps;
 
 /// The most steps of a group. It bounds scratch memory, and the pairs of operands that are compared with each other.
 const MOST_STEPS: usize = 64;
@@ -30,6 +30,9 @@ pub(super) struct Fused {
     /// For each value its piece of scratch memory, if it has one.
     pub(super) scratch: Vec<Option<usize>>,
 }
+
+/// The most elements of a block: 64 values of 8 bytes are then 4 MiB of scratch memory, the most that a sequence takes.
+const MOST_BLOCK: usize = 8_192;
 
 /// No steps run together.
 pub(super) fn none(program: &Program) -> Fused {
@@ -44,6 +47,7 @@ pub(super) fn find(
     shares: &Shares,
     block: usize,
 ) -> Fused {
+    let block = block.clamp(1, MOST_BLOCK);
     let mut fused = none(program);
     let mut fetched = vec![false; program.values.len()];
     program.fetches.iter().for_each(|fetch| fetched[fetch.value.0] = true);

@@ -1,6 +1,6 @@
 //! Compiling: from a program to steps over buffers at fixed offsets.
 //!
-//! Layer: uses `ir` and `memory`; no folder uses it.
+//! Layer: uses `ir`, `memory`, `plan` and `show`; no folder uses it.
 //!
 //! [`compile`] is a pure function: the same program and options give the same result on every machine. Its passes, in this order, each a
 //! file with one idea:
@@ -16,40 +16,33 @@
 //! | [`arena`] | gives the values of a run offsets in one arena |
 //! | [`emit`] | writes down buffers, accesses and steps |
 //!
-//! [`compile_reporting`] also tells what each pass did ([`trace`]). [`places`], [`dependences`] and [`show`] are views of the result.
+//! [`compile_reporting`] also tells what each pass did ([`trace`]).
 
-pub(crate) mod arena;
-pub(crate) mod compiled;
-pub(crate) mod dependences;
-pub(crate) mod device;
-pub(crate) mod emit;
-pub(crate) mod fetched_copies;
-pub(crate) mod fuse;
-pub(crate) mod in_place;
-pub(crate) mod lifetimes;
-pub(crate) mod options;
-pub(crate) mod places;
-pub(crate) mod show;
-pub(crate) mod show_dot;
+mod arena;
+mod device;
+mod emit;
+mod fetched_copies;
+mod fuse;
+mod in_place;
+mod lifetimes;
 #[cfg(test)]
 mod tests;
-pub(crate) mod trace;
-pub(crate) mod unfetched;
-#[cfg(test)]
-mod view_tests;
+mod unfetched;
 
 use streamvm_instructions::Error;
 
-use crate::compile::compiled::Compiled;
-use crate::compile::options::CompileOptions;
-use crate::compile::trace::{PassReport, Trace};
 use crate::ir::program::Program;
+use crate::plan::compiled::Compiled;
+use crate::plan::options::CompileOptions;
+use crate::show::trace::{self, PassReport, Trace};
 
 /// Compiles a program. Needs no engine and no device. Takes time and memory in proportion to the steps and their operands, apart from
-/// planning memory: first fit looks at all values that live at one time, and [`CompileOptions::search_steps`] bounds the search.
+/// planning memory: first fit looks at all values that live at one time, up to 30,000 of them, and [`CompileOptions::search_steps`] bounds the
+/// search.
 ///
 /// # Errors
-/// [`ProgramError::Malformed`](streamvm_instructions::ProgramError::Malformed) and [`ProgramError::NotCompiled`](streamvm_instructions::ProgramError::NotCompiled), which name the step.
+/// [`ProgramError::Malformed`](streamvm_instructions::ProgramError::Malformed) and
+/// [`ProgramError::NotCompiled`](streamvm_instructions::ProgramError::NotCompiled), which name the step.
 pub fn compile(program: &Program, options: &CompileOptions) -> Result<Compiled, Error> {
     run_passes(program, options, Trace::default())
 }
@@ -81,7 +74,7 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     trace.note(|| trace::lifetimes(&program, &lifetimes));
     let shares = if options.in_place { in_place::find(&program, &kept, &lifetimes) } else { in_place::none(&program) };
     trace.note(|| trace::in_place(&program, &shares));
-    let fused = if options.fuse && !options.check_numbers {
+    let fused = if options.fuse && !options.check_finite {
         fuse::find(&program, &kept, &mut lifetimes, &shares, options.block)
     } else {
         fuse::none(&program)

@@ -3,9 +3,9 @@
 use streamvm_ep::{Access, DType, DeviceId, Op, Params};
 use streamvm_instructions::{Error, InstructionsBuilder, ProgramError, Tensor};
 
-use crate::compile::compiled::BufferRole;
-use crate::compile::{CompileOptions, Compiled, compile};
-use crate::{Program, Recorder, Work, record};
+use crate::compile::compile;
+use crate::plan::compiled::BufferRole;
+use crate::{CompileOptions, Compiled, Program, Recorder, Work, record};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 
@@ -362,4 +362,26 @@ fn what_a_group_uses_lives_for_the_whole_group() {
     };
     assert_eq!(plan.fused().len(), 1);
     assert_ne!(place("add", 0), place("neg", 1), "{plan}");
+}
+
+/// Each round hands a value on to the next variable: all copies are needed, because the last one is fetched. One pass finds that.
+#[test]
+fn a_chain_over_the_rounds_of_a_loop_is_needed_as_a_whole() {
+    let plan = compiled(|r| {
+        let scalar = |value: i32| r.full(CPU, DType::I32, &[], value);
+        let line = (0..100).map(scalar).collect::<Result<Vec<Tensor>, _>>()?;
+        let (beside, goes_on) = (scalar(5)?, r.full(CPU, DType::Bool, &[], true)?);
+        r.while_true(&goes_on, || {
+            let mut builder = InstructionsBuilder::new();
+            for pair in line.windows(2) {
+                builder.copy_into(&pair[1], &pair[0])?;
+            }
+            builder.copy_into(&line[0], &beside)?;
+            builder.fill(&goes_on, false)?;
+            r.submit(builder.finish())
+        })?;
+        r.fetch("y", &line[0])
+    });
+    let copies = plan.steps.iter().filter(|step| step.work == Work::Copy).count();
+    assert_eq!((copies, plan.steps.len()), (99, 100 + 1 + 1 + 99 + 1 + 1), "without `beside`");
 }

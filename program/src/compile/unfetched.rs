@@ -2,85 +2,109 @@
 //! writes, or if it writes a fetch or a parameter, unless a step in between overwrites all of it.
 //!
 //! A block is needed if one of its steps is; then so is its condition. A step in a block may not run, so it ends no need for what was written
-//! before. The end of a loop needs what the needed steps of the loop read: in its next round. That is known only once the loop was looked
-//! at, so the pass repeats until it finds no further step.
+//! before. In a loop, the order of steps says nothing about who reads what: each step that writes a needed value is needed, because a
+//! later round may read it.
 
-use crate::ir::program::{Program, ValueRole, Work};
+use std::ops::Range;
+
+use crate::ir::program::{Program, ValueId, ValueRole, Work};
 
 /// The numbers of the steps that are kept, ascending.
 pub(super) fn kept_steps(program: &Program) -> Vec<usize> {
-    let begins = begins_of_loops(program);
-    let mut kept = vec![false; program.steps.len()];
-    loop {
-        let again = kept_by(program, &begins, &kept);
-        let is_complete = begins.is_empty() || again == kept;
-        kept = again;
-        if is_complete {
-            return (0..kept.len()).filter(|&number| kept[number]).collect();
-        }
-    }
-}
-
-/// A block, from its end.
-struct Block {
-    end: usize,
-    otherwise: Option<usize>,
-    is_needed: bool,
-}
-
-/// Which steps are kept, if those of loops that `before` names are.
-fn kept_by(program: &Program, begins: &[(usize, usize)], before: &[bool]) -> Vec<bool> {
+    let blocks = Blocks::of(program);
     let mut live: Vec<bool> =
         program.values.iter().map(|value| matches!(value.role, ValueRole::Parameter(_))).collect();
     program.fetches.iter().for_each(|fetch| live[fetch.value.0] = true);
     let mut kept = vec![false; program.steps.len()];
-    let mut blocks: Vec<Block> = Vec::new();
-    let mut loops = begins.iter().rev().peekable();
-    for (number, step) in program.steps.iter().enumerate().rev() {
-        match step.work {
-            Work::End => {
-                blocks.push(Block { end: number, otherwise: None, is_needed: false });
-                if let Some(&(begin, _)) = loops.next_if(|(_, end)| *end == number) {
-                    let steps = (begin..number).filter(|&number| before[number]).map(|number| &program.steps[number]);
-                    steps.flat_map(|step| step.inputs()).for_each(|input| live[input.value.0] = true);
-                }
-            }
-            Work::Else => blocks.iter_mut().next_back().into_iter().for_each(|block| block.otherwise = Some(number)),
-            Work::If | Work::While => {
-                let Some(block) = blocks.pop().filter(|block| block.is_needed) else { continue };
-                [Some(number), block.otherwise, Some(block.end)]
-                    .into_iter()
-                    .flatten()
-                    .for_each(|mark| kept[mark] = true);
-                step.inputs().for_each(|input| live[input.value.0] = true);
-                blocks.iter_mut().next_back().into_iter().for_each(|block| block.is_needed = true);
-            }
-            Work::Call(..) | Work::Copy | Work::Fill(_) => {
-                let Some(output) = step.output().filter(|output| live[output.value.0]) else { continue };
-                if blocks.is_empty() && program.is_whole(output.value, &output.layout) {
-                    live[output.value.0] = false;
-                }
-                step.inputs().for_each(|input| live[input.value.0] = true);
-                kept[number] = true;
-                blocks.iter_mut().next_back().into_iter().for_each(|block| block.is_needed = true);
-            }
+    let mut end = program.steps.len();
+    while end > 0 {
+        let number = end - 1;
+        if let Some(begin) = blocks.loops[number] {
+            keep_of_loop(program, &blocks, begin..end, &mut live, &mut kept);
+            end = begin;
+            continue;
         }
+        end = number;
+        let step = &program.steps[number];
+        if step.work.is_mark() {
+            // A step of the block has kept it, with its condition.
+            continue;
+        }
+        let Some(output) = step.output().filter(|output| live[output.value.0]) else { continue };
+        if blocks.around[number].is_none() && program.is_whole(output.value, &output.layout) {
+            live[output.value.0] = false;
+        }
+        blocks.keep(program, number, &mut kept, |value| live[value.0] = true);
     }
-    kept
+    (0..kept.len()).filter(|&number| kept[number]).collect()
 }
 
-/// The first and the last step of each loop, by the last one.
-fn begins_of_loops(program: &Program) -> Vec<(usize, usize)> {
-    let (mut open, mut loops) = (Vec::new(), Vec::new());
-    for (number, step) in program.steps.iter().enumerate() {
-        match step.work {
-            Work::If | Work::While => open.push(number),
-            Work::End => {
-                let begin = open.pop().filter(|&begin| program.steps[begin].work == Work::While);
-                loops.extend(begin.map(|begin| (begin, number)));
-            }
-            _ => {}
+/// Keeps the steps of a loop that write what is needed behind it, or by kept steps of the loop.
+fn keep_of_loop(program: &Program, blocks: &Blocks, steps: Range<usize>, live: &mut [bool], kept: &mut [bool]) {
+    let mut writers: Vec<(usize, usize)> =
+        steps.filter_map(|number| program.steps[number].output().map(|output| (output.value.0, number))).collect();
+    writers.sort_unstable();
+    let of = |value: usize| {
+        let first = writers.partition_point(|(written, _)| *written < value);
+        writers[first..].iter().take_while(move |(written, _)| *written == value).map(|(_, number)| *number)
+    };
+    let mut needed: Vec<usize> = writers.iter().map(|(value, _)| *value).filter(|value| live[*value]).collect();
+    needed.dedup();
+    while let Some(value) = needed.pop() {
+        for number in of(value) {
+            blocks.keep(program, number, kept, |value| {
+                if !std::mem::replace(&mut live[value.0], true) {
+                    needed.push(value.0);
+                }
+            });
         }
     }
-    loops
+}
+
+/// Which steps lie in which blocks. A block is known by the step that begins it.
+struct Blocks {
+    /// For each step the innermost block around it; for the steps that begin and end a block, the one around that block.
+    around: Vec<Option<usize>>,
+    /// For each step that begins a block, its `else` and its end.
+    marks: Vec<[Option<usize>; 2]>,
+    /// For each step that ends a loop which lies in no other loop, the step that begins it.
+    loops: Vec<Option<usize>>,
+}
+
+impl Blocks {
+    fn of(program: &Program) -> Blocks {
+        let count = program.steps.len();
+        let mut blocks = Blocks { around: vec![None; count], marks: vec![[None; 2]; count], loops: vec![None; count] };
+        let (mut open, mut loops): (Vec<usize>, usize) = (Vec::new(), 0);
+        for (number, step) in program.steps.iter().enumerate() {
+            match step.work {
+                Work::If | Work::While => {
+                    blocks.around[number] = open.last().copied();
+                    open.push(number);
+                    loops += usize::from(step.work == Work::While);
+                }
+                Work::Else => open.last().into_iter().for_each(|&begin| blocks.marks[begin][0] = Some(number)),
+                Work::End => {
+                    let Some(begin) = open.pop() else { continue };
+                    blocks.marks[begin][1] = Some(number);
+                    if program.steps[begin].work == Work::While {
+                        loops -= 1;
+                        blocks.loops[number] = (loops == 0).then_some(begin);
+                    }
+                }
+                Work::Call(..) | Work::Copy | Work::Fill(_) => blocks.around[number] = open.last().copied(),
+            }
+        }
+        blocks
+    }
+
+    /// Keeps a step and the blocks around it; calls `needs` with each value that these read.
+    fn keep(&self, program: &Program, number: usize, kept: &mut [bool], mut needs: impl FnMut(ValueId)) {
+        let mut next = Some(number);
+        while let Some(number) = next.filter(|&number| !std::mem::replace(&mut kept[number], true)) {
+            program.steps[number].inputs().for_each(|input| needs(input.value));
+            self.marks[number].into_iter().flatten().for_each(|mark| kept[mark] = true);
+            next = self.around[number];
+        }
+    }
 }

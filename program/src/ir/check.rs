@@ -4,7 +4,7 @@ use hashbrown::HashSet;
 use streamvm_ep::{Access, DType, Footprint, Layout, MemoryKind, OpError, check_source, infer};
 use streamvm_instructions::{Error, ProgramError};
 
-use crate::ir::program::{Operand, Port, Program, Step, ValueId, ValueRole, Work};
+use crate::ir::program::{MOST_NESTED, Operand, Port, Program, Step, ValueId, ValueRole, Work};
 
 /// A block that has begun and not ended.
 struct Block {
@@ -54,6 +54,9 @@ impl Program {
                 block.values.iter().for_each(|value| written[value.0] = false);
             }
             if step.work.is_mark() && step.work != Work::End {
+                if blocks.len() == MOST_NESTED {
+                    return Err(refused(format!("{MOST_NESTED} blocks are nested, the most that a program may have")));
+                }
                 blocks.push(Block { is_if: step.work == Work::If, values: Vec::new() });
             }
         }
@@ -124,7 +127,10 @@ impl Program {
                 if condition.access == Access::Read && dtype == DType::Bool && elements == 1 {
                     return Ok(());
                 }
-                Err(format!("its condition has {elements} elements of {dtype}, and one bool is needed"))
+                let access = condition.access;
+                Err(format!(
+                    "its condition has {elements} elements of {dtype} with {access:?}, and it must read one bool"
+                ))
             }
             (Work::If | Work::While, _) => Err("it needs one operand, its condition".to_owned()),
             (_, []) => Ok(()),

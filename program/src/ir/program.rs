@@ -12,6 +12,9 @@ use std::panic::Location;
 use streamvm_ep::{Access, DType, Layout, MemoryKind, Op, Params, Scalar, Shape};
 use streamvm_instructions::Place;
 
+/// How deep blocks may nest. It bounds the work of passes that look at a step once for each block around it.
+pub(crate) const MOST_NESTED: usize = 64;
+
 /// A value of a program, as an index into [`Program::values`].
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ValueId(pub usize);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::component::Component;
 
-/// How many gaps are tried that are large enough but begin at an offset of another alignment.
+/// How many gaps that are large enough are tried; one may be too small once its beginning is aligned.
 const MOST_TRIES: usize = 16;
 
 /// Free memory below the top.
@@ -31,8 +31,7 @@ pub(super) fn by_time(component: &Component) -> (Vec<u64>, u64) {
     for (buffer, offset) in offsets.iter_mut().enumerate() {
         let (size, alignment) = (component.sizes[buffer], component.alignments[buffer]);
         let sections = &component.sections[buffer];
-        while let Some(&Reverse((end, freed, length))) = alive.peek().filter(|it| it.0.0 <= sections.start) {
-            debug_assert!(end <= sections.start);
+        while let Some(&Reverse((_, freed, length))) = alive.peek().filter(|it| it.0.0 <= sections.start) {
             alive.pop();
             top = gaps.free(freed, length, top);
         }

@@ -18,13 +18,15 @@ const FIRST_STEPS: u64 = 2_000;
 /// The search keeps lists of the pairs of buffers that overlap in time: 2 million of them take 16 MiB, and a step goes through a part of them.
 /// Components with more pairs are left to first fit.
 const MOST_PAIRS: usize = 2_000_000;
-/// A step of the search looks at all buffers of a component, so larger components are left to first fit.
+/// A step of the search looks at all buffers of a component, so larger components are left to first fit, or to `by_time`.
 const MOST_BUFFERS: usize = 5_000;
 
 /// First fit is quadratic: 28,000 buffers take 0.4 seconds. Larger components are placed in the order of their lives.
 const MOST_OF_FIRST_FIT: usize = 30_000;
+/// Components of more buffers are first placed in the order of their lives, which takes little time, and often suffices where sizes are equal.
+const FEW: usize = 500;
 
-/// How long the planner may look for better plans. The first pass of first fit is made in any case.
+/// How long the planner may look for better plans. A first plan is made in any case.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// At most this many steps. A step is a buffer that the search has placed, or that a further pass of first fit has placed.
@@ -171,15 +173,17 @@ struct Part<'a> {
 impl<'a> Part<'a> {
     fn new(component: &'a Component) -> Self {
         let fill = fill(component);
-        if component.len() > MOST_OF_FIRST_FIT {
+        let proven = component.lower_bound;
+        if component.len() > FEW {
             let (offsets, peak) = by_time(component);
-            let proven = component.lower_bound;
-            return Self { component, offsets, peak, proven, search: None, fill, round: 0, caution: 1 };
+            if peak == proven || component.len() > MOST_OF_FIRST_FIT {
+                return Self { component, offsets, peak, proven, search: None, fill, round: 0, caution: 1 };
+            }
         }
         let order = OF_FIRST_FIT[0].sort(component, &fill, &fill, &mut Noise::none());
         // Peaks stay below the largest number, as `validate` bounds the sum of sizes.
         let (offsets, peak) = first_fit(component, &order, u64::MAX, || true).unwrap_or_default();
-        Self { component, offsets, peak, proven: component.lower_bound, search: None, fill, round: 0, caution: 1 }
+        Self { component, offsets, peak, proven, search: None, fill, round: 0, caution: 1 }
     }
 
     /// First fit in other orders than by size.

@@ -9,7 +9,7 @@ use streamvm_instructions::{
     Batch, Declared, EngineRef, Error, Instruction, Kind, ProgramError, Resource, ResourceId, Tensor,
 };
 
-use crate::ir::program::{Operand, Port, Program, Step, Value, ValueId, ValueRole, Work};
+use crate::ir::program::{MOST_NESTED, Operand, Port, Program, Step, Value, ValueId, ValueRole, Work};
 
 /// A recording on one thread. The number of a resource in it is the number of its value.
 pub(crate) struct Recording {
@@ -66,13 +66,14 @@ impl Recording {
     /// As [`add`](Recording::add).
     pub(crate) fn add_part<B: Batch>(&mut self, batch: &B, lines: Range<usize>) -> Result<(), Error> {
         let mut draft = Draft::default();
-        for line in lines {
+        for line in lines.clone() {
             let instruction = &batch.instructions()[line];
             self.draft(line, instruction, batch.uses(instruction), &mut draft)?;
         }
         // Another thread may have submitted a tensor of this batch to an engine meanwhile. Then the batch is refused, and its other new
         // tensors stay without a value.
-        for instruction in batch.instructions() {
+        let instructions = &batch.instructions()[lines];
+        for instruction in instructions {
             for u in batch.uses(instruction) {
                 if draft.new.contains_key(&std::ptr::from_ref(u.resource())) {
                     let claimed = u.resource().claim(self.engine);
@@ -80,7 +81,7 @@ impl Recording {
                 }
             }
         }
-        for u in batch.all_uses() {
+        for u in instructions.iter().flat_map(|instruction| batch.uses(instruction)) {
             if let Some(id) = draft.new.get(&std::ptr::from_ref(u.resource())) {
                 u.resource().keep(self.engine, resource_id(*id), true);
             }
@@ -211,6 +212,9 @@ impl Recording {
             };
             self.ended.extend(block.values);
         }
+        if work != Work::End && self.open.len() == MOST_NESTED {
+            return refused("64 blocks are nested, the most that a program may have");
+        }
         if work != Work::End {
             self.open.push(OpenBlock { work: work.clone(), values: Vec::new() });
         }
@@ -253,18 +257,19 @@ impl Recording {
         if self.released.contains(&ValueId(id.index())) {
             return Err(Error::Released { line: 0, what: what() });
         }
-        if self.ended.contains(&ValueId(id.index())) {
+        let id = ValueId(id.index());
+        if self.ended.contains(&id) || self.open.iter().any(|block| block.values.contains(&id)) {
             return Err(ProgramError::NotRecordable { what: what(), location, why: OF_ENDED_BLOCK }.into());
         }
         let layout: Layout = *tensor.layout();
-        self.program.fetches.push(Port { name, value: ValueId(id.index()), layout });
+        self.program.fetches.push(Port { name, value: id, layout });
         Ok(())
     }
 }
 
 /// Why a step cannot use a value.
-const OF_ENDED_BLOCK: &str = "a tensor that a block writes first exists in that block only, and the block has ended; make a tensor before the \
-                              block, and copy into it";
+const OF_ENDED_BLOCK: &str =
+    "a tensor that a block writes first exists in that block only; make a tensor before the block, and copy into it";
 
 /// The storage of a tensor, as a value.
 fn value(tensor: &Tensor, role: ValueRole) -> Value {

@@ -8,6 +8,12 @@ use crate::ir::program::{Program, ValueRole, Work};
 use crate::record::engine::ADDRESS;
 use crate::record::recording::Recording;
 
+/// The longest text, in bytes.
+const MOST_BYTES: usize = 64 << 20;
+
+/// The most lines that begin or end blocks.
+const MOST_MARKS: usize = 1 << 20;
+
 /// A line such as `while t3` or `end`.
 struct MarkLine<'t> {
     line: usize,
@@ -15,6 +21,22 @@ struct MarkLine<'t> {
     condition: Option<&'t str>,
     /// How many instructions of the list come before it.
     instructions: usize,
+}
+
+impl MarkLine<'_> {
+    /// An error of the recording as one of this line.
+    fn refused(&self, error: &Error) -> Error {
+        let (word, condition) = (self.work.name(), self.condition.unwrap_or_default());
+        let expected = match error {
+            Error::Program(error) => match &**error {
+                ProgramError::NotRecordable { why, .. } => (*why).to_owned(),
+                other => other.to_string(),
+            },
+            Error::NeverWritten { .. } => "a condition that a line before it writes".to_owned(),
+            other => other.to_string(),
+        };
+        wrong(self.line, &expected, format!("{word} {condition}").trim_end())
+    }
 }
 
 /// A line `feed x t0`, with its number in the text.
@@ -40,6 +62,9 @@ impl Program {
     /// [`ProgramError::Text`] with the first line that is not of a program; those of [`Program::check`] and of recording.
     #[track_caller]
     pub fn parse(text: &str) -> Result<Program, Error> {
+        if text.len() > MOST_BYTES {
+            return Err(wrong(1, &format!("at most {MOST_BYTES} bytes"), &format!("{} bytes", text.len())));
+        }
         let (mut name, mut ports, mut marks, mut list) = (None, Vec::new(), Vec::new(), String::new());
         let mut instructions = 0;
         for (index, whole) in text.lines().enumerate() {
@@ -70,6 +95,13 @@ impl Program {
                     if condition.is_some() != reads || words.next().is_some() {
                         let expected = "if or while and a tensor such as t0, or else or end alone";
                         return Err(wrong(line, expected, whole));
+                    }
+                    if marks.len() == MOST_MARKS {
+                        return Err(wrong(
+                            line,
+                            &format!("at most {MOST_MARKS} lines that begin or end blocks"),
+                            whole,
+                        ));
                     }
                     marks.push(MarkLine { line, work, condition, instructions });
                 }
@@ -104,7 +136,8 @@ impl Program {
             added = mark.instructions;
             let unnamed = |name| wrong(mark.line, "a tensor that a line of this text names", name);
             let condition = mark.condition.map(|name| tensor(name).ok_or_else(|| unnamed(name))).transpose()?;
-            recording.add_mark(mark.work.clone(), condition.as_ref(), std::panic::Location::caller())?;
+            let caller = std::panic::Location::caller();
+            recording.add_mark(mark.work.clone(), condition.as_ref(), caller).map_err(|error| mark.refused(&error))?;
         }
         recording.add_part(&list, added..list.instructions().len())?;
         for port in ports.iter().filter(|port| port.kind == "fetch") {

@@ -97,10 +97,28 @@ fn blocks_that_are_no_blocks_are_refused() {
         ("else\n", "end\nend\n", "no block is left"),
         ("if t2\n", "", "an else ends the block of an if"),
         ("end\nparam", "param", "within a block"),
-        ("param most t1\n", "param most t1\nfetch sum t3\n", "the block has ended"),
+        ("param most t1\n", "param most t1\nfetch sum t3\n", "exists in that block only"),
     ];
     for (from, to, part) in wrong {
         let refused = Program::parse(&LOOP.replacen(from, to, 1)).expect_err(part).to_string();
         assert!(refused.contains(part), "{to:?}: {refused}");
     }
+}
+
+/// The line of the text is named, not the caller of the parser.
+#[test]
+fn marks_that_cannot_be_recorded_are_named_by_their_line() {
+    let deep: String = (0..65).map(|_| "if t0\n").chain((0..65).map(|_| "end\n")).collect();
+    let deep = format!("program p\nt0 = tensor cpu:0 bool[]\n{deep}param c t0\n");
+    let wrong = [
+        (LOOP.replacen("while t2\n", "while t0\n", 1), 5),
+        (LOOP.replacen("else\n", "end\nend\nelse\n", 1), 11),
+        (deep, 2 + 65),
+    ];
+    for (text, line) in wrong {
+        let Err(Error::Program(error)) = Program::parse(&text) else { panic!("line {line} is wrong:\n{text}") };
+        assert!(matches!(*error, ProgramError::Text { line: found, .. } if found == line), "{line}: {error}");
+    }
+    let long = format!("program p\n{}", "end\n".repeat(16 << 20));
+    assert!(Program::parse(&long).expect_err("it is too long").to_string().contains("at most 67108864 bytes"));
 }

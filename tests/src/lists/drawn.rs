@@ -190,8 +190,7 @@ impl Scene {
                 }
             }
             21 => What::Touch,
-            22..26 => What::Function(Role::Function),
-            26 => What::Function(Role::Program),
+            22..27 => What::Function(Role::Function),
             27..29 => What::Function(Role::Access),
             29..31 => What::Function(Role::Host),
             31..33 => What::Function(Role::Cuda),

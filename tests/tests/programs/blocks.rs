@@ -1,7 +1,6 @@
 //! Blocks: `if` and `while` in programs run as the host's `if` and `while` over the same calls.
 
-use streamvm::program::CompileOptions;
-use streamvm::program::Recorder;
+use streamvm::program::{CompileOptions, Compiled, Recorder, Work};
 use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Mode, Tensor, Vm};
 
 use crate::random::Draw;
@@ -120,10 +119,22 @@ fn conditions_and_values_of_blocks_are_checked_where_they_are_recorded() {
     let other = vm.full(CPU, DType::Bool, &[], true).expect("a tensor");
     type Case<'a> = Box<dyn Fn(&Recorder) -> Result<(), Error> + 'a>;
     let yes = |r: &Recorder| r.full(CPU, DType::Bool, &[], true);
-    let cases: [(&str, Case<'_>); 5] = [
+    let cases: [(&str, Case<'_>); 7] = [
         ("one bool", Box::new(|r| r.while_true(&r.full(CPU, DType::Bool, &[2], true)?, || Ok(())))),
         ("one bool", Box::new(|r| r.if_true(&r.full(CPU, DType::I32, &[], 1)?, || Ok(())))),
         ("feed or a parameter", Box::new(|r| r.if_true(&other, || Ok(())))),
+        ("copy into it", Box::new(|r| r.if_true(&yes(r)?, || r.fetch("made", &yes(r)?)))),
+        (
+            "64 blocks",
+            Box::new(|r| {
+                fn nested(r: &Recorder, yes: &Tensor, depth: usize) -> Result<(), Error> {
+                    if depth == 0 { Ok(()) } else { r.if_true(yes, || nested(r, yes, depth - 1)) }
+                }
+                let yes = yes(r)?;
+                nested(r, &yes, 64)?;
+                nested(r, &yes, 65)
+            }),
+        ),
         (
             "copy into it",
             Box::new(|r| {
@@ -164,7 +175,7 @@ fn conditions_and_values_of_blocks_are_checked_where_they_are_recorded() {
     assert_eq!(program.expect("its blocks end").steps.len(), 3);
 }
 
-/// Makes drawn calls over `numbers`, scalars that the calls overwrite, and nests blocks up to `depth` deep.
+/// Makes drawn calls over `numbers`, vectors that the calls overwrite, and nests blocks up to `depth` deep.
 fn calls(by: By<'_>, seed: u64, numbers: &[Tensor], depth: usize) -> Result<(), Error> {
     let mut draw = Draw(seed);
     // What this block makes; a block in it may use that, too.
@@ -184,12 +195,16 @@ fn calls(by: By<'_>, seed: u64, numbers: &[Tensor], depth: usize) -> Result<(), 
             5 => {
                 let (then, otherwise) = (known.clone(), known.clone());
                 by.if_else(
-                    &x.lt(&y)?,
+                    &x.sum(&[])?.lt(&y.sum(&[])?)?,
                     || calls(by, inner, &then, depth - 1),
                     Some(|| calls(by, inner ^ 0xff00, &otherwise, depth - 1)),
                 )?;
             }
-            6 => by.if_else(&x.eq(&y)?, || calls(by, inner, &known, depth - 1), None::<fn() -> Result<(), Error>>)?,
+            6 => by.if_else(
+                &x.sum(&[])?.eq(&y.sum(&[])?)?,
+                || calls(by, inner, &known, depth - 1),
+                None::<fn() -> Result<(), Error>>,
+            )?,
             _ => {
                 let (round, most) = (by.full(0)?, by.full(1 + draw.below(3) as i32)?);
                 let goes_on = round.lt(&most)?;
@@ -208,11 +223,12 @@ fn calls(by: By<'_>, seed: u64, numbers: &[Tensor], depth: usize) -> Result<(), 
 fn drawn_blocks_compute_what_the_host_computes() {
     let vm = Vm::builder().detect_races(true).build().expect("an engine");
     let names = ["a", "b", "c"];
-    let (mut marks, mut removed) = (0, 0);
+    let (mut marks, mut removed, mut fused_in_loops) = (0, 0, 0);
     for seed in 1..=300u64 {
         let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let start = |vm: &Vm| -> Vec<Tensor> {
-            (0..3).map(|it| vm.full(CPU, DType::I32, &[], 5 * it - 4).expect("a tensor")).collect()
+            let vector = |it: i32| vm.from_slice(&[5 * it - 4, it, 3, -it], &[4]).and_then(|it| it.to(CPU));
+            (0..3).map(|it| vector(it).expect("a tensor")).collect()
         };
         let (expected, found) = (start(&vm), start(&vm));
         // Two parameters, and a third value of the run that is fetched.
@@ -222,7 +238,7 @@ fn drawn_blocks_compute_what_the_host_computes() {
                 for (name, like) in names.iter().zip(&found) {
                     numbers.push(r.parameter(*name, like)?);
                 }
-                numbers.push(r.full(CPU, DType::I32, &[], 9)?);
+                numbers.push(r.full(CPU, DType::I32, &[4], 9)?);
                 calls(By::Recording(r), seed, &numbers, 3)?;
                 r.fetch("d", &numbers[3])
             })
@@ -231,23 +247,44 @@ fn drawn_blocks_compute_what_the_host_computes() {
         let parsed = streamvm::program::Program::parse(&text).expect("it parses back");
         assert_eq!(parsed.to_string(), text);
         marks += program.steps.iter().filter(|step| step.work.is_mark()).count();
-        let options = CompileOptions { in_place: seed & 2 == 0, search_steps: seed % 50, ..CompileOptions::default() };
+        // Blocks of one to three of the four elements.
+        let (block, in_place) = (1 + (seed >> 5) as usize % 3, seed & 2 == 0);
+        let options = CompileOptions { in_place, block, search_steps: seed % 50, ..CompileOptions::default() };
         let parameters: Vec<(&str, &Tensor)> = names.into_iter().zip(&found).collect();
         let executable = vm.compile(&parsed, &parameters, &options).expect("it compiles");
         removed += program.steps.len() - executable.compiled().steps().len();
+        fused_in_loops += fused_in_loops_of(executable.compiled());
         // Several runs, each of which goes on where the one before it ended.
         for round in 0..2 {
             let mut numbers = expected.clone();
-            numbers.push(vm.full(CPU, DType::I32, &[], 9).expect("a tensor"));
+            numbers.push(vm.full(CPU, DType::I32, &[4], 9).expect("a tensor"));
             calls(By::Engine(&vm), seed, &numbers, 3).expect("eager calls are accepted");
             let run = executable.run(&[]).expect("it is submitted");
-            let values = |tensors: &[Tensor]| -> Vec<i32> {
-                tensors.iter().map(|tensor| tensor.to_scalar::<i32>().expect("it runs")).collect()
+            let values = |tensors: &[Tensor]| -> Vec<Vec<i32>> {
+                tensors.iter().map(|tensor| tensor.to_vec::<i32>().expect("it runs")).collect()
             };
-            let results: Vec<i32> = values(&[&found[..], &[run["d"].clone()]].concat());
+            let results = values(&[&found[..], &[run["d"].clone()]].concat());
             assert_eq!(results, values(&numbers), "seed {seed}, round {round}\n{text}\n{}", executable.compiled());
         }
     }
     assert!(vm.races().is_empty(), "{:?}", vm.races());
-    assert!(marks > 3_000 && removed > 300, "the programs are drawn so that there are blocks: {marks} {removed}");
+    assert!(
+        marks > 3_000 && removed > 300 && fused_in_loops > 100,
+        "the programs are drawn so that passes have work: {marks} {removed} {fused_in_loops}"
+    );
+}
+
+/// How many groups of fused steps lie in loops.
+fn fused_in_loops_of(compiled: &Compiled) -> usize {
+    let (mut open, mut found) = (Vec::new(), 0);
+    for (position, step) in compiled.steps().iter().enumerate() {
+        match step.work {
+            Work::If | Work::While => open.push(step.work == Work::While),
+            Work::End => drop(open.pop()),
+            _ => {}
+        }
+        let begins = compiled.fused().iter().any(|fused| fused.steps.start == position);
+        found += usize::from(begins && open.contains(&true));
+    }
+    found
 }

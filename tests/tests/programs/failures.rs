@@ -89,7 +89,7 @@ fn runs_after_the_engine_has_ended_are_refused() {
 
 /// The logarithm of a negative number, in the second of three steps: without the check it spreads into the result.
 #[test]
-fn a_run_that_checks_numbers_names_the_step_and_the_element() {
+fn a_run_that_checks_finite_names_the_step_and_the_element() {
     let vm = Vm::builder().build().expect("an engine");
     let program = vm
         .record("logarithms", |r| {
@@ -98,11 +98,11 @@ fn a_run_that_checks_numbers_names_the_step_and_the_element() {
         })
         .expect("it can be recorded");
     let x = vm.from_slice(&[-1.0f32, -2.0, 3.0, -4.0], &[2, 2]).expect("a tensor").to(CPU).expect("a copy");
-    for check_numbers in [false, true] {
-        let options = CompileOptions { check_numbers, block: 1, ..CompileOptions::default() };
+    for check_finite in [false, true] {
+        let options = CompileOptions { check_finite, block: 1, ..CompileOptions::default() };
         let executable = vm.compile(&program, &[], &options).expect("it compiles");
         let run = executable.run(&[("x", &x)]).expect("it is submitted");
-        if check_numbers {
+        if check_finite {
             let failed = run.wait().expect_err("a logarithm of -3").to_string();
             for part in ["step 1 (log)", "failures.rs:", "element [1, 0] of its output is NaN"] {
                 assert!(failed.contains(part), "{part}: {failed}");

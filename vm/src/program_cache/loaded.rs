@@ -1,6 +1,6 @@
 //! A compiled program with its kernels.
 
-use streamvm_ep::{CpuSequence, SequenceOperand, SequenceStep};
+use streamvm_ep::CpuSequence;
 use streamvm_program::{Compiled, CompiledStep, Located, Operand, Program, Step};
 
 /// A compiled program with its kernels. No tensor is bound to it, so executables with different parameters share it.
@@ -18,12 +18,10 @@ impl LoadedProgram {
 
     /// About how many bytes of host memory the compiled program takes: the elements of its vectors.
     fn plan_bytes(&self) -> usize {
-        let of_step = |step: &CompiledStep| {
-            let operand = size_of::<Located>() + size_of::<SequenceOperand>();
-            size_of::<CompiledStep>() + size_of::<SequenceStep>() + step.operands.len() * operand
-        };
+        let of_step = |step: &CompiledStep| size_of::<CompiledStep>() + step.operands.len() * size_of::<Located>();
         let steps: usize = self.compiled.steps().iter().map(of_step).sum();
-        program_bytes(self.compiled.program()) + size_of_val(self.compiled.buffers()) + steps
+        let compiled = size_of_val(self.compiled.buffers()) + size_of_val(self.compiled.fused()) + steps;
+        program_bytes(self.compiled.program()) + compiled + self.sequence.heap_bytes()
     }
 }
 

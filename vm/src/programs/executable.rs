@@ -161,7 +161,7 @@ impl LoadedProgram {
             let (program, what) = (compiled.program().name.clone(), error.to_string());
             ProgramError::NotCompiled { program, what }
         })?;
-        let sequence = sequence.check_numbers(compiled.checks_numbers());
+        let sequence = sequence.checking_finite(compiled.checks_finite());
         Ok(LoadedProgram { compiled, sequence })
     }
 
@@ -174,14 +174,14 @@ impl LoadedProgram {
         };
         self.sequence.run(context).map_err(|error| match error {
             SequenceError::Step { step, error } => at_step(step, error.to_string()),
-            SequenceError::Number { step, index, value } => {
+            SequenceError::NotFinite { step, index, value } => {
                 at_step(step, format!("element {index:?} of its output is {value}"))
             }
             SequenceError::Rounds { step, rounds } => at_step(
                 step,
                 format!(
-                    "its condition is still true after {rounds} rounds, the most that may run; if it needs more, compile the program \
-                     with more `most_rounds`"
+                    "its condition is still true after {rounds} rounds of all loops, the most that a run may make; if it needs more, \
+                     compile the program with more `most_rounds`"
                 ),
             ),
             other => other.into(),

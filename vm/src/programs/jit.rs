@@ -40,6 +40,9 @@ impl Vm {
     /// run. It must record the same program each time that it gets the same kinds of feeds, because a program may be dropped from the
     /// cache of [`Vm::compiled`], which has all programs of the engine, and is then recorded anew.
     ///
+    /// Make one `Jit` and keep it: the programs of another, also of the same closure, are others, and those of one that was dropped stay in
+    /// the cache until others need their place.
+    ///
     /// ```
     /// use streamvm::{DType, DeviceId, Vm};
     ///

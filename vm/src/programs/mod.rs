@@ -63,8 +63,10 @@ impl Vm {
         record(name, f)
     }
 
-    /// Compiles a program for this engine, each time; [`Vm::compiled`] keeps what it has compiled. `parameters` are the tensors that its parameters stand for; runs read and write them. Blocks
-    /// for as long as compiling takes; submits nothing.
+    /// Compiles a program for this engine, each time; [`Vm::compiled`] keeps what it has compiled.
+    ///
+    /// `parameters` are the tensors that its parameters stand for; runs read and write them. Blocks for as long as compiling takes; submits
+    /// nothing.
     ///
     /// # Errors
     /// The program is not well formed, or cannot be compiled; an op has no kernel for a dtype; the engine has no such device. A

@@ -4,13 +4,13 @@ use crate::call::operand::{Access, Operand};
 use crate::errors::error::Error;
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
-use crate::tensor::shape::Shape;
+use crate::tensor::shape::{MAX_RANK, Shape};
 
 /// The index of the first element of `output`, in row-major order, that is infinite or NaN, and its value. `None` for dtypes that are no floats.
 ///
 /// # Errors
 /// Those of [`Operand::slice`].
-pub(super) fn first_no_number(output: &Operand) -> Result<Option<(Vec<usize>, f64)>, Error> {
+pub(super) fn first_not_finite(output: &Operand) -> Result<Option<(Vec<usize>, f64)>, Error> {
     if !output.dtype().is_float() {
         return Ok(None);
     }
@@ -19,15 +19,22 @@ pub(super) fn first_no_number(output: &Operand) -> Result<Option<(Vec<usize>, f6
         return Ok(first_in(output)?.map(|(place, value)| (index_of(place, shape), value)));
     }
     // A view with gaps: element by element.
-    let mut one = Operand::blank();
-    for place in 0..shape.elements() {
-        let index = index_of(place, shape);
+    let (mut one, mut index) = (Operand::blank(), [0; MAX_RANK]);
+    let index = &mut index[..shape.rank()];
+    for _ in 0..shape.elements() {
         let offset: usize = index.iter().zip(output.layout().strides()).map(|(at, stride)| at * stride).sum();
         let base = output.ptr().wrapping_add(offset * output.dtype().size());
         // SAFETY: one element of `output`, which is borrowed for longer than `one` is used; it is only read.
         unsafe { one.set(base, output.dtype(), &Layout::contiguous(Shape::SCALAR), Access::Read) };
         if let Some((_, value)) = first_in(&one)? {
-            return Ok(Some((index, value)));
+            return Ok(Some((index.to_vec(), value)));
+        }
+        // The next index: the last axis first, and an axis that overflows begins anew.
+        for (at, &size) in index.iter_mut().zip(shape.dims()).rev() {
+            *at = (*at + 1) % size;
+            if *at != 0 {
+                break;
+            }
         }
     }
     Ok(None)

@@ -32,6 +32,9 @@ use crate::tensor::layout::Layout;
 use crate::tensor::op::Op;
 use crate::tensor::shape::{MAX_RANK, Shape};
 
+/// The most scratch memory of a thread, in bytes. A thread keeps it.
+const MOST_SCRATCH: usize = 4 << 20;
+
 /// Steps that run together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SequenceGroup {
@@ -57,7 +60,7 @@ pub(super) struct Group {
 #[derive(Debug)]
 struct BlockStep {
     work: SequenceWork,
-    operands: SmallVec<[BlockOperand; MOST_OPERANDS]>,
+    operands: Vec<BlockOperand>,
     overlaps: bool,
 }
 
@@ -69,7 +72,7 @@ struct BlockOperand {
     access: Access,
     /// The part in a block, from its first element on: of a block of full length, and of the last one of the divided axis.
     layouts: [Layout; 2],
-    /// How many bytes one index further on the divided axis, and on each axis before it, is.
+    /// How many bytes one index further is on each axis up to the divided one; of no meaning in scratch memory.
     steps: SmallVec<[usize; 3]>,
 }
 
@@ -85,15 +88,16 @@ struct Blocks {
     count: usize,
 }
 
-/// 64 bytes, aligned to a cache line.
+/// A page of 4 KiB. Pieces of scratch memory begin at pages: a load whose address differs from that of a store just before it by little more
+/// than a multiple of 4 KiB waits for that store.
 #[derive(Copy, Clone)]
-#[repr(align(64))]
-#[expect(dead_code, reason = "the bytes are used through the address of the lines")]
-struct Line([u8; 64]);
+#[repr(align(4096))]
+#[expect(dead_code, reason = "the bytes are used through the address of the pages")]
+struct Page([u8; 4096]);
 
 thread_local! {
     /// The scratch memory of a thread. It keeps its largest size.
-    static SCRATCH: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    static SCRATCH: Cell<Vec<Page>> = const { Cell::new(Vec::new()) };
 }
 
 impl Group {
@@ -107,19 +111,25 @@ impl Group {
         check_scratch(first, &steps, shape)?;
         let strides: Vec<Vec<Layout>> = steps.iter().map(|step| wide_layouts(step, &shape)).collect();
         let blocks = Blocks::new(&shape, strides.iter().flatten(), block.max(1));
-        let piece = blocks.elements() * widest(&steps);
-        let piece = piece.next_multiple_of(size_of::<Line>());
-        let (mut pieces, mut work) = (0, 0);
+        let piece = blocks.elements().saturating_mul(widest(&steps)).saturating_add(size_of::<Page>() - 1);
+        let piece = piece / size_of::<Page>() * size_of::<Page>();
+        let pieces = steps.iter().flat_map(|step| &step.operands).map(pieces_up_to).max().unwrap_or(0);
+        let scratch_bytes = piece.saturating_mul(pieces);
+        if scratch_bytes > MOST_SCRATCH {
+            let what = format!(
+                "{pieces} pieces of scratch memory for blocks of {} elements are more than {MOST_SCRATCH} bytes; use smaller blocks",
+                blocks.elements()
+            );
+            return Err(SequenceError::Group { step: first, what });
+        }
+        let mut work: usize = 0;
         let mut prepared = Vec::with_capacity(steps.len());
         for (step, layouts) in steps.into_iter().zip(&strides) {
             let overlaps = step.overlaps_itself();
-            work += blocks.elements() * work_of_element(&step.work);
+            work = work.saturating_add(blocks.elements().saturating_mul(work_of_element(&step.work)));
             let operand = |(operand, layout): (&SequenceOperand, &Layout)| {
                 let memory = match operand.memory {
-                    SequenceMemory::Scratch(number) => {
-                        pieces = pieces.max(number + 1);
-                        SequenceMemory::Scratch(number * piece)
-                    }
+                    SequenceMemory::Scratch(number) => SequenceMemory::Scratch(number * piece),
                     buffer => buffer,
                 };
                 blocks.operand(operand, memory, layout)
@@ -127,7 +137,7 @@ impl Group {
             let operands = step.operands.iter().zip(layouts).map(operand).collect();
             prepared.push(BlockStep { work: step.work, operands, overlaps });
         }
-        Ok(Group { first, steps: prepared, blocks, work, scratch_bytes: pieces * piece })
+        Ok(Group { first, steps: prepared, blocks, work, scratch_bytes })
     }
 
     /// The number of steps.
@@ -135,8 +145,14 @@ impl Group {
         self.steps.len()
     }
 
-    /// Runs all steps on all blocks, with as many threads as kernels of the calling thread may use. After an error, blocks that other
-    /// threads have not begun may be left out.
+    /// The bytes that the group takes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let of_step = |step: &BlockStep| size_of::<BlockStep>() + step.operands.len() * size_of::<BlockOperand>();
+        self.steps.iter().map(of_step).sum()
+    }
+
+    /// Runs all steps on all blocks, with as many threads as kernels of the calling thread may use. After an error, the blocks behind the one
+    /// that failed may be left out.
     ///
     /// # Errors
     /// [`SequenceError::Step`] of the first block that failed.
@@ -149,12 +165,12 @@ impl Group {
         let failed: Mutex<Option<(usize, SequenceError)>> = Mutex::new(None);
         parallel::ranges(self.blocks.count, self.work, |range| {
             let mut scratch = SCRATCH.take();
-            let lines = self.scratch_bytes.div_ceil(size_of::<Line>());
-            if scratch.len() < lines {
-                scratch.resize(lines, Line([0; 64]));
+            let pages = self.scratch_bytes / size_of::<Page>();
+            if scratch.len() < pages {
+                scratch.resize(pages, Page([0; 4096]));
             }
             for block in range {
-                // SAFETY: the caller guarantees the first two; `scratch` has the bytes that the group needs, is aligned to a cache line,
+                // SAFETY: the caller guarantees the first two; `scratch` has the bytes that the group needs, is aligned to a page,
                 // is initialised, and belongs to this thread alone, which uses it for this call only. Other threads compute other blocks.
                 let result = unsafe { self.run_block(block, buffers, scratch.as_mut_ptr().cast()) };
                 if let Err((step, error)) = result {
@@ -179,7 +195,7 @@ impl Group {
     /// # Safety
     ///
     /// * As for [`run`](Group::run).
-    /// * `scratch` are `scratch_bytes` initialised bytes, aligned to a cache line, which nothing else uses during the call.
+    /// * `scratch` are `scratch_bytes` initialised bytes, aligned to a page, which nothing else uses during the call.
     /// * No other call for the same block runs at the same time.
     unsafe fn run_block(&self, block: usize, buffers: &[Operand], scratch: *mut u8) -> Result<(), (usize, Error)> {
         let (index, last) = self.blocks.index(block);
@@ -283,6 +299,9 @@ impl Blocks {
     /// The strides of a view on the axes, of which each is made of one or more axes of the view.
     fn strides(&self, layout: &Layout) -> SmallVec<[usize; 3]> {
         let mut strides = SmallVec::from_elem(0, self.axes.len());
+        if self.count == 0 {
+            return strides;
+        }
         let (mut axis, mut filled) = (self.axes.len(), usize::MAX);
         for (&size, &stride) in layout.shape().dims().iter().zip(layout.strides()).rev().filter(|(size, _)| **size != 1)
         {
@@ -386,6 +405,14 @@ fn wide_layouts(step: &SequenceStep, shape: &Shape) -> Vec<Layout> {
     let wide = |operand: &SequenceOperand| operand.layout.broadcast_to(shape);
     let wide = step.operands.iter().map(wide);
     wide.map(|layout| layout.unwrap_or_else(|_| unreachable!("`check_steps` has checked the shapes"))).collect()
+}
+
+/// How many pieces of scratch memory there must be for this operand.
+fn pieces_up_to(operand: &SequenceOperand) -> usize {
+    match operand.memory {
+        SequenceMemory::Scratch(number) => number + 1,
+        SequenceMemory::Buffer { .. } => 0,
+    }
 }
 
 fn widest(steps: &[SequenceStep]) -> usize {

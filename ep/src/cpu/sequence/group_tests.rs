@@ -183,7 +183,7 @@ fn steps_that_cannot_run_block_by_block_are_refused() {
     }
     let alone = CpuSequence::new(&[BYTES; 3], vec![add()], &[]).expect_err("scratch memory outside groups");
     assert!(alone.to_string().contains("in no group"), "{alone}");
-    for groups in [[2..4, 0..2], [0..2, 1..3], [0..2, 4..6]] {
+    for groups in [[2..4, 0..2], [0..2, 1..3], [0..2, 4..6], [0..2, 2..5], [0..2, 2..2]] {
         let groups = groups.map(|steps| SequenceGroup { steps, block: 4 });
         let steps = vec![neg(in_buffer(0, whole(), Read), out()); 4];
         let refused = CpuSequence::new(&[BYTES; 3], steps, &groups).expect_err("groups that are not in order");
@@ -251,4 +251,37 @@ fn a_step_of_a_group_that_fails_is_named() {
     let group = CpuSequence::new(&[BYTES, 24, BYTES, BYTES], steps, &[SequenceGroup { steps: 1..3, block: 4 }]);
     let failed = run(&group.expect("a group"), &mut data(4)).expect_err("the value does not fit");
     assert!(matches!(failed, SequenceError::Step { step: 2, .. }), "{failed}");
+}
+
+/// No thread keeps more scratch memory than stated, however large a caller wants the blocks.
+#[test]
+fn scratch_memory_is_bounded() {
+    use Access::Write;
+    let large = |elements: usize| {
+        let layout = Layout::contiguous(Shape::new(&[elements]).expect("a shape"));
+        let fill = |piece| SequenceStep {
+            work: SequenceWork::Fill(Scalar::from(0i32)),
+            operands: vec![SequenceOperand { layout, ..scratch(piece, Write) }],
+        };
+        let steps = (0..4).map(fill).collect();
+        CpuSequence::new(&[], steps, &[SequenceGroup { steps: 0..4, block: usize::MAX }])
+    };
+    assert!(large(1 << 18).is_ok());
+    for elements in [(1 << 18) + 1, 1 << 58] {
+        let refused = large(elements).expect_err("more than 4 MiB").to_string();
+        assert!(refused.contains("use smaller blocks"), "{refused}");
+    }
+}
+
+#[test]
+fn a_group_over_no_elements_runs() {
+    use Access::{Read, Write};
+    for dims in [&[0, 2][..], &[2, 0, 3], &[0]] {
+        let none = Layout::contiguous(Shape::new(dims).expect("a shape"));
+        let neg = call(Op::Neg, vec![in_buffer(0, none, Read), in_buffer(2, none, Write)]);
+        let group = CpuSequence::new(&[4, 4, 4], vec![neg.clone(), neg], &[SequenceGroup { steps: 0..2, block: 4 }]);
+        let mut data = [vec![1], vec![2], vec![3]];
+        run(&group.expect("a group"), &mut data).expect("it runs");
+        assert_eq!(data, [[1], [2], [3]]);
+    }
 }

@@ -7,11 +7,9 @@
 //! noted as written. [`CpuSequence::run`] compares each buffer of a call with that, so no step reaches memory that the call did not
 //! declare.
 
-use smallvec::SmallVec;
-
 use crate::call::fn_context::FnContext;
 use crate::call::operand::Operand;
-use crate::cpu::sequence::finite::first_no_number;
+use crate::cpu::sequence::finite::first_not_finite;
 use crate::cpu::sequence::group::{Group, SequenceGroup};
 use crate::cpu::sequence::step::{
     MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, run_work,
@@ -38,8 +36,8 @@ struct Test {
     condition: Single,
     /// The part that is next if the condition is false.
     otherwise: usize,
-    /// The number of the loop, and the most rounds, of a `While`.
-    repeats: Option<(usize, u64)>,
+    /// Of a `While`, the most rounds that a run may have made when it begins one.
+    repeats: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -56,10 +54,8 @@ enum Part {
 pub struct CpuSequence {
     buffers: Vec<Buffer>,
     parts: Vec<Part>,
-    /// How many steps begin loops.
-    loops: usize,
     /// Whether a run looks for infinities and NaN in what its steps write.
-    checks_numbers: bool,
+    checks_finite: bool,
 }
 
 impl CpuSequence {
@@ -80,6 +76,10 @@ impl CpuSequence {
                 check_reach(number, place, operand, &mut buffers)?;
             }
         }
+        if let Some(group) = groups.iter().find(|group| group.steps.is_empty() || group.steps.end > steps.len()) {
+            let what = format!("its steps {:?} are none, or are not among the {} steps", group.steps, steps.len());
+            return Err(SequenceError::Group { step: group.steps.start, what });
+        }
         let mut parts = Parts::default();
         let mut groups = groups.iter().peekable();
         let mut steps = steps.into_iter();
@@ -87,7 +87,7 @@ impl CpuSequence {
         while let Some(step) = steps.next() {
             match groups.next_if(|group| group.steps.start == number) {
                 Some(group) => {
-                    let others = steps.by_ref().take(group.steps.len().saturating_sub(1));
+                    let others = steps.by_ref().take(group.steps.len() - 1);
                     let group = Group::new(number, std::iter::once(step).chain(others).collect(), group.block)?;
                     number += group.len();
                     parts.all.push(Part::Group(group));
@@ -99,20 +99,32 @@ impl CpuSequence {
             }
         }
         if let Some(group) = groups.next() {
-            let what = format!("steps {:?} are not in order, or do not exist", group.steps);
+            let what = format!("its steps {:?} do not come behind those of the group before", group.steps);
             return Err(SequenceError::Group { step: group.steps.start, what });
         }
         if !parts.open.is_empty() {
             return Err(SequenceError::Blocks { step: number, what: "the steps end within a block" });
         }
-        Ok(CpuSequence { buffers, parts: parts.all, loops: parts.loops, checks_numbers: false })
+        Ok(CpuSequence { buffers, parts: parts.all, checks_finite: false })
     }
 
     /// Makes runs fail at the first step that is in no group and writes an infinity or NaN. That reads each output once more.
     #[must_use]
-    pub fn check_numbers(mut self, checks: bool) -> CpuSequence {
-        self.checks_numbers = checks;
+    pub fn checking_finite(mut self, checks: bool) -> CpuSequence {
+        self.checks_finite = checks;
         self
+    }
+
+    /// The bytes that the steps take on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        let of_part = |part: &Part| match part {
+            Part::Single(single) => single.heap_bytes(),
+            Part::Test(test) => test.condition.heap_bytes(),
+            Part::Group(group) => group.heap_bytes(),
+            Part::Jump(_) => 0,
+        };
+        let parts: usize = self.parts.iter().map(of_part).sum();
+        parts + size_of_val(self.parts.as_slice()) + size_of_val(self.buffers.as_slice())
     }
 
     /// Runs all steps over the operands of `context`, which are the buffers in the same order. Kernels and groups use as many threads as
@@ -122,18 +134,18 @@ impl CpuSequence {
     /// # Errors
     /// [`SequenceError::Buffers`], and nothing has run: the number of operands or the size of one differs, one is not contiguous, or one
     /// is written by a step and was declared as read, or was taken before. [`SequenceError::Step`] for the first step that fails, and
-    /// [`SequenceError::Rounds`] for a `While` that ran its block too often.
+    /// [`SequenceError::Rounds`] for a `While` that would begin one round too many.
     pub fn run(&self, context: &mut FnContext<'_>) -> Result<(), SequenceError> {
         let buffers = context.take_all().map_err(|error| SequenceError::Buffers(error.to_string()))?;
         self.check_buffers(buffers)?;
         let mut operands: [Operand; MOST_OPERANDS] = std::array::from_fn(|_| Operand::blank());
-        let mut rounds: SmallVec<[u64; 4]> = SmallVec::from_elem(0, self.loops);
+        let mut rounds = 0;
         let mut next = 0;
         while let Some(part) = self.parts.get(next) {
             next += 1;
             match part {
                 // SAFETY: `check_buffers` has compared the buffers with those of the check in `new`.
-                Part::Single(single) => unsafe { single.run(buffers, &mut operands, self.checks_numbers)? },
+                Part::Single(single) => unsafe { single.run(buffers, &mut operands, self.checks_finite)? },
                 // SAFETY: as above.
                 Part::Group(group) => unsafe { group.run(buffers)? },
                 Part::Jump(to) => next = *to,
@@ -143,9 +155,9 @@ impl CpuSequence {
                     if !is_true {
                         next = test.otherwise;
                     }
-                    if let Some((number, most)) = test.repeats {
-                        rounds[number] = if is_true { rounds[number] + 1 } else { 0 };
-                        if rounds[number] > most {
+                    if let Some(most) = test.repeats.filter(|_| is_true) {
+                        rounds += 1;
+                        if rounds > most {
                             return Err(SequenceError::Rounds { step: test.condition.number, rounds: most });
                         }
                     }
@@ -187,6 +199,10 @@ impl Single {
         Ok(Single { number, step, overlaps })
     }
 
+    fn heap_bytes(&self) -> usize {
+        size_of_val(self.step.operands.as_slice())
+    }
+
     /// Runs the step.
     ///
     /// # Safety
@@ -198,24 +214,24 @@ impl Single {
         &self,
         buffers: &[Operand],
         operands: &mut [Operand; MOST_OPERANDS],
-        checks_numbers: bool,
+        checks_finite: bool,
     ) -> Result<(), SequenceError> {
         // SAFETY: the caller has the same duties.
         let set = unsafe { self.set(buffers, operands) };
         run_work(&self.step.work, set, self.overlaps)
             .map_err(|error| SequenceError::Step { step: self.number, error })?;
-        if checks_numbers {
+        if checks_finite {
             // SAFETY: the caller has the same duties. The operands are set anew, because kernels take the slices of operands that overlap.
             let set = unsafe { self.set(buffers, operands) };
-            return set.last().map_or(Ok(()), |output| self.check_numbers(output));
+            return set.last().map_or(Ok(()), |output| self.check_finite(output));
         }
         Ok(())
     }
 
     #[inline(never)]
-    fn check_numbers(&self, output: &Operand) -> Result<(), SequenceError> {
-        match first_no_number(output).map_err(|error| SequenceError::Step { step: self.number, error })? {
-            Some((index, value)) => Err(SequenceError::Number { step: self.number, index, value }),
+    fn check_finite(&self, output: &Operand) -> Result<(), SequenceError> {
+        match first_not_finite(output).map_err(|error| SequenceError::Step { step: self.number, error })? {
+            Some((index, value)) => Err(SequenceError::NotFinite { step: self.number, index, value }),
             None => Ok(()),
         }
     }
@@ -278,7 +294,6 @@ enum BlockKind {
 struct Parts {
     all: Vec<Part>,
     open: Vec<OpenBlock>,
-    loops: usize,
 }
 
 impl Parts {
@@ -298,8 +313,7 @@ impl Parts {
             }
             SequenceWork::While { most_rounds } => {
                 self.open.push(OpenBlock { begin: here, kind: BlockKind::While });
-                let repeats = Some((self.loops, most_rounds));
-                self.loops += 1;
+                let repeats = Some(most_rounds);
                 self.all.push(Part::Test(Test { condition: Single::new(number, step)?, otherwise: unknown, repeats }));
             }
             SequenceWork::Else => match self.open.pop() {

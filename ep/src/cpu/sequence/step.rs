@@ -57,7 +57,7 @@ pub enum SequenceWork {
     Else,
     /// Begins a block of steps that runs as long as the only operand, one bool, is true before a round.
     While {
-        /// A run fails if the block runs more often than this before it is left.
+        /// A run fails if its loops together would make more rounds than this.
         most_rounds: u64,
     },
     /// Ends the innermost block.
@@ -117,17 +117,17 @@ pub enum SequenceError {
         /// What is wrong.
         what: &'static str,
     },
-    /// A `While` ran its block as often as it may, and its operand is still true.
-    #[error("step {step}: it has run {rounds} rounds, the most that it may, and its condition is still true")]
+    /// The loops of a run have made as many rounds as they may, and the operand of a `While` is still true.
+    #[error("step {step}: its condition is still true after {rounds} rounds of all loops, the most that may run")]
     Rounds {
         /// The step.
         step: usize,
         /// The rounds.
         rounds: u64,
     },
-    /// A step wrote an infinity, or what is no number, and the sequence looks for them.
+    /// A step wrote an infinity or NaN, and the sequence looks for them.
     #[error("step {step}: element {index:?} of its output is {value}")]
-    Number {
+    NotFinite {
         /// The step.
         step: usize,
         /// The index of the first such element, one number for each axis.

@@ -250,8 +250,8 @@ fn a_step_that_writes_no_number_is_named_with_the_element() {
             sequence.run(&mut FnContext::new(&mut [operand]).expect("one operand"))
         };
         run(&sequence).expect("nobody looks");
-        let failed = run(&sequence.check_numbers(true)).expect_err("a root of -1");
-        let SequenceError::Number { step: 0, index, value } = failed else { panic!("{failed}") };
+        let failed = run(&sequence.checking_finite(true)).expect_err("a root of -1");
+        let SequenceError::NotFinite { step: 0, index, value } = failed else { panic!("{failed}") };
         assert_eq!(index, expected);
         assert!(value.is_nan());
     }

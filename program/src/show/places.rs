@@ -2,8 +2,8 @@
 
 use hashbrown::HashMap;
 
-use crate::compile::compiled::{BufferRole, Compiled, Storage};
 use crate::ir::program::ValueId;
+use crate::plan::compiled::{BufferRole, Compiled, Storage};
 
 /// A value, its life time and its place.
 #[derive(Clone, PartialEq, Eq, Debug)]

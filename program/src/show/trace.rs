@@ -22,21 +22,21 @@ pub struct PassReport {
 
 /// Who listens to the reports, if anybody does. Without a listener no report is made.
 #[derive(Default)]
-pub(super) struct Trace<'r>(Option<&'r mut dyn FnMut(PassReport)>);
+pub(crate) struct Trace<'r>(Option<&'r mut dyn FnMut(PassReport)>);
 
 impl<'r> Trace<'r> {
-    pub(super) fn new(report: &'r mut dyn FnMut(PassReport)) -> Trace<'r> {
+    pub(crate) fn new(report: &'r mut dyn FnMut(PassReport)) -> Trace<'r> {
         Trace(Some(report))
     }
 
-    pub(super) fn note(&mut self, report: impl FnOnce() -> PassReport) {
+    pub(crate) fn note(&mut self, report: impl FnOnce() -> PassReport) {
         if let Some(listener) = &mut self.0 {
             listener(report());
         }
     }
 }
 
-pub(super) fn check(program: &Program) -> PassReport {
+pub(crate) fn check(program: &Program) -> PassReport {
     let Program { values, steps, feeds, parameters, fetches, .. } = program;
     let counts = [
         counted(values.len(), "value"),
@@ -48,12 +48,12 @@ pub(super) fn check(program: &Program) -> PassReport {
     PassReport { pass: "check", summary: counts.join(", "), details: lines(&program.to_string()) }
 }
 
-pub(super) fn device(device: DeviceId) -> PassReport {
+pub(crate) fn device(device: DeviceId) -> PassReport {
     PassReport { pass: "device", summary: device.to_string(), details: Vec::new() }
 }
 
 /// `recorded` is the number of steps before the pass.
-pub(super) fn fetched_copies(program: &Program, recorded: usize) -> PassReport {
+pub(crate) fn fetched_copies(program: &Program, recorded: usize) -> PassReport {
     let copies = program.steps.iter().enumerate().skip(recorded);
     let names = Names::of(program);
     let details: Vec<String> = copies
@@ -69,7 +69,7 @@ pub(super) fn fetched_copies(program: &Program, recorded: usize) -> PassReport {
     PassReport { pass: "fetched_copies", summary, details }
 }
 
-pub(super) fn unfetched(program: &Program, kept: &[usize]) -> PassReport {
+pub(crate) fn unfetched(program: &Program, kept: &[usize]) -> PassReport {
     let all = program.steps.len();
     let mut next = kept.iter().peekable();
     let mut details = Vec::new();
@@ -85,7 +85,7 @@ pub(super) fn unfetched(program: &Program, kept: &[usize]) -> PassReport {
     PassReport { pass: "unfetched", summary, details }
 }
 
-pub(super) fn lifetimes(program: &Program, lifetimes: &[Range<usize>]) -> PassReport {
+pub(crate) fn lifetimes(program: &Program, lifetimes: &[Range<usize>]) -> PassReport {
     let names = Names::of(program);
     let used = lifetimes.iter().enumerate().filter(|(_, life)| !life.is_empty());
     let details: Vec<String> =
@@ -96,7 +96,7 @@ pub(super) fn lifetimes(program: &Program, lifetimes: &[Range<usize>]) -> PassRe
 }
 
 /// `shares` has for each value the one whose memory it takes over, or itself.
-pub(super) fn in_place(program: &Program, shares: &[ValueId]) -> PassReport {
+pub(crate) fn in_place(program: &Program, shares: &[ValueId]) -> PassReport {
     let names = Names::of(program);
     let taken = shares.iter().enumerate().filter(|(index, first)| first.0 != *index);
     let details: Vec<String> = taken
@@ -111,7 +111,7 @@ pub(super) fn in_place(program: &Program, shares: &[ValueId]) -> PassReport {
 }
 
 /// `groups` are the numbers of the steps that run together; `scratch` has for each value its piece of scratch memory, if it has one.
-pub(super) fn fuse<'k>(
+pub(crate) fn fuse<'k>(
     program: &Program,
     groups: impl Iterator<Item = &'k [usize]>,
     scratch: &[Option<usize>],
@@ -133,7 +133,7 @@ pub(super) fn fuse<'k>(
 }
 
 /// `offsets` are those of the values of the arena; `bytes` is its size, and `bound` the lower bound of it.
-pub(super) fn arena(program: &Program, offsets: &[(ValueId, usize)], bytes: usize, bound: usize) -> PassReport {
+pub(crate) fn arena(program: &Program, offsets: &[(ValueId, usize)], bytes: usize, bound: usize) -> PassReport {
     let names = Names::of(program);
     let details = offsets.iter().map(|(value, offset)| format!("{} at {offset}", names.get(*value))).collect();
     let values = counted(offsets.len(), "value");
@@ -142,7 +142,7 @@ pub(super) fn arena(program: &Program, offsets: &[(ValueId, usize)], bytes: usiz
 }
 
 /// `plan` is the compiled program as text.
-pub(super) fn emit(buffers: usize, steps: usize, plan: &str) -> PassReport {
+pub(crate) fn emit(buffers: usize, steps: usize, plan: &str) -> PassReport {
     let summary = format!("{}, {}", counted(buffers, "buffer"), counted(steps, "step"));
     PassReport { pass: "emit", summary, details: lines(plan) }
 }

@@ -3,10 +3,9 @@
 use streamvm_ep::{DType, DeviceId, MemoryKind, Shape};
 use streamvm_instructions::{Error, InstructionsBuilder, Tensor};
 
-use crate::compile::compiled::Storage;
-use crate::compile::dependences::DependenceKind::{ReadAfterWrite, WriteAfterRead, WriteAfterWrite};
-use crate::compile::{CompileOptions, Compiled, compile, compile_reporting};
-use crate::{Program, Recorder, record};
+use crate::plan::compiled::Storage;
+use crate::show::dependences::DependenceKind::{ReadAfterWrite, WriteAfterRead, WriteAfterWrite};
+use crate::{CompileOptions, Compiled, Program, Recorder, compile, compile_reporting, record};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 

@@ -8,14 +8,15 @@ pub struct CompileOptions {
     /// Whether neighbouring elementwise steps over tensors of one shape run together, block by block, so that what lies between them stays
     /// in the processor's cache. The results are the same, bit for bit. Default: yes.
     pub fuse: bool,
-    /// How many elements a block of fused steps has. Tensors of no more elements are computed whole, step by step. Default: 4,096.
+    /// How many elements a block of fused steps has. Tensors of no more elements are computed whole, step by step. At
+    /// least 1 and at most 8,192; other numbers count as the nearest of these. Default: 4,096.
     pub block: usize,
-    /// How often a `while` may run its block before it is left: a run that needs more fails, so that a loop which never ends does not hold
-    /// its stream for ever. Default: 10 million.
+    /// How many rounds all loops of a run may make together: a run that needs more fails, so that a loop which never ends does not hold its
+    /// stream for ever. Default: 10 million.
     pub most_rounds: u64,
     /// Whether a run looks for infinities and NaN in what its steps write, and fails at the first step that writes one, with the index of the
     /// element. Each output is read once more, and no steps are fused. Default: no.
-    pub check_numbers: bool,
+    pub check_finite: bool,
     /// How many steps the search for memory offsets may take once a first plan is found. The search ends earlier when the plan reaches
     /// the lower bound. The same number gives the same plan on every machine. Default: 1,000, at most some
     /// tens of milliseconds.
@@ -29,7 +30,7 @@ impl Default for CompileOptions {
             fuse: true,
             block: 4_096,
             most_rounds: 10_000_000,
-            check_numbers: false,
+            check_finite: false,
             search_steps: 1_000,
         }
     }

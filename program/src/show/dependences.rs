@@ -3,8 +3,8 @@
 use hashbrown::HashMap;
 use streamvm_ep::Footprint;
 
-use crate::compile::compiled::{Compiled, Located, Storage};
 use crate::ir::program::Work;
+use crate::plan::compiled::{Compiled, Located, Storage};
 
 /// Why a step must come behind an earlier one.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

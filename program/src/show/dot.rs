@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::compile::compiled::Compiled;
-use crate::compile::dependences::{Dependence, DependenceKind};
 use crate::ir::program::Work;
+use crate::plan::compiled::Compiled;
+use crate::show::dependences::{Dependence, DependenceKind};
 
 impl Compiled {
     /// The steps and their [dependences](Compiled::dependences): solid where a step reads what an earlier one writes, dashed where it writes

@@ -86,14 +86,14 @@ pub struct FusedSteps {
 /// A compiled program.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Compiled {
-    pub(super) program: Program,
-    pub(super) device: DeviceId,
-    pub(super) buffers: Vec<CompiledBuffer>,
-    pub(super) steps: Vec<CompiledStep>,
-    pub(super) fused: Vec<FusedSteps>,
-    pub(super) most_rounds: u64,
-    pub(super) check_numbers: bool,
-    pub(super) arena_lower_bound: usize,
+    pub(crate) program: Program,
+    pub(crate) device: DeviceId,
+    pub(crate) buffers: Vec<CompiledBuffer>,
+    pub(crate) steps: Vec<CompiledStep>,
+    pub(crate) fused: Vec<FusedSteps>,
+    pub(crate) most_rounds: u64,
+    pub(crate) check_finite: bool,
+    pub(crate) arena_lower_bound: usize,
 }
 
 impl Compiled {
@@ -122,14 +122,14 @@ impl Compiled {
         &self.fused
     }
 
-    /// How often a `while` may run its block before it is left.
+    /// How many rounds all loops of a run may make together.
     pub fn most_rounds(&self) -> u64 {
         self.most_rounds
     }
 
     /// Whether a run looks for infinities and NaN in what its steps write.
-    pub fn checks_numbers(&self) -> bool {
-        self.check_numbers
+    pub fn checks_finite(&self) -> bool {
+        self.check_finite
     }
 
     /// The size of the arena in bytes; 0 if there is none.

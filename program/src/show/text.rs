@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::compile::compiled::{BufferRole, Compiled, Located, Storage};
 use crate::ir::program::Work;
+use crate::plan::compiled::{BufferRole, Compiled, Located, Storage};
 
 impl Compiled {
     /// The name of a feed, parameter or fetch, or `arena`.

@@ -1,0 +1,19 @@
+//! Compiled programs, and the passes that made them, for people.
+//!
+//! Layer: uses `ir` and `plan`; is used by `compile`, whose passes report what they did.
+//!
+//! | file | idea |
+//! |---|---|
+//! | [`text`] | a compiled program as text |
+//! | [`trace`] | what each pass did |
+//! | [`places`] | each value with its life time and its place in memory |
+//! | [`dependences`] | which step must follow which, and why |
+//! | [`dot`] | the same as a graph for Graphviz |
+
+pub(crate) mod dependences;
+mod dot;
+pub(crate) mod places;
+#[cfg(test)]
+mod tests;
+mod text;
+pub(crate) mod trace;
