@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use npyz::{Deserialize, NpyFile};
 use streamvm::program::{CompileOptions, Recorder};
-use streamvm::{DType, DeviceId, Executable, Generator, InstructionList, InstructionsBuilder, Tensor, Vm};
+use streamvm::{DType, DeviceId, Executable, Generator, Tensor, Vm};
 
 type AnyError = Box<dyn Error + Send + Sync>;
 
@@ -130,7 +130,7 @@ impl Model {
     }
 }
 
-/// How many logits are largest at the label.
+/// The number of images whose largest logit is at their label: one i64.
 fn count_correct(logits: &Tensor, labels: &Tensor) -> Result<Tensor, streamvm::Error> {
     logits.argmax(1)?.eq(labels)?.cast(DType::I64)?.sum(&[])
 }
@@ -141,14 +141,8 @@ struct Outcome {
     correct: Tensor,
 }
 
-/// One step of stochastic gradient descent with momentum, which writes the model. `submit` takes the list of these writes: for the engine,
-/// or for the recording.
-fn step(
-    model: &Model,
-    images: &Tensor,
-    labels: &Tensor,
-    submit: impl FnOnce(InstructionList) -> Result<(), streamvm::Error>,
-) -> Result<Outcome, streamvm::Error> {
+/// One step of stochastic gradient descent with momentum, which writes the model.
+fn step(model: &Model, images: &Tensor, labels: &Tensor) -> Result<Outcome, streamvm::Error> {
     let (hidden, logits) = model.forward(images)?;
     let log_p = logits.log_softmax(1)?;
     let wanted = labels.one_hot(CLASSES, DType::F32)?;
@@ -166,15 +160,13 @@ fn step(
     let d_w1 = images.transpose(0, 1)?.matmul(&d_hidden)?;
     let d_b1 = d_hidden.sum(&[0])?;
 
-    let mut writes = InstructionsBuilder::new();
     let gradients = [d_w1, d_b1, d_w2, d_b2];
     for (Parameter { value, velocity, .. }, gradient) in model.parameters().into_iter().zip(gradients) {
         let next_velocity = ((velocity * MOMENTUM)? + gradient)?;
         let next_value = (value - (&next_velocity * LEARNING_RATE)?)?;
-        writes.copy_into(&next_velocity, velocity)?;
-        writes.copy_into(&next_value, value)?;
+        velocity.copy_from(&next_velocity)?;
+        value.copy_from(&next_value)?;
     }
-    submit(writes.finish())?;
     Ok(Outcome { loss, correct })
 }
 
@@ -183,7 +175,7 @@ fn compile_step(vm: &Vm, model: &Model) -> Result<Executable, streamvm::Error> {
     let program = vm.record("training step", |r| {
         let images = r.feed("images", CPU, DType::F32, &[BATCH, PIXELS])?;
         let labels = r.feed("labels", CPU, DType::I64, &[BATCH])?;
-        let outcome = step(&model.recorded(r)?, &images, &labels, |list| r.submit(list))?;
+        let outcome = step(&model.recorded(r)?, &images, &labels)?;
         r.fetch("loss", &outcome.loss)?;
         r.fetch("correct", &outcome.correct)
     })?;
@@ -269,7 +261,7 @@ fn train(way: Way) -> Result<Trained, AnyError> {
                     let run = program.run(&[("images", &images), ("labels", &labels)])?;
                     Outcome { loss: run["loss"].clone(), correct: run["correct"].clone() }
                 }
-                None => step(&model, &images, &labels, |list| vm.submit(list).map(drop))?,
+                None => step(&model, &images, &labels)?,
             });
         }
         // Eager calls behind the steps see the weights that these have written.

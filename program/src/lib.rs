@@ -11,7 +11,27 @@
 //!   written down instead of executed.
 //! * [`compile`](compile()) is a pure function from a program to a [`Compiled`]: it needs no engine and no device.
 //!
-//! No thread, no `unsafe`.
+//! * Steps may lie in blocks that a condition of the program decides about: [`Recorder::while_true`], [`Recorder::if_true`],
+//!   [`Recorder::if_else`].
+//! * [`memory`] plans offsets of buffers by life time; it also works alone.
+//!
+//! ```
+//! use streamvm_ep::{DType, DeviceId};
+//! use streamvm_program::{CompileOptions, compile, record};
+//!
+//! # fn main() -> Result<(), streamvm_instructions::Error> {
+//! let program = record("twice", |r| {
+//!     let x = r.feed("x", DeviceId::cpu(0), DType::F32, &[4])?;
+//!     r.fetch("y", &(&x + &x)?)
+//! })?;
+//! let compiled = compile(&program, &CompileOptions::default())?;
+//! assert_eq!((compiled.steps().len(), compiled.arena_bytes()), (1, 0));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A recording belongs to the thread that began it; programs and compiled programs are `Send + Sync`. The crate starts no thread and has no
+//! `unsafe`.
 #![deny(unsafe_code)]
 
 mod compile;

@@ -7,7 +7,7 @@
 use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use streamvm_ep::{Element, FnContext, FnError, Op, Params, Shape};
+use streamvm_ep::{Element, FnContext, FnError, Op, Params, Scalar, Shape};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::builder::instructions_builder::{InstructionsBuilder, output_of};
@@ -81,6 +81,31 @@ impl Tensor {
         Ok(copy)
     }
 
+    /// Overwrites the elements of this tensor, which may be a view, with those of `source`, which has the same shape and dtype and may live
+    /// elsewhere. Calls issued later on this tensor see the new elements.
+    ///
+    /// # Errors
+    /// As [`InstructionsBuilder::copy_into`]; [`Error::NotSubmitted`] if nothing has written this tensor so far; the engine refused the copy:
+    /// shut down.
+    #[track_caller]
+    pub fn copy_from(&self, source: &Tensor) -> Result<(), Error> {
+        let mut builder = InstructionsBuilder::new();
+        builder.copy_into(source, self)?;
+        self.submit(builder)
+    }
+
+    /// Sets every element of this tensor, which may be a view, to `value`. Calls issued later on this tensor see the new elements.
+    ///
+    /// # Errors
+    /// As [`InstructionsBuilder::fill`]; [`Error::NotSubmitted`] if nothing has written this tensor so far; the engine refused the fill: shut
+    /// down.
+    #[track_caller]
+    pub fn fill(&self, value: impl Into<Scalar>) -> Result<(), Error> {
+        let mut builder = InstructionsBuilder::new();
+        builder.fill(self, value)?;
+        self.submit(builder)
+    }
+
     /// The same elements in another shape: a view where the strides allow it, else a copy.
     ///
     /// # Errors
@@ -121,8 +146,8 @@ impl Tensor {
     }
 
     /// Blocks until the last submitted writes of this tensor's elements have passed; it does not wait for writes of other parts of
-    /// the storage. Without a [`TimeLimit`](crate::TimeLimit), the calling thread may run kernels, copies and fills of CPU streams meanwhile, but never
-    /// functions.
+    /// the storage. Without a [`TimeLimit`](crate::TimeLimit), the calling thread may run kernels, copies, fills
+    /// and programs of CPU streams meanwhile, but never functions.
     ///
     /// # Errors
     /// The first failure among those writes, with its root cause, on every call; [`Error::WouldDeadlock`] on a thread of an engine;

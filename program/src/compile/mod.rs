@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`device`] | finds the device that runs the steps; refuses what cannot be compiled |
 //! | [`fetched_copies`] | gives each fetch of a feed or parameter a value of its own |
-//! | [`unfetched`] | removes steps whose results nobody fetches |
+//! | [`unfetched`] | removes steps whose results no fetch, no parameter and no later step needs |
 //! | [`lifetimes`] | finds between which steps each value lives |
 //! | [`in_place`] | lets an elementwise step write over an input that ends there |
 //! | [`fuse`] | finds elementwise steps that run together, block by block, and the values that only they use |

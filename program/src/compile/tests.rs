@@ -45,6 +45,7 @@ arena arena        write              128 bytes
 "
     );
     assert_eq!(plan.arena_lower_bound, 128);
+    assert!(PAGE.contains(&plan.to_string()), "the page about programs shows another plan");
 }
 
 /// Each of these would be wrong in place: the input broadcasts, is used by another view in the same step, is a feed, is fetched, is read

@@ -97,7 +97,8 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// The program, with the steps that the compiler has added, and those that it has removed.
+    /// The program as recorded, and behind it the copies that the compiler has added for fetches of feeds and parameters. Steps that the compiler
+    /// has removed are still in it; [`steps`](Compiled::steps) has those that run.
     pub fn program(&self) -> &Program {
         &self.program
     }

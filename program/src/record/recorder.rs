@@ -35,7 +35,8 @@ pub struct Recorder {
 /// ```
 ///
 /// # Errors
-/// Those of `f`; [`ProgramError::Name`] for a name that is empty, has spaces, or was given twice.
+/// Those of `f`. [`ProgramError::Name`]: a name of a feed, parameter or fetch is empty, has spaces or control characters, or was given twice.
+/// [`ProgramError::Malformed`]: the program's own name has control characters, or spaces around it.
 pub fn record(name: impl Into<String>, f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Result<Program, Error> {
     let open = Open::begin(name.into());
     f(&Recorder { recording: open.recording(), thread: PhantomData })?;
@@ -57,7 +58,7 @@ impl Recorder {
     /// A tensor that stands for an input of each run.
     ///
     /// # Errors
-    /// The shape is impossible.
+    /// The shape is impossible; [`ProgramError::NotInnermost`] and [`ProgramError::RecordingOver`] if this is not the recording of the thread.
     pub fn feed(
         &self,
         name: impl Into<String>,
@@ -71,16 +72,17 @@ impl Recorder {
     }
 
     /// A tensor that stands for a tensor which outlives the runs, and which they may write. It has the place, dtype and shape of `like`;
-    /// the tensor itself is given when the program is compiled.
+    /// the tensor itself is given when the program is compiled, and must be a whole storage then, no slice or transposed view.
     ///
     /// # Errors
-    /// [`ProgramError::NotInnermost`].
+    /// [`ProgramError::NotInnermost`] and [`ProgramError::RecordingOver`] if this is not the recording of the thread.
     pub fn parameter(&self, name: impl Into<String>, like: &Tensor) -> Result<Tensor, Error> {
         let tensor = Tensor::unbound(like.place(), like.memory(), like.dtype(), like.shape());
         self.with(|recording| Ok(recording.add_given(name.into(), tensor, ValueRole::Parameter)))
     }
 
-    /// Names `tensor` as a result of each run: its elements behind the last step of the program, also where that is recorded later.
+    /// Names `tensor` as a result of each run: its elements after the last step of the program, steps recorded after this call among
+    /// them.
     ///
     /// # Errors
     /// [`ProgramError::NotRecordable`] if no step of this recording has written it; [`Error::Released`].
@@ -104,7 +106,6 @@ impl Recorder {
     ///
     /// ```
     /// use streamvm_ep::{DType, DeviceId};
-    /// use streamvm_instructions::InstructionsBuilder;
     ///
     /// # fn main() -> Result<(), streamvm_instructions::Error> {
     /// let program = streamvm_program::record("to eleven", |r| {
@@ -112,10 +113,8 @@ impl Recorder {
     ///     let (x, eleven) = (r.full(cpu, DType::I32, &[], 0)?, r.full(cpu, DType::I32, &[], 11)?);
     ///     let goes_on = x.lt(&eleven)?;
     ///     r.while_true(&goes_on, || {
-    ///         let mut b = InstructionsBuilder::new();
-    ///         b.copy_into(&(&x + 1)?, &x)?;
-    ///         b.copy_into(&x.lt(&eleven)?, &goes_on)?;
-    ///         r.submit(b.finish())
+    ///         x.copy_from(&(&x + 1)?)?;
+    ///         goes_on.copy_from(&x.lt(&eleven)?)
     ///     })?;
     ///     r.fetch("x", &x)
     /// })?;
@@ -125,7 +124,9 @@ impl Recorder {
     /// ```
     ///
     /// # Errors
-    /// Those of `body`. [`ProgramError::NotRecordable`]: `condition` is no single bool, or is not of this recording.
+    /// Those of `body`: the block is ended then, and what `body` has recorded stays in the recording. [`ProgramError::NotRecordable`]: `condition`
+    /// is no single bool, is not of this recording, or was made in a block that has ended, or 64 blocks are open. [`Error::NeverWritten`] and
+    /// [`Error::Released`] of the condition.
     #[track_caller]
     pub fn while_true(&self, condition: &Tensor, body: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         self.block(Work::While, Some(condition), body, Location::caller())?;

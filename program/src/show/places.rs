@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use crate::ir::program::ValueId;
+use crate::ir::program::{ValueId, Work};
 use crate::plan::compiled::{BufferRole, Compiled, Storage};
 
 /// A value, its life time and its place.
@@ -48,6 +48,27 @@ impl Compiled {
                     places.len() - 1
                 });
                 places[place].upper = places[place].upper.max(life.end);
+            }
+        }
+        // The next round of a loop uses again what was made before the loop.
+        let mut open = Vec::new();
+        for (position, step) in self.steps.iter().enumerate() {
+            match step.work {
+                Work::If | Work::While => open.push(position),
+                Work::End => {
+                    let begin = open.pop().filter(|&begin| self.steps[begin].work == Work::While);
+                    if let Some(begin) = begin {
+                        for operand in self.steps[begin..position].iter().flat_map(|step| &step.operands) {
+                            let Some(place) = known.get(&operand.value).map(|&place| &mut places[place]) else {
+                                continue;
+                            };
+                            if place.lower < begin {
+                                place.upper = place.upper.max(position + 1);
+                            }
+                        }
+                    }
+                }
+                _ => {}
             }
         }
         places

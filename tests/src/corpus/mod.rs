@@ -8,6 +8,7 @@
 //! does not parse back to itself. libFuzzer calls the targets from `fuzz/`. The suite `corpus` replays the committed inputs
 //! (`fuzz/corpus/<target>/`) on the stable toolchain, so that a defect that fuzzing once found stays fixed.
 
+mod compiled;
 mod list;
 mod script;
 mod tensor_file;
@@ -27,6 +28,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "script", check: script::check },
     Target { name: "list", check: list::check },
     Target { name: "program", check: list::run },
+    Target { name: "compiled", check: compiled::check },
     Target { name: "npy", check: tensor_file::npy },
     Target { name: "safetensors", check: tensor_file::safetensors },
     Target { name: "trace", check: trace::check },

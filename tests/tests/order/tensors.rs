@@ -169,3 +169,25 @@ fn a_variable_is_waited_for_by_itself() {
     assert!(matches!(block_on(async { (&v).await }), Err(Error::Released { .. })));
     assert_eq!(block_on(async { Var::new().await }), Ok(()));
 }
+
+/// Into a whole tensor, a row and a transposed view; from another place; in program order with reads around it.
+#[test]
+fn tensors_are_overwritten_by_eager_calls() {
+    let vm = Vm::builder().build().expect("an engine");
+    let x = vm.from_slice(&[1i32, 2, 3, 4], &[2, 2]).and_then(|x| x.to(CPU)).expect("a tensor");
+    let before = (&x + 0i64).expect("it is submitted");
+    x.slice(0, 1..2).expect("a row").fill(9).expect("it is submitted");
+    let between = (&x + 0i64).expect("it is submitted");
+    let host = vm.from_slice(&[5i32, 6, 7, 8], &[2, 2]).expect("a tensor");
+    x.transpose(0, 1).expect("two axes").copy_from(&host).expect("it is submitted");
+    let read = |tensor: &Tensor| tensor.to_vec::<i32>().expect("it runs");
+    assert_eq!([read(&before), read(&between), read(&x)], [[1, 2, 3, 4], [1, 2, 9, 9], [5, 7, 6, 8]]);
+    let narrow = x.slice(0, 0..1).expect("a row");
+    assert!(matches!(x.copy_from(&narrow), Err(Error::Build(_))), "another shape");
+    assert!(matches!(x.fill(0.5), Err(Error::Build(_))), "no whole number");
+    assert!(matches!(x.copy_from(&x.transpose(0, 1).expect("two axes")), Err(Error::Build(_))), "the same bytes");
+    let never = InstructionsBuilder::new().full(CPU, DType::I32, &[2, 2], 0).expect("a tensor");
+    assert_eq!(never.fill(1), Err(Error::NotSubmitted));
+    assert_eq!(never.copy_from(&x), Err(Error::NotSubmitted));
+    assert_eq!(read(&x), [5, 7, 6, 8]);
+}

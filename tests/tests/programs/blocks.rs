@@ -15,19 +15,6 @@ enum By<'a> {
 }
 
 impl By<'_> {
-    fn submit(self, builder: InstructionsBuilder) -> Result<(), Error> {
-        match self {
-            By::Engine(vm) => vm.submit(builder.finish()).map(drop),
-            By::Recording(r) => r.submit(builder.finish()),
-        }
-    }
-
-    fn copy(self, from: &Tensor, to: &Tensor) -> Result<(), Error> {
-        let mut builder = InstructionsBuilder::new();
-        builder.copy_into(from, to)?;
-        self.submit(builder)
-    }
-
     fn full(self, value: i32) -> Result<Tensor, Error> {
         match self {
             By::Engine(vm) => vm.full(CPU, DType::I32, &[], value),
@@ -69,8 +56,8 @@ fn count_to(by: By<'_>, x: &Tensor, most: i32) -> Result<(), Error> {
     let most = by.full(most)?;
     let goes_on = x.lt(&most)?;
     by.while_true(&goes_on, || {
-        by.copy(&(x + 1)?, x)?;
-        by.copy(&x.lt(&most)?, &goes_on)
+        x.copy_from(&(x + 1)?)?;
+        goes_on.copy_from(&x.lt(&most)?)
     })
 }
 
@@ -83,9 +70,7 @@ fn a_loop_counts_to_eleven() {
         let program = program.expect("it can be recorded");
         let count = vm.compile(&program, &[("x", &start)], &CompileOptions::default()).expect("it compiles");
         for from in [0, 10, 11, 40, -5] {
-            let mut builder = InstructionsBuilder::new();
-            builder.fill(&start, from).expect("it fits");
-            vm.submit(builder.finish()).expect("it is submitted");
+            start.fill(from).expect("it is submitted");
             count.run(&[]).expect("it is submitted");
             assert_eq!(start.to_scalar::<i32>().expect("it runs"), from.max(11));
         }
@@ -190,7 +175,7 @@ fn calls(by: By<'_>, seed: u64, numbers: &[Tensor], depth: usize) -> Result<(), 
             2 => known.push(x.minimum(&y)?),
             3 | 4 => {
                 let value = (&(&x * 3)? - &y)?;
-                by.copy(&value, &target)?;
+                target.copy_from(&value)?;
             }
             5 => {
                 let (then, otherwise) = (known.clone(), known.clone());
@@ -210,8 +195,8 @@ fn calls(by: By<'_>, seed: u64, numbers: &[Tensor], depth: usize) -> Result<(), 
                 let goes_on = round.lt(&most)?;
                 by.while_true(&goes_on, || {
                     calls(by, inner, &known, depth - 1)?;
-                    by.copy(&(&round + 1)?, &round)?;
-                    by.copy(&round.lt(&most)?, &goes_on)
+                    round.copy_from(&(&round + 1)?)?;
+                    goes_on.copy_from(&round.lt(&most)?)
                 })?;
             }
         }

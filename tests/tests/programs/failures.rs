@@ -113,3 +113,25 @@ fn a_run_that_checks_finite_names_the_step_and_the_element() {
         }
     }
 }
+
+/// A step that reads what it updates, as training does: the runs behind the one that failed are skipped, and eager work heals.
+#[test]
+fn a_parameter_that_is_read_and_written_is_healed_from_outside() {
+    let vm = Vm::builder().build().expect("an engine");
+    let state = vm.full(CPU, DType::I32, &[2], 7).expect("a tensor");
+    let program = vm
+        .record("update", |r| {
+            let (x, state) = (r.feed("x", CPU, DType::I32, &[2])?, r.parameter("state", &state)?);
+            state.copy_from(&(&state / &x)?)
+        })
+        .expect("it can be recorded");
+    let update = vm.compile(&program, &[("state", &state)], &CompileOptions::default()).expect("it compiles");
+    let feed = |elements: [i32; 2]| vm.from_slice(&elements, &[2]).and_then(|x| x.to(CPU)).expect("a tensor");
+    let run = |elements| update.run(&[("x", &feed(elements))]).expect("it is submitted").wait();
+    let failed = run([1, 0]).expect_err("it divides by zero").to_string();
+    let skipped = run([1, 1]).expect_err("it reads what failed").to_string();
+    assert!(failed.contains("step 0 (div)") && skipped.contains("step 0 (div)"), "{failed}\n{skipped}");
+    state.copy_from(&feed([8, 9])).expect("it is submitted");
+    run([2, 3]).expect("the parameter is healed");
+    assert_eq!(state.to_vec::<i32>().expect("it runs"), [4, 3]);
+}

@@ -8,3 +8,4 @@ mod jit;
 mod random;
 mod recording;
 mod runs;
+mod scenarios;

@@ -62,7 +62,8 @@ impl Executable {
     /// that overwrites a parameter heals it. Blocks while the queue is full, as [`Vm::submit`](crate::Vm::submit) does.
     ///
     /// # Errors
-    /// A feed is missing, unknown, named twice, or does not fit; [`Error::Shutdown`] when the engine is gone; those of
+    /// A feed is missing, unknown, named twice, or does not fit; it shares memory with a parameter that the program writes, or two
+    /// parameters do ([`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap)); [`Error::Shutdown`] when the engine is gone; those of
     /// [`Vm::submit`](crate::Vm::submit). Nothing of the program runs then.
     #[track_caller]
     pub fn run(&self, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {

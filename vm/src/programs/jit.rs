@@ -40,8 +40,8 @@ impl Vm {
     /// run. It must record the same program each time that it gets the same kinds of feeds, because a program may be dropped from the
     /// cache of [`Vm::compiled`], which has all programs of the engine, and is then recorded anew.
     ///
-    /// Make one `Jit` and keep it: the programs of another, also of the same closure, are others, and those of one that was dropped stay in
-    /// the cache until others need their place.
+    /// Make one `Jit` and keep it. Each `Jit` has its own programs, even if two have the same closure. Dropping a `Jit` does not drop its
+    /// programs: they stay in the cache until they are the least recently used.
     ///
     /// ```
     /// use streamvm::{DType, DeviceId, Vm};

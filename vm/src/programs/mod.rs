@@ -53,8 +53,8 @@ impl Vm {
     /// ```
     ///
     /// # Errors
-    /// Those of `f`: among them [`ProgramError`](streamvm_instructions::ProgramError) for calls that cannot be recorded. A name that is
-    /// empty or was given twice.
+    /// Those of `f`: among them [`ProgramError`](streamvm_instructions::ProgramError) for calls that cannot be recorded. Names that are
+    /// empty, have spaces, or were given twice.
     pub fn record(
         &self,
         name: impl Into<String>,
