@@ -187,6 +187,8 @@ impl Parser {
         result
     }
 
+    // What a statement needs beside the blocks in it has functions of its own, which are not inlined: this one calls itself for each level of
+    // nesting, so its frame is small.
     fn statement(&mut self) -> Parsed<Statement> {
         let start = self.span();
         let Some(word) = self.peek_word() else {
@@ -198,30 +200,28 @@ impl Parser {
             "run" => self.run(Vec::new())?,
             "program" => return self.program(start),
             "print" => self.print()?,
-            "save" => {
-                self.advance();
-                self.text_follows = true;
-                let value = self.expr();
-                self.text_follows = false;
-                let value = value?;
-                StatementKind::Save { value, path: self.text("the path of the file in quotes")? }
-            }
+            "save" => self.save()?,
             "expect" => self.expect()?,
             "repeat" | "time" => return self.blocks(start),
             "fill" if !self.next_is_dtype() => self.refill()?,
             other if function(other).is_some() => self.write_statement()?,
-            other => {
-                let known = STATEMENTS.iter().copied().chain(functions().map(|(name, _)| name));
-                let help = did_you_mean(other, known);
-                return Err(Diagnostic::new(start, format!("unknown statement `{other}`")).with_help_if(
-                    help.or_else(|| Some(format!("a statement begins with one of: {}", STATEMENTS.join(", ")))),
-                ));
-            }
+            other => return Err(unknown_statement(other, start)),
         };
         Ok(Statement { span: start.to(self.previous()), kind })
     }
 
+    #[inline(never)]
+    fn save(&mut self) -> Parsed<StatementKind> {
+        self.advance();
+        self.text_follows = true;
+        let value = self.expr();
+        self.text_follows = false;
+        let value = value?;
+        Ok(StatementKind::Save { value, path: self.text("the path of the file in quotes")? })
+    }
+
     /// `let y = relu x`, `let y z = run layer x`
+    #[inline(never)]
     fn binding(&mut self) -> Parsed<StatementKind> {
         self.advance();
         let name = self.new_name("a name for the tensor")?;
@@ -242,6 +242,7 @@ impl Parser {
         Ok(StatementKind::Let { name, value: self.expr()? })
     }
 
+    #[inline(never)]
     fn device(&mut self) -> Parsed<StatementKind> {
         self.advance();
         let name = self.new_name("a name for the device")?;
@@ -263,6 +264,7 @@ impl Parser {
         Ok(Spanned::new(id, span))
     }
 
+    #[inline(never)]
     fn print(&mut self) -> Parsed<StatementKind> {
         self.advance();
         if let TokenKind::Text(text) = self.peek() {
@@ -277,6 +279,7 @@ impl Parser {
         Ok(StatementKind::Print(self.expr()?))
     }
 
+    #[inline(never)]
     fn expect(&mut self) -> Parsed<StatementKind> {
         self.advance();
         let found = self.expr()?;
@@ -402,6 +405,14 @@ impl Parser {
         self.advance();
         Ok(text)
     }
+}
+
+#[inline(never)]
+fn unknown_statement(word: &str, span: Span) -> Diagnostic {
+    let known = STATEMENTS.iter().copied().chain(functions().map(|(name, _)| name));
+    let help = did_you_mean(word, known);
+    Diagnostic::new(span, format!("unknown statement `{word}`"))
+        .with_help_if(help.or_else(|| Some(format!("a statement begins with one of: {}", STATEMENTS.join(", ")))))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::syntax::ast::{Feed, ProgramBlock, RunCall};
 
 impl Parser {
     /// `program layer (x f32 2 3 on acc) -> y { ... }`
+    #[inline(never)]
     pub(super) fn program(&mut self, start: Span) -> Parsed<Statement> {
         self.advance();
         let name = self.new_name("a name for the program")?;
@@ -39,6 +40,7 @@ impl Parser {
     }
 
     /// `(x f32 2 3 on acc)`
+    #[inline(never)]
     fn feed(&mut self) -> Parsed<Feed> {
         let start = self.span();
         self.advance();
@@ -52,6 +54,7 @@ impl Parser {
     }
 
     /// `run layer x (relu y) on lane 1`; the results are bound to `names`.
+    #[inline(never)]
     pub(super) fn run(&mut self, names: Vec<Spanned<String>>) -> Parsed<StatementKind> {
         self.advance();
         let program = self.used_name("the name of a program")?;
