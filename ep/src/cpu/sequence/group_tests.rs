@@ -103,6 +103,7 @@ fn every_size_of_a_block_gives_the_same_elements() {
 
 /// Large enough that several threads compute blocks, if the machine has them.
 #[test]
+#[cfg_attr(miri, ignore = "Miri takes minutes for as many elements as threads divide")]
 fn threads_compute_different_blocks() {
     use Access::{Read, Write};
     const LENGTH: usize = 1 << 18;
