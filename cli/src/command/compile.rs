@@ -55,7 +55,7 @@ pub fn compile_programs(options: &ProgramOptions, out: &mut dyn Write, err: &mut
     Ok(written(out.write_all(text.as_bytes()).and_then(|()| out.flush()), err)?.unwrap_or(Exit::Fine))
 }
 
-/// What is printed, or the messages about what is wrong.
+/// The text that the command prints, or the messages that say why it rejects its input.
 fn shown(options: &ProgramOptions) -> Result<String, String> {
     let plan_alone = [Show::Plan];
     let show = if options.show.is_empty() { &plan_alone[..] } else { &options.show };

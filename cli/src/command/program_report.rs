@@ -1,4 +1,5 @@
-//! What `streamvm compile` can print of a program: passes, memory, and plan and memory as JSON. Other forms print themselves.
+//! The forms in which `streamvm compile` prints a compiled program: passes, memory, and plan and memory as JSON. Plans, graphs and recorded
+//! programs print themselves.
 
 use serde_json::{Value, json};
 
@@ -6,12 +7,12 @@ use crate::base::engine::{BufferRole, Compiled, CompiledStep, Located, PassRepor
 use crate::base::printable::json_without_controls;
 use crate::command::report::table;
 
-/// What `streamvm compile` prints of a program.
+/// A form in which `streamvm compile` prints a program.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Show {
     /// The program as it was recorded, as text that `streamvm compile` reads again.
     Program,
-    /// What each pass did.
+    /// The passes of the compiler, each with its changes.
     Passes,
     /// Buffers and steps.
     Plan,
@@ -28,7 +29,7 @@ pub(crate) struct Shown {
     pub(crate) passes: Vec<PassReport>,
 }
 
-/// What each pass did: a line for each, and its details below.
+/// A line for each pass of the compiler, with its changes below.
 pub(crate) fn passes(shown: &Shown) -> String {
     let mut text = format!("passes of program {}\n", shown.recorded.name);
     for pass in &shown.passes {

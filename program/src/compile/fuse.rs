@@ -10,9 +10,9 @@
 //! Therefore values live for the whole group. A value that only one group uses, always whole, needs no memory of its full size: it exists one
 //! block at a time, in *scratch memory*.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
+use hashbrown::HashMap;
 use streamvm_ep::{Access, Layout, Shape};
 
 use crate::compile::in_place::Shares;
@@ -22,6 +22,9 @@ use crate::plan::compiled::FusedSteps;
 /// The most steps of a group. It bounds scratch memory, and the pairs of operands that are compared with each other.
 const MOST_STEPS: usize = 64;
 
+/// The most elements of a block: 64 values of 8 bytes are then 4 MiB of scratch memory, the most that a sequence takes.
+const MOST_BLOCK: usize = 8_192;
+
 /// Groups, and the values in scratch memory.
 #[derive(Debug)]
 pub(super) struct Fused {
@@ -30,9 +33,6 @@ pub(super) struct Fused {
     /// For each value its piece of scratch memory, if it has one.
     pub(super) scratch: Vec<Option<usize>>,
 }
-
-/// The most elements of a block: 64 values of 8 bytes are then 4 MiB of scratch memory, the most that a sequence takes.
-const MOST_BLOCK: usize = 8_192;
 
 /// No steps run together.
 pub(super) fn none(program: &Program) -> Fused {

@@ -123,6 +123,12 @@ impl Compiled {
         &self.fused
     }
 
+    /// The group of fused steps that this step is in.
+    pub(crate) fn fused_at(&self, position: usize) -> Option<&FusedSteps> {
+        let next = self.fused.partition_point(|fused| fused.steps.end <= position);
+        self.fused.get(next).filter(|fused| fused.steps.contains(&position))
+    }
+
     /// How many rounds all loops of a run may make together.
     pub fn most_rounds(&self) -> u64 {
         self.most_rounds

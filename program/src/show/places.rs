@@ -28,8 +28,7 @@ impl Compiled {
         let mut places: Vec<ValuePlace> = Vec::new();
         let mut known: HashMap<ValueId, usize> = HashMap::new();
         for (position, step) in self.steps.iter().enumerate() {
-            let together =
-                self.fused.iter().find(|fused| fused.steps.contains(&position)).map(|fused| fused.steps.clone());
+            let together = self.fused_at(position).map(|fused| fused.steps.clone());
             for operand in &step.operands {
                 let alone = position..position + 1;
                 let life = match operand.storage {

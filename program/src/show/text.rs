@@ -54,7 +54,7 @@ impl fmt::Display for Compiled {
         let mut blocks: usize = 0;
         let width = self.steps.len().saturating_sub(1).to_string().len();
         for (position, step) in self.steps.iter().enumerate() {
-            if let Some(fused) = self.fused.iter().find(|fused| fused.steps.start == position) {
+            if let Some(fused) = self.fused_at(position).filter(|fused| fused.steps.start == position) {
                 let (last, block) = (fused.steps.end - 1, fused.block);
                 writeln!(f, "%{position} to %{last} run together, on blocks of at most {block} elements:")?;
             }

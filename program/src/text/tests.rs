@@ -121,4 +121,6 @@ fn marks_that_cannot_be_recorded_are_named_by_their_line() {
     }
     let long = format!("program p\n{}", "end\n".repeat(16 << 20));
     assert!(Program::parse(&long).expect_err("it is too long").to_string().contains("at most 67108864 bytes"));
+    let many = format!("program p\n{}", "end\n".repeat((1 << 20) + 1));
+    assert!(Program::parse(&many).expect_err("too many lines").to_string().contains("at most 1048576 lines"));
 }

@@ -7,7 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use streamvm::{DType, Op, Params, TimeLimit, Vm, VmBuilder};
+use streamvm::ep::InlineFn;
+use streamvm::instructions::{Kind, Role};
+use streamvm::program::CompileOptions;
+use streamvm::{
+    BuildError, DType, FnContext, InstructionList, Op, Params, StreamKey, StreamType, TimeLimit, Vm, VmBuilder,
+};
 use streamvm_tests::{CPU, PATIENCE, failure_of, no_races, on_device, submit, within};
 
 /// Long enough for a thread context to fall asleep.
@@ -229,4 +234,37 @@ fn helpers_do_not_keep_other_lanes_waiting() {
             beside.wait().expect("it passes");
         }
     });
+}
+
+/// A run of a compiled program is an engine's own work: kernels, copies and fills.
+#[test]
+fn a_waiter_runs_programs_itself() {
+    within("programs", || {
+        let vm = vm();
+        let program = vm.record("next", |r| {
+            let x = r.feed("x", CPU, DType::F32, &[1])?;
+            r.fetch("y", &(&x + 1.0)?)
+        });
+        let program = program.expect("it can be recorded");
+        let next = vm.compile(&program, &[], &CompileOptions::default()).expect("it compiles");
+        let (mut x, mut rounds) = (on_device(&vm, &[0.0]), 0);
+        until_helped(&vm, |_| {
+            x = next.run(&[("x", &x)]).expect("it is submitted")["y"].clone();
+            x.wait().expect("it passes");
+            rounds += 1;
+        });
+        assert_eq!(x.to_vec::<f32>(), Ok(vec![rounds as f32]));
+    });
+}
+
+/// Else a caller that waits could run code that takes a lock which it holds.
+#[test]
+fn lists_take_no_code_under_the_name_of_a_program() {
+    let body = Some(InlineFn::new(|_: &mut FnContext<'_>| Ok(())));
+    let kind = Kind::Function { role: Role::Program, name: "mine".into(), body };
+    let stream = StreamKey::new(CPU, StreamType::Compute, 0);
+    let mut list = InstructionList::new();
+    let refused = list.push(stream, kind, [], std::panic::Location::caller());
+    assert_eq!(refused, Err(BuildError::ProgramCode { what: "mine".to_owned() }));
+    assert!(list.instructions().is_empty());
 }

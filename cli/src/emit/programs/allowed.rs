@@ -1,4 +1,4 @@
-//! What may stand in a program: statements that only compute and copy.
+//! The statements that a program can have: those that only compute and copy.
 
 use crate::syntax::ast::{Block, Expr, ExprKind, RunCall, Statement, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;

@@ -7,9 +7,9 @@ use crate::base::engine::{Error, Place, Program, Recorder, Resource, Shape, Tens
 use crate::emit::{Binding, Scope};
 use crate::syntax::ast::{Block, Expr, ExprKind, Feed, ProgramBlock, Statement, StatementKind};
 
-/// What a program captures of the script.
+/// The names and tensors of the script that a program uses.
 pub(super) struct Captured {
-    /// What the names stand for.
+    /// The tensor that each name stands for.
     pub(super) names: HashMap<String, Binding>,
     /// The names that are bound to a storage, with the number of its parameter, in the order of their first uses.
     parameter_of: Vec<(String, usize)>,

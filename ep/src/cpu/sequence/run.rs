@@ -108,7 +108,8 @@ impl CpuSequence {
         Ok(CpuSequence { buffers, parts: parts.all, checks_finite: false })
     }
 
-    /// Makes runs fail at the first step that is in no group and writes an infinity or NaN. That reads each output once more.
+    /// Sets whether runs fail at the first step that writes an infinity or NaN; steps in groups are not checked. That reads each output once
+    /// more.
     #[must_use]
     pub fn checking_finite(mut self, checks: bool) -> CpuSequence {
         self.checks_finite = checks;
