@@ -70,20 +70,19 @@ mod provider;
 pub mod races;
 mod refcount;
 mod registry;
+mod sequence;
 pub mod sim;
 mod tensor;
 
 pub use call::closure::{INLINE_BYTES, InlineFn};
+pub use call::commands::{CommandCall, Commands};
 pub use call::fn_context::{FnContext, MAX_WRITES, Reads, Writes};
 pub use call::kernel::{Kernel, KernelCall, KernelFn};
 pub use call::kernel_registry::KernelRegistry;
-pub use call::label::Label;
+pub use call::label::{Label, StepLabel};
 pub use call::operand::{Access, Operand};
 pub use call::raw::{RawCall, RawFn};
-pub use cpu::{
-    CpuConfig, CpuDevice, CpuSequence, SequenceError, SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep,
-    SequenceWork,
-};
+pub use cpu::{CpuConfig, CpuDevice};
 pub use errors::call_error::{CallError, FnError};
 pub use errors::error::{Error, KernelError};
 pub use names::device_id::{DeviceId, DeviceKind};
@@ -98,6 +97,10 @@ pub use provider::stream::Stream;
 pub use refcount::counted::{Counted, Recycle, Unique};
 pub use refcount::pinned::{BorrowedItem, EitherRef, PinnedItem, PinnedRef, PinnedRefs};
 pub use registry::device_registry::DeviceRegistry;
+pub use sequence::{
+    CommandSequence, CpuSequence, SequenceError, SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep,
+    SequenceWork,
+};
 pub use tensor::dtype::{DType, Element};
 pub use tensor::error::{OpError, ShapeError};
 pub use tensor::footprint::Footprint;

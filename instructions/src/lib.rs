@@ -39,6 +39,7 @@ mod soft_sync;
 mod tensor;
 mod text;
 
+pub use builder::copy_stream::copy_stream;
 pub use builder::instructions_builder::InstructionsBuilder;
 pub use builder::random::Generator;
 pub use eager::passed::Passed;
@@ -55,7 +56,7 @@ pub use list::instruction::{Instruction, Line};
 pub use list::instruction_list::InstructionList;
 pub use list::kind::{Ahead, Body, Kind, LaunchOptions, Role, WaitFor};
 pub use list::stage::{STAGING_PIECE, Staged};
-pub use place::{ParsePlaceError, Place};
+pub use place::{HOST_DEVICE, ParsePlaceError, Place};
 pub use plan::planned_list::{PlanOptions, PlannedList, SyncCounts};
 pub use plan::planner::{plan, wait_error};
 pub use soft_sync::dependence::Dependence;

@@ -42,7 +42,7 @@ impl fmt::Display for Place {
 }
 
 /// The CPU device whose streams run instructions on host memory.
-pub(crate) const HOST_DEVICE: DeviceId = DeviceId::cpu(0);
+pub const HOST_DEVICE: DeviceId = DeviceId::cpu(0);
 
 /// The error of parsing a text that does not name a place.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]

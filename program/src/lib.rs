@@ -44,7 +44,9 @@ mod text;
 
 pub use compile::{compile, compile_reporting};
 pub use ir::program::{Operand, Port, Program, Step, Value, ValueId, ValueRole, Work};
-pub use plan::compiled::{BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedSteps, Located, Storage};
+pub use plan::compiled::{
+    ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedSteps, Located, Part, PartUse, Storage,
+};
 pub use plan::options::CompileOptions;
 pub use record::recorder::{Recorder, record};
 pub use show::dependences::{Dependence, DependenceKind};

@@ -6,6 +6,7 @@
 //!
 //! * [`Gate`]: holds a function inside the engine until the test opens it, so that no test relies on sleeping;
 //! * [`within`] and [`block_on`]: time limits, so that a hang fails the test;
+//! * [`compiled`]: drawn programs, compiled and compared with eager calls;
 //! * [`conformance`]: the requirements on every execution provider, and broken providers that must be rejected;
 //! * [`corpus`]: properties of every text and file that is read, for fuzzing and for replaying its findings;
 //! * [`faults`]: every fault at every kind of instruction, checked against the engine's guarantees;
@@ -15,6 +16,7 @@
 //! * [`hazards`]: programs for devices with one defect, which the race detector must find;
 //! * [`program`]: random programs, run on any engine and compared with the inline one.
 
+pub mod compiled;
 pub mod conformance;
 pub mod corpus;
 pub mod faults;

@@ -3,7 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::base::engine::{BufferRole, Compiled, CompiledStep, Located, PassReport, Program, Storage, ValuePlace};
+use crate::base::engine::{
+    BufferRole, Compiled, CompiledStep, DeviceId, Located, PassReport, Program, Storage, ValuePlace,
+};
 use crate::base::printable::json_without_controls;
 use crate::command::report::table;
 
@@ -60,10 +62,11 @@ pub(crate) fn memory(compiled: &Compiled) -> String {
         + &format!("\npeak         {bytes} bytes\nlower bound  {bound} bytes\nratio        {:.4}\n", ratio(compiled))
 }
 
-/// An array with an object for each program: its name, its device, and `plan` and `memory` if they are shown.
+/// An array with an object for each program: its name, its devices, and `plan` and `memory` if they are shown.
 pub(crate) fn json(all: &[Shown], show: &[Show]) -> String {
     let objects = all.iter().map(|Shown { compiled, .. }| {
-        let mut object = json!({ "program": compiled.program().name, "device": compiled.device().to_string() });
+        let devices: Vec<String> = compiled.devices().iter().map(DeviceId::to_string).collect();
+        let mut object = json!({ "program": compiled.program().name, "devices": devices });
         if show.contains(&Show::Plan) {
             object["plan"] = plan_json(compiled);
         }
@@ -91,10 +94,19 @@ fn plan_json(compiled: &Compiled) -> Value {
         .fused()
         .iter()
         .map(|fused| json!({ "lower": fused.steps.start, "upper": fused.steps.end, "block": fused.block }));
+    let parts = compiled.parts().iter().map(|part| {
+        json!({
+            "stream": part.stream.to_string(),
+            "lower": part.steps.start,
+            "upper": part.steps.end,
+            "after": part.after,
+        })
+    });
     json!({
         "buffers": buffers.collect::<Vec<_>>(),
         "steps": steps.collect::<Vec<_>>(),
         "together": fused.collect::<Vec<_>>(),
+        "parts": parts.collect::<Vec<_>>(),
     })
 }
 
@@ -134,7 +146,8 @@ fn role(compiled: &Compiled, buffer: usize) -> &'static str {
         BufferRole::Feed(_) => "feed",
         BufferRole::Parameter(_) => "param",
         BufferRole::Fetched(_) => "fetch",
-        BufferRole::Arena => "arena",
+        BufferRole::Own(_) => "value",
+        BufferRole::Arena(_) => "arena",
     }
 }
 
@@ -148,7 +161,9 @@ fn memory_name(compiled: &Compiled, place: &ValuePlace) -> &'static str {
 /// The offset in the arena.
 fn offset(compiled: &Compiled, place: &ValuePlace) -> Option<usize> {
     match place.storage {
-        Storage::Buffer { index, offset } if compiled.buffers()[index].role == BufferRole::Arena => Some(offset),
+        Storage::Buffer { index, offset } if matches!(compiled.buffers()[index].role, BufferRole::Arena(_)) => {
+            Some(offset)
+        }
         _ => None,
     }
 }

@@ -65,6 +65,11 @@ impl Issued {
         self.add(stream, What::Run(program.to_owned(), steps.clone()), span);
     }
 
+    /// Notes a copy that is a step of an executable.
+    pub(crate) fn note_copy(&mut self, stream: StreamKey, span: Span) {
+        self.add(stream, What::Instruction("copy".into()), span);
+    }
+
     fn add(&mut self, stream: StreamKey, what: What, span: Span) {
         let number = self.numbers.entry(stream).or_default();
         *number += 1;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::engine::{CompileOptions, Lane, StreamKey, StreamType, Tensor};
+use crate::base::engine::{CompileOptions, Lane, StreamKey, Tensor};
 use crate::execute::run::{Runner, Stop};
 use crate::syntax::ast::{ProgramBlock, RunCall};
 use crate::syntax::diagnostic::Diagnostic;
@@ -53,12 +53,19 @@ impl Runner<'_> {
         let inputs: Vec<(&str, &Tensor)> =
             program.block.feeds.iter().map(|feed| feed.name.value.as_str()).zip(&inputs).collect();
         let lane = Lane(run.lane.as_ref().map_or(0, |lane| lane.value));
-        let stream = StreamKey::new(executable.compiled().device(), StreamType::Compute, lane.0);
-        // Noted before it is submitted, because a trace is written as soon as it is.
-        self.added += 1;
-        self.issued.note_run(stream, name, &program.steps, span);
-        if let Some(locations) = self.locations {
-            locations.note_on(stream);
+        // Noted before they are submitted, because a trace is written as soon as they are.
+        for part in executable.compiled().parts() {
+            let stream = StreamKey { lane: lane.0 + part.stream.lane, ..part.stream };
+            self.added += 1;
+            if part.is_transfer() {
+                let step = executable.compiled().steps()[part.steps.start].number;
+                self.issued.note_copy(stream, program.steps.get(step).copied().unwrap_or(span));
+            } else {
+                self.issued.note_run(stream, name, &program.steps, span);
+            }
+            if let Some(locations) = self.locations {
+                locations.note_on(stream);
+            }
         }
         let results = {
             let _lane = lane.enter();

@@ -5,6 +5,7 @@
 //!
 //! Invariant: bit `i` of [`Writes::taken`] is set once a `&mut` to written operand `i` has been given out.
 
+use crate::call::commands::CommandCall;
 use crate::call::operand::{Access, Operand};
 use crate::call::raw::RawCall;
 use crate::errors::error::Error;
@@ -24,6 +25,9 @@ pub struct FnContext<'a> {
     /// The driver's stream, for a function that runs on one. The operands are then in `raw`, as device addresses; `reads` and `writes`
     /// are empty, because the host cannot access that memory.
     pub raw: Option<&'a RawCall<'a>>,
+    /// The stream, for a function of an engine that queues a command for each step of a program. The operands are then there; `reads` and
+    /// `writes` are empty, because the host cannot access that memory.
+    pub commands: Option<CommandCall<'a>>,
 }
 
 impl<'a> FnContext<'a> {
@@ -40,7 +44,7 @@ impl<'a> FnContext<'a> {
         }
         // From here on only shared references exist; the exclusive borrow for `'a` keeps all other code from the operands.
         let operands: &'a [Operand] = operands;
-        Ok(FnContext { reads: Reads { operands }, writes: Writes { operands, taken: 0 }, raw: None })
+        Ok(FnContext { reads: Reads { operands }, writes: Writes { operands, taken: 0 }, raw: None, commands: None })
     }
 
     #[inline(never)]
@@ -80,7 +84,22 @@ impl<'a> FnContext<'a> {
 
     /// The context of a function that runs on a driver's stream.
     pub fn of_raw(raw: &'a RawCall<'a>) -> FnContext<'a> {
-        FnContext { reads: Reads { operands: &[] }, writes: Writes { operands: &[], taken: 0 }, raw: Some(raw) }
+        FnContext { raw: Some(raw), ..FnContext::without_operands() }
+    }
+
+    /// The context of a function that queues commands on the stream of its device.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](FnContext::new).
+    pub fn of_commands(call: CommandCall<'a>) -> Result<FnContext<'a>, Error> {
+        FnContext::check(call.operands)?;
+        Ok(FnContext { commands: Some(call), ..FnContext::without_operands() })
+    }
+
+    fn without_operands() -> FnContext<'a> {
+        let (reads, writes) = (Reads { operands: &[] }, Writes { operands: &[], taken: 0 });
+        FnContext { reads, writes, raw: None, commands: None }
     }
 }
 

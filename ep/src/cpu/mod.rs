@@ -1,17 +1,15 @@
 //! The CPU as a device: aligned memory, streams that run each command in the calling thread, and the kernels.
 //!
-//! Layer: uses `names`, `process`, `tensor`, `errors`, `call`, `provider`; is used by `sim`, `cuda`, `registry`.
+//! Layer: uses `names`, `process`, `tensor`, `errors`, `call`, `provider`; is used by `sim`, `cuda`, `sequence`, `registry`.
 //!
-//! Main types: [`CpuDevice`], [`CpuConfig`], [`CpuSequence`].
+//! Main types: [`CpuDevice`], [`CpuConfig`].
 
 mod device;
 mod kernels;
-mod sequence;
 mod stream;
 mod workers;
 
 pub use device::{CpuConfig, CpuDevice};
-pub(crate) use kernels::{copy, fill, register};
-pub use sequence::{
-    CpuSequence, SequenceError, SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork,
-};
+pub(crate) use kernels::{copy, fill, parallel, register};
+#[cfg(test)]
+pub(crate) use workers::set_threads;

@@ -19,6 +19,7 @@ use smallvec::SmallVec;
 use super::abi::Status;
 use super::driver::{Driver, DriverFailure, EventHandle};
 use super::kernel_name::KernelName;
+use crate::call::label::StepLabel;
 use crate::errors::error::Error;
 use crate::provider::device::{LateCause, LateFailure};
 
@@ -61,10 +62,18 @@ impl Slot {
 #[derive(Debug)]
 struct InFlight {
     slot: Slot,
-    kernel: KernelName,
+    of: Launched,
+}
+
+/// A kernel that was launched, and the instruction that it belongs to.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Launched {
+    pub(super) kernel: KernelName,
     /// The engine's numbers of the instruction.
-    stream: u32,
-    seq: u64,
+    pub(super) stream: u32,
+    pub(super) seq: u64,
+    /// The step of a program.
+    pub(super) step: Option<StepLabel>,
 }
 
 /// The launches of one stream that are in flight, the oldest first. The stream appends; the thread that collects removes.
@@ -126,9 +135,9 @@ impl Statuses {
     }
 
     /// Records that a kernel was launched with the slot, and the slot's event after it, on the stream of `launches`.
-    pub(super) fn launched(&self, launches: &InFlightLaunches, slot: Slot, kernel: KernelName, stream: u32, seq: u64) {
+    pub(super) fn launched(&self, launches: &InFlightLaunches, slot: Slot, of: Launched) {
         self.pending.fetch_add(1, Ordering::AcqRel);
-        launches.lock().push_back(InFlight { slot, kernel, stream, seq });
+        launches.lock().push_back(InFlight { slot, of });
     }
 
     /// Whether there is anything to collect or return.
@@ -152,8 +161,8 @@ impl Statuses {
                     break;
                 }
                 // This is still the front: the stream only appends, and no other thread removes.
-                let Some(InFlight { slot, kernel, stream, seq }) = launches.lock().pop_front() else { break };
-                self.finish(slot, kernel, stream, seq);
+                let Some(InFlight { slot, of }) = launches.lock().pop_front() else { break };
+                self.finish(slot, of);
                 self.pending.fetch_sub(1, Ordering::AcqRel);
             }
         }
@@ -161,8 +170,8 @@ impl Statuses {
     }
 
     /// Reads and frees the slot of a launch that is over.
-    pub(super) fn finish(&self, slot: Slot, kernel: KernelName, stream: u32, seq: u64) {
-        if let Some(failure) = failure(kernel, &slot, stream, seq) {
+    pub(super) fn finish(&self, slot: Slot, of: Launched) {
+        if let Some(failure) = failure(of, &slot) {
             self.pending.fetch_add(1, Ordering::AcqRel);
             lock(&self.failures).push(failure);
         }
@@ -212,7 +221,8 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn failure(kernel: KernelName, slot: &Slot, stream: u32, seq: u64) -> Option<LateFailure> {
+fn failure(of: Launched, slot: &Slot) -> Option<LateFailure> {
+    let Launched { kernel, stream, seq, step } = of;
     let error = kernel.failure(&slot.read()).err()?;
-    Some(LateFailure { stream, seq, cause: LateCause::Device(Error::Kernel(error)) })
+    Some(LateFailure { stream, seq, step, cause: LateCause::Device(Error::Kernel(error)) })
 }

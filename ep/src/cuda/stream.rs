@@ -15,13 +15,13 @@ use super::gemm::Gemm;
 use super::instance::{DeviceState, Instance, Opened};
 use super::plan::{Launch, plan, plan_copy, plan_fill};
 use super::progress::Progress;
-use super::statuses::InFlightLaunches;
+use super::statuses::{InFlightLaunches, Launched};
 use super::timing::StreamTiming;
 use crate::call::check::{check_copy, check_fill};
 use crate::call::closure::InlineFn;
 use crate::call::fn_context::FnContext;
 use crate::call::kernel::KernelCall;
-use crate::call::label::Label;
+use crate::call::label::{Label, StepLabel};
 use crate::call::operand::Operand;
 use crate::call::raw::{RawCall, RawFn};
 use crate::errors::call_error::CallError;
@@ -47,6 +47,8 @@ pub(super) struct CudaStream {
     /// The engine's numbers of the current instruction.
     stream: u32,
     seq: u64,
+    /// The step of a program that the current command belongs to.
+    step: Option<StepLabel>,
     /// The times of its instructions, if requested.
     timing: Option<Arc<StreamTiming>>,
     /// cuBLAS for products of floats, if it is available and not disabled.
@@ -76,6 +78,7 @@ impl CudaStream {
             fallible_launches,
             stream: 0,
             seq: 0,
+            step: None,
             timing,
             blas,
             label: None,
@@ -148,6 +151,10 @@ impl CudaStream {
     #[cold]
     fn instruction(&self, what: &str) -> String {
         let CudaStream { stream, seq, .. } = self;
+        let what = match self.step {
+            Some(StepLabel { step, what, location }) => format!("step {step} ({what}), recorded at {location}"),
+            None => what.to_owned(),
+        };
         match &self.label {
             Some((name, location)) => format!("{name} ({what}), instruction {stream}:{seq}, issued at {location}"),
             None => format!("{what}, instruction {stream}:{seq}"),
@@ -194,7 +201,8 @@ impl CudaStream {
 
     /// Launches one of our kernels that may fail, with a status for the failure.
     fn launch_fallible(&self, what: &str, mut launch: Launch) -> Result<(), Error> {
-        let (kernel, statuses) = (launch.kernel, &self.device().statuses);
+        let of = Launched { kernel: launch.kernel, stream: self.stream, seq: self.seq, step: self.step };
+        let statuses = &self.device().statuses;
         self.submit_timed(what, |driver, opened, stream| {
             let function = function(opened, &launch)?;
             let slot = statuses.acquire(driver)?;
@@ -206,11 +214,11 @@ impl CudaStream {
             }
             // SAFETY: the event belongs to the slot and was made in this context; the stream is alive.
             match unsafe { driver.record(slot.passed(), stream) } {
-                Ok(()) => statuses.launched(&self.fallible_launches, slot, kernel, self.stream, self.seq),
+                Ok(()) => statuses.launched(&self.fallible_launches, slot, of),
                 // Nothing shows when it is over, so it is waited for.
                 // SAFETY: the stream is alive.
                 Err(_) => match unsafe { driver.synchronize_stream(stream) } {
-                    Ok(()) => statuses.finish(slot, kernel, self.stream, self.seq),
+                    Ok(()) => statuses.finish(slot, of),
                     // The slot is never reused, because the device may still write it.
                     Err(failure) => {
                         self.device().mark_lost(format!(
@@ -300,9 +308,13 @@ impl Stream for CudaStream {
 
     #[inline]
     fn number(&mut self, stream: u32, seq: u64) {
-        (self.stream, self.seq) = (stream, seq);
+        (self.stream, self.seq, self.step) = (stream, seq, None);
         self.label = None;
         self.progress.begin(stream, seq);
+    }
+
+    fn begin_step(&mut self, step: StepLabel, _: &[usize]) {
+        self.step = Some(step);
     }
 
     fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use crate::call::closure::InlineFn;
 use crate::call::kernel::KernelCall;
-use crate::call::label::Label;
+use crate::call::label::{Label, StepLabel};
 use crate::call::operand::Operand;
 use crate::call::raw::RawFn;
 use crate::errors::call_error::CallError;
@@ -27,6 +27,7 @@ pub(super) struct FaultyStream {
     inner: Arc<Inner>,
     plan: Arc<FaultPlan>,
     label: Option<Label>,
+    step: Option<StepLabel>,
     /// The number of calls since `label` was set.
     place: u64,
     /// The gates that hold commands of this stream, or commands of other streams that it waits for.
@@ -41,7 +42,7 @@ enum Next {
 
 impl FaultyStream {
     pub(super) fn new(device: Arc<dyn Device>, inner: Arc<Inner>, plan: Arc<FaultPlan>) -> FaultyStream {
-        FaultyStream { device, inner, plan, label: None, place: 0, gates: Vec::new() }
+        FaultyStream { device, inner, plan, label: None, step: None, place: 0, gates: Vec::new() }
     }
 
     fn id(&self) -> DeviceId {
@@ -63,7 +64,7 @@ impl FaultyStream {
             Some(Fault::Late) => {
                 let (stream, seq) = self.label.as_ref().map_or((0, 0), |label| (label.stream, label.seq));
                 let cause = LateCause::Device(Error::Injected(self.describe(point)));
-                self.plan.add_late_failure(device, LateFailure { stream, seq, cause });
+                self.plan.add_late_failure(device, LateFailure { stream, seq, step: self.step, cause });
                 next = Next::Skip;
             }
             Some(Fault::Stall(gate)) => {
@@ -110,7 +111,7 @@ impl FaultyStream {
 
 impl Stream for FaultyStream {
     fn begin(&mut self, label: &Label) {
-        self.label = Some(label.clone());
+        (self.label, self.step) = (Some(label.clone()), None);
         self.place = 0;
         // A loss is reported by the next call, which can return it.
         if self.at(Point::Begin).is_ok() {
@@ -119,7 +120,13 @@ impl Stream for FaultyStream {
     }
 
     fn number(&mut self, stream: u32, seq: u64) {
+        self.step = None;
         self.inner(|inner| inner.number(stream, seq));
+    }
+
+    fn begin_step(&mut self, step: StepLabel, buffers: &[usize]) {
+        self.step = Some(step);
+        self.inner(|inner| inner.begin_step(step, buffers));
     }
 
     fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {

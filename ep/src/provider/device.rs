@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Instant;
 
+use crate::call::label::StepLabel;
 use crate::errors::error::Error;
 use crate::names::device_id::DeviceId;
 use crate::names::event_id::EventId;
@@ -43,6 +44,8 @@ pub struct LateFailure {
     pub stream: u32,
     /// The number of the instruction, as in its label.
     pub seq: u64,
+    /// The step of a program, if the command was one.
+    pub step: Option<StepLabel>,
     /// The cause.
     pub cause: LateCause,
 }

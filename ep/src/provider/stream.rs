@@ -1,8 +1,9 @@
 //! Streams: ordered queues of commands on one device.
 
 use crate::call::closure::InlineFn;
+use crate::call::commands::Commands;
 use crate::call::kernel::KernelCall;
-use crate::call::label::Label;
+use crate::call::label::{Label, StepLabel};
 use crate::call::operand::Operand;
 use crate::call::raw::RawFn;
 use crate::errors::call_error::CallError;
@@ -25,6 +26,11 @@ pub trait Stream: Send {
     /// Like [`begin`](Stream::begin), but passes only the numbers that a stream needs to report which command failed late. Cheap, so that
     /// an engine without an observer can call it for each instruction. A stream that reports nothing ignores it.
     fn number(&mut self, _stream: u32, _seq: u64) {}
+
+    /// Sets the step of a program that the next commands belong to, until the next [`begin`](Stream::begin) or
+    /// [`number`](Stream::number). Operand `i` of these commands is a view of operand `buffers[i]` of the instruction. A stream that reports
+    /// nothing ignores it.
+    fn begin_step(&mut self, _step: StepLabel, _buffers: &[usize]) {}
 
     /// Runs a kernel.
     ///
@@ -91,4 +97,22 @@ pub trait Stream: Send {
     ///
     /// Errors that a command reported late; never on CPU.
     fn synchronize(&mut self) -> Result<(), Error>;
+}
+
+impl Commands for &mut (dyn Stream + '_) {
+    fn begin_step(&mut self, step: StepLabel, buffers: &[usize]) {
+        (**self).begin_step(step, buffers);
+    }
+
+    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
+        (**self).launch(call)
+    }
+
+    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
+        (**self).copy(source, target)
+    }
+
+    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
+        (**self).fill(target, value)
+    }
 }

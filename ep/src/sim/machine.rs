@@ -203,13 +203,13 @@ impl SimMachine {
     /// Runs a command that was taken from its queue, without holding a lock, and then marks its place as passed.
     fn run(&self, taken: TakenCommand) {
         let TakenCommand { stream, command } = taken;
-        let (place, seq) = (command.label.stream, command.label.seq);
+        let (place, seq, step) = (command.label.stream, command.label.seq, command.label.step);
         let failed = self.runner.run(command, &self.detector, &self.heap);
         let mut state = self.lock();
         let device = state.queues.pass(stream);
         // Under the same lock: no thread sees the place as passed before the failure is listed.
         if let (Some(device), Some(cause)) = (device, failed) {
-            state.failures[device].push(LateFailure { stream: place, seq, cause });
+            state.failures[device].push(LateFailure { stream: place, seq, step, cause });
         }
         drop(state);
         self.passed.notify_all();

@@ -6,7 +6,7 @@ use crate::call::check::{check_copy, check_fill};
 use crate::call::closure::InlineFn;
 use crate::call::fn_context::FnContext;
 use crate::call::kernel::KernelCall;
-use crate::call::label::Label;
+use crate::call::label::{Label, StepLabel};
 use crate::call::operand::Operand;
 use crate::call::raw::RawFn;
 use crate::errors::call_error::CallError;
@@ -84,6 +84,10 @@ impl Stream for SimStream {
     fn begin(&mut self, label: &Label) {
         self.labels.begin(label);
         self.machine.detector.bind(label.stream, self.actor);
+    }
+
+    fn begin_step(&mut self, step: StepLabel, buffers: &[usize]) {
+        self.labels.begin_step(step, buffers);
     }
 
     fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {

@@ -8,6 +8,7 @@ use std::panic::Location;
 use streamvm_ep::{DType, DeviceId, DeviceKind, MemoryKind, Op, Params, Scalar, Shape};
 use streamvm_stream::{StreamKey, StreamType};
 
+use crate::builder::copy_stream::copy_stream;
 use crate::error::build_error::BuildError;
 use crate::lane::Lane;
 use crate::list::check::{check_alike, check_copy, check_fill, check_in_place, check_op, check_op_into, check_output};
@@ -15,7 +16,7 @@ use crate::list::instruction_list::InstructionList;
 use crate::list::kind::{Kind, LaunchOptions};
 use crate::place::{HOST_DEVICE, Place};
 use crate::tensor::handle::Tensor;
-use crate::tensor::reach::{Home, check_copy_ends, check_not_upload};
+use crate::tensor::reach::{check_copy_ends, check_not_upload};
 use crate::tensor::uses::Use;
 use crate::tensor::var::Var;
 
@@ -208,38 +209,13 @@ impl InstructionsBuilder {
         target: &Tensor,
         location: &'static Location<'static>,
     ) -> Result<(), BuildError> {
-        // If the host reaches both ends, the host copies, so that no stream of a device waits for the copy.
-        let cpu = |end: &Tensor| end.place().device().unwrap_or(HOST_DEVICE);
-        let by_host = match (Home::of(source), Home::of(target)) {
-            (Home::Pageable, Home::Locked) => Some((cpu(source), StreamType::HostToDevice)),
-            (Home::Locked, Home::Pageable) => Some((cpu(target), StreamType::DeviceToHost)),
-            _ => None,
-        };
-        let (device, stream_type) = by_host.unwrap_or_else(|| match (source.place(), target.place()) {
-            (Place::Host, Place::Host) => (HOST_DEVICE, self.compute),
-            (Place::Device(device), Place::Host) => (device, StreamType::DeviceToHost),
-            (Place::Device(from), Place::Device(to)) if from == to => (to, self.copies_within(source, target)),
-            // A CPU stream cannot reach the memory of another kind of device, so the source's device makes the copy.
-            (Place::Device(from), Place::Device(to)) if to.kind == DeviceKind::Cpu && from.kind != DeviceKind::Cpu => {
-                (from, StreamType::DeviceToHost)
-            }
-            (_, Place::Device(to)) => (to, StreamType::HostToDevice),
-        });
+        let ends = [source, target].map(|end| (end.place(), end.memory()));
+        let (device, stream_type) = copy_stream(ends[0], ends[1], self.compute);
         let computes = stream_type == self.compute;
         let stream = if computes { self.stream_of(device) } else { StreamKey::new(device, stream_type, self.lane) };
         check_copy_ends(stream, source, target)?;
         self.list.push_unchecked(stream, Kind::Copy, [source.read(), target.write()], location);
         Ok(())
-    }
-
-    /// A copy between pinned and other memory of one device, a CPU too, runs on its copy streams; a copy within either memory on its
-    /// compute stream.
-    fn copies_within(&self, source: &Tensor, target: &Tensor) -> StreamType {
-        match (source.memory().is_page_locked(), target.memory().is_page_locked()) {
-            (true, false) => StreamType::HostToDevice,
-            (false, true) => StreamType::DeviceToHost,
-            _ => self.compute,
-        }
     }
 
     /// Sets every element of `target`, which may be a view, to `value`.

@@ -3,10 +3,11 @@
 //! Layer: uses `place`, `lane`, `error`, `engine`, `tensor` and `list`; is used by `eager`.
 //!
 //! * An [`InstructionsBuilder`](instructions_builder::InstructionsBuilder) builds one list. Ops, copies and memory are in its own
-//!   file, callers' functions in [`functions`], and events and barriers in [`sync`]; [`join`] copies tensors into one. Its method for each op is made beside that of
-//!   tensors, in `eager/ops.rs`.
+//!   file, callers' functions in [`functions`], and events and barriers in [`sync`]; [`join`] copies tensors into one, and [`copy_stream`]
+//!   chooses the stream of a copy. Its method for each op is made beside that of tensors, in `eager/ops.rs`.
 //! * A [`Generator`](random::Generator) divides the random numbers of one seed among the instructions that draw them.
 
+pub(crate) mod copy_stream;
 pub(crate) mod functions;
 pub(crate) mod instructions_builder;
 pub(crate) mod join;

@@ -6,7 +6,7 @@ use std::borrow::Borrow;
 use streamvm_ep::{
     Access, DType, DeviceId, MAX_WRITES, Op, OpError, Params, Scalar, Shape, check_source, infer, infer_alike,
 };
-use streamvm_stream::StreamKey;
+use streamvm_stream::{RunBy, StreamClass, StreamKey};
 
 use crate::error::build_error::BuildError;
 use crate::list::kind::{Kind, Role};
@@ -210,7 +210,8 @@ pub(crate) fn check_output(
 }
 
 /// Checks the operands of a function: see [`check_shown`] for the memory that a function may get. The operands of a function that
-/// queues commands on a CUDA stream must live on the stream's device. A function gets `&mut` slices of its writes, so a write may
+/// queues commands on a CUDA stream must live on the stream's device, and those of the steps of a program on a device's stream in the memory
+/// of that device. A function gets `&mut` slices of its writes, so a write may
 /// share no byte with any other operand.
 #[inline]
 pub(crate) fn check_function<T: Borrow<Tensor>, V: Borrow<Var>>(
@@ -246,6 +247,8 @@ fn check_tensors<T: Borrow<Tensor>, V: Borrow<Var>>(
         if role == Role::Cuda {
             check_own(what, stream, tensor)?;
             on(what, tensor, stream.device.into())?;
+        } else if role == Role::Program && StreamClass::of(&stream).run_by() == RunBy::Device {
+            check_own(what, stream, tensor)?;
         } else {
             check_shown(what, stream, tensor)?;
         }

@@ -4,18 +4,19 @@
 //! Instructions and uses are in two vectors, which a thread reuses for its next list, so that building a list allocates nothing in
 //! steady state.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::panic::Location;
 use std::{fmt, mem};
 
-use streamvm_ep::{DeviceKind, PinnedRefs};
+use streamvm_ep::{DeviceKind, InlineFn, PinnedRefs};
 use streamvm_stream::StreamKey;
 
 use crate::error::build_error::BuildError;
 use crate::list::buffers::{Buffers, KEPT, SPARE};
-use crate::list::check::check;
+use crate::list::check::{check, check_function};
 use crate::list::instruction::{Instruction, Line};
-use crate::list::kind::{Body, Kind, LaunchOptions, WaitFor};
+use crate::list::kind::{Body, Kind, LaunchOptions, Role, WaitFor};
 use crate::tensor::uses::{Declared, HeldUse, Use, Uses};
 
 /// Instructions in program order.
@@ -160,6 +161,33 @@ impl InstructionList {
     ) -> Result<(), BuildError> {
         self.push_unchecked(stream, kind, uses, location);
         let checked = self.instructions().last().map_or(Ok(()), |last| check(stream, &last.kind, self.uses(last)));
+        if checked.is_err() {
+            self.pop();
+        }
+        checked
+    }
+
+    /// Appends steps of a program, as code that a waiting caller may run too: see [`Role::Program`]. For engines, whose code neither blocks nor
+    /// takes a lock of the caller. On a stream that a device runs, the code queues the steps by the stream that it gets
+    /// ([`FnContext::commands`](streamvm_ep::FnContext::commands)).
+    ///
+    /// # Errors
+    /// As [`InstructionsBuilder::call_fn`](crate::InstructionsBuilder::call_fn); the memory of a use is not that of the device which runs the
+    /// stream.
+    pub fn push_program<'u>(
+        &mut self,
+        stream: StreamKey,
+        name: impl Into<Cow<'static, str>>,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        code: InlineFn,
+        location: &'static Location<'static>,
+    ) -> Result<(), BuildError> {
+        let name = name.into();
+        self.push_unchecked(stream, Kind::Function { role: Role::Program, name, body: Some(code) }, uses, location);
+        let checked = self
+            .instructions()
+            .last()
+            .map_or(Ok(()), |last| check_function(last.kind.name(), Role::Program, stream, self.uses(last)));
         if checked.is_err() {
             self.pop();
         }

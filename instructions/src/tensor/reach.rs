@@ -32,9 +32,15 @@ impl Home {
     /// The kind of memory that `tensor` lives in.
     #[inline]
     pub(crate) fn of(tensor: &Tensor) -> Home {
-        match tensor.place() {
+        Home::at(tensor.place(), tensor.memory())
+    }
+
+    /// The kind that memory of a place is.
+    #[inline]
+    pub(crate) fn at(place: Place, memory: MemoryKind) -> Home {
+        match place {
             Place::Device(device) if device.kind != DeviceKind::Cpu => {
-                if tensor.memory().is_page_locked() {
+                if memory.is_page_locked() {
                     Home::Locked
                 } else {
                     Home::Device

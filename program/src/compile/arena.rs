@@ -1,4 +1,4 @@
-//! Pass: offsets in one arena for the values that live within a run only.
+//! Pass: offsets in the arenas for the values that live within a run only.
 
 use std::ops::Range;
 
@@ -6,8 +6,9 @@ use streamvm_ep::Shape;
 use streamvm_instructions::{Error, ProgramError};
 
 use crate::compile::fuse::Fused;
+use crate::compile::homes::Home;
 use crate::compile::in_place::Shares;
-use crate::ir::program::{Program, ValueId, ValueRole};
+use crate::ir::program::{Program, ValueId};
 use crate::memory::{self, Budget, Buffer};
 use crate::plan::options::CompileOptions;
 
@@ -25,28 +26,35 @@ pub(super) struct Arena {
     pub(super) lower_bound: usize,
 }
 
-/// Plans the values that exist within a run only, apart from those in scratch memory. Values that share memory are one buffer, which lives as
+/// The values of one arena, and the buffers that they share.
+#[derive(Clone, Default)]
+struct Filling {
+    values: Vec<(ValueId, usize)>,
+    buffers: Vec<Buffer>,
+}
+
+/// Plans the values of `arenas` arenas, apart from those in scratch memory. Values that share memory are one buffer, which lives as
 /// long as all of them.
 ///
 /// # Errors
 /// [`ProgramError::NotCompiled`] if the values that live at one time are larger than a tensor can be.
 pub(super) fn plan(
     program: &Program,
+    (homes, arenas): (&[Home], usize),
     lifetimes: &[Range<usize>],
     shares: &Shares,
     fused: &Fused,
     options: &CompileOptions,
-) -> Result<Arena, Error> {
-    let mut fetched = vec![false; program.values.len()];
-    program.fetches.iter().for_each(|fetch| fetched[fetch.value.0] = true);
-    let mut values: Vec<(ValueId, usize)> = Vec::new();
-    let mut buffers: Vec<Buffer> = Vec::new();
+) -> Result<Vec<Arena>, Error> {
+    let mut fillings = vec![Filling::default(); arenas];
     let mut buffer_of = vec![usize::MAX; program.values.len()];
     for (index, value) in program.values.iter().enumerate() {
         let life = &lifetimes[index];
-        if value.role != ValueRole::Computed || fetched[index] || fused.scratch[index].is_some() || life.is_empty() {
+        let Home::Arena(arena) = homes[index] else { continue };
+        if fused.scratch[index].is_some() || life.is_empty() {
             continue;
         }
+        let Filling { values, buffers } = &mut fillings[arena];
         let (start, end) = (life.start as u64, life.end as u64);
         // Values that share memory have one size. The first of them has none here if it is in scratch memory.
         let shared = &mut buffer_of[shares[index].0];
@@ -59,16 +67,22 @@ pub(super) fn plan(
         (buffer.lower, buffer.upper) = (buffer.lower.min(start), buffer.upper.max(end));
         values.push((ValueId(index), *shared));
     }
-    let plan = memory::plan(&buffers, None, &Budget::steps(options.search_steps)).map_err(|error| {
-        let (program, what) = (program.name.clone(), format!("its memory cannot be planned: {error}"));
-        ProgramError::NotCompiled { program, what }
-    })?;
-    // A run makes a tensor of bytes for the arena, so its size must be that of a shape.
-    let peak = plan.peak as usize;
-    Shape::new(&[peak]).map_err(|error| {
-        let (program, what) = (program.name.clone(), format!("its values need {peak} bytes at one time: {error}"));
-        ProgramError::NotCompiled { program, what }
-    })?;
-    let offsets = values.into_iter().map(|(value, buffer)| (value, plan.offsets[buffer] as usize)).collect();
-    Ok(Arena { offsets, bytes: peak, lower_bound: plan.lower_bound as usize })
+    fillings.into_iter().map(|filling| filling.plan(program, options)).collect()
+}
+
+impl Filling {
+    fn plan(self, program: &Program, options: &CompileOptions) -> Result<Arena, Error> {
+        let plan = memory::plan(&self.buffers, None, &Budget::steps(options.search_steps)).map_err(|error| {
+            let (program, what) = (program.name.clone(), format!("its memory cannot be planned: {error}"));
+            ProgramError::NotCompiled { program, what }
+        })?;
+        // A run makes a tensor of bytes for the arena, so its size must be that of a shape.
+        let peak = plan.peak as usize;
+        Shape::new(&[peak]).map_err(|error| {
+            let (program, what) = (program.name.clone(), format!("its values need {peak} bytes at one time: {error}"));
+            ProgramError::NotCompiled { program, what }
+        })?;
+        let offsets = self.values.into_iter().map(|(value, buffer)| (value, plan.offsets[buffer] as usize)).collect();
+        Ok(Arena { offsets, bytes: peak, lower_bound: plan.lower_bound as usize })
+    }
 }

@@ -1,96 +1,214 @@
-//! Pass: buffers, their accesses, and steps over them.
+//! Pass: buffers, steps over them, and the parts that run the steps.
 
-use streamvm_ep::{Access, DeviceId};
+use std::ops::Range;
+
+use hashbrown::HashMap;
+use streamvm_ep::{Access, MAX_WRITES};
+use streamvm_instructions::{Error, ProgramError};
+use streamvm_stream::StreamKey;
 
 use crate::compile::arena::Arena;
 use crate::compile::fuse::Fused;
-use crate::ir::program::{Program, ValueId, ValueRole, Work};
-use crate::plan::compiled::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Storage};
+use crate::compile::homes::Home;
+use crate::compile::parts::Draft;
+use crate::ir::program::{Operand, Program, ValueId, ValueRole, Work};
+use crate::plan::compiled::{
+    ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Part, PartUse, Storage,
+};
 use crate::plan::options::CompileOptions;
 
+/// What the passes have found.
+pub(super) struct Found<'f> {
+    /// The numbers of the steps, in the order in which they run.
+    pub(super) order: &'f [usize],
+    pub(super) parts: &'f [Draft],
+    /// The steps of each part, as positions in the order.
+    pub(super) ranges: &'f [Range<usize>],
+    pub(super) homes: &'f [Home],
+    /// The stream of each arena.
+    pub(super) streams: &'f [StreamKey],
+    pub(super) arenas: &'f [Arena],
+}
+
+/// # Errors
+/// [`ProgramError::NotCompiled`] if a part writes more buffers than a function may.
 pub(super) fn emit(
     program: Program,
-    device: DeviceId,
-    kept: &[usize],
+    found: &Found<'_>,
     fused: Fused,
-    arena: &Arena,
     options: &CompileOptions,
-) -> Compiled {
-    let mut buffers = Vec::new();
-    let mut storages: Vec<Option<Storage>> = fused.scratch.iter().map(|piece| piece.map(Storage::Scratch)).collect();
-    let (mut used, mut fetched) = (vec![false; program.values.len()], vec![false; program.values.len()]);
-    program.fetches.iter().for_each(|fetch| fetched[fetch.value.0] = true);
-    kept.iter().flat_map(|&number| &program.steps[number].operands).for_each(|operand| used[operand.value.0] = true);
-    let mut add = |value: ValueId, role: BufferRole| {
-        storages[value.0] = Some(Storage::Buffer { index: buffers.len(), offset: 0 });
-        // The access is found below, from the steps.
-        buffers.push(CompiledBuffer { role, bytes: program.value(value).bytes(), access: Access::Read });
-    };
-    // Feeds and parameters that no step uses need no buffer, so a run does not wait for them.
-    for (index, value) in program.values.iter().enumerate().filter(|(index, _)| used[*index]) {
-        match value.role {
-            ValueRole::Feed(place) => add(ValueId(index), BufferRole::Feed(place)),
-            ValueRole::Parameter(place) => add(ValueId(index), BufferRole::Parameter(place)),
-            ValueRole::Computed if fetched[index] => add(ValueId(index), BufferRole::Fetched(ValueId(index))),
-            ValueRole::Computed => {}
-        }
-    }
-    if arena.bytes > 0 || !arena.offsets.is_empty() {
-        for &(value, offset) in &arena.offsets {
-            storages[value.0] = Some(Storage::Buffer { index: buffers.len(), offset });
-        }
-        buffers.push(CompiledBuffer { role: BufferRole::Arena, bytes: arena.bytes, access: Access::Write });
-    }
-    let mut touched = vec![false; buffers.len()];
-    let mut steps = Vec::with_capacity(kept.len());
-    let mut blocks = 0;
-    for &number in kept {
-        let step = &program.steps[number];
-        let operands = step.operands.iter().map(|operand| {
-            let storage = storages[operand.value.0];
-            let storage = storage.unwrap_or_else(|| unreachable!("the passes give each used value its storage"));
-            if let Storage::Buffer { index, .. } = storage {
-                // A step in a block may not run.
-                let whole = blocks == 0 && program.is_whole(operand.value, &operand.layout);
-                note_use(&mut buffers[index], &mut touched[index], operand.access, whole);
-            }
-            let dtype = program.value(operand.value).dtype;
-            Located { value: operand.value, storage, dtype, layout: operand.layout, access: operand.access }
-        });
-        let operands = operands.collect();
-        match step.work {
-            Work::If | Work::While => blocks += 1,
-            Work::End => blocks -= 1,
-            _ => {}
-        }
-        let (work, location) = (step.work.clone(), step.location);
-        steps.push(CompiledStep { work, operands, number, location });
-    }
-    Compiled {
+) -> Result<Compiled, Error> {
+    let (buffers, storages) = buffers(&program, found, &fused);
+    let in_block = in_block(&program, found.order);
+    let steps = steps(&program, found.order, &storages);
+    let mut compiled = Compiled {
         program,
-        device,
+        parts: Vec::with_capacity(found.parts.len()),
+        arenas: Vec::new(),
         buffers,
         steps,
         fused: fused.groups,
         most_rounds: options.most_rounds,
         check_finite: options.check_finite,
-        arena_lower_bound: arena.lower_bound,
+    };
+    compiled.arenas = found
+        .streams
+        .iter()
+        .zip(found.arenas)
+        .map(|(stream, arena)| ArenaPlan { device: stream.device, bytes: arena.bytes, lower_bound: arena.lower_bound })
+        .collect();
+    let mut touched = vec![false; compiled.buffers.len()];
+    for (draft, range) in found.parts.iter().zip(found.ranges) {
+        let uses = uses(&compiled, range.clone(), &in_block, &mut touched);
+        check_writes(&compiled, &uses)?;
+        compiled.parts.push(Part { stream: draft.stream, steps: range.clone(), uses, after: draft.after.clone() });
     }
+    note_accesses(&mut compiled);
+    Ok(compiled)
 }
 
-/// Notes one use of a buffer that holds one value. What a run overwrites whole before it reads any of it, it writes; what it changes
-/// otherwise, it reads and writes. New memory is written whatever the first use is: nothing of it is kept.
-fn note_use(buffer: &mut CompiledBuffer, touched: &mut bool, access: Access, whole: bool) {
-    match buffer.role {
-        BufferRole::Arena => {}
-        BufferRole::Fetched(_) => buffer.access = Access::Write,
-        BufferRole::Feed(_) | BufferRole::Parameter(_) => {
-            let first = !std::mem::replace(touched, true);
-            if first && access == Access::Write && whole {
-                buffer.access = Access::Write;
-            } else if access.writes() && buffer.access == Access::Read {
-                buffer.access = Access::ReadWrite;
+/// The buffers, and the storage of each value that a step uses. Feeds and parameters that no step uses need no buffer, so a run does not wait
+/// for them. The accesses are found later, from the parts.
+fn buffers(program: &Program, found: &Found<'_>, fused: &Fused) -> (Vec<CompiledBuffer>, Vec<Option<Storage>>) {
+    let mut buffers = Vec::new();
+    let mut storages: Vec<Option<Storage>> = fused.scratch.iter().map(|piece| piece.map(Storage::Scratch)).collect();
+    let mut used = vec![false; program.values.len()];
+    found.order.iter().flat_map(|&number| &program.steps[number].operands).for_each(|it| used[it.value.0] = true);
+    for (index, value) in program.values.iter().enumerate().filter(|(index, _)| used[*index]) {
+        let role = match (value.role, found.homes[index]) {
+            (ValueRole::Feed(place), _) => BufferRole::Feed(place),
+            (ValueRole::Parameter(place), _) => BufferRole::Parameter(place),
+            (ValueRole::Computed, Home::Outside) => BufferRole::Fetched(ValueId(index)),
+            (ValueRole::Computed, Home::Own) => BufferRole::Own(ValueId(index)),
+            (ValueRole::Computed, Home::Arena(_)) => continue,
+        };
+        storages[index] = Some(Storage::Buffer { index: buffers.len(), offset: 0 });
+        buffers.push(CompiledBuffer { role, bytes: value.bytes(), access: Access::Read });
+    }
+    for (number, arena) in found.arenas.iter().enumerate().filter(|(_, arena)| !arena.offsets.is_empty()) {
+        for &(value, offset) in &arena.offsets {
+            storages[value.0] = Some(Storage::Buffer { index: buffers.len(), offset });
+        }
+        buffers.push(CompiledBuffer { role: BufferRole::Arena(number), bytes: arena.bytes, access: Access::Write });
+    }
+    (buffers, storages)
+}
+
+/// For each position whether its step lies in a block: then it may not run.
+fn in_block(program: &Program, order: &[usize]) -> Vec<bool> {
+    let mut depth: usize = 0;
+    let inside = |&number: &usize| {
+        match program.steps[number].work {
+            Work::If | Work::While => depth += 1,
+            Work::End => depth -= 1,
+            _ => {}
+        }
+        depth > 0
+    };
+    order.iter().map(inside).collect()
+}
+
+fn steps(program: &Program, order: &[usize], storages: &[Option<Storage>]) -> Vec<CompiledStep> {
+    let locate = |operand: &Operand| {
+        let storage = storages[operand.value.0];
+        let storage = storage.unwrap_or_else(|| unreachable!("the passes give each used value its storage"));
+        let dtype = program.value(operand.value).dtype;
+        Located { value: operand.value, storage, dtype, layout: operand.layout, access: operand.access }
+    };
+    let step = |&number: &usize| {
+        let step = &program.steps[number];
+        let operands = step.operands.iter().map(locate).collect();
+        CompiledStep { work: step.work.clone(), operands, number, location: step.location }
+    };
+    order.iter().map(step).collect()
+}
+
+/// What a part uses. `touched` tells of each buffer whether an earlier part uses it.
+fn uses(compiled: &Compiled, steps: Range<usize>, in_block: &[bool], touched: &mut [bool]) -> Vec<PartUse> {
+    let mut uses: Vec<PartUse> = Vec::new();
+    // The place of the use of each buffer, and the bytes that the first step which uses it fills, if it does nothing else to them.
+    let mut place_of = HashMap::new();
+    let mut overwrites: Vec<Option<Range<usize>>> = Vec::new();
+    for position in steps {
+        for operand in &compiled.steps[position].operands {
+            let Storage::Buffer { index, .. } = operand.storage else { continue };
+            let is_arena = matches!(compiled.buffers[index].role, BufferRole::Arena(_));
+            let bytes = if is_arena { 0..compiled.buffers[index].bytes } else { bytes_of(operand) };
+            let place = *place_of.entry(index).or_insert_with(|| {
+                uses.push(PartUse { buffer: index, bytes: bytes.clone(), access: operand.access });
+                let fills = operand.access == Access::Write && operand.layout.is_contiguous() && !in_block[position];
+                overwrites.push(fills.then(|| bytes.clone()));
+                uses.len() - 1
+            });
+            let known = &mut uses[place];
+            known.bytes = joined(&known.bytes, &bytes);
+            if operand.access.writes() && known.access == Access::Read {
+                known.access = Access::ReadWrite;
             }
         }
     }
+    for (part_use, overwritten) in uses.iter_mut().zip(overwrites) {
+        let first = !std::mem::replace(&mut touched[part_use.buffer], true);
+        if !part_use.access.writes() {
+            continue;
+        }
+        let whole = overwritten.is_some_and(|bytes| bytes == part_use.bytes);
+        let overwrites = match compiled.buffers[part_use.buffer].role {
+            BufferRole::Feed(_) | BufferRole::Parameter(_) => whole,
+            // New memory is written by its first part whatever the steps do: nothing of it is kept.
+            BufferRole::Fetched(_) | BufferRole::Own(_) => whole || first,
+            BufferRole::Arena(_) => first,
+        };
+        part_use.access = if overwrites { Access::Write } else { Access::ReadWrite };
+    }
+    uses.sort_by_key(|part_use| part_use.buffer);
+    uses
+}
+
+fn bytes_of(operand: &Located) -> Range<usize> {
+    let (elements, size) = (operand.layout.span_elements(), operand.dtype.size());
+    elements.start * size..elements.end * size
+}
+
+/// The bytes from the first to the last of both.
+fn joined(first: &Range<usize>, second: &Range<usize>) -> Range<usize> {
+    match (first.is_empty(), second.is_empty()) {
+        (true, _) => second.clone(),
+        (_, true) => first.clone(),
+        _ => first.start.min(second.start)..first.end.max(second.end),
+    }
+}
+
+/// What a run does to each buffer: what it overwrites whole before it reads any of it, it writes; what it changes otherwise, it reads and
+/// writes. New memory is written.
+fn note_accesses(compiled: &mut Compiled) {
+    let Compiled { parts, buffers, .. } = compiled;
+    let mut touched = vec![false; buffers.len()];
+    for part_use in parts.iter().flat_map(|part| &part.uses) {
+        let buffer = &mut buffers[part_use.buffer];
+        if !matches!(buffer.role, BufferRole::Feed(_) | BufferRole::Parameter(_)) {
+            buffer.access = Access::Write;
+            continue;
+        }
+        let first = !std::mem::replace(&mut touched[part_use.buffer], true);
+        let whole = part_use.bytes == (0..buffer.bytes);
+        if first && part_use.access == Access::Write && whole {
+            buffer.access = Access::Write;
+        } else if part_use.access.writes() && buffer.access == Access::Read {
+            buffer.access = Access::ReadWrite;
+        }
+    }
+}
+
+/// Checks that a part writes no more buffers than a function may.
+fn check_writes(compiled: &Compiled, uses: &[PartUse]) -> Result<(), Error> {
+    let found = uses.iter().filter(|part_use| part_use.access.writes()).count();
+    if found <= MAX_WRITES {
+        return Ok(());
+    }
+    let what = format!(
+        "a run would write {found} tensors (fetches, written parameters and the arena) by one instruction, and can write {MAX_WRITES}; join \
+         some, or use several programs"
+    );
+    Err(ProgramError::NotCompiled { program: compiled.program.name.clone(), what }.into())
 }

@@ -39,10 +39,11 @@ pub(super) fn none(program: &Program) -> Fused {
     Fused { groups: Vec::new(), scratch: vec![None; program.values.len()] }
 }
 
-/// Finds the groups, and extends the lifetimes of the values that they use.
+/// Finds the groups, each within one of the `parts`, which are ranges of positions; extends the lifetimes of the values that they use.
 pub(super) fn find(
     program: &Program,
     kept: &[usize],
+    parts: impl Iterator<Item = Range<usize>>,
     lifetimes: &mut [Range<usize>],
     shares: &Shares,
     block: usize,
@@ -51,23 +52,25 @@ pub(super) fn find(
     let mut fused = none(program);
     let mut fetched = vec![false; program.values.len()];
     program.fetches.iter().for_each(|fetch| fetched[fetch.value.0] = true);
-    let mut position = 0;
-    while position < kept.len() {
-        let end = end_of_group(program, &kept[position..], shares, block) + position;
-        if end < position + 2 {
-            position += 1;
-            continue;
+    for part in parts {
+        let mut position = part.start;
+        while position < part.end {
+            let end = end_of_group(program, &kept[position..part.end], shares, block) + position;
+            if end < position + 2 {
+                position += 1;
+                continue;
+            }
+            let group = position..end;
+            let scratch = &mut fused.scratch;
+            give_scratch(program, &kept[group.clone()], &group, lifetimes, &fetched, scratch);
+            let operands = kept[group.clone()].iter().flat_map(|&number| &program.steps[number].operands);
+            for operand in operands.filter(|operand| scratch[operand.value.0].is_none()) {
+                let life = &mut lifetimes[operand.value.0];
+                *life = life.start.min(group.start)..life.end.max(group.end);
+            }
+            fused.groups.push(FusedSteps { steps: group, block });
+            position = end;
         }
-        let group = position..end;
-        let scratch = &mut fused.scratch;
-        give_scratch(program, &kept[group.clone()], &group, lifetimes, &fetched, scratch);
-        let operands = kept[group.clone()].iter().flat_map(|&number| &program.steps[number].operands);
-        for operand in operands.filter(|operand| scratch[operand.value.0].is_none()) {
-            let life = &mut lifetimes[operand.value.0];
-            *life = life.start.min(group.start)..life.end.max(group.end);
-        }
-        fused.groups.push(FusedSteps { steps: group, block });
-        position = end;
     }
     fused
 }

@@ -2,13 +2,14 @@
 //!
 //! The conditions:
 //! * The op is elementwise, and the input is the same view as the output: whole, of the same size in bytes per element.
-//! * The input exists within the run only: no feed, parameter or fetch.
+//! * The input exists within the run only: no feed, parameter or fetch. One stream alone uses it and the output.
 //! * The step is the input's last use, and every use of the input in this step is that same view.
 //! * The step is the output's first use.
 
 use std::ops::Range;
 
-use crate::ir::program::{Operand, Program, Step, ValueId, ValueRole, Work};
+use crate::compile::homes::Home;
+use crate::ir::program::{Operand, Program, Step, ValueId, Work};
 
 /// For each value the value whose memory it takes over: itself, or the first of a chain of values.
 pub(super) type Shares = Vec<ValueId>;
@@ -18,22 +19,20 @@ pub(super) fn none(program: &Program) -> Shares {
     (0..program.values.len()).map(ValueId).collect()
 }
 
-pub(super) fn find(program: &Program, kept: &[usize], lifetimes: &[Range<usize>]) -> Shares {
-    let mut fetched = vec![false; program.values.len()];
-    program.fetches.iter().for_each(|fetch| fetched[fetch.value.0] = true);
-    let within_run = |value: ValueId| program.value(value).role == ValueRole::Computed && !fetched[value.0];
+pub(super) fn find(program: &Program, kept: &[usize], homes: &[Home], lifetimes: &[Range<usize>]) -> Shares {
+    let in_arena = |value: ValueId| matches!(homes[value.0], Home::Arena(_));
     let mut shares = none(program);
     for (position, &number) in kept.iter().enumerate() {
         let step = &program.steps[number];
         let Some(output) = step.output().filter(|_| is_elementwise(step)) else { continue };
-        if !within_run(output.value)
+        if !in_arena(output.value)
             || lifetimes[output.value.0].start != position
             || !program.is_whole(output.value, &output.layout)
         {
             continue;
         }
         let ends_here = |input: &&Operand| {
-            within_run(input.value)
+            homes[input.value.0] == homes[output.value.0]
                 && input.value != output.value
                 && lifetimes[input.value.0].end == position + 1
                 && program.is_whole(input.value, &input.layout)

@@ -7,29 +7,40 @@
 //!
 //! | pass | what it does |
 //! |---|---|
-//! | [`device`] | finds the device that runs the steps; refuses what cannot be compiled |
 //! | [`fetched_copies`] | gives each fetch of a feed or parameter a value of its own |
 //! | [`unfetched`] | removes steps whose results no fetch, no parameter and no later step needs |
+//! | [`streams`] | finds the stream of each step; refuses what cannot be compiled |
+//! | [`lanes`] | spreads compute steps over several lanes of a device, if asked to |
+//! | [`parts`] | divides the steps into parts of one stream, which run as one instruction each |
+//! | [`homes`] | finds which values share an arena, by the streams that use them |
 //! | [`lifetimes`] | finds between which steps each value lives |
 //! | [`in_place`] | lets an elementwise step write over an input that ends there |
 //! | [`fuse`] | finds elementwise steps that run together, block by block, and the values that only they use |
-//! | [`arena`] | gives the values of a run offsets in one arena |
-//! | [`emit`] | writes down buffers, accesses and steps |
+//! | [`arena`] | gives the values of a run offsets in the arenas |
+//! | [`emit`] | writes down buffers, steps and parts |
 //!
 //! [`compile_reporting`] also tells what each pass did ([`trace`]).
 
 mod arena;
-mod device;
 mod emit;
 mod fetched_copies;
 mod fuse;
+mod homes;
 mod in_place;
+mod lanes;
 mod lifetimes;
+mod parts;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod unfetched;
+mod units;
 
-use streamvm_instructions::Error;
+use std::ops::Range;
+
+use streamvm_ep::DeviceKind;
+use streamvm_instructions::{Error, ProgramError};
+use streamvm_stream::StreamType;
 
 use crate::ir::program::Program;
 use crate::plan::compiled::Compiled;
@@ -62,29 +73,83 @@ pub fn compile_reporting(
 fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>) -> Result<Compiled, Error> {
     program.check()?;
     trace.note(|| trace::check(program));
-    let device = device::find(program)?;
-    trace.note(|| trace::device(device));
     let recorded = program.steps.len();
     let mut program = program.clone();
     fetched_copies::insert(&mut program);
     trace.note(|| trace::fetched_copies(&program, recorded));
     let kept = unfetched::kept_steps(&program);
     trace.note(|| trace::unfetched(&program, &kept));
-    let mut lifetimes = lifetimes::of(&program, &kept);
+    let Divided { order, parts, ranges } = divide(&program, &kept, options, &mut trace)?;
+    let (homes, arena_streams) = homes::of(&program, &order, &parts, &ranges);
+    let mut lifetimes = lifetimes::of(&program, &order);
     trace.note(|| trace::lifetimes(&program, &lifetimes));
-    let shares = if options.in_place { in_place::find(&program, &kept, &lifetimes) } else { in_place::none(&program) };
+    let in_place = || in_place::find(&program, &order, &homes, &lifetimes);
+    let shares = if options.in_place { in_place() } else { in_place::none(&program) };
     trace.note(|| trace::in_place(&program, &shares));
+    let on_cpu = |(part, _): &(&parts::Draft, _)| part.stream.device.kind == DeviceKind::Cpu;
+    let fusable = parts.iter().zip(&ranges).filter(on_cpu).map(|(_, range)| range.clone());
     let fused = if options.fuse && !options.check_finite {
-        fuse::find(&program, &kept, &mut lifetimes, &shares, options.block)
+        fuse::find(&program, &order, fusable, &mut lifetimes, &shares, options.block)
     } else {
         fuse::none(&program)
     };
-    let groups = fused.groups.iter().map(|group| &kept[group.steps.clone()]);
+    let groups = fused.groups.iter().map(|group| &order[group.steps.clone()]);
     trace.note(|| trace::fuse(&program, groups, &fused.scratch));
-    let arena = arena::plan(&program, &lifetimes, &shares, &fused, options)?;
-    trace.note(|| trace::arena(&program, &arena.offsets, arena.bytes, arena.lower_bound));
-    let compiled = emit::emit(program, device, &kept, fused, &arena, options);
+    let arenas = arena::plan(&program, (&homes, arena_streams.len()), &lifetimes, &shares, &fused, options)?;
+    trace.note(|| {
+        let arenas = arenas.iter().map(|arena| (&arena.offsets[..], arena.bytes, arena.lower_bound));
+        trace::arena(&program, arenas)
+    });
+    let found = emit::Found {
+        order: &order,
+        parts: &parts,
+        ranges: &ranges,
+        homes: &homes,
+        streams: &arena_streams,
+        arenas: &arenas,
+    };
+    let compiled = emit::emit(program, &found, fused, options)?;
     trace.note(|| trace::emit(compiled.buffers.len(), compiled.steps.len(), &compiled.to_string()));
-    device::check_writes(&compiled)?;
     Ok(compiled)
+}
+
+/// Steps in parts.
+struct Divided {
+    /// The numbers of the steps, part by part.
+    order: Vec<usize>,
+    parts: Vec<parts::Draft>,
+    /// The steps of each part, as positions in the order.
+    ranges: Vec<Range<usize>>,
+}
+
+/// The passes from the kept steps to parts.
+fn divide(
+    program: &Program,
+    kept: &[usize],
+    options: &CompileOptions,
+    trace: &mut Trace<'_>,
+) -> Result<Divided, Error> {
+    let units = units::of(program, kept);
+    let mut streams = streams::of(program, kept, &units)?;
+    if options.check_finite
+        && let Some(stream) = streams.iter().find(|stream| stream.device.kind != DeviceKind::Cpu)
+    {
+        let what =
+            format!("`check_finite` reads what steps write, and a step runs on {stream}; it works for CPUs alone");
+        return Err(ProgramError::NotCompiled { program: program.name.clone(), what }.into());
+    }
+    let one_stream = streams.iter().all(|stream| *stream == streams[0] && stream.stream_type == StreamType::Compute);
+    let dependences = if one_stream && options.lanes <= 1 {
+        vec![Vec::new(); units.len()]
+    } else {
+        units::dependences(program, kept, &units)
+    };
+    let by_unit = lanes::spread(program, kept, &units, &dependences, &mut streams, options);
+    let parts = parts::divide(&by_unit, &streams, &dependences);
+    let (order, ranges) = parts::order(&parts, &units);
+    let order: Vec<usize> = order.into_iter().map(|position| kept[position]).collect();
+    trace.note(|| {
+        trace::parts(parts.iter().zip(&ranges).map(|(part, range)| (part.stream, range.len(), &part.after[..])))
+    });
+    Ok(Divided { order, parts, ranges })
 }

@@ -8,6 +8,7 @@ use crate::plan::compiled::BufferRole;
 use crate::{CompileOptions, Compiled, Program, Recorder, Work, record};
 
 const CPU: DeviceId = DeviceId::cpu(0);
+const SIM: DeviceId = DeviceId::sim(0);
 
 fn recorded(f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Program {
     record("p", f).expect("it can be recorded")
@@ -44,7 +45,7 @@ arena arena        write              128 bytes
 %4 sum        arena+0 -> y                              f32[]
 "
     );
-    assert_eq!(plan.arena_lower_bound, 128);
+    assert_eq!(plan.arena_lower_bound(), 128);
     assert!(PAGE.contains(&plan.to_string()), "the page about programs shows another plan");
 }
 
@@ -144,21 +145,140 @@ fn a_parameter_is_declared_as_the_steps_use_it() {
 #[test]
 fn what_cannot_be_compiled_says_why() {
     type Case = fn(&Recorder) -> Result<(), Error>;
-    let cases: [(Case, &str); 2] = [
-        (|r| r.fetch("y", &r.feed("x", DeviceId::sim(0), DType::F32, &[4])?.neg()?), "sim:0"),
+    let cases: [(Case, CompileOptions, &str); 3] = [
         (
             |r| {
-                r.fetch("y", &x(r)?.neg()?)?;
-                r.fetch("z", &r.feed("z", DeviceId::cpu(1), DType::F32, &[4])?.neg()?)
+                let (x, yes) = (r.feed("x", SIM, DType::F32, &[4])?, r.feed("yes", SIM, DType::Bool, &[])?);
+                let y = x.neg()?;
+                r.if_true(&yes, || y.copy_from(&x))?;
+                r.fetch("y", &y)
             },
-            "cpu:1",
+            CompileOptions::default(),
+            "compute@sim:0:0",
+        ),
+        (
+            |r| {
+                let (x, yes) = (x(r)?, r.feed("yes", CPU, DType::Bool, &[])?);
+                let y = r.full(DeviceId::cpu(1), DType::F32, &[16], 0.0)?;
+                r.if_true(&yes, || y.copy_from(&x))?;
+                r.fetch("y", &y)
+            },
+            CompileOptions::default(),
+            "h2d@cpu:1:0",
+        ),
+        (
+            |r| r.fetch("y", &r.feed("x", SIM, DType::F32, &[4])?.neg()?),
+            CompileOptions { check_finite: true, ..CompileOptions::default() },
+            "check_finite",
         ),
     ];
-    for (case, part) in cases {
-        let refused = compile(&recorded(case), &CompileOptions::default()).expect_err("it cannot be compiled");
+    for (case, options, part) in cases {
+        let refused = compile(&recorded(case), &options).expect_err("it cannot be compiled");
         assert!(matches!(&refused, Error::Program(error) if matches!(**error, ProgramError::NotCompiled { .. })));
         assert!(refused.to_string().contains(part), "{part}: {refused}");
     }
+}
+
+/// The copy back waits for the device, and the sum of both results waits for the copy back. The other steps of the CPU are a part in front of
+/// that wait.
+#[test]
+fn each_stream_waits_where_it_needs_the_result_of_another() {
+    let plan = compiled(|r| {
+        let x = x(r)?;
+        let on_device = x.to(SIM)?.exp()?.neg()?;
+        let on_cpu = (&x + 1.0)?.relu()?;
+        let back = on_device.to(CPU)?;
+        r.fetch("own", &on_cpu)?;
+        r.fetch("y", &(&on_cpu + &back)?)
+    });
+    assert_eq!(
+        plan.to_string(),
+        "\
+program p on sim:0, cpu:0
+feed  x            read                64 bytes
+value %0           write               64 bytes
+value %2           write               64 bytes
+fetch own          write               64 bytes
+value %6           write               64 bytes
+fetch y            write               64 bytes
+arena arena0       write               64 bytes
+arena arena1       write              128 bytes
+part 0 on h2d@sim:0:0:
+%0 copy       x -> %0                                   f32[16]
+part 1 on compute@sim:0:0, behind part 0:
+%1 exp        %0 -> arena0+0                            f32[16]
+%2 neg        arena0+0 -> %2                            f32[16]
+part 2 on compute@cpu:0:0:
+%3 fill       -> arena1+0                               f32[]
+%4 add        x arena1+0 -> arena1+64                   f32[16]
+%5 relu       arena1+64 -> own                          f32[16]
+part 3 on d2h@sim:0:0, behind part 1:
+%6 copy       %2 -> %6                                  f32[16]
+part 4 on compute@cpu:0:0, behind part 3:
+%7 add        own %6 -> y                               f32[16]
+"
+    );
+}
+
+/// The products and what is behind each are independent, so two lanes have one each; the sum of both waits for the other lane.
+#[test]
+fn independent_chains_are_spread_over_lanes() {
+    let program = recorded(|r| {
+        let x = r.feed("x", CPU, DType::F32, &[64, 64])?;
+        let chain = || x.matmul(&x)?.matmul(&x)?.matmul(&x);
+        let (a, b) = (chain()?, chain()?);
+        r.fetch("y", &(&a + &b)?)
+    });
+    let lanes = |lanes, hand_over_ns| {
+        let options = CompileOptions { lanes, hand_over_ns, ..CompileOptions::default() };
+        compile(&program, &options).expect("it compiles")
+    };
+    assert_eq!(
+        lanes(2, 2_000).to_string(),
+        "\
+program p on cpu:0
+feed  x            read             16384 bytes
+value %5           write            16384 bytes
+fetch y            write            16384 bytes
+arena arena0       write            32768 bytes
+arena arena1       write            32768 bytes
+part 0 on compute@cpu:0:0:
+%0 matmul     x x -> arena0+0                           f32[64,64]
+%1 matmul     arena0+0 x -> arena0+16384                f32[64,64]
+%2 matmul     arena0+16384 x -> arena0+0                f32[64,64]
+part 1 on compute@cpu:0:1:
+%3 matmul     x x -> arena1+0                           f32[64,64]
+%4 matmul     arena1+0 x -> arena1+16384                f32[64,64]
+%5 matmul     arena1+16384 x -> %5                      f32[64,64]
+part 2 on compute@cpu:0:0, behind part 1:
+%6 add        arena0+0 %5 -> y                          f32[64,64]
+"
+    );
+    assert_eq!(lanes(1, 0).parts().len(), 1);
+    assert_eq!(lanes(2, 1_000_000).parts().len(), 1, "the hand-over would cost more than it gains");
+    assert_eq!(lanes(8, 2_000).parts(), lanes(2, 2_000).parts(), "there are no more than two chains");
+}
+
+/// Two streams write the halves of one fetch, and neither waits for the other. A third writes what both have written.
+#[test]
+fn parts_declare_the_bytes_that_they_use() {
+    let plan = compiled(|r| {
+        let (x, y) = (r.feed("x", SIM, DType::F32, &[8])?, r.full(CPU, DType::F32, &[16], 0.0)?);
+        y.slice(0, 8..16)?.copy_from(&x)?;
+        let first = y.slice(0, 0..8)?;
+        first.copy_from(&(&first + 1.0)?)?;
+        r.fetch("y", &y)
+    });
+    let uses = |part: usize| -> Vec<_> {
+        let of_fetch =
+            |part_use: &&crate::PartUse| matches!(plan.buffers[part_use.buffer].role, BufferRole::Fetched(_));
+        plan.parts[part].uses.iter().filter(of_fetch).map(|it| (it.bytes.clone(), it.access)).collect()
+    };
+    assert_eq!(plan.parts.len(), 3, "{plan}");
+    assert_eq!(uses(0), [(0..64, Access::Write)]);
+    assert_eq!(uses(1), [(32..64, Access::Write)]);
+    assert_eq!(uses(2), [(0..32, Access::ReadWrite)]);
+    assert_eq!(plan.parts[2].after, Vec::<usize>::new(), "{plan}");
 }
 
 /// Recording refuses random numbers with the line; the compiler refuses them in programs of another origin.
@@ -190,7 +310,7 @@ fn memory_of_a_chain_does_not_grow_with_its_length() {
             }
             r.fetch("y", &y)
         });
-        assert_eq!((plan.arena_bytes(), plan.arena_lower_bound), (2 * 16 * 16 * 4, 2 * 16 * 16 * 4));
+        assert_eq!((plan.arena_bytes(), plan.arena_lower_bound()), (2 * 16 * 16 * 4, 2 * 16 * 16 * 4));
     }
 }
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::panic::Location;
 
 use streamvm_ep::{Access, DType, DeviceId, Layout};
+use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::program::{Program, ValueId, Work};
 
@@ -16,8 +17,10 @@ pub enum BufferRole {
     Parameter(usize),
     /// A new tensor of each run for a value that is fetched.
     Fetched(ValueId),
-    /// The memory of one run for all other values.
-    Arena,
+    /// Memory of each run for a value that several streams use, and that is not fetched.
+    Own(ValueId),
+    /// The memory of one run for the other values of one stream: the arena of this number, an index into [`Compiled::arenas`].
+    Arena(usize),
 }
 
 /// Memory that the steps use.
@@ -83,17 +86,60 @@ pub struct FusedSteps {
     pub block: usize,
 }
 
+/// What a part does to a buffer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PartUse {
+    /// The buffer, as an index into [`Compiled::buffers`].
+    pub buffer: usize,
+    /// The bytes from the first to the last one that its steps use; all of an arena.
+    pub bytes: Range<usize>,
+    /// What the part does to these bytes. [`Access::Write`] where it overwrites all of them before it reads any.
+    pub access: Access,
+}
+
+/// Steps that run as one instruction on one stream, in their order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// The stream. Its lane counts from the lane of the run.
+    pub stream: StreamKey,
+    /// The steps, as a range of [`Compiled::steps`].
+    pub steps: Range<usize>,
+    /// What the part uses, each buffer once.
+    pub uses: Vec<PartUse>,
+    /// The parts of other streams that it waits for, as indices into [`Compiled::parts`]. One that an earlier part of its stream has waited
+    /// for is left out, as is one that another of these parts waits for.
+    pub after: Vec<usize>,
+}
+
+impl Part {
+    /// Whether it is a copy between the memories of two devices, or of a device and the host: one step, which is a copy instruction.
+    pub fn is_transfer(&self) -> bool {
+        self.stream.stream_type != StreamType::Compute
+    }
+}
+
+/// The memory of one run for values that one stream uses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ArenaPlan {
+    /// The device that the memory is on.
+    pub device: DeviceId,
+    /// Its size.
+    pub bytes: usize,
+    /// The largest sum of sizes of values that live in it at one time: no plan can be smaller.
+    pub lower_bound: usize,
+}
+
 /// A compiled program.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Compiled {
     pub(crate) program: Program,
-    pub(crate) device: DeviceId,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) arenas: Vec<ArenaPlan>,
     pub(crate) buffers: Vec<CompiledBuffer>,
     pub(crate) steps: Vec<CompiledStep>,
     pub(crate) fused: Vec<FusedSteps>,
     pub(crate) most_rounds: u64,
     pub(crate) check_finite: bool,
-    pub(crate) arena_lower_bound: usize,
 }
 
 impl Compiled {
@@ -103,12 +149,28 @@ impl Compiled {
         &self.program
     }
 
-    /// The device that runs it.
-    pub fn device(&self) -> DeviceId {
-        self.device
+    /// The instructions of a run, in the order in which they are submitted. There is none for a program without steps.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
     }
 
-    /// Its memory. At most one buffer is the arena.
+    /// The devices whose streams run it, each once, in the order of their first parts.
+    pub fn devices(&self) -> Vec<DeviceId> {
+        let mut devices = Vec::new();
+        for part in &self.parts {
+            if !devices.contains(&part.stream.device) {
+                devices.push(part.stream.device);
+            }
+        }
+        devices
+    }
+
+    /// Memory of each run that several values share, one for each compute stream that needs it.
+    pub fn arenas(&self) -> &[ArenaPlan] {
+        &self.arenas
+    }
+
+    /// Its memory.
     pub fn buffers(&self) -> &[CompiledBuffer] {
         &self.buffers
     }
@@ -139,13 +201,13 @@ impl Compiled {
         self.check_finite
     }
 
-    /// The size of the arena in bytes; 0 if there is none.
+    /// The size of all arenas together in bytes; 0 if there is none.
     pub fn arena_bytes(&self) -> usize {
-        self.buffers.iter().find(|buffer| buffer.role == BufferRole::Arena).map_or(0, |arena| arena.bytes)
+        self.arenas.iter().map(|arena| arena.bytes).sum()
     }
 
-    /// The largest sum of sizes of values that live in the arena at one time: no plan of the arena can be smaller.
+    /// The smallest size that the arenas could have together: for each, the largest sum of sizes of values that live in it at one time.
     pub fn arena_lower_bound(&self) -> usize {
-        self.arena_lower_bound
+        self.arenas.iter().map(|arena| arena.lower_bound).sum()
     }
 }

@@ -11,6 +11,13 @@ pub struct CompileOptions {
     /// How many elements a block of fused steps has. Tensors of no more elements are computed whole, step by step. At
     /// least 1 and at most 8,192; other numbers count as the nearest of these. Default: 4,096.
     pub block: usize,
+    /// Over how many lanes of each device the steps are spread, where that shortens the estimated time; at least 1. A run takes this many lanes
+    /// from the one that it is submitted on. Large kernels use every core by themselves, so more lanes help programs of many steps that are too
+    /// small for that and do not depend on each other. Default: 1.
+    pub lanes: u32,
+    /// How long it takes, by estimate, until one stream sees that another has passed a point, in nanoseconds. Steps that depend on each other are
+    /// put on different lanes only where that gains more. Default: 2,000.
+    pub hand_over_ns: u64,
     /// How many rounds all loops of a run may make together: a run that needs more fails, so that a loop which never ends does not hold its
     /// stream for ever. Default: 10 million.
     pub most_rounds: u64,
@@ -29,6 +36,8 @@ impl Default for CompileOptions {
             in_place: true,
             fuse: true,
             block: 4_096,
+            lanes: 1,
+            hand_over_ns: 2_000,
             most_rounds: 10_000_000,
             check_finite: false,
             search_steps: 1_000,

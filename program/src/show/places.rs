@@ -37,7 +37,7 @@ impl Compiled {
                 };
                 let place = *known.entry(operand.value).or_insert_with(|| {
                     let name = match operand.storage {
-                        Storage::Buffer { index, .. } if self.buffers[index].role != BufferRole::Arena => {
+                        Storage::Buffer { index, .. } if !matches!(self.buffers[index].role, BufferRole::Arena(_)) => {
                             self.buffer_name(index)
                         }
                         _ => format!("%{position}"),

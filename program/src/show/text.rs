@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use streamvm_ep::DeviceId;
+
 use crate::ir::program::Work;
-use crate::plan::compiled::{BufferRole, Compiled, Located, Storage};
+use crate::plan::compiled::{BufferRole, Compiled, CompiledStep, Located, Part, Storage};
 
 impl Compiled {
-    /// The name of a feed, parameter or fetch, or `arena`.
+    /// The name of a feed, parameter or fetch; `arena`, with its number where there are several; for a value that several streams use, `%` and
+    /// the position of the step that writes it first.
     pub fn buffer_name(&self, buffer: usize) -> String {
         match self.buffers[buffer].role {
             BufferRole::Feed(place) => self.program.feeds[place].name.clone(),
@@ -15,16 +18,30 @@ impl Compiled {
                 let fetch = self.program.fetches.iter().find(|fetch| fetch.value == value);
                 fetch.map_or_else(String::new, |fetch| fetch.name.clone())
             }
-            BufferRole::Arena => "arena".to_owned(),
+            BufferRole::Own(value) => {
+                let writes =
+                    |step: &CompiledStep| step.operands.iter().any(|it| it.value == value && it.access.writes());
+                self.steps.iter().position(writes).map_or_else(String::new, |position| format!("%{position}"))
+            }
+            BufferRole::Arena(_) if self.arenas.len() == 1 => "arena".to_owned(),
+            BufferRole::Arena(number) => format!("arena{number}"),
         }
     }
 
-    fn operand(&self, operand: &Located) -> String {
+    /// The line before the steps of a part.
+    fn write_part(&self, f: &mut fmt::Formatter<'_>, number: usize) -> fmt::Result {
+        let Part { stream, after, .. } = &self.parts[number];
+        let after: Vec<String> = after.iter().map(usize::to_string).collect();
+        let waits = if after.is_empty() { String::new() } else { format!(", behind part {}", after.join(", ")) };
+        writeln!(f, "part {number} on {stream}{waits}:")
+    }
+
+    fn operand(&self, names: &[String], operand: &Located) -> String {
         let mut text = match operand.storage {
-            Storage::Buffer { index, offset } if self.buffers[index].role == BufferRole::Arena => {
-                format!("{}+{offset}", self.buffer_name(index))
+            Storage::Buffer { index, offset } if matches!(self.buffers[index].role, BufferRole::Arena(_)) => {
+                format!("{}+{offset}", names[index])
             }
-            Storage::Buffer { index, .. } => self.buffer_name(index),
+            Storage::Buffer { index, .. } => names[index].clone(),
             Storage::Scratch(piece) => format!("scratch{piece}"),
         };
         if !self.program.is_whole(operand.value, &operand.layout) {
@@ -36,24 +53,34 @@ impl Compiled {
 }
 
 /// Buffers with role, access and size in bytes, then the steps: number, work, operands, type of the output. A line tells
-/// which steps run together.
+/// which steps run together, and another which are one of several parts, on which stream, behind which parts of other streams.
 impl fmt::Display for Compiled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "program {} on {}", self.program.name, self.device)?;
-        for (index, buffer) in self.buffers.iter().enumerate() {
+        let devices: Vec<String> = self.devices().iter().map(DeviceId::to_string).collect();
+        let on = if devices.is_empty() { String::new() } else { format!(" on {}", devices.join(", ")) };
+        writeln!(f, "program {}{on}", self.program.name)?;
+        let names: Vec<String> = (0..self.buffers.len()).map(|index| self.buffer_name(index)).collect();
+        for (buffer, name) in self.buffers.iter().zip(&names) {
             let role = match buffer.role {
                 BufferRole::Feed(_) => "feed",
                 BufferRole::Parameter(_) => "param",
                 BufferRole::Fetched(_) => "fetch",
-                BufferRole::Arena => "arena",
+                BufferRole::Own(_) => "value",
+                BufferRole::Arena(_) => "arena",
             };
             let access = format!("{:?}", buffer.access).to_lowercase();
-            let line = format!("{role:<5} {:<12} {access:<9} {:>12} bytes", self.buffer_name(index), buffer.bytes);
+            let line = format!("{role:<5} {name:<12} {access:<9} {:>12} bytes", buffer.bytes);
             writeln!(f, "{}", line.trim_end())?;
         }
+        let mut parts = self.parts.iter().enumerate().peekable();
         let mut blocks: usize = 0;
         let width = self.steps.len().saturating_sub(1).to_string().len();
         for (position, step) in self.steps.iter().enumerate() {
+            if let Some((number, _)) = parts.next_if(|(_, part)| part.steps.start == position)
+                && self.parts.len() > 1
+            {
+                self.write_part(f, number)?;
+            }
             if let Some(fused) = self.fused_at(position).filter(|fused| fused.steps.start == position) {
                 let (last, block) = (fused.steps.end - 1, fused.block);
                 writeln!(f, "%{position} to %{last} run together, on blocks of at most {block} elements:")?;
@@ -66,11 +93,11 @@ impl fmt::Display for Compiled {
                 Some((output, inputs)) if output.access.writes() => (Some(output), inputs),
                 _ => (None, &step.operands[..]),
             };
-            let inputs: Vec<String> = inputs.iter().map(|input| self.operand(input)).collect();
+            let inputs: Vec<String> = inputs.iter().map(|input| self.operand(&names, input)).collect();
             let (mut operands, mut result) = (inputs.join(" "), String::new());
             if let Some(output) = output {
                 let dims: Vec<String> = output.layout.shape().dims().iter().map(usize::to_string).collect();
-                operands = format!("{operands} -> {}", self.operand(output));
+                operands = format!("{operands} -> {}", self.operand(&names, output));
                 result = format!("{}[{}]", output.dtype, dims.join(","));
             }
             let line = format!("%{position:<width$} {name:<10} {:<40}  {result}", operands.trim_start());

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use hashbrown::HashMap;
-use streamvm_ep::DeviceId;
+use streamvm_stream::StreamKey;
 
 use crate::ir::program::{Program, ValueId};
 
@@ -46,10 +46,6 @@ pub(crate) fn check(program: &Program) -> PassReport {
         counted(fetches.len(), "fetch"),
     ];
     PassReport { pass: "check", summary: counts.join(", "), details: lines(&program.to_string()) }
-}
-
-pub(crate) fn device(device: DeviceId) -> PassReport {
-    PassReport { pass: "device", summary: device.to_string(), details: Vec::new() }
 }
 
 /// `recorded` is the number of steps before the pass.
@@ -132,13 +128,33 @@ pub(crate) fn fuse<'k>(
     PassReport { pass: "fuse", summary, details }
 }
 
-/// `offsets` are those of the values of the arena; `bytes` is its size, and `bound` the lower bound of it.
-pub(crate) fn arena(program: &Program, offsets: &[(ValueId, usize)], bytes: usize, bound: usize) -> PassReport {
+/// `arenas` has for each arena the offsets of its values, its size, and the lower bound of it.
+pub(crate) fn arena<'a>(
+    program: &Program,
+    arenas: impl Iterator<Item = (&'a [(ValueId, usize)], usize, usize)>,
+) -> PassReport {
     let names = Names::of(program);
-    let details = offsets.iter().map(|(value, offset)| format!("{} at {offset}", names.get(*value))).collect();
-    let values = counted(offsets.len(), "value");
-    let summary = format!("{values} in {bytes} bytes, lower bound {bound} bytes");
+    let (mut details, mut values, mut bytes, mut bound, mut count) = (Vec::new(), 0, 0, 0, 0);
+    for (number, (offsets, size, lower_bound)) in arenas.filter(|(offsets, ..)| !offsets.is_empty()).enumerate() {
+        let of = if number == 0 { String::new() } else { format!(" of arena {number}") };
+        details.extend(offsets.iter().map(|(value, offset)| format!("{} at {offset}{of}", names.get(*value))));
+        (values, bytes, bound, count) = (values + offsets.len(), bytes + size, bound + lower_bound, number + 1);
+    }
+    let values = counted(values, "value");
+    let several = if count > 1 { format!("{count} arenas of ") } else { String::new() };
+    let summary = format!("{values} in {several}{bytes} bytes, lower bound {bound} bytes");
     PassReport { pass: "arena", summary, details }
+}
+
+/// `parts` has for each part its stream, the number of its steps, and the parts that it waits for.
+pub(crate) fn parts<'p>(parts: impl Iterator<Item = (StreamKey, usize, &'p [usize])>) -> PassReport {
+    let line = |(number, (stream, steps, after)): (usize, (StreamKey, usize, &[usize]))| {
+        let after: Vec<String> = after.iter().map(usize::to_string).collect();
+        let waits = if after.is_empty() { String::new() } else { format!(", waits for part {}", after.join(", ")) };
+        format!("part {number} on {stream}: {}{waits}", counted(steps, "step"))
+    };
+    let details: Vec<String> = parts.enumerate().map(line).collect();
+    PassReport { pass: "parts", summary: counted(details.len(), "part"), details }
 }
 
 /// `plan` is the compiled program as text.

@@ -8,3 +8,4 @@ mod ends;
 mod engine;
 mod failures;
 mod functions;
+mod programs;

@@ -3,7 +3,7 @@
 use streamvm::program::{CompileOptions, Compiled, Recorder, Work};
 use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Mode, Tensor, Vm};
 
-use crate::random::Draw;
+use streamvm_tests::Random;
 
 const CPU: DeviceId = DeviceId::cpu(0);
 
@@ -162,13 +162,13 @@ fn conditions_and_values_of_blocks_are_checked_where_they_are_recorded() {
 
 /// Makes drawn calls over `numbers`, vectors that the calls overwrite, and nests blocks up to `depth` deep.
 fn calls(by: By<'_>, seed: u64, numbers: &[Tensor], depth: usize) -> Result<(), Error> {
-    let mut draw = Draw(seed);
+    let mut draw = Random::new(seed, 0);
     // What this block makes; a block in it may use that, too.
     let mut known = numbers.to_vec();
     for _ in 0..2 + draw.below(5) {
-        let some = |draw: &mut Draw, known: &[Tensor]| known[draw.below(known.len())].clone();
+        let some = |draw: &mut Random, known: &[Tensor]| known[draw.below(known.len())].clone();
         let (x, y, target) = (some(&mut draw, &known), some(&mut draw, &known), some(&mut draw, numbers));
-        let inner = draw.0 | 1;
+        let inner = draw.next();
         match draw.below(if depth == 0 { 5 } else { 8 }) {
             0 => known.push((&x + &y)?),
             1 => known.push((&x - &y)?),

@@ -3,7 +3,7 @@
 use streamvm::program::{CompileOptions, Storage};
 use streamvm::{DType, DeviceId, Error, InstructionList, InstructionsBuilder, Op, Params, Tensor, Vm, bf16, f16};
 
-use crate::random::Draw;
+use streamvm_tests::Random;
 
 const CPU: DeviceId = DeviceId::cpu(0);
 const ROWS: usize = 5;
@@ -14,7 +14,7 @@ const SHAPES: [&[usize]; 6] = [&[ROWS, COLUMNS], &[ROWS, COLUMNS], &[COLUMNS, RO
 
 /// Writes down `steps` drawn elementwise ops over tensors of `dtype`, and returns results to compare.
 fn expression(
-    draw: &mut Draw,
+    draw: &mut Random,
     dtype: DType,
     given: &[Tensor],
     steps: usize,
@@ -28,7 +28,7 @@ fn expression(
     let mut bools = vec![builder.op(Op::Le, &[&numbers[0], &numbers[1]], Params::default())?];
     for _ in 0..steps {
         let op = ops[draw.below(ops.len())];
-        let number = |draw: &mut Draw| {
+        let number = |draw: &mut Random| {
             let back = draw.below(numbers.len().min(4));
             let place = if draw.below(2) == 0 { numbers.len() - 1 - back } else { draw.below(numbers.len()) };
             numbers[place].clone()
@@ -68,8 +68,8 @@ fn bits(tensor: &Tensor) -> Vec<u64> {
     }
 }
 
-fn given(vm: &Vm, draw: &mut Draw, dtype: DType) -> Vec<Tensor> {
-    let element = |draw: &mut Draw| match draw.below(30) {
+fn given(vm: &Vm, draw: &mut Random, dtype: DType) -> Vec<Tensor> {
+    let element = |draw: &mut Random| match draw.below(30) {
         0 => 0.0,
         1 => f64::INFINITY,
         _ => draw.below(6_000) as f64 / 1_000.0 - 3.0,
@@ -88,20 +88,22 @@ fn fused_expressions_give_the_bits_of_eager_calls() {
     let (mut fused, mut scratch, mut ops) = (0, 0, std::collections::BTreeSet::new());
     for dtype in DType::ALL {
         for seed in 1..=150u64 {
-            let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (dtype as u64) << 7 | 1);
+            let mut draw = Random::new(seed, dtype as u64);
             let steps = 2 + draw.below(20);
             let tensors = given(&vm, &mut draw, dtype);
-            let program_seed = draw.0;
-            let results =
-                expression(&mut Draw(program_seed), dtype, &tensors, steps, &|list| vm.submit(list).map(drop))
-                    .expect("eager calls are accepted");
+            let program_seed = draw.next();
+            let results = expression(&mut Random::new(program_seed, 0), dtype, &tensors, steps, &|list| {
+                vm.submit(list).map(drop)
+            })
+            .expect("eager calls are accepted");
             let expected: Vec<Vec<u64>> = results.iter().map(bits).collect();
             let names: Vec<String> = (0..SHAPES.len()).map(|place| format!("x{place}")).collect();
             let program = vm
                 .record("drawn", |r| {
                     let feed = |(name, shape): (&String, &&[usize])| r.feed(name.as_str(), CPU, dtype, shape);
                     let feeds: Result<Vec<Tensor>, Error> = names.iter().zip(&SHAPES).map(feed).collect();
-                    let results = expression(&mut Draw(program_seed), dtype, &feeds?, steps, &|list| r.submit(list))?;
+                    let results =
+                        expression(&mut Random::new(program_seed, 0), dtype, &feeds?, steps, &|list| r.submit(list))?;
                     results.iter().enumerate().try_for_each(|(place, tensor)| r.fetch(format!("f{place}"), tensor))
                 })
                 .expect("it can be recorded");

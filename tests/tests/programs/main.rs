@@ -2,6 +2,7 @@
 
 mod blocks;
 mod cache;
+mod devices;
 mod failures;
 mod fusion;
 mod jit;

@@ -66,13 +66,12 @@ fn feeds_are_found_by_name_and_checked() {
         let error = layer.run(feeds).expect_err("the feeds do not fit");
         assert!(matches!(error, Error::Program(_)) && error.to_string().contains(part), "{part}: {error}");
     }
-    let host = vm.from_slice(&[0.0f32; 6], &[2, 3]).expect("a tensor");
-    let elsewhere = layer.run(&[("x", &host)]).expect_err("it lives on the host");
-    assert!(elsewhere.to_string().contains("on host"), "{elsewhere}");
     // A parameter that does not fit, or that is a part of a storage, is refused when it is bound.
     let program = layer.compiled().program();
     let refused = |w: &Tensor| vm.compile(program, &[("w", w), ("b", &b)], &options()).expect_err("it does not fit");
     assert!(matches!(refused(&x), Error::Program(_)));
+    let elsewhere = refused(&w.to(streamvm::Place::Host).expect("a copy"));
+    assert!(elsewhere.to_string().contains("on host"), "{elsewhere}");
     let large = tensor(&vm, &[0.0; 12], &[6, 2]);
     assert!(refused(&large.slice(0, 0..3).expect("a view")).to_string().contains("part of its storage"));
     let other = Vm::builder().build().expect("an engine");

@@ -11,8 +11,8 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use streamvm_ep::{self as ep, LateCause};
-use streamvm_instructions::{Cause, Failure};
+use streamvm_ep::{self as ep, LateCause, StepLabel};
+use streamvm_instructions::{Cause, Failure, StepFailure};
 use streamvm_stream::Point;
 
 use crate::execute::backpressure::PassCounter;
@@ -38,7 +38,7 @@ pub(crate) struct Completion {
 #[derive(Default)]
 struct CompletionState {
     /// Failures that devices reported for commands whose outcomes are not decided yet, by (stream, number).
-    late: HashMap<(u32, u64), LateCause>,
+    late: HashMap<(u32, u64), (LateCause, Option<StepLabel>)>,
     /// The root cause of each lost device.
     lost: HashMap<ep::DeviceId, Arc<Failure>>,
     /// Tasks that are over on their devices, in the order in which they were taken.
@@ -83,7 +83,10 @@ impl Completion {
             any = true;
             // After the tasks are taken: a device reports a failure before it reports the instruction as over, so none is missed.
             for device in env.devices.iter() {
-                state.late.extend(device.take_failures().into_iter().map(|late| ((late.stream, late.seq), late.cause)));
+                // The first failure of an instruction counts; a program has a command for each step.
+                for late in device.take_failures() {
+                    state.late.entry((late.stream, late.seq)).or_insert((late.cause, late.step));
+                }
                 if let Some(observer) = env.observer.as_ref().filter(|observer| observer.traces()) {
                     observer.ran(device.take_times());
                 }
@@ -126,9 +129,7 @@ impl CompletionState {
             return;
         }
         let cause = match late {
-            Some(LateCause::Device(error)) => Cause::Device(error),
-            Some(LateCause::Function(text)) => Cause::Function(text),
-            Some(LateCause::Panic(text)) => Cause::Panic(text),
+            Some((cause, step)) => late_cause(cause, step),
             None => {
                 let Some(error) =
                     stream_state.in_flight.as_ref().and_then(|in_flight| in_flight.lost_before(task.point.seq))
@@ -146,6 +147,22 @@ impl CompletionState {
             self.lost.insert(device, failure.clone());
         }
         env.failures.fail(task.order, failure);
+    }
+}
+
+/// The cause of a failure that a device has reported late.
+fn late_cause(cause: LateCause, step: Option<StepLabel>) -> Cause {
+    let cause = match cause {
+        LateCause::Device(error) => Cause::Device(error),
+        LateCause::Function(text) => Cause::Function(text),
+        LateCause::Panic(text) => Cause::Panic(text),
+    };
+    match (step, cause) {
+        // A lost device is no failure of the step, and the engine looks for this cause.
+        (None, cause) | (_, cause @ Cause::Device(ep::Error::DeviceLost { .. })) => cause,
+        (Some(StepLabel { step, what, location }), cause) => {
+            Cause::Step(Box::new(StepFailure { step, what, location, error: cause.to_string() }))
+        }
     }
 }
 

@@ -325,6 +325,7 @@ impl Context {
                     stream: id.0,
                     seq,
                     what,
+                    step: None,
                     location: task.location,
                     allocations: Arc::default(),
                     actor: None,

@@ -1,6 +1,6 @@
 //! The stream runner: runs tasks on a device stream, and keeps a reused buffer for the operands of the current task.
 
-use streamvm_ep::{self as ep, CallError, FnContext, KernelCall, Operand, RawCall};
+use streamvm_ep::{self as ep, CallError, CommandCall, FnContext, KernelCall, Operand, RawCall};
 use streamvm_stream::{StreamPolicy, Work};
 
 use crate::tasks::task::{Action, Computing, Task};
@@ -54,6 +54,13 @@ impl Work for Running<'_> {
                 let mut function = std::mem::take(&mut task.function);
                 let mut call = |raw: &RawCall<'_>| function.call(&mut FnContext::of_raw(raw));
                 stream.call_raw(&mut call, operands)
+            }
+            (Action::Commands, operands) => {
+                // Moved out of the task, for the same reason.
+                let mut function = std::mem::take(&mut task.function);
+                let mut stream = stream;
+                let call = CommandCall { stream: &mut stream, operands };
+                function.call(&mut FnContext::of_commands(call)?).map_err(CallError::Function)
             }
             (Action::Kernel, operands) => {
                 let Computing { kernel: Some(kernel), params, .. } = &task.computing else {

@@ -339,6 +339,7 @@ impl Observer {
             stream: id.index() as u32,
             seq,
             what: task.name().into(),
+            step: None,
             location: task.location,
             allocations,
             actor,

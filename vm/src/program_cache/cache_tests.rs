@@ -3,7 +3,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use streamvm_ep::{CpuSequence, DType, DeviceId};
+use streamvm_ep::{DType, DeviceId};
 use streamvm_program::{CompileOptions, Program, compile, record};
 
 use super::*;
@@ -19,7 +19,7 @@ fn program(elements: usize) -> Program {
 
 fn load(program: &Program) -> Result<LoadedProgram, Error> {
     let compiled = compile(program, &CompileOptions::default())?;
-    Ok(LoadedProgram { compiled, sequence: CpuSequence::new(&[], Vec::new(), &[]).expect("no steps") })
+    Ok(LoadedProgram { compiled, parts: Vec::new() })
 }
 
 fn cache(programs: usize, bytes: u64) -> ProgramCache {

@@ -5,18 +5,14 @@ use std::panic::Location;
 use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
-use streamvm_ep::{
-    Access, CpuSequence, DType, FnContext, FnError, InlineFn, MemoryKind, SequenceError, SequenceGroup, SequenceMemory,
-    SequenceOperand, SequenceStep, SequenceWork, Shape,
-};
+use streamvm_ep::{Access, DType, FnContext, InlineFn, Layout, MemoryKind, Shape};
 use streamvm_instructions::{
-    Cause, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Role, Single, StepFailure,
-    Tensor, Use,
+    Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Role, Single, Tensor, Use,
+    copy_stream,
 };
-use streamvm_program::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Port, Program, Storage, Work};
+use streamvm_program::{BufferRole, Compiled, CompiledBuffer, Located, PartUse, Port, Program, Storage};
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
 use crate::program_cache::loaded::LoadedProgram;
@@ -26,8 +22,9 @@ use crate::submit::commit::Submitted;
 /// A compiled program. `Send + Sync`, cheap to clone: several threads may run it at once. It does not keep its engine alive; after the
 /// engine has ended, runs give [`Error::Shutdown`].
 ///
-/// A run is one instruction on the compute stream of the program's device, on the thread's current [`Lane`]. So runs on one lane follow each
-/// other, and runs on several lanes overlap, unless one writes a parameter that the other uses.
+/// A run is one instruction for each part of the program ([`Compiled::parts`](streamvm_program::Compiled::parts)), mostly one in all. They
+/// run on the streams of the parts, counted from the thread's current [`Lane`]. So runs on one lane follow each other, and runs on several
+/// lanes overlap, unless one writes a parameter that the other uses.
 #[derive(Clone)]
 pub struct Executable {
     engine: Weak<Engine>,
@@ -53,8 +50,8 @@ impl Executable {
     }
 
     /// Submits one run, and returns its results at once; they are written when the run has passed. `feeds` are the inputs by name: tensors
-    /// of the engine with the dtype, shape and place of the feed. A feed that has no gaps is used where it lies; another is first copied
-    /// by an instruction of its own.
+    /// of the engine with the dtype and shape of the feed. A tensor without gaps in the place of the feed is used where it lies; another one is
+    /// first copied there, by an instruction of its own.
     ///
     /// The run is ordered after everything that wrote the feeds and parameters, and everything submitted later that uses what it writes is
     /// ordered after the run. If a feed or a parameter that it reads has failed, the run is skipped. If a step fails, the steps behind it do
@@ -75,33 +72,95 @@ impl Executable {
         let mut copies: SmallVec<[Option<Tensor>; 4]> = SmallVec::new();
         let fits = |(port, tensor): (&Port, &&Tensor)| check_fit(&engine, program, "feed", port, tensor, false);
         program.feeds.iter().zip(&given).try_for_each(fits)?;
-        let stream = StreamKey::new(compiled.device(), StreamType::Compute, Lane::current().0);
-        for tensor in &given {
-            let copy = |tensor| contiguous(&engine, stream, tensor, location);
-            copies.push(if tensor.layout().is_contiguous() { None } else { Some(copy(tensor)?) });
+        let lane = Lane::current().0;
+        for (port, tensor) in program.feeds.iter().zip(&given) {
+            let place = program.value(port.value).place;
+            let fits = tensor.layout().is_contiguous() && tensor.place() == place;
+            copies.push(if fits { None } else { Some(copied(&engine, lane, tensor, place, location)?) });
         }
         let fresh: SmallVec<[Tensor; 4]> = compiled.buffers().iter().filter_map(|buffer| self.fresh(buffer)).collect();
         let mut next_fresh = fresh.iter();
-        let uses = compiled.buffers().iter().map(|buffer| {
-            let tensor = match buffer.role {
+        let buffers: SmallVec<[&Tensor; 8]> = compiled
+            .buffers()
+            .iter()
+            .map(|buffer| match buffer.role {
                 BufferRole::Feed(place) => copies[place].as_ref().unwrap_or(given[place]),
                 BufferRole::Parameter(place) => &self.parameters[place],
-                BufferRole::Fetched(_) | BufferRole::Arena => {
+                BufferRole::Fetched(_) | BufferRole::Own(_) | BufferRole::Arena(_) => {
                     next_fresh.next().unwrap_or_else(|| unreachable!("`fresh` has a tensor for each such buffer"))
                 }
-            };
-            with_access(tensor, buffer.access)
-        });
+            })
+            .collect();
         let tensors = self.fetched(&fresh)?;
-        let issued = Issued { stream, role: Role::Program, launch: LaunchOptions::default(), location };
-        let inner = self.inner.clone();
-        let code = || InlineFn::new(move |context: &mut FnContext<'_>| inner.call(context));
         let mut submitted = Submitted::default();
-        Single::submit_function(issued, program.name.clone(), uses, code, |single| {
-            engine.submit_one(single, &mut submitted)
-        })?;
+        match compiled.parts() {
+            [part] if part.uses.iter().all(|part_use| is_whole(compiled, part_use)) && !part.is_transfer() => {
+                let stream = StreamKey { lane: lane.wrapping_add(part.stream.lane), ..part.stream };
+                let issued = Issued { stream, role: Role::Program, launch: LaunchOptions::default(), location };
+                let uses = part.uses.iter().map(|it| with_access(buffers[it.buffer], it.access));
+                Single::submit_function(
+                    issued,
+                    program.name.clone(),
+                    uses,
+                    || self.code(0),
+                    |single| engine.submit_one(single, &mut submitted),
+                )?;
+            }
+            parts => {
+                let mut list = InstructionList::new();
+                for number in 0..parts.len() {
+                    self.push_part(&mut list, number, lane, &buffers, location)?;
+                }
+                engine.submit(&mut list, Full::Blocks, &mut submitted)?;
+            }
+        }
         engine.failures.log_unseen();
         Ok(Fetches { engine: self.engine.clone(), submitted, of: self.inner.clone(), tensors })
+    }
+
+    /// What an instruction of a run does for a part.
+    fn code(&self, part: usize) -> InlineFn {
+        let inner = self.inner.clone();
+        InlineFn::new(move |context: &mut FnContext<'_>| inner.call(part, context))
+    }
+
+    /// Appends the instruction of a part.
+    fn push_part(
+        &self,
+        list: &mut InstructionList,
+        number: usize,
+        lane: u32,
+        buffers: &[&Tensor],
+        location: &'static Location<'static>,
+    ) -> Result<(), Error> {
+        let compiled = &self.inner.compiled;
+        let part = &compiled.parts()[number];
+        let stream = StreamKey { lane: lane.wrapping_add(part.stream.lane), ..part.stream };
+        if part.is_transfer() {
+            let end = |operand: &Located| {
+                let Storage::Buffer { index, .. } = operand.storage else {
+                    unreachable!("what two streams use is not in scratch memory")
+                };
+                within(buffers[index], &operand.layout)
+            };
+            let [source, target] = &compiled.steps()[part.steps.start].operands[..] else {
+                unreachable!("a copy has two operands")
+            };
+            let (source, target) = (end(source)?, end(target)?);
+            return Ok(list.push(stream, Kind::Copy, [source.read(), target.write()], location)?);
+        }
+        let used = |part_use: &PartUse| -> Result<Tensor, Error> {
+            let tensor = buffers[part_use.buffer];
+            if is_whole(compiled, part_use) {
+                return Ok(tensor.clone());
+            }
+            let size = tensor.dtype().size();
+            let shape = Shape::new(&[part_use.bytes.len() / size])?;
+            within(tensor, &Layout::with_strides(shape, &[1], part_use.bytes.start / size)?)
+        };
+        let tensors: SmallVec<[Tensor; 8]> = part.uses.iter().map(used).collect::<Result<_, _>>()?;
+        let uses = tensors.iter().zip(&part.uses).map(|(tensor, part_use)| with_access(tensor, part_use.access));
+        Ok(list.push_program(stream, compiled.program().name.clone(), uses, self.code(number), location)?)
     }
 
     /// The compiled program: its buffers and steps, which print as text.
@@ -114,14 +173,15 @@ impl Executable {
         let compiled = &self.inner.compiled;
         match buffer.role {
             BufferRole::Feed(_) | BufferRole::Parameter(_) => None,
-            BufferRole::Fetched(value) => {
+            BufferRole::Fetched(value) | BufferRole::Own(value) => {
                 let value = compiled.program().value(value);
                 Some(Tensor::unbound(value.place, value.memory, value.dtype, value.shape))
             }
-            BufferRole::Arena => {
+            BufferRole::Arena(number) => {
                 let shape = Shape::new(&[buffer.bytes]);
                 let shape = shape.unwrap_or_else(|_| unreachable!("the compiler has checked the size of the arena"));
-                Some(Tensor::unbound(Place::Device(compiled.device()), MemoryKind::Device, DType::U8, shape))
+                let device = compiled.arenas()[number].device;
+                Some(Tensor::unbound(Place::Device(device), MemoryKind::Device, DType::U8, shape))
             }
         }
     }
@@ -132,7 +192,7 @@ impl Executable {
         let written = compiled
             .buffers()
             .iter()
-            .filter(|buffer| matches!(buffer.role, BufferRole::Fetched(_) | BufferRole::Arena));
+            .filter(|buffer| !matches!(buffer.role, BufferRole::Feed(_) | BufferRole::Parameter(_)));
         let by_role: SmallVec<[(BufferRole, &Tensor); 4]> = written.map(|buffer| buffer.role).zip(fresh).collect();
         let result = |fetch: &Port| {
             let role = BufferRole::Fetched(fetch.value);
@@ -143,50 +203,6 @@ impl Executable {
             if fetch.layout == *tensor.layout() { Ok((*tensor).clone()) } else { Ok(tensor.view(fetch.layout)?) }
         };
         compiled.program().fetches.iter().map(result).collect()
-    }
-}
-
-impl LoadedProgram {
-    /// Finds the kernels of a compiled program.
-    ///
-    /// # Errors
-    /// The engine has no such device; an op has no kernel for a dtype.
-    pub(super) fn new(engine: &Engine, compiled: Compiled) -> Result<LoadedProgram, Error> {
-        engine.devices.get(compiled.device())?;
-        let sizes: Vec<usize> = compiled.buffers().iter().map(|buffer| buffer.bytes).collect();
-        let steps: Result<Vec<SequenceStep>, Error> =
-            compiled.steps().iter().map(|step| sequence_step(engine, step, compiled.most_rounds())).collect();
-        let groups = compiled.fused().iter().map(|it| SequenceGroup { steps: it.steps.clone(), block: it.block });
-        let groups: Vec<SequenceGroup> = groups.collect();
-        let sequence = CpuSequence::new(&sizes, steps?, &groups).map_err(|error| {
-            let (program, what) = (compiled.program().name.clone(), error.to_string());
-            ProgramError::NotCompiled { program, what }
-        })?;
-        let sequence = sequence.checking_finite(compiled.checks_finite());
-        Ok(LoadedProgram { compiled, sequence })
-    }
-
-    /// Runs the steps. An error names the step, and the source line that recorded it.
-    fn call(&self, context: &mut FnContext<'_>) -> Result<(), FnError> {
-        let at_step = |step: usize, error: String| {
-            let CompiledStep { work, number, location, .. } = &self.compiled.steps()[step];
-            let failed = StepFailure { step: *number, what: work.name(), location, error };
-            FnError::from(FunctionOutcome::Failed(Cause::Step(Box::new(failed))))
-        };
-        self.sequence.run(context).map_err(|error| match error {
-            SequenceError::Step { step, error } => at_step(step, error.to_string()),
-            SequenceError::NotFinite { step, index, value } => {
-                at_step(step, format!("element {index:?} of its output is {value}"))
-            }
-            SequenceError::Rounds { step, rounds } => at_step(
-                step,
-                format!(
-                    "its condition is still true after {rounds} rounds of all loops, the most that a run may make; if it needs more, \
-                     compile the program with more `most_rounds`"
-                ),
-            ),
-            other => other.into(),
-        })
     }
 }
 
@@ -202,32 +218,6 @@ fn with_access(tensor: &Tensor, access: Access) -> Use<'_> {
         Access::Write => tensor.write(),
         Access::ReadWrite => tensor.update(),
     }
-}
-
-/// A step of the compiler with the kernel that runs it.
-fn sequence_step(engine: &Engine, step: &CompiledStep, most_rounds: u64) -> Result<SequenceStep, Error> {
-    let work = match &step.work {
-        Work::Call(op, params) => {
-            let dtype = step.operands[op.key_input()].dtype;
-            SequenceWork::Kernel(engine.kernels.get(*op, streamvm_ep::DeviceKind::Cpu, dtype)?, *params)
-        }
-        Work::Copy => SequenceWork::Copy,
-        Work::Fill(value) => SequenceWork::Fill(*value),
-        Work::If => SequenceWork::If,
-        Work::Else => SequenceWork::Else,
-        Work::While => SequenceWork::While { most_rounds },
-        Work::End => SequenceWork::End,
-    };
-    let operands = step.operands.iter().map(|operand| SequenceOperand {
-        memory: match operand.storage {
-            Storage::Buffer { index, offset } => SequenceMemory::Buffer { index, offset },
-            Storage::Scratch(piece) => SequenceMemory::Scratch(piece),
-        },
-        dtype: operand.dtype,
-        layout: operand.layout,
-        access: operand.access,
-    });
-    Ok(SequenceStep { work, operands: operands.collect() })
 }
 
 /// The tensors in the order of the program's ports.
@@ -259,16 +249,31 @@ fn by_name<'t>(
     Ok(found)
 }
 
-/// A copy of `tensor` without gaps, made by an instruction of its own on `stream`.
-fn contiguous(
+/// The view with this layout of the storage that `tensor`, which has no gaps, is a part of; the layout counts from its first element.
+fn within(tensor: &Tensor, layout: &Layout) -> Result<Tensor, Error> {
+    let offset = tensor.layout().offset() + layout.offset();
+    Ok(tensor.view(Layout::with_strides(*layout.shape(), layout.strides(), offset)?)?)
+}
+
+/// Whether a part uses a buffer from its first to its last byte.
+fn is_whole(compiled: &Compiled, part_use: &PartUse) -> bool {
+    part_use.bytes.len() == compiled.buffers()[part_use.buffer].bytes
+}
+
+/// A copy of `tensor` without gaps in another place, made by an instruction of its own.
+fn copied(
     engine: &Arc<Engine>,
-    stream: StreamKey,
+    lane: u32,
     tensor: &Tensor,
+    place: Place,
     location: &'static Location<'static>,
 ) -> Result<Tensor, Error> {
-    let copy = Tensor::unbound(tensor.place(), tensor.memory(), tensor.dtype(), tensor.shape());
+    let memory = if place == tensor.place() { tensor.memory() } else { MemoryKind::Device };
+    let copy = Tensor::unbound(place, memory, tensor.dtype(), tensor.shape());
+    let ends = [tensor, &copy].map(|end| (end.place(), end.memory()));
+    let (device, stream_type) = copy_stream(ends[0], ends[1], StreamType::Compute);
     let mut list = InstructionList::new();
-    list.push(stream, Kind::Copy, [tensor.read(), copy.write()], location)?;
+    list.push(StreamKey::new(device, stream_type, lane), Kind::Copy, [tensor.read(), copy.write()], location)?;
     engine.submit(&mut list, Full::Blocks, &mut Submitted::default())?;
     Ok(copy)
 }
@@ -283,8 +288,10 @@ fn check_fit(
     whole: bool,
 ) -> Result<(), Error> {
     let value = program.value(port.value);
-    let fits =
-        tensor.dtype() == value.dtype && *tensor.layout().shape() == value.shape && tensor.place() == value.place;
+    // A feed in another place is copied, as is one with gaps; a parameter is used where it lies.
+    let fits = tensor.dtype() == value.dtype
+        && *tensor.layout().shape() == value.shape
+        && (!whole || tensor.place() == value.place);
     if !fits {
         return Err(ProgramError::Mismatch {
             program: program.name.clone(),

@@ -12,6 +12,7 @@
 mod executable;
 mod fetches;
 mod jit;
+mod load;
 
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@ use streamvm_instructions::{
     Batch, Declared, Dependence, DependenceUse, EngineRef, Event, Instruction, Kind, Line, Order, PlannedRecord,
     RecordPlace, Role, Target, Tensor, Var, WaitFor, is_reachable,
 };
-use streamvm_stream::{Point, StreamId, WaitKind};
+use streamvm_stream::{Point, RunBy, StreamClass, StreamId, WaitKind};
 
 use crate::dispatch::context_handle::ContextHandle;
 use crate::execute::environment::Environment;
@@ -399,7 +399,13 @@ impl State {
             if role != Some(Role::Program) {
                 filled.code = task.point.seq;
             }
-            task.action = if role == Some(Role::Cuda) { Action::Raw } else { Action::Function };
+            task.action = match role {
+                Some(Role::Cuda) => Action::Raw,
+                Some(Role::Program) if StreamClass::of(&instruction.stream).run_by() == RunBy::Device => {
+                    Action::Commands
+                }
+                _ => Action::Function,
+            };
         }
     }
 

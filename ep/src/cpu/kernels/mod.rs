@@ -30,7 +30,7 @@ mod matmul_half;
 mod number;
 mod one_hot;
 mod pad;
-pub(in crate::cpu) mod parallel;
+pub(crate) mod parallel;
 mod philox;
 mod random;
 mod reduce;

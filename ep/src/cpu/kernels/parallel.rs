@@ -15,15 +15,15 @@ pub(super) const LARGE: usize = 1 << 16;
 const PART: usize = 1 << 14;
 
 /// The work of one element of a light operation.
-pub(in crate::cpu) const LIGHT: usize = 1;
+pub(crate) const LIGHT: usize = 1;
 
 /// The work of one element of a long operation, such as an exponential.
-pub(in crate::cpu) const LONG: usize = 4;
+pub(crate) const LONG: usize = 4;
 
 /// Calls `part` with ranges that make up `0..count`: each number, which costs `work`, is in exactly one range. A small count is
 /// one range, in the calling thread.
 #[inline]
-pub(in crate::cpu) fn ranges(count: usize, work: usize, part: impl Fn(Range<usize>) + Sync) {
+pub(crate) fn ranges(count: usize, work: usize, part: impl Fn(Range<usize>) + Sync) {
     if count.saturating_mul(work) < LARGE {
         return part(0..count);
     }

@@ -38,7 +38,7 @@ impl Trap {
     fn spring(&self, lane: &mut Lane, told: &mut Vec<LateFailure>) {
         if let Err(error) = lane.op(Op::Div, &[&self.zero, &self.zero], &self.output, &Params::default()) {
             let (stream, seq) = lane.last();
-            told.push(LateFailure { stream, seq, cause: LateCause::Device(error) });
+            told.push(LateFailure { stream, seq, step: None, cause: LateCause::Device(error) });
         }
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::call::kernel_registry::KernelRegistry;
 use crate::call::operand::Access;
-use crate::names::device_id::DeviceKind;
+use crate::sequence::step::SequenceOperand;
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
 use crate::tensor::op::Op;

@@ -2,7 +2,7 @@
 
 use crate::call::kernel::{Kernel, KernelCall};
 use crate::call::operand::{Access, Operand};
-use crate::cpu::kernels;
+use crate::cpu;
 use crate::errors::error::Error;
 use crate::names::device_id::DeviceKind;
 use crate::tensor::dtype::DType;
@@ -45,7 +45,7 @@ pub struct SequenceOperand {
 /// The work of a step.
 #[derive(Clone, Debug)]
 pub enum SequenceWork {
-    /// Runs a kernel for CPUs: inputs first, then the output.
+    /// Runs a kernel: inputs first, then the output.
     Kernel(Kernel, Params),
     /// Copies the first operand to the second.
     Copy,
@@ -178,12 +178,13 @@ impl SequenceStep {
         self.operands.split_last().is_some_and(|(output, inputs)| inputs.iter().any(|input| input.overlaps(output)))
     }
 
-    /// Checks the number of operands and their accesses; `number` is that of the step.
-    pub(super) fn check_form(&self, number: usize) -> Result<(), SequenceError> {
+    /// Checks the kernel, the number of operands and their accesses; `number` is that of the step.
+    pub(super) fn check_form(&self, number: usize, device: DeviceKind) -> Result<(), SequenceError> {
         let (inputs, expected) = match &self.work {
-            SequenceWork::Kernel(kernel, _) if kernel.device != DeviceKind::Cpu => {
+            SequenceWork::Kernel(kernel, _) if kernel.device != device => {
                 let found = format!("{kernel:?}");
-                return Err(SequenceError::Operands { step: number, expected: "a kernel for CPUs", found });
+                let expected = "a kernel for the kind of device that runs the sequence";
+                return Err(SequenceError::Operands { step: number, expected, found });
             }
             SequenceWork::Kernel(kernel, _) => {
                 (kernel.op.arity(), "the inputs of its op, which are read, and an output, which is written")
@@ -232,8 +233,8 @@ pub(super) fn run_work(work: &SequenceWork, operands: &mut [Operand], overlaps: 
             }
             Ok((kernel.run)(&mut call)?)
         }
-        (SequenceWork::Copy, [source, target]) => kernels::copy(source, target),
-        (SequenceWork::Fill(value), [target]) => kernels::fill(target, *value),
+        (SequenceWork::Copy, [source, target]) => cpu::copy(source, target),
+        (SequenceWork::Fill(value), [target]) => cpu::fill(target, *value),
         (SequenceWork::Copy | SequenceWork::Fill(_), _) => unreachable!("`check_form` has counted the operands"),
         (SequenceWork::If | SequenceWork::Else | SequenceWork::While { .. } | SequenceWork::End, _) => {
             unreachable!("the sequence runs blocks, and groups have none")

@@ -2,25 +2,14 @@
 //!
 //! A compiled program runs as one function: its operands are *buffers*, and the operands of each step are views of these buffers at
 //! fixed places. [`CpuSequence::new`] checks all steps once; a run only adds the addresses of the buffers.
-//!
-//! Invariant: the bytes that the operands of a step can reach lie within their buffers, and a buffer of which a step writes a part is
-//! noted as written. [`CpuSequence::run`] compares each buffer of a call with that, so no step reaches memory that the call did not
-//! declare.
 
 use crate::call::fn_context::FnContext;
 use crate::call::operand::Operand;
-use crate::cpu::sequence::finite::first_not_finite;
-use crate::cpu::sequence::group::{Group, SequenceGroup};
-use crate::cpu::sequence::step::{
-    MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, run_work,
-};
-
-/// A buffer, as all steps together use it.
-#[derive(Clone, Debug)]
-struct Buffer {
-    bytes: usize,
-    written: bool,
-}
+use crate::names::device_id::DeviceKind;
+use crate::sequence::buffers::{Buffers, located};
+use crate::sequence::finite::first_not_finite;
+use crate::sequence::group::{Group, SequenceGroup};
+use crate::sequence::step::{MOST_OPERANDS, SequenceError, SequenceMemory, SequenceStep, SequenceWork, run_work};
 
 /// A step that runs by itself. Its operands lie in buffers.
 #[derive(Debug)]
@@ -52,7 +41,7 @@ enum Part {
 /// Steps that were checked: every operand lies within its buffer.
 #[derive(Debug)]
 pub struct CpuSequence {
-    buffers: Vec<Buffer>,
+    buffers: Buffers,
     parts: Vec<Part>,
     /// Whether a run looks for infinities and NaN in what its steps write.
     checks_finite: bool,
@@ -69,11 +58,11 @@ impl CpuSequence {
         steps: Vec<SequenceStep>,
         groups: &[SequenceGroup],
     ) -> Result<CpuSequence, SequenceError> {
-        let mut buffers: Vec<Buffer> = buffers.iter().map(|&bytes| Buffer { bytes, written: false }).collect();
+        let mut buffers = Buffers::new(buffers);
         for (number, step) in steps.iter().enumerate() {
-            step.check_form(number)?;
+            step.check_form(number, DeviceKind::Cpu)?;
             for (place, operand) in step.operands.iter().enumerate() {
-                check_reach(number, place, operand, &mut buffers)?;
+                buffers.add(number, place, operand)?;
             }
         }
         if let Some(group) = groups.iter().find(|group| group.steps.is_empty() || group.steps.end > steps.len()) {
@@ -125,7 +114,7 @@ impl CpuSequence {
             Part::Jump(_) => 0,
         };
         let parts: usize = self.parts.iter().map(of_part).sum();
-        parts + size_of_val(self.parts.as_slice()) + size_of_val(self.buffers.as_slice())
+        parts + size_of_val(self.parts.as_slice()) + self.buffers.heap_bytes()
     }
 
     /// Runs all steps over the operands of `context`, which are the buffers in the same order. Kernels and groups use as many threads as
@@ -138,14 +127,14 @@ impl CpuSequence {
     /// [`SequenceError::Rounds`] for a `While` that would begin one round too many.
     pub fn run(&self, context: &mut FnContext<'_>) -> Result<(), SequenceError> {
         let buffers = context.take_all().map_err(|error| SequenceError::Buffers(error.to_string()))?;
-        self.check_buffers(buffers)?;
+        self.buffers.check(buffers)?;
         let mut operands: [Operand; MOST_OPERANDS] = std::array::from_fn(|_| Operand::blank());
         let mut rounds = 0;
         let mut next = 0;
         while let Some(part) = self.parts.get(next) {
             next += 1;
             match part {
-                // SAFETY: `check_buffers` has compared the buffers with those of the check in `new`.
+                // SAFETY: `new` has added the operands of the steps to the buffers, and `check` has accepted those of the call.
                 Part::Single(single) => unsafe { single.run(buffers, &mut operands, self.checks_finite)? },
                 // SAFETY: as above.
                 Part::Group(group) => unsafe { group.run(buffers)? },
@@ -164,27 +153,6 @@ impl CpuSequence {
                     }
                 }
             }
-        }
-        Ok(())
-    }
-
-    fn check_buffers(&self, operands: &[Operand]) -> Result<(), SequenceError> {
-        if operands.len() != self.buffers.len() {
-            let (expected, found) = (self.buffers.len(), operands.len());
-            return Err(SequenceError::Buffers(format!("{expected} operands are needed, and {found} were found")));
-        }
-        for (number, (operand, buffer)) in operands.iter().zip(&self.buffers).enumerate() {
-            let bytes = operand.layout().elements() * operand.dtype().size();
-            let refused = if !operand.is_contiguous() {
-                "it is not contiguous".to_owned()
-            } else if bytes != buffer.bytes {
-                format!("it has {bytes} bytes, and {} are needed", buffer.bytes)
-            } else if buffer.written && !operand.access().writes() {
-                "it is written, and was declared as read".to_owned()
-            } else {
-                continue;
-            };
-            return Err(SequenceError::Buffers(format!("operand {number}: {refused}")));
         }
         Ok(())
     }
@@ -218,12 +186,12 @@ impl Single {
         checks_finite: bool,
     ) -> Result<(), SequenceError> {
         // SAFETY: the caller has the same duties.
-        let set = unsafe { self.set(buffers, operands) };
+        let set = unsafe { located(&self.step.operands, buffers, operands) };
         run_work(&self.step.work, set, self.overlaps)
             .map_err(|error| SequenceError::Step { step: self.number, error })?;
         if checks_finite {
             // SAFETY: the caller has the same duties. The operands are set anew, because kernels take the slices of operands that overlap.
-            let set = unsafe { self.set(buffers, operands) };
+            let set = unsafe { located(&self.step.operands, buffers, operands) };
             return set.last().map_or(Ok(()), |output| self.check_finite(output));
         }
         Ok(())
@@ -248,31 +216,9 @@ impl Single {
         operands: &mut [Operand; MOST_OPERANDS],
     ) -> Result<bool, SequenceError> {
         // SAFETY: the caller has the same duties.
-        let operands = unsafe { self.set(buffers, operands) };
+        let operands = unsafe { located(&self.step.operands, buffers, operands) };
         let bytes = operands[0].bytes().map_err(|error| SequenceError::Step { step: self.number, error })?;
         Ok(bytes.iter().any(|byte| *byte != 0))
-    }
-
-    /// Makes the first of `operands` the operands of the step.
-    ///
-    /// # Safety
-    ///
-    /// * As for [`run`](Single::run).
-    #[inline(always)]
-    unsafe fn set<'o>(&self, buffers: &[Operand], operands: &'o mut [Operand; MOST_OPERANDS]) -> &'o mut [Operand] {
-        let operands = &mut operands[..self.step.operands.len()];
-        for (operand, described) in operands.iter_mut().zip(&self.step.operands) {
-            let SequenceMemory::Buffer { index, offset } = described.memory else {
-                unreachable!("`Single::new` refuses scratch memory")
-            };
-            let base = buffers[index].ptr().wrapping_add(offset);
-            // SAFETY: `check_reach` has checked that the layout lies within the buffer behind `offset`, and the caller guarantees that the
-            // operand of the call is a contiguous view of as many bytes, which it may write if a step does. By the duties of
-            // `Operand::new`, whoever made that operand guarantees that the bytes are alive, initialised, and used by this call
-            // alone; no slice of them exists. Operands of one step that overlap are used in one call.
-            unsafe { operand.set(base, described.dtype, &described.layout, described.access) };
-        }
-        operands
     }
 }
 
@@ -349,32 +295,6 @@ impl Parts {
             Part::Single(_) | Part::Group(_) => unreachable!("blocks begin with tests and jumps"),
         }
     }
-}
-
-/// Checks that an operand lies within its buffer, and notes a write.
-fn check_reach(
-    number: usize,
-    place: usize,
-    operand: &SequenceOperand,
-    buffers: &mut [Buffer],
-) -> Result<(), SequenceError> {
-    let SequenceMemory::Buffer { index, offset } = operand.memory else { return Ok(()) };
-    let count = buffers.len();
-    let Some(buffer) = buffers.get_mut(index) else {
-        let found = format!("buffer {index} of {count}");
-        return Err(SequenceError::Operands { step: number, expected: "buffers of the sequence", found });
-    };
-    let elements = operand.layout.span_elements();
-    if !elements.is_empty() {
-        let end = elements.end.checked_mul(operand.dtype.size()).and_then(|end| end.checked_add(offset));
-        let end = end.unwrap_or(usize::MAX);
-        if end > buffer.bytes {
-            let bytes = buffer.bytes;
-            return Err(SequenceError::PastBuffer { step: number, operand: place, end, buffer: index, bytes });
-        }
-    }
-    buffer.written |= operand.access.writes();
-    Ok(())
 }
 
 #[cfg(test)]

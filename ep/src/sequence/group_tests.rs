@@ -3,10 +3,10 @@
 use crate::call::fn_context::FnContext;
 use crate::call::kernel_registry::KernelRegistry;
 use crate::call::operand::{Access, Operand};
-use crate::cpu::sequence::{
+use crate::names::device_id::DeviceKind;
+use crate::sequence::{
     CpuSequence, SequenceError, SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork,
 };
-use crate::names::device_id::DeviceKind;
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
 use crate::tensor::op::Op;
@@ -116,9 +116,9 @@ fn threads_compute_different_blocks() {
     let group = CpuSequence::new(&[LENGTH * 4; 3], steps, &[SequenceGroup { steps: 0..2, block: 1000 }]);
     let x: Vec<i32> = (0..LENGTH as i32).collect();
     let mut data = [x.clone(), x.clone(), vec![0; LENGTH]];
-    crate::cpu::workers::set_threads(4);
+    crate::cpu::set_threads(4);
     let result = run(&group.expect("a group"), &mut data);
-    crate::cpu::workers::set_threads(1);
+    crate::cpu::set_threads(1);
     result.expect("it runs");
     let expected: Vec<i32> = x.iter().map(|it| (it + it).wrapping_mul(*it)).collect();
     assert!(data[2] == expected);

@@ -22,11 +22,11 @@ use std::sync::{Mutex, PoisonError};
 use smallvec::SmallVec;
 
 use crate::call::operand::{Access, Operand};
-use crate::cpu::kernels::parallel;
-use crate::cpu::sequence::step::{
+use crate::cpu::parallel;
+use crate::errors::error::Error;
+use crate::sequence::step::{
     MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, run_work,
 };
-use crate::errors::error::Error;
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
 use crate::tensor::op::Op;

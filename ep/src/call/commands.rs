@@ -1,0 +1,47 @@
+//! Commands that one instruction queues on the stream of its device: one for each step of a program.
+
+use std::fmt;
+
+use crate::call::kernel::KernelCall;
+use crate::call::label::StepLabel;
+use crate::call::operand::Operand;
+use crate::errors::error::Error;
+use crate::tensor::scalar::Scalar;
+
+/// A device's stream, as far as the steps of a program need it. The methods are those of [`Stream`](crate::Stream).
+pub trait Commands {
+    /// Sets the step that the next command belongs to; see [`Stream::begin_step`](crate::Stream::begin_step).
+    fn begin_step(&mut self, step: StepLabel, buffers: &[usize]);
+
+    /// Runs a kernel.
+    ///
+    /// # Errors
+    /// Those of [`Stream::launch`](crate::Stream::launch).
+    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error>;
+
+    /// Copies `source` to `target`.
+    ///
+    /// # Errors
+    /// Those of [`Stream::copy`](crate::Stream::copy).
+    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error>;
+
+    /// Writes `value` to every element of `target`.
+    ///
+    /// # Errors
+    /// Those of [`Stream::fill`](crate::Stream::fill).
+    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error>;
+}
+
+/// What a function gets that queues commands on the stream of its device.
+pub struct CommandCall<'a> {
+    /// The stream.
+    pub stream: &'a mut dyn Commands,
+    /// The operands of the instruction, whose memory the host cannot access.
+    pub operands: &'a mut [Operand],
+}
+
+impl fmt::Debug for CommandCall<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CommandCall").field("operands", &self.operands).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,101 @@
+//! The buffers of a sequence: the memory that its steps use, as operands of the instruction that runs it.
+//!
+//! Invariant: every operand of a step that [`Buffers::add`] has accepted lies within its buffer, and a buffer of which a step writes a part
+//! is noted as written. [`Buffers::check`] compares the operands of a call with that, so no step reaches memory that the call did not
+//! declare.
+
+use crate::call::operand::Operand;
+use crate::sequence::step::{SequenceError, SequenceMemory, SequenceOperand};
+
+/// A buffer, as all steps together use it.
+#[derive(Clone, Debug)]
+struct Buffer {
+    bytes: usize,
+    written: bool,
+}
+
+/// The buffers of a sequence.
+#[derive(Debug)]
+pub(super) struct Buffers(Vec<Buffer>);
+
+impl Buffers {
+    /// Buffers of these sizes in bytes.
+    pub(super) fn new(sizes: &[usize]) -> Buffers {
+        Buffers(sizes.iter().map(|&bytes| Buffer { bytes, written: false }).collect())
+    }
+
+    /// Checks that operand `place` of step `number` lies within its buffer, and notes a write.
+    pub(super) fn add(&mut self, number: usize, place: usize, operand: &SequenceOperand) -> Result<(), SequenceError> {
+        let SequenceMemory::Buffer { index, offset } = operand.memory else { return Ok(()) };
+        let count = self.0.len();
+        let Some(buffer) = self.0.get_mut(index) else {
+            let found = format!("buffer {index} of {count}");
+            return Err(SequenceError::Operands { step: number, expected: "buffers of the sequence", found });
+        };
+        let elements = operand.layout.span_elements();
+        if !elements.is_empty() {
+            let end = elements.end.checked_mul(operand.dtype.size()).and_then(|end| end.checked_add(offset));
+            let end = end.unwrap_or(usize::MAX);
+            if end > buffer.bytes {
+                let bytes = buffer.bytes;
+                return Err(SequenceError::PastBuffer { step: number, operand: place, end, buffer: index, bytes });
+            }
+        }
+        buffer.written |= operand.access.writes();
+        Ok(())
+    }
+
+    /// Checks that the operands of a call are the buffers.
+    pub(super) fn check(&self, operands: &[Operand]) -> Result<(), SequenceError> {
+        if operands.len() != self.0.len() {
+            let (expected, found) = (self.0.len(), operands.len());
+            return Err(SequenceError::Buffers(format!("{expected} operands are needed, and {found} were found")));
+        }
+        for (number, (operand, buffer)) in operands.iter().zip(&self.0).enumerate() {
+            let bytes = operand.layout().elements() * operand.dtype().size();
+            let refused = if !operand.is_contiguous() {
+                "it is not contiguous".to_owned()
+            } else if bytes != buffer.bytes {
+                format!("it has {bytes} bytes, and {} are needed", buffer.bytes)
+            } else if buffer.written && !operand.access().writes() {
+                "it is written, and was declared as read".to_owned()
+            } else {
+                continue;
+            };
+            return Err(SequenceError::Buffers(format!("operand {number}: {refused}")));
+        }
+        Ok(())
+    }
+
+    /// The bytes that it takes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        size_of_val(self.0.as_slice())
+    }
+}
+
+/// Makes the first of `operands` the operands that are described, over `buffers`.
+///
+/// # Safety
+///
+/// * The descriptions lie in buffers, and [`Buffers::add`] has accepted them.
+/// * [`Buffers::check`] of the same buffers has accepted `buffers`, and no slice of these exists.
+#[inline(always)]
+pub(super) unsafe fn located<'o>(
+    described: &[SequenceOperand],
+    buffers: &[Operand],
+    operands: &'o mut [Operand],
+) -> &'o mut [Operand] {
+    let operands = &mut operands[..described.len()];
+    for (operand, described) in operands.iter_mut().zip(described) {
+        let SequenceMemory::Buffer { index, offset } = described.memory else {
+            unreachable!("steps that run by themselves use no scratch memory")
+        };
+        let base = buffers[index].ptr().wrapping_add(offset);
+        // SAFETY: `Buffers::add` has checked that the layout lies within the buffer behind `offset`, and the caller guarantees that the
+        // operand of the call is a contiguous view of as many bytes, which it may write if a step does. By the duties of
+        // `Operand::new`, whoever made that operand guarantees that the bytes are alive, initialised, and used by this call
+        // alone; no slice of them exists. Operands of one step that overlap are used in one call.
+        unsafe { operand.set(base, described.dtype, &described.layout, described.access) };
+    }
+    operands
+}

@@ -1,0 +1,144 @@
+use super::*;
+use crate::call::commands::Commands;
+use crate::call::kernel_registry::KernelRegistry;
+use crate::call::operand::Access;
+use crate::errors::error::Error;
+use crate::sequence::step::SequenceOperand;
+use crate::tensor::dtype::DType;
+use crate::tensor::layout::Layout;
+use crate::tensor::op::Op;
+use crate::tensor::params::Params;
+use crate::tensor::scalar::Scalar;
+use crate::tensor::shape::Shape;
+
+/// Writes down what is queued: the step with its buffers, then the command with the offset of each operand from `base`.
+struct Listing {
+    base: usize,
+    queued: Vec<String>,
+    /// The command that is refused, by its number among those queued.
+    refused: Option<usize>,
+}
+
+impl Listing {
+    fn add(&mut self, what: &str, operands: &[&Operand]) -> Result<(), Error> {
+        let commands = self.queued.len() / 2;
+        let places: Vec<usize> = operands.iter().map(|operand| operand.ptr().addr() - self.base).collect();
+        self.queued.push(format!("{what} {places:?}"));
+        if self.refused == Some(commands) { Err(Error::Injected(what.to_owned())) } else { Ok(()) }
+    }
+}
+
+impl Commands for Listing {
+    fn begin_step(&mut self, step: StepLabel, buffers: &[usize]) {
+        self.queued.push(format!("step {} {} {buffers:?}", step.step, step.what));
+    }
+
+    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
+        self.add(call.kernel.op.name(), &call.operands.iter().collect::<Vec<_>>())
+    }
+
+    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
+        self.add("copy", &[source, target])
+    }
+
+    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
+        self.add(&format!("fill {value:?}"), &[target])
+    }
+}
+
+fn vector(index: usize, offset: usize, elements: usize, access: Access) -> SequenceOperand {
+    let layout = Layout::contiguous(Shape::new(&[elements]).expect("a shape"));
+    SequenceOperand { memory: SequenceMemory::Buffer { index, offset }, dtype: DType::I32, layout, access }
+}
+
+fn add(device: DeviceKind, operands: Vec<SequenceOperand>) -> SequenceStep {
+    let kernel = KernelRegistry::builtin().get(Op::Add, device, DType::I32).expect("a kernel");
+    SequenceStep { work: SequenceWork::Kernel(kernel, Params::default()), operands }
+}
+
+/// `out = a + a[1..]`, then `out = 7`, then `a[0] = out[1]`, over two buffers.
+fn steps() -> Vec<(SequenceStep, StepLabel)> {
+    use Access::{Read, Write};
+    let label = |step, what| StepLabel { step, what, location: std::panic::Location::caller() };
+    let copy = vec![vector(1, 4, 1, Read), vector(0, 0, 1, Write)];
+    vec![
+        (
+            add(DeviceKind::Sim, vec![vector(0, 0, 2, Read), vector(0, 4, 2, Read), vector(1, 0, 2, Write)]),
+            label(3, "add"),
+        ),
+        (
+            SequenceStep { work: SequenceWork::Fill(Scalar::from(7i32)), operands: vec![vector(1, 0, 2, Write)] },
+            label(5, "fill"),
+        ),
+        (SequenceStep { work: SequenceWork::Copy, operands: copy }, label(6, "copy")),
+    ]
+}
+
+/// Runs the steps over one vector of five elements: `a` has the first three, `out` the last two.
+fn run(access: Access, refused: Option<usize>) -> (Result<(), SequenceError>, Vec<String>) {
+    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], steps()).expect("steps within their buffers");
+    let mut memory = [0i32; 5];
+    let base = memory.as_mut_ptr();
+    let operand = |first: usize, elements: usize, access| {
+        let layout = Layout::contiguous(Shape::new(&[elements]).expect("a shape"));
+        // SAFETY: the elements are in `memory`, which outlives the operands; nobody else uses it meanwhile.
+        unsafe { Operand::new(base.wrapping_add(first).cast(), DType::I32, layout, access) }
+    };
+    let mut operands = [operand(0, 3, access), operand(3, 2, Access::Write)];
+    let mut listing = Listing { base: base.addr(), queued: Vec::new(), refused };
+    let call = CommandCall { stream: &mut listing, operands: &mut operands };
+    let result = sequence.run(&mut FnContext::of_commands(call).expect("operands that do not overlap"));
+    (result, listing.queued)
+}
+
+#[test]
+fn each_step_is_queued_with_its_label_over_views_of_the_buffers() {
+    let (result, queued) = run(Access::ReadWrite, None);
+    assert_eq!(result, Ok(()));
+    let expected = [
+        "step 3 add [0, 0, 1]",
+        "add [0, 4, 12]",
+        "step 5 fill [1]",
+        "fill I64(7) [12]",
+        "step 6 copy [1, 0]",
+        "copy [16, 0]",
+    ];
+    assert_eq!(queued, expected);
+}
+
+#[test]
+fn a_refused_step_ends_the_queueing_and_is_named() {
+    let (result, queued) = run(Access::ReadWrite, Some(1));
+    assert!(matches!(result, Err(SequenceError::Step { step: 1, .. })), "{result:?}");
+    assert_eq!(queued.len(), 4, "{queued:?}");
+}
+
+#[test]
+fn a_call_with_other_operands_queues_nothing() {
+    let (result, queued) = run(Access::Read, None);
+    assert!(matches!(&result, Err(SequenceError::Buffers(why)) if why.contains("operand 0")), "{result:?}");
+    assert!(queued.is_empty());
+    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], steps()).expect("steps within their buffers");
+    let refused = sequence.run(&mut FnContext::new(&mut []).expect("no operands"));
+    assert!(matches!(&refused, Err(SequenceError::Buffers(why)) if why.contains("stream")), "{refused:?}");
+}
+
+#[test]
+fn blocks_scratch_memory_and_kernels_of_other_devices_are_refused() {
+    let refused = |step: SequenceStep| {
+        let label = StepLabel { step: 0, what: "step", location: std::panic::Location::caller() };
+        CommandSequence::new(DeviceKind::Sim, &[12, 8], vec![(step, label)]).expect_err("it is refused")
+    };
+    let condition = SequenceOperand { dtype: DType::Bool, ..vector(0, 0, 1, Access::Read) };
+    let block = refused(SequenceStep { work: SequenceWork::If, operands: vec![condition] });
+    assert!(matches!(block, SequenceError::Blocks { step: 0, .. }), "{block:?}");
+    let scratch = SequenceOperand { memory: SequenceMemory::Scratch(0), ..vector(0, 0, 1, Access::Write) };
+    let scratch = refused(SequenceStep { work: SequenceWork::Fill(Scalar::from(0i32)), operands: vec![scratch] });
+    assert!(matches!(scratch, SequenceError::Operands { step: 0, .. }), "{scratch:?}");
+    let operands = vec![vector(0, 0, 2, Access::Read), vector(0, 4, 2, Access::Read), vector(1, 0, 2, Access::Write)];
+    let elsewhere = refused(add(DeviceKind::Cuda, operands));
+    assert!(matches!(elsewhere, SequenceError::Operands { step: 0, .. }), "{elsewhere:?}");
+    let past =
+        SequenceStep { work: SequenceWork::Fill(Scalar::from(0i32)), operands: vec![vector(1, 4, 2, Access::Write)] };
+    assert!(matches!(refused(past), SequenceError::PastBuffer { end: 12, bytes: 8, .. }));
+}

@@ -1,0 +1,24 @@
+//! Sequences: the steps of a compiled program, which one instruction runs one after the other.
+//!
+//! Layer: uses `call`, `cpu` and the layers below them; no folder uses it.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `step` | a step: its work and its operands |
+//! | `buffers` | the buffers of a sequence, and the check that the operands of a call are these |
+//! | `cpu_sequence` | runs the steps in the calling thread |
+//! | `group` | elementwise steps that run together, block by block |
+//! | `finite` | finds infinities and NaN in an output |
+//! | `command_sequence` | queues the steps on the stream of a device that runs commands later |
+
+mod buffers;
+mod command_sequence;
+mod cpu_sequence;
+mod finite;
+mod group;
+mod step;
+
+pub use command_sequence::CommandSequence;
+pub use cpu_sequence::CpuSequence;
+pub use group::SequenceGroup;
+pub use step::{SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork};

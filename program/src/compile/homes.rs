@@ -1,0 +1,65 @@
+//! Pass: where the bytes of each value live.
+//!
+//! A value that steps of one stream alone use shares an arena with others of that stream: the stream runs them in order, so one value may lie
+//! where another one was. A value that several streams use has memory of its own, as has one in page-locked memory, and one that only a copy
+//! stream uses.
+
+use std::ops::Range;
+
+use streamvm_ep::{DeviceKind, MemoryKind};
+use streamvm_instructions::Place;
+use streamvm_stream::{StreamKey, StreamType};
+
+use crate::compile::parts::Draft;
+use crate::ir::program::{Program, Value, ValueRole};
+
+/// Where the bytes of a value live.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Home {
+    /// In the caller's tensor for a feed or parameter, or in the tensor of a fetch.
+    Outside,
+    /// In memory of each run, which no other value shares.
+    Own,
+    /// In the arena of this number.
+    Arena(usize),
+}
+
+/// The homes of the values, and the stream of each arena. `order` has the numbers of the steps, `ranges` those of each part.
+pub(super) fn of(
+    program: &Program,
+    order: &[usize],
+    parts: &[Draft],
+    ranges: &[Range<usize>],
+) -> (Vec<Home>, Vec<StreamKey>) {
+    let mut fetched = vec![false; program.values.len()];
+    program.fetches.iter().for_each(|fetch| fetched[fetch.value.0] = true);
+    let outside = |index: usize| program.values[index].role != ValueRole::Computed || fetched[index];
+    let mut homes: Vec<Option<Home>> =
+        (0..program.values.len()).map(|index| outside(index).then_some(Home::Outside)).collect();
+    let mut arenas: Vec<StreamKey> = Vec::new();
+    for (part, range) in parts.iter().zip(ranges) {
+        let mut arena = arenas.iter().position(|stream| *stream == part.stream);
+        for operand in order[range.clone()].iter().flat_map(|&number| &program.steps[number].operands) {
+            let value = program.value(operand.value);
+            let home = &mut homes[operand.value.0];
+            *home = Some(match *home {
+                None if shares_an_arena(value, part.stream) => Home::Arena(*arena.get_or_insert_with(|| {
+                    arenas.push(part.stream);
+                    arenas.len() - 1
+                })),
+                None => Home::Own,
+                Some(Home::Arena(known)) if Some(known) != arena => Home::Own,
+                Some(known) => known,
+            });
+        }
+    }
+    (homes.into_iter().map(|home| home.unwrap_or(Home::Own)).collect(), arenas)
+}
+
+fn shares_an_arena(value: &Value, stream: StreamKey) -> bool {
+    let on_device = match value.place {
+        Place::Host => stream.device.kind == DeviceKind::Cpu,
+        Place::Device(device) => stream.device == device,
+    };
+    on_device && value.memory == MemoryKind::Device && stream.stream_type == StreamType::Compute
+}

@@ -1,0 +1,111 @@
+//! Pass: spreads the compute steps of each device over several lanes, by list scheduling on the critical path.
+//!
+//! A unit's *rank* is the estimated time from its beginning to the end of the program along the longest chain of units behind it. Units are
+//! taken by descending rank, which is an order in which they can run, and each goes to the lane on which it would end first. A unit that comes
+//! behind one of another stream begins later by [`CompileOptions::hand_over_ns`].
+//!
+//! The times are estimates from the sizes of tensors, so the plan is the same on every machine. Where they promise less than a tenth of the time,
+//! everything stays on one lane, in the order of the program.
+
+use std::ops::Range;
+
+use hashbrown::HashMap;
+use streamvm_ep::{Op, OpClass};
+use streamvm_stream::{StreamKey, StreamType};
+
+use crate::ir::program::{Operand, Program, Step, Work};
+use crate::plan::options::CompileOptions;
+
+/// What a step costs beside its elements, in picoseconds.
+const STEP: u64 = 100_000;
+
+/// The order of the units. Sets the lane of each, out of [`CompileOptions::lanes`].
+pub(super) fn spread(
+    program: &Program,
+    kept: &[usize],
+    units: &[Range<usize>],
+    dependences: &[Vec<usize>],
+    streams: &mut [StreamKey],
+    options: &CompileOptions,
+) -> Vec<usize> {
+    let in_order: Vec<usize> = (0..units.len()).collect();
+    if options.lanes <= 1 {
+        return in_order;
+    }
+    let hand_over = options.hand_over_ns.saturating_mul(1_000);
+    let costs: Vec<u64> = units
+        .iter()
+        .map(|positions| kept[positions.clone()].iter().map(|&number| cost(program, &program.steps[number])).sum())
+        .collect();
+    let mut ranks = costs.clone();
+    for unit in (0..units.len()).rev() {
+        for &earlier in &dependences[unit] {
+            ranks[earlier] = ranks[earlier].max(costs[earlier] + ranks[unit]);
+        }
+    }
+    let mut by_rank = in_order.clone();
+    by_rank.sort_by_key(|&unit| (std::cmp::Reverse(ranks[unit]), unit));
+    let alone = finish(&in_order, &costs, dependences, streams, (1, hand_over)).1;
+    let (spread, together) = finish(&by_rank, &costs, dependences, streams, (options.lanes, hand_over));
+    if together > alone - alone / 10 {
+        return in_order;
+    }
+    streams.copy_from_slice(&spread);
+    by_rank
+}
+
+/// The stream of each unit, and when all of them are over.
+fn finish(
+    order: &[usize],
+    costs: &[u64],
+    dependences: &[Vec<usize>],
+    streams: &[StreamKey],
+    (lanes, hand_over): (u32, u64),
+) -> (Vec<StreamKey>, u64) {
+    let mut chosen = streams.to_vec();
+    let mut ends = vec![0; streams.len()];
+    let mut free: HashMap<StreamKey, u64> = HashMap::new();
+    for &unit in order {
+        let candidates = if streams[unit].stream_type == StreamType::Compute { lanes } else { 1 };
+        let begin_on = |stream: StreamKey| {
+            let told = |&earlier: &usize| ends[earlier] + if chosen[earlier] == stream { 0 } else { hand_over };
+            let ready = dependences[unit].iter().map(told).max().unwrap_or(0);
+            ready.max(free.get(&stream).copied().unwrap_or(0))
+        };
+        let on = |lane| StreamKey { lane, ..streams[unit] };
+        let begins = (0..candidates).map(|lane| (begin_on(on(lane)), lane));
+        let (begin, lane) = begins.min().unwrap_or_default();
+        ends[unit] = begin + costs[unit];
+        chosen[unit] = on(lane);
+        free.insert(chosen[unit], ends[unit]);
+    }
+    let over = ends.into_iter().max().unwrap_or(0);
+    (chosen, over)
+}
+
+/// About how long a step takes, in picoseconds.
+fn cost(program: &Program, step: &Step) -> u64 {
+    let elements = |operand: Option<&Operand>| operand.map_or(0, |operand| operand.layout.elements() as u64);
+    let output = elements(step.output());
+    let work = match &step.work {
+        Work::Call(op, _) if op.class() == OpClass::MatMul => {
+            let inner = step.operands.first().and_then(|a| a.layout.shape().dims().last().copied()).unwrap_or(1) as u64;
+            output.saturating_mul(inner).saturating_mul(40)
+        }
+        Work::Call(op, _) => {
+            let each = match op {
+                Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => 1_000,
+                _ if op.is_elementwise() => 250,
+                _ => 1_000,
+            };
+            let widest = step.operands.iter().map(|operand| elements(Some(operand))).max().unwrap_or(0);
+            widest.saturating_mul(each)
+        }
+        Work::Copy => {
+            output.saturating_mul(program.value(step.operands[0].value).dtype.size() as u64).saturating_mul(100)
+        }
+        Work::Fill(_) => output.saturating_mul(100),
+        Work::If | Work::Else | Work::While | Work::End => 0,
+    };
+    work.saturating_add(STEP)
+}

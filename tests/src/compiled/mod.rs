@@ -1,0 +1,160 @@
+//! Drawn programs: recorded and compiled, they compute what the same calls compute eagerly, bit for bit.
+//!
+//! Layer: uses `support`.
+
+use streamvm::program::{CompileOptions, Compiled, Program};
+use streamvm::{DType, DeviceId, Error, InstructionList, InstructionsBuilder, Lane, Op, Params, Tensor, Vm};
+
+use crate::{CPU, Random};
+
+const ROWS: usize = 4;
+
+/// Makes `steps` drawn calls over `[4, 4]` tensors of `i32`, `given` first; the last of `given` is a parameter, which calls may write. The
+/// tensors may be of an engine or of a recording. With several devices, some are copied from one to another. Returns the tensors to compare.
+fn calls(
+    draw: &mut Random,
+    given: &[Tensor],
+    devices: &[DeviceId],
+    steps: usize,
+    submit: &dyn Fn(InstructionList) -> Result<(), Error>,
+) -> Result<Vec<Tensor>, Error> {
+    let mut tensors = given.to_vec();
+    let parameter = given.len() - 1;
+    for _ in 0..steps {
+        let some = |draw: &mut Random, tensors: &[Tensor]| {
+            // Recent tensors more often, so that chains form; transposed views at times.
+            let back = draw.below(4).min(tensors.len() - 1);
+            let place = if draw.below(2) == 0 { tensors.len() - 1 - back } else { draw.below(tensors.len()) };
+            let tensor = tensors[place].clone();
+            if draw.below(6) == 0 { tensor.permute(&[1, 0]) } else { Ok(tensor) }
+        };
+        let (mut x, mut y) = (some(draw, &tensors)?, some(draw, &tensors)?);
+        if devices.len() > 1 && draw.below(4) == 0 {
+            x = x.to(devices[draw.below(devices.len())])?;
+        }
+        if y.place() != x.place() {
+            y = y.to(x.place())?;
+        }
+        let result = match draw.below(12) {
+            0 | 1 => (&x + &y)?,
+            2 => (&x - &y)?,
+            3 => (&x * &y)?,
+            4 => x.neg()?,
+            5 => x.minimum(&y)?,
+            6 => x.matmul(&y)?,
+            7 => x.sum_keeping_rows()?,
+            8 => x.eq(&y)?.where_(&x, &y)?,
+            9 => x.cast(DType::F32)?.cast(DType::I32)?,
+            kind => {
+                // A write of a part or of all of an older tensor.
+                let target = tensors
+                    [if kind == 10 { parameter } else { draw.below(tensors.len() - given.len() + 1) + parameter }]
+                .clone();
+                let rows = draw.below(ROWS);
+                let part = if draw.below(3) == 0 { target.clone() } else { target.slice(0, rows..ROWS)? };
+                let source = x.slice(0, 0..part.shape().dims()[0])?;
+                let mut builder = InstructionsBuilder::new();
+                if draw.below(3) == 0 {
+                    builder.fill(&part, draw.below(9) as i64)?;
+                } else if source.overlaps(&part) {
+                    builder.op_into(Op::Neg, &[&part], Params::default(), &part)?;
+                } else {
+                    builder.copy_into(&source, &part)?;
+                }
+                submit(builder.finish())?;
+                continue;
+            }
+        };
+        tensors.push(result);
+    }
+    let mut fetched: Vec<Tensor> = (0..3).map(|_| tensors[draw.below(tensors.len())].clone()).collect();
+    fetched.push(tensors[tensors.len() - 1].clone());
+    Ok(fetched)
+}
+
+trait SumKeepingRows {
+    fn sum_keeping_rows(&self) -> Result<Tensor, Error>;
+}
+
+impl SumKeepingRows for Tensor {
+    /// The sums over columns, in every row: a reduction whose result broadcasts back.
+    fn sum_keeping_rows(&self) -> Result<Tensor, Error> {
+        let sums = self.sum(&[0])?;
+        &(self * 0i64)? + &sums
+    }
+}
+
+fn given(vm: &Vm, draw: &mut Random) -> Vec<Tensor> {
+    let tensor = |draw: &mut Random| {
+        let elements: Vec<i32> = (0..ROWS * ROWS).map(|_| draw.below(15) as i32 - 7).collect();
+        vm.from_slice(&elements, &[ROWS, ROWS]).expect("a tensor").to(CPU).expect("a copy")
+    };
+    (0..3).map(|_| tensor(draw)).collect()
+}
+
+fn elements(tensors: &[Tensor]) -> Vec<Vec<i32>> {
+    tensors.iter().map(|tensor| tensor.to_vec::<i32>().expect("it runs")).collect()
+}
+
+/// How many runs of one executable are in flight.
+const ROUNDS: usize = 3;
+
+/// Compares a drawn program over `devices` (the CPU first) on an engine. Its calls run eagerly, and it is compiled with each of the options that
+/// `options` draws; several runs over one parameter are in flight. Returns the program and its compiled forms.
+///
+/// # Panics
+/// If a result differs, or the parameter.
+pub fn compare(
+    vm: &Vm,
+    seed: u64,
+    devices: &[DeviceId],
+    options: &dyn Fn(&mut Random) -> Vec<CompileOptions>,
+) -> (Program, Vec<Compiled>) {
+    let mut draw = Random::new(seed, 0);
+    let steps = 1 + draw.below(25);
+    let tensors = given(vm, &mut draw);
+    let parameter = tensors[2].to_vec::<i32>().expect("it is there");
+    let program_seed = draw.next();
+    let mut expected = Vec::new();
+    for _ in 0..ROUNDS {
+        let submit = |list| vm.submit(list).map(drop);
+        let results = calls(&mut Random::new(program_seed, 0), &tensors, devices, steps, &submit)
+            .expect("eager calls are accepted");
+        expected.push((elements(&results), elements(&tensors[2..])));
+    }
+    let program = vm
+        .record("drawn", |r| {
+            let stand_ins = vec![
+                r.feed("a", CPU, DType::I32, &[ROWS, ROWS])?,
+                r.feed("b", CPU, DType::I32, &[ROWS, ROWS])?,
+                r.parameter("c", &tensors[2])?,
+            ];
+            let results = calls(&mut Random::new(program_seed, 0), &stand_ins, devices, steps, &|list| r.submit(list))?;
+            results.iter().enumerate().try_for_each(|(place, tensor)| r.fetch(format!("f{place}"), tensor))
+        })
+        .expect("what an engine takes can be recorded");
+    let compare = |options: CompileOptions| {
+        let start = vm.from_slice(&parameter, &[ROWS, ROWS]).expect("a tensor").to(CPU).expect("a copy");
+        let executable = vm.compile(&program, &[("c", &start)], &options).expect("it compiles");
+        let compiled = executable.compiled();
+        let runs: Vec<_> = (0..ROUNDS)
+            .map(|round| {
+                let _lane = Lane(round as u32 % 2).enter();
+                let run = executable.run(&[("a", &tensors[0]), ("b", &tensors[1])]).expect("it is submitted");
+                (run, start.to(CPU).expect("a copy"))
+            })
+            .collect();
+        for (round, ((run, after), (results, left))) in runs.iter().zip(&expected).enumerate() {
+            let found: Vec<Tensor> = run.iter().map(|(_, tensor)| tensor.clone()).collect();
+            assert_eq!(&elements(&found), results, "seed {seed}, round {round}, {options:?}\n{compiled}");
+            assert_eq!(
+                &elements(std::slice::from_ref(after)),
+                left,
+                "the parameter: seed {seed}, round {round}\n{compiled}"
+            );
+        }
+        compiled.clone()
+    };
+    let compiled = options(&mut draw).into_iter().map(compare).collect();
+    (program, compiled)
+}

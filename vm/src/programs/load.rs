@@ -1,0 +1,143 @@
+//! Finds the kernels of a compiled program, and runs its parts.
+
+use std::ops::Range;
+
+use streamvm_ep::{
+    CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, Layout, SequenceError, SequenceGroup, SequenceMemory,
+    SequenceOperand, SequenceStep, SequenceWork, StepLabel,
+};
+use streamvm_instructions::{Cause, Error, ProgramError, StepFailure};
+use streamvm_program::{Compiled, CompiledStep, Located, Part, Storage, Work};
+
+use crate::dispatch::function_outcome::FunctionOutcome;
+use crate::engine::core::Engine;
+use crate::program_cache::loaded::{LoadedPart, LoadedProgram};
+
+impl LoadedProgram {
+    /// Finds the kernels of a compiled program.
+    ///
+    /// # Errors
+    /// The engine has no such device; an op has no kernel for a dtype.
+    pub(super) fn new(engine: &Engine, compiled: Compiled) -> Result<LoadedProgram, Error> {
+        for device in compiled.devices() {
+            engine.devices.get(device)?;
+        }
+        let parts = compiled.parts().iter().map(|part| load(engine, &compiled, part)).collect::<Result<_, _>>()?;
+        Ok(LoadedProgram { compiled, parts })
+    }
+
+    /// Runs or queues the steps of a part. An error names the step, and the source line that recorded it.
+    pub(super) fn call(&self, part: usize, context: &mut FnContext<'_>) -> Result<(), FnError> {
+        let ran = match &self.parts[part] {
+            LoadedPart::Cpu(sequence) => sequence.run(context),
+            LoadedPart::Commands(sequence) => sequence.run(context),
+            LoadedPart::Transfer => unreachable!("a transfer is submitted as a copy"),
+        };
+        ran.map_err(|error| self.failed(part, error))
+    }
+
+    #[cold]
+    fn failed(&self, part: usize, error: SequenceError) -> FnError {
+        let first = self.compiled.parts()[part].steps.start;
+        let at_step = |step: usize, error: String| {
+            let CompiledStep { work, number, location, .. } = &self.compiled.steps()[first + step];
+            let failed = StepFailure { step: *number, what: work.name(), location, error };
+            FnError::from(FunctionOutcome::Failed(Cause::Step(Box::new(failed))))
+        };
+        match error {
+            // The engine looks for this cause: the device runs nothing any more.
+            SequenceError::Step { error: error @ streamvm_ep::Error::DeviceLost { .. }, .. } => {
+                FnError::from(FunctionOutcome::Failed(Cause::Device(error)))
+            }
+            SequenceError::Step { step, error } => at_step(step, error.to_string()),
+            SequenceError::NotFinite { step, index, value } => {
+                at_step(step, format!("element {index:?} of its output is {value}"))
+            }
+            SequenceError::Rounds { step, rounds } => at_step(
+                step,
+                format!(
+                    "its condition is still true after {rounds} rounds of all loops, the most that a run may make; if it needs more, \
+                     compile the program with more `most_rounds`"
+                ),
+            ),
+            other => other.into(),
+        }
+    }
+}
+
+/// A part with the kernels that run it.
+fn load(engine: &Engine, compiled: &Compiled, part: &Part) -> Result<LoadedPart, Error> {
+    if part.is_transfer() {
+        return Ok(LoadedPart::Transfer);
+    }
+    let kind = part.stream.device.kind;
+    let sizes: Vec<usize> = part.uses.iter().map(|part_use| part_use.bytes.len()).collect();
+    let steps = compiled.steps()[part.steps.clone()].iter();
+    let load = |step: &CompiledStep| sequence_step(engine, kind, part, step, compiled.most_rounds());
+    let loaded = if kind == DeviceKind::Cpu {
+        let steps: Vec<SequenceStep> = steps.map(load).collect::<Result<_, Error>>()?;
+        let within = |group: &Range<usize>| part.steps.start <= group.start && group.end <= part.steps.end;
+        let groups = compiled.fused().iter().filter(|group| within(&group.steps));
+        let of_part = |group: &Range<usize>| group.start - part.steps.start..group.end - part.steps.start;
+        let groups: Vec<SequenceGroup> =
+            groups.map(|group| SequenceGroup { steps: of_part(&group.steps), block: group.block }).collect();
+        let sequence = CpuSequence::new(&sizes, steps, &groups);
+        sequence.map(|sequence| LoadedPart::Cpu(sequence.checking_finite(compiled.checks_finite())))
+    } else {
+        let label =
+            |step: &CompiledStep| StepLabel { step: step.number, what: step.work.name(), location: step.location };
+        let steps = steps.map(|step| Ok((load(step)?, label(step)))).collect::<Result<_, Error>>()?;
+        CommandSequence::new(kind, &sizes, steps).map(LoadedPart::Commands)
+    };
+    loaded.map_err(|error| {
+        let (program, what) = (compiled.program().name.clone(), error.to_string());
+        ProgramError::NotCompiled { program, what }.into()
+    })
+}
+
+/// A step of the compiler with the kernel that runs it.
+fn sequence_step(
+    engine: &Engine,
+    kind: DeviceKind,
+    part: &Part,
+    step: &CompiledStep,
+    most_rounds: u64,
+) -> Result<SequenceStep, Error> {
+    let work = match &step.work {
+        Work::Call(op, params) => {
+            let dtype = step.operands[op.key_input()].dtype;
+            SequenceWork::Kernel(engine.kernels.get(*op, kind, dtype)?, *params)
+        }
+        Work::Copy => SequenceWork::Copy,
+        Work::Fill(value) => SequenceWork::Fill(*value),
+        Work::If => SequenceWork::If,
+        Work::Else => SequenceWork::Else,
+        Work::While => SequenceWork::While { most_rounds },
+        Work::End => SequenceWork::End,
+    };
+    Ok(SequenceStep { work, operands: step.operands.iter().map(|operand| sequence_operand(part, operand)).collect() })
+}
+
+/// An operand, counted from the bytes of its buffer that the part uses.
+fn sequence_operand(part: &Part, operand: &Located) -> SequenceOperand {
+    let Located { dtype, access, .. } = *operand;
+    let (memory, layout) = match operand.storage {
+        Storage::Scratch(piece) => (SequenceMemory::Scratch(piece), operand.layout),
+        Storage::Buffer { index: buffer, offset } => {
+            let place = part.uses.binary_search_by_key(&buffer, |part_use| part_use.buffer);
+            let index = place.unwrap_or_else(|_| unreachable!("a part lists what its steps use, by buffer"));
+            // A value begins either in an arena, which a part uses whole, or where its own buffer begins.
+            let skipped = part.uses[index].bytes.start / dtype.size();
+            let layout = if skipped == 0 { operand.layout } else { moved(&operand.layout, skipped) };
+            (SequenceMemory::Buffer { index, offset }, layout)
+        }
+    };
+    SequenceOperand { memory, dtype, layout, access }
+}
+
+/// The layout, counted from an element `skipped` elements further on.
+fn moved(layout: &Layout, skipped: usize) -> Layout {
+    let offset = layout.offset().saturating_sub(skipped);
+    Layout::with_strides(*layout.shape(), layout.strides(), offset)
+        .unwrap_or_else(|_| unreachable!("a smaller offset is as valid as a larger one"))
+}
