@@ -45,7 +45,7 @@ mod text;
 pub use compile::{compile, compile_reporting};
 pub use ir::program::{Operand, Port, Program, Step, Value, ValueId, ValueRole, Work};
 pub use plan::compiled::{
-    ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedSteps, Located, Part, PartUse, Storage,
+    ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedSteps, Located, Segment, SegmentUse, Storage,
 };
 pub use plan::options::CompileOptions;
 pub use record::recorder::{Recorder, record};

@@ -94,19 +94,19 @@ fn plan_json(compiled: &Compiled) -> Value {
         .fused()
         .iter()
         .map(|fused| json!({ "lower": fused.steps.start, "upper": fused.steps.end, "block": fused.block }));
-    let parts = compiled.parts().iter().map(|part| {
+    let segments = compiled.segments().iter().map(|segment| {
         json!({
-            "stream": part.stream.to_string(),
-            "lower": part.steps.start,
-            "upper": part.steps.end,
-            "after": part.after,
+            "stream": segment.stream.to_string(),
+            "lower": segment.steps.start,
+            "upper": segment.steps.end,
+            "after": segment.after,
         })
     });
     json!({
         "buffers": buffers.collect::<Vec<_>>(),
         "steps": steps.collect::<Vec<_>>(),
         "together": fused.collect::<Vec<_>>(),
-        "parts": parts.collect::<Vec<_>>(),
+        "segments": segments.collect::<Vec<_>>(),
     })
 }
 

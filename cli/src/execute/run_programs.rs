@@ -54,11 +54,11 @@ impl Runner<'_> {
             program.block.feeds.iter().map(|feed| feed.name.value.as_str()).zip(&inputs).collect();
         let lane = Lane(run.lane.as_ref().map_or(0, |lane| lane.value));
         // Noted before they are submitted, because a trace is written as soon as they are.
-        for part in executable.compiled().parts() {
-            let stream = StreamKey { lane: lane.0 + part.stream.lane, ..part.stream };
+        for segment in executable.compiled().segments() {
+            let stream = StreamKey { lane: lane.0 + segment.stream.lane, ..segment.stream };
             self.added += 1;
-            if part.is_transfer() {
-                let step = executable.compiled().steps()[part.steps.start].number;
+            if segment.is_transfer() {
+                let step = executable.compiled().steps()[segment.steps.start].number;
                 self.issued.note_copy(stream, program.steps.get(step).copied().unwrap_or(span));
             } else {
                 self.issued.note_run(stream, name, &program.steps, span);

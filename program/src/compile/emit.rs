@@ -1,4 +1,4 @@
-//! Pass: buffers, steps over them, and the parts that run the steps.
+//! Pass: buffers, steps over them, and the segments that run the steps.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use streamvm_stream::StreamKey;
 use crate::compile::arena::Arena;
 use crate::compile::fuse::Fused;
 use crate::compile::homes::Home;
-use crate::compile::parts::Draft;
+use crate::compile::segments::Draft;
 use crate::ir::program::{Operand, Program, ValueId, ValueRole, Work};
 use crate::plan::compiled::{
-    ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Part, PartUse, Storage,
+    ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Segment, SegmentUse, Storage,
 };
 use crate::plan::options::CompileOptions;
 
@@ -21,8 +21,8 @@ use crate::plan::options::CompileOptions;
 pub(super) struct Found<'f> {
     /// The numbers of the steps, in the order in which they run.
     pub(super) order: &'f [usize],
-    pub(super) parts: &'f [Draft],
-    /// The steps of each part, as positions in the order.
+    pub(super) segments: &'f [Draft],
+    /// The steps of each segment, as positions in the order.
     pub(super) ranges: &'f [Range<usize>],
     pub(super) homes: &'f [Home],
     /// The stream of each arena.
@@ -31,7 +31,7 @@ pub(super) struct Found<'f> {
 }
 
 /// # Errors
-/// [`ProgramError::NotCompiled`] if a part writes more buffers than a function may.
+/// [`ProgramError::NotCompiled`] if a segment writes more buffers than a function may.
 pub(super) fn emit(
     program: Program,
     found: &Found<'_>,
@@ -43,7 +43,7 @@ pub(super) fn emit(
     let steps = steps(&program, found.order, &storages);
     let mut compiled = Compiled {
         program,
-        parts: Vec::with_capacity(found.parts.len()),
+        segments: Vec::with_capacity(found.segments.len()),
         arenas: Vec::new(),
         buffers,
         steps,
@@ -58,17 +58,22 @@ pub(super) fn emit(
         .map(|(stream, arena)| ArenaPlan { device: stream.device, bytes: arena.bytes, lower_bound: arena.lower_bound })
         .collect();
     let mut touched = vec![false; compiled.buffers.len()];
-    for (draft, range) in found.parts.iter().zip(found.ranges) {
+    for (draft, range) in found.segments.iter().zip(found.ranges) {
         let uses = uses(&compiled, range.clone(), &in_block, &mut touched);
         check_writes(&compiled, &uses)?;
-        compiled.parts.push(Part { stream: draft.stream, steps: range.clone(), uses, after: draft.after.clone() });
+        compiled.segments.push(Segment {
+            stream: draft.stream,
+            steps: range.clone(),
+            uses,
+            after: draft.after.clone(),
+        });
     }
     note_accesses(&mut compiled);
     Ok(compiled)
 }
 
 /// The buffers, and the storage of each value that a step uses. Feeds and parameters that no step uses need no buffer, so a run does not wait
-/// for them. The accesses are found later, from the parts.
+/// for them. The accesses are found later, from the segments.
 fn buffers(program: &Program, found: &Found<'_>, fused: &Fused) -> (Vec<CompiledBuffer>, Vec<Option<Storage>>) {
     let mut buffers = Vec::new();
     let mut storages: Vec<Option<Storage>> = fused.scratch.iter().map(|piece| piece.map(Storage::Scratch)).collect();
@@ -123,9 +128,9 @@ fn steps(program: &Program, order: &[usize], storages: &[Option<Storage>]) -> Ve
     order.iter().map(step).collect()
 }
 
-/// What a part uses. `touched` tells of each buffer whether an earlier part uses it.
-fn uses(compiled: &Compiled, steps: Range<usize>, in_block: &[bool], touched: &mut [bool]) -> Vec<PartUse> {
-    let mut uses: Vec<PartUse> = Vec::new();
+/// What a segment uses. `touched` tells of each buffer whether an earlier segment uses it.
+fn uses(compiled: &Compiled, steps: Range<usize>, in_block: &[bool], touched: &mut [bool]) -> Vec<SegmentUse> {
+    let mut uses: Vec<SegmentUse> = Vec::new();
     // The place of the use of each buffer, and the bytes that the first step which uses it fills, if it does nothing else to them.
     let mut place_of = HashMap::new();
     let mut overwrites: Vec<Option<Range<usize>>> = Vec::new();
@@ -135,7 +140,7 @@ fn uses(compiled: &Compiled, steps: Range<usize>, in_block: &[bool], touched: &m
             let is_arena = matches!(compiled.buffers[index].role, BufferRole::Arena(_));
             let bytes = if is_arena { 0..compiled.buffers[index].bytes } else { bytes_of(operand) };
             let place = *place_of.entry(index).or_insert_with(|| {
-                uses.push(PartUse { buffer: index, bytes: bytes.clone(), access: operand.access });
+                uses.push(SegmentUse { buffer: index, bytes: bytes.clone(), access: operand.access });
                 let fills = operand.access == Access::Write && operand.layout.is_contiguous() && !in_block[position];
                 overwrites.push(fills.then(|| bytes.clone()));
                 uses.len() - 1
@@ -147,21 +152,21 @@ fn uses(compiled: &Compiled, steps: Range<usize>, in_block: &[bool], touched: &m
             }
         }
     }
-    for (part_use, overwritten) in uses.iter_mut().zip(overwrites) {
-        let first = !std::mem::replace(&mut touched[part_use.buffer], true);
-        if !part_use.access.writes() {
+    for (segment_use, overwritten) in uses.iter_mut().zip(overwrites) {
+        let first = !std::mem::replace(&mut touched[segment_use.buffer], true);
+        if !segment_use.access.writes() {
             continue;
         }
-        let whole = overwritten.is_some_and(|bytes| bytes == part_use.bytes);
-        let overwrites = match compiled.buffers[part_use.buffer].role {
+        let whole = overwritten.is_some_and(|bytes| bytes == segment_use.bytes);
+        let overwrites = match compiled.buffers[segment_use.buffer].role {
             BufferRole::Feed(_) | BufferRole::Parameter(_) => whole,
-            // New memory is written by its first part whatever the steps do: nothing of it is kept.
+            // New memory is written by its first segment whatever the steps do: nothing of it is kept.
             BufferRole::Fetched(_) | BufferRole::Own(_) => whole || first,
             BufferRole::Arena(_) => first,
         };
-        part_use.access = if overwrites { Access::Write } else { Access::ReadWrite };
+        segment_use.access = if overwrites { Access::Write } else { Access::ReadWrite };
     }
-    uses.sort_by_key(|part_use| part_use.buffer);
+    uses.sort_by_key(|segment_use| segment_use.buffer);
     uses
 }
 
@@ -182,27 +187,27 @@ fn joined(first: &Range<usize>, second: &Range<usize>) -> Range<usize> {
 /// What a run does to each buffer: what it overwrites whole before it reads any of it, it writes; what it changes otherwise, it reads and
 /// writes. New memory is written.
 fn note_accesses(compiled: &mut Compiled) {
-    let Compiled { parts, buffers, .. } = compiled;
+    let Compiled { segments, buffers, .. } = compiled;
     let mut touched = vec![false; buffers.len()];
-    for part_use in parts.iter().flat_map(|part| &part.uses) {
-        let buffer = &mut buffers[part_use.buffer];
+    for segment_use in segments.iter().flat_map(|segment| &segment.uses) {
+        let buffer = &mut buffers[segment_use.buffer];
         if !matches!(buffer.role, BufferRole::Feed(_) | BufferRole::Parameter(_)) {
             buffer.access = Access::Write;
             continue;
         }
-        let first = !std::mem::replace(&mut touched[part_use.buffer], true);
-        let whole = part_use.bytes == (0..buffer.bytes);
-        if first && part_use.access == Access::Write && whole {
+        let first = !std::mem::replace(&mut touched[segment_use.buffer], true);
+        let whole = segment_use.bytes == (0..buffer.bytes);
+        if first && segment_use.access == Access::Write && whole {
             buffer.access = Access::Write;
-        } else if part_use.access.writes() && buffer.access == Access::Read {
+        } else if segment_use.access.writes() && buffer.access == Access::Read {
             buffer.access = Access::ReadWrite;
         }
     }
 }
 
-/// Checks that a part writes no more buffers than a function may.
-fn check_writes(compiled: &Compiled, uses: &[PartUse]) -> Result<(), Error> {
-    let found = uses.iter().filter(|part_use| part_use.access.writes()).count();
+/// Checks that a segment writes no more buffers than a function may.
+fn check_writes(compiled: &Compiled, uses: &[SegmentUse]) -> Result<(), Error> {
+    let found = uses.iter().filter(|segment_use| segment_use.access.writes()).count();
     if found <= MAX_WRITES {
         return Ok(());
     }

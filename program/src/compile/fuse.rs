@@ -39,11 +39,11 @@ pub(super) fn none(program: &Program) -> Fused {
     Fused { groups: Vec::new(), scratch: vec![None; program.values.len()] }
 }
 
-/// Finds the groups, each within one of the `parts`, which are ranges of positions; extends the lifetimes of the values that they use.
+/// Finds the groups, each within one of the `segments`, which are ranges of positions; extends the lifetimes of the values that they use.
 pub(super) fn find(
     program: &Program,
     kept: &[usize],
-    parts: impl Iterator<Item = Range<usize>>,
+    segments: impl Iterator<Item = Range<usize>>,
     lifetimes: &mut [Range<usize>],
     shares: &Shares,
     block: usize,
@@ -52,10 +52,10 @@ pub(super) fn find(
     let mut fused = none(program);
     let mut fetched = vec![false; program.values.len()];
     program.fetches.iter().for_each(|fetch| fetched[fetch.value.0] = true);
-    for part in parts {
-        let mut position = part.start;
-        while position < part.end {
-            let end = end_of_group(program, &kept[position..part.end], shares, block) + position;
+    for segment in segments {
+        let mut position = segment.start;
+        while position < segment.end {
+            let end = end_of_group(program, &kept[position..segment.end], shares, block) + position;
             if end < position + 2 {
                 position += 1;
                 continue;

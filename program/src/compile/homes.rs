@@ -10,7 +10,7 @@ use streamvm_ep::{DeviceKind, MemoryKind};
 use streamvm_instructions::Place;
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::compile::parts::Draft;
+use crate::compile::segments::Draft;
 use crate::ir::program::{Program, Value, ValueRole};
 
 /// Where the bytes of a value live.
@@ -24,11 +24,11 @@ pub(super) enum Home {
     Arena(usize),
 }
 
-/// The homes of the values, and the stream of each arena. `order` has the numbers of the steps, `ranges` those of each part.
+/// The homes of the values, and the stream of each arena. `order` has the numbers of the steps, `ranges` those of each segment.
 pub(super) fn of(
     program: &Program,
     order: &[usize],
-    parts: &[Draft],
+    segments: &[Draft],
     ranges: &[Range<usize>],
 ) -> (Vec<Home>, Vec<StreamKey>) {
     let mut fetched = vec![false; program.values.len()];
@@ -37,14 +37,14 @@ pub(super) fn of(
     let mut homes: Vec<Option<Home>> =
         (0..program.values.len()).map(|index| outside(index).then_some(Home::Outside)).collect();
     let mut arenas: Vec<StreamKey> = Vec::new();
-    for (part, range) in parts.iter().zip(ranges) {
-        let mut arena = arenas.iter().position(|stream| *stream == part.stream);
+    for (segment, range) in segments.iter().zip(ranges) {
+        let mut arena = arenas.iter().position(|stream| *stream == segment.stream);
         for operand in order[range.clone()].iter().flat_map(|&number| &program.steps[number].operands) {
             let value = program.value(operand.value);
             let home = &mut homes[operand.value.0];
             *home = Some(match *home {
-                None if shares_an_arena(value, part.stream) => Home::Arena(*arena.get_or_insert_with(|| {
-                    arenas.push(part.stream);
+                None if shares_an_arena(value, segment.stream) => Home::Arena(*arena.get_or_insert_with(|| {
+                    arenas.push(segment.stream);
                     arenas.len() - 1
                 })),
                 None => Home::Own,

@@ -11,13 +11,13 @@
 //! | [`unfetched`] | removes steps whose results no fetch, no parameter and no later step needs |
 //! | [`streams`] | finds the stream of each step; refuses what cannot be compiled |
 //! | [`lanes`] | spreads compute steps over several lanes of a device, if asked to |
-//! | [`parts`] | divides the steps into parts of one stream, which run as one instruction each |
+//! | [`segments`] | divides the steps into segments of one stream, which run as one instruction each |
 //! | [`homes`] | finds which values share an arena, by the streams that use them |
 //! | [`lifetimes`] | finds between which steps each value lives |
 //! | [`in_place`] | lets an elementwise step write over an input that ends there |
 //! | [`fuse`] | finds elementwise steps that run together, block by block, and the values that only they use |
 //! | [`arena`] | gives the values of a run offsets in the arenas |
-//! | [`emit`] | writes down buffers, steps and parts |
+//! | [`emit`] | writes down buffers, steps and segments |
 //!
 //! [`compile_reporting`] also tells what each pass did ([`trace`]).
 
@@ -29,7 +29,7 @@ mod homes;
 mod in_place;
 mod lanes;
 mod lifetimes;
-mod parts;
+mod segments;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -79,15 +79,15 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     trace.note(|| trace::fetched_copies(&program, recorded));
     let kept = unfetched::kept_steps(&program);
     trace.note(|| trace::unfetched(&program, &kept));
-    let Divided { order, parts, ranges } = divide(&program, &kept, options, &mut trace)?;
-    let (homes, arena_streams) = homes::of(&program, &order, &parts, &ranges);
+    let Divided { order, segments, ranges } = divide(&program, &kept, options, &mut trace)?;
+    let (homes, arena_streams) = homes::of(&program, &order, &segments, &ranges);
     let mut lifetimes = lifetimes::of(&program, &order);
     trace.note(|| trace::lifetimes(&program, &lifetimes));
     let in_place = || in_place::find(&program, &order, &homes, &lifetimes);
     let shares = if options.in_place { in_place() } else { in_place::none(&program) };
     trace.note(|| trace::in_place(&program, &shares));
-    let on_cpu = |(part, _): &(&parts::Draft, _)| part.stream.device.kind == DeviceKind::Cpu;
-    let fusable = parts.iter().zip(&ranges).filter(on_cpu).map(|(_, range)| range.clone());
+    let on_cpu = |(segment, _): &(&segments::Draft, _)| segment.stream.device.kind == DeviceKind::Cpu;
+    let fusable = segments.iter().zip(&ranges).filter(on_cpu).map(|(_, range)| range.clone());
     let fused = if options.fuse && !options.check_finite {
         fuse::find(&program, &order, fusable, &mut lifetimes, &shares, options.block)
     } else {
@@ -102,7 +102,7 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     });
     let found = emit::Found {
         order: &order,
-        parts: &parts,
+        segments: &segments,
         ranges: &ranges,
         homes: &homes,
         streams: &arena_streams,
@@ -113,16 +113,16 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     Ok(compiled)
 }
 
-/// Steps in parts.
+/// Steps in segments.
 struct Divided {
-    /// The numbers of the steps, part by part.
+    /// The numbers of the steps, segment by segment.
     order: Vec<usize>,
-    parts: Vec<parts::Draft>,
-    /// The steps of each part, as positions in the order.
+    segments: Vec<segments::Draft>,
+    /// The steps of each segment, as positions in the order.
     ranges: Vec<Range<usize>>,
 }
 
-/// The passes from the kept steps to parts.
+/// The passes from the kept steps to segments.
 fn divide(
     program: &Program,
     kept: &[usize],
@@ -145,11 +145,13 @@ fn divide(
         units::dependences(program, kept, &units)
     };
     let by_unit = lanes::spread(program, kept, &units, &dependences, &mut streams, options);
-    let parts = parts::divide(&by_unit, &streams, &dependences);
-    let (order, ranges) = parts::order(&parts, &units);
+    let segments = segments::divide(&by_unit, &streams, &dependences);
+    let (order, ranges) = segments::order(&segments, &units);
     let order: Vec<usize> = order.into_iter().map(|position| kept[position]).collect();
     trace.note(|| {
-        trace::parts(parts.iter().zip(&ranges).map(|(part, range)| (part.stream, range.len(), &part.after[..])))
+        trace::segments(
+            segments.iter().zip(&ranges).map(|(segment, range)| (segment.stream, range.len(), &segment.after[..])),
+        )
     });
-    Ok(Divided { order, parts, ranges })
+    Ok(Divided { order, segments, ranges })
 }

@@ -179,7 +179,7 @@ fn what_cannot_be_compiled_says_why() {
     }
 }
 
-/// The copy back waits for the device, and the sum of both results waits for the copy back. The other steps of the CPU are a part in front of
+/// The copy back waits for the device, and the sum of both results waits for the copy back. The other steps of the CPU are a segment in front of
 /// that wait.
 #[test]
 fn each_stream_waits_where_it_needs_the_result_of_another() {
@@ -203,18 +203,18 @@ value %6           write               64 bytes
 fetch y            write               64 bytes
 arena arena0       write               64 bytes
 arena arena1       write              128 bytes
-part 0 on h2d@sim:0:0:
+segment 0 on h2d@sim:0:0:
 %0 copy       x -> %0                                   f32[16]
-part 1 on compute@sim:0:0, behind part 0:
+segment 1 on compute@sim:0:0, behind segment 0:
 %1 exp        %0 -> arena0+0                            f32[16]
 %2 neg        arena0+0 -> %2                            f32[16]
-part 2 on compute@cpu:0:0:
+segment 2 on compute@cpu:0:0:
 %3 fill       -> arena1+0                               f32[]
 %4 add        x arena1+0 -> arena1+64                   f32[16]
 %5 relu       arena1+64 -> own                          f32[16]
-part 3 on d2h@sim:0:0, behind part 1:
+segment 3 on d2h@sim:0:0, behind segment 1:
 %6 copy       %2 -> %6                                  f32[16]
-part 4 on compute@cpu:0:0, behind part 3:
+segment 4 on compute@cpu:0:0, behind segment 3:
 %7 add        own %6 -> y                               f32[16]
 "
     );
@@ -242,21 +242,21 @@ value %5           write            16384 bytes
 fetch y            write            16384 bytes
 arena arena0       write            32768 bytes
 arena arena1       write            32768 bytes
-part 0 on compute@cpu:0:0:
+segment 0 on compute@cpu:0:0:
 %0 matmul     x x -> arena0+0                           f32[64,64]
 %1 matmul     arena0+0 x -> arena0+16384                f32[64,64]
 %2 matmul     arena0+16384 x -> arena0+0                f32[64,64]
-part 1 on compute@cpu:0:1:
+segment 1 on compute@cpu:0:1:
 %3 matmul     x x -> arena1+0                           f32[64,64]
 %4 matmul     arena1+0 x -> arena1+16384                f32[64,64]
 %5 matmul     arena1+16384 x -> %5                      f32[64,64]
-part 2 on compute@cpu:0:0, behind part 1:
+segment 2 on compute@cpu:0:0, behind segment 1:
 %6 add        arena0+0 %5 -> y                          f32[64,64]
 "
     );
-    assert_eq!(lanes(1, 0).parts().len(), 1);
-    assert_eq!(lanes(2, 1_000_000).parts().len(), 1, "the hand-over would cost more than it gains");
-    assert_eq!(lanes(8, 2_000).parts(), lanes(2, 2_000).parts(), "there are no more than two chains");
+    assert_eq!(lanes(1, 0).segments().len(), 1);
+    assert_eq!(lanes(2, 1_000_000).segments().len(), 1, "the hand-over would cost more than it gains");
+    assert_eq!(lanes(8, 2_000).segments(), lanes(2, 2_000).segments(), "there are no more than two chains");
 }
 
 /// Two streams write the halves of one fetch, and neither waits for the other. A third writes what both have written.
@@ -269,16 +269,16 @@ fn parts_declare_the_bytes_that_they_use() {
         first.copy_from(&(&first + 1.0)?)?;
         r.fetch("y", &y)
     });
-    let uses = |part: usize| -> Vec<_> {
+    let uses = |segment: usize| -> Vec<_> {
         let of_fetch =
-            |part_use: &&crate::PartUse| matches!(plan.buffers[part_use.buffer].role, BufferRole::Fetched(_));
-        plan.parts[part].uses.iter().filter(of_fetch).map(|it| (it.bytes.clone(), it.access)).collect()
+            |segment_use: &&crate::SegmentUse| matches!(plan.buffers[segment_use.buffer].role, BufferRole::Fetched(_));
+        plan.segments[segment].uses.iter().filter(of_fetch).map(|it| (it.bytes.clone(), it.access)).collect()
     };
-    assert_eq!(plan.parts.len(), 3, "{plan}");
+    assert_eq!(plan.segments.len(), 3, "{plan}");
     assert_eq!(uses(0), [(0..64, Access::Write)]);
     assert_eq!(uses(1), [(32..64, Access::Write)]);
     assert_eq!(uses(2), [(0..32, Access::ReadWrite)]);
-    assert_eq!(plan.parts[2].after, Vec::<usize>::new(), "{plan}");
+    assert_eq!(plan.segments[2].after, Vec::<usize>::new(), "{plan}");
 }
 
 /// Recording refuses random numbers with the line; the compiler refuses them in programs of another origin.

@@ -86,32 +86,32 @@ pub struct FusedSteps {
     pub block: usize,
 }
 
-/// What a part does to a buffer.
+/// What a segment does to a buffer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PartUse {
+pub struct SegmentUse {
     /// The buffer, as an index into [`Compiled::buffers`].
     pub buffer: usize,
     /// The bytes from the first to the last one that its steps use; all of an arena.
     pub bytes: Range<usize>,
-    /// What the part does to these bytes. [`Access::Write`] where it overwrites all of them before it reads any.
+    /// What the segment does to these bytes. [`Access::Write`] where it overwrites all of them before it reads any.
     pub access: Access,
 }
 
 /// Steps that run as one instruction on one stream, in their order.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Part {
+pub struct Segment {
     /// The stream. Its lane counts from the lane of the run.
     pub stream: StreamKey,
     /// The steps, as a range of [`Compiled::steps`].
     pub steps: Range<usize>,
-    /// What the part uses, each buffer once.
-    pub uses: Vec<PartUse>,
-    /// The parts of other streams that it waits for, as indices into [`Compiled::parts`]. One that an earlier part of its stream has waited
-    /// for is left out, as is one that another of these parts waits for.
+    /// What the segment uses, each buffer once.
+    pub uses: Vec<SegmentUse>,
+    /// The segments of other streams that it waits for, as indices into [`Compiled::segments`]. One that an earlier segment of its stream has waited
+    /// for is left out, as is one that another of these segments waits for.
     pub after: Vec<usize>,
 }
 
-impl Part {
+impl Segment {
     /// Whether it is a copy between the memories of two devices, or of a device and the host: one step, which is a copy instruction.
     pub fn is_transfer(&self) -> bool {
         self.stream.stream_type != StreamType::Compute
@@ -133,7 +133,7 @@ pub struct ArenaPlan {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Compiled {
     pub(crate) program: Program,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) segments: Vec<Segment>,
     pub(crate) arenas: Vec<ArenaPlan>,
     pub(crate) buffers: Vec<CompiledBuffer>,
     pub(crate) steps: Vec<CompiledStep>,
@@ -150,16 +150,16 @@ impl Compiled {
     }
 
     /// The instructions of a run, in the order in which they are submitted. There is none for a program without steps.
-    pub fn parts(&self) -> &[Part] {
-        &self.parts
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
     }
 
-    /// The devices whose streams run it, each once, in the order of their first parts.
+    /// The devices whose streams run it, each once, in the order of their first segments.
     pub fn devices(&self) -> Vec<DeviceId> {
         let mut devices = Vec::new();
-        for part in &self.parts {
-            if !devices.contains(&part.stream.device) {
-                devices.push(part.stream.device);
+        for segment in &self.segments {
+            if !devices.contains(&segment.stream.device) {
+                devices.push(segment.stream.device);
             }
         }
         devices

@@ -47,8 +47,8 @@ fetched_copies: adds 1 copy
   %4 copies x to the fetch x
 unfetched: removes 1 of 5 steps
   %0 exp
-parts: 1 part
-  part 0 on compute@cpu:0:0: 4 steps
+segments: 1 segment
+  segment 0 on compute@cpu:0:0: 4 steps
 lifetimes: 5 values are used, each from its first step up to the one behind its last
   x 0..4
   %1 0..2

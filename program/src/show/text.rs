@@ -5,7 +5,7 @@ use std::fmt;
 use streamvm_ep::DeviceId;
 
 use crate::ir::program::Work;
-use crate::plan::compiled::{BufferRole, Compiled, CompiledStep, Located, Part, Storage};
+use crate::plan::compiled::{BufferRole, Compiled, CompiledStep, Located, Segment, Storage};
 
 impl Compiled {
     /// The name of a feed, parameter or fetch; `arena`, with its number where there are several; for a value that several streams use, `%` and
@@ -28,12 +28,12 @@ impl Compiled {
         }
     }
 
-    /// The line before the steps of a part.
-    fn write_part(&self, f: &mut fmt::Formatter<'_>, number: usize) -> fmt::Result {
-        let Part { stream, after, .. } = &self.parts[number];
+    /// The line before the steps of a segment.
+    fn write_segment(&self, f: &mut fmt::Formatter<'_>, number: usize) -> fmt::Result {
+        let Segment { stream, after, .. } = &self.segments[number];
         let after: Vec<String> = after.iter().map(usize::to_string).collect();
-        let waits = if after.is_empty() { String::new() } else { format!(", behind part {}", after.join(", ")) };
-        writeln!(f, "part {number} on {stream}{waits}:")
+        let waits = if after.is_empty() { String::new() } else { format!(", behind segment {}", after.join(", ")) };
+        writeln!(f, "segment {number} on {stream}{waits}:")
     }
 
     fn operand(&self, names: &[String], operand: &Located) -> String {
@@ -53,7 +53,7 @@ impl Compiled {
 }
 
 /// Buffers with role, access and size in bytes, then the steps: number, work, operands, type of the output. A line tells
-/// which steps run together, and another which are one of several parts, on which stream, behind which parts of other streams.
+/// which steps run together, and another which are one of several segments, on which stream, behind which segments of other streams.
 impl fmt::Display for Compiled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let devices: Vec<String> = self.devices().iter().map(DeviceId::to_string).collect();
@@ -72,14 +72,14 @@ impl fmt::Display for Compiled {
             let line = format!("{role:<5} {name:<12} {access:<9} {:>12} bytes", buffer.bytes);
             writeln!(f, "{}", line.trim_end())?;
         }
-        let mut parts = self.parts.iter().enumerate().peekable();
+        let mut segments = self.segments.iter().enumerate().peekable();
         let mut blocks: usize = 0;
         let width = self.steps.len().saturating_sub(1).to_string().len();
         for (position, step) in self.steps.iter().enumerate() {
-            if let Some((number, _)) = parts.next_if(|(_, part)| part.steps.start == position)
-                && self.parts.len() > 1
+            if let Some((number, _)) = segments.next_if(|(_, segment)| segment.steps.start == position)
+                && self.segments.len() > 1
             {
-                self.write_part(f, number)?;
+                self.write_segment(f, number)?;
             }
             if let Some(fused) = self.fused_at(position).filter(|fused| fused.steps.start == position) {
                 let (last, block) = (fused.steps.end - 1, fused.block);

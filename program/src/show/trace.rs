@@ -146,15 +146,15 @@ pub(crate) fn arena<'a>(
     PassReport { pass: "arena", summary, details }
 }
 
-/// `parts` has for each part its stream, the number of its steps, and the parts that it waits for.
-pub(crate) fn parts<'p>(parts: impl Iterator<Item = (StreamKey, usize, &'p [usize])>) -> PassReport {
+/// `segments` has for each segment its stream, the number of its steps, and the segments that it waits for.
+pub(crate) fn segments<'p>(segments: impl Iterator<Item = (StreamKey, usize, &'p [usize])>) -> PassReport {
     let line = |(number, (stream, steps, after)): (usize, (StreamKey, usize, &[usize]))| {
         let after: Vec<String> = after.iter().map(usize::to_string).collect();
-        let waits = if after.is_empty() { String::new() } else { format!(", waits for part {}", after.join(", ")) };
-        format!("part {number} on {stream}: {}{waits}", counted(steps, "step"))
+        let waits = if after.is_empty() { String::new() } else { format!(", waits for segment {}", after.join(", ")) };
+        format!("segment {number} on {stream}: {}{waits}", counted(steps, "step"))
     };
-    let details: Vec<String> = parts.enumerate().map(line).collect();
-    PassReport { pass: "parts", summary: counted(details.len(), "part"), details }
+    let details: Vec<String> = segments.enumerate().map(line).collect();
+    PassReport { pass: "segments", summary: counted(details.len(), "segment"), details }
 }
 
 /// `plan` is the compiled program as text.

@@ -20,7 +20,7 @@ fn end(vm: Vm) {
 /// objects to, such as a race between streams.
 #[test]
 fn drawn_programs_compute_what_eager_calls_compute() {
-    let (mut parts, mut on_devices) = (0, 0);
+    let (mut segments, mut on_devices) = (0, 0);
     for pageable in [0, 1] {
         let driver = Standin::load(&format!("devices=2;pageable={pageable};delay=20"));
         for seed in 1..=60u64 {
@@ -29,17 +29,20 @@ fn drawn_programs_compute_what_eager_calls_compute() {
                 let (lanes, hand_over_ns) = (1 + draw.below(3) as u32, draw.below(2) as u64 * 100);
                 vec![CompileOptions { lanes, hand_over_ns, ..CompileOptions::default() }]
             });
-            parts += compiled[0].parts().len();
-            on_devices += compiled[0].parts().iter().filter(|part| CUDA.contains(&part.stream.device)).count();
+            segments += compiled[0].segments().len();
+            on_devices += compiled[0].segments().iter().filter(|segment| CUDA.contains(&segment.stream.device)).count();
             end(vm);
             let findings = driver.findings();
             assert!(findings.is_empty(), "seed {seed}: {findings}\n{}", compiled[0]);
         }
     }
-    assert!(parts > 700 && on_devices > 300, "the programs are drawn so that devices have work: {parts} {on_devices}");
+    assert!(
+        segments > 700 && on_devices > 300,
+        "the programs are drawn so that devices have work: {segments} {on_devices}"
+    );
 }
 
-/// A step that divides by zero fails on the device, after it was launched, in the middle of its part.
+/// A step that divides by zero fails on the device, after it was launched, in the middle of its segment.
 #[test]
 fn a_step_that_fails_late_is_named_with_its_line() -> Result<(), Error> {
     for mode in [Mode::Threaded, Mode::Inline] {

@@ -28,7 +28,7 @@ fn a_program_copies_computes_and_copies_back() {
         let vm = engine(mode);
         let program = vm.record("there_and_back", there_and_back).expect("it can be recorded");
         let executable = vm.compile(&program, &[], &CompileOptions::default()).expect("it compiles");
-        assert_eq!(executable.compiled().parts().len(), 5);
+        assert_eq!(executable.compiled().segments().len(), 5);
         let runs: Vec<_> = (0..4)
             .map(|round| {
                 let x = vm.full(CPU, DType::F32, &[16], round as f32).expect("a tensor");
@@ -126,7 +126,7 @@ fn runs_and_eager_calls_take_turns_at_a_parameter_on_a_device() {
 #[test]
 fn drawn_programs_over_devices_and_lanes_compute_what_eager_calls_compute() {
     let devices = [CPU, SIM[0], SIM[1]];
-    let (mut parts, mut lanes_used) = (0, 0);
+    let (mut segments, mut lanes_used) = (0, 0);
     for seed in 1..=250u64 {
         let devices = if seed % 3 == 0 { &devices[..1] } else { &devices[..] };
         let vm = engine(if seed % 2 == 0 { Mode::Threaded } else { Mode::Simulated { seed } });
@@ -134,10 +134,13 @@ fn drawn_programs_over_devices_and_lanes_compute_what_eager_calls_compute() {
             let (lanes, hand_over_ns) = (1 + draw.below(3) as u32, draw.below(2) as u64 * 100);
             vec![CompileOptions { lanes, hand_over_ns, block: 1 + draw.below(16), ..CompileOptions::default() }]
         });
-        parts += compiled[0].parts().len();
-        lanes_used += usize::from(compiled[0].parts().iter().any(|part| part.stream.lane > 0));
+        segments += compiled[0].segments().len();
+        lanes_used += usize::from(compiled[0].segments().iter().any(|segment| segment.stream.lane > 0));
         assert!(vm.races().is_empty(), "seed {seed}: {:?}\n{}", vm.races(), compiled[0]);
         vm.shutdown(Duration::from_secs(60)).expect("it ends");
     }
-    assert!(parts > 1_500 && lanes_used > 60, "the programs are drawn so that parts have work: {parts} {lanes_used}");
+    assert!(
+        segments > 1_500 && lanes_used > 60,
+        "the programs are drawn so that segments have work: {segments} {lanes_used}"
+    );
 }

@@ -19,7 +19,7 @@ fn program(elements: usize) -> Program {
 
 fn load(program: &Program) -> Result<LoadedProgram, Error> {
     let compiled = compile(program, &CompileOptions::default())?;
-    Ok(LoadedProgram { compiled, parts: Vec::new() })
+    Ok(LoadedProgram { compiled, segments: Vec::new() })
 }
 
 fn cache(programs: usize, bytes: u64) -> ProgramCache {

@@ -1,19 +1,19 @@
 //! A compiled program with its kernels.
 
 use streamvm_ep::{CommandSequence, CpuSequence};
-use streamvm_program::{ArenaPlan, Compiled, CompiledStep, Located, Operand, Part, PartUse, Program, Step};
+use streamvm_program::{ArenaPlan, Compiled, CompiledStep, Located, Operand, Program, Segment, SegmentUse, Step};
 
 /// A compiled program with its kernels. No tensor is bound to it, so executables with different parameters share it.
 #[derive(Debug)]
 pub(crate) struct LoadedProgram {
     pub(crate) compiled: Compiled,
-    /// One for each part of the compiled program.
-    pub(crate) parts: Vec<LoadedPart>,
+    /// One for each segment of the compiled program.
+    pub(crate) segments: Vec<LoadedSegment>,
 }
 
-/// How a part runs.
+/// How a segment runs.
 #[derive(Debug)]
-pub(crate) enum LoadedPart {
+pub(crate) enum LoadedSegment {
     /// A thread runs the steps one after the other.
     Cpu(CpuSequence),
     /// The steps are queued on the stream of a device, one command each.
@@ -22,12 +22,12 @@ pub(crate) enum LoadedPart {
     Transfer,
 }
 
-impl LoadedPart {
+impl LoadedSegment {
     fn heap_bytes(&self) -> usize {
         match self {
-            LoadedPart::Cpu(sequence) => sequence.heap_bytes(),
-            LoadedPart::Commands(sequence) => sequence.heap_bytes(),
-            LoadedPart::Transfer => 0,
+            LoadedSegment::Cpu(sequence) => sequence.heap_bytes(),
+            LoadedSegment::Commands(sequence) => sequence.heap_bytes(),
+            LoadedSegment::Transfer => 0,
         }
     }
 }
@@ -42,13 +42,13 @@ impl LoadedProgram {
     fn plan_bytes(&self) -> usize {
         let of_step = |step: &CompiledStep| size_of::<CompiledStep>() + step.operands.len() * size_of::<Located>();
         let steps: usize = self.compiled.steps().iter().map(of_step).sum();
-        let of_part = |part: &Part| size_of::<Part>() + part.uses.len() * size_of::<PartUse>();
-        let parts: usize = self.compiled.parts().iter().map(of_part).sum();
+        let of_segment = |segment: &Segment| size_of::<Segment>() + segment.uses.len() * size_of::<SegmentUse>();
+        let segments: usize = self.compiled.segments().iter().map(of_segment).sum();
         let arenas = self.compiled.arenas().len() * size_of::<ArenaPlan>();
         let compiled =
-            size_of_val(self.compiled.buffers()) + size_of_val(self.compiled.fused()) + steps + parts + arenas;
-        let loaded: usize = self.parts.iter().map(LoadedPart::heap_bytes).sum();
-        program_bytes(self.compiled.program()) + compiled + size_of_val(self.parts.as_slice()) + loaded
+            size_of_val(self.compiled.buffers()) + size_of_val(self.compiled.fused()) + steps + segments + arenas;
+        let loaded: usize = self.segments.iter().map(LoadedSegment::heap_bytes).sum();
+        program_bytes(self.compiled.program()) + compiled + size_of_val(self.segments.as_slice()) + loaded
     }
 }
 

@@ -10,7 +10,7 @@ use streamvm_instructions::{
     Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Role, Single, Tensor, Use,
     copy_stream,
 };
-use streamvm_program::{BufferRole, Compiled, CompiledBuffer, Located, PartUse, Port, Program, Storage};
+use streamvm_program::{BufferRole, Compiled, CompiledBuffer, Located, Port, Program, SegmentUse, Storage};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::engine::core::Engine;
@@ -22,8 +22,8 @@ use crate::submit::commit::Submitted;
 /// A compiled program. `Send + Sync`, cheap to clone: several threads may run it at once. It does not keep its engine alive; after the
 /// engine has ended, runs give [`Error::Shutdown`].
 ///
-/// A run is one instruction for each part of the program ([`Compiled::parts`](streamvm_program::Compiled::parts)), mostly one in all. They
-/// run on the streams of the parts, counted from the thread's current [`Lane`]. So runs on one lane follow each other, and runs on several
+/// A run is one instruction for each segment of the program ([`Compiled::segments`](streamvm_program::Compiled::segments)), mostly one in all. They
+/// run on the streams of the segments, counted from the thread's current [`Lane`]. So runs on one lane follow each other, and runs on several
 /// lanes overlap, unless one writes a parameter that the other uses.
 #[derive(Clone)]
 pub struct Executable {
@@ -93,11 +93,13 @@ impl Executable {
             .collect();
         let tensors = self.fetched(&fresh)?;
         let mut submitted = Submitted::default();
-        match compiled.parts() {
-            [part] if part.uses.iter().all(|part_use| is_whole(compiled, part_use)) && !part.is_transfer() => {
-                let stream = StreamKey { lane: lane.wrapping_add(part.stream.lane), ..part.stream };
+        match compiled.segments() {
+            [segment]
+                if segment.uses.iter().all(|segment_use| is_whole(compiled, segment_use)) && !segment.is_transfer() =>
+            {
+                let stream = StreamKey { lane: lane.wrapping_add(segment.stream.lane), ..segment.stream };
                 let issued = Issued { stream, role: Role::Program, launch: LaunchOptions::default(), location };
-                let uses = part.uses.iter().map(|it| with_access(buffers[it.buffer], it.access));
+                let uses = segment.uses.iter().map(|it| with_access(buffers[it.buffer], it.access));
                 Single::submit_function(
                     issued,
                     program.name.clone(),
@@ -106,10 +108,10 @@ impl Executable {
                     |single| engine.submit_one(single, &mut submitted),
                 )?;
             }
-            parts => {
+            segments => {
                 let mut list = InstructionList::new();
-                for number in 0..parts.len() {
-                    self.push_part(&mut list, number, lane, &buffers, location)?;
+                for number in 0..segments.len() {
+                    self.push_segment(&mut list, number, lane, &buffers, location)?;
                 }
                 engine.submit(&mut list, Full::Blocks, &mut submitted)?;
             }
@@ -118,14 +120,14 @@ impl Executable {
         Ok(Fetches { engine: self.engine.clone(), submitted, of: self.inner.clone(), tensors })
     }
 
-    /// What an instruction of a run does for a part.
-    fn code(&self, part: usize) -> InlineFn {
+    /// What an instruction of a run does for a segment.
+    fn code(&self, segment: usize) -> InlineFn {
         let inner = self.inner.clone();
-        InlineFn::new(move |context: &mut FnContext<'_>| inner.call(part, context))
+        InlineFn::new(move |context: &mut FnContext<'_>| inner.call(segment, context))
     }
 
-    /// Appends the instruction of a part.
-    fn push_part(
+    /// Appends the instruction of a segment.
+    fn push_segment(
         &self,
         list: &mut InstructionList,
         number: usize,
@@ -134,32 +136,33 @@ impl Executable {
         location: &'static Location<'static>,
     ) -> Result<(), Error> {
         let compiled = &self.inner.compiled;
-        let part = &compiled.parts()[number];
-        let stream = StreamKey { lane: lane.wrapping_add(part.stream.lane), ..part.stream };
-        if part.is_transfer() {
+        let segment = &compiled.segments()[number];
+        let stream = StreamKey { lane: lane.wrapping_add(segment.stream.lane), ..segment.stream };
+        if segment.is_transfer() {
             let end = |operand: &Located| {
                 let Storage::Buffer { index, .. } = operand.storage else {
                     unreachable!("what two streams use is not in scratch memory")
                 };
                 within(buffers[index], &operand.layout)
             };
-            let [source, target] = &compiled.steps()[part.steps.start].operands[..] else {
+            let [source, target] = &compiled.steps()[segment.steps.start].operands[..] else {
                 unreachable!("a copy has two operands")
             };
             let (source, target) = (end(source)?, end(target)?);
             return Ok(list.push(stream, Kind::Copy, [source.read(), target.write()], location)?);
         }
-        let used = |part_use: &PartUse| -> Result<Tensor, Error> {
-            let tensor = buffers[part_use.buffer];
-            if is_whole(compiled, part_use) {
+        let used = |segment_use: &SegmentUse| -> Result<Tensor, Error> {
+            let tensor = buffers[segment_use.buffer];
+            if is_whole(compiled, segment_use) {
                 return Ok(tensor.clone());
             }
             let size = tensor.dtype().size();
-            let shape = Shape::new(&[part_use.bytes.len() / size])?;
-            within(tensor, &Layout::with_strides(shape, &[1], part_use.bytes.start / size)?)
+            let shape = Shape::new(&[segment_use.bytes.len() / size])?;
+            within(tensor, &Layout::with_strides(shape, &[1], segment_use.bytes.start / size)?)
         };
-        let tensors: SmallVec<[Tensor; 8]> = part.uses.iter().map(used).collect::<Result<_, _>>()?;
-        let uses = tensors.iter().zip(&part.uses).map(|(tensor, part_use)| with_access(tensor, part_use.access));
+        let tensors: SmallVec<[Tensor; 8]> = segment.uses.iter().map(used).collect::<Result<_, _>>()?;
+        let uses =
+            tensors.iter().zip(&segment.uses).map(|(tensor, segment_use)| with_access(tensor, segment_use.access));
         Ok(list.push_program(stream, compiled.program().name.clone(), uses, self.code(number), location)?)
     }
 
@@ -249,15 +252,15 @@ fn by_name<'t>(
     Ok(found)
 }
 
-/// The view with this layout of the storage that `tensor`, which has no gaps, is a part of; the layout counts from its first element.
+/// The view with this layout of the storage that `tensor`, which has no gaps, is a segment of; the layout counts from its first element.
 fn within(tensor: &Tensor, layout: &Layout) -> Result<Tensor, Error> {
     let offset = tensor.layout().offset() + layout.offset();
     Ok(tensor.view(Layout::with_strides(*layout.shape(), layout.strides(), offset)?)?)
 }
 
-/// Whether a part uses a buffer from its first to its last byte.
-fn is_whole(compiled: &Compiled, part_use: &PartUse) -> bool {
-    part_use.bytes.len() == compiled.buffers()[part_use.buffer].bytes
+/// Whether a segment uses a buffer from its first to its last byte.
+fn is_whole(compiled: &Compiled, segment_use: &SegmentUse) -> bool {
+    segment_use.bytes.len() == compiled.buffers()[segment_use.buffer].bytes
 }
 
 /// A copy of `tensor` without gaps in another place, made by an instruction of its own.

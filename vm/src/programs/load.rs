@@ -1,4 +1,4 @@
-//! Finds the kernels of a compiled program, and runs its parts.
+//! Finds the kernels of a compiled program, and runs its segments.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use streamvm_ep::{
     SequenceOperand, SequenceStep, SequenceWork, StepLabel,
 };
 use streamvm_instructions::{Cause, Error, ProgramError, StepFailure};
-use streamvm_program::{Compiled, CompiledStep, Located, Part, Storage, Work};
+use streamvm_program::{Compiled, CompiledStep, Located, Segment, Storage, Work};
 
 use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::engine::core::Engine;
-use crate::program_cache::loaded::{LoadedPart, LoadedProgram};
+use crate::program_cache::loaded::{LoadedProgram, LoadedSegment};
 
 impl LoadedProgram {
     /// Finds the kernels of a compiled program.
@@ -22,23 +22,24 @@ impl LoadedProgram {
         for device in compiled.devices() {
             engine.devices.get(device)?;
         }
-        let parts = compiled.parts().iter().map(|part| load(engine, &compiled, part)).collect::<Result<_, _>>()?;
-        Ok(LoadedProgram { compiled, parts })
+        let segments =
+            compiled.segments().iter().map(|segment| load(engine, &compiled, segment)).collect::<Result<_, _>>()?;
+        Ok(LoadedProgram { compiled, segments })
     }
 
-    /// Runs or queues the steps of a part. An error names the step, and the source line that recorded it.
-    pub(super) fn call(&self, part: usize, context: &mut FnContext<'_>) -> Result<(), FnError> {
-        let ran = match &self.parts[part] {
-            LoadedPart::Cpu(sequence) => sequence.run(context),
-            LoadedPart::Commands(sequence) => sequence.run(context),
-            LoadedPart::Transfer => unreachable!("a transfer is submitted as a copy"),
+    /// Runs or queues the steps of a segment. An error names the step, and the source line that recorded it.
+    pub(super) fn call(&self, segment: usize, context: &mut FnContext<'_>) -> Result<(), FnError> {
+        let ran = match &self.segments[segment] {
+            LoadedSegment::Cpu(sequence) => sequence.run(context),
+            LoadedSegment::Commands(sequence) => sequence.run(context),
+            LoadedSegment::Transfer => unreachable!("a transfer is submitted as a copy"),
         };
-        ran.map_err(|error| self.failed(part, error))
+        ran.map_err(|error| self.failed(segment, error))
     }
 
     #[cold]
-    fn failed(&self, part: usize, error: SequenceError) -> FnError {
-        let first = self.compiled.parts()[part].steps.start;
+    fn failed(&self, segment: usize, error: SequenceError) -> FnError {
+        let first = self.compiled.segments()[segment].steps.start;
         let at_step = |step: usize, error: String| {
             let CompiledStep { work, number, location, .. } = &self.compiled.steps()[first + step];
             let failed = StepFailure { step: *number, what: work.name(), location, error };
@@ -65,29 +66,29 @@ impl LoadedProgram {
     }
 }
 
-/// A part with the kernels that run it.
-fn load(engine: &Engine, compiled: &Compiled, part: &Part) -> Result<LoadedPart, Error> {
-    if part.is_transfer() {
-        return Ok(LoadedPart::Transfer);
+/// A segment with the kernels that run it.
+fn load(engine: &Engine, compiled: &Compiled, segment: &Segment) -> Result<LoadedSegment, Error> {
+    if segment.is_transfer() {
+        return Ok(LoadedSegment::Transfer);
     }
-    let kind = part.stream.device.kind;
-    let sizes: Vec<usize> = part.uses.iter().map(|part_use| part_use.bytes.len()).collect();
-    let steps = compiled.steps()[part.steps.clone()].iter();
-    let load = |step: &CompiledStep| sequence_step(engine, kind, part, step, compiled.most_rounds());
+    let kind = segment.stream.device.kind;
+    let sizes: Vec<usize> = segment.uses.iter().map(|segment_use| segment_use.bytes.len()).collect();
+    let steps = compiled.steps()[segment.steps.clone()].iter();
+    let load = |step: &CompiledStep| sequence_step(engine, kind, segment, step, compiled.most_rounds());
     let loaded = if kind == DeviceKind::Cpu {
         let steps: Vec<SequenceStep> = steps.map(load).collect::<Result<_, Error>>()?;
-        let within = |group: &Range<usize>| part.steps.start <= group.start && group.end <= part.steps.end;
+        let within = |group: &Range<usize>| segment.steps.start <= group.start && group.end <= segment.steps.end;
         let groups = compiled.fused().iter().filter(|group| within(&group.steps));
-        let of_part = |group: &Range<usize>| group.start - part.steps.start..group.end - part.steps.start;
+        let of_segment = |group: &Range<usize>| group.start - segment.steps.start..group.end - segment.steps.start;
         let groups: Vec<SequenceGroup> =
-            groups.map(|group| SequenceGroup { steps: of_part(&group.steps), block: group.block }).collect();
+            groups.map(|group| SequenceGroup { steps: of_segment(&group.steps), block: group.block }).collect();
         let sequence = CpuSequence::new(&sizes, steps, &groups);
-        sequence.map(|sequence| LoadedPart::Cpu(sequence.checking_finite(compiled.checks_finite())))
+        sequence.map(|sequence| LoadedSegment::Cpu(sequence.checking_finite(compiled.checks_finite())))
     } else {
         let label =
             |step: &CompiledStep| StepLabel { step: step.number, what: step.work.name(), location: step.location };
         let steps = steps.map(|step| Ok((load(step)?, label(step)))).collect::<Result<_, Error>>()?;
-        CommandSequence::new(kind, &sizes, steps).map(LoadedPart::Commands)
+        CommandSequence::new(kind, &sizes, steps).map(LoadedSegment::Commands)
     };
     loaded.map_err(|error| {
         let (program, what) = (compiled.program().name.clone(), error.to_string());
@@ -99,7 +100,7 @@ fn load(engine: &Engine, compiled: &Compiled, part: &Part) -> Result<LoadedPart,
 fn sequence_step(
     engine: &Engine,
     kind: DeviceKind,
-    part: &Part,
+    segment: &Segment,
     step: &CompiledStep,
     most_rounds: u64,
 ) -> Result<SequenceStep, Error> {
@@ -115,19 +116,22 @@ fn sequence_step(
         Work::While => SequenceWork::While { most_rounds },
         Work::End => SequenceWork::End,
     };
-    Ok(SequenceStep { work, operands: step.operands.iter().map(|operand| sequence_operand(part, operand)).collect() })
+    Ok(SequenceStep {
+        work,
+        operands: step.operands.iter().map(|operand| sequence_operand(segment, operand)).collect(),
+    })
 }
 
-/// An operand, counted from the bytes of its buffer that the part uses.
-fn sequence_operand(part: &Part, operand: &Located) -> SequenceOperand {
+/// An operand, counted from the bytes of its buffer that the segment uses.
+fn sequence_operand(segment: &Segment, operand: &Located) -> SequenceOperand {
     let Located { dtype, access, .. } = *operand;
     let (memory, layout) = match operand.storage {
         Storage::Scratch(piece) => (SequenceMemory::Scratch(piece), operand.layout),
         Storage::Buffer { index: buffer, offset } => {
-            let place = part.uses.binary_search_by_key(&buffer, |part_use| part_use.buffer);
-            let index = place.unwrap_or_else(|_| unreachable!("a part lists what its steps use, by buffer"));
-            // A value begins either in an arena, which a part uses whole, or where its own buffer begins.
-            let skipped = part.uses[index].bytes.start / dtype.size();
+            let place = segment.uses.binary_search_by_key(&buffer, |segment_use| segment_use.buffer);
+            let index = place.unwrap_or_else(|_| unreachable!("a segment lists what its steps use, by buffer"));
+            // A value begins either in an arena, which a segment uses whole, or where its own buffer begins.
+            let skipped = segment.uses[index].bytes.start / dtype.size();
             let layout = if skipped == 0 { operand.layout } else { moved(&operand.layout, skipped) };
             (SequenceMemory::Buffer { index, offset }, layout)
         }

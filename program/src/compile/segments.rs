@@ -1,0 +1,106 @@
+//! Pass: the segments of a program, which run as one instruction each.
+//!
+//! A segment has units of one stream. A unit joins the last segment of its stream, unless
+//!
+//! * it comes behind a segment of another stream for which the last segment does not wait: a segment waits before its first step, and the steps
+//!   that it has already must not wait longer than they need to;
+//! * a segment of another stream comes behind the last segment: that other segment would wait longer;
+//! * it is a copy between two memories, which is an instruction of its own.
+//!
+//! So streams wait for each other where eager instructions would, and a program of one stream is one segment.
+//!
+//! Segments are numbered in the order in which they begin; each comes behind segments with smaller numbers only, so running them one after the
+//! other is an order of the program.
+
+use std::ops::Range;
+
+use hashbrown::HashMap;
+use streamvm_stream::{StreamKey, StreamType};
+
+/// Units that run as one instruction.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) stream: StreamKey,
+    /// Its units, in the order in which they run.
+    pub(super) units: Vec<usize>,
+    /// The segments of other streams that it waits for. One that another segment of the list waits for is left out, as is one that an earlier
+    /// segment of its own stream has waited for.
+    pub(super) after: Vec<usize>,
+}
+
+/// For each stream the last segment that has passed when a segment runs, as far as its waits and the order of its stream tell.
+type Clock = HashMap<StreamKey, usize>;
+
+/// Divides the units, which are given in an order in which they can run, each with its stream, and the units that each comes behind.
+pub(super) fn divide(order: &[usize], streams: &[StreamKey], dependences: &[Vec<usize>]) -> Vec<Draft> {
+    let mut segments: Vec<Draft> = Vec::new();
+    let mut clocks: Vec<Clock> = Vec::new();
+    let mut segment_of = vec![usize::MAX; streams.len()];
+    // For each stream its last segment, and whether units may still join it.
+    let mut last: HashMap<StreamKey, (usize, bool)> = HashMap::new();
+    for &unit in order {
+        let stream = streams[unit];
+        let own = last.get(&stream).copied();
+        let none = Clock::new();
+        let known = own.map_or(&none, |(segment, _)| &clocks[segment]);
+        let others = dependences[unit].iter().map(|&earlier| segment_of[earlier]);
+        let is_open = |segment: &usize| {
+            let of = segments[*segment].stream;
+            of != stream && known.get(&of).is_none_or(|passed| passed < segment)
+        };
+        let mut after: Vec<usize> = others.filter(is_open).collect();
+        after.sort_unstable();
+        after.dedup();
+        for &segment in &after {
+            if let Some((last_segment, joins)) = last.get_mut(&segments[segment].stream)
+                && *last_segment == segment
+            {
+                *joins = false;
+            }
+        }
+        let transfer = stream.stream_type != StreamType::Compute;
+        match own {
+            Some((segment, true)) if after.is_empty() && !transfer => {
+                segments[segment].units.push(unit);
+                segment_of[unit] = segment;
+            }
+            _ => {
+                let segment = segments.len();
+                let mut clock = known.clone();
+                // The latest first: what it waited for needs no wait of its own.
+                let mut needed = Vec::new();
+                for &earlier in after.iter().rev() {
+                    let of = segments[earlier].stream;
+                    if clock.get(&of).is_none_or(|passed| *passed < earlier) {
+                        needed.push(earlier);
+                        clocks[earlier].iter().for_each(|(of, passed)| raise(&mut clock, *of, *passed));
+                        raise(&mut clock, of, earlier);
+                    }
+                }
+                needed.reverse();
+                raise(&mut clock, stream, segment);
+                clocks.push(clock);
+                segments.push(Draft { stream, units: vec![unit], after: needed });
+                segment_of[unit] = segment;
+                last.insert(stream, (segment, !transfer));
+            }
+        }
+    }
+    segments
+}
+
+fn raise(clock: &mut Clock, stream: StreamKey, passed: usize) {
+    let known = clock.entry(stream).or_insert(passed);
+    *known = passed.max(*known);
+}
+
+/// The order of steps: their positions among the kept ones, segment by segment, and for each segment its range in that order.
+pub(super) fn order(segments: &[Draft], units: &[Range<usize>]) -> (Vec<usize>, Vec<Range<usize>>) {
+    let (mut order, mut ranges) = (Vec::new(), Vec::with_capacity(segments.len()));
+    for segment in segments {
+        let begin = order.len();
+        order.extend(segment.units.iter().flat_map(|&unit| units[unit].clone()));
+        ranges.push(begin..order.len());
+    }
+    (order, ranges)
+}
