@@ -99,7 +99,7 @@ pub use refcount::pinned::{BorrowedItem, EitherRef, PinnedItem, PinnedRef, Pinne
 pub use registry::device_registry::DeviceRegistry;
 pub use sequence::{
     CommandSequence, CpuSequence, SequenceError, SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep,
-    SequenceWork,
+    SequenceTime, SequenceWork,
 };
 pub use tensor::dtype::{DType, Element};
 pub use tensor::error::{OpError, ShapeError};

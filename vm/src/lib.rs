@@ -89,7 +89,7 @@ pub use engine::worker_sets::{Pool, PoolConfig};
 pub use functions::{Bulk, OnComplete, Operator, Pusher};
 pub use mode::Mode;
 pub use observe::stall_report::StallReport;
-pub use programs::{Executable, Fetches, Jit};
+pub use programs::{Executable, Fetches, Jit, StepTime, Watch, WatchedStep};
 pub use stats::Stats;
 pub use ticket::Ticket;
 pub use vm::Vm;

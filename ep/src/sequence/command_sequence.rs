@@ -12,7 +12,7 @@ use crate::call::label::StepLabel;
 use crate::call::operand::Operand;
 use crate::names::device_id::DeviceKind;
 use crate::sequence::buffers::{Buffers, located};
-use crate::sequence::step::{MOST_OPERANDS, SequenceError, SequenceMemory, SequenceStep, SequenceWork};
+use crate::sequence::step::{MOST_OPERANDS, SequenceError, SequenceMemory, SequenceStep, SequenceWork, params_of_run};
 
 /// Steps for one kind of device that were checked: every operand lies within its buffer.
 #[derive(Debug)]
@@ -72,12 +72,13 @@ impl CommandSequence {
     }
 
     /// Queues a command for each step on the stream of `context`, whose operands are the buffers in the same order. Does not wait for them.
+    /// `run` is the number of the run, which decides about its random numbers.
     ///
     /// # Errors
     /// [`SequenceError::Buffers`], and nothing was queued: the context has no stream, the number of operands or the size of one differs, one
     /// is not contiguous, or one is written by a step and was declared as read. [`SequenceError::Step`] for the first step that the stream
     /// refuses: the steps before it were queued, and those behind it were not.
-    pub fn run(&self, context: &mut FnContext<'_>) -> Result<(), SequenceError> {
+    pub fn run(&self, context: &mut FnContext<'_>, run: u64) -> Result<(), SequenceError> {
         let Some(CommandCall { stream, operands: buffers }) = &mut context.commands else {
             return Err(SequenceError::Buffers("it was called without the stream of a device".to_owned()));
         };
@@ -92,6 +93,10 @@ impl CommandSequence {
                 (SequenceWork::Kernel(kernel, params), operands) => {
                     let inputs = operands.len() - 1;
                     stream.launch(&mut KernelCall { kernel: *kernel, operands, inputs, params })
+                }
+                (SequenceWork::Draw { kernel, params, advance }, operands) => {
+                    let params = &params_of_run(params, *advance, run);
+                    stream.launch(&mut KernelCall { kernel: *kernel, operands, inputs: 0, params })
                 }
                 (SequenceWork::Copy, [source, target]) => stream.copy(source, target),
                 (SequenceWork::Fill(value), [target]) => stream.fill(target, *value),

@@ -87,7 +87,7 @@ fn run(access: Access, refused: Option<usize>) -> (Result<(), SequenceError>, Ve
     let mut operands = [operand(0, 3, access), operand(3, 2, Access::Write)];
     let mut listing = Listing { base: base.addr(), queued: Vec::new(), refused };
     let call = CommandCall { stream: &mut listing, operands: &mut operands };
-    let result = sequence.run(&mut FnContext::of_commands(call).expect("operands that do not overlap"));
+    let result = sequence.run(&mut FnContext::of_commands(call).expect("operands that do not overlap"), 0);
     (result, listing.queued)
 }
 
@@ -119,7 +119,7 @@ fn a_call_with_other_operands_queues_nothing() {
     assert!(matches!(&result, Err(SequenceError::Buffers(why)) if why.contains("operand 0")), "{result:?}");
     assert!(queued.is_empty());
     let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], steps()).expect("steps within their buffers");
-    let refused = sequence.run(&mut FnContext::new(&mut []).expect("no operands"));
+    let refused = sequence.run(&mut FnContext::new(&mut []).expect("no operands"), 0);
     assert!(matches!(&refused, Err(SequenceError::Buffers(why)) if why.contains("stream")), "{refused:?}");
 }
 

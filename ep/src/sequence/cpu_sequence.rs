@@ -3,13 +3,19 @@
 //! A compiled program runs as one function: its operands are *buffers*, and the operands of each step are views of these buffers at
 //! fixed places. [`CpuSequence::new`] checks all steps once; a run only adds the addresses of the buffers.
 
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
 use crate::call::fn_context::FnContext;
 use crate::call::operand::Operand;
 use crate::names::device_id::DeviceKind;
 use crate::sequence::buffers::{Buffers, located};
 use crate::sequence::finite::first_not_finite;
 use crate::sequence::group::{Group, SequenceGroup};
-use crate::sequence::step::{MOST_OPERANDS, SequenceError, SequenceMemory, SequenceStep, SequenceWork, run_work};
+use crate::sequence::step::{
+    MOST_OPERANDS, SequenceError, SequenceMemory, SequenceStep, SequenceWork, params_of_run, run_work,
+};
 
 /// A step that runs by itself. Its operands lie in buffers.
 #[derive(Debug)]
@@ -33,6 +39,8 @@ struct Test {
 enum Part {
     Single(Single),
     Group(Group),
+    /// A step that draws random numbers, which are others in each run.
+    Draw(Single),
     Test(Test),
     /// The part of this number is next.
     Jump(usize),
@@ -45,6 +53,26 @@ pub struct CpuSequence {
     parts: Vec<Part>,
     /// Whether a run looks for infinities and NaN in what its steps write.
     checks_finite: bool,
+    /// For each part how long it took so far, if runs are timed.
+    times: Option<Box<[PartTime]>>,
+}
+
+/// How long all runs of a part took.
+#[derive(Debug, Default)]
+struct PartTime {
+    runs: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+/// How long steps took in all runs so far.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SequenceTime {
+    /// The steps: one, or those of a group.
+    pub steps: Range<usize>,
+    /// How often they ran.
+    pub runs: u64,
+    /// How long all of these took together.
+    pub time: Duration,
 }
 
 impl CpuSequence {
@@ -94,7 +122,7 @@ impl CpuSequence {
         if !parts.open.is_empty() {
             return Err(SequenceError::Blocks { step: number, what: "the steps end within a block" });
         }
-        Ok(CpuSequence { buffers, parts: parts.all, checks_finite: false })
+        Ok(CpuSequence { buffers, parts: parts.all, checks_finite: false, times: None })
     }
 
     /// Sets whether runs fail at the first step that writes an infinity or NaN; steps in groups are not checked. That reads each output once
@@ -105,10 +133,36 @@ impl CpuSequence {
         self
     }
 
+    /// Sets that runs note how long each step takes, which costs two looks at the clock a step: see [`times`](CpuSequence::times).
+    #[must_use]
+    pub fn timing(mut self) -> CpuSequence {
+        self.times = Some(self.parts.iter().map(|_| PartTime::default()).collect());
+        self
+    }
+
+    /// How long each step took so far, in order; nothing unless runs are [timed](CpuSequence::timing). Steps that begin or end blocks are left
+    /// out. Numbers of runs in progress may be missing.
+    pub fn times(&self) -> Vec<SequenceTime> {
+        let of_part = |(part, time): (&Part, &PartTime)| {
+            let steps = match part {
+                Part::Single(single) | Part::Draw(single) => single.number..single.number + 1,
+                Part::Group(group) => group.steps(),
+                Part::Test(_) | Part::Jump(_) => return None,
+            };
+            let time_of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            Some(SequenceTime {
+                steps,
+                runs: time_of(&time.runs),
+                time: Duration::from_nanos(time_of(&time.nanoseconds)),
+            })
+        };
+        self.parts.iter().zip(self.times.iter().flatten()).filter_map(of_part).collect()
+    }
+
     /// The bytes that the steps take on the heap.
     pub fn heap_bytes(&self) -> usize {
         let of_part = |part: &Part| match part {
-            Part::Single(single) => single.heap_bytes(),
+            Part::Single(single) | Part::Draw(single) => single.heap_bytes(),
             Part::Test(test) => test.condition.heap_bytes(),
             Part::Group(group) => group.heap_bytes(),
             Part::Jump(_) => 0,
@@ -117,27 +171,56 @@ impl CpuSequence {
         parts + size_of_val(self.parts.as_slice()) + self.buffers.heap_bytes()
     }
 
-    /// Runs all steps over the operands of `context`, which are the buffers in the same order. Kernels and groups use as many threads as
-    /// those of the stream that calls the function. Blocks until all steps have run. Afterwards all written operands of `context` count as
-    /// taken, also after an error.
+    /// Runs all steps over the operands of `context`, which are the buffers in the same order. `run` is the number of the run, which decides
+    /// about its random numbers. Kernels and groups use as many threads as those of the stream that calls the function. Blocks until all
+    /// steps have run. Afterwards all written operands of `context` count as taken, also after an error.
     ///
     /// # Errors
     /// [`SequenceError::Buffers`], and nothing has run: the number of operands or the size of one differs, one is not contiguous, or one
     /// is written by a step and was declared as read, or was taken before. [`SequenceError::Step`] for the first step that fails, and
     /// [`SequenceError::Rounds`] for a `While` that would begin one round too many.
-    pub fn run(&self, context: &mut FnContext<'_>) -> Result<(), SequenceError> {
+    pub fn run(&self, context: &mut FnContext<'_>, run: u64) -> Result<(), SequenceError> {
         let buffers = context.take_all().map_err(|error| SequenceError::Buffers(error.to_string()))?;
         self.buffers.check(buffers)?;
+        // SAFETY: `new` has added the operands of the steps to the buffers, and `check` has accepted those of the call.
+        unsafe {
+            if self.times.is_some() {
+                self.run_parts::<true>(buffers, run)
+            } else {
+                self.run_parts::<false>(buffers, run)
+            }
+        }
+    }
+
+    /// Runs all parts, and notes how long they take if `TIMED`.
+    ///
+    /// # Safety
+    ///
+    /// * The buffers of the sequence have accepted `buffers`, and no slice of them exists.
+    unsafe fn run_parts<const TIMED: bool>(&self, buffers: &[Operand], run: u64) -> Result<(), SequenceError> {
         let mut operands: [Operand; MOST_OPERANDS] = std::array::from_fn(|_| Operand::blank());
         let mut rounds = 0;
         let mut next = 0;
         while let Some(part) = self.parts.get(next) {
+            let place = next;
             next += 1;
             match part {
-                // SAFETY: `new` has added the operands of the steps to the buffers, and `check` has accepted those of the call.
-                Part::Single(single) => unsafe { single.run(buffers, &mut operands, self.checks_finite)? },
+                // SAFETY: the caller has the same duties.
+                Part::Single(single) => self.timed::<TIMED, _>(place, || unsafe {
+                    single.run(&single.step.work, buffers, &mut operands, self.checks_finite)
+                })?,
                 // SAFETY: as above.
-                Part::Group(group) => unsafe { group.run(buffers)? },
+                Part::Group(group) => self.timed::<TIMED, _>(place, || unsafe { group.run(buffers) })?,
+                Part::Draw(single) => {
+                    let SequenceWork::Draw { kernel, params, advance } = &single.step.work else {
+                        unreachable!("`Parts::add` makes a draw of no other work")
+                    };
+                    let work = SequenceWork::Kernel(*kernel, params_of_run(params, *advance, run));
+                    // SAFETY: as above.
+                    self.timed::<TIMED, _>(place, || unsafe {
+                        single.run(&work, buffers, &mut operands, self.checks_finite)
+                    })?;
+                }
                 Part::Jump(to) => next = *to,
                 Part::Test(test) => {
                     // SAFETY: as above.
@@ -156,6 +239,16 @@ impl CpuSequence {
         }
         Ok(())
     }
+
+    #[inline(always)]
+    fn timed<const TIMED: bool, R>(&self, place: usize, part: impl FnOnce() -> R) -> R {
+        let Some(time) = self.times.as_ref().filter(|_| TIMED).map(|times| &times[place]) else { return part() };
+        let start = Instant::now();
+        let result = part();
+        time.runs.fetch_add(1, Ordering::Relaxed);
+        time.nanoseconds.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        result
+    }
 }
 
 impl Single {
@@ -172,7 +265,7 @@ impl Single {
         size_of_val(self.step.operands.as_slice())
     }
 
-    /// Runs the step.
+    /// Runs the step, whose work is `work`.
     ///
     /// # Safety
     ///
@@ -181,14 +274,14 @@ impl Single {
     #[inline]
     unsafe fn run(
         &self,
+        work: &SequenceWork,
         buffers: &[Operand],
         operands: &mut [Operand; MOST_OPERANDS],
         checks_finite: bool,
     ) -> Result<(), SequenceError> {
         // SAFETY: the caller has the same duties.
         let set = unsafe { located(&self.step.operands, buffers, operands) };
-        run_work(&self.step.work, set, self.overlaps)
-            .map_err(|error| SequenceError::Step { step: self.number, error })?;
+        run_work(work, set, self.overlaps).map_err(|error| SequenceError::Step { step: self.number, error })?;
         if checks_finite {
             // SAFETY: the caller has the same duties. The operands are set anew, because kernels take the slices of operands that overlap.
             let set = unsafe { located(&self.step.operands, buffers, operands) };
@@ -280,6 +373,7 @@ impl Parts {
                 }
                 None => return wrong("no block is left to end"),
             },
+            SequenceWork::Draw { .. } => self.all.push(Part::Draw(Single::new(number, step)?)),
             SequenceWork::Kernel(..) | SequenceWork::Copy | SequenceWork::Fill(_) => {
                 self.all.push(Part::Single(Single::new(number, step)?));
             }
@@ -292,7 +386,7 @@ impl Parts {
         match &mut self.all[begin] {
             Part::Test(Test { otherwise, .. }) => *otherwise = part,
             Part::Jump(to) => *to = part,
-            Part::Single(_) | Part::Group(_) => unreachable!("blocks begin with tests and jumps"),
+            Part::Single(_) | Part::Group(_) | Part::Draw(_) => unreachable!("blocks begin with tests and jumps"),
         }
     }
 }

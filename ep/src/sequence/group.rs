@@ -145,6 +145,11 @@ impl Group {
         self.steps.len()
     }
 
+    /// The numbers of its steps.
+    pub(super) fn steps(&self) -> Range<usize> {
+        self.first..self.first + self.len()
+    }
+
     /// The bytes that the group takes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         let of_step = |step: &BlockStep| size_of::<BlockStep>() + step.operands.len() * size_of::<BlockOperand>();

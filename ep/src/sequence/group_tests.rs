@@ -49,7 +49,7 @@ fn run(sequence: &CpuSequence, data: &mut [Vec<i32>]) -> Result<(), SequenceErro
         unsafe { Operand::new(elements.as_mut_ptr().cast(), DType::I32, layout, access) }
     };
     let mut operands: Vec<Operand> = data.iter_mut().enumerate().map(operand).collect();
-    sequence.run(&mut FnContext::new(&mut operands).expect("operands that do not overlap"))
+    sequence.run(&mut FnContext::new(&mut operands).expect("operands that do not overlap"), 0)
 }
 
 /// `a = x + row; b = a * x^T; y = -b; y = y - scalar` in place `; z = copy of y`. Buffers: x, row, y, z, then a and b, if these are not in

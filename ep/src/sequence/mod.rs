@@ -19,6 +19,6 @@ mod group;
 mod step;
 
 pub use command_sequence::CommandSequence;
-pub use cpu_sequence::CpuSequence;
+pub use cpu_sequence::{CpuSequence, SequenceTime};
 pub use group::SequenceGroup;
 pub use step::{SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork};

@@ -8,7 +8,7 @@ use crate::names::device_id::DeviceKind;
 use crate::tensor::dtype::DType;
 use crate::tensor::footprint::Footprint;
 use crate::tensor::layout::Layout;
-use crate::tensor::params::Params;
+use crate::tensor::params::{Extra, Params};
 use crate::tensor::scalar::Scalar;
 
 /// The most operands of a step: three inputs and an output.
@@ -47,6 +47,15 @@ pub struct SequenceOperand {
 pub enum SequenceWork {
     /// Runs a kernel: inputs first, then the output.
     Kernel(Kernel, Params),
+    /// Runs a kernel that draws random numbers into its only operand. The parameters are those of run 0.
+    Draw {
+        /// The kernel.
+        kernel: Kernel,
+        /// Its parameters in run 0, [`Extra::Random`] among them.
+        params: Params,
+        /// How many blocks of random numbers each run begins behind the run before.
+        advance: u64,
+    },
     /// Copies the first operand to the second.
     Copy,
     /// Sets every element of its only operand.
@@ -181,12 +190,12 @@ impl SequenceStep {
     /// Checks the kernel, the number of operands and their accesses; `number` is that of the step.
     pub(super) fn check_form(&self, number: usize, device: DeviceKind) -> Result<(), SequenceError> {
         let (inputs, expected) = match &self.work {
-            SequenceWork::Kernel(kernel, _) if kernel.device != device => {
+            SequenceWork::Kernel(kernel, _) | SequenceWork::Draw { kernel, .. } if kernel.device != device => {
                 let found = format!("{kernel:?}");
                 let expected = "a kernel for the kind of device that runs the sequence";
                 return Err(SequenceError::Operands { step: number, expected, found });
             }
-            SequenceWork::Kernel(kernel, _) => {
+            SequenceWork::Kernel(kernel, _) | SequenceWork::Draw { kernel, .. } => {
                 (kernel.op.arity(), "the inputs of its op, which are read, and an output, which is written")
             }
             SequenceWork::Copy => (1, "an operand that is read and one that is written"),
@@ -221,6 +230,14 @@ impl SequenceStep {
     }
 }
 
+/// The parameters of a [`SequenceWork::Draw`] in the run of this number. After 2^64 blocks the random numbers repeat.
+pub(super) fn params_of_run(params: &Params, advance: u64, run: u64) -> Params {
+    match params.extra {
+        Extra::Random { seed, counter } => Params::random(seed, counter.wrapping_add(advance.wrapping_mul(run))),
+        _ => *params,
+    }
+}
+
 /// Runs the kernel, copy or fill of a step that [`SequenceStep::check_form`] has accepted. `overlaps` says whether an input shares bytes with the output.
 #[inline]
 pub(super) fn run_work(work: &SequenceWork, operands: &mut [Operand], overlaps: bool) -> Result<(), Error> {
@@ -235,6 +252,7 @@ pub(super) fn run_work(work: &SequenceWork, operands: &mut [Operand], overlaps: 
         }
         (SequenceWork::Copy, [source, target]) => cpu::copy(source, target),
         (SequenceWork::Fill(value), [target]) => cpu::fill(target, *value),
+        (SequenceWork::Draw { .. }, _) => unreachable!("the sequence gives the kernel the parameters of the run"),
         (SequenceWork::Copy | SequenceWork::Fill(_), _) => unreachable!("`check_form` has counted the operands"),
         (SequenceWork::If | SequenceWork::Else | SequenceWork::While { .. } | SequenceWork::End, _) => {
             unreachable!("the sequence runs blocks, and groups have none")

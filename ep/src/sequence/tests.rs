@@ -30,7 +30,7 @@ fn run(sequence: &CpuSequence, data: &mut [(Vec<i32>, Access)]) -> Result<(), Se
             unsafe { Operand::new(elements.as_mut_ptr().cast(), DType::I32, layout, *access) }
         })
         .collect();
-    sequence.run(&mut FnContext::new(&mut operands).expect("operands that do not overlap"))
+    sequence.run(&mut FnContext::new(&mut operands).expect("operands that do not overlap"), 0)
 }
 
 /// `scratch = a + b; out[1..] = scratch[1..] * a[..2]; scratch = -scratch in place; out[0] = scratch[2]`.
@@ -123,9 +123,9 @@ fn a_buffer_that_the_function_has_taken_is_not_shared() {
     let mut operands = [unsafe { Operand::new(element.as_mut_ptr().cast(), DType::I32, layout, Access::Write) }];
     let mut context = FnContext::new(&mut operands).expect("one operand");
     context.writes.take::<i32>(0).expect("it is free");
-    assert!(matches!(sequence.run(&mut context), Err(SequenceError::Buffers(_))));
+    assert!(matches!(sequence.run(&mut context, 0), Err(SequenceError::Buffers(_))));
     let mut context = FnContext::new(&mut operands).expect("one operand");
-    sequence.run(&mut context).expect("it is free");
+    sequence.run(&mut context, 0).expect("it is free");
     assert!(context.writes.take::<i32>(0).is_err(), "the sequence has taken it");
 }
 
@@ -247,7 +247,7 @@ fn a_step_that_writes_no_number_is_named_with_the_element() {
             let flat = Layout::contiguous(Shape::new(&[6]).expect("a shape"));
             // SAFETY: the array above, which is not used otherwise before the end of the closure.
             let operand = unsafe { Operand::new(data.as_mut_ptr().cast(), DType::F64, flat, Access::ReadWrite) };
-            sequence.run(&mut FnContext::new(&mut [operand]).expect("one operand"))
+            sequence.run(&mut FnContext::new(&mut [operand]).expect("one operand"), 0)
         };
         run(&sequence).expect("nobody looks");
         let failed = run(&sequence.checking_finite(true)).expect_err("a root of -1");
@@ -255,4 +255,55 @@ fn a_step_that_writes_no_number_is_named_with_the_element() {
         assert_eq!(index, expected);
         assert!(value.is_nan());
     }
+}
+
+/// Run `n` of a step that draws is what the kernel draws from `n` times `advance` blocks further on.
+#[test]
+fn draws_are_others_in_each_run() {
+    let kernel = KernelRegistry::builtin().get(Op::Uniform, DeviceKind::Cpu, DType::F32).expect("a kernel");
+    let output = SequenceOperand { dtype: DType::F32, ..vector(0, 0, 8, Access::Write) };
+    let run = |work: SequenceWork, run: u64| {
+        let sequence = CpuSequence::new(&[32], vec![SequenceStep { work, operands: vec![output.clone()] }], &[]);
+        let mut data = [0f32; 8];
+        let layout = Layout::contiguous(Shape::new(&[8]).expect("a shape"));
+        // SAFETY: an array of eight elements, which nothing else uses while the operand does.
+        let operand = unsafe { Operand::new(data.as_mut_ptr().cast(), DType::F32, layout, Access::Write) };
+        let mut operands = [operand];
+        let mut context = FnContext::new(&mut operands).expect("one operand");
+        sequence.expect("a step within its buffer").run(&mut context, run).expect("it runs");
+        data
+    };
+    let draw = SequenceWork::Draw { kernel, params: Params::random(7, 5), advance: 3 };
+    for number in [0, 1, 4] {
+        assert_eq!(run(draw.clone(), number), run(SequenceWork::Kernel(kernel, Params::random(7, 5 + 3 * number)), 0));
+    }
+    assert_ne!(run(draw.clone(), 0), run(draw, 1));
+}
+
+/// Each step and group that ran is counted with its time; those of a block as often as the block ran.
+#[test]
+fn timed_runs_note_how_often_each_step_ran() {
+    use Access::{Read, Write};
+    let steps = [
+        call(Op::Neg, vec![vector(0, 0, 2, Read), vector(1, 0, 2, Write)]),
+        SequenceStep { work: SequenceWork::If, operands: vec![bool_at(0, Read)] },
+        call(Op::Neg, vec![vector(1, 0, 2, Read), vector(1, 0, 2, Write)]),
+        SequenceStep { work: SequenceWork::End, operands: vec![] },
+        call(Op::Add, vec![vector(1, 0, 2, Read), vector(1, 0, 2, Read), vector(2, 0, 2, Write)]),
+        call(Op::Neg, vec![vector(2, 0, 2, Read), vector(2, 0, 2, Write)]),
+    ];
+    let group = SequenceGroup { steps: 4..6, block: 1 };
+    let sequence = CpuSequence::new(&[8, 8, 8], steps.to_vec(), &[group]).expect("steps within their buffers").timing();
+    let run_with = |first: i32| {
+        let mut data = [(vec![first, 5], Read), (vec![0; 2], Access::ReadWrite), (vec![0; 2], Access::ReadWrite)];
+        run(&sequence, &mut data).expect("it runs");
+        data[2].0.clone()
+    };
+    assert_eq!((run_with(1), run_with(0), run_with(3)), (vec![-2, -10], vec![0, 10], vec![-6, -10]));
+    let times = sequence.times();
+    let counts: Vec<_> = times.iter().map(|it| (it.steps.clone(), it.runs)).collect();
+    assert_eq!(counts, [(0..1, 3), (2..3, 2), (4..6, 3)]);
+    assert!(times.iter().any(|it| !it.time.is_zero()));
+    let untimed = CpuSequence::new(&[8, 8, 8], steps.to_vec(), &[]).expect("steps within their buffers");
+    assert!(untimed.times().is_empty());
 }

@@ -72,9 +72,14 @@ impl Generator {
     /// Takes the share for a tensor of so many elements and returns the parameters that draw it. After 2^64 blocks the sequence
     /// repeats.
     pub fn take(&self, dtype: DType, elements: usize) -> Params {
-        let of_a_block = if dtype.size() == 8 { OF_A_BLOCK / 2 } else { OF_A_BLOCK };
-        let counter = self.next.fetch_add(elements.div_ceil(of_a_block) as u64, Ordering::Relaxed);
+        let counter = self.next.fetch_add(Generator::blocks(dtype, elements), Ordering::Relaxed);
         Params::random(self.seed, counter)
+    }
+
+    /// How many blocks a tensor of so many elements takes.
+    pub fn blocks(dtype: DType, elements: usize) -> u64 {
+        let of_a_block = if dtype.size() == 8 { OF_A_BLOCK / 2 } else { OF_A_BLOCK };
+        elements.div_ceil(of_a_block) as u64
     }
 }
 

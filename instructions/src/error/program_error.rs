@@ -50,6 +50,12 @@ pub enum ProgramError {
         /// The mistake.
         what: String,
     },
+    /// A run was to be watched step by step, of a program that was compiled without that.
+    #[error("program {program:?} was not compiled step by step; compile it with `step_by_step`, and run that")]
+    NotStepByStep {
+        /// The program.
+        program: String,
+    },
     /// The compiler cannot compile this program.
     #[error("program {program:?} cannot be compiled: {what}")]
     NotCompiled {

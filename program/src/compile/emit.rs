@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use hashbrown::HashMap;
-use streamvm_ep::{Access, MAX_WRITES};
-use streamvm_instructions::{Error, ProgramError};
+use streamvm_ep::{Access, Extra, MAX_WRITES, Params};
+use streamvm_instructions::{Error, Generator, ProgramError};
 use streamvm_stream::StreamKey;
 
 use crate::compile::arena::Arena;
@@ -50,6 +50,8 @@ pub(super) fn emit(
         fused: fused.groups,
         most_rounds: options.most_rounds,
         check_finite: options.check_finite,
+        step_by_step: options.step_by_step,
+        time_steps: options.time_steps,
     };
     compiled.arenas = found
         .streams
@@ -120,12 +122,40 @@ fn steps(program: &Program, order: &[usize], storages: &[Option<Storage>]) -> Ve
         let dtype = program.value(operand.value).dtype;
         Located { value: operand.value, storage, dtype, layout: operand.layout, access: operand.access }
     };
+    let drawn = drawn_blocks(program);
     let step = |&number: &usize| {
         let step = &program.steps[number];
         let operands = step.operands.iter().map(locate).collect();
-        CompiledStep { work: step.work.clone(), operands, number, location: step.location }
+        let advance = match &step.work {
+            Work::Call(_, params) => seed_of(params).and_then(|seed| drawn.get(&seed).copied()).unwrap_or(0),
+            _ => 0,
+        };
+        CompiledStep { work: step.work.clone(), operands, number, advance, location: step.location }
     };
     order.iter().map(step).collect()
+}
+
+/// For each seed the blocks of random numbers that all steps with it draw in one run, steps that were removed among them: a run goes on where the
+/// run before has ended, as the same calls do when they are made again.
+fn drawn_blocks(program: &Program) -> HashMap<u64, u64> {
+    let mut drawn = HashMap::new();
+    for step in &program.steps {
+        if let (Work::Call(_, params), Some(output)) = (&step.work, step.output())
+            && let Some(seed) = seed_of(params)
+        {
+            let blocks = Generator::blocks(program.value(output.value).dtype, output.layout.elements());
+            let all = drawn.entry(seed).or_insert(0u64);
+            *all = all.wrapping_add(blocks);
+        }
+    }
+    drawn
+}
+
+fn seed_of(params: &Params) -> Option<u64> {
+    match params.extra {
+        Extra::Random { seed, .. } => Some(seed),
+        _ => None,
+    }
 }
 
 /// What a segment uses. `touched` tells of each buffer whether an earlier segment uses it.

@@ -24,12 +24,13 @@ pub(super) enum Home {
     Arena(usize),
 }
 
-/// The homes of the values, and the stream of each arena. `order` has the numbers of the steps, `ranges` those of each segment.
+/// The homes of the values, and the stream of each arena. With `all_own`, no value shares memory with another. `order` has the numbers of the steps, `ranges` those of each segment.
 pub(super) fn of(
     program: &Program,
     order: &[usize],
     segments: &[Draft],
     ranges: &[Range<usize>],
+    all_own: bool,
 ) -> (Vec<Home>, Vec<StreamKey>) {
     let mut fetched = vec![false; program.values.len()];
     program.fetches.iter().for_each(|fetch| fetched[fetch.value.0] = true);
@@ -43,10 +44,12 @@ pub(super) fn of(
             let value = program.value(operand.value);
             let home = &mut homes[operand.value.0];
             *home = Some(match *home {
-                None if shares_an_arena(value, segment.stream) => Home::Arena(*arena.get_or_insert_with(|| {
-                    arenas.push(segment.stream);
-                    arenas.len() - 1
-                })),
+                None if !all_own && shares_an_arena(value, segment.stream) => {
+                    Home::Arena(*arena.get_or_insert_with(|| {
+                        arenas.push(segment.stream);
+                        arenas.len() - 1
+                    }))
+                }
                 None => Home::Own,
                 Some(Home::Arena(known)) if Some(known) != arena => Home::Own,
                 Some(known) => known,

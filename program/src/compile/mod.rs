@@ -80,7 +80,7 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     let kept = unfetched::kept_steps(&program);
     trace.note(|| trace::unfetched(&program, &kept));
     let Divided { order, segments, ranges } = divide(&program, &kept, options, &mut trace)?;
-    let (homes, arena_streams) = homes::of(&program, &order, &segments, &ranges);
+    let (homes, arena_streams) = homes::of(&program, &order, &segments, &ranges, options.step_by_step);
     let mut lifetimes = lifetimes::of(&program, &order);
     trace.note(|| trace::lifetimes(&program, &lifetimes));
     let in_place = || in_place::find(&program, &order, &homes, &lifetimes);
@@ -88,7 +88,7 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     trace.note(|| trace::in_place(&program, &shares));
     let on_cpu = |(segment, _): &(&segments::Draft, _)| segment.stream.device.kind == DeviceKind::Cpu;
     let fusable = segments.iter().zip(&ranges).filter(on_cpu).map(|(_, range)| range.clone());
-    let fused = if options.fuse && !options.check_finite {
+    let fused = if options.fuse && !options.check_finite && !options.step_by_step {
         fuse::find(&program, &order, fusable, &mut lifetimes, &shares, options.block)
     } else {
         fuse::none(&program)
@@ -145,7 +145,7 @@ fn divide(
         units::dependences(program, kept, &units)
     };
     let by_unit = lanes::spread(program, kept, &units, &dependences, &mut streams, options);
-    let segments = segments::divide(&by_unit, &streams, &dependences);
+    let segments = segments::divide(&by_unit, &streams, &dependences, options.step_by_step);
     let (order, ranges) = segments::order(&segments, &units);
     let order: Vec<usize> = order.into_iter().map(|position| kept[position]).collect();
     trace.note(|| {

@@ -32,7 +32,8 @@ pub(super) struct Draft {
 type Clock = HashMap<StreamKey, usize>;
 
 /// Divides the units, which are given in an order in which they can run, each with its stream, and the units that each comes behind.
-pub(super) fn divide(order: &[usize], streams: &[StreamKey], dependences: &[Vec<usize>]) -> Vec<Draft> {
+/// With `alone`, each unit is a segment.
+pub(super) fn divide(order: &[usize], streams: &[StreamKey], dependences: &[Vec<usize>], alone: bool) -> Vec<Draft> {
     let mut segments: Vec<Draft> = Vec::new();
     let mut clocks: Vec<Clock> = Vec::new();
     let mut segment_of = vec![usize::MAX; streams.len()];
@@ -58,9 +59,9 @@ pub(super) fn divide(order: &[usize], streams: &[StreamKey], dependences: &[Vec<
                 *joins = false;
             }
         }
-        let transfer = stream.stream_type != StreamType::Compute;
+        let alone = alone || stream.stream_type != StreamType::Compute;
         match own {
-            Some((segment, true)) if after.is_empty() && !transfer => {
+            Some((segment, true)) if after.is_empty() && !alone => {
                 segments[segment].units.push(unit);
                 segment_of[unit] = segment;
             }
@@ -82,7 +83,7 @@ pub(super) fn divide(order: &[usize], streams: &[StreamKey], dependences: &[Vec<
                 clocks.push(clock);
                 segments.push(Draft { stream, units: vec![unit], after: needed });
                 segment_of[unit] = segment;
-                last.insert(stream, (segment, !transfer));
+                last.insert(stream, (segment, !alone));
             }
         }
     }

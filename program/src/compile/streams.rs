@@ -11,11 +11,12 @@ use streamvm_instructions::{Error, HOST_DEVICE, Place, ProgramError, copy_stream
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::program::{Operand, Program, Step, Work};
+use crate::record::recording::DRAWN_IN_BLOCK;
 
 /// The stream of each unit, on lane 0.
 ///
 /// # Errors
-/// [`ProgramError::NotCompiled`] if a block has steps that one CPU does not run, or if a step draws random numbers.
+/// [`ProgramError::NotCompiled`] if a block has steps that one CPU does not run, or if a step of a block draws random numbers.
 pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> Result<Vec<StreamKey>, Error> {
     let host = host_device(program);
     let mut streams = Vec::with_capacity(units.len());
@@ -25,9 +26,8 @@ pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> R
         let mut found: Option<StreamKey> = None;
         for &number in numbers {
             let step = &program.steps[number];
-            if matches!(&step.work, Work::Call(op, _) if op.is_source()) {
-                let why = "draws random numbers, which would be the same in each run; draw them outside, and feed them";
-                return Err(refused(program, number, step, why));
+            if is_block && matches!(&step.work, Work::Call(op, _) if op.is_source()) {
+                return Err(refused(program, number, step, &format!("cannot be compiled: {DRAWN_IN_BLOCK}")));
             }
             let Some(stream) = of_step(program, step, host) else { continue };
             let on_cpu = stream.device.kind == DeviceKind::Cpu && stream.stream_type == StreamType::Compute;

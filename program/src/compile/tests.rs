@@ -1,7 +1,7 @@
 //! What the passes do, as golden texts, and what they must not do.
 
 use streamvm_ep::{Access, DType, DeviceId, Op, Params};
-use streamvm_instructions::{Error, InstructionsBuilder, ProgramError, Tensor};
+use streamvm_instructions::{Error, Generator, InstructionsBuilder, ProgramError, Tensor};
 
 use crate::compile::compile;
 use crate::plan::compiled::BufferRole;
@@ -281,21 +281,63 @@ fn parts_declare_the_bytes_that_they_use() {
     assert_eq!(plan.segments[2].after, Vec::<usize>::new(), "{plan}");
 }
 
-/// Recording refuses random numbers with the line; the compiler refuses them in programs of another origin.
+/// In a block, recording refuses random numbers with the line, and the compiler refuses them in programs of another origin.
 #[test]
-fn random_numbers_are_refused() {
-    let refused = record("p", |r| {
+fn random_numbers_in_blocks_are_refused() {
+    let generator = Generator::new(1);
+    let draws = |r: &Recorder| {
         let mut builder = InstructionsBuilder::new();
-        builder.rand(&streamvm_instructions::Generator::new(1), CPU, DType::F32, &[16])?;
-        r.submit(builder.finish())
+        let drawn = builder.rand(&generator, CPU, DType::F32, &[16])?;
+        r.submit(builder.finish())?;
+        Ok(drawn)
+    };
+    let refused = record("p", |r| {
+        let yes = r.full(CPU, DType::Bool, &[], true)?;
+        r.if_true(&yes, || draws(r).map(drop))
     });
     let text = refused.expect_err("it cannot be recorded").to_string();
     assert!(text.contains("random") && text.contains("tests.rs:"), "{text}");
-    let mut program = recorded(|r| r.fetch("y", &x(r)?.neg()?));
-    program.steps[0].operands.remove(0);
-    program.steps[0].work = Work::Call(Op::Uniform, Params::default());
-    let refused = compile(&program, &CompileOptions::default()).expect_err("it cannot be compiled");
-    assert!(matches!(refused, Error::Program(_)), "{refused}");
+    let mut program = recorded(|r| {
+        let (yes, y) = (r.full(CPU, DType::Bool, &[], true)?, x(r)?.neg()?);
+        r.if_true(&yes, || y.fill(1.0))?;
+        r.fetch("y", &y)
+    });
+    program.steps[3].work = Work::Call(Op::Uniform, Params::random(1, 0));
+    let refused = compile(&program, &CompileOptions::default()).expect_err("it cannot be compiled").to_string();
+    assert!(refused.contains("step 3 (uniform)") && refused.contains("random"), "{refused}");
+}
+
+/// Each run goes on where the run before has ended: 16 elements are 4 blocks, 3 of eight bytes are 2, and the numbers of another seed do not
+/// count. A step that was removed counts.
+#[test]
+fn runs_advance_by_what_the_steps_of_a_seed_draw() {
+    let plan = compiled(|r| {
+        let (one, other) = (Generator::at(1, 10), Generator::new(2));
+        let mut builder = InstructionsBuilder::new();
+        let first = builder.rand(&one, CPU, DType::F32, &[16])?;
+        let second = builder.randn(&other, CPU, DType::F32, &[4])?;
+        builder.rand(&one, CPU, DType::F64, &[3])?;
+        r.submit(builder.finish())?;
+        r.fetch("first", &first)?;
+        r.fetch("second", &(&second + 1.0)?)
+    });
+    let drawn: Vec<_> = plan.steps.iter().map(|step| (step.work.name(), step.advance)).collect();
+    assert_eq!(drawn, [("uniform", 6), ("normal", 1), ("fill", 0), ("add", 0)]);
+    assert!(plan.draws());
+}
+
+/// Each step is a segment, and each value has memory of its own.
+#[test]
+fn step_by_step_nothing_shares_memory() {
+    let program = recorded(|r| {
+        let x = r.feed("x", CPU, DType::F32, &[10_000])?;
+        r.fetch("y", &(&x.neg()? + 1.0)?.exp()?.sum(&[])?)
+    });
+    let options = CompileOptions { step_by_step: true, ..CompileOptions::default() };
+    let plan = compile(&program, &options).expect("it compiles");
+    assert_eq!((plan.segments.len(), plan.steps.len()), (5, 5), "{plan}");
+    assert!(plan.arenas.is_empty() && plan.fused.is_empty(), "{plan}");
+    assert!(plan.is_step_by_step());
 }
 
 /// A chain through one pair of buffers, whatever its length; every value of it fits between its neighbours.

@@ -7,6 +7,8 @@ use streamvm_ep::{Access, DType, DeviceId, Layout};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::program::{Program, ValueId, Work};
+#[cfg(doc)]
+use crate::plan::options::CompileOptions;
 
 /// Where the memory of a buffer comes from.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -73,6 +75,9 @@ pub struct CompiledStep {
     pub operands: Vec<Located>,
     /// The number of the step in [`Compiled::program`].
     pub number: usize,
+    /// Of a step that draws random numbers: how many blocks of them each run begins behind the run before. That is what all steps of the
+    /// program with the same seed draw in one run.
+    pub advance: u64,
     /// The source line that recorded it.
     pub location: &'static Location<'static>,
 }
@@ -140,6 +145,8 @@ pub struct Compiled {
     pub(crate) fused: Vec<FusedSteps>,
     pub(crate) most_rounds: u64,
     pub(crate) check_finite: bool,
+    pub(crate) step_by_step: bool,
+    pub(crate) time_steps: bool,
 }
 
 impl Compiled {
@@ -194,6 +201,21 @@ impl Compiled {
     /// How many rounds all loops of a run may make together.
     pub fn most_rounds(&self) -> u64 {
         self.most_rounds
+    }
+
+    /// Whether it draws random numbers, others in each run.
+    pub fn draws(&self) -> bool {
+        self.steps.iter().any(|step| step.advance > 0)
+    }
+
+    /// Whether each step is a segment of its own, with memory of its own for each value: [`CompileOptions::step_by_step`].
+    pub fn is_step_by_step(&self) -> bool {
+        self.step_by_step
+    }
+
+    /// Whether runs note how long each step takes: [`CompileOptions::time_steps`].
+    pub fn times_steps(&self) -> bool {
+        self.time_steps
     }
 
     /// Whether a run looks for infinities and NaN in what its steps write.

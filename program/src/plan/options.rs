@@ -24,6 +24,11 @@ pub struct CompileOptions {
     /// Whether a run looks for infinities and NaN in what its steps write, and fails at the first step that writes one, with the index of the
     /// element. Each output is read once more, and no steps are fused. Default: no.
     pub check_finite: bool,
+    /// Whether each step runs as an instruction of its own, and each value has memory of its own, so that a run can be watched step by step.
+    /// Turns fusion, in-place steps and the sharing of memory off. Default: no.
+    pub step_by_step: bool,
+    /// Whether runs note how long each step takes, on CPUs. Costs two looks at the clock a step. Default: no.
+    pub time_steps: bool,
     /// How many steps the search for memory offsets may take once a first plan is found. The search ends earlier when the plan reaches
     /// the lower bound. The same number gives the same plan on every machine. Default: 1,000, at most some
     /// tens of milliseconds.
@@ -40,6 +45,8 @@ impl Default for CompileOptions {
             hand_over_ns: 2_000,
             most_rounds: 10_000_000,
             check_finite: false,
+            step_by_step: false,
+            time_steps: false,
             search_steps: 1_000,
         }
     }

@@ -110,9 +110,7 @@ impl Recording {
         let (location, name) = (instruction.location, instruction.kind.name());
         let refused = |why| Err(ProgramError::NotRecordable { what: name.to_owned(), location, why }.into());
         let work = match &instruction.kind {
-            Kind::Call { op, .. } if op.is_source() => {
-                return refused("random numbers would be the same in each run; draw them outside, and feed them");
-            }
+            Kind::Call { op, .. } if op.is_source() && !self.open.is_empty() => return refused(DRAWN_IN_BLOCK),
             Kind::Call { op, params } => Some(Work::Call(*op, *params)),
             Kind::Copy => Some(Work::Copy),
             Kind::Fill(value) => Some(Work::Fill(*value)),
@@ -266,6 +264,10 @@ impl Recording {
         Ok(())
     }
 }
+
+/// Why a step of a block cannot draw random numbers.
+pub(crate) const DRAWN_IN_BLOCK: &str =
+    "in a block, random numbers would be the same in each round; draw them before the block";
 
 /// Why a step cannot use a value.
 const OF_ENDED_BLOCK: &str =

@@ -10,3 +10,4 @@ mod random;
 mod recording;
 mod runs;
 mod scenarios;
+mod watched;

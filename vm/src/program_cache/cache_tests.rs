@@ -1,4 +1,5 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -19,7 +20,7 @@ fn program(elements: usize) -> Program {
 
 fn load(program: &Program) -> Result<LoadedProgram, Error> {
     let compiled = compile(program, &CompileOptions::default())?;
-    Ok(LoadedProgram { compiled, segments: Vec::new() })
+    Ok(LoadedProgram { compiled, segments: Vec::new(), next_run: AtomicU64::new(0), draws: false })
 }
 
 fn cache(programs: usize, bytes: u64) -> ProgramCache {

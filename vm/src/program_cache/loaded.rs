@@ -1,5 +1,7 @@
 //! A compiled program with its kernels.
 
+use std::sync::atomic::AtomicU64;
+
 use streamvm_ep::{CommandSequence, CpuSequence};
 use streamvm_program::{ArenaPlan, Compiled, CompiledStep, Located, Operand, Program, Segment, SegmentUse, Step};
 
@@ -9,6 +11,10 @@ pub(crate) struct LoadedProgram {
     pub(crate) compiled: Compiled,
     /// One for each segment of the compiled program.
     pub(crate) segments: Vec<LoadedSegment>,
+    /// Whether it draws random numbers.
+    pub(crate) draws: bool,
+    /// The number of the next run, which decides about its random numbers. Counts only if it draws some.
+    pub(crate) next_run: AtomicU64,
 }
 
 /// How a segment runs.

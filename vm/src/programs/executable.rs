@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::panic::Location;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
@@ -27,9 +28,9 @@ use crate::submit::commit::Submitted;
 /// lanes overlap, unless one writes a parameter that the other uses.
 #[derive(Clone)]
 pub struct Executable {
-    engine: Weak<Engine>,
+    pub(super) engine: Weak<Engine>,
     /// Shared with runs, fetches and the cache.
-    inner: Arc<LoadedProgram>,
+    pub(super) inner: Arc<LoadedProgram>,
     /// The tensors of the parameters, in the order of the program.
     parameters: Arc<[Tensor]>,
 }
@@ -66,93 +67,121 @@ impl Executable {
     pub fn run(&self, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
         let location = Location::caller();
         let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
-        let LoadedProgram { compiled, .. } = &*self.inner;
-        let program = compiled.program();
-        let given = by_name(program, "feed", &program.feeds, feeds)?;
-        let mut copies: SmallVec<[Option<Tensor>; 4]> = SmallVec::new();
-        let fits = |(port, tensor): (&Port, &&Tensor)| check_fit(&engine, program, "feed", port, tensor, false);
-        program.feeds.iter().zip(&given).try_for_each(fits)?;
-        let lane = Lane::current().0;
-        for (port, tensor) in program.feeds.iter().zip(&given) {
-            let place = program.value(port.value).place;
-            let fits = tensor.layout().is_contiguous() && tensor.place() == place;
-            copies.push(if fits { None } else { Some(copied(&engine, lane, tensor, place, location)?) });
-        }
-        let fresh: SmallVec<[Tensor; 4]> = compiled.buffers().iter().filter_map(|buffer| self.fresh(buffer)).collect();
-        let mut next_fresh = fresh.iter();
-        let buffers: SmallVec<[&Tensor; 8]> = compiled
-            .buffers()
-            .iter()
-            .map(|buffer| match buffer.role {
-                BufferRole::Feed(place) => copies[place].as_ref().unwrap_or(given[place]),
-                BufferRole::Parameter(place) => &self.parameters[place],
-                BufferRole::Fetched(_) | BufferRole::Own(_) | BufferRole::Arena(_) => {
-                    next_fresh.next().unwrap_or_else(|| unreachable!("`fresh` has a tensor for each such buffer"))
-                }
-            })
-            .collect();
-        let tensors = self.fetched(&fresh)?;
+        let compiled = &self.inner.compiled;
+        let given = self.given(&engine, feeds)?;
+        let run = self.begin(&engine, &given, location)?;
         let mut submitted = Submitted::default();
         match compiled.segments() {
             [segment]
                 if segment.uses.iter().all(|segment_use| is_whole(compiled, segment_use)) && !segment.is_transfer() =>
             {
-                let stream = StreamKey { lane: lane.wrapping_add(segment.stream.lane), ..segment.stream };
+                let stream = StreamKey { lane: run.lane.wrapping_add(segment.stream.lane), ..segment.stream };
                 let issued = Issued { stream, role: Role::Program, launch: LaunchOptions::default(), location };
-                let uses = segment.uses.iter().map(|it| with_access(buffers[it.buffer], it.access));
+                let uses = segment.uses.iter().map(|it| with_access(run.buffer(it.buffer), it.access));
                 Single::submit_function(
                     issued,
-                    program.name.clone(),
+                    compiled.program().name.clone(),
                     uses,
-                    || self.code(0),
+                    || self.code(0, run.number),
                     |single| engine.submit_one(single, &mut submitted),
                 )?;
             }
             segments => {
                 let mut list = InstructionList::new();
                 for number in 0..segments.len() {
-                    self.push_segment(&mut list, number, lane, &buffers, location)?;
+                    self.push_segment(&mut list, number, &run)?;
                 }
                 engine.submit(&mut list, Full::Blocks, &mut submitted)?;
             }
         }
         engine.failures.log_unseen();
-        Ok(Fetches { engine: self.engine.clone(), submitted, of: self.inner.clone(), tensors })
+        self.fetches(&run, submitted)
     }
 
-    /// What an instruction of a run does for a segment.
-    fn code(&self, segment: usize) -> InlineFn {
+    /// The tensors for the feeds, in the order of the program.
+    ///
+    /// # Errors
+    /// Those of [`run`](Executable::run) about feeds.
+    pub(super) fn given<'t>(
+        &self,
+        engine: &Engine,
+        feeds: &[(&str, &'t Tensor)],
+    ) -> Result<SmallVec<[&'t Tensor; 4]>, Error> {
+        let program = self.inner.compiled.program();
+        let given = by_name(program, "feed", &program.feeds, feeds)?;
+        let fits = |(port, tensor): (&Port, &&Tensor)| check_fit(engine, program, "feed", port, tensor, false);
+        program.feeds.iter().zip(&given).try_for_each(fits)?;
+        Ok(given)
+    }
+
+    /// Begins a run: copies the feeds that do not lie where the program needs them, and makes its new tensors.
+    pub(super) fn begin<'r>(
+        &'r self,
+        engine: &Arc<Engine>,
+        given: &[&'r Tensor],
+        location: &'static Location<'static>,
+    ) -> Result<Run<'r>, Error> {
+        let compiled = &self.inner.compiled;
+        let lane = Lane::current().0;
+        let mut own: SmallVec<[Tensor; 4]> = SmallVec::new();
+        let mut buffers: SmallVec<[RunBuffer<'r>; 8]> = SmallVec::new();
+        for buffer in compiled.buffers() {
+            let found = match buffer.role {
+                BufferRole::Parameter(place) => RunBuffer::Given(&self.parameters[place]),
+                BufferRole::Feed(place) => {
+                    let (tensor, value) = (given[place], compiled.program().feeds[place].value);
+                    let place = compiled.program().value(value).place;
+                    if tensor.layout().is_contiguous() && tensor.place() == place {
+                        RunBuffer::Given(tensor)
+                    } else {
+                        own.push(copied(engine, lane, tensor, place, location)?);
+                        RunBuffer::Own(own.len() - 1)
+                    }
+                }
+                BufferRole::Fetched(_) | BufferRole::Own(_) | BufferRole::Arena(_) => {
+                    own.push(self.fresh(buffer));
+                    RunBuffer::Own(own.len() - 1)
+                }
+            };
+            buffers.push(found);
+        }
+        let number = if self.inner.draws { self.inner.next_run.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        Ok(Run { number, lane, location, buffers, own })
+    }
+
+    /// The number of the next run, from 0, which decides about its random numbers: each run of a program that draws some goes on where the run
+    /// before has ended. Clones of the executable count together, and so do executables of one program that [`Vm::compiled`](crate::Vm::compiled)
+    /// has found again. Always 0 for a program that draws none.
+    pub fn next_run(&self) -> u64 {
+        self.inner.next_run.load(Ordering::Relaxed)
+    }
+
+    /// Sets the [number of the next run](Executable::next_run), to repeat random numbers or to go on with those of an earlier process.
+    pub fn set_next_run(&self, number: u64) {
+        self.inner.next_run.store(number, Ordering::Relaxed);
+    }
+
+    /// What an instruction of the run of this number does for a segment.
+    fn code(&self, segment: usize, run: u64) -> InlineFn {
         let inner = self.inner.clone();
-        InlineFn::new(move |context: &mut FnContext<'_>| inner.call(segment, context))
+        InlineFn::new(move |context: &mut FnContext<'_>| inner.call(segment, run, context))
     }
 
     /// Appends the instruction of a segment.
-    fn push_segment(
-        &self,
-        list: &mut InstructionList,
-        number: usize,
-        lane: u32,
-        buffers: &[&Tensor],
-        location: &'static Location<'static>,
-    ) -> Result<(), Error> {
+    pub(super) fn push_segment(&self, list: &mut InstructionList, number: usize, run: &Run<'_>) -> Result<(), Error> {
+        let location = run.location;
         let compiled = &self.inner.compiled;
         let segment = &compiled.segments()[number];
-        let stream = StreamKey { lane: lane.wrapping_add(segment.stream.lane), ..segment.stream };
+        let stream = StreamKey { lane: run.lane.wrapping_add(segment.stream.lane), ..segment.stream };
         if segment.is_transfer() {
-            let end = |operand: &Located| {
-                let Storage::Buffer { index, .. } = operand.storage else {
-                    unreachable!("what two streams use is not in scratch memory")
-                };
-                within(buffers[index], &operand.layout)
-            };
             let [source, target] = &compiled.steps()[segment.steps.start].operands[..] else {
                 unreachable!("a copy has two operands")
             };
-            let (source, target) = (end(source)?, end(target)?);
+            let (source, target) = (run.view(source)?, run.view(target)?);
             return Ok(list.push(stream, Kind::Copy, [source.read(), target.write()], location)?);
         }
         let used = |segment_use: &SegmentUse| -> Result<Tensor, Error> {
-            let tensor = buffers[segment_use.buffer];
+            let tensor = run.buffer(segment_use.buffer);
             if is_whole(compiled, segment_use) {
                 return Ok(tensor.clone());
             }
@@ -163,7 +192,7 @@ impl Executable {
         let tensors: SmallVec<[Tensor; 8]> = segment.uses.iter().map(used).collect::<Result<_, _>>()?;
         let uses =
             tensors.iter().zip(&segment.uses).map(|(tensor, segment_use)| with_access(tensor, segment_use.access));
-        Ok(list.push_program(stream, compiled.program().name.clone(), uses, self.code(number), location)?)
+        Ok(list.push_program(stream, compiled.program().name.clone(), uses, self.code(number, run.number), location)?)
     }
 
     /// The compiled program: its buffers and steps, which print as text.
@@ -172,40 +201,69 @@ impl Executable {
     }
 
     /// A new tensor for a buffer that each run has of its own.
-    fn fresh(&self, buffer: &CompiledBuffer) -> Option<Tensor> {
+    fn fresh(&self, buffer: &CompiledBuffer) -> Tensor {
         let compiled = &self.inner.compiled;
         match buffer.role {
-            BufferRole::Feed(_) | BufferRole::Parameter(_) => None,
             BufferRole::Fetched(value) | BufferRole::Own(value) => {
                 let value = compiled.program().value(value);
-                Some(Tensor::unbound(value.place, value.memory, value.dtype, value.shape))
+                Tensor::unbound(value.place, value.memory, value.dtype, value.shape)
             }
             BufferRole::Arena(number) => {
                 let shape = Shape::new(&[buffer.bytes]);
                 let shape = shape.unwrap_or_else(|_| unreachable!("the compiler has checked the size of the arena"));
                 let device = compiled.arenas()[number].device;
-                Some(Tensor::unbound(Place::Device(device), MemoryKind::Device, DType::U8, shape))
+                Tensor::unbound(Place::Device(device), MemoryKind::Device, DType::U8, shape)
             }
+            BufferRole::Feed(_) | BufferRole::Parameter(_) => unreachable!("the caller gives these"),
         }
     }
 
     /// The results, as views of the tensors that the run writes.
-    fn fetched(&self, fresh: &[Tensor]) -> Result<Vec<Tensor>, Error> {
+    pub(super) fn fetches(&self, run: &Run<'_>, submitted: Submitted) -> Result<Fetches, Error> {
         let compiled = &self.inner.compiled;
-        let written = compiled
-            .buffers()
-            .iter()
-            .filter(|buffer| !matches!(buffer.role, BufferRole::Feed(_) | BufferRole::Parameter(_)));
-        let by_role: SmallVec<[(BufferRole, &Tensor); 4]> = written.map(|buffer| buffer.role).zip(fresh).collect();
         let result = |fetch: &Port| {
-            let role = BufferRole::Fetched(fetch.value);
-            let (_, tensor) = by_role
-                .iter()
-                .find(|(found, _)| *found == role)
-                .unwrap_or_else(|| unreachable!("the compiler gives each fetch a buffer"));
-            if fetch.layout == *tensor.layout() { Ok((*tensor).clone()) } else { Ok(tensor.view(fetch.layout)?) }
+            let is_it = |buffer: &CompiledBuffer| buffer.role == BufferRole::Fetched(fetch.value);
+            let place = compiled.buffers().iter().position(is_it);
+            let tensor = run.buffer(place.unwrap_or_else(|| unreachable!("the compiler gives each fetch a buffer")));
+            if fetch.layout == *tensor.layout() { Ok(tensor.clone()) } else { Ok(tensor.view(fetch.layout)?) }
         };
-        compiled.program().fetches.iter().map(result).collect()
+        let tensors = compiled.program().fetches.iter().map(result).collect::<Result<_, Error>>()?;
+        Ok(Fetches { engine: self.engine.clone(), submitted, of: self.inner.clone(), tensors })
+    }
+}
+
+/// A run that has begun: its buffers.
+pub(super) struct Run<'r> {
+    /// Its number, which decides about its random numbers.
+    number: u64,
+    lane: u32,
+    location: &'static Location<'static>,
+    /// For each buffer of the program its tensor.
+    buffers: SmallVec<[RunBuffer<'r>; 8]>,
+    own: SmallVec<[Tensor; 4]>,
+}
+
+enum RunBuffer<'r> {
+    Given(&'r Tensor),
+    /// One of the run's own tensors.
+    Own(usize),
+}
+
+impl Run<'_> {
+    /// The tensor of a buffer.
+    pub(super) fn buffer(&self, index: usize) -> &Tensor {
+        match self.buffers[index] {
+            RunBuffer::Given(tensor) => tensor,
+            RunBuffer::Own(place) => &self.own[place],
+        }
+    }
+
+    /// An operand of a step, which lies in a buffer of its value.
+    pub(super) fn view(&self, operand: &Located) -> Result<Tensor, Error> {
+        let Storage::Buffer { index, .. } = operand.storage else {
+            unreachable!("what is viewed from outside of a segment is not in scratch memory")
+        };
+        within(self.buffer(index), &operand.layout)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Finds the kernels of a compiled program, and runs its segments.
 
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 
 use streamvm_ep::{
     CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, Layout, SequenceError, SequenceGroup, SequenceMemory,
@@ -24,14 +25,15 @@ impl LoadedProgram {
         }
         let segments =
             compiled.segments().iter().map(|segment| load(engine, &compiled, segment)).collect::<Result<_, _>>()?;
-        Ok(LoadedProgram { compiled, segments })
+        let draws = compiled.draws();
+        Ok(LoadedProgram { compiled, segments, draws, next_run: AtomicU64::new(0) })
     }
 
-    /// Runs or queues the steps of a segment. An error names the step, and the source line that recorded it.
-    pub(super) fn call(&self, segment: usize, context: &mut FnContext<'_>) -> Result<(), FnError> {
+    /// Runs or queues the steps of a segment in the run of this number. An error names the step, and the source line that recorded it.
+    pub(super) fn call(&self, segment: usize, run: u64, context: &mut FnContext<'_>) -> Result<(), FnError> {
         let ran = match &self.segments[segment] {
-            LoadedSegment::Cpu(sequence) => sequence.run(context),
-            LoadedSegment::Commands(sequence) => sequence.run(context),
+            LoadedSegment::Cpu(sequence) => sequence.run(context, run),
+            LoadedSegment::Commands(sequence) => sequence.run(context, run),
             LoadedSegment::Transfer => unreachable!("a transfer is submitted as a copy"),
         };
         ran.map_err(|error| self.failed(segment, error))
@@ -83,7 +85,10 @@ fn load(engine: &Engine, compiled: &Compiled, segment: &Segment) -> Result<Loade
         let groups: Vec<SequenceGroup> =
             groups.map(|group| SequenceGroup { steps: of_segment(&group.steps), block: group.block }).collect();
         let sequence = CpuSequence::new(&sizes, steps, &groups);
-        sequence.map(|sequence| LoadedSegment::Cpu(sequence.checking_finite(compiled.checks_finite())))
+        sequence.map(|sequence| {
+            let sequence = sequence.checking_finite(compiled.checks_finite());
+            LoadedSegment::Cpu(if compiled.times_steps() { sequence.timing() } else { sequence })
+        })
     } else {
         let label =
             |step: &CompiledStep| StepLabel { step: step.number, what: step.work.name(), location: step.location };
@@ -107,7 +112,11 @@ fn sequence_step(
     let work = match &step.work {
         Work::Call(op, params) => {
             let dtype = step.operands[op.key_input()].dtype;
-            SequenceWork::Kernel(engine.kernels.get(*op, kind, dtype)?, *params)
+            let kernel = engine.kernels.get(*op, kind, dtype)?;
+            match step.advance {
+                0 => SequenceWork::Kernel(kernel, *params),
+                advance => SequenceWork::Draw { kernel, params: *params, advance },
+            }
         }
         Work::Copy => SequenceWork::Copy,
         Work::Fill(value) => SequenceWork::Fill(*value),

@@ -13,6 +13,7 @@ mod executable;
 mod fetches;
 mod jit;
 mod load;
+mod watch;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ use crate::program_cache::loaded::LoadedProgram;
 pub use crate::programs::executable::Executable;
 pub use crate::programs::fetches::Fetches;
 pub use crate::programs::jit::Jit;
+pub use crate::programs::watch::{StepTime, Watch, WatchedStep};
 use crate::sync::fork::refuse_in_child;
 use crate::vm::Vm;
 

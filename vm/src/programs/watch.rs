@@ -1,0 +1,184 @@
+//! Runs that are watched step by step, and the times of steps.
+
+use std::ops::Range;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use streamvm_ep::SequenceTime;
+use streamvm_instructions::{Error, InstructionList, ProgramError, Tensor};
+use streamvm_program::{CompiledStep, Located, Segment};
+
+use crate::engine::core::Engine;
+use crate::engine::submission::Full;
+use crate::program_cache::loaded::LoadedSegment;
+use crate::programs::executable::{Executable, Run};
+use crate::programs::fetches::Fetches;
+use crate::submit::commit::Submitted;
+use crate::ticket::Ticket;
+
+/// A step of a run that is watched, before or behind it.
+#[derive(Debug)]
+pub struct WatchedStep<'w> {
+    /// The step; for a block, the step that begins it and all steps in it.
+    pub steps: &'w [CompiledStep],
+    /// What it reads. The elements are those before the step.
+    pub inputs: Vec<Tensor>,
+    /// What it writes. Before the step, a tensor that no earlier step has written has no elements: reading them is an error.
+    pub outputs: Vec<Tensor>,
+    /// How long it took, from its submission until it had passed; `None` before the step.
+    pub took: Option<Duration>,
+}
+
+impl WatchedStep<'_> {
+    /// The number of the step in the program: the steps of a program print in this order.
+    pub fn number(&self) -> usize {
+        self.steps[0].number
+    }
+
+    /// The word for its work, such as the name of its op.
+    pub fn name(&self) -> &'static str {
+        self.steps[0].work.name()
+    }
+}
+
+/// Which steps [`Executable::run_watched`] waits for.
+#[derive(Copy, Clone, Debug)]
+pub enum Watch<'w> {
+    /// Each of them.
+    All,
+    /// Those of these numbers in the program. The others are submitted without a wait.
+    Steps(&'w [usize]),
+}
+
+/// How long steps took in all runs so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepTime {
+    /// The steps, as a range of [`Compiled::steps`](streamvm_program::Compiled::steps): one, or several that run together.
+    pub steps: Range<usize>,
+    /// How often they ran.
+    pub runs: u64,
+    /// How long all of these took together.
+    pub time: Duration,
+}
+
+impl Executable {
+    /// Runs the program step by step. For each step that `watch` names, `hook` is called twice: before the step is submitted, with everything
+    /// before it passed, and when it has passed. It may read the elements of the inputs and outputs, and what it changes in them, the steps
+    /// behind it see. Blocks until all steps have passed.
+    ///
+    /// ```
+    /// use streamvm::program::CompileOptions;
+    /// use streamvm::{DType, DeviceId, Vm, Watch};
+    ///
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// let vm = Vm::builder().build()?;
+    /// let cpu = DeviceId::cpu(0);
+    /// let program = vm.record("p", |r| {
+    ///     let x = r.feed("x", cpu, DType::F32, &[2])?;
+    ///     r.fetch("y", &(&x + &x)?.exp()?)
+    /// })?;
+    /// let options = CompileOptions { step_by_step: true, ..CompileOptions::default() };
+    /// let executable = vm.compile(&program, &[], &options)?;
+    /// let x = vm.from_slice(&[0f32, 1.0], &[2])?;
+    /// let mut seen = Vec::new();
+    /// executable.run_watched(&[("x", &x)], Watch::All, &mut |step| {
+    ///     if step.took.is_some() {
+    ///         seen.push((step.name(), step.outputs[0].to_vec::<f32>()?[0]));
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(seen, [("add", 0.0), ("exp", 1.0)]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ProgramError::NotStepByStep`] if the program was not compiled with
+    /// [`CompileOptions::step_by_step`](streamvm_program::CompileOptions::step_by_step); those of [`run`](Executable::run); the failure of a step;
+    /// the error that `hook` returns. Then steps behind it are not submitted.
+    #[track_caller]
+    pub fn run_watched(
+        &self,
+        feeds: &[(&str, &Tensor)],
+        watch: Watch<'_>,
+        hook: &mut dyn FnMut(&WatchedStep<'_>) -> Result<(), Error>,
+    ) -> Result<Fetches, Error> {
+        let location = Location::caller();
+        let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
+        let compiled = self.compiled();
+        if !compiled.is_step_by_step() {
+            return Err(ProgramError::NotStepByStep { program: compiled.program().name.clone() }.into());
+        }
+        let given = self.given(&engine, feeds)?;
+        let run = self.begin(&engine, &given, location)?;
+        let mut pending = Vec::new();
+        for (number, segment) in compiled.segments().iter().enumerate() {
+            let steps = &compiled.steps()[segment.steps.clone()];
+            let is_watched = match watch {
+                Watch::All => true,
+                Watch::Steps(numbers) => steps.iter().any(|step| numbers.contains(&step.number)),
+            };
+            let mut watched = if is_watched { Some(watched(steps, &run)?) } else { None };
+            if let Some(step) = &watched {
+                wait(&engine, &mut pending)?;
+                hook(step)?;
+            }
+            let mut list = InstructionList::new();
+            self.push_segment(&mut list, number, &run)?;
+            let started = Instant::now();
+            let mut submitted = Submitted::default();
+            engine.submit(&mut list, Full::Blocks, &mut submitted)?;
+            pending.push(submitted);
+            if let Some(step) = &mut watched {
+                wait(&engine, &mut pending)?;
+                step.took = Some(started.elapsed());
+                hook(step)?;
+            }
+        }
+        wait(&engine, &mut pending)?;
+        engine.failures.log_unseen();
+        self.fetches(&run, Submitted::default())
+    }
+
+    /// How long each step took in all runs so far, in the order of the plan; nothing unless the program was compiled with
+    /// [`CompileOptions::time_steps`](streamvm_program::CompileOptions::time_steps). Steps that run together have one time. Steps on devices
+    /// other than CPUs are left out, as are those that begin or end blocks. Does not block.
+    pub fn step_times(&self) -> Vec<StepTime> {
+        let of_segment = |(segment, loaded): (&Segment, &LoadedSegment)| {
+            let times = if let LoadedSegment::Cpu(sequence) = loaded { sequence.times() } else { Vec::new() };
+            let first = segment.steps.start;
+            times.into_iter().map(move |SequenceTime { steps, runs, time }| StepTime {
+                steps: first + steps.start..first + steps.end,
+                runs,
+                time,
+            })
+        };
+        self.compiled().segments().iter().zip(&self.inner.segments).flat_map(of_segment).collect()
+    }
+}
+
+/// Waits for the submissions, in order.
+fn wait(engine: &Arc<Engine>, pending: &mut Vec<Submitted>) -> Result<(), Error> {
+    for submitted in pending.drain(..) {
+        let mut ticket = Ticket::new(engine);
+        ticket.submitted = submitted;
+        ticket.wait()?;
+    }
+    Ok(())
+}
+
+fn watched<'w>(steps: &'w [CompiledStep], run: &Run<'_>) -> Result<WatchedStep<'w>, Error> {
+    let mut known: Vec<&Located> = Vec::new();
+    let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+    for operand in steps.iter().flat_map(|step| &step.operands) {
+        // A block uses some views again and again.
+        if known.contains(&operand) {
+            continue;
+        }
+        known.push(operand);
+        let tensor = run.view(operand)?;
+        if operand.access.writes() { outputs.push(tensor) } else { inputs.push(tensor) }
+    }
+    Ok(WatchedStep { steps, inputs, outputs, took: None })
+}
