@@ -67,7 +67,16 @@ impl Executable {
     /// [`Vm::submit`](crate::Vm::submit). Nothing of the program runs then.
     #[track_caller]
     pub fn run(&self, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
-        let location = Location::caller();
+        self.run_as(self.inner.compiled.program().name.clone(), feeds, Location::caller())
+    }
+
+    /// [`run`](Executable::run) under a name of its own, which errors, profiles and traces have.
+    pub(crate) fn run_as(
+        &self,
+        name: String,
+        feeds: &[(&str, &Tensor)],
+        location: &'static Location<'static>,
+    ) -> Result<Fetches, Error> {
         let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
         let LoadedProgram { compiled, .. } = &*self.inner;
         let program = compiled.program();
@@ -97,9 +106,7 @@ impl Executable {
         let inner = self.inner.clone();
         let code = || InlineFn::new(move |context: &mut FnContext<'_>| inner.call(context));
         let mut submitted = Submitted::default();
-        Single::submit_function(issued, program.name.clone(), uses, code, |single| {
-            engine.submit_one(single, &mut submitted)
-        })?;
+        Single::submit_function(issued, name, uses, code, |single| engine.submit_one(single, &mut submitted))?;
         engine.failures.log_unseen();
         Ok(Fetches { engine: self.engine.clone(), submitted, of: self.inner.clone(), tensors })
     }
@@ -107,6 +114,17 @@ impl Executable {
     /// The compiled program: its buffers and steps, which print as text.
     pub fn compiled(&self) -> &Compiled {
         &self.inner.compiled
+    }
+
+    /// Whether it was compiled by this engine.
+    pub(crate) fn is_of(&self, engine: &Arc<Engine>) -> bool {
+        std::ptr::eq(self.engine.as_ptr(), Arc::as_ptr(engine))
+    }
+
+    /// The tensors that are bound to its parameters, by name.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        let names = self.inner.compiled.program().parameters.iter().map(|parameter| parameter.name.as_str());
+        names.zip(self.parameters.iter())
     }
 
     /// A new tensor for a buffer that each run has of its own.
