@@ -8,8 +8,8 @@ use crate::jobs::programs::JobProgram;
 use crate::jobs::{peaks, timeline};
 use crate::plan::compiled::Compiled;
 
-/// The most jobs of a plan, so that a mistaken number of micro-batches is an error instead of a plan that fills the memory.
-const MOST_JOBS: usize = 1 << 20;
+/// The most jobs and micro-batches of a plan, so that a mistaken number is an error instead of a plan that fills the memory.
+pub(super) const MOST_JOBS: usize = 1 << 20;
 
 /// What a job runs, where, and for which part of the batch.
 #[derive(Copy, Clone, PartialEq, Eq, Hash)]
@@ -157,8 +157,12 @@ impl JobPlanBuilder {
         if self.micro_batches == 0 {
             return refused("it has no micro-batch; give it at least one".to_owned());
         }
-        if self.jobs.len() > MOST_JOBS {
-            return refused(format!("it has {} jobs, and at most {MOST_JOBS} can be planned", self.jobs.len()));
+        for (count, what) in [(self.micro_batches, "micro-batches"), (self.jobs.len(), "jobs")] {
+            if count > MOST_JOBS {
+                return refused(format!(
+                    "it has {count} {what}, and at most {MOST_JOBS} can be planned; use fewer micro-batches"
+                ));
+            }
         }
         for (index, JobProgram { label, name, .. }) in self.programs.iter().enumerate() {
             if label.is_empty()

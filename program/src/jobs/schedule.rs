@@ -8,7 +8,7 @@
 
 use streamvm_instructions::{Error, Lane};
 
-use crate::jobs::builder::JobPlanBuilder;
+use crate::jobs::builder::{JobPlanBuilder, MOST_JOBS};
 use crate::jobs::job_plan::JobPlan;
 use crate::plan::compiled::Compiled;
 
@@ -113,6 +113,8 @@ impl<'p> Pipeline<'p> {
     /// A plan in which each stage runs `ahead` forward jobs before it takes turns between forward and backward jobs.
     fn plan(&self, micro_batches: usize, ahead: impl Fn(usize) -> usize) -> Result<JobPlan, Error> {
         let mut plan = JobPlanBuilder::new(micro_batches);
+        // Too many are refused by `finish`, and no job is made for them.
+        let planned = if micro_batches > MOST_JOBS { 0 } else { micro_batches };
         for (index, stage) in self.stages.iter().enumerate() {
             let number = plan.stage(Lane(self.first_lane + index as u32));
             let mut add = |label: &str, compiled: Option<&Compiled>| compiled.map(|it| plan.program(label, it));
@@ -123,11 +125,11 @@ impl<'p> Pipeline<'p> {
                     plan.job(number, program, micro_batch);
                 }
             };
-            let ahead = ahead(index).min(micro_batches);
+            let ahead = ahead(index).min(planned);
             job(reset, None);
             (0..ahead).for_each(|micro_batch| job(forward, Some(micro_batch)));
-            for micro_batch in 0..micro_batches {
-                if micro_batch + ahead < micro_batches {
+            for micro_batch in 0..planned {
+                if micro_batch + ahead < planned {
                     job(forward, Some(micro_batch + ahead));
                 }
                 job(backward, Some(micro_batch));
