@@ -5,6 +5,7 @@ mod cache;
 mod failures;
 mod fusion;
 mod jit;
+mod jobs;
 mod random;
 mod recording;
 mod runs;
