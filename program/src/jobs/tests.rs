@@ -105,8 +105,8 @@ stage 1  cpu:0       1                    2              512        1536
 stage 2  cpu:0       2                    1              528        1552
 all                                                                 2820
 
-input  h0 f32[16,16] on cpu:0, split into 4 parts of 4 along axis 0
-input  target f32[16,16] on cpu:0, split into 4 parts of 4 along axis 0
+input  h0 f32[16,16] on cpu:0, split along axis 0 into micro-batches of 4
+input  target f32[16,16] on cpu:0, split along axis 0 into micro-batches of 4
 value  h1: F of stage 0 -> F of stage 1, B of stage 1
 value  h2: F of stage 1 -> F of stage 2, B of stage 2
 value  loss: F of stage 2 -> result
@@ -437,11 +437,40 @@ stage 0  cpu:0       5                    1              768        1024
 all                                                                 1024
 
 input  s f32[4,16] on cpu:0, whole
-input  x f32[8,16] on cpu:0, split into 2 parts of 4 along axis 0
+input  x f32[8,16] on cpu:0, split along axis 0 into micro-batches of 4
 input  bias f32[4,16] on cpu:0, whole
 value  scale: S of stage 0 -> E of stage 0
 value  y: E of stage 0 -> result
 "
     );
     assert_eq!(plan.values()[0].readers, [1, 2]);
+}
+
+/// docs/programs.md shows the plan of its program.
+#[test]
+fn the_documentation_shows_the_plan_of_its_program() {
+    let feed = |r: &Recorder, name: &str| r.feed(name, CPU, DType::F32, &[2, 3]);
+    let square = streamvm_ep::Shape::new(&[3, 3]).expect("a shape");
+    let weights = Tensor::unbound(CPU.into(), streamvm_ep::MemoryKind::Device, DType::F32, square);
+    let forward0 = compiled("forward0", |r| r.fetch("h", &feed(r, "x")?.matmul(&r.parameter("w", &weights)?)?));
+    let forward1 = compiled("forward1", |r| {
+        let (h, target) = (feed(r, "h")?, feed(r, "target")?);
+        r.fetch("error", &(h - target)?)
+    });
+    let backward1 = compiled("backward1", |r| {
+        let error = feed(r, "error")?;
+        r.fetch("dh", &(&error + &error)?)
+    });
+    let backward0 = compiled("backward0", |r| {
+        let (x, dh) = (feed(r, "x")?, feed(r, "dh")?);
+        let dw = r.parameter("dw", &weights)?;
+        dw.copy_from(&(&dw + x.transpose(0, 1)?.matmul(&dh)?)?)
+    });
+    let reset0 = compiled("reset0", |r| r.parameter("dw", &weights)?.fill(0.0));
+    let stages = [
+        PipelineStage::new(&forward0).backward(&backward0).reset(&reset0),
+        PipelineStage::new(&forward1).backward(&backward1),
+    ];
+    let plan = Pipeline::new(stages).result("error").one_f_one_b(4).expect("a plan");
+    assert!(include_str!("../../../docs/programs.md").contains(&format!("```text\n{plan}```")), "{plan}");
 }

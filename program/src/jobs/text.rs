@@ -71,7 +71,7 @@ impl JobPlan {
     fn input(&self, f: &mut fmt::Formatter<'_>, input: &JobInput) -> fmt::Result {
         let JobInput { name, dtype, shape, place, rows } = input;
         let how = match rows {
-            Some(rows) => format!("split into {} parts of {rows} along axis 0", self.micro_batches),
+            Some(rows) => format!("split along axis 0 into micro-batches of {rows}"),
             None => "whole".to_owned(),
         };
         writeln!(f, "input  {name} {dtype}{shape} on {place}, {how}")
