@@ -32,7 +32,7 @@ pub(super) fn link(
     shared: &[String],
 ) -> Result<Links, JobPlanError> {
     let mut linking = Linking { micro_batches, programs, jobs, shared, inputs: Vec::new(), by_input: HashMap::new() };
-    let (mut values, made, makes) = linking.make(results)?;
+    let Makers { mut values, made, makes } = linking.make(results)?;
     let names: HashSet<&str> = made.keys().map(|(name, _)| *name).collect();
     let mut feeds = Vec::with_capacity(jobs.len());
     for (index, job) in jobs.iter().enumerate() {
@@ -68,6 +68,14 @@ pub(super) fn link(
 /// Values by their keys, each with its index and the fetch that makes it.
 type Made<'p> = HashMap<Key<'p>, (usize, &'p JobPort)>;
 
+/// What the jobs make.
+struct Makers<'p> {
+    values: Vec<JobValue>,
+    made: Made<'p>,
+    /// For each job, its values.
+    makes: Vec<Range<usize>>,
+}
+
 struct Linking<'p> {
     micro_batches: usize,
     programs: &'p [JobProgram],
@@ -79,7 +87,7 @@ struct Linking<'p> {
 
 impl<'p> Linking<'p> {
     /// The values that the jobs make.
-    fn make(&self, results: &[String]) -> Result<(Vec<JobValue>, Made<'p>, Vec<Range<usize>>), JobPlanError> {
+    fn make(&self, results: &[String]) -> Result<Makers<'p>, JobPlanError> {
         let mut values: Vec<JobValue> = Vec::new();
         let mut made: Made<'p> = HashMap::new();
         let mut makes = Vec::with_capacity(self.jobs.len());
@@ -114,7 +122,7 @@ impl<'p> Linking<'p> {
                 return Err(JobPlanError::Unknown { kind: "value", what, known });
             }
         }
-        Ok((values, made, makes))
+        Ok(Makers { values, made, makes })
     }
 
     fn twice(&self, name: &str, micro_batch: Option<usize>, first: usize, second: usize) -> JobPlanError {

@@ -22,16 +22,13 @@ pub(super) fn find(plan: &mut JobPlan) {
         };
         // Copies of what is elsewhere: that of a value lives as long as the value, that of an input as long as the job.
         for (port, feed) in program.feeds.iter().zip(&job.feeds) {
-            let bytes = port.shape.elements() * port.dtype.size();
-            match *feed {
-                JobFeed::Value(value) if plan.values[value].place != port.place => {
-                    if copied.insert((value, port.place)) {
-                        add(bytes, ends[value]);
-                    }
-                }
-                JobFeed::Input(input) if plan.inputs[input].place != port.place => add(bytes, Some(index)),
-                _ => {}
-            }
+            let end = match *feed {
+                JobFeed::Input(input) if plan.inputs[input].place != port.place => Some(index),
+                JobFeed::Value(value) if plan.values[value].place == port.place => continue,
+                JobFeed::Value(value) if copied.insert((value, port.place)) => ends[value],
+                JobFeed::Input(_) | JobFeed::Value(_) => continue,
+            };
+            add(port.shape.elements() * port.dtype.size(), end);
         }
         for (buffer, bytes) in program.fetched_bytes.iter().enumerate() {
             let of_buffer = job.makes.clone().zip(&program.buffer_of).filter(|(_, of)| **of == buffer);

@@ -124,7 +124,6 @@ impl Index<(&str, usize)> for JobResults {
 
 impl fmt::Debug for JobResults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let by_name = self.plan.results().iter().zip(&self.tensors);
-        f.debug_map().entries(by_name.map(|(name, tensors)| (name, tensors))).finish()
+        f.debug_map().entries(self.plan.results().iter().zip(&self.tensors)).finish()
     }
 }
