@@ -51,7 +51,7 @@ pub enum JobPlanError {
     /// A value, or a tensor that is given for an input, does not fit the feed that it is for.
     #[error("{job}: feed {name:?} needs {dtype}{expected}, and {from} is {found_dtype}{found}")]
     Mismatch {
-        /// The job; for an input, all jobs that read it.
+        /// The job; for an input of a run, the batch.
         job: String,
         /// The name of the feed.
         name: String,

@@ -433,6 +433,40 @@ fn a_failure_names_stage_micro_batch_and_step_and_skips_what_depends_on_it() {
     }
 }
 
+/// The job of stage 0 fails while that of stage 1 is held: the wait is over when both have passed.
+#[test]
+fn a_wait_for_a_failed_run_waits_for_the_other_jobs_too() {
+    let vm = Vm::builder().cpu_threads(2).build().expect("an engine");
+    let gate = ClosedGate::new();
+    let feed = |r: &streamvm::program::Recorder, name: &str| r.feed(name, CPU, DType::I32, &[2]);
+    let divides = recorded(&vm, "divides".to_owned(), |r| r.fetch("one", &(&feed(r, "a")? / &feed(r, "a2")?)?));
+    let negates = recorded(&vm, "negates".to_owned(), |r| r.fetch("minus", &feed(r, "b")?.neg()?));
+    let [divides, negates] =
+        [divides, negates].map(|program| vm.compile(&program, &[], &CompileOptions::default()).expect("it compiles"));
+    let mut plan = JobPlanBuilder::new(1);
+    for (lane, (label, executable)) in [("D", &divides), ("N", &negates)].into_iter().enumerate() {
+        let (program, stage) = (plan.program(label, executable.compiled()), plan.stage(Lane(lane as u32)));
+        plan.job(stage, program, None);
+    }
+    let plan = plan.result("one").result("minus").finish().expect("a plan");
+    let jobs = vm.jobs(&plan, &[&divides, &negates]).expect("it fits");
+    let zeros = whole(&vm, &[0, 0]);
+    vm.wait_all().expect("it runs");
+    {
+        let _lane = Lane(1).enter();
+        vm.call_fn("gate", CPU, [], gate.function()).expect("it is submitted");
+    }
+    let run = jobs.run(&[("a", &zeros), ("a2", &zeros), ("b", &zeros)]).expect("it is submitted");
+    let expected = failure_of(run[("one", 0)].wait());
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| run.wait());
+        thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!waiter.is_finished(), "the other job is held");
+        gate.open();
+        assert_eq!(waiter.join().expect("it does not panic"), Err(Error::Failed(expected)));
+    });
+}
+
 /// An input without gaps is used where it lies: there are as many instructions as jobs. Parts of a transposed input have gaps, and are copied.
 #[test]
 fn micro_batches_are_views_of_the_batch() {

@@ -93,7 +93,7 @@ impl JobResults {
             ticket.submitted = submitted.clone();
             match ticket.wait() {
                 Ok(()) => {}
-                // The jobs behind it are waited for, too, and their failures count as returned.
+                // The jobs behind it are waited for, too.
                 Err(failed @ Error::Failed(_)) => first = first.and(Err(failed)),
                 Err(other) => return Err(other),
             }
