@@ -13,6 +13,7 @@
 //!
 //! * Steps may lie in blocks that a condition of the program decides about: [`Recorder::while_true`], [`Recorder::if_true`],
 //!   [`Recorder::if_else`].
+//! * A [`JobPlan`] is an order of runs of several compiled programs: micro-batches, and pipelines of stages ([`Pipeline`]).
 //! * [`memory`] plans offsets of buffers by life time; it also works alone.
 //!
 //! ```
@@ -36,6 +37,7 @@
 
 mod compile;
 mod ir;
+mod jobs;
 pub mod memory;
 mod plan;
 mod record;
@@ -44,6 +46,10 @@ mod text;
 
 pub use compile::{compile, compile_reporting};
 pub use ir::program::{Operand, Port, Program, Step, Value, ValueId, ValueRole, Work};
+pub use jobs::builder::JobPlanBuilder;
+pub use jobs::job_plan::{Accumulator, Job, JobFeed, JobInput, JobPlan, JobStage, JobValue, StagePeak};
+pub use jobs::programs::{JobPort, JobProgram};
+pub use jobs::schedule::{Pipeline, PipelineStage};
 pub use plan::compiled::{
     ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedSteps, Located, Segment, SegmentUse, Storage,
 };

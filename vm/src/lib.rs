@@ -66,6 +66,7 @@ mod dispatch;
 mod engine;
 mod execute;
 mod functions;
+mod jobs;
 mod mode;
 mod observe;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -87,6 +88,7 @@ pub use builder::VmBuilder;
 pub use engine::profile::Profile;
 pub use engine::worker_sets::{Pool, PoolConfig};
 pub use functions::{Bulk, OnComplete, Operator, Pusher};
+pub use jobs::{JobResults, Jobs};
 pub use mode::Mode;
 pub use observe::stall_report::StallReport;
 pub use programs::{Executable, Fetches, Jit, StepTime, Watch, WatchedStep};
@@ -113,8 +115,9 @@ pub use streamvm_ep::{
 /// Tensors, lists and soft sync: the layer for those who write engines and passes over lists.
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{
-    BuildError, Cause, Error, Event, Failure, Generator, InstructionList, InstructionsBuilder, Lane, Passed, Place,
-    PlanOptions, PlannedList, ProgramError, StepFailure, Tensor, TimeLimit, Use, Var, plan,
+    BlockedStage, BuildError, Cause, Error, Event, Failure, Generator, InstructionList, InstructionsBuilder,
+    JobPlanError, Lane, Passed, Place, PlanOptions, PlannedList, ProgramError, StepFailure, Tensor, TimeLimit, Use,
+    Var, plan,
 };
 /// Programs: recorded once, compiled, run many times.
 pub use streamvm_program as program;

@@ -6,6 +6,7 @@ mod devices;
 mod failures;
 mod fusion;
 mod jit;
+mod jobs;
 mod random;
 mod recording;
 mod runs;

@@ -1,5 +1,6 @@
 //! A compiled program of one engine, and its runs.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::Ordering;
@@ -65,11 +66,20 @@ impl Executable {
     /// [`Vm::submit`](crate::Vm::submit). Nothing of the program runs then.
     #[track_caller]
     pub fn run(&self, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
-        let location = Location::caller();
+        self.run_as(self.name(), feeds, Location::caller())
+    }
+
+    /// [`run`](Executable::run) under a name of its own, which errors, profiles and traces have.
+    pub(crate) fn run_as(
+        &self,
+        name: Cow<'static, str>,
+        feeds: &[(&str, &Tensor)],
+        location: &'static Location<'static>,
+    ) -> Result<Fetches, Error> {
         let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
         let compiled = &self.inner.compiled;
         let given = self.given(&engine, feeds)?;
-        let run = self.begin(&engine, &given, location)?;
+        let run = self.begin(&engine, name, &given, location)?;
         let mut submitted = Submitted::default();
         match compiled.segments() {
             [segment]
@@ -80,7 +90,7 @@ impl Executable {
                 let uses = segment.uses.iter().map(|it| with_access(run.buffer(it.buffer), it.access));
                 Single::submit_function(
                     issued,
-                    compiled.program().name.clone(),
+                    run.name.clone(),
                     uses,
                     || self.code(0, run.number),
                     |single| engine.submit_one(single, &mut submitted),
@@ -118,6 +128,7 @@ impl Executable {
     pub(super) fn begin<'r>(
         &'r self,
         engine: &Arc<Engine>,
+        name: Cow<'static, str>,
         given: &[&'r Tensor],
         location: &'static Location<'static>,
     ) -> Result<Run<'r>, Error> {
@@ -146,7 +157,7 @@ impl Executable {
             buffers.push(found);
         }
         let number = if self.inner.draws { self.inner.next_run.fetch_add(1, Ordering::Relaxed) } else { 0 };
-        Ok(Run { number, lane, location, buffers, own })
+        Ok(Run { name, number, lane, location, buffers, own })
     }
 
     /// The number of the next run, from 0, which decides about its random numbers: each run of a program that draws some goes on where the run
@@ -192,12 +203,28 @@ impl Executable {
         let tensors: SmallVec<[Tensor; 8]> = segment.uses.iter().map(used).collect::<Result<_, _>>()?;
         let uses =
             tensors.iter().zip(&segment.uses).map(|(tensor, segment_use)| with_access(tensor, segment_use.access));
-        Ok(list.push_program(stream, compiled.program().name.clone(), uses, self.code(number, run.number), location)?)
+        Ok(list.push_program(stream, run.name.clone(), uses, self.code(number, run.number), location)?)
     }
 
     /// The compiled program: its buffers and steps, which print as text.
     pub fn compiled(&self) -> &Compiled {
         &self.inner.compiled
+    }
+
+    /// The name of the instructions of its runs: that of the program.
+    pub(super) fn name(&self) -> Cow<'static, str> {
+        self.inner.compiled.program().name.clone().into()
+    }
+
+    /// Whether it was compiled by this engine.
+    pub(crate) fn is_of(&self, engine: &Arc<Engine>) -> bool {
+        std::ptr::eq(self.engine.as_ptr(), Arc::as_ptr(engine))
+    }
+
+    /// The tensors that are bound to its parameters, by name.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        let names = self.inner.compiled.program().parameters.iter().map(|parameter| parameter.name.as_str());
+        names.zip(self.parameters.iter())
     }
 
     /// A new tensor for a buffer that each run has of its own.
@@ -234,6 +261,8 @@ impl Executable {
 
 /// A run that has begun: its buffers.
 pub(super) struct Run<'r> {
+    /// The name of its instructions.
+    name: Cow<'static, str>,
     /// Its number, which decides about its random numbers.
     number: u64,
     lane: u32,

@@ -34,6 +34,11 @@ impl Fetches {
         names.zip(&self.tensors)
     }
 
+    /// The run's instruction, and the results in the order of the program's fetches.
+    pub(crate) fn into_parts(self) -> (Submitted, Vec<Tensor>) {
+        (self.submitted, self.tensors)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.tensors.len()

@@ -111,7 +111,7 @@ impl Executable {
             return Err(ProgramError::NotStepByStep { program: compiled.program().name.clone() }.into());
         }
         let given = self.given(&engine, feeds)?;
-        let run = self.begin(&engine, &given, location)?;
+        let run = self.begin(&engine, self.name(), &given, location)?;
         let mut pending = Vec::new();
         for (number, segment) in compiled.segments().iter().enumerate() {
             let steps = &compiled.steps()[segment.steps.clone()];

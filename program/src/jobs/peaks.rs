@@ -1,0 +1,84 @@
+//! How much a plan holds at once, by the order in which its jobs are submitted: an engine gives memory to a job when the job is submitted, and
+//! takes the memory of a value back when the last reader of the value has been submitted.
+
+use crate::jobs::job_plan::{JobFeed, JobPlan};
+
+/// Fills in the peaks.
+pub(super) fn find(plan: &mut JobPlan) {
+    let ends = last_uses(plan);
+    // What ends behind each job: stage and bytes.
+    let mut ending: Vec<Vec<(usize, usize)>> = vec![Vec::new(); plan.jobs.len()];
+    let mut live = vec![0; plan.stages.len()];
+    let mut peaks: Vec<_> = plan.stages.iter().map(|stage| stage.peak).collect();
+    let mut peak_bytes = 0;
+    let mut copied = hashbrown::HashSet::new();
+    for (index, job) in plan.jobs.iter().enumerate() {
+        let program = &plan.programs[job.program];
+        let mut add = |bytes: usize, end: Option<usize>| {
+            live[job.stage] += bytes;
+            if let Some(end) = end {
+                ending[end].push((job.stage, bytes));
+            }
+        };
+        // Copies of what is elsewhere: that of a value lives as long as the value, that of an input as long as the job.
+        for (port, feed) in program.feeds.iter().zip(&job.feeds) {
+            let end = match *feed {
+                JobFeed::Input(input) if plan.inputs[input].place != port.place => Some(index),
+                JobFeed::Value(value) if plan.values[value].place == port.place => continue,
+                JobFeed::Value(value) if copied.insert((value, port.place)) => ends[value],
+                JobFeed::Input(_) | JobFeed::Value(_) => continue,
+            };
+            add(port.shape.elements() * port.dtype.size(), end);
+        }
+        for (buffer, bytes) in program.fetched_bytes.iter().enumerate() {
+            let of_buffer = job.makes.clone().zip(&program.buffer_of).filter(|(_, of)| **of == buffer);
+            // Views of one buffer keep it alive, each until its last use.
+            let end = of_buffer.map(|(value, _)| ends[value]).max_by_key(|end| end.unwrap_or(usize::MAX));
+            add(*bytes, end.flatten());
+        }
+        let peak = &mut peaks[job.stage];
+        peak.value_bytes = peak.value_bytes.max(live[job.stage]);
+        peak.bytes = peak.bytes.max(live[job.stage] + program.arena_bytes);
+        peak_bytes = peak_bytes.max(live.iter().sum::<usize>() + program.arena_bytes);
+        for (stage, bytes) in ending[index].drain(..) {
+            live[stage] -= bytes;
+        }
+    }
+    let alive: Vec<usize> = (0..plan.stages.len()).map(|stage| micro_batches_alive(plan, stage)).collect();
+    plan.peak_bytes = peak_bytes;
+    for ((stage, peak), micro_batches) in plan.stages.iter_mut().zip(peaks).zip(alive) {
+        stage.peak = peak;
+        stage.peak.micro_batches = micro_batches;
+    }
+}
+
+/// The last job that uses each value; `None` for results, which outlive the run.
+fn last_uses(plan: &JobPlan) -> Vec<Option<usize>> {
+    let last = |value: &crate::JobValue| (!value.is_result).then(|| value.readers.last().copied().unwrap_or(value.job));
+    plan.values.iter().map(last).collect()
+}
+
+/// The most micro-batches that have begun on a stage and are not over there.
+fn micro_batches_alive(plan: &JobPlan, stage: usize) -> usize {
+    let jobs = &plan.stages[stage].jobs;
+    let of = |job: usize| plan.jobs[job].micro_batch;
+    let mut last = vec![0; plan.micro_batches];
+    for &job in jobs {
+        if let Some(micro_batch) = of(job) {
+            last[micro_batch] = job;
+        }
+    }
+    let mut begun = vec![false; plan.micro_batches];
+    let (mut alive, mut most) = (0, 0);
+    for &job in jobs {
+        let Some(micro_batch) = of(job) else { continue };
+        if !std::mem::replace(&mut begun[micro_batch], true) {
+            alive += 1;
+            most = most.max(alive);
+        }
+        if last[micro_batch] == job {
+            alive -= 1;
+        }
+    }
+    most
+}

@@ -1,0 +1,90 @@
+//! What a job plan knows of a compiled program.
+
+use streamvm_ep::{DType, DeviceId, Shape};
+use streamvm_instructions::{HOST_DEVICE, Place};
+
+use crate::ir::program::{Port, Program};
+use crate::plan::compiled::{BufferRole, Compiled};
+
+/// A feed or a fetch of a program.
+#[derive(Clone, PartialEq, Debug)]
+pub struct JobPort {
+    /// Its name.
+    pub name: String,
+    /// The dtype of its elements.
+    pub dtype: DType,
+    /// Its shape.
+    pub shape: Shape,
+    /// Where it lives.
+    pub place: Place,
+}
+
+/// A program of a job plan: what its jobs are called, and what they need, make and take in memory.
+#[derive(Clone, PartialEq, Debug)]
+pub struct JobProgram {
+    /// A short name for its jobs in the printed plan, such as `F`.
+    pub label: String,
+    /// The name of the program.
+    pub name: String,
+    /// The device that runs it; of a program over several devices the first that computes.
+    pub device: DeviceId,
+    /// What a run is given.
+    pub feeds: Vec<JobPort>,
+    /// What a run makes.
+    pub fetches: Vec<JobPort>,
+    /// The parameters that a run writes.
+    pub written: Vec<String>,
+    /// The memory of a run while it is submitted and runs, without its fetches.
+    pub arena_bytes: usize,
+    /// The sizes of the buffers that a run has for its fetches; several fetches may be views of one buffer.
+    pub(crate) fetched_bytes: Vec<usize>,
+    /// For each fetch, its buffer.
+    pub(crate) buffer_of: Vec<usize>,
+}
+
+impl JobProgram {
+    /// What a plan knows of `compiled`, with `label` as the short name of its jobs.
+    pub fn new(label: impl Into<String>, compiled: &Compiled) -> JobProgram {
+        let program = compiled.program();
+        let ports = |ports: &[Port]| ports.iter().map(|port| job_port(program, port)).collect();
+        let (mut fetched, mut fetched_bytes, mut written, mut arena_bytes) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        for buffer in compiled.buffers() {
+            match buffer.role {
+                BufferRole::Feed(_) => {}
+                BufferRole::Parameter(place) if buffer.access.writes() => {
+                    written.push(program.parameters[place].name.clone());
+                }
+                BufferRole::Parameter(_) => {}
+                BufferRole::Fetched(value) => {
+                    fetched.push(value);
+                    fetched_bytes.push(buffer.bytes);
+                }
+                BufferRole::Own(_) | BufferRole::Arena(_) => arena_bytes += buffer.bytes,
+            }
+        }
+        let segments = compiled.segments();
+        let computes = segments.iter().find(|segment| !segment.is_transfer()).or(segments.first());
+        let device = computes.map_or(HOST_DEVICE, |segment| segment.stream.device);
+        let buffer = |port: &Port| fetched.iter().position(|value| *value == port.value);
+        let buffer_of = program
+            .fetches
+            .iter()
+            .map(|port| buffer(port).unwrap_or_else(|| unreachable!("the compiler gives each fetch a buffer")));
+        JobProgram {
+            label: label.into(),
+            name: program.name.clone(),
+            device,
+            feeds: ports(&program.feeds),
+            fetches: ports(&program.fetches),
+            written,
+            arena_bytes,
+            buffer_of: buffer_of.collect(),
+            fetched_bytes,
+        }
+    }
+}
+
+fn job_port(program: &Program, port: &Port) -> JobPort {
+    let value = program.value(port.value);
+    JobPort { name: port.name.clone(), dtype: value.dtype, shape: *port.layout.shape(), place: value.place }
+}

@@ -1,0 +1,213 @@
+//! A job plan with its executables, and its runs.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::{Arc, Weak};
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+use streamvm_instructions::{Error, JobPlanError, Place, Tensor};
+use streamvm_program::{Job, JobFeed, JobInput, JobPlan, JobProgram};
+
+use crate::engine::core::Engine;
+use crate::jobs::results::JobResults;
+use crate::programs::Executable;
+
+/// A job plan with its executables: see [`Vm::jobs`](crate::Vm::jobs). `Send + Sync`, cheap to clone. It does not keep its engine alive; after
+/// the engine has ended, runs give [`Error::Shutdown`].
+#[derive(Clone)]
+pub struct Jobs {
+    engine: Weak<Engine>,
+    inner: Arc<Planned>,
+}
+
+struct Planned {
+    plan: Arc<JobPlan>,
+    /// In the order of the plan's programs.
+    executables: Vec<Executable>,
+    /// For each job, the values that no later job reads and that are no results.
+    ends: Vec<Vec<usize>>,
+}
+
+impl Jobs {
+    pub(super) fn new(engine: &Arc<Engine>, plan: &JobPlan, executables: &[&Executable]) -> Result<Jobs, Error> {
+        let names = plan.programs().iter().map(|program| program.name.as_str());
+        let given = executables.iter().map(|&it| (it.compiled().program().name.as_str(), it));
+        let executables: Vec<Executable> = by_name("program", names, given.collect())?.into_iter().cloned().collect();
+        for (planned, executable) in plan.programs().iter().zip(&executables) {
+            let name = &planned.name;
+            if JobProgram::new(planned.label.as_str(), executable.compiled()) != *planned {
+                let what = format!(
+                    "executable {name:?} differs from the program that was planned; plan with the executable's own"
+                );
+                return Err(JobPlanError::Malformed { what }.into());
+            }
+            if !executable.is_of(engine) {
+                let what = format!("executable {name:?} was compiled by another engine; compile it by this one");
+                return Err(JobPlanError::Malformed { what }.into());
+            }
+        }
+        check_parameters(plan, &executables)?;
+        let mut ends = vec![Vec::new(); plan.jobs().len()];
+        for (index, value) in plan.values().iter().enumerate().filter(|(_, value)| !value.is_result) {
+            ends[value.readers.last().copied().unwrap_or(value.job)].push(index);
+        }
+        let inner = Planned { plan: Arc::new(plan.clone()), executables, ends };
+        Ok(Jobs { engine: Arc::downgrade(engine), inner: Arc::new(inner) })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &JobPlan {
+        &self.inner.plan
+    }
+
+    /// Submits all jobs, and returns their results at once; these are written when the jobs have passed. `inputs` are tensors of the engine
+    /// by name, with the dtype, shape and place that [`JobPlan::inputs`] says. Each micro-batch gets its part of an input that is split, as a
+    /// view; nothing is copied if the input has no gaps. A value that a job needs on another device is copied there first.
+    ///
+    /// Each job is a run of its executable on the lane of its stage: it starts when the jobs before it on that lane have passed, and everything
+    /// that wrote what it reads. Values that are no results live until their last reader has passed. A second run of the plan follows the first
+    /// in the order of each lane. Blocks while the queue is full, as [`Vm::submit`](crate::Vm::submit) does, so the engine's bounds on pending
+    /// instructions also bound the jobs in flight.
+    ///
+    /// If a job fails, the jobs that need its values or the parameters that it writes are skipped, with the same root cause, and all others
+    /// run. The root cause names the program, the stage, the micro-batch and the step. The plan can be run again; parameters that have failed
+    /// stay so until they are overwritten, as in [`Executable::run`].
+    ///
+    /// May be called on any thread. Threads that run plans which write the same parameters must take turns: two runs that are submitted
+    /// at once are ordered by single jobs, not as a whole.
+    ///
+    /// # Errors
+    /// [`Error::JobPlan`]: an input is missing, unknown, given twice, or does not fit. Nothing is submitted then. Those of [`Executable::run`];
+    /// jobs that were submitted before still run.
+    #[track_caller]
+    pub fn run(&self, inputs: &[(&str, &Tensor)]) -> Result<JobResults, Error> {
+        let Planned { plan, executables, ends } = &*self.inner;
+        let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
+        let names = plan.inputs().iter().map(|input| input.name.as_str());
+        let given = by_name("input", names, inputs.to_vec())?;
+        plan.inputs().iter().zip(&given).try_for_each(|(input, tensor)| check_input(&engine, plan, input, tensor))?;
+        let mut values: Vec<Option<Tensor>> = vec![None; plan.values().len()];
+        let mut copies: HashMap<(usize, Place), Tensor> = HashMap::new();
+        let mut submitted = Vec::with_capacity(plan.jobs().len());
+        for (job, ends) in plan.jobs().iter().zip(ends) {
+            let _lane = plan.stages()[job.stage].lane.enter();
+            let program = &plan.programs()[job.program];
+            let mut feeds: SmallVec<[Tensor; 4]> = SmallVec::new();
+            for (port, feed) in program.feeds.iter().zip(&job.feeds) {
+                feeds.push(match *feed {
+                    JobFeed::Input(index) => {
+                        let part = part(&plan.inputs()[index], given[index], job)?;
+                        if part.place() == port.place { part } else { part.to(port.place)? }
+                    }
+                    JobFeed::Value(index) => {
+                        let made = values[index].as_ref();
+                        let made =
+                            made.unwrap_or_else(|| unreachable!("a plan has each job behind those that it needs"));
+                        match copies.get(&(index, port.place)) {
+                            _ if made.place() == port.place => made.clone(),
+                            Some(copy) => copy.clone(),
+                            None => {
+                                let copy = made.to(port.place)?;
+                                copies.insert((index, port.place), copy.clone());
+                                copy
+                            }
+                        }
+                    }
+                });
+            }
+            let feeds: SmallVec<[(&str, &Tensor); 4]> =
+                program.feeds.iter().map(|port| port.name.as_str()).zip(&feeds).collect();
+            let run = executables[job.program].run_as(plan.job_name(job).into(), &feeds, Location::caller())?;
+            let (instruction, fetched) = run.into_parts();
+            submitted.push(instruction);
+            job.makes.clone().zip(fetched).for_each(|(value, tensor)| values[value] = Some(tensor));
+            for &ended in ends {
+                values[ended] = None;
+                copies.retain(|(value, _), _| *value != ended);
+            }
+        }
+        Ok(JobResults::new(self.engine.clone(), plan.clone(), submitted, values))
+    }
+}
+
+/// The given things in the order of `names`.
+fn by_name<'n, T>(
+    kind: &'static str,
+    names: impl Iterator<Item = &'n str> + Clone,
+    given: Vec<(&str, T)>,
+) -> Result<Vec<T>, Error>
+where
+    T: Copy,
+{
+    let refused = |what: String| {
+        let known = names.clone().map(str::to_owned).collect();
+        Err(JobPlanError::Unknown { kind, what, known }.into())
+    };
+    for (place, (name, _)) in given.iter().enumerate() {
+        if !names.clone().any(|known| known == *name) {
+            return refused(format!("there is no {kind} {name:?}"));
+        }
+        if given[..place].iter().any(|(other, _)| other == name) {
+            return refused(format!("{kind} {name:?} is given twice"));
+        }
+    }
+    let mut found = Vec::with_capacity(given.len());
+    for name in names.clone() {
+        match given.iter().find(|(other, _)| *other == name) {
+            Some((_, it)) => found.push(*it),
+            None => return refused(format!("{kind} {name:?} is missing")),
+        }
+    }
+    Ok(found)
+}
+
+/// Checks that parameters of one name are one tensor within a stage: so the plan's sums are what it says.
+fn check_parameters(plan: &JobPlan, executables: &[Executable]) -> Result<(), Error> {
+    let mut known: HashMap<(usize, &str), &Tensor> = HashMap::new();
+    for job in plan.jobs() {
+        for (name, tensor) in executables[job.program].parameters() {
+            if !known.entry((job.stage, name)).or_insert(tensor).shares_storage(tensor) {
+                let stage = job.stage;
+                let what = format!(
+                    "two executables of stage {stage} have different tensors for parameter {name:?}; bind one tensor, or use two names"
+                );
+                return Err(JobPlanError::Malformed { what }.into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a tensor is of the engine and fits an input.
+fn check_input(engine: &Engine, plan: &JobPlan, input: &JobInput, tensor: &Tensor) -> Result<(), Error> {
+    let JobInput { name, dtype, shape, place, .. } = input;
+    if (tensor.dtype(), tensor.shape()) != (*dtype, *shape) {
+        let from = "the tensor that is given for it".to_owned();
+        let job = format!("a batch of {} micro-batches", plan.micro_batches());
+        let (found_dtype, found) = (tensor.dtype(), Box::new(tensor.shape()));
+        let (name, dtype, expected) = (name.clone(), *dtype, Box::new(*shape));
+        return Err(JobPlanError::Mismatch { job, name, dtype, expected, from, found_dtype, found }.into());
+    }
+    if tensor.place() != *place {
+        let (name, expected, found) = (name.clone(), *place, tensor.place());
+        return Err(JobPlanError::Elsewhere { name, expected, found }.into());
+    }
+    let foreign = |_| Error::Foreign { line: 0, what: name.clone() };
+    tensor.resource().id_in(engine.me).map(drop).map_err(foreign)
+}
+
+/// What a job gets of an input: a view of its rows, or all of it.
+fn part(input: &JobInput, tensor: &Tensor, job: &Job) -> Result<Tensor, Error> {
+    match (input.rows, job.micro_batch) {
+        (Some(rows), Some(micro_batch)) => Ok(tensor.slice(0, micro_batch * rows..(micro_batch + 1) * rows)?),
+        _ => Ok(tensor.clone()),
+    }
+}
+
+impl fmt::Debug for Jobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let programs: Vec<&str> = self.plan().programs().iter().map(|program| program.name.as_str()).collect();
+        f.debug_struct("Jobs").field("programs", &programs).field("jobs", &self.plan().jobs().len()).finish()
+    }
+}
