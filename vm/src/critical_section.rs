@@ -148,7 +148,9 @@ impl Drop for CriticalSection<'_> {
         let ended = self.vm.engine.submit(&mut list, Full::Blocks, &mut Submitted::default());
         if let Err(error) = &ended {
             let (section, location) = (&self.section, self.location);
-            log::error!("the critical section over {section}, begun at {location}, was dropped without an end: {error}");
+            log::error!(
+                "the critical section over {section}, begun at {location}, was dropped without an end: {error}"
+            );
         }
         self.close(ended.is_ok());
     }

@@ -113,9 +113,8 @@ pub(crate) fn check<T: Borrow<Tensor>, V: Borrow<Var>>(
 ) -> Result<(), BuildError> {
     let device = stream.device;
     if let Kind::SectionBegin(section) | Kind::SectionEnd(section) = kind {
-        let same = |(u, own): (&Declared<T, V>, Use<'_>)| {
-            ptr::eq(u.resource(), own.resource()) && u.access() == own.access()
-        };
+        let same =
+            |(u, own): (&Declared<T, V>, Use<'_>)| ptr::eq(u.resource(), own.resource()) && u.access() == own.access();
         let fits = uses.len() == section.resources().len() && uses.iter().zip(section.uses()).all(same);
         let fits = fits && !uses.is_empty() && stream.stream_type == StreamType::Critical;
         return if fits { Ok(()) } else { Err(BuildError::Section { what: kind.name().to_owned() }) };

@@ -238,7 +238,9 @@ impl Parser {
         }
         match self.section.take() {
             Some((section, begun)) if begun == names => Ok(Kind::SectionEnd(section)),
-            Some((_, begun)) => Err(words.error(&format!("the resources of the open section, {}", begun.join(" ")), &names.join(" "))),
+            Some((_, begun)) => {
+                Err(words.error(&format!("the resources of the open section, {}", begun.join(" ")), &names.join(" ")))
+            }
             None => Err(words.error("the end of a section that a line before begins", &names.join(" "))),
         }
     }

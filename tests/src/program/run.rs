@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use streamvm::ep::Axes;
 use streamvm::{
-    BuildError, Critical, DType, DeviceId, Element, Error, FnContext, FnError, InstructionsBuilder, Op, Params, Place, Section, StreamKey,
-    StreamType, Tensor, Ticket, Use, Var, Vm, bf16, f16,
+    BuildError, Critical, DType, DeviceId, Element, Error, FnContext, FnError, InstructionsBuilder, Op, Params, Place,
+    Section, StreamKey, StreamType, Tensor, Ticket, Use, Var, Vm, bf16, f16,
 };
 
 use super::launch::DrawnLaunch;
@@ -114,7 +114,22 @@ impl<'vm> Run<'vm> {
         let log = Arc::new(Mutex::new((vec![usize::MAX; VARS], BTreeMap::new())));
         let (slots, tickets, tensors) = Default::default();
         let (port, section) = (Critical::new("port"), None);
-        Run { vm, machine, shared, builder, lane, slots, vars, port, section, log, tickets, tensors, step: 0, lists: None }
+        Run {
+            vm,
+            machine,
+            shared,
+            builder,
+            lane,
+            slots,
+            vars,
+            port,
+            section,
+            log,
+            tickets,
+            tensors,
+            step: 0,
+            lists: None,
+        }
     }
 
     fn run(mut self, program: &[Step]) -> Seen {

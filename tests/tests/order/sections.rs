@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use streamvm::program::CompileOptions;
+use streamvm::report::StalledInstruction;
 use streamvm::{
-    BuildError, Critical, DType, Error, InstructionList, InstructionsBuilder, Lane, Mode, PlanOptions, TimeLimit, Var, Vm, plan,
+    BuildError, Critical, DType, Error, InstructionList, InstructionsBuilder, Lane, Mode, PlanOptions, TimeLimit, Var,
+    Vm, plan,
 };
 use streamvm_tests::{CPU, ClosedGate, Random, engines, failure_of, list, no_races, on_device, until, within};
 use streamvm_verify::{Trace, verify};
@@ -78,7 +80,13 @@ fn never_interleaved(log: &Log, sections: usize) {
 fn sections_of_several_threads_never_interleave() {
     within("the sections", || {
         let trace = streamvm_tests::Text::default();
-        let vm = Vm::builder().cpu_threads(4).workers(3).detect_races(true).record(trace.clone()).build().expect("an engine");
+        let vm = Vm::builder()
+            .cpu_threads(4)
+            .workers(3)
+            .detect_races(true)
+            .record(trace.clone())
+            .build()
+            .expect("an engine");
         let (log, ports) = (Log::default(), [vm.critical("port"), vm.critical("port")]);
         let (threads, rounds) = (4, 12);
         std::thread::scope(|scope| {
@@ -228,8 +236,18 @@ fn a_section_begins_behind_its_feeds_and_its_results_are_used_behind_its_end() {
     section.end(&[&result]).map(drop).expect("it ends");
     let _lane = Lane(6).enter();
     let behind = vm.call_fn("behind", CPU, [result.read()], move |_| late()).expect("it is taken");
+    let waits = |stream: &str, for_stream: &str| {
+        let (stream, source) = (stream.parse().expect("a stream"), for_stream.parse().expect("a stream"));
+        until(&format!("{stream} waits for {source}"), || {
+            let report = vm.stall_report();
+            let found = report.streams.iter().find(|of| of.stream == stream);
+            found.is_some_and(|of: &StalledInstruction| of.waits_for.iter().any(|(of, _)| *of == source))
+        });
+    };
+    waits("critical@cpu:0:0", "compute@cpu:0:5");
+    waits("compute@cpu:0:0", "critical@cpu:0:0");
+    waits("compute@cpu:0:6", "critical@cpu:0:0");
     assert!(!begun.is_passed() && !behind.is_passed());
-    assert!(log.lock().expect("no panic").is_empty(), "the section waits for its feed");
     gate.open();
     assert_eq!(behind.wait(), Ok(()));
     assert_eq!(*log.lock().expect("no panic"), [(0, 0), (0, 1)]);
@@ -303,7 +321,12 @@ fn a_dropped_section_ends_and_is_reported() {
     let section = vm.enter_section(&[&port], &[]).expect("it begins");
     vm.push("member", [], || Ok(())).map(drop).expect("it is taken");
     drop(section);
-    vm.enter_section(&[&port], &[]).expect("the resource is free").end(&[]).expect("it ends").wait().expect("it passes");
+    vm.enter_section(&[&port], &[])
+        .expect("the resource is free")
+        .end(&[])
+        .expect("it ends")
+        .wait()
+        .expect("it passes");
     let failure = failure_of(vm.wait_all());
     let told = failure.to_string();
     assert!(told.contains("the critical section over \"port\"") && told.contains("without an end"), "{told}");
@@ -372,7 +395,10 @@ fn submitters_block_until_the_section_ends_or_say_that_it_is_held() {
         let report = vm.stall_report();
         assert_eq!((report.sections.len(), report.sections[0].over.as_str()), (1, "\"port\""));
         let told = report.to_string();
-        assert!(told.contains("the critical section over \"port\" is open since") && told.contains("sections.rs:"), "{told}");
+        assert!(
+            told.contains("the critical section over \"port\" is open since") && told.contains("sections.rs:"),
+            "{told}"
+        );
         let others = scope.spawn(|| {
             let error = vm.try_submit(section_of_a_list(&log, &port, 0, 9)).map(drop).expect_err("it is held");
             assert!(matches!(&error, Error::SectionHeld { section, .. } if section == "\"port\""), "{error}");
@@ -414,25 +440,27 @@ fn a_function_of_the_engine_is_told_that_the_section_is_held() {
 /// The engine is closed while a section is open and others wait for it.
 #[test]
 fn closing_the_engine_ends_every_wait_for_a_section() {
-    let vm = Vm::builder().build().expect("an engine");
-    let (port, counted) = (vm.critical("port"), Var::counted());
-    let section = vm.enter_section(&[&port], &[]).expect("it begins");
-    vm.push("member", [counted.write()], || Ok(())).map(drop).expect("it is taken");
-    std::thread::scope(|scope| {
-        let blocked = scope.spawn(|| vm.enter_section(&[&port], &[]).map(drop));
-        until("it is blocked", || vm.stall_report().blocked_by_sections == 1);
+    within("the end of a blocked submitter", || {
+        let vm = Vm::builder().build().expect("an engine");
+        let (port, counted) = (vm.critical("port"), Var::counted());
+        let section = vm.enter_section(&[&port], &[]).expect("it begins");
+        vm.push("member", [counted.write()], || Ok(())).map(drop).expect("it is taken");
+        std::thread::scope(|scope| {
+            let blocked = scope.spawn(|| vm.enter_section(&[&port], &[]).map(drop));
+            until("it is blocked", || vm.stall_report().blocked_by_sections == 1);
+            vm.close();
+            assert_eq!(blocked.join().expect("no panic"), Err(Error::Shutdown));
+        });
+        assert_eq!(section.end(&[]).map(drop), Err(Error::Shutdown));
+        vm.shutdown(Duration::from_secs(15)).expect("what was submitted passes");
+        assert_eq!(counted.version(), Some(1));
+        let vm = Vm::builder().build().expect("an engine");
+        let port = vm.critical("port");
+        let section = vm.enter_section(&[&port], &[]).expect("it begins");
         vm.close();
-        assert_eq!(blocked.join().expect("no panic"), Err(Error::Shutdown));
+        drop(section);
+        assert!(vm.stall_report().sections.is_empty());
     });
-    assert_eq!(section.end(&[]).map(drop), Err(Error::Shutdown));
-    vm.shutdown(Duration::from_secs(15)).expect("what was submitted passes");
-    assert_eq!(counted.version(), Some(1));
-    let vm = Vm::builder().build().expect("an engine");
-    let port = vm.critical("port");
-    let section = vm.enter_section(&[&port], &[]).expect("it begins");
-    vm.close();
-    drop(section);
-    assert!(vm.stall_report().sections.is_empty());
 }
 
 /// What is printed and parsed back is the same section, and runs.
@@ -468,7 +496,10 @@ c1 = critical \"a \\\"disk\\\"\"
     let (planned, again) = (plan(built, &PlanOptions::default()), plan(parsed, &PlanOptions::default()));
     let (planned, again) = (planned.expect("a plan").list.to_string(), again.expect("a plan").list.to_string());
     assert_eq!(planned, again);
-    assert!(planned.contains("wait     critical@cpu:0:1      compute@cpu:0:0 by"), "the end waits for the member: {planned}");
+    assert!(
+        planned.contains("wait     critical@cpu:0:1      compute@cpu:0:0 by"),
+        "the end waits for the member: {planned}"
+    );
     let vm = Vm::builder().build().expect("an engine");
     let parsed: InstructionList = text.parse().expect("it parses");
     assert_eq!(vm.submit(parsed).expect("it is taken").wait(), Ok(()));
@@ -496,7 +527,10 @@ fn sections_of_one_thread_keep_their_order_under_drawn_schedules() {
         for holder in 0..12 {
             let resource = random.below(2);
             match random.below(2) {
-                0 => vm.submit(section_of_a_list(&log, &ports[resource], resource, holder)).map(drop).expect("it is taken"),
+                0 => vm
+                    .submit(section_of_a_list(&log, &ports[resource], resource, holder))
+                    .map(drop)
+                    .expect("it is taken"),
                 _ => section_of_calls(&vm, &log, &ports[resource], resource, holder).expect("it is taken"),
             }
         }

@@ -7,8 +7,8 @@ use std::borrow::Borrow;
 
 use streamvm_ep::{Access, Op};
 use streamvm_instructions::{
-    Batch, Declared, Dependence, DependenceUse, EngineRef, Error, Instruction, Kind, Observed, OpenSection, PartId, Resource,
-    ResourceId, ResourceKind, Tensor, Use, Var, WaitFor, wait_error,
+    Batch, Declared, Dependence, DependenceUse, EngineRef, Error, Instruction, Kind, Observed, OpenSection, PartId,
+    Resource, ResourceId, ResourceKind, Tensor, Use, Var, WaitFor, wait_error,
 };
 use streamvm_stream::allocator::{AccessSet, Allocated, Block, Want};
 use streamvm_stream::{Point, StreamId, StreamKey};
