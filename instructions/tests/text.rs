@@ -446,7 +446,7 @@ fn counts_are_limited_whatever_their_lines_cost() {
     };
     let most = 1 << 20;
     let names: String = (0..=most).map(|i| format!("a{i:x} = var\n")).collect();
-    past(names, "1048577", "at most 1048576 tensors, variables and events");
+    past(names, "1048577", "at most 1048576 tensors, variables, critical resources and events");
     let instructions: String = (0..=most).map(|i| format!("%{i} sync barrier@cpu:0:0\n")).collect();
     past(instructions, "1048577", "at most 1048576 instructions");
     let touches: String = (0..17).map(|i| format!("%{i} touch compute@cpu:0:0 {}\n", "a ".repeat(1 << 18))).collect();

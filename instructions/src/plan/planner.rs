@@ -178,9 +178,16 @@ impl Planner {
                     WaitKind::Host => counts.host_waits += 1,
                 }
                 let key = self.streams.key(wait.point.stream);
+                let reaches = |target: &WaitFor| match target {
+                    WaitFor::Event(event) => {
+                        self.recorded.get(&event.address()).is_none_or(|(_, at)| at.seq >= wait.point.seq)
+                    }
+                    WaitFor::Line(_) | WaitFor::Number(_) => true,
+                };
                 match &mut kind {
-                    // The program asked for this wait by itself, so it is changed in place instead of adding a line.
-                    Kind::Wait { source, target, kind } if *source == key => {
+                    // The program asked for this wait by itself, so it is changed in place instead of adding a line, unless its event is
+                    // before the point, which a critical section may ask for.
+                    Kind::Wait { source, target, kind } if *source == key && reaches(target) => {
                         if matches!(target, WaitFor::Line(_)) {
                             *target = shown(wait, &events, &lines, &new_lines);
                         }
