@@ -236,7 +236,7 @@ impl<'a> Emitter<'a> {
     /// As [`Emitter::condition`]; the tensor cannot be copied to the host.
     pub fn read_condition(&mut self, name: &Spanned<String>) -> Result<Tensor, Diagnostic> {
         let tensor = self.condition(name)?;
-        self.to_host(tensor, self.lane, name.span)
+        self.copied_to_host(tensor, self.lane, name.span)
     }
 
     /// Emits a statement that is not a block. The values of the returned tensors are on the host once the list has run.
@@ -427,10 +427,10 @@ impl<'a> Emitter<'a> {
     }
 
     fn on_host(&mut self, tensor: Tensor, expr: &Expr) -> Result<Tensor, Diagnostic> {
-        self.to_host(tensor, expr.lane.as_ref().map_or(0, |lane| lane.value), expr.span)
+        self.copied_to_host(tensor, expr.lane.as_ref().map_or(0, |lane| lane.value), expr.span)
     }
 
-    fn to_host(&mut self, tensor: Tensor, lane: u32, span: Span) -> Result<Tensor, Diagnostic> {
+    fn copied_to_host(&mut self, tensor: Tensor, lane: u32, span: Span) -> Result<Tensor, Diagnostic> {
         if tensor.place() == Place::Host && tensor.layout().is_contiguous() {
             return Ok(tensor);
         }

@@ -210,7 +210,11 @@ fn sections_over_other_resources_overlap_on_other_lanes() {
         })
     };
     let held = gate.clone();
-    let first = section(&a, 0, Box::new(move || Ok(held.pass())));
+    let hold = move || {
+        held.pass();
+        Ok(())
+    };
+    let first = section(&a, 0, Box::new(hold));
     let first = vm.submit(first).expect("it is taken");
     let second = vm.submit(section(&b, 1, Box::new(|| Ok(())))).expect("it is taken");
     assert_eq!(second.wait(), Ok(()));
@@ -225,9 +229,8 @@ fn sections_over_other_resources_overlap_on_other_lanes() {
 fn a_section_begins_behind_its_feeds_and_its_results_are_used_behind_its_end() {
     let vm = Vm::builder().cpu_threads(4).build().expect("an engine");
     let (port, feed, gate) = (vm.critical("port"), on_device(&vm, &[1.0]), ClosedGate::new());
-    let held = gate.clone();
     let slow = Lane(5).enter();
-    vm.call_fn("slow feed", CPU, [feed.update()], move |_| Ok(held.pass())).map(drop).expect("it is taken");
+    vm.call_fn("slow feed", CPU, [feed.update()], gate.function()).map(drop).expect("it is taken");
     drop(slow);
     let (log, result) = (Log::default(), on_device(&vm, &[0.0]));
     let (member, late) = (note(&log, 0, 0), note(&log, 0, 1));
