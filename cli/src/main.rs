@@ -49,6 +49,10 @@ enum Command {
         /// Compile each program of the script once, and run it as one instruction
         #[arg(long)]
         compiled: bool,
+        /// How many rounds the `while` loops of one run of a program may make together, and those outside of programs
+        /// [default: 10000000]
+        #[arg(long, value_name = "N")]
+        most_rounds: Option<u64>,
         /// Print how many instructions and syncs ran on each stream
         #[arg(long)]
         stats: bool,
@@ -261,8 +265,9 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
         Err(_) => None,
     };
     match command {
-        Command::Run { script, mode, compiled, stats, record, profile, profile_json, engine, .. } => {
-            let options = ScriptOptions { compiled, stats, record, profile, profile_json, ..script.options() };
+        Command::Run { script, mode, compiled, most_rounds, stats, record, profile, profile_json, engine, .. } => {
+            let options =
+                ScriptOptions { compiled, most_rounds, stats, record, profile, profile_json, ..script.options() };
             let mode = mode.or(named).unwrap_or_default();
             log::info!(target: "streamvm_cli", "mode {mode:?}");
             run_script(&options, &engine.options(mode), out, err)

@@ -108,6 +108,14 @@ const PROGRAM_LINES: &[&str] = &[
     "div n (cast t i32) into n",
     "repeat 3 { mul a 0.5 into a }",
     "repeat 2 { let r = add r q }",
+    "if c { add r 1 into r } else {\n    let z = mul r 2\n    copy z into r\n  }",
+    "if c { fill b value 2 }",
+    "if go { } else { neg a into a }",
+    "lt (sum r) 0 into c",
+    "while go {\n    mul a 0.5 into a\n    if c { add b a into b }\n    sub k 1 into k\n    gt k 0 into go\n  }",
+    "fill k value 2",
+    "gt k 0 into go",
+    "repeat 2 { if c { add a 1 into a } }",
 ];
 
 /// Scripts that are fine, to be changed a little.
@@ -121,6 +129,7 @@ const GOOD: &[&str] = &[
     include_str!("scripts/print_large.svm"),
     include_str!("scripts/check_cuda.svm"),
     include_str!("scripts/programs.svm"),
+    include_str!("scripts/while_if.svm"),
 ];
 
 const WORDS: &[&str] = &[
@@ -130,6 +139,9 @@ const WORDS: &[&str] = &[
     "save",
     "expect",
     "repeat",
+    "while",
+    "if",
+    "else",
     "time",
     "program",
     "run",
@@ -241,6 +253,9 @@ fn changes() -> impl Strategy<Value = Vec<(prop::sample::Index, u8, u8, &'static
 fn is_short(script: &Block) -> bool {
     script.iter().all(|statement| match &statement.kind {
         StatementKind::Repeat { count, body } => *count <= 100 && is_short(body),
+        // `run_in` bounds the rounds.
+        StatementKind::While { body, .. } => is_short(body),
+        StatementKind::If { then, otherwise, .. } => is_short(then) && is_short(otherwise),
         StatementKind::Time { body, .. } => is_short(body),
         StatementKind::Program(program) => is_short(&program.body),
         _ => true,
@@ -261,7 +276,12 @@ fn run_alone_as(script: &[u8], inline: bool, compiled: bool) -> (Exit, String, S
 
 /// Runs a script of a folder; gives the exit, what it printed without the times, and its messages.
 fn run_in(folder: &Path, inline: bool, compiled: bool) -> (Exit, String, String) {
-    let options = ScriptOptions { file: folder.join("changed.svm"), compiled, ..ScriptOptions::default() };
+    let options = ScriptOptions {
+        file: folder.join("changed.svm"),
+        compiled,
+        most_rounds: Some(100),
+        ..ScriptOptions::default()
+    };
     let mode = if inline { streamvm::Mode::Inline } else { streamvm::Mode::Threaded };
     let engine = EngineOptions { mode, memory_limit: Some(1 << 24), ..EngineOptions::default() };
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -339,7 +359,7 @@ proptest! {
         lanes in prop::collection::vec(0..2_u32, 1..4),
     ) {
         let outer = "let x = load \"data/small.npy\"\nlet a = copy x to cpu:0\nlet b = mul a 0.5\nlet n = cast (mul a 4) i32\n";
-        let mut body = String::from("  let r = neg q\n");
+        let mut body = String::from("  let r = neg q\n  let c = lt (sum q) 3\n  let k = fill i32 value 3 on cpu:0\n  let go = gt k 0\n");
         let mut names: Vec<&str> = Vec::new();
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts");
         let text = |body: &str, names: &[&str]| {

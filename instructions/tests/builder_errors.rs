@@ -7,7 +7,7 @@ use streamvm_ep::{
     ShapeError,
 };
 use streamvm_instructions::{
-    BuildError, Generator, InstructionList, InstructionsBuilder, Kind, Place, Role, Tensor, Use, Var,
+    BuildError, Critical, Generator, InstructionList, InstructionsBuilder, Kind, Place, Role, Section, Tensor, Use, Var,
 };
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -346,11 +346,37 @@ fn every_call_notes_its_line() {
     here!(b.barrier());
     here!(b.barrier_with("b", || Ok(())));
     here!(b.global_sync());
+    let section = here!(b.begin_section(&[&Critical::new("port")], &[])).expect("valid");
+    here!(b.end_section(section, &[]));
     here!(b.release(&x));
     let list = b.finish();
     let found: Vec<_> = list.instructions().iter().map(|instruction| instruction.location.line()).collect();
     assert_eq!(found, lines);
     assert!(list.instructions().iter().all(|instruction| instruction.location.file() == file!()));
+}
+
+#[test]
+fn a_begin_and_an_end_of_a_section_write_its_resources_and_nothing_else() {
+    let (port, x) = (Critical::new("port"), f32s(&[2]));
+    let section = Section::across_lists(&[&port]);
+    let other = Section::across_lists(&[&Critical::new("port")]);
+    let (critical, compute) =
+        ("critical@cpu:0:0".parse().expect("a stream"), "compute@cpu:0:0".parse().expect("a stream"));
+    let mut list = InstructionList::new();
+    let mut push = |stream, uses: Vec<Use<'_>>| {
+        let here = std::panic::Location::caller();
+        list.push(stream, Kind::SectionBegin(section.clone()), uses.clone(), here)?;
+        list.push(stream, Kind::SectionEnd(section.clone()), uses, here)
+    };
+    let refused = Err(BuildError::Section { what: "begin".to_owned() });
+    assert_eq!(push(compute, section.uses().collect()), refused, "another stream");
+    assert_eq!(push(critical, Vec::new()), refused, "no use");
+    assert_eq!(push(critical, vec![x.write()]), refused, "a tensor");
+    assert_eq!(push(critical, other.uses().collect()), refused, "another resource of that name");
+    assert_eq!(push(critical, section.uses().chain([x.read()]).collect()), refused, "one use more");
+    assert_eq!(push(critical, section.uses().collect()), Ok(()));
+    assert_eq!(list.len(), 2);
+    assert_eq!(InstructionsBuilder::new().begin_section(&[], &[]).map(drop), Err(BuildError::NoResource));
 }
 
 /// The closure goes with the refused call, and its capture panics on the way. The caller catches that and goes on.

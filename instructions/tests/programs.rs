@@ -14,7 +14,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use streamvm_ep::{Access, DType, DeviceId, DeviceKind, MemoryKind, Shape};
 use streamvm_instructions::{
-    Event, HeldUse, InstructionList, Kind, Place, PlanOptions, Role, SoftSyncMode, Tensor, Var, WaitFor, plan,
+    Critical, Event, HeldUse, InstructionList, Kind, Place, PlanOptions, Role, Section, SoftSyncMode, Tensor, Var,
+    WaitFor, plan,
 };
 use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
@@ -41,6 +42,10 @@ enum Step {
     },
     Barrier,
     Sync,
+    /// Begins a critical section over one of two resources, or over both, or ends the open one.
+    Section {
+        over: usize,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -53,6 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(stream, at, line)| Step::Wait { stream, at, line }),
         1 => Just(Step::Barrier),
         1 => Just(Step::Sync),
+        3 => (0..3usize).prop_map(|over| Step::Section { over }),
     ]
 }
 
@@ -82,6 +88,12 @@ fn streams(devices: Devices) -> [StreamKey; STREAMS] {
 
 const BARRIER: StreamKey = StreamKey { device: DeviceId::cpu(0), stream_type: StreamType::Barrier, lane: 0 };
 
+const CRITICAL: StreamKey = StreamKey { device: DeviceId::cpu(0), stream_type: StreamType::Critical, lane: 0 };
+
+fn end(list: &mut InstructionList, section: &Section) {
+    list.push(CRITICAL, Kind::SectionEnd(section.clone()), section.uses(), Location::caller()).expect("well formed");
+}
+
 /// The whole, a part, or another order of a tensor's elements.
 fn view(tensor: &Tensor, which: usize) -> Tensor {
     match which {
@@ -106,6 +118,8 @@ fn build(steps: &[Step], devices: Devices) -> InstructionList {
     let mut list = InstructionList::new();
     let mut events: Vec<(StreamKey, Event)> = Vec::new();
     let location = Location::caller();
+    let criticals = [Critical::new("a"), Critical::new("b")];
+    let mut open = None;
     for step in steps {
         let lines = list.len();
         match step {
@@ -152,8 +166,19 @@ fn build(steps: &[Step], devices: Devices) -> InstructionList {
                 list.push(BARRIER, kind, [], location).expect("well formed");
             }
             Step::Sync => list.push(BARRIER, Kind::GlobalSync, [], location).expect("well formed"),
+            Step::Section { over } => match open.take() {
+                Some(section) => end(&mut list, &section),
+                None => {
+                    let resources = [&[0][..], &[1], &[1, 0]][*over].iter().map(|at| &criticals[*at]);
+                    let section = Section::across_lists(&Vec::from_iter(resources));
+                    list.push(CRITICAL, Kind::SectionBegin(section.clone()), section.uses(), location)
+                        .expect("well formed");
+                    open = Some(section);
+                }
+            },
         }
     }
+    open.iter().for_each(|section| end(&mut list, section));
     list
 }
 
@@ -201,6 +226,8 @@ struct Line {
 fn lines(list: &InstructionList) -> Result<Vec<Line>, TestCaseError> {
     let mut records: Vec<(Event, usize)> = Vec::new();
     let mut lines: Vec<Line> = Vec::new();
+    // The resource of the open section: its members come after its begin and before its end, as readers of it would.
+    let mut section = None;
     for (at, instruction) in list.instructions().iter().enumerate() {
         let mut waits_for = None;
         match &instruction.kind {
@@ -236,14 +263,23 @@ fn lines(list: &InstructionList) -> Result<Vec<Line>, TestCaseError> {
             _ => {}
         }
         let resource = |u: &HeldUse| std::ptr::from_ref(u.resource()) as usize;
+        let asked =
+            !matches!(instruction.kind, Kind::Record(_) | Kind::Wait { .. }) || !list.uses(instruction).is_empty();
+        let mut uses: Vec<(usize, bool)> =
+            list.uses(instruction).iter().map(|u| (resource(u), u.access() != Access::Read)).collect();
+        match instruction.kind {
+            Kind::SectionBegin(_) => section = uses.first().map(|(first, _)| *first),
+            Kind::SectionEnd(_) => section = None,
+            _ if asked => uses.extend(section.map(|first| (first, false))),
+            _ => {}
+        }
         lines.push(Line {
             stream: instruction.stream,
             waits_for,
-            uses: list.uses(instruction).iter().map(|u| (resource(u), u.access() != Access::Read)).collect(),
+            uses,
             barrier: matches!(instruction.kind, Kind::Barrier { .. }),
             sync: matches!(instruction.kind, Kind::GlobalSync),
-            asked: !matches!(instruction.kind, Kind::Record(_) | Kind::Wait { .. })
-                || !list.uses(instruction).is_empty(),
+            asked,
         });
     }
     Ok(lines)

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use streamvm_ep::{DType, DeviceId, MemoryKind, Op, Priority, Scalar, Shape};
 use streamvm_instructions::{
-    Ahead, Generator, InstructionList, InstructionsBuilder, Kind, LaunchOptions, ParseListError, Place, PlanOptions,
-    Role, Tensor, Var, plan,
+    Ahead, Critical, Generator, InstructionList, InstructionsBuilder, Kind, LaunchOptions, ParseListError, Place,
+    PlanOptions, Role, Tensor, Var, plan,
 };
 use streamvm_stream::WaitKind;
 
@@ -51,7 +51,7 @@ fn call() -> impl Strategy<Value = Call> {
     ];
     let name = prop_oneof!["[ -~]{0,12}", any::<String>()];
     (
-        0..21u8,
+        0..23u8,
         any::<(prop::sample::Index, prop::sample::Index)>(),
         (0..DEVICES.len(), any::<bool>(), 0..3u32),
         prop::collection::vec(0..4usize, 0..4),
@@ -77,6 +77,8 @@ fn build(calls: &[Call]) -> InstructionList {
     let mut tensors: Vec<Tensor> = Vec::new();
     let mut events = Vec::new();
     let vars = [Var::new(), Var::new()];
+    let criticals = [Critical::new("port"), Critical::new(calls.first().map_or("", |call| &call.name))];
+    let mut section = None;
     for call in calls {
         let place = if call.host { Place::Host } else { Place::Device(DEVICES[call.device]) };
         let dtype = DType::ALL[call.dtype];
@@ -135,6 +137,17 @@ fn build(calls: &[Call]) -> InstructionList {
                 builder.rand(&generator, DEVICES[call.device], dtype, &call.dims).ok()
             }
             18 => builder.one_hot(&a, call.dims.len(), dtype).ok(),
+            20 | 21 => {
+                match section.take() {
+                    Some(open) => builder.end_section(open, &[&a, &b][..call.lane.min(2) as usize]),
+                    None => {
+                        let resources = [&criticals[0], &criticals[1]];
+                        let resources = if call.host { &resources[..] } else { &resources[1..] };
+                        section = builder.begin_section(resources, &[&a]).ok();
+                    }
+                }
+                None
+            }
             _ => {
                 builder.barrier();
                 builder.barrier_with(call.name.clone(), || Ok(()));
@@ -197,17 +210,20 @@ fn next_line(kind: Option<&Kind>) -> Option<&'static str> {
         Some(Kind::Wait { kind: WaitKind::Device, .. }) => "hostwait compute@cpu:0:0 compute@cpu:0:1 by #1",
         Some(Kind::Wait { kind: WaitKind::Host, .. }) => "barrier barrier@cpu:0:0",
         Some(Kind::Barrier { .. }) => "sync barrier@cpu:0:0",
-        Some(Kind::GlobalSync) => return None,
+        Some(Kind::GlobalSync) => "begin critical@cpu:0:0 c0",
+        Some(Kind::SectionBegin(_)) => "begin critical@cpu:0:0 c0\n%1 end critical@cpu:0:0 c0",
+        Some(Kind::SectionEnd(_)) => return None,
     })
 }
 
 #[test]
 fn every_kind_prints_as_a_line_that_reads_back() {
     let mut list = InstructionList::new();
-    while let Some(line) = next_line(list.instructions().first().map(|instruction| &instruction.kind)) {
-        let text = format!("t0 = tensor cpu:0 f32[2]\n%0 {line}\n");
+    while let Some(line) = next_line(list.instructions().last().map(|instruction| &instruction.kind)) {
+        let text = format!("t0 = tensor cpu:0 f32[2]\nc0 = critical \"port\"\n%0 {line}\n");
         list = InstructionList::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-        assert_eq!(line.split_once(' ').map(|(word, _)| word), Some(list.instructions()[0].kind.word()));
+        let last = line.rsplit("%1 ").next().and_then(|line| line.split_once(' ')).map(|(word, _)| word);
+        assert_eq!(last, list.instructions().last().map(|instruction| instruction.kind.word()));
         let printed = list.to_string();
         let again = InstructionList::parse(&printed).unwrap_or_else(|error| panic!("{error}\n{printed}"));
         assert_eq!(again.to_string(), printed);
@@ -234,8 +250,8 @@ fn any_text_is_a_list_or_an_error() {
 
 /// A word that starts with / begins a new line of the text, one that ends with = a declaration.
 const WORDS: &str = r#"
-    %0 %1 /%0 /%1 /%2 /t0= /t1= /v0= /e0= tensor view var event call copy fill alloc release touch fn
-    host access record wait hostwait barrier sync compute@cpu:0:0 h2d@cuda:0:0 barrier@cpu:0:0 add relu
+    %0 %1 /%0 /%1 /%2 /t0= /t1= /v0= /c0= /e0= tensor view var critical event call copy fill alloc release touch fn
+    host access record wait hostwait barrier sync begin end c0 critical@cpu:0:0 compute@cpu:0:0 h2d@cuda:0:0 barrier@cpu:0:0 add relu
     sum axes 0,1 keep to f32 f32[2] f32[] f32[0] bool[2,2] f32[4294967296,4294967296] -> t0 host:t0
     pinned:t1 cuda:0:t1 :t0 : v0 e0 by #3 # % %99999999999999999999 "a" " \ "\u{110000}" "\u{41}"
     strides 2,1 , offset 18446744073709551615 -1 1.0 nan inf true read write update cpu:0 pinned push workers@cpu:0:0 low high cleanup direct first
@@ -430,7 +446,7 @@ fn counts_are_limited_whatever_their_lines_cost() {
     };
     let most = 1 << 20;
     let names: String = (0..=most).map(|i| format!("a{i:x} = var\n")).collect();
-    past(names, "1048577", "at most 1048576 tensors, variables and events");
+    past(names, "1048577", "at most 1048576 tensors, variables, critical resources and events");
     let instructions: String = (0..=most).map(|i| format!("%{i} sync barrier@cpu:0:0\n")).collect();
     past(instructions, "1048577", "at most 1048576 instructions");
     let touches: String = (0..17).map(|i| format!("%{i} touch compute@cpu:0:0 {}\n", "a ".repeat(1 << 18))).collect();

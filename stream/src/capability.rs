@@ -29,14 +29,16 @@ impl StreamClass {
     /// The runner of the stream's instructions, whose addresses they use.
     pub fn run_by(self) -> RunBy {
         match (self.stream_type, self.device) {
-            (StreamType::Barrier | StreamType::Workers, _) | (_, DeviceKind::Cpu) => RunBy::Host,
+            (StreamType::Barrier | StreamType::Workers | StreamType::Critical, _) | (_, DeviceKind::Cpu) => RunBy::Host,
             (_, DeviceKind::Cuda | DeviceKind::Sim) => RunBy::Device,
         }
     }
 
-    /// Whether threads of the host run the stream, whatever its device.
+    /// Whether the stream can neither wait on a device nor be waited for there: it has threads of its own, or threads of the host run it
+    /// for a device that is not a CPU.
     fn is_of_host(self) -> bool {
-        matches!(self.stream_type, StreamType::Barrier | StreamType::Workers)
+        let own = matches!(self.stream_type, StreamType::Barrier | StreamType::Workers);
+        own || (self.run_by() == RunBy::Host && self.device != DeviceKind::Cpu)
     }
 
     fn index(self) -> usize {
@@ -53,7 +55,7 @@ impl StreamClass {
 /// The runner of the instructions of a stream.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum RunBy {
-    /// Threads of the host run the streams of CPU devices, and the barriers and workers of every device.
+    /// Threads of the host run the streams of CPU devices, and the barriers, workers and critical sections of every device.
     Host,
     /// The stream's device, which is not a CPU, runs the instructions some time after they were launched.
     Device,
@@ -102,7 +104,7 @@ impl Capabilities {
     ///
     /// | source → target | wait |
     /// |---|---|
-    /// | to or from a barrier stream or workers | host |
+    /// | to or from a barrier stream, workers, or critical sections of a device that is not a CPU | host |
     /// | CPU → CPU | device: the target's thread context reads the source's timeline |
     /// | CUDA → CUDA, sim → sim | device: by event |
     /// | anything else | host |
@@ -195,7 +197,7 @@ mod tests {
     #[test]
     fn the_standard_table_says_who_waits_how() {
         use DeviceKind::{Cpu, Cuda, Sim};
-        use StreamType::{Barrier, Compute, HostToDevice, Workers};
+        use StreamType::{Barrier, Compute, Critical, HostToDevice, Workers};
         let table = Capabilities::standard();
         assert_eq!(table.wait(class(HostToDevice, Cuda), class(Compute, Cuda)), WaitKind::Device);
         assert_eq!(table.wait(class(HostToDevice, Cpu), class(Compute, Cpu)), WaitKind::Device);
@@ -206,6 +208,10 @@ mod tests {
         assert_eq!(table.wait(class(Compute, Cpu), class(Barrier, Cpu)), WaitKind::Host);
         assert_eq!(table.wait(class(Workers, Cpu), class(Compute, Cpu)), WaitKind::Host);
         assert_eq!(table.wait(class(Workers, Cpu), class(Workers, Cpu)), WaitKind::Host);
+        assert_eq!(table.wait(class(Compute, Cpu), class(Critical, Cpu)), WaitKind::Device);
+        assert_eq!(table.wait(class(Critical, Cpu), class(Compute, Cuda)), WaitKind::Host);
+        assert_eq!(table.wait(class(Critical, Cuda), class(Compute, Cuda)), WaitKind::Host);
+        assert_eq!(table.shows(class(Critical, Cuda)), Shows::Number);
         assert_eq!(table.shows(class(Workers, Cuda)), Shows::Number);
         assert_eq!(table.shows(class(Compute, Cpu)), Shows::Number);
         assert_eq!(table.shows(class(Compute, Cuda)), Shows::Event);

@@ -24,17 +24,20 @@ pub enum StreamType {
     /// Callers' functions on a pool of workers: the only type without order. Each function runs as soon as its dependences are
     /// satisfied, whatever was submitted before it. The lane tells pools apart.
     Workers,
+    /// The begins and ends of critical sections, which order the instructions of a section and move no data.
+    Critical,
 }
 
 impl StreamType {
     /// Every stream type, in the order of [`StreamType::index`].
-    pub const ALL: [StreamType; 6] = [
+    pub const ALL: [StreamType; 7] = [
         StreamType::Compute,
         StreamType::HostToDevice,
         StreamType::DeviceToHost,
         StreamType::PinnedCompute,
         StreamType::Barrier,
         StreamType::Workers,
+        StreamType::Critical,
     ];
 
     /// A dense number, for tables.
@@ -55,7 +58,8 @@ impl StreamType {
             | StreamType::HostToDevice
             | StreamType::DeviceToHost
             | StreamType::Barrier
-            | StreamType::Workers => MemoryKind::Device,
+            | StreamType::Workers
+            | StreamType::Critical => MemoryKind::Device,
         }
     }
 
@@ -68,6 +72,7 @@ impl StreamType {
             StreamType::PinnedCompute => "pinned",
             StreamType::Barrier => "barrier",
             StreamType::Workers => "workers",
+            StreamType::Critical => "critical",
         }
     }
 }
@@ -111,7 +116,7 @@ impl fmt::Display for StreamKey {
 /// The error of parsing a text that does not name a stream.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} does not name a stream: expected TYPE@DEVICE:LANE such as compute@cpu:0:0, with TYPE one of compute, h2d, d2h, pinned, barrier, workers"
+    "{text:?} does not name a stream: expected TYPE@DEVICE:LANE such as compute@cpu:0:0, with TYPE one of compute, h2d, d2h, pinned, barrier, workers, critical"
 )]
 pub struct ParseStreamKeyError {
     text: String,

@@ -28,6 +28,7 @@ use crate::execute::completion::Completion;
 use crate::execute::context::Context;
 use crate::execute::environment::Environment;
 use crate::execute::locked_context::LockedContext;
+use crate::execute::section_gate::SectionGate;
 use crate::execute::stall::{STALL_AFTER, Stall};
 use crate::mode::{Choice, Mode};
 use crate::observe::observer::Observer;
@@ -445,6 +446,7 @@ impl VmBuilder {
             to_scheduler: MpscQueue::new(),
             scheduler: Arc::new(Parker::new()),
             backpressure: CachePadded::new(Backpressure::new()),
+            section_gate: SectionGate::new(),
             waiting: CachePadded::default(),
             limits: self.limits,
             stall: Stall::new(self.stall_after),

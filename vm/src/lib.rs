@@ -60,6 +60,7 @@ struct ProgramsPage;
 struct FunctionsPage;
 
 mod builder;
+mod critical_section;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod dispatch;
@@ -85,6 +86,7 @@ mod ticket;
 mod vm;
 
 pub use builder::VmBuilder;
+pub use critical_section::CriticalSection;
 pub use engine::profile::Profile;
 pub use engine::worker_sets::{Pool, PoolConfig};
 pub use functions::{Bulk, OnComplete, Operator, Pusher};
@@ -99,7 +101,7 @@ pub use vm::Vm;
 /// Reports of an engine: its counters, its profile, and the instructions that block it.
 pub mod report {
     pub use crate::engine::profile::{OpProfile, Profile, Times, WorkerProfile};
-    pub use crate::observe::stall_report::{StallReport, StallState, StalledInstruction};
+    pub use crate::observe::stall_report::{HeldSection, StallReport, StallState, StalledInstruction};
     pub use crate::program_cache::cache::ProgramCacheStats;
     pub use crate::stats::{PoolStats, Stats};
     pub use streamvm_instructions::SyncCounts;
@@ -115,9 +117,9 @@ pub use streamvm_ep::{
 /// Tensors, lists and soft sync: the layer for those who write engines and passes over lists.
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{
-    BlockedStage, BuildError, Cause, Error, Event, Failure, Generator, InstructionList, InstructionsBuilder,
-    JobPlanError, Lane, Passed, Place, PlanOptions, PlannedList, ProgramError, StepFailure, Tensor, TimeLimit, Use,
-    Var, plan,
+    BlockedStage, BuildError, Cause, Critical, Error, Event, Failure, Generator, InstructionList, InstructionsBuilder,
+    JobPlanError, Lane, Passed, Place, PlanOptions, PlannedList, ProgramError, Section, StepFailure, Tensor, TimeLimit,
+    Use, Var, plan,
 };
 /// Programs: recorded once, compiled, run many times.
 pub use streamvm_program as program;

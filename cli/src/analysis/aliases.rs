@@ -51,7 +51,15 @@ fn each_file<'a>(block: &'a Block, found: &mut impl FnMut(&'a Spanned<String>, b
                 each_load(one, found);
                 each_load(other, found);
             }
-            StatementKind::Repeat { body, .. } | StatementKind::Time { body, .. } => each_file(body, found),
+            StatementKind::Repeat { body, .. }
+            | StatementKind::While { body, .. }
+            | StatementKind::Time { body, .. } => {
+                each_file(body, found);
+            }
+            StatementKind::If { then, otherwise, .. } => {
+                each_file(then, found);
+                each_file(otherwise, found);
+            }
             StatementKind::Run(run) => run.feeds.iter().for_each(|feed| each_load(feed, found)),
             // A program names no file.
             StatementKind::Program(_) => {}

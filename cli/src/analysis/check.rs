@@ -2,7 +2,7 @@
 //!
 //! The checker emits every statement once, on tensors without values, into a list that it drops: whatever the builder would
 //! refuse at run time is refused now. The body of a `repeat` is checked once, which is enough because a name must keep its dtype,
-//! shape and place over the rounds.
+//! shape and place over the rounds. The blocks of a `while` and of an `if` are checked once, whatever their conditions will be.
 //!
 //! A program is recorded where it is defined, and each `run` emits its statements, as `streamvm run` does without `--compiled`.
 //!
@@ -18,7 +18,7 @@ use crate::emit::programs::{Defined, MAX_ALL_STEPS};
 use crate::emit::{Emitter, HeadersOnly, READ_BACK, Wanted, rounds};
 use crate::syntax::ast::{Block, RunCall, Statement, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;
-use crate::syntax::source::Source;
+use crate::syntax::source::{Source, Spanned};
 
 /// Checks a script.
 ///
@@ -109,6 +109,15 @@ impl Checker<'_> {
                 }
             }
             StatementKind::Repeat { body, .. } => self.repeat(body),
+            StatementKind::While { condition, body } => {
+                self.condition(condition, statement);
+                self.inner(body);
+            }
+            StatementKind::If { condition, then, otherwise } => {
+                self.condition(condition, statement);
+                self.inner(then);
+                self.inner(otherwise);
+            }
             StatementKind::Time { body, .. } => self.block(body, false),
             StatementKind::Save { path, .. } if !path.value.ends_with(".npy") => {
                 self.errors.push(Diagnostic::new(path.span, "only .npy files can be saved, expected a name with .npy"));
@@ -128,6 +137,27 @@ impl Checker<'_> {
                 }
             },
         }
+    }
+
+    /// Checks a condition. The script reads it, which takes a stream.
+    fn condition(&mut self, condition: &Spanned<String>, statement: &Statement) {
+        match self.emitter.read_condition(condition) {
+            Ok(_) => self.note_stream(READ_BACK, statement),
+            Err(error) if error.echo => {}
+            Err(error) => self.errors.push(error),
+        }
+    }
+
+    /// Checks the block of a `while` or an `if`.
+    fn inner(&mut self, block: &Block) {
+        // The list has the copy of the condition.
+        let list = self.emitter.take_list();
+        if let Some(first) = block.first() {
+            self.count_streams(list, first);
+        }
+        self.emitter.begin_block();
+        self.block(block, false);
+        self.emitter.end_block();
     }
 
     fn repeat(&mut self, body: &Block) {

@@ -1,7 +1,8 @@
 //! `streamvm check`: the instruction list of a whole script, with the waits and records that order needs.
 //!
 //! Nothing runs and no device is touched; only the headers of files are read. A `repeat` is unrolled up to a limit, because its
-//! rounds are ordered against each other like other instructions.
+//! rounds are ordered against each other like other instructions. Nothing decides conditions here: the blocks of a `while` and an `if` are
+//! planned once.
 
 use crate::base::engine::{InstructionList, PlanOptions, SyncCounts, plan as plan_list};
 use crate::emit::devices::Devices;
@@ -53,6 +54,18 @@ impl Planner<'_> {
         for statement in block {
             match &statement.kind {
                 StatementKind::Repeat { count, body } => self.repeat(*count, body, statement.span)?,
+                StatementKind::While { condition, body } => {
+                    self.note(statement.span, "one round is planned, whatever the condition");
+                    self.emitter.read_condition(condition)?;
+                    self.inner(body)?;
+                }
+                StatementKind::If { condition, then, otherwise } => {
+                    let what = if otherwise.is_empty() { "the block is planned" } else { "both blocks are planned" };
+                    self.note(statement.span, &format!("{what}, whatever the condition"));
+                    self.emitter.read_condition(condition)?;
+                    self.inner(then)?;
+                    self.inner(otherwise)?;
+                }
                 StatementKind::Time { body, .. } => self.block(body)?,
                 StatementKind::Program(program) => {
                     // `check` has accepted the program, so this gives no message.
@@ -71,14 +84,26 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Notes what is left out of a block, once: every round of an outer block reaches its inner blocks again.
+    fn note(&mut self, span: Span, what: &str) {
+        if self.notes.iter().all(|(noted, _)| *noted != span) {
+            self.notes.push((span, what.to_owned()));
+        }
+    }
+
+    /// Plans the block of a `while` or an `if`.
+    fn inner(&mut self, block: &Block) -> Result<(), Diagnostic> {
+        self.emitter.begin_block();
+        self.block(block)?;
+        self.emitter.end_block();
+        Ok(())
+    }
+
     fn repeat(&mut self, count: u64, body: &Block, span: Span) -> Result<(), Diagnostic> {
         for round in 0..count {
             let before = self.emitter.list().len();
             if round > 0 && before >= MAX_UNROLLED {
-                // Every round of an outer `repeat` reaches its inner `repeat` again: note the inner one only once.
-                if self.notes.iter().all(|(noted, _)| *noted != span) {
-                    self.notes.push((span, format!("{round} of {count} rounds are planned")));
-                }
+                self.note(span, &format!("{round} of {count} rounds are planned"));
                 return Ok(());
             }
             self.block(body)?;

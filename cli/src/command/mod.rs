@@ -128,6 +128,7 @@ pub fn run_script(
         vm: &vm,
         memory: engine.memory(),
         compiled: options.compiled,
+        most_rounds: options.most_rounds,
         locations: locations.as_ref(),
         dry: None,
     };

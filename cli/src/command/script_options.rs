@@ -25,6 +25,8 @@ pub struct ScriptOptions {
     pub races: bool,
     /// Compile each program, so that its runs are one instruction each?
     pub compiled: bool,
+    /// `--most-rounds`; `None` for the compiler's default.
+    pub most_rounds: Option<u64>,
 }
 
 impl ScriptOptions {

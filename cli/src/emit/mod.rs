@@ -111,6 +111,10 @@ struct Scope {
     names: HashMap<String, Binding>,
     /// Names whose `let` was wrong: an error about such a name is marked as an echo.
     poisoned: HashSet<String>,
+    /// The names that each open block of a `while` or an `if` has bound, the innermost last. They are known in the block only.
+    blocks: Vec<HashSet<String>>,
+    /// Names that such a block has bound that has ended, for the help of messages.
+    ended: HashSet<String>,
 }
 
 /// The tensors whose values a statement needs; they are on the host and contiguous.
@@ -186,6 +190,53 @@ impl<'a> Emitter<'a> {
     /// Notes that the `let` of a name was wrong; errors about uses of the name are echoes.
     pub fn poison(&mut self, name: &Spanned<String>) {
         self.scope.poisoned.insert(name.value.clone());
+        self.note_in_block(name);
+    }
+
+    fn note_in_block(&mut self, name: &Spanned<String>) {
+        if let Some(block) = self.scope.blocks.last_mut()
+            && !self.scope.names.contains_key(&name.value)
+        {
+            block.insert(name.value.clone());
+        }
+    }
+
+    /// Enters a block of a `while` or an `if`: the names that it binds are known until [`Emitter::end_block`], and it binds no name anew that
+    /// is known before.
+    pub fn begin_block(&mut self) {
+        self.scope.blocks.push(HashSet::new());
+    }
+
+    /// Leaves the innermost block of a `while` or an `if`.
+    pub fn end_block(&mut self) {
+        for name in self.scope.blocks.pop().unwrap_or_default() {
+            self.scope.names.remove(&name);
+            self.scope.poisoned.remove(&name);
+            self.scope.ended.insert(name);
+        }
+    }
+
+    /// The tensor of a condition.
+    ///
+    /// # Errors
+    /// The name is not known; the tensor is not one bool.
+    pub fn condition(&self, name: &Spanned<String>) -> Result<Tensor, Diagnostic> {
+        let tensor = self.named(&name.value, name.span)?;
+        if tensor.dtype() == DType::Bool && tensor.shape().elements() == 1 {
+            return Ok(tensor);
+        }
+        let found = format!("`{}` is {}{}", name.value, tensor.dtype(), tensor.shape());
+        Err(Diagnostic::new(name.span, format!("a condition is one bool, and {found}"))
+            .with_help("compare numbers (`lt x 3`), and reduce or slice what has more elements"))
+    }
+
+    /// Emits the copy by which the script reads a condition.
+    ///
+    /// # Errors
+    /// As [`Emitter::condition`]; the tensor cannot be copied to the host.
+    pub fn read_condition(&mut self, name: &Spanned<String>) -> Result<Tensor, Diagnostic> {
+        let tensor = self.condition(name)?;
+        self.copied_to_host(tensor, self.lane, name.span)
     }
 
     /// Emits a statement that is not a block. The values of the returned tensors are on the host once the list has run.
@@ -198,6 +249,8 @@ impl<'a> Emitter<'a> {
             StatementKind::Device { .. }
             | StatementKind::PrintText(_)
             | StatementKind::Repeat { .. }
+            | StatementKind::While { .. }
+            | StatementKind::If { .. }
             | StatementKind::Time { .. }
             | StatementKind::Program(_)
             | StatementKind::Run(_) => Ok(Wanted::Nothing),
@@ -312,6 +365,16 @@ impl<'a> Emitter<'a> {
 
     /// Refuses to bind a tensor to the name of a device or a program.
     fn check_bindable(&self, name: &Spanned<String>) -> Result<(), Diagnostic> {
+        if let Some(block) = self.scope.blocks.last()
+            && self.scope.names.contains_key(&name.value)
+            && !block.contains(&name.value)
+        {
+            let (name, span) = (&name.value, name.span);
+            let message = format!("`{name}` is known outside of this block, which can write it and not bind it anew");
+            return Err(
+                Diagnostic::new(span, message).with_help(format!("write `... into {name}`, or use another name"))
+            );
+        }
         let what = match name.value.as_str() {
             name if self.devices.contains(name) => "a device",
             name if self.programs.contains_key(name) => "a program",
@@ -321,7 +384,9 @@ impl<'a> Emitter<'a> {
     }
 
     fn bind(&mut self, name: &Spanned<String>, tensor: Tensor) {
+        self.note_in_block(name);
         self.scope.poisoned.remove(&name.value);
+        self.scope.ended.remove(&name.value);
         self.scope.names.insert(name.value.clone(), Binding { tensor, span: name.span });
     }
 
@@ -345,7 +410,13 @@ impl<'a> Emitter<'a> {
         let mut known: Vec<&str> = scopes.flat_map(|scope| scope.names.keys().map(String::as_str)).collect();
         known.sort_unstable(); // the same guess in every run
         let help = did_you_mean(name, known);
-        let help = help.unwrap_or_else(|| format!("name a tensor before this line: `let {name} = ...`"));
+        let help = match self.scope.ended.contains(name) {
+            true => format!(
+                "`{name}` was bound in a block of a `while` or an `if`, and is known in that block only: make a tensor before the block, and \
+                 write `... into` it there"
+            ),
+            false => help.unwrap_or_else(|| format!("name a tensor before this line: `let {name} = ...`")),
+        };
         Err(Diagnostic::new(span, format!("unknown name `{name}`")).with_help(help))
     }
 
@@ -356,10 +427,14 @@ impl<'a> Emitter<'a> {
     }
 
     fn on_host(&mut self, tensor: Tensor, expr: &Expr) -> Result<Tensor, Diagnostic> {
+        self.copied_to_host(tensor, expr.lane.as_ref().map_or(0, |lane| lane.value), expr.span)
+    }
+
+    fn copied_to_host(&mut self, tensor: Tensor, lane: u32, span: Span) -> Result<Tensor, Diagnostic> {
         if tensor.place() == Place::Host && tensor.layout().is_contiguous() {
             return Ok(tensor);
         }
-        self.builder.set_lane(expr.lane.as_ref().map_or(0, |lane| lane.value));
-        self.builder.copy(&tensor, Place::Host).map_err(|error| Diagnostic::new(expr.span, error.to_string()))
+        self.builder.set_lane(lane);
+        self.builder.copy(&tensor, Place::Host).map_err(|error| Diagnostic::new(span, error.to_string()))
     }
 }

@@ -53,8 +53,14 @@ pub(crate) fn find(
         Diagnostic::new(Span::default(), format!("the simulated engine cannot be started: {error}"))
     })?;
     let (locations, dry) = (Locations::new(source), DryRun::default());
-    let engine =
-        Engine { vm: &vm, memory: options.memory(), compiled: false, locations: Some(&locations), dry: Some(&dry) };
+    let engine = Engine {
+        vm: &vm,
+        memory: options.memory(),
+        compiled: false,
+        most_rounds: None,
+        locations: Some(&locations),
+        dry: Some(&dry),
+    };
     let ran = run(engine, source, script, &devices, &mut io::sink(), None);
     let streams: Vec<StreamKey> = vm.stats().streams.iter().map(|counts| counts.stream).collect();
     let found: Vec<Diagnostic> = vm.races().iter().map(|finding| tell(finding, &streams, &locations)).collect();

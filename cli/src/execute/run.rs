@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::base::engine::{Access, Cause, DType, DeviceError, Error, Executable, InstructionList, Place, Tensor, Vm};
+use crate::base::engine::{
+    Access, Cause, CompileOptions, DType, DeviceError, Error, Executable, InstructionList, Place, Tensor, Vm,
+};
 use crate::base::printable::{printable, without_controls};
 use crate::emit::devices::Devices;
 use crate::emit::{Emitter, Loader, READ_BACK, Wanted};
@@ -22,7 +24,7 @@ use crate::files::place::resolve;
 use crate::files::{TensorFile, save};
 use crate::syntax::ast::{Block, Expr, Statement, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;
-use crate::syntax::source::{Source, Span};
+use crate::syntax::source::{Source, Span, Spanned};
 use crate::values::array::{Array, Data};
 use crate::values::compare::{accuracy, compare};
 use crate::values::show::show;
@@ -65,6 +67,9 @@ pub struct Engine<'a> {
     pub memory: Option<u64>,
     /// Is each program compiled, so that a `run` is one instruction? Otherwise a `run` emits the statements of the program.
     pub compiled: bool,
+    /// How many rounds the `while` loops of one run of a program may make together, and those outside of programs; `None` for the default
+    /// of the compiler.
+    pub most_rounds: Option<u64>,
     /// Where the statement of each instruction is noted, for a trace or a race report.
     pub(crate) locations: Option<&'a Locations>,
     /// For a dry run, which writes no file: it keeps saved tensors in memory for later loads, and runs at most the rounds that
@@ -83,14 +88,12 @@ pub(crate) struct DryRun {
 }
 
 impl DryRun {
-    fn leave_out(&self, span: Span, round: u64, count: u64) {
+    /// `ran` says how many rounds ran.
+    fn leave_out(&self, span: Span, ran: &str) {
         let mut left_out = self.left_out.borrow_mut();
         // Every round of an outer `repeat` reaches its inner `repeat` again: note the inner one only once.
         if left_out.iter().all(|(noted, _)| *noted != span) {
-            left_out.push((
-                span,
-                format!("{round} of {count} rounds ran, as the run has more than {MAX_DRY} instructions"),
-            ));
+            left_out.push((span, format!("{ran}, as the run has more than {MAX_DRY} instructions")));
         }
     }
 
@@ -127,6 +130,8 @@ pub fn run(
         locations: engine.locations,
         dry: engine.dry.map(|dry| (dry, unwritten)),
         executables: engine.compiled.then(HashMap::new),
+        most_rounds: engine.most_rounds.unwrap_or(CompileOptions::default().most_rounds),
+        rounds: 0,
         added: 0,
         source,
         emitter,
@@ -198,6 +203,10 @@ pub(super) struct Runner<'a> {
     dry: Option<(&'a DryRun, Unwritten)>,
     /// The compiled programs by name, if programs are compiled.
     pub(super) executables: Option<HashMap<String, Executable>>,
+    /// How many rounds the `while` loops of one run of a program may make together, and those outside of programs.
+    pub(super) most_rounds: u64,
+    /// How many they have made: those of the current `run`, or those outside of programs.
+    pub(super) rounds: u64,
     /// Number of instructions emitted so far.
     pub(super) added: u64,
     source: &'a Source,
@@ -234,6 +243,11 @@ impl Runner<'_> {
         match &statement.kind {
             StatementKind::PrintText(text) => return Ok(writeln!(self.out, "{}", without_controls(text))?),
             StatementKind::Repeat { count, body } => return self.repeat(*count, body, statement.span),
+            StatementKind::While { condition, body } => return self.while_true(condition, body, statement.span),
+            StatementKind::If { condition, then, otherwise } => {
+                let block = if self.holds(condition, statement.span)? { then } else { otherwise };
+                return self.inner(block);
+            }
             StatementKind::Time { label, body } => {
                 self.settle(statement.span)?;
                 let start = Instant::now();
@@ -299,13 +313,53 @@ impl Runner<'_> {
                 && round > 0
                 && before >= MAX_DRY
             {
-                dry.leave_out(span, round, count);
+                dry.leave_out(span, &format!("{round} of {count} rounds ran"));
                 break;
             }
             self.block(body)?;
             if self.dry.is_some() && self.added == before {
                 break; // rounds that add nothing now add nothing later
             }
+        }
+        Ok(())
+    }
+
+    /// Reads a condition, which waits for it.
+    fn holds(&mut self, condition: &Spanned<String>, span: Span) -> Result<bool, Stop> {
+        let tensor = self.emit(span, |emitter| emitter.read_condition(condition))?;
+        let array = self.read(&tensor, span)?;
+        Ok(matches!(array.data, Data::Bool(values) if values == [true]))
+    }
+
+    /// Runs the block of a `while` or an `if`.
+    fn inner(&mut self, block: &Block) -> Result<(), Stop> {
+        self.emitter.begin_block();
+        self.block(block)?;
+        self.emitter.end_block();
+        Ok(())
+    }
+
+    fn while_true(&mut self, condition: &Spanned<String>, body: &Block, span: Span) -> Result<(), Stop> {
+        let mut round = 0;
+        while self.holds(condition, span)? {
+            if let Some((dry, _)) = &self.dry
+                && round > 0
+                && self.added >= MAX_DRY
+            {
+                dry.leave_out(span, &format!("{round} rounds ran"));
+                break;
+            }
+            if self.rounds == self.most_rounds {
+                let most = self.most_rounds;
+                let message = format!(
+                    "its condition is still true after {most} rounds of all loops, the most that a run may make"
+                );
+                let help = "does the block write the condition? `--most-rounds` allows more rounds";
+                return Err(Diagnostic::new(span, message).with_help(help).into());
+            }
+            self.rounds += 1;
+            round += 1;
+            self.inner(body)?;
         }
         Ok(())
     }

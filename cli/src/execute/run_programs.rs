@@ -20,7 +20,8 @@ impl Runner<'_> {
             let defined = self.emitter.program(&program.name)?;
             let parameters: Vec<(&str, &Tensor)> =
                 defined.parameters.iter().map(|parameter| (parameter.name.as_str(), &parameter.tensor)).collect();
-            let compiled = self.vm.compile(&defined.program, &parameters, &CompileOptions::default());
+            let options = CompileOptions { most_rounds: self.most_rounds, ..CompileOptions::default() };
+            let compiled = self.vm.compile(&defined.program, &parameters, &options);
             let executable = compiled.map_err(|error| refused(error.to_string()))?;
             log::info!("compiled {}: {} steps", program.name.value, executable.compiled().steps().len());
             executables.insert(program.name.value.clone(), executable);
@@ -33,7 +34,9 @@ impl Runner<'_> {
         let program = self.emit(span, |emitter| emitter.enter(run))?;
         self.flush_if_full(span)?;
         self.issued.within = Some(span);
+        let outside = std::mem::take(&mut self.rounds);
         self.block(&program.block.body)?;
+        self.rounds = outside;
         self.issued.within = None;
         self.emit(span, |emitter| emitter.leave(run, &program))?;
         self.flush_if_full(span)

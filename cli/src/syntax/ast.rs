@@ -84,6 +84,22 @@ pub enum StatementKind {
         /// The statements of a round.
         body: Block,
     },
+    /// `while goes_on { ... }`
+    While {
+        /// The name of one bool, which is looked at before each round.
+        condition: Spanned<String>,
+        /// The statements of a round.
+        body: Block,
+    },
+    /// `if large { ... }`, `if large { ... } else { ... }`
+    If {
+        /// The name of one bool.
+        condition: Spanned<String>,
+        /// The statements that run if it is true.
+        then: Block,
+        /// The statements that run if it is false; empty without an `else`.
+        otherwise: Block,
+    },
     /// `time "label" { ... }`
     Time {
         /// The label of the printed time.

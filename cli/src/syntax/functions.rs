@@ -88,7 +88,8 @@ fn form(op: Op) -> Option<Form> {
 }
 
 /// The first words of statements; `copy`, `fill` and the ops can also begin one.
-pub const STATEMENTS: &[&str] = &["device", "let", "print", "save", "expect", "repeat", "time", "program", "run"];
+pub const STATEMENTS: &[&str] =
+    &["device", "let", "print", "save", "expect", "repeat", "while", "if", "time", "program", "run"];
 
 /// Words that are part of a statement or an expression and therefore name nothing.
 const OTHER_WORDS: &[&str] = &[

@@ -1,4 +1,4 @@
-//! Calls of the builder that only order: events, barriers and global syncs.
+//! Calls of the builder that only order: events, barriers, global syncs and critical sections.
 
 use std::borrow::Cow;
 use std::panic::Location;
@@ -8,8 +8,11 @@ use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
 use crate::engine::event::Event;
+use crate::error::build_error::BuildError;
 use crate::list::kind::{Kind, WaitFor};
 use crate::place::HOST_DEVICE;
+use crate::tensor::critical::{Critical, Section};
+use crate::tensor::handle::Tensor;
 
 /// The stream of barriers. A barrier orders the streams of all devices, so one stream serves all.
 const BARRIER: StreamKey = StreamKey { device: HOST_DEVICE, stream_type: StreamType::Barrier, lane: 0 };
@@ -51,6 +54,68 @@ impl InstructionsBuilder {
             [],
             Location::caller(),
         );
+    }
+
+    /// Begins a critical section over `resources`: from here to [`end_section`](InstructionsBuilder::end_section), every instruction of the
+    /// list, on whatever stream, runs after everything of earlier sections over one of the resources, and before everything of later ones.
+    ///
+    /// The begin comes after the last writes of `feeds`, the tensors that the section needs, so that the section does not keep the
+    /// resources while its inputs are still being computed. A failed feed fails what reads it, and not the section.
+    ///
+    /// Begin and end are instructions on the critical stream of `cpu:0` and of the builder's lane. Sections of one lane begin in order, so
+    /// sections over unrelated resources are on different lanes where they should overlap.
+    ///
+    /// A list with a section that does not end, or begins inside of another one, is refused when it is submitted.
+    ///
+    /// # Errors
+    /// [`BuildError::NoResource`] if there is no resource.
+    #[track_caller]
+    pub fn begin_section(&mut self, resources: &[&Critical], feeds: &[&Tensor]) -> Result<Section, BuildError> {
+        let section = Section::new(resources.iter().copied().cloned().collect(), false);
+        self.begin(&section, feeds, Location::caller())?;
+        Ok(section)
+    }
+
+    /// Ends a critical section, behind all its instructions. `results` are tensors that it wrote: what uses them later, in this list or
+    /// another, runs after the end. A failed result stays failed; the section ends all the same.
+    #[track_caller]
+    pub fn end_section(&mut self, section: Section, results: &[&Tensor]) {
+        self.end(&section, results, Location::caller());
+    }
+
+    /// [`begin_section`](InstructionsBuilder::begin_section) of a given section. For engines.
+    #[doc(hidden)]
+    pub fn begin(
+        &mut self,
+        section: &Section,
+        feeds: &[&Tensor],
+        location: &'static Location<'static>,
+    ) -> Result<(), BuildError> {
+        if section.resources().is_empty() {
+            return Err(BuildError::NoResource);
+        }
+        let stream = self.critical();
+        if !feeds.is_empty() {
+            self.list.push_unchecked(stream, Kind::Touch, feeds.iter().map(|feed| feed.read()), location);
+        }
+        self.list.push_unchecked(stream, Kind::SectionBegin(section.clone()), section.uses(), location);
+        Ok(())
+    }
+
+    /// [`end_section`](InstructionsBuilder::end_section) that borrows the section. For engines.
+    #[doc(hidden)]
+    pub fn end(&mut self, section: &Section, results: &[&Tensor], location: &'static Location<'static>) {
+        let stream = self.critical();
+        self.list.push_unchecked(stream, Kind::SectionEnd(section.clone()), section.uses(), location);
+        // One instruction each, because an instruction with two results would pass the failure of one on to the other.
+        for result in results {
+            self.list.push_unchecked(stream, Kind::Touch, [result.update()], location);
+        }
+    }
+
+    /// The stream of critical sections on the builder's lane. One device has all of them, as one resource may serve several devices.
+    fn critical(&self) -> StreamKey {
+        StreamKey::new(HOST_DEVICE, StreamType::Critical, self.lane)
     }
 
     /// A point after everything issued earlier. Later instructions do not wait for it: only a caller that waits for its ticket

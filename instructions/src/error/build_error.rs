@@ -125,6 +125,15 @@ pub enum BuildError {
         /// How many it may write.
         most: usize,
     },
+    /// A critical section over no resource.
+    #[error("a critical section is over at least one resource; name what its instructions have for themselves")]
+    NoResource,
+    /// A begin or an end of a critical section with other uses than writes of the section's resources, or on another stream.
+    #[error("{what}: it writes the resources of its section, on a critical stream, and uses nothing else")]
+    Section {
+        /// The instruction.
+        what: String,
+    },
     /// The uses of an instruction do not match its kind.
     #[error("{what} uses {inputs} tensors to read and then one to write; found {found} uses that are not these")]
     Form {

@@ -153,6 +153,54 @@ pub enum Error {
         /// The line of the list.
         line: usize,
     },
+    /// A list begins a critical section and does not end it.
+    #[error(
+        "instruction {line} begins the critical section over {section} at {location}, and no instruction of the list ends it; end it in the same list, \
+         or enter it by `Vm::enter_section`"
+    )]
+    NotEnded {
+        /// The line of the list.
+        line: usize,
+        /// The names of the section's resources.
+        section: String,
+        /// Where the caller began it.
+        location: &'static Location<'static>,
+    },
+    /// A critical section begins in another one of the same thread or list.
+    #[error(
+        "instruction {line} begins the critical section over {section} inside of the one over {open}, which begins at {location}; end that one \
+         first, or name the resources of both in one section"
+    )]
+    NestedSection {
+        /// The line of the list.
+        line: usize,
+        /// The names of the section's resources.
+        section: String,
+        /// The names of the resources of the open section.
+        open: String,
+        /// Where the caller began the open section.
+        location: &'static Location<'static>,
+    },
+    /// A list ends a critical section that is not open.
+    #[error(
+        "instruction {line} ends the critical section over {section}, which is not open there; begin it before, in the same list, and end it once"
+    )]
+    NoSection {
+        /// The line of the list.
+        line: usize,
+        /// The names of the section's resources.
+        section: String,
+    },
+    /// Another thread has a critical section over a resource open, and the caller asked not to block, or may not.
+    #[error(
+        "another thread has the critical section over {section} open, which begins at {location}; submit after it has ended, or let the call block"
+    )]
+    SectionHeld {
+        /// The names of the resources of the open section.
+        section: String,
+        /// Where its holder began it.
+        location: &'static Location<'static>,
+    },
     /// The function was parsed from text, so it has no code to run.
     #[error(
         "instruction {line}: fn {name:?} was parsed from text and has no code to run; build the list in a program to run it"
@@ -265,6 +313,9 @@ impl Error {
             | Error::TooManyStreams { line, .. }
             | Error::TooManyWaits { line, .. }
             | Error::RecordedTwice { line }
+            | Error::NotEnded { line, .. }
+            | Error::NestedSection { line, .. }
+            | Error::NoSection { line, .. }
             | Error::Placeholder { line, .. } => Some(line),
             Error::Build(_)
             | Error::Failed(_)
@@ -276,6 +327,7 @@ impl Error {
             | Error::NoMemory { .. }
             | Error::NoStream { .. }
             | Error::WouldBlock { .. }
+            | Error::SectionHeld { .. }
             | Error::WouldDeadlock
             | Error::Timeout(_)
             | Error::Stalled { .. }
@@ -311,6 +363,7 @@ mod tests {
         let full = ep::Error::OutOfMemory { device, kind, requested: 1, in_use: 0, limit: None };
         let with_line = |line| {
             let (what, target, name) = (what.clone(), what.clone(), what.clone());
+            let (section, open) = (what.clone(), what.clone());
             [
                 Error::OutOfMemory { line: Some(line), what: what.clone(), location, source: Box::new(full.clone()) },
                 Error::Unordered { line, what: what.clone(), stream },
@@ -321,6 +374,9 @@ mod tests {
                 Error::TooManyStreams { line, stream, most: 0 },
                 Error::TooManyWaits { line, most: 0 },
                 Error::RecordedTwice { line },
+                Error::NotEnded { line, section: section.clone(), location },
+                Error::NestedSection { line, section: section.clone(), open, location },
+                Error::NoSection { line, section },
                 Error::Placeholder { line, name },
             ]
         };

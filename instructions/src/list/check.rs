@@ -2,18 +2,19 @@
 //! list that was parsed from text keeps the same guarantees as a list that was built.
 
 use std::borrow::Borrow;
+use std::ptr;
 
 use streamvm_ep::{
     Access, DType, DeviceId, MAX_WRITES, Op, OpError, Params, Scalar, Shape, check_source, infer, infer_alike,
 };
-use streamvm_stream::{RunBy, StreamClass, StreamKey};
+use streamvm_stream::{RunBy, StreamClass, StreamKey, StreamType};
 
 use crate::error::build_error::BuildError;
 use crate::list::kind::{Kind, Role};
 use crate::place::Place;
 use crate::tensor::handle::Tensor;
 use crate::tensor::reach::{check_copy_ends, check_not_upload, check_own, check_shown};
-use crate::tensor::uses::Declared;
+use crate::tensor::uses::{Declared, Use};
 use crate::tensor::var::Var;
 
 /// The device, dtype and shape of an op's output.
@@ -111,6 +112,13 @@ pub(crate) fn check<T: Borrow<Tensor>, V: Borrow<Var>>(
     uses: &[Declared<T, V>],
 ) -> Result<(), BuildError> {
     let device = stream.device;
+    if let Kind::SectionBegin(section) | Kind::SectionEnd(section) = kind {
+        let same =
+            |(u, own): (&Declared<T, V>, Use<'_>)| ptr::eq(u.resource(), own.resource()) && u.access() == own.access();
+        let fits = uses.len() == section.resources().len() && uses.iter().zip(section.uses()).all(same);
+        let fits = fits && !uses.is_empty() && stream.stream_type == StreamType::Critical;
+        return if fits { Ok(()) } else { Err(BuildError::Section { what: kind.name().to_owned() }) };
+    }
     check_form(kind, uses)?;
     let tensors: Vec<&Tensor> = uses.iter().filter_map(Declared::as_tensor).collect();
     match (kind, tensors.split_last()) {
@@ -154,7 +162,7 @@ fn check_form<T: Borrow<Tensor>, V: Borrow<Var>>(kind: &Kind, uses: &[Declared<T
         // A release may also name a variable.
         Kind::Release if matches!(uses, [only] if only.access() == Access::Write) => return Ok(()),
         Kind::Fill(_) | Kind::Allocate | Kind::Release => 0,
-        Kind::Function { .. } => return Ok(()),
+        Kind::Function { .. } | Kind::SectionBegin(_) | Kind::SectionEnd(_) => return Ok(()),
         // An update by a touch passes a failure on, and heals nothing.
         Kind::Touch if uses.iter().all(|u| u.access() != Access::Write) => return Ok(()),
         Kind::Touch | Kind::Record(_) | Kind::Wait { .. } | Kind::Barrier { .. } | Kind::GlobalSync => {

@@ -6,6 +6,7 @@ use streamvm_ep::{InlineFn, Op, Params, Priority, Scalar};
 use streamvm_stream::{StreamKey, WaitKind};
 
 use crate::engine::event::Event;
+use crate::tensor::critical::Section;
 
 /// The code of the caller in an instruction; `None` if it was parsed from text, or an engine has moved the code out.
 pub type Body = Option<InlineFn>;
@@ -114,6 +115,10 @@ pub enum Kind {
     },
     /// A point after everything issued earlier; later instructions do not wait for it.
     GlobalSync,
+    /// Begins a critical section: the instructions behind it run after everything of earlier sections over the same resources.
+    SectionBegin(Section),
+    /// Ends a critical section: it comes after all instructions of the section.
+    SectionEnd(Section),
 }
 
 impl Kind {
@@ -137,6 +142,8 @@ impl Kind {
             Kind::Wait { kind: WaitKind::Host, .. } => "hostwait",
             Kind::Barrier { .. } => "barrier",
             Kind::GlobalSync => "sync",
+            Kind::SectionBegin(_) => "begin",
+            Kind::SectionEnd(_) => "end",
         }
     }
 
@@ -147,6 +154,7 @@ impl Kind {
             Kind::Call { .. } | Kind::Copy | Kind::Fill(_) | Kind::Touch | Kind::Function { .. } => false,
             Kind::Allocate | Kind::Release => true,
             Kind::Record(_) | Kind::Wait { .. } | Kind::Barrier { .. } | Kind::GlobalSync => true,
+            Kind::SectionBegin(_) | Kind::SectionEnd(_) => true,
         }
     }
 
@@ -157,7 +165,7 @@ impl Kind {
             Kind::Function { name, body, .. } | Kind::Barrier { name, body, .. } => {
                 body.is_some() || matches!(name, Cow::Owned(_))
             }
-            Kind::Record(_) | Kind::Wait { .. } => true,
+            Kind::Record(_) | Kind::Wait { .. } | Kind::SectionBegin(_) | Kind::SectionEnd(_) => true,
             Kind::Call { .. }
             | Kind::Copy
             | Kind::Fill(_)

@@ -8,6 +8,7 @@
 //!   [`Batch`](batch::Batch).
 //! * [`check`](check::check) refuses instructions that are not well formed, for the builder, the parser and `InstructionList::push`
 //!   alike.
+//! * [`ListSections`](sections::ListSections) checks, line by line, that each critical section of a list is ended.
 //! * [`stage`] splits copies that a device cannot make by itself into copies through pinned memory.
 
 pub(crate) mod batch;
@@ -16,4 +17,5 @@ pub(crate) mod check;
 pub(crate) mod instruction;
 pub(crate) mod instruction_list;
 pub(crate) mod kind;
+pub(crate) mod sections;
 pub(crate) mod stage;

@@ -11,6 +11,7 @@ use crate::error::engine_error::Error;
 use crate::list::instruction::Instruction;
 use crate::list::instruction_list::InstructionList;
 use crate::list::kind::{Kind, WaitFor};
+use crate::list::sections::ListSections;
 use crate::plan::planned_list::{PlanOptions, PlannedList, SyncCounts};
 use crate::soft_sync::dependence::Dependence;
 use crate::soft_sync::observed::NothingObserved;
@@ -28,7 +29,8 @@ pub(super) const MAX_WAITS: usize = 1 << 21;
 /// Plans `list` from an empty state.
 ///
 /// # Errors
-/// A wait names an event or line that does not come before it; an event is recorded twice; a released tensor is used; there are
+/// A wait names an event or line that does not come before it; an event is recorded twice; a released tensor is used; a critical
+/// section is not ended, begins in another one, or is ended where it is not open; there are
 /// more than [`MAX_STREAMS`] streams, or more than 2,097,152 waits.
 pub fn plan(list: InstructionList, options: &PlanOptions) -> Result<PlannedList, Error> {
     let mut planner = Planner {
@@ -40,11 +42,13 @@ pub fn plan(list: InstructionList, options: &PlanOptions) -> Result<PlannedList,
         recorded: HashMap::new(),
         points: Vec::new(),
         waits: 0,
+        sections: ListSections::default(),
     };
     planner.sync.begin();
     for (line, instruction) in list.instructions().iter().enumerate() {
         planner.decide(line, instruction, &list)?;
     }
+    planner.sections.end()?;
     Ok(planner.write_out(list))
 }
 
@@ -60,6 +64,8 @@ struct Planner {
     points: Vec<Point>,
     /// The number of waits of all lines so far.
     waits: usize,
+    /// The critical section at the current line.
+    sections: ListSections,
 }
 
 impl Planner {
@@ -93,8 +99,15 @@ impl Planner {
             }
         }
         let order = self.order(line, instruction)?;
+        self.sections.line(line, &instruction.kind, instruction.location)?;
+        if matches!(instruction.kind, Kind::SectionEnd(_)) {
+            self.sync.set_section(None);
+        }
         let at = self.sync.number(stream);
         self.sync.instruction(at, &uses, order, &mut NothingObserved);
+        if matches!(instruction.kind, Kind::SectionBegin(_)) {
+            self.sync.set_section(uses.first().map(|u| u.resource));
+        }
         let plan = self.sync.plan();
         self.waits += plan.instructions().last().map_or(0, |planned| plan.waits(planned).len());
         if self.waits > MAX_WAITS {
@@ -114,6 +127,7 @@ impl Planner {
             Kind::Record(_) => Order::Record,
             Kind::Barrier { .. } => Order::Barrier,
             Kind::GlobalSync => Order::AfterAll,
+            Kind::SectionBegin(_) | Kind::SectionEnd(_) => Order::Uses,
             Kind::Wait { source, target, .. } => {
                 let point = match target {
                     WaitFor::Event(event) => self.recorded.get(&event.address()).map(|(_, point)| *point),
@@ -164,9 +178,16 @@ impl Planner {
                     WaitKind::Host => counts.host_waits += 1,
                 }
                 let key = self.streams.key(wait.point.stream);
+                let reaches = |target: &WaitFor| match target {
+                    WaitFor::Event(event) => {
+                        self.recorded.get(&event.address()).is_none_or(|(_, at)| at.seq >= wait.point.seq)
+                    }
+                    WaitFor::Line(_) | WaitFor::Number(_) => true,
+                };
                 match &mut kind {
-                    // The program asked for this wait by itself, so it is changed in place instead of adding a line.
-                    Kind::Wait { source, target, kind } if *source == key => {
+                    // The program asked for this wait by itself, so it is changed in place instead of adding a line, unless its event is
+                    // before the point, which a critical section may ask for.
+                    Kind::Wait { source, target, kind } if *source == key && reaches(target) => {
                         if matches!(target, WaitFor::Line(_)) {
                             *target = shown(wait, &events, &lines, &new_lines);
                         }

@@ -37,7 +37,7 @@ impl SoftSync {
         mut read: impl FnMut(Point),
     ) -> Range<u32> {
         self.needs.clear();
-        if !matches!(order, Order::Uses) || self.barrier.is_some() {
+        if !matches!(order, Order::Uses) || self.orders_all() {
             self.needs_of_order(at, order, observed);
         }
         let waits = self.needs_of_uses(at, uses, observed, &mut read);
@@ -54,7 +54,7 @@ impl SoftSync {
     }
 
     /// [`SoftSync::order`] for an instruction of an ordered stream that asks for no order besides its uses, where no records are
-    /// placed and no barrier is open.
+    /// placed, no barrier is open, and the instruction belongs to no section.
     #[inline(always)]
     pub fn order_uses(
         &mut self,
@@ -63,7 +63,7 @@ impl SoftSync {
         observed: &mut impl Observed,
         mut read: impl FnMut(Point),
     ) -> Range<u32> {
-        debug_assert!(!at.stream.is_unordered() && !self.places_records && !self.has_barrier());
+        debug_assert!(!at.stream.is_unordered() && !self.places_records && !self.orders_all());
         self.needs.clear();
         self.needs_of_uses(at, uses, observed, &mut read)
     }
@@ -175,6 +175,15 @@ impl SoftSync {
         let mut needs = Needs { at, mode, clocks, needs, observed };
         if let Some(barrier) = self.barrier {
             needs.of_order(barrier);
+        }
+        if let Some(section) = self.section {
+            // As a use by the instruction, but no failure passes by it.
+            let u = DependenceUse::whole(section, Access::Read);
+            let dependence = &mut self.dependences[section.index()];
+            if !dependence.is_of(at.stream) {
+                needs.of_whole(dependence, u.access);
+            }
+            mark(dependence, at, &u, needs.observed, self.planted);
         }
         match order {
             Order::Uses | Order::Record => {}

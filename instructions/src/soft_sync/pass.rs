@@ -39,6 +39,8 @@ pub struct SoftSync {
     pub(super) places_records: bool,
     pub(super) clocks: Clocks,
     pub(super) barrier: Option<Point>,
+    /// The resource of the critical section that the current instruction belongs to.
+    pub(super) section: Option<ResourceId>,
     /// The needs of the current instruction.
     pub(super) needs: Vec<Point>,
     /// Filled by `uses_with_parts`: the points whose writes the current instruction reads.
@@ -60,6 +62,7 @@ impl SoftSync {
             places_records: false,
             clocks: Clocks::new(),
             barrier: None,
+            section: None,
             needs: Vec::new(),
             read_points: Vec::new(),
             parts: Vec::new(),
@@ -184,9 +187,23 @@ impl SoftSync {
         self.streams[last.stream.index()].last = last.seq;
     }
 
-    /// Whether there is a barrier that was not seen to have passed: then everything that is submitted comes after it.
+    /// Whether the instructions that follow have an order besides that of their uses: there is a barrier that was not seen to have
+    /// passed, or they belong to a critical section.
     #[inline]
-    pub fn has_barrier(&self) -> bool {
-        self.barrier.is_some()
+    pub fn orders_all(&self) -> bool {
+        self.barrier.is_some() || self.section.is_some()
+    }
+
+    /// Sets the section that the instructions that follow belong to, by its first resource: until it is set anew, each of them also
+    /// reads that resource, as far as order is concerned, and inherits no failure from it. The begin and the end of a section write its
+    /// resources, and belong to no section.
+    pub fn set_section(&mut self, section: Option<ResourceId>) {
+        self.section = section;
+    }
+
+    /// The section that the instructions that follow belong to.
+    #[inline]
+    pub fn section(&self) -> Option<ResourceId> {
+        self.section
     }
 }

@@ -157,6 +157,13 @@ impl Parser {
                 Kind::Barrier { name, body: None, calls }
             }
             "sync" => Kind::GlobalSync,
+            "begin" | "end" => {
+                let kind = self.section(words, word == "begin")?;
+                if let Kind::SectionBegin(section) | Kind::SectionEnd(section) = &kind {
+                    uses = section.uses().map(|u| u.hold()).collect();
+                }
+                kind
+            }
             other => return Err(words.error("a kind of instruction such as call, copy or wait", other)),
         };
         words.end()?;

@@ -11,6 +11,7 @@ use crate::error::build_error::BuildError;
 use crate::list::instruction_list::InstructionList;
 use crate::list::kind::{Kind, WaitFor};
 use crate::place::Place;
+use crate::tensor::critical::{Critical, Section};
 use crate::tensor::handle::Tensor;
 use crate::tensor::uses::{OwnUse, Use};
 use crate::tensor::var::Var;
@@ -49,6 +50,9 @@ pub(super) struct Parser {
     pub(super) location: &'static Location<'static>,
     pub(super) tensors: HashMap<String, Tensor>,
     vars: HashMap<String, Var>,
+    criticals: HashMap<String, Critical>,
+    /// The critical section that is open, with the names of its resources.
+    section: Option<(Section, Vec<String>)>,
     events: HashMap<String, Event>,
     /// The number of operands of all instructions so far.
     pub(super) uses: usize,
@@ -56,8 +60,8 @@ pub(super) struct Parser {
 
 impl Parser {
     pub(super) fn new(location: &'static Location<'static>) -> Parser {
-        let (tensors, vars, events) = Default::default();
-        Parser { list: InstructionList::new(), location, tensors, vars, events, uses: 0 }
+        let (tensors, vars, criticals, events) = Default::default();
+        Parser { list: InstructionList::new(), location, tensors, vars, criticals, section: None, events, uses: 0 }
     }
 
     pub(super) fn declaration(&mut self, words: &mut Words<'_>) -> Result<(), ParseListError> {
@@ -85,10 +89,14 @@ impl Parser {
             "var" => {
                 self.vars.insert(name, Var::new());
             }
+            "critical" => {
+                let critical = Critical::new(words.quoted()?);
+                self.criticals.insert(name, critical);
+            }
             "event" => {
                 self.events.insert(name, Event::new());
             }
-            other => return Err(words.error("tensor, view, var or event", other)),
+            other => return Err(words.error("tensor, view, var, critical or event", other)),
         }
         words.end()
     }
@@ -100,11 +108,12 @@ impl Parser {
         {
             return Err(words.error("a name of letters, digits and _ such as t0", name));
         }
-        if self.tensors.contains_key(name) || self.vars.contains_key(name) || self.events.contains_key(name) {
+        let known = self.tensors.contains_key(name) || self.vars.contains_key(name) || self.events.contains_key(name);
+        if known || self.criticals.contains_key(name) {
             return Err(words.error("a name that is not declared yet", name));
         }
-        let names = self.tensors.len() + self.vars.len() + self.events.len();
-        words.at_most(MAX_NAMES, names + 1, "tensors, variables and events")
+        let names = self.tensors.len() + self.vars.len() + self.criticals.len() + self.events.len();
+        words.at_most(MAX_NAMES, names + 1, "tensors, variables, critical resources and events")
     }
 
     fn view(&mut self, words: &mut Words<'_>) -> Result<Tensor, ParseListError> {
@@ -209,6 +218,30 @@ impl Parser {
                 format!("{what}: {written} is written and has elements in common with {other}; {help}")
             }
             _ => error.to_string(),
+        }
+    }
+
+    /// Parses the resources of a section that begins, or of the one that ends.
+    pub(super) fn section(&mut self, words: &mut Words<'_>, begins: bool) -> Result<Kind, ParseListError> {
+        let mut names = Vec::new();
+        let mut resources = Vec::new();
+        while !words.peek().is_empty() {
+            let name = words.next();
+            let known = self.criticals.get(name);
+            resources.push(known.ok_or_else(|| words.error("a critical resource named before", name))?.clone());
+            names.push(name.to_owned());
+        }
+        if begins {
+            let section = Section::new(resources, false);
+            self.section = Some((section.clone(), names));
+            return Ok(Kind::SectionBegin(section));
+        }
+        match self.section.take() {
+            Some((section, begun)) if begun == names => Ok(Kind::SectionEnd(section)),
+            Some((_, begun)) => {
+                Err(words.error(&format!("the resources of the open section, {}", begun.join(" ")), &names.join(" ")))
+            }
+            None => Err(words.error("the end of a section that a line before begins", &names.join(" "))),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The textual form of instruction lists.
 //!
-//! One instruction a line: number, kind, stream, operands, and the type of its output. Tensors, variables and events are named in
+//! One instruction a line: number, kind, stream, operands, and the type of its output. Tensors, variables, resources of critical sections and events are named in
 //! order of first appearance (`t0`, `v0`, `e0`). What the line of an instruction cannot introduce by itself is declared on a line
 //! of its own right before its first use:
 //!
@@ -8,6 +8,7 @@
 //! t1 = tensor cuda:0 f32[64,128]
 //! t2 = view t1 f32[16,128] strides 128,1 offset 0
 //! v0 = var
+//! c0 = critical "port"
 //! e0 = event
 //! ```
 //!
@@ -27,6 +28,7 @@ use crate::list::instruction::Instruction;
 use crate::list::instruction_list::InstructionList;
 use crate::list::kind::{Ahead, Kind, LaunchOptions, WaitFor};
 use crate::place::Place;
+use crate::tensor::critical::Critical;
 use crate::tensor::handle::Tensor;
 use crate::tensor::resource::Resource;
 use crate::tensor::uses::{HeldUse, Target, Use};
@@ -121,6 +123,10 @@ fn describe(instruction: &Instruction, uses: &[HeldUse], names: &mut Names) -> (
             let _ = write!(text, "{name:?}");
         }
         Kind::Barrier { .. } | Kind::GlobalSync => {}
+        Kind::SectionBegin(section) | Kind::SectionEnd(section) => {
+            let resources: Vec<String> = section.resources().iter().map(|resource| names.critical(resource)).collect();
+            text = resources.join(" ");
+        }
     }
     (text.trim_start().to_owned(), result)
 }
@@ -177,6 +183,7 @@ struct Names {
     tensors: usize,
     views: HashMap<*const Resource, Vec<(Layout, usize)>>,
     vars: HashMap<*const Resource, usize>,
+    criticals: HashMap<*const Resource, usize>,
     /// By address, which stays unique because the list keeps the events alive.
     events: HashMap<usize, usize>,
     declarations: String,
@@ -250,6 +257,15 @@ impl Names {
             let _ = writeln!(self.declarations, "v{index} = var");
         }
         format!("v{index}")
+    }
+
+    fn critical(&mut self, critical: &Critical) -> String {
+        let next = self.criticals.len();
+        let index = *self.criticals.entry(ptr::from_ref(critical.resource())).or_insert(next);
+        if index == next {
+            let _ = writeln!(self.declarations, "c{index} = critical {:?}", critical.name());
+        }
+        format!("c{index}")
     }
 
     fn find_event(&self, event: &Event) -> Option<String> {

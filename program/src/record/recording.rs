@@ -123,6 +123,11 @@ impl Recording {
             Kind::Record(_) | Kind::Wait { .. } | Kind::Barrier { .. } | Kind::GlobalSync => {
                 return refused("a program finds its waits itself; leave out records, waits and barriers");
             }
+            Kind::SectionBegin(_) | Kind::SectionEnd(_) => {
+                return refused(
+                    "a critical section is around a run of the program; begin it before the run, and end it behind",
+                );
+            }
         };
         let mut operands = Vec::with_capacity(uses.len());
         for u in uses {

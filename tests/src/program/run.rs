@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use streamvm::ep::Axes;
 use streamvm::{
-    BuildError, DType, DeviceId, Element, Error, FnContext, FnError, InstructionsBuilder, Op, Params, Place, StreamKey,
-    StreamType, Tensor, Ticket, Use, Var, Vm, bf16, f16,
+    BuildError, Critical, DType, DeviceId, Element, Error, FnContext, FnError, InstructionsBuilder, Op, Params, Place,
+    Section, StreamKey, StreamType, Tensor, Ticket, Use, Var, Vm, bf16, f16,
 };
 
 use super::launch::DrawnLaunch;
@@ -94,6 +94,9 @@ pub(crate) struct Run<'vm> {
     lane: u32,
     slots: Vec<Tensor>,
     vars: Vec<Var>,
+    /// A resource of critical sections, and the section of the current list that is open.
+    port: Critical,
+    section: Option<Section>,
     log: Log,
     tickets: Vec<Ticket<'vm>>,
     tensors: Vec<Contents>,
@@ -110,7 +113,23 @@ impl<'vm> Run<'vm> {
         let vars = (0..VARS).map(|_| Var::new()).collect();
         let log = Arc::new(Mutex::new((vec![usize::MAX; VARS], BTreeMap::new())));
         let (slots, tickets, tensors) = Default::default();
-        Run { vm, machine, shared, builder, lane, slots, vars, log, tickets, tensors, step: 0, lists: None }
+        let (port, section) = (Critical::new("port"), None);
+        Run {
+            vm,
+            machine,
+            shared,
+            builder,
+            lane,
+            slots,
+            vars,
+            port,
+            section,
+            log,
+            tickets,
+            tensors,
+            step: 0,
+            lists: None,
+        }
     }
 
     fn run(mut self, program: &[Step]) -> Seen {
@@ -160,6 +179,7 @@ impl<'vm> Run<'vm> {
     /// # Panics
     /// If the engine refuses it.
     pub(crate) fn flush(&mut self) {
+        self.end_section(0);
         let list = std::mem::take(&mut self.builder).finish();
         self.builder.set_lane(self.lane);
         let text = if self.lists.is_some() || cfg!(debug_assertions) { list.to_string() } else { String::new() };
@@ -171,6 +191,25 @@ impl<'vm> Run<'vm> {
         match self.vm.submit(list) {
             Ok(ticket) => self.tickets.push(ticket),
             Err(error) => panic!("an engine refused a list: {error}\n{text}"),
+        }
+    }
+
+    /// Begins a critical section of the list, or ends the one that is open. Every engine of a program has the same lists, so the sections of
+    /// several programs on one engine only add order.
+    fn section(&mut self, a: u8) -> Result<(), Error> {
+        if self.section.is_some() {
+            self.end_section(a);
+            return Ok(());
+        }
+        let feed = self.any(a);
+        self.section = Some(self.builder.begin_section(&[&self.port], feed.as_ref().as_slice())?);
+        Ok(())
+    }
+
+    fn end_section(&mut self, a: u8) {
+        if let Some(section) = self.section.take() {
+            let result = self.slots.get(usize::from(a) % self.slots.len().max(1));
+            self.builder.end_section(section, result.as_slice());
         }
     }
 
@@ -280,7 +319,8 @@ impl<'vm> Run<'vm> {
             Action::Variable => self.variable(b, c)?,
             Action::Push => self.push([kind, a, b, c, flags])?,
             Action::Fail => self.fail(a, c)?,
-            Action::Barrier => match c % 4 {
+            Action::Barrier => match c % 6 {
+                4 | 5 => return self.section(a),
                 0 => self.builder.barrier(),
                 1 => self.builder.global_sync(),
                 2 => self.builder.barrier_with("between", || Ok(())),

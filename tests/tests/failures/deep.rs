@@ -400,7 +400,7 @@ fn nested_scripts() {
         rejected(&format!("let a = {}x", open.repeat(count)));
         rejected(&format!("let a = {}x{}", open.repeat(count), shut.repeat(count)));
     }
-    for block in ["repeat 1 {\n", "time \"t\" {\n"] {
+    for block in ["repeat 1 {\n", "time \"t\" {\n", "while c {\n", "if c {\n", "if c { } else {\n"] {
         let count = (1 << 19) / block.len();
         rejected(&block.repeat(count));
         rejected(&format!("{}{}", block.repeat(count), "}\n".repeat(count)));

@@ -12,6 +12,7 @@ mod holes;
 mod lifecycle;
 mod order;
 mod parts;
+mod sections;
 mod simulated;
 mod strands;
 mod submission;

@@ -2,7 +2,7 @@
 
 use streamvm::instructions::ResourceId;
 use streamvm::{
-    DType, Generator, InstructionsBuilder, MemoryKind, Op, Params, Place, Shape, Tensor, TimeLimit, Use, Var,
+    Critical, DType, Generator, InstructionsBuilder, MemoryKind, Op, Params, Place, Shape, Tensor, TimeLimit, Use, Var,
 };
 use streamvm_tests::{CPU, Notes, Site};
 
@@ -146,6 +146,7 @@ fn every_instruction_kind_is_issued_at_its_own_line() {
         ("barrier", line!(), &|b| b.barrier()),
         ("barrier", line!(), &|b| b.barrier_with("mine", || Ok(()))),
         ("sync", line!(), &|b| b.global_sync()),
+        ("begin", line!(), &|b| drop(b.begin_section(&[&Critical::new("port")], &[]).expect("it begins"))),
         ("neg", line!(), &|b| drop(b.neg(&x))),
         ("add", line!(), &|b| drop(b.add(&x, &y))),
         ("sum", line!(), &|b| drop(b.sum(&x, &[]))),

@@ -83,6 +83,7 @@ impl Engine {
         self.closed.store(true, Ordering::SeqCst);
         drop(state);
         self.backpressure.notify();
+        self.section_gate.notify();
         // Streams whose devices run commands later only report that an instruction has passed if a thread demands it, and the
         // threads must see everything pass before they end.
         self.demand_all();

@@ -45,7 +45,11 @@ use crate::tasks::task::Task;
 fn priority_of(stream_type: StreamType) -> Priority {
     match stream_type {
         StreamType::HostToDevice | StreamType::DeviceToHost => Priority::High,
-        StreamType::Compute | StreamType::PinnedCompute | StreamType::Barrier | StreamType::Workers => Priority::Normal,
+        StreamType::Compute
+        | StreamType::PinnedCompute
+        | StreamType::Barrier
+        | StreamType::Workers
+        | StreamType::Critical => Priority::Normal,
     }
 }
 
@@ -223,14 +227,14 @@ impl Engine {
                 Stopped::Closed => return Err(Error::Shutdown),
                 Stopped::Full => granted = self.wait_for_room(list.instructions().len() as u64, full)?,
                 Stopped::Obstacle(line, obstacle) => {
-                    if matches!(*obstacle, Obstacle::Memory(..)) {
-                        // The recovery may wait for instructions that other threads have yet to submit, and a grant that is kept
-                        // could keep those from being admitted.
+                    if matches!(*obstacle, Obstacle::Memory(..) | Obstacle::Held(..)) {
+                        // This waits for instructions that other threads have yet to submit, and a grant that is kept could keep
+                        // those from being admitted.
                         granted = None;
                     }
                     let instruction = &list.instructions()[line];
                     let about = |error: Error| error.about(Some(line), instruction.kind.name(), instruction.location);
-                    self.remove(*obstacle, &mut recovery).map_err(about)?;
+                    self.remove(*obstacle, full, &mut recovery).map_err(about)?;
                 }
             }
             match self.attempt(list, submitted, granted.is_some()) {
@@ -319,11 +323,15 @@ impl Engine {
     }
 
     /// Removes an obstacle that [`State::prepare`] found. The caller holds no lock.
-    fn remove(self: &Arc<Self>, obstacle: Obstacle, recovery: &mut OomRecovery) -> Result<(), Error> {
+    fn remove(self: &Arc<Self>, obstacle: Obstacle, full: Full, recovery: &mut OomRecovery) -> Result<(), Error> {
         match obstacle {
             Obstacle::Refused(error) => Err(error),
             Obstacle::Stream(key) => self.open_stream(key),
             Obstacle::Pool(kind) => self.open_pool(kind),
+            Obstacle::Held(_, open) if full == Full::Refuses || engine_thread::is_here() => {
+                Err(Error::SectionHeld { section: open.section.to_string(), location: open.location })
+            }
+            Obstacle::Held(ended, _) => self.section_gate.wait(self, ended, Deadline::current()),
             Obstacle::Memory(pool, bytes) => recovery.next_step(self, pool, bytes),
             Obstacle::Fresh(pool, bytes) => {
                 oom_recovery::grow(self, pool, bytes);
@@ -482,7 +490,7 @@ impl Engine {
                 Ok(created) => break created,
                 Err(obstacle) => {
                     drop(state);
-                    self.remove(*obstacle, &mut recovery)?;
+                    self.remove(*obstacle, Full::Blocks, &mut recovery)?;
                 }
             }
         };

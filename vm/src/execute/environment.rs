@@ -11,6 +11,7 @@ use streamvm_stream::mutant::Planted;
 use crate::dispatch::contexts::Contexts;
 use crate::execute::backpressure::{Backpressure, Limits, Pending};
 use crate::execute::completion::Completion;
+use crate::execute::section_gate::SectionGate;
 use crate::execute::stall::Stall;
 use crate::observe::observer::Observer;
 use crate::progress::failures::Failures;
@@ -39,6 +40,8 @@ pub(crate) struct Environment {
     pub(crate) backpressure: CachePadded<Backpressure>,
     /// Number of waiting callers that have not parked yet. While it is not 0, contexts look into their inboxes more often.
     pub(crate) waiting: CachePadded<AtomicU64>,
+    /// Where submitters wait for the end of a critical section.
+    pub(crate) section_gate: SectionGate,
     pub(crate) limits: Limits,
     pub(crate) stall: Stall,
     /// Bytes charged to instructions so far. Written under the submission lock.

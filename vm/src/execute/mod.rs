@@ -29,6 +29,7 @@ pub(crate) mod launch;
 pub(crate) mod locked_context;
 pub(crate) mod run;
 pub(crate) mod scheduler;
+pub(crate) mod section_gate;
 pub(crate) mod stall;
 pub(crate) mod stream_runner;
 pub(crate) mod worker;

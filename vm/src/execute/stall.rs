@@ -51,7 +51,7 @@ impl Environment {
     /// See [`Vm::stall_report`](crate::Vm::stall_report).
     pub(crate) fn stall_report(&self) -> StallReport {
         if self.fork.is_child() {
-            return StallReport::new(Vec::new(), 0);
+            return StallReport::new(Vec::new(), 0, (Vec::new(), 0));
         }
         let pending = |stream_state: &StreamState| {
             let passed = stream_state.passed();
@@ -65,7 +65,7 @@ impl Environment {
                 None => Some(self.look_at(stream_state, point, pending)),
             }
         });
-        StallReport::new(stalled.collect(), self.backpressure.blocked())
+        StallReport::new(stalled.collect(), self.backpressure.blocked(), self.section_gate.report())
     }
 
     /// Describes the oldest pending instruction of an ordered stream.

@@ -47,6 +47,8 @@ pub(crate) struct Submission<'a> {
     pub(crate) uses: &'a [DependenceUse],
     /// The points that explicit waits wait for, by line (index in the list).
     pub(crate) waited_for: &'a [(usize, Point)],
+    /// The lines that belong to a critical section, with its first resource, which they read as far as order is concerned.
+    pub(crate) members: &'a [(usize, ResourceId)],
     /// The resources of the engine, by number.
     pub(crate) resources: &'a [Option<Known>],
 }
@@ -211,6 +213,14 @@ impl Observer {
                         variables.push(Touch::new([address], u.access(), Some(allocation)));
                     }
                 }
+            }
+            let section = submission.members.iter().find(|(member, _)| *member == line);
+            if let Some((_, resource)) = section
+                && let Some(allocation) = inner.allocations.get(resource).copied()
+            {
+                let address = inner.variables.address(*resource);
+                inner.variables.use_submitted(&address);
+                variables.push(Touch::new([address], ep::Access::Read, Some(allocation)));
             }
             if let Some(trace) = &mut inner.trace {
                 issue(trace, submission, line, instruction, uses, &inner.allocations);
@@ -491,9 +501,13 @@ fn issue<T: Borrow<Tensor>, V: Borrow<Var>>(
             (allocations.get(resource).copied().unwrap_or(0), u.access(), touch)
         })
         .collect();
+    let section = submission.members.iter().find(|(member, _)| *member == line);
+    let section = section.and_then(|(_, resource)| allocations.get(resource));
+    let section = section.map(|life| UseLine { life: *life, access: ep::Access::Read, runs: &[] });
     let uses: Vec<UseLine<'_>> = touched
         .iter()
         .map(|(allocation, access, touch)| UseLine { life: *allocation, access: *access, runs: touch.runs() })
+        .chain(section)
         .collect();
     let waits: Vec<WaitLine> = plan
         .waits(planned)

@@ -16,6 +16,20 @@ pub struct StallReport {
     pub streams: Vec<StalledInstruction>,
     /// How many submitters are blocked because too much is pending.
     pub blocked_submitters: usize,
+    /// The critical sections that threads of callers have open ([`Vm::enter_section`](crate::Vm::enter_section)).
+    pub sections: Vec<HeldSection>,
+    /// How many submitters are blocked until such a section ends.
+    pub blocked_by_sections: usize,
+}
+
+/// A critical section that its thread has begun and not ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct HeldSection {
+    /// The names of its resources, in quotes.
+    pub over: String,
+    /// The caller's source line that began it.
+    pub location: &'static Location<'static>,
 }
 
 /// The oldest instruction of one stream that has not passed.
@@ -80,13 +94,17 @@ impl fmt::Display for StallState {
 }
 
 impl StallReport {
-    pub(crate) fn new(streams: Vec<StalledInstruction>, blocked_submitters: usize) -> StallReport {
-        StallReport { streams, blocked_submitters }
+    pub(crate) fn new(
+        streams: Vec<StalledInstruction>,
+        blocked_submitters: usize,
+        (sections, blocked_by_sections): (Vec<HeldSection>, usize),
+    ) -> StallReport {
+        StallReport { streams, blocked_submitters, sections, blocked_by_sections }
     }
 
-    /// Whether nothing is pending.
+    /// Whether nothing is pending, and no critical section is open.
     pub fn is_empty(&self) -> bool {
-        self.streams.is_empty()
+        self.streams.is_empty() && self.sections.is_empty()
     }
 
     /// The instructions that wait for no other instruction of this report. All others wait for these, directly or through others.
@@ -120,7 +138,8 @@ impl StallReport {
 }
 
 impl fmt::Display for StallReport {
-    /// One line per stream with pending instructions; behind it what the instruction waits for, and the root of that path.
+    /// One line per stream with pending instructions; behind it what the instruction waits for, and the root of that path. Then one line
+    /// per open critical section.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return f.write_str("nothing is pending");
@@ -142,6 +161,13 @@ impl fmt::Display for StallReport {
             }
             write!(f, "{}", row[3])?;
             self.write_waits(f, stalled)?;
+        }
+        for HeldSection { over, location } in &self.sections {
+            write!(f, "\n  the critical section over {over} is open since {location}")?;
+        }
+        if self.blocked_by_sections > 0 {
+            let blocked = self.blocked_by_sections as u64;
+            write!(f, "\n  {blocked} submitter{} blocked until a section ends", plural(blocked))?;
         }
         Ok(())
     }
@@ -204,7 +230,7 @@ mod tests {
             stalled("compute@cpu:0:1", 12, StallState::Queued, &[("compute@cpu:0:0", 7)]),
             stalled("d2h@cpu:0:0", 1, StallState::HeldBack, &[("compute@cpu:0:1", 14), ("h2d@cpu:0:0", 2)]),
         ];
-        StallReport::new(streams, 1)
+        StallReport::new(streams, 1, (Vec::new(), 0))
     }
 
     #[test]
@@ -217,7 +243,14 @@ mod tests {
   d2h@cpu:0:0 #1       held back  op 1  issued where is not known; for compute@cpu:0:1 #14, h2d@cpu:0:0 #2; \
 in the end for compute@cpu:0:0 #7";
         assert_eq!(text, expected);
-        assert_eq!(StallReport::new(Vec::new(), 0).to_string(), "nothing is pending");
+        assert_eq!(StallReport::new(Vec::new(), 0, (Vec::new(), 0)).to_string(), "nothing is pending");
+        let location = Location::caller();
+        let held = HeldSection { over: "\"port\"".to_owned(), location };
+        let text = StallReport::new(Vec::new(), 0, (vec![held], 2)).to_string();
+        let expected = format!(
+            "0 instructions on 0 streams\n  the critical section over \"port\" is open since {location}\n  2 submitters blocked until a section ends"
+        );
+        assert_eq!(text, expected);
     }
 
     #[test]
@@ -235,7 +268,7 @@ in the end for compute@cpu:0:0 #7";
             stalled("compute@cpu:0:0", 1, StallState::Waiting, &[("compute@cpu:0:1", 1)]),
             stalled("compute@cpu:0:1", 1, StallState::Waiting, &[("compute@cpu:0:0", 1)]),
         ];
-        let report = StallReport::new(streams, 0);
+        let report = StallReport::new(streams, 0, (Vec::new(), 0));
         assert_eq!(report.chain(&report.streams[0]).len(), 1);
         assert_eq!(report.roots().count(), 0);
         assert!(report.to_string().contains("for compute@cpu:0:1 #1"));

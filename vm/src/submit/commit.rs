@@ -94,6 +94,7 @@ impl State {
             self.bind_resources(list, env.me);
         }
         self.sync.begin();
+        self.resume_section();
         // Each line is dispatched as soon as it is ordered, unless the whole plan is needed first: soft sync may place a record behind an
         // earlier line, lines may wait for each other, and an observer gets the whole plan.
         let at_once = env.observer.is_none() && !self.sync.places_records() && !self.scratch.by_line;
@@ -115,6 +116,7 @@ impl State {
                 line += 1;
             }
         }
+        self.leave_sections();
         let bytes = filled.bytes;
         if bytes > 0 {
             self.headroom.bytes = self.headroom.bytes.saturating_sub(bytes);
@@ -208,6 +210,7 @@ impl State {
         for (line, instruction) in list.instructions().iter().enumerate() {
             let stream = self.scratch.prepared[line].stream;
             let order = self.order_of(line, instruction, env.me);
+            self.scratch.sections.members.extend(self.sync.section().map(|section| (line, section)));
             let mut task = self.take_box(lines_of(instruction), &env.returned);
             self.number(&mut task, stream, instruction, env);
             let point = task.point;
@@ -221,6 +224,7 @@ impl State {
                 plan: self.sync.plan(),
                 uses: &self.scratch.uses,
                 waited_for: &self.scratch.waited_for,
+                members: &self.scratch.sections.members,
                 resources: &self.resources,
             };
             observer.submits(&submission, list, self.snapshot.seen());
@@ -292,6 +296,10 @@ impl State {
         match &instruction.kind {
             Kind::Record(event) => self.note_recorded(event, point, engine),
             Kind::Release => self.transfer_block(self.scratch.uses[instruction.use_range().start].resource),
+            Kind::SectionBegin(_) => {
+                let resources = &self.scratch.uses[instruction.use_range()];
+                self.sync.set_section(resources.first().map(|u| u.resource));
+            }
             _ => {}
         }
     }
@@ -303,6 +311,11 @@ impl State {
             Kind::Record(_) => Order::Record,
             Kind::Barrier { .. } => Order::Barrier,
             Kind::GlobalSync => Order::AfterAll,
+            Kind::SectionBegin(_) => Order::Uses,
+            Kind::SectionEnd(_) => {
+                self.sync.set_section(None);
+                Order::Uses
+            }
             Kind::Wait { source, target, .. } => {
                 let point = match target {
                     // An event of this list takes precedence, because another engine may have set the event meanwhile.
@@ -441,7 +454,9 @@ impl State {
             | Kind::Touch
             | Kind::Record(_)
             | Kind::Wait { .. }
-            | Kind::GlobalSync) => {
+            | Kind::GlobalSync
+            | Kind::SectionBegin(_)
+            | Kind::SectionEnd(_)) => {
                 // These have nothing to run: the task keeps `Action::Nothing`.
                 task.what = other.word();
                 // A record that soft sync planned was counted with the plan.

@@ -20,7 +20,7 @@ pub(crate) struct Row {
 
 impl State {
     /// Begins a row at `line`, which must have no order but that of its uses. `None` in inline mode, on an unordered stream, while the
-    /// scheduler holds back tasks of the stream, which no task may overtake, or while a barrier is open.
+    /// scheduler holds back tasks of the stream, which no task may overtake, while a barrier is open, and in a critical section.
     #[inline]
     pub(crate) fn begin_row(&self, line: usize, env: &Environment) -> Option<Row> {
         let stream = self.scratch.prepared[line].stream;
@@ -28,7 +28,7 @@ impl State {
         let straight = env.inline_tasks.is_none()
             && !stream.is_unordered()
             && state.sent == state.stream_state.dispatched()
-            && !self.sync.has_barrier();
+            && !self.sync.orders_all();
         straight.then_some(Row { stream, batch: state.batch })
     }
 

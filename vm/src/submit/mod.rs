@@ -5,6 +5,7 @@
 //! * [`State`](state::State) is the state under the submission lock: dependences, numbers, resources, allocators, free node boxes.
 //! * [`prepare`] makes every check that can refuse a list, and allocates memory; it can be undone.
 //! * [`commit`] orders, numbers and publishes; it cannot fail.
+//! * [`sections`] knows which critical section an instruction belongs to, and which submitter must wait for the end of one.
 //! * [`DeferredFree`](deferred_free::DeferredFree) holds the resources whose handles were dropped since the last submission.
 //! * [`BlockCache`](block_cache::BlockCache) keeps freed blocks for the next tensor of their size.
 
@@ -14,4 +15,5 @@ pub(crate) mod commit_row;
 pub(crate) mod commit_unordered;
 pub(crate) mod deferred_free;
 pub(crate) mod prepare;
+pub(crate) mod sections;
 pub(crate) mod state;

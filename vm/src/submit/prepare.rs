@@ -7,8 +7,8 @@ use std::borrow::Borrow;
 
 use streamvm_ep::{Access, Op};
 use streamvm_instructions::{
-    Batch, Declared, Dependence, DependenceUse, EngineRef, Error, Instruction, Kind, Observed, PartId, Resource,
-    ResourceId, ResourceKind, Tensor, Use, Var, WaitFor, wait_error,
+    Batch, Declared, Dependence, DependenceUse, EngineRef, Error, Instruction, Kind, Observed, OpenSection, PartId,
+    Resource, ResourceId, ResourceKind, Tensor, Use, Var, WaitFor, wait_error,
 };
 use streamvm_stream::allocator::{AccessSet, Allocated, Block, Want};
 use streamvm_stream::{Point, StreamId, StreamKey};
@@ -34,6 +34,8 @@ pub(crate) enum Obstacle {
     Memory(PoolId, usize),
     /// Every block that the pool could give for so many bytes needs a wait, but the device may have fresh memory, which needs none.
     Fresh(PoolId, usize),
+    /// Another thread has this critical section over a resource of the list open; so many sections had ended by then.
+    Held(u64, OpenSection),
 }
 
 impl From<Error> for Box<Obstacle> {
@@ -51,6 +53,7 @@ impl State {
         self.scratch.clear();
         self.sync.forget_parts();
         self.snapshot.begin(env.observer.is_some());
+        self.start_sections();
         let (lines, uses) = (list.instructions(), list.all_uses());
         self.scratch.last_use = lines.last().and_then(|last| last.use_range().last());
         for line in 0..lines.len() {
@@ -63,7 +66,7 @@ impl State {
                 return Err((line, obstacle));
             }
         }
-        Ok(())
+        self.check_sections().inspect_err(|_| self.undo(list, env.me))
     }
 
     #[inline(always)]
@@ -84,7 +87,7 @@ impl State {
             return Err(too_long(lines.len(), instruction.stream));
         }
         let uses = instruction.uses_of(uses);
-        let (mut bytes, mut kernel, mut deferred_free) = (0, None, false);
+        let (mut bytes, mut kernel, mut deferred_free, mut section) = (0, None, false, false);
         self.scratch.taken = 0;
         match &instruction.kind {
             Kind::Function { body: Some(body), .. } => bytes = body.heap_bytes() as u64,
@@ -100,6 +103,7 @@ impl State {
                 self.check(line, instruction, env.me, lines)?;
             }
             Kind::Release => deferred_free = true,
+            Kind::SectionBegin(_) | Kind::SectionEnd(_) => section = true,
             _ => self.check(line, instruction, env.me, lines)?,
         }
         debug_assert_eq!(self.scratch.uses.len(), instruction.use_range().start, "uses lie in order, without gaps");
@@ -116,6 +120,9 @@ impl State {
             };
             let (access, part) = if u.is_of_view() { self.use_of_view(u.seen()) } else { (u.access(), None) };
             self.scratch.uses.push(DependenceUse { resource, access, part });
+        }
+        if section {
+            self.section_line(line, instruction, env)?;
         }
         bytes += self.scratch.taken;
         self.scratch.prepared.push(Prepared { stream, kernel, bytes, record: false });

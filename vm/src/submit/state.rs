@@ -22,6 +22,7 @@ use crate::progress::failures::Failures;
 use crate::progress::stream_state::{StreamState, StreamTable};
 use crate::queue::node::{NodeBox, NodeList};
 use crate::submit::block_cache::BlockCache;
+use crate::submit::sections::{HeldSection, SectionScratch};
 use crate::tasks::memory::{PoolId, Pools};
 use crate::tasks::resource::{Contents, Known};
 use crate::tasks::task::Task;
@@ -101,6 +102,7 @@ pub(crate) struct Scratch {
     pub(crate) waits: Vec<Wait>,
     /// The numbers of the instructions of unordered streams that the current instruction depends on.
     pub(crate) numbers: Vec<u64>,
+    pub(crate) sections: SectionScratch,
 }
 
 impl Scratch {
@@ -143,6 +145,8 @@ pub(crate) struct State {
     pub(crate) in_order: NodeList<Task>,
     pub(crate) snapshot: Snapshot,
     pub(crate) scratch: Scratch,
+    /// The critical sections that callers' threads have open.
+    pub(crate) sections: Vec<HeldSection>,
     /// Failed points (first) that may be forgotten once the marks (second) have passed. An instruction submitted before the marks may still
     /// look for these points.
     forgetting: Option<(Vec<Point>, Vec<Point>)>,
@@ -174,6 +178,7 @@ impl State {
             in_order: NodeList::new(),
             snapshot: Snapshot::default(),
             scratch: Scratch::default(),
+            sections: Vec::new(),
             forgetting: None,
             early: None,
             headroom: Pending::default(),

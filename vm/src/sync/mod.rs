@@ -16,7 +16,7 @@ pub(crate) use std::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     sync::mpsc::{Sender, channel},
     sync::{Condvar, Mutex, MutexGuard},
-    thread::{Builder, JoinHandle, Thread, current, park, park_timeout, yield_now},
+    thread::{Builder, JoinHandle, Thread, ThreadId, current, park, park_timeout, yield_now},
     thread_local,
 };
 
@@ -25,7 +25,7 @@ pub(crate) use loom::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     sync::mpsc::{Sender, channel},
     sync::{Condvar, Mutex, MutexGuard},
-    thread::{Builder, JoinHandle, Thread, current, park, yield_now},
+    thread::{Builder, JoinHandle, Thread, ThreadId, current, park, yield_now},
 };
 /// Loom's `thread_local` takes no `const` block, and no loom model depends on thread-local state.
 #[cfg(loom)]
@@ -36,7 +36,7 @@ pub(crate) use shuttle::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     sync::mpsc::{Sender, channel},
     sync::{Condvar, Mutex, MutexGuard},
-    thread::{Builder, JoinHandle, Thread, current, park, park_timeout, yield_now},
+    thread::{Builder, JoinHandle, Thread, ThreadId, current, park, park_timeout, yield_now},
     thread_local,
 };
 

@@ -43,7 +43,7 @@ impl Captured {
     /// The scope of the block, on tensors of the recording: the inputs, and for each name a parameter, or the view of it that the name is
     /// of its storage.
     pub(super) fn scope(&self, recorder: &Recorder, feeds: &[Feed], types: &[(Place, Shape)]) -> Result<Scope, Error> {
-        let mut scope = Scope { names: HashMap::new(), poisoned: self.poisoned.clone() };
+        let mut scope = Scope { poisoned: self.poisoned.clone(), ..Scope::default() };
         for (feed, (place, shape)) in feeds.iter().zip(types) {
             let tensor = recorder.feed(feed.name.value.clone(), *place, feed.dtype, shape.dims())?;
             scope.names.insert(feed.name.value.clone(), Binding { tensor, span: feed.name.span });
@@ -74,7 +74,7 @@ impl Captured {
 /// The names from outside, each once, in the order of their first uses.
 fn names_from_outside(block: &ProgramBlock) -> Vec<&str> {
     let inputs = block.feeds.iter().map(|feed| feed.name.value.as_str()).collect();
-    let mut walk = Walk { bound: inputs, found: Vec::new() };
+    let mut walk = Walk { bound: inputs, found: Vec::new(), blocks: Vec::new() };
     walk.block(&block.body);
     block.fetches.iter().for_each(|fetch| walk.used(&fetch.value));
     walk.found
@@ -84,6 +84,8 @@ struct Walk<'a> {
     /// Inputs, and names that a `let` before has bound. Once a name from outside was found, it is here, too.
     bound: HashSet<&'a str>,
     found: Vec<&'a str>,
+    /// The names that each open block of a `while` or an `if` has bound, and nothing outside of it.
+    blocks: Vec<Vec<&'a str>>,
 }
 
 impl<'a> Walk<'a> {
@@ -98,7 +100,11 @@ impl<'a> Walk<'a> {
             match kind {
                 StatementKind::Let { name, value } => {
                     self.expression(value);
-                    self.bound.insert(&name.value);
+                    if self.bound.insert(&name.value)
+                        && let Some(block) = self.blocks.last_mut()
+                    {
+                        block.push(&name.value);
+                    }
                 }
                 StatementKind::Into { value, target } => {
                     self.expression(value);
@@ -107,6 +113,15 @@ impl<'a> Walk<'a> {
                 StatementKind::Refill { target, .. } => self.used(&target.name.value),
                 // The first round decides: in later ones the names of the body are bound.
                 StatementKind::Repeat { body, .. } => self.block(body),
+                StatementKind::While { condition, body } => {
+                    self.used(&condition.value);
+                    self.inner(body);
+                }
+                StatementKind::If { condition, then, otherwise } => {
+                    self.used(&condition.value);
+                    self.inner(then);
+                    self.inner(otherwise);
+                }
                 // `allowed` refuses these.
                 StatementKind::Device { .. }
                 | StatementKind::PrintText(_)
@@ -118,6 +133,15 @@ impl<'a> Walk<'a> {
                 | StatementKind::Program(_)
                 | StatementKind::Run(_) => {}
             }
+        }
+    }
+
+    /// The block of a `while` or an `if`, whose names are not known behind it.
+    fn inner(&mut self, block: &'a Block) {
+        self.blocks.push(Vec::new());
+        self.block(block);
+        for name in self.blocks.pop().unwrap_or_default() {
+            self.bound.remove(name);
         }
     }
 

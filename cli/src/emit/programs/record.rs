@@ -1,5 +1,6 @@
 //! Records the block of a program.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::captured::Captured;
@@ -27,6 +28,24 @@ impl Recording {
         self.failed = true;
         if !error.echo {
             self.errors.push(error);
+        }
+    }
+}
+
+impl Recording {
+    /// Notes the step that begins or ends a block.
+    fn mark(&mut self, span: Span) {
+        self.steps.push(span);
+        self.weight += 1;
+    }
+
+    /// Notes the end of a block, if it could be recorded; `condition` is the place of a message.
+    fn end(&mut self, recorded: Result<(), Error>, condition: Span, span: Span) {
+        match recorded {
+            Ok(()) => self.mark(span),
+            // What follows from a wrong statement is no news.
+            Err(_) if self.failed => {}
+            Err(error) => self.fail(Diagnostic::new(condition, told(&error))),
         }
     }
 }
@@ -114,17 +133,28 @@ impl Emitter<'_> {
 
     fn record_block(&mut self, recorder: &Recorder, block: &Block, recording: &mut Recording) {
         for statement in block {
-            if let StatementKind::Repeat { count, body } = &statement.kind {
-                self.record_rounds(recorder, *count, body, recording);
-            } else if let Err(error) = self.statement(statement) {
-                recording.fail(error);
-                if let StatementKind::Let { name, .. } = &statement.kind {
-                    self.poison(name);
+            let mut is_block = true;
+            match &statement.kind {
+                StatementKind::Repeat { count, body } => self.record_rounds(recorder, *count, body, recording),
+                StatementKind::While { condition, body } => {
+                    self.record_while(recorder, condition, body, statement.span, recording);
+                }
+                StatementKind::If { condition, then, otherwise } => {
+                    self.record_if(recorder, condition, [then, otherwise], statement.span, recording);
+                }
+                kind => {
+                    is_block = false;
+                    if let Err(error) = self.statement(statement) {
+                        recording.fail(error);
+                        if let StatementKind::Let { name, .. } = kind {
+                            self.poison(name);
+                        }
+                    }
                 }
             }
             let list = self.take_list();
             let added = steps(&list);
-            recording.weight += if matches!(statement.kind, StatementKind::Repeat { .. }) { 0 } else { added.max(1) };
+            recording.weight += if is_block { 0 } else { added.max(1) };
             let (own, all) = (recording.steps.len() + added, self.recorded_steps + recording.steps.len() + added);
             if own > MAX_STEPS || all > MAX_ALL_STEPS {
                 if !recording.failed {
@@ -148,6 +178,60 @@ impl Emitter<'_> {
                 Err(error) => recording.fail(Diagnostic::new(statement.span, told(&error))),
             }
         }
+    }
+
+    fn record_while(
+        &mut self,
+        recorder: &Recorder,
+        condition: &Spanned<String>,
+        body: &Block,
+        span: Span,
+        recording: &mut Recording,
+    ) {
+        let tensor = match self.condition(condition) {
+            Ok(tensor) => tensor,
+            Err(error) => return recording.fail(error),
+        };
+        let recorded = recorder.while_true(&tensor, || {
+            recording.mark(span);
+            self.record_inner(recorder, body, recording);
+            Ok(())
+        });
+        recording.end(recorded, condition.span, span);
+    }
+
+    fn record_if(
+        &mut self,
+        recorder: &Recorder,
+        condition: &Spanned<String>,
+        [then, otherwise]: [&Block; 2],
+        span: Span,
+        recording: &mut Recording,
+    ) {
+        let tensor = match self.condition(condition) {
+            Ok(tensor) => tensor,
+            Err(error) => return recording.fail(error),
+        };
+        let both = RefCell::new((self, recording));
+        let inner = |block: &Block| {
+            let (emitter, recording) = &mut *both.borrow_mut();
+            recording.mark(span);
+            emitter.record_inner(recorder, block, recording);
+            Ok(())
+        };
+        let recorded = match otherwise.is_empty() {
+            true => recorder.if_true(&tensor, || inner(then)),
+            false => recorder.if_else(&tensor, || inner(then), || inner(otherwise)),
+        };
+        let (_, recording) = both.into_inner();
+        recording.end(recorded, condition.span, span);
+    }
+
+    /// Records the block of a `while` or an `if`.
+    fn record_inner(&mut self, recorder: &Recorder, block: &Block, recording: &mut Recording) {
+        self.begin_block();
+        self.record_block(recorder, block, recording);
+        self.end_block();
     }
 
     /// Records the rounds of a `repeat` one after the other.

@@ -171,6 +171,15 @@ impl Parser {
                 _ => {}
             }
             self.advance();
+            // The second block of a broken `if`.
+            if depth == 0 && self.at_word("else") {
+                while !matches!(self.peek(), TokenKind::Begin | TokenKind::Newline | TokenKind::Eof) {
+                    self.advance();
+                }
+                if self.take(&TokenKind::Begin) {
+                    depth = 1;
+                }
+            }
         }
     }
 
@@ -203,6 +212,8 @@ impl Parser {
             "save" => self.save()?,
             "expect" => self.expect()?,
             "repeat" | "time" => return self.blocks(start),
+            "while" => return self.while_(start),
+            "if" => return self.if_(start),
             "fill" if !self.next_is_dtype() => self.refill()?,
             other if function(other).is_some() => self.write_statement()?,
             other => return Err(unknown_statement(other, start)),
@@ -328,6 +339,37 @@ impl Parser {
         let (span, body) = self.body(start)?;
         let kind = if is_repeat { StatementKind::Repeat { count, body } } else { StatementKind::Time { label, body } };
         Ok(Statement { span, kind })
+    }
+
+    /// `while goes_on { ... }`
+    fn while_(&mut self, start: Span) -> Parsed<Statement> {
+        let condition = self.condition()?;
+        let (span, body) = self.body(start)?;
+        Ok(Statement { span, kind: StatementKind::While { condition, body } })
+    }
+
+    /// `if large { ... } else { ... }`
+    fn if_(&mut self, start: Span) -> Parsed<Statement> {
+        let condition = self.condition()?;
+        let (span, then) = self.body(start)?;
+        let other = self.span();
+        let otherwise = if self.take_word("else") { self.body(other)?.1 } else { Block::new() };
+        Ok(Statement { span, kind: StatementKind::If { condition, then, otherwise } })
+    }
+
+    /// The name behind `while` or `if`.
+    #[inline(never)]
+    fn condition(&mut self) -> Parsed<Spanned<String>> {
+        self.advance();
+        let what = "the name of a condition, a tensor with one bool";
+        let is_name = self.peek_word().is_some_and(|word| !is_reserved(word));
+        let name = if is_name { self.used_name(what)? } else { return Err(self.no_condition(what)) };
+        if *self.peek() == TokenKind::Begin { Ok(name) } else { Err(self.no_condition("`{` behind the condition")) }
+    }
+
+    fn no_condition(&self, what: &str) -> Diagnostic {
+        self.expected(what)
+            .with_help("name the condition before: `let more = gt x 0`, and then `while more {` or `if more {`")
     }
 
     /// Parses `{ ... }`. The span is that of the statement, up to the opening brace.

@@ -1,0 +1,129 @@
+//! Critical sections, as submissions see them: which are open between lists, and which one an instruction belongs to.
+//!
+//! While a section is open, the instructions that its thread submits belong to it, and a list that begins a section over one of its
+//! resources finds an [`Obstacle::Held`]: its submitter waits outside of the submission lock. All resources of a section are taken at once,
+//! and a thread with an open section cannot begin another. So a holder never waits for a holder, and two holders cannot wait for each other.
+//!
+//! Soft sync does the rest: instructions of a section read its first resource, and the next begin writes it.
+
+use smallvec::SmallVec;
+use streamvm_instructions::{Instruction, Kind, ListSections, OpenSection, ResourceId, Section};
+
+use crate::execute::environment::Environment;
+use crate::submit::prepare::Obstacle;
+use crate::submit::state::State;
+use crate::sync::{ThreadId, current};
+
+/// A section that its thread has begun by one list, and is to end by another.
+pub(crate) struct HeldSection {
+    /// The only thread whose instructions belong to it.
+    thread: ThreadId,
+    open: OpenSection,
+    resources: SmallVec<[ResourceId; 2]>,
+}
+
+/// The sections of the current list.
+#[derive(Default)]
+pub(crate) struct SectionScratch {
+    /// The check of its lines.
+    lines: ListSections,
+    /// The section that this thread has open before the list, by its first resource.
+    before: Option<ResourceId>,
+    /// The resources of the section that the list begins last.
+    begun: SmallVec<[ResourceId; 2]>,
+    /// Whether a line begins or ends a section, or belongs to one: else nothing of this is used.
+    active: bool,
+    /// The lines that belong to a section, with its first resource.
+    pub(crate) members: Vec<(usize, ResourceId)>,
+}
+
+impl State {
+    /// Starts the check of a list.
+    #[inline]
+    pub(crate) fn start_sections(&mut self) {
+        if self.scratch.sections.active {
+            self.scratch.sections = SectionScratch::default();
+        }
+        if !self.sections.is_empty() {
+            self.find_own_section();
+        }
+    }
+
+    #[cold]
+    fn find_own_section(&mut self) {
+        let me = current().id();
+        if let Some(own) = self.sections.iter().find(|held| held.thread == me) {
+            self.scratch.sections.lines = ListSections::new(Some(own.open.clone()));
+            self.scratch.sections.before = own.resources.first().copied();
+            self.scratch.sections.active = true;
+        }
+    }
+
+    /// Checks a line that begins or ends a section, whose uses are prepared.
+    #[cold]
+    pub(crate) fn section_line(
+        &mut self,
+        line: usize,
+        instruction: &Instruction,
+        env: &Environment,
+    ) -> Result<(), Box<Obstacle>> {
+        let scratch = &mut self.scratch;
+        scratch.sections.active = true;
+        scratch.sections.lines.line(line, &instruction.kind, instruction.location)?;
+        if matches!(instruction.kind, Kind::SectionBegin(_)) {
+            let resources: SmallVec<_> = scratch.uses[instruction.use_range()].iter().map(|u| u.resource).collect();
+            let holds = |held: &&HeldSection| held.resources.iter().any(|resource| resources.contains(resource));
+            if let Some(held) = self.sections.iter().find(holds) {
+                return Err(Box::new(Obstacle::Held(env.section_gate.ended(), held.open.clone())));
+            }
+            scratch.sections.begun = resources;
+        }
+        Ok(())
+    }
+
+    /// Checks the list as a whole. An error is about the line that begins a section.
+    #[inline]
+    pub(crate) fn check_sections(&self) -> Result<(), (usize, Box<Obstacle>)> {
+        let sections = &self.scratch.sections;
+        if !sections.active {
+            return Ok(());
+        }
+        let line = sections.lines.open().and_then(|open| open.line).unwrap_or(0);
+        sections.lines.end().map_err(|error| (line, error.into()))
+    }
+
+    /// Makes the instructions that are ordered next belong to the section that this thread has open.
+    #[inline]
+    pub(crate) fn resume_section(&mut self) {
+        if self.scratch.sections.active {
+            self.sync.set_section(self.scratch.sections.before);
+        }
+    }
+
+    /// Notes the sections that the committed list has begun and ended.
+    #[inline]
+    pub(crate) fn leave_sections(&mut self) {
+        if self.scratch.sections.active {
+            self.note_sections();
+        }
+    }
+
+    #[cold]
+    fn note_sections(&mut self) {
+        self.sync.set_section(None);
+        let sections = &mut self.scratch.sections;
+        let (open, thread) = (sections.lines.open().cloned(), current().id());
+        if sections.before.is_some() && open.as_ref().is_none_or(|open| open.line.is_some()) {
+            self.sections.retain(|held| held.thread != thread);
+        }
+        if let Some(open @ OpenSection { line: Some(_), .. }) = open {
+            let resources = std::mem::take(&mut sections.begun);
+            self.sections.push(HeldSection { thread, open: OpenSection { line: None, ..open }, resources });
+        }
+    }
+
+    /// Makes a section that could not be ended by a list no longer open.
+    pub(crate) fn abandon_section(&mut self, section: &Section) {
+        self.sections.retain(|held| !held.open.section.is(section));
+    }
+}
