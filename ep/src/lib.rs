@@ -77,6 +77,7 @@ mod tensor;
 pub use call::closure::{INLINE_BYTES, InlineFn};
 pub use call::commands::{CommandCall, Commands};
 pub use call::fn_context::{FnContext, MAX_WRITES, Reads, Writes};
+pub use call::graph::{GraphKey, GraphStart};
 pub use call::kernel::{Kernel, KernelCall, KernelFn};
 pub use call::kernel_registry::KernelRegistry;
 pub use call::label::{Label, StepLabel};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::call::graph::{GraphKey, GraphStart};
 use crate::call::kernel::KernelCall;
 use crate::call::label::StepLabel;
 use crate::call::operand::Operand;
@@ -30,6 +31,18 @@ pub trait Commands {
     /// # Errors
     /// Those of [`Stream::fill`](crate::Stream::fill).
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error>;
+
+    /// Announces commands that may be launched as a graph; see [`Stream::begin_graph`](crate::Stream::begin_graph).
+    ///
+    /// # Errors
+    /// Those of [`Stream::begin_graph`](crate::Stream::begin_graph).
+    fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error>;
+
+    /// Ends a capture and launches the graph; see [`Stream::end_graph`](crate::Stream::end_graph).
+    ///
+    /// # Errors
+    /// Those of [`Stream::end_graph`](crate::Stream::end_graph).
+    fn end_graph(&mut self, whole: bool) -> Result<bool, Error>;
 }
 
 /// What a function gets that queues commands on the stream of its device.

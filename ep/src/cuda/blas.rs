@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use cudarc::cublas::sys;
 
-use super::driver::StreamHandle;
+use super::driver::{Driver, StreamHandle};
 use super::gemm::{Factor, Gemm};
 use super::optional_library;
 use crate::tensor::dtype::DType;
@@ -25,6 +25,7 @@ const SYMBOLS: &[&str] = &[
     "cublasGetStatusString",
     "cublasSetMathMode",
     "cublasSetStream_v2",
+    "cublasSetWorkspace_v2",
 ];
 
 /// The reason why cuBLAS is not used; our own kernel is used instead.
@@ -84,10 +85,18 @@ fn load(names: &[String]) -> Result<(), BlasError> {
     }
 }
 
+/// Bytes of device memory that products of a stream may use between their kernels. NVIDIA's documentation names this size for all devices
+/// before Hopper, and more than it for the fastest products since.
+const WORKSPACE: usize = 4 << 20;
+
 /// cuBLAS for one stream. It has device memory of its own, so that streams do not share it.
 #[derive(Debug)]
 pub(super) struct Blas {
     handle: sys::cublasHandle_t,
+    driver: Driver,
+    /// The address of [`WORKSPACE`] bytes of ours, if the device had them. Products that are captured into a graph need it: otherwise
+    /// cuBLAS captures allocations too. All products of a stream may use the same, because they run one after the other.
+    workspace: Option<u64>,
 }
 
 // SAFETY: a handle is not tied to a thread, and one thread at a time uses it, as for the stream.
@@ -101,17 +110,27 @@ impl Blas {
     ///
     /// # Safety
     /// * The stream is alive as long as the result, and its context is current.
-    pub(super) unsafe fn new(stream: StreamHandle) -> Result<Blas, BlasError> {
+    pub(super) unsafe fn new(driver: Driver, stream: StreamHandle) -> Result<Blas, BlasError> {
         find()?;
         let mut handle = ptr::null_mut();
         // The context is current, as the caller promises.
         call!(cublasCreate_v2(&mut handle))?;
-        let blas = Blas { handle };
+        let mut blas = Blas { handle, driver, workspace: None };
         call!(cublasSetStream_v2(handle, stream.raw().cast()))?;
         // Sums of 16-bit floats are kept in 32 bits throughout, as on the CPU.
         let exact = sys::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
         call!(cublasSetMathMode(handle, exact))?;
+        blas.workspace = driver.allocate(WORKSPACE).ok();
+        if let Some(address) = blas.workspace {
+            // The memory is freed after the handle is destroyed. The stream is set already; setting it would take the memory away.
+            call!(cublasSetWorkspace_v2(handle, ptr::without_provenance_mut(address as usize), WORKSPACE))?;
+        }
         Ok(blas)
+    }
+
+    /// Whether products can be captured into graphs.
+    pub(super) fn has_workspace(&self) -> bool {
+        self.workspace.is_some()
     }
 
     /// Queues the products on the stream. They are computed and accumulated in `f32`, those of `f64` in `f64`.
@@ -180,6 +199,10 @@ impl Drop for Blas {
     fn drop(&mut self) {
         // It was created and is not used any longer. A failure cannot be reported from here.
         let _ = call!(cublasDestroy_v2(self.handle));
+        if let Some(address) = self.workspace {
+            // SAFETY: it was allocated for the handle, whose end has waited for the device.
+            let _ = unsafe { self.driver.free(address) };
+        }
     }
 }
 

@@ -55,6 +55,11 @@ pub(super) const SYMBOLS: &[&str] = &[
     "cuEventSynchronize",
     "cuGetErrorName",
     "cuGetErrorString",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuGraphExecUpdate_v2",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch",
     "cuInit",
     "cuLaunchKernel",
     "cuMemAlloc_v2",
@@ -68,8 +73,11 @@ pub(super) const SYMBOLS: &[&str] = &[
     "cuModuleGetFunction",
     "cuModuleLoadDataEx",
     "cuModuleUnload",
+    "cuStreamBeginCapture_v2",
     "cuStreamCreateWithPriority",
     "cuStreamDestroy_v2",
+    "cuStreamEndCapture",
+    "cuStreamIsCapturing",
     "cuStreamSynchronize",
     "cuStreamWaitEvent",
 ];
@@ -112,6 +120,10 @@ handles! {
     ModuleHandle: sys::CUmodule;
     /// A kernel of a loaded module.
     FunctionHandle: sys::CUfunction;
+    /// A graph of captured commands.
+    GraphHandle: sys::CUgraph;
+    /// An instantiated graph, which can be launched.
+    GraphExecHandle: sys::CUgraphExec;
 }
 
 impl RawContext {
@@ -545,6 +557,89 @@ impl Driver {
         let Extent { grid: [x, y, z], block: [bx, by, bz], shared_bytes } = *extent;
         let values = parameters.as_mut_ptr();
         call!(cuLaunchKernel(function.0, x, y, z, bx, by, bz, shared_bytes, stream.0, values, ptr::null_mut()))
+    }
+
+    /// Begins to capture the commands that are queued on the stream: they do not run. Until [`end_capture`](Driver::end_capture) this
+    /// thread may make no call that could wait for the device or allocate; other threads may.
+    ///
+    /// # Safety
+    /// * The stream is alive.
+    pub(super) unsafe fn begin_capture(self, stream: StreamHandle) -> Result<(), DriverFailure> {
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        call!(cuStreamBeginCapture_v2(stream.0, mode))
+    }
+
+    /// Ends a capture and returns the graph of its commands.
+    ///
+    /// # Safety
+    /// * The stream is alive, and this thread has begun the capture.
+    pub(super) unsafe fn end_capture(self, stream: StreamHandle) -> Result<GraphHandle, DriverFailure> {
+        let mut graph = ptr::null_mut();
+        call!(cuStreamEndCapture(stream.0, &mut graph))?;
+        Ok(GraphHandle(graph))
+    }
+
+    /// Whether commands of the stream are captured, and do not run.
+    ///
+    /// # Safety
+    /// * The stream is alive.
+    pub(super) unsafe fn is_capturing(self, stream: StreamHandle) -> Result<bool, DriverFailure> {
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        call!(cuStreamIsCapturing(stream.0, &mut status))?;
+        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+
+    /// Destroys a graph. Instantiated graphs made from it stay.
+    ///
+    /// # Safety
+    /// * The graph is alive, and is not used any longer.
+    pub(super) unsafe fn destroy_graph(self, graph: GraphHandle) -> Result<(), DriverFailure> {
+        call!(cuGraphDestroy(graph.0))
+    }
+
+    /// Makes an instantiated graph, which has copies of the parameters of the commands.
+    ///
+    /// # Safety
+    /// * The graph is alive, and no other thread uses it.
+    pub(super) unsafe fn instantiate(self, graph: GraphHandle) -> Result<GraphExecHandle, DriverFailure> {
+        let mut exec = ptr::null_mut();
+        call!(cuGraphInstantiateWithFlags(&mut exec, graph.0, 0))?;
+        Ok(GraphExecHandle(exec))
+    }
+
+    /// Gives an instantiated graph the parameters of a graph with the same commands. Launches before this call keep their parameters, also
+    /// if they are still running.
+    ///
+    /// # Safety
+    /// * Both are alive, and no other thread uses them.
+    pub(super) unsafe fn update(self, exec: GraphExecHandle, graph: GraphHandle) -> Result<(), DriverFailure> {
+        let mut result = sys::CUgraphExecUpdateResultInfo {
+            result: sys::CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_SUCCESS,
+            errorNode: ptr::null_mut(),
+            errorFromNode: ptr::null_mut(),
+        };
+        call!(cuGraphExecUpdate_v2(exec.0, graph.0, &mut result))
+    }
+
+    /// Queues the commands of an instantiated graph.
+    ///
+    /// # Safety
+    /// * The instantiated graph and the stream are alive, and no other thread uses the graph.
+    /// * The duties of each captured call hold again: kernels are loaded, and memory stays valid until the commands have completed.
+    pub(super) unsafe fn launch_graph(
+        self,
+        exec: GraphExecHandle,
+        stream: StreamHandle,
+    ) -> Result<(), DriverFailure> {
+        call!(cuGraphLaunch(exec.0, stream.0))
+    }
+
+    /// Destroys an instantiated graph. Launches that are queued or running still complete; does not wait for them.
+    ///
+    /// # Safety
+    /// * It is alive, and is not used any longer.
+    pub(super) unsafe fn destroy_exec(self, exec: GraphExecHandle) -> Result<(), DriverFailure> {
+        call!(cuGraphExecDestroy(exec.0))
     }
 }
 

@@ -62,6 +62,8 @@ pub(super) struct DeviceState {
     pub(super) statuses: Statuses,
     pub(super) timing: Timing,
     pub(super) products: Products,
+    /// Whether a warning has told that the driver refused a graph.
+    pub(super) warned_of_graphs: AtomicBool,
     opened: OnceLock<Opened>,
     lost: OnceLock<Error>,
     /// For each device of the instance, whether kernels of this one can access its memory.
@@ -187,6 +189,7 @@ impl DeviceState {
             statuses: Statuses::default(),
             timing: Timing::default(),
             products: Products::default(),
+            warned_of_graphs: AtomicBool::new(false),
             opened: OnceLock::new(),
             lost: OnceLock::new(),
             peers: (0..devices).map(|_| AtomicBool::new(false)).collect(),

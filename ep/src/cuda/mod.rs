@@ -22,6 +22,7 @@
 //! | upload memory | page-locked and write-combined, at one address on every device, which may differ from the host's |
 //! | copy | `cuMemcpyAsync`, which derives the direction from the addresses; views with gaps by a kernel |
 //! | kernel | one launch with one parameter, planned in the thread that launches |
+//! | commands that are queued again over the same memory | a graph, captured on their stream and launched by one call (`graphs.rs`) |
 //! | a kernel's own failure | a status in page-locked memory, read once the launch is over |
 //!
 //! # State of a thread
@@ -50,6 +51,8 @@ mod driver_events;
 mod error_codes;
 #[cfg(feature = "cuda")]
 mod gemm;
+#[cfg(feature = "cuda")]
+mod graphs;
 #[cfg(feature = "cuda")]
 mod instance;
 mod kernel_name;

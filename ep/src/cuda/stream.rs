@@ -9,9 +9,15 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use smallvec::SmallVec;
+
 use super::blas::Blas;
-use super::driver::{Driver, DriverFailure, EventHandle, Extent, FunctionHandle, StreamHandle};
+use super::driver::{
+    Driver, DriverFailure, EventHandle, Extent, FunctionHandle, GraphExecHandle, GraphHandle, StreamHandle,
+};
+use super::error_codes::ends_device;
 use super::gemm::Gemm;
+use super::graphs::{Buffer, CapturedProducts, Found, Graph, Graphs, RunBuffers};
 use super::instance::{DeviceState, Instance, Opened};
 use super::plan::{Launch, plan, plan_copy, plan_fill};
 use super::progress::Progress;
@@ -20,6 +26,7 @@ use super::timing::StreamTiming;
 use crate::call::check::{check_copy, check_fill};
 use crate::call::closure::InlineFn;
 use crate::call::fn_context::FnContext;
+use crate::call::graph::{GraphKey, GraphStart};
 use crate::call::kernel::KernelCall;
 use crate::call::label::{Label, StepLabel};
 use crate::call::operand::Operand;
@@ -53,8 +60,25 @@ pub(super) struct CudaStream {
     timing: Option<Arc<StreamTiming>>,
     /// cuBLAS for products of floats, if it is available and not disabled.
     blas: Option<Blas>,
+    /// Its graphs.
+    graphs: Graphs,
+    /// The commands that are captured now instead of running.
+    capture: Option<Capture>,
     /// Name and source location of the current instruction, if they were set.
     label: Option<(Arc<str>, &'static Location<'static>)>,
+}
+
+/// A capture that goes on.
+#[derive(Debug)]
+struct Capture {
+    /// What was announced: its sequence and its first command.
+    sequence: Arc<()>,
+    first: usize,
+    /// The memory that captured commands may access.
+    buffers: RunBuffers,
+    products: CapturedProducts,
+    /// Whether a command could not be captured.
+    failed: bool,
 }
 
 impl CudaStream {
@@ -81,6 +105,8 @@ impl CudaStream {
             step: None,
             timing,
             blas,
+            graphs: Graphs::default(),
+            capture: None,
             label: None,
         }
     }
@@ -126,7 +152,8 @@ impl CudaStream {
     /// Marks the start of the next command, if times are requested. The device's context must be current.
     #[inline]
     fn begin_time(&self) -> Option<EventHandle> {
-        self.timing.as_ref().and_then(|_| self.record_time())
+        // A capture runs nothing; the launch of its graph is timed.
+        self.timing.as_ref().filter(|_| self.capture.is_none()).and_then(|_| self.record_time())
     }
 
     /// Marks the end of the command that started at `begun`, if it was submitted. The device's context must be current.
@@ -163,8 +190,13 @@ impl CudaStream {
 
     /// Launches one of our kernels.
     #[inline]
-    fn launch_planned(&self, what: &str, launch: Launch) -> Result<(), Error> {
+    fn launch_planned(&mut self, what: &str, launch: Launch) -> Result<(), Error> {
         if launch.kernel.can_fail() {
+            if let Some(capture) = &mut self.capture {
+                // Its status belongs to one launch, and its event must be recorded behind that.
+                capture.failed = true;
+                return Ok(());
+            }
             return self.launch_fallible(what, launch);
         }
         self.submit_timed(what, |driver, opened, stream| {
@@ -175,9 +207,13 @@ impl CudaStream {
     }
 
     /// Multiplies matrices by cuBLAS if it is available and supports the product; otherwise by the planned kernel.
-    fn multiply(&self, dtype: DType, launch: Launch) -> Result<(), Error> {
-        let products = &self.device().products;
+    fn multiply(&mut self, dtype: DType, launch: Launch) -> Result<(), Error> {
         if let (Some(blas), Some(gemm)) = (&self.blas, Gemm::of(dtype, &launch.arguments)) {
+            if let Some(capture) = self.capture.as_mut().filter(|_| !blas.has_workspace()) {
+                // Captured without memory of ours, cuBLAS would put allocations into the graph, which then cannot be updated.
+                capture.failed = true;
+                return Ok(());
+            }
             let mut multiplied = false;
             self.submit("matmul", |_, _, _| {
                 let begun = self.begin_time();
@@ -190,12 +226,18 @@ impl CudaStream {
                 Ok(())
             })?;
             if multiplied {
-                products.cublas.fetch_add(1, Ordering::Relaxed);
+                match &mut self.capture {
+                    Some(capture) => capture.products.cublas += 1,
+                    None => _ = self.device().products.cublas.fetch_add(1, Ordering::Relaxed),
+                }
                 return Ok(());
             }
         }
         self.launch_planned("matmul", launch)?;
-        products.own.fetch_add(1, Ordering::Relaxed);
+        match &mut self.capture {
+            Some(capture) => capture.products.own += 1,
+            None => _ = self.device().products.own.fetch_add(1, Ordering::Relaxed),
+        }
         Ok(())
     }
 
@@ -231,6 +273,106 @@ impl CudaStream {
             }
             Ok(())
         })
+    }
+
+    /// Whether a command over these operands must be left out, because commands are captured and this one cannot be: a graph may access
+    /// the announced buffers only, and the capture then gives no graph.
+    fn leaves_out(&mut self, operands: &[&Operand]) -> bool {
+        let Some(capture) = &mut self.capture else { return false };
+        let covered = |operand: &&Operand| capture.buffers.iter().any(|buffer| buffer.covers(operand));
+        capture.failed |= !operands.iter().all(covered);
+        capture.failed
+    }
+
+    /// Launches a graph of this stream, as one command.
+    fn launch_graph(&self, graph: Graph) -> Result<Result<(), DriverFailure>, Error> {
+        let device = self.device();
+        let opened = self.instance.opened(self.index)?;
+        let _current = device.enter(opened)?;
+        let begun = self.begin_time();
+        // SAFETY: the graph belongs to this stream, which one thread uses at a time, and was captured in this context. Its commands access
+        // the buffers that it was captured over, in the way in which these were declared. They were announced again at the same
+        // addresses, so their makers guarantee their memory. Kernels stay loaded as long as the instance.
+        let launched = unsafe { self.instance.driver.launch_graph(graph.handle, self.handle) };
+        self.end_time(begun, launched.is_ok());
+        if launched.is_ok() {
+            device.products.cublas.fetch_add(graph.products.cublas, Ordering::Relaxed);
+            device.products.own.fetch_add(graph.products.own, Ordering::Relaxed);
+        }
+        Ok(launched)
+    }
+
+    /// Ends the capture of the stream, whose context is current. The inner error says why there is no graph; the stream captures nothing
+    /// any longer.
+    ///
+    /// # Errors
+    /// The device is lost, because the stream still captures: commands would not run.
+    fn end_capture(&self) -> Result<Result<GraphHandle, DriverFailure>, Error> {
+        let driver = self.instance.driver;
+        // SAFETY: the stream is alive; this thread has begun the capture, because `begin_graph` requires calls from one thread.
+        let ended = unsafe { driver.end_capture(self.handle) };
+        let Err(failure) = ended else { return Ok(ended) };
+        if ends_device(failure.code()) {
+            return Err(self.device().fail(failure));
+        }
+        // SAFETY: the stream is alive.
+        if unsafe { driver.is_capturing(self.handle) } != Ok(false) {
+            // SAFETY: as above.
+            if let Ok(graph) = unsafe { driver.end_capture(self.handle) } {
+                // SAFETY: the graph was made just now, and nothing uses it.
+                let _ = unsafe { driver.destroy_graph(graph) };
+            }
+            // SAFETY: as above.
+            if unsafe { driver.is_capturing(self.handle) } != Ok(false) {
+                let text = format!("{} gave code {}, and a stream captures commands for ever", failure.call, failure.code());
+                return Err(self.device().mark_lost(text));
+            }
+        }
+        Ok(Err(failure))
+    }
+
+    /// An instantiated graph of captured commands: `spare` with other parameters, if it has the same commands, or a new one. The context
+    /// is current.
+    fn instantiate(&mut self, graph: GraphHandle, spare: Option<GraphExecHandle>) -> Result<GraphExecHandle, DriverFailure> {
+        let driver = self.instance.driver;
+        if let Some(spare) = spare {
+            // SAFETY: the stream, which one thread uses at a time, owns both. Launches before this one keep their parameters.
+            match unsafe { driver.update(spare, graph) } {
+                Ok(()) => return Ok(spare),
+                Err(failure) => {
+                    log::debug!("a new graph is made: {} gave code {}", failure.call, failure.code());
+                    self.graphs.discard(spare);
+                }
+            }
+        }
+        // SAFETY: this thread alone uses the graph.
+        unsafe { driver.instantiate(graph) }
+    }
+
+    /// Gives up graphs of these commands, because the driver has refused one. The warning comes once for each device.
+    ///
+    /// # Errors
+    /// The device is lost.
+    #[cold]
+    fn refuse_graph(&mut self, key: GraphKey<'_>, failure: DriverFailure) -> Result<(), Error> {
+        self.graphs.refuse(key);
+        if ends_device(failure.code()) {
+            return Err(self.device().fail(failure));
+        }
+        let device = self.device();
+        let what = self.instruction("a graph");
+        let level = if device.warned_of_graphs.swap(true, Ordering::Relaxed) { log::Level::Debug } else { log::Level::Warn };
+        let (id, call, code) = (device.id, failure.call, failure.code());
+        log::log!(level, "{id} runs commands without a CUDA graph, one call each: {call} gave code {code} for {what}");
+        Ok(())
+    }
+
+    /// Destroys the graphs that are not needed any longer. The context is current.
+    fn destroy_unused_graphs(&mut self) {
+        for graph in self.graphs.take_unused() {
+            // SAFETY: the stream has owned the graph and does not know it any longer.
+            let _ = unsafe { self.instance.driver.destroy_exec(graph) };
+        }
     }
 
     /// The launch with the addresses at which kernels access the operands.
@@ -322,6 +464,9 @@ impl Stream for CudaStream {
             return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device().id });
         }
         self.device().check()?;
+        if self.capture.is_some() && self.leaves_out(&call.operands.iter().collect::<SmallVec<[&Operand; 4]>>()) {
+            return Ok(());
+        }
         // The operands have device addresses, so the kernel's host-side check must not make slices of them.
         call.operands.iter_mut().for_each(Operand::set_shared);
         (call.kernel.run)(call)?;
@@ -337,6 +482,9 @@ impl Stream for CudaStream {
     /// able to access both sides. If one side is pageable memory, the driver stages it and the call waits for the stream.
     fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
         self.device().check()?;
+        if self.leaves_out(&[source, target]) {
+            return Ok(());
+        }
         // The address of an empty view may belong to no region.
         if !check_copy(source, target)? || source.layout().elements() == 0 {
             return Ok(());
@@ -360,11 +508,85 @@ impl Stream for CudaStream {
 
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
         self.device().check()?;
+        if self.leaves_out(&[target]) {
+            return Ok(());
+        }
         check_fill(target, value)?;
         match plan_fill(target, value)? {
             Some(launch) => self.launch_planned("fill", self.with_kernel_addresses(launch)),
             None => Ok(()),
         }
+    }
+
+    /// Captures nothing under `sync_each_op`, which waits for each command.
+    fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error> {
+        self.device().check()?;
+        // Kernels access write-combined memory at addresses of its own, by which a graph would not be found.
+        let moved = |buffer: &Operand| {
+            let address = buffer.ptr().addr();
+            self.instance.address_map.kernel_address(address) != address
+        };
+        if self.instance.config.sync_each_op || buffers.iter().any(moved) {
+            return Ok(GraphStart::Queue);
+        }
+        let Some(buffers) = buffers.iter().map(Buffer::of).collect::<Option<RunBuffers>>() else {
+            return Ok(GraphStart::Queue);
+        };
+        match self.graphs.find(key, &buffers) {
+            Found::Queue => Ok(GraphStart::Queue),
+            Found::Graph(graph) => match self.launch_graph(graph)? {
+                Ok(()) => Ok(GraphStart::Launched),
+                Err(failure) => self.refuse_graph(key, failure).map(|()| GraphStart::Queue),
+            },
+            Found::Capture => {
+                let device = self.device();
+                let _current = device.enter(self.instance.opened(self.index)?)?;
+                // SAFETY: the stream is alive.
+                match unsafe { self.instance.driver.begin_capture(self.handle) } {
+                    Ok(()) => {
+                        let GraphKey { sequence, first } = key;
+                        self.capture = Some(Capture { sequence: Arc::clone(sequence), first, buffers, products: CapturedProducts::default(), failed: false });
+                        Ok(GraphStart::Capturing)
+                    }
+                    Err(failure) => self.refuse_graph(key, failure).map(|()| GraphStart::Queue),
+                }
+            }
+        }
+    }
+
+    fn end_graph(&mut self, whole: bool) -> Result<bool, Error> {
+        let Some(Capture { sequence, first, products, failed, .. }) = self.capture.take() else { return Ok(false) };
+        let key = GraphKey { sequence: &sequence, first };
+        let instance = Arc::clone(&self.instance);
+        let driver = instance.driver;
+        let _current = instance.devices[self.index].enter(instance.opened(self.index)?)?;
+        let graph = match self.end_capture()? {
+            Ok(graph) => graph,
+            Err(failure) => return self.refuse_graph(key, failure).map(|()| false),
+        };
+        let made = if whole && !failed {
+            let spare = self.graphs.take_spare(key);
+            Some(self.instantiate(graph, spare))
+        } else {
+            self.graphs.refuse(key);
+            None
+        };
+        // SAFETY: the graph was made by this capture, and instantiated graphs do not need it.
+        let _ = unsafe { driver.destroy_graph(graph) };
+        let launched = match made {
+            None => Ok(false),
+            Some(Ok(handle)) => {
+                let graph = Graph { handle, products };
+                self.graphs.keep(key, graph);
+                match self.launch_graph(graph)? {
+                    Ok(()) => Ok(true),
+                    Err(failure) => self.refuse_graph(key, failure).map(|()| false),
+                }
+            }
+            Some(Err(failure)) => self.refuse_graph(key, failure).map(|()| false),
+        };
+        self.destroy_unused_graphs();
+        launched
     }
 
     fn call(&mut self, _: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
@@ -451,6 +673,10 @@ impl Drop for CudaStream {
             return std::mem::forget(blas);
         };
         drop(blas);
+        for graph in self.graphs.take_all() {
+            // SAFETY: the stream has owned the graph, which is not used after this drop.
+            let _ = unsafe { self.instance.driver.destroy_exec(graph) };
+        }
         // SAFETY: the stream is alive, and is not used after this drop.
         let _ = unsafe { self.instance.driver.destroy_stream(self.handle) };
     }

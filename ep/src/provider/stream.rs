@@ -2,6 +2,7 @@
 
 use crate::call::closure::InlineFn;
 use crate::call::commands::Commands;
+use crate::call::graph::{GraphKey, GraphStart};
 use crate::call::kernel::KernelCall;
 use crate::call::label::{Label, StepLabel};
 use crate::call::operand::Operand;
@@ -56,6 +57,33 @@ pub trait Stream: Send {
     /// [`Error::ScalarDoesNotFit`] by the rule of [`Scalar::fits`], [`Error::NotWritable`],
     /// [`Error::OverlapsItself`], [`Error::Misaligned`].
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error>;
+
+    /// Announces the commands that the caller would queue next: whenever it gives this key with buffers at these addresses, they are the
+    /// same commands, and their operands lie within the buffers. A stream that keeps no graphs returns [`GraphStart::Queue`], as the
+    /// provided method does.
+    ///
+    /// After [`GraphStart::Capturing`] the caller makes no other calls than [`begin_step`](Stream::begin_step),
+    /// [`launch`](Stream::launch), [`copy`](Stream::copy) and [`fill`](Stream::fill), from the same thread, until
+    /// [`end_graph`](Stream::end_graph), which it always calls.
+    ///
+    /// # Errors
+    ///
+    /// The device is lost. Otherwise a graph that cannot be launched or captured is not an error: the stream returns
+    /// [`GraphStart::Queue`].
+    fn begin_graph(&mut self, _key: GraphKey<'_>, _buffers: &[Operand]) -> Result<GraphStart, Error> {
+        Ok(GraphStart::Queue)
+    }
+
+    /// Ends the capture that [`begin_graph`](Stream::begin_graph) began. If the commands are `whole`, makes a graph of them, keeps it and
+    /// launches it. Returns whether it was launched; if it was not, none of the commands was queued, and the caller queues them one by
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// The device is lost.
+    fn end_graph(&mut self, _whole: bool) -> Result<bool, Error> {
+        Ok(false)
+    }
 
     /// Runs a caller's closure over the operands and takes it out of `function`, which then does nothing. After an error or a panic the
     /// closure may still be in `function`. A queued call keeps the captures until it has run.
@@ -114,5 +142,13 @@ impl Commands for &mut (dyn Stream + '_) {
 
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
         (**self).fill(target, value)
+    }
+
+    fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error> {
+        (**self).begin_graph(key, buffers)
+    }
+
+    fn end_graph(&mut self, whole: bool) -> Result<bool, Error> {
+        (**self).end_graph(whole)
     }
 }

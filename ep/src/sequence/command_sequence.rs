@@ -2,11 +2,20 @@
 //!
 //! As for a [`CpuSequence`](crate::CpuSequence), the operands of the instruction are buffers, and [`CommandSequence::new`] checks all steps
 //! once.
+//!
+//! Neighbouring steps that are the same commands in each run over the same buffers are announced to the stream together
+//! ([`Stream::begin_graph`](crate::Stream::begin_graph)), which may launch them by one call. Two kinds of step are queued one by one: a
+//! kernel that refuses elements, because it reports them for each launch, and a kernel that draws random numbers, because its parameters
+//! differ in each run.
+
+use std::ops::Range;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::call::commands::CommandCall;
+use crate::call::commands::{CommandCall, Commands};
 use crate::call::fn_context::FnContext;
+use crate::call::graph::{GraphKey, GraphStart};
 use crate::call::kernel::KernelCall;
 use crate::call::label::StepLabel;
 use crate::call::operand::Operand;
@@ -19,6 +28,18 @@ use crate::sequence::step::{MOST_OPERANDS, SequenceError, SequenceMemory, Sequen
 pub struct CommandSequence {
     buffers: Buffers,
     steps: Vec<Command>,
+    /// All steps in order, divided into those that are announced together and those that are queued one by one.
+    parts: Vec<Part>,
+    /// Names this sequence to streams.
+    identity: Arc<()>,
+}
+
+/// Neighbouring steps.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Part {
+    steps: Range<usize>,
+    /// Whether they are announced together.
+    together: bool,
 }
 
 #[derive(Debug)]
@@ -61,14 +82,23 @@ impl CommandSequence {
             }
             Ok(Command { step, label, of_buffers })
         };
-        let steps = steps.into_iter().enumerate().map(command).collect::<Result<_, _>>()?;
-        Ok(CommandSequence { buffers, steps })
+        let steps = steps.into_iter().enumerate().map(command).collect::<Result<Vec<Command>, _>>()?;
+        let parts = parts(&steps);
+        Ok(CommandSequence { buffers, steps, parts, identity: Arc::default() })
+    }
+
+    /// Queues each step by itself: no stream launches several by one call.
+    #[must_use]
+    pub fn one_by_one(mut self) -> CommandSequence {
+        self.parts = vec![Part { steps: 0..self.steps.len(), together: false }];
+        self
     }
 
     /// The bytes that the steps take on the heap.
     pub fn heap_bytes(&self) -> usize {
         let operands: usize = self.steps.iter().map(|command| size_of_val(command.step.operands.as_slice())).sum();
-        operands + size_of_val(self.steps.as_slice()) + self.buffers.heap_bytes()
+        let lists = size_of_val(self.steps.as_slice()) + size_of_val(self.parts.as_slice());
+        operands + lists + self.buffers.heap_bytes()
     }
 
     /// Queues a command for each step on the stream of `context`, whose operands are the buffers in the same order. Does not wait for them.
@@ -83,8 +113,37 @@ impl CommandSequence {
             return Err(SequenceError::Buffers("it was called without the stream of a device".to_owned()));
         };
         self.buffers.check(buffers)?;
+        for Part { steps, together } in &self.parts {
+            let failed = |error| SequenceError::Step { step: steps.start, error };
+            if *together {
+                let key = GraphKey { sequence: &self.identity, first: steps.start };
+                match stream.begin_graph(key, buffers).map_err(failed)? {
+                    GraphStart::Launched => continue,
+                    GraphStart::Capturing => {
+                        let captured = self.queue(steps, &mut **stream, buffers, run);
+                        // A step that cannot be captured is refused again below, or works there.
+                        if stream.end_graph(captured.is_ok()).map_err(failed)? {
+                            continue;
+                        }
+                    }
+                    GraphStart::Queue => {}
+                }
+            }
+            self.queue(steps, &mut **stream, buffers, run)?;
+        }
+        Ok(())
+    }
+
+    /// Queues a command for each of these steps.
+    fn queue(
+        &self,
+        steps: &Range<usize>,
+        stream: &mut dyn Commands,
+        buffers: &[Operand],
+        run: u64,
+    ) -> Result<(), SequenceError> {
         let mut operands: [Operand; MOST_OPERANDS] = std::array::from_fn(|_| Operand::blank());
-        for (number, Command { step, label, of_buffers }) in self.steps.iter().enumerate() {
+        for (number, Command { step, label, of_buffers }) in self.steps.iter().enumerate().take(steps.end).skip(steps.start) {
             stream.begin_step(*label, of_buffers);
             // SAFETY: `new` has added the operands of the steps to the buffers, and `check` has accepted those of the call. They give no
             // slices: the host cannot access their memory.
@@ -105,6 +164,26 @@ impl CommandSequence {
             queued.map_err(|error| SequenceError::Step { step: number, error })?;
         }
         Ok(())
+    }
+}
+
+/// Divides the steps. A single step is queued by itself: a graph would save no call.
+fn parts(steps: &[Command]) -> Vec<Part> {
+    let mut parts = Vec::new();
+    for group in steps.chunk_by(|one, next| is_same_in_each_run(one) == is_same_in_each_run(next)) {
+        let begin = parts.last().map_or(0, |part: &Part| part.steps.end);
+        let together = group.len() > 1 && is_same_in_each_run(&group[0]);
+        parts.push(Part { steps: begin..begin + group.len(), together });
+    }
+    parts
+}
+
+/// Whether the step is the same command in each run over the same buffers, and reports nothing that belongs to one launch.
+fn is_same_in_each_run(command: &Command) -> bool {
+    match &command.step.work {
+        SequenceWork::Kernel(kernel, _) => !kernel.op.refuses_elements(kernel.dtype),
+        SequenceWork::Copy | SequenceWork::Fill(_) => true,
+        _ => false,
     }
 }
 

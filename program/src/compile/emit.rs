@@ -52,6 +52,7 @@ pub(super) fn emit(
         check_finite: options.check_finite,
         step_by_step: options.step_by_step,
         time_steps: options.time_steps,
+        capture: options.capture,
     };
     compiled.arenas = found
         .streams

@@ -147,6 +147,7 @@ pub struct Compiled {
     pub(crate) check_finite: bool,
     pub(crate) step_by_step: bool,
     pub(crate) time_steps: bool,
+    pub(crate) capture: bool,
 }
 
 impl Compiled {
@@ -216,6 +217,11 @@ impl Compiled {
     /// Whether runs note how long each step takes: [`CompileOptions::time_steps`].
     pub fn times_steps(&self) -> bool {
         self.time_steps
+    }
+
+    /// Whether steps on a CUDA device may be launched as graphs: [`CompileOptions::capture`].
+    pub fn captures(&self) -> bool {
+        self.capture
     }
 
     /// Whether a run looks for infinities and NaN in what its steps write.

@@ -29,6 +29,9 @@ pub struct CompileOptions {
     pub step_by_step: bool,
     /// Whether runs note how long each step takes, on CPUs. Costs two looks at the clock a step. Default: no.
     pub time_steps: bool,
+    /// Whether steps on a CUDA device that are the same commands in each run are captured into a CUDA graph, once runs use the same memory
+    /// again, and launched by one call. Default: yes.
+    pub capture: bool,
     /// How many steps the search for memory offsets may take once a first plan is found. The search ends earlier when the plan reaches
     /// the lower bound. The same number gives the same plan on every machine. Default: 1,000, at most some
     /// tens of milliseconds.
@@ -47,6 +50,7 @@ impl Default for CompileOptions {
             check_finite: false,
             step_by_step: false,
             time_steps: false,
+            capture: true,
             search_steps: 1_000,
         }
     }

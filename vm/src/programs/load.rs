@@ -93,7 +93,10 @@ fn load(engine: &Engine, compiled: &Compiled, segment: &Segment) -> Result<Loade
         let label =
             |step: &CompiledStep| StepLabel { step: step.number, what: step.work.name(), location: step.location };
         let steps = steps.map(|step| Ok((load(step)?, label(step)))).collect::<Result<_, Error>>()?;
-        CommandSequence::new(kind, &sizes, steps).map(LoadedSegment::Commands)
+        let sequence = CommandSequence::new(kind, &sizes, steps);
+        sequence.map(|sequence| {
+            LoadedSegment::Commands(if compiled.captures() { sequence } else { sequence.one_by_one() })
+        })
     };
     loaded.map_err(|error| {
         let (program, what) = (compiled.program().name.clone(), error.to_string());

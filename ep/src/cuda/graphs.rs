@@ -1,0 +1,202 @@
+//! The graphs of one stream: which commands it has captured, over which buffers, and when it captures.
+//!
+//! A graph has the addresses of its captured commands, so it belongs to the buffers that they were captured over. A caching allocator
+//! gives the runs of a program the same blocks again and again. So the stream keeps up to [`MOST_RUNS`] graphs of the same commands, found
+//! by their buffers:
+//!
+//! * Buffers that are new here are noted, and the commands are queued one by one. So commands over memory that does not come again cost
+//!   nothing more, and the driver has loaded all kernels before the first capture.
+//! * When they come again, the commands are captured. If the buffers of an older graph were forgotten meanwhile, this graph gets the new
+//!   parameters; otherwise a new one is made.
+//! * From then on, the graph is launched.
+//!
+//! Commands whose capture or launch was refused once are queued one by one from then on.
+//!
+//! This module decides and owns handles; the stream makes the driver calls (`stream.rs`). A stream is used by one thread at a time, so
+//! nothing here is locked, and no two streams share a graph. The driver guarantees what makes this simple: an update leaves earlier
+//! launches as they are, and a graph that is destroyed while it runs goes once it has completed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use smallvec::SmallVec;
+
+use super::driver::GraphExecHandle;
+use crate::call::graph::GraphKey;
+use crate::call::operand::Operand;
+
+/// For how many sets of buffers a stream knows the same commands. A program with a few runs in flight uses as many sets in turn.
+const MOST_RUNS: usize = 6;
+
+/// A buffer of a run: commands of its graph access no other bytes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Buffer {
+    address: usize,
+    bytes: usize,
+    written: bool,
+}
+
+impl Buffer {
+    /// The memory of an operand; `None` if it has gaps.
+    pub(super) fn of(operand: &Operand) -> Option<Buffer> {
+        let bytes = operand.layout().elements() * operand.dtype().size();
+        let written = operand.access().writes();
+        operand.is_contiguous().then(|| Buffer { address: operand.ptr().addr(), bytes, written })
+    }
+
+    /// Whether the operand accesses these bytes only, and only as declared.
+    pub(super) fn covers(&self, operand: &Operand) -> bool {
+        let (size, elements) = (operand.dtype().size(), operand.layout().span_elements());
+        let base = operand.ptr().addr();
+        let begin = base.saturating_add(elements.start.saturating_mul(size));
+        let end = base.saturating_add(elements.end.saturating_mul(size));
+        let inside = elements.is_empty() || (self.address <= begin && end <= self.address.saturating_add(self.bytes));
+        inside && (self.written || !operand.access().writes())
+    }
+}
+
+/// The buffers of one run.
+pub(super) type RunBuffers = SmallVec<[Buffer; 8]>;
+
+/// A graph that can be launched.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Graph {
+    pub(super) handle: GraphExecHandle,
+    /// The matrix products in it.
+    pub(super) products: CapturedProducts,
+}
+
+/// The number of matrix products that were captured, by implementation.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct CapturedProducts {
+    pub(super) cublas: u64,
+    pub(super) own: u64,
+}
+
+/// What to do about announced commands.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    /// Launch this graph.
+    Graph(Graph),
+    /// Capture them.
+    Capture,
+    /// Queue them one by one.
+    Queue,
+}
+
+/// The number of commands in a sequence, behind the address of the sequence's identity. A [`Commands`] keeps the identity's memory, so no
+/// other sequence has the address.
+type Key = (usize, usize);
+
+/// A known run of some commands, with their graph once they were captured.
+#[derive(Debug)]
+struct Run {
+    buffers: RunBuffers,
+    graph: Option<Graph>,
+}
+
+/// Commands that were announced.
+#[derive(Debug)]
+struct Commands {
+    sequence: Weak<()>,
+    /// Whether they are never captured again.
+    refused: bool,
+    /// The last used at the end.
+    runs: Vec<Run>,
+    /// Graphs whose buffers were forgotten.
+    spare: Vec<GraphExecHandle>,
+}
+
+impl Commands {
+    fn take_graphs(&mut self) -> impl Iterator<Item = GraphExecHandle> {
+        self.runs.drain(..).filter_map(|run| run.graph).map(|graph| graph.handle).chain(self.spare.drain(..))
+    }
+}
+
+/// The graphs of one stream.
+#[derive(Debug, Default)]
+pub(super) struct Graphs {
+    commands: HashMap<Key, Commands>,
+    /// To be destroyed.
+    unused: Vec<GraphExecHandle>,
+}
+
+fn key(of: GraphKey<'_>) -> Key {
+    (Arc::as_ptr(of.sequence).addr(), of.first)
+}
+
+impl Graphs {
+    /// What to do about commands over these buffers; notes that they were used.
+    pub(super) fn find(&mut self, of: GraphKey<'_>, buffers: &RunBuffers) -> Found {
+        if !self.commands.contains_key(&key(of)) {
+            self.add(of);
+        }
+        let Some(commands) = self.commands.get_mut(&key(of)) else { return Found::Queue };
+        if commands.refused {
+            return Found::Queue;
+        }
+        let known = commands.runs.iter().rposition(|run| run.buffers == *buffers);
+        let Some(known) = known else {
+            if commands.runs.len() == MOST_RUNS {
+                commands.spare.extend(commands.runs.remove(0).graph.map(|graph| graph.handle));
+            }
+            commands.runs.push(Run { buffers: buffers.clone(), graph: None });
+            return Found::Queue;
+        };
+        let run = commands.runs.remove(known);
+        let found = run.graph.map_or(Found::Capture, Found::Graph);
+        commands.runs.push(run);
+        found
+    }
+
+    /// A graph of the same commands that may get other parameters.
+    pub(super) fn take_spare(&mut self, of: GraphKey<'_>) -> Option<GraphExecHandle> {
+        self.commands.get_mut(&key(of))?.spare.pop()
+    }
+
+    /// Keeps the graph of commands over the buffers of the last [`find`](Graphs::find).
+    pub(super) fn keep(&mut self, of: GraphKey<'_>, graph: Graph) {
+        match self.commands.get_mut(&key(of)).and_then(|commands| commands.runs.last_mut()) {
+            Some(run) => self.unused.extend(run.graph.replace(graph).map(|old| old.handle)),
+            None => self.unused.push(graph.handle),
+        }
+    }
+
+    /// Does not capture or launch these commands from now on.
+    pub(super) fn refuse(&mut self, of: GraphKey<'_>) {
+        if let Some(commands) = self.commands.get_mut(&key(of)) {
+            commands.refused = true;
+            self.unused.extend(commands.take_graphs());
+        }
+    }
+
+    /// Adds a graph that is to be destroyed.
+    pub(super) fn discard(&mut self, graph: GraphExecHandle) {
+        self.unused.push(graph);
+    }
+
+    /// The graphs that are to be destroyed; the caller does that.
+    pub(super) fn take_unused(&mut self) -> Vec<GraphExecHandle> {
+        std::mem::take(&mut self.unused)
+    }
+
+    /// All graphs, which the caller destroys.
+    pub(super) fn take_all(&mut self) -> Vec<GraphExecHandle> {
+        let Graphs { commands, unused } = std::mem::take(self);
+        unused.into_iter().chain(commands.into_values().flat_map(|mut of| of.take_graphs().collect::<Vec<_>>())).collect()
+    }
+
+    /// Adds commands, and drops those of sequences that are gone.
+    fn add(&mut self, of: GraphKey<'_>) {
+        let Graphs { commands, unused } = self;
+        commands.retain(|_, commands| {
+            let alive = commands.sequence.strong_count() > 0;
+            if !alive {
+                unused.extend(commands.take_graphs());
+            }
+            alive
+        });
+        let sequence = Arc::downgrade(of.sequence);
+        commands.insert(key(of), Commands { sequence, refused: false, runs: Vec::new(), spare: Vec::new() });
+    }
+}
