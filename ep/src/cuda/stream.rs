@@ -491,6 +491,14 @@ impl Stream for CudaStream {
         }
         self.check_pinned(source)?;
         self.check_pinned(target)?;
+        if let Some(capture) = &mut self.capture {
+            // The driver stages pageable memory within the call, which a graph cannot repeat.
+            let pageable = |operand: &Operand| self.instance.address_map.owner(operand.ptr().addr()).is_none();
+            capture.failed |= pageable(source) || pageable(target);
+            if capture.failed {
+                return Ok(());
+            }
+        }
         if !(source.layout().is_contiguous() && target.layout().is_contiguous()) {
             self.check_reach(source)?;
             self.check_reach(target)?;

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::capture::Captures;
 use crate::code::{Code, Outcome};
 use crate::config::Config;
 use crate::context::{self, Context};
@@ -19,6 +20,7 @@ use crate::cublas::Cublas;
 use crate::event::Event;
 use crate::faults::Faults;
 use crate::findings::{FILE, Findings, Kind};
+use crate::graph::{Exec, Graph};
 use crate::handles::{Handles, NoHandle};
 use crate::kernel::{Kernel, Ptx};
 use crate::memory::{Heap, Home, Missing, Span};
@@ -35,6 +37,7 @@ pub(crate) struct Driver {
     pub(crate) findings: Findings,
     pub(crate) order: Order,
     pub(crate) gate: Gate,
+    pub(crate) captures: Captures,
     tables: Mutex<Tables>,
     memory: Mutex<Memory>,
     moving: Mutex<()>,
@@ -52,6 +55,8 @@ pub(crate) struct Tables {
     pub(crate) modules: Handles<Module>,
     pub(crate) functions: Handles<Function>,
     pub(crate) cublas: Handles<Cublas>,
+    pub(crate) graphs: Handles<Graph>,
+    pub(crate) execs: Handles<Exec>,
 }
 
 /// A loaded module.
@@ -93,6 +98,8 @@ impl Driver {
             modules: Handles::new(4, turn),
             functions: Handles::new(5, turn),
             cublas: Handles::new(6, turn),
+            graphs: Handles::new(7, turn),
+            execs: Handles::new(8, turn),
         };
         let memory = Memory { heap: Heap::new(devices)?, in_use: vec![0; devices], pinned_in_use: 0 };
         Some(Driver {
@@ -101,6 +108,7 @@ impl Driver {
             findings: Findings::new(std::env::var_os(FILE).map(PathBuf::from)),
             order: Order::new(config.order, config.unwritten),
             gate: Gate::default(),
+            captures: Captures::default(),
             tables: Mutex::new(tables),
             memory: Mutex::new(memory),
             moving: Mutex::new(()),
@@ -185,6 +193,15 @@ impl Driver {
         Ok(event)
     }
 
+    /// The instantiated graph of `handle`, whose context must not have ended.
+    pub(crate) fn exec(&self, call: &str, handle: usize) -> Outcome<Arc<Exec>> {
+        let found = self.tables().execs.get(handle).cloned();
+        let exec =
+            found.map_err(|why| self.bad_handle(call, "instantiated graph", handle, why, Code::INVALID_VALUE))?;
+        exec.context.check()?;
+        Ok(exec)
+    }
+
     /// Reports an invalid handle.
     pub(crate) fn bad_handle(&self, call: &str, what: &str, handle: usize, why: NoHandle, code: Code) -> Code {
         let (kind, text) = match why {
@@ -240,7 +257,7 @@ impl Driver {
         code
     }
 
-    /// The objects that are alive, one a line: contexts, streams, events, modules, memory. With `of`, only those in this context, without
+    /// The objects that are alive, one a line: contexts, streams, events, modules, graphs, memory. With `of`, only those in this context, without
     /// the context itself.
     pub(crate) fn leaks(&self, of: Option<usize>) -> Vec<String> {
         let tables = self.tables();
@@ -262,6 +279,12 @@ impl Driver {
         leaks.extend(modules.map(|(handle, module)| format!("module {handle:#x} of cuda:{}", module.context.device)));
         let handles = tables.cublas.live().filter(|(_, cublas)| here(cublas.context.handle));
         leaks.extend(handles.map(|(handle, cublas)| format!("cuBLAS {handle:#x} of cuda:{}", cublas.context.device)));
+        let graphs = tables.graphs.live().filter(|(_, graph)| here(graph.context.handle));
+        leaks.extend(graphs.map(|(handle, graph)| format!("graph {handle:#x} of cuda:{}", graph.context.device)));
+        let execs = tables.execs.live().filter(|(_, exec)| here(exec.context.handle));
+        leaks.extend(
+            execs.map(|(handle, exec)| format!("instantiated graph {handle:#x} of cuda:{}", exec.context.device)),
+        );
         let allocations = memory.heap.live().filter(|allocation| here(allocation.context as usize));
         leaks.extend(allocations.map(|allocation| allocation.to_string()));
         leaks
@@ -275,6 +298,8 @@ impl Driver {
         tables.events.retain(|event| event.context.handle != context);
         tables.modules.retain(|module| module.context.handle != context);
         tables.cublas.retain(|cublas| cublas.context.handle != context);
+        tables.graphs.retain(|graph| graph.context.handle != context);
+        tables.execs.retain(|exec| exec.context.handle != context);
         let mut memory = self.memory();
         let memory = &mut *memory;
         let gone: Vec<usize> =

@@ -87,5 +87,9 @@ fn entered(driver: &Arc<Driver>, name: &'static str, body: impl FnOnce(&Arc<Driv
     if !driver.ready.load(Ordering::Acquire) && !EARLY.contains(&name) {
         return Err(Code::NOT_INITIALIZED);
     }
+    if let Some(stream) = driver.captures.forbid(name) {
+        let text = format!("{name} while {stream} captures");
+        return Err(driver.refuse(Kind::Capture, text, Code::STREAM_CAPTURE_UNSUPPORTED));
+    }
     body(driver)
 }

@@ -1,5 +1,6 @@
 //! Events and their records.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -33,12 +34,14 @@ pub(crate) struct Event {
     /// Does it take a timestamp when it passes?
     pub(crate) timed: bool,
     mark: Mutex<Option<Arc<Mark>>>,
+    /// Was it last recorded in a capture, so that it marks no point of a stream?
+    captured: AtomicBool,
 }
 
 impl Event {
     /// An event without a record.
     pub(crate) fn new(context: Arc<Context>, timed: bool) -> Event {
-        Event { context, timed, mark: Mutex::new(None) }
+        Event { context, timed, mark: Mutex::new(None), captured: AtomicBool::new(false) }
     }
 
     /// Its last record, if it has one.
@@ -46,8 +49,19 @@ impl Event {
         self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Was it last recorded in a capture?
+    pub(crate) fn is_captured(&self) -> bool {
+        self.captured.load(Ordering::Acquire)
+    }
+
+    /// Notes a record in a capture.
+    pub(crate) fn record_captured(&self) {
+        self.captured.store(true, Ordering::Release);
+    }
+
     /// Sets its last record.
     pub(crate) fn record(&self, mark: Arc<Mark>) {
+        self.captured.store(false, Ordering::Release);
         *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark);
     }
 }

@@ -53,6 +53,8 @@ pub(crate) enum Kind {
     BadArguments,
     /// A kernel, or a host function, that panicked in the stand-in.
     Panic,
+    /// A call that the capture of a graph forbids, or a capture that is not ended as it was begun.
+    Capture,
     /// An object that is alive in a context that is destroyed.
     Leak,
     /// A finding of the race detector, with its own name.
@@ -82,6 +84,7 @@ impl Kind {
             Kind::CallInHostFunction => "driver call in a host function",
             Kind::BadArguments => "bad kernel arguments",
             Kind::Panic => "panic",
+            Kind::Capture => "broken capture",
             Kind::Leak => "leak",
             Kind::Order(name) => name,
         }

@@ -17,7 +17,8 @@
 //! * changed sources of queued copies;
 //! * unordered accesses, by the race detector of `streamvm-ep`;
 //! * memory that is freed before the host has observed that its last use has passed;
-//! * objects that are alive when their context is destroyed.
+//! * objects that are alive when their context is destroyed;
+//! * calls that the capture of a graph forbids, and captures that are not ended as they were begun.
 //!
 //! # How it is set up
 //!
@@ -42,6 +43,7 @@
 #![allow(non_snake_case, reason = "the names are those of the CUDA driver")]
 
 pub mod api;
+mod capture;
 mod code;
 mod command;
 mod config;
@@ -52,6 +54,7 @@ mod entry;
 mod event;
 mod faults;
 mod findings;
+mod graph;
 mod handles;
 mod harness;
 mod kernel;

@@ -44,6 +44,8 @@ handed_on! {
     fn cublasDestroy_v2(handle: *mut c_void) -> c_int, or NOT_INITIALIZED;
     /// Sets the stream of later calls.
     fn cublasSetStream_v2(handle: *mut c_void, stream: *mut c_void) -> c_int, or NOT_INITIALIZED;
+    /// Sets the device memory that later calls may use.
+    fn cublasSetWorkspace_v2(handle: *mut c_void, workspace: *mut c_void, bytes: usize) -> c_int, or NOT_INITIALIZED;
     /// Sets the precision of later calls.
     fn cublasSetMathMode(handle: *mut c_void, math: c_int) -> c_int, or NOT_INITIALIZED;
     /// What cuBLAS says of a status.

@@ -90,6 +90,10 @@ driver_calls! {
     /// Blocks until all commands in the current context have passed.
     fn cuCtxSynchronize(driver) {
         let current = driver.current("cuCtxSynchronize")?;
+        if let Some(stream) = driver.captures.invalidate_context(&current) {
+            let text = format!("cuCtxSynchronize while {stream} captures");
+            return Err(driver.refuse(Kind::Capture, text, Code::STREAM_CAPTURE_UNSUPPORTED));
+        }
         for stream in current.streams() {
             let (given, moment) = stream.end(|| driver.order.mark(stream.actor));
             stream.wait(given);

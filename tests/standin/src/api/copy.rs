@@ -10,8 +10,10 @@ use crate::code::{Code, Outcome};
 use crate::command::{Command, Work, fingerprint};
 use crate::driver::Driver;
 use crate::findings::Kind;
+use crate::graph::{Node, give};
 use crate::memory::{Allocation, Home, Missing, Span};
 use crate::order::label;
+use crate::stream::Stream;
 
 driver_calls! {
     /// Copies from pinned memory to device memory.
@@ -56,8 +58,8 @@ driver_calls! {
 }
 
 /// One side of a copy, as passed to the call.
-#[derive(Copy, Clone)]
-struct Side {
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Side {
     address: usize,
     /// Must it be device memory, or host memory? `None` allows both.
     device: Option<bool>,
@@ -76,6 +78,12 @@ impl Side {
 
     fn any(address: u64) -> Side {
         Side { address: address as usize, device: None, of: None }
+    }
+
+    /// The kind of memory at the address; `None` for memory that the driver has not allocated.
+    pub(crate) fn home(self, driver: &Driver) -> Option<Home> {
+        let found = driver.memory().heap.find(self.address..self.address.saturating_add(1));
+        found.ok().map(|span| span.allocation.home)
     }
 
     /// The bytes of this side; checks that they are of the required kind.
@@ -107,6 +115,34 @@ fn copy(driver: &Driver, call: &'static str, target: Side, source: Side, bytes: 
     if bytes == 0 {
         return Ok(());
     }
+    give(driver, &stream, Node::Copy { call, target, source, bytes })
+}
+
+/// Checks a copy that is captured: its memory must be there at each launch, so it must not be pageable.
+pub(crate) fn check_captured(
+    driver: &Driver,
+    stream: &Arc<Stream>,
+    call: &str,
+    (target, source): (Side, Side),
+    bytes: usize,
+) -> Outcome {
+    let sides = [target.find(driver, call, "the target", bytes)?, source.find(driver, call, "the source", bytes)?];
+    if sides.iter().any(|side| side.allocation.home == Home::Host) {
+        let _ = driver.captures.invalidate_stream(stream);
+        let text = format!("{call} of pageable memory on {}, which captures", stream.name);
+        return Err(driver.refuse(Kind::Capture, text, Code::STREAM_CAPTURE_UNSUPPORTED));
+    }
+    Ok(())
+}
+
+/// Queues a copy.
+pub(crate) fn queue_copy(
+    driver: &Driver,
+    stream: &Stream,
+    call: &'static str,
+    (target, source): (Side, Side),
+    bytes: usize,
+) -> Outcome {
     let target = target.find(driver, call, "the target", bytes)?;
     let source = source.find(driver, call, "the source", bytes)?;
     driver.check_written(call, &target);

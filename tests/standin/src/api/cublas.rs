@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use streamvm_ep::DType;
 
-use super::launch;
 use super::memory::{cuMemAlloc_v2, cuMemFree_v2};
 use crate::code::{Code, Outcome};
 use crate::cublas::{Cublas, FULL_PRECISION, Matrix, Product, Set};
 use crate::driver::Driver;
 use crate::findings::Kind;
+use crate::graph::{Node, give};
 use crate::out::Out;
 
 /// Bytes of device memory of a handle.
@@ -86,7 +86,22 @@ cublas_calls! {
         const CALL: &str = "cublasSetStream_v2";
         let cublas = cublas(driver, CALL, handle)?;
         let stream = driver.stream_here(CALL, stream)?;
-        cublas.set.lock().unwrap_or_else(PoisonError::into_inner).stream = Some(stream);
+        let mut set = cublas.set.lock().unwrap_or_else(PoisonError::into_inner);
+        // As in cuBLAS, the handle goes back to its own memory.
+        (set.stream, set.own_workspace) = (Some(stream), false);
+        Ok(())
+    }
+
+    /// Sets the device memory that later calls may use, instead of that of the handle.
+    fn cublasSetWorkspace_v2(driver, handle: usize, workspace: u64, bytes: usize) {
+        const CALL: &str = "cublasSetWorkspace_v2";
+        let cublas = cublas(driver, CALL, handle)?;
+        let span = driver.span(CALL, "the workspace", workspace as usize, bytes)?;
+        if span.allocation.device_number() != Some(cublas.context.device) || !workspace.is_multiple_of(256) {
+            let text = format!("{CALL} of {}", span.allocation);
+            return Err(driver.refuse(Kind::WrongMemory, text, Code::INVALID_VALUE));
+        }
+        cublas.set.lock().unwrap_or_else(PoisonError::into_inner).own_workspace = true;
         Ok(())
     }
 
@@ -127,7 +142,7 @@ cublas_calls! {
     ) {
         const CALL: &str = "cublasGemmStridedBatchedEx";
         let cublas = cublas(driver, CALL, handle)?;
-        let Set { stream, math } = cublas.set.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Set { stream, math, own_workspace } = cublas.set.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let wrong = |text: String| driver.refuse(Kind::BadArguments, format!("{CALL}: {text}"), Code::INVALID_VALUE);
         let stream = stream.ok_or_else(|| driver.refuse(Kind::NullStream, CALL, Code::NOT_SUPPORTED))?;
         let dtype = match (type_a, compute) {
@@ -166,10 +181,12 @@ cublas_calls! {
             count,
         };
         let decoded = product.decode().map_err(wrong)?;
-        let name = decoded.function;
-        let (job, touches) = launch::job(driver, &stream.context, name, decoded);
-        launch::queue(driver, &stream, CALL, &name.to_string(), job, &touches);
-        Ok(())
+        if driver.captures.status(&stream).is_some() && !own_workspace {
+            // cuBLAS would capture allocations, with which a graph cannot be updated.
+            let text = format!("{CALL} on {}, which captures; give the handle memory by cublasSetWorkspace_v2", stream.name);
+            return Err(driver.refuse(Kind::Capture, text, Code::STREAM_CAPTURE_UNSUPPORTED));
+        }
+        give(driver, &stream, Node::Product { decoded })
     }
 }
 

@@ -53,6 +53,14 @@ driver_calls! {
             let text = format!("{CALL} of an event of cuda:{} on {}", event.context.device, stream.name);
             return Err(driver.refuse(Kind::WrongContext, text, Code::INVALID_HANDLE));
         }
+        match driver.captures.status(&stream) {
+            None => {}
+            Some(true) => {
+                event.record_captured();
+                return Ok(());
+            }
+            Some(false) => return Err(Code::STREAM_CAPTURE_INVALIDATED),
+        }
         stream.give(|number| {
             driver.order.given_by_host(stream.actor);
             let moment = driver.order.mark(stream.actor);
@@ -66,7 +74,7 @@ driver_calls! {
 
     /// Has the last record of the event passed? An event without a record counts as passed.
     fn cuEventQuery(driver, event: usize) {
-        let event = driver.event("cuEventQuery", event)?;
+        let event = uncaptured(driver, "cuEventQuery", event)?;
         let Some(mark) = event.mark() else { return Ok(()) };
         if !mark.has_passed() {
             return Err(Code::NOT_READY);
@@ -78,7 +86,7 @@ driver_calls! {
     /// Blocks until the record that is the event's last one now has passed.
     fn cuEventSynchronize(driver, event: usize) {
         driver.current("cuEventSynchronize")?;
-        let event = driver.event("cuEventSynchronize", event)?;
+        let event = uncaptured(driver, "cuEventSynchronize", event)?;
         let Some(mark) = event.mark() else { return Ok(()) };
         mark.stream.wait(mark.number);
         driver.order.seen_by_host(&mark.moment);
@@ -94,6 +102,16 @@ driver_calls! {
     fn cuEventElapsedTime_v2(driver, milliseconds: Out<f32>, start: usize, end: usize) {
         elapsed(driver, "cuEventElapsedTime_v2", &milliseconds, start, end)
     }
+}
+
+/// The event of `handle`, which the host asks about: a record in a capture never passes.
+fn uncaptured(driver: &Driver, call: &str, handle: usize) -> Outcome<Arc<Event>> {
+    let event = driver.event(call, handle)?;
+    if event.is_captured() {
+        let text = format!("{call} of an event that was recorded in a capture");
+        return Err(driver.refuse(Kind::Capture, text, Code::CAPTURED_EVENT));
+    }
+    Ok(event)
 }
 
 fn elapsed(driver: &Driver, call: &str, milliseconds: &Out<f32>, start: usize, end: usize) -> Outcome {

@@ -14,6 +14,7 @@ use crate::command::{Command, HostFunction, Job, Work};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::findings::Kind;
+use crate::graph::{Node, give};
 use crate::kernel::{Decoded, Decoding, Kernel, decode};
 use crate::memory::{Missing, Span};
 use crate::order::label;
@@ -42,47 +43,32 @@ driver_calls! {
         parameters: *const *const c_void,
         extra: *const *const c_void,
     ) {
-        const CALL: &str = "cuLaunchKernel";
         let stream = driver.stream_here(CALL, stream)?;
-        let (kernel, context) = driver.function(CALL, function)?;
-        if context != stream.context.handle {
-            let text = format!("{CALL} of a kernel of another context on {}", stream.name);
-            return Err(driver.refuse(Kind::WrongContext, text, Code::INVALID_HANDLE));
-        }
+        let kernel = kernel_of(driver, &stream, function)?;
         check_extent([grid_x, grid_y, grid_z], [block_x, block_y, block_z], shared_bytes)
             .map_err(|text| driver.refuse(Kind::BadArguments, format!("{CALL}: {text}"), Code::INVALID_VALUE))?;
         if !extra.is_null() {
             return Err(Code::NOT_SUPPORTED);
         }
-        let (job, touches) = match kernel {
-            Kernel::Empty => (Job::Empty, Vec::new()),
-            Kernel::Ours(name) => {
-                // SAFETY: the caller passes one pointer per parameter of the kernel, which has one, of type `Arguments`.
-                let arguments = unsafe { parameter(parameters) }.ok_or_else(|| {
-                    let text = format!("{CALL} of {name} without its parameter");
-                    driver.refuse(Kind::BadArguments, text, Code::INVALID_VALUE)
-                })?;
-                match decode(name, &arguments) {
-                    Ok(decoded) => job(driver, &stream.context, name, decoded),
-                    Err(text) => {
-                        driver.findings.add(Kind::BadArguments, format!("{name}: {text}"));
-                        (Job::Broken(Code::LAUNCH_FAILED), Vec::new())
-                    }
-                }
-            }
+        let arguments = match kernel {
+            Kernel::Empty => None,
+            // SAFETY: the caller passes one pointer per parameter of the kernel, which has one, of type `Arguments`.
+            Kernel::Ours(name) => Some(unsafe { parameter(parameters) }.ok_or_else(|| {
+                let text = format!("{CALL} of {name} without its parameter");
+                driver.refuse(Kind::BadArguments, text, Code::INVALID_VALUE)
+            })?),
         };
-        let what = match kernel {
-            Kernel::Empty => crate::EMPTY.to_owned(),
-            Kernel::Ours(name) => name.to_string(),
-        };
-        queue(driver, &stream, CALL, &what, job, &touches);
-        Ok(())
+        give(driver, &stream, Node::Kernel { function, kernel, arguments })
     }
 
     /// Calls a host function, after all commands of the stream so far and before all later ones.
     fn cuLaunchHostFunc(driver, stream: usize, function: Option<HostFunction>, data: *mut c_void) {
         let stream = driver.stream_here("cuLaunchHostFunc", stream)?;
         let function = function.ok_or(Code::INVALID_VALUE)?;
+        // The CUDA driver would capture it.
+        if driver.captures.status(&stream).is_some() {
+            return Err(Code::NOT_SUPPORTED);
+        }
         stream.give(|_| {
             driver.order.given_by_host(stream.actor);
             Command::new("cuLaunchHostFunc", Work::Host { function, data })
@@ -91,8 +77,50 @@ driver_calls! {
     }
 }
 
+const CALL: &str = "cuLaunchKernel";
+
+/// The kernel of `handle`, for a launch on `stream`: its module must be loaded, in the context of the stream.
+fn kernel_of(driver: &Driver, stream: &Stream, handle: usize) -> Outcome<Kernel> {
+    let (kernel, context) = driver.function(CALL, handle)?;
+    if context != stream.context.handle {
+        let text = format!("{CALL} of a kernel of another context on {}", stream.name);
+        return Err(driver.refuse(Kind::WrongContext, text, Code::INVALID_HANDLE));
+    }
+    Ok(kernel)
+}
+
+/// Queues the kernel of the function with this handle.
+pub(crate) fn queue_kernel(
+    driver: &Driver,
+    stream: &Stream,
+    function: usize,
+    kernel: Kernel,
+    arguments: Option<&Arguments>,
+) -> Outcome {
+    // A graph may outlive the module.
+    kernel_of(driver, stream, function)?;
+    match (kernel, arguments) {
+        (Kernel::Ours(name), Some(arguments)) => match decode(name, arguments) {
+            Ok(decoded) => queue_decoded(driver, stream, CALL, decoded),
+            Err(text) => {
+                driver.findings.add(Kind::BadArguments, format!("{name}: {text}"));
+                queue(driver, stream, CALL, &name.to_string(), Job::Broken(Code::LAUNCH_FAILED), &[]);
+            }
+        },
+        _ => queue(driver, stream, CALL, crate::EMPTY, Job::Empty, &[]),
+    }
+    Ok(())
+}
+
+/// Queues a kernel with decoded operands.
+pub(crate) fn queue_decoded(driver: &Driver, stream: &Stream, call: &'static str, decoded: Decoded) {
+    let name = decoded.function;
+    let (job, touches) = job(driver, &stream.context, name, decoded);
+    queue(driver, stream, call, &name.to_string(), job, &touches);
+}
+
 /// Queues a kernel, which accesses the memory of `touches`.
-pub(super) fn queue(driver: &Driver, stream: &Stream, call: &'static str, what: &str, job: Job, touches: &[Touch]) {
+fn queue(driver: &Driver, stream: &Stream, call: &'static str, what: &str, job: Job, touches: &[Touch]) {
     let fate = driver.faults.kernel(stream.context.device);
     stream.give(|number| {
         driver.order.given_by_host(stream.actor);
@@ -140,7 +168,7 @@ unsafe fn parameter(parameters: *const *const c_void) -> Option<Arguments> {
 
 /// The job of a launch, and the bytes that it accesses. A launch that cannot work is found at the call, but ends its context only when it
 /// runs, as on a device.
-pub(super) fn job(driver: &Driver, context: &Context, name: KernelName, decoded: Decoded) -> (Job, Vec<Touch>) {
+fn job(driver: &Driver, context: &Context, name: KernelName, decoded: Decoded) -> (Job, Vec<Touch>) {
     let mut touches = Vec::new();
     let mut spans = Vec::new();
     for (number, operand) in decoded.operands.iter().enumerate() {

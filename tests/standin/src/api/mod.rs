@@ -31,6 +31,7 @@ pub mod copy;
 pub mod cublas;
 pub mod device;
 pub mod event;
+pub mod graph;
 pub mod init;
 pub mod launch;
 pub mod memory;
@@ -46,6 +47,7 @@ fn exported() -> Vec<(&'static str, usize)> {
         copy::exported(),
         device::exported(),
         event::exported(),
+        graph::exported(),
         init::exported(),
         launch::exported(),
         memory::exported(),

@@ -8,7 +8,9 @@ use crate::code::{Code, Outcome};
 use crate::command::{Command, Pattern, Work};
 use crate::driver::Driver;
 use crate::findings::Kind;
+use crate::graph::{Node, give};
 use crate::order::label;
+use crate::stream::Stream;
 
 driver_calls! {
     /// Fills units of one byte.
@@ -36,7 +38,18 @@ fn set(driver: &Driver, call: &'static str, target: u64, pattern: Pattern, count
         let text = format!("{call} of {target:#x}, which is no multiple of {}", pattern.bytes);
         return Err(driver.refuse(Kind::WrongMemory, text, Code::INVALID_VALUE));
     }
-    let target = driver.span(call, "the target", target as usize, count.saturating_mul(pattern.bytes))?;
+    give(driver, &stream, Node::Fill { call, target: target as usize, pattern, count })
+}
+
+/// Queues a fill of `count` elements from an address.
+pub(crate) fn queue_fill(
+    driver: &Driver,
+    stream: &Stream,
+    call: &'static str,
+    (target, count): (usize, usize),
+    pattern: Pattern,
+) -> Outcome {
+    let target = driver.span(call, "the target", target, count.saturating_mul(pattern.bytes))?;
     driver.check_written(call, &target);
     let touches = [(target.range.clone(), Access::Write)];
     stream.give(|number| {

@@ -40,6 +40,9 @@ driver_calls! {
     fn cuStreamDestroy_v2(driver, handle: usize) {
         let stream = driver.stream("cuStreamDestroy_v2", handle)?;
         // If another thread has destroyed the stream meanwhile, the handle is gone, which is a finding too.
+        if driver.captures.invalidate_stream(&stream).is_some() {
+            driver.findings.add(Kind::Capture, format!("cuStreamDestroy_v2 of {}, which captures", stream.name));
+        }
         let removed = driver.tables().streams.remove(handle);
         removed.map_err(|why| driver.bad_handle("cuStreamDestroy_v2", "stream", handle, why, Code::INVALID_HANDLE))?;
         stream.close();
@@ -48,7 +51,7 @@ driver_calls! {
 
     /// Have all commands of the stream passed?
     fn cuStreamQuery(driver, handle: usize) {
-        let stream = driver.stream("cuStreamQuery", handle)?;
+        let stream = uncaptured(driver, "cuStreamQuery", handle)?;
         let (given, moment) = stream.end(|| driver.order.mark(stream.actor));
         if !stream.has_passed(given) {
             return Err(Code::NOT_READY);
@@ -60,7 +63,7 @@ driver_calls! {
     /// Blocks until all commands of the stream have passed.
     fn cuStreamSynchronize(driver, handle: usize) {
         driver.current("cuStreamSynchronize")?;
-        let stream = driver.stream("cuStreamSynchronize", handle)?;
+        let stream = uncaptured(driver, "cuStreamSynchronize", handle)?;
         let (given, moment) = stream.end(|| driver.order.mark(stream.actor));
         stream.wait(given);
         driver.order.seen_by_host(&moment);
@@ -75,6 +78,19 @@ driver_calls! {
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
+        match (driver.captures.status(&stream), event.is_captured()) {
+            // The stream is ordered behind its own record.
+            (Some(true), true) => return Ok(()),
+            (Some(true), false) => {
+                let _ = driver.captures.invalidate_stream(&stream);
+                let text = format!("{CALL} of {}, which captures, for an event that was not captured", stream.name);
+                return Err(driver.refuse(Kind::Capture, text, Code::STREAM_CAPTURE_ISOLATION));
+            }
+            (Some(false), _) => return Err(Code::STREAM_CAPTURE_INVALIDATED),
+            // The CUDA driver would let the stream join the capture.
+            (None, true) => return Err(Code::NOT_SUPPORTED),
+            (None, false) => {}
+        }
         let Some(mark) = event.mark() else {
             // The CUDA driver treats the event as passed, so such a wait orders nothing.
             driver.findings.add(Kind::NeverRecorded, format!("{CALL} on {}; record the event first", stream.name));
@@ -87,6 +103,16 @@ driver_calls! {
         });
         Ok(())
     }
+}
+
+/// The stream of `handle`, which the host asks about: while it captures, nothing of it runs.
+fn uncaptured(driver: &Driver, call: &str, handle: usize) -> Outcome<Arc<Stream>> {
+    let stream = driver.stream(call, handle)?;
+    if let Some(name) = driver.captures.invalidate_stream(&stream) {
+        let text = format!("{call} of {name}, which captures");
+        return Err(driver.refuse(Kind::Capture, text, Code::STREAM_CAPTURE_UNSUPPORTED));
+    }
+    Ok(stream)
 }
 
 fn create(driver: &Arc<Driver>, call: &str, place: &Out<usize>, flags: c_uint) -> Outcome {

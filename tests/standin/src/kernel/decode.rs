@@ -9,7 +9,7 @@ use streamvm_ep::{Access, Axes, DType, Layout, MAX_RANK, Op, Params, Shape, infe
 use super::dtype_of;
 
 /// The decoded parameter of a kernel, with device addresses.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Decoded {
     pub(crate) function: KernelName,
     /// Inputs first, then the output.
@@ -24,7 +24,7 @@ pub(crate) struct Decoded {
 }
 
 /// One operand.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Decoding {
     /// Address of the first element.
     pub(crate) base: usize,

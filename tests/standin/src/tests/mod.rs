@@ -3,6 +3,7 @@
 mod bench;
 mod contexts;
 mod faults;
+mod graphs;
 mod handles;
 mod kernels;
 mod memory;

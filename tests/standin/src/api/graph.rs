@@ -1,0 +1,129 @@
+//! Captures of streams, and graphs.
+
+use std::ffi::{c_uint, c_ulonglong};
+use std::sync::Arc;
+
+use crate::Out;
+use crate::capture::{Mode, NoGraph};
+use crate::code::Code;
+use crate::findings::Kind;
+use crate::graph::{Exec, Graph};
+
+/// `CUgraphExecUpdateResultInfo`: what kept an instantiated graph from an update. The nodes are always null.
+#[repr(C)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct UpdateResult {
+    /// `CUgraphExecUpdateResult`; 0 for success.
+    pub result: c_uint,
+    /// The node of the graph.
+    pub node: usize,
+    /// The node from which it has an edge.
+    pub from: usize,
+}
+
+driver_calls! {
+    /// Captures the commands of a stream from now on.
+    fn cuStreamBeginCapture_v2(driver, stream: usize, mode: c_uint) {
+        const CALL: &str = "cuStreamBeginCapture_v2";
+        let stream = driver.stream(CALL, stream)?;
+        let mode = Mode::of(mode).ok_or(Code::INVALID_VALUE)?;
+        if !driver.captures.begin(&stream, mode) {
+            let text = format!("{CALL} on {}, which captures already", stream.name);
+            return Err(driver.refuse(Kind::Capture, text, Code::ILLEGAL_STATE));
+        }
+        Ok(())
+    }
+
+    /// Ends a capture; its graph is null if the capture was invalidated.
+    fn cuStreamEndCapture(driver, stream: usize, graph: Out<usize>) {
+        const CALL: &str = "cuStreamEndCapture";
+        let stream = driver.stream(CALL, stream)?;
+        graph.check()?;
+        let nodes = driver.captures.end(&stream).map_err(|why| match why {
+            NoGraph::NotCapturing => {
+                let text = format!("{CALL} on {}, which does not capture", stream.name);
+                driver.refuse(Kind::Capture, text, Code::ILLEGAL_STATE)
+            }
+            NoGraph::WrongThread => {
+                let text = format!("{CALL} on {}; the thread that began the capture must end it", stream.name);
+                driver.refuse(Kind::Capture, text, Code::STREAM_CAPTURE_WRONG_THREAD)
+            }
+            NoGraph::Invalidated => {
+                let _ = graph.put(0);
+                Code::STREAM_CAPTURE_INVALIDATED
+            }
+        })?;
+        let new = Graph { context: Arc::clone(&stream.context), nodes: Arc::new(nodes) };
+        graph.put(driver.tables().graphs.add(Arc::new(new)))
+    }
+
+    /// Does the stream capture: no (0), yes (1), or yes and the capture was invalidated (2)?
+    fn cuStreamIsCapturing(driver, stream: usize, status: Out<c_uint>) {
+        let stream = driver.stream("cuStreamIsCapturing", stream)?;
+        status.put(match driver.captures.status(&stream) {
+            None => 0,
+            Some(true) => 1,
+            Some(false) => 2,
+        })
+    }
+
+    /// Makes an instantiated graph.
+    fn cuGraphInstantiateWithFlags(driver, exec: Out<usize>, graph: usize, flags: c_ulonglong) {
+        const CALL: &str = "cuGraphInstantiateWithFlags";
+        exec.check()?;
+        let found = driver.tables().graphs.get(graph).cloned();
+        let graph = found.map_err(|why| driver.bad_handle(CALL, "graph", graph, why, Code::INVALID_VALUE))?;
+        graph.context.check()?;
+        if flags != 0 {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        exec.put(driver.tables().execs.add(Arc::new(Exec::new(&graph))))
+    }
+
+    /// Gives an instantiated graph the parameters of a graph with the same commands.
+    fn cuGraphExecUpdate_v2(driver, exec: usize, graph: usize, result: Out<UpdateResult>) {
+        const CALL: &str = "cuGraphExecUpdate_v2";
+        result.check()?;
+        let exec = driver.exec(CALL, exec)?;
+        let found = driver.tables().graphs.get(graph).cloned();
+        let graph = found.map_err(|why| driver.bad_handle(CALL, "graph", graph, why, Code::INVALID_VALUE))?;
+        match exec.update(driver, &graph) {
+            Ok(()) => result.put(UpdateResult::default()),
+            Err(why) => {
+                result.put(UpdateResult { result: why.number(), ..UpdateResult::default() })?;
+                Err(Code::GRAPH_EXEC_UPDATE_FAILURE)
+            }
+        }
+    }
+
+    /// Queues the commands of an instantiated graph.
+    fn cuGraphLaunch(driver, exec: usize, stream: usize) {
+        const CALL: &str = "cuGraphLaunch";
+        let stream = driver.stream(CALL, stream)?;
+        let exec = driver.exec(CALL, exec)?;
+        if exec.context.handle != stream.context.handle {
+            let text = format!("{CALL} of a graph of cuda:{} on {}", exec.context.device, stream.name);
+            return Err(driver.refuse(Kind::WrongContext, text, Code::INVALID_VALUE));
+        }
+        // The CUDA driver would capture it as a graph within a graph.
+        if driver.captures.status(&stream).is_some() {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        exec.launch(driver, &stream);
+        Ok(())
+    }
+
+    /// Destroys an instantiated graph without waiting; its queued commands still run.
+    fn cuGraphExecDestroy(driver, exec: usize) {
+        driver.exec("cuGraphExecDestroy", exec)?;
+        let _ = driver.tables().execs.remove(exec);
+        Ok(())
+    }
+
+    /// Destroys a graph; graphs that were instantiated from it stay.
+    fn cuGraphDestroy(driver, graph: usize) {
+        let removed = driver.tables().graphs.remove(graph);
+        removed.map_err(|why| driver.bad_handle("cuGraphDestroy", "graph", graph, why, Code::INVALID_VALUE))?;
+        Ok(())
+    }
+}
