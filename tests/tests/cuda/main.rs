@@ -8,4 +8,5 @@ mod ends;
 mod engine;
 mod failures;
 mod functions;
+mod graphs;
 mod programs;

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use streamvm::program::CompileOptions;
-use streamvm::{Cause, DType, DeviceId, Error, Mode, Vm};
+use streamvm::{Cause, DType, DeviceId, Error, Executable, Generator, InstructionsBuilder, Lane, Mode, Vm};
 use streamvm_standin::Standin;
 use streamvm_tests::CPU;
 use streamvm_tests::compiled::compare;
@@ -20,15 +20,19 @@ fn end(vm: Vm) {
 /// objects to, such as a race between streams.
 #[test]
 fn drawn_programs_compute_what_eager_calls_compute() {
-    let (mut segments, mut on_devices) = (0, 0);
+    let (mut segments, mut on_devices, mut graphs) = (0, 0, 0);
     for pageable in [0, 1] {
         let driver = Standin::load(&format!("devices=2;pageable={pageable};delay=20"));
+        let mut launched = 0;
         for seed in 1..=60u64 {
             let vm = Vm::builder().build().expect("an engine");
             let (_, compiled) = compare(&vm, seed, &[CPU, CUDA[0], CUDA[1]], &|draw| {
                 let (lanes, hand_over_ns) = (1 + draw.below(3) as u32, draw.below(2) as u64 * 100);
-                vec![CompileOptions { lanes, hand_over_ns, ..CompileOptions::default() }]
+                let capture = draw.below(4) > 0;
+                vec![CompileOptions { lanes, hand_over_ns, capture, ..CompileOptions::default() }]
             });
+            graphs += driver.calls("cuGraphLaunch") - launched;
+            launched = driver.calls("cuGraphLaunch");
             segments += compiled[0].segments().len();
             on_devices += compiled[0].segments().iter().filter(|segment| CUDA.contains(&segment.stream.device)).count();
             end(vm);
@@ -37,8 +41,8 @@ fn drawn_programs_compute_what_eager_calls_compute() {
         }
     }
     assert!(
-        segments > 700 && on_devices > 300,
-        "the programs are drawn so that devices have work: {segments} {on_devices}"
+        segments > 700 && on_devices > 300 && graphs > 50,
+        "the programs are drawn so that devices have work: {segments} {on_devices} {graphs}"
     );
 }
 
@@ -94,5 +98,246 @@ fn a_lost_device_fails_the_runs_on_it_and_no_others() -> Result<(), Error> {
     assert_eq!(good["y"].to_vec::<f32>()?, [2.0, 18.0]);
     drop((x, bad, good));
     let _ = vm.shutdown(Duration::from_secs(60));
+    Ok(())
+}
+
+/// `y = -(-(-(x + x) * x))`, on the first device: five kernels.
+fn chain(vm: &Vm, options: &CompileOptions) -> Result<Executable, Error> {
+    let program = vm.record("chain", |r| {
+        let x = r.feed("x", CUDA[0], DType::F32, &[3])?;
+        r.fetch("y", &(&(&x + &x)?.neg()? * &x)?.neg()?.neg()?)
+    })?;
+    vm.compile(&program, &[], options)
+}
+
+fn run(executable: &Executable, x: &streamvm::Tensor) -> Result<Vec<f32>, Error> {
+    executable.run(&[("x", x)])?["y"].to_vec::<f32>()
+}
+
+const CHAIN: [f32; 3] = [-2.0, -8.0, -18.0];
+
+/// The calls of the driver that launch, of one run.
+fn launches(driver: &Standin, run: impl FnOnce()) -> [u64; 3] {
+    let count = || ["cuLaunchKernel", "cuGraphLaunch", "cuStreamBeginCapture_v2"].map(|call| driver.calls(call));
+    let before = count();
+    run();
+    let after = count();
+    std::array::from_fn(|call| after[call] - before[call])
+}
+
+#[test]
+fn a_segment_over_memory_that_comes_again_is_one_launch() -> Result<(), Error> {
+    for mode in [Mode::Threaded, Mode::Inline] {
+        let driver = Standin::load("devices=2;pageable=1");
+        let vm = Vm::builder().mode(mode).build()?;
+        let x = vm.from_slice(&[1.0f32, 2.0, 3.0], &[3])?.to(CUDA[0])?;
+        let captured = chain(&vm, &CompileOptions::default())?;
+        let counts: Vec<[u64; 3]> =
+            (0..4).map(|_| launches(&driver, || assert_eq!(run(&captured, &x), Ok(CHAIN.to_vec())))).collect();
+        // The first run launches each kernel, the second captures the same calls.
+        assert_eq!(counts, [[5, 0, 0], [5, 1, 1], [0, 1, 0], [0, 1, 0]], "{mode:?}");
+        let one_by_one = chain(&vm, &CompileOptions { capture: false, ..CompileOptions::default() })?;
+        for _ in 0..4 {
+            let count = launches(&driver, || assert_eq!(run(&one_by_one, &x), Ok(CHAIN.to_vec())));
+            assert_eq!(count, [5, 0, 0], "{mode:?}");
+        }
+        drop((x, captured, one_by_one));
+        end(vm);
+        assert_eq!(driver.findings(), "");
+    }
+    Ok(())
+}
+
+/// More inputs than graphs are kept: graphs of inputs that were forgotten get the addresses of others.
+#[test]
+fn graphs_follow_the_addresses_of_a_run() -> Result<(), Error> {
+    let driver = Standin::load("devices=2;pageable=1");
+    let vm = Vm::builder().build()?;
+    let executable = chain(&vm, &CompileOptions::default())?;
+    let inputs = (0..9).map(|at| vm.from_slice(&[at as f32, 1.0, 2.0], &[3])?.to(CUDA[0]));
+    let inputs: Vec<_> = inputs.collect::<Result<_, Error>>()?;
+    for round in 0..3 {
+        for (at, x) in inputs.iter().enumerate() {
+            for again in 0..3 {
+                let square = (at * at) as f32;
+                assert_eq!(run(&executable, x)?, [-2.0 * square, -2.0, -8.0], "{round} {at} {again}");
+            }
+        }
+    }
+    let [updated, made, launched] =
+        ["cuGraphExecUpdate_v2", "cuGraphInstantiateWithFlags", "cuGraphLaunch"].map(|call| driver.calls(call));
+    assert!((20..=27).contains(&updated) && made <= 7 && launched >= 50, "{updated} {made} {launched}");
+    drop((inputs, executable));
+    end(vm);
+    Ok(())
+}
+
+/// Two lanes run one program at the same time: each stream has graphs of its own.
+#[test]
+fn lanes_do_not_share_graphs() -> Result<(), Error> {
+    let driver = Standin::load("devices=2;pageable=1;delay=20");
+    let vm = Vm::builder().build()?;
+    let executable = chain(&vm, &CompileOptions::default())?;
+    std::thread::scope(|scope| {
+        for lane in 0..2u32 {
+            let (vm, executable) = (&vm, &executable);
+            scope.spawn(move || -> Result<(), Error> {
+                let _lane = Lane(lane).enter();
+                let x = vm.from_slice(&[lane as f32, 2.0, 3.0], &[3])?.to(CUDA[0])?;
+                for _ in 0..30 {
+                    assert_eq!(run(executable, &x)?, [-2.0 * lane as f32, -8.0, -18.0]);
+                }
+                Ok(())
+            });
+        }
+    });
+    assert!(driver.calls("cuStreamBeginCapture_v2") >= 2 && driver.calls("cuGraphLaunch") > 20);
+    drop(executable);
+    end(vm);
+    Ok(())
+}
+
+/// Whatever the driver refuses, the run computes the same, launched one by one.
+#[test]
+fn what_cannot_be_captured_runs_without_a_graph() -> Result<(), Error> {
+    let driver = Standin::load("devices=2;pageable=1");
+    let calls = [
+        "cuStreamBeginCapture_v2",
+        "cuStreamEndCapture",
+        "cuGraphInstantiateWithFlags",
+        "cuGraphLaunch",
+        "cuGraphDestroy",
+        "cuGraphExecDestroy",
+    ];
+    for (call, nth) in calls.into_iter().flat_map(|call| [(call, 1), (call, 2)]) {
+        let vm = Vm::builder().build()?;
+        let x = vm.from_slice(&[1.0f32, 2.0, 3.0], &[3])?.to(CUDA[0])?;
+        let executable = chain(&vm, &CompileOptions::default())?;
+        driver.fault(&format!("fail={call}:{nth}:OUT_OF_MEMORY"));
+        for round in 0..6 {
+            assert_eq!(run(&executable, &x)?, CHAIN, "{call} {nth}, round {round}");
+        }
+        let last = launches(&driver, || assert_eq!(run(&executable, &x), Ok(CHAIN.to_vec())));
+        let refused = (nth == 1 && !call.ends_with("Destroy")) || call == "cuGraphLaunch";
+        assert_eq!(last, if refused { [5, 0, 0] } else { [0, 1, 0] }, "{call} {nth}");
+        drop((x, executable));
+        end(vm);
+    }
+    // Graphs that the driver did not destroy.
+    driver.leaks();
+    // An update that is refused is followed by a new graph.
+    let vm = Vm::builder().build()?;
+    let executable = chain(&vm, &CompileOptions::default())?;
+    driver.fault("fail=cuGraphExecUpdate_v2:1:GRAPH_EXEC_UPDATE_FAILURE");
+    let before = ["cuGraphExecUpdate_v2", "cuGraphInstantiateWithFlags"].map(|call| driver.calls(call));
+    let inputs = (0..7).map(|_| vm.from_slice(&[1.0f32, 2.0, 3.0], &[3])?.to(CUDA[0])).collect::<Result<Vec<_>, Error>>()?;
+    for x in &inputs {
+        for _ in 0..3 {
+            assert_eq!(run(&executable, x)?, CHAIN);
+        }
+    }
+    let after = ["cuGraphExecUpdate_v2", "cuGraphInstantiateWithFlags"].map(|call| driver.calls(call));
+    assert_eq!([after[0] - before[0], after[1] - before[1]], [1, 7]);
+    drop((inputs, executable));
+    end(vm);
+    Ok(())
+}
+
+/// A driver's code that ends the device, at each call: the run fails with the device.
+#[test]
+fn a_device_that_is_lost_at_a_graph_fails_the_run() -> Result<(), Error> {
+    for call in ["cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags", "cuGraphLaunch"] {
+        let driver = Standin::load("devices=2;pageable=1");
+        let vm = Vm::builder().build()?;
+        let x = vm.from_slice(&[1.0f32, 2.0, 3.0], &[3])?.to(CUDA[0])?;
+        let executable = chain(&vm, &CompileOptions::default())?;
+        assert_eq!(run(&executable, &x)?, CHAIN);
+        driver.fault(&format!("fail={call}:1:ILLEGAL_ADDRESS"));
+        let error = run(&executable, &x).expect_err("its device is lost").to_string();
+        assert!(error.contains("cuda:0 is lost") && error.contains(call), "{call}: {error}");
+        drop((x, executable));
+        let _ = vm.shutdown(Duration::from_secs(60));
+        driver.leaks();
+    }
+    Ok(())
+}
+
+/// A kernel in a graph that breaks its device is found like any other.
+#[test]
+fn a_kernel_of_a_graph_that_breaks_the_device_loses_it() -> Result<(), Error> {
+    let driver = Standin::load("devices=2;pageable=1");
+    let vm = Vm::builder().build()?;
+    let x = vm.from_slice(&[1.0f32, 2.0, 3.0], &[3])?.to(CUDA[0])?;
+    let executable = chain(&vm, &CompileOptions::default())?;
+    for _ in 0..3 {
+        assert_eq!(run(&executable, &x)?, CHAIN);
+    }
+    driver.fault("illegal=2@0");
+    let error = run(&executable, &x).expect_err("its device is lost").to_string();
+    assert!(error.contains("cuda:0 is lost") && error.contains("ILLEGAL_ADDRESS"), "{error}");
+    drop((x, executable));
+    let _ = vm.shutdown(Duration::from_secs(60));
+    driver.leaks();
+    Ok(())
+}
+
+/// An integer division reports for each launch which element it refuses: it is launched between the graphs of its neighbours.
+#[test]
+fn kernels_that_may_fail_divide_graphs() -> Result<(), Error> {
+    let driver = Standin::load("devices=2;pageable=1");
+    let vm = Vm::builder().build()?;
+    let mut line = 0;
+    let program = vm.record("p", |r| {
+        let (x, y) = (r.feed("x", CUDA[0], DType::I32, &[3])?, r.feed("y", CUDA[0], DType::I32, &[3])?);
+        let (sum, difference) = ((&x + &y)?, (&x - &y)?);
+        line = line!() + 1;
+        let quotient = (&sum / &y)?;
+        r.fetch("z", &(&(&quotient * &difference)? + &x)?)
+    })?;
+    let executable = vm.compile(&program, &[], &CompileOptions::default())?;
+    let tensor = |values: &[i32]| vm.from_slice(values, &[3])?.to(CUDA[0]);
+    let (x, y, zero) = (tensor(&[6, 7, 8])?, tensor(&[3, 7, 2])?, tensor(&[3, 0, 2])?);
+    let run = |y| executable.run(&[("x", &x), ("y", y)])?["z"].to_vec::<i32>();
+    for _ in 0..3 {
+        assert_eq!(run(&y)?, [15, 7, 38]);
+    }
+    let count = launches(&driver, || assert_eq!(run(&y), Ok(vec![15, 7, 38])));
+    assert_eq!(count, [1, 2, 0], "the division, and a graph on either side");
+    for _ in 0..4 {
+        let Err(Error::Failed(failure)) = run(&zero) else { panic!("a step divides by zero") };
+        let Cause::Step(step) = &failure.cause else { panic!("not at a step: {failure}") };
+        assert_eq!((step.what, step.location.line()), ("div", line), "{failure}");
+    }
+    assert_eq!(run(&y)?, [15, 7, 38]);
+    drop((x, y, zero, executable));
+    let _ = vm.shutdown(Duration::from_secs(60));
+    Ok(())
+}
+
+/// The numbers of a random step differ in each run, so it is launched by itself.
+#[test]
+fn random_numbers_go_on_from_run_to_run_beside_graphs() -> Result<(), Error> {
+    let driver = Standin::load("devices=2;pageable=1");
+    let vm = Vm::builder().build()?;
+    let generator = Generator::new(7);
+    let program = vm.record("p", |r| {
+        let x = r.feed("x", CUDA[0], DType::F32, &[3])?;
+        let mut builder = InstructionsBuilder::new();
+        let noise = builder.rand(&generator, CUDA[0], DType::F32, &[3])?;
+        r.submit(builder.finish())?;
+        let negative = x.neg()?;
+        r.fetch("y", &(&(&(&negative + &noise)? * &x)?.neg()? + &x)?)
+    })?;
+    let x = vm.from_slice(&[1.0f32, 2.0, 3.0], &[3])?.to(CUDA[0])?;
+    let runs = |capture: bool| -> Result<Vec<Vec<f32>>, Error> {
+        let executable = vm.compile(&program, &[], &CompileOptions { capture, ..CompileOptions::default() })?;
+        (0..5).map(|_| run(&executable, &x)).collect()
+    };
+    let (one_by_one, captured) = (runs(false)?, runs(true)?);
+    assert_eq!(one_by_one, captured);
+    assert!(captured.windows(2).all(|pair| pair[0] != pair[1]), "{captured:?}");
+    assert!(driver.calls("cuGraphLaunch") > 2);
+    drop(x);
+    end(vm);
     Ok(())
 }

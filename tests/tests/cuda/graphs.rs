@@ -1,0 +1,207 @@
+//! Graphs of one stream: what it captures, which memory a graph may access, and when graphs go.
+
+use std::sync::Arc;
+
+use streamvm_ep::cuda::CudaConfig;
+use streamvm_ep::{Access, Device, Error, GraphKey, GraphStart, MemoryKind, Operand, Region, Stream};
+
+use super::devices::{divide, fill, free, memory, open, standin, vector};
+
+/// Announces commands over `buffers` and queues them, as a sequence does. Returns what the stream did about the announcement, and whether
+/// a graph was launched.
+fn announced(
+    stream: &mut dyn Stream,
+    (sequence, first): (&Arc<()>, usize),
+    buffers: &[&Region],
+    commands: impl Fn(&mut dyn Stream) -> Result<(), Error>,
+) -> Result<(GraphStart, bool), Error> {
+    let buffers: Vec<Operand> = buffers.iter().map(|region| vector(region, Access::Write)).collect();
+    let start = stream.begin_graph(GraphKey { sequence, first }, &buffers)?;
+    let launched = match start {
+        GraphStart::Launched => return Ok((start, true)),
+        GraphStart::Capturing => {
+            let whole = commands(stream).is_ok();
+            stream.end_graph(whole)?
+        }
+        GraphStart::Queue => false,
+    };
+    if !launched {
+        commands(stream)?;
+    }
+    Ok((start, launched))
+}
+
+use GraphStart::{Capturing, Launched, Queue};
+
+#[test]
+fn commands_are_captured_when_their_buffers_come_again() -> Result<(), Error> {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream()?;
+    let regions = [memory(device), memory(device)];
+    let sequence = Arc::new(());
+    let mut run = |first: usize, region: &Region| {
+        announced(&mut *stream, (&sequence, first), &[region], |stream| {
+            fill(stream, region, 1)?;
+            fill(stream, region, 2)
+        })
+    };
+    let [a, b] = &regions;
+    for (first, region, expected) in [
+        (0, a, (Queue, false)),
+        (0, b, (Queue, false)),
+        (0, a, (Capturing, true)),
+        (5, a, (Queue, false)),
+        (0, a, (Launched, true)),
+        (0, b, (Capturing, true)),
+        (5, a, (Capturing, true)),
+        (0, b, (Launched, true)),
+    ] {
+        assert_eq!(run(first, region)?, expected);
+    }
+    stream.synchronize()?;
+    regions.into_iter().for_each(|region| free(device, region));
+    drop(stream);
+    assert_eq!(driver.calls("cuGraphExecDestroy"), 3);
+    Ok(())
+}
+
+/// A graph is launched without asking for its operands again. So it may access nothing but the announced buffers, whose makers
+/// guarantee their memory at each announcement.
+#[test]
+fn a_graph_accesses_the_announced_buffers_only() -> Result<(), Error> {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream()?;
+    let (inside, outside) = (memory(device), memory(device));
+    let sequence = Arc::new(());
+    for round in 0..4 {
+        let done = announced(&mut *stream, (&sequence, 0), &[&inside], |stream| {
+            fill(stream, &inside, 1)?;
+            fill(stream, &outside, 2)
+        })?;
+        assert_eq!(done, (if round == 1 { Capturing } else { Queue }, false), "round {round}");
+    }
+    // The same, where a buffer was announced as read.
+    let read = [vector(&inside, Access::Read)];
+    let other = Arc::new(());
+    let key = GraphKey { sequence: &other, first: 0 };
+    assert_eq!(stream.begin_graph(key, &read)?, Queue);
+    assert_eq!(stream.begin_graph(key, &read)?, Capturing);
+    fill(&mut *stream, &inside, 3)?;
+    assert!(!stream.end_graph(true)?, "a write of a buffer that was announced as read");
+    // A buffer announced as written is another one.
+    assert_eq!(stream.begin_graph(key, &[vector(&inside, Access::Write)])?, Queue);
+    stream.synchronize()?;
+    assert_eq!(driver.calls("cuGraphLaunch"), 0);
+    [inside, outside].into_iter().for_each(|region| free(device, region));
+    Ok(())
+}
+
+/// The failures of such a kernel are read for each launch, so it is queued by itself, with the others.
+#[test]
+fn kernels_that_may_fail_are_not_captured() -> Result<(), Error> {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream()?;
+    let [a, b, out] = [(); 3].map(|()| memory(device));
+    let sequence = Arc::new(());
+    for round in 1..=3 {
+        stream.number(3, round);
+        announced(&mut *stream, (&sequence, 0), &[&a, &b, &out], |stream| {
+            fill(stream, &a, 1)?;
+            divide(stream, &a, &b, &out)
+        })?;
+    }
+    stream.synchronize()?;
+    let failed: Vec<u64> = device.take_failures().into_iter().map(|failure| failure.seq).collect();
+    assert_eq!((failed, driver.calls("cuGraphLaunch")), (vec![1, 2, 3], 0));
+    [a, b, out].into_iter().for_each(|region| free(device, region));
+    Ok(())
+}
+
+#[test]
+fn graphs_of_dropped_sequences_are_destroyed() -> Result<(), Error> {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream()?;
+    let region = memory(device);
+    for _ in 0..5 {
+        let sequence = Arc::new(());
+        for _ in 0..3 {
+            announced(&mut *stream, (&sequence, 0), &[&region], |stream| fill(stream, &region, 1))?;
+        }
+    }
+    let alive = driver.calls("cuGraphInstantiateWithFlags") - driver.calls("cuGraphExecDestroy");
+    assert_eq!(alive, 1, "that of the last sequence");
+    stream.synchronize()?;
+    free(device, region);
+    Ok(())
+}
+
+/// A stream that could not be taken out of its capture would swallow commands.
+#[test]
+fn a_stream_that_captures_for_ever_loses_its_device() -> Result<(), Error> {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream()?;
+    let region = memory(device);
+    let sequence = Arc::new(());
+    let run =
+        |stream: &mut dyn Stream| announced(stream, (&sequence, 0), &[&region], |stream| fill(stream, &region, 1));
+    run(&mut *stream)?;
+    driver.fault("fail=cuStreamEndCapture:*:INVALID_VALUE");
+    let error = run(&mut *stream).unwrap_err();
+    assert!(matches!(&error, Error::DeviceLost { reason, .. } if reason.contains("cuStreamEndCapture")), "{error}");
+    assert_eq!(run(&mut *stream).unwrap_err(), error);
+    drop(stream);
+    // It is destroyed while it captures.
+    assert!(driver.findings().contains("broken capture"));
+    free(device, region);
+    driver.leaks();
+    Ok(())
+}
+
+#[test]
+fn nothing_is_captured_that_each_call_waits_for_or_that_kernels_reach_elsewhere() -> Result<(), Error> {
+    let driver = standin("combined=1");
+    for (config, kind) in [
+        (CudaConfig { sync_each_op: true, ..CudaConfig::default() }, MemoryKind::Device),
+        (CudaConfig::default(), MemoryKind::Upload),
+    ] {
+        let device = &open(config)[0];
+        let mut stream = device.create_stream()?;
+        let region = device.allocate(kind, 256)?;
+        let sequence = Arc::new(());
+        for _ in 0..4 {
+            let done = announced(&mut *stream, (&sequence, 0), &[&region], |stream| fill(stream, &region, 1))?;
+            assert_eq!(done, (Queue, false));
+        }
+        stream.synchronize()?;
+        free(device, region);
+    }
+    assert_eq!(driver.calls("cuStreamBeginCapture_v2"), 0);
+    Ok(())
+}
+
+/// The time of an instruction spans its graph; the capture has none.
+#[test]
+fn a_launch_of_a_graph_has_one_time() -> Result<(), Error> {
+    let _driver = standin("");
+    let device = &open(CudaConfig { timed: true, ..CudaConfig::default() })[0];
+    let mut stream = device.create_stream()?;
+    let region = memory(device);
+    let sequence = Arc::new(());
+    for seq in 1..=3 {
+        stream.number(0, seq);
+        announced(&mut *stream, (&sequence, 0), &[&region], |stream| {
+            fill(stream, &region, 1)?;
+            fill(stream, &region, 2)
+        })?;
+    }
+    stream.synchronize()?;
+    let times: Vec<u64> = device.take_times().into_iter().map(|time| time.seq).collect();
+    assert_eq!(times, [1, 1, 2, 3]);
+    free(device, region);
+    Ok(())
+}
