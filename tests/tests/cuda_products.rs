@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 
 use streamvm::ep::cuda::{CudaConfig, CudaProducts};
+use streamvm::program::CompileOptions;
 use streamvm::{DType, DeviceId, InstructionsBuilder, Op, Params, Tensor, Vm};
 use streamvm_standin::Standin;
 use streamvm_tests::conformance::{Backend, run};
@@ -154,6 +155,41 @@ fn without_cublas_products_are_the_kernels() -> Outcome {
             x.matmul(&x)?.wait()?;
             assert_eq!(vm.cuda_products(CUDA)?, CudaProducts { cublas: 1, own: 1 }, "{settings}");
         }
+    }
+    Ok(())
+}
+
+/// Products of a program are captured with their neighbours, and counted at each launch.
+#[test]
+fn products_are_captured_if_cublas_has_memory_of_ours() -> Outcome {
+    for (settings, captured) in [
+        ("", true),
+        ("fail=cublasSetWorkspace_v2:1:INVALID_VALUE", false),
+        // The first allocation of the stream.
+        ("workspace", false),
+    ] {
+        let driver = standin(if settings == "workspace" { "" } else { settings });
+        let vm = engine();
+        let x = vm.from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?.to(CUDA)?;
+        x.to_vec::<f32>()?;
+        if settings == "workspace" {
+            driver.fault("fail=cuMemAlloc_v2:2:OUT_OF_MEMORY");
+        }
+        let program = vm.record("p", |r| {
+            let x = r.feed("x", CUDA, DType::F32, &[2, 2])?;
+            let product = x.matmul(&x)?;
+            r.fetch("y", &(&product.relu()? + &x)?.matmul(&x)?)
+        })?;
+        let executable = vm.compile(&program, &[], &CompileOptions::default())?;
+        for _ in 0..5 {
+            assert_eq!(executable.run(&[("x", &x)])?["y"].to_vec::<f32>()?, [44.0, 64.0, 96.0, 140.0], "{settings}");
+        }
+        // Queued in the first run, captured in the second.
+        let expected = if captured { (4, 4) } else { (0, 10) };
+        let found = (driver.calls("cuGraphLaunch"), driver.calls("cublasGemmStridedBatchedEx"));
+        assert_eq!(found, expected, "{settings}");
+        assert_eq!(vm.cuda_products(CUDA)?, CudaProducts { cublas: 10, own: 0 }, "{settings}");
+        assert_eq!(driver.findings(), "", "{settings}");
     }
     Ok(())
 }

@@ -45,6 +45,12 @@ impl BlasError {
     pub(super) fn log(&self) {
         log::debug!("matrices are multiplied by streamvm's own kernel: {self}");
     }
+
+    /// Logs that products are not captured into graphs, and why.
+    #[cold]
+    fn log_uncaptured(&self) {
+        log::debug!("matrix products of cuBLAS are launched without a CUDA graph: {self}");
+    }
 }
 
 /// Calls a function of cuBLAS; a failure carries its name.
@@ -85,16 +91,18 @@ fn load(names: &[String]) -> Result<(), BlasError> {
     }
 }
 
-/// Bytes of device memory that products of a stream may use between their kernels. NVIDIA's documentation names this size for all devices
-/// before Hopper, and more than it for the fastest products since.
-const WORKSPACE: usize = 4 << 20;
+/// Bytes of device memory that products of a stream may use between their kernels: as many as the documentation of cuBLAS recommends
+/// for devices of this compute capability.
+fn workspace_bytes(capability: (i32, i32)) -> usize {
+    if capability >= (9, 0) { 32 << 20 } else { 4 << 20 }
+}
 
 /// cuBLAS for one stream. It has device memory of its own, so that streams do not share it.
 #[derive(Debug)]
 pub(super) struct Blas {
     handle: sys::cublasHandle_t,
     driver: Driver,
-    /// The address of [`WORKSPACE`] bytes of ours, if the device had them. Products that are captured into a graph need it: otherwise
+    /// The address of memory of ours ([`workspace_bytes`]), if the device had it. Products that are captured into a graph need it: otherwise
     /// cuBLAS captures allocations too. All products of a stream may use the same, because they run one after the other.
     workspace: Option<u64>,
 }
@@ -110,7 +118,7 @@ impl Blas {
     ///
     /// # Safety
     /// * The stream is alive as long as the result, and its context is current.
-    pub(super) unsafe fn new(driver: Driver, stream: StreamHandle) -> Result<Blas, BlasError> {
+    pub(super) unsafe fn new(driver: Driver, stream: StreamHandle, capability: (i32, i32)) -> Result<Blas, BlasError> {
         find()?;
         let mut handle = ptr::null_mut();
         // The context is current, as the caller promises.
@@ -120,10 +128,16 @@ impl Blas {
         // Sums of 16-bit floats are kept in 32 bits throughout, as on the CPU.
         let exact = sys::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
         call!(cublasSetMathMode(handle, exact))?;
-        blas.workspace = driver.allocate(WORKSPACE).ok();
-        if let Some(address) = blas.workspace {
-            // The memory is freed after the handle is destroyed. The stream is set already; setting it would take the memory away.
-            call!(cublasSetWorkspace_v2(handle, ptr::without_provenance_mut(address as usize), WORKSPACE))?;
+        let bytes = workspace_bytes(capability);
+        let Ok(address) = driver.allocate(bytes) else { return Ok(blas) };
+        // The memory is freed after the handle is destroyed. The stream was set before, because setting it takes the memory away.
+        match call!(cublasSetWorkspace_v2(handle, ptr::without_provenance_mut(address as usize), bytes)) {
+            Ok(()) => blas.workspace = Some(address),
+            Err(why) => {
+                why.log_uncaptured();
+                // SAFETY: it was allocated above, and cuBLAS has refused it.
+                let _ = unsafe { driver.free(address) };
+            }
         }
         Ok(blas)
     }

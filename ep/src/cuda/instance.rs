@@ -57,6 +57,8 @@ pub(super) struct DeviceState {
     /// The driver's number of the device.
     number: i32,
     pub(super) name: String,
+    /// Major and minor compute capability.
+    pub(super) capability: (i32, i32),
     pub(super) units: usize,
     pub(super) accounts: Accounts,
     pub(super) statuses: Statuses,
@@ -184,6 +186,7 @@ impl DeviceState {
             id,
             number,
             name,
+            capability: (major, minor),
             units,
             accounts: Accounts::new(id, config.memory_limit),
             statuses: Statuses::default(),

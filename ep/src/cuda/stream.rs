@@ -349,22 +349,27 @@ impl CudaStream {
         unsafe { driver.instantiate(graph) }
     }
 
-    /// Gives up graphs of these commands, because the driver has refused one. The warning comes once for each device.
+    /// Gives up graphs of these commands, because the driver has refused one.
     ///
     /// # Errors
     /// The device is lost.
     #[cold]
     fn refuse_graph(&mut self, key: GraphKey<'_>, failure: DriverFailure) -> Result<(), Error> {
-        self.graphs.refuse(key);
         if ends_device(failure.code()) {
             return Err(self.device().fail(failure));
         }
+        self.give_up_graph(key, &format!("{} gave code {}", failure.call, failure.code()));
+        Ok(())
+    }
+
+    /// Queues these commands one by one from now on. The warning comes once for each device.
+    #[cold]
+    fn give_up_graph(&mut self, key: GraphKey<'_>, why: &str) {
+        self.graphs.refuse(key);
         let device = self.device();
         let what = self.instruction("a graph");
         let level = if device.warned_of_graphs.swap(true, Ordering::Relaxed) { log::Level::Debug } else { log::Level::Warn };
-        let (id, call, code) = (device.id, failure.call, failure.code());
-        log::log!(level, "{id} runs commands without a CUDA graph, one call each: {call} gave code {code} for {what}");
-        Ok(())
+        log::log!(level, "{} runs commands without a CUDA graph, one call each: {why} (in {what})", device.id);
     }
 
     /// Destroys the graphs that are not needed any longer. The context is current.
@@ -576,7 +581,7 @@ impl Stream for CudaStream {
             let spare = self.graphs.take_spare(key);
             Some(self.instantiate(graph, spare))
         } else {
-            self.graphs.refuse(key);
+            self.give_up_graph(key, "a command cannot be captured");
             None
         };
         // SAFETY: the graph was made by this capture, and instantiated graphs do not need it.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::call::commands::Commands;
+use crate::call::graph::{GraphKey, GraphStart};
 use crate::call::kernel_registry::KernelRegistry;
 use crate::call::operand::Access;
 use crate::errors::error::Error;
@@ -15,8 +16,14 @@ use crate::tensor::shape::Shape;
 struct Listing {
     base: usize,
     queued: Vec<String>,
+    /// The calls about graphs.
+    graphs: Vec<String>,
     /// The command that is refused, by its number among those queued.
     refused: Option<usize>,
+    /// What is done about commands that are announced together.
+    start: GraphStart,
+    /// Whether a graph of them is launched after they were captured.
+    launches: bool,
 }
 
 impl Listing {
@@ -43,6 +50,16 @@ impl Commands for Listing {
 
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
         self.add(&format!("fill {value:?}"), &[target])
+    }
+
+    fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error> {
+        self.graphs.push(format!("from {} over {} buffers: {:?}", key.first, buffers.len(), self.start));
+        Ok(self.start)
+    }
+
+    fn end_graph(&mut self, whole: bool) -> Result<bool, Error> {
+        self.graphs.push(format!("whole: {whole}"));
+        Ok(whole && self.launches)
     }
 }
 
@@ -77,6 +94,18 @@ fn steps() -> Vec<(SequenceStep, StepLabel)> {
 /// Runs the steps over one vector of five elements: `a` has the first three, `out` the last two.
 fn run(access: Access, refused: Option<usize>) -> (Result<(), SequenceError>, Vec<String>) {
     let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], steps()).expect("steps within their buffers");
+    let (result, listing) = run_with(&sequence, access, refused, GraphStart::Queue, false);
+    (result, listing.queued)
+}
+
+/// The same for a stream that keeps graphs.
+fn run_with(
+    sequence: &CommandSequence,
+    access: Access,
+    refused: Option<usize>,
+    start: GraphStart,
+    launches: bool,
+) -> (Result<(), SequenceError>, Listing) {
     let mut memory = [0i32; 5];
     let base = memory.as_mut_ptr();
     let operand = |first: usize, elements: usize, access| {
@@ -85,10 +114,42 @@ fn run(access: Access, refused: Option<usize>) -> (Result<(), SequenceError>, Ve
         unsafe { Operand::new(base.wrapping_add(first).cast(), DType::I32, layout, access) }
     };
     let mut operands = [operand(0, 3, access), operand(3, 2, Access::Write)];
-    let mut listing = Listing { base: base.addr(), queued: Vec::new(), refused };
+    let (queued, graphs) = (Vec::new(), Vec::new());
+    let mut listing = Listing { base: base.addr(), queued, graphs, refused, start, launches };
     let call = CommandCall { stream: &mut listing, operands: &mut operands };
     let result = sequence.run(&mut FnContext::of_commands(call).expect("operands that do not overlap"), 0);
-    (result, listing.queued)
+    (result, listing)
+}
+
+#[test]
+fn steps_that_are_the_same_in_each_run_are_announced_together() {
+    use GraphStart::{Capturing, Launched, Queue};
+    // Around a division, which is queued by itself: two steps on either side, and one alone.
+    let mut around = steps();
+    let mut divide = add(DeviceKind::Sim, vec![vector(0, 0, 2, Access::Read), vector(0, 4, 2, Access::Read), vector(1, 0, 2, Access::Write)]);
+    let kernel = KernelRegistry::builtin().get(Op::Div, DeviceKind::Sim, DType::I32).expect("a kernel");
+    divide.work = SequenceWork::Kernel(kernel, Params::default());
+    around.insert(2, (divide, StepLabel { step: 9, what: "div", location: std::panic::Location::caller() }));
+    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], around).expect("steps within their buffers");
+    let run = |start, launches, refused| {
+        let (result, listing) = run_with(&sequence, Access::ReadWrite, refused, start, launches);
+        let whats = listing.queued.iter().filter(|line| !line.starts_with("step"));
+        let whats: Vec<String> = whats.map(|line| line.split(' ').next().unwrap_or_default().to_owned()).collect();
+        (result, listing.graphs, whats.join(" "))
+    };
+    let announced = |start: GraphStart| format!("from 0 over 2 buffers: {start:?}");
+    assert_eq!(run(Queue, false, None), (Ok(()), vec![announced(Queue)], "add fill div copy".into()));
+    assert_eq!(run(Launched, false, None), (Ok(()), vec![announced(Launched)], "div copy".into()));
+    let whole = vec![announced(Capturing), "whole: true".to_owned()];
+    assert_eq!(run(Capturing, true, None), (Ok(()), whole.clone(), "add fill div copy".into()));
+    // Nothing ran, so the commands are queued after all.
+    assert_eq!(run(Capturing, false, None), (Ok(()), whole, "add fill add fill div copy".into()));
+    // A step that is refused while commands are captured may work without.
+    let part = vec![announced(Capturing), "whole: false".to_owned()];
+    assert_eq!(run(Capturing, true, Some(1)), (Ok(()), part, "add fill add fill div copy".into()));
+    let one_by_one = CommandSequence::new(DeviceKind::Sim, &[12, 8], steps()).expect("steps").one_by_one();
+    let (result, listing) = run_with(&one_by_one, Access::ReadWrite, None, Launched, true);
+    assert_eq!((result, listing.graphs.len(), listing.queued.len()), (Ok(()), 0, 6));
 }
 
 #[test]

@@ -135,6 +135,14 @@ impl Captures {
         self.invalidate(|capture| Arc::ptr_eq(&capture.stream, stream))
     }
 
+    /// Ends the capture of a stream that is destroyed; `false` if there is none.
+    pub(crate) fn drop_stream(&self, stream: &Arc<Stream>) -> bool {
+        let mut captures = self.lock();
+        let before = captures.len();
+        captures.retain(|capture| !Arc::ptr_eq(&capture.stream, stream));
+        captures.len() < before
+    }
+
     /// Invalidates the captures of all streams of a context, and returns the stream of one.
     pub(crate) fn invalidate_context(&self, context: &Context) -> Option<String> {
         self.invalidate(|capture| capture.stream.context.handle == context.handle)

@@ -3,6 +3,7 @@
 mod add_chain;
 mod allocator;
 mod batches;
+mod chain_program;
 mod launch;
 mod overlap;
 mod waits;
@@ -11,6 +12,7 @@ mod weights;
 pub use add_chain::add_chain;
 pub use allocator::allocator;
 pub use batches::{BUFFERS, Batches, HOSTS};
+pub use chain_program::chain_program;
 pub use launch::launch;
 pub use overlap::overlap;
 pub use waits::{calls_of_streamvm, waits};
@@ -29,8 +31,10 @@ use crate::torch::Torch;
 pub struct Sizes {
     /// Launches of a run of `launch`.
     pub launches: usize,
-    /// Additions of a run of `add-chain`.
+    /// Additions of a run of `add-chain`, and of the runs of `chain-program`.
     pub additions: usize,
+    /// Additions of the program of `chain-program`.
+    pub steps: usize,
     /// Rows and columns of a batch of `overlap` and of a layer of `weights`.
     pub n: usize,
     /// Products of a batch of `overlap`.
@@ -50,6 +54,7 @@ impl Sizes {
     pub const FULL: Sizes = Sizes {
         launches: 65_536,
         additions: 16_384,
+        steps: 64,
         n: 4096,
         products: 1,
         batches: 48,
@@ -60,7 +65,7 @@ impl Sizes {
 
     /// For a driver that stands in for one: the figures mean nothing.
     pub const QUICK: Sizes =
-        Sizes { launches: 256, additions: 64, n: 32, products: 2, batches: 8, rows: 16, layers: 6, takes: 256 };
+        Sizes { launches: 256, additions: 64, steps: 8, n: 32, products: 2, batches: 8, rows: 16, layers: 6, takes: 256 };
 }
 
 /// What a bench is given.
@@ -78,9 +83,10 @@ pub struct Settings {
 pub type Bench = (&'static str, fn(&Settings) -> Result<Outcome, Error>);
 
 /// All of them.
-pub const ALL: [Bench; 6] = [
+pub const ALL: [Bench; 7] = [
     ("launch", launch),
     ("add-chain", add_chain),
+    ("chain-program", chain_program),
     ("overlap", overlap),
     ("weights", weights),
     ("allocator", allocator),

@@ -25,7 +25,7 @@ use streamvm_gpu::torch::Torch;
 #[derive(Parser)]
 #[command(name = "gpu-bench", version, max_term_width = 100)]
 struct Args {
-    /// Only these benches: launch, add-chain, overlap, weights, allocator, waits
+    /// Only these benches: launch, add-chain, chain-program, overlap, weights, allocator, waits
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Print the devices as JSON, and measure nothing
@@ -49,9 +49,12 @@ struct Args {
     /// Launches of a run of `launch`
     #[arg(long, value_name = "N")]
     launches: Option<usize>,
-    /// Additions of a run of `add-chain`
+    /// Additions of a run of `add-chain`, and of the runs of `chain-program`
     #[arg(long, value_name = "N")]
     additions: Option<usize>,
+    /// Additions of the program of `chain-program`
+    #[arg(long, value_name = "N")]
+    steps: Option<usize>,
     /// Rows and columns of a batch and of a layer
     #[arg(long, value_name = "N")]
     n: Option<usize>,
@@ -79,6 +82,7 @@ impl Args {
         Sizes {
             launches: or(self.launches, preset.launches),
             additions: or(self.additions, preset.additions),
+            steps: or(self.steps, preset.steps),
             n: or(self.n, preset.n),
             products: or(self.products, preset.products),
             batches: or(self.batches, preset.batches),

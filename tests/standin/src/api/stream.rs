@@ -40,7 +40,7 @@ driver_calls! {
     fn cuStreamDestroy_v2(driver, handle: usize) {
         let stream = driver.stream("cuStreamDestroy_v2", handle)?;
         // If another thread has destroyed the stream meanwhile, the handle is gone, which is a finding too.
-        if driver.captures.invalidate_stream(&stream).is_some() {
+        if driver.captures.drop_stream(&stream) {
             driver.findings.add(Kind::Capture, format!("cuStreamDestroy_v2 of {}, which captures", stream.name));
         }
         let removed = driver.tables().streams.remove(handle);
