@@ -287,7 +287,9 @@ impl Device for CudaDevice {
         let handle = self.instance.driver.create_stream(number).map_err(|failure| self.device().fail(failure))?;
         let blas = (priority != Priority::High && !self.instance.config.own_matmul).then(|| {
             // SAFETY: handle and stream belong to the new `CudaStream`, which drops this first; its context is current.
-            unsafe { Blas::new(self.instance.driver, handle, self.device().capability) }.inspect_err(BlasError::log).ok()
+            unsafe { Blas::new(self.instance.driver, handle, self.device().capability) }
+                .inspect_err(BlasError::log)
+                .ok()
         });
         let timing = self.instance.config.timed.then(|| self.device().time_stream(opened, handle));
         Ok(Box::new(CudaStream::new(self.index, Arc::clone(&self.instance), handle, blas.flatten(), timing.flatten())))

@@ -626,11 +626,7 @@ impl Driver {
     /// # Safety
     /// * The instantiated graph and the stream are alive, and no other thread uses the graph.
     /// * The duties of each captured call hold again: kernels are loaded, and memory stays valid until the commands have completed.
-    pub(super) unsafe fn launch_graph(
-        self,
-        exec: GraphExecHandle,
-        stream: StreamHandle,
-    ) -> Result<(), DriverFailure> {
+    pub(super) unsafe fn launch_graph(self, exec: GraphExecHandle, stream: StreamHandle) -> Result<(), DriverFailure> {
         call!(cuGraphLaunch(exec.0, stream.0))
     }
 

@@ -183,7 +183,10 @@ impl Graphs {
     /// All graphs, which the caller destroys.
     pub(super) fn take_all(&mut self) -> Vec<GraphExecHandle> {
         let Graphs { commands, unused } = std::mem::take(self);
-        unused.into_iter().chain(commands.into_values().flat_map(|mut of| of.take_graphs().collect::<Vec<_>>())).collect()
+        unused
+            .into_iter()
+            .chain(commands.into_values().flat_map(|mut of| of.take_graphs().collect::<Vec<_>>()))
+            .collect()
     }
 
     /// Adds commands, and drops those of sequences that are gone.

@@ -324,7 +324,8 @@ impl CudaStream {
             }
             // SAFETY: as above.
             if unsafe { driver.is_capturing(self.handle) } != Ok(false) {
-                let text = format!("{} gave code {}, and a stream captures commands for ever", failure.call, failure.code());
+                let text =
+                    format!("{} gave code {}, and a stream captures commands for ever", failure.call, failure.code());
                 return Err(self.device().mark_lost(text));
             }
         }
@@ -333,7 +334,11 @@ impl CudaStream {
 
     /// An instantiated graph of captured commands: `spare` with other parameters, if it has the same commands, or a new one. The context
     /// is current.
-    fn instantiate(&mut self, graph: GraphHandle, spare: Option<GraphExecHandle>) -> Result<GraphExecHandle, DriverFailure> {
+    fn instantiate(
+        &mut self,
+        graph: GraphHandle,
+        spare: Option<GraphExecHandle>,
+    ) -> Result<GraphExecHandle, DriverFailure> {
         let driver = self.instance.driver;
         if let Some(spare) = spare {
             // SAFETY: the stream, which one thread uses at a time, owns both. Launches before this one keep their parameters.
@@ -368,7 +373,8 @@ impl CudaStream {
         self.graphs.refuse(key);
         let device = self.device();
         let what = self.instruction("a graph");
-        let level = if device.warned_of_graphs.swap(true, Ordering::Relaxed) { log::Level::Debug } else { log::Level::Warn };
+        let level =
+            if device.warned_of_graphs.swap(true, Ordering::Relaxed) { log::Level::Debug } else { log::Level::Warn };
         log::log!(level, "{} runs commands without a CUDA graph, one call each: {why} (in {what})", device.id);
     }
 
@@ -558,7 +564,13 @@ impl Stream for CudaStream {
                 match unsafe { self.instance.driver.begin_capture(self.handle) } {
                     Ok(()) => {
                         let GraphKey { sequence, first } = key;
-                        self.capture = Some(Capture { sequence: Arc::clone(sequence), first, buffers, products: CapturedProducts::default(), failed: false });
+                        self.capture = Some(Capture {
+                            sequence: Arc::clone(sequence),
+                            first,
+                            buffers,
+                            products: CapturedProducts::default(),
+                            failed: false,
+                        });
                         Ok(GraphStart::Capturing)
                     }
                     Err(failure) => self.refuse_graph(key, failure).map(|()| GraphStart::Queue),

@@ -143,7 +143,9 @@ impl CommandSequence {
         run: u64,
     ) -> Result<(), SequenceError> {
         let mut operands: [Operand; MOST_OPERANDS] = std::array::from_fn(|_| Operand::blank());
-        for (number, Command { step, label, of_buffers }) in self.steps.iter().enumerate().take(steps.end).skip(steps.start) {
+        for (number, Command { step, label, of_buffers }) in
+            self.steps.iter().enumerate().take(steps.end).skip(steps.start)
+        {
             stream.begin_step(*label, of_buffers);
             // SAFETY: `new` has added the operands of the steps to the buffers, and `check` has accepted those of the call. They give no
             // slices: the host cannot access their memory.

@@ -126,7 +126,10 @@ fn steps_that_are_the_same_in_each_run_are_announced_together() {
     use GraphStart::{Capturing, Launched, Queue};
     // Around a division, which is queued by itself: two steps on either side, and one alone.
     let mut around = steps();
-    let mut divide = add(DeviceKind::Sim, vec![vector(0, 0, 2, Access::Read), vector(0, 4, 2, Access::Read), vector(1, 0, 2, Access::Write)]);
+    let mut divide = add(
+        DeviceKind::Sim,
+        vec![vector(0, 0, 2, Access::Read), vector(0, 4, 2, Access::Read), vector(1, 0, 2, Access::Write)],
+    );
     let kernel = KernelRegistry::builtin().get(Op::Div, DeviceKind::Sim, DType::I32).expect("a kernel");
     divide.work = SequenceWork::Kernel(kernel, Params::default());
     around.insert(2, (divide, StepLabel { step: 9, what: "div", location: std::panic::Location::caller() }));

@@ -1,4 +1,5 @@
-//! `cuda_programs`: random programs on the CUDA devices of the machine, compared with the inline engine.
+//! `cuda_programs`: random programs on the CUDA devices of the machine, compared with the inline engine, and random compiled programs on the
+//! first of them, with CUDA graphs and without, compared with eager calls.
 //!
 //! This file holds arguments, progress and the exit code; the library does the work.
 #![allow(
@@ -13,6 +14,9 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use streamvm::ep::cuda::{self, CudaConfig};
+use streamvm::program::CompileOptions;
+use streamvm::{DeviceId, Vm};
+use streamvm_tests::compiled::compare;
 use streamvm_tests::program::{Machine, Script, judge_on_cuda};
 use streamvm_tests::within;
 
@@ -22,7 +26,8 @@ const PROGRESS: Duration = Duration::from_secs(5);
 /// The program stops after this many failures, because one defect usually fails many seeds.
 const MOST: usize = 5;
 
-/// Runs random programs on the CUDA devices of this machine, and compares what they see with what they see inline on a CPU.
+/// Runs random programs on the CUDA devices of this machine, and compares what they see with what they see inline on a CPU. For each, a
+/// random compiled program runs on the first device, with CUDA graphs and without, and is compared with the same eager calls.
 ///
 /// Programs leave out the ops whose results differ by rounding from device to device. Exit codes: 0 all well, 1 something
 /// failed or there is no CUDA device, 2 the arguments were rejected.
@@ -72,9 +77,13 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs the program of one seed. The error is a text, also for a hang.
+/// Runs the programs of one seed. The error is a text, also for a hang.
 fn judged(seed: u64, devices: u32) -> Result<(), String> {
-    let judge = move || judge_on_cuda(&Script::draw(seed), Machine::cuda(devices).exact(), None);
+    let judge = move || {
+        let judged = judge_on_cuda(&Script::draw(seed), Machine::cuda(devices).exact(), None);
+        compiled(seed);
+        judged
+    };
     match catch_unwind(AssertUnwindSafe(|| within("the program", judge))) {
         Ok(judged) => judged.map_err(|verdict| format!("{:?}: {}", verdict.failing, verdict.text)),
         Err(payload) => {
@@ -82,4 +91,15 @@ fn judged(seed: u64, devices: u32) -> Result<(), String> {
             Err(format!("a panic: {}", text.unwrap_or_default()))
         }
     }
+}
+
+/// Compares the compiled program of one seed.
+///
+/// # Panics
+/// If a result differs.
+fn compiled(seed: u64) {
+    let vm = Vm::builder().build().expect("an engine");
+    let one_by_one = CompileOptions { capture: false, ..CompileOptions::default() };
+    compare(&vm, seed, &[DeviceId::cuda(0)], &|_| vec![CompileOptions::default(), one_by_one.clone()]);
+    vm.shutdown(Duration::from_secs(60)).expect("it ends");
 }

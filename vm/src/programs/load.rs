@@ -94,9 +94,8 @@ fn load(engine: &Engine, compiled: &Compiled, segment: &Segment) -> Result<Loade
             |step: &CompiledStep| StepLabel { step: step.number, what: step.work.name(), location: step.location };
         let steps = steps.map(|step| Ok((load(step)?, label(step)))).collect::<Result<_, Error>>()?;
         let sequence = CommandSequence::new(kind, &sizes, steps);
-        sequence.map(|sequence| {
-            LoadedSegment::Commands(if compiled.captures() { sequence } else { sequence.one_by_one() })
-        })
+        sequence
+            .map(|sequence| LoadedSegment::Commands(if compiled.captures() { sequence } else { sequence.one_by_one() }))
     };
     loaded.map_err(|error| {
         let (program, what) = (compiled.program().name.clone(), error.to_string());

@@ -64,8 +64,17 @@ impl Sizes {
     };
 
     /// For a driver that stands in for one: the figures mean nothing.
-    pub const QUICK: Sizes =
-        Sizes { launches: 256, additions: 64, steps: 8, n: 32, products: 2, batches: 8, rows: 16, layers: 6, takes: 256 };
+    pub const QUICK: Sizes = Sizes {
+        launches: 256,
+        additions: 64,
+        steps: 8,
+        n: 32,
+        products: 2,
+        batches: 8,
+        rows: 16,
+        layers: 6,
+        takes: 256,
+    };
 }
 
 /// What a bench is given.
