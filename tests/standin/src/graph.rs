@@ -24,7 +24,7 @@ use crate::stream::Stream;
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     /// `cuLaunchKernel` of the function with this handle; a kernel without parameters has no arguments.
-    Kernel { function: usize, kernel: Kernel, arguments: Option<Arguments> },
+    Kernel { function: usize, kernel: Kernel, arguments: Option<Box<Arguments>> },
     /// A product of cuBLAS.
     Product { decoded: Decoded },
     /// A copy.
@@ -38,7 +38,7 @@ impl Node {
     pub(crate) fn queue(&self, driver: &Driver, stream: &Arc<Stream>) -> Outcome {
         match self {
             Node::Kernel { function, kernel, arguments } => {
-                launch::queue_kernel(driver, stream, *function, *kernel, arguments.as_ref())
+                launch::queue_kernel(driver, stream, *function, *kernel, arguments.as_deref())
             }
             Node::Product { decoded } => {
                 launch::queue_decoded(driver, stream, "cublasGemmStridedBatchedEx", decoded.clone());
@@ -61,9 +61,9 @@ impl Node {
             (Node::Copy { target, source, .. }, Node::Copy { target: new_target, source: new_source, .. }) => {
                 let same = |one: &Side, other: &Side| one.home(driver) == other.home(driver);
                 let fits = same(target, new_target) && same(source, new_source);
-                if fits { Ok(()) } else { Err(UpdateRefusal::ParametersChanged) }
+                if fits { Ok(()) } else { Err(UpdateRefusal::Parameters) }
             }
-            _ => Err(UpdateRefusal::NodeTypeChanged),
+            _ => Err(UpdateRefusal::NodeType),
         }
     }
 }
@@ -86,21 +86,21 @@ pub(crate) struct Graph {
     pub(crate) nodes: Arc<Vec<Node>>,
 }
 
-/// Why an instantiated graph does not get other parameters.
+/// What differs, so that an instantiated graph does not get other parameters.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UpdateRefusal {
-    TopologyChanged,
-    NodeTypeChanged,
-    ParametersChanged,
+    Topology,
+    NodeType,
+    Parameters,
 }
 
 impl UpdateRefusal {
     /// The driver's number (`CUgraphExecUpdateResult`).
     pub(crate) fn number(self) -> c_uint {
         match self {
-            UpdateRefusal::TopologyChanged => 2,
-            UpdateRefusal::NodeTypeChanged => 3,
-            UpdateRefusal::ParametersChanged => 5,
+            UpdateRefusal::Topology => 2,
+            UpdateRefusal::NodeType => 3,
+            UpdateRefusal::Parameters => 5,
         }
     }
 }
@@ -129,7 +129,7 @@ impl Exec {
     pub(crate) fn update(&self, driver: &Driver, graph: &Graph) -> Result<(), UpdateRefusal> {
         let mut state = self.lock();
         if state.nodes.len() != graph.nodes.len() || self.context.handle != graph.context.handle {
-            return Err(UpdateRefusal::TopologyChanged);
+            return Err(UpdateRefusal::Topology);
         }
         for (node, other) in state.nodes.iter().zip(graph.nodes.iter()) {
             node.may_become(other, driver)?;

@@ -52,11 +52,14 @@ driver_calls! {
         }
         let arguments = match kernel {
             Kernel::Empty => None,
-            // SAFETY: the caller passes one pointer per parameter of the kernel, which has one, of type `Arguments`.
-            Kernel::Ours(name) => Some(unsafe { parameter(parameters) }.ok_or_else(|| {
-                let text = format!("{CALL} of {name} without its parameter");
-                driver.refuse(Kind::BadArguments, text, Code::INVALID_VALUE)
-            })?),
+            Kernel::Ours(name) => {
+                // SAFETY: the caller passes one pointer per parameter of the kernel, which has one, of type `Arguments`.
+                let arguments = unsafe { parameter(parameters) }.ok_or_else(|| {
+                    let text = format!("{CALL} of {name} without its parameter");
+                    driver.refuse(Kind::BadArguments, text, Code::INVALID_VALUE)
+                })?;
+                Some(Box::new(arguments))
+            }
         };
         give(driver, &stream, Node::Kernel { function, kernel, arguments })
     }
