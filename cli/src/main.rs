@@ -46,7 +46,7 @@ enum Command {
         /// Write what the engine decided to a file that `streamvm verify` judges
         #[arg(long, value_name = "TRACE")]
         record: Option<PathBuf>,
-        /// Compile each program of the script once, and run it as one instruction
+        /// Compile each program of the script once, and run it as a few instructions: one on each stream that it uses, as a rule
         #[arg(long)]
         compiled: bool,
         /// How many rounds the `while` loops of one run of a program may make together, and those outside of programs
@@ -56,7 +56,7 @@ enum Command {
         /// Print how many instructions and syncs ran on each stream
         #[arg(long)]
         stats: bool,
-        /// Print how often each op and function ran, how long it waited and how long it took
+        /// Print how often each op, function and step of a compiled program ran and how long it took
         #[arg(long)]
         profile: bool,
         /// Write that to a file, as a JSON array
@@ -197,8 +197,9 @@ fn show(text: &str) -> Result<Show, String> {
         "passes" => Ok(Show::Passes),
         "plan" => Ok(Show::Plan),
         "memory" => Ok(Show::Memory),
+        "picture" => Ok(Show::Picture),
         "dot" => Ok(Show::Dot),
-        _ => Err("expected program, passes, plan, memory or dot".into()),
+        _ => Err("expected program, passes, plan, memory, picture or dot".into()),
     }
 }
 

@@ -70,7 +70,7 @@ impl Vm {
     ///
     /// **Blocking.** While another thread has a section over one of the resources open, this call blocks, and so does the submission of a
     /// list with such a section. All resources of a section are taken at once, and a thread has one section open at most, so two holders
-    /// never wait for each other. A holder must not wait for a thread that is blocked here. Blocked threads go on in no particular order.
+    /// of one engine never wait for each other. A holder must not wait for a thread that is blocked here. Blocked threads go on in no particular order.
     ///
     /// # Errors
     /// * [`Error::NestedSection`] if this thread has a section open;
@@ -122,7 +122,7 @@ impl<'vm> CriticalSection<'vm> {
     }
 
     /// Lets other threads begin. Where no list could end the section, the engine forgets it: the next begin still comes after its
-    /// instructions, because it writes the resource that they read.
+    /// instructions.
     fn close(&mut self, submitted: bool) {
         if !submitted {
             self.vm.engine.handle.lock().abandon_section(&self.section);
