@@ -74,7 +74,8 @@ fn a_wrong_number_of_kernel_threads_is_refused_by_commands_that_build_an_engine(
         let output = command(folder.path()).env("STREAMVM_CPU_THREADS", value).args(args).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let commands: [&[&str]; 4] = [&["run", "a.svm"], &["run", "--mode", "inline", "a.svm"], &["check", "a.svm"], &["devices"]];
+    let commands: [&[&str]; 4] =
+        [&["run", "a.svm"], &["run", "--mode", "inline", "a.svm"], &["check", "a.svm"], &["devices"]];
     for args in commands {
         let (code, err) = run("many", args);
         assert_eq!(code, Some(2), "{args:?}: {err}");

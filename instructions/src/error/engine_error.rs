@@ -53,7 +53,9 @@ pub enum Error {
         found: String,
     },
     /// An environment variable that sets a number of threads holds something else.
-    #[error("{variable} is {found:?}, which is no number of threads; set it to 1 or more, or to nothing for the default")]
+    #[error(
+        "{variable} is {found:?}, which is no number of threads; set it to 1 or more, or to nothing for the default"
+    )]
     NoThreadCount {
         /// The environment variable.
         variable: &'static str,

@@ -141,6 +141,34 @@ fn claims_without_an_owner_are_forgotten() {
 }
 
 #[test]
+fn claims_of_one_kind_alone_are_forgotten_too() {
+    let kinds: [fn(&Failures, u64); 2] = [
+        |failures, order| drop(failures.claim(order, order)),
+        |failures, order| drop(failures.await_point(point(order))),
+    ];
+    for claim in kinds {
+        let failures = small();
+        failures.fail(1, failure(1));
+        (2..10_000).for_each(|order| claim(&failures, order));
+        let left = unpoisoned(failures.table.lock()).claims.len();
+        assert!(left < 200, "{left} are left");
+    }
+}
+
+#[test]
+fn a_second_entry_of_a_point_collects_the_failure_of_the_point_itself_and_no_other() {
+    let failures = Failures::default();
+    let roots = [1, 2].map(failure);
+    roots.iter().for_each(|root| failures.fail(root.point.seq, root.clone()));
+    failures.fail(3, failure(3));
+    // It should have been skipped because of 1, which was not known when it ran.
+    failures.pass_on(point(3), 3, roots[0].clone());
+    roots.iter().for_each(|root| failures.pass_on(point(4), 4, root.clone()));
+    let left: Vec<u64> = failures.take_uncollected().iter().map(|one| one.failure.point.seq).collect();
+    assert_eq!(left, [1, 2], "3 is told as 1; 1 and 2 were told to nobody");
+}
+
+#[test]
 fn a_submission_s_first_failure_is_the_first_in_program_order() {
     let failures = Failures::default();
     failures.fail(9, failure(4));
