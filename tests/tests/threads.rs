@@ -176,7 +176,14 @@ fn an_idle_engine_uses_no_processor_time() {
     vms[1].push_async("later", [var.update()], move |handle| drop(sender.send(handle))).expect("it is taken");
     vms[1].push("behind", [var.read()], || Ok(())).expect("it is taken");
     let handle = handles.1.recv().expect("it was called");
-    gate.wait_entered(1);
+    // Neither is a stream whose next instruction waits for another stream.
+    let x = on_device(&vms[2], &[1.0]);
+    submit(&vms[2], |b| {
+        b.call_fn("held", CPU, [x.update()], gate.function())?;
+        b.set_lane(1);
+        b.add(&x, &x).map(drop)
+    });
+    gate.wait_entered(2);
     until_engines_sleep();
     gate.open();
     handle.complete(Ok(()));
