@@ -172,24 +172,19 @@ mod tests {
         /// The dependences of one instruction whose joins use all of the capacity: a join takes the place of [`EDGES`] dependences as one.
         const MOST: usize = JOINABLE as usize * (EDGES - 1);
         const READS: usize = 100;
-        for mode in [Mode::Threaded, Mode::Simulated { seed: 3 }] {
-            let vm = Vm::builder().mode(mode).workers(2).build().expect("an engine");
-            let x = Var::new();
-            let (open, gate) = mpsc::channel::<()>();
-            if mode == Mode::Threaded {
-                vm.push("gate", [x.write()], move || Ok(gate.recv()?)).expect("a push");
-            }
-            for _ in 0..READS {
-                vm.push("read", [x.read()], || Ok(())).expect("a push");
-            }
-            vm.push("write", [x.write()], || Ok(())).expect("a push");
-            let nodes = vm.engine.streams.nodes();
-            assert!(nodes.made() > READS + 2, "{} nodes: no join was made", nodes.made());
-            assert!(!nodes.suffice(MOST), "{mode:?}: joins are pending");
-            // In simulated mode no function receives this.
-            let _ = open.send(());
-            vm.wait_all().expect("nothing fails");
-            assert!(nodes.suffice(MOST) && !nodes.suffice(MOST + 1), "{mode:?}");
+        let vm = Vm::builder().workers(2).build().expect("an engine");
+        let x = Var::new();
+        let (open, gate) = mpsc::channel::<()>();
+        vm.push("gate", [x.write()], move || Ok(gate.recv()?)).expect("a push");
+        for _ in 0..READS {
+            vm.push("read", [x.read()], || Ok(())).expect("a push");
         }
+        vm.push("write", [x.write()], || Ok(())).expect("a push");
+        let nodes = vm.engine.streams.nodes();
+        assert!(nodes.made() > READS + 2, "{} nodes: no join was made", nodes.made());
+        assert!(!nodes.suffice(MOST), "joins are pending");
+        open.send(()).expect("the function listens");
+        vm.wait_all().expect("nothing fails");
+        assert!(nodes.suffice(MOST) && !nodes.suffice(MOST + 1));
     }
 }
