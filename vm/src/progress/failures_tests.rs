@@ -31,6 +31,21 @@ fn uncollected_failures_are_bounded_and_the_first_and_the_newest_stay() {
     assert!(failures.outcome_of_kept(point(2)).is_some(), "its own waiters are still told");
 }
 
+/// A submission looks for unseen failures only while there are some: that many are counted as neither collected nor logged.
+#[test]
+fn failures_that_nobody_was_told_of_are_counted() {
+    let failures = Failures::new(FailureLimits { points: 4096, uncollected: 2 });
+    let silent = || failures.silent.load(Ordering::Relaxed);
+    (1..=3).for_each(|seq| failures.fail(seq, failure(seq)));
+    assert_eq!(silent(), 2, "2 was logged when 3 took its place");
+    assert_eq!(searched(&failures, &[]), [1, 3]);
+    assert_eq!(silent(), 0);
+    failures.fail(4, failure(4));
+    assert_eq!(silent(), 1, "3, whose place 4 took, was logged before");
+    assert!(failures.outcome_of_kept(point(4)).is_some(), "a wait collects it");
+    assert_eq!(silent(), 0);
+}
+
 /// Calls `find_unseen`, with everything passed, until it has searched. Returns what it would log.
 fn searched(failures: &Failures, last_writes: &[u64]) -> Vec<u64> {
     for _ in 0..2 * last_writes.len() + 2 {
@@ -131,6 +146,7 @@ fn claims_without_an_owner_are_forgotten() {
     let failures = small();
     failures.fail(1, failure(1));
     let kept: Vec<_> = (2..100).map(|order| failures.claim(order, order)).collect();
+    let waits = failures.await_point(point(1_000_000));
     for order in 100..100_000 {
         failures.claim(order, order);
         failures.await_point(point(order));
@@ -138,6 +154,9 @@ fn claims_without_an_owner_are_forgotten() {
     assert!(unpoisoned(failures.table.lock()).claims.len() < 1000);
     failures.fail(50, failure(50));
     assert_eq!(failures.collect_claim(&kept[48]).map(|failure| failure.point.seq), Some(50));
+    failures.fail(1_000_000, failure(1_000_000));
+    failures.forget(&[waits.point]);
+    assert_eq!(failures.outcome(&waits).map(|failure| failure.point.seq), Some(1_000_000));
 }
 
 #[test]
