@@ -228,7 +228,7 @@ fn the_environment_limits_the_threads_of_large_kernels() {
 #[ignore = "another test runs it"]
 fn a_wrong_number_of_threads_builds_no_engine() {
     let value = std::env::var("STREAMVM_CPU_THREADS").expect("it is set");
-    let error = Vm::builder().build().err().expect("the variable is wrong");
+    let error = Vm::builder().build().expect_err("the variable is wrong");
     let expected = Error::NoThreadCount { variable: "STREAMVM_CPU_THREADS", found: value };
     assert_eq!(error, expected);
     assert_eq!(VmBuilder::kernel_threads_of_environment(), Err(expected));

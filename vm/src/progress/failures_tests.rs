@@ -146,7 +146,7 @@ fn claims_without_an_owner_are_forgotten() {
     let failures = small();
     failures.fail(1, failure(1));
     let kept: Vec<_> = (2..100).map(|order| failures.claim(order, order)).collect();
-    let waits = failures.await_point(point(1_000_000));
+    let waits: Vec<_> = (1_000_000..1_000_100).map(|seq| failures.await_point(point(seq))).collect();
     for order in 100..100_000 {
         failures.claim(order, order);
         failures.await_point(point(order));
@@ -154,9 +154,9 @@ fn claims_without_an_owner_are_forgotten() {
     assert!(unpoisoned(failures.table.lock()).claims.len() < 1000);
     failures.fail(50, failure(50));
     assert_eq!(failures.collect_claim(&kept[48]).map(|failure| failure.point.seq), Some(50));
-    failures.fail(1_000_000, failure(1_000_000));
-    failures.forget(&[waits.point]);
-    assert_eq!(failures.outcome(&waits).map(|failure| failure.point.seq), Some(1_000_000));
+    failures.fail(1_000_040, failure(1_000_040));
+    failures.forget(&[waits[40].point]);
+    assert_eq!(failures.outcome(&waits[40]).map(|failure| failure.point.seq), Some(1_000_040));
 }
 
 #[test]
