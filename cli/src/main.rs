@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use streamvm::Mode;
 use streamvm::ep::DeviceId;
+use streamvm::{Error, Mode, VmBuilder};
 use streamvm_cli::base::printable::without_controls;
 use streamvm_cli::command::compile::{ProgramOptions, Show, compile_programs};
 use streamvm_cli::command::plan_memory::{PlanOptions, plan_memory};
@@ -248,22 +248,13 @@ fn main() -> ExitCode {
 }
 
 fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
-    // A wrong name in the variable is refused by `check` too, so that `check` finds what `run` would refuse.
-    let named = match Mode::of_environment() {
+    // Wrong variables are refused by `check` too, so that `check` finds what `run` would refuse.
+    let named = match engine_of_environment(&command) {
         Ok(named) => named,
-        Err(error)
-            if !matches!(
-                command,
-                Command::Compile { .. }
-                    | Command::Verify { .. }
-                    | Command::PlanMemory { .. }
-                    | Command::Run { mode: Some(_), .. }
-            ) =>
-        {
+        Err(error) => {
             writeln!(err, "error: {error}")?;
             return Ok(Exit::Rejected);
         }
-        Err(_) => None,
     };
     match command {
         Command::Run { script, mode, compiled, most_rounds, stats, record, profile, profile_json, engine, .. } => {
@@ -285,6 +276,21 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
         }
         Command::Devices { json, engine, .. } => list_devices(&engine.options(Mode::Inline), json, out, err),
     }
+}
+
+/// The mode that the environment names for a command that builds an engine and does not say which.
+///
+/// # Errors
+/// If a variable that the engine of this command goes by has a wrong value.
+fn engine_of_environment(command: &Command) -> Result<Option<Mode>, Error> {
+    if matches!(command, Command::Compile { .. } | Command::Verify { .. } | Command::PlanMemory { .. }) {
+        return Ok(None);
+    }
+    VmBuilder::kernel_threads_of_environment()?;
+    if matches!(command, Command::Run { mode: Some(_), .. }) {
+        return Ok(None);
+    }
+    Mode::of_environment()
 }
 
 /// Prints the help, the version, or the error in the arguments, which may contain names of files.
