@@ -93,10 +93,8 @@ fn lists_of_several_threads_do_not_interleave() {
                 for round in 0..200 {
                     let (value, torn) = ((thread * 1000 + round) as f32, torn.clone());
                     submit(vm, |b| {
-                        b.set_lane(thread);
-                        b.fill(x, value)?;
-                        b.set_lane(thread + 3);
-                        b.call_fn("check", CPU, [x.read()], move |context| {
+                        b.on_lane(thread).fill(x, value)?;
+                        b.on_lane(thread + 3).call_fn("check", CPU, [x.read()], move |context| {
                             if context.reads.get::<f32>(0)?[0] != value {
                                 torn.fetch_add(1, Ordering::SeqCst);
                             }
