@@ -151,6 +151,23 @@ fn the_text_of_a_program_compiles_as_the_script_does() {
     }
 }
 
+/// The compiler needs no device: a plan for a GPU is made on a machine without one.
+#[test]
+fn programs_are_compiled_for_devices_that_are_not_there() {
+    let folder = scripts();
+    fs::write(folder.path().join("device.txt"), "program p\nt0 = tensor sim:0 f32[4]\nfeed x t0\nfetch y t0\n")
+        .unwrap();
+    for (args, shows) in [
+        (vec!["programs.svm", "--device", "acc=cuda:0"], "program host_too on cuda:0, cpu:0\n"),
+        (vec!["programs.svm", "--device", "acc=cuda:0"], "segment 1 on d2h@cuda:0:0, behind segment 0:\n"),
+        (vec!["device.txt"], "program p on sim:0\n"),
+    ] {
+        let output = streamvm(folder.path(), ["compile"].iter().chain(&args));
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{args:?}");
+        assert!(output.stdout.contains(shows), "{args:?}: {}", output.stdout);
+    }
+}
+
 #[test]
 fn what_cannot_be_compiled_is_rejected() {
     let folder = scripts();
@@ -161,7 +178,6 @@ fn what_cannot_be_compiled_is_rejected() {
     fs::write(at("ports.txt"), "program p\nt0 = tensor cpu:0 f32[4]\nfeed x t0\nfetch y t9\n").unwrap();
     fs::write(at("twice.txt"), "program p\nt0 = tensor cpu:0 f32[4]\nt1 = tensor cpu:0 f32[4]\nfeed x t0\nfeed x t1\n")
         .unwrap();
-    fs::write(at("device.txt"), "program p\nt0 = tensor sim:0 f32[4]\nfeed x t0\nfetch y t0\n").unwrap();
     fs::write(at("good.txt"), "program p\nt0 = tensor cpu:0 f32[4]\nfeed x t0\nfetch y t0\n").unwrap();
     fs::write(at("bytes.txt"), b"program p\n\xff\n").unwrap();
     for (args, says) in [
@@ -182,15 +198,10 @@ fn what_cannot_be_compiled_is_rejected() {
         (vec!["programs.svm", "--program", "zzz"], "help: it has: layer, count, host_too, scale"),
         (vec!["programs.svm", "--show", "all"], "expected program, passes, plan, memory or dot"),
         (vec!["programs.svm", "--json", "--show", "dot"], "error: --json shows the plan and the memory"),
-        (
-            vec!["programs.svm", "--device", "acc=cuda:0"],
-            "cannot be compiled: a value lives on cuda:0, and programs run on CPUs",
-        ),
         (vec!["programs.svm", "--device", "c=cpu:0"], "help: it names: acc"),
         (vec!["words.txt"], "words.txt:4: error: expected "),
         (vec!["ports.txt"], "ports.txt:4: error: expected a tensor that a line of this text names; found \"t9\""),
         (vec!["twice.txt"], "twice.txt: error: program \"p\": a feed is called \"x\"; give each a name of its own"),
-        (vec!["device.txt"], "device.txt: error: program \"p\" cannot be compiled: a value lives on sim:0"),
         (vec!["good.txt", "--program", "q"], "good.txt: error: there is no program \"q\"; this file has \"p\""),
         (vec!["bytes.txt"], "bytes.txt: error: this is no UTF-8 text"),
     ] {
