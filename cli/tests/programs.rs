@@ -151,6 +151,23 @@ fn the_text_of_a_program_compiles_as_the_script_does() {
     }
 }
 
+/// The compiler needs no device: a plan for a GPU is made on a machine without one.
+#[test]
+fn programs_are_compiled_for_devices_that_are_not_there() {
+    let folder = scripts();
+    fs::write(folder.path().join("device.txt"), "program p\nt0 = tensor sim:0 f32[4]\nfeed x t0\nfetch y t0\n")
+        .unwrap();
+    for (args, shows) in [
+        (vec!["programs.svm", "--device", "acc=cuda:0"], "program host_too on cuda:0, cpu:0\n"),
+        (vec!["programs.svm", "--device", "acc=cuda:0"], "segment 1 on d2h@cuda:0:0, behind segment 0:\n"),
+        (vec!["device.txt"], "program p on sim:0\n"),
+    ] {
+        let output = streamvm(folder.path(), ["compile"].iter().chain(&args));
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{args:?}");
+        assert!(output.stdout.contains(shows), "{args:?}: {}", output.stdout);
+    }
+}
+
 #[test]
 fn what_cannot_be_compiled_is_rejected() {
     let folder = scripts();

@@ -180,8 +180,7 @@ fn an_idle_engine_uses_no_processor_time() {
     let x = on_device(&vms[2], &[1.0]);
     submit(&vms[2], |b| {
         b.call_fn("held", CPU, [x.update()], gate.function())?;
-        b.set_lane(1);
-        b.add(&x, &x).map(drop)
+        b.on_lane(1).add(&x, &x).map(drop)
     });
     gate.wait_entered(2);
     until_engines_sleep();

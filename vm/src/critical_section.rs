@@ -116,8 +116,7 @@ impl<'vm> CriticalSection<'vm> {
     /// The list that ends the section.
     fn ending(&self, results: &[&Tensor], location: &'static Location<'static>) -> InstructionList {
         let mut builder = InstructionsBuilder::new();
-        builder.set_lane(self.lane);
-        builder.end(&self.section, results, location);
+        builder.on_lane(self.lane).end(&self.section, results, location);
         builder.finish()
     }
 

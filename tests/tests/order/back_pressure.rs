@@ -94,10 +94,8 @@ fn lists_of_several_threads_do_not_interleave() {
                 for round in 0..200 {
                     let (value, torn) = ((thread * 1000 + round) as f32, torn.clone());
                     submit(vm, |b| {
-                        b.set_lane(thread);
-                        b.fill(x, value)?;
-                        b.set_lane(thread + 3);
-                        b.call_fn("check", CPU, [x.read()], move |context| {
+                        b.on_lane(thread).fill(x, value)?;
+                        b.on_lane(thread + 3).call_fn("check", CPU, [x.read()], move |context| {
                             if context.reads.get::<f32>(0)?[0] != value {
                                 torn.fetch_add(1, Ordering::SeqCst);
                             }
@@ -202,7 +200,7 @@ fn a_submitter_that_waits_for_bytes_goes_on_at_half_of_the_bound() {
         let held = |lane, eighths: usize| {
             let gate = ClosedGate::new();
             submit(&vm, |b| {
-                b.set_lane(lane);
+                let mut b = b.on_lane(lane);
                 b.call_fn("held", CPU, [], gate.function())?;
                 b.full(CPU, DType::F32, &[eighths << 15], 0.0).map(drop)
             });

@@ -3,9 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use streamvm_ep::{CommandSequence, CpuSequence};
-use streamvm_program::{
-    ArenaPlan, BufferRole, Compiled, CompiledStep, Located, Operand, Program, Segment, SegmentUse, Step,
-};
+use streamvm_program::{BufferRole, Compiled, CompiledStep, Located, Operand, Program, Segment, SegmentUse, Step};
 
 /// A compiled program with its kernels. No tensor is bound to it, so executables with different parameters share it.
 #[derive(Debug)]
@@ -57,7 +55,7 @@ impl LoadedProgram {
         let steps: usize = self.compiled.steps().iter().map(of_step).sum();
         let of_segment = |segment: &Segment| size_of::<Segment>() + segment.uses.len() * size_of::<SegmentUse>();
         let segments: usize = self.compiled.segments().iter().map(of_segment).sum();
-        let arenas = self.compiled.arenas().len() * size_of::<ArenaPlan>();
+        let arenas = size_of_val(self.compiled.arenas());
         let compiled =
             size_of_val(self.compiled.buffers()) + size_of_val(self.compiled.fused()) + steps + segments + arenas;
         let loaded: usize = self.segments.iter().map(LoadedSegment::heap_bytes).sum();
