@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use streamvm::Mode;
 use streamvm::ep::DeviceId;
+use streamvm::{Error, Mode, VmBuilder};
 use streamvm_cli::base::printable::without_controls;
 use streamvm_cli::command::compile::{ProgramOptions, Show, compile_programs};
 use streamvm_cli::command::plan_memory::{PlanOptions, plan_memory};
@@ -46,7 +46,7 @@ enum Command {
         /// Write what the engine decided to a file that `streamvm verify` judges
         #[arg(long, value_name = "TRACE")]
         record: Option<PathBuf>,
-        /// Compile each program of the script once, and run it as one instruction
+        /// Compile each program of the script once, and run it as a few instructions: one on each stream that it uses, as a rule
         #[arg(long)]
         compiled: bool,
         /// How many rounds the `while` loops of one run of a program may make together, and those outside of programs
@@ -56,7 +56,7 @@ enum Command {
         /// Print how many instructions and syncs ran on each stream
         #[arg(long)]
         stats: bool,
-        /// Print how often each op and function ran, how long it waited and how long it took
+        /// Print how often each op, function and step of a compiled program ran and how long it took
         #[arg(long)]
         profile: bool,
         /// Write that to a file, as a JSON array
@@ -197,8 +197,9 @@ fn show(text: &str) -> Result<Show, String> {
         "passes" => Ok(Show::Passes),
         "plan" => Ok(Show::Plan),
         "memory" => Ok(Show::Memory),
+        "picture" => Ok(Show::Picture),
         "dot" => Ok(Show::Dot),
-        _ => Err("expected program, passes, plan, memory or dot".into()),
+        _ => Err("expected program, passes, plan, memory, picture or dot".into()),
     }
 }
 
@@ -247,22 +248,13 @@ fn main() -> ExitCode {
 }
 
 fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
-    // A wrong name in the variable is refused by `check` too, so that `check` finds what `run` would refuse.
-    let named = match Mode::of_environment() {
+    // Wrong variables are refused by `check` too, so that `check` finds what `run` would refuse.
+    let named = match engine_of_environment(&command) {
         Ok(named) => named,
-        Err(error)
-            if !matches!(
-                command,
-                Command::Compile { .. }
-                    | Command::Verify { .. }
-                    | Command::PlanMemory { .. }
-                    | Command::Run { mode: Some(_), .. }
-            ) =>
-        {
+        Err(error) => {
             writeln!(err, "error: {error}")?;
             return Ok(Exit::Rejected);
         }
-        Err(_) => None,
     };
     match command {
         Command::Run { script, mode, compiled, most_rounds, stats, record, profile, profile_json, engine, .. } => {
@@ -284,6 +276,21 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
         }
         Command::Devices { json, engine, .. } => list_devices(&engine.options(Mode::Inline), json, out, err),
     }
+}
+
+/// The mode that the environment names for a command that builds an engine and does not say which.
+///
+/// # Errors
+/// If a variable that the engine of this command goes by has a wrong value.
+fn engine_of_environment(command: &Command) -> Result<Option<Mode>, Error> {
+    if matches!(command, Command::Compile { .. } | Command::Verify { .. } | Command::PlanMemory { .. }) {
+        return Ok(None);
+    }
+    VmBuilder::kernel_threads_of_environment()?;
+    if matches!(command, Command::Run { mode: Some(_), .. }) {
+        return Ok(None);
+    }
+    Mode::of_environment()
 }
 
 /// Prints the help, the version, or the error in the arguments, which may contain names of files.

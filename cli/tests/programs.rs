@@ -151,6 +151,23 @@ fn the_text_of_a_program_compiles_as_the_script_does() {
     }
 }
 
+/// The compiler needs no device: a plan for a GPU is made on a machine without one.
+#[test]
+fn programs_are_compiled_for_devices_that_are_not_there() {
+    let folder = scripts();
+    fs::write(folder.path().join("device.txt"), "program p\nt0 = tensor sim:0 f32[4]\nfeed x t0\nfetch y t0\n")
+        .unwrap();
+    for (args, shows) in [
+        (vec!["programs.svm", "--device", "acc=cuda:0"], "program host_too on cuda:0, cpu:0\n"),
+        (vec!["programs.svm", "--device", "acc=cuda:0"], "segment 1 on d2h@cuda:0:0, behind segment 0:\n"),
+        (vec!["device.txt"], "program p on sim:0\n"),
+    ] {
+        let output = streamvm(folder.path(), ["compile"].iter().chain(&args));
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{args:?}");
+        assert!(output.stdout.contains(shows), "{args:?}: {}", output.stdout);
+    }
+}
+
 #[test]
 fn what_cannot_be_compiled_is_rejected() {
     let folder = scripts();
@@ -161,7 +178,8 @@ fn what_cannot_be_compiled_is_rejected() {
     fs::write(at("ports.txt"), "program p\nt0 = tensor cpu:0 f32[4]\nfeed x t0\nfetch y t9\n").unwrap();
     fs::write(at("twice.txt"), "program p\nt0 = tensor cpu:0 f32[4]\nt1 = tensor cpu:0 f32[4]\nfeed x t0\nfeed x t1\n")
         .unwrap();
-    fs::write(at("device.txt"), "program p\nt0 = tensor sim:0 f32[4]\nfeed x t0\nfetch y t0\n").unwrap();
+    let block = "program p\nt0 = tensor sim:0 bool[]\nt1 = tensor sim:0 f32[4]\nif t0\n%0 fill compute@sim:0:0 4 -> t1 f32[4]\nend\n";
+    fs::write(at("device.txt"), format!("{block}feed a t0\nparam b t1\n")).unwrap();
     fs::write(at("good.txt"), "program p\nt0 = tensor cpu:0 f32[4]\nfeed x t0\nfetch y t0\n").unwrap();
     fs::write(at("bytes.txt"), b"program p\n\xff\n").unwrap();
     for (args, says) in [
@@ -180,17 +198,16 @@ fn what_cannot_be_compiled_is_rejected() {
             "the script has no program \"layr\"\n = help: did you mean `layer`?",
         ),
         (vec!["programs.svm", "--program", "zzz"], "help: it has: layer, count, host_too, scale"),
-        (vec!["programs.svm", "--show", "all"], "expected program, passes, plan, memory or dot"),
+        (vec!["programs.svm", "--show", "all"], "expected program, passes, plan, memory, picture or dot"),
         (vec!["programs.svm", "--json", "--show", "dot"], "error: --json shows the plan and the memory"),
-        (
-            vec!["programs.svm", "--device", "acc=cuda:0"],
-            "cannot be compiled: a value lives on cuda:0, and programs run on CPUs",
-        ),
         (vec!["programs.svm", "--device", "c=cpu:0"], "help: it names: acc"),
         (vec!["words.txt"], "words.txt:4: error: expected "),
         (vec!["ports.txt"], "ports.txt:4: error: expected a tensor that a line of this text names; found \"t9\""),
         (vec!["twice.txt"], "twice.txt: error: program \"p\": a feed is called \"x\"; give each a name of its own"),
-        (vec!["device.txt"], "device.txt: error: program \"p\" cannot be compiled: a value lives on sim:0"),
+        (
+            vec!["device.txt"],
+            "device.txt: error: program \"p\" cannot be compiled: step 0 (if) runs on compute@sim:0:0",
+        ),
         (vec!["good.txt", "--program", "q"], "good.txt: error: there is no program \"q\"; this file has \"p\""),
         (vec!["bytes.txt"], "bytes.txt: error: this is no UTF-8 text"),
     ] {
@@ -240,4 +257,52 @@ fn the_page_of_programs_shows_what_the_command_prints() {
         shown += 1;
     }
     assert!(shown >= 2, "only {shown} commands found");
+}
+
+/// Copies to a device and back are steps: the same values, compiled or not.
+#[test]
+fn programs_use_several_devices() {
+    let folder = TempDir::new().unwrap();
+    let text = "device acc = sim:0\n\
+        program p (x f32 4 on cpu:0) -> y {\n  let there = copy x to acc\n  let z = neg (mul there there)\n  let w = add x 1\n  let y = add w (copy z to cpu:0)\n}\n\
+        let x = fill f32 4 value 3 on cpu:0\nlet y = run p x\nlet z = run p y on lane 1\nprint z\n";
+    fs::write(folder.path().join("a.svm"), text).unwrap();
+    let run = |args: &[&str]| streamvm(folder.path(), ["run", "--sim-devices", "1", "a.svm"].iter().chain(args));
+    let expected = run(&[]);
+    assert_eq!((expected.code, expected.stdout.as_str()), (0, "z: f32[4] [-29.0 -29.0 -29.0 -29.0]\n"), "{expected:?}");
+    assert_eq!(run(&["--compiled"]), expected);
+    let plan = streamvm(folder.path(), ["compile", "a.svm"]).stdout;
+    assert!(plan.contains("on h2d@sim:0:0") && plan.contains("on compute@sim:0:0, behind segment 0"), "{plan}");
+}
+
+#[test]
+fn a_profile_of_compiled_programs_has_their_steps() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("a.svm"), FIVE_RUNS).unwrap();
+    let output = streamvm(folder.path(), ["run", "--compiled", "--profile", "a.svm"]);
+    let table = output.stdout.split("steps of program p\n").nth(1).expect("the table");
+    let mut lines: Vec<Vec<&str>> = table.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    lines.sort();
+    let told: Vec<String> = lines.iter().map(|words| words[..words.len() - 3].join(" ")).collect();
+    assert_eq!(told, ["%0 mul neg relu 5", "%3 fill 5", "%4 add 5"], "{table}");
+    let uncompiled = streamvm(folder.path(), ["run", "--profile", "a.svm"]);
+    assert!(!uncompiled.stdout.contains("steps of program"), "{}", uncompiled.stdout);
+}
+
+#[test]
+fn the_memory_of_a_program_is_drawn() {
+    let shown = |what: &str| streamvm(&root(), ["compile", "--show", what, "examples/program.svm"]);
+    let picture = shown("picture");
+    let svg = &picture.stdout;
+    assert!(picture.code == 0 && svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{picture:?}");
+    let values = shown("memory").stdout;
+    let in_arena: Vec<&str> = values
+        .lines()
+        .filter(|line| line.contains(" arena "))
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert!(!in_arena.is_empty(), "{values}");
+    for name in in_arena {
+        assert!(svg.contains(name), "{name} in {svg}");
+    }
 }

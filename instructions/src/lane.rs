@@ -8,6 +8,7 @@ thread_local! {
 }
 
 /// A number that tells apart several streams of one type on one device. A thread's eager calls and new builders use its current lane.
+/// [`InstructionsBuilder::on_lane`](crate::InstructionsBuilder::on_lane) changes the lane of a builder for a scope.
 ///
 /// ```
 /// use streamvm_instructions::Lane;

@@ -101,10 +101,8 @@ fn lanes_are_streams_of_their_own() -> Outcome {
     let _lane = Lane(3).enter();
     let mut b = InstructionsBuilder::new();
     let x = b.full(CPU, DType::F32, &[2], 1.0)?;
-    b.set_lane(1);
-    let y = b.relu(&x)?;
-    b.set_lane(2);
-    b.add(&x, &y)?;
+    let y = b.on_lane(1).relu(&x)?;
+    b.on_lane(2).add(&x, &y)?;
     golden(
         b.finish(),
         SoftSyncMode::Minimal,
@@ -124,9 +122,7 @@ fn lanes_are_streams_of_their_own() -> Outcome {
 fn pinned_outputs_come_from_the_pinned_stream() -> Outcome {
     let mut b = InstructionsBuilder::new();
     let x = b.full(CPU, DType::F32, &[2], 1.0)?;
-    b.set_pinned(true);
-    let y = b.relu(&x)?;
-    b.set_pinned(false);
+    let y = b.on_pinned().relu(&x)?;
     let z = b.neg(&y)?;
     b.copy(&y, CUDA)?;
     b.copy(&z, CUDA)?;
@@ -156,13 +152,10 @@ fn pinned_outputs_come_from_the_pinned_stream() -> Outcome {
 fn disjoint_parts_need_nothing_of_each_other() -> Outcome {
     let mut b = InstructionsBuilder::new();
     let x = b.full(CPU, DType::F32, &[4, 2], 0.0)?;
-    b.set_lane(1);
-    b.fill(&x.slice(0, 1..3)?, 1.0)?;
-    b.set_lane(2);
+    b.on_lane(1).fill(&x.slice(0, 1..3)?, 1.0)?;
     b.copy_into(&x.slice(0, 0..3)?, &x.slice(0, 1..4)?).expect_err("rows 1 and 2 are read and written");
-    b.op_into(Op::Neg, &[&x.slice(1, 0..1)?], Params::default(), &x.slice(1, 1..2)?)?;
-    b.set_lane(3);
-    b.op_into(Op::Neg, &[&x.slice(0, 0..1)?], Params::default(), &x.slice(0, 3..4)?)?;
+    b.on_lane(2).op_into(Op::Neg, &[&x.slice(1, 0..1)?], Params::default(), &x.slice(1, 1..2)?)?;
+    b.on_lane(3).op_into(Op::Neg, &[&x.slice(0, 0..1)?], Params::default(), &x.slice(0, 3..4)?)?;
     golden(
         b.finish(),
         SoftSyncMode::Minimal,
@@ -223,13 +216,15 @@ fn functions_touches_and_releases() -> Outcome {
     let y = b.allocate(CPU, DType::Bool, &[2])?;
     b.fill(&y, true)?;
     b.call_fn("mix \"x\"\n", CPU, [x.read(), y.update(), log.write()], |_| Ok(()))?;
-    b.set_lane(1);
-    b.access("look", y.read(), |_| Ok(()))?;
-    b.host_fn("print", CPU, || Ok(()));
-    b.call_fn("send", CUDA, [log.read()], |_| Ok(()))?;
-    b.touch(CPU, &[&x, &y]);
-    b.release(&x);
-    b.release(&y.slice(0, 0..1)?);
+    {
+        let mut b = b.on_lane(1);
+        b.access("look", y.read(), |_| Ok(()))?;
+        b.host_fn("print", CPU, || Ok(()));
+        b.call_fn("send", CUDA, [log.read()], |_| Ok(()))?;
+        b.touch(CPU, &[&x, &y]);
+        b.release(&x);
+        b.release(&y.slice(0, 0..1)?);
+    }
     golden(
         b.finish(),
         SoftSyncMode::Minimal,
@@ -354,9 +349,8 @@ fn a_plan_over_exact_streams_plans_to_itself() -> Outcome {
     let y = b.copy(&x, CPU)?;
     let z = b.relu(&y)?;
     b.barrier();
-    b.set_lane(1);
-    let w = b.add(&y, &z)?;
-    b.copy(&w, Place::Host)?;
+    let w = b.on_lane(1).add(&y, &z)?;
+    b.on_lane(1).copy(&w, Place::Host)?;
     let once = planned(b.finish(), SoftSyncMode::Minimal).list.to_string();
     let twice = planned(read(&once), SoftSyncMode::Minimal).list.to_string();
     assert_eq!(twice, once);

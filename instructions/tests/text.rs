@@ -82,11 +82,11 @@ fn build(calls: &[Call]) -> InstructionList {
     for call in calls {
         let place = if call.host { Place::Host } else { Place::Device(DEVICES[call.device]) };
         let dtype = DType::ALL[call.dtype];
-        builder.set_lane(call.lane);
-        builder.set_pinned(call.what == 3);
         let priority = [Priority::Low, Priority::Normal, Priority::High][call.lane as usize];
         let ahead = [Ahead::No, Ahead::Direct, Ahead::First, Ahead::No][call.device];
-        builder.set_launch_options(LaunchOptions { priority, clean_up: call.host, ahead });
+        let mut builder = builder.on_lane(call.lane);
+        let mut builder = if call.what == 3 { builder.on_pinned() } else { builder.on_compute() };
+        let mut builder = builder.with_launch_options(LaunchOptions { priority, clean_up: call.host, ahead });
         if tensors.is_empty() || call.what == 0 {
             let memory = MemoryKind::ALL[(call.lane as usize + call.dims.len()) % MemoryKind::ALL.len()];
             tensors.push(Tensor::unbound(place, memory, dtype, Shape::new(&call.dims).expect("small")));
@@ -405,12 +405,11 @@ fn how_a_function_is_run_is_kept() {
             for (ahead, goes) in [(Ahead::No, ""), (Ahead::Direct, " direct"), (Ahead::First, " first")] {
                 let launch = LaunchOptions { priority, clean_up, ahead };
                 let (mut builder, variable) = (InstructionsBuilder::new(), Var::new());
-                builder.set_workers(true);
-                builder.set_launch_options(launch);
                 let cpu = DeviceId::cpu(0);
-                builder.push("first", cpu, [variable.write()], || Ok(()));
-                builder.set_launch_options(LaunchOptions::default());
-                builder.push("next", cpu, [variable.read()], || Ok(()));
+                let mut on_workers = builder.on_workers();
+                on_workers.with_launch_options(launch).push("first", cpu, [variable.write()], || Ok(()));
+                on_workers.push("next", cpu, [variable.read()], || Ok(()));
+                drop(on_workers);
                 let text = builder.finish().to_string();
                 assert!(text.contains(&format!("\"first\"{name}{cleans}{goes} write v0")), "{text}");
                 let list: InstructionList = text.parse().expect("it was printed");

@@ -125,8 +125,7 @@ fn a_stream_of_kernels_has_its_cublas_before_it_runs_anything() -> Outcome {
     drop(held);
     let mut list = InstructionsBuilder::new();
     let z = list.matmul(&y, &x)?;
-    list.set_lane(1);
-    let w = list.matmul(&y, &x)?;
+    let w = list.on_lane(1).matmul(&y, &x)?;
     vm.submit(list.finish())?;
     assert_eq!(made(), 2, "one for each lane");
     assert_eq!((z.to_vec::<f32>()?, w.to_vec::<f32>()?), (vec![-2.0; 4], vec![-2.0; 4]));

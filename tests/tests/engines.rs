@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Mode, Pool, PoolConfig, Priority, Vm};
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Lane, Mode, Pool, PoolConfig, Priority, Vm};
 use streamvm_tests::{CPU, ClosedGate, engines};
 
 const OTHER: DeviceId = DeviceId::cpu(1);
@@ -109,14 +109,15 @@ fn lists_for_workers_of_any_device_and_lane_give_the_same_on_every_engine() {
         let vm = builder.cpu_devices(2).build().expect("an engine");
         let token = vm.var();
         for round in 0..20_u16 {
-            let mut b = InstructionsBuilder::new();
-            b.set_workers(true);
-            b.set_lane(u32::from(round) % 3);
+            let _lane = Lane(u32::from(round) % 3).enter();
+            let mut builder = InstructionsBuilder::new();
+            let mut b = builder.on_workers();
             let x = b.full(OTHER, DType::F32, &[8], f64::from(round)).expect("a fill");
             let y = b.full(CPU, DType::F32, &[8], 1.0).expect("a fill");
             b.push("between", OTHER, [x.read(), y.read(), token.update()], || Ok(()));
             let (z, w) = (b.add(&x, &x).expect("an addition"), b.add(&y, &y).expect("an addition"));
-            vm.submit(b.finish()).expect("it is taken");
+            drop(b);
+            vm.submit(builder.finish()).expect("it is taken");
             assert_eq!(z.to_vec::<f32>(), Ok(vec![2.0 * f32::from(round); 8]), "builder {number}");
             assert_eq!(w.to_vec::<f32>(), Ok(vec![2.0; 8]), "builder {number}");
         }

@@ -75,14 +75,8 @@ fn what_the_scheduler_holds_back_leads_to_its_root() {
     let (first, second) = (Var::new(), Var::new());
     submit(&vm, |b| b.call_fn("root", CPU, [first.write()], gate.function()));
     gate.wait_entered(1);
-    submit(&vm, |b| {
-        b.set_lane(1);
-        b.call_fn("middle", CPU, [first.read(), second.write()], |_| Ok(()))
-    });
-    submit(&vm, |b| {
-        b.set_lane(2);
-        b.call_fn("last", CPU, [second.read()], |_| Ok(()))
-    });
+    submit(&vm, |b| b.on_lane(1).call_fn("middle", CPU, [first.read(), second.write()], |_| Ok(())));
+    submit(&vm, |b| b.on_lane(2).call_fn("last", CPU, [second.read()], |_| Ok(())));
     let expected = [
         (compute(0), 1, StallState::Running, Vec::new()),
         (compute(1), 1, StallState::HeldBack, vec![(compute(0), 1)]),
@@ -105,10 +99,7 @@ fn what_waits_on_its_own_thread_names_what_it_waits_for() {
     let gate = ClosedGate::new();
     let token = Var::new();
     submit(&vm, |b| b.call_fn("root", CPU, [token.write()], gate.function()));
-    submit(&vm, |b| {
-        b.set_lane(1);
-        b.call_fn("waits", CPU, [token.read()], |_| Ok(()))
-    });
+    submit(&vm, |b| b.on_lane(1).call_fn("waits", CPU, [token.read()], |_| Ok(())));
     let expected =
         [(compute(0), 1, StallState::Running, Vec::new()), (compute(1), 1, StallState::Waiting, vec![(compute(0), 1)])];
     until_rows(&vm, &expected);
@@ -123,10 +114,7 @@ fn what_shares_a_busy_thread_is_behind_what_that_runs() {
     let gate = ClosedGate::new();
     submit(&vm, |b| b.call_fn("busy", CPU, [], gate.function()));
     gate.wait_entered(1);
-    submit(&vm, |b| {
-        b.set_lane(1);
-        b.call_fn("behind", CPU, [], |_| Ok(()))
-    });
+    submit(&vm, |b| b.on_lane(1).call_fn("behind", CPU, [], |_| Ok(())));
     let expected =
         [(compute(0), 1, StallState::Running, Vec::new()), (compute(1), 1, StallState::Queued, vec![(compute(0), 1)])];
     until_rows(&vm, &expected);
@@ -144,10 +132,7 @@ fn each_of_two_busy_threads_is_named() {
     let vm = Vm::builder().cpu_threads(2).build().expect("an engine");
     let gate = ClosedGate::new();
     for lane in 0..2 {
-        submit(&vm, |b| {
-            b.set_lane(lane);
-            b.call_fn("busy", CPU, [], gate.function())
-        });
+        submit(&vm, |b| b.on_lane(lane).call_fn("busy", CPU, [], gate.function()));
     }
     gate.wait_entered(2);
     let mut threads: Vec<_> = vm.stall_report().streams.into_iter().map(|stalled| stalled.thread).collect();

@@ -83,10 +83,7 @@ fn poison_that_pending_work_may_carry_on_is_not_dropped_yet() {
     let gate = ClosedGate::new();
     let x = poisoned(&vm, "carried by pending work");
     let y = on_device(&vm, &[1.0; 4]);
-    submit(&vm, |b| {
-        b.set_lane(1);
-        b.call_fn("held", CPU, [y.update()], gate.function())
-    });
+    submit(&vm, |b| b.on_lane(1).call_fn("held", CPU, [y.update()], gate.function()));
     // Waits for `y`, so its outcome, the poison of `x`, is not known before the gate opens.
     let z = x.add(&y).expect("submitted");
     drop((x, y));

@@ -269,13 +269,22 @@ impl VmBuilder {
     /// Sets the most threads that compute one large kernel on a CPU device, the thread that runs the instruction included; at least 1.
     /// Results have the same bits for every number, and small kernels always run on one thread.
     ///
-    /// Default: the environment variable `STREAMVM_CPU_THREADS`, else the number of cores that the process may use. A value of the variable
-    /// that is not a number above 0 is logged and counts as unset. The helping threads are started by the first large kernel, are shared
-    /// by all engines of the process, and sleep while there is no large kernel.
+    /// Default: the environment variable `STREAMVM_CPU_THREADS`, else the number of cores that the process may use. An engine whose builder
+    /// was not given a number is refused if the variable holds anything but a number above 0. The helping threads are started by the first
+    /// large kernel, are shared by all engines of the process, and sleep while there is no large kernel.
     #[must_use]
     pub fn kernel_threads(mut self, threads: usize) -> VmBuilder {
         self.cpu.threads = Some(threads);
         self
+    }
+
+    /// The number of threads that the environment variable `STREAMVM_CPU_THREADS` sets; `None` if it is unset or empty. For programs that
+    /// want to refuse a wrong value before they build an engine; [`VmBuilder::build`] reads the variable by itself.
+    ///
+    /// # Errors
+    /// [`Error::NoThreadCount`] if the variable holds anything but a number above 0.
+    pub fn kernel_threads_of_environment() -> Result<Option<usize>, Error> {
+        thread_count(&std::env::var_os(KERNEL_THREADS).unwrap_or_default().to_string_lossy())
     }
 
     /// Sets the most memory of each CPU device, in bytes. Default: no limit but the memory of the machine.
@@ -380,7 +389,8 @@ impl VmBuilder {
     ///
     /// # Errors
     /// [`Error::NoThread`] if the scheduler thread cannot be started; [`Error::UnknownEngine`] if the program has set neither mode
-    /// nor shared workers, and `STREAMVM_ENGINE` has an unknown value.
+    /// nor shared workers, and `STREAMVM_ENGINE` has an unknown value; [`Error::NoThreadCount`] if it has not set
+    /// [kernel threads](VmBuilder::kernel_threads), and `STREAMVM_CPU_THREADS` is not a number above 0.
     pub fn build(self) -> Result<Vm, Error> {
         let engine = self.build_engine()?;
         engine.handle.open(&engine);
@@ -417,7 +427,10 @@ impl VmBuilder {
             Mode::Simulated { seed } => Some(Simulated::new(seed, self.in_order, machine.clone())),
             Mode::Threaded | Mode::Inline => None,
         };
-        let kernel_threads = self.cpu.threads.or_else(kernel_threads_of_environment);
+        let kernel_threads = match self.cpu.threads {
+            Some(threads) => Some(threads),
+            None => VmBuilder::kernel_threads_of_environment()?,
+        };
         let cpu = CpuConfig { threads: kernel_threads, ..self.cpu };
         let mut devices = devices(self.cpu_devices, cpu, machine.as_ref(), self.faults.as_ref())?;
         let cuda = Arc::new(CudaDevices::default());
@@ -491,14 +504,15 @@ impl VmBuilder {
 /// The environment variable that limits the threads of one CPU kernel.
 const KERNEL_THREADS: &str = "STREAMVM_CPU_THREADS";
 
-/// The number in [`KERNEL_THREADS`]; `None` if it is unset, empty or not a number above 0.
-fn kernel_threads_of_environment() -> Option<usize> {
-    let text = std::env::var_os(KERNEL_THREADS)?;
-    let threads = text.to_str().and_then(|text| text.parse().ok()).filter(|&threads| threads > 0);
-    if threads.is_none() && !text.is_empty() {
-        log::warn!("{KERNEL_THREADS} is {text:?}, not a number above 0, and is ignored");
+/// The number of threads in the text of [`KERNEL_THREADS`]; `None` if it is empty.
+fn thread_count(text: &str) -> Result<Option<usize>, Error> {
+    if text.is_empty() {
+        return Ok(None);
     }
-    threads
+    match text.parse() {
+        Ok(threads) if threads > 0 => Ok(Some(threads)),
+        _ => Err(Error::NoThreadCount { variable: KERNEL_THREADS, found: text.to_owned() }),
+    }
 }
 
 /// The CPU and simulated devices of an engine, each with the faults of `faults` if there are any.

@@ -70,7 +70,7 @@ impl Vm {
     ///
     /// **Blocking.** While another thread has a section over one of the resources open, this call blocks, and so does the submission of a
     /// list with such a section. All resources of a section are taken at once, and a thread has one section open at most, so two holders
-    /// never wait for each other. A holder must not wait for a thread that is blocked here. Blocked threads go on in no particular order.
+    /// of one engine never wait for each other. A holder must not wait for a thread that is blocked here. Blocked threads go on in no particular order.
     ///
     /// # Errors
     /// * [`Error::NestedSection`] if this thread has a section open;
@@ -116,13 +116,12 @@ impl<'vm> CriticalSection<'vm> {
     /// The list that ends the section.
     fn ending(&self, results: &[&Tensor], location: &'static Location<'static>) -> InstructionList {
         let mut builder = InstructionsBuilder::new();
-        builder.set_lane(self.lane);
-        builder.end(&self.section, results, location);
+        builder.on_lane(self.lane).end(&self.section, results, location);
         builder.finish()
     }
 
     /// Lets other threads begin. Where no list could end the section, the engine forgets it: the next begin still comes after its
-    /// instructions, because it writes the resource that they read.
+    /// instructions.
     fn close(&mut self, submitted: bool) {
         if !submitted {
             self.vm.engine.handle.lock().abandon_section(&self.section);

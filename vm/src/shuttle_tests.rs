@@ -51,9 +51,7 @@ fn shuttle_lanes_wait_for_each_other() {
         let vm = engine(|builder| builder.cpu_threads(2));
         let mut b = InstructionsBuilder::new();
         let x = b.full(CPU, DType::F32, &[2], 1.0).expect("a fill");
-        b.set_lane(1);
-        let y = b.add(&x, &x).expect("a sum");
-        b.set_lane(0);
+        let y = b.on_lane(1).add(&x, &x).expect("a sum");
         let z = b.add(&y, &x).expect("a sum");
         let host = b.copy(&z, Place::Host).expect("a copy");
         vm.submit(b.finish()).expect("taken").wait().expect("it passes");
@@ -104,17 +102,14 @@ fn shuttle_workers_and_streams_wait_for_each_other() {
             .expect("a function");
         };
         submit(&vm, |b| {
-            b.set_workers(true);
+            let b = &mut b.on_workers();
             step(b, variable.write(), 0..1);
             (0..3).for_each(|_| step(b, variable.read(), 1..4));
         });
         submit(&vm, |b| {
-            b.set_workers(true);
-            step(b, variable.update(), 4..5);
-            b.set_workers(false);
+            step(&mut b.on_workers(), variable.update(), 4..5);
             step(b, variable.update(), 5..6);
-            b.set_workers(true);
-            step(b, variable.read(), 6..7);
+            step(&mut b.on_workers(), variable.read(), 6..7);
         });
         vm.wait_all().expect("nothing fails");
         assert_eq!(count.load(Ordering::SeqCst), 7);
@@ -134,8 +129,7 @@ fn shuttle_blocked_submitters_go_on() {
                     for _ in 0..3 {
                         let count = count.clone();
                         submit(&vm, |b| {
-                            b.set_lane(lane);
-                            b.host_fn("count", CPU, move || {
+                            b.on_lane(lane).host_fn("count", CPU, move || {
                                 count.fetch_add(1, Ordering::SeqCst);
                                 Ok(())
                             });
@@ -187,7 +181,7 @@ fn shuttle_two_functions_that_wait_for_each_other_run_side_by_side() {
         let vm = engine(|builder| builder.workers(2).cpu_threads(1));
         let (variable, met) = (vm.var(), Arc::new((shuttle::sync::Mutex::new(0), shuttle::sync::Condvar::new())));
         submit(&vm, |b| {
-            b.set_workers(true);
+            let mut b = b.on_workers();
             b.call_fn("source", CPU, [variable.write()], |_| Ok(())).expect("a function");
             for _ in 0..2 {
                 let met = met.clone();
@@ -220,10 +214,9 @@ fn shuttle_failures_are_seen_by_every_waiter() {
         let mut b = InstructionsBuilder::new();
         let x = b.full(CPU, DType::F32, &[1], 1.0).expect("a fill");
         b.call_fn("fails", CPU, [x.update()], |_| Err("no".into())).expect("a function");
-        b.set_lane(1);
-        let y = b.neg(&x).expect("an op");
-        b.fill(&x, 2.0).expect("a fill");
-        let healed = b.neg(&x).expect("an op");
+        let y = b.on_lane(1).neg(&x).expect("an op");
+        b.on_lane(1).fill(&x, 2.0).expect("a fill");
+        let healed = b.on_lane(1).neg(&x).expect("an op");
         let _ = vm.submit(b.finish()).expect("taken");
         let other = {
             let y = y.clone();
@@ -350,8 +343,7 @@ fn shuttle_strands_change_threads() {
         let x = b.full(CPU, DType::F32, &[1], 1.0).expect("a fill");
         let mut sums = Vec::new();
         for lane in [1, 2, 0, 1] {
-            b.set_lane(lane);
-            let sum = b.add(sums.last().unwrap_or(&x), &x).expect("a sum");
+            let sum = b.on_lane(lane).add(sums.last().unwrap_or(&x), &x).expect("a sum");
             sums.push(sum);
         }
         vm.submit(b.finish()).expect("taken");

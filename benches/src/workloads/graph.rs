@@ -97,6 +97,8 @@ pub(crate) fn blocked(builder: &mut InstructionsBuilder, held: Use<'_>) -> Resul
 pub enum Sink<'a> {
     /// Into a list.
     List(InstructionsBuilder),
+    /// Into a list, for workers.
+    WorkerList(InstructionsBuilder),
     /// To the engine's streams, one by one.
     Streams {
         /// The engine.
@@ -111,21 +113,8 @@ pub enum Sink<'a> {
 impl<'a> Sink<'a> {
     /// An empty list.
     fn list(workers: bool) -> Sink<'a> {
-        let mut builder = InstructionsBuilder::new();
-        builder.set_workers(workers);
-        Sink::List(builder)
-    }
-
-    /// Sets the lane of the operations that follow.
-    pub fn set_lane(&mut self, number: u32) {
-        match self {
-            Sink::List(builder) => builder.set_lane(number),
-            Sink::Streams { lane, .. } if Lane::current().0 != number => {
-                *lane = None;
-                *lane = Some(streamvm::Lane(number).enter());
-            }
-            Sink::Streams { .. } | Sink::Workers(_) => {}
-        }
+        let builder = InstructionsBuilder::new();
+        if workers { Sink::WorkerList(builder) } else { Sink::List(builder) }
     }
 
     /// Emits an operation that runs `f`.
@@ -145,13 +134,13 @@ impl<'a> Sink<'a> {
         };
         match self {
             Sink::List(builder) => Ok(builder.call_fn(name, DEVICE, uses, move |_| function())?),
-            Sink::Streams { .. } | Sink::Workers(_) => self.call_at_once(name, uses, function),
+            _ => self.call_otherwise(name, uses, function),
         }
     }
 
-    /// Not inlined, so that a program that only makes lists does not carry this code.
+    /// Not inlined, so that a program that only makes lists for streams does not carry this code.
     #[inline(never)]
-    fn call_at_once(
+    fn call_otherwise(
         &mut self,
         name: &'static str,
         uses: impl IntoIterator<Item = Use<'a>>,
@@ -159,6 +148,7 @@ impl<'a> Sink<'a> {
     ) -> Result<(), Error> {
         match self {
             Sink::List(_) => unreachable!("a list takes it itself"),
+            Sink::WorkerList(builder) => builder.on_workers().call_fn(name, DEVICE, uses, move |_| function())?,
             Sink::Streams { vm, .. } => drop(vm.call_fn(name, DEVICE, uses, move |_| function())?),
             Sink::Workers(vm) => drop(vm.push(name, uses, function)?),
         }
@@ -172,6 +162,28 @@ impl<'a> Sink<'a> {
     #[inline(always)]
     pub fn empty(&mut self, uses: impl IntoIterator<Item = Use<'a>>) -> Result<(), Error> {
         self.call("empty", uses, || ())
+    }
+
+    /// Emits an operation that does nothing, on a lane. Workers take single operations without a lane.
+    ///
+    /// # Errors
+    /// As [`Sink::call`].
+    #[inline(always)]
+    pub fn empty_on(&mut self, number: u32, uses: impl IntoIterator<Item = Use<'a>>) -> Result<(), Error> {
+        match self {
+            Sink::List(builder) => {
+                return Ok(builder.on_lane(number).call_fn("empty", DEVICE, uses, |_| Ok(()))?);
+            }
+            Sink::WorkerList(builder) => {
+                return Ok(builder.on_lane(number).on_workers().call_fn("empty", DEVICE, uses, |_| Ok(()))?);
+            }
+            Sink::Streams { lane, .. } if Lane::current().0 != number => {
+                *lane = None;
+                *lane = Some(streamvm::Lane(number).enter());
+            }
+            Sink::Streams { .. } | Sink::Workers(_) => {}
+        }
+        self.empty(uses)
     }
 }
 
@@ -212,7 +224,7 @@ fn submit_to<'a>(
         for op in first..ops.min(first + list) {
             emit(sink, op)?;
         }
-        if let Some(Sink::List(builder)) = made.take() {
+        if let Some(Sink::List(builder) | Sink::WorkerList(builder)) = made.take() {
             vm.submit(builder.finish())?;
         }
     }
@@ -242,8 +254,7 @@ impl Graph<()> {
     /// One variable that every operation reads and writes, each on the next of `lanes`.
     pub fn crossing(vm: Vm, lanes: usize) -> Graph<impl Emit> {
         Graph::new("crossing", vm, 1, move |sink, variables, op| {
-            sink.set_lane((op % lanes) as u32);
-            sink.empty([variables[0].update()])
+            sink.empty_on((op % lanes) as u32, [variables[0].update()])
         })
     }
 
@@ -258,8 +269,7 @@ impl Graph<()> {
     /// operation. A variable stays on one lane if `lanes` divides `count`.
     pub fn independent_over(vm: Vm, count: usize, lanes: usize) -> Graph<impl Emit> {
         Graph::new("independent", vm, count, move |sink, variables, op| {
-            sink.set_lane((op % lanes) as u32);
-            sink.empty([variables[op % count].write()])
+            sink.empty_on((op % lanes) as u32, [variables[op % count].write()])
         })
     }
 
@@ -276,8 +286,7 @@ impl Graph<()> {
     pub fn random(vm: Vm, ops: usize, lanes: usize) -> Graph<impl Emit> {
         let ops = random_ops(ops);
         Graph::new("random", vm, VARIABLES, move |sink, variables, op| {
-            sink.set_lane((op % lanes) as u32);
-            sink.empty(uses_of(variables, &ops[op]))
+            sink.empty_on((op % lanes) as u32, uses_of(variables, &ops[op]))
         })
     }
 
@@ -293,14 +302,8 @@ impl Graph<()> {
     /// Rounds of one write on the first lane, then reads, each on the next of `lanes`.
     pub fn fan(vm: Vm, lanes: usize) -> Graph<impl Emit> {
         Graph::new("fan", vm, 1, move |sink, variables, op| match op % ROUND {
-            0 => {
-                sink.set_lane(0);
-                sink.empty([variables[0].write()])
-            }
-            reader => {
-                sink.set_lane((reader % lanes) as u32);
-                sink.empty([variables[0].read()])
-            }
+            0 => sink.empty_on(0, [variables[0].write()]),
+            reader => sink.empty_on((reader % lanes) as u32, [variables[0].read()]),
         })
     }
 }

@@ -39,8 +39,7 @@ pub fn idle(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let mut builder = InstructionsBuilder::new();
     let release = blocked(&mut builder, variable.write())?;
     for lane in 1..LANES as u32 {
-        builder.set_lane(lane);
-        builder.call_fn("waiting", DEVICE, [variable.read()], |_| Ok(()))?;
+        builder.on_lane(lane).call_fn("waiting", DEVICE, [variable.read()], |_| Ok(()))?;
     }
     vm.submit(builder.finish())?;
     let blocked = used_during(sizes.idle);

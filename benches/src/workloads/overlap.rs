@@ -71,7 +71,6 @@ fn first_use(vm: &Vm, order: [usize; 4]) -> Result<(), Error> {
 
 fn copy_in(vm: &Vm, pinned: &Tensor) -> Result<Tensor, Error> {
     let mut b = InstructionsBuilder::new();
-    b.set_lane(Lane::current().0);
     let copy = b.copy(pinned, DEVICE)?;
     vm.submit(b.finish())?;
     Ok(copy)
@@ -89,8 +88,7 @@ fn products_on(vm: &Vm, lanes: &[u32], count: usize) -> Result<f64, Error> {
     let mut b = InstructionsBuilder::new();
     let mut products = Vec::new();
     for lane in lanes {
-        b.set_lane(*lane);
-        products.extend(add_products(&mut b, &factor, count)?);
+        products.extend(add_products(&mut b.on_lane(*lane), &factor, count)?);
     }
     let start = Instant::now();
     vm.submit(b.finish())?;

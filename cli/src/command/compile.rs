@@ -12,6 +12,7 @@ use crate::base::engine::{CompileOptions, Compiled, DeviceId, Error, Program, Pr
 use crate::base::printable::{printable, where_it_starts};
 use crate::base::spelling::did_you_mean;
 use crate::command::exit::{Exit, written};
+use crate::command::memory_picture::draw;
 pub use crate::command::program_report::Show;
 use crate::command::program_report::{Shown, json, memory, passes};
 use crate::emit::devices::{Available, Devices, MOST_DEVICES};
@@ -22,7 +23,7 @@ use crate::syntax::source::{ReadError, Source};
 /// Longest text of a program that is read, in bytes: the most that `Program::parse` takes.
 const LONGEST_PROGRAM: u64 = 64 << 20;
 
-/// Most steps of a program whose graph is drawn: no reader and no layout of Graphviz follows more.
+/// Most steps of a program whose graph is drawn, and most values of one whose memory is: no reader and no layout of Graphviz follows more.
 const MOST_DRAWN: usize = 10_000;
 
 /// Options of `streamvm compile`.
@@ -80,11 +81,22 @@ fn shown(options: &ProgramOptions) -> Result<String, String> {
                 Show::Passes => passes(shown),
                 Show::Plan => shown.compiled.to_string(),
                 Show::Memory => memory(&shown.compiled),
+                Show::Picture => picture(&name, &shown.compiled)?,
                 Show::Dot => dot(&name, &shown.compiled)?,
             });
         }
     }
     Ok(parts.join("\n"))
+}
+
+fn picture(file: &str, compiled: &Compiled) -> Result<String, String> {
+    let (values, program) = (compiled.places().len(), &compiled.program().name);
+    if values > MOST_DRAWN {
+        let message =
+            format!("program {program:?} has {values} values, and a picture is drawn of at most {MOST_DRAWN}");
+        return Err(format!("{file}: error: {message}\n = help: `--show memory` prints any number\n"));
+    }
+    draw(compiled).map_err(|error| format!("{file}: error: the memory of {program:?} cannot be drawn: {error}\n"))
 }
 
 fn dot(file: &str, compiled: &Compiled) -> Result<String, String> {

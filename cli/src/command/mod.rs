@@ -11,6 +11,7 @@
 
 pub mod compile;
 mod exit;
+mod memory_picture;
 mod outputs;
 pub mod plan_memory;
 mod program_report;
@@ -18,6 +19,7 @@ pub mod report;
 mod script_options;
 pub mod verify;
 
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -31,6 +33,7 @@ use crate::analysis::plan::{Plan, plan};
 use crate::base::engine::{DeviceId, DeviceKind, Mode, VmBuilder};
 use crate::base::printable::printable;
 use crate::command::outputs::{Outputs, cannot_dump};
+use crate::command::program_report::times;
 use crate::command::report::{StreamRow, device_table, devices_json, stream_table};
 use crate::emit::devices::{Available, Devices};
 use crate::execute::dump::Dump;
@@ -124,10 +127,12 @@ pub fn run_script(
         }
     };
     let locations = outputs.locations();
+    let timed = RefCell::new(Vec::new());
     let here = Engine {
         vm: &vm,
         memory: engine.memory(),
         compiled: options.compiled,
+        timed: options.profile.then_some(&timed),
         most_rounds: options.most_rounds,
         locations: locations.as_ref(),
         dry: None,
@@ -141,6 +146,10 @@ pub fn run_script(
     if options.profile && !matches!(result, Err(Stop::Output(_))) {
         let written = write!(out, "\n{}", vm.profile().unwrap_or_default()).map_err(Stop::Output);
         result = result.and(written);
+        for executable in timed.take() {
+            let written = write!(out, "\n{}", times(&executable)).map_err(Stop::Output);
+            result = result.and(written);
+        }
     }
     let profile = vm.profile().unwrap_or_default();
     // The trace is complete only once the engine is dropped.

@@ -1,10 +1,13 @@
 //! The forms in which `streamvm compile` prints a compiled program: passes, memory, and plan and memory as JSON. Plans, graphs and recorded
 //! programs print themselves.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::base::engine::{
-    BufferRole, Compiled, CompiledStep, DeviceId, Located, PassReport, Program, Storage, ValuePlace,
+    BufferRole, Compiled, CompiledStep, DeviceId, Executable, Located, PassReport, Program, StepTime, Storage,
+    ValuePlace,
 };
 use crate::base::printable::json_without_controls;
 use crate::command::report::table;
@@ -20,6 +23,8 @@ pub enum Show {
     Plan,
     /// The values with their life times and places.
     Memory,
+    /// A picture of the arenas: who lies where, from which step to which.
+    Picture,
     /// The steps and their dependences, for Graphviz.
     Dot,
 }
@@ -60,6 +65,30 @@ pub(crate) fn memory(compiled: &Compiled) -> String {
     format!("memory of program {}\n", compiled.program().name)
         + &table(&["value", "memory", "lower", "upper", "bytes", "offset"], &rows, 2)
         + &format!("\npeak         {bytes} bytes\nlower bound  {bound} bytes\nratio        {:.4}\n", ratio(compiled))
+}
+
+/// A line for each step that a CPU has run, those that took longest first: how often it ran, and how long that took in microseconds. Steps that run
+/// together have one line.
+pub(crate) fn times(executable: &Executable) -> String {
+    let compiled = executable.compiled();
+    let mut times = executable.step_times();
+    times.sort_by_key(|time| std::cmp::Reverse(time.time));
+    let all = times.iter().map(|time| time.time).sum::<Duration>().as_secs_f64();
+    let line = |time: &StepTime| {
+        let micros = time.time.as_secs_f64() * 1e6;
+        let names: Vec<&str> = compiled.steps()[time.steps.clone()].iter().map(|step| step.work.name()).collect();
+        vec![
+            format!("%{}", time.steps.start),
+            names.join(" "),
+            time.runs.to_string(),
+            format!("{micros:.1}"),
+            format!("{:.1}", if time.runs == 0 { 0.0 } else { micros / time.runs as f64 }),
+            format!("{:.1}", if all == 0.0 { 0.0 } else { time.time.as_secs_f64() / all * 100.0 }),
+        ]
+    };
+    let rows: Vec<Vec<String>> = times.iter().map(line).collect();
+    format!("steps of program {}\n", compiled.program().name)
+        + &table(&["step", "work", "runs", "us", "us each", "%"], &rows, 2)
 }
 
 /// An array with an object for each program: its name, its devices, and `plan` and `memory` if they are shown.

@@ -23,7 +23,7 @@ pub struct ScriptOptions {
     pub record: Option<PathBuf>,
     /// Also run the script on simulated devices and report races?
     pub races: bool,
-    /// Compile each program, so that its runs are one instruction each?
+    /// Compile each program, so that its runs are a few instructions each?
     pub compiled: bool,
     /// `--most-rounds`; `None` for the compiler's default.
     pub most_rounds: Option<u64>,

@@ -264,8 +264,9 @@ impl<'a> Emitter<'a> {
             StatementKind::Refill { target, value, lane } => {
                 let tensor = self.target(target)?;
                 let value = Spanned::new(scalar(value, tensor.dtype())?, value.span);
-                self.builder.set_lane(lane.as_ref().map_or(self.lane, |lane| lane.value));
+                let lane = lane.as_ref().map_or(self.lane, |lane| lane.value);
                 self.builder
+                    .on_lane(lane)
                     .fill(&tensor, value.value)
                     .map_err(|error| Diagnostic::new(target.name.span, error.to_string()))?;
                 Ok(Wanted::Nothing)
@@ -343,16 +344,14 @@ impl<'a> Emitter<'a> {
             ExprKind::Copy { value: from, .. } => {
                 let from = self.value(from, lane)?;
                 let target = self.target(target)?;
-                self.builder.set_lane(lane);
-                self.builder.copy_into(&from, &target).map_err(at)
+                self.builder.on_lane(lane).copy_into(&from, &target).map_err(at)
             }
             ExprKind::Call { op, inputs, axes, keep, to, extra } => {
                 let inputs = self.inputs(*op, inputs, lane)?;
                 let params = value::params(&inputs, axes, *keep, *to, extra)?;
                 let target = self.target(target)?;
-                self.builder.set_lane(lane);
                 let inputs: Vec<&Tensor> = inputs.iter().collect();
-                self.builder.op_into(*op, &inputs, params, &target).map_err(at)
+                self.builder.on_lane(lane).op_into(*op, &inputs, params, &target).map_err(at)
             }
             _ => Err(Diagnostic::new(value.span, "only a copy or an op can be written into a tensor")),
         }
@@ -434,7 +433,6 @@ impl<'a> Emitter<'a> {
         if tensor.place() == Place::Host && tensor.layout().is_contiguous() {
             return Ok(tensor);
         }
-        self.builder.set_lane(lane);
-        self.builder.copy(&tensor, Place::Host).map_err(|error| Diagnostic::new(span, error.to_string()))
+        self.builder.on_lane(lane).copy(&tensor, Place::Host).map_err(|error| Diagnostic::new(span, error.to_string()))
     }
 }

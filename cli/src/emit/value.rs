@@ -30,8 +30,7 @@ impl Emitter<'_> {
                 };
                 let place = self.devices.place(to)?;
                 let tensor = self.value(value, lane)?;
-                self.builder.set_lane(lane);
-                self.builder.copy(&tensor, place).map_err(at)
+                self.builder.on_lane(lane).copy(&tensor, place).map_err(at)
             }
             ExprKind::Fill { dtype, dims, value, on } => {
                 let place = self.devices.place(on)?;
@@ -40,8 +39,7 @@ impl Emitter<'_> {
                     Some(value) => scalar(value, *dtype)?,
                     None => Scalar::zero(*dtype),
                 };
-                self.builder.set_lane(lane);
-                self.builder.full(place, *dtype, shape.dims(), value).map_err(at)
+                self.builder.on_lane(lane).full(place, *dtype, shape.dims(), value).map_err(at)
             }
             ExprKind::Random { op, dtype, dims, seed, on } => {
                 let place = self.devices.place(on)?;
@@ -51,24 +49,22 @@ impl Emitter<'_> {
                 };
                 let shape = sizes(dims, expr.span)?;
                 let generator = self.generators.entry(*seed).or_insert_with(|| Generator::new(*seed));
-                self.builder.set_lane(lane);
+                let mut builder = self.builder.on_lane(lane);
                 match op {
-                    Op::Normal => self.builder.randn(generator, device, *dtype, shape.dims()),
-                    _ => self.builder.rand(generator, device, *dtype, shape.dims()),
+                    Op::Normal => builder.randn(generator, device, *dtype, shape.dims()),
+                    _ => builder.rand(generator, device, *dtype, shape.dims()),
                 }
                 .map_err(at)
             }
             ExprKind::Call { op, inputs, axes, keep, to, extra } => {
                 let inputs = self.inputs(*op, inputs, lane)?;
                 let params = params(&inputs, axes, *keep, *to, extra)?;
-                self.builder.set_lane(lane);
                 let inputs: Vec<&Tensor> = inputs.iter().collect();
-                self.builder.op(*op, &inputs, params).map_err(at)
+                self.builder.on_lane(lane).op(*op, &inputs, params).map_err(at)
             }
             ExprKind::View { value, view } => {
                 let tensor = self.value(value, lane)?;
-                self.builder.set_lane(lane);
-                view::apply(&mut self.builder, &tensor, view, expr.span)
+                view::apply(&mut self.builder.on_lane(lane), &tensor, view, expr.span)
             }
         }
     }
@@ -96,9 +92,9 @@ impl Emitter<'_> {
                     .with_help("a number has the dtype of the tensor beside it; `fill` makes a tensor"));
             };
             let value = scalar(&Spanned::new(*number, input.span), like.dtype())?;
-            self.builder.set_lane(lane);
             out.push(
                 self.builder
+                    .on_lane(lane)
                     .full(like.place(), like.dtype(), &[], value)
                     .map_err(|error| Diagnostic::new(input.span, error.to_string()))?,
             );

@@ -67,7 +67,7 @@ impl Issued {
 
     /// Notes a copy that is a step of an executable.
     pub(crate) fn note_copy(&mut self, stream: StreamKey, span: Span) {
-        self.add(stream, What::Instruction("copy".into()), span);
+        self.add(stream, What::Instruction("copy"), span);
     }
 
     fn add(&mut self, stream: StreamKey, what: What, span: Span) {

@@ -57,6 +57,7 @@ pub(crate) fn find(
         vm: &vm,
         memory: options.memory(),
         compiled: false,
+        timed: None,
         most_rounds: None,
         locations: Some(&locations),
         dry: Some(&dry),

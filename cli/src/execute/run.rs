@@ -65,11 +65,13 @@ pub struct Engine<'a> {
     pub vm: &'a Vm,
     /// Most bytes of a tensor on the host, if known: a larger file is refused before it is read.
     pub memory: Option<u64>,
-    /// Is each program compiled, so that a `run` is one instruction? Otherwise a `run` emits the statements of the program.
+    /// Is each program compiled, so that a `run` is a few instructions? Otherwise a `run` emits the statements of the program.
     pub compiled: bool,
     /// How many rounds the `while` loops of one run of a program may make together, and those outside of programs; `None` for the default
     /// of the compiler.
     pub most_rounds: Option<u64>,
+    /// Where the compiled programs are kept, with the times of their steps, if these are wanted.
+    pub(crate) timed: Option<&'a RefCell<Vec<Executable>>>,
     /// Where the statement of each instruction is noted, for a trace or a race report.
     pub(crate) locations: Option<&'a Locations>,
     /// For a dry run, which writes no file: it keeps saved tensors in memory for later loads, and runs at most the rounds that
@@ -130,6 +132,7 @@ pub fn run(
         locations: engine.locations,
         dry: engine.dry.map(|dry| (dry, unwritten)),
         executables: engine.compiled.then(HashMap::new),
+        timed: engine.timed,
         most_rounds: engine.most_rounds.unwrap_or(CompileOptions::default().most_rounds),
         rounds: 0,
         added: 0,
@@ -203,6 +206,8 @@ pub(super) struct Runner<'a> {
     dry: Option<(&'a DryRun, Unwritten)>,
     /// The compiled programs by name, if programs are compiled.
     pub(super) executables: Option<HashMap<String, Executable>>,
+    /// Where the compiled programs are kept, with the times of their steps, if these are wanted.
+    pub(super) timed: Option<&'a RefCell<Vec<Executable>>>,
     /// How many rounds the `while` loops of one run of a program may make together, and those outside of programs.
     pub(super) most_rounds: u64,
     /// How many they have made: those of the current `run`, or those outside of programs.

@@ -20,10 +20,14 @@ impl Runner<'_> {
             let defined = self.emitter.program(&program.name)?;
             let parameters: Vec<(&str, &Tensor)> =
                 defined.parameters.iter().map(|parameter| (parameter.name.as_str(), &parameter.tensor)).collect();
-            let options = CompileOptions { most_rounds: self.most_rounds, ..CompileOptions::default() };
+            let (most_rounds, time_steps) = (self.most_rounds, self.timed.is_some());
+            let options = CompileOptions { most_rounds, time_steps, ..CompileOptions::default() };
             let compiled = self.vm.compile(&defined.program, &parameters, &options);
             let executable = compiled.map_err(|error| refused(error.to_string()))?;
             log::info!("compiled {}: {} steps", program.name.value, executable.compiled().steps().len());
+            if let Some(timed) = self.timed {
+                timed.borrow_mut().push(executable.clone());
+            }
             executables.insert(program.name.value.clone(), executable);
         }
         Ok(())

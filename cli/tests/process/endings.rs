@@ -67,6 +67,31 @@ fn the_variable_names_the_engine_of_a_run_that_does_not() {
 }
 
 #[test]
+fn a_wrong_number_of_kernel_threads_is_refused_by_commands_that_build_an_engine() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("a.svm"), "print \"ran\"\n").unwrap();
+    let run = |value: &str, args: &[&str]| {
+        let output = command(folder.path()).env("STREAMVM_CPU_THREADS", value).args(args).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let commands: [&[&str]; 4] =
+        [&["run", "a.svm"], &["run", "--mode", "inline", "a.svm"], &["check", "a.svm"], &["devices"]];
+    for args in commands {
+        let (code, err) = run("many", args);
+        assert_eq!(code, Some(2), "{args:?}: {err}");
+        let expected = "error: STREAMVM_CPU_THREADS is \"many\", which is no number of threads; set it to 1 or more";
+        assert!(err.starts_with(expected), "{args:?}: {err}");
+        for right in ["2", ""] {
+            let (code, err) = run(right, args);
+            assert_eq!(code, Some(0), "{args:?}: {err}");
+        }
+    }
+    // The compiler of programs starts no engine, so it does not look.
+    let (code, err) = run("many", &["compile", "a.svm"]);
+    assert!(!err.contains("STREAMVM_CPU_THREADS"), "{code:?}: {err}");
+}
+
+#[test]
 fn nan_equals_nan_by_a_tolerance_alone() {
     let text = "let a = fill f32 2 value nan on host\nexpect a ~= a tol 0\nprint \"close\"\nexpect a == a\n";
     let output = run_text(text, &["run"]);

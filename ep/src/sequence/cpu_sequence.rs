@@ -182,13 +182,12 @@ impl CpuSequence {
     pub fn run(&self, context: &mut FnContext<'_>, run: u64) -> Result<(), SequenceError> {
         let buffers = context.take_all().map_err(|error| SequenceError::Buffers(error.to_string()))?;
         self.buffers.check(buffers)?;
-        // SAFETY: `new` has added the operands of the steps to the buffers, and `check` has accepted those of the call.
-        unsafe {
-            if self.times.is_some() {
-                self.run_parts::<true>(buffers, run)
-            } else {
-                self.run_parts::<false>(buffers, run)
-            }
+        if self.times.is_some() {
+            // SAFETY: `new` has added the operands of the steps to the buffers, and `check` has accepted those of the call.
+            unsafe { self.run_parts::<true>(buffers, run) }
+        } else {
+            // SAFETY: as above.
+            unsafe { self.run_parts::<false>(buffers, run) }
         }
     }
 

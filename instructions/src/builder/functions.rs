@@ -135,11 +135,11 @@ impl InstructionsBuilder {
         body: impl FnOnce() -> Option<InlineFn>,
         location: &'static Location<'static>,
     ) -> Result<(), BuildError> {
-        let on_device = role == Role::Cuda && self.compute == StreamType::Workers;
-        let compute = if on_device { StreamType::Compute } else { self.compute };
-        let stream = StreamKey::new(device, compute, self.lane);
+        let on_device = role == Role::Cuda && self.options.compute == StreamType::Workers;
+        let compute = if on_device { StreamType::Compute } else { self.options.compute };
+        let stream = StreamKey::new(device, compute, self.options.lane);
         let make = || Kind::Function { role, name: name.into(), body: body() };
-        let has_more = self.list.push_made(stream, make, uses, location, self.launch);
+        let has_more = self.list.push_made(stream, make, uses, location, self.options.launch);
         if has_more { self.check_last_function() } else { Ok(()) }
     }
 

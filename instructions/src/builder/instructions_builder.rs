@@ -9,11 +9,11 @@ use streamvm_ep::{DType, DeviceId, DeviceKind, MemoryKind, Op, Params, Scalar, S
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::builder::copy_stream::copy_stream;
+use crate::builder::scope::BuilderOptions;
 use crate::error::build_error::BuildError;
-use crate::lane::Lane;
 use crate::list::check::{check_alike, check_copy, check_fill, check_in_place, check_op, check_op_into, check_output};
 use crate::list::instruction_list::InstructionList;
-use crate::list::kind::{Kind, LaunchOptions};
+use crate::list::kind::Kind;
 use crate::place::{HOST_DEVICE, Place};
 use crate::tensor::handle::Tensor;
 use crate::tensor::reach::{check_copy_ends, check_not_upload};
@@ -23,23 +23,21 @@ use crate::tensor::var::Var;
 /// Builds an [`InstructionList`] in program order.
 ///
 /// The stream of each instruction follows from its kind: kernels and functions run on the compute stream of their operands' device,
-/// copies on the copy stream of the device at their other end. All of them use the builder's lane.
+/// copies on the copy stream of the device at their other end. All of them use the builder's lane. Scopes of options change the lane and
+/// the kind of stream that computes: `b.on_lane(1).relu(&x)` ([`on_lane`](InstructionsBuilder::on_lane)).
 ///
 /// The list keeps everything that its instructions use alive. Mostly that costs one store per use; a reference is counted where the
 /// thread has another list, or where another thread was the first to list the resource.
 #[derive(Debug)]
 pub struct InstructionsBuilder {
     pub(super) list: InstructionList,
-    pub(super) lane: u32,
-    pub(super) compute: StreamType,
-    pub(super) launch: LaunchOptions,
+    pub(super) options: BuilderOptions,
 }
 
 impl InstructionsBuilder {
     /// A builder of an empty list, on the thread's current [`Lane`](crate::Lane).
     pub fn new() -> InstructionsBuilder {
-        let (list, compute, launch) = (InstructionList::new(), StreamType::Compute, LaunchOptions::default());
-        InstructionsBuilder { list, lane: Lane::current().0, compute, launch }
+        InstructionsBuilder { list: InstructionList::new(), options: BuilderOptions::new() }
     }
 
     /// Runs `op` over `inputs` on their device and returns its output, a tensor with its own storage. If the inputs belong to an
@@ -49,14 +47,14 @@ impl InstructionsBuilder {
     /// The shapes, dtypes or parameters do not fit the op, or the inputs do not live on one device.
     #[track_caller]
     pub fn op(&mut self, op: Op, inputs: &[&Tensor], params: Params) -> Result<Tensor, BuildError> {
-        let (device, output) = output_of(op, inputs, &params, self.compute)?;
+        let (device, output) = output_of(op, inputs, &params, self.options.compute)?;
         self.push_op(device, op, params, inputs, &output, Location::caller());
         Ok(output)
     }
 
     /// A new tensor on `device`, for the output of an instruction of this builder.
     pub(crate) fn output(&self, device: DeviceId, dtype: DType, shape: Shape) -> Tensor {
-        Tensor::unbound(device.into(), self.compute.output_memory(), dtype, shape)
+        Tensor::unbound(device.into(), self.options.compute.output_memory(), dtype, shape)
     }
 
     /// Copies `source` to `place` and returns the copy, which is contiguous and has its own storage. If the source belongs to an
@@ -121,35 +119,12 @@ impl InstructionsBuilder {
 }
 
 impl InstructionsBuilder {
-    /// Sets the lane of the calls that follow.
-    pub fn set_lane(&mut self, lane: u32) {
-        self.lane = lane;
-    }
-
-    /// Sets whether later kernels run on the pinned compute stream, with outputs in pinned host memory.
-    pub fn set_pinned(&mut self, pinned: bool) {
-        self.compute = if pinned { StreamType::PinnedCompute } else { StreamType::Compute };
-    }
-
-    /// Sets whether later functions, and later kernels of CPU devices, run on the workers of their device. Each of them runs as
-    /// soon as its dependences are satisfied, whatever was issued before it. The lane tells apart several pools of workers of one
-    /// device.
-    pub fn set_workers(&mut self, workers: bool) {
-        self.compute = if workers { StreamType::Workers } else { StreamType::Compute };
-    }
-
-    /// Sets the launch options of later functions. The priority matters only among the functions that are ready on workers: ordered
-    /// streams run in order.
-    pub fn set_launch_options(&mut self, launch: LaunchOptions) {
-        self.launch = launch;
-    }
-
     /// The stream of an instruction that computes on `device`.
     #[inline]
     fn stream_of(&self, device: DeviceId) -> StreamKey {
         // Workers are threads of the host: they run callers' functions for any device, but kernels only for CPUs.
-        let hosted = self.compute == StreamType::Workers && device.kind != DeviceKind::Cpu;
-        StreamKey::new(device, if hosted { StreamType::Compute } else { self.compute }, self.lane)
+        let hosted = self.options.compute == StreamType::Workers && device.kind != DeviceKind::Cpu;
+        StreamKey::new(device, if hosted { StreamType::Compute } else { self.options.compute }, self.options.lane)
     }
 
     /// The list so far.
@@ -210,9 +185,10 @@ impl InstructionsBuilder {
         location: &'static Location<'static>,
     ) -> Result<(), BuildError> {
         let ends = [source, target].map(|end| (end.place(), end.memory()));
-        let (device, stream_type) = copy_stream(ends[0], ends[1], self.compute);
-        let computes = stream_type == self.compute;
-        let stream = if computes { self.stream_of(device) } else { StreamKey::new(device, stream_type, self.lane) };
+        let (device, stream_type) = copy_stream(ends[0], ends[1], self.options.compute);
+        let computes = stream_type == self.options.compute;
+        let stream =
+            if computes { self.stream_of(device) } else { StreamKey::new(device, stream_type, self.options.lane) };
         check_copy_ends(stream, source, target)?;
         self.list.push_unchecked(stream, Kind::Copy, [source.read(), target.write()], location);
         Ok(())

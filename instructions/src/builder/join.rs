@@ -47,8 +47,7 @@ impl InstructionsBuilder {
             &Shape::new(&dims)?,
         );
         // Copied in a list of their own, so that an error leaves this list as it is.
-        let (lane, compute, launch) = (self.lane, self.compute, self.launch);
-        let mut copies = InstructionsBuilder { list: InstructionList::new(), lane, compute, launch };
+        let mut copies = InstructionsBuilder { list: InstructionList::new(), options: self.options };
         let mut start = 0;
         for tensor in tensors {
             let end = start + tensor.shape().dims()[axis];

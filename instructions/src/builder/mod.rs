@@ -5,6 +5,7 @@
 //! * An [`InstructionsBuilder`](instructions_builder::InstructionsBuilder) builds one list. Ops, copies and memory are in its own
 //!   file, callers' functions in [`functions`], and events and barriers in [`sync`]; [`join`] copies tensors into one, and [`copy_stream`]
 //!   chooses the stream of a copy. Its method for each op is made beside that of tensors, in `eager/ops.rs`.
+//! * A [`BuilderScope`](scope::BuilderScope) is the builder with an option, such as a lane, that ends with the scope.
 //! * A [`Generator`](random::Generator) divides the random numbers of one seed among the instructions that draw them.
 
 pub(crate) mod copy_stream;
@@ -12,4 +13,5 @@ pub(crate) mod functions;
 pub(crate) mod instructions_builder;
 pub(crate) mod join;
 pub(crate) mod random;
+pub(crate) mod scope;
 pub(crate) mod sync;

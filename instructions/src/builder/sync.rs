@@ -115,7 +115,7 @@ impl InstructionsBuilder {
 
     /// The stream of critical sections on the builder's lane. One device has all of them, as one resource may serve several devices.
     fn critical(&self) -> StreamKey {
-        StreamKey::new(HOST_DEVICE, StreamType::Critical, self.lane)
+        StreamKey::new(HOST_DEVICE, StreamType::Critical, self.options.lane)
     }
 
     /// A point after everything issued earlier. Later instructions do not wait for it: only a caller that waits for its ticket

@@ -56,6 +56,16 @@ pub enum Error {
         /// Its value.
         found: String,
     },
+    /// An environment variable that sets a number of threads holds something else.
+    #[error(
+        "{variable} is {found:?}, which is no number of threads; set it to 1 or more, or to nothing for the default"
+    )]
+    NoThreadCount {
+        /// The environment variable.
+        variable: &'static str,
+        /// Its value.
+        found: String,
+    },
     /// The operating system could not start a thread.
     #[error("no thread could be started for the engine: {reason}")]
     NoThread {
@@ -323,6 +333,7 @@ impl Error {
             | Error::JobPlan(_)
             | Error::Device(_)
             | Error::UnknownEngine { .. }
+            | Error::NoThreadCount { .. }
             | Error::NoThread { .. }
             | Error::NoMemory { .. }
             | Error::NoStream { .. }

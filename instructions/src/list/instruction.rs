@@ -1,5 +1,6 @@
 //! Instructions: one unit of work on one stream.
 
+use std::borrow::Cow;
 use std::mem;
 use std::ops::{Deref, Range};
 use std::panic::Location;
@@ -86,6 +87,17 @@ impl Line<'_> {
     pub(super) fn body(&mut self) -> Option<&mut Body> {
         match &mut self.0.kind {
             Kind::Function { body, .. } | Kind::Barrier { body, .. } => Some(body),
+            _ => None,
+        }
+    }
+
+    /// Moves the name of a function or barrier out, if it is no constant of the program. It has an empty name then.
+    #[inline]
+    pub fn take_name(&mut self) -> Option<String> {
+        match &mut self.0.kind {
+            Kind::Function { name: Cow::Owned(name), .. } | Kind::Barrier { name: Cow::Owned(name), .. } => {
+                Some(mem::take(name))
+            }
             _ => None,
         }
     }

@@ -62,7 +62,7 @@ pub(super) fn emit(
         .collect();
     let mut touched = vec![false; compiled.buffers.len()];
     for (draft, range) in found.segments.iter().zip(found.ranges) {
-        let uses = uses(&compiled, range.clone(), &in_block, &mut touched);
+        let uses = uses(&compiled, range.clone(), &in_block, found.segments.len() == 1, &mut touched);
         check_writes(&compiled, &uses)?;
         compiled.segments.push(Segment {
             stream: draft.stream,
@@ -72,6 +72,7 @@ pub(super) fn emit(
         });
     }
     note_accesses(&mut compiled);
+    note_first_writes(&mut compiled);
     Ok(compiled)
 }
 
@@ -91,13 +92,18 @@ fn buffers(program: &Program, found: &Found<'_>, fused: &Fused) -> (Vec<Compiled
             (ValueRole::Computed, Home::Arena(_)) => continue,
         };
         storages[index] = Some(Storage::Buffer { index: buffers.len(), offset: 0 });
-        buffers.push(CompiledBuffer { role, bytes: value.bytes(), access: Access::Read });
+        buffers.push(CompiledBuffer { role, bytes: value.bytes(), access: Access::Read, first_write: 0 });
     }
     for (number, arena) in found.arenas.iter().enumerate().filter(|(_, arena)| !arena.offsets.is_empty()) {
         for &(value, offset) in &arena.offsets {
             storages[value.0] = Some(Storage::Buffer { index: buffers.len(), offset });
         }
-        buffers.push(CompiledBuffer { role: BufferRole::Arena(number), bytes: arena.bytes, access: Access::Write });
+        buffers.push(CompiledBuffer {
+            role: BufferRole::Arena(number),
+            bytes: arena.bytes,
+            access: Access::Write,
+            first_write: 0,
+        });
     }
     (buffers, storages)
 }
@@ -159,8 +165,15 @@ fn seed_of(params: &Params) -> Option<u64> {
     }
 }
 
-/// What a segment uses. `touched` tells of each buffer whether an earlier segment uses it.
-fn uses(compiled: &Compiled, steps: Range<usize>, in_block: &[bool], touched: &mut [bool]) -> Vec<SegmentUse> {
+/// What a segment uses. `touched` tells of each buffer whether an earlier segment uses it. The only segment of a program uses its buffers whole, so
+/// that a run makes no views.
+fn uses(
+    compiled: &Compiled,
+    steps: Range<usize>,
+    in_block: &[bool],
+    only: bool,
+    touched: &mut [bool],
+) -> Vec<SegmentUse> {
     let mut uses: Vec<SegmentUse> = Vec::new();
     // The place of the use of each buffer, and the bytes that the first step which uses it fills, if it does nothing else to them.
     let mut place_of = HashMap::new();
@@ -169,11 +182,12 @@ fn uses(compiled: &Compiled, steps: Range<usize>, in_block: &[bool], touched: &m
         for operand in &compiled.steps[position].operands {
             let Storage::Buffer { index, .. } = operand.storage else { continue };
             let is_arena = matches!(compiled.buffers[index].role, BufferRole::Arena(_));
-            let bytes = if is_arena { 0..compiled.buffers[index].bytes } else { bytes_of(operand) };
+            let used = bytes_of(operand);
+            let bytes = if is_arena || only { 0..compiled.buffers[index].bytes } else { used.clone() };
             let place = *place_of.entry(index).or_insert_with(|| {
                 uses.push(SegmentUse { buffer: index, bytes: bytes.clone(), access: operand.access });
                 let fills = operand.access == Access::Write && operand.layout.is_contiguous() && !in_block[position];
-                overwrites.push(fills.then(|| bytes.clone()));
+                overwrites.push(fills.then_some(used));
                 uses.len() - 1
             });
             let known = &mut uses[place];
@@ -236,15 +250,27 @@ fn note_accesses(compiled: &mut Compiled) {
     }
 }
 
-/// Checks that a segment writes no more buffers than a function may.
+fn note_first_writes(compiled: &mut Compiled) {
+    let Compiled { steps, buffers, .. } = compiled;
+    let outputs =
+        steps.iter().enumerate().flat_map(|(position, step)| step.operands.iter().map(move |it| (position, it)));
+    // Backwards, so that the first one stays.
+    for (position, operand) in outputs.filter(|(_, operand)| operand.access.writes()).rev() {
+        if let Storage::Buffer { index, .. } = operand.storage {
+            buffers[index].first_write = position;
+        }
+    }
+}
+
+/// Checks that a segment writes no more buffers than a function may: one step never does, and a block may.
 fn check_writes(compiled: &Compiled, uses: &[SegmentUse]) -> Result<(), Error> {
     let found = uses.iter().filter(|segment_use| segment_use.access.writes()).count();
     if found <= MAX_WRITES {
         return Ok(());
     }
     let what = format!(
-        "a run would write {found} tensors (fetches, written parameters and the arena) by one instruction, and can write {MAX_WRITES}; join \
-         some, or use several programs"
+        "a block would write {found} tensors that outlive it (fetches, parameters, values that several streams use), and can write {MAX_WRITES}; \
+         use several blocks, or join tensors"
     );
     Err(ProgramError::NotCompiled { program: compiled.program.name.clone(), what }.into())
 }

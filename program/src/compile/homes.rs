@@ -6,11 +6,11 @@
 
 use std::ops::Range;
 
+use hashbrown::HashMap;
 use streamvm_ep::{DeviceKind, MemoryKind};
 use streamvm_instructions::Place;
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::compile::segments::Draft;
 use crate::ir::program::{Program, Value, ValueRole};
 
 /// Where the bytes of a value live.
@@ -24,12 +24,13 @@ pub(super) enum Home {
     Arena(usize),
 }
 
-/// The homes of the values, and the stream of each arena. With `all_own`, no value shares memory with another. `order` has the numbers of the steps, `ranges` those of each segment.
+/// The homes of the values, and the stream of each arena. `kept` has the numbers of the steps, `units` their units, and `streams` the stream of
+/// each unit. With `all_own`, no value shares memory with another.
 pub(super) fn of(
     program: &Program,
-    order: &[usize],
-    segments: &[Draft],
-    ranges: &[Range<usize>],
+    kept: &[usize],
+    units: &[Range<usize>],
+    streams: &[StreamKey],
     all_own: bool,
 ) -> (Vec<Home>, Vec<StreamKey>) {
     let mut fetched = vec![false; program.values.len()];
@@ -38,20 +39,20 @@ pub(super) fn of(
     let mut homes: Vec<Option<Home>> =
         (0..program.values.len()).map(|index| outside(index).then_some(Home::Outside)).collect();
     let mut arenas: Vec<StreamKey> = Vec::new();
-    for (segment, range) in segments.iter().zip(ranges) {
-        let mut arena = arenas.iter().position(|stream| *stream == segment.stream);
-        for operand in order[range.clone()].iter().flat_map(|&number| &program.steps[number].operands) {
+    let mut numbers: HashMap<StreamKey, usize> = HashMap::new();
+    for (unit, stream) in units.iter().zip(streams) {
+        for operand in kept[unit.clone()].iter().flat_map(|&number| &program.steps[number].operands) {
             let value = program.value(operand.value);
             let home = &mut homes[operand.value.0];
             *home = Some(match *home {
-                None if !all_own && shares_an_arena(value, segment.stream) => {
-                    Home::Arena(*arena.get_or_insert_with(|| {
-                        arenas.push(segment.stream);
+                None if !all_own && shares_an_arena(value, *stream) => {
+                    Home::Arena(*numbers.entry(*stream).or_insert_with(|| {
+                        arenas.push(*stream);
                         arenas.len() - 1
                     }))
                 }
                 None => Home::Own,
-                Some(Home::Arena(known)) if Some(known) != arena => Home::Own,
+                Some(Home::Arena(known)) if arenas[known] != *stream => Home::Own,
                 Some(known) => known,
             });
         }

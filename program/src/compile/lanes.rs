@@ -35,12 +35,17 @@ pub(super) fn spread(
     let hand_over = options.hand_over_ns.saturating_mul(1_000);
     let costs: Vec<u64> = units
         .iter()
-        .map(|positions| kept[positions.clone()].iter().map(|&number| cost(program, &program.steps[number])).sum())
+        .map(|positions| {
+            kept[positions.clone()]
+                .iter()
+                .map(|&number| cost(program, &program.steps[number]))
+                .fold(0, u64::saturating_add)
+        })
         .collect();
     let mut ranks = costs.clone();
     for unit in (0..units.len()).rev() {
         for &earlier in &dependences[unit] {
-            ranks[earlier] = ranks[earlier].max(costs[earlier] + ranks[unit]);
+            ranks[earlier] = ranks[earlier].max(costs[earlier].saturating_add(ranks[unit]));
         }
     }
     let mut by_rank = in_order.clone();
@@ -65,18 +70,26 @@ fn finish(
     let mut chosen = streams.to_vec();
     let mut ends = vec![0; streams.len()];
     let mut free: HashMap<StreamKey, u64> = HashMap::new();
+    let mut used_lanes: HashMap<StreamKey, u32> = HashMap::new();
     for &unit in order {
-        let candidates = if streams[unit].stream_type == StreamType::Compute { lanes } else { 1 };
+        // The lanes that the device uses so far, and one more: further ones are as free as that one.
+        let used = used_lanes.entry(streams[unit]).or_insert(0u32);
+        let most = if streams[unit].stream_type == StreamType::Compute { lanes } else { 1 };
+        let candidates = most.min(used.saturating_add(1));
         let begin_on = |stream: StreamKey| {
-            let told = |&earlier: &usize| ends[earlier] + if chosen[earlier] == stream { 0 } else { hand_over };
+            let told = |&earlier: &usize| {
+                let wait = if chosen[earlier] == stream { 0 } else { hand_over };
+                u64::saturating_add(ends[earlier], wait)
+            };
             let ready = dependences[unit].iter().map(told).max().unwrap_or(0);
             ready.max(free.get(&stream).copied().unwrap_or(0))
         };
         let on = |lane| StreamKey { lane, ..streams[unit] };
         let begins = (0..candidates).map(|lane| (begin_on(on(lane)), lane));
         let (begin, lane) = begins.min().unwrap_or_default();
-        ends[unit] = begin + costs[unit];
+        ends[unit] = begin.saturating_add(costs[unit]);
         chosen[unit] = on(lane);
+        *used = (*used).max(lane + 1);
         free.insert(chosen[unit], ends[unit]);
     }
     let over = ends.into_iter().max().unwrap_or(0);

@@ -11,8 +11,8 @@
 //! | [`unfetched`] | removes steps whose results no fetch, no parameter and no later step needs |
 //! | [`streams`] | finds the stream of each step; refuses what cannot be compiled |
 //! | [`lanes`] | spreads compute steps over several lanes of a device, if asked to |
-//! | [`segments`] | divides the steps into segments of one stream, which run as one instruction each |
 //! | [`homes`] | finds which values share an arena, by the streams that use them |
+//! | [`segments`] | divides the steps into segments of one stream, which run as one instruction each |
 //! | [`lifetimes`] | finds between which steps each value lives |
 //! | [`in_place`] | lets an elementwise step write over an input that ends there |
 //! | [`fuse`] | finds elementwise steps that run together, block by block, and the values that only they use |
@@ -40,9 +40,10 @@ use std::ops::Range;
 
 use streamvm_ep::DeviceKind;
 use streamvm_instructions::{Error, ProgramError};
-use streamvm_stream::StreamType;
+use streamvm_stream::{StreamKey, StreamType};
 
-use crate::ir::program::Program;
+use crate::compile::homes::Home;
+use crate::ir::program::{Program, ValueId};
 use crate::plan::compiled::Compiled;
 use crate::plan::options::CompileOptions;
 use crate::show::trace::{self, PassReport, Trace};
@@ -79,8 +80,7 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     trace.note(|| trace::fetched_copies(&program, recorded));
     let kept = unfetched::kept_steps(&program);
     trace.note(|| trace::unfetched(&program, &kept));
-    let Divided { order, segments, ranges } = divide(&program, &kept, options, &mut trace)?;
-    let (homes, arena_streams) = homes::of(&program, &order, &segments, &ranges, options.step_by_step);
+    let Divided { order, segments, ranges, homes, arena_streams } = divide(&program, &kept, options, &mut trace)?;
     let mut lifetimes = lifetimes::of(&program, &order);
     trace.note(|| trace::lifetimes(&program, &lifetimes));
     let in_place = || in_place::find(&program, &order, &homes, &lifetimes);
@@ -120,6 +120,9 @@ struct Divided {
     segments: Vec<segments::Draft>,
     /// The steps of each segment, as positions in the order.
     ranges: Vec<Range<usize>>,
+    homes: Vec<Home>,
+    /// The stream of each arena.
+    arena_streams: Vec<StreamKey>,
 }
 
 /// The passes from the kept steps to segments.
@@ -145,7 +148,12 @@ fn divide(
         units::dependences(program, kept, &units)
     };
     let by_unit = lanes::spread(program, kept, &units, &dependences, &mut streams, options);
-    let segments = segments::divide(&by_unit, &streams, &dependences, options.step_by_step);
+    let (homes, arena_streams) = homes::of(program, kept, &units, &streams, options.step_by_step);
+    let writes = |unit: usize, found: &mut dyn FnMut(ValueId)| {
+        let outputs = kept[units[unit].clone()].iter().filter_map(|&number| program.steps[number].output());
+        outputs.map(|output| output.value).filter(|value| !matches!(homes[value.0], Home::Arena(_))).for_each(found);
+    };
+    let segments = segments::divide(&by_unit, &streams, &dependences, options.step_by_step, writes);
     let (order, ranges) = segments::order(&segments, &units);
     let order: Vec<usize> = order.into_iter().map(|position| kept[position]).collect();
     trace.note(|| {
@@ -153,5 +161,5 @@ fn divide(
             segments.iter().zip(&ranges).map(|(segment, range)| (segment.stream, range.len(), &segment.after[..])),
         )
     });
-    Ok(Divided { order, segments, ranges })
+    Ok(Divided { order, segments, ranges, homes, arena_streams })
 }

@@ -5,6 +5,7 @@
 //! * it comes behind a segment of another stream for which the last segment does not wait: a segment waits before its first step, and the steps
 //!   that it has already must not wait longer than they need to;
 //! * a segment of another stream comes behind the last segment: that other segment would wait longer;
+//! * the segment would write more buffers than an instruction may;
 //! * it is a copy between two memories, which is an instruction of its own.
 //!
 //! So streams wait for each other where eager instructions would, and a program of one stream is one segment.
@@ -14,8 +15,11 @@
 
 use std::ops::Range;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
+use streamvm_ep::MAX_WRITES;
 use streamvm_stream::{StreamKey, StreamType};
+
+use crate::ir::program::ValueId;
 
 /// Units that run as one instruction.
 #[derive(Debug)]
@@ -32,11 +36,19 @@ pub(super) struct Draft {
 type Clock = HashMap<StreamKey, usize>;
 
 /// Divides the units, which are given in an order in which they can run, each with its stream, and the units that each comes behind.
-/// With `alone`, each unit is a segment.
-pub(super) fn divide(order: &[usize], streams: &[StreamKey], dependences: &[Vec<usize>], alone: bool) -> Vec<Draft> {
+/// With `alone`, each unit is a segment. `writes` calls its function with each value that a unit writes and that has a buffer of its own.
+pub(super) fn divide(
+    order: &[usize],
+    streams: &[StreamKey],
+    dependences: &[Vec<usize>],
+    alone: bool,
+    writes: impl Fn(usize, &mut dyn FnMut(ValueId)),
+) -> Vec<Draft> {
     let mut segments: Vec<Draft> = Vec::new();
     let mut clocks: Vec<Clock> = Vec::new();
     let mut segment_of = vec![usize::MAX; streams.len()];
+    // What the last segment of each stream writes.
+    let mut written: HashMap<StreamKey, HashSet<ValueId>> = HashMap::new();
     // For each stream its last segment, and whether units may still join it.
     let mut last: HashMap<StreamKey, (usize, bool)> = HashMap::new();
     for &unit in order {
@@ -60,12 +72,18 @@ pub(super) fn divide(order: &[usize], streams: &[StreamKey], dependences: &[Vec<
             }
         }
         let alone = alone || stream.stream_type != StreamType::Compute;
+        let written = written.entry(stream).or_default();
+        let mut further = 0;
+        writes(unit, &mut |value| further += usize::from(!written.contains(&value)));
+        // One more is for the arena.
+        let fits = written.len() + further < MAX_WRITES;
         match own {
-            Some((segment, true)) if after.is_empty() && !alone => {
+            Some((segment, true)) if after.is_empty() && fits && !alone => {
                 segments[segment].units.push(unit);
                 segment_of[unit] = segment;
             }
             _ => {
+                written.clear();
                 let segment = segments.len();
                 let mut clock = known.clone();
                 // The latest first: what it waited for needs no wait of its own.
@@ -86,6 +104,7 @@ pub(super) fn divide(order: &[usize], streams: &[StreamKey], dependences: &[Vec<
                 last.insert(stream, (segment, !alone));
             }
         }
+        writes(unit, &mut |value| _ = written.insert(value));
     }
     segments
 }

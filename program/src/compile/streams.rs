@@ -69,6 +69,6 @@ fn of_step(program: &Program, step: &Step, host: DeviceId) -> Option<StreamKey> 
 }
 
 fn refused(program: &Program, number: usize, step: &Step, why: &str) -> Error {
-    let what = format!("step {number} ({}), recorded at {}, {why}", step.work.name(), step.location);
+    let what = format!("step {number} ({}) {why}", step.work.name());
     ProgramError::NotCompiled { program: program.name.clone(), what }.into()
 }

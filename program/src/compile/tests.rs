@@ -259,9 +259,55 @@ segment 2 on compute@cpu:0:0, behind segment 1:
     assert_eq!(lanes(8, 2_000).segments(), lanes(2, 2_000).segments(), "there are no more than two chains");
 }
 
+/// An instruction writes at most 64 tensors, so what 100 fetches need is two segments; so is what goes from lane to lane.
+#[test]
+fn a_segment_writes_no_more_than_an_instruction_may() {
+    let fetches = recorded(|r| {
+        let x = x(r)?;
+        (0..100).try_for_each(|number| r.fetch(format!("y{number}"), &(&x + f64::from(number))?))
+    });
+    let crossing = recorded(|r| {
+        let x = r.feed("x", CPU, DType::F32, &[32, 32])?;
+        let products = || (0..100).map(|_| x.matmul(&x)).collect::<Result<Vec<Tensor>, Error>>();
+        let (left, right) = (products()?, products()?);
+        let mut pairs = left.iter().zip(&right).enumerate();
+        pairs.try_for_each(|(number, (a, b))| r.fetch(format!("y{number}"), &(a + b)?))
+    });
+    for program in [fetches, crossing] {
+        for (lanes, hand_over_ns) in [(1, 0), (2, 0), (u32::MAX, 0), (3, u64::MAX)] {
+            let options = CompileOptions { lanes, hand_over_ns, ..CompileOptions::default() };
+            let plan = compile(&program, &options).expect("it compiles");
+            assert!(plan.segments.len() > 1, "{lanes} lanes:\n{plan}");
+            for segment in &plan.segments {
+                assert!(segment.uses.iter().filter(|it| it.access.writes()).count() <= streamvm_ep::MAX_WRITES);
+            }
+        }
+    }
+}
+
+/// A step that reads a view without elements comes behind the step that makes the value, as a reader of elements does.
+#[test]
+fn what_has_no_elements_is_read_behind_what_makes_it() {
+    let plan = compiled(|r| {
+        let (x, none) = (x(r)?, r.feed("none", CPU, DType::F32, &[0, 4])?);
+        let own = (&x + 1.0)?;
+        let back = none.to(SIM)?.to(CPU)?;
+        let part = x.to(SIM)?.to(CPU)?.slice(0, 3..3)?;
+        r.fetch("own", &own)?;
+        r.fetch("sum", &back.sum(&[0])?)?;
+        r.fetch("part", &part.sum(&[0])?)
+    });
+    let place = |name: &str, number: usize| {
+        let steps = plan.steps.iter().enumerate().filter(|(_, step)| step.work.name() == name);
+        steps.map(|(position, _)| position).nth(number)
+    };
+    assert!(place("copy", 3) < place("sum", 0), "{plan}");
+    assert!(plan.segments.last().is_some_and(|segment| !segment.after.is_empty()), "{plan}");
+}
+
 /// Two streams write the halves of one fetch, and neither waits for the other. A third writes what both have written.
 #[test]
-fn parts_declare_the_bytes_that_they_use() {
+fn segments_declare_the_bytes_that_they_use() {
     let plan = compiled(|r| {
         let (x, y) = (r.feed("x", SIM, DType::F32, &[8])?, r.full(CPU, DType::F32, &[16], 0.0)?);
         y.slice(0, 8..16)?.copy_from(&x)?;

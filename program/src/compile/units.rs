@@ -27,18 +27,19 @@ pub(super) fn of(program: &Program, kept: &[usize]) -> Vec<Range<usize>> {
 
 /// For each unit the earlier ones that it must come behind, ascending: those that wrote bytes which it reads or writes, and those that read
 /// bytes which it writes. Where one of these comes behind another for the same bytes, the first may be left out. A view counts as all bytes
-/// from its first to its last. Takes time in proportion to the steps and the dependences, times the logarithm of the pieces that the views of
-/// a value cut it into.
+/// from its first to its last. Values that no step writes bring no dependences. Takes time in proportion to the steps and the dependences, times
+/// the logarithm of the pieces that the views of a value cut it into.
 pub(super) fn dependences(program: &Program, kept: &[usize], units: &[Range<usize>]) -> Vec<Vec<usize>> {
+    let mut written = vec![false; program.values.len()];
+    let outputs = kept.iter().filter_map(|&number| program.steps[number].output());
+    outputs.for_each(|output| written[output.value.0] = true);
     let mut values: HashMap<ValueId, Pieces> = HashMap::new();
     let mut found = Vec::with_capacity(units.len());
     for (unit, positions) in units.iter().enumerate() {
         let mut earlier = Vec::new();
-        for operand in kept[positions.clone()].iter().flat_map(|&number| &program.steps[number].operands) {
+        let operands = kept[positions.clone()].iter().flat_map(|&number| &program.steps[number].operands);
+        for operand in operands.filter(|operand| written[operand.value.0]) {
             let bytes = bytes_of(program, operand);
-            if bytes.is_empty() {
-                continue;
-            }
             let pieces = values.entry(operand.value).or_default();
             if operand.access.writes() {
                 pieces.write(unit, bytes, &mut earlier);
@@ -54,11 +55,20 @@ pub(super) fn dependences(program: &Program, kept: &[usize], units: &[Range<usiz
     found
 }
 
-/// The bytes of a value from the first to the last of a view.
-pub(super) fn bytes_of(program: &Program, operand: &Operand) -> Range<usize> {
-    let (elements, size) = (operand.layout.span_elements(), program.value(operand.value).dtype.size());
-    elements.start * size..elements.end * size
+/// The bytes of a value from the first to the last of a view. A view without elements counts as the whole value, because a step that reads it
+/// must come behind one that makes the value; a value without elements counts as one byte.
+fn bytes_of(program: &Program, operand: &Operand) -> Range<usize> {
+    let (elements, value) = (operand.layout.span_elements(), program.value(operand.value));
+    if elements.is_empty() {
+        0..value.bytes().max(1)
+    } else {
+        elements.start * value.dtype.size()..elements.end * value.dtype.size()
+    }
 }
+
+/// How many pieces a read keeps apart. Beyond that it counts as a write of all of them: whoever comes behind it comes behind all that it comes
+/// behind.
+const MOST_PIECES: usize = 64;
 
 /// The bytes of a value in pieces that units have used alike, by their first bytes.
 #[derive(Default)]
@@ -78,6 +88,9 @@ impl Pieces {
     fn read(&mut self, unit: usize, bytes: Range<usize>, earlier: &mut Vec<usize>) {
         self.cut(bytes.start);
         self.cut(bytes.end);
+        if self.0.range(bytes.clone()).nth(MOST_PIECES).is_some() {
+            return self.write(unit, bytes, earlier);
+        }
         let (mut gaps, mut known) = (Vec::new(), bytes.start);
         for (&start, piece) in self.0.range_mut(bytes.clone()) {
             if known < start {

@@ -9,7 +9,7 @@ use crate::jobs::{peaks, timeline};
 use crate::plan::compiled::Compiled;
 
 /// The most jobs and micro-batches of a plan, so that a mistaken number is an error instead of a plan that fills the memory.
-pub(super) const MOST_JOBS: usize = 1 << 20;
+const MOST_JOBS: usize = 1 << 20;
 
 /// What a job runs, where, and for which part of the batch.
 #[derive(Copy, Clone, PartialEq, Eq, Hash)]
@@ -122,9 +122,9 @@ impl JobPlanBuilder {
             let &JobKey { stage, program, micro_batch } = key;
             jobs.push(Job { stage, program, micro_batch, slot: slots[index], feeds, makes });
         }
-        let of_stage = |stage: usize| jobs.iter().enumerate().filter(move |(_, job)| job.stage == stage);
-        let stages = self.lanes.iter().enumerate().map(|(stage, &lane)| {
-            let of_stage: Vec<usize> = of_stage(stage).map(|(index, _)| index).collect();
+        let mut of_stage = vec![Vec::new(); self.lanes.len()];
+        jobs.iter().enumerate().for_each(|(index, job)| of_stage[job.stage].push(index));
+        let stages = self.lanes.iter().zip(of_stage).map(|(&lane, of_stage)| {
             let device = self.programs[jobs[of_stage[0]].program].device;
             JobStage { lane, device, jobs: of_stage, peak: StagePeak::default() }
         });
@@ -158,11 +158,7 @@ impl JobPlanBuilder {
             return refused("it has no micro-batch; give it at least one".to_owned());
         }
         for (count, what) in [(self.micro_batches, "micro-batches"), (self.jobs.len(), "jobs")] {
-            if count > MOST_JOBS {
-                return refused(format!(
-                    "it has {count} {what}, and at most {MOST_JOBS} can be planned; use fewer micro-batches"
-                ));
-            }
+            check_count(count, what)?;
         }
         for (index, JobProgram { label, name, .. }) in self.programs.iter().enumerate() {
             if label.is_empty()
@@ -176,6 +172,11 @@ impl JobPlanBuilder {
             if self.programs[..index].iter().any(|other| other.name == *name) {
                 return refused(format!("two of its programs are called {name:?}; give each a name of its own"));
             }
+        }
+        if let Some(JobProgram { name, lanes, .. }) = self.programs.iter().find(|program| program.lanes > 1) {
+            return refused(format!(
+                "program {name:?} runs on {lanes} lanes, and each stage has one; compile it with `lanes: 1`"
+            ));
         }
         let mut seen = hashbrown::HashSet::new();
         let mut devices = vec![None; self.lanes.len()];
@@ -232,4 +233,16 @@ impl JobPlanBuilder {
 /// The name of a job in errors.
 pub(super) fn job_name(programs: &[JobProgram], job: &JobKey) -> String {
     format!("{} of stage {}", label(&programs[job.program].label, job.micro_batch), job.stage)
+}
+
+/// Checks that so many of something can be planned.
+///
+/// # Errors
+/// [`JobPlanError::Malformed`].
+pub(super) fn check_count(count: usize, what: &str) -> Result<(), JobPlanError> {
+    if count <= MOST_JOBS {
+        return Ok(());
+    }
+    let what = format!("it has {count} {what}, and at most {MOST_JOBS} can be planned; use fewer micro-batches");
+    Err(JobPlanError::Malformed { what })
 }

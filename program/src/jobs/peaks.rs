@@ -8,7 +8,7 @@ pub(super) fn find(plan: &mut JobPlan) {
     let ends = last_uses(plan);
     // What ends behind each job: stage and bytes.
     let mut ending: Vec<Vec<(usize, usize)>> = vec![Vec::new(); plan.jobs.len()];
-    let mut live = vec![0; plan.stages.len()];
+    let (mut live, mut all) = (vec![0; plan.stages.len()], 0);
     let mut peaks: Vec<_> = plan.stages.iter().map(|stage| stage.peak).collect();
     let mut peak_bytes = 0;
     let mut copied = hashbrown::HashSet::new();
@@ -16,6 +16,7 @@ pub(super) fn find(plan: &mut JobPlan) {
         let program = &plan.programs[job.program];
         let mut add = |bytes: usize, end: Option<usize>| {
             live[job.stage] += bytes;
+            all += bytes;
             if let Some(end) = end {
                 ending[end].push((job.stage, bytes));
             }
@@ -39,9 +40,10 @@ pub(super) fn find(plan: &mut JobPlan) {
         let peak = &mut peaks[job.stage];
         peak.value_bytes = peak.value_bytes.max(live[job.stage]);
         peak.bytes = peak.bytes.max(live[job.stage] + program.arena_bytes);
-        peak_bytes = peak_bytes.max(live.iter().sum::<usize>() + program.arena_bytes);
+        peak_bytes = peak_bytes.max(all + program.arena_bytes);
         for (stage, bytes) in ending[index].drain(..) {
             live[stage] -= bytes;
+            all -= bytes;
         }
     }
     let alive: Vec<usize> = (0..plan.stages.len()).map(|stage| micro_batches_alive(plan, stage)).collect();

@@ -28,6 +28,8 @@ pub struct JobProgram {
     pub name: String,
     /// The device that runs it; of a program over several devices the first that computes.
     pub device: DeviceId,
+    /// How many lanes of its devices a run uses.
+    pub(crate) lanes: u32,
     /// What a run is given.
     pub feeds: Vec<JobPort>,
     /// What a run makes.
@@ -74,6 +76,7 @@ impl JobProgram {
             label: label.into(),
             name: program.name.clone(),
             device,
+            lanes: segments.iter().map(|segment| segment.stream.lane + 1).max().unwrap_or(1),
             feeds: ports(&program.feeds),
             fetches: ports(&program.fetches),
             written,

@@ -6,9 +6,9 @@
 //! backward jobs that are left. So at most p - s micro-batches are alive on it. The weights change behind the last micro-batch alone
 //! (PipeDream-Flush, Narayanan et al., ICML 2021).
 
-use streamvm_instructions::{Error, Lane};
+use streamvm_instructions::{Error, JobPlanError, Lane};
 
-use crate::jobs::builder::{JobPlanBuilder, MOST_JOBS};
+use crate::jobs::builder::{JobPlanBuilder, check_count};
 use crate::jobs::job_plan::JobPlan;
 use crate::plan::compiled::Compiled;
 
@@ -113,10 +113,20 @@ impl<'p> Pipeline<'p> {
     /// A plan in which each stage runs `ahead` forward jobs before it takes turns between forward and backward jobs.
     fn plan(&self, micro_batches: usize, ahead: impl Fn(usize) -> usize) -> Result<JobPlan, Error> {
         let mut plan = JobPlanBuilder::new(micro_batches);
-        // Too many are refused by `finish`, and no job is made for them.
-        let planned = if micro_batches > MOST_JOBS { 0 } else { micro_batches };
+        // Before the jobs are made, because a mistaken number must not fill the memory.
+        let of_stage = |stage: &PipelineStage<'_>| {
+            let once = usize::from(stage.reset.is_some()) + usize::from(stage.update.is_some());
+            let each = 1 + usize::from(stage.backward.is_some());
+            micro_batches.saturating_mul(each).saturating_add(once)
+        };
+        check_count(micro_batches, "micro-batches")?;
+        check_count(self.stages.iter().map(of_stage).fold(0, usize::saturating_add), "jobs")?;
+        let planned = micro_batches;
         for (index, stage) in self.stages.iter().enumerate() {
-            let number = plan.stage(Lane(self.first_lane + index as u32));
+            let lane = self.first_lane.checked_add(index as u32).ok_or_else(|| JobPlanError::Malformed {
+                what: format!("stage {index} would run on a lane behind the last one; begin at a lower lane"),
+            })?;
+            let number = plan.stage(Lane(lane));
             let mut add = |label: &str, compiled: Option<&Compiled>| compiled.map(|it| plan.program(label, it));
             let (reset, forward) = (add("R", stage.reset), add("F", Some(stage.forward)));
             let (backward, update) = (add("B", stage.backward), add("U", stage.update));

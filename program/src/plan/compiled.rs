@@ -34,6 +34,8 @@ pub struct CompiledBuffer {
     pub bytes: usize,
     /// What a run does to it as a whole. [`Access::Write`] where a run overwrites all of it before it reads any.
     pub access: Access,
+    /// The position of the first step that writes it; 0 if none does.
+    pub(crate) first_write: usize,
 }
 
 /// Where the bytes of a value are during a run.

@@ -5,7 +5,7 @@ use std::fmt;
 use streamvm_ep::DeviceId;
 
 use crate::ir::program::Work;
-use crate::plan::compiled::{BufferRole, Compiled, CompiledStep, Located, Segment, Storage};
+use crate::plan::compiled::{BufferRole, Compiled, Located, Segment, Storage};
 
 impl Compiled {
     /// The name of a feed, parameter or fetch; `arena`, with its number where there are several; for a value that several streams use, `%` and
@@ -18,11 +18,7 @@ impl Compiled {
                 let fetch = self.program.fetches.iter().find(|fetch| fetch.value == value);
                 fetch.map_or_else(String::new, |fetch| fetch.name.clone())
             }
-            BufferRole::Own(value) => {
-                let writes =
-                    |step: &CompiledStep| step.operands.iter().any(|it| it.value == value && it.access.writes());
-                self.steps.iter().position(writes).map_or_else(String::new, |position| format!("%{position}"))
-            }
+            BufferRole::Own(_) => format!("%{}", self.buffers[buffer].first_write),
             BufferRole::Arena(_) if self.arenas.len() == 1 => "arena".to_owned(),
             BufferRole::Arena(number) => format!("arena{number}"),
         }

@@ -145,15 +145,10 @@ impl Scene {
         let device = self.device;
         Ok(match kind {
             Kind::Call => Some((b.add(&self.ones, &self.subject)?, 2.0)),
-            Kind::PinnedCall => {
-                b.set_pinned(true);
-                let out = b.add(&self.ones, &self.subject)?;
-                b.set_pinned(false);
-                Some((out, 2.0))
-            }
+            Kind::PinnedCall => Some((b.on_pinned().add(&self.ones, &self.subject)?, 2.0)),
             Kind::Fill => Some((b.full(device, DType::F32, &[ELEMENTS], 7.0)?, 7.0)),
             Kind::Function | Kind::WorkerFunction => {
-                b.set_workers(kind == Kind::WorkerFunction);
+                let mut b = if kind == Kind::WorkerFunction { b.on_workers() } else { b.on_compute() };
                 b.call_fn("subject", device, [self.subject.update()], move |context| {
                     let _held = held;
                     context.writes.take::<f32>(0)?.fill(3.0);
@@ -209,12 +204,16 @@ impl Scene {
                 None
             }
             Kind::Push | Kind::CleanUp => {
-                b.set_workers(true);
-                b.set_launch_options(LaunchOptions { clean_up: kind == Kind::CleanUp, ..LaunchOptions::default() });
-                b.push("subject", device, [self.subject.update()], move || {
-                    drop(held);
-                    Ok(())
-                });
+                let launch = LaunchOptions { clean_up: kind == Kind::CleanUp, ..LaunchOptions::default() };
+                b.on_workers().with_launch_options(launch).push(
+                    "subject",
+                    device,
+                    [self.subject.update()],
+                    move || {
+                        drop(held);
+                        Ok(())
+                    },
+                );
                 Some((self.subject.clone(), 1.0))
             }
         })

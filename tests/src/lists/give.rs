@@ -44,11 +44,12 @@ pub(super) fn build(
     builder: &mut InstructionsBuilder,
 ) -> Option<Result<(), BuildError>> {
     let Drawn { stream, what, .. } = drawn;
-    builder.set_lane(stream.lane);
-    builder.set_pinned(stream.stream_type == StreamType::PinnedCompute);
-    if stream.stream_type == StreamType::Workers {
-        builder.set_workers(true);
-    }
+    let mut builder = builder.on_lane(stream.lane);
+    let mut builder = match stream.stream_type {
+        StreamType::PinnedCompute => builder.on_pinned(),
+        StreamType::Workers => builder.on_workers(),
+        _ => builder.on_compute(),
+    };
     let used: Vec<&Tensor> = drawn.uses.iter().map(|(tensor, _)| &tensors[*tensor]).collect();
     let (name, uses) = (what.word(), uses(drawn, tensors));
     match what {

@@ -25,7 +25,7 @@ impl Load {
         let mut b = InstructionsBuilder::new();
         let mut parts = Vec::new();
         for lane in 0..LANES {
-            b.set_lane(lane);
+            let mut b = b.on_lane(lane);
             let product = b.op(Op::MatMul, &[&x, &x], Params::default())?;
             parts.push(b.op(Op::Tanh, &[&product], Params::default())?);
             b.release(&product);

@@ -226,14 +226,14 @@ impl Load {
         let mut b = InstructionsBuilder::new();
         let mut parts = Vec::new();
         for lane in 0..LANES {
-            b.set_lane(lane);
+            let mut b = b.on_lane(lane);
             let x = b.full(device, DType::F32, &[size], f64::from(lane) + 1.0)?;
             parts.push(b.mul(&x, &x)?);
         }
-        b.set_lane(hand.random.below(LANES as usize) as u32);
-        let sum = b.add(&parts[0], &parts[1])?;
-        b.op_into(Op::Add, &[&sum, &parts[2]], Params::default(), &sum)?;
-        let host = b.copy(&sum, Place::Host)?;
+        let lane = hand.random.below(LANES as usize) as u32;
+        let sum = b.on_lane(lane).add(&parts[0], &parts[1])?;
+        b.on_lane(lane).op_into(Op::Add, &[&sum, &parts[2]], Params::default(), &sum)?;
+        let host = b.on_lane(lane).copy(&sum, Place::Host)?;
         let latency = self.timed(b)?;
         assert!(host.to_vec::<f32>()?.iter().all(|value| *value == 14.0), "1 + 4 + 9");
         Self::keep(hand, sum);
@@ -331,9 +331,8 @@ impl Load {
         let mut b = InstructionsBuilder::new();
         let before = Arc::new(AtomicU64::new(0));
         for lane in 0..LANES {
-            b.set_lane(lane);
             let (before, seats, counts) = (before.clone(), self.seats.clone(), self.counts.clone());
-            b.host_fn("before", DeviceId::cpu(0), move || {
+            b.on_lane(lane).host_fn("before", DeviceId::cpu(0), move || {
                 counts.moves.fetch_add(u64::from(seats.moves(lane)), Ordering::Relaxed);
                 before.fetch_add(1, Ordering::Relaxed);
                 Ok(())
@@ -344,8 +343,7 @@ impl Load {
             assert_eq!(seen.load(Ordering::Relaxed), u64::from(LANES), "a barrier came too early");
             Ok(())
         });
-        b.set_lane(hand.random.below(LANES as usize) as u32);
-        b.host_fn("behind", DeviceId::cpu(0), move || {
+        b.on_lane(hand.random.below(LANES as usize) as u32).host_fn("behind", DeviceId::cpu(0), move || {
             assert_eq!(before.load(Ordering::Relaxed), u64::from(LANES), "something overtook a barrier");
             Ok(())
         });
@@ -356,11 +354,10 @@ impl Load {
     fn shared(&self) -> Result<Option<Duration>, Error> {
         let mut common = self.common.lock().unwrap_or_else(PoisonError::into_inner);
         let mut b = InstructionsBuilder::new();
-        b.set_lane(1);
-        let one = b.full(DeviceId::cpu(0), DType::F32, &[64], 1.0)?;
-        let next = b.add(&common, &one)?;
+        let one = b.on_lane(1).full(DeviceId::cpu(0), DType::F32, &[64], 1.0)?;
+        let next = b.on_lane(1).add(&common, &one)?;
         let guarded = self.guarded.clone();
-        b.call_fn("update", DeviceId::cpu(0), [self.var.update(), next.read()], move |_| {
+        b.on_lane(1).call_fn("update", DeviceId::cpu(0), [self.var.update(), next.read()], move |_| {
             let seen = guarded.load(Ordering::Relaxed);
             std::hint::spin_loop();
             guarded.store(seen + 1, Ordering::Relaxed);

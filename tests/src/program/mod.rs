@@ -28,6 +28,7 @@ mod script;
 mod seen;
 mod shrink;
 mod step;
+mod step_builder;
 
 pub use config::{Config, check};
 pub use faulty::{goes_on, safe};

@@ -14,6 +14,7 @@ use streamvm::{
 use super::launch::DrawnLaunch;
 use super::seen::{Contents, Seen};
 use super::step::{Action, Step, action};
+use super::step_builder::StepBuilder;
 use super::{Lists, Machine};
 
 /// Edge lengths of the square matrices that programs work on.
@@ -90,8 +91,7 @@ pub(crate) struct Run<'vm> {
     vm: &'vm Vm,
     machine: Machine,
     shared: &'vm [Tensor],
-    builder: InstructionsBuilder,
-    lane: u32,
+    builder: StepBuilder,
     slots: Vec<Tensor>,
     vars: Vec<Var>,
     /// A resource of critical sections, and the section of the current list that is open.
@@ -108,28 +108,12 @@ pub(crate) struct Run<'vm> {
 
 impl<'vm> Run<'vm> {
     pub(crate) fn new(vm: &'vm Vm, machine: Machine, shared: &'vm [Tensor], lane: u32) -> Run<'vm> {
-        let mut builder = InstructionsBuilder::new();
-        builder.set_lane(lane);
+        let builder = StepBuilder::new(lane);
         let vars = (0..VARS).map(|_| Var::new()).collect();
         let log = Arc::new(Mutex::new((vec![usize::MAX; VARS], BTreeMap::new())));
         let (slots, tickets, tensors) = Default::default();
         let (port, section) = (Critical::new("port"), None);
-        Run {
-            vm,
-            machine,
-            shared,
-            builder,
-            lane,
-            slots,
-            vars,
-            port,
-            section,
-            log,
-            tickets,
-            tensors,
-            step: 0,
-            lists: None,
-        }
+        Run { vm, machine, shared, builder, slots, vars, port, section, log, tickets, tensors, step: 0, lists: None }
     }
 
     fn run(mut self, program: &[Step]) -> Seen {
@@ -146,9 +130,8 @@ impl<'vm> Run<'vm> {
     pub(crate) fn next(&mut self, step: Step) {
         self.step += 1;
         // The last byte selects the lane, whether workers run the step, and whether the list so far is submitted.
-        self.lane = u32::from(step[4]) % LANES;
-        self.builder.set_lane(self.lane);
-        self.builder.set_workers(step[4] & 0b1100 == 0b1100);
+        self.builder.lane = u32::from(step[4]) % LANES;
+        self.builder.on_workers = step[4] & 0b1100 == 0b1100;
         match self.take(step) {
             // The builder refuses some drawn operands (overlaps), the same on every engine.
             Ok(()) | Err(Error::Build(_)) => {}
@@ -180,8 +163,7 @@ impl<'vm> Run<'vm> {
     /// If the engine refuses it.
     pub(crate) fn flush(&mut self) {
         self.end_section(0);
-        let list = std::mem::take(&mut self.builder).finish();
-        self.builder.set_lane(self.lane);
+        let list = self.builder.take_list();
         let text = if self.lists.is_some() || cfg!(debug_assertions) { list.to_string() } else { String::new() };
         if let Some(lists) = &self.lists
             && !list.is_empty()
@@ -202,14 +184,14 @@ impl<'vm> Run<'vm> {
             return Ok(());
         }
         let feed = self.any(a);
-        self.section = Some(self.builder.begin_section(&[&self.port], feed.as_ref().as_slice())?);
+        self.section = Some(self.builder.with(|b| b.begin_section(&[&self.port], feed.as_ref().as_slice()))?);
         Ok(())
     }
 
     fn end_section(&mut self, a: u8) {
         if let Some(section) = self.section.take() {
             let result = self.slots.get(usize::from(a) % self.slots.len().max(1));
-            self.builder.end_section(section, result.as_slice());
+            self.builder.with(|b| b.end_section(section, result.as_slice()));
         }
     }
 
@@ -242,13 +224,12 @@ impl<'vm> Run<'vm> {
                 self.keep(tensor);
             }
             Action::Fill => {
-                let tensor = self.builder.full(place, dtype(a), &[n, n], value)?;
+                let tensor = self.builder.with(|b| b.full(place, dtype(a), &[n, n], value))?;
                 self.keep(tensor);
             }
             Action::Allocate => {
-                let tensor = self.builder.allocate(place, dtype(a / 3), &[n, n])?;
-                self.builder.set_lane(u32::from(a % 3));
-                self.builder.fill(&tensor, value)?;
+                let tensor = self.builder.with(|b| b.allocate(place, dtype(a / 3), &[n, n]))?;
+                self.builder.with(|b| b.on_lane(u32::from(a % 3)).fill(&tensor, value))?;
                 self.keep(tensor);
             }
             Action::Copy => {
@@ -293,25 +274,25 @@ impl<'vm> Run<'vm> {
                 let Some(x) = self.owned(a, Some(device)) else { return Ok(()) };
                 let Some(y) = self.like(&x, c, 0) else { return Ok(()) };
                 let op = if c.is_multiple_of(2) { Op::Add } else { Op::Max };
-                self.builder.op_into(op, &[&x, &y], Params::default(), &x)?;
+                self.builder.with(|b| b.op_into(op, &[&x, &y], Params::default(), &x))?;
             }
             Action::WritePart => {
                 let Some(x) = self.owned(a, None) else { return Ok(()) };
                 let part = cut(&x, b, c);
-                self.builder.fill(&part, value)?;
+                self.builder.with(|b| b.fill(&part, value))?;
             }
             Action::CopyPart => {
                 let (Some(x), Some(y)) = (self.owned(a, None), self.owned(b, None)) else { return Ok(()) };
-                self.builder.copy_into(&cut(&x, c, c >> 3), &cut(&y, c, c >> 3))?;
+                self.builder.with(|b| b.copy_into(&cut(&x, c, c >> 3), &cut(&y, c, c >> 3)))?;
             }
             Action::CopyInto => {
                 let (Some(x), Some(y)) = (self.any(a), self.owned(b, None)) else { return Ok(()) };
                 let x = if c.is_multiple_of(2) { x } else { flipped(&x) };
-                self.builder.copy_into(&x, &y)?;
+                self.builder.with(|b| b.copy_into(&x, &y))?;
             }
             Action::Release => {
                 if let Some(tensor) = self.remove(a) {
-                    self.builder.release(&tensor);
+                    self.builder.with(|b| b.release(&tensor));
                 }
             }
             Action::Drop => drop(self.remove(a)),
@@ -321,10 +302,12 @@ impl<'vm> Run<'vm> {
             Action::Fail => self.fail(a, c)?,
             Action::Barrier => match c % 6 {
                 4 | 5 => return self.section(a),
-                0 => self.builder.barrier(),
-                1 => self.builder.global_sync(),
-                2 => self.builder.barrier_with("between", || Ok(())),
-                _ => self.builder.barrier_with(format!("barrier {}", self.step), || Err("a barrier's failure".into())),
+                0 => self.builder.with(|b| b.barrier()),
+                1 => self.builder.with(|b| b.global_sync()),
+                2 => self.builder.with(|b| b.barrier_with("between", || Ok(()))),
+                _ => self
+                    .builder
+                    .with(|b| b.barrier_with(format!("barrier {}", self.step), || Err("a barrier's failure".into()))),
             },
             Action::Events => {
                 let stream = |byte: u8| {
@@ -333,12 +316,12 @@ impl<'vm> Run<'vm> {
                     StreamKey::new(device, of, u32::from(byte) % LANES)
                 };
                 let (source, target) = (stream(a), stream(b));
-                let event = self.builder.record(source);
-                self.builder.wait(target, source, &event);
+                let event = self.builder.with(|b| b.record(source));
+                self.builder.with(|b| b.wait(target, source, &event));
             }
             Action::Touch => {
                 let Some(x) = self.any(a) else { return Ok(()) };
-                self.builder.touch(device, &[&x]);
+                self.builder.with(|b| b.touch(device, &[&x]));
             }
             Action::WaitAll => {
                 self.flush();
@@ -368,10 +351,10 @@ impl<'vm> Run<'vm> {
         build: impl FnOnce(&mut InstructionsBuilder) -> Result<T, BuildError>,
     ) -> Result<T, Error> {
         if !eager {
-            return Ok(build(&mut self.builder)?);
+            return Ok(self.builder.with(build)?);
         }
         self.flush();
-        let _lane = streamvm::Lane(self.lane).enter();
+        let _lane = streamvm::Lane(self.builder.lane).enter();
         call(self)
     }
 
@@ -405,9 +388,9 @@ impl<'vm> Run<'vm> {
             }
         };
         if !eager {
-            return Ok(self.builder.call_fn(name, device, uses, function)?);
+            return Ok(self.builder.with(|b| b.call_fn(name, device, uses, function))?);
         }
-        let _lane = streamvm::Lane(self.lane).enter();
+        let _lane = streamvm::Lane(self.builder.lane).enter();
         self.vm.call_fn(name, device, uses, function).map(drop)
     }
 
@@ -422,9 +405,11 @@ impl<'vm> Run<'vm> {
             _ => var.read(),
         };
         let device = self.machine.calls(self.machine.device(u32::from(c >> 6)));
-        self.builder.call_fn(format!("variable {step}"), device, [declared], move |_| {
-            note();
-            Ok(())
+        self.builder.with(|b| {
+            b.call_fn(format!("variable {step}"), device, [declared], move |_| {
+                note();
+                Ok(())
+            })
         })?;
         Ok(())
     }
@@ -476,14 +461,15 @@ impl<'vm> Run<'vm> {
     fn fail(&mut self, a: u8, c: u8) -> Result<(), Error> {
         let name = format!("failure {}", self.step);
         let Some(target) = self.reachable(a).filter(|_| !c.is_multiple_of(4)) else {
-            self.builder
-                .host_fn(name, self.machine.calls(self.machine.compute(c)), || Err("a host function's failure".into()));
+            self.builder.with(|b| {
+                b.host_fn(name, self.machine.calls(self.machine.compute(c)), || Err("a host function's failure".into()))
+            });
             return Ok(());
         };
         let device = target.place().device().unwrap_or(self.machine.calls(self.machine.compute(c)));
         let part = (c % 4 == 1).then(|| cut(&target, c, c));
         let declared = part.as_ref().map_or(target.write(), Tensor::update);
-        self.builder.call_fn(name, device, [declared], |_| Err("a function's failure".into()))?;
+        self.builder.with(|b| b.call_fn(name, device, [declared], |_| Err("a function's failure".into())))?;
         Ok(())
     }
 

@@ -87,7 +87,7 @@ fn failures_behind_an_open_function() {
         let vm = Arc::new(wide().build().expect("an engine"));
         let gate = ClosedGate::new();
         let ticket = submit(&vm, |b| {
-            b.set_workers(true);
+            let mut b = b.on_workers();
             b.call_fn("open", CPU, [], gate.function())?;
             let outcome = move || if failing { refuse_one() } else { Ok(()) };
             (0..LINKS).try_for_each(|_| b.call_fn("link", CPU, [], move |_| outcome()))
@@ -117,7 +117,7 @@ fn skipped_instructions() {
         let x = vm.var();
         submit(&vm, |b| b.call_fn("root", CPU, [x.write()], refuse));
         let ticket = submit(&vm, |b| {
-            b.set_workers(workers);
+            let mut b = if workers { b.on_workers() } else { b.on_compute() };
             (0..LINKS).try_for_each(|_| b.call_fn("link", CPU, [x.update()], |_| Ok(())))
         });
         let error = ticket.wait().expect_err("it was skipped");
@@ -273,8 +273,8 @@ fn dependences_across_streams() {
                 b.call_fn("open", CPU, [x.write()], gate.function())?;
             }
             for link in 0..LINKS / 4 {
-                b.set_workers(link % 2 == 0);
-                b.set_lane((link % 3) as u32);
+                let mut b = b.on_lane((link % 3) as u32);
+                let mut b = if link % 2 == 0 { b.on_workers() } else { b.on_compute() };
                 b.call_fn("link", CPU, [x.update()], |_| Ok(()))?;
             }
             Ok(())

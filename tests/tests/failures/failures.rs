@@ -196,13 +196,13 @@ fn wait_all_tells_the_root_cause_and_nothing_of_what_was_only_skipped() {
             let vm = vm();
             let (x, y) = (vm.var(), vm.var());
             let ticket = submit(&vm, |b| {
-                b.set_workers(workers);
+                let mut b = if workers { b.on_workers() } else { b.on_compute() };
                 b.call_fn("root", CPU, [x.write()], refuse)
             });
             let root = told_before.then(|| failure_of(ticket.wait()));
             for skipped in ["skipped", "skipped too"] {
                 submit(&vm, |b| {
-                    b.set_workers(workers);
+                    let mut b = if workers { b.on_workers() } else { b.on_compute() };
                     b.call_fn(skipped, CPU, [x.read(), y.write()], |_| Ok(()))
                 });
             }
@@ -340,15 +340,15 @@ fn of_several_inputs_that_failed_the_first_use_is_the_root_cause() {
             let output = vm.var();
             for (lane, (name, input)) in ["zero", "one", "two"].into_iter().zip(&inputs).enumerate() {
                 submit(&vm, |b| {
-                    b.set_workers(workers);
                     // The first is written where all are read.
-                    b.set_lane(lane as u32);
+                    let mut b = b.on_lane(lane as u32);
+                    let mut b = if workers { b.on_workers() } else { b.on_compute() };
                     b.call_fn(name, CPU, [input.write()], refuse)
                 });
             }
             let reads = order.map(|place| inputs[place].read());
             let ticket = submit(&vm, |b| {
-                b.set_workers(workers);
+                let mut b = if workers { b.on_workers() } else { b.on_compute() };
                 b.call_fn("reads", CPU, reads.into_iter().chain([output.write()]), |_| Ok(()))
             });
             let root = failure_of(ticket.wait()).what.clone();

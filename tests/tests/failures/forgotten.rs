@@ -135,8 +135,9 @@ impl<'vm> Program<'vm> {
         let mut first = None;
         let mut builder = streamvm::InstructionsBuilder::new();
         for _ in 0..count {
-            builder.set_workers(self.random.once_in(2));
-            builder.set_lane(self.random.below(2) as u32);
+            let on_workers = self.random.once_in(2);
+            let mut builder = builder.on_lane(self.random.below(2) as u32);
+            let mut builder = if on_workers { builder.on_workers() } else { builder.on_compute() };
             let fails = self.random.once_in(3);
             let name = format!("function {}", self.names);
             self.names += 1;

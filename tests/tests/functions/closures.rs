@@ -334,8 +334,7 @@ fn state_of_a_thread_stays_with_it() {
     for lane in 0..4 {
         let sender = sender.clone();
         submit(&vm, |b| {
-            b.set_lane(lane);
-            b.call_fn("who", CPU, [], move |_| Ok(sender.send(std::thread::current().id())?))
+            b.on_lane(lane).call_fn("who", CPU, [], move |_| Ok(sender.send(std::thread::current().id())?))
         });
     }
     vm.wait_all().expect("they pass");

@@ -71,8 +71,7 @@ fn tensors_give_order_alone_wherever_they_live_and_are_not_written_by_it() {
 fn a_list_may_hold_a_pushed_function_and_prints_it() {
     let v = Var::new();
     let mut builder = InstructionsBuilder::new();
-    builder.set_workers(true);
-    builder.push("tidy up", CPU, [v.read(), v.write()], || Ok(()));
+    builder.on_workers().push("tidy up", CPU, [v.read(), v.write()], || Ok(()));
     let text = builder.list().to_string();
     assert!(text.contains("%0 push     workers@cpu:0:0       \"tidy up\" read v0 write v0"), "{text}");
     builder.release_var(&v);

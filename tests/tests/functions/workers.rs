@@ -12,8 +12,7 @@ const CPU: DeviceId = DeviceId::cpu(0);
 /// A function on workers.
 fn push<'u>(vm: &Vm, uses: impl IntoIterator<Item = Use<'u>>, f: impl FnOnce() -> Result<(), String> + Send + 'static) {
     let mut builder = InstructionsBuilder::new();
-    builder.set_workers(true);
-    builder.call_fn("f", CPU, uses, move |_| Ok(f()?)).expect("a function");
+    builder.on_workers().call_fn("f", CPU, uses, move |_| Ok(f()?)).expect("a function");
     vm.submit(builder.finish()).expect("it is taken");
 }
 
@@ -51,8 +50,10 @@ fn ordered_and_unordered_streams_wait_for_each_other() {
             };
             if step % 3 == 0 {
                 let mut builder = InstructionsBuilder::new();
-                builder.set_lane((step % 2) as u32);
-                builder.call_fn("ordered", CPU, [var.update()], move |_| Ok(f()?)).expect("a function");
+                builder
+                    .on_lane((step % 2) as u32)
+                    .call_fn("ordered", CPU, [var.update()], move |_| Ok(f()?))
+                    .expect("a function");
                 vm.submit(builder.finish()).expect("it is taken");
             } else {
                 push(&vm, [var.update()], f);
@@ -89,9 +90,8 @@ fn instructions_without_a_task_are_counted_whatever_ran_in_their_slots_before() 
             vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
             let tensors: Vec<_> = (0..40).map(|_| vm.from_slice(&[1.0f32], &[1]).expect("a tensor")).collect();
             let mut builder = InstructionsBuilder::new();
-            builder.set_workers(true);
-            tensors.iter().for_each(|tensor| builder.touch(CPU, &[tensor]));
-            tensors.iter().for_each(|tensor| builder.release(tensor));
+            tensors.iter().for_each(|tensor| builder.on_workers().touch(CPU, &[tensor]));
+            tensors.iter().for_each(|tensor| builder.on_workers().release(tensor));
             vm.submit(builder.finish()).expect("it is taken").wait().unwrap_or_else(|error| panic!("{name}: {error}"));
             vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(vm.stats().in_flight, 0, "{name}");
@@ -113,9 +113,8 @@ fn everything_that_can_run_runs_while_workers_are_idle() {
                 push(&vm, [first.write()], || Ok(()));
             }
             let mut builder = InstructionsBuilder::new();
-            builder.set_workers(true);
             for _ in 0..FUNCTIONS {
-                builder.call_fn("held", CPU, [first.read()], gate.function()).expect("a function");
+                builder.on_workers().call_fn("held", CPU, [first.read()], gate.function()).expect("a function");
             }
             vm.submit(builder.finish()).expect("it is taken");
             gate.wait_entered(FUNCTIONS);
@@ -158,8 +157,7 @@ fn a_list_that_is_too_long_for_workers_is_refused_whole() {
     let vm = Vm::builder().workers(1).build().expect("an engine");
     let list = |length: usize| {
         let mut builder = InstructionsBuilder::new();
-        builder.set_workers(true);
-        (0..length).for_each(|_| builder.call_fn("f", CPU, [], |_| Ok(())).expect("a function"));
+        (0..length).for_each(|_| builder.on_workers().call_fn("f", CPU, [], |_| Ok(())).expect("a function"));
         builder.finish()
     };
     let error = vm.submit(list((1 << 20) + 1)).expect_err("it is too long").to_string();

@@ -56,8 +56,7 @@ fn the_first_access_waits_for_the_old_life_wherever_it_is() {
     let mut new = None;
     submit(&vm, |b| {
         let tensor = b.allocate(CPU, DType::F32, &[KIB / 4])?;
-        b.set_lane(1);
-        b.fill(&tensor, 2.0)?;
+        b.on_lane(1).fill(&tensor, 2.0)?;
         new = Some(tensor);
         Ok(())
     });

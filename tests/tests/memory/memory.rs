@@ -89,9 +89,8 @@ fn cached_memory_of_one_kind_is_given_back_for_another() {
     drop(device);
     let mut pinned = None;
     let mut builder = streamvm::InstructionsBuilder::new();
-    builder.set_pinned(true);
     for _ in 0..2 {
-        pinned = Some(builder.neg(&x).expect("well formed"));
+        pinned = Some(builder.on_pinned().neg(&x).expect("well formed"));
     }
     vm.submit(builder.finish()).expect("device memory is given back for pinned").wait().expect("it passes");
     assert_eq!(pinned.map(|p| p.memory()), Some(MemoryKind::Pinned));

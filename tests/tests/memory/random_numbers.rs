@@ -14,10 +14,11 @@ fn program(vm: &Vm, devices: &[DeviceId]) -> Vec<u32> {
         let eager = vm.rand(&generator, device, DType::F32, &[5, 7]).expect("eager numbers");
         let mut builder = InstructionsBuilder::new();
         let product = builder.matmul(&eager, &eager.permute(&[1, 0]).expect("a view")).expect("an op");
-        builder.set_lane(round as u32 % 2);
-        let listed = builder.randn(&generator, device, DType::F32, &[5, 5]).expect("numbers of a list");
-        let sum = builder.add(&product, &listed).expect("an op");
-        builder.rand_into(&generator, &product.slice(1, 1..3).expect("a view")).expect("numbers into a view");
+        let mut on_lane = builder.on_lane(round as u32 % 2);
+        let listed = on_lane.randn(&generator, device, DType::F32, &[5, 5]).expect("numbers of a list");
+        let sum = on_lane.add(&product, &listed).expect("an op");
+        on_lane.rand_into(&generator, &product.slice(1, 1..3).expect("a view")).expect("numbers into a view");
+        drop(on_lane);
         vm.submit(builder.finish()).expect("the engine takes it");
         drawn.extend([eager, listed, sum, product]);
     }

@@ -139,8 +139,7 @@ fn memory_released_on_one_stream_is_safe_on_another_of_the_same_list() {
             Ok(())
         })?;
         b.release(&x);
-        b.set_lane(1);
-        next = Some(b.full(CPU, DType::F32, &[3 * MIB / 4], 2.0)?);
+        next = Some(b.on_lane(1).full(CPU, DType::F32, &[3 * MIB / 4], 2.0)?);
         Ok(())
     });
     let next = next.expect("built");

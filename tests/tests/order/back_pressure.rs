@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
-use streamvm::{DType, Error, FnContext, FnError, Mode, Var, Vm};
+use streamvm::{DType, Error, FnContext, FnError, Mode, TimeLimit, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, list, on_device, submit, until, within};
 
 fn vm() -> Vm {
@@ -93,10 +94,8 @@ fn lists_of_several_threads_do_not_interleave() {
                 for round in 0..200 {
                     let (value, torn) = ((thread * 1000 + round) as f32, torn.clone());
                     submit(vm, |b| {
-                        b.set_lane(thread);
-                        b.fill(x, value)?;
-                        b.set_lane(thread + 3);
-                        b.call_fn("check", CPU, [x.read()], move |context| {
+                        b.on_lane(thread).fill(x, value)?;
+                        b.on_lane(thread + 3).call_fn("check", CPU, [x.read()], move |context| {
                             if context.reads.get::<f32>(0)?[0] != value {
                                 torn.fetch_add(1, Ordering::SeqCst);
                             }
@@ -191,6 +190,67 @@ fn pending_bytes_block_a_submitter_as_well() {
         assert_eq!(waiting.join().expect("no panic"), Ok(()));
     });
     vm.wait_all().expect("it passes");
+}
+
+/// While three eighths of the bound are still pending behind a function.
+#[test]
+fn a_submitter_that_waits_for_bytes_goes_on_at_half_of_the_bound() {
+    within("a submitter that waits for bytes", || {
+        let vm = Vm::builder().max_bytes(1 << 20).cpu_threads(2).build().expect("an engine");
+        let held = |lane, eighths: usize| {
+            let gate = ClosedGate::new();
+            submit(&vm, |b| {
+                let mut b = b.on_lane(lane);
+                b.call_fn("held", CPU, [], gate.function())?;
+                b.full(CPU, DType::F32, &[eighths << 15], 0.0).map(drop)
+            });
+            gate
+        };
+        let (_stays, opened) = (held(0, 3), held(1, 6));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| vm.submit(list(|b| b.full(CPU, DType::F32, &[1], 0.0).map(drop))).map(drop));
+            until("the submitter is blocked", || vm.stats().blocked_submitters == 1);
+            opened.open();
+            until("the submitter goes on", || vm.stats().blocked_submitters == 0);
+            assert_eq!(waiting.join().expect("no panic"), Ok(()));
+        });
+    });
+}
+
+/// The first submitter waits for 59 instructions, so the thread that runs them looks for it once in many, and gives up. The second one waits
+/// for 4: that thread looks anew.
+#[test]
+fn a_submitter_that_waits_for_few_instructions_goes_on_after_one_that_waited_for_many() {
+    within("two submitters, one after the other", || {
+        let vm = Vm::builder().max_instructions(64).cpu_threads(1).build().expect("an engine");
+        let many = |count| list(|b| (0..count).try_for_each(|_| b.call_fn("quick", CPU, [], |_| Ok(()))));
+        let held = || {
+            let gate = ClosedGate::new();
+            submit(&vm, |b| b.call_fn("held", CPU, [], gate.function()));
+            gate
+        };
+        let (first, second) = (held(), held());
+        vm.submit(many(62)).expect("there is room");
+        std::thread::scope(|scope| {
+            let gives_up = || TimeLimit(Duration::from_millis(300)).run(|| vm.submit(many(60)).map(drop));
+            let waiting = scope.spawn(gives_up);
+            until("it is blocked", || vm.stats().blocked_submitters == 1 || waiting.is_finished());
+            first.open();
+            second.wait_entered(1);
+            assert!(matches!(waiting.join().expect("no panic"), Err(Error::Timeout(_))));
+        });
+        second.open();
+        vm.wait_all().expect("they pass");
+        let third = held();
+        vm.submit(many(7)).expect("there is room");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| vm.submit(many(60)).map(drop));
+            until("the submitter is blocked", || vm.stats().blocked_submitters == 1);
+            third.open();
+            until("the submitter goes on", || vm.stats().blocked_submitters == 0);
+            assert_eq!(waiting.join().expect("no panic"), Ok(()));
+        });
+    });
 }
 
 #[test]

@@ -111,10 +111,7 @@ fn who_waits_for_a_record_that_a_panic_prevents_goes_on() {
                 x.neg().and_then(|y| y.wait()).expect("the reader's stream is open");
             }
             let mut list = streamvm_tests::list(|b| b.call_fn("never begins", SIM, [x.update()], |_| Ok(())));
-            list.append(streamvm_tests::list(|b| {
-                b.set_lane(1);
-                b.call_fn("reads", SIM, [x.read()], |_| Ok(()))
-            }));
+            list.append(streamvm_tests::list(|b| b.on_lane(1).call_fn("reads", SIM, [x.read()], |_| Ok(()))));
             let ticket = vm.submit(list).expect("taken");
             let failure = failure_of(ticket.wait());
             assert_eq!((failure.what.as_str(), matches!(failure.cause, Cause::Panic(_))), ("never begins", true));

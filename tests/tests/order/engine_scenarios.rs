@@ -63,8 +63,7 @@ fn random_operations_over_doubles_give_what_a_loop_gives() {
                 let uses = uses.into_iter().chain([vars[operation.write].write()]);
                 let cells = cells.clone();
                 submit(&vm, |b| {
-                    b.set_lane(number as u32 % 4);
-                    b.call_fn("mean", CPU, uses, move |_| {
+                    b.on_lane(number as u32 % 4).call_fn("mean", CPU, uses, move |_| {
                         (0..operation.spins).for_each(|_| std::hint::spin_loop());
                         let load = |index: usize| f64::from_bits(cells[index].load(Ordering::Relaxed));
                         cells[operation.write].store(apply(&operation, load).to_bits(), Ordering::Relaxed);
@@ -92,8 +91,7 @@ fn five_operands_split_every_way_into_reads_and_writes() {
             let declared = declared.map(|(i, tensor)| if writes(i) { tensor.update() } else { tensor.read() });
             let uses: Vec<Use<'_>> = declared.collect();
             submit(&vm, |b| {
-                b.set_lane(split % 3);
-                b.call_fn("split", CPU, uses, move |context| {
+                b.on_lane(split % 3).call_fn("split", CPU, uses, move |context| {
                     let mut sum = 1.0;
                     for read in 0..context.reads.len() {
                         sum += context.reads.get::<f32>(read)?[0];
@@ -131,8 +129,7 @@ fn readers_run_side_by_side_and_writers_do_not() {
     for lane in 0..10 {
         let enter = enter(Some((*gate).clone()));
         submit(&vm, |b| {
-            b.set_lane(lane);
-            b.call_fn("read", CPU, [token.read()], move |_| {
+            b.on_lane(lane).call_fn("read", CPU, [token.read()], move |_| {
                 enter();
                 Ok(())
             })
@@ -146,8 +143,7 @@ fn readers_run_side_by_side_and_writers_do_not() {
     for lane in 0..10 {
         let enter = enter(None);
         submit(&vm, |b| {
-            b.set_lane(lane);
-            b.call_fn("write", CPU, [token.write()], move |_| {
+            b.on_lane(lane).call_fn("write", CPU, [token.write()], move |_| {
                 enter();
                 Ok(())
             })
@@ -213,10 +209,8 @@ fn a_stream_that_overwrites_what_another_reads_is_held_back_each_time() {
             for number in 0..750 {
                 let (value, wrong) = ((step * 1000 + number) as f32, wrong.clone());
                 submit(&vm, |b| {
-                    b.set_lane(1);
-                    b.fill(&x, value)?;
-                    b.set_lane(2);
-                    b.call_fn("check", CPU, [x.read()], move |context| {
+                    b.on_lane(1).fill(&x, value)?;
+                    b.on_lane(2).call_fn("check", CPU, [x.read()], move |context| {
                         let read = context.reads.get::<f32>(0)?;
                         if read.iter().any(|element| *element != value) {
                             wrong.lock().expect("not poisoned").push((value, read[0]));
@@ -263,10 +257,8 @@ fn of_two_writes_the_later_one_stays() {
         for round in 0..200 {
             let mut x = None;
             vm.submit(list(|b| {
-                b.set_lane(round % 2);
-                let tensor = b.full(CPU, DType::F64, &[512], f64::from(round))?;
-                b.set_lane((round + 1) % 2);
-                b.fill(&tensor, f64::from(round) + 0.5)?;
+                let tensor = b.on_lane(round % 2).full(CPU, DType::F64, &[512], f64::from(round))?;
+                b.on_lane((round + 1) % 2).fill(&tensor, f64::from(round) + 0.5)?;
                 x = Some(tensor);
                 Ok(())
             }))

@@ -31,18 +31,16 @@ fn programs_that_are_split_are_ordered_by_their_events() {
         for batch in 0..20 {
             let mut events = Vec::new();
             submit(&vm, |b| {
-                b.set_lane(1);
                 if let Some(last) = &last {
                     b.wait(compute(1), compute(2), last);
                 }
-                b.call_fn("first part", CPU, [], note(2 * batch))?;
+                b.on_lane(1).call_fn("first part", CPU, [], note(2 * batch))?;
                 events.push(b.record(compute(1)));
                 Ok(())
             });
             submit(&vm, |b| {
                 b.wait(compute(2), compute(1), &events[0]);
-                b.set_lane(2);
-                b.call_fn("second part", CPU, [], note(2 * batch + 1))?;
+                b.on_lane(2).call_fn("second part", CPU, [], note(2 * batch + 1))?;
                 last = Some(b.record(compute(2)));
                 Ok(())
             });
@@ -140,7 +138,7 @@ fn in_place_across_devices_each_change_sees_the_one_before() {
         );
         for round in 0..30 {
             submit(vm, |b| {
-                b.set_lane(round % 2);
+                let mut b = b.on_lane(round % 2);
                 let came = b.copy(&there, CPU)?;
                 b.op_into(streamvm::Op::Add, &[&here, &came], streamvm::Params::default(), &here)?;
                 let went = b.copy(&here, OTHER)?;

@@ -35,8 +35,7 @@ fn a_lost_device_lets_nobody_overtake_what_its_copy_waited_for() {
         let gate = ClosedGate::new();
         let held = gate.function();
         let slow = submit(&vm, |b| {
-            b.set_lane(1);
-            b.call_fn("slow writer", CPU, [memory.write()], move |context| {
+            b.on_lane(1).call_fn("slow writer", CPU, [memory.write()], move |context| {
                 let own = context.writes.take::<u8>(0)?;
                 own.fill(7);
                 held(context)?;

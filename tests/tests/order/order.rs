@@ -56,9 +56,8 @@ fn reads_of_one_variable_on_two_lanes_run_side_by_side() {
         for number in 0..2 {
             let meeting = meeting.clone();
             submit(&vm, |b| {
-                b.set_lane(number);
                 // Each returns only when the other is inside as well.
-                b.call_fn("read", CPU, [token.read()], move |_| {
+                b.on_lane(number).call_fn("read", CPU, [token.read()], move |_| {
                     meeting.wait();
                     Ok(())
                 })
@@ -77,8 +76,7 @@ fn writers_of_one_variable_run_one_after_the_other_whatever_their_lanes() {
             for number in 0..200 {
                 let (note, inside) = (log.note(number), inside.clone());
                 submit(&vm, |b| {
-                    b.set_lane(number as u32 % 4);
-                    b.call_fn("write", CPU, [token.write()], move |context| {
+                    b.on_lane(number as u32 % 4).call_fn("write", CPU, [token.write()], move |context| {
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two writers at once");
                         note(context)?;
                         inside.fetch_sub(1, Ordering::SeqCst);
@@ -98,12 +96,9 @@ fn a_writer_waits_for_readers_and_a_reader_for_the_writer() {
     let gate = ClosedGate::new();
     let (token, log) = (Var::new(), Log::default());
     submit(&vm, |b| {
-        b.set_lane(1);
-        b.call_fn("read", CPU, [token.read()], gate.function())?;
-        b.set_lane(2);
-        b.call_fn("write", CPU, [token.write()], log.note(1))?;
-        b.set_lane(3);
-        b.call_fn("read", CPU, [token.read()], log.note(2))
+        b.on_lane(1).call_fn("read", CPU, [token.read()], gate.function())?;
+        b.on_lane(2).call_fn("write", CPU, [token.write()], log.note(1))?;
+        b.on_lane(3).call_fn("read", CPU, [token.read()], log.note(2))
     });
     gate.wait_entered(1);
     assert!(TimeLimit(Duration::from_millis(20)).run(|| vm.wait_all()).is_err());
@@ -120,9 +115,8 @@ fn a_variable_used_twice_by_one_function_is_used_once() {
         let (token, log) = (Var::new(), Log::default());
         for number in 0..20 {
             submit(&vm, |b| {
-                b.set_lane(number as u32 % 3);
                 let uses = [token.read(), token.write(), token.read(), token.update()];
-                b.call_fn("both", CPU, uses, log.note(number))
+                b.on_lane(number as u32 % 3).call_fn("both", CPU, uses, log.note(number))
             });
         }
         vm.wait_all().expect("they pass");
@@ -142,10 +136,7 @@ fn submissions_of_several_threads_run_in_the_order_of_their_submission() {
             scope.spawn(move || {
                 for _ in 0..100 {
                     let mut next = next.lock().expect("not poisoned");
-                    submit(vm, |b| {
-                        b.set_lane(thread);
-                        b.call_fn("write", CPU, [token.update()], log.note(*next))
-                    });
+                    submit(vm, |b| b.on_lane(thread).call_fn("write", CPU, [token.update()], log.note(*next)));
                     *next += 1;
                 }
             });
@@ -162,9 +153,8 @@ fn an_explicit_wait_orders_streams_that_share_nothing() {
     let log = Log::default();
     let mut mark = None;
     submit(&vm, |b| {
-        b.set_lane(1);
-        b.call_fn("held", CPU, [], gate.function())?;
-        b.call_fn("first", CPU, [], log.note(1))?;
+        b.on_lane(1).call_fn("held", CPU, [], gate.function())?;
+        b.on_lane(1).call_fn("first", CPU, [], log.note(1))?;
         mark = Some(b.record(lane(1)));
         Ok(())
     });
@@ -173,8 +163,7 @@ fn an_explicit_wait_orders_streams_that_share_nothing() {
     for target in [2, 3] {
         submit(&vm, |b| {
             b.wait(lane(target), lane(1), &mark);
-            b.set_lane(target);
-            b.call_fn("behind", CPU, [], log.note(2))
+            b.on_lane(target).call_fn("behind", CPU, [], log.note(2))
         });
     }
     gate.wait_entered(1);
@@ -193,8 +182,7 @@ fn a_barrier_comes_after_everything_before_it_and_before_everything_after_it() {
         let log = Log::default();
         submit(&vm, |b| {
             b.call_fn("held", CPU, [], gate.function())?;
-            b.set_lane(1);
-            b.call_fn("before", CPU, [], log.note(1))
+            b.on_lane(1).call_fn("before", CPU, [], log.note(1))
         });
         let note = log.note(2);
         let between = submit(&vm, |b| {
@@ -202,10 +190,7 @@ fn a_barrier_comes_after_everything_before_it_and_before_everything_after_it() {
             Ok(())
         });
         for device in 0..2 {
-            submit(&vm, |b| {
-                b.set_lane(device + 1);
-                b.call_fn("after", DeviceId::cpu(device), [], log.note(3))
-            });
+            submit(&vm, |b| b.on_lane(device + 1).call_fn("after", DeviceId::cpu(device), [], log.note(3)));
         }
         gate.wait_entered(1);
         assert!(TimeLimit(Duration::from_millis(20)).run(|| between.wait()).is_err());
@@ -266,10 +251,7 @@ fn a_global_sync_holds_up_nobody_but_who_waits_for_it() {
         b.global_sync();
         Ok(())
     });
-    let after = submit(&vm, |b| {
-        b.set_lane(1);
-        b.call_fn("after", CPU, [], |_| Ok(()))
-    });
+    let after = submit(&vm, |b| b.on_lane(1).call_fn("after", CPU, [], |_| Ok(())));
     assert_eq!(after.wait(), Ok(()), "it does not wait for the sync");
     assert!(TimeLimit(Duration::from_millis(10)).run(|| sync.wait()).is_err());
     gate.open();
@@ -324,12 +306,9 @@ fn waits_beside_others(capabilities: Capabilities) {
         let mark = mark.expect("recorded");
         submit(&vm, |b| {
             b.wait(lane(1), elsewhere, &mark);
-            b.set_lane(1);
-            b.call_fn("first", CPU, [token.write()], log.note(1))?;
-            b.set_lane(2);
-            b.call_fn("second", CPU, [token.write()], log.note(2))?;
-            b.set_lane(1);
-            b.call_fn("third", CPU, [token.write()], log.note(3))
+            b.on_lane(1).call_fn("first", CPU, [token.write()], log.note(1))?;
+            b.on_lane(2).call_fn("second", CPU, [token.write()], log.note(2))?;
+            b.on_lane(1).call_fn("third", CPU, [token.write()], log.note(3))
         });
         gate.wait_entered(1);
         assert_eq!(x.neg().and_then(|y| y.to_vec::<f32>()), Ok(vec![-1.0]), "lane 0 goes on meanwhile");
@@ -347,9 +326,8 @@ fn a_touch_orders_its_stream_behind_the_writes_of_what_it_touches() {
     let log = Log::default();
     let x = on_device(&vm, &[1.0]);
     submit(&vm, |b| {
-        b.set_lane(1);
-        b.call_fn("held", CPU, [x.write()], gate.function())?;
-        b.set_lane(2);
+        b.on_lane(1).call_fn("held", CPU, [x.write()], gate.function())?;
+        let mut b = b.on_lane(2);
         b.touch(CPU, &[&x]);
         b.call_fn("behind the touch", CPU, [], log.note(1))
     });
@@ -385,7 +363,7 @@ fn waits_are_counted_and_none_is_made_twice() {
     let x = on_device(&vm, &[1.0]);
     submit(&vm, |b| b.call_fn("held", CPU, [x.write()], gate.function()));
     submit(&vm, |b| {
-        b.set_lane(1);
+        let mut b = b.on_lane(1);
         (0..10).try_for_each(|_| b.call_fn("read", CPU, [x.read()], |_| Ok(())))
     });
     gate.open();
@@ -416,8 +394,7 @@ fn a_long_queue_keeps_nothing_from_another_lane() {
     let behind = |gate: &ClosedGate| {
         let (held, done, seen) = (gate.function(), done.clone(), seen.clone());
         submit(&vm, |b| {
-            b.set_lane(1);
-            b.call_fn("behind", CPU, [], move |context| {
+            b.on_lane(1).call_fn("behind", CPU, [], move |context| {
                 seen.store(done.load(Ordering::Relaxed), Ordering::Relaxed);
                 held(context)
             })

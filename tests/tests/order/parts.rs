@@ -36,10 +36,7 @@ fn a_lane_fills_its_row_while_another_lane_is_held_in_the_other_row() {
     let gate = ClosedGate::new();
     let (x, [first, second]) = rows(&vm);
     let held = hold(&vm, &first, &gate);
-    let filled = submit(&vm, |b| {
-        b.set_lane(1);
-        b.fill(&second, 2.0f32)
-    });
+    let filled = submit(&vm, |b| b.on_lane(1).fill(&second, 2.0f32));
     assert_eq!(TimeLimit(PATIENCE).run(|| filled.wait()), Ok(()), "the second row is filled while the first is held");
     assert_eq!(TimeLimit(PATIENCE).run(|| second.wait()), Ok(()), "a row is waited for by itself");
     assert!(!held.is_passed(), "the first row is still held");
@@ -56,19 +53,13 @@ fn a_lane_fills_its_columns_while_another_lane_is_held_in_the_others() {
     x.wait().expect("it passes");
     let [left, right] = [0..1, 1..4].map(|columns| x.slice(1, columns).expect("columns"));
     let held = hold(&vm, &left, &gate);
-    let filled = submit(&vm, |b| {
-        b.set_lane(1);
-        b.fill(&right, 2.0f32)
-    });
+    let filled = submit(&vm, |b| b.on_lane(1).fill(&right, 2.0f32));
     assert_eq!(TimeLimit(PATIENCE).run(|| filled.wait()), Ok(()));
     assert!(!held.is_passed());
     // What overlaps the held columns waits for them.
     let waits = |vm: &Vm| vm.stats().streams.iter().map(|stream| stream.device_waits + stream.host_waits).sum::<u64>();
     let before = waits(&vm);
-    submit(&vm, |b| {
-        b.set_lane(1);
-        b.fill(&x.slice(1, 0..2)?, 3.0f32)
-    });
+    submit(&vm, |b| b.on_lane(1).fill(&x.slice(1, 0..2)?, 3.0f32));
     assert_eq!(waits(&vm), before + 1);
     gate.open();
     assert_eq!(x.to_vec::<f32>(), Ok([3.0, 3.0, 2.0, 2.0].repeat(3)));

@@ -32,8 +32,8 @@ fn section_of_a_list(log: &Log, port: &Critical, resource: usize, holder: usize)
     list(|b| {
         let section = b.begin_section(&[port], &[])?;
         for lane in 0..3 {
-            b.set_lane(lane);
-            b.set_workers(lane == 2);
+            let mut b = b.on_lane(lane);
+            let mut b = if lane == 2 { b.on_workers() } else { b.on_compute() };
             b.push("member", CPU, [], note(log, resource, holder));
             b.push("member", CPU, [], note(log, resource, holder));
         }
@@ -202,7 +202,7 @@ fn sections_over_other_resources_overlap_on_other_lanes() {
     let (a, b, gate) = (vm.critical("a"), vm.critical("b"), ClosedGate::new());
     let section = |port: &Critical, lane: u32, f: Box<dyn FnOnce() -> Result<(), streamvm::FnError> + Send>| {
         list(|builder| {
-            builder.set_lane(lane);
+            let mut builder = builder.on_lane(lane);
             let section = builder.begin_section(&[port], &[])?;
             builder.push("member", CPU, [], f);
             builder.end_section(section, &[]);
@@ -474,7 +474,7 @@ fn a_section_is_printed_and_parsed_back() {
         let x = b.full(CPU, DType::F32, &[2], 1.0)?;
         let section = b.begin_section(&[&port, &disk], &[&x])?;
         let y = b.neg(&x)?;
-        b.set_lane(1);
+        let mut b = b.on_lane(1);
         b.end_section(section, &[&y]);
         let section = b.begin_section(&[&disk], &[])?;
         b.end_section(section, &[]);

@@ -65,8 +65,7 @@ fn the_same_seed_gives_the_same_run() {
         for number in 0..40 {
             let (log, tensor) = (log.clone(), tensors[number % 4].clone());
             submit(&vm, |b| {
-                b.set_lane(number as u32 % 3);
-                b.call_fn("note", DeviceId::cpu(0), [tensor.read()], move |_| {
+                b.on_lane(number as u32 % 3).call_fn("note", DeviceId::cpu(0), [tensor.read()], move |_| {
                     log.lock().unwrap().push(number);
                     Ok(())
                 })

@@ -87,8 +87,7 @@ fn copies_pass_while_a_function_is_held() {
             let x = vm.from_slice_pinned(CPU, &[1.0f32, 2.0], &[2]).expect("pinned memory");
             let on_device = |lane: u32| {
                 let mut b = InstructionsBuilder::new();
-                b.set_lane(lane);
-                let copied = b.copy(&x, CPU).expect("a copy");
+                let copied = b.on_lane(lane).copy(&x, CPU).expect("a copy");
                 vm.submit(b.finish()).expect("it is taken");
                 copied
             };
@@ -267,7 +266,7 @@ fn streams_that_wait_take_no_thread() {
                 })?;
                 let one = b.full(CPU, DType::F32, &[1], 1.0)?;
                 for lane in 1..32 {
-                    b.set_lane(lane);
+                    let mut b = b.on_lane(lane);
                     let sum = b.add(&x, &one)?;
                     b.copy_into(&sum, &x)?;
                 }

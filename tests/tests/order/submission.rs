@@ -211,8 +211,7 @@ fn a_wait_by_number_for_a_point_of_an_open_stream_that_is_submitted_later_is_ref
     let streams = [1, 2].map(|lane| StreamKey::new(CPU, StreamType::Compute, lane));
     let step = |lane: usize| {
         let ticket = submit(&vm, |b| {
-            b.set_lane(streams[lane].lane);
-            b.host_fn("step", CPU, || Ok(()));
+            b.on_lane(streams[lane].lane).host_fn("step", CPU, || Ok(()));
             Ok(())
         });
         ticket.wait().expect("it passes");
@@ -344,8 +343,7 @@ fn the_smallest_settings_make_an_engine_that_works() {
     submit(&vm, |b| {
         b.barrier();
         let y = b.neg(&x)?;
-        b.set_lane(3);
-        b.copy_into(&y, &x)
+        b.on_lane(3).copy_into(&y, &x)
     });
     assert_eq!(x.to_vec::<f32>(), Ok(vec![-1.0, -2.0]));
     let none = Vm::builder().host_memory_limit(0).cpu_memory_limit(0).build().expect("an engine");

@@ -63,8 +63,7 @@ fn a_wait_behind_work_on_several_streams_is_for_all_of_them() {
     let gates = [ClosedGate::new(), ClosedGate::new()];
     let ticket = submit(&vm, |b| {
         for (lane, gate) in gates.iter().enumerate() {
-            b.set_lane(lane as u32);
-            b.call_fn("held", CPU, [], gate.function())?;
+            b.on_lane(lane as u32).call_fn("held", CPU, [], gate.function())?;
         }
         Ok(())
     });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use streamvm::program::{CompileOptions, Recorder};
-use streamvm::{Cause, DType, DeviceId, Error, Lane, Mode, Place, Vm};
+use streamvm::{BuildError, Cause, DType, DeviceId, Error, Lane, Mode, Place, Tensor, Vm};
 use streamvm_tests::CPU;
 use streamvm_tests::compiled::compare;
 
@@ -119,6 +119,60 @@ fn runs_and_eager_calls_take_turns_at_a_parameter_on_a_device() {
     }
     assert_eq!(w.to_vec::<i32>().expect("it runs"), [expected; 4]);
     assert!(vm.races().is_empty(), "{:?}", vm.races());
+}
+
+/// The copy to the device reads the feed in one segment, and another segment writes the parameter: with one tensor for both, the order of the
+/// segments would decide what is copied. Two parameters of one tensor are refused when they are bound.
+#[test]
+fn a_feed_that_is_a_written_parameter_is_refused_over_segments() {
+    let vm = engine(Mode::Threaded);
+    let tensor = || vm.full(CPU, DType::I32, &[4], 1).expect("a tensor");
+    let (state, z, x) = (tensor(), tensor(), tensor());
+    let program = vm
+        .record("p", |r| {
+            let (x, z) = (r.feed("x", CPU, DType::I32, &[4])?, r.feed("z", CPU, DType::I32, &[4])?);
+            let (state, other) = (r.parameter("state", &state)?, r.parameter("other", &state)?);
+            let sum = (&z + &other)?;
+            r.fetch("there", &x.to(SIM[0])?)?;
+            state.copy_from(&sum)
+        })
+        .expect("it can be recorded");
+    let compile =
+        |other: &Tensor| vm.compile(&program, &[("state", &state), ("other", other)], &CompileOptions::default());
+    let refused = compile(&state).map(drop).expect_err("both parameters are one tensor");
+    assert!(matches!(refused, Error::Build(BuildError::Overlap { .. })), "{refused:?}");
+    let executable = compile(&tensor()).expect("it compiles");
+    assert!(executable.compiled().segments().len() > 1, "{}", executable.compiled());
+    let refused = executable.run(&[("x", &state), ("z", &z)]).map(drop).expect_err("the feed is a written parameter");
+    assert!(matches!(refused, Error::Build(BuildError::Overlap { .. })), "{refused:?}");
+    let run = executable.run(&[("x", &x), ("z", &z)]).expect("it is submitted");
+    assert_eq!(run["there"].to_vec::<i32>(), Ok(vec![1; 4]));
+    assert_eq!(state.to_vec::<i32>(), Ok(vec![2; 4]));
+}
+
+#[test]
+fn tensors_without_elements_go_from_device_to_device() {
+    let vm = engine(Mode::Threaded);
+    let program = vm
+        .record("p", |r| {
+            let (x, none) = (r.feed("x", CPU, DType::F32, &[4])?, r.feed("none", CPU, DType::F32, &[0, 4])?);
+            let own = (&x + 1.0)?;
+            let back = none.to(SIM[0])?.neg()?.to(CPU)?;
+            r.fetch("own", &own)?;
+            r.fetch("sum", &back.sum(&[0])?)?;
+            r.fetch("none", &x.to(SIM[1])?.slice(0, 2..2)?.to(CPU)?)
+        })
+        .expect("it can be recorded");
+    for (lanes, hand_over_ns) in [(1, 2_000), (3, 0)] {
+        let options = CompileOptions { lanes, hand_over_ns, ..CompileOptions::default() };
+        let executable = vm.compile(&program, &[], &options).expect("it compiles");
+        let (x, none) = (vm.ones(CPU, DType::F32, &[4]), vm.zeros(CPU, DType::F32, &[0, 4]));
+        let run = executable.run(&[("x", &x.expect("a tensor")), ("none", &none.expect("a tensor"))]);
+        let run = run.expect("it is submitted");
+        assert_eq!(run["own"].to_vec::<f32>(), Ok(vec![2.0; 4]));
+        assert_eq!(run["sum"].to_vec::<f32>(), Ok(vec![0.0; 4]));
+        assert_eq!(run["none"].to_vec::<f32>(), Ok(vec![]));
+    }
 }
 
 /// Drawn programs over a CPU and two devices, spread over up to three lanes each, several runs in flight: the same bits as eager calls, and no

@@ -298,8 +298,10 @@ fn bools_empty_values_and_broadcast_fetches_are_values() {
 fn programs_that_no_run_could_execute_are_not_compiled() {
     let vm = Vm::builder().build().expect("an engine");
     let many = vm.record("many", |r| {
-        let x = r.feed("x", CPU, DType::F32, &[2])?;
-        (0..65).try_for_each(|place| r.fetch(format!("y{place}"), &x.neg()?))
+        let (x, yes) = (r.feed("x", CPU, DType::F32, &[2])?, r.feed("yes", CPU, DType::Bool, &[])?);
+        let fetched: Vec<Tensor> = (0..65).map(|_| x.neg()).collect::<Result<_, _>>()?;
+        r.if_true(&yes, || fetched.iter().try_for_each(|tensor| tensor.fill(1.0)))?;
+        fetched.iter().enumerate().try_for_each(|(place, tensor)| r.fetch(format!("y{place}"), tensor))
     });
     let huge = vm.record("huge", |r| r.fetch("y", &r.full(CPU, DType::F64, &[1 << 59], 0.0)?.neg()?.sum(&[])?));
     for (program, part) in [(many, "65 tensors"), (huge, "bytes at one time")] {

@@ -22,7 +22,7 @@ fn record(r: &Recorder, device: DeviceId) -> Result<(), Error> {
 #[test]
 fn a_hook_sees_each_step_before_and_behind_it() {
     let vm = Vm::builder().sim_devices(1).build().expect("an engine");
-    for (device, copies) in [(CPU, 1), (SIM, 1)] {
+    for device in [CPU, SIM] {
         let program = vm.record("p", |r| record(r, device)).expect("it can be recorded");
         let executable = vm.compile(&program, &[], &step_by_step()).expect("it compiles");
         let x = vm.from_slice(&[0f32, 1.0], &[2]).expect("a tensor");
@@ -52,7 +52,6 @@ fn a_hook_sees_each_step_before_and_behind_it() {
         ];
         assert_eq!(seen, expected, "on {device}");
         assert_eq!(run.expect("it runs")["sum"].to_vec::<f32>(), Ok(vec![3.0 + e]));
-        assert_eq!(seen.iter().filter(|line| line.contains("copy wrote")).count(), copies);
     }
     assert!(vm.races().is_empty(), "{:?}", vm.races());
 }

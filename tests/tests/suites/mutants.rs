@@ -150,10 +150,9 @@ fn found_on_variables(mode: Mode, by: By, mutant: Option<Mutant>) -> Vec<Finding
         let uses = [updated.update(), read.read()];
         match by {
             By::Workers => vm.push("update", uses, f).map(drop).expect("it is taken"),
-            By::Lanes => drop(submit(&vm, |b| {
-                b.set_lane(number as u32 / 2 % 2);
-                b.call_fn("update", CPU, uses, move |_| f())
-            })),
+            By::Lanes => {
+                drop(submit(&vm, |b| b.on_lane(number as u32 / 2 % 2).call_fn("update", CPU, uses, move |_| f())))
+            }
         }
     };
     // Until all is submitted nothing has passed, so no submission comes after anything.

@@ -9,23 +9,24 @@ fn built() -> InstructionList {
     list(|b| {
         let other = DeviceId::cpu(1);
         let x = b.full(Place::Host, DType::F32, &[4, 3], 2.5)?;
-        b.set_lane(1);
-        let on_device = b.copy(&x, CPU)?;
+        let on_device = b.on_lane(1).copy(&x, CPU)?;
         let flipped = on_device.permute(&[1, 0])?;
         let rows = on_device.slice(0, 1..3)?;
-        b.fill(&rows, -1.0)?;
-        let product = b.matmul(&flipped, &on_device)?;
-        b.set_lane(2);
-        let sums = b.sum(&product, &[1])?;
-        let soft = b.softmax(&product, 1)?;
-        let soft = b.softmax_backward(&soft, &product, 1)?;
-        let memory = b.allocate(other, DType::F32, &[3, 3])?;
-        b.copy_into(&soft, &memory)?;
+        b.on_lane(1).fill(&rows, -1.0)?;
+        let product = b.on_lane(1).matmul(&flipped, &on_device)?;
+        let (sums, soft, memory) = {
+            let mut b = b.on_lane(2);
+            let sums = b.sum(&product, &[1])?;
+            let soft = b.softmax(&product, 1)?;
+            let soft = b.softmax_backward(&soft, &product, 1)?;
+            let memory = b.allocate(other, DType::F32, &[3, 3])?;
+            b.copy_into(&soft, &memory)?;
+            (sums, soft, memory)
+        };
         b.barrier();
         let (key, source) = (stream(other, 0), stream(CPU, 2));
         let event = b.record(source);
         b.wait(key, source, &event);
-        b.set_lane(0);
         let whole = b.cast(&memory, DType::I64)?;
         let framed = b.pad(&whole, &[1], 1, 2, -7)?;
         let chosen_class = b.one_hot(&framed, 4, DType::I64)?;

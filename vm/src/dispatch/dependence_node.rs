@@ -39,7 +39,7 @@ pub(crate) const MOST_ON_WORKERS: usize = 1 << 20;
 pub(crate) const CAP: u64 = if cfg!(loom) { 16 } else { 1 << 22 };
 
 /// Joins that may be pending at a time: few enough to leave a node for each pending instruction.
-const JOINABLE: u64 = if cfg!(all(test, not(loom))) { 256 } else { CAP / 4 };
+pub(crate) const JOINABLE: u64 = if cfg!(all(test, not(loom))) { 256 } else { CAP / 4 };
 const _: () = assert!(JOINABLE + 2 * MOST_ON_WORKERS as u64 <= CAP || cfg!(loom), "all pending and one more list fit");
 
 /// Nodes are allocated in chunks of this many.

@@ -315,3 +315,34 @@ mod loom_tests {
         both_are_woken(|_| ());
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn set(threads: usize) -> IdleSet {
+        IdleSet::new((0..threads).map(|_| Arc::new(Parker::new())))
+    }
+
+    #[test]
+    fn each_call_wakes_one_of_the_parked_threads() {
+        let idle_set = set(3);
+        [0, 2].into_iter().for_each(|one| idle_set.prepare(one));
+        let parked = || idle_set.parkers.iter().filter(|parker| parker.is_parked()).count();
+        for left in [1, 0, 0] {
+            idle_set.wake_one();
+            assert_eq!((parked(), idle_set.any_parked()), (left, left > 0));
+        }
+    }
+
+    /// If it stayed in the set, the next call would wake it in place of a parked thread.
+    #[test]
+    fn a_thread_that_finds_work_leaves_the_set() {
+        let idle_set = set(2);
+        idle_set.prepare(1);
+        idle_set.park_unless(0, || true);
+        assert!(!idle_set.parkers[0].is_parked());
+        idle_set.wake_one();
+        assert!(!idle_set.parkers[1].is_parked() && !idle_set.any_parked());
+    }
+}

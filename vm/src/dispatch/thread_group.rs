@@ -173,6 +173,28 @@ mod tests {
         assert_eq!(std::array::from_fn(|_| group.pop()), [Some(0), Some(1), Some(2), None]);
     }
 
+    /// A thread that was woken directly takes itself off the list, and no other: those are still woken for strands.
+    #[test]
+    fn a_thread_that_goes_on_leaves_the_others_parked() {
+        let group = ThreadGroup::new(2);
+        let parkers = [0, 1].map(|_| Arc::new(Parker::new()));
+        assert!(group.prepare_park(&parkers[0], || false));
+        std::thread::scope(|scope| {
+            let parked = scope.spawn(|| {
+                parkers[1].belongs_here();
+                group.park(&parkers[1], || false);
+            });
+            while unpoisoned(group.queues.lock()).parked.len() < 2 {
+                std::thread::yield_now();
+            }
+            parkers[1].wake();
+            parked.join().expect("it was woken");
+        });
+        assert_eq!(unpoisoned(group.queues.lock()).parked.len(), 1);
+        group.push(5);
+        assert!(!parkers[0].is_parked());
+    }
+
     #[test]
     fn the_thread_that_parked_last_is_woken_first() {
         let group = ThreadGroup::new(2);

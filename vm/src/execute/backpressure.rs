@@ -392,6 +392,7 @@ mod tests {
         assert!(limits.admit(at(0, 0), 1_000), "a list larger than the bound is admitted alone");
         assert!(!limits.low(at(5, 0), 1));
         assert!(limits.low(at(4, 0), 1));
+        assert!(limits.low(at(4, 50), 1));
         assert!(!limits.low(at(4, 51), 1));
         assert!(!limits.low(at(4, 0), 6), "room for the list itself");
         assert!(limits.overdraft().admit(at(9, 0), 2));

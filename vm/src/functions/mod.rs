@@ -60,15 +60,6 @@ impl LaunchOptions {
         };
         instructions::LaunchOptions { priority, clean_up, ahead }
     }
-
-    /// A builder of a list of functions with these options.
-    fn builder(self) -> InstructionsBuilder {
-        let mut builder = InstructionsBuilder::new();
-        builder.set_workers(true);
-        builder.set_lane(self.stream().lane);
-        builder.set_launch_options(self.of_instruction());
-        builder
-    }
 }
 
 impl Vm {
@@ -156,12 +147,22 @@ impl Vm {
     /// As [`Vm::submit`]; [`Error::Released`] if the variable was deleted before. `on_delete` is then dropped without a call.
     #[track_caller]
     pub fn delete(&self, var: &Var, on_delete: impl FnOnce() + Send + 'static) -> Result<Ticket<'_>, Error> {
-        let mut builder = LaunchOptions { first: true, clean_up: true, ..self.pusher().options }.builder();
-        builder.push("delete", DeviceId::cpu(0), [var.write()], move || {
-            on_delete();
-            Ok(())
-        });
-        builder.release_var(var);
+        let options = LaunchOptions { first: true, clean_up: true, ..self.pusher().options };
+        let mut builder = InstructionsBuilder::new();
+        {
+            let mut builder = builder.on_lane(options.stream().lane);
+            let mut builder = builder.on_workers();
+            builder.with_launch_options(options.of_instruction()).push(
+                "delete",
+                options.device,
+                [var.write()],
+                move || {
+                    on_delete();
+                    Ok(())
+                },
+            );
+            builder.release_var(var);
+        }
         self.submit(builder.finish())
     }
 }

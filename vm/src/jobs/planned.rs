@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use streamvm_instructions::{Error, JobPlanError, Place, Tensor};
+use streamvm_instructions::{Error, JobPlanError, Tensor};
 use streamvm_program::{Job, JobFeed, JobInput, JobPlan, JobProgram};
 
 use crate::engine::core::Engine;
@@ -88,7 +88,8 @@ impl Jobs {
         let given = by_name("input", names, inputs.to_vec())?;
         plan.inputs().iter().zip(&given).try_for_each(|(input, tensor)| check_input(&engine, plan, input, tensor))?;
         let mut values: Vec<Option<Tensor>> = vec![None; plan.values().len()];
-        let mut copies: HashMap<(usize, Place), Tensor> = HashMap::new();
+        // For each value its copies elsewhere.
+        let mut copies: Vec<SmallVec<[Tensor; 1]>> = vec![SmallVec::new(); plan.values().len()];
         let mut submitted = Vec::with_capacity(plan.jobs().len());
         for (job, ends) in plan.jobs().iter().zip(ends) {
             let _lane = plan.stages()[job.stage].lane.enter();
@@ -104,12 +105,12 @@ impl Jobs {
                         let made = values[index].as_ref();
                         let made =
                             made.unwrap_or_else(|| unreachable!("a plan has each job behind those that it needs"));
-                        match copies.get(&(index, port.place)) {
+                        match copies[index].iter().find(|copy| copy.place() == port.place) {
                             _ if made.place() == port.place => made.clone(),
                             Some(copy) => copy.clone(),
                             None => {
                                 let copy = made.to(port.place)?;
-                                copies.insert((index, port.place), copy.clone());
+                                copies[index].push(copy.clone());
                                 copy
                             }
                         }
@@ -124,7 +125,7 @@ impl Jobs {
             job.makes.clone().zip(fetched).for_each(|(value, tensor)| values[value] = Some(tensor));
             for &ended in ends {
                 values[ended] = None;
-                copies.retain(|(value, _), _| *value != ended);
+                copies[ended].clear();
             }
         }
         Ok(JobResults::new(self.engine.clone(), plan.clone(), submitted, values))

@@ -214,8 +214,8 @@ impl Observer {
                     }
                 }
             }
-            let section = submission.members.iter().find(|(member, _)| *member == line);
-            if let Some((_, resource)) = section
+            let section = section_of(submission, line);
+            if let Some(resource) = section
                 && let Some(allocation) = inner.allocations.get(resource).copied()
             {
                 let address = inner.variables.address(*resource);
@@ -472,6 +472,12 @@ fn records(trace: &mut Recorder, submission: &Submission<'_>, at: RecordPlace) {
     records.for_each(|record| trace.record(event(record.point), record.point));
 }
 
+/// The first resource of the section that a line belongs to, if it belongs to one.
+fn section_of<'s>(submission: &'s Submission<'_>, line: usize) -> Option<&'s ResourceId> {
+    let place = submission.members.binary_search_by_key(&line, |(member, _)| *member).ok()?;
+    Some(&submission.members[place].1)
+}
+
 /// Records an instruction of the list that is being committed.
 fn issue<T: Borrow<Tensor>, V: Borrow<Var>>(
     trace: &mut Recorder,
@@ -501,8 +507,7 @@ fn issue<T: Borrow<Tensor>, V: Borrow<Var>>(
             (allocations.get(resource).copied().unwrap_or(0), u.access(), touch)
         })
         .collect();
-    let section = submission.members.iter().find(|(member, _)| *member == line);
-    let section = section.and_then(|(_, resource)| allocations.get(resource));
+    let section = section_of(submission, line).and_then(|resource| allocations.get(resource));
     let section = section.map(|life| UseLine { life: *life, access: ep::Access::Read, runs: &[] });
     let uses: Vec<UseLine<'_>> = touched
         .iter()

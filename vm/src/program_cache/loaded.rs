@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use streamvm_ep::{CommandSequence, CpuSequence};
-use streamvm_program::{ArenaPlan, Compiled, CompiledStep, Located, Operand, Program, Segment, SegmentUse, Step};
+use streamvm_program::{BufferRole, Compiled, CompiledStep, Located, Operand, Program, Segment, SegmentUse, Step};
 
 /// A compiled program with its kernels. No tensor is bound to it, so executables with different parameters share it.
 #[derive(Debug)]
@@ -11,6 +11,8 @@ pub(crate) struct LoadedProgram {
     pub(crate) compiled: Compiled,
     /// One for each segment of the compiled program.
     pub(crate) segments: Vec<LoadedSegment>,
+    /// For each fetch its buffer.
+    pub(crate) fetches: Vec<usize>,
     /// Whether it draws random numbers.
     pub(crate) draws: bool,
     /// The number of the next run, which decides about its random numbers. Counts only if it draws some.
@@ -39,9 +41,12 @@ impl LoadedSegment {
 }
 
 impl LoadedProgram {
-    /// The bytes that count against the bound of the cache: the arenas of one run, and about as many bytes of host memory as the plan takes.
+    /// The bytes that count against the bound of the cache: the memory that one run has beside its feeds, parameters and fetches, and about as
+    /// many bytes of host memory as the plan takes.
     pub(crate) fn bytes(&self) -> u64 {
-        (self.compiled.arena_bytes() + self.plan_bytes()) as u64
+        let buffers = self.compiled.buffers().iter();
+        let own = buffers.filter(|buffer| matches!(buffer.role, BufferRole::Own(_) | BufferRole::Arena(_)));
+        own.map(|buffer| buffer.bytes as u64).sum::<u64>() + self.plan_bytes() as u64
     }
 
     /// About how many bytes of host memory the compiled program takes: the elements of its vectors.
@@ -50,7 +55,7 @@ impl LoadedProgram {
         let steps: usize = self.compiled.steps().iter().map(of_step).sum();
         let of_segment = |segment: &Segment| size_of::<Segment>() + segment.uses.len() * size_of::<SegmentUse>();
         let segments: usize = self.compiled.segments().iter().map(of_segment).sum();
-        let arenas = self.compiled.arenas().len() * size_of::<ArenaPlan>();
+        let arenas = size_of_val(self.compiled.arenas());
         let compiled =
             size_of_val(self.compiled.buffers()) + size_of_val(self.compiled.fused()) + steps + segments + arenas;
         let loaded: usize = self.segments.iter().map(LoadedSegment::heap_bytes).sum();

@@ -9,8 +9,8 @@ use std::sync::{Arc, Weak};
 use smallvec::SmallVec;
 use streamvm_ep::{Access, DType, FnContext, InlineFn, Layout, MemoryKind, Shape};
 use streamvm_instructions::{
-    Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Role, Single, Tensor, Use,
-    copy_stream,
+    BuildError, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Role, Single, Tensor,
+    Use, copy_stream,
 };
 use streamvm_program::{BufferRole, Compiled, CompiledBuffer, Located, Port, Program, SegmentUse, Storage};
 use streamvm_stream::{StreamKey, StreamType};
@@ -47,6 +47,7 @@ impl Executable {
         let given = by_name(program, "parameter", &program.parameters, parameters)?;
         let fits = |(port, tensor): (&Port, &&Tensor)| check_fit(engine, program, "parameter", port, tensor, true);
         program.parameters.iter().zip(&given).try_for_each(fits)?;
+        check_apart(&inner.compiled, &given)?;
         let parameters = given.into_iter().cloned().collect();
         Ok(Executable { engine: Arc::downgrade(engine), inner, parameters })
     }
@@ -56,9 +57,10 @@ impl Executable {
     /// first copied there, by an instruction of its own.
     ///
     /// The run is ordered after everything that wrote the feeds and parameters, and everything submitted later that uses what it writes is
-    /// ordered after the run. If a feed or a parameter that it reads has failed, the run is skipped. If a step fails, the steps behind it do
-    /// not run, and the fetches and all parameters that the program writes are poisoned; the executable can be used again, and a later run
-    /// that overwrites a parameter heals it. Blocks while the queue is full, as [`Vm::submit`](crate::Vm::submit) does.
+    /// ordered after the run. If a feed or a parameter that it reads has failed, what needs it is skipped. If a step fails, the steps behind it in
+    /// its segment do not run; what that segment writes is poisoned, and what other segments write that need it: in a program of one
+    /// segment, the fetches and all parameters that the program writes. The executable can be used again, and a later run that overwrites a
+    /// parameter heals it. Blocks while the queue is full, as [`Vm::submit`](crate::Vm::submit) does.
     ///
     /// # Errors
     /// A feed is missing, unknown, named twice, or does not fit; it shares memory with a parameter that the program writes, or two
@@ -79,7 +81,7 @@ impl Executable {
         let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
         let compiled = &self.inner.compiled;
         let given = self.given(&engine, feeds)?;
-        let run = self.begin(&engine, name, &given, location)?;
+        let mut run = self.begin(&engine, name, &given, location)?;
         let mut submitted = Submitted::default();
         match compiled.segments() {
             [segment]
@@ -87,10 +89,11 @@ impl Executable {
             {
                 let stream = StreamKey { lane: run.lane.wrapping_add(segment.stream.lane), ..segment.stream };
                 let issued = Issued { stream, role: Role::Program, launch: LaunchOptions::default(), location };
+                let name = std::mem::take(&mut run.name);
                 let uses = segment.uses.iter().map(|it| with_access(run.buffer(it.buffer), it.access));
                 Single::submit_function(
                     issued,
-                    run.name.clone(),
+                    name,
                     uses,
                     || self.code(0, run.number),
                     |single| engine.submit_one(single, &mut submitted),
@@ -141,11 +144,11 @@ impl Executable {
                 BufferRole::Parameter(place) => RunBuffer::Given(&self.parameters[place]),
                 BufferRole::Feed(place) => {
                     let (tensor, value) = (given[place], compiled.program().feeds[place].value);
-                    let place = compiled.program().value(value).place;
-                    if tensor.layout().is_contiguous() && tensor.place() == place {
+                    let needed = compiled.program().value(value).place;
+                    if tensor.layout().is_contiguous() && tensor.place() == needed {
                         RunBuffer::Given(tensor)
                     } else {
-                        own.push(copied(engine, lane, tensor, place, location)?);
+                        own.push(copied(engine, lane, tensor, needed, location)?);
                         RunBuffer::Own(own.len() - 1)
                     }
                 }
@@ -156,13 +159,17 @@ impl Executable {
             };
             buffers.push(found);
         }
+        if compiled.segments().len() > 1 {
+            check_feeds_apart(compiled, &buffers, &own)?;
+        }
         let number = if self.inner.draws { self.inner.next_run.fetch_add(1, Ordering::Relaxed) } else { 0 };
         Ok(Run { name, number, lane, location, buffers, own })
     }
 
     /// The number of the next run, from 0, which decides about its random numbers: each run of a program that draws some goes on where the run
     /// before has ended. Clones of the executable count together, and so do executables of one program that [`Vm::compiled`](crate::Vm::compiled)
-    /// has found again. Always 0 for a program that draws none.
+    /// has found again; a program that the cache has dropped, and that is compiled again, begins with run 0. A run that is refused may count.
+    /// Runs of a program that draws none do not count.
     pub fn next_run(&self) -> u64 {
         self.inner.next_run.load(Ordering::Relaxed)
     }
@@ -247,14 +254,12 @@ impl Executable {
 
     /// The results, as views of the tensors that the run writes.
     pub(super) fn fetches(&self, run: &Run<'_>, submitted: Submitted) -> Result<Fetches, Error> {
-        let compiled = &self.inner.compiled;
-        let result = |fetch: &Port| {
-            let is_it = |buffer: &CompiledBuffer| buffer.role == BufferRole::Fetched(fetch.value);
-            let place = compiled.buffers().iter().position(is_it);
-            let tensor = run.buffer(place.unwrap_or_else(|| unreachable!("the compiler gives each fetch a buffer")));
+        let LoadedProgram { compiled, fetches, .. } = &*self.inner;
+        let result = |(fetch, buffer): (&Port, &usize)| {
+            let tensor = run.buffer(*buffer);
             if fetch.layout == *tensor.layout() { Ok(tensor.clone()) } else { Ok(tensor.view(fetch.layout)?) }
         };
-        let tensors = compiled.program().fetches.iter().map(result).collect::<Result<_, Error>>()?;
+        let tensors = compiled.program().fetches.iter().zip(fetches).map(result).collect::<Result<_, Error>>()?;
         Ok(Fetches { engine: self.engine.clone(), submitted, of: self.inner.clone(), tensors })
     }
 }
@@ -339,7 +344,48 @@ fn by_name<'t>(
     Ok(found)
 }
 
-/// The view with this layout of the storage that `tensor`, which has no gaps, is a segment of; the layout counts from its first element.
+/// Checks that a parameter that a run writes shares no memory with another parameter.
+///
+/// # Errors
+/// [`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap), with the places of both among the parameters.
+fn check_apart(compiled: &Compiled, parameters: &[&Tensor]) -> Result<(), Error> {
+    for buffer in compiled.buffers().iter().filter(|buffer| buffer.access.writes()) {
+        let BufferRole::Parameter(written) = buffer.role else { continue };
+        let shares = |(other, tensor): (usize, &&Tensor)| other != written && tensor.overlaps(parameters[written]);
+        if let Some(other) = parameters.iter().enumerate().position(shares) {
+            let help = "the program writes one of these parameters; bind each to a tensor of its own";
+            return Err(overlap(compiled, written, other, help));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that no feed shares memory with a parameter that the run writes, or segments could use it in the wrong order. In a run of one segment,
+/// the instruction is checked.
+///
+/// # Errors
+/// [`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap), with the places of both among the buffers.
+fn check_feeds_apart(compiled: &Compiled, buffers: &[RunBuffer<'_>], own: &[Tensor]) -> Result<(), Error> {
+    let tensor = |place: usize| match buffers[place] {
+        RunBuffer::Given(tensor) => tensor,
+        RunBuffer::Own(number) => &own[number],
+    };
+    let all = || compiled.buffers().iter().enumerate();
+    for (written, _) in all().filter(|(_, it)| it.access.writes() && matches!(it.role, BufferRole::Parameter(_))) {
+        let shares = |place: usize| tensor(place).overlaps(tensor(written));
+        if let Some((feed, _)) = all().find(|(place, it)| matches!(it.role, BufferRole::Feed(_)) && shares(*place)) {
+            let help = "a run writes this parameter; feed a tensor that shares no memory with it";
+            return Err(overlap(compiled, written, feed, help));
+        }
+    }
+    Ok(())
+}
+
+fn overlap(compiled: &Compiled, first: usize, second: usize, help: &'static str) -> Error {
+    BuildError::Overlap { what: compiled.program().name.clone(), first, second, help }.into()
+}
+
+/// A view of a part of the storage of `tensor`, which has no gaps; the layout counts from the first element of `tensor`.
 fn within(tensor: &Tensor, layout: &Layout) -> Result<Tensor, Error> {
     let offset = tensor.layout().offset() + layout.offset();
     Ok(tensor.view(Layout::with_strides(*layout.shape(), layout.strides(), offset)?)?)

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Index;
 use std::sync::{Arc, Weak};
 
+use smallvec::SmallVec;
 use streamvm_instructions::{Error, Tensor};
 
 use crate::engine::core::Engine;
@@ -19,7 +20,7 @@ pub struct Fetches {
     pub(super) submitted: Submitted,
     pub(super) of: Arc<LoadedProgram>,
     /// In the order of the program's fetches.
-    pub(super) tensors: Vec<Tensor>,
+    pub(super) tensors: SmallVec<[Tensor; 2]>,
 }
 
 impl Fetches {
@@ -35,7 +36,7 @@ impl Fetches {
     }
 
     /// The run's instruction, and the results in the order of the program's fetches.
-    pub(crate) fn into_parts(self) -> (Submitted, Vec<Tensor>) {
+    pub(crate) fn into_parts(self) -> (Submitted, SmallVec<[Tensor; 2]>) {
         (self.submitted, self.tensors)
     }
 

@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
+use hashbrown::HashMap;
 use streamvm_ep::{
     CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, Layout, SequenceError, SequenceGroup, SequenceMemory,
     SequenceOperand, SequenceStep, SequenceWork, StepLabel,
 };
 use streamvm_instructions::{Cause, Error, ProgramError, StepFailure};
-use streamvm_program::{Compiled, CompiledStep, Located, Segment, Storage, Work};
+use streamvm_program::{BufferRole, Compiled, CompiledStep, Located, Segment, Storage, ValueId, Work};
 
 use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::engine::core::Engine;
@@ -25,8 +26,18 @@ impl LoadedProgram {
         }
         let segments =
             compiled.segments().iter().map(|segment| load(engine, &compiled, segment)).collect::<Result<_, _>>()?;
+        let places: HashMap<ValueId, usize> = compiled
+            .buffers()
+            .iter()
+            .enumerate()
+            .filter_map(|(place, buffer)| match buffer.role {
+                BufferRole::Fetched(value) => Some((value, place)),
+                _ => None,
+            })
+            .collect();
+        let fetches = compiled.program().fetches.iter().map(|fetch| places[&fetch.value]).collect();
         let draws = compiled.draws();
-        Ok(LoadedProgram { compiled, segments, draws, next_run: AtomicU64::new(0) })
+        Ok(LoadedProgram { compiled, segments, fetches, draws, next_run: AtomicU64::new(0) })
     }
 
     /// Runs or queues the steps of a segment in the run of this number. An error names the step, and the source line that recorded it.
@@ -79,8 +90,9 @@ fn load(engine: &Engine, compiled: &Compiled, segment: &Segment) -> Result<Loade
     let load = |step: &CompiledStep| sequence_step(engine, kind, segment, step, compiled.most_rounds());
     let loaded = if kind == DeviceKind::Cpu {
         let steps: Vec<SequenceStep> = steps.map(load).collect::<Result<_, Error>>()?;
-        let within = |group: &Range<usize>| segment.steps.start <= group.start && group.end <= segment.steps.end;
-        let groups = compiled.fused().iter().filter(|group| within(&group.steps));
+        // Groups are in the order of their steps, each within one segment.
+        let first = compiled.fused().partition_point(|group| group.steps.start < segment.steps.start);
+        let groups = compiled.fused()[first..].iter().take_while(|group| group.steps.end <= segment.steps.end);
         let of_segment = |group: &Range<usize>| group.start - segment.steps.start..group.end - segment.steps.start;
         let groups: Vec<SequenceGroup> =
             groups.map(|group| SequenceGroup { steps: of_segment(&group.steps), block: group.block }).collect();

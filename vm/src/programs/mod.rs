@@ -3,8 +3,8 @@
 //! Layer: uses all other layers; no folder uses it.
 //!
 //! The crate `streamvm-program` records and compiles, without an engine. An [`Executable`] here is a compiled program whose kernels were
-//! found. Each run is one instruction, a function over feeds, parameters, fetches and the arena: so order, waits, poison, backpressure
-//! and the race detector hold for runs as for any function.
+//! found. Each run is a few instructions, one for each segment of the program: functions over feeds, parameters, fetches and arenas, and copies.
+//! So order, waits, poison, backpressure and the race detector hold for runs as for any instruction.
 //!
 //! [`Vm::compiled`] finds programs again that were compiled before, and a [`Jit`] records its closure where there is none for the shapes of its
 //! feeds; both use the engine's [`program_cache`](crate::program_cache).

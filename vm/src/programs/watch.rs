@@ -5,6 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hashbrown::HashSet;
 use streamvm_ep::SequenceTime;
 use streamvm_instructions::{Error, InstructionList, ProgramError, Tensor};
 use streamvm_program::{CompiledStep, Located, Segment};
@@ -47,7 +48,8 @@ impl WatchedStep<'_> {
 pub enum Watch<'w> {
     /// Each of them.
     All,
-    /// Those of these numbers in the program. The others are submitted without a wait.
+    /// Those of these numbers in the program. The others are submitted without a wait. Numbers of steps that the compiler has removed, and
+    /// numbers that there are not, watch nothing.
     Steps(&'w [usize]),
 }
 
@@ -112,12 +114,14 @@ impl Executable {
         }
         let given = self.given(&engine, feeds)?;
         let run = self.begin(&engine, self.name(), &given, location)?;
+        let named: HashSet<usize> =
+            if let Watch::Steps(numbers) = watch { numbers.iter().copied().collect() } else { HashSet::new() };
         let mut pending = Vec::new();
         for (number, segment) in compiled.segments().iter().enumerate() {
             let steps = &compiled.steps()[segment.steps.clone()];
             let is_watched = match watch {
                 Watch::All => true,
-                Watch::Steps(numbers) => steps.iter().any(|step| numbers.contains(&step.number)),
+                Watch::Steps(_) => steps.iter().any(|step| named.contains(&step.number)),
             };
             let mut watched = if is_watched { Some(watched(steps, &run)?) } else { None };
             if let Some(step) = &watched {

@@ -31,6 +31,21 @@ fn uncollected_failures_are_bounded_and_the_first_and_the_newest_stay() {
     assert!(failures.outcome_of_kept(point(2)).is_some(), "its own waiters are still told");
 }
 
+/// A submission looks for unseen failures only while there are some: that many are counted as neither collected nor logged.
+#[test]
+fn failures_that_nobody_was_told_of_are_counted() {
+    let failures = Failures::new(FailureLimits { points: 4096, uncollected: 2 });
+    let silent = || failures.silent.load(Ordering::Relaxed);
+    (1..=3).for_each(|seq| failures.fail(seq, failure(seq)));
+    assert_eq!(silent(), 2, "2 was logged when 3 took its place");
+    assert_eq!(searched(&failures, &[]), [1, 3]);
+    assert_eq!(silent(), 0);
+    failures.fail(4, failure(4));
+    assert_eq!(silent(), 1, "3, whose place 4 took, was logged before");
+    assert!(failures.outcome_of_kept(point(4)).is_some(), "a wait collects it");
+    assert_eq!(silent(), 0);
+}
+
 /// Calls `find_unseen`, with everything passed, until it has searched. Returns what it would log.
 fn searched(failures: &Failures, last_writes: &[u64]) -> Vec<u64> {
     for _ in 0..2 * last_writes.len() + 2 {
@@ -131,6 +146,7 @@ fn claims_without_an_owner_are_forgotten() {
     let failures = small();
     failures.fail(1, failure(1));
     let kept: Vec<_> = (2..100).map(|order| failures.claim(order, order)).collect();
+    let waits: Vec<_> = (1_000_000..1_000_100).map(|seq| failures.await_point(point(seq))).collect();
     for order in 100..100_000 {
         failures.claim(order, order);
         failures.await_point(point(order));
@@ -138,6 +154,37 @@ fn claims_without_an_owner_are_forgotten() {
     assert!(unpoisoned(failures.table.lock()).claims.len() < 1000);
     failures.fail(50, failure(50));
     assert_eq!(failures.collect_claim(&kept[48]).map(|failure| failure.point.seq), Some(50));
+    failures.fail(1_000_040, failure(1_000_040));
+    failures.forget(&[waits[40].point]);
+    assert_eq!(failures.outcome(&waits[40]).map(|failure| failure.point.seq), Some(1_000_040));
+}
+
+#[test]
+fn claims_of_one_kind_alone_are_forgotten_too() {
+    let kinds: [fn(&Failures, u64); 2] = [
+        |failures, order| drop(failures.claim(order, order)),
+        |failures, order| drop(failures.await_point(point(order))),
+    ];
+    for claim in kinds {
+        let failures = small();
+        failures.fail(1, failure(1));
+        (2..10_000).for_each(|order| claim(&failures, order));
+        let left = unpoisoned(failures.table.lock()).claims.len();
+        assert!(left < 200, "{left} are left");
+    }
+}
+
+#[test]
+fn a_second_entry_of_a_point_collects_the_failure_of_the_point_itself_and_no_other() {
+    let failures = Failures::default();
+    let roots = [1, 2].map(failure);
+    roots.iter().for_each(|root| failures.fail(root.point.seq, root.clone()));
+    failures.fail(3, failure(3));
+    // It should have been skipped because of 1, which was not known when it ran.
+    failures.pass_on(point(3), 3, roots[0].clone());
+    roots.iter().for_each(|root| failures.pass_on(point(4), 4, root.clone()));
+    let left: Vec<u64> = failures.take_uncollected().iter().map(|one| one.failure.point.seq).collect();
+    assert_eq!(left, [1, 2], "3 is told as 1; 1 and 2 were told to nobody");
 }
 
 #[test]

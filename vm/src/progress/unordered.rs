@@ -136,3 +136,28 @@ impl Waiting {
         Some(wake)
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use streamvm_stream::StreamId;
+
+    use super::*;
+    use crate::sync::parker::Parker;
+
+    #[test]
+    fn of_two_waiters_for_one_instruction_the_one_that_gives_up_is_removed() {
+        for gone in [0, 1] {
+            let nodes = Arc::new(DependenceNodes::new());
+            let number = nodes.begin(nodes.add(), StreamId(0), 0).seq;
+            let unordered = Unordered::new(nodes, None);
+            let parkers = [0, 1].map(|_| Arc::new(Parker::new()));
+            let ids = parkers.each_ref().map(|parker| {
+                parker.prepare_park();
+                unordered.add(number, Wake::Parker(parker.clone())).ok().expect("it has not passed")
+            });
+            unordered.remove(number, ids[gone]);
+            unordered.wake(number);
+            assert_eq!(parkers.map(|parker| parker.is_parked()), [gone == 0, gone == 1], "the other is woken");
+        }
+    }
+}

@@ -186,6 +186,16 @@ mod tests {
         assert!(!timeline.advance(3), "no waiter for 3 is left");
         assert!(timeline.advance(4));
     }
+
+    #[test]
+    fn of_two_waiters_the_one_that_gives_up_is_removed() {
+        for (gone, left) in [(0, 4), (1, 3)] {
+            let (timeline, waiters) = (Timeline::new(), Waiters::new());
+            let ids = [3, 4].map(|seq| waiters.add(&timeline, seq, me()).ok().expect("not passed"));
+            waiters.remove(&timeline, ids[gone]);
+            assert_eq!(numbers(&waiters), [left]);
+        }
+    }
 }
 
 #[cfg(all(test, loom))]

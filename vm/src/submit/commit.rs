@@ -430,8 +430,8 @@ impl State {
             Kind::Function { name, .. } | Kind::Barrier { name, .. } => {
                 match name {
                     Cow::Borrowed(name) => task.what = name,
-                    Cow::Owned(name) => {
-                        task.cold_mut().name = Some(name.as_str().into());
+                    Cow::Owned(_) => {
+                        task.cold_mut().name = instruction.take_name().map(String::into_boxed_str);
                         task.what = "function";
                     }
                 }

@@ -7,7 +7,7 @@
 //! Soft sync does the rest: instructions of a section read its first resource, and the next begin writes it.
 
 use smallvec::SmallVec;
-use streamvm_instructions::{Instruction, Kind, ListSections, OpenSection, ResourceId, Section};
+use streamvm_instructions::{Dependence, Instruction, Kind, ListSections, OpenSection, ResourceId, Section};
 
 use crate::execute::environment::Environment;
 use crate::submit::prepare::Obstacle;
@@ -122,8 +122,16 @@ impl State {
         }
     }
 
-    /// Makes a section that could not be ended by a list no longer open.
+    /// Makes a section that could not be ended by a list no longer open. Its instructions read its first resource alone, so the next uses of its
+    /// other resources are put behind them here.
     pub(crate) fn abandon_section(&mut self, section: &Section) {
+        for held in self.sections.iter().filter(|held| held.open.section.is(section)) {
+            let Some((first, others)) = held.resources.split_first() else { continue };
+            let accesses = self.sync.dependence(*first).accesses();
+            for other in others {
+                self.sync.replace_dependence(*other, Dependence::after(&accesses));
+            }
+        }
         self.sections.retain(|held| !held.open.section.is(section));
     }
 }

@@ -98,8 +98,8 @@ impl Streamvm {
         while tasks.peek().is_some() {
             let mut builder = InstructionsBuilder::new();
             for task in tasks.by_ref().take(LIST) {
-                builder.set_lane(lane_of(task, graph));
                 let function = function(board, task, graph.iterations);
+                let mut builder = builder.on_lane(lane_of(task, graph));
                 builder.call_fn("task", DEVICE, uses(board, &self.variables, task), move |_| function())?;
             }
             self.vm.submit(builder.finish())?;

@@ -51,11 +51,8 @@ fn expression(expr: &Expr, errors: &mut Vec<Diagnostic>) {
                 .with_help("load the file before the program, under a name that the program uses"),
         ),
         ExprKind::Random { op, .. } => errors.push(
-            Diagnostic::new(
-                expr.span,
-                format!("`{op}` cannot be part of a program, because each run would draw the same numbers"),
-            )
-            .with_help("draw the numbers outside, and give them to the `run` as an input"),
+            Diagnostic::new(expr.span, format!("`{op}` cannot be part of a program"))
+                .with_help("draw the numbers outside, and give them to the `run` as an input"),
         ),
         ExprKind::Copy { value, .. } | ExprKind::View { value, .. } => expression(value, errors),
         ExprKind::Call { inputs, .. } => inputs.iter().for_each(|input| expression(input, errors)),

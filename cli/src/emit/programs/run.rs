@@ -59,8 +59,7 @@ impl Emitter<'_> {
                 if !defined.is_given(port.value) {
                     return Ok(tensor);
                 }
-                self.builder.set_lane(self.lane);
-                let copy = self.builder.copy(&tensor, tensor.place());
+                let copy = self.builder.on_lane(self.lane).copy(&tensor, tensor.place());
                 copy.map_err(|error| Diagnostic::new(fetch.span, error.to_string()))
             })
             .collect();
@@ -127,8 +126,10 @@ impl Emitter<'_> {
         if tensor.layout().is_contiguous() {
             return Ok(tensor);
         }
-        self.builder.set_lane(lane);
-        self.builder.copy(&tensor, tensor.place()).map_err(|error| Diagnostic::new(expr.span, error.to_string()))
+        self.builder
+            .on_lane(lane)
+            .copy(&tensor, tensor.place())
+            .map_err(|error| Diagnostic::new(expr.span, error.to_string()))
     }
 }
 
