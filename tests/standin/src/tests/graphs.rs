@@ -89,7 +89,9 @@ fn a_node_keeps_the_arguments_of_its_kernel_and_copies_read_memory_at_the_launch
         bench.launch(function, stream, &twice).unwrap();
         call!(copy::cuMemcpyDtoDAsync_v2(z, y, 4, stream)).unwrap();
     });
+    // The caller's struct is its own again.
     twice.views[0].base = 0;
+    assert_ne!(twice.views[0].base, x);
     let exec = instantiated(made);
     launched(exec, stream).unwrap();
     assert_eq!(bench.read(z, 4, stream), 2f32.to_ne_bytes());
