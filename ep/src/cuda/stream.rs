@@ -354,6 +354,12 @@ impl CudaStream {
         unsafe { driver.instantiate(graph) }
     }
 
+    /// Ends a capture that its caller has left open, because it panicked: later commands must run.
+    #[inline]
+    fn leave_capture(&mut self) -> Result<(), Error> {
+        if self.capture.is_some() { self.end_graph(false).map(drop) } else { Ok(()) }
+    }
+
     /// Gives up graphs of these commands, because the driver has refused one.
     ///
     /// # Errors
@@ -463,6 +469,8 @@ impl Stream for CudaStream {
     fn number(&mut self, stream: u32, seq: u64) {
         (self.stream, self.seq, self.step) = (stream, seq, None);
         self.label = None;
+        // If the device is lost by this, the next command says so.
+        let _ = self.leave_capture();
         self.progress.begin(stream, seq);
     }
 
@@ -540,6 +548,7 @@ impl Stream for CudaStream {
     /// Captures nothing under `sync_each_op`, which waits for each command.
     fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error> {
         self.device().check()?;
+        self.leave_capture()?;
         // Kernels access write-combined memory at addresses of its own, by which a graph would not be found.
         let moved = |buffer: &Operand| {
             let address = buffer.ptr().addr();
@@ -621,6 +630,7 @@ impl Stream for CudaStream {
 
     fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError> {
         FnContext::new(operands)?;
+        self.leave_capture().map_err(CallError::Device)?;
         // A slice would be of memory that the host cannot access, or that queued commands still write.
         for operand in operands.iter_mut() {
             operand.set_shared();
@@ -650,6 +660,7 @@ impl Stream for CudaStream {
     }
 
     fn record(&mut self, event: EventId) -> Result<(), Error> {
+        self.leave_capture()?;
         let Instance { events, driver_events, .. } = &*self.instance;
         // A released event is refused before the driver is called.
         events.is_recorded(event)?;
@@ -664,6 +675,7 @@ impl Stream for CudaStream {
     }
 
     fn wait(&mut self, event: EventId) -> Result<(), Error> {
+        self.leave_capture()?;
         let unrecorded = Error::EventNotRecorded { event, device: self.device().id };
         if !self.instance.events.is_recorded(event)? {
             return Err(unrecorded);
@@ -681,6 +693,7 @@ impl Stream for CudaStream {
 
     /// Waits for the device. Failures of kernels are reported only by [`take_failures`](crate::Device::take_failures).
     fn synchronize(&mut self) -> Result<(), Error> {
+        self.leave_capture()?;
         let launched = self.progress.launched();
         // SAFETY: the stream is alive.
         self.submit("synchronize", |driver, _, stream| unsafe { driver.synchronize_stream(stream) })?;
@@ -691,6 +704,7 @@ impl Stream for CudaStream {
 
 impl Drop for CudaStream {
     fn drop(&mut self) {
+        let _ = self.leave_capture();
         let Some(opened) = self.instance.opened_already(self.index) else { return };
         let blas = self.blas.take();
         let Ok(_current) = self.device().enter(opened) else {

@@ -64,7 +64,8 @@ pub trait Stream: Send {
     ///
     /// After [`GraphStart::Capturing`] the caller makes no other calls than [`begin_step`](Stream::begin_step),
     /// [`launch`](Stream::launch), [`copy`](Stream::copy) and [`fill`](Stream::fill), from the same thread, until
-    /// [`end_graph`](Stream::end_graph), which it always calls.
+    /// [`end_graph`](Stream::end_graph), which it always calls. At any other call the stream gives the capture up, and none of its commands
+    /// runs.
     ///
     /// # Errors
     ///

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use streamvm_ep::cuda::CudaConfig;
 use streamvm_ep::{Access, Device, Error, GraphKey, GraphStart, MemoryKind, Operand, Region, Stream};
 
-use super::devices::{divide, fill, free, memory, open, standin, vector};
+use super::devices::{divide, fill, free, memory, open, record, standin, vector};
 
 /// Announces commands over `buffers` and queues them, as a sequence does. Returns what the stream did about the announcement, and whether
 /// a graph was launched.
@@ -162,6 +162,44 @@ fn a_stream_that_captures_for_ever_loses_its_device() -> Result<(), Error> {
     // A lost device frees nothing.
     drop(devices);
     assert!(driver.findings().lines().all(|finding| finding.starts_with("leak: memory")));
+    Ok(())
+}
+
+/// A caller that panics leaves its capture open.
+#[test]
+fn a_capture_that_was_left_open_does_not_keep_later_commands_from_running() -> Result<(), Error> {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream()?;
+    let region = memory(device);
+    for next in 0..4 {
+        let sequence = Arc::new(());
+        let key = GraphKey { sequence: &sequence, first: 0 };
+        let buffers = [vector(&region, Access::Write)];
+        assert_eq!(stream.begin_graph(key, &buffers)?, Queue);
+        assert_eq!(stream.begin_graph(key, &buffers)?, Capturing);
+        fill(&mut *stream, &region, 1)?;
+        match next {
+            0 => stream.number(0, 1),
+            1 => stream.synchronize()?,
+            2 => assert_eq!(stream.begin_graph(key, &buffers)?, Queue),
+            _ => {}
+        }
+        // The record is behind the fill, and both run.
+        if next < 3 {
+            fill(&mut *stream, &region, 2)?;
+        }
+        let passed = record(device, &mut *stream);
+        assert_eq!(device.wait(passed, None), Ok(true));
+        device.events().release(passed)?;
+    }
+    assert_eq!((driver.calls("cuGraphLaunch"), driver.calls("cuLaunchKernel")), (0, 4 + 3));
+    let sequence = Arc::new(());
+    let (key, buffers) = (GraphKey { sequence: &sequence, first: 0 }, [vector(&region, Access::Write)]);
+    assert_eq!(stream.begin_graph(key, &buffers)?, Queue);
+    assert_eq!(stream.begin_graph(key, &buffers)?, Capturing);
+    drop(stream);
+    free(device, region);
     Ok(())
 }
 
