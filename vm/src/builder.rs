@@ -487,6 +487,7 @@ impl VmBuilder {
             programs: ProgramCache::new(self.programs),
             inline,
             simulated,
+            growing: Mutex::default(),
             heap: Heap::default(),
         });
         if threaded {

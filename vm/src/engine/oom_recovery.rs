@@ -12,6 +12,11 @@
 //! 3. Give cached memory of the pools back to the driver, and ask the driver again. Its refusal is the error of the submission.
 //! 4. If the submission still finds no memory, because other threads took it, ask the driver again. Its refusal is the error.
 //!
+//! **What the driver refuses may be in the pool.** Memory that another thread has just got from the driver is not in the pool yet, so a
+//! submission does not find it, and the driver refuses it to others. Therefore one thread at a time asks ([`Engine::growing`]), until the
+//! memory is in the pool; and a refusal is an error only if the pool has got no region since the recovery last knew. If it has, the
+//! submission tries again. That ends, because each repetition needs a region that another thread has added.
+//!
 //! [`grow`] is not a step of the recovery: if the driver refuses, the submission goes on with a block that needs a wait.
 //! Repeating it terminates, because each call either grows the pool or notes that the driver refuses.
 
@@ -23,7 +28,7 @@ use streamvm_instructions::{Deadline, Error};
 use streamvm_stream::Point;
 
 use crate::engine::core::Engine;
-use crate::sync::engine_thread;
+use crate::sync::{engine_thread, unpoisoned};
 use crate::tasks::memory::PoolId;
 
 /// The next step of the recovery: `Driver` -> `Drain` -> `GiveBack` -> `Last`; a thread of the engine goes from
@@ -42,17 +47,19 @@ enum Step {
 #[derive(Default)]
 pub(crate) struct OomRecovery {
     step: Step,
+    /// How many regions had been added to the pool when the device last refused, or gave one.
+    grown: u64,
 }
 
 impl OomRecovery {
     /// Takes the next step to get `bytes` for `pool`. `Ok` means that the submission should try again.
     ///
     /// # Errors
-    /// The device's error if it is no lack of memory, or if it comes after cached memory was given back; [`Error::NoMemory`] if the
-    /// allocator refuses the size or the region; the errors of [`Engine::drain`].
+    /// The device's error if it is no lack of memory, or if it comes after cached memory was given back and the pool has not grown;
+    /// [`Error::NoMemory`] if the allocator refuses the size or the region; the errors of [`Engine::drain`].
     pub(crate) fn next_step(&mut self, engine: &Arc<Engine>, pool: PoolId, bytes: usize) -> Result<(), Error> {
         match self.step {
-            Step::Driver => match ask_driver(engine, pool, bytes) {
+            Step::Driver => match self.ask(engine, pool, bytes) {
                 Ok(()) => Ok(()),
                 Err(Error::Device(ep::Error::OutOfMemory { .. })) => {
                     self.step = if engine_thread::is_here() { Step::GiveBack } else { Step::Drain };
@@ -69,12 +76,30 @@ impl OomRecovery {
                 self.step = Step::Last;
                 let given = give_back(engine);
                 log::debug!("out of memory: gave {given} cached bytes back");
-                ask_driver(engine, pool, bytes)
+                self.ask_finally(engine, pool, bytes)
             }
             // The recovery never starts over: a list that needs more memory than exists would repeat it for ever, and each
             // time give back what it took before.
-            Step::Last => ask_driver(engine, pool, bytes),
+            Step::Last => self.ask_finally(engine, pool, bytes),
         }
+    }
+
+    /// Asks the device. A refusal is no error if other threads have added regions to the pool since the last answer: the submission, which
+    /// has perhaps not seen these regions, should try again.
+    fn ask_finally(&mut self, engine: &Arc<Engine>, pool: PoolId, bytes: usize) -> Result<(), Error> {
+        let before = self.grown;
+        match self.ask(engine, pool, bytes) {
+            Err(Error::Device(ep::Error::OutOfMemory { .. })) if self.grown != before => Ok(()),
+            answer => answer,
+        }
+    }
+
+    /// Asks the device, and notes how often the pool has grown by then.
+    fn ask(&mut self, engine: &Arc<Engine>, pool: PoolId, bytes: usize) -> Result<(), Error> {
+        let _alone = unpoisoned(engine.growing.lock());
+        let answer = ask_driver(engine, pool, bytes);
+        self.grown = engine.handle.lock().pools.get(pool).grown;
+        answer
     }
 }
 
@@ -82,13 +107,15 @@ impl OomRecovery {
 /// asks no more, and the submission goes on with a block that needs a wait. No error is lost by that: if no block serves
 /// either, the recovery asks the device again.
 pub(crate) fn grow(engine: &Engine, pool: PoolId, bytes: usize) {
+    let _alone = unpoisoned(engine.growing.lock());
     if let Err(error) = ask_driver(engine, pool, bytes) {
         log::debug!("no fresh memory: {error}");
         engine.handle.lock().pools.get(pool).growth_refused = true;
     }
 }
 
-/// Asks the device for a region that holds `bytes`: of the size that the allocator prefers, or else just large enough.
+/// Asks the device for a region that holds `bytes`: of the size that the allocator prefers, or else just large enough. The caller holds
+/// [`Engine::growing`].
 fn ask_driver(engine: &Engine, pool: PoolId, bytes: usize) -> Result<(), Error> {
     let (device, kind, place, comfortable, least) = {
         let mut state = engine.handle.lock();
@@ -147,4 +174,81 @@ pub(crate) fn give_back(engine: &Engine) -> u64 {
         regions.iter().for_each(|kept| observer.unmapped(kept.range(), passed()));
     }
     regions.into_iter().map(|kept| engine.heap.free(kept)).sum()
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use streamvm_ep::{DType, DeviceId, MemoryKind};
+    use streamvm_instructions::Place;
+
+    use super::*;
+    use crate::Vm;
+
+    const CPU: DeviceId = DeviceId::cpu(0);
+    const REGION: usize = 2 << 20;
+
+    /// Another thread has got the last region from the device, and adds it to the pool a little later. `lag` is long enough for the recovery
+    /// to ask the device meanwhile; a shorter one would make the test weaker, not fail.
+    fn added_later(engine: &Arc<Engine>, pool: PoolId, before: impl FnOnce()) {
+        let lag = Duration::from_millis(100);
+        let alone = unpoisoned(engine.growing.lock());
+        let device = engine.handle.lock().pools.get(pool).device.clone();
+        let region = device.allocate(MemoryKind::Device, REGION).expect("there is one region");
+        before();
+        std::thread::sleep(lag);
+        engine.handle.lock().pools.add_region(pool, region, &engine.heap).expect("an aligned region");
+        drop(alone);
+    }
+
+    /// An engine with two regions of memory, both taken by one tensor each.
+    fn full() -> (Vm, PoolId, [crate::Tensor; 2]) {
+        let vm = Vm::builder().cpu_memory_limit(2 * REGION as u64).build().expect("an engine");
+        let tensors = [0, 1].map(|_| vm.full(CPU, DType::U8, &[REGION], 1).expect("there is room"));
+        vm.wait_all().expect("they pass");
+        let pool = vm.engine.handle.lock().pools.find(Place::Device(CPU), MemoryKind::Device).expect("it was used");
+        (vm, pool, tensors)
+    }
+
+    fn small(vm: &Vm) -> Result<(), Error> {
+        vm.full(CPU, DType::U8, &[64], 1)?.wait()
+    }
+
+    #[test]
+    fn memory_that_another_thread_is_adding_to_the_pool_is_found_at_the_first_step() {
+        let (vm, pool, [_held, given]) = full();
+        drop(given);
+        assert!(vm.empty_cache() >= REGION as u64);
+        std::thread::scope(|scope| {
+            let mut taker = None;
+            added_later(&vm.engine, pool, || taker = Some(scope.spawn(|| small(&vm))));
+            assert_eq!(taker.expect("it was started").join().expect("no panic"), Ok(()));
+        });
+    }
+
+    #[test]
+    fn memory_that_another_thread_is_adding_to_the_pool_is_found_at_the_last_steps() {
+        let (vm, pool, [held, given]) = full();
+        std::thread::scope(|scope| {
+            let (open, gate) = mpsc::channel::<()>();
+            vm.push("held", [held.read()], move || Ok(gate.recv()?)).expect("a push");
+            // It asks the device, which refuses, and drains until the function has passed.
+            let taker = scope.spawn(|| small(&vm));
+            std::thread::sleep(Duration::from_millis(100));
+            drop(given);
+            assert!(vm.empty_cache() >= REGION as u64);
+            // Drained, it finds no memory, and asks again.
+            added_later(&vm.engine, pool, || open.send(()).expect("the function listens"));
+            assert_eq!(taker.join().expect("no panic"), Ok(()));
+        });
+    }
+
+    #[test]
+    fn a_list_that_needs_more_than_there_is_is_refused() {
+        let (vm, _, _tensors) = full();
+        let refused = vm.full(CPU, DType::U8, &[64], 1).map(drop);
+        assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{refused:?}");
+    }
 }

@@ -129,6 +129,8 @@ pub(crate) struct Pool {
     pub(crate) allocator: Allocator,
     /// The start address of each region, by the region's index.
     bases: Vec<Base>,
+    /// How many regions were added so far.
+    pub(crate) grown: u64,
     /// The device has refused fresh memory, and no region was given back since.
     pub(crate) growth_refused: bool,
 }
@@ -189,7 +191,7 @@ impl Pools {
         let config = AllocatorConfig { alignment: device.alignment(), ..AllocatorConfig::default() };
         let mut allocator = Allocator::new(config)?;
         allocator.plant(self.planted);
-        self.pools.push(Pool { place, kind, device, allocator, bases: Vec::new(), growth_refused: false });
+        self.pools.push(Pool { place, kind, device, allocator, bases: Vec::new(), grown: 0, growth_refused: false });
         Ok(PoolId(self.pools.len() - 1))
     }
 
@@ -249,6 +251,7 @@ impl Pools {
             pool.bases.resize(number.index() + 1, base);
         }
         pool.bases[number.index()] = base;
+        pool.grown += 1;
         heap.keep(id, number, pool.device.clone(), region);
         Ok(())
     }
