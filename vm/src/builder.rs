@@ -487,7 +487,6 @@ impl VmBuilder {
             programs: ProgramCache::new(self.programs),
             inline,
             simulated,
-            growing: Mutex::default(),
             heap: Heap::default(),
         });
         if threaded {

@@ -50,8 +50,6 @@ pub(crate) struct Engine {
     pub(crate) inline: Option<Inline>,
     /// In simulated mode: the parts that are stepped, and the order of steps.
     pub(crate) simulated: Option<Simulated>,
-    /// Held by the thread that asks a device for memory, until the memory is in its pool ([`oom_recovery`](crate::engine::oom_recovery)).
-    pub(crate) growing: Mutex<()>,
     /// Last field: the memory is freed after everything that may point into it is dropped.
     pub(crate) heap: Heap,
 }

@@ -13,9 +13,10 @@
 //! 4. If the submission still finds no memory, because other threads took it, ask the driver again. Its refusal is the error.
 //!
 //! **What the driver refuses may be in the pool.** Memory that another thread has just got from the driver is not in the pool yet, so a
-//! submission does not find it, and the driver refuses it to others. Therefore one thread at a time asks ([`Engine::growing`]), until the
-//! memory is in the pool; and a refusal is an error only if the pool has got no region since the recovery last knew. If it has, the
-//! submission tries again. That ends, because each repetition needs a region that another thread has added.
+//! submission does not find it, and the driver refuses it to others. Therefore one thread at a time takes memory for a pool from the driver,
+//! and holds the lock `Pool::growing` until the memory is in the pool. A refusal in step 3 or 4 is an error only if the pool has got no
+//! region since the last answer of the driver to this recovery; else the submission tries again. That ends, because each repetition needs a
+//! region that another thread has added.
 //!
 //! [`grow`] is not a step of the recovery: if the driver refuses, the submission goes on with a block that needs a wait.
 //! Repeating it terminates, because each call either grows the pool or notes that the driver refuses.
@@ -28,7 +29,7 @@ use streamvm_instructions::{Deadline, Error};
 use streamvm_stream::Point;
 
 use crate::engine::core::Engine;
-use crate::sync::{engine_thread, unpoisoned};
+use crate::sync::{Mutex, engine_thread, unpoisoned};
 use crate::tasks::memory::PoolId;
 
 /// The next step of the recovery: `Driver` -> `Drain` -> `GiveBack` -> `Last`; a thread of the engine goes from
@@ -96,7 +97,8 @@ impl OomRecovery {
 
     /// Asks the device, and notes how often the pool has grown by then.
     fn ask(&mut self, engine: &Arc<Engine>, pool: PoolId, bytes: usize) -> Result<(), Error> {
-        let _alone = unpoisoned(engine.growing.lock());
+        let growing = growing(engine, pool);
+        let _alone = unpoisoned(growing.lock());
         let answer = ask_driver(engine, pool, bytes);
         self.grown = engine.handle.lock().pools.get(pool).grown;
         answer
@@ -107,15 +109,21 @@ impl OomRecovery {
 /// asks no more, and the submission goes on with a block that needs a wait. No error is lost by that: if no block serves
 /// either, the recovery asks the device again.
 pub(crate) fn grow(engine: &Engine, pool: PoolId, bytes: usize) {
-    let _alone = unpoisoned(engine.growing.lock());
+    let growing = growing(engine, pool);
+    let _alone = unpoisoned(growing.lock());
     if let Err(error) = ask_driver(engine, pool, bytes) {
         log::debug!("no fresh memory: {error}");
         engine.handle.lock().pools.get(pool).growth_refused = true;
     }
 }
 
+/// The lock under which a region is taken from the device and added to the pool. The submission lock may be taken under it.
+fn growing(engine: &Engine, pool: PoolId) -> Arc<Mutex<()>> {
+    engine.handle.lock().pools.get(pool).growing.clone()
+}
+
 /// Asks the device for a region that holds `bytes`: of the size that the allocator prefers, or else just large enough. The caller holds
-/// [`Engine::growing`].
+/// the lock [`growing`] of the pool.
 fn ask_driver(engine: &Engine, pool: PoolId, bytes: usize) -> Result<(), Error> {
     let (device, kind, place, comfortable, least) = {
         let mut state = engine.handle.lock();
@@ -194,7 +202,8 @@ mod tests {
     /// to ask the device meanwhile; a shorter one would make the test weaker, not fail.
     fn added_later(engine: &Arc<Engine>, pool: PoolId, before: impl FnOnce()) {
         let lag = Duration::from_millis(100);
-        let alone = unpoisoned(engine.growing.lock());
+        let growing = growing(engine, pool);
+        let alone = unpoisoned(growing.lock());
         let device = engine.handle.lock().pools.get(pool).device.clone();
         let region = device.allocate(MemoryKind::Device, REGION).expect("there is one region");
         before();

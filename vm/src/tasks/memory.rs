@@ -129,6 +129,8 @@ pub(crate) struct Pool {
     pub(crate) allocator: Allocator,
     /// The start address of each region, by the region's index.
     bases: Vec<Base>,
+    /// Held by the thread that asks the device for a region, until the region is in this pool ([`oom_recovery`](crate::engine::oom_recovery)).
+    pub(crate) growing: Arc<Mutex<()>>,
     /// How many regions were added so far.
     pub(crate) grown: u64,
     /// The device has refused fresh memory, and no region was given back since.
@@ -191,7 +193,8 @@ impl Pools {
         let config = AllocatorConfig { alignment: device.alignment(), ..AllocatorConfig::default() };
         let mut allocator = Allocator::new(config)?;
         allocator.plant(self.planted);
-        self.pools.push(Pool { place, kind, device, allocator, bases: Vec::new(), grown: 0, growth_refused: false });
+        let (bases, growing) = (Vec::new(), Arc::default());
+        self.pools.push(Pool { place, kind, device, allocator, bases, growing, grown: 0, growth_refused: false });
         Ok(PoolId(self.pools.len() - 1))
     }
 
