@@ -45,7 +45,7 @@ pub trait Commands {
     fn end_graph(&mut self, whole: bool) -> Result<bool, Error>;
 }
 
-/// What a function gets that queues commands on the stream of its device.
+/// The arguments of a function that queues commands on the stream of its device.
 pub struct CommandCall<'a> {
     /// The stream.
     pub stream: &'a mut dyn Commands,

@@ -12,7 +12,7 @@ pub struct GraphKey<'a> {
     pub first: usize,
 }
 
-/// What a stream does about commands that it could launch as a graph.
+/// The answer of a stream to [`Stream::begin_graph`](crate::Stream::begin_graph).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum GraphStart {
     /// The stream has launched a graph of them: they must not be queued.

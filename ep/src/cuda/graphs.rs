@@ -12,7 +12,7 @@
 //!
 //! Commands whose capture or launch was refused once are queued one by one from then on.
 //!
-//! This module decides and owns handles; the stream makes the driver calls (`stream.rs`). A stream is used by one thread at a time, so
+//! This module decides and owns handles; the stream makes the driver calls (`stream/capture.rs`). A stream is used by one thread at a time, so
 //! nothing here is locked, and no two streams share a graph. The driver guarantees what makes this simple: an update leaves earlier
 //! launches as they are, and a graph that is destroyed while it runs goes once it has completed.
 
@@ -73,7 +73,7 @@ pub(super) struct CapturedProducts {
     pub(super) own: u64,
 }
 
-/// What to do about announced commands.
+/// The answer of [`Graphs::find`] to announced commands.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Found {
     /// Launch this graph.
@@ -126,7 +126,7 @@ fn key(of: GraphKey<'_>) -> Key {
 }
 
 impl Graphs {
-    /// What to do about commands over these buffers; notes that they were used.
+    /// Tells whether commands over these buffers are queued, captured, or launched as a graph that there is. Notes that the buffers were used.
     pub(super) fn find(&mut self, of: GraphKey<'_>, buffers: &RunBuffers) -> Found {
         if !self.commands.contains_key(&key(of)) {
             self.add(of);

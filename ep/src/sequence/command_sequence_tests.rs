@@ -20,7 +20,7 @@ struct Listing {
     graphs: Vec<String>,
     /// The command that is refused, by its number among those queued.
     refused: Option<usize>,
-    /// What is done about commands that are announced together.
+    /// The answer to each announcement of commands.
     start: GraphStart,
     /// Whether a graph of them is launched after they were captured.
     launches: bool,

@@ -12,7 +12,7 @@ use crate::builder::instructions_builder::InstructionsBuilder;
 use crate::lane::Lane;
 use crate::list::kind::LaunchOptions;
 
-/// What the instructions of a builder have in common until a scope changes it.
+/// The options of a builder: every instruction that it builds gets them, until a scope changes them.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct BuilderOptions {
     pub(super) lane: u32,

@@ -30,8 +30,10 @@ pub(super) struct Found<'f> {
     pub(super) arenas: &'f [Arena],
 }
 
+/// Writes down the compiled program.
+///
 /// # Errors
-/// [`ProgramError::NotCompiled`] if a segment writes more buffers than a function may.
+/// [`ProgramError::NotCompiled`] if a block writes more buffers than an instruction may.
 pub(super) fn emit(
     program: Program,
     found: &Found<'_>,

@@ -4,7 +4,7 @@
 //! taken by descending rank, which is an order in which they can run, and each goes to the lane on which it would end first. A unit that comes
 //! behind one of another stream begins later by [`CompileOptions::hand_over_ns`].
 //!
-//! The times are estimates from the sizes of tensors, so the plan is the same on every machine. Where they promise less than a tenth of the time,
+//! The times are rough guesses from the sizes of tensors, not measured, so the plan is the same on every machine. Where they promise less than a tenth of the time,
 //! everything stays on one lane, in the order of the program.
 
 use std::ops::Range;

@@ -27,7 +27,7 @@ pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> R
         for &number in numbers {
             let step = &program.steps[number];
             if is_block && matches!(&step.work, Work::Call(op, _) if op.is_source()) {
-                return Err(refused(program, number, step, &format!("cannot be compiled: {DRAWN_IN_BLOCK}")));
+                return Err(refused(program, number, step, &format!("is refused: {DRAWN_IN_BLOCK}")));
             }
             let Some(stream) = of_step(program, step, host) else { continue };
             let on_cpu = stream.device.kind == DeviceKind::Cpu && stream.stream_type == StreamType::Compute;

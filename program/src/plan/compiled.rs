@@ -98,7 +98,7 @@ pub struct FusedSteps {
 pub struct SegmentUse {
     /// The buffer, as an index into [`Compiled::buffers`].
     pub buffer: usize,
-    /// The bytes from the first to the last one that its steps use; all of an arena.
+    /// The bytes from the first to the last one that its steps use. All of the buffer if it is an arena, or if the program has one segment.
     pub bytes: Range<usize>,
     /// What the segment does to these bytes. [`Access::Write`] where it overwrites all of them before it reads any.
     pub access: Access,

@@ -425,6 +425,54 @@ fn submitters_block_until_the_section_ends_or_say_that_it_is_held() {
     never_interleaved(&log, 7);
 }
 
+/// The end is refused at a time limit, because the queue is full, and so is the plain end behind it: the engine forgets the section, whose
+/// instruction has yet to run. A section over its second resource still comes behind that instruction.
+#[test]
+fn a_section_that_no_list_could_end_is_over_before_the_next_one_begins() {
+    within("a section that no list could end", || {
+        let vm = Vm::builder().max_instructions(8).cpu_threads(3).build().expect("an engine");
+        let (first, second) = (vm.critical("first"), vm.critical("second"));
+        let (member, filler, limit) = (ClosedGate::new(), ClosedGate::new(), TimeLimit(Duration::from_millis(20)));
+        let on_lane = |lane, gate: &ClosedGate| {
+            let mut b = InstructionsBuilder::new();
+            b.on_lane(lane).call_fn("held", CPU, [], gate.function()).expect("it fits");
+            vm.submit(b.finish()).map(drop)
+        };
+        let section = vm.enter_section(&[&first, &second], &[]).expect("nobody holds it");
+        on_lane(1, &member).expect("there is room");
+        std::thread::scope(|scope| {
+            // Another thread, so that its instructions belong to no section.
+            let fill = scope.spawn(|| {
+                on_lane(2, &filler).expect("there is room");
+                while limit.run(|| on_lane(2, &filler)).is_ok() {}
+            });
+            fill.join().expect("no panic");
+            let ended = limit.run(|| section.end(&[]).map(drop));
+            assert!(matches!(ended, Err(Error::Timeout(_))), "{ended:?}");
+            filler.open();
+            let ran = Arc::new(AtomicUsize::new(0));
+            let noted = ran.clone();
+            let (vm, second) = (&vm, &second);
+            let next = scope.spawn(move || {
+                let section = vm.enter_section(&[second], &[]).expect("it is not held any longer");
+                vm.push("next", [], move || {
+                    noted.fetch_add(1, Ordering::SeqCst);
+                    Ok(())
+                })
+                .expect("there is room");
+                section.end(&[]).map(drop).expect("there is room");
+            });
+            next.join().expect("no panic");
+            // If `next` did not wait, it would run meanwhile; a shorter time would make the test weaker, not fail.
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(ran.load(Ordering::SeqCst), 0, "the member has not run yet");
+            member.open();
+            vm.wait_all().expect("nothing fails");
+            assert_eq!(ran.load(Ordering::SeqCst), 1);
+        });
+    });
+}
+
 /// A thread of the engine may not block.
 #[test]
 fn a_function_of_the_engine_is_told_that_the_section_is_held() {

@@ -12,6 +12,7 @@ use streamvm_program::{Job, JobFeed, JobInput, JobPlan, JobProgram};
 use crate::engine::core::Engine;
 use crate::jobs::results::JobResults;
 use crate::programs::Executable;
+use crate::programs::names::in_order;
 
 /// A job plan with its executables: see [`Vm::jobs`](crate::Vm::jobs). `Send + Sync`, cheap to clone. It does not keep its engine alive; after
 /// the engine has ended, runs give [`Error::Shutdown`].
@@ -33,7 +34,8 @@ impl Jobs {
     pub(super) fn new(engine: &Arc<Engine>, plan: &JobPlan, executables: &[&Executable]) -> Result<Jobs, Error> {
         let names = plan.programs().iter().map(|program| program.name.as_str());
         let given = executables.iter().map(|&it| (it.compiled().program().name.as_str(), it));
-        let executables: Vec<Executable> = by_name("program", names, given.collect())?.into_iter().cloned().collect();
+        let given: Vec<(&str, &Executable)> = given.collect();
+        let executables: Vec<Executable> = by_name("program", names, &given)?.into_iter().cloned().collect();
         for (planned, executable) in plan.programs().iter().zip(&executables) {
             let name = &planned.name;
             if JobProgram::new(planned.label.as_str(), executable.compiled()) != *planned {
@@ -85,7 +87,7 @@ impl Jobs {
         let Planned { plan, executables, ends } = &*self.inner;
         let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
         let names = plan.inputs().iter().map(|input| input.name.as_str());
-        let given = by_name("input", names, inputs.to_vec())?;
+        let given = by_name("input", names, inputs)?;
         plan.inputs().iter().zip(&given).try_for_each(|(input, tensor)| check_input(&engine, plan, input, tensor))?;
         let mut values: Vec<Option<Tensor>> = vec![None; plan.values().len()];
         // For each value its copies elsewhere.
@@ -133,34 +135,13 @@ impl Jobs {
 }
 
 /// The given things in the order of `names`.
-fn by_name<'n, T>(
+fn by_name<'n, T: Copy>(
     kind: &'static str,
     names: impl Iterator<Item = &'n str> + Clone,
-    given: Vec<(&str, T)>,
-) -> Result<Vec<T>, Error>
-where
-    T: Copy,
-{
-    let refused = |what: String| {
-        let known = names.clone().map(str::to_owned).collect();
-        Err(JobPlanError::Unknown { kind, what, known }.into())
-    };
-    for (place, (name, _)) in given.iter().enumerate() {
-        if !names.clone().any(|known| known == *name) {
-            return refused(format!("there is no {kind} {name:?}"));
-        }
-        if given[..place].iter().any(|(other, _)| other == name) {
-            return refused(format!("{kind} {name:?} is given twice"));
-        }
-    }
-    let mut found = Vec::with_capacity(given.len());
-    for name in names.clone() {
-        match given.iter().find(|(other, _)| *other == name) {
-            Some((_, it)) => found.push(*it),
-            None => return refused(format!("{kind} {name:?} is missing")),
-        }
-    }
-    Ok(found)
+    given: &[(&str, T)],
+) -> Result<SmallVec<[T; 4]>, Error> {
+    in_order(kind, names.clone(), given)
+        .map_err(|what| JobPlanError::Unknown { kind, what, known: names.map(str::to_owned).collect() }.into())
 }
 
 /// Checks that parameters of one name are one tensor within a stage: so the plan's sums are what it says.

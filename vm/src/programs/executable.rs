@@ -6,11 +6,12 @@ use std::panic::Location;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_ep::{Access, DType, FnContext, InlineFn, Layout, MemoryKind, Shape};
 use streamvm_instructions::{
-    BuildError, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Role, Single, Tensor,
-    Use, copy_stream,
+    BuildError, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Resource, Role, Single,
+    Tensor, Use, copy_stream,
 };
 use streamvm_program::{BufferRole, Compiled, CompiledBuffer, Located, Port, Program, SegmentUse, Storage};
 use streamvm_stream::{StreamKey, StreamType};
@@ -19,6 +20,7 @@ use crate::engine::core::Engine;
 use crate::engine::submission::Full;
 use crate::program_cache::loaded::LoadedProgram;
 use crate::programs::fetches::Fetches;
+use crate::programs::names::in_order;
 use crate::submit::commit::Submitted;
 
 /// A compiled program. `Send + Sync`, cheap to clone: several threads may run it at once. It does not keep its engine alive; after the
@@ -63,8 +65,8 @@ impl Executable {
     /// parameter heals it. Blocks while the queue is full, as [`Vm::submit`](crate::Vm::submit) does.
     ///
     /// # Errors
-    /// A feed is missing, unknown, named twice, or does not fit; it shares memory with a parameter that the program writes, or two
-    /// parameters do ([`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap)); [`Error::Shutdown`] when the engine is gone; those of
+    /// A feed is missing, unknown, named twice, or does not fit; it shares memory with a parameter that the program writes
+    /// ([`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap)); [`Error::Shutdown`] when the engine is gone; those of
     /// [`Vm::submit`](crate::Vm::submit). Nothing of the program runs then.
     #[track_caller]
     pub fn run(&self, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
@@ -84,9 +86,8 @@ impl Executable {
         let mut run = self.begin(&engine, name, &given, location)?;
         let mut submitted = Submitted::default();
         match compiled.segments() {
-            [segment]
-                if segment.uses.iter().all(|segment_use| is_whole(compiled, segment_use)) && !segment.is_transfer() =>
-            {
+            // It uses its buffers whole, as the compiler promises for the only segment of a program.
+            [segment] if !segment.is_transfer() => {
                 let stream = StreamKey { lane: run.lane.wrapping_add(segment.stream.lane), ..segment.stream };
                 let issued = Issued { stream, role: Role::Program, launch: LaunchOptions::default(), location };
                 let name = std::mem::take(&mut run.name);
@@ -160,7 +161,7 @@ impl Executable {
             buffers.push(found);
         }
         if compiled.segments().len() > 1 {
-            check_feeds_apart(compiled, &buffers, &own)?;
+            check_feeds_apart(compiled, &buffers)?;
         }
         let number = if self.inner.draws { self.inner.next_run.fetch_add(1, Ordering::Relaxed) } else { 0 };
         Ok(Run { name, number, lane, location, buffers, own })
@@ -322,60 +323,57 @@ fn by_name<'t>(
     ports: &[Port],
     given: &[(&str, &'t Tensor)],
 ) -> Result<SmallVec<[&'t Tensor; 4]>, Error> {
-    let refused = |what: String| {
+    in_order(kind, ports.iter().map(|port| port.name.as_str()), given).map_err(|what| {
         let known = ports.iter().map(|port| port.name.clone()).collect();
-        Err(ProgramError::Unknown { program: program.name.clone(), kind, what, known }.into())
-    };
-    for (place, (name, _)) in given.iter().enumerate() {
-        if !ports.iter().any(|port| port.name == *name) {
-            return refused(format!("there is no {kind} {name:?}"));
-        }
-        if given[..place].iter().any(|(other, _)| other == name) {
-            return refused(format!("{kind} {name:?} is given twice"));
-        }
-    }
-    let mut found = SmallVec::new();
-    for port in ports {
-        match given.iter().find(|(name, _)| *name == port.name) {
-            Some((_, tensor)) => found.push(*tensor),
-            None => return refused(format!("{kind} {:?} is missing", port.name)),
-        }
-    }
-    Ok(found)
+        ProgramError::Unknown { program: program.name.clone(), kind, what, known }.into()
+    })
 }
 
-/// Checks that a parameter that a run writes shares no memory with another parameter.
+/// Checks that a parameter that a run writes is not also bound to another parameter. Parameters are whole storages, so two of them share either all
+/// bytes or none.
 ///
 /// # Errors
 /// [`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap), with the places of both among the parameters.
 fn check_apart(compiled: &Compiled, parameters: &[&Tensor]) -> Result<(), Error> {
+    let mut written = vec![false; parameters.len()];
     for buffer in compiled.buffers().iter().filter(|buffer| buffer.access.writes()) {
-        let BufferRole::Parameter(written) = buffer.role else { continue };
-        let shares = |(other, tensor): (usize, &&Tensor)| other != written && tensor.overlaps(parameters[written]);
-        if let Some(other) = parameters.iter().enumerate().position(shares) {
+        if let BufferRole::Parameter(place) = buffer.role {
+            written[place] = true;
+        }
+    }
+    // For each storage the last parameter that is bound to it.
+    let mut bound: HashMap<*const Resource, usize> = HashMap::with_capacity(parameters.len());
+    for (place, tensor) in parameters.iter().enumerate() {
+        if let Some(other) = bound.insert(std::ptr::from_ref(tensor.resource()), place)
+            && (written[place] || written[other])
+        {
             let help = "the program writes one of these parameters; bind each to a tensor of its own";
-            return Err(overlap(compiled, written, other, help));
+            return Err(overlap(compiled, place, other, help));
         }
     }
     Ok(())
 }
 
-/// Checks that no feed shares memory with a parameter that the run writes, or segments could use it in the wrong order. In a run of one segment,
-/// the instruction is checked.
+/// Checks that no feed shares memory with a parameter that the run writes: segments could use it in the wrong order. In a run of one segment,
+/// the check of its instruction finds that.
 ///
 /// # Errors
 /// [`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap), with the places of both among the buffers.
-fn check_feeds_apart(compiled: &Compiled, buffers: &[RunBuffer<'_>], own: &[Tensor]) -> Result<(), Error> {
-    let tensor = |place: usize| match buffers[place] {
-        RunBuffer::Given(tensor) => tensor,
-        RunBuffer::Own(number) => &own[number],
-    };
-    let all = || compiled.buffers().iter().enumerate();
-    for (written, _) in all().filter(|(_, it)| it.access.writes() && matches!(it.role, BufferRole::Parameter(_))) {
-        let shares = |place: usize| tensor(place).overlaps(tensor(written));
-        if let Some((feed, _)) = all().find(|(place, it)| matches!(it.role, BufferRole::Feed(_)) && shares(*place)) {
+fn check_feeds_apart(compiled: &Compiled, buffers: &[RunBuffer<'_>]) -> Result<(), Error> {
+    let (mut feeds, mut written): (SmallVec<[_; 8]>, SmallVec<[_; 8]>) = Default::default();
+    for (place, (buffer, tensor)) in compiled.buffers().iter().zip(buffers).enumerate() {
+        match (buffer.role, tensor) {
+            (BufferRole::Feed(_), RunBuffer::Given(tensor)) => feeds.push((place, *tensor)),
+            (BufferRole::Parameter(_), RunBuffer::Given(tensor)) if buffer.access.writes() => {
+                written.push((place, *tensor));
+            }
+            _ => {}
+        }
+    }
+    for (parameter, tensor) in &written {
+        if let Some((feed, _)) = feeds.iter().find(|(_, fed)| fed.overlaps(tensor)) {
             let help = "a run writes this parameter; feed a tensor that shares no memory with it";
-            return Err(overlap(compiled, written, feed, help));
+            return Err(overlap(compiled, *parameter, *feed, help));
         }
     }
     Ok(())

@@ -13,6 +13,7 @@ mod executable;
 mod fetches;
 mod jit;
 mod load;
+pub(crate) mod names;
 mod watch;
 
 use std::sync::Arc;
@@ -73,7 +74,8 @@ impl Vm {
     ///
     /// # Errors
     /// The program is not well formed, or cannot be compiled; an op has no kernel for a dtype; the engine has no such device. A
-    /// parameter is missing, unknown, named twice, or does not fit the program.
+    /// parameter is missing, unknown, named twice, or does not fit the program; or one tensor is bound to two parameters of which the program
+    /// writes one ([`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap)).
     pub fn compile(
         &self,
         program: &Program,

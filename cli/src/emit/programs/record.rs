@@ -43,7 +43,7 @@ impl Recording {
     fn end(&mut self, recorded: Result<(), Error>, condition: Span, span: Span) {
         match recorded {
             Ok(()) => self.mark(span),
-            // What follows from a wrong statement is no news.
+            // A statement before it is wrong already, and its message comes first.
             Err(_) if self.failed => {}
             Err(error) => self.fail(Diagnostic::new(condition, told(&error))),
         }

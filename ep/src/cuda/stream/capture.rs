@@ -1,0 +1,224 @@
+//! Captures of a stream, and launches of its graphs: the driver calls behind [`Stream::begin_graph`](crate::Stream::begin_graph) and
+//! [`Stream::end_graph`](crate::Stream::end_graph). Which commands are captured is decided in `graphs.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::call::graph::{GraphKey, GraphStart};
+use crate::call::operand::Operand;
+use crate::cuda::driver::{DriverFailure, GraphExecHandle, GraphHandle};
+use crate::cuda::error_codes::ends_device;
+use crate::cuda::graphs::{Buffer, CapturedProducts, Found, Graph, RunBuffers};
+use crate::cuda::stream::CudaStream;
+use crate::errors::error::Error;
+
+/// A capture that goes on.
+#[derive(Debug)]
+pub(super) struct Capture {
+    /// The sequence that announced the commands, and the first of them.
+    pub(super) sequence: Arc<()>,
+    pub(super) first: usize,
+    /// The memory that captured commands may access.
+    pub(super) buffers: RunBuffers,
+    pub(super) products: CapturedProducts,
+    /// Whether a command could not be captured.
+    pub(super) failed: bool,
+}
+
+impl CudaStream {
+    /// [`Stream::begin_graph`](crate::Stream::begin_graph). Captures nothing under `sync_each_op`, which waits for each command.
+    pub(super) fn start_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error> {
+        self.device().check()?;
+        self.leave_capture()?;
+        // Kernels access write-combined memory at addresses of its own, by which a graph would not be found.
+        let moved = |buffer: &Operand| {
+            let address = buffer.ptr().addr();
+            self.instance.address_map.kernel_address(address) != address
+        };
+        if self.instance.config.sync_each_op || buffers.iter().any(moved) {
+            return Ok(GraphStart::Queue);
+        }
+        let Some(buffers) = buffers.iter().map(Buffer::of).collect::<Option<RunBuffers>>() else {
+            return Ok(GraphStart::Queue);
+        };
+        match self.graphs.find(key, &buffers) {
+            Found::Queue => Ok(GraphStart::Queue),
+            Found::Graph(graph) => match self.launch_graph(graph)? {
+                Ok(()) => Ok(GraphStart::Launched),
+                Err(failure) => self.refuse_graph(key, failure).map(|()| GraphStart::Queue),
+            },
+            Found::Capture => {
+                let device = self.device();
+                let _current = device.enter(self.instance.opened(self.index)?)?;
+                // SAFETY: the stream is alive.
+                match unsafe { self.instance.driver.begin_capture(self.handle) } {
+                    Ok(()) => {
+                        let GraphKey { sequence, first } = key;
+                        self.capture = Some(Capture {
+                            sequence: Arc::clone(sequence),
+                            first,
+                            buffers,
+                            products: CapturedProducts::default(),
+                            failed: false,
+                        });
+                        Ok(GraphStart::Capturing)
+                    }
+                    Err(failure) => self.refuse_graph(key, failure).map(|()| GraphStart::Queue),
+                }
+            }
+        }
+    }
+
+    /// [`Stream::end_graph`](crate::Stream::end_graph).
+    pub(super) fn finish_graph(&mut self, whole: bool) -> Result<bool, Error> {
+        let Some(Capture { sequence, first, products, failed, .. }) = self.capture.take() else { return Ok(false) };
+        let key = GraphKey { sequence: &sequence, first };
+        let instance = Arc::clone(&self.instance);
+        let driver = instance.driver;
+        let _current = instance.devices[self.index].enter(instance.opened(self.index)?)?;
+        let graph = match self.end_capture()? {
+            Ok(graph) => graph,
+            Err(failure) => return self.refuse_graph(key, failure).map(|()| false),
+        };
+        let made = if whole && !failed {
+            let spare = self.graphs.take_spare(key);
+            Some(self.instantiate(graph, spare))
+        } else {
+            self.give_up_graph(key, "a command cannot be captured");
+            None
+        };
+        // SAFETY: the graph was made by this capture, and instantiated graphs do not need it.
+        let _ = unsafe { driver.destroy_graph(graph) };
+        let launched = match made {
+            None => Ok(false),
+            Some(Ok(handle)) => {
+                let graph = Graph { handle, products };
+                self.graphs.keep(key, graph);
+                match self.launch_graph(graph)? {
+                    Ok(()) => Ok(true),
+                    Err(failure) => self.refuse_graph(key, failure).map(|()| false),
+                }
+            }
+            Some(Err(failure)) => self.refuse_graph(key, failure).map(|()| false),
+        };
+        self.destroy_unused_graphs();
+        launched
+    }
+
+    /// Whether a command over these operands must be left out, because commands are captured and this one cannot be: a graph may access
+    /// the announced buffers only, and the capture then gives no graph.
+    pub(super) fn leaves_out(&mut self, operands: &[&Operand]) -> bool {
+        let Some(capture) = &mut self.capture else { return false };
+        let covered = |operand: &&Operand| capture.buffers.iter().any(|buffer| buffer.covers(operand));
+        capture.failed |= !operands.iter().all(covered);
+        capture.failed
+    }
+
+    /// Launches a graph of this stream, as one command.
+    fn launch_graph(&self, graph: Graph) -> Result<Result<(), DriverFailure>, Error> {
+        let device = self.device();
+        let opened = self.instance.opened(self.index)?;
+        let _current = device.enter(opened)?;
+        let begun = self.begin_time();
+        // SAFETY: the graph belongs to this stream, which one thread uses at a time, and was captured in this context. Its commands access
+        // the buffers that it was captured over, in the way in which these were declared. They were announced again at the same
+        // addresses, so their makers guarantee their memory. Kernels stay loaded as long as the instance.
+        let launched = unsafe { self.instance.driver.launch_graph(graph.handle, self.handle) };
+        self.end_time(begun, launched.is_ok());
+        if launched.is_ok() {
+            device.products.cublas.fetch_add(graph.products.cublas, Ordering::Relaxed);
+            device.products.own.fetch_add(graph.products.own, Ordering::Relaxed);
+        }
+        Ok(launched)
+    }
+
+    /// Ends the capture of the stream, whose context is current. The inner error says why there is no graph; the stream captures nothing
+    /// any longer.
+    ///
+    /// # Errors
+    /// The device is lost, because the stream still captures: commands would not run.
+    fn end_capture(&self) -> Result<Result<GraphHandle, DriverFailure>, Error> {
+        let driver = self.instance.driver;
+        // SAFETY: the stream is alive; this thread has begun the capture, because `begin_graph` requires calls from one thread.
+        let ended = unsafe { driver.end_capture(self.handle) };
+        let Err(failure) = ended else { return Ok(ended) };
+        if ends_device(failure.code()) {
+            return Err(self.device().fail(failure));
+        }
+        // SAFETY: the stream is alive.
+        if unsafe { driver.is_capturing(self.handle) } != Ok(false) {
+            // SAFETY: as above.
+            if let Ok(graph) = unsafe { driver.end_capture(self.handle) } {
+                // SAFETY: the graph was made just now, and nothing uses it.
+                let _ = unsafe { driver.destroy_graph(graph) };
+            }
+            // SAFETY: as above.
+            if unsafe { driver.is_capturing(self.handle) } != Ok(false) {
+                let text =
+                    format!("{} gave code {}, and a stream captures commands for ever", failure.call, failure.code());
+                return Err(self.device().mark_lost(text));
+            }
+        }
+        Ok(Err(failure))
+    }
+
+    /// An instantiated graph of captured commands: `spare` with other parameters, if it has the same commands, or a new one. The context
+    /// is current.
+    fn instantiate(
+        &mut self,
+        graph: GraphHandle,
+        spare: Option<GraphExecHandle>,
+    ) -> Result<GraphExecHandle, DriverFailure> {
+        let driver = self.instance.driver;
+        if let Some(spare) = spare {
+            // SAFETY: the stream, which one thread uses at a time, owns both. Launches before this one keep their parameters.
+            match unsafe { driver.update(spare, graph) } {
+                Ok(()) => return Ok(spare),
+                Err(failure) => {
+                    log::debug!("a new graph is made: {} gave code {}", failure.call, failure.code());
+                    self.graphs.discard(spare);
+                }
+            }
+        }
+        // SAFETY: this thread alone uses the graph.
+        unsafe { driver.instantiate(graph) }
+    }
+
+    /// Ends a capture that its caller has left open, because it panicked: later commands must run.
+    #[inline]
+    pub(super) fn leave_capture(&mut self) -> Result<(), Error> {
+        if self.capture.is_some() { self.finish_graph(false).map(drop) } else { Ok(()) }
+    }
+
+    /// Gives up graphs of these commands, because the driver has refused one.
+    ///
+    /// # Errors
+    /// The device is lost.
+    #[cold]
+    fn refuse_graph(&mut self, key: GraphKey<'_>, failure: DriverFailure) -> Result<(), Error> {
+        if ends_device(failure.code()) {
+            return Err(self.device().fail(failure));
+        }
+        self.give_up_graph(key, &format!("{} gave code {}", failure.call, failure.code()));
+        Ok(())
+    }
+
+    /// Queues these commands one by one from now on. The warning comes once for each device.
+    #[cold]
+    fn give_up_graph(&mut self, key: GraphKey<'_>, why: &str) {
+        self.graphs.refuse(key);
+        let device = self.device();
+        let what = self.instruction("a graph");
+        let level =
+            if device.warned_of_graphs.swap(true, Ordering::Relaxed) { log::Level::Debug } else { log::Level::Warn };
+        log::log!(level, "{} runs commands without a CUDA graph, one call each: {why} (in {what})", device.id);
+    }
+
+    /// Destroys the graphs that are not needed any longer. The context is current.
+    pub(super) fn destroy_unused_graphs(&mut self) {
+        for graph in self.graphs.take_unused() {
+            // SAFETY: the stream has owned the graph and does not know it any longer.
+            let _ = unsafe { self.instance.driver.destroy_exec(graph) };
+        }
+    }
+}
