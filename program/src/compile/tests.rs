@@ -220,6 +220,18 @@ segment 4 on compute@cpu:0:0, behind segment 3:
     );
 }
 
+/// Two copies to one device, one behind the other: the step that needs the first alone does not wait for the second.
+#[test]
+fn a_step_does_not_wait_for_the_copy_behind_the_one_that_it_needs() {
+    let plan = compiled(|r| {
+        let feed = |name: &str| r.feed(name, CPU, DType::F32, &[16])?.to(SIM);
+        let (first, second) = (feed("first")?, feed("second")?);
+        r.fetch("y", &(&first.exp()? + &second)?)
+    });
+    let after: Vec<_> = plan.segments.iter().map(|segment| (segment.steps.len(), segment.after.clone())).collect();
+    assert_eq!(after, [(1, vec![]), (1, vec![]), (1, vec![0]), (1, vec![1])], "{plan}");
+}
+
 /// The products and what is behind each are independent, so two lanes have one each; the sum of both waits for the other lane.
 #[test]
 fn independent_chains_are_spread_over_lanes() {
