@@ -206,7 +206,7 @@ impl Digits {
         Ok((images, vm.from_slice(&labels, &[order.len()])?.to(CPU)?))
     }
 
-    /// An order drawn for an epoch. Programs draw no random numbers, so the order is made here, before the runs.
+    /// An order drawn for an epoch. The host gathers the batches by it, so it is drawn eagerly, before the runs.
     fn shuffled(&self, vm: &Vm, generator: &Generator) -> Result<Vec<usize>, streamvm::Error> {
         let keys = vm.rand(generator, CPU, DType::F32, &[self.labels.len()])?.to_vec::<f32>()?;
         let mut order: Vec<usize> = (0..keys.len()).collect();

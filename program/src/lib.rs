@@ -14,7 +14,7 @@
 //! * Steps may lie in blocks that a condition of the program decides about: [`Recorder::while_true`], [`Recorder::if_true`],
 //!   [`Recorder::if_else`].
 //! * A [`JobPlan`] is an order of runs of several compiled programs: micro-batches, and pipelines of stages ([`Pipeline`]).
-//! * [`memory`] plans offsets of buffers by life time; it also works alone.
+//! * [`memory`] plans offsets of buffers by lifetime; it also works alone.
 //!
 //! ```
 //! use streamvm_ep::{DType, DeviceId};

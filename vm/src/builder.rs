@@ -377,8 +377,8 @@ impl VmBuilder {
     }
 
     /// Sets the most bytes that the programs kept by [`Vm::compiled`] and [`Vm::jit`] count; beyond that, the least recently
-    /// used is dropped. A program counts the arena of one run, and about as much host memory as it and its plan take. A program that
-    /// counts more than the bound by itself is not kept, and a warning is logged. Default: 1 GiB.
+    /// used is dropped. A program counts the memory that one run has beside its feeds, parameters and fetches, and about as much host memory as
+    /// it and its plan take. A program that counts more than the bound by itself is not kept, and a warning is logged. Default: 1 GiB.
     #[must_use]
     pub fn max_cached_program_bytes(mut self, bytes: u64) -> VmBuilder {
         self.programs.bytes = bytes;

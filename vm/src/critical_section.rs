@@ -43,8 +43,8 @@ impl Vm {
     }
 
     /// Begins a critical section over `resources` for the calling thread. The section begins on the device when earlier sections over
-    /// these resources have run and `feeds`, the tensors that it needs, are written; this call does not wait for that. A failed feed fails
-    /// what reads it, and not the section.
+    /// these resources have run and `feeds`, the tensors that it needs, are written; this call does not wait for that. If a feed failed, its
+    /// readers are skipped; the section still begins.
     ///
     /// ```
     /// # fn main() -> Result<(), streamvm::Error> {
@@ -92,7 +92,7 @@ impl Vm {
 }
 
 impl<'vm> CriticalSection<'vm> {
-    /// Ends the section, behind everything that this thread has submitted since its begin. `results` are tensors that the section wrote:
+    /// Ends the section, after everything that this thread has submitted since its begin. `results` are tensors that the section wrote:
     /// what uses them later runs after the end. A failed result stays failed; the section ends all the same. The ticket is that of the end.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl<'vm> CriticalSection<'vm> {
         builder.finish()
     }
 
-    /// Lets other threads begin. Where no list could end the section, the engine forgets it: the next begin still comes after its
+    /// Lets other threads begin. If the end could not be submitted, the engine forgets the section; the next begin still comes after its
     /// instructions.
     fn close(&mut self, submitted: bool) {
         if !submitted {

@@ -4,10 +4,10 @@
 //! gives the runs of a program the same blocks again and again. So the stream keeps up to [`MOST_RUNS`] graphs of the same commands, found
 //! by their buffers:
 //!
-//! * Buffers that are new here are noted, and the commands are queued one by one. So commands over memory that does not come again cost
-//!   nothing more, and the driver has loaded all kernels before the first capture.
-//! * When they come again, the commands are captured. If the buffers of an older graph were forgotten meanwhile, this graph gets the new
-//!   parameters; otherwise a new one is made.
+//! * When a run uses buffers that are new here, the stream notes them, and the commands are queued one by one. So commands over memory that is
+//!   used only once cost nothing more, and the driver has loaded all kernels before the first capture.
+//! * When a later run uses the same buffers, the commands are captured. If the buffers of an older graph were forgotten meanwhile, the older
+//!   graph is updated to the new addresses; otherwise a new graph is made.
 //! * From then on, the graph is launched.
 //!
 //! Commands whose capture or launch was refused once are queued one by one from then on.
@@ -84,8 +84,8 @@ pub(super) enum Found {
     Queue,
 }
 
-/// The number of commands in a sequence, behind the address of the sequence's identity. A [`Commands`] keeps the identity's memory, so no
-/// other sequence has the address.
+/// The address of the sequence's identity, then the number of the first command in the sequence. A [`Commands`] keeps the identity's memory, so
+/// no other sequence has the address.
 type Key = (usize, usize);
 
 /// A known run of some commands, with their graph once they were captured.
@@ -149,7 +149,7 @@ impl Graphs {
         found
     }
 
-    /// A graph of the same commands that may get other parameters.
+    /// A graph of the same commands that may be updated to other addresses.
     pub(super) fn take_spare(&mut self, of: GraphKey<'_>) -> Option<GraphExecHandle> {
         self.commands.get_mut(&key(of))?.spare.pop()
     }

@@ -24,7 +24,7 @@ impl Buffers {
         Buffers(sizes.iter().map(|&bytes| Buffer { bytes, written: false }).collect())
     }
 
-    /// Checks that operand `place` of step `number` lies within its buffer, and notes a write.
+    /// Checks that operand `place` (an index) of step `number` lies within its buffer, and notes a write.
     pub(super) fn add(&mut self, number: usize, place: usize, operand: &SequenceOperand) -> Result<(), SequenceError> {
         let SequenceMemory::Buffer { index, offset } = operand.memory else { return Ok(()) };
         let count = self.0.len();
@@ -73,12 +73,12 @@ impl Buffers {
     }
 }
 
-/// Makes the first of `operands` the operands that are described, over `buffers`.
+/// Fills the first entries of `operands` with the described views of `buffers`, and returns them.
 ///
 /// # Safety
 ///
-/// * The descriptions lie in buffers, and [`Buffers::add`] has accepted them.
-/// * [`Buffers::check`] of the same buffers has accepted `buffers`, and no slice of these exists.
+/// * No description names scratch memory, and [`Buffers::add`] has accepted all of them.
+/// * [`Buffers::check`] of the same buffers has accepted `buffers`, and no slice of a written one exists.
 #[inline(always)]
 pub(super) unsafe fn located<'o>(
     described: &[SequenceOperand],
@@ -91,10 +91,10 @@ pub(super) unsafe fn located<'o>(
             unreachable!("steps that run by themselves use no scratch memory")
         };
         let base = buffers[index].ptr().wrapping_add(offset);
-        // SAFETY: `Buffers::add` has checked that the layout lies within the buffer behind `offset`, and the caller guarantees that the
-        // operand of the call is a contiguous view of as many bytes, which it may write if a step does. By the duties of
-        // `Operand::new`, whoever made that operand guarantees that the bytes are alive, initialised, and used by this call
-        // alone; no slice of them exists. Operands of one step that overlap are used in one call.
+        // SAFETY: `Buffers::add` has checked that the layout, counted from `offset`, lies within the buffer, and the caller guarantees
+        // that the operand of the call is a contiguous view of as many bytes, which it may write if a step does. By the duties of
+        // `Operand::new`, the maker of that operand guarantees that the bytes are alive, initialised, and used by this call alone; no
+        // slice of written ones exists, by the caller's second duty. Operands of one step that overlap are used in one call.
         unsafe { operand.set(base, described.dtype, &described.layout, described.access) };
     }
     operands

@@ -107,7 +107,7 @@ impl CommandSequence {
     /// # Errors
     /// [`SequenceError::Buffers`], and nothing was queued: the context has no stream, the number of operands or the size of one differs, one
     /// is not contiguous, or one is written by a step and was declared as read. [`SequenceError::Step`] for the first step that the stream
-    /// refuses: the steps before it were queued, and those behind it were not.
+    /// refuses: the steps before it were queued, and those after it were not.
     pub fn run(&self, context: &mut FnContext<'_>, run: u64) -> Result<(), SequenceError> {
         let Some(CommandCall { stream, operands: buffers }) = &mut context.commands else {
             return Err(SequenceError::Buffers("it was called without the stream of a device".to_owned()));
@@ -121,7 +121,8 @@ impl CommandSequence {
                     GraphStart::Launched => continue,
                     GraphStart::Capturing => {
                         let captured = self.queue(steps, &mut **stream, buffers, run);
-                        // A step that cannot be captured is refused again below, or works there.
+                        // If no graph is launched, the steps are queued one by one below; a step that fails returns its error
+                        // there.
                         if stream.end_graph(captured.is_ok()).map_err(failed)? {
                             continue;
                         }

@@ -110,7 +110,7 @@ fn run_with(
     let base = memory.as_mut_ptr();
     let operand = |first: usize, elements: usize, access| {
         let layout = Layout::contiguous(Shape::new(&[elements]).expect("a shape"));
-        // SAFETY: the elements are in `memory`, which outlives the operands; nobody else uses it meanwhile.
+        // SAFETY: the elements are in `memory`, which outlives the operands; nothing else uses it meanwhile.
         unsafe { Operand::new(base.wrapping_add(first).cast(), DType::I32, layout, access) }
     };
     let mut operands = [operand(0, 3, access), operand(3, 2, Access::Write)];

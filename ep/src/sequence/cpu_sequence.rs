@@ -1,7 +1,7 @@
 //! Checked steps, and the call that runs them.
 //!
-//! A compiled program runs as one function: its operands are *buffers*, and the operands of each step are views of these buffers at
-//! fixed places. [`CpuSequence::new`] checks all steps once; a run only adds the addresses of the buffers.
+//! Each CPU segment of a compiled program runs as one function: its operands are *buffers*, and the operands of each step are views of these
+//! buffers at fixed offsets. [`CpuSequence::new`] checks all steps once; a run only adds the addresses of the buffers.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,13 +25,13 @@ struct Single {
     overlaps: bool,
 }
 
-/// The beginning of a block: it is left out, or left, if the operand of its step is false.
+/// The beginning of a block. An `if` skips its block, and a `while` leaves its loop, when the condition is false.
 #[derive(Debug)]
 struct Test {
     condition: Single,
     /// The part that is next if the condition is false.
     otherwise: usize,
-    /// Of a `While`, the most rounds that a run may have made when it begins one.
+    /// Of a `While`: a run fails if its loops together make more rounds than this.
     repeats: Option<u64>,
 }
 
@@ -133,7 +133,7 @@ impl CpuSequence {
         self
     }
 
-    /// Sets that runs note how long each step takes, which costs two looks at the clock a step: see [`times`](CpuSequence::times).
+    /// Sets that runs note how long each step takes, for which they read the clock twice a step: see [`times`](CpuSequence::times).
     #[must_use]
     pub fn timing(mut self) -> CpuSequence {
         self.times = Some(self.parts.iter().map(|_| PartTime::default()).collect());
@@ -183,7 +183,8 @@ impl CpuSequence {
         let buffers = context.take_all().map_err(|error| SequenceError::Buffers(error.to_string()))?;
         self.buffers.check(buffers)?;
         if self.times.is_some() {
-            // SAFETY: `new` has added the operands of the steps to the buffers, and `check` has accepted those of the call.
+            // SAFETY: `new` has added the operands of the steps to the buffers, and `check` has accepted those of the call. `take_all` has
+            // returned them with no written one taken, and they count as taken from now on: so no slice of a written one exists.
             unsafe { self.run_parts::<true>(buffers, run) }
         } else {
             // SAFETY: as above.
@@ -195,7 +196,7 @@ impl CpuSequence {
     ///
     /// # Safety
     ///
-    /// * The buffers of the sequence have accepted `buffers`, and no slice of them exists.
+    /// * [`Buffers::check`] has accepted `buffers`, and no slice of a written one exists.
     unsafe fn run_parts<const TIMED: bool>(&self, buffers: &[Operand], run: u64) -> Result<(), SequenceError> {
         let mut operands: [Operand; MOST_OPERANDS] = std::array::from_fn(|_| Operand::blank());
         let mut rounds = 0;
@@ -269,7 +270,7 @@ impl Single {
     /// # Safety
     ///
     /// * `buffers` fit the buffers that the step was checked with: contiguous, of the same sizes, written where a step writes.
-    /// * No slice of them exists.
+    /// * No slice of a written one exists.
     #[inline]
     unsafe fn run(
         &self,
@@ -339,7 +340,7 @@ impl Parts {
     fn add(&mut self, number: usize, step: SequenceStep) -> Result<(), SequenceError> {
         let here = self.all.len();
         let wrong = |what| Err(SequenceError::Blocks { step: number, what });
-        // Where a block is left to is known once it ends.
+        // The part that follows a block is known once the block ends.
         let unknown = usize::MAX;
         match step.work {
             SequenceWork::If => {

@@ -54,7 +54,7 @@ fn first_in(operand: &Operand) -> Result<Option<(usize, f64)>, Error> {
     })
 }
 
-/// The index of the element that is at this place in row-major order.
+/// The index of the element that is number `place` in row-major order.
 fn index_of(place: usize, shape: &Shape) -> Vec<usize> {
     let mut left = place;
     let mut index: Vec<usize> = shape

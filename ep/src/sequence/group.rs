@@ -1,7 +1,7 @@
 //! Groups: elementwise steps of one shape that run together, block by block.
 //!
 //! All steps compute the first block of elements, then all compute the next. So what one step writes is still in the processor's cache
-//! when the next one reads it, and a value that nobody reads outside the group never goes to memory: each thread keeps one block of it, in
+//! when the next one reads it, and a value that no step outside the group reads never goes to memory: each thread keeps one block of it, in
 //! *scratch memory*. Blocks are divided among threads as large kernels are.
 //!
 //! The result is the same as that of the steps one after the other, because each element of an output depends on the elements at the same
@@ -70,14 +70,14 @@ struct BlockOperand {
     memory: SequenceMemory,
     dtype: DType,
     access: Access,
-    /// The part in a block, from its first element on: of a block of full length, and of the last one of the divided axis.
+    /// The layouts of a full block, and of the last block of the divided axis, which may be shorter.
     layouts: [Layout; 2],
-    /// How many bytes one index further is on each axis up to the divided one; of no meaning in scratch memory.
+    /// Byte strides of the axes up to the divided one; unused in scratch memory.
     steps: SmallVec<[usize; 3]>,
 }
 
 /// The index space of a group, as few axes as possible, and how it is divided: a block has one index on each axis before the *divided*
-/// one, up to `length` indices on the divided axis, and all indices on the axes behind it.
+/// one, up to `length` indices on the divided axis, and all indices on the axes after it.
 #[derive(Debug)]
 struct Blocks {
     axes: SmallVec<[usize; 3]>,
@@ -156,7 +156,7 @@ impl Group {
         self.steps.iter().map(of_step).sum()
     }
 
-    /// Runs all steps on all blocks, with as many threads as kernels of the calling thread may use. After an error, the blocks behind the one
+    /// Runs all steps on all blocks, with as many threads as kernels of the calling thread may use. After an error, the blocks after the one
     /// that failed may be left out.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl Group {
     /// # Safety
     ///
     /// * `buffers` fit the buffers that the steps were checked with: contiguous, of the same sizes, written where a step writes.
-    /// * No slice of them exists.
+    /// * No slice of a written one exists.
     pub(super) unsafe fn run(&self, buffers: &[Operand]) -> Result<(), SequenceError> {
         let failed: Mutex<Option<(usize, SequenceError)>> = Mutex::new(None);
         parallel::ranges(self.blocks.count, self.work, |range| {
@@ -216,8 +216,8 @@ impl Group {
                     }
                 };
                 let layout = &described.layouts[usize::from(last)];
-                // SAFETY: a block of a view lies within the view, which `check_reach` has found to lie within its buffer; the caller
-                // guarantees that the operand of the call is a contiguous view of as many bytes, written if a step writes. Whoever made that
+                // SAFETY: a block of a view lies within the view, which `Buffers::add` has found to lie within its buffer; the caller
+                // guarantees that the operand of the call is a contiguous view of as many bytes, written if a step writes. The maker of that
                 // operand guarantees that the bytes are alive, initialised, and used by this call alone. Calls for other blocks touch none of
                 // the bytes that this one writes, by the invariant of this module. A piece of scratch memory has the bytes of a block of
                 // the widest dtype.
@@ -244,7 +244,7 @@ impl Blocks {
         if axes.is_empty() {
             axes.push(1);
         }
-        // The first axis of which one index is not more than a block.
+        // The outermost axis whose slice at one index fits into a block.
         let behind = |axis: usize| axes[axis + 1..].iter().product::<usize>();
         let divided = (0..axes.len()).find(|&axis| behind(axis) <= block).unwrap_or(axes.len() - 1);
         let length = (block / behind(divided).max(1)).clamp(1, axes[divided].max(1));

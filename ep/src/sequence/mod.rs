@@ -1,4 +1,4 @@
-//! Sequences: the steps of a compiled program, which one instruction runs one after the other.
+//! Sequences: the steps of one segment of a compiled program, which one instruction runs one after the other.
 //!
 //! Layer: uses `call`, `cpu` and the layers below them; no folder uses it.
 //!

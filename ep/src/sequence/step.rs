@@ -53,7 +53,7 @@ pub enum SequenceWork {
         kernel: Kernel,
         /// Its parameters in run 0, [`Extra::Random`] among them.
         params: Params,
-        /// How many blocks of random numbers each run begins behind the run before.
+        /// By how many counter blocks each run's numbers start after those of the previous run.
         advance: u64,
     },
     /// Copies the first operand to the second.
@@ -147,7 +147,7 @@ pub enum SequenceError {
     /// The operands of the function are not the buffers of the sequence.
     #[error("the function was called with other operands than its sequence was made for: {0}")]
     Buffers(String),
-    /// A step failed. The steps before it have run, and those behind it have not; in a group, this holds for each block by itself.
+    /// A step failed. The steps before it have run, and those after it have not; in a group, this holds for each block by itself.
     #[error("step {step}: {error}")]
     Step {
         /// The step.
@@ -230,7 +230,7 @@ impl SequenceStep {
     }
 }
 
-/// The parameters of a [`SequenceWork::Draw`] in the run of this number. After 2^64 blocks the random numbers repeat.
+/// The parameters of a [`SequenceWork::Draw`] in run number `run`. After 2^64 counter blocks the random numbers repeat.
 pub(super) fn params_of_run(params: &Params, advance: u64, run: u64) -> Params {
     match params.extra {
         Extra::Random { seed, counter } => Params::random(seed, counter.wrapping_add(advance.wrapping_mul(run))),

@@ -110,7 +110,7 @@ fn buffers(program: &Program, found: &Found<'_>, fused: &Fused) -> (Vec<Compiled
     (buffers, storages)
 }
 
-/// For each position whether its step lies in a block: then it may not run.
+/// For each position whether its step lies in a block: then it might be skipped.
 fn in_block(program: &Program, order: &[usize]) -> Vec<bool> {
     let mut depth: usize = 0;
     let inside = |&number: &usize| {
@@ -144,8 +144,8 @@ fn steps(program: &Program, order: &[usize], storages: &[Option<Storage>]) -> Ve
     order.iter().map(step).collect()
 }
 
-/// For each seed the blocks of random numbers that all steps with it draw in one run, steps that were removed among them: a run goes on where the
-/// run before has ended, as the same calls do when they are made again.
+/// For each seed the number of counter blocks that all steps with it draw in one run, steps that were removed among them: a run goes on where the
+/// run before it ended, as the same calls do when they are made again.
 fn drawn_blocks(program: &Program) -> HashMap<u64, u64> {
     let mut drawn = HashMap::new();
     for step in &program.steps {
@@ -177,7 +177,7 @@ fn uses(
     touched: &mut [bool],
 ) -> Vec<SegmentUse> {
     let mut uses: Vec<SegmentUse> = Vec::new();
-    // The place of the use of each buffer, and the bytes that the first step which uses it fills, if it does nothing else to them.
+    // The index of each buffer in `uses`, and the bytes that the first step which uses it fills, if it does nothing else to them.
     let mut place_of = HashMap::new();
     let mut overwrites: Vec<Option<Range<usize>>> = Vec::new();
     for position in steps {
@@ -231,8 +231,8 @@ fn joined(first: &Range<usize>, second: &Range<usize>) -> Range<usize> {
     }
 }
 
-/// What a run does to each buffer: what it overwrites whole before it reads any of it, it writes; what it changes otherwise, it reads and
-/// writes. New memory is written.
+/// Notes what a run does to each buffer. `Write`: the run overwrites all of it before it reads any, or it is new memory. `ReadWrite`: the run
+/// changes it in any other way. `Read`: the run does not change it.
 fn note_accesses(compiled: &mut Compiled) {
     let Compiled { segments, buffers, .. } = compiled;
     let mut touched = vec![false; buffers.len()];

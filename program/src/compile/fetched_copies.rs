@@ -1,7 +1,7 @@
 //! Pass: a fetch of a feed or of a parameter becomes a fetch of a copy.
 //!
-//! The tensor that a run returns is the run's own: the caller may change a parameter, or a later run may, while somebody still reads
-//! what an earlier run has returned. The copy is the last step, so it has the parameter's final value.
+//! The tensor that a run returns is the run's own, because the caller or a later run may change the parameter while the results of this run are
+//! still read. The copy is the last step, so it has the parameter's final value.
 
 use std::panic::Location;
 

@@ -1,7 +1,7 @@
 //! Pass: neighbouring elementwise steps that run together, block by block.
 //!
 //! All steps of a group compute one block of elements, then the next, on several threads. The conditions:
-//! * Each step is an elementwise call that refuses no element, a fill, or a copy between views without gaps, and all of them write the same
+//! * Each step is an elementwise call that cannot fail for a value, a fill, or a copy between views without gaps, and all of them write the same
 //!   shape, of more elements than a block.
 //! * Where a step of the group writes memory, all steps of the group use that memory through the same view. So what a step reads in one block
 //!   was written in the same block.
@@ -28,7 +28,7 @@ const MOST_BLOCK: usize = 8_192;
 /// Groups, and the values in scratch memory.
 #[derive(Debug)]
 pub(super) struct Fused {
-    /// The groups; their steps are positions among the kept ones.
+    /// The groups; their steps are positions in the order in which the steps run.
     pub(super) groups: Vec<FusedSteps>,
     /// For each value its piece of scratch memory, if it has one.
     pub(super) scratch: Vec<Option<usize>>,
@@ -39,7 +39,8 @@ pub(super) fn none(program: &Program) -> Fused {
     Fused { groups: Vec::new(), scratch: vec![None; program.values.len()] }
 }
 
-/// Finds the groups, each within one of the `segments`, which are ranges of positions; extends the lifetimes of the values that they use.
+/// Finds the groups, each within one of the `segments`; extends the lifetimes of the values that they use. `kept` has the numbers of the steps in
+/// the order in which they run, and segments and lifetimes are ranges of positions in it.
 pub(super) fn find(
     program: &Program,
     kept: &[usize],
@@ -136,7 +137,7 @@ fn give_scratch(
     for step in steps() {
         let output = step.output().map(|output| output.value);
         for operand in &step.operands {
-            // A step that reads and writes one value would read a piece and write it.
+            // A step that updates a value would read and write one piece of scratch memory, which is not allowed.
             let updates = operand.access == Access::Read && Some(operand.value) == output;
             let whole = operand.layout == Layout::contiguous(program.value(operand.value).shape);
             *refused.entry(operand.value).or_insert(false) |= updates || !whole;
@@ -158,7 +159,7 @@ fn give_scratch(
                 pieces - 1
             }));
         }
-        // Behind the output, so that it gets another piece than the inputs. A value that is an input twice ends once.
+        // After the output has its piece, so that it gets another one than the inputs. A value that is an input twice ends once.
         for (place, operand) in step.operands.iter().enumerate() {
             let again = step.operands[..place].iter().any(|before| before.value == operand.value);
             if let Some(piece) = scratch[operand.value.0].filter(|_| !again)

@@ -1,11 +1,11 @@
 //! Pass: spreads the compute steps of each device over several lanes, by list scheduling on the critical path.
 //!
-//! A unit's *rank* is the estimated time from its beginning to the end of the program along the longest chain of units behind it. Units are
-//! taken by descending rank, which is an order in which they can run, and each goes to the lane on which it would end first. A unit that comes
-//! behind one of another stream begins later by [`CompileOptions::hand_over_ns`].
+//! A unit's *rank* is the estimated time from its beginning to the end of the program along the longest chain of units that depend on it. Units
+//! are taken by descending rank, which is an order in which they can run, and each goes to the lane on which it would end first. A unit that
+//! depends on one of another stream begins later by [`CompileOptions::hand_over_ns`].
 //!
-//! The times are rough guesses from the sizes of tensors, not measured, so the plan is the same on every machine. Where they promise less than a tenth of the time,
-//! everything stays on one lane, in the order of the program.
+//! The times are rough guesses from the sizes of tensors, not measured, so the plan is the same on every machine. Where they promise to save less
+//! than a tenth of the time, everything stays on one lane, in the order of the program.
 
 use std::ops::Range;
 

@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use crate::ir::program::{Program, Work};
 
-/// For each value the steps that use it, as positions among the kept steps: from the first to behind the last. Empty for a value that no
-/// kept step uses.
+/// For each value the steps that use it, as positions in the order in which the steps run: from the first up to one past the last. Empty for a
+/// value that no kept step uses. `kept` has the numbers of the kept steps in that order.
 pub(super) fn of(program: &Program, kept: &[usize]) -> Vec<Range<usize>> {
     let mut lifetimes = vec![0..0; program.values.len()];
     for (position, &number) in kept.iter().enumerate() {

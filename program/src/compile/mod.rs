@@ -59,7 +59,7 @@ pub fn compile(program: &Program, options: &CompileOptions) -> Result<Compiled, 
     run_passes(program, options, Trace::default())
 }
 
-/// [`compile`], which also calls `report` behind each pass with what the pass did.
+/// [`compile`], which also calls `report` after each pass with what the pass did.
 ///
 /// # Errors
 /// Those of [`compile`]; the passes before the one that fails are reported.

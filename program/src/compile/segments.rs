@@ -1,16 +1,16 @@
 //! Pass: the segments of a program, which run as one instruction each.
 //!
-//! A segment has units of one stream. A unit joins the last segment of its stream, unless
+//! A segment has units of one stream. A unit joins the last segment of its stream, unless one of these holds; then it starts a new segment:
 //!
-//! * it comes behind a segment of another stream for which the last segment does not wait: a segment waits before its first step, and the steps
-//!   that it has already must not wait longer than they need to;
-//! * a segment of another stream comes behind the last segment: that other segment would wait longer;
-//! * the segment would write more buffers than an instruction may;
-//! * it is a copy between two memories, which is an instruction of its own.
+//! 1. Joining would make the last segment wait for a further segment of another stream. A segment waits before its first step, so the steps that
+//!    it has already would wait longer than they need.
+//! 2. A segment of another stream already waits for the last segment, and would then wait longer.
+//! 3. The last segment would write more buffers than an instruction may.
+//! 4. The unit is a copy between two memories, which is an instruction of its own; or each step runs by itself (`step_by_step`).
 //!
-//! So streams wait for each other where eager instructions would, and a program of one stream is one segment.
+//! So streams wait for each other where eager instructions would, and rules 1 and 2 never divide a program of one stream.
 //!
-//! Segments are numbered in the order in which they begin; each comes behind segments with smaller numbers only, so running them one after the
+//! Segments are numbered in the order in which they begin; each waits for segments with smaller numbers only, so running them one after the
 //! other is an order of the program.
 
 use std::ops::Range;
@@ -35,7 +35,7 @@ pub(super) struct Draft {
 /// For each stream the last segment that has passed when a segment runs, as far as its waits and the order of its stream tell.
 type Clock = HashMap<StreamKey, usize>;
 
-/// Divides the units, which are given in an order in which they can run, each with its stream, and the units that each comes behind.
+/// Divides the units, which are given in an order in which they can run, each with its stream, and the units that each comes after.
 /// With `alone`, each unit is a segment. `writes` calls its function with each value that a unit writes and that has a buffer of its own.
 pub(super) fn divide(
     order: &[usize],

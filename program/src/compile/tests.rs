@@ -96,7 +96,7 @@ fn steps_that_nobody_fetches_are_removed() {
         (&unused + &x)?.exp()?;
         let y = x.neg()?;
         let mut builder = InstructionsBuilder::new();
-        // Overwritten whole before anybody reads it; the write of a part behind it is needed.
+        // Overwritten whole before any step reads it; the later write of a part is needed.
         builder.fill(&y, 1.0)?;
         builder.fill(&y.slice(0, 0..4)?, 2.0)?;
         r.submit(builder.finish())?;
@@ -220,7 +220,7 @@ segment 4 on compute@cpu:0:0, behind segment 3:
     );
 }
 
-/// Two copies to one device, one behind the other: the step that needs the first alone does not wait for the second.
+/// Two copies to one device, one after the other: the step that needs the first alone does not wait for the second.
 #[test]
 fn a_step_does_not_wait_for_the_copy_behind_the_one_that_it_needs() {
     let plan = compiled(|r| {
@@ -232,7 +232,7 @@ fn a_step_does_not_wait_for_the_copy_behind_the_one_that_it_needs() {
     assert_eq!(after, [(1, vec![]), (1, vec![]), (1, vec![0]), (1, vec![1])], "{plan}");
 }
 
-/// The products and what is behind each are independent, so two lanes have one each; the sum of both waits for the other lane.
+/// The products and what follows each are independent, so two lanes have one each; the sum of both waits for the other lane.
 #[test]
 fn independent_chains_are_spread_over_lanes() {
     let program = recorded(|r| {
@@ -297,7 +297,7 @@ fn a_segment_writes_no_more_than_an_instruction_may() {
     }
 }
 
-/// A step that reads a view without elements comes behind the step that makes the value, as a reader of elements does.
+/// A step that reads a view without elements comes after the step that makes the value, as a reader of elements does.
 #[test]
 fn what_has_no_elements_is_read_behind_what_makes_it() {
     let plan = compiled(|r| {
@@ -414,7 +414,7 @@ fn memory_of_a_chain_does_not_grow_with_its_length() {
     }
 }
 
-/// `x` is counted to eleven. `unused` is written in the loop, and nobody reads it; `carried` is read in the next round only.
+/// `x` is counted to eleven. `unused` is written in the loop, and no step reads it; `carried` is read in the next round only.
 #[test]
 fn loops_keep_what_their_next_round_reads() {
     let plan = compiled(|r| {

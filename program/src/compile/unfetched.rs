@@ -1,9 +1,9 @@
-//! Pass: removes steps whose results nobody needs, from the last step to the first. A step is needed if a later needed step reads what it
+//! Pass: removes steps whose results are not needed, from the last step to the first. A step is needed if a later needed step reads what it
 //! writes, or if it writes a fetch or a parameter, unless a step in between overwrites all of it.
 //!
-//! A block is needed if one of its steps is; then so is its condition. A step in a block may not run, so it ends no need for what was written
-//! before. In a loop, the order of steps says nothing about who reads what: each step that writes a needed value is needed, because a
-//! later round may read it.
+//! A block is needed if one of its steps is; then so is its condition. A step in a block might be skipped, so earlier writes of the same value
+//! stay needed. In a loop, the order of steps does not say which step reads which write: each step that writes a needed value is needed,
+//! because a later round may read it.
 
 use std::ops::Range;
 
@@ -39,7 +39,7 @@ pub(super) fn kept_steps(program: &Program) -> Vec<usize> {
     (0..kept.len()).filter(|&number| kept[number]).collect()
 }
 
-/// Keeps the steps of a loop that write what is needed behind it, or by kept steps of the loop.
+/// Keeps the steps of a loop that write what is needed after it, or by kept steps of the loop.
 fn keep_of_loop(program: &Program, blocks: &Blocks, steps: Range<usize>, live: &mut [bool], kept: &mut [bool]) {
     let mut writers: Vec<(usize, usize)> =
         steps.filter_map(|number| program.steps[number].output().map(|output| (output.value.0, number))).collect();

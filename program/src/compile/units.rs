@@ -25,8 +25,8 @@ pub(super) fn of(program: &Program, kept: &[usize]) -> Vec<Range<usize>> {
     units
 }
 
-/// For each unit the earlier ones that it must come behind, ascending: those that wrote bytes which it reads or writes, and those that read
-/// bytes which it writes. Where one of these comes behind another for the same bytes, the first may be left out. A view counts as all bytes
+/// For each unit the earlier ones that it must come after, ascending: those that wrote bytes which it reads or writes, and those that read
+/// bytes which it writes. Where one of these comes after another for the same bytes, the earlier may be left out. A view counts as all bytes
 /// from its first to its last. Values that no step writes bring no dependences. Takes time in proportion to the steps and the dependences, times
 /// the logarithm of the pieces that the views of a value cut it into.
 pub(super) fn dependences(program: &Program, kept: &[usize], units: &[Range<usize>]) -> Vec<Vec<usize>> {
@@ -56,7 +56,7 @@ pub(super) fn dependences(program: &Program, kept: &[usize], units: &[Range<usiz
 }
 
 /// The bytes of a value from the first to the last of a view. A view without elements counts as the whole value, because a step that reads it
-/// must come behind one that makes the value; a value without elements counts as one byte.
+/// must come after one that makes the value; a value without elements counts as one byte.
 fn bytes_of(program: &Program, operand: &Operand) -> Range<usize> {
     let (elements, value) = (operand.layout.span_elements(), program.value(operand.value));
     if elements.is_empty() {
@@ -66,8 +66,8 @@ fn bytes_of(program: &Program, operand: &Operand) -> Range<usize> {
     }
 }
 
-/// How many pieces a read keeps apart. Beyond that it counts as a write of all of them: whoever comes behind it comes behind all that it comes
-/// behind.
+/// How many pieces a read keeps apart. Beyond that it counts as a write of all of them: a unit that writes or reads these bytes later is ordered
+/// after this read, and so also after everything before the read.
 const MOST_PIECES: usize = 64;
 
 /// The bytes of a value in pieces that units have used alike, by their first bytes.
@@ -84,7 +84,7 @@ struct Piece {
 }
 
 impl Pieces {
-    /// Adds a read, and to `earlier` the units that it must come behind.
+    /// Adds a read, and to `earlier` the units that it must come after.
     fn read(&mut self, unit: usize, bytes: Range<usize>, earlier: &mut Vec<usize>) {
         self.cut(bytes.start);
         self.cut(bytes.end);
@@ -109,7 +109,7 @@ impl Pieces {
             .extend(gaps.into_iter().map(|gap| (gap.start, Piece { end: gap.end, writer: None, readers: vec![unit] })));
     }
 
-    /// Adds a write, and to `earlier` the units that it must come behind. Whoever comes behind this unit comes behind those, too.
+    /// Adds a write, and to `earlier` the units that it must come after. A unit that comes after this one comes after those, too.
     fn write(&mut self, unit: usize, bytes: Range<usize>, earlier: &mut Vec<usize>) {
         self.cut(bytes.start);
         self.cut(bytes.end);

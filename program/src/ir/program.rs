@@ -1,7 +1,7 @@
 //! A program: values, the steps that read and write them, and the names of those that its user gives or gets.
 //!
 //! Invariants, which [`Program::check`] checks:
-//! * Every operand lies within its value; a step reads a value only behind a step that writes it, unless it is a feed or a parameter.
+//! * Every operand lies within its value; a step reads a value only after a step that writes it, unless it is a feed or a parameter.
 //! * A block of steps, which an `if`, an `else` or a `while` begins, has an end. A value that a step of a block writes first exists within
 //!   that block only.
 //! * No step writes a feed: it is the caller's tensor. Parameters may be written.

@@ -84,7 +84,7 @@ impl JobPlanBuilder {
         self.lanes.len() - 1
     }
 
-    /// Adds a job behind the jobs that the stage has: a run of a program for one micro-batch, or once for the whole batch.
+    /// Adds a job after the jobs that the stage has: a run of a program for one micro-batch, or once for the whole batch.
     pub fn job(&mut self, stage: usize, program: usize, micro_batch: Option<usize>) -> &mut JobPlanBuilder {
         self.jobs.push(JobKey { stage, program, micro_batch });
         self
@@ -112,7 +112,7 @@ impl JobPlanBuilder {
         let mut of_stage = vec![Vec::new(); self.lanes.len()];
         self.jobs.iter().enumerate().for_each(|(index, job)| of_stage[job.stage].push(index));
         let slots = timeline::slots(&of_stage, &links, |job| self.label(&self.jobs[job]))?;
-        // Sorted by slots, each job comes behind those whose values it needs.
+        // Sorted by slots, each job comes after those whose values it needs.
         let mut order: Vec<usize> = (0..self.jobs.len()).collect();
         order.sort_by_key(|&index| (slots[index], self.jobs[index].stage));
         let keys: Vec<JobKey> = order.iter().map(|&index| self.jobs[index]).collect();

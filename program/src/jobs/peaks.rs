@@ -6,7 +6,7 @@ use crate::jobs::job_plan::{JobFeed, JobPlan};
 /// Fills in the peaks.
 pub(super) fn find(plan: &mut JobPlan) {
     let ends = last_uses(plan);
-    // What ends behind each job: stage and bytes.
+    // The memory that is given back after each job: stage and bytes.
     let mut ending: Vec<Vec<(usize, usize)>> = vec![Vec::new(); plan.jobs.len()];
     let (mut live, mut all) = (vec![0; plan.stages.len()], 0);
     let mut peaks: Vec<_> = plan.stages.iter().map(|stage| stage.peak).collect();

@@ -3,7 +3,7 @@
 //! *FThenB*: each stage runs the forward jobs of all micro-batches, then the backward jobs (GPipe, Huang et al., NeurIPS 2019).
 //!
 //! *1F1B*: stage s of p first runs p - s - 1 forward jobs, then takes turns between one forward and one backward job, and ends with the
-//! backward jobs that are left. So at most p - s micro-batches are alive on it. The weights change behind the last micro-batch alone
+//! backward jobs that are left. So at most p - s micro-batches are alive on it. The weights change only after the last micro-batch
 //! (PipeDream-Flush, Narayanan et al., ICML 2021).
 
 use streamvm_instructions::{Error, JobPlanError, Lane};
@@ -27,13 +27,13 @@ impl<'p> PipelineStage<'p> {
         PipelineStage { reset: None, forward, backward: None, update: None }
     }
 
-    /// Runs `backward` for each micro-batch, behind its forward job. It adds to the gradients, which are parameters.
+    /// Runs `backward` for each micro-batch, after its forward job. It adds to the gradients, which are parameters.
     #[must_use]
     pub fn backward(self, backward: &'p Compiled) -> PipelineStage<'p> {
         PipelineStage { backward: Some(backward), ..self }
     }
 
-    /// Runs `update` once, behind all micro-batches: the optimizer.
+    /// Runs `update` once, after all micro-batches: the optimizer.
     #[must_use]
     pub fn update(self, update: &'p Compiled) -> PipelineStage<'p> {
         PipelineStage { update: Some(update), ..self }

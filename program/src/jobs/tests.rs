@@ -147,7 +147,7 @@ stage 1  R  .  F0 B0 .  .  F1 B1 U  .";
     assert_eq!(timeline(&plan), expected);
 }
 
-/// Every stage runs two jobs a micro-batch; the first begins p - 1 slots before the last stage, and ends as many behind it.
+/// Every stage runs two jobs a micro-batch; the first begins p - 1 slots before the last stage, and ends as many after it.
 #[test]
 fn schedules_keep_their_promises_for_every_number_of_stages_and_micro_batches() {
     for stages in 1..=5 {

@@ -17,7 +17,7 @@ pub(super) fn slots(
     let mut stage_of = vec![0; links.feeds.len()];
     stages.iter().enumerate().for_each(|(stage, jobs)| jobs.iter().for_each(|&job| stage_of[job] = stage));
     let mut slots: Vec<Option<usize>> = vec![None; links.feeds.len()];
-    // The place of the next job of each stage, and when the stage is free.
+    // The index of the next job of each stage, and when the stage is free.
     let mut next = vec![(0, 0); stages.len()];
     let mut to_try: Vec<usize> = (0..stages.len()).rev().collect();
     while let Some(stage) = to_try.pop() {

@@ -1,4 +1,4 @@
-//! What is placed: buffers with sizes and life times.
+//! What is placed: buffers with sizes and lifetimes.
 
 use thiserror::Error;
 
@@ -31,7 +31,7 @@ impl Buffer {
 /// Why buffers cannot be planned. Buffers are counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlanError {
-    /// A life time ends before it begins.
+    /// A lifetime ends before it begins.
     #[error("buffer {buffer} lives from {lower} to {upper}, which is earlier: swap the two times")]
     EndsBeforeItBegins {
         /// The buffer.
@@ -61,7 +61,7 @@ pub enum PlanError {
     },
 }
 
-/// Checks what the planner relies on: life times are in order, and sums of sizes and alignments fit into 63 bits.
+/// Checks what the planner relies on: lifetimes are in order, and sums of sizes and alignments fit into 63 bits.
 pub(super) fn validate(buffers: &[Buffer]) -> Result<(), PlanError> {
     if buffers.len() >= u32::MAX as usize {
         return Err(PlanError::TooMany { count: buffers.len() });

@@ -25,7 +25,7 @@ struct Gaps {
 pub(super) fn by_time(component: &Component) -> (Vec<u64>, u64) {
     let mut offsets = vec![0; component.len()];
     let (mut gaps, mut top, mut peak) = (Gaps::default(), 0_u64, 0);
-    // Buffers that are alive, by the section behind their last one.
+    // Buffers that are alive, by the section after their last one.
     let mut alive: BinaryHeap<Reverse<(usize, u64, u64)>> = BinaryHeap::new();
     // Buffers are numbered in the order in which their lives begin.
     for (buffer, offset) in offsets.iter_mut().enumerate() {

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::Buffer;
 
-/// Buffers that are connected by overlapping life times. Its buffers are numbered from 0 in order of their beginning.
+/// Buffers that are connected by overlapping lifetimes. Its buffers are numbered from 0 in order of their beginning.
 #[derive(Debug)]
 pub(super) struct Component {
     /// The number of each buffer in the problem.
@@ -55,7 +55,7 @@ impl Component {
             events.push((buffers[id].lower, true, index));
             events.push((buffers[id].upper, false, index));
         }
-        // At one time, ends come before beginnings. A section is complete at the first end behind a beginning.
+        // At one time, ends come before beginnings. A section is complete at the first end after a beginning.
         events.sort_unstable();
         let mut sections = vec![0..0; ids.len()];
         let (mut section, mut began) = (0, false);

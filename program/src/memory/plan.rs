@@ -9,7 +9,7 @@ use super::greedy::first_fit;
 use super::order::{Noise, OF_FIRST_FIT, OF_SEARCH, fill};
 use super::search::{Backtrack, Outcome, Search};
 
-/// Steps between two looks at the clock. A step takes up to some tens of microseconds.
+/// Steps between two readings of the clock. A step takes up to some tens of microseconds.
 const STEPS_PER_LOOK: u64 = 64;
 /// Steps of each run of the search in the first round; runs of each further round get a quarter more. Most solutions are found within a few
 /// thousand steps or not at all: 2,000 needed 0.8 million steps for the public problems A to F and their mirror images, 4,000 with half more

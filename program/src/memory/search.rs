@@ -5,7 +5,7 @@
 //! * *Canonical solutions.* Every solution can be pushed down until each buffer lies on another one, or at offset 0. The search places
 //!   buffers in ascending order of (offset, rank), each at its lowest possible offset, so it meets each such solution once.
 //! * *Dominance.* A buffer is not placed at or above the end of another one that could be placed now: that one would be pushed below it.
-//!   Of buffers with equal life times, sizes and alignments the first goes first.
+//!   Of buffers with equal lifetimes, sizes and alignments the first goes first.
 //! * *Decomposition.* Where no unplaced buffer crosses the border of two sections, both sides are solved by themselves.
 //!
 //! Added to these:
@@ -123,7 +123,7 @@ pub(super) struct Search<'a> {
     members: Vec<Vec<u32>>,
     /// An equal buffer with a smaller number.
     twin: Vec<u32>,
-    /// The place of each buffer in the order to try.
+    /// The position of each buffer in the order to try.
     rank: Vec<u32>,
     /// The lowest possible offset of an unplaced buffer, and the offset of a placed one.
     lowest: Vec<u64>,

@@ -13,9 +13,9 @@ use crate::plan::options::CompileOptions;
 /// Where the memory of a buffer comes from.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum BufferRole {
-    /// The tensor given for a feed, by its place among [`Program::feeds`].
+    /// The tensor given for a feed, an index into [`Program::feeds`].
     Feed(usize),
-    /// The tensor bound to a parameter, by its place among [`Program::parameters`].
+    /// The tensor bound to a parameter, an index into [`Program::parameters`].
     Parameter(usize),
     /// A new tensor of each run for a value that is fetched.
     Fetched(ValueId),
@@ -77,8 +77,8 @@ pub struct CompiledStep {
     pub operands: Vec<Located>,
     /// The number of the step in [`Compiled::program`].
     pub number: usize,
-    /// Of a step that draws random numbers: how many blocks of them each run begins behind the run before. That is what all steps of the
-    /// program with the same seed draw in one run.
+    /// Of a step that draws random numbers: by how many counter blocks each run's numbers start after those of the previous run. So many do all
+    /// steps of the program with the same seed draw in one run.
     pub advance: u64,
     /// The source line that recorded it.
     pub location: &'static Location<'static>,
@@ -153,7 +153,7 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// The program as recorded, and behind it the copies that the compiler has added for fetches of feeds and parameters. Steps that the compiler
+    /// The program as recorded, then the copies that the compiler has added for fetches of feeds and parameters. Steps that the compiler
     /// has removed are still in it; [`steps`](Compiled::steps) has those that run.
     pub fn program(&self) -> &Program {
         &self.program

@@ -27,7 +27,7 @@ pub struct CompileOptions {
     /// Whether each step runs as an instruction of its own, and each value has memory of its own, so that a run can be watched step by step.
     /// Turns fusion, in-place steps and the sharing of memory off. Default: no.
     pub step_by_step: bool,
-    /// Whether runs note how long each step takes, on CPUs. Costs two looks at the clock a step. Default: no.
+    /// Whether runs note how long each step takes, on CPUs, for which they read the clock twice a step. Default: no.
     pub time_steps: bool,
     /// Whether steps on a CUDA device that are the same commands in each run are captured into a CUDA graph, once runs use the same memory
     /// again, and launched by one call. Default: yes.

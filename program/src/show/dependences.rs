@@ -6,7 +6,7 @@ use streamvm_ep::Footprint;
 use crate::ir::program::Work;
 use crate::plan::compiled::{Compiled, Located, Storage};
 
-/// Why a step must come behind an earlier one.
+/// Why a step must come after an earlier one.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum DependenceKind {
     /// It reads bytes that the earlier one writes.
@@ -17,7 +17,7 @@ pub enum DependenceKind {
     WriteAfterWrite,
 }
 
-/// A step that must come behind an earlier one, by their positions in [`Compiled::steps`].
+/// A step that must come after an earlier one, by their positions in [`Compiled::steps`].
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Dependence {
     /// The earlier step.
@@ -51,7 +51,7 @@ impl Compiled {
     /// where its write covers the whole view of one of the two. Takes time in proportion to the steps times the uses of one buffer that no
     /// later write has covered, at worst the square of the steps.
     ///
-    /// The dependences are those of one round of each loop. Steps of a block may not run, so their writes cover nothing for others.
+    /// The dependences are those of one round of each loop. Steps of a block might be skipped, so their writes cover nothing for others.
     pub fn dependences(&self) -> Vec<Dependence> {
         let mut open: HashMap<Memory, Vec<Use>> = HashMap::new();
         let mut found = Vec::new();

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`text`] | a compiled program as text |
 //! | [`trace`] | what each pass did |
-//! | [`places`] | each value with its life time and its place in memory |
+//! | [`places`] | each value with its lifetime and its place in memory |
 //! | [`dependences`] | which step must follow which, and why |
 //! | [`dot`] | the same as a graph for Graphviz |
 

@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 use crate::ir::program::{ValueId, Work};
 use crate::plan::compiled::{BufferRole, Compiled, Storage};
 
-/// A value, its life time and its place.
+/// A value, its lifetime and its place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ValuePlace {
     /// The feed, parameter or fetch; otherwise `%` and the position of the step that writes it first.
@@ -14,7 +14,7 @@ pub struct ValuePlace {
     pub storage: Storage,
     /// The position of the first step that uses it.
     pub lower: usize,
-    /// The position behind the last step that uses it.
+    /// One more than the position of the last step that uses it.
     pub upper: usize,
     /// Its size in bytes, also where scratch memory holds one block of it at a time.
     pub bytes: usize,

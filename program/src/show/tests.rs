@@ -193,7 +193,7 @@ fn steps_that_run_together_are_told() {
     }
 }
 
-/// A step of a block may not run: what stands behind the block depends on the writer before it, too. The graph has a frame for each block.
+/// A step of a block might be skipped: steps after the block depend on the writer before it, too. The graph has a frame for each block.
 #[test]
 fn blocks_are_told() {
     let text = "\

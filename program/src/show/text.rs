@@ -49,7 +49,7 @@ impl Compiled {
 }
 
 /// Buffers with role, access and size in bytes, then the steps: number, work, operands, type of the output. A line tells
-/// which steps run together, and another which are one of several segments, on which stream, behind which segments of other streams.
+/// which steps run together, and another which are one of several segments, on which stream, and after which segments of other streams.
 impl fmt::Display for Compiled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let devices: Vec<String> = self.devices().iter().map(DeviceId::to_string).collect();

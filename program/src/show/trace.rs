@@ -20,7 +20,7 @@ pub struct PassReport {
     pub details: Vec<String>,
 }
 
-/// Who listens to the reports, if anybody does. Without a listener no report is made.
+/// The listener that gets the reports, if there is one. Without it no report is made.
 #[derive(Default)]
 pub(crate) struct Trace<'r>(Option<&'r mut dyn FnMut(PassReport)>);
 

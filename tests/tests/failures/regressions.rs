@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use streamvm::{DType, Error, MemoryKind, Mode, Vm};
 use streamvm_tests::{CPU, submit, used_bytes, within};
 
-/// A list whose outputs fit one by one, but not together, climbed the out-of-memory ladder for ever: giving cached
+/// A list whose outputs fit one by one, but not together, repeated the steps of OOM recovery for ever: giving cached
 /// memory back made room for the one that failed, from what the try before had undone.
 #[test]
 fn a_list_that_needs_more_than_there_is_ends_in_an_error() {

@@ -83,7 +83,7 @@ fn what_a_call_used_may_be_dropped_when_it_has_returned() {
     assert_eq!(used_bytes(&vm, CPU, MemoryKind::Device), 0, "a call keeps nothing");
 }
 
-/// A call takes the ladder's rungs as a list does: the memory that it needs is held by what has not run.
+/// A call goes through the steps of OOM recovery as a list does: the memory that it needs is held by what has not run.
 #[test]
 fn a_call_waits_for_memory_that_others_give_back() {
     let vm = Vm::builder().cpu_memory_limit(1 << 20).build().expect("an engine");

@@ -1,8 +1,8 @@
 //! The gate of critical sections: where a submitter waits while another thread has a section over the same resource open.
 //!
-//! The submission lock guards which sections are open; the gate counts those that have ended since. A submitter that finds its resource held
-//! reads the count under the submission lock. A holder adds to the count after it has left the lock, so the submitter either finds the
-//! section ended, or sees the count change: no wake-up is lost.
+//! The submission lock guards which sections are open between lists; the gate counts all of these that have ended. A submitter that finds its
+//! resource held reads the count under the submission lock. A holder adds to the count after it has left the lock, so the submitter either finds
+//! the section ended, or sees the count change: no wake-up is lost.
 
 use streamvm_instructions::{Deadline, Error, OpenSection, Section};
 
@@ -18,7 +18,7 @@ pub(crate) struct SectionGate {
 }
 
 struct Gate {
-    /// How many sections have ended.
+    /// How many sections that were open between lists have ended.
     ended: u64,
     /// The open sections, for reports.
     open: Vec<OpenSection>,
@@ -57,7 +57,7 @@ impl SectionGate {
         self.changed.notify_all();
     }
 
-    /// Blocks until a section has ended since there were `ended` of them.
+    /// Blocks until the count of ended sections differs from `ended`.
     ///
     /// # Errors
     /// [`Error::Timeout`] at the deadline, [`Error::Shutdown`] when the engine is closed.

@@ -3,8 +3,8 @@
 //! Layer: uses `programs` and the layers below it; no folder uses it.
 //!
 //! The crate `streamvm-program` plans, without an engine ([`JobPlan`]). [`Jobs`] here is a plan with its executables. A run of it submits one
-//! instruction for each job, on the lane of the job's stage. Order, waits, failures and backpressure are those of runs of programs: a job waits
-//! for the jobs whose values it reads, and stages overlap as streams do.
+//! run for each job, on the lane of the job's stage; such a run is one instruction for each segment of the job's program. Order, waits, failures
+//! and backpressure are those of runs of programs: a job waits for the jobs whose values it reads, and stages overlap as streams do.
 
 mod planned;
 mod results;

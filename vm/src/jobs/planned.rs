@@ -77,7 +77,7 @@ impl Jobs {
     /// stay so until they are overwritten, as in [`Executable::run`].
     ///
     /// May be called on any thread. Threads that run plans which write the same parameters must take turns: two runs that are submitted
-    /// at once are ordered by single jobs, not as a whole.
+    /// at once may interleave job by job.
     ///
     /// # Errors
     /// [`Error::JobPlan`]: an input is missing, unknown, given twice, or does not fit. Nothing is submitted then. Those of [`Executable::run`];
@@ -144,7 +144,7 @@ fn by_name<'n, T: Copy>(
         .map_err(|what| JobPlanError::Unknown { kind, what, known: names.map(str::to_owned).collect() }.into())
 }
 
-/// Checks that parameters of one name are one tensor within a stage: so the plan's sums are what it says.
+/// Checks that parameters of one name are one tensor within a stage: otherwise a sum that the plan prints would not be one tensor.
 fn check_parameters(plan: &JobPlan, executables: &[Executable]) -> Result<(), Error> {
     let mut known: HashMap<(usize, &str), &Tensor> = HashMap::new();
     for job in plan.jobs() {

@@ -17,14 +17,14 @@ use crate::ticket::Ticket;
 pub struct JobResults {
     engine: Weak<Engine>,
     plan: Arc<JobPlan>,
-    /// The instruction of each job, in the order of the plan.
+    /// The instructions of each job's run, in the order of the plan.
     submitted: Vec<Submitted>,
     /// For each result of the plan its tensors, in the order of the micro-batches.
     tensors: Vec<Vec<(Option<usize>, Tensor)>>,
 }
 
 impl JobResults {
-    /// `values` has the tensors of the results at the places of the plan's values.
+    /// `values[i]` is the tensor of `plan.values()[i]`; only those of results are left.
     pub(super) fn new(
         engine: Weak<Engine>,
         plan: Arc<JobPlan>,
@@ -49,12 +49,12 @@ impl JobResults {
     }
 
     /// The tensors of a result, in the order of the micro-batches: one for each micro-batch for which a job makes it, or the only one if it
-    /// is made once. None if the plan has no such result.
+    /// is made once. Empty if the plan has no such result.
     pub fn iter(&self, name: &str) -> impl Iterator<Item = &Tensor> {
         self.tensors_of(name).unwrap_or_default().iter().map(|(_, tensor)| tensor)
     }
 
-    /// The result of the whole batch: a new tensor with those of the micro-batches one behind the other along axis 0, or along a new axis if
+    /// The result of the whole batch: a new tensor with those of the micro-batches one after the other along axis 0, or along a new axis if
     /// they have none. The copies are submitted on the thread's current [`Lane`](crate::Lane). A result that is made once is returned
     /// as it is.
     ///
@@ -93,7 +93,7 @@ impl JobResults {
             ticket.submitted = submitted.clone();
             match ticket.wait() {
                 Ok(()) => {}
-                // The jobs behind it are waited for, too.
+                // The jobs after it are waited for, too.
                 Err(failed @ Error::Failed(_)) => first = first.and(Err(failed)),
                 Err(other) => return Err(other),
             }

@@ -32,7 +32,8 @@ pub(crate) struct Bounds {
 pub struct ProgramCacheStats {
     /// How many programs the cache has.
     pub programs: usize,
-    /// How many bytes they count: for each, the arena of one run, and about as much host memory as the program and its plan take.
+    /// How many bytes they count: for each, the memory that one run has beside its feeds, parameters and fetches (arenas, and values with memory
+    /// of their own), and about as much host memory as the program and its plan take.
     pub bytes: u64,
     /// How many requests found their program, or waited while another thread compiled it.
     pub hits: u64,

@@ -26,7 +26,7 @@ use crate::submit::commit::Submitted;
 /// A compiled program. `Send + Sync`, cheap to clone: several threads may run it at once. It does not keep its engine alive; after the
 /// engine has ended, runs give [`Error::Shutdown`].
 ///
-/// A run is one instruction for each segment of the program ([`Compiled::segments`](streamvm_program::Compiled::segments)), mostly one in all. They
+/// A run is one instruction for each segment of the program ([`Compiled::segments`](streamvm_program::Compiled::segments)), usually one. They
 /// run on the streams of the segments, counted from the thread's current [`Lane`]. So runs on one lane follow each other, and runs on several
 /// lanes overlap, unless one writes a parameter that the other uses.
 #[derive(Clone)]
@@ -55,14 +55,14 @@ impl Executable {
     }
 
     /// Submits one run, and returns its results at once; they are written when the run has passed. `feeds` are the inputs by name: tensors
-    /// of the engine with the dtype and shape of the feed. A tensor without gaps in the place of the feed is used where it lies; another one is
-    /// first copied there, by an instruction of its own.
+    /// of the engine with the dtype and shape of the feed. A contiguous tensor in the feed's place (its device, or the host) is used directly;
+    /// any other is copied first, by an instruction of its own.
     ///
     /// The run is ordered after everything that wrote the feeds and parameters, and everything submitted later that uses what it writes is
-    /// ordered after the run. If a feed or a parameter that it reads has failed, what needs it is skipped. If a step fails, the steps behind it in
-    /// its segment do not run; what that segment writes is poisoned, and what other segments write that need it: in a program of one
-    /// segment, the fetches and all parameters that the program writes. The executable can be used again, and a later run that overwrites a
-    /// parameter heals it. Blocks while the queue is full, as [`Vm::submit`](crate::Vm::submit) does.
+    /// ordered after the run. Segments that read what failed are skipped. If a step fails, the steps after it in its segment do not run. The
+    /// failure poisons the outputs of this segment and of the segments that depend on it; in a program of one segment these are the fetches
+    /// and all parameters that the program writes. The executable can be used again, and a later run that overwrites a parameter heals it.
+    /// Blocks while the queue is full, as [`Vm::submit`](crate::Vm::submit) does.
     ///
     /// # Errors
     /// A feed is missing, unknown, named twice, or does not fit; it shares memory with a parameter that the program writes
@@ -128,7 +128,7 @@ impl Executable {
         Ok(given)
     }
 
-    /// Begins a run: copies the feeds that do not lie where the program needs them, and makes its new tensors.
+    /// Begins a run: copies the feeds that have gaps or are in another place than the program needs, and makes its new tensors.
     pub(super) fn begin<'r>(
         &'r self,
         engine: &Arc<Engine>,
@@ -168,7 +168,7 @@ impl Executable {
     }
 
     /// The number of the next run, from 0, which decides about its random numbers: each run of a program that draws some goes on where the run
-    /// before has ended. Clones of the executable count together, and so do executables of one program that [`Vm::compiled`](crate::Vm::compiled)
+    /// before it ended. Clones of the executable count together, and so do executables of one program that [`Vm::compiled`](crate::Vm::compiled)
     /// has found again; a program that the cache has dropped, and that is compiled again, begins with run 0. A run that is refused may count.
     /// Runs of a program that draws none do not count.
     pub fn next_run(&self) -> u64 {
@@ -180,7 +180,7 @@ impl Executable {
         self.inner.next_run.store(number, Ordering::Relaxed);
     }
 
-    /// What an instruction of the run of this number does for a segment.
+    /// The function that runs segment `segment` in run number `run`.
     fn code(&self, segment: usize, run: u64) -> InlineFn {
         let inner = self.inner.clone();
         InlineFn::new(move |context: &mut FnContext<'_>| inner.call(segment, run, context))
@@ -333,7 +333,7 @@ fn by_name<'t>(
 /// bytes or none.
 ///
 /// # Errors
-/// [`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap), with the places of both among the parameters.
+/// [`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap), with the indices of both among the parameters.
 fn check_apart(compiled: &Compiled, parameters: &[&Tensor]) -> Result<(), Error> {
     let mut written = vec![false; parameters.len()];
     for buffer in compiled.buffers().iter().filter(|buffer| buffer.access.writes()) {
@@ -358,7 +358,7 @@ fn check_apart(compiled: &Compiled, parameters: &[&Tensor]) -> Result<(), Error>
 /// the check of its instruction finds that.
 ///
 /// # Errors
-/// [`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap), with the places of both among the buffers.
+/// [`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap), with the indices of both among the buffers.
 fn check_feeds_apart(compiled: &Compiled, buffers: &[RunBuffer<'_>]) -> Result<(), Error> {
     let (mut feeds, mut written): (SmallVec<[_; 8]>, SmallVec<[_; 8]>) = Default::default();
     for (place, (buffer, tensor)) in compiled.buffers().iter().zip(buffers).enumerate() {
@@ -422,7 +422,7 @@ fn check_fit(
     whole: bool,
 ) -> Result<(), Error> {
     let value = program.value(port.value);
-    // A feed in another place is copied, as is one with gaps; a parameter is used where it lies.
+    // A feed in another place is copied, as is one with gaps; a parameter is used directly, so it must be in the right place.
     let fits = tensor.dtype() == value.dtype
         && *tensor.layout().shape() == value.shape
         && (!whole || tensor.place() == value.place);

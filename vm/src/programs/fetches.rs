@@ -16,7 +16,7 @@ use crate::ticket::Ticket;
 #[derive(Clone)]
 pub struct Fetches {
     pub(super) engine: Weak<Engine>,
-    /// The run's instruction.
+    /// The instructions of the run.
     pub(super) submitted: Submitted,
     pub(super) of: Arc<LoadedProgram>,
     /// In the order of the program's fetches.
@@ -35,7 +35,7 @@ impl Fetches {
         names.zip(&self.tensors)
     }
 
-    /// The run's instruction, and the results in the order of the program's fetches.
+    /// The instructions of the run, and the results in the order of the program's fetches.
     pub(crate) fn into_parts(self) -> (Submitted, SmallVec<[Tensor; 2]>) {
         (self.submitted, self.tensors)
     }

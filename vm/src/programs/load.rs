@@ -59,7 +59,7 @@ impl LoadedProgram {
             FnError::from(FunctionOutcome::Failed(Cause::Step(Box::new(failed))))
         };
         match error {
-            // The engine looks for this cause: the device runs nothing any more.
+            // Keep this cause: the engine recognises a lost device by it.
             SequenceError::Step { error: error @ streamvm_ep::Error::DeviceLost { .. }, .. } => {
                 FnError::from(FunctionOutcome::Failed(Cause::Device(error)))
             }
@@ -145,7 +145,7 @@ fn sequence_step(
     })
 }
 
-/// An operand, counted from the bytes of its buffer that the segment uses.
+/// An operand, with offsets relative to the part of its buffer that the segment uses.
 fn sequence_operand(segment: &Segment, operand: &Located) -> SequenceOperand {
     let Located { dtype, access, .. } = *operand;
     let (memory, layout) = match operand.storage {

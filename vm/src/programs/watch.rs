@@ -18,7 +18,7 @@ use crate::programs::fetches::Fetches;
 use crate::submit::commit::Submitted;
 use crate::ticket::Ticket;
 
-/// A step of a run that is watched, before or behind it.
+/// A watched step, as the hook sees it before or after it runs.
 #[derive(Debug)]
 pub struct WatchedStep<'w> {
     /// The step; for a block, the step that begins it and all steps in it.
@@ -48,8 +48,8 @@ impl WatchedStep<'_> {
 pub enum Watch<'w> {
     /// Each of them.
     All,
-    /// Those of these numbers in the program. The others are submitted without a wait. Numbers of steps that the compiler has removed, and
-    /// numbers that there are not, watch nothing.
+    /// The steps with these numbers in the program. The others are submitted without a wait. Numbers of removed or nonexistent steps are
+    /// ignored.
     Steps(&'w [usize]),
 }
 
@@ -66,8 +66,8 @@ pub struct StepTime {
 
 impl Executable {
     /// Runs the program step by step. For each step that `watch` names, `hook` is called twice: before the step is submitted, with everything
-    /// before it passed, and when it has passed. It may read the elements of the inputs and outputs, and what it changes in them, the steps
-    /// behind it see. Blocks until all steps have passed.
+    /// before it passed, and when it has passed. It may read and change the elements of the inputs and outputs; later steps see the changes.
+    /// Blocks until all steps have passed.
     ///
     /// ```
     /// use streamvm::program::CompileOptions;
@@ -98,7 +98,7 @@ impl Executable {
     /// # Errors
     /// [`ProgramError::NotStepByStep`] if the program was not compiled with
     /// [`CompileOptions::step_by_step`](streamvm_program::CompileOptions::step_by_step); those of [`run`](Executable::run); the failure of a step;
-    /// the error that `hook` returns. Then steps behind it are not submitted.
+    /// the error that `hook` returns. The steps after it are not submitted then.
     #[track_caller]
     pub fn run_watched(
         &self,

@@ -4,7 +4,9 @@
 //! resources finds an [`Obstacle::Held`]: its submitter waits outside of the submission lock. All resources of a section are taken at once,
 //! and a thread with an open section cannot begin another. So a holder never waits for a holder, and two holders cannot wait for each other.
 //!
-//! Soft sync does the rest: instructions of a section read its first resource, and the next begin writes it.
+//! Soft sync orders the instructions of a section after its begin and before its end: they read its first resource, which begins and ends write.
+//! [`resume_section`](State::resume_section) and the commit tell soft sync the section by `SoftSync::set_section`; the read is added by
+//! `needs_of_order` in `instructions/src/soft_sync/decide.rs`.
 
 use smallvec::SmallVec;
 use streamvm_instructions::{Dependence, Instruction, Kind, ListSections, OpenSection, ResourceId, Section};
@@ -122,8 +124,8 @@ impl State {
         }
     }
 
-    /// Makes a section that could not be ended by a list no longer open. Its instructions read its first resource alone, so the next uses of its
-    /// other resources are put behind them here.
+    /// Closes a section whose end could not be submitted. Its instructions read its first resource alone, so the next uses of its other resources
+    /// are ordered after them here.
     pub(crate) fn abandon_section(&mut self, section: &Section) {
         for held in self.sections.iter().filter(|held| held.open.section.is(section)) {
             let Some((first, others)) = held.resources.split_first() else { continue };
