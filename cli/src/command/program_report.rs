@@ -21,7 +21,7 @@ pub enum Show {
     Passes,
     /// Buffers and steps.
     Plan,
-    /// The values with their life times and places.
+    /// The values with their lifetimes and places in memory.
     Memory,
     /// A picture of the arenas: who lies where, from which step to which.
     Picture,
