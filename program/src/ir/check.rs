@@ -1,4 +1,4 @@
-//! The check of a whole program, before it is compiled: programs are plain data, which anybody can make.
+//! The check of a whole program, before it is compiled: programs are plain data, which any code can make.
 
 use hashbrown::HashSet;
 use streamvm_ep::{Access, DType, Footprint, Layout, MemoryKind, OpError, check_source, infer};
