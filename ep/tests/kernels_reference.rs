@@ -303,8 +303,18 @@ fn random_axes() -> impl Strategy<Value = Case> {
     })
 }
 
+/// Sizes m, k and n: general ones, and products of a row or of a column, which have loops of their own with blocks of up to 8 vectors.
+fn random_sizes() -> impl Strategy<Value = (usize, usize, usize)> {
+    prop_oneof![
+        2 => (1usize..20, 0usize..20, 1usize..20),
+        1 => (Just(1), 0usize..70, 1usize..300),
+        1 => (1usize..300, 0usize..70, Just(1)),
+        1 => (Just(1), 0usize..300, 1usize..20),
+    ]
+}
+
 fn random_matmul() -> impl Strategy<Value = Case> {
-    let sizes = (1usize..20, 0usize..20, 1usize..20);
+    let sizes = random_sizes();
     let batch = prop::collection::vec((1usize..4, 0u8..3), 0..3);
     (sizes, batch).prop_map(|((m, k, n), batch)| {
         let side = |one: u8, last: [usize; 2]| {

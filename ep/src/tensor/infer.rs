@@ -189,6 +189,9 @@ fn matmul(left: (DType, &Shape), right: (DType, &Shape)) -> Result<(DType, Shape
         return Err(OpError::MatMulSizes { left, right });
     }
     let part = |dims| Shape::new(dims).map_err(shape_error(op));
+    if left_batch.is_empty() && right_batch.is_empty() {
+        return Ok((dtype, part(&[m, n])?));
+    }
     let batch = broadcast(op, &part(left_batch)?, &part(right_batch)?)?;
     let rank = batch.rank();
     let mut dims = [0; MAX_RANK];

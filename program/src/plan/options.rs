@@ -9,7 +9,8 @@ pub struct CompileOptions {
     /// in the processor's cache. The results are the same, bit for bit. Default: yes.
     pub fuse: bool,
     /// How many elements a block of fused steps has. Tensors of no more elements are computed whole, step by step. At
-    /// least 1 and at most 8,192; other numbers count as the nearest of these. Default: 4,096.
+    /// least 1 and at most 8,192; other numbers count as the nearest of these. Default: 2,048, of which three operands of 4 bytes
+    /// an element fit into a first-level cache of 32 KiB.
     pub block: usize,
     /// Over how many lanes of each device the steps are spread, where that shortens the estimated time; at least 1. A run takes this many lanes
     /// from the one that it is submitted on. Large kernels use every core by themselves, so more lanes help programs of many steps that are too
@@ -43,7 +44,7 @@ impl Default for CompileOptions {
         CompileOptions {
             in_place: true,
             fuse: true,
-            block: 4_096,
+            block: 2_048,
             lanes: 1,
             hand_over_ns: 2_000,
             most_rounds: 10_000_000,

@@ -3,7 +3,7 @@
 //! The parts depend on the shape alone, and each is a product of its own, so results do not depend on the number of threads. A product is
 //! divided at the axis along which its output is contiguous: then `gemm` packs no element of an operand twice.
 //!
-//! * Floats of 32 and 64 bits use `gemm`, which packs and blocks for any strides.
+//! * Floats of 32 and 64 bits use `gemm`, which packs and blocks for any strides; those of a row or a column [`matmul_vector`](super::matmul_vector).
 //! * 16-bit floats use `gemm` on [`matmul_half`] in `f32`.
 //! * Integers use a plain loop with wrapping arithmetic.
 
@@ -16,6 +16,7 @@ use crate::call::kernel::KernelCall;
 use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::matmul_half;
+use crate::cpu::kernels::matmul_vector::MultiplyRow;
 use crate::cpu::kernels::number::{DTypeTag, Number};
 use crate::cpu::kernels::parallel;
 use crate::cpu::kernels::rows::{self, InRow, OutRow};
@@ -166,7 +167,11 @@ macro_rules! with_gemm {
                 b: (*const $float, Matrix),
             ) {
                 // SAFETY: the caller guarantees this.
-                unsafe { by_gemm(out, a, b, None, 1.0) }
+                unsafe {
+                    if !$float::multiply_row(out, a, b) {
+                        by_gemm(out, a, b, None, 1.0);
+                    }
+                }
             }
         }
     )*};

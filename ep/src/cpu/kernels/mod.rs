@@ -27,6 +27,7 @@ mod loop_nest;
 mod math;
 mod matmul;
 mod matmul_half;
+mod matmul_vector;
 mod number;
 mod one_hot;
 mod pad;
