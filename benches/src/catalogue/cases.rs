@@ -3,8 +3,11 @@
 use crate::harness::case::{Case, ONE_CORE, PARK};
 use crate::{floors, parts, workloads};
 
+/// The floor of overlap.
+const OVERLAP: &str = "floor/overlap";
+
 /// All cases. Each floor follows its workload, so that the two run close in time.
-pub const CASES: [Case; 34] = [
+pub const CASES: [Case; 35] = [
     Case::workload("chain", &["floor/chain"], workloads::graph::chain),
     Case::floor("floor/chain", floors::graph::chain),
     Case::workload("independent", &["floor/independent"], workloads::graph::independent),
@@ -26,7 +29,8 @@ pub const CASES: [Case; 34] = [
     Case::floor("floor/clock", floors::threads::clock),
     Case::workload("waits", &["floor/spin", PARK], workloads::waits::waits),
     Case::workload("threads", &["floor/independent"], workloads::threads::threads),
-    Case::workload("overlap", &[], workloads::overlap::overlap),
+    Case::workload("overlap", &[OVERLAP], workloads::overlap::overlap),
+    Case::floor(OVERLAP, floors::overlap::overlap),
     Case::workload("soft_sync", &["floor/soft_sync"], parts::soft_sync::soft_sync),
     Case::floor("floor/soft_sync", floors::soft_sync::soft_sync),
     Case::workload("allocator", &["floor/malloc"], parts::allocator::allocator),
@@ -67,6 +71,9 @@ pub fn floor_of(workload: &str, metric: &str) -> Option<(&'static str, &'static 
             (false, true) => (PARK, "median_one_core"),
             (false, false) => ("floor/spin", "median"),
         }),
+        "overlap" if metric.starts_with("copies") => Some((OVERLAP, "copies_and_products_of_the_longer")),
+        "overlap" if metric.ends_with("worst_order") => Some((OVERLAP, "two_threads_of_one_worst")),
+        "overlap" => Some((OVERLAP, "two_threads_of_one_median")),
         _ => Some((find(workload)?.floors.first()?, "ns_per_op")),
     }
 }

@@ -8,6 +8,7 @@
 pub mod bookkeeping;
 pub mod graph;
 pub mod malloc;
+pub mod overlap;
 pub mod small_op;
 pub mod soft_sync;
 pub mod threads;

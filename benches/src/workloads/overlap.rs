@@ -11,16 +11,16 @@ use crate::harness::case::{Sample, Sizes};
 use crate::harness::error::Error;
 
 /// Rows and columns of the factors of one product; about 0.2 ms on one core.
-const SIDE: usize = 192;
+pub const SIDE: usize = 192;
 
 /// Products of one lane, and operations of `Sizes::small` for each.
-const PRODUCTS: usize = 64;
+pub const PRODUCTS: usize = 64;
 
 /// Elements of a copied tensor: 8 MB.
-const COPIED: usize = 2 << 20;
+pub const COPIED: usize = 2 << 20;
 
 /// Copies beside products.
-const COPIES: usize = 16;
+pub const COPIES: usize = 16;
 
 /// Two lanes of products beside one lane with all of them, in every order in which their streams are first used; and copies out of pinned
 /// memory beside products, beside the longer of the two alone.
@@ -52,7 +52,8 @@ pub fn overlap(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
 }
 
 /// Orders of first use of compute on lanes 0 and 1, and copies in on lanes 0 and 1: all that differ in how the two compute streams fall.
-const ORDERS: [[usize; 4]; 6] = [[0, 1, 2, 3], [0, 2, 1, 3], [0, 2, 3, 1], [2, 0, 1, 3], [2, 0, 3, 1], [2, 3, 0, 1]];
+pub const ORDERS: [[usize; 4]; 6] =
+    [[0, 1, 2, 3], [0, 2, 1, 3], [0, 2, 3, 1], [2, 0, 1, 3], [2, 0, 3, 1], [2, 3, 0, 1]];
 
 fn engine() -> Result<Vm, Error> {
     Ok(Vm::builder().kernel_threads(1).build()?)
