@@ -49,6 +49,13 @@ enum Command {
         /// Compile each program of the script once, and run it as a few instructions: one on each stream that it uses, as a rule
         #[arg(long)]
         compiled: bool,
+        /// With --compiled: spread the steps of each program over N lanes of a device where that shortens the estimated time
+        /// [default: 1]
+        #[arg(long, value_name = "N", requires = "compiled", value_parser = clap::value_parser!(u32).range(1..))]
+        lanes: Option<u32>,
+        /// With --compiled: fail at the first step that writes an infinity or NaN, and name the element (programs on CPUs)
+        #[arg(long, requires = "compiled")]
+        check_finite: bool,
         /// How many rounds the `while` loops of one run of a program may make together, and those outside of programs
         /// [default: 10000000]
         #[arg(long, value_name = "N")]
@@ -86,8 +93,11 @@ enum Command {
         /// Compile this program alone
         #[arg(long, value_name = "NAME")]
         program: Option<String>,
+        /// Spread the steps over N lanes of a device where that shortens the estimated time [default: 1]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        lanes: Option<u32>,
         /// What to print, as often as wanted: program, its text; passes, what each pass of the compiler did; plan, buffers and
-        /// steps; memory, values with their life times and places; dot, the graph of the steps for Graphviz [default: plan]
+        /// steps; memory, values with their lifetimes and places; dot, the graph of the steps for Graphviz [default: plan]
         #[arg(long, value_name = "WHAT", value_parser = show)]
         show: Vec<Show>,
         /// Print a JSON array with an object for each program; for plan and memory
@@ -109,7 +119,7 @@ enum Command {
         #[command(flatten)]
         log: LogArgs,
     },
-    /// Place buffers with known life times in as little memory as possible
+    /// Place buffers with known lifetimes in as little memory as possible
     PlanMemory {
         /// The buffers, as comma-separated values: the first line names the columns lower, upper and size, and, if they are
         /// there, id and alignment; a buffer lives from lower up to upper. - is stdin
@@ -257,9 +267,31 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
         }
     };
     match command {
-        Command::Run { script, mode, compiled, most_rounds, stats, record, profile, profile_json, engine, .. } => {
-            let options =
-                ScriptOptions { compiled, most_rounds, stats, record, profile, profile_json, ..script.options() };
+        Command::Run {
+            script,
+            mode,
+            compiled,
+            lanes,
+            check_finite,
+            most_rounds,
+            stats,
+            record,
+            profile,
+            profile_json,
+            engine,
+            ..
+        } => {
+            let options = ScriptOptions {
+                compiled,
+                lanes,
+                check_finite,
+                most_rounds,
+                stats,
+                record,
+                profile,
+                profile_json,
+                ..script.options()
+            };
             let mode = mode.or(named).unwrap_or_default();
             log::info!(target: "streamvm_cli", "mode {mode:?}");
             run_script(&options, &engine.options(mode), out, err)
@@ -267,8 +299,8 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
         Command::Check { script, races, engine, .. } => {
             check_script(&ScriptOptions { races, ..script.options() }, &engine.options(Mode::Inline), out, err)
         }
-        Command::Compile { file, program, show, json, devices, .. } => {
-            compile_programs(&ProgramOptions { file, program, show, json, devices }, out, err)
+        Command::Compile { file, program, lanes, show, json, devices, .. } => {
+            compile_programs(&ProgramOptions { file, program, lanes, show, json, devices }, out, err)
         }
         Command::Verify { trace, json, .. } => verify_trace(&trace, json, out, err),
         Command::PlanMemory { file, capacity, budget, steps, json, .. } => {

@@ -45,6 +45,40 @@ fn programs_do_the_same_compiled_and_not_in_every_mode() {
     }
 }
 
+/// Two chains of large steps that do not need each other.
+const TWO_CHAINS: &str = "let x = fill f32 1000000 value 0.5 on cpu:0\n\
+    program p (x f32 1000000 on cpu:0) -> a b {\n  let a = exp (exp (exp x))\n  let b = tanh (tanh (tanh x))\n}\n\
+    let a b = run p x\nprint sum a\nprint sum b\n";
+
+#[test]
+fn lanes_spread_the_steps_of_a_program() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("a.svm"), TWO_CHAINS).unwrap();
+    let plan = |lanes: &[&str]| {
+        let output = streamvm(folder.path(), ["compile", "a.svm"].iter().chain(lanes));
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        output.stdout
+    };
+    assert!(!plan(&[]).contains("segment"), "{}", plan(&[]));
+    assert!(plan(&["--lanes", "2"]).contains("compute@cpu:0:1"), "{}", plan(&["--lanes", "2"]));
+    let run = |more: &[&str]| streamvm(folder.path(), ["run", "a.svm"].iter().chain(more));
+    assert_eq!(run(&["--compiled", "--lanes", "2"]), run(&[]));
+    for refused in [["--lanes", "2"].as_slice(), &["--compiled", "--lanes", "0"], &["--check-finite"]] {
+        assert_eq!(run(refused).code, 2, "{refused:?}");
+    }
+}
+
+#[test]
+fn a_step_that_writes_an_infinity_is_named_if_that_is_wanted() {
+    let script = "let x = fill f32 3 value 100 on cpu:0\nprogram p (x f32 3 on cpu:0) -> y { let y = exp (exp x) }\n\
+        let y = run p x\nprint y\n";
+    assert_eq!(run_text(script.to_owned(), &["run", "--compiled"]).code, 0);
+    let found = run_text(script.to_owned(), &["run", "--compiled", "--check-finite"]);
+    assert_eq!(found.code, 1, "{found:?}");
+    assert!(found.stderr.contains("a.svm:2:") || found.stderr.contains(":2:"), "{}", found.stderr);
+    assert!(found.stderr.contains("exp") && found.stderr.contains("inf"), "{}", found.stderr);
+}
+
 #[test]
 fn a_run_is_one_instruction_where_programs_are_compiled() {
     let folder = TempDir::new().unwrap();

@@ -11,9 +11,9 @@ use crate::syntax::source::Span;
 ///
 /// # Errors
 /// A message for each program that cannot be compiled.
-pub(crate) fn check_compiled(programs: &[Arc<Defined>]) -> Result<(), Vec<Diagnostic>> {
+pub(crate) fn check_compiled(programs: &[Arc<Defined>], options: &CompileOptions) -> Result<(), Vec<Diagnostic>> {
     let refused = |defined: &Arc<Defined>| {
-        let error = compile(&defined.program, &CompileOptions::default()).err()?;
+        let error = compile(&defined.program, options).err()?;
         Some(not_compiled(&error, defined.block.name.span).with_help("`streamvm run` without `--compiled` runs it"))
     };
     let errors: Vec<Diagnostic> = programs.iter().filter_map(refused).collect();

@@ -33,6 +33,8 @@ pub struct ProgramOptions {
     pub file: PathBuf,
     /// `--program`: the only program to compile.
     pub program: Option<String>,
+    /// `--lanes`; `None` for the compiler's default.
+    pub lanes: Option<u32>,
     /// `--show`, in this order; the plan if there is none.
     pub show: Vec<Show>,
     /// `--json`: an array with an object for each program.
@@ -140,7 +142,7 @@ fn parsed(name: &str, text: &[u8], options: &ProgramOptions) -> Result<Shown, St
     if let Some(wanted) = options.program.as_ref().filter(|wanted| **wanted != program.name) {
         return Err(wrong(&format!("there is no program {wanted:?}; this file has {:?}", program.name)));
     }
-    compiled(&program).map_err(|error| wrong(&error.to_string()))
+    compiled(&program, options).map_err(|error| wrong(&error.to_string()))
 }
 
 /// The line of an error in the text of a program, and the message without it.
@@ -183,7 +185,7 @@ fn of_script(name: &str, text: Vec<u8>, options: &ProgramOptions) -> Result<Vec<
     let mut errors = Vec::new();
     let mut all = Vec::new();
     for defined in wanted {
-        match compiled(&defined.program) {
+        match compiled(&defined.program, options) {
             Ok(shown) => all.push(shown),
             Err(error) => errors.push(not_compiled(&error, defined.block.name.span)),
         }
@@ -191,8 +193,10 @@ fn of_script(name: &str, text: Vec<u8>, options: &ProgramOptions) -> Result<Vec<
     if errors.is_empty() { Ok(all) } else { Err(told(errors)) }
 }
 
-fn compiled(program: &Program) -> Result<Shown, Error> {
+fn compiled(program: &Program, options: &ProgramOptions) -> Result<Shown, Error> {
     let mut passes = Vec::new();
-    let compiled = compile_reporting(program, &CompileOptions::default(), &mut |pass| passes.push(pass))?;
+    let default = CompileOptions::default();
+    let options = CompileOptions { lanes: options.lanes.unwrap_or(default.lanes), ..default };
+    let compiled = compile_reporting(program, &options, &mut |pass| passes.push(pass))?;
     Ok(Shown { recorded: program.clone(), compiled, passes })
 }

@@ -71,8 +71,8 @@ fn prepare(
         let cuda = names_cuda(&source) || chosen.iter().any(|(_, device)| device.kind == DeviceKind::Cuda);
         let devices = Devices::resolve(&script, Available { chosen, planning, ..there(engine, cuda) })?;
         let programs = checked(&source, &script, &devices)?;
-        if options.compiled {
-            check_compiled(&programs)?;
+        if let Some(options) = options.compile_options() {
+            check_compiled(&programs, &options)?;
         }
         check_saves(&source, &options.file, &script)?;
         Ok((script, devices))
@@ -128,10 +128,11 @@ pub fn run_script(
     };
     let locations = outputs.locations();
     let timed = RefCell::new(Vec::new());
+    let compile_options = options.compile_options();
     let here = Engine {
         vm: &vm,
         memory: engine.memory(),
-        compiled: options.compiled,
+        compiled: compile_options.as_ref(),
         timed: options.profile.then_some(&timed),
         most_rounds: options.most_rounds,
         locations: locations.as_ref(),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::base::engine::DeviceId;
+use crate::base::engine::{CompileOptions, DeviceId};
 
 /// A script and its options.
 #[derive(Clone, Debug, Default)]
@@ -25,11 +25,27 @@ pub struct ScriptOptions {
     pub races: bool,
     /// Compile each program, so that its runs are a few instructions each?
     pub compiled: bool,
+    /// `--lanes`, for programs that are compiled; `None` for the compiler's default.
+    pub lanes: Option<u32>,
+    /// `--check-finite`, for programs that are compiled.
+    pub check_finite: bool,
     /// `--most-rounds`; `None` for the compiler's default.
     pub most_rounds: Option<u64>,
 }
 
 impl ScriptOptions {
+    /// How programs are compiled; `None` if they run statement by statement.
+    pub(crate) fn compile_options(&self) -> Option<CompileOptions> {
+        let default = CompileOptions::default();
+        self.compiled.then(|| CompileOptions {
+            most_rounds: self.most_rounds.unwrap_or(default.most_rounds),
+            lanes: self.lanes.unwrap_or(default.lanes),
+            check_finite: self.check_finite,
+            time_steps: self.profile,
+            ..default
+        })
+    }
+
     /// The options that name a file to write, with their files.
     pub(crate) fn outputs(&self) -> Vec<(&'static str, &Path)> {
         let options =

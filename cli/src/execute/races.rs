@@ -56,7 +56,7 @@ pub(crate) fn find(
     let engine = Engine {
         vm: &vm,
         memory: options.memory(),
-        compiled: false,
+        compiled: None,
         timed: None,
         most_rounds: None,
         locations: Some(&locations),

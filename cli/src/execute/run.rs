@@ -65,8 +65,8 @@ pub struct Engine<'a> {
     pub vm: &'a Vm,
     /// Most bytes of a tensor on the host, if known: a larger file is refused before it is read.
     pub memory: Option<u64>,
-    /// Is each program compiled, so that a `run` is a few instructions? Otherwise a `run` emits the statements of the program.
-    pub compiled: bool,
+    /// How each program is compiled, so that a `run` is a few instructions. `None`: a `run` emits the statements of the program.
+    pub compiled: Option<&'a CompileOptions>,
     /// How many rounds the `while` loops of one run of a program may make together, and those outside of programs; `None` for the default
     /// of the compiler.
     pub most_rounds: Option<u64>,
@@ -131,7 +131,8 @@ pub fn run(
         vm: engine.vm,
         locations: engine.locations,
         dry: engine.dry.map(|dry| (dry, unwritten)),
-        executables: engine.compiled.then(HashMap::new),
+        compile_options: engine.compiled,
+        executables: HashMap::new(),
         timed: engine.timed,
         most_rounds: engine.most_rounds.unwrap_or(CompileOptions::default().most_rounds),
         rounds: 0,
@@ -204,8 +205,10 @@ pub(super) struct Runner<'a> {
     pub(super) locations: Option<&'a Locations>,
     /// The dry run and the tensors that it has kept instead of saving them, if this is a dry run.
     dry: Option<(&'a DryRun, Unwritten)>,
-    /// The compiled programs by name, if programs are compiled.
-    pub(super) executables: Option<HashMap<String, Executable>>,
+    /// How programs are compiled, if they are.
+    pub(super) compile_options: Option<&'a CompileOptions>,
+    /// The compiled programs by name.
+    pub(super) executables: HashMap<String, Executable>,
     /// Where the compiled programs are kept, with the times of their steps, if these are wanted.
     pub(super) timed: Option<&'a RefCell<Vec<Executable>>>,
     /// How many rounds the `while` loops of one run of a program may make together, and those outside of programs.
@@ -262,7 +265,9 @@ impl Runner<'_> {
                 return Ok(writeln!(self.out, "time {}: {took:.3} ms", without_controls(label))?);
             }
             StatementKind::Program(program) => return self.define(program),
-            StatementKind::Run(run) if self.executables.is_some() => return self.run_executable(run, statement.span),
+            StatementKind::Run(run) if self.compile_options.is_some() => {
+                return self.run_executable(run, statement.span);
+            }
             StatementKind::Run(run) => return self.run_statements(run, statement.span),
             _ => {}
         }

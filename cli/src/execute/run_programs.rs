@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::engine::{CompileOptions, Lane, StreamKey, Tensor};
+use crate::base::engine::{Lane, StreamKey, Tensor};
 use crate::execute::run::{Runner, Stop};
 use crate::syntax::ast::{ProgramBlock, RunCall};
 use crate::syntax::diagnostic::Diagnostic;
@@ -16,19 +16,17 @@ impl Runner<'_> {
             Some(error) => Stop::Statement(error),
             None => refused("this program follows from an earlier error".to_owned()),
         })?;
-        if let Some(executables) = &mut self.executables {
+        if let Some(options) = self.compile_options {
             let defined = self.emitter.program(&program.name)?;
             let parameters: Vec<(&str, &Tensor)> =
                 defined.parameters.iter().map(|parameter| (parameter.name.as_str(), &parameter.tensor)).collect();
-            let (most_rounds, time_steps) = (self.most_rounds, self.timed.is_some());
-            let options = CompileOptions { most_rounds, time_steps, ..CompileOptions::default() };
-            let compiled = self.vm.compile(&defined.program, &parameters, &options);
+            let compiled = self.vm.compile(&defined.program, &parameters, options);
             let executable = compiled.map_err(|error| refused(error.to_string()))?;
             log::info!("compiled {}: {} steps", program.name.value, executable.compiled().steps().len());
             if let Some(timed) = self.timed {
                 timed.borrow_mut().push(executable.clone());
             }
-            executables.insert(program.name.value.clone(), executable);
+            self.executables.insert(program.name.value.clone(), executable);
         }
         Ok(())
     }
@@ -54,7 +52,7 @@ impl Runner<'_> {
         if let Some(dump) = &mut self.dump {
             dump.run(name)?;
         }
-        let Some(executable) = self.executables.as_ref().and_then(|executables| executables.get(name)) else {
+        let Some(executable) = self.executables.get(name) else {
             return Err(Diagnostic::new(run.program.span, format!("`{name}` was not compiled")).into());
         };
         let inputs: Vec<(&str, &Tensor)> =

@@ -64,12 +64,13 @@ pub enum ProgramError {
         /// The reason, and what to do instead.
         what: String,
     },
-    /// A feed or parameter is given that the program does not have, or is given twice, or is missing.
-    #[error("program {program:?}: {what}; its {kind}s are {}", listed(known))]
+    /// A feed or parameter is given that the program does not have, or is given twice, or is missing; or a fetch is asked for that it does
+    /// not have.
+    #[error("program {program:?}: {what}; its {kind}{} are {}", plural(kind), listed(known))]
     Unknown {
         /// The program.
         program: String,
-        /// Feed or parameter.
+        /// Feed, parameter or fetch.
         kind: &'static str,
         /// The mistake.
         what: String,
@@ -123,6 +124,11 @@ pub enum ProgramError {
         /// The words that stand there.
         found: String,
     },
+}
+
+/// What makes the word a plural.
+fn plural(kind: &str) -> &'static str {
+    if kind.ends_with("ch") { "es" } else { "s" }
 }
 
 fn listed(names: &[String]) -> String {

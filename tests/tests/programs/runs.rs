@@ -244,6 +244,26 @@ fn a_feed_that_is_also_written_is_refused() {
     assert!(matches!(&missing, Error::Program(error) if matches!(**error, ProgramError::Unknown { .. })), "{missing}");
 }
 
+/// A name that the program does not fetch, and a dtype that a fetch does not have, are typed errors.
+#[test]
+fn a_wrong_fetch_is_a_typed_error() -> Result<(), Error> {
+    let vm = Vm::builder().build()?;
+    let program = vm.record("p", |r| {
+        let x = r.feed("x", CPU, DType::F32, &[2])?;
+        r.fetch("y", &x.neg()?)?;
+        r.fetch("z", &x.relu()?)
+    })?;
+    let executable = vm.compile(&program, &[], &options())?;
+    let run = executable.run(&[("x", &vm.full(CPU, DType::F32, &[2], 1.0)?)])?;
+    assert_eq!(run.tensor("y")?.to_vec::<f32>()?, [-1.0; 2]);
+    let unknown = run.tensor("x").expect_err("x is no fetch");
+    assert!(matches!(&unknown, Error::Program(error) if matches!(**error, ProgramError::Unknown { .. })), "{unknown}");
+    assert_eq!(unknown.to_string(), "program \"p\": there is no fetch \"x\"; its fetches are y, z");
+    let other = run["y"].to_vec::<i32>().expect_err("y has f32");
+    assert!(matches!(&other, Error::WrongDType { .. }), "{other:?}");
+    Ok(())
+}
+
 /// A program without fetches is waited for all the same.
 #[test]
 fn a_run_without_fetches_is_waited_for() {

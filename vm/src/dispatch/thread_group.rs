@@ -77,7 +77,13 @@ impl ThreadGroup {
     /// Whether a strand seems to wait for a thread. A hint: a relaxed load.
     #[inline]
     pub(crate) fn has_ready(&self) -> bool {
-        self.ready.load(Ordering::Relaxed) > 0
+        self.ready() > 0
+    }
+
+    /// How many strands seem to wait for a thread. A hint: a relaxed load.
+    #[inline]
+    pub(crate) fn ready(&self) -> usize {
+        self.ready.load(Ordering::Relaxed)
     }
 
     /// Parks the calling thread, which `parker` belongs to, unless a strand is ready or `may_end` returns true. Blocks. `may_end` is called

@@ -3,6 +3,8 @@
 //! * A thread stays with its strand while the strand has work, so that data stays in its caches, and for one spin after that. It leaves
 //!   earlier if another strand is ready.
 //! * While other strands are ready, a strand gets one turn (`TURN` in `execute/context.rs`) and goes to the end of the queue.
+//! * While a caller that helps holds the run lock of a strand, the thread serves other strands that are ready. Otherwise it would sleep while the kernel
+//!   wakes another thread for them, which may not find the idle core at once.
 //! * The thread holds the run lock for one round at a time, so that a waiting caller can help between two rounds
 //!   ([`help`](crate::engine::help)).
 
@@ -51,6 +53,8 @@ pub(crate) fn serve(strands: &Strands, number: usize, thread: &Arc<ContextHandle
     strands.group.add_thread(number, thread.clone());
     thread.parker.belongs_here();
     let mut known = Vec::new();
+    // How many strands the thread has passed by in a row. It tries each strand that is ready once, and waits for the run lock of the last one.
+    let mut passed_by = 0;
     loop {
         if let Some(ready) = strands.group.pop() {
             let index = ready as usize;
@@ -59,6 +63,12 @@ pub(crate) fn serve(strands: &Strands, number: usize, thread: &Arc<ContextHandle
             }
             if let Some(strand) = known[index].handle.as_strand() {
                 strand.serve(number);
+                if passed_by < strands.group.ready() && known[index].run_lock.try_lock().is_err() {
+                    passed_by += 1;
+                    strand.requeue();
+                    continue;
+                }
+                passed_by = 0;
                 serve_strand(&known[index], strand, env);
             }
         } else if env.may_end() {
@@ -109,3 +119,7 @@ fn serve_strand(locked: &LockedContext, strand: &Strand, env: &Environment) {
         next.checks_inbox = true;
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+#[path = "strand_thread_tests.rs"]
+mod tests;

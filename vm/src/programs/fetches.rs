@@ -5,7 +5,7 @@ use std::ops::Index;
 use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
-use streamvm_instructions::{Error, Tensor};
+use streamvm_instructions::{Error, ProgramError, Tensor};
 
 use crate::engine::core::Engine;
 use crate::program_cache::loaded::LoadedProgram;
@@ -27,6 +27,19 @@ impl Fetches {
     /// The result with this name; `None` if the program has no such fetch.
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.iter().find(|(found, _)| *found == name).map(|(_, tensor)| tensor)
+    }
+
+    /// [`get`](Fetches::get) for a name that the program is thought to have.
+    ///
+    /// # Errors
+    /// [`ProgramError::Unknown`], which lists the program's fetches, if it has no such fetch.
+    pub fn tensor(&self, name: &str) -> Result<&Tensor, Error> {
+        self.get(name).ok_or_else(|| {
+            let program = self.of.compiled.program();
+            let known = program.fetches.iter().map(|fetch| fetch.name.clone()).collect();
+            let what = format!("there is no fetch {name:?}");
+            ProgramError::Unknown { program: program.name.clone(), kind: "fetch", what, known }.into()
+        })
     }
 
     /// The names and results, in the order in which the program was given them.
