@@ -1,4 +1,4 @@
-//! A compiled chain of small additions: launched as a graph, launched one by one, and made eagerly.
+//! A compiled chain of small additions: launched as a graph, launched one by one, and made eagerly, beside a graph that is captured by hand.
 
 use streamvm::program::CompileOptions;
 use streamvm::{Access, DType, Executable, Op, Tensor};
@@ -13,7 +13,7 @@ use crate::hand::{Cuda, DeviceMemory, Kernels, f32s};
 const ELEMENTS: usize = 1024;
 
 /// `y = y + x` a few times as a program, which runs again and again: with and without capture, beside the same calls made eagerly and
-/// beside bare launches of the same kernel into two buffers.
+/// beside a graph of the same launches that is captured by hand once, and bare launches, both into two buffers.
 ///
 /// # Errors
 /// There is no device; a result is wrong.
@@ -71,6 +71,13 @@ pub fn chain_program(settings: &Settings) -> Result<Outcome, Error> {
         }
         Ok(stream.synchronize()?)
     };
+    let graph = stream.capture(|| (0..steps).try_for_each(|turn| Ok(stream.launch(&turns[turn % 2])?)))?;
+    let by_hand = || {
+        for _ in 0..runs {
+            stream.launch_graph(&graph)?;
+        }
+        Ok(stream.synchronize()?)
+    };
     let eager = || {
         let mut last = chain(&x)?;
         for _ in 1..runs {
@@ -82,10 +89,12 @@ pub fn chain_program(settings: &Settings) -> Result<Outcome, Error> {
         Contender::timed("streamvm, captured", || Ok(run(&captured).and_then(|y| y.wait())?)),
         Contender::timed("streamvm, one by one", || Ok(run(&one_by_one).and_then(|y| y.wait())?)),
         Contender::timed("streamvm, eager", eager),
+        Contender::timed("graph captured by hand", by_hand),
         Contender::timed("bare launches of the same kernel", bare),
     ];
     outcome.contest(settings.runs, (runs * steps) as f64, contenders);
-    let others = ["streamvm, one by one", "streamvm, eager", "bare launches of the same kernel"];
+    let others =
+        ["streamvm, one by one", "streamvm, eager", "graph captured by hand", "bare launches of the same kernel"];
     outcome.compare("streamvm, captured", &others);
     Ok(outcome)
 }

@@ -3,10 +3,12 @@
 //! Nothing here orders anything: who uses a stream, an event or memory says what comes after what, as by-hand code must.
 //! What is dropped is given back at once, so a [`Stream`] that still uses memory is synchronised first; benches do.
 
+mod graph;
 mod kernels;
 mod memory;
 mod products;
 
+pub use graph::Graph;
 pub use kernels::{Kernels, Ready, f32s};
 pub use memory::{DeviceMemory, PinnedMemory};
 pub use products::Products;
