@@ -93,7 +93,7 @@ fn steps() -> Vec<(SequenceStep, StepLabel)> {
 
 /// Runs the steps over one vector of five elements: `a` has the first three, `out` the last two.
 fn run(access: Access, refused: Option<usize>) -> (Result<(), SequenceError>, Vec<String>) {
-    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], steps()).expect("steps within their buffers");
+    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps()).expect("steps within their buffers");
     let (result, listing) = run_with(&sequence, access, refused, GraphStart::Queue, false);
     (result, listing.queued)
 }
@@ -116,9 +116,10 @@ fn run_with(
     let mut operands = [operand(0, 3, access), operand(3, 2, Access::Write)];
     let (queued, graphs) = (Vec::new(), Vec::new());
     let mut listing = Listing { base: base.addr(), queued, graphs, refused, start, launches };
-    let call = CommandCall { stream: &mut listing, operands: &mut operands };
-    let result = sequence.run(&mut FnContext::of_commands(call).expect("operands that do not overlap"), 0);
-    (result, listing)
+    let call = CommandCall { stream: &mut listing, operands: &mut operands, rest: None };
+    let mut context = FnContext::of_commands(call).expect("operands that do not overlap");
+    let result = sequence.run(&mut context, 0, &mut SequencePosition::default());
+    (result.map(|block| assert_eq!(block, None, "there are no blocks")), listing)
 }
 
 #[test]
@@ -133,7 +134,7 @@ fn steps_that_are_the_same_in_each_run_are_announced_together() {
     let kernel = KernelRegistry::builtin().get(Op::Div, DeviceKind::Sim, DType::I32).expect("a kernel");
     divide.work = SequenceWork::Kernel(kernel, Params::default());
     around.insert(2, (divide, StepLabel { step: 9, what: "div", location: std::panic::Location::caller() }));
-    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], around).expect("steps within their buffers");
+    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, around).expect("steps within their buffers");
     let run = |start, launches, refused| {
         let (result, listing) = run_with(&sequence, Access::ReadWrite, refused, start, launches);
         let whats = listing.queued.iter().filter(|line| !line.starts_with("step"));
@@ -150,7 +151,7 @@ fn steps_that_are_the_same_in_each_run_are_announced_together() {
     // A step that is refused while commands are captured may work without.
     let part = vec![announced(Capturing), "whole: false".to_owned()];
     assert_eq!(run(Capturing, true, Some(1)), (Ok(()), part, "add fill add fill div copy".into()));
-    let one_by_one = CommandSequence::new(DeviceKind::Sim, &[12, 8], steps()).expect("steps").one_by_one();
+    let one_by_one = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps()).expect("steps").one_by_one();
     let (result, listing) = run_with(&one_by_one, Access::ReadWrite, None, Launched, true);
     assert_eq!((result, listing.graphs.len(), listing.queued.len()), (Ok(()), 0, 6));
 }
@@ -182,8 +183,9 @@ fn a_call_with_other_operands_queues_nothing() {
     let (result, queued) = run(Access::Read, None);
     assert!(matches!(&result, Err(SequenceError::Buffers(why)) if why.contains("operand 0")), "{result:?}");
     assert!(queued.is_empty());
-    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], steps()).expect("steps within their buffers");
-    let refused = sequence.run(&mut FnContext::new(&mut []).expect("no operands"), 0);
+    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps()).expect("steps within their buffers");
+    let mut context = FnContext::new(&mut []).expect("no operands");
+    let refused = sequence.run(&mut context, 0, &mut SequencePosition::default());
     assert!(matches!(&refused, Err(SequenceError::Buffers(why)) if why.contains("stream")), "{refused:?}");
 }
 
@@ -191,7 +193,7 @@ fn a_call_with_other_operands_queues_nothing() {
 fn blocks_scratch_memory_and_kernels_of_other_devices_are_refused() {
     let refused = |step: SequenceStep| {
         let label = StepLabel { step: 0, what: "step", location: std::panic::Location::caller() };
-        CommandSequence::new(DeviceKind::Sim, &[12, 8], vec![(step, label)]).expect_err("it is refused")
+        CommandSequence::new(DeviceKind::Sim, &[12, 8], None, vec![(step, label)]).expect_err("it is refused")
     };
     let condition = SequenceOperand { dtype: DType::Bool, ..vector(0, 0, 1, Access::Read) };
     let block = refused(SequenceStep { work: SequenceWork::If, operands: vec![condition] });

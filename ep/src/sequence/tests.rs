@@ -163,7 +163,7 @@ fn blocks_run_as_often_as_their_conditions_say() {
     let steps = |most_rounds| {
         vec![
             less(x, eleven, 0),
-            mark(SequenceWork::While { most_rounds }, vec![bool_at(0, Read)]),
+            mark(SequenceWork::While { most_rounds, most_time: None }, vec![bool_at(0, Read)]),
             add(x, one),
             less(x, five, 1),
             mark(SequenceWork::If, vec![bool_at(1, Read)]),
@@ -197,7 +197,7 @@ fn blocks_that_do_not_end_where_they_must_are_refused() {
         SequenceStep { work, operands: if condition { vec![bool_at(0, Access::Read)] } else { vec![] } }
     };
     use SequenceWork::{Else, End, If, While};
-    let repeat = || While { most_rounds: 1 };
+    let repeat = || While { most_rounds: 1, most_time: None };
     let cases = [
         (vec![If], 1),
         (vec![repeat(), End, End], 2),

@@ -153,7 +153,7 @@ impl Executable {
                         RunBuffer::Own(own.len() - 1)
                     }
                 }
-                BufferRole::Fetched(_) | BufferRole::Own(_) | BufferRole::Arena(_) => {
+                BufferRole::Fetched(_) | BufferRole::Own(_) | BufferRole::Arena(_) | BufferRole::Flag(_) => {
                     own.push(self.fresh(buffer));
                     RunBuffer::Own(own.len() - 1)
                 }
@@ -248,6 +248,10 @@ impl Executable {
                 let shape = shape.unwrap_or_else(|_| unreachable!("the compiler has checked the size of the arena"));
                 let device = compiled.arenas()[number].device;
                 Tensor::unbound(Place::Device(device), MemoryKind::Device, DType::U8, shape)
+            }
+            BufferRole::Flag(device) => {
+                let shape = Shape::new(&[1]).unwrap_or_else(|_| unreachable!("a shape of one element"));
+                Tensor::unbound(Place::Device(device), MemoryKind::Pinned, DType::Bool, shape)
             }
             BufferRole::Feed(_) | BufferRole::Parameter(_) => unreachable!("the caller gives these"),
         }

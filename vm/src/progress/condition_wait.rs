@@ -1,0 +1,54 @@
+//! The wait of a stream for the condition of a block, on a device that runs commands later.
+//!
+//! An instruction with blocks is launched in pieces. Behind each piece the device copies a condition to memory of the host and an event is
+//! recorded; the stream launches nothing until the event has passed and the context has read the condition. Other streams go on.
+//!
+//! ```text
+//! Copying ──> Seen ──> Known
+//!    └──> Over ──┘
+//! ```
+//!
+//! * The completion queries the event (`Seen`). If the event could not be recorded, or a query has failed, the context waits for the whole
+//!   stream instead (`Over`); the completion notes that, too, before it asks the other streams how far they are.
+//! * Once everything that the instruction has waited for has an outcome, the completion decides whether the instruction may go on (`Known`), and
+//!   wakes the context.
+//! * On a lost device a wait becomes `Known` at once, in any stage.
+
+use streamvm_ep::{EventId, StepLabel};
+
+use crate::tasks::notes::Noted;
+use crate::tasks::task::Task;
+
+/// See the module's documentation. It is under the lock of the list in flight.
+pub(crate) struct ConditionWait {
+    /// The instruction.
+    pub(crate) noted: Noted,
+    /// The step that begins the block.
+    pub(crate) step: StepLabel,
+    /// The event behind the copy of the condition; `None` if it could not be recorded.
+    pub(crate) event: Option<EventId>,
+    pub(crate) stage: Stage,
+}
+
+/// How far a wait for a condition is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// The device has not passed the copy, as far as is known.
+    Copying,
+    /// The context has waited until the stream had nothing left to run.
+    Over,
+    /// The completion knows that the copy is over.
+    Seen,
+    /// The context may go on.
+    Known {
+        /// Whether a command of the instruction has failed, or the device is lost: no further commands are launched.
+        failed: bool,
+    },
+}
+
+impl ConditionWait {
+    /// A wait of `task`, which has queued everything up to `event`.
+    pub(crate) fn new(task: &Task, step: StepLabel, event: Option<EventId>) -> ConditionWait {
+        ConditionWait { noted: Noted::of(task), step, event, stage: Stage::Copying }
+    }
+}
