@@ -87,22 +87,6 @@ pub fn count_to(by: By<'_>, device: DeviceId, x: &Tensor, most: i32) -> Result<(
     })
 }
 
-/// Counts a parameter on `device` up to eleven, from several numbers.
-///
-/// # Panics
-/// If a result differs.
-pub fn count_to_eleven(vm: &Vm, device: DeviceId) {
-    let start = vm.full(device, DType::I32, &[], 0).expect("a tensor");
-    let program = vm.record("to eleven", |r| count_to(By::Recording(r), device, &r.parameter("x", &start)?, 11));
-    let program = program.expect("it can be recorded");
-    let count = vm.compile(&program, &[("x", &start)], &CompileOptions::default()).expect("it compiles");
-    for from in [0, 10, 11, 40, -5] {
-        start.fill(from).expect("it is submitted");
-        count.run(&[]).expect("it is submitted");
-        assert_eq!(start.to_scalar::<i32>().expect("it runs"), from.max(11));
-    }
-}
-
 /// Makes drawn calls over `numbers`, vectors on a device that the calls overwrite, and nests blocks up to `depth` deep.
 fn calls(by: By<'_>, device: DeviceId, seed: u64, numbers: &[Tensor], depth: usize) -> Result<(), Error> {
     let mut draw = Random::new(seed, 0);

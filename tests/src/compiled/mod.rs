@@ -2,6 +2,7 @@
 //!
 //! Layer: uses `support`.
 
+pub mod block_scenarios;
 pub mod blocks;
 
 use streamvm::program::{CompileOptions, Compiled, Program};

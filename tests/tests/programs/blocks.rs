@@ -1,9 +1,10 @@
 //! Blocks: `if` and `while` in programs run as the host's `if` and `while` over the same calls.
 
-use streamvm::program::{CompileOptions, Recorder};
-use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Mode, Tensor, Vm};
-use streamvm_tests::CPU;
-use streamvm_tests::compiled::blocks::{By, Drawn, compare_drawn, count_to, count_to_eleven};
+use streamvm::program::Recorder;
+use streamvm::{DType, DeviceId, Error, Mode, Tensor, Vm};
+use streamvm_tests::compiled::block_scenarios::SCENARIOS;
+use streamvm_tests::compiled::blocks::{Drawn, compare_drawn};
+use streamvm_tests::{CPU, within};
 
 const SIM: DeviceId = DeviceId::sim(1);
 
@@ -18,32 +19,17 @@ fn engines() -> Vec<(String, Vm, DeviceId)> {
 }
 
 #[test]
-fn a_loop_counts_to_eleven() {
-    for (name, vm, device) in engines() {
-        count_to_eleven(&vm, device);
-        assert!(vm.races().is_empty(), "{name}: {:?}", vm.races());
+fn blocks_do_on_each_device_and_in_each_mode_what_they_must() {
+    for (scenario, run) in SCENARIOS {
+        for (name, vm, device) in engines() {
+            let said = format!("{scenario} on {name}");
+            let vm = within(&said, move || {
+                run(&vm, device);
+                vm
+            });
+            assert!(vm.races().is_empty(), "{said}: {:?}", vm.races());
+        }
     }
-}
-
-#[test]
-fn a_loop_that_does_not_end_fails_after_the_most_rounds() {
-    let vm = Vm::builder().build().expect("an engine");
-    let start = vm.full(CPU, DType::I32, &[], 0).expect("a tensor");
-    let program = vm.record("to eleven", |r| count_to(By::Recording(r), CPU, &r.parameter("x", &start)?, 11));
-    let program = program.expect("it can be recorded");
-    let compile = |most_rounds| {
-        let options = CompileOptions { most_rounds, ..CompileOptions::default() };
-        vm.compile(&program, &[("x", &start)], &options).expect("it compiles")
-    };
-    let failed = compile(10).run(&[]).expect("it is submitted").wait().expect_err("it needs eleven rounds").to_string();
-    for part in ["while", "after 10 rounds", "most_rounds", "blocks.rs:"] {
-        assert!(failed.contains(part), "{part}: {failed}");
-    }
-    assert!(start.to_scalar::<i32>().is_err(), "what the run writes has failed");
-    let mut builder = InstructionsBuilder::new();
-    builder.fill(&start, 0).expect("it fits");
-    vm.submit(builder.finish()).expect("it is submitted");
-    compile(11).run(&[]).expect("it is submitted").wait().expect("eleven rounds are enough");
 }
 
 #[test]
