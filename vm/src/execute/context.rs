@@ -204,16 +204,19 @@ impl Context {
             }
             self.current_stream = index;
             self.run(task, env);
+            let mut resumed = false;
             loop {
                 let ContextStream { stream_state, runner, paused, .. } = &mut self.streams[index];
                 let Some(in_flight) = &stream_state.in_flight else { break };
                 let launched = if paused.is_some() { in_flight.launched() } else { seq };
-                launch::prove(in_flight, launched, runner.stream());
-                env.completion.poll(env);
-                match in_flight.take_condition() {
-                    Some(failed) => self.resume(failed, env),
-                    None => break,
+                // A task that its device's loss has stopped is not over, even if the stream can be waited for again.
+                if !(resumed && in_flight.lost().is_some()) {
+                    launch::prove(in_flight, launched, runner.stream());
                 }
+                env.completion.poll(env);
+                let Some(failed) = in_flight.take_condition() else { break };
+                self.resume(failed, env);
+                resumed = true;
             }
         }
         self.give_back(env);
