@@ -51,4 +51,42 @@ impl ConditionWait {
     pub(crate) fn new(task: &Task, step: StepLabel, event: Option<EventId>) -> ConditionWait {
         ConditionWait { noted: Noted::of(task), step, event, stage: Stage::Copying }
     }
+
+    /// The event to query or to wait for, while the copy is not known to be over.
+    pub(crate) fn open_event(&self) -> Option<EventId> {
+        self.event.filter(|_| self.stage == Stage::Copying)
+    }
+
+    /// Notes that the context has waited for the whole stream.
+    pub(crate) fn prove(&mut self) {
+        if self.stage == Stage::Copying {
+            self.stage = Stage::Over;
+        }
+    }
+
+    /// The completion notes what the context has found out by waiting. Returns whether that is news.
+    pub(crate) fn see_proof(&mut self) -> bool {
+        let is_news = self.stage == Stage::Over;
+        if is_news {
+            self.stage = Stage::Seen;
+        }
+        is_news
+    }
+
+    /// The completion notes that the event has passed.
+    pub(crate) fn see_event(&mut self) {
+        if matches!(self.stage, Stage::Copying | Stage::Over) {
+            self.stage = Stage::Seen;
+        }
+    }
+
+    /// Whether the copy is over and nothing is decided.
+    pub(crate) fn is_copied(&self) -> bool {
+        matches!(self.stage, Stage::Over | Stage::Seen)
+    }
+
+    /// Whether the completion can decide, with a device that is `lost` or not.
+    pub(crate) fn can_be_decided(&self, lost: bool) -> bool {
+        self.stage == Stage::Seen || (lost && !matches!(self.stage, Stage::Known { .. }))
+    }
 }

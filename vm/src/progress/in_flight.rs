@@ -274,11 +274,7 @@ impl InFlight {
     /// Notes that everything up to `seq` is over, because the stream was waited for; so is the copy of a condition.
     pub(crate) fn prove(&self, seq: u64) {
         self.doubt.store(false, Ordering::SeqCst);
-        if let Some(wait) = &mut unpoisoned(self.state.lock()).condition
-            && wait.stage == Stage::Copying
-        {
-            wait.stage = Stage::Over;
-        }
+        unpoisoned(self.state.lock()).condition.iter_mut().for_each(ConditionWait::prove);
         self.complete(seq);
     }
 
@@ -296,13 +292,7 @@ impl InFlight {
     /// The instruction whose condition was copied, or never will be because the device is lost. The completion decides whether it goes on.
     pub(crate) fn copied_condition(&self) -> Option<Point> {
         let state = unpoisoned(self.state.lock());
-        let wait = state.condition.as_ref()?;
-        let is_undecided = match wait.stage {
-            Stage::Seen => true,
-            Stage::Copying | Stage::Over => state.lost.is_some(),
-            Stage::Known { .. } => false,
-        };
-        is_undecided.then_some(wait.noted.point)
+        state.condition.as_ref().filter(|wait| wait.can_be_decided(state.lost.is_some())).map(|wait| wait.noted.point)
     }
 
     /// The stream's context may go on with the instruction that waits for a condition. The caller wakes it.
@@ -353,14 +343,8 @@ impl InFlight {
                 }
                 match (state.open_record(), &mut state.condition) {
                     (Some(Record { seq, event }), _) => Some((Some(seq), event)),
-                    (None, Some(wait)) if wait.stage == Stage::Over => {
-                        wait.stage = Stage::Seen;
-                        return true;
-                    }
-                    (None, Some(ConditionWait { event: Some(event), stage: Stage::Copying, .. })) => {
-                        Some((None, *event))
-                    }
-                    (None, _) => None,
+                    (None, Some(wait)) if wait.see_proof() => return true,
+                    (None, wait) => wait.as_ref().and_then(ConditionWait::open_event).map(|event| (None, event)),
                 }
             };
             let Some((seq, event)) = next else {
@@ -368,10 +352,8 @@ impl InFlight {
             };
             match self.device.query(event) {
                 Ok(true) => {
-                    if seq.is_none()
-                        && let Some(wait) = &mut unpoisoned(self.state.lock()).condition
-                    {
-                        wait.stage = Stage::Seen;
+                    if seq.is_none() {
+                        unpoisoned(self.state.lock()).condition.iter_mut().for_each(ConditionWait::see_event);
                     }
                     // Everything that was launched comes before the event of a condition.
                     self.complete(seq.unwrap_or_else(|| self.launched()));
@@ -409,8 +391,7 @@ impl InFlight {
     /// The oldest event to wait for, if a waiter has asked for a number beyond `passed`, or the stream waits for a condition.
     pub(crate) fn awaited(&self, passed: u64) -> Option<EventId> {
         let state = unpoisoned(self.state.lock());
-        let condition =
-            state.condition.as_ref().filter(|wait| wait.stage == Stage::Copying).and_then(|wait| wait.event);
+        let condition = state.condition.as_ref().and_then(ConditionWait::open_event);
         if self.wanted() <= passed && condition.is_none() {
             return None;
         }
@@ -423,11 +404,7 @@ impl InFlight {
     /// Whether a poll would find out something about the condition that the stream waits for, without a look at an event.
     pub(crate) fn has_undecided_condition(&self) -> bool {
         let state = unpoisoned(self.state.lock());
-        state.condition.as_ref().is_some_and(|wait| match wait.stage {
-            Stage::Over | Stage::Seen => true,
-            Stage::Copying => state.lost.is_some(),
-            Stage::Known { .. } => false,
-        })
+        state.condition.as_ref().is_some_and(|wait| wait.is_copied() || wait.can_be_decided(state.lost.is_some()))
     }
 
     /// Takes the next task if it is over, or never will be because the device is lost, and if `ready` agrees.
@@ -459,45 +436,8 @@ impl InFlight {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use streamvm_ep::{CpuConfig, CpuDevice};
-
-    use super::*;
-
-    fn in_flight() -> InFlight {
-        InFlight::new(Arc::new(CpuDevice::new(0, CpuConfig::default())), Arc::new(Parker::new()))
-    }
-
-    #[test]
-    fn a_proof_without_a_record_wakes_the_waiter_for_the_record() {
-        let (in_flight, parker) = (in_flight(), Arc::new(Parker::new()));
-        parker.prepare_park();
-        assert_eq!(in_flight.when_recorded(1, &parker), RecordState::NotYet);
-        in_flight.prove(1);
-        assert!(!parker.is_parked(), "it sleeps on");
-    }
-
-    #[test]
-    fn after_the_event_is_released_a_waiter_waits_for_the_number() {
-        let (in_flight, parker) = (in_flight(), Arc::new(Parker::new()));
-        in_flight.note_record(1, Ok(in_flight.device.events().acquire()));
-        assert!(matches!(in_flight.record_of(1), RecordState::By(_)));
-        in_flight.complete(1);
-        in_flight.release_events(1);
-        assert_eq!(in_flight.when_recorded(1, &parker), RecordState::ByNumber);
-        assert_eq!(in_flight.when_recorded(2, &parker), RecordState::NotYet);
-    }
-
-    #[test]
-    fn a_demand_for_less_is_not_hidden_by_one_for_more() {
-        let in_flight = in_flight();
-        in_flight.launched.store(3, Ordering::SeqCst);
-        assert!(!in_flight.demand(5), "it is not launched");
-        assert!(in_flight.demand(2));
-        in_flight.note_record(3, Ok(in_flight.device.events().acquire()));
-        assert!(!in_flight.needs_record());
-    }
-}
+#[path = "in_flight_tests.rs"]
+mod tests;
 
 #[cfg(all(test, loom))]
 mod loom_tests {
@@ -578,5 +518,74 @@ mod loom_tests {
     #[should_panic(expected = "deadlock")]
     fn loom_a_waiter_that_does_not_register_misses_the_proof() {
         waits_for_a_proof(false);
+    }
+
+    /// A wait for a condition whose copy is over.
+    fn copied() -> ConditionWait {
+        let step = StepLabel { step: 0, what: "while", location: std::panic::Location::caller() };
+        ConditionWait { stage: Stage::Seen, ..ConditionWait::new(&Task::empty(), step, None) }
+    }
+
+    /// A context whose stream waits for a condition parks, and the completion decides. `again`: the context checks once more after it has
+    /// announced that it parks.
+    fn waits_for_a_condition(again: bool) {
+        loom::model(move || {
+            let parker = Arc::new(Parker::new());
+            let device = Arc::new(CpuDevice::new(0, CpuConfig::default()));
+            let in_flight = Arc::new(InFlight::new(device, Arc::new(Parker::new())));
+            in_flight.begin_condition(copied());
+            let (theirs, own) = (in_flight.clone(), parker.clone());
+            let context = thread::spawn(move || {
+                own.belongs_here();
+                while theirs.take_condition().is_none() {
+                    own.prepare_park();
+                    if again && theirs.surely_calls_context() { own.cancel_park() } else { own.sleep() }
+                }
+            });
+            in_flight.decide_condition(false);
+            parker.wake();
+            context.join().expect("the context goes on");
+        });
+    }
+
+    #[test]
+    fn loom_a_decided_condition_wakes_the_context() {
+        waits_for_a_condition(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_without_the_second_check_a_decided_condition_is_missed() {
+        waits_for_a_condition(false);
+    }
+
+    /// The completion parks, and a stream begins to wait for a condition. `again`: as above, for the completion.
+    fn asks_the_completion(again: bool) {
+        loom::model(move || {
+            let completer = Arc::new(Parker::new());
+            let device = Arc::new(CpuDevice::new(0, CpuConfig::default()));
+            let in_flight = Arc::new(InFlight::new(device, completer.clone()));
+            let theirs = in_flight.clone();
+            let completion = thread::spawn(move || {
+                completer.belongs_here();
+                while theirs.copied_condition().is_none() {
+                    completer.prepare_park();
+                    if again && theirs.has_undecided_condition() { completer.cancel_park() } else { completer.sleep() }
+                }
+            });
+            in_flight.begin_condition(copied());
+            completion.join().expect("the completion decides");
+        });
+    }
+
+    #[test]
+    fn loom_a_stream_that_waits_for_a_condition_wakes_the_completion() {
+        asks_the_completion(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_without_the_second_check_a_wait_for_a_condition_is_missed() {
+        asks_the_completion(false);
     }
 }
