@@ -39,6 +39,7 @@ pub struct CommandSequence {
     steps: Vec<Command>,
     /// All steps in order: where blocks begin and end, and the stretches between.
     parts: Vec<Part<Stretch>>,
+    has_blocks: bool,
     /// The buffer that conditions are copied to, where the host reads them.
     flag: Option<usize>,
     /// Set when loops must end.
@@ -121,7 +122,9 @@ impl CommandSequence {
         };
         let steps = steps.into_iter().enumerate().map(command).collect::<Result<Vec<Command>, _>>()?;
         let parts = parts(&steps)?;
-        Ok(CommandSequence { buffers, steps, parts, flag, stops: Arc::default(), identity: Arc::default() })
+        let has_blocks = parts.iter().any(|part| matches!(part, Part::Test(_)));
+        let (stops, identity) = (Arc::default(), Arc::default());
+        Ok(CommandSequence { buffers, steps, parts, has_blocks, flag, stops, identity })
     }
 
     /// Queues each step by itself: no stream launches several by one call.
@@ -140,6 +143,11 @@ impl CommandSequence {
     pub fn stopped_by(mut self, stops: Arc<AtomicBool>) -> CommandSequence {
         self.stops = stops;
         self
+    }
+
+    /// Whether it has blocks, and so may be queued in several calls.
+    pub fn has_blocks(&self) -> bool {
+        self.has_blocks
     }
 
     /// The bytes that the steps take on the heap.

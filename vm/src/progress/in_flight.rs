@@ -341,10 +341,15 @@ impl InFlight {
                 if state.lost.is_some() || self.is_in_doubt() {
                     return further;
                 }
-                match (state.open_record(), &mut state.condition) {
-                    (Some(Record { seq, event }), _) => Some((Some(seq), event)),
-                    (None, Some(wait)) if wait.see_proof() => return true,
-                    (None, wait) => wait.as_ref().and_then(ConditionWait::open_event).map(|event| (None, event)),
+                match state.open_record() {
+                    Some(Record { seq, event }) => Some((Some(seq), event)),
+                    None => {
+                        let Some(wait) = &mut state.condition else { return further };
+                        if wait.see_proof() {
+                            return true;
+                        }
+                        wait.open_event().map(|event| (None, event))
+                    }
                 }
             };
             let Some((seq, event)) = next else {
