@@ -9,7 +9,7 @@ use crate::sequence::step::{SequenceError, SequenceOperand, SequenceStep, Sequen
 #[derive(Debug)]
 pub(super) enum Part<W> {
     Work(W),
-    Test(Test),
+    Test(Box<Test>),
     /// The part of this number is next.
     Jump(usize),
 }
@@ -118,7 +118,8 @@ impl<W> Parts<W> {
         // Where a block is left to is known once it ends.
         let unknown = usize::MAX;
         let test = |repeats| {
-            Part::Test(Test { step: number, condition: step.operands[0].clone(), otherwise: unknown, repeats })
+            let condition = step.operands[0].clone();
+            Part::Test(Box::new(Test { step: number, condition, otherwise: unknown, repeats }))
         };
         match step.work {
             SequenceWork::If => {
@@ -165,7 +166,7 @@ impl<W> Parts<W> {
     /// Sets the part that follows when the block that begins at `begin` is left.
     fn leave_to(&mut self, begin: usize, part: usize) {
         match &mut self.all[begin] {
-            Part::Test(Test { otherwise, .. }) => *otherwise = part,
+            Part::Test(test) => test.otherwise = part,
             Part::Jump(to) => *to = part,
             Part::Work(_) => unreachable!("blocks begin with tests and jumps"),
         }

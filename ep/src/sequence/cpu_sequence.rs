@@ -165,7 +165,8 @@ impl CpuSequence {
         let of_part = |part: &Part<Work>| match part {
             Part::Work(Work::Single(single) | Work::Draw(single)) => single.heap_bytes(),
             Part::Work(Work::Group(group)) => group.heap_bytes(),
-            Part::Test(_) | Part::Jump(_) => 0,
+            Part::Test(test) => size_of_val(&**test),
+            Part::Jump(_) => 0,
         };
         let parts: usize = self.parts.iter().map(of_part).sum();
         parts + size_of_val(self.parts.as_slice()) + self.buffers.heap_bytes()

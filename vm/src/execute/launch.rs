@@ -71,16 +71,11 @@ pub(crate) fn put_in_flight(
 /// Makes the stream wait for the condition of a block: `task` has queued everything up to the copy of that condition. If no event can be recorded
 /// behind the copy, blocks until the stream is done.
 pub(crate) fn await_condition(task: &Task, step: StepLabel, in_flight: &InFlight, stream: &mut dyn ep::Stream) {
-    let launched = in_flight.launched();
-    // Other streams may wait for what was launched before, which must not take as long as the block.
-    if !in_flight.is_all_recorded() {
-        record(in_flight, launched, stream);
-    }
     let event = record_event(in_flight, stream);
     let is_recorded = event.is_some();
     in_flight.begin_condition(ConditionWait::new(task, step, event));
     if !is_recorded {
-        prove(in_flight, launched, stream);
+        prove(in_flight, in_flight.launched(), stream);
     }
 }
 

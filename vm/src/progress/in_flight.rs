@@ -278,11 +278,6 @@ impl InFlight {
         self.complete(seq);
     }
 
-    /// Whether a record covers everything launched, or it is over.
-    pub(crate) fn is_all_recorded(&self) -> bool {
-        self.recorded.load(Ordering::SeqCst) >= self.launched.load(Ordering::SeqCst)
-    }
-
     /// The stream waits for a condition from now on. Everything launched comes before the condition's event on the device.
     pub(crate) fn begin_condition(&self, wait: ConditionWait) {
         unpoisoned(self.state.lock()).condition = Some(wait);
