@@ -259,7 +259,7 @@ fn with_fault(mode: Mode, rule: Rule, said: &str) -> bool {
     counts_to_eleven(&vm, DeviceId::sim(1), &there).run(&[]).expect("it is submitted");
     assert_eq!(there.to_scalar::<i32>(), Ok(11), "{said}: the other device");
     let _ = vm.wait_all();
-    // A plan records events of its own on a lost device.
-    assert!(is_lost || vm.stats().live_events == 0, "{said}: events are left");
+    // A plan records events of its own on a lost device. An event goes back right after its number has passed.
+    until(said, || is_lost || vm.stats().live_events == 0);
     outcome.is_ok()
 }
