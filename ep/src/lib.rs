@@ -75,7 +75,7 @@ pub mod sim;
 mod tensor;
 
 pub use call::closure::{INLINE_BYTES, InlineFn};
-pub use call::commands::{CommandCall, Commands};
+pub use call::commands::{CommandCall, Commands, RestOfCommands};
 pub use call::fn_context::{FnContext, MAX_WRITES, Reads, Writes};
 pub use call::graph::{GraphKey, GraphStart};
 pub use call::kernel::{Kernel, KernelCall, KernelFn};
@@ -99,8 +99,8 @@ pub use refcount::counted::{Counted, Recycle, Unique};
 pub use refcount::pinned::{BorrowedItem, EitherRef, PinnedItem, PinnedRef, PinnedRefs};
 pub use registry::device_registry::DeviceRegistry;
 pub use sequence::{
-    CommandSequence, CpuSequence, SequenceError, SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep,
-    SequenceTime, SequenceWork,
+    CommandSequence, CpuSequence, SequenceError, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition,
+    SequenceStep, SequenceTime, SequenceWork,
 };
 pub use tensor::dtype::{DType, Element};
 pub use tensor::error::{OpError, ShapeError};

@@ -474,6 +474,7 @@ impl VmBuilder {
             observer: detector.map(|detector| Observer::new(detector, self.trace)),
             profiles: self.profiles,
             closed: AtomicBool::new(false),
+            stops_loops: Arc::default(),
         };
         let engine = Arc::new(Engine {
             threads,

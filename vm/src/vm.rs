@@ -425,7 +425,7 @@ impl Vm {
     ///
     /// # Errors
     /// * [`Error::Timeout`] if work or callbacks still run after `limit`. Threads that still run end by themselves, and the
-    ///   memory that they can access is freed after that.
+    ///   memory that they can access is freed after that. Runs of programs that are in a loop fail at its next round.
     /// * Otherwise, the first root cause that no wait has returned; the others are logged.
     /// * [`Error::WouldDeadlock`] on a thread of an engine; the engine is closed then. [`Error::Forked`] in a forked child.
     pub fn shutdown(mut self, limit: Duration) -> Result<(), Error> {
@@ -433,7 +433,10 @@ impl Vm {
         self.shut_down = true;
         self.engine.close();
         let until = Deadline::after(limit);
-        self.engine.drain(until)?;
+        if let Err(error) = self.engine.drain(until) {
+            self.engine.stops_loops.store(true, Ordering::Relaxed);
+            return Err(error);
+        }
         if !self.engine.end_threads(until.map(|until| until.at())) {
             return Err(Error::Timeout(limit));
         }

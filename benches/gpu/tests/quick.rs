@@ -54,7 +54,10 @@ fn every_bench_is_measured_beside_its_references() {
     assert_eq!(findings(folder.path()), "", "what the driver objects to");
     let json = read(&out);
     let names: Vec<_> = json["benches"].as_array().expect("benches").iter().map(|bench| &bench["bench"]).collect();
-    assert_eq!(names, ["launch", "add-chain", "chain-program", "overlap", "weights", "allocator", "waits"]);
+    assert_eq!(
+        names,
+        ["launch", "add-chain", "chain-program", "loop-program", "overlap", "weights", "allocator", "waits"]
+    );
     for bench in json["benches"].as_array().expect("benches") {
         assert_eq!(bench["ok"], true, "{bench}");
         let figures = bench["figures"].as_array().expect("figures");

@@ -177,6 +177,7 @@ fn role(compiled: &Compiled, buffer: usize) -> &'static str {
         BufferRole::Fetched(_) => "fetch",
         BufferRole::Own(_) => "value",
         BufferRole::Arena(_) => "arena",
+        BufferRole::Flag(_) => "flag",
     }
 }
 

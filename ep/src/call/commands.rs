@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::call::closure::InlineFn;
 use crate::call::graph::{GraphKey, GraphStart};
 use crate::call::kernel::KernelCall;
 use crate::call::label::StepLabel;
@@ -51,6 +52,17 @@ pub struct CommandCall<'a> {
     pub stream: &'a mut dyn Commands,
     /// The operands of the instruction, whose memory the host cannot access.
     pub operands: &'a mut [Operand],
+    /// Left by a function that has not queued all of its commands.
+    pub rest: Option<RestOfCommands>,
+}
+
+/// What is left to do for a function that has not queued all of its commands, because those that follow depend on a condition of a block.
+#[derive(Debug)]
+pub struct RestOfCommands {
+    /// The step whose condition decides.
+    pub condition: StepLabel,
+    /// Queues further commands. To be called with the same operands once all commands that were queued so far have run.
+    pub function: InlineFn,
 }
 
 impl fmt::Debug for CommandCall<'_> {

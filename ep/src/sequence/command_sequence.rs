@@ -7,9 +7,14 @@
 //! ([`Stream::begin_graph`](crate::Stream::begin_graph)), which may launch them by one call. Two kinds of step are queued one by one: a
 //! kernel that refuses elements, because it reports them for each launch, and a kernel that draws random numbers, because its parameters
 //! differ in each run.
+//!
+//! Where a block begins, the condition is in memory of the device. The sequence queues a copy of it to a *flag*, a buffer in page-locked
+//! memory of the host, and returns. Once the copy has run, the caller calls the sequence again at the [`SequencePosition`] that it has
+//! reached; it reads the flag and queues the commands that follow.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use smallvec::SmallVec;
 
@@ -18,25 +23,34 @@ use crate::call::fn_context::FnContext;
 use crate::call::graph::{GraphKey, GraphStart};
 use crate::call::kernel::KernelCall;
 use crate::call::label::StepLabel;
-use crate::call::operand::Operand;
+use crate::call::operand::{Access, Operand};
 use crate::names::device_id::DeviceKind;
+use crate::sequence::blocks::{Part, Parts, Rounds, Test};
 use crate::sequence::buffers::{Buffers, located};
-use crate::sequence::step::{MOST_OPERANDS, SequenceError, SequenceMemory, SequenceStep, SequenceWork, params_of_run};
+use crate::sequence::step::{
+    MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, params_of_run,
+};
+use crate::tensor::layout::Layout;
 
 /// Steps for one kind of device that were checked: every operand lies within its buffer.
 #[derive(Debug)]
 pub struct CommandSequence {
     buffers: Buffers,
     steps: Vec<Command>,
-    /// All steps in order, divided into those that are announced together and those that are queued one by one.
-    parts: Vec<Part>,
+    /// All steps in order: where blocks begin and end, and the stretches between.
+    parts: Vec<Part<Stretch>>,
+    has_blocks: bool,
+    /// The buffer that conditions are copied to, where the host reads them.
+    flag: Option<usize>,
+    /// Set when loops must end.
+    stops: Arc<AtomicBool>,
     /// Names this sequence to streams.
     identity: Arc<()>,
 }
 
-/// Neighbouring steps.
+/// Neighbouring steps that are all announced together, or all queued one by one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Part {
+struct Stretch {
     steps: Range<usize>,
     /// Whether they are announced together.
     together: bool,
@@ -44,32 +58,52 @@ struct Part {
 
 #[derive(Debug)]
 struct Command {
+    /// The step. One that begins a block has the flag as a second operand.
     step: SequenceStep,
     label: StepLabel,
     /// For each operand its buffer.
     of_buffers: SmallVec<[usize; MOST_OPERANDS]>,
 }
 
+/// How far a run of a [`CommandSequence`] has come; by default at its beginning.
+#[derive(Debug, Default)]
+pub struct SequencePosition {
+    /// The part that is next.
+    next: usize,
+    /// Whether that part begins a block, and its condition was copied to the flag.
+    is_known: bool,
+    rounds: Rounds,
+}
+
 impl CommandSequence {
-    /// Checks `steps` for devices of this kind, whose operands are views of buffers of `buffers` bytes each.
+    /// Checks `steps` for devices of this kind, whose operands are views of buffers of `buffers` bytes each. If there are blocks, `flag` is a
+    /// buffer of at least one byte that the host can read and that no step uses.
     ///
     /// # Errors
-    /// [`SequenceError::Operands`] and [`SequenceError::PastBuffer`]; [`SequenceError::Blocks`] if a step begins or ends a block, because
-    /// the value that decides about the block is not known yet when the steps are queued.
+    /// [`SequenceError::Operands`] and [`SequenceError::PastBuffer`]; [`SequenceError::Blocks`] if a block does not end where it must, or if
+    /// there is one and no flag.
     pub fn new(
         device: DeviceKind,
         buffers: &[usize],
+        flag: Option<usize>,
         steps: Vec<(SequenceStep, StepLabel)>,
     ) -> Result<CommandSequence, SequenceError> {
         let mut buffers = Buffers::new(buffers);
-        let command = |(number, (step, label)): (usize, (SequenceStep, StepLabel))| {
+        let command = |(number, (mut step, label)): (usize, (SequenceStep, StepLabel))| {
             step.check_form(number, device)?;
-            if matches!(
-                step.work,
-                SequenceWork::If | SequenceWork::Else | SequenceWork::While { .. } | SequenceWork::End
-            ) {
-                let what = "a device that runs commands later cannot run blocks: their conditions are not known when steps are queued";
-                return Err(SequenceError::Blocks { step: number, what });
+            if let [condition] = &step.operands[..]
+                && step.work.is_mark()
+            {
+                let Some(index) = flag else {
+                    return Err(SequenceError::Blocks {
+                        step: number,
+                        what: "there is no flag to copy its condition to",
+                    });
+                };
+                let layout = Layout::contiguous(*condition.layout.shape());
+                let memory = SequenceMemory::Buffer { index, offset: 0 };
+                let target = SequenceOperand { memory, dtype: condition.dtype, layout, access: Access::Write };
+                step.operands.push(target);
             }
             let mut of_buffers = SmallVec::new();
             for (place, operand) in step.operands.iter().enumerate() {
@@ -77,21 +111,43 @@ impl CommandSequence {
                     let found = "scratch memory".to_owned();
                     return Err(SequenceError::Operands { step: number, expected: "operands in buffers", found });
                 };
+                if flag == Some(index) && !step.work.is_mark() {
+                    let found = format!("the flag, buffer {index}");
+                    return Err(SequenceError::Operands { step: number, expected: "operands beside the flag", found });
+                }
                 buffers.add(number, place, operand)?;
                 of_buffers.push(index);
             }
             Ok(Command { step, label, of_buffers })
         };
         let steps = steps.into_iter().enumerate().map(command).collect::<Result<Vec<Command>, _>>()?;
-        let parts = parts(&steps);
-        Ok(CommandSequence { buffers, steps, parts, identity: Arc::default() })
+        let parts = parts(&steps)?;
+        let has_blocks = parts.iter().any(|part| matches!(part, Part::Test(_)));
+        let (stops, identity) = (Arc::default(), Arc::default());
+        Ok(CommandSequence { buffers, steps, parts, has_blocks, flag, stops, identity })
     }
 
     /// Queues each step by itself: no stream launches several by one call.
     #[must_use]
     pub fn one_by_one(mut self) -> CommandSequence {
-        self.parts = vec![Part { steps: 0..self.steps.len(), together: false }];
+        for part in &mut self.parts {
+            if let Part::Work(stretch) = part {
+                stretch.together = false;
+            }
+        }
         self
+    }
+
+    /// Makes loops fail at their next round from the time when `stops` is set: [`SequenceError::Stopped`].
+    #[must_use]
+    pub fn stopped_by(mut self, stops: Arc<AtomicBool>) -> CommandSequence {
+        self.stops = stops;
+        self
+    }
+
+    /// Whether it has blocks, and so may be queued in several calls.
+    pub fn has_blocks(&self) -> bool {
+        self.has_blocks
     }
 
     /// The bytes that the steps take on the heap.
@@ -101,38 +157,83 @@ impl CommandSequence {
         operands + lists + self.buffers.heap_bytes()
     }
 
-    /// Queues a command for each step on the stream of `context`, whose operands are the buffers in the same order. Does not wait for them.
-    /// `run` is the number of the run, which decides about its random numbers.
+    /// Queues commands on the stream of `context`, whose operands are the buffers in the same order, from `position` on: one for each step up to
+    /// the next block, and a copy of the condition of that block. Does not wait for them. `run` is the number of the run, which decides about
+    /// its random numbers.
+    ///
+    /// Returns `None` once all commands of the run are queued. Otherwise returns the step that begins the block. Then the caller calls again, with
+    /// the same operands and the same position, once all commands that were queued so far have run.
     ///
     /// # Errors
     /// [`SequenceError::Buffers`], and nothing was queued: the context has no stream, the number of operands or the size of one differs, one
     /// is not contiguous, or one is written by a step and was declared as read. [`SequenceError::Step`] for the first step that the stream
-    /// refuses: the steps before it were queued, and those after it were not.
-    pub fn run(&self, context: &mut FnContext<'_>, run: u64) -> Result<(), SequenceError> {
-        let Some(CommandCall { stream, operands: buffers }) = &mut context.commands else {
+    /// refuses: the steps before it were queued, and those after it were not. [`SequenceError::Rounds`], [`SequenceError::LoopTime`] and
+    /// [`SequenceError::Stopped`] for a `While` that may not begin another round.
+    pub fn run(
+        &self,
+        context: &mut FnContext<'_>,
+        run: u64,
+        position: &mut SequencePosition,
+    ) -> Result<Option<StepLabel>, SequenceError> {
+        let Some(CommandCall { stream, operands: buffers, .. }) = &mut context.commands else {
             return Err(SequenceError::Buffers("it was called without the stream of a device".to_owned()));
         };
         self.buffers.check(buffers)?;
-        for Part { steps, together } in &self.parts {
-            let failed = |error| SequenceError::Step { step: steps.start, error };
-            if *together {
-                let key = GraphKey { sequence: &self.identity, first: steps.start };
-                match stream.begin_graph(key, buffers).map_err(failed)? {
-                    GraphStart::Launched => continue,
-                    GraphStart::Capturing => {
-                        let captured = self.queue(steps, &mut **stream, buffers, run);
-                        // If no graph is launched, the steps are queued one by one below; a step that fails returns its error
-                        // there.
-                        if stream.end_graph(captured.is_ok()).map_err(failed)? {
-                            continue;
-                        }
-                    }
-                    GraphStart::Queue => {}
+        while let Some(part) = self.parts.get(position.next) {
+            match part {
+                Part::Work(stretch) => {
+                    self.queue_stretch(stretch, &mut **stream, buffers, run)?;
+                    position.next += 1;
+                }
+                Part::Jump(to) => position.next = *to,
+                Part::Test(test) if std::mem::take(&mut position.is_known) => {
+                    let is_true = self.reads_true(test, buffers)?;
+                    position.next = test.next(position.next, is_true, &mut position.rounds, &self.stops)?;
+                }
+                Part::Test(test) => {
+                    self.queue(&(test.step..test.step + 1), &mut **stream, buffers, run)?;
+                    position.is_known = true;
+                    return Ok(Some(self.steps[test.step].label));
                 }
             }
-            self.queue(steps, &mut **stream, buffers, run)?;
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// Whether the flag says that the condition, which was copied to it, is true.
+    fn reads_true(&self, test: &Test, buffers: &[Operand]) -> Result<bool, SequenceError> {
+        let flag = self.flag.and_then(|flag| buffers.get(flag));
+        let flag = flag.unwrap_or_else(|| {
+            unreachable!("`new` refuses blocks without a flag, and `check` has counted the buffers")
+        });
+        let bytes = flag.bytes().map_err(|error| SequenceError::Step { step: test.step, error })?;
+        Ok(bytes.first().is_some_and(|byte| *byte != 0))
+    }
+
+    /// Queues a command for each step of a stretch, or launches a graph of them.
+    fn queue_stretch(
+        &self,
+        Stretch { steps, together }: &Stretch,
+        stream: &mut dyn Commands,
+        buffers: &[Operand],
+        run: u64,
+    ) -> Result<(), SequenceError> {
+        let failed = |error| SequenceError::Step { step: steps.start, error };
+        if *together {
+            let key = GraphKey { sequence: &self.identity, first: steps.start };
+            match stream.begin_graph(key, buffers).map_err(failed)? {
+                GraphStart::Launched => return Ok(()),
+                GraphStart::Capturing => {
+                    let captured = self.queue(steps, stream, buffers, run);
+                    // If no graph is launched, the steps are queued one by one below; a step that fails returns its error there.
+                    if stream.end_graph(captured.is_ok()).map_err(failed)? {
+                        return Ok(());
+                    }
+                }
+                GraphStart::Queue => {}
+            }
+        }
+        self.queue(steps, stream, buffers, run)
     }
 
     /// Queues a command for each of these steps.
@@ -160,9 +261,12 @@ impl CommandSequence {
                     let params = &params_of_run(params, *advance, run);
                     stream.launch(&mut KernelCall { kernel: *kernel, operands, inputs: 0, params })
                 }
-                (SequenceWork::Copy, [source, target]) => stream.copy(source, target),
+                // The condition of a block is copied to the flag.
+                (SequenceWork::Copy | SequenceWork::If | SequenceWork::While { .. }, [source, target]) => {
+                    stream.copy(source, target)
+                }
                 (SequenceWork::Fill(value), [target]) => stream.fill(target, *value),
-                _ => unreachable!("`new` has counted the operands, and refuses blocks"),
+                _ => unreachable!("`new` has counted the operands, and no stretch has an `Else` or `End`"),
             };
             queued.map_err(|error| SequenceError::Step { step: number, error })?;
         }
@@ -171,14 +275,26 @@ impl CommandSequence {
 }
 
 /// Divides the steps. A single step is queued by itself: a graph would save no call.
-fn parts(steps: &[Command]) -> Vec<Part> {
-    let mut parts = Vec::new();
-    for group in steps.chunk_by(|one, next| is_same_in_each_run(one) == is_same_in_each_run(next)) {
-        let begin = parts.last().map_or(0, |part: &Part| part.steps.end);
-        let together = group.len() > 1 && is_same_in_each_run(&group[0]);
-        parts.push(Part { steps: begin..begin + group.len(), together });
+///
+/// # Errors
+/// [`SequenceError::Blocks`]
+fn parts(steps: &[Command]) -> Result<Vec<Part<Stretch>>, SequenceError> {
+    let mut parts = Parts::new();
+    let mut begin = 0;
+    let joins = |one: &Command, next: &Command| {
+        !one.step.work.is_mark() && !next.step.work.is_mark() && is_same_in_each_run(one) == is_same_in_each_run(next)
+    };
+    for group in steps.chunk_by(joins) {
+        let end = begin + group.len();
+        if group[0].step.work.is_mark() {
+            parts.mark(begin, &group[0].step)?;
+        } else {
+            let together = group.len() > 1 && is_same_in_each_run(&group[0]);
+            parts.work(Stretch { steps: begin..end, together });
+        }
+        begin = end;
     }
-    parts
+    parts.finish(begin)
 }
 
 /// Whether the step is the same command in each run over the same buffers, and reports nothing that belongs to one launch.

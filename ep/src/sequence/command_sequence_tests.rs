@@ -29,7 +29,7 @@ struct Listing {
 impl Listing {
     fn add(&mut self, what: &str, operands: &[&Operand]) -> Result<(), Error> {
         let commands = self.queued.len() / 2;
-        let places: Vec<usize> = operands.iter().map(|operand| operand.ptr().addr() - self.base).collect();
+        let places: Vec<usize> = operands.iter().map(|operand| operand.ptr().addr().wrapping_sub(self.base)).collect();
         self.queued.push(format!("{what} {places:?}"));
         if self.refused == Some(commands) { Err(Error::Injected(what.to_owned())) } else { Ok(()) }
     }
@@ -93,7 +93,7 @@ fn steps() -> Vec<(SequenceStep, StepLabel)> {
 
 /// Runs the steps over one vector of five elements: `a` has the first three, `out` the last two.
 fn run(access: Access, refused: Option<usize>) -> (Result<(), SequenceError>, Vec<String>) {
-    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], steps()).expect("steps within their buffers");
+    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps()).expect("steps within their buffers");
     let (result, listing) = run_with(&sequence, access, refused, GraphStart::Queue, false);
     (result, listing.queued)
 }
@@ -116,9 +116,10 @@ fn run_with(
     let mut operands = [operand(0, 3, access), operand(3, 2, Access::Write)];
     let (queued, graphs) = (Vec::new(), Vec::new());
     let mut listing = Listing { base: base.addr(), queued, graphs, refused, start, launches };
-    let call = CommandCall { stream: &mut listing, operands: &mut operands };
-    let result = sequence.run(&mut FnContext::of_commands(call).expect("operands that do not overlap"), 0);
-    (result, listing)
+    let call = CommandCall { stream: &mut listing, operands: &mut operands, rest: None };
+    let mut context = FnContext::of_commands(call).expect("operands that do not overlap");
+    let result = sequence.run(&mut context, 0, &mut SequencePosition::default());
+    (result.map(|block| assert_eq!(block, None, "there are no blocks")), listing)
 }
 
 #[test]
@@ -133,7 +134,7 @@ fn steps_that_are_the_same_in_each_run_are_announced_together() {
     let kernel = KernelRegistry::builtin().get(Op::Div, DeviceKind::Sim, DType::I32).expect("a kernel");
     divide.work = SequenceWork::Kernel(kernel, Params::default());
     around.insert(2, (divide, StepLabel { step: 9, what: "div", location: std::panic::Location::caller() }));
-    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], around).expect("steps within their buffers");
+    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, around).expect("steps within their buffers");
     let run = |start, launches, refused| {
         let (result, listing) = run_with(&sequence, Access::ReadWrite, refused, start, launches);
         let whats = listing.queued.iter().filter(|line| !line.starts_with("step"));
@@ -150,7 +151,7 @@ fn steps_that_are_the_same_in_each_run_are_announced_together() {
     // A step that is refused while commands are captured may work without.
     let part = vec![announced(Capturing), "whole: false".to_owned()];
     assert_eq!(run(Capturing, true, Some(1)), (Ok(()), part, "add fill add fill div copy".into()));
-    let one_by_one = CommandSequence::new(DeviceKind::Sim, &[12, 8], steps()).expect("steps").one_by_one();
+    let one_by_one = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps()).expect("steps").one_by_one();
     let (result, listing) = run_with(&one_by_one, Access::ReadWrite, None, Launched, true);
     assert_eq!((result, listing.graphs.len(), listing.queued.len()), (Ok(()), 0, 6));
 }
@@ -182,16 +183,17 @@ fn a_call_with_other_operands_queues_nothing() {
     let (result, queued) = run(Access::Read, None);
     assert!(matches!(&result, Err(SequenceError::Buffers(why)) if why.contains("operand 0")), "{result:?}");
     assert!(queued.is_empty());
-    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], steps()).expect("steps within their buffers");
-    let refused = sequence.run(&mut FnContext::new(&mut []).expect("no operands"), 0);
+    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps()).expect("steps within their buffers");
+    let mut context = FnContext::new(&mut []).expect("no operands");
+    let refused = sequence.run(&mut context, 0, &mut SequencePosition::default());
     assert!(matches!(&refused, Err(SequenceError::Buffers(why)) if why.contains("stream")), "{refused:?}");
 }
 
 #[test]
-fn blocks_scratch_memory_and_kernels_of_other_devices_are_refused() {
+fn blocks_without_a_flag_scratch_memory_and_kernels_of_other_devices_are_refused() {
     let refused = |step: SequenceStep| {
         let label = StepLabel { step: 0, what: "step", location: std::panic::Location::caller() };
-        CommandSequence::new(DeviceKind::Sim, &[12, 8], vec![(step, label)]).expect_err("it is refused")
+        CommandSequence::new(DeviceKind::Sim, &[12, 8], None, vec![(step, label)]).expect_err("it is refused")
     };
     let condition = SequenceOperand { dtype: DType::Bool, ..vector(0, 0, 1, Access::Read) };
     let block = refused(SequenceStep { work: SequenceWork::If, operands: vec![condition] });
@@ -205,4 +207,124 @@ fn blocks_scratch_memory_and_kernels_of_other_devices_are_refused() {
     let past =
         SequenceStep { work: SequenceWork::Fill(Scalar::from(0i32)), operands: vec![vector(1, 4, 2, Access::Write)] };
     assert!(matches!(refused(past), SequenceError::PastBuffer { end: 12, bytes: 8, .. }));
+}
+
+/// `while go { out = a + a[1..]; if small { out = 7 } else { a[0] = out[1] } }; a[0] = out[1]`, over buffers for numbers, bools and the flag.
+fn with_blocks(most_rounds: u64) -> Result<CommandSequence, SequenceError> {
+    let [add, fill, copy] = <[_; 3]>::try_from(steps()).expect("three steps");
+    let bool_at = |offset| SequenceOperand { dtype: DType::Bool, ..vector(2, offset, 1, Access::Read) };
+    let mark = |step, what, work, condition: Option<usize>| {
+        let label = StepLabel { step, what, location: std::panic::Location::caller() };
+        (SequenceStep { work, operands: condition.map(bool_at).into_iter().collect() }, label)
+    };
+    let steps = vec![
+        mark(0, "while", SequenceWork::While { most_rounds, most_time: None }, Some(0)),
+        add,
+        mark(2, "if", SequenceWork::If, Some(1)),
+        fill,
+        mark(4, "else", SequenceWork::Else, None),
+        copy.clone(),
+        mark(6, "end", SequenceWork::End, None),
+        mark(7, "end", SequenceWork::End, None),
+        copy,
+    ];
+    CommandSequence::new(DeviceKind::Sim, &[12, 8, 2, 1], Some(3), steps)
+}
+
+/// Runs the steps of [`with_blocks`]; what the host finds in the flag at each call is given.
+fn run_blocks(sequence: &CommandSequence, flags: &[bool]) -> (Result<(), SequenceError>, Vec<String>) {
+    let (mut numbers, mut bools) = ([0i32; 5], [0u8; 3]);
+    let base = numbers.as_mut_ptr();
+    let view = |base: *mut u8, dtype, elements: usize, access| {
+        let layout = Layout::contiguous(Shape::new(&[elements]).expect("a shape"));
+        // SAFETY: the elements are in the arrays above, which outlive the operands; nobody else uses them meanwhile.
+        unsafe { Operand::new(base, dtype, layout, access) }
+    };
+    let bools = bools.as_mut_ptr();
+    let mut listing = Listing {
+        base: base.addr(),
+        queued: vec![],
+        graphs: vec![],
+        refused: None,
+        start: GraphStart::Queue,
+        launches: false,
+    };
+    let (mut position, mut flags) = (SequencePosition::default(), flags.iter());
+    loop {
+        let mut operands = [
+            view(base.cast(), DType::I32, 3, Access::ReadWrite),
+            view(base.wrapping_add(3).cast(), DType::I32, 2, Access::Write),
+            view(bools, DType::Bool, 2, Access::Read),
+            view(bools.wrapping_add(2), DType::Bool, 1, Access::Write),
+        ];
+        let call = CommandCall { stream: &mut listing, operands: &mut operands, rest: None };
+        let mut context = FnContext::of_commands(call).expect("operands that do not overlap");
+        let condition = match sequence.run(&mut context, 0, &mut position) {
+            Ok(Some(label)) => label.what,
+            Ok(None) => return (Ok(()), listing.queued),
+            Err(error) => return (Err(error), listing.queued),
+        };
+        let flag = flags.next().expect("no more conditions are asked for");
+        listing.queued.push(format!("{condition}: {flag}"));
+        // SAFETY: the third of the bools; the operands are not used any more.
+        unsafe { bools.wrapping_add(2).write(u8::from(*flag)) };
+    }
+}
+
+/// The words of the commands and answers, without labels and places.
+fn words(queued: &[String]) -> String {
+    let lines = queued.iter().filter(|line| !line.starts_with("step")).map(|line| match line.split_once(' ') {
+        Some((word, rest)) if word.ends_with(':') => format!("{word}{rest}"),
+        Some((word, _)) => word.to_owned(),
+        None => line.clone(),
+    });
+    lines.collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn blocks_are_queued_up_to_each_condition() {
+    let sequence = with_blocks(9).expect("blocks that end");
+    let (result, queued) = run_blocks(&sequence, &[false]);
+    assert_eq!((result, &*words(&queued)), (Ok(()), "copy while:false copy"));
+    // The condition, which is at byte 0 of buffer 2, is copied to buffer 3 under the label of the step that begins the block.
+    assert_eq!(queued[0], "step 0 while [2, 3]");
+    let (result, queued) = run_blocks(&sequence, &[true, true, true, false, false]);
+    let expected = "copy while:true add copy if:true fill copy while:true add copy if:false copy copy while:false copy";
+    assert_eq!((result, &*words(&queued)), (Ok(()), expected));
+}
+
+#[test]
+fn loops_of_commands_are_bounded_and_can_be_stopped() {
+    let sequence = with_blocks(1).expect("blocks that end");
+    let (result, _) = run_blocks(&sequence, &[true, false, true]);
+    assert_eq!(result, Err(SequenceError::Rounds { step: 0, rounds: 1 }));
+    let stops = Arc::new(AtomicBool::new(true));
+    let stopped = with_blocks(9).expect("blocks that end").stopped_by(stops.clone());
+    assert_eq!(run_blocks(&stopped, &[true]).0, Err(SequenceError::Stopped { step: 0 }));
+    // A loop that has ended by itself was not stopped, and neither is a branch.
+    assert_eq!(run_blocks(&stopped, &[false]).0, Ok(()));
+    stops.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(run_blocks(&stopped, &[true, true, false]).0, Ok(()));
+}
+
+#[test]
+fn a_flag_is_a_buffer_of_its_own() {
+    let label = StepLabel { step: 0, what: "step", location: std::panic::Location::caller() };
+    let fill =
+        SequenceStep { work: SequenceWork::Fill(Scalar::from(7i32)), operands: vec![vector(1, 0, 1, Access::Write)] };
+    let refused = CommandSequence::new(DeviceKind::Sim, &[4, 4], Some(1), vec![(fill, label)])
+        .expect_err("a step writes the flag");
+    assert!(matches!(refused, SequenceError::Operands { step: 0, .. }), "{refused}");
+    let bools = SequenceOperand { dtype: DType::Bool, ..vector(0, 0, 1, Access::Read) };
+    let steps = [(SequenceWork::If, vec![bools]), (SequenceWork::End, vec![])];
+    let steps: Vec<_> = steps.into_iter().map(|(work, operands)| (SequenceStep { work, operands }, label)).collect();
+    let refused = CommandSequence::new(DeviceKind::Sim, &[4, 0], Some(1), steps).expect_err("the flag has no byte");
+    assert!(matches!(refused, SequenceError::PastBuffer { buffer: 1, .. }), "{refused}");
+    let ends = CommandSequence::new(
+        DeviceKind::Sim,
+        &[4],
+        None,
+        vec![(SequenceStep { work: SequenceWork::End, operands: vec![] }, label)],
+    );
+    assert!(matches!(ends, Err(SequenceError::Blocks { step: 0, .. })), "{ends:?}");
 }

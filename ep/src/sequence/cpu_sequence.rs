@@ -4,12 +4,14 @@
 //! buffers at fixed offsets. [`CpuSequence::new`] checks all steps once; a run only adds the addresses of the buffers.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::call::fn_context::FnContext;
 use crate::call::operand::Operand;
 use crate::names::device_id::DeviceKind;
+use crate::sequence::blocks::{Part, Parts, Rounds, Test};
 use crate::sequence::buffers::{Buffers, located};
 use crate::sequence::finite::first_not_finite;
 use crate::sequence::group::{Group, SequenceGroup};
@@ -25,32 +27,22 @@ struct Single {
     overlaps: bool,
 }
 
-/// The beginning of a block. An `if` skips its block, and a `while` leaves its loop, when the condition is false.
+/// What runs as a whole.
 #[derive(Debug)]
-struct Test {
-    condition: Single,
-    /// The part that is next if the condition is false.
-    otherwise: usize,
-    /// Of a `While`: a run fails if its loops together make more rounds than this.
-    repeats: Option<u64>,
-}
-
-#[derive(Debug)]
-enum Part {
+enum Work {
     Single(Single),
     Group(Group),
     /// A step that draws random numbers, which are others in each run.
     Draw(Single),
-    Test(Test),
-    /// The part of this number is next.
-    Jump(usize),
 }
 
 /// Steps that were checked: every operand lies within its buffer.
 #[derive(Debug)]
 pub struct CpuSequence {
     buffers: Buffers,
-    parts: Vec<Part>,
+    parts: Vec<Part<Work>>,
+    /// Set when loops must end.
+    stops: Arc<AtomicBool>,
     /// Whether a run looks for infinities and NaN in what its steps write.
     checks_finite: bool,
     /// For each part how long it took so far, if runs are timed.
@@ -97,7 +89,7 @@ impl CpuSequence {
             let what = format!("its steps {:?} are none, or are not among the {} steps", group.steps, steps.len());
             return Err(SequenceError::Group { step: group.steps.start, what });
         }
-        let mut parts = Parts::default();
+        let mut parts = Parts::new();
         let mut groups = groups.iter().peekable();
         let mut steps = steps.into_iter();
         let mut number = 0;
@@ -107,10 +99,14 @@ impl CpuSequence {
                     let others = steps.by_ref().take(group.steps.len() - 1);
                     let group = Group::new(number, std::iter::once(step).chain(others).collect(), group.block)?;
                     number += group.len();
-                    parts.all.push(Part::Group(group));
+                    parts.work(Work::Group(group));
                 }
                 None => {
-                    parts.add(number, step)?;
+                    match step.work {
+                        _ if step.work.is_mark() => parts.mark(number, &in_buffers(number, step)?)?,
+                        SequenceWork::Draw { .. } => parts.work(Work::Draw(Single::new(number, step)?)),
+                        _ => parts.work(Work::Single(Single::new(number, step)?)),
+                    }
                     number += 1;
                 }
             }
@@ -119,10 +115,15 @@ impl CpuSequence {
             let what = format!("its steps {:?} do not come behind those of the group before", group.steps);
             return Err(SequenceError::Group { step: group.steps.start, what });
         }
-        if !parts.open.is_empty() {
-            return Err(SequenceError::Blocks { step: number, what: "the steps end within a block" });
-        }
-        Ok(CpuSequence { buffers, parts: parts.all, checks_finite: false, times: None })
+        let parts = parts.finish(number)?;
+        Ok(CpuSequence { buffers, parts, stops: Arc::default(), checks_finite: false, times: None })
+    }
+
+    /// Makes loops fail at their next round from the time when `stops` is set: [`SequenceError::Stopped`].
+    #[must_use]
+    pub fn stopped_by(mut self, stops: Arc<AtomicBool>) -> CpuSequence {
+        self.stops = stops;
+        self
     }
 
     /// Sets whether runs fail at the first step that writes an infinity or NaN; steps in groups are not checked. That reads each output once
@@ -143,10 +144,10 @@ impl CpuSequence {
     /// How long each step took so far, in order; nothing unless runs are [timed](CpuSequence::timing). Steps that begin or end blocks are left
     /// out. Numbers of runs in progress may be missing.
     pub fn times(&self) -> Vec<SequenceTime> {
-        let of_part = |(part, time): (&Part, &PartTime)| {
+        let of_part = |(part, time): (&Part<Work>, &PartTime)| {
             let steps = match part {
-                Part::Single(single) | Part::Draw(single) => single.number..single.number + 1,
-                Part::Group(group) => group.steps(),
+                Part::Work(Work::Single(single) | Work::Draw(single)) => single.number..single.number + 1,
+                Part::Work(Work::Group(group)) => group.steps(),
                 Part::Test(_) | Part::Jump(_) => return None,
             };
             let time_of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -161,10 +162,10 @@ impl CpuSequence {
 
     /// The bytes that the steps take on the heap.
     pub fn heap_bytes(&self) -> usize {
-        let of_part = |part: &Part| match part {
-            Part::Single(single) | Part::Draw(single) => single.heap_bytes(),
-            Part::Test(test) => test.condition.heap_bytes(),
-            Part::Group(group) => group.heap_bytes(),
+        let of_part = |part: &Part<Work>| match part {
+            Part::Work(Work::Single(single) | Work::Draw(single)) => single.heap_bytes(),
+            Part::Work(Work::Group(group)) => group.heap_bytes(),
+            Part::Test(test) => size_of_val(&**test),
             Part::Jump(_) => 0,
         };
         let parts: usize = self.parts.iter().map(of_part).sum();
@@ -177,8 +178,8 @@ impl CpuSequence {
     ///
     /// # Errors
     /// [`SequenceError::Buffers`], and nothing has run: the number of operands or the size of one differs, one is not contiguous, or one
-    /// is written by a step and was declared as read, or was taken before. [`SequenceError::Step`] for the first step that fails, and
-    /// [`SequenceError::Rounds`] for a `While` that would begin one round too many.
+    /// is written by a step and was declared as read, or was taken before. [`SequenceError::Step`] for the first step that fails;
+    /// [`SequenceError::Rounds`], [`SequenceError::LoopTime`] and [`SequenceError::Stopped`] for a `While` that may not begin another round.
     pub fn run(&self, context: &mut FnContext<'_>, run: u64) -> Result<(), SequenceError> {
         let buffers = context.take_all().map_err(|error| SequenceError::Buffers(error.to_string()))?;
         self.buffers.check(buffers)?;
@@ -199,21 +200,21 @@ impl CpuSequence {
     /// * [`Buffers::check`] has accepted `buffers`, and no slice of a written one exists.
     unsafe fn run_parts<const TIMED: bool>(&self, buffers: &[Operand], run: u64) -> Result<(), SequenceError> {
         let mut operands: [Operand; MOST_OPERANDS] = std::array::from_fn(|_| Operand::blank());
-        let mut rounds = 0;
+        let mut rounds = Rounds::default();
         let mut next = 0;
         while let Some(part) = self.parts.get(next) {
             let place = next;
             next += 1;
             match part {
                 // SAFETY: the caller has the same duties.
-                Part::Single(single) => self.timed::<TIMED, _>(place, || unsafe {
+                Part::Work(Work::Single(single)) => self.timed::<TIMED, _>(place, || unsafe {
                     single.run(&single.step.work, buffers, &mut operands, self.checks_finite)
                 })?,
                 // SAFETY: as above.
-                Part::Group(group) => self.timed::<TIMED, _>(place, || unsafe { group.run(buffers) })?,
-                Part::Draw(single) => {
+                Part::Work(Work::Group(group)) => self.timed::<TIMED, _>(place, || unsafe { group.run(buffers) })?,
+                Part::Work(Work::Draw(single)) => {
                     let SequenceWork::Draw { kernel, params, advance } = &single.step.work else {
-                        unreachable!("`Parts::add` makes a draw of no other work")
+                        unreachable!("`new` makes a draw of no other work")
                     };
                     let work = SequenceWork::Kernel(*kernel, params_of_run(params, *advance, run));
                     // SAFETY: as above.
@@ -224,16 +225,8 @@ impl CpuSequence {
                 Part::Jump(to) => next = *to,
                 Part::Test(test) => {
                     // SAFETY: as above.
-                    let is_true = unsafe { test.condition.is_true(buffers, &mut operands)? };
-                    if !is_true {
-                        next = test.otherwise;
-                    }
-                    if let Some(most) = test.repeats.filter(|_| is_true) {
-                        rounds += 1;
-                        if rounds > most {
-                            return Err(SequenceError::Rounds { step: test.condition.number, rounds: most });
-                        }
-                    }
+                    let is_true = unsafe { is_true(test, buffers, &mut operands)? };
+                    next = test.next(place, is_true, &mut rounds, &self.stops)?;
                 }
             }
         }
@@ -253,10 +246,7 @@ impl CpuSequence {
 
 impl Single {
     fn new(number: usize, step: SequenceStep) -> Result<Single, SequenceError> {
-        if step.operands.iter().any(|operand| matches!(operand.memory, SequenceMemory::Scratch(_))) {
-            let what = "it uses scratch memory, and is in no group".to_owned();
-            return Err(SequenceError::Group { step: number, what });
-        }
+        let step = in_buffers(number, step)?;
         let overlaps = step.overlaps_itself();
         Ok(Single { number, step, overlaps })
     }
@@ -297,98 +287,31 @@ impl Single {
             None => Ok(()),
         }
     }
+}
 
-    /// Whether the only operand, a bool, is true.
-    ///
-    /// # Safety
-    ///
-    /// * As for [`run`](Single::run).
-    unsafe fn is_true(
-        &self,
-        buffers: &[Operand],
-        operands: &mut [Operand; MOST_OPERANDS],
-    ) -> Result<bool, SequenceError> {
-        // SAFETY: the caller has the same duties.
-        let operands = unsafe { located(&self.step.operands, buffers, operands) };
-        let bytes = operands[0].bytes().map_err(|error| SequenceError::Step { step: self.number, error })?;
-        Ok(bytes.iter().any(|byte| *byte != 0))
+/// The step, if its operands lie in buffers.
+fn in_buffers(number: usize, step: SequenceStep) -> Result<SequenceStep, SequenceError> {
+    if step.operands.iter().any(|operand| matches!(operand.memory, SequenceMemory::Scratch(_))) {
+        let what = "it uses scratch memory, and is in no group".to_owned();
+        return Err(SequenceError::Group { step: number, what });
     }
+    Ok(step)
 }
 
-/// A block that has begun and not ended.
-struct OpenBlock {
-    /// The part that begins it: a test, or the jump of an `Else`.
-    begin: usize,
-    kind: BlockKind,
-}
-
-#[derive(PartialEq)]
-enum BlockKind {
-    If,
-    Else,
-    While,
-}
-
-/// Parts, while they are made from steps.
-#[derive(Default)]
-struct Parts {
-    all: Vec<Part>,
-    open: Vec<OpenBlock>,
-}
-
-impl Parts {
-    fn add(&mut self, number: usize, step: SequenceStep) -> Result<(), SequenceError> {
-        let here = self.all.len();
-        let wrong = |what| Err(SequenceError::Blocks { step: number, what });
-        // The part that follows a block is known once the block ends.
-        let unknown = usize::MAX;
-        match step.work {
-            SequenceWork::If => {
-                self.open.push(OpenBlock { begin: here, kind: BlockKind::If });
-                self.all.push(Part::Test(Test {
-                    condition: Single::new(number, step)?,
-                    otherwise: unknown,
-                    repeats: None,
-                }));
-            }
-            SequenceWork::While { most_rounds } => {
-                self.open.push(OpenBlock { begin: here, kind: BlockKind::While });
-                let repeats = Some(most_rounds);
-                self.all.push(Part::Test(Test { condition: Single::new(number, step)?, otherwise: unknown, repeats }));
-            }
-            SequenceWork::Else => match self.open.pop() {
-                Some(OpenBlock { begin, kind: BlockKind::If }) => {
-                    self.open.push(OpenBlock { begin: here, kind: BlockKind::Else });
-                    self.all.push(Part::Jump(unknown));
-                    self.leave_to(begin, here + 1);
-                }
-                _ => return wrong("an else belongs to an if, and ends its block"),
-            },
-            SequenceWork::End => match self.open.pop() {
-                Some(OpenBlock { begin, kind }) => {
-                    if kind == BlockKind::While {
-                        self.all.push(Part::Jump(begin));
-                    }
-                    self.leave_to(begin, self.all.len());
-                }
-                None => return wrong("no block is left to end"),
-            },
-            SequenceWork::Draw { .. } => self.all.push(Part::Draw(Single::new(number, step)?)),
-            SequenceWork::Kernel(..) | SequenceWork::Copy | SequenceWork::Fill(_) => {
-                self.all.push(Part::Single(Single::new(number, step)?));
-            }
-        }
-        Ok(())
-    }
-
-    /// Sets the part that follows when the block that begins at `begin` is left.
-    fn leave_to(&mut self, begin: usize, part: usize) {
-        match &mut self.all[begin] {
-            Part::Test(Test { otherwise, .. }) => *otherwise = part,
-            Part::Jump(to) => *to = part,
-            Part::Single(_) | Part::Group(_) | Part::Draw(_) => unreachable!("blocks begin with tests and jumps"),
-        }
-    }
+/// Whether the condition, a bool, is true.
+///
+/// # Safety
+///
+/// * As for [`Single::run`].
+unsafe fn is_true(
+    test: &Test,
+    buffers: &[Operand],
+    operands: &mut [Operand; MOST_OPERANDS],
+) -> Result<bool, SequenceError> {
+    // SAFETY: the caller has the same duties.
+    let operands = unsafe { located(std::slice::from_ref(&test.condition), buffers, operands) };
+    let bytes = operands[0].bytes().map_err(|error| SequenceError::Step { step: test.step, error })?;
+    Ok(bytes.iter().any(|byte| *byte != 0))
 }
 
 #[cfg(test)]

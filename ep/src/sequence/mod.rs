@@ -6,11 +6,13 @@
 //! |---|---|
 //! | `step` | a step: its work and its operands |
 //! | `buffers` | the buffers of a sequence, and the check that the operands of a call are these |
+//! | `blocks` | where blocks begin and end, and how many rounds loops may make |
 //! | `cpu_sequence` | runs the steps in the calling thread |
 //! | `group` | elementwise steps that run together, block by block |
 //! | `finite` | finds infinities and NaN in an output |
 //! | `command_sequence` | queues the steps on the stream of a device that runs commands later |
 
+mod blocks;
 mod buffers;
 mod command_sequence;
 mod cpu_sequence;
@@ -18,7 +20,7 @@ mod finite;
 mod group;
 mod step;
 
-pub use command_sequence::CommandSequence;
+pub use command_sequence::{CommandSequence, SequencePosition};
 pub use cpu_sequence::{CpuSequence, SequenceTime};
 pub use group::SequenceGroup;
 pub use step::{SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork};

@@ -1,5 +1,7 @@
 //! A step of a sequence: what it does, and on which views of memory.
 
+use std::time::Duration;
+
 use crate::call::kernel::{Kernel, KernelCall};
 use crate::call::operand::{Access, Operand};
 use crate::cpu;
@@ -68,9 +70,18 @@ pub enum SequenceWork {
     While {
         /// A run fails if its loops together would make more rounds than this.
         most_rounds: u64,
+        /// A run fails if it would begin a round this long after the first round of its loops.
+        most_time: Option<Duration>,
     },
     /// Ends the innermost block.
     End,
+}
+
+impl SequenceWork {
+    /// Whether it begins or ends a block, and computes nothing.
+    pub fn is_mark(&self) -> bool {
+        matches!(self, SequenceWork::If | SequenceWork::Else | SequenceWork::While { .. } | SequenceWork::End)
+    }
 }
 
 /// One step of a sequence.
@@ -133,6 +144,24 @@ pub enum SequenceError {
         step: usize,
         /// The rounds.
         rounds: u64,
+    },
+    /// The loops of a run have gone on for as long as they may, and the operand of a `While` is still true.
+    #[error(
+        "step {step}: its condition is still true after {most:?} and {rounds} rounds of all loops, the longest that they may take"
+    )]
+    LoopTime {
+        /// The step.
+        step: usize,
+        /// The time.
+        most: Duration,
+        /// The rounds until then.
+        rounds: u64,
+    },
+    /// A `While` would begin another round, and loops were told to stop.
+    #[error("step {step}: its loop was stopped before its condition was false")]
+    Stopped {
+        /// The step.
+        step: usize,
     },
     /// A step wrote an infinity or NaN, and the sequence looks for them.
     #[error("step {step}: element {index:?} of its output is {value}")]

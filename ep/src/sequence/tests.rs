@@ -163,7 +163,7 @@ fn blocks_run_as_often_as_their_conditions_say() {
     let steps = |most_rounds| {
         vec![
             less(x, eleven, 0),
-            mark(SequenceWork::While { most_rounds }, vec![bool_at(0, Read)]),
+            mark(SequenceWork::While { most_rounds, most_time: None }, vec![bool_at(0, Read)]),
             add(x, one),
             less(x, five, 1),
             mark(SequenceWork::If, vec![bool_at(1, Read)]),
@@ -190,6 +190,34 @@ fn blocks_run_as_often_as_their_conditions_say() {
     }
 }
 
+/// A loop that never ends, stopped by its time and from another thread.
+#[test]
+fn a_loop_that_does_not_end_is_stopped() {
+    let steps = |most_time| {
+        let repeat = SequenceWork::While { most_rounds: u64::MAX, most_time };
+        vec![
+            SequenceStep { work: repeat, operands: vec![bool_at(0, Access::Read)] },
+            SequenceStep { work: SequenceWork::End, operands: vec![] },
+        ]
+    };
+    let data = || [(vec![1i32], Access::Read)];
+    let most = Duration::from_millis(2);
+    let sequence = CpuSequence::new(&[4], steps(Some(most)), &[]).expect("blocks that end");
+    let ended = run(&sequence, &mut data());
+    assert!(
+        matches!(ended, Err(SequenceError::LoopTime { step: 0, most: found, rounds: 1.. }) if found == most),
+        "{ended:?}"
+    );
+    let stops = Arc::new(AtomicBool::new(false));
+    let sequence = CpuSequence::new(&[4], steps(None), &[]).expect("blocks that end").stopped_by(stops.clone());
+    let ended = std::thread::scope(|scope| {
+        let runs = scope.spawn(|| run(&sequence, &mut data()));
+        stops.store(true, Ordering::Relaxed);
+        runs.join().expect("it does not panic")
+    });
+    assert_eq!(ended, Err(SequenceError::Stopped { step: 0 }));
+}
+
 #[test]
 fn blocks_that_do_not_end_where_they_must_are_refused() {
     let mark = |work| {
@@ -197,7 +225,7 @@ fn blocks_that_do_not_end_where_they_must_are_refused() {
         SequenceStep { work, operands: if condition { vec![bool_at(0, Access::Read)] } else { vec![] } }
     };
     use SequenceWork::{Else, End, If, While};
-    let repeat = || While { most_rounds: 1 };
+    let repeat = || While { most_rounds: 1, most_time: None };
     let cases = [
         (vec![If], 1),
         (vec![repeat(), End, End], 2),

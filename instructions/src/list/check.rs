@@ -142,7 +142,7 @@ pub(crate) fn check<T: Borrow<Tensor>, V: Borrow<Var>>(
             check_own("fill", stream, target)
         }
         (Kind::Allocate, Some((target, []))) => check_own("alloc", stream, target),
-        (Kind::Function { role: Role::Program, name, body: Some(_) }, _) => {
+        (Kind::Function { role, name, body: Some(_) }, _) if role.is_of_program() => {
             Err(BuildError::ProgramCode { what: name.clone().into_owned() })
         }
         (Kind::Function { role, name, .. }, _) => check_function(name, *role, stream, uses),
@@ -255,7 +255,7 @@ fn check_tensors<T: Borrow<Tensor>, V: Borrow<Var>>(
         if role == Role::Cuda {
             check_own(what, stream, tensor)?;
             on(what, tensor, stream.device.into())?;
-        } else if role == Role::Program && StreamClass::of(&stream).run_by() == RunBy::Device {
+        } else if role.is_of_program() && StreamClass::of(&stream).run_by() == RunBy::Device {
             check_own(what, stream, tensor)?;
         } else {
             check_shown(what, stream, tensor)?;

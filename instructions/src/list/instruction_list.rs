@@ -167,7 +167,7 @@ impl InstructionList {
         checked
     }
 
-    /// Appends steps of a program, as code that a waiting caller may run too: see [`Role::Program`]. For engines, whose code neither blocks nor
+    /// Appends steps of a program, as code that a waiting caller may run too: see [`Role::Program`] and [`Role::Blocks`]. For engines, whose code neither blocks nor
     /// takes a lock of the caller. On a stream that a device runs, the code queues the steps by the stream that it gets
     /// ([`FnContext::commands`](streamvm_ep::FnContext::commands)).
     ///
@@ -177,17 +177,18 @@ impl InstructionList {
     pub fn push_program<'u>(
         &mut self,
         stream: StreamKey,
-        name: impl Into<Cow<'static, str>>,
+        (role, name): (Role, impl Into<Cow<'static, str>>),
         uses: impl IntoIterator<Item = Use<'u>>,
         code: InlineFn,
         location: &'static Location<'static>,
     ) -> Result<(), BuildError> {
+        debug_assert!(role.is_of_program(), "steps of a program");
         let name = name.into();
-        self.push_unchecked(stream, Kind::Function { role: Role::Program, name, body: Some(code) }, uses, location);
+        self.push_unchecked(stream, Kind::Function { role, name, body: Some(code) }, uses, location);
         let checked = self
             .instructions()
             .last()
-            .map_or(Ok(()), |last| check_function(last.kind.name(), Role::Program, stream, self.uses(last)));
+            .map_or(Ok(()), |last| check_function(last.kind.name(), role, stream, self.uses(last)));
         if checked.is_err() {
             self.pop();
         }

@@ -25,6 +25,9 @@ pub enum Role {
     /// Runs the steps of a compiled program, which are kernels, copies and fills alone. It neither blocks nor takes a lock of the caller, so a
     /// caller that waits for it may run it.
     Program,
+    /// As [`Program`](Role::Program), with blocks, on a device that runs commands later: it is launched in pieces, and its stream launches nothing
+    /// else until the condition of each block is known.
+    Blocks,
     /// Runs any code in the order that its uses ask for, without access to their bytes.
     Push,
 }
@@ -121,6 +124,14 @@ pub enum Kind {
     SectionEnd(Section),
 }
 
+impl Role {
+    /// Whether it runs steps of a compiled program.
+    #[inline]
+    pub fn is_of_program(self) -> bool {
+        matches!(self, Role::Program | Role::Blocks)
+    }
+}
+
 impl Kind {
     /// The word for the kind in a printed list.
     pub fn word(&self) -> &'static str {
@@ -135,7 +146,7 @@ impl Kind {
             Kind::Function { role: Role::Host, .. } => "host",
             Kind::Function { role: Role::Access, .. } => "access",
             Kind::Function { role: Role::Cuda, .. } => "cuda",
-            Kind::Function { role: Role::Program, .. } => "program",
+            Kind::Function { role: Role::Program | Role::Blocks, .. } => "program",
             Kind::Function { role: Role::Push, .. } => "push",
             Kind::Record(_) => "record",
             Kind::Wait { kind: WaitKind::Device, .. } => "wait",
@@ -151,7 +162,8 @@ impl Kind {
     #[inline]
     pub fn has_explicit_order(&self) -> bool {
         match self {
-            Kind::Call { .. } | Kind::Copy | Kind::Fill(_) | Kind::Touch | Kind::Function { .. } => false,
+            Kind::Function { role, .. } => *role == Role::Blocks,
+            Kind::Call { .. } | Kind::Copy | Kind::Fill(_) | Kind::Touch => false,
             Kind::Allocate | Kind::Release => true,
             Kind::Record(_) | Kind::Wait { .. } | Kind::Barrier { .. } | Kind::GlobalSync => true,
             Kind::SectionBegin(_) | Kind::SectionEnd(_) => true,

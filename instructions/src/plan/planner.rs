@@ -10,7 +10,7 @@ use crate::engine::interface::ResourceId;
 use crate::error::engine_error::Error;
 use crate::list::instruction::Instruction;
 use crate::list::instruction_list::InstructionList;
-use crate::list::kind::{Kind, WaitFor};
+use crate::list::kind::{Kind, Role, WaitFor};
 use crate::list::sections::ListSections;
 use crate::plan::planned_list::{PlanOptions, PlannedList, SyncCounts};
 use crate::soft_sync::dependence::Dependence;
@@ -137,13 +137,16 @@ impl Planner {
                 let on_source = point.filter(|point| self.streams.find(source) == Some(point.stream));
                 Order::After(on_source.ok_or_else(|| wait_error(line, source, target))?)
             }
-            Kind::Call { .. }
-            | Kind::Copy
-            | Kind::Fill(_)
-            | Kind::Allocate
-            | Kind::Release
-            | Kind::Touch
-            | Kind::Function { .. } => Order::Uses,
+            Kind::Call { .. } | Kind::Copy | Kind::Fill(_) | Kind::Allocate | Kind::Release | Kind::Touch => {
+                Order::Uses
+            }
+            Kind::Function { role, .. } => {
+                if *role == Role::Blocks {
+                    Order::Pieces
+                } else {
+                    Order::Uses
+                }
+            }
         })
     }
 

@@ -146,13 +146,16 @@ impl SoftSync {
     }
 
     /// Places the records that an instruction needs without a request by the program:
-    /// * before it, when the scheduler holds its stream back, so that other streams do not wait for what the stream waits for;
+    /// * before it, when the scheduler holds its stream back, or its own conditions do, so that other streams do not wait for what the stream
+    ///   waits for;
     /// * behind it, when its stream records behind each instruction.
     #[inline(never)]
     fn record_around(&mut self, at: Point, order: Order, waits: Range<u32>) {
         let line = self.plan.instructions.len();
         let state = &mut self.streams[at.stream.index()];
-        let held = self.plan.waits[waits.start as usize..waits.end as usize].iter().any(|w| w.kind == WaitKind::Host);
+        let by_host =
+            self.plan.waits[waits.start as usize..waits.end as usize].iter().any(|w| w.kind == WaitKind::Host);
+        let held = by_host || order == Order::Pieces;
         if held && !self.planted.is(Mutant::RecordBehindHeld) {
             state.records.at_or_after(Point::new(at.stream, at.seq - 1), &mut self.plan.records, self.planted);
         }
@@ -186,7 +189,7 @@ impl SoftSync {
             mark(dependence, at, &u, needs.observed, self.planted);
         }
         match order {
-            Order::Uses | Order::Record => {}
+            Order::Uses | Order::Record | Order::Pieces => {}
             Order::After(point) => needs.of_order(point),
             Order::AfterAll | Order::Barrier => {
                 // The instruction's own stream is among them; `Needs::add` drops it.

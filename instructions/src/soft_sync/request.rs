@@ -49,6 +49,8 @@ pub enum Order {
     After(Point),
     /// Its point can be waited for by event, if its stream shows its points by events.
     Record,
+    /// It is launched in pieces, and holds its stream between them. No further order.
+    Pieces,
     /// It comes after every point submitted before.
     AfterAll,
     /// As [`Order::AfterAll`], and everything submitted later comes after it.

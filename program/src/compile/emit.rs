@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use hashbrown::HashMap;
-use streamvm_ep::{Access, Extra, MAX_WRITES, Params};
+use streamvm_ep::{Access, DeviceKind, Extra, MAX_WRITES, Params};
 use streamvm_instructions::{Error, Generator, ProgramError};
 use streamvm_stream::StreamKey;
 
@@ -51,6 +51,7 @@ pub(super) fn emit(
         steps,
         fused: fused.groups,
         most_rounds: options.most_rounds,
+        most_loop_time: options.most_loop_time,
         check_finite: options.check_finite,
         step_by_step: options.step_by_step,
         time_steps: options.time_steps,
@@ -62,9 +63,14 @@ pub(super) fn emit(
         .zip(found.arenas)
         .map(|(stream, arena)| ArenaPlan { device: stream.device, bytes: arena.bytes, lower_bound: arena.lower_bound })
         .collect();
+    let flags = add_flags(&mut compiled, found);
     let mut touched = vec![false; compiled.buffers.len()];
     for (draft, range) in found.segments.iter().zip(found.ranges) {
-        let uses = uses(&compiled, range.clone(), &in_block, found.segments.len() == 1, &mut touched);
+        let mut uses = uses(&compiled, range.clone(), &in_block, found.segments.len() == 1, &mut touched);
+        if let Some(&buffer) = flags.get(&draft.stream).filter(|_| has_blocks(&compiled.steps[range.clone()])) {
+            // Behind the other buffers.
+            uses.push(SegmentUse { buffer, bytes: 0..1, access: Access::Write });
+        }
         check_writes(&compiled, &uses)?;
         compiled.segments.push(Segment {
             stream: draft.stream,
@@ -108,6 +114,28 @@ fn buffers(program: &Program, found: &Found<'_>, fused: &Fused) -> (Vec<Compiled
         });
     }
     (buffers, storages)
+}
+
+/// Whether one of the steps begins a block.
+fn has_blocks(steps: &[CompiledStep]) -> bool {
+    steps.iter().any(|step| step.work.is_mark())
+}
+
+/// Adds a flag for each stream that has blocks and whose device runs commands later. A stream runs its segments in order, so they share it.
+fn add_flags(compiled: &mut Compiled, found: &Found<'_>) -> HashMap<StreamKey, usize> {
+    let mut flags = HashMap::new();
+    for (Draft { stream, .. }, range) in found.segments.iter().zip(found.ranges) {
+        if stream.device.kind == DeviceKind::Cpu
+            || flags.contains_key(stream)
+            || !has_blocks(&compiled.steps[range.clone()])
+        {
+            continue;
+        }
+        flags.insert(*stream, compiled.buffers.len());
+        let role = BufferRole::Flag(stream.device);
+        compiled.buffers.push(CompiledBuffer { role, bytes: 1, access: Access::Write, first_write: 0 });
+    }
+    flags
 }
 
 /// For each position whether its step lies in a block: then it might be skipped.
@@ -209,7 +237,7 @@ fn uses(
             BufferRole::Feed(_) | BufferRole::Parameter(_) => whole,
             // New memory is written by its first segment whatever the steps do: nothing of it is kept.
             BufferRole::Fetched(_) | BufferRole::Own(_) => whole || first,
-            BufferRole::Arena(_) => first,
+            BufferRole::Arena(_) | BufferRole::Flag(_) => first,
         };
         segment_use.access = if overwrites { Access::Write } else { Access::ReadWrite };
     }

@@ -16,7 +16,7 @@
 use std::ops::Range;
 
 use hashbrown::{HashMap, HashSet};
-use streamvm_ep::MAX_WRITES;
+use streamvm_ep::{DeviceKind, MAX_WRITES};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::program::ValueId;
@@ -75,8 +75,9 @@ pub(super) fn divide(
         let written = written.entry(stream).or_default();
         let mut further = 0;
         writes(unit, &mut |value| further += usize::from(!written.contains(&value)));
-        // One more is for the arena.
-        let fits = written.len() + further < MAX_WRITES;
+        // The arena, and on a device the flag of its blocks.
+        let reserved = 1 + usize::from(stream.device.kind != DeviceKind::Cpu);
+        let fits = written.len() + further + reserved <= MAX_WRITES;
         match own {
             Some((segment, true)) if after.is_empty() && fits && !alone => {
                 segments[segment].units.push(unit);

@@ -2,7 +2,7 @@
 //!
 //! A kernel or fill runs on the compute stream of the device that its output lives on. A copy between two devices, or between the memories of a
 //! device and of the host, runs on the copy stream that an eager copy would use; a copy within the memory of the host or of one device runs on its
-//! compute stream. A block runs on the compute stream of one CPU, because the thread that runs it reads the condition.
+//! compute stream. All steps of a block run on the compute stream of one device, and its conditions are in memory of that device.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::record::recording::DRAWN_IN_BLOCK;
 /// The stream of each unit, on lane 0.
 ///
 /// # Errors
-/// [`ProgramError::NotCompiled`] if a block has steps that one CPU does not run, or if a step of a block draws random numbers.
+/// [`ProgramError::NotCompiled`] if a block has steps or conditions on several streams, or if a step of a block draws random numbers.
 pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> Result<Vec<StreamKey>, Error> {
     let host = host_device(program);
     let mut streams = Vec::with_capacity(units.len());
@@ -30,22 +30,36 @@ pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> R
                 return Err(refused(program, number, step, &format!("is refused: {DRAWN_IN_BLOCK}")));
             }
             let Some(stream) = of_step(program, step, host) else { continue };
-            let on_cpu = stream.device.kind == DeviceKind::Cpu && stream.stream_type == StreamType::Compute;
-            if is_block && !(on_cpu && found.is_none_or(|other| other == stream)) {
-                let why =
-                    format!("runs on {stream}, and all steps of a block must run on the compute stream of one CPU");
-                return Err(refused(
-                    program,
-                    number,
-                    step,
-                    &format!("{why}; move it in front of the block or behind it"),
-                ));
+            let in_one = stream.stream_type == StreamType::Compute && found.is_none_or(|other| other == stream);
+            if is_block && !in_one {
+                return Err(refused(program, number, step, &why_not_in_block(step, stream, found)));
             }
             found = Some(stream);
         }
         streams.push(found.unwrap_or(StreamKey::new(host, StreamType::Compute, 0)));
     }
     Ok(streams)
+}
+
+/// Why a step on `stream` cannot be in a block whose steps before it run on `block`.
+fn why_not_in_block(step: &Step, stream: StreamKey, block: Option<StreamKey>) -> String {
+    let all = "all steps of a block and its conditions must be on the compute stream of one device";
+    match block {
+        Some(block) if step.work.is_mark() => {
+            format!(
+                "has a condition on {}, and the block around it runs on {block}; {all}: compute or copy the condition there",
+                stream.device
+            )
+        }
+        Some(block) if stream.stream_type == StreamType::Compute => {
+            format!(
+                "runs on {stream}, and the block has a condition or steps on {block}; {all}: move the step in front of the block or behind it, or copy \
+                 the condition to {} before the block",
+                stream.device
+            )
+        }
+        _ => format!("runs on {stream}; {all}: move it in front of the block or behind it"),
+    }
 }
 
 /// The CPU that runs steps over memory of the host: the first one that a value lives on.

@@ -148,13 +148,13 @@ fn what_cannot_be_compiled_says_why() {
     let cases: [(Case, CompileOptions, &str); 3] = [
         (
             |r| {
-                let (x, yes) = (r.feed("x", SIM, DType::F32, &[4])?, r.feed("yes", SIM, DType::Bool, &[])?);
+                let (x, yes) = (r.feed("x", SIM, DType::F32, &[4])?, r.feed("yes", CPU, DType::Bool, &[])?);
                 let y = x.neg()?;
                 r.if_true(&yes, || y.copy_from(&x))?;
                 r.fetch("y", &y)
             },
             CompileOptions::default(),
-            "compute@sim:0:0",
+            "copy the condition to sim:0",
         ),
         (
             |r| {
@@ -605,4 +605,54 @@ fn a_chain_over_the_rounds_of_a_loop_is_needed_as_a_whole() {
     });
     let copies = plan.steps.iter().filter(|step| step.work == Work::Copy).count();
     assert_eq!((copies, plan.steps.len()), (99, 100 + 1 + 1 + 99 + 1 + 1), "without `beside`");
+}
+
+/// A device that runs commands later copies the conditions of its blocks to a flag of its stream; a CPU needs none.
+#[test]
+fn a_device_with_blocks_has_a_flag() {
+    let count_on = |device: DeviceId| {
+        compiled(|r| {
+            let (x, most) = (r.feed("x", device, DType::I32, &[])?, r.full(device, DType::I32, &[], 11)?);
+            let goes_on = x.lt(&most)?;
+            let y = (&x * 2)?;
+            r.while_true(&goes_on, || {
+                y.copy_from(&(&y + &y)?)?;
+                goes_on.copy_from(&y.lt(&most)?)
+            })?;
+            r.if_true(&goes_on, || y.fill(0))?;
+            r.fetch("y", &y)
+        })
+    };
+    let [on_cpu, on_device] = [CPU, SIM].map(count_on);
+    let flags = |plan: &Compiled| plan.buffers().iter().filter(|it| matches!(it.role, BufferRole::Flag(_))).count();
+    assert_eq!((flags(&on_cpu), flags(&on_device)), (0, 1));
+    let text = on_device.to_string();
+    assert!(text.contains("flag  of compute@sim:0:0 write                1 bytes\n"), "{text}");
+    let last = on_device.segments()[0].uses.last().expect("it uses buffers");
+    assert_eq!((last.access, last.bytes.clone()), (Access::Write, 0..1), "{text}");
+    // Apart from that and from fused steps, the plans are the same.
+    let steps = |plan: &Compiled| plan.steps().iter().map(|step| step.work.name()).collect::<Vec<_>>();
+    assert_eq!(steps(&on_cpu), steps(&on_device));
+}
+
+/// An instruction may write 64 tensors. The arena is one of them, and so is the flag.
+#[test]
+fn the_flag_counts_among_the_tensors_that_a_block_writes() {
+    let compile_with = |device: DeviceId, fetches: usize| {
+        let program = recorded(|r| {
+            let (x, yes) = (r.feed("x", device, DType::I32, &[2])?, r.feed("yes", device, DType::Bool, &[])?);
+            let fetched = (0..fetches).map(|_| x.neg()).collect::<Result<Vec<Tensor>, _>>()?;
+            let own = x.abs()?;
+            r.if_true(&yes, || fetched.iter().try_for_each(|tensor| tensor.copy_from(&(&own + &x)?)))?;
+            fetched.iter().enumerate().try_for_each(|(place, tensor)| r.fetch(format!("y{place}"), tensor))
+        });
+        compile(&program, &CompileOptions::default())
+    };
+    for (device, most) in [(CPU, 63), (SIM, 62)] {
+        let plan = compile_with(device, most).expect("it fits");
+        let writes = |segment: &crate::Segment| segment.uses.iter().filter(|it| it.access.writes()).count();
+        assert!(plan.segments().iter().all(|segment| writes(segment) <= 64), "{plan}");
+        let refused = compile_with(device, most + 1).map(drop).expect_err("one too many").to_string();
+        assert!(refused.contains("65 tensors"), "{device}: {refused}");
+    }
 }

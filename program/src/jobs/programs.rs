@@ -52,7 +52,8 @@ impl JobProgram {
         let (mut fetched, mut fetched_bytes, mut written, mut arena_bytes) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for buffer in compiled.buffers() {
             match buffer.role {
-                BufferRole::Feed(_) => {}
+                // A flag is not in the memory of the device.
+                BufferRole::Feed(_) | BufferRole::Flag(_) => {}
                 BufferRole::Parameter(place) if buffer.access.writes() => {
                     written.push(program.parameters[place].name.clone());
                 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::panic::Location;
+use std::time::Duration;
 
 use streamvm_ep::{Access, DType, DeviceId, Layout};
 use streamvm_stream::{StreamKey, StreamType};
@@ -23,6 +24,8 @@ pub enum BufferRole {
     Own(ValueId),
     /// The memory of one run for the other values of one stream: the arena of this number, an index into [`Compiled::arenas`].
     Arena(usize),
+    /// One byte of page-locked memory of each run, to which a stream of this device copies the conditions of blocks for the host to read.
+    Flag(DeviceId),
 }
 
 /// Memory that the steps use.
@@ -146,6 +149,7 @@ pub struct Compiled {
     pub(crate) steps: Vec<CompiledStep>,
     pub(crate) fused: Vec<FusedSteps>,
     pub(crate) most_rounds: u64,
+    pub(crate) most_loop_time: Option<Duration>,
     pub(crate) check_finite: bool,
     pub(crate) step_by_step: bool,
     pub(crate) time_steps: bool,
@@ -204,6 +208,11 @@ impl Compiled {
     /// How many rounds all loops of a run may make together.
     pub fn most_rounds(&self) -> u64 {
         self.most_rounds
+    }
+
+    /// How long the loops of a segment may take in one run: [`CompileOptions::most_loop_time`].
+    pub fn most_loop_time(&self) -> Option<Duration> {
+        self.most_loop_time
     }
 
     /// Whether it draws random numbers, others in each run.

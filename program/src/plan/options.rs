@@ -1,5 +1,7 @@
 //! What the caller of the compiler chooses.
 
+use std::time::Duration;
+
 /// Options of [`compile`](crate::compile()).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CompileOptions {
@@ -22,6 +24,9 @@ pub struct CompileOptions {
     /// How many rounds all loops of a run may make together: a run that needs more fails, so that a loop which never ends does not hold its
     /// stream for ever. Default: 10 million.
     pub most_rounds: u64,
+    /// How long the loops of a segment may take in one run, from the beginning of the first round: a loop that would begin a round later fails.
+    /// A round that has begun is not interrupted. Default: no bound.
+    pub most_loop_time: Option<Duration>,
     /// Whether a run looks for infinities and NaN in what its steps write, and fails at the first step that writes one, with the index of the
     /// element. Each output is read once more, and no steps are fused. Default: no.
     pub check_finite: bool,
@@ -48,6 +53,7 @@ impl Default for CompileOptions {
             lanes: 1,
             hand_over_ns: 2_000,
             most_rounds: 10_000_000,
+            most_loop_time: None,
             check_finite: false,
             step_by_step: false,
             time_steps: false,

@@ -9,7 +9,7 @@ use crate::plan::compiled::{BufferRole, Compiled, Located, Segment, Storage};
 
 impl Compiled {
     /// The name of a feed, parameter or fetch; `arena`, with its number where there are several; for a value that several streams use, `%` and
-    /// the position of the step that writes it first.
+    /// the position of the step that writes it first; `of` and the stream for the flag of a stream.
     pub fn buffer_name(&self, buffer: usize) -> String {
         match self.buffers[buffer].role {
             BufferRole::Feed(place) => self.program.feeds[place].name.clone(),
@@ -21,6 +21,10 @@ impl Compiled {
             BufferRole::Own(_) => format!("%{}", self.buffers[buffer].first_write),
             BufferRole::Arena(_) if self.arenas.len() == 1 => "arena".to_owned(),
             BufferRole::Arena(number) => format!("arena{number}"),
+            BufferRole::Flag(_) => {
+                let uses = |segment: &&Segment| segment.uses.iter().any(|it| it.buffer == buffer);
+                self.segments.iter().find(uses).map_or_else(String::new, |segment| format!("of {}", segment.stream))
+            }
         }
     }
 
@@ -63,6 +67,7 @@ impl fmt::Display for Compiled {
                 BufferRole::Fetched(_) => "fetch",
                 BufferRole::Own(_) => "value",
                 BufferRole::Arena(_) => "arena",
+                BufferRole::Flag(_) => "flag",
             };
             let access = format!("{:?}", buffer.access).to_lowercase();
             let line = format!("{role:<5} {name:<12} {access:<9} {:>12} bytes", buffer.bytes);

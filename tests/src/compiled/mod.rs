@@ -2,21 +2,25 @@
 //!
 //! Layer: uses `support`.
 
-use streamvm::program::{CompileOptions, Compiled, Program};
-use streamvm::{DType, DeviceId, Error, Fetches, InstructionList, InstructionsBuilder, Lane, Op, Params, Tensor, Vm};
+pub mod block_scenarios;
+pub mod blocks;
 
+use streamvm::program::{CompileOptions, Compiled, Program};
+use streamvm::{DType, DeviceId, Error, Fetches, InstructionsBuilder, Lane, Op, Params, Place, Tensor, Vm};
+
+use crate::compiled::blocks::By;
 use crate::{CPU, Random};
 
 const ROWS: usize = 4;
 
 /// Makes `steps` drawn calls over `[4, 4]` tensors of `i32`, `given` first; the last of `given` is a parameter, which calls may write. The
-/// tensors may be of an engine or of a recording. With several devices, some are copied from one to another. Returns the tensors to compare.
+/// tensors may be of an engine or of a recording. Some calls are blocks. With several devices, some tensors are copied from one to another. Returns the tensors to compare.
 fn calls(
     draw: &mut Random,
     given: &[Tensor],
     devices: &[DeviceId],
     steps: usize,
-    submit: &dyn Fn(InstructionList) -> Result<(), Error>,
+    by: By<'_>,
 ) -> Result<Vec<Tensor>, Error> {
     let mut tensors = given.to_vec();
     let parameter = given.len() - 1;
@@ -35,7 +39,7 @@ fn calls(
         if y.place() != x.place() {
             y = y.to(x.place())?;
         }
-        let result = match draw.below(12) {
+        let result = match draw.below(13) {
             0 | 1 => (&x + &y)?,
             2 => (&x - &y)?,
             3 => (&x * &y)?,
@@ -45,6 +49,10 @@ fn calls(
             7 => x.sum_keeping_rows()?,
             8 => x.eq(&y)?.where_(&x, &y)?,
             9 => x.cast(DType::F32)?.cast(DType::I32)?,
+            12 => {
+                block(draw, (&x, &y), &tensors[parameter..], by)?;
+                continue;
+            }
             kind => {
                 // A write of a part or of all of an older tensor.
                 let target = tensors
@@ -61,7 +69,7 @@ fn calls(
                 } else {
                     builder.copy_into(&source, &part)?;
                 }
-                submit(builder.finish())?;
+                by.submit(builder.finish())?;
                 continue;
             }
         };
@@ -70,6 +78,28 @@ fn calls(
     let mut fetched: Vec<Tensor> = (0..3).map(|_| tensors[draw.below(tensors.len())].clone()).collect();
     fetched.push(tensors[tensors.len() - 1].clone());
     Ok(fetched)
+}
+
+/// Makes a block over the device of `x` and `y` that changes one of `targets` there, if one is: a branch or a loop of up to three rounds.
+fn block(draw: &mut Random, (x, y): (&Tensor, &Tensor), targets: &[Tensor], by: By<'_>) -> Result<(), Error> {
+    let Place::Device(device) = x.place() else { return Ok(()) };
+    let there: Vec<&Tensor> = targets.iter().filter(|target| target.place() == x.place()).collect();
+    let (kind, place, rounds) = (draw.below(3), draw.below(there.len().max(1)), 1 + draw.below(3) as i32);
+    let Some(target) = there.get(place) else { return Ok(()) };
+    let is_less = || x.sum(&[])?.lt(&y.sum(&[])?);
+    match kind {
+        0 => by.if_else(&is_less()?, || target.copy_from(&(x + y)?), None::<fn() -> Result<(), Error>>),
+        1 => by.if_else(&is_less()?, || target.copy_from(&(x - y)?), Some(|| target.copy_from(&target.minimum(y)?))),
+        _ => {
+            let (round, most) = (by.full(device, 0)?, by.full(device, rounds)?);
+            let goes_on = round.lt(&most)?;
+            by.while_true(&goes_on, || {
+                target.copy_from(&(&(*target * x)? + y)?)?;
+                round.copy_from(&(&round + 1)?)?;
+                goes_on.copy_from(&round.lt(&most)?)
+            })
+        }
+    }
 }
 
 trait SumKeepingRows {
@@ -119,8 +149,7 @@ pub fn compare(
     let program_seed = draw.next();
     let mut expected = Vec::new();
     for _ in 0..ROUNDS {
-        let submit = |list| vm.submit(list).map(drop);
-        let results = calls(&mut Random::new(program_seed, 0), &tensors, devices, steps, &submit)
+        let results = calls(&mut Random::new(program_seed, 0), &tensors, devices, steps, By::Engine(vm))
             .expect("eager calls are accepted");
         expected.push((elements(&results), elements(&tensors[2..])));
     }
@@ -131,7 +160,7 @@ pub fn compare(
                 r.feed("b", home, DType::I32, &[ROWS, ROWS])?,
                 r.parameter("c", &tensors[2])?,
             ];
-            let results = calls(&mut Random::new(program_seed, 0), &stand_ins, devices, steps, &|list| r.submit(list))?;
+            let results = calls(&mut Random::new(program_seed, 0), &stand_ins, devices, steps, By::Recording(r))?;
             results.iter().enumerate().try_for_each(|(place, tensor)| r.fetch(format!("f{place}"), tensor))
         })
         .expect("what an engine takes can be recorded");

@@ -69,7 +69,7 @@ pub(super) fn build(
         What::Barrier(false) => builder.barrier(),
         What::GlobalSync => builder.global_sync(),
         What::Record => drop(builder.record(*stream)),
-        What::Allocate | What::Function(Role::Host | Role::Program) => return None,
+        What::Allocate | What::Function(Role::Host | Role::Program | Role::Blocks) => return None,
     }
     Some(Ok(()))
 }

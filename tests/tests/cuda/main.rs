@@ -2,6 +2,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod blocks;
 mod calls;
 mod devices;
 mod ends;

@@ -2,7 +2,8 @@
 //! have finished.
 //!
 //! While a thread waits for an instruction on a stream whose device runs commands later, the completion thread blocks on
-//! the oldest event of that stream that has not completed. While no thread waits, it parks, so an idle engine polls no device.
+//! the oldest event of that stream that has not completed. So it does while a stream waits for the condition of a block. Otherwise it parks,
+//! so an idle engine polls no device.
 
 use std::time::{Duration, Instant};
 
@@ -52,7 +53,7 @@ pub(crate) fn serve(env: &Environment) {
 fn sleep(env: &Environment) {
     let mut attempt = ParkAttempt::new(env, &env.completion.parker);
     for (stream_state, in_flight) in launched_streams(env) {
-        if in_flight.awaited(stream_state.passed()).is_some() {
+        if in_flight.awaited(stream_state.passed()).is_some() || in_flight.has_undecided_condition() {
             attempt.found_work();
         }
         // A task that is over on its device passes once every point that it waited for has passed: wake up for the first of these.

@@ -6,11 +6,14 @@
 //! Invariant: when the outcome of an instruction is decided, everything that it depends on has an outcome. Streams are queried until none
 //! has advanced, and an instruction is never over before what it waited for.
 //!
+//! Between two pieces of an instruction with blocks, it finds out when the condition was copied to the host, and lets the stream's context go on.
+//!
 //! The thread (`engine/completion_thread.rs`) blocks on an event that a caller waits for, and parks while no caller waits.
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 use streamvm_ep::{self as ep, LateCause, StepLabel};
 use streamvm_instructions::{Cause, Failure, StepFailure};
 use streamvm_stream::Point;
@@ -78,19 +81,11 @@ impl Completion {
                 }
             }
             if state.finished.is_empty() {
-                return any;
+                return any | state.decide_conditions(env);
             }
             any = true;
             // After the tasks are taken: a device reports a failure before it reports the instruction as over, so none is missed.
-            for device in env.devices.iter() {
-                // The first failure of an instruction counts; a program has a command for each step.
-                for late in device.take_failures() {
-                    state.late.entry((late.stream, late.seq)).or_insert((late.cause, late.step));
-                }
-                if let Some(observer) = env.observer.as_ref().filter(|observer| observer.traces()) {
-                    observer.ran(device.take_times());
-                }
-            }
+            state.collect_failures(env);
             self.finish(&mut state, env);
         }
     }
@@ -118,6 +113,38 @@ impl Completion {
 }
 
 impl CompletionState {
+    /// Collects what devices report of commands that are over.
+    fn collect_failures(&mut self, env: &Environment) {
+        for device in env.devices.iter() {
+            // The first failure of an instruction counts; a program has a command for each step.
+            for late in device.take_failures() {
+                self.late.entry((late.stream, late.seq)).or_insert((late.cause, late.step));
+            }
+            if let Some(observer) = env.observer.as_ref().filter(|observer| observer.traces()) {
+                observer.ran(device.take_times());
+            }
+        }
+    }
+
+    /// Lets the instructions go on whose conditions were copied to the host. Everything that such an instruction has waited for has an outcome
+    /// now, so its context finds out whether an input has failed; whether a command of its own has failed is told here. Returns whether there
+    /// was one.
+    fn decide_conditions(&mut self, env: &Environment) -> bool {
+        let copied =
+            |(stream_state, in_flight)| Some((stream_state, in_flight, InFlight::copied_condition(in_flight)?));
+        let copied: SmallVec<[(&Arc<StreamState>, &InFlight, Point); 4]> =
+            launched_streams(env).filter_map(copied).collect();
+        if copied.is_empty() {
+            return false;
+        }
+        self.collect_failures(env);
+        for (stream_state, in_flight, point) in copied {
+            in_flight.decide_condition(self.late.contains_key(&(point.stream.0, point.seq)));
+            stream_state.context.parker.wake();
+        }
+        true
+    }
+
     fn decide(&mut self, task: &Task, stream_state: &StreamState, env: &Environment) {
         let late = self.late.remove(&(task.point.stream.0, task.point.seq));
         // Everything that the task reads has an outcome now, and more of it may have failed than was known at the launch. The first failure

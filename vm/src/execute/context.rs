@@ -47,6 +47,8 @@ struct ContextStream {
     stream_state: Arc<StreamState>,
     runner: Runner,
     queue: NodeList<Task>,
+    /// The task that was launched up to the condition of a block. The tasks of the queue come behind it.
+    paused: Option<NodeBox<Task>>,
 }
 
 /// The logic of one context. The holder of the run lock runs it: its thread, a caller that helps, or, in inline mode, the submitter. In
@@ -202,10 +204,19 @@ impl Context {
             }
             self.current_stream = index;
             self.run(task, env);
-            let ContextStream { stream_state, runner, .. } = &mut self.streams[index];
-            if let Some(in_flight) = &stream_state.in_flight {
-                launch::prove(in_flight, seq, runner.stream());
+            let mut resumed = false;
+            loop {
+                let ContextStream { stream_state, runner, paused, .. } = &mut self.streams[index];
+                let Some(in_flight) = &stream_state.in_flight else { break };
+                let launched = if paused.is_some() { in_flight.launched() } else { seq };
+                // A task that its device's loss has stopped is not over, even if the stream can be waited for again.
+                if !(resumed && in_flight.lost().is_some()) {
+                    launch::prove(in_flight, launched, runner.stream());
+                }
                 env.completion.poll(env);
+                let Some(failed) = in_flight.take_condition() else { break };
+                self.resume(failed, env);
+                resumed = true;
             }
         }
         self.give_back(env);
@@ -267,22 +278,29 @@ impl Context {
                 bind(in_flight);
             }
             self.indices[id] = Some(self.streams.len());
-            self.streams.push(ContextStream { stream_state, runner: Runner::new(stream), queue: NodeList::new() });
+            let (runner, queue) = (Runner::new(stream), NodeList::new());
+            self.streams.push(ContextStream { stream_state, runner, queue, paused: None });
         }
         // A stream is added to `opened` before its first task is sent, so it is in `streams` now.
         self.indices.get(stream).copied().flatten().unwrap_or_else(|| unreachable!("stream {stream} was never opened"))
     }
 
-    /// Takes up to `most` steps on one stream, while its head is ready: a step runs an instruction or makes a demanded record. Returns the
-    /// number of steps.
+    /// Takes up to `most` steps on one stream, while its head is ready: a step runs an instruction, launches the next piece of one, or makes a
+    /// demanded record. Returns the number of steps.
     fn run_turn(&mut self, index: usize, most: usize, env: &Environment) -> usize {
         for done in 0..most {
-            let ContextStream { stream_state, runner, queue } = &mut self.streams[index];
-            if let Some(in_flight) = &stream_state.in_flight
-                && in_flight.needs_attention()
-            {
-                launch::record_tail(in_flight, runner.stream());
-                continue;
+            let ContextStream { stream_state, runner, queue, paused } = &mut self.streams[index];
+            if let Some(in_flight) = &stream_state.in_flight {
+                if in_flight.needs_attention() {
+                    launch::record_tail(in_flight, runner.stream());
+                    continue;
+                }
+                if paused.is_some() {
+                    let Some(failed) = in_flight.take_condition() else { return done };
+                    self.current_stream = index;
+                    self.resume(failed, env);
+                    continue;
+                }
             }
             let Some(head) = queue.front_mut() else {
                 return done;
@@ -350,10 +368,18 @@ impl Context {
         }
     }
 
-    /// Launches the current task, whose device runs it later.
+    /// Goes on with the paused task of the current stream, whose next condition is known. If the task has `failed`, nothing more is launched.
+    #[cold]
+    fn resume(&mut self, failed: bool, env: &Environment) {
+        let Some(task) = self.streams[self.current_stream].paused.take() else { return };
+        self.handle.running.begin(self.current.insert(task));
+        if failed { self.finish_launch(env) } else { self.launch(env) }
+    }
+
+    /// Launches the current task, or its next piece; its device runs it later.
     #[inline(never)]
     fn launch(&mut self, env: &Environment) {
-        let ContextStream { stream_state, runner, .. } = &mut self.streams[self.current_stream];
+        let ContextStream { stream_state, runner, paused, .. } = &mut self.streams[self.current_stream];
         let (Some(in_flight), Some(task)) = (&stream_state.in_flight, &mut self.current) else { return };
         let raw = task.action == Action::Raw;
         launch::launch_or_skip(task, stream_state, in_flight, runner, env);
@@ -362,6 +388,18 @@ impl Context {
             // and its error: that code may have changed the thread's device state.
             bind(in_flight);
         }
+        if let Some(step) = runner.take_condition() {
+            launch::await_condition(task, step, in_flight, runner.stream());
+            *paused = self.current.take();
+            return;
+        }
+        self.finish_launch(env);
+    }
+
+    /// Puts the current task, of which nothing is left to launch, in flight.
+    fn finish_launch(&mut self, env: &Environment) {
+        let ContextStream { stream_state, runner, .. } = &mut self.streams[self.current_stream];
+        let Some(in_flight) = &stream_state.in_flight else { return };
         if let Some(task) = &mut self.current {
             run::count_op(task, env, &self.handle);
         }
@@ -394,19 +432,19 @@ impl Context {
 
     /// Whether a task that was taken in can run now: a caller that helped may have left ready heads.
     pub(crate) fn has_ready_head(&self, env: &Environment) -> bool {
-        self.streams.iter().any(|ContextStream { stream_state, queue, .. }| {
+        self.streams.iter().any(|ContextStream { stream_state, queue, paused, .. }| {
             let head_is_ready = |head: &Task| match head.first_device_wait() {
                 None => true,
                 Some(point) => launch::is_met(head, stream_state, point, env),
             };
-            stream_state.in_flight.as_ref().is_some_and(InFlight::needs_attention)
-                || queue.front().is_some_and(head_is_ready)
+            stream_state.in_flight.as_ref().is_some_and(InFlight::calls_context)
+                || (paused.is_none() && queue.front().is_some_and(head_is_ready))
         })
     }
 
     /// The first open wait of each head.
     fn blocked(&self) -> impl Iterator<Item = (&ContextStream, &Task, Point)> + '_ {
-        self.streams.iter().filter_map(|stream| {
+        self.streams.iter().filter(|stream| stream.paused.is_none()).filter_map(|stream| {
             let head = stream.queue.front()?;
             Some((stream, head, head.first_device_wait()?))
         })
@@ -439,7 +477,7 @@ impl Context {
     /// Prepares to park: announces the parker, then looks for work once more. The caller holds the run lock for the whole call.
     ///
     /// No wake-up is lost, because everything that makes the context ready after the announcement wakes the parker: a task that is sent, a
-    /// point that a head waits for, and the end of the engine. Tasks that a helping caller took in before this call are among the heads
+    /// point that a head waits for, a condition of a block, and the end of the engine. Tasks that a helping caller took in before this call are among the heads
     /// checked here; tasks that one takes in later were sent after the announcement.
     pub(crate) fn prepare_park(&mut self, env: &Environment) -> ParkToken {
         self.give_back(env);
@@ -451,7 +489,7 @@ impl Context {
         asleep &= !self
             .streams
             .iter()
-            .any(|stream| stream.stream_state.in_flight.as_ref().is_some_and(InFlight::surely_needs_attention));
+            .any(|stream| stream.stream_state.in_flight.as_ref().is_some_and(InFlight::surely_calls_context));
         for (stream, head, point) in self.blocked() {
             let Some(stream_state) = env.streams.get(point.stream) else { continue };
             if let Some(source) = launch::by_event(head, &stream.stream_state, stream_state) {

@@ -64,6 +64,8 @@ pub(crate) struct Environment {
     pub(crate) profiles: bool,
     /// Set when the engine is closed: nothing more is submitted.
     pub(crate) closed: AtomicBool,
+    /// Set when the loops of programs must end at their next round. Shared with the sequences of loaded programs.
+    pub(crate) stops_loops: Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Environment {

@@ -3,15 +3,19 @@
 //! A device wait names a record on another stream. If another thread context makes that record, it must be *launched* before the wait,
 //! because drivers treat a wait for an event that is not recorded yet as already satisfied. If a wait or a record fails, the wait falls
 //! back to the source's timeline: the thread context holds the instruction until the source has provably passed.
+//!
+//! An instruction with blocks is launched in pieces: its stream launches nothing else until the condition of the next block is known
+//! ([`await_condition`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use streamvm_ep as ep;
+use streamvm_ep::{self as ep, StepLabel};
 use streamvm_stream::Point;
 
 use crate::execute::environment::Environment;
 use crate::execute::run;
 use crate::execute::stream_runner::Runner;
+use crate::progress::condition_wait::ConditionWait;
 use crate::progress::in_flight::{InFlight, RecordState};
 use crate::progress::stream_state::StreamState;
 use crate::queue::node::NodeBox;
@@ -62,6 +66,17 @@ pub(crate) fn put_in_flight(
         record(in_flight, seq, stream);
     }
     None
+}
+
+/// Makes the stream wait for the condition of a block: `task` has queued everything up to the copy of that condition. If no event can be recorded
+/// behind the copy, blocks until the stream is done.
+pub(crate) fn await_condition(task: &Task, step: StepLabel, in_flight: &InFlight, stream: &mut dyn ep::Stream) {
+    let event = record_event(in_flight, stream);
+    let is_recorded = event.is_some();
+    in_flight.begin_condition(ConditionWait::new(task, step, event));
+    if !is_recorded {
+        prove(in_flight, in_flight.launched(), stream);
+    }
 }
 
 /// Removes the waits of a head that are satisfied: its point has passed, or its record was handed to the device to wait for.
@@ -161,24 +176,23 @@ pub(crate) fn prove(in_flight: &InFlight, seq: u64, stream: &mut dyn ep::Stream)
 
 /// Records an event behind `seq`, the last number launched. Returns false if that failed.
 fn record(in_flight: &InFlight, seq: u64, stream: &mut dyn ep::Stream) -> bool {
+    let event = record_event(in_flight, stream);
+    in_flight.note_record(seq, event.ok_or(()));
+    event.is_some()
+}
+
+/// Records an event; `None` if that failed. A loss of the device is noted.
+fn record_event(in_flight: &InFlight, stream: &mut dyn ep::Stream) -> Option<ep::EventId> {
     let event = in_flight.device.events().acquire();
-    match guarded(|| stream.record(event)) {
-        Ok(()) => {
-            in_flight.note_record(seq, Ok(event));
-            true
-        }
-        Err(error) => {
-            log::warn!("recording an event on {} failed: {error}", in_flight.device.id());
-            if let Err(error) = in_flight.device.events().release(event) {
-                log::error!("an event was lost: {error}");
-            }
-            in_flight.note_record(seq, Err(()));
-            if matches!(error, ep::Error::DeviceLost { .. }) {
-                in_flight.lose(error);
-            }
-            false
-        }
+    let Err(error) = guarded(|| stream.record(event)) else { return Some(event) };
+    log::warn!("recording an event on {} failed: {error}", in_flight.device.id());
+    if let Err(error) = in_flight.device.events().release(event) {
+        log::error!("an event was lost: {error}");
     }
+    if matches!(error, ep::Error::DeviceLost { .. }) {
+        in_flight.lose(error);
+    }
+    None
 }
 
 /// Makes a driver call, and turns a panic in it into an error.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
+use streamvm_ep::StepLabel;
 use streamvm_instructions::Deadline;
 use streamvm_stream::Point;
 
@@ -71,6 +72,10 @@ impl Environment {
     /// Describes the oldest pending instruction of an ordered stream.
     fn look_at(&self, stream_state: &StreamState, point: Point, pending: u64) -> StalledInstruction {
         let open = |waits: SmallVec<[Point; 2]>| waits.into_iter().filter(|point| !self.streams.has_passed(*point));
+        if let Some((noted, step)) = paused(stream_state, point) {
+            let found = (Some(noted), StallState::Condition, SmallVec::new());
+            return StalledInstruction { condition: Some(step), ..self.describe(stream_state, point, pending, found) };
+        }
         if let Some((noted, waited)) = launched(stream_state, point) {
             return self.describe(
                 stream_state,
@@ -146,7 +151,8 @@ impl Environment {
         let seq = noted.as_ref().map_or_else(|| self.number_of(stream_state, point), |noted| noted.number);
         let (what, location) = noted.map(|noted| (noted.what.into_owned(), noted.location)).unzip();
         let thread = (state == StallState::Running).then(|| self.thread_of(stream_state, point)).flatten();
-        StalledInstruction { stream: stream_state.key, seq, pending, what, location, state, thread, waits_for }
+        let (stream, condition) = (stream_state.key, None);
+        StalledInstruction { stream, seq, pending, what, location, state, thread, waits_for, condition }
     }
 
     /// The name of the thread that runs an instruction.
@@ -179,6 +185,12 @@ fn launched(stream_state: &StreamState, point: Point) -> Option<(Noted, SmallVec
     let in_flight = stream_state.in_flight.as_ref().filter(|in_flight| in_flight.launched() >= point.seq)?;
     let first = in_flight.with_first(|task| (Noted::of(task), SmallVec::from_slice(task.waited())));
     first.filter(|(noted, _)| noted.point == point)
+}
+
+/// The note of an instruction that waits for a condition, and the step that begins the block.
+fn paused(stream_state: &StreamState, point: Point) -> Option<(Noted, StepLabel)> {
+    let found = stream_state.in_flight.as_ref()?.with_condition(|wait| (wait.noted.clone(), wait.step))?;
+    (found.0.point == point).then_some(found)
 }
 
 /// One waiter's stall timer. The waiter makes it before it first blocks, and asks it before and after each block.

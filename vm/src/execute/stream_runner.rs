@@ -1,6 +1,8 @@
 //! The stream runner: runs tasks on a device stream, and keeps a reused buffer for the operands of the current task.
 
-use streamvm_ep::{self as ep, CallError, CommandCall, FnContext, KernelCall, Operand, RawCall};
+use streamvm_ep::{
+    self as ep, CallError, CommandCall, FnContext, KernelCall, Operand, RawCall, RestOfCommands, StepLabel,
+};
 use streamvm_stream::{StreamPolicy, Work};
 
 use crate::tasks::task::{Action, Computing, Task};
@@ -10,12 +12,21 @@ use crate::tasks::view::Operands;
 pub(crate) struct Runner {
     stream: Box<dyn ep::Stream>,
     operands: Operands,
+    /// The step whose condition decides how the task goes on that ran last.
+    condition: Option<StepLabel>,
 }
 
 impl Runner {
     /// A runner for tasks on `stream`.
     pub(crate) fn new(stream: Box<dyn ep::Stream>) -> Runner {
-        Runner { stream, operands: Operands::default() }
+        Runner { stream, operands: Operands::default(), condition: None }
+    }
+
+    /// The step whose condition decides how the task goes on that ran last, if the task has not queued all of its commands: it is to be run
+    /// again. Returned once.
+    #[inline]
+    pub(crate) fn take_condition(&mut self) -> Option<StepLabel> {
+        self.condition.take()
     }
 
     /// The device stream.
@@ -24,15 +35,16 @@ impl Runner {
         self.stream.as_mut()
     }
 
-    /// Runs or launches the action of `task` as `policy` says, and leaves [`Action::Nothing`] in its place.
+    /// Runs or launches the action of `task` as `policy` says, and leaves [`Action::Nothing`] in its place, or [`Action::Commands`] if a part of
+    /// its commands is left.
     #[inline]
     pub(crate) fn run(&mut self, task: &mut Task, policy: &dyn StreamPolicy) -> Result<(), CallError> {
-        let Runner { stream, operands } = self;
+        let Runner { stream, operands, condition } = self;
         let operands = match task.views() {
             Some(views) => operands.of(views),
             None => &mut [],
         };
-        policy.run(&mut Running { task, operands }, stream.as_mut())
+        policy.run(&mut Running { task, operands, condition }, stream.as_mut())
     }
 }
 
@@ -40,11 +52,12 @@ impl Runner {
 struct Running<'a> {
     task: &'a mut Task,
     operands: &'a mut [Operand],
+    condition: &'a mut Option<StepLabel>,
 }
 
 impl Work for Running<'_> {
     fn run(&mut self, stream: &mut dyn ep::Stream) -> Result<(), CallError> {
-        let Running { task, operands } = self;
+        let Running { task, operands, condition } = self;
         match (std::mem::replace(&mut task.action, Action::Nothing), &mut **operands) {
             (Action::Nothing | Action::Mark | Action::Join, _) => Ok(()),
             (Action::Function, operands) => stream.call(&mut task.function, operands),
@@ -59,8 +72,14 @@ impl Work for Running<'_> {
                 // Moved out of the task, for the same reason.
                 let mut function = std::mem::take(&mut task.function);
                 let mut stream = stream;
-                let call = CommandCall { stream: &mut stream, operands };
-                function.call(&mut FnContext::of_commands(call)?).map_err(CallError::Function)
+                let call = CommandCall { stream: &mut stream, operands, rest: None };
+                let mut context = FnContext::of_commands(call)?;
+                function.call(&mut context).map_err(CallError::Function)?;
+                if let Some(RestOfCommands { condition: step, function }) = context.commands.and_then(|call| call.rest)
+                {
+                    (task.action, task.function, **condition) = (Action::Commands, function, Some(step));
+                }
+                Ok(())
             }
             (Action::Kernel, operands) => {
                 let Computing { kernel: Some(kernel), params, .. } = &task.computing else {

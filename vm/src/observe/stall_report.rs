@@ -3,6 +3,7 @@
 use std::fmt;
 use std::panic::Location;
 
+use streamvm_ep::StepLabel;
 use streamvm_stream::StreamKey;
 
 /// The oldest pending instruction of each stream, and what it waits for.
@@ -57,6 +58,8 @@ pub struct StalledInstruction {
     pub thread: Option<String>,
     /// What must pass first: (stream, number as in [`seq`](StalledInstruction::seq)). Empty for a root.
     pub waits_for: Vec<(StreamKey, u64)>,
+    /// The step of a program that begins a block, if the instruction waits for its [condition](StallState::Condition).
+    pub condition: Option<StepLabel>,
 }
 
 /// The state of an instruction that has not passed.
@@ -75,6 +78,8 @@ pub enum StallState {
     Incomplete,
     /// It was launched on its device, which has not finished it.
     Launched,
+    /// It was launched up to a block, and its stream waits until the device has computed the condition of the block.
+    Condition,
     /// It waits for nothing.
     Ready,
 }
@@ -88,6 +93,7 @@ impl fmt::Display for StallState {
             StallState::Running => "running",
             StallState::Incomplete => "incomplete",
             StallState::Launched => "launched",
+            StallState::Condition => "condition",
             StallState::Ready => "ready",
         })
     }
@@ -186,6 +192,9 @@ impl StallReport {
             };
             write!(f, "{word} {}", Named(*stream, *seq))?;
         }
+        if let Some(StepLabel { step, what, location }) = stalled.condition {
+            write!(f, "; for the condition of step {step} ({what}), recorded at {location}")?;
+        }
         let chain = self.chain(stalled);
         if let [_, .., root] = chain.as_slice() {
             write!(f, "; in the end for {}", Named(root.stream, root.seq))?;
@@ -221,7 +230,8 @@ mod tests {
         let waits_for = waits_for.iter().map(|(stream, seq)| (key(stream), *seq)).collect();
         let what = (state != StallState::Queued).then(|| format!("op {seq}"));
         let thread = (state == StallState::Running).then(|| "cpu:0.1".to_owned());
-        StalledInstruction { stream: key(stream), seq, pending: 3, what, location: None, state, thread, waits_for }
+        let stream = key(stream);
+        StalledInstruction { stream, seq, pending: 3, what, location: None, state, thread, waits_for, condition: None }
     }
 
     fn report() -> StallReport {

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use streamvm_ep::{CommandSequence, CpuSequence};
+use streamvm_instructions::Role;
 use streamvm_program::{BufferRole, Compiled, CompiledStep, Located, Operand, Program, Segment, SegmentUse, Step};
 
 /// A compiled program with its kernels. No tensor is bound to it, so executables with different parameters share it.
@@ -31,6 +32,14 @@ pub(crate) enum LoadedSegment {
 }
 
 impl LoadedSegment {
+    /// The role of its instruction.
+    pub(crate) fn role(&self) -> Role {
+        match self {
+            LoadedSegment::Commands(sequence) if sequence.has_blocks() => Role::Blocks,
+            _ => Role::Program,
+        }
+    }
+
     fn heap_bytes(&self) -> usize {
         match self {
             LoadedSegment::Cpu(sequence) => sequence.heap_bytes(),

@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_ep::{Access, DType, FnContext, InlineFn, Layout, MemoryKind, Shape};
 use streamvm_instructions::{
-    BuildError, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Resource, Role, Single,
+    BuildError, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Resource, Single,
     Tensor, Use, copy_stream,
 };
 use streamvm_program::{BufferRole, Compiled, CompiledBuffer, Located, Port, Program, SegmentUse, Storage};
@@ -89,7 +89,8 @@ impl Executable {
             // It uses its buffers whole, as the compiler promises for the only segment of a program.
             [segment] if !segment.is_transfer() => {
                 let stream = StreamKey { lane: run.lane.wrapping_add(segment.stream.lane), ..segment.stream };
-                let issued = Issued { stream, role: Role::Program, launch: LaunchOptions::default(), location };
+                let role = self.inner.segments[0].role();
+                let issued = Issued { stream, role, launch: LaunchOptions::default(), location };
                 let name = std::mem::take(&mut run.name);
                 let uses = segment.uses.iter().map(|it| with_access(run.buffer(it.buffer), it.access));
                 Single::submit_function(
@@ -153,7 +154,7 @@ impl Executable {
                         RunBuffer::Own(own.len() - 1)
                     }
                 }
-                BufferRole::Fetched(_) | BufferRole::Own(_) | BufferRole::Arena(_) => {
+                BufferRole::Fetched(_) | BufferRole::Own(_) | BufferRole::Arena(_) | BufferRole::Flag(_) => {
                     own.push(self.fresh(buffer));
                     RunBuffer::Own(own.len() - 1)
                 }
@@ -211,7 +212,8 @@ impl Executable {
         let tensors: SmallVec<[Tensor; 8]> = segment.uses.iter().map(used).collect::<Result<_, _>>()?;
         let uses =
             tensors.iter().zip(&segment.uses).map(|(tensor, segment_use)| with_access(tensor, segment_use.access));
-        Ok(list.push_program(stream, run.name.clone(), uses, self.code(number, run.number), location)?)
+        let name = (self.inner.segments[number].role(), run.name.clone());
+        Ok(list.push_program(stream, name, uses, self.code(number, run.number), location)?)
     }
 
     /// The compiled program: its buffers and steps, which print as text.
@@ -248,6 +250,10 @@ impl Executable {
                 let shape = shape.unwrap_or_else(|_| unreachable!("the compiler has checked the size of the arena"));
                 let device = compiled.arenas()[number].device;
                 Tensor::unbound(Place::Device(device), MemoryKind::Device, DType::U8, shape)
+            }
+            BufferRole::Flag(device) => {
+                let shape = Shape::new(&[1]).unwrap_or_else(|_| unreachable!("a shape of one element"));
+                Tensor::unbound(Place::Device(device), MemoryKind::Pinned, DType::Bool, shape)
             }
             BufferRole::Feed(_) | BufferRole::Parameter(_) => unreachable!("the caller gives these"),
         }

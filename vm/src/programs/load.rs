@@ -1,15 +1,16 @@
 //! Finds the kernels of a compiled program, and runs its segments.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use hashbrown::HashMap;
 use streamvm_ep::{
-    CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, Layout, SequenceError, SequenceGroup, SequenceMemory,
-    SequenceOperand, SequenceStep, SequenceWork, StepLabel,
+    CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceError,
+    SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep, SequenceWork, StepLabel,
 };
 use streamvm_instructions::{Cause, Error, ProgramError, StepFailure};
-use streamvm_program::{BufferRole, Compiled, CompiledStep, Located, Segment, Storage, ValueId, Work};
+use streamvm_program::{BufferRole, Compiled, CompiledStep, Located, Segment, SegmentUse, Storage, ValueId, Work};
 
 use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::engine::core::Engine;
@@ -40,14 +41,50 @@ impl LoadedProgram {
         Ok(LoadedProgram { compiled, segments, fetches, draws, next_run: AtomicU64::new(0) })
     }
 
-    /// Runs or queues the steps of a segment in the run of this number. An error names the step, and the source line that recorded it.
-    pub(super) fn call(&self, segment: usize, run: u64, context: &mut FnContext<'_>) -> Result<(), FnError> {
+    /// Runs or queues the steps of a segment in the run of this number, up to the first block whose condition the host cannot read yet: then the
+    /// rest is left in `context`. An error names the step, and the source line that recorded it.
+    pub(super) fn call(self: &Arc<Self>, segment: usize, run: u64, context: &mut FnContext<'_>) -> Result<(), FnError> {
         let ran = match &self.segments[segment] {
             LoadedSegment::Cpu(sequence) => sequence.run(context, run),
-            LoadedSegment::Commands(sequence) => sequence.run(context, run),
+            LoadedSegment::Commands(sequence) => {
+                let mut position = SequencePosition::default();
+                let queued = sequence.run(context, run, &mut position);
+                queued.map(|block| {
+                    if let Some(condition) = block {
+                        self.leave_rest((segment, run), Box::new(position), condition, context);
+                    }
+                })
+            }
             LoadedSegment::Transfer => unreachable!("a transfer is submitted as a copy"),
         };
         ran.map_err(|error| self.failed(segment, error))
+    }
+
+    /// Leaves what is to be done once the condition of a block is known.
+    fn leave_rest(
+        self: &Arc<Self>,
+        (segment, run): (usize, u64),
+        mut position: Box<SequencePosition>,
+        condition: StepLabel,
+        context: &mut FnContext<'_>,
+    ) {
+        let inner = self.clone();
+        let function = InlineFn::new(move |context: &mut FnContext<'_>| {
+            let LoadedSegment::Commands(sequence) = &inner.segments[segment] else {
+                unreachable!("only a sequence of commands leaves a rest")
+            };
+            match sequence.run(context, run, &mut position) {
+                Ok(None) => Ok(()),
+                Ok(Some(condition)) => {
+                    inner.leave_rest((segment, run), position, condition, context);
+                    Ok(())
+                }
+                Err(error) => Err(inner.failed(segment, error)),
+            }
+        });
+        if let Some(call) = &mut context.commands {
+            call.rest = Some(RestOfCommands { condition, function });
+        }
     }
 
     #[cold]
@@ -74,6 +111,18 @@ impl LoadedProgram {
                      compile the program with more `most_rounds`"
                 ),
             ),
+            SequenceError::LoopTime { step, most, rounds } => at_step(
+                step,
+                format!(
+                    "its condition is still true after {most:?} and {rounds} rounds of all loops, the longest that they may take; if they need \
+                     longer, compile the program with a larger `most_loop_time`"
+                ),
+            ),
+            SequenceError::Stopped { step } => at_step(
+                step,
+                "the engine was shut down, and its limit is over: the loop was stopped before its condition was false"
+                    .to_owned(),
+            ),
             other => other.into(),
         }
     }
@@ -87,7 +136,7 @@ fn load(engine: &Engine, compiled: &Compiled, segment: &Segment) -> Result<Loade
     let kind = segment.stream.device.kind;
     let sizes: Vec<usize> = segment.uses.iter().map(|segment_use| segment_use.bytes.len()).collect();
     let steps = compiled.steps()[segment.steps.clone()].iter();
-    let load = |step: &CompiledStep| sequence_step(engine, kind, segment, step, compiled.most_rounds());
+    let load = |step: &CompiledStep| sequence_step(engine, kind, segment, step, compiled);
     let loaded = if kind == DeviceKind::Cpu {
         let steps: Vec<SequenceStep> = steps.map(load).collect::<Result<_, Error>>()?;
         // Groups are in the order of their steps, each within one segment.
@@ -98,16 +147,19 @@ fn load(engine: &Engine, compiled: &Compiled, segment: &Segment) -> Result<Loade
             groups.map(|group| SequenceGroup { steps: of_segment(&group.steps), block: group.block }).collect();
         let sequence = CpuSequence::new(&sizes, steps, &groups);
         sequence.map(|sequence| {
-            let sequence = sequence.checking_finite(compiled.checks_finite());
+            let sequence = sequence.checking_finite(compiled.checks_finite()).stopped_by(engine.stops_loops.clone());
             LoadedSegment::Cpu(if compiled.times_steps() { sequence.timing() } else { sequence })
         })
     } else {
         let label =
             |step: &CompiledStep| StepLabel { step: step.number, what: step.work.name(), location: step.location };
         let steps = steps.map(|step| Ok((load(step)?, label(step)))).collect::<Result<_, Error>>()?;
-        let sequence = CommandSequence::new(kind, &sizes, steps);
-        sequence
-            .map(|sequence| LoadedSegment::Commands(if compiled.captures() { sequence } else { sequence.one_by_one() }))
+        let is_flag = |it: &SegmentUse| matches!(compiled.buffers()[it.buffer].role, BufferRole::Flag(_));
+        let flag = segment.uses.iter().position(is_flag);
+        CommandSequence::new(kind, &sizes, flag, steps).map(|sequence| {
+            let sequence = sequence.stopped_by(engine.stops_loops.clone());
+            LoadedSegment::Commands(if compiled.captures() { sequence } else { sequence.one_by_one() })
+        })
     };
     loaded.map_err(|error| {
         let (program, what) = (compiled.program().name.clone(), error.to_string());
@@ -121,7 +173,7 @@ fn sequence_step(
     kind: DeviceKind,
     segment: &Segment,
     step: &CompiledStep,
-    most_rounds: u64,
+    compiled: &Compiled,
 ) -> Result<SequenceStep, Error> {
     let work = match &step.work {
         Work::Call(op, params) => {
@@ -136,7 +188,9 @@ fn sequence_step(
         Work::Fill(value) => SequenceWork::Fill(*value),
         Work::If => SequenceWork::If,
         Work::Else => SequenceWork::Else,
-        Work::While => SequenceWork::While { most_rounds },
+        Work::While => {
+            SequenceWork::While { most_rounds: compiled.most_rounds(), most_time: compiled.most_loop_time() }
+        }
         Work::End => SequenceWork::End,
     };
     Ok(SequenceStep {

@@ -10,13 +10,16 @@
 //!   checked before the demand was there, the waker sees the announcement. Launches and records are handled alike.
 //! * Reads without the lock are hints. `loom_tests` has the model, and a variant that must fail.
 //!
-//! Without a waiter there is no polling: no event is recorded that soft sync did not ask for, and the completion stays parked.
+//! Without a waiter there is no polling: no event is recorded that soft sync did not ask for, and the completion stays parked. A stream
+//! that waits for the condition of a block ([`ConditionWait`]) is a waiter itself.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use streamvm_ep::{self as ep, Device, EventId};
+use streamvm_stream::Point;
 
+use crate::progress::condition_wait::{ConditionWait, Stage};
 use crate::queue::node::NodeBox;
 use crate::sync::parker::Parker;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, unpoisoned};
@@ -41,6 +44,8 @@ pub(crate) struct InFlight {
     recorded: AtomicU64,
     /// A query of the device failed: the stream's context has to wait for the stream to find out how far it is.
     doubt: AtomicBool,
+    /// The condition that the stream waits for is known: the stream's context can go on.
+    condition_known: AtomicBool,
     /// The completion's parker, to wake when a number that was asked for can be waited for.
     completer: Arc<Parker>,
 }
@@ -59,6 +64,8 @@ struct State {
     unshown: BTreeSet<u64>,
     /// Parkers of contexts whose head waits for a record or a proof.
     waiting: Vec<Arc<Parker>>,
+    /// The condition that the stream waits for. The instruction of the block is in the stream's context, and not among `tasks`.
+    condition: Option<ConditionWait>,
     lost: Option<ep::Error>,
 }
 
@@ -66,6 +73,11 @@ impl State {
     /// Whether a task is over, or never will be because the device is lost.
     fn is_over(&self, task: &Task) -> bool {
         task.point.seq <= self.complete || self.lost.is_some()
+    }
+
+    /// The oldest record that is not known to have passed.
+    fn open_record(&self) -> Option<Record> {
+        self.records.iter().find(|record| record.seq > self.complete).copied()
     }
 }
 
@@ -89,9 +101,10 @@ pub(crate) enum RecordState {
 impl InFlight {
     pub(crate) fn new(device: Arc<dyn Device>, completer: Arc<Parker>) -> InFlight {
         let (demand, launched, recorded) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        let doubt = AtomicBool::new(false);
+        let (doubt, condition_known) = (AtomicBool::new(false), AtomicBool::new(false));
         let next = AtomicU64::new(NOBODY);
-        InFlight { device, state: Mutex::default(), demand, next, launched, recorded, doubt, completer }
+        let state = Mutex::default();
+        InFlight { device, state, demand, next, launched, recorded, doubt, condition_known, completer }
     }
 
     /// A waiter asks when `seq` has passed. Wakes the completion. Returns whether the caller must wake the stream's context, which
@@ -135,10 +148,15 @@ impl InFlight {
         self.needs_record() || self.is_in_doubt()
     }
 
-    /// [`InFlight::needs_attention`] under the lock, for a context that is about to park: a later demand wakes it.
-    pub(crate) fn surely_needs_attention(&self) -> bool {
+    /// Whether the stream's context has something to do beside the tasks of its queue.
+    pub(crate) fn calls_context(&self) -> bool {
+        self.needs_attention() || self.condition_known.load(Ordering::SeqCst)
+    }
+
+    /// [`InFlight::calls_context`] under the lock, for a context that is about to park: a later demand or condition wakes it.
+    pub(crate) fn surely_calls_context(&self) -> bool {
         let _state = unpoisoned(self.state.lock());
-        self.needs_attention()
+        self.calls_context()
     }
 
     /// The highest number launched.
@@ -253,10 +271,54 @@ impl InFlight {
         self.completer.wake();
     }
 
-    /// Notes that everything up to `seq` is over, because the stream was waited for.
+    /// Notes that everything up to `seq` is over, because the stream was waited for; so is the copy of a condition.
     pub(crate) fn prove(&self, seq: u64) {
         self.doubt.store(false, Ordering::SeqCst);
+        unpoisoned(self.state.lock()).condition.iter_mut().for_each(ConditionWait::prove);
         self.complete(seq);
+    }
+
+    /// The stream waits for a condition from now on. Everything launched comes before the condition's event on the device.
+    pub(crate) fn begin_condition(&self, wait: ConditionWait) {
+        unpoisoned(self.state.lock()).condition = Some(wait);
+        self.completer.wake();
+    }
+
+    /// The instruction whose condition was copied, or never will be because the device is lost. The completion decides whether it goes on.
+    pub(crate) fn copied_condition(&self) -> Option<Point> {
+        let state = unpoisoned(self.state.lock());
+        state.condition.as_ref().filter(|wait| wait.can_be_decided(state.lost.is_some())).map(|wait| wait.noted.point)
+    }
+
+    /// The stream's context may go on with the instruction that waits for a condition. The caller wakes it.
+    pub(crate) fn decide_condition(&self, failed: bool) {
+        let mut state = unpoisoned(self.state.lock());
+        let failed = failed || state.lost.is_some();
+        if let Some(wait) = &mut state.condition {
+            wait.stage = Stage::Known { failed };
+            self.condition_known.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Ends the wait for a condition, if it is known. Returns whether the instruction has failed.
+    pub(crate) fn take_condition(&self) -> Option<bool> {
+        if !self.condition_known.load(Ordering::SeqCst) {
+            return None;
+        }
+        let mut state = unpoisoned(self.state.lock());
+        let ConditionWait { event, stage, .. } =
+            state.condition.take_if(|wait| matches!(wait.stage, Stage::Known { .. }))?;
+        self.condition_known.store(false, Ordering::SeqCst);
+        drop(state);
+        if let Some(Err(error)) = event.map(|event| self.device.events().release(event)) {
+            log::error!("an event was given back twice: {error}");
+        }
+        Some(stage == Stage::Known { failed: true })
+    }
+
+    /// Applies `f` to the wait for a condition; for reports.
+    pub(crate) fn with_condition<T>(&self, f: impl FnOnce(&ConditionWait) -> T) -> Option<T> {
+        unpoisoned(self.state.lock()).condition.as_ref().map(f)
     }
 
     /// Applies `open` to the next task, if it is over or never will be; else `None`. `open` returns what the task still waits for.
@@ -270,18 +332,31 @@ impl InFlight {
         let mut further = false;
         loop {
             let next = {
-                let state = unpoisoned(self.state.lock());
+                let mut state = unpoisoned(self.state.lock());
                 if state.lost.is_some() || self.is_in_doubt() {
                     return further;
                 }
-                state.records.iter().find(|record| record.seq > state.complete).copied()
+                match state.open_record() {
+                    Some(Record { seq, event }) => Some((Some(seq), event)),
+                    None => {
+                        let Some(wait) = &mut state.condition else { return further };
+                        if wait.see_proof() {
+                            return true;
+                        }
+                        wait.open_event().map(|event| (None, event))
+                    }
+                }
             };
-            let Some(Record { seq, event }) = next else {
+            let Some((seq, event)) = next else {
                 return further;
             };
             match self.device.query(event) {
                 Ok(true) => {
-                    self.complete(seq);
+                    if seq.is_none() {
+                        unpoisoned(self.state.lock()).condition.iter_mut().for_each(ConditionWait::see_event);
+                    }
+                    // Everything that was launched comes before the event of a condition.
+                    self.complete(seq.unwrap_or_else(|| self.launched()));
                     further = true;
                 }
                 Ok(false) => return further,
@@ -313,16 +388,23 @@ impl InFlight {
         self.doubt.load(Ordering::SeqCst)
     }
 
-    /// The oldest event to wait for, if a waiter has asked for a number beyond `passed`.
+    /// The oldest event to wait for, if a waiter has asked for a number beyond `passed`, or the stream waits for a condition.
     pub(crate) fn awaited(&self, passed: u64) -> Option<EventId> {
         let state = unpoisoned(self.state.lock());
-        if self.wanted() <= passed {
+        let condition = state.condition.as_ref().and_then(ConditionWait::open_event);
+        if self.wanted() <= passed && condition.is_none() {
             return None;
         }
         if state.lost.is_some() || self.is_in_doubt() {
             return None;
         }
-        state.records.iter().find(|record| record.seq > state.complete).map(|record| record.event)
+        state.open_record().map(|record| record.event).or(condition)
+    }
+
+    /// Whether a poll would find out something about the condition that the stream waits for, without a look at an event.
+    pub(crate) fn has_undecided_condition(&self) -> bool {
+        let state = unpoisoned(self.state.lock());
+        state.condition.as_ref().is_some_and(|wait| wait.is_copied() || wait.can_be_decided(state.lost.is_some()))
     }
 
     /// Takes the next task if it is over, or never will be because the device is lost, and if `ready` agrees.
@@ -354,51 +436,14 @@ impl InFlight {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use streamvm_ep::{CpuConfig, CpuDevice};
-
-    use super::*;
-
-    fn in_flight() -> InFlight {
-        InFlight::new(Arc::new(CpuDevice::new(0, CpuConfig::default())), Arc::new(Parker::new()))
-    }
-
-    #[test]
-    fn a_proof_without_a_record_wakes_the_waiter_for_the_record() {
-        let (in_flight, parker) = (in_flight(), Arc::new(Parker::new()));
-        parker.prepare_park();
-        assert_eq!(in_flight.when_recorded(1, &parker), RecordState::NotYet);
-        in_flight.prove(1);
-        assert!(!parker.is_parked(), "it sleeps on");
-    }
-
-    #[test]
-    fn after_the_event_is_released_a_waiter_waits_for_the_number() {
-        let (in_flight, parker) = (in_flight(), Arc::new(Parker::new()));
-        in_flight.note_record(1, Ok(in_flight.device.events().acquire()));
-        assert!(matches!(in_flight.record_of(1), RecordState::By(_)));
-        in_flight.complete(1);
-        in_flight.release_events(1);
-        assert_eq!(in_flight.when_recorded(1, &parker), RecordState::ByNumber);
-        assert_eq!(in_flight.when_recorded(2, &parker), RecordState::NotYet);
-    }
-
-    #[test]
-    fn a_demand_for_less_is_not_hidden_by_one_for_more() {
-        let in_flight = in_flight();
-        in_flight.launched.store(3, Ordering::SeqCst);
-        assert!(!in_flight.demand(5), "it is not launched");
-        assert!(in_flight.demand(2));
-        in_flight.note_record(3, Ok(in_flight.device.events().acquire()));
-        assert!(!in_flight.needs_record());
-    }
-}
+#[path = "in_flight_tests.rs"]
+mod tests;
 
 #[cfg(all(test, loom))]
 mod loom_tests {
     use loom::thread;
-    use streamvm_ep::{CpuConfig, CpuDevice};
-    use streamvm_stream::{Point, StreamId};
+    use streamvm_ep::{CpuConfig, CpuDevice, StepLabel};
+    use streamvm_stream::StreamId;
 
     use super::*;
 
@@ -415,9 +460,9 @@ mod loom_tests {
                 let mut task = NodeBox::new(Task::empty());
                 task.point = Point::new(StreamId(0), 1);
                 theirs.add(task);
-                while !theirs.needs_attention() {
+                while !theirs.calls_context() {
                     own.prepare_park();
-                    if again && theirs.surely_needs_attention() { own.cancel_park() } else { own.sleep() }
+                    if again && theirs.surely_calls_context() { own.cancel_park() } else { own.sleep() }
                 }
                 theirs.note_record(1, Ok(theirs.device.events().acquire()));
             });
@@ -473,5 +518,74 @@ mod loom_tests {
     #[should_panic(expected = "deadlock")]
     fn loom_a_waiter_that_does_not_register_misses_the_proof() {
         waits_for_a_proof(false);
+    }
+
+    /// A wait for a condition whose copy is over.
+    fn copied() -> ConditionWait {
+        let step = StepLabel { step: 0, what: "while", location: std::panic::Location::caller() };
+        ConditionWait { stage: Stage::Seen, ..ConditionWait::new(&Task::empty(), step, None) }
+    }
+
+    /// A context whose stream waits for a condition parks, and the completion decides. `again`: the context checks once more after it has
+    /// announced that it parks.
+    fn waits_for_a_condition(again: bool) {
+        loom::model(move || {
+            let parker = Arc::new(Parker::new());
+            let device = Arc::new(CpuDevice::new(0, CpuConfig::default()));
+            let in_flight = Arc::new(InFlight::new(device, Arc::new(Parker::new())));
+            in_flight.begin_condition(copied());
+            let (theirs, own) = (in_flight.clone(), parker.clone());
+            let context = thread::spawn(move || {
+                own.belongs_here();
+                while theirs.take_condition().is_none() {
+                    own.prepare_park();
+                    if again && theirs.surely_calls_context() { own.cancel_park() } else { own.sleep() }
+                }
+            });
+            in_flight.decide_condition(false);
+            parker.wake();
+            context.join().expect("the context goes on");
+        });
+    }
+
+    #[test]
+    fn loom_a_decided_condition_wakes_the_context() {
+        waits_for_a_condition(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_without_the_second_check_a_decided_condition_is_missed() {
+        waits_for_a_condition(false);
+    }
+
+    /// The completion parks, and a stream begins to wait for a condition. `again`: as above, for the completion.
+    fn asks_the_completion(again: bool) {
+        loom::model(move || {
+            let completer = Arc::new(Parker::new());
+            let device = Arc::new(CpuDevice::new(0, CpuConfig::default()));
+            let in_flight = Arc::new(InFlight::new(device, completer.clone()));
+            let theirs = in_flight.clone();
+            let completion = thread::spawn(move || {
+                completer.belongs_here();
+                while theirs.copied_condition().is_none() {
+                    completer.prepare_park();
+                    if again && theirs.has_undecided_condition() { completer.cancel_park() } else { completer.sleep() }
+                }
+            });
+            in_flight.begin_condition(copied());
+            completion.join().expect("the completion decides");
+        });
+    }
+
+    #[test]
+    fn loom_a_stream_that_waits_for_a_condition_wakes_the_completion() {
+        asks_the_completion(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "deadlock")]
+    fn loom_without_the_second_check_a_wait_for_a_condition_is_missed() {
+        asks_the_completion(false);
     }
 }

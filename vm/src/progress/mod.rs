@@ -13,6 +13,7 @@
 
 pub(crate) mod callbacks;
 pub(crate) mod claims;
+pub(crate) mod condition_wait;
 pub(crate) mod failures;
 pub(crate) mod in_flight;
 pub(crate) mod stream_state;

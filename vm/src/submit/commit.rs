@@ -329,13 +329,16 @@ impl State {
                 self.scratch.waited_for.extend(point.map(|point| (line, point)));
                 point.map_or(Order::Uses, Order::After)
             }
-            Kind::Call { .. }
-            | Kind::Copy
-            | Kind::Fill(_)
-            | Kind::Allocate
-            | Kind::Release
-            | Kind::Touch
-            | Kind::Function { .. } => Order::Uses,
+            Kind::Call { .. } | Kind::Copy | Kind::Fill(_) | Kind::Allocate | Kind::Release | Kind::Touch => {
+                Order::Uses
+            }
+            Kind::Function { role, .. } => {
+                if *role == Role::Blocks {
+                    Order::Pieces
+                } else {
+                    Order::Uses
+                }
+            }
         }
     }
 
@@ -409,14 +412,13 @@ impl State {
         if instruction.take_body(&mut task.function) {
             let role = if let Kind::Function { role, .. } = instruction.kind { Some(role) } else { None };
             // The steps of a program are kernels: a waiting caller may run them, as it runs kernels.
-            if role != Some(Role::Program) {
+            let of_program = role.is_some_and(Role::is_of_program);
+            if !of_program {
                 filled.code = task.point.seq;
             }
             task.action = match role {
                 Some(Role::Cuda) => Action::Raw,
-                Some(Role::Program) if StreamClass::of(&instruction.stream).run_by() == RunBy::Device => {
-                    Action::Commands
-                }
+                _ if of_program && StreamClass::of(&instruction.stream).run_by() == RunBy::Device => Action::Commands,
                 _ => Action::Function,
             };
         }

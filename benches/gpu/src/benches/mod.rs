@@ -5,6 +5,7 @@ mod allocator;
 mod batches;
 mod chain_program;
 mod launch;
+mod loop_program;
 mod overlap;
 mod waits;
 mod weights;
@@ -14,6 +15,7 @@ pub use allocator::allocator;
 pub use batches::{BUFFERS, Batches, HOSTS};
 pub use chain_program::chain_program;
 pub use launch::launch;
+pub use loop_program::loop_program;
 pub use overlap::overlap;
 pub use waits::{calls_of_streamvm, waits};
 pub use weights::weights;
@@ -31,9 +33,9 @@ use crate::torch::Torch;
 pub struct Sizes {
     /// Launches of a run of `launch`.
     pub launches: usize,
-    /// Additions of a run of `add-chain`, and of the runs of `chain-program`.
+    /// Additions of a run of `add-chain`, of the runs of `chain-program`, and eight times those of `loop-program`.
     pub additions: usize,
-    /// Additions of the program of `chain-program`.
+    /// Additions of the program of `chain-program`, and rounds of a loop of `loop-program`.
     pub steps: usize,
     /// Rows and columns of a batch of `overlap` and of a layer of `weights`.
     pub n: usize,
@@ -92,10 +94,11 @@ pub struct Settings {
 pub type Bench = (&'static str, fn(&Settings) -> Result<Outcome, Error>);
 
 /// All of them.
-pub const ALL: [Bench; 7] = [
+pub const ALL: [Bench; 8] = [
     ("launch", launch),
     ("add-chain", add_chain),
     ("chain-program", chain_program),
+    ("loop-program", loop_program),
     ("overlap", overlap),
     ("weights", weights),
     ("allocator", allocator),

@@ -25,7 +25,7 @@ use streamvm_gpu::torch::Torch;
 #[derive(Parser)]
 #[command(name = "gpu-bench", version, max_term_width = 100)]
 struct Args {
-    /// Only these benches: launch, add-chain, chain-program, overlap, weights, allocator, waits
+    /// Only these benches: launch, add-chain, chain-program, loop-program, overlap, weights, allocator, waits
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Print the devices as JSON, and measure nothing
@@ -52,7 +52,7 @@ struct Args {
     /// Additions of a run of `add-chain`, and of the runs of `chain-program`
     #[arg(long, value_name = "N")]
     additions: Option<usize>,
-    /// Additions of the program of `chain-program`
+    /// Additions of the program of `chain-program`, and rounds of a loop of `loop-program`
     #[arg(long, value_name = "N")]
     steps: Option<usize>,
     /// Rows and columns of a batch and of a layer

@@ -1,0 +1,174 @@
+//! Blocks of a sequence: which part comes next where a block begins or ends, and how many rounds loops may make.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::sequence::step::{SequenceError, SequenceOperand, SequenceStep, SequenceWork};
+
+/// A part of a sequence. `W` is what a sequence runs or queues as a whole.
+#[derive(Debug)]
+pub(super) enum Part<W> {
+    Work(W),
+    Test(Box<Test>),
+    /// The part of this number is next.
+    Jump(usize),
+}
+
+/// The beginning of a block: it is left out, or left, if its condition is false.
+#[derive(Debug)]
+pub(super) struct Test {
+    /// The number of the step.
+    pub(super) step: usize,
+    /// A bool.
+    pub(super) condition: SequenceOperand,
+    /// The part that is next if the condition is false.
+    otherwise: usize,
+    /// Of a loop, how long it may go on.
+    repeats: Option<LoopLimits>,
+}
+
+#[derive(Copy, Clone, Debug)]
+struct LoopLimits {
+    most_rounds: u64,
+    most_time: Option<Duration>,
+}
+
+/// The rounds that the loops of one run have made.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    made: u64,
+    /// When the first of them began, if a loop is bounded in time.
+    since: Option<Instant>,
+}
+
+impl Test {
+    /// The part that is next behind this one, which is part `here`, now that its condition is known. Counts the round that a loop begins.
+    ///
+    /// # Errors
+    /// The loop may not go on: [`SequenceError::Rounds`], [`SequenceError::LoopTime`], [`SequenceError::Stopped`].
+    #[inline]
+    pub(super) fn next(
+        &self,
+        here: usize,
+        is_true: bool,
+        rounds: &mut Rounds,
+        stops: &AtomicBool,
+    ) -> Result<usize, SequenceError> {
+        if !is_true {
+            return Ok(self.otherwise);
+        }
+        if let Some(LoopLimits { most_rounds, most_time }) = self.repeats {
+            let step = self.step;
+            if stops.load(Ordering::Relaxed) {
+                return Err(SequenceError::Stopped { step });
+            }
+            rounds.made += 1;
+            if rounds.made > most_rounds {
+                return Err(SequenceError::Rounds { step, rounds: most_rounds });
+            }
+            if let Some(most) = most_time
+                && rounds.since.get_or_insert_with(Instant::now).elapsed() > most
+            {
+                return Err(SequenceError::LoopTime { step, most, rounds: rounds.made - 1 });
+            }
+        }
+        Ok(here + 1)
+    }
+}
+
+/// A block that has begun and not ended.
+#[derive(Debug)]
+struct OpenBlock {
+    /// The part that begins it: a test, or the jump of an `Else`.
+    begin: usize,
+    kind: BlockKind,
+}
+
+#[derive(PartialEq, Debug)]
+enum BlockKind {
+    If,
+    Else,
+    While,
+}
+
+/// Parts, while they are made from steps.
+#[derive(Debug)]
+pub(super) struct Parts<W> {
+    all: Vec<Part<W>>,
+    open: Vec<OpenBlock>,
+}
+
+impl<W> Parts<W> {
+    pub(super) fn new() -> Parts<W> {
+        Parts { all: Vec::new(), open: Vec::new() }
+    }
+
+    /// Adds work behind what is there.
+    pub(super) fn work(&mut self, work: W) {
+        self.all.push(Part::Work(work));
+    }
+
+    /// Adds the beginning or the end of a block: a [mark](SequenceWork::is_mark) that [`SequenceStep::check_form`] has accepted.
+    ///
+    /// # Errors
+    /// [`SequenceError::Blocks`] if no block is there to end.
+    pub(super) fn mark(&mut self, number: usize, step: &SequenceStep) -> Result<(), SequenceError> {
+        let here = self.all.len();
+        let wrong = |what| Err(SequenceError::Blocks { step: number, what });
+        // Where a block is left to is known once it ends.
+        let unknown = usize::MAX;
+        let test = |repeats| {
+            let condition = step.operands[0].clone();
+            Part::Test(Box::new(Test { step: number, condition, otherwise: unknown, repeats }))
+        };
+        match step.work {
+            SequenceWork::If => {
+                self.open.push(OpenBlock { begin: here, kind: BlockKind::If });
+                self.all.push(test(None));
+            }
+            SequenceWork::While { most_rounds, most_time } => {
+                self.open.push(OpenBlock { begin: here, kind: BlockKind::While });
+                self.all.push(test(Some(LoopLimits { most_rounds, most_time })));
+            }
+            SequenceWork::Else => match self.open.pop() {
+                Some(OpenBlock { begin, kind: BlockKind::If }) => {
+                    self.open.push(OpenBlock { begin: here, kind: BlockKind::Else });
+                    self.all.push(Part::Jump(unknown));
+                    self.leave_to(begin, here + 1);
+                }
+                _ => return wrong("an else belongs to an if, and ends its block"),
+            },
+            SequenceWork::End => match self.open.pop() {
+                Some(OpenBlock { begin, kind }) => {
+                    if kind == BlockKind::While {
+                        self.all.push(Part::Jump(begin));
+                    }
+                    self.leave_to(begin, self.all.len());
+                }
+                None => return wrong("no block is left to end"),
+            },
+            _ => unreachable!("the caller adds other steps as work"),
+        }
+        Ok(())
+    }
+
+    /// All parts. `steps` is the number of steps.
+    ///
+    /// # Errors
+    /// [`SequenceError::Blocks`] if a block has not ended.
+    pub(super) fn finish(self, steps: usize) -> Result<Vec<Part<W>>, SequenceError> {
+        if self.open.is_empty() {
+            return Ok(self.all);
+        }
+        Err(SequenceError::Blocks { step: steps, what: "the steps end within a block" })
+    }
+
+    /// Sets the part that follows when the block that begins at `begin` is left.
+    fn leave_to(&mut self, begin: usize, part: usize) {
+        match &mut self.all[begin] {
+            Part::Test(test) => test.otherwise = part,
+            Part::Jump(to) => *to = part,
+            Part::Work(_) => unreachable!("blocks begin with tests and jumps"),
+        }
+    }
+}

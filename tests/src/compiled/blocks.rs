@@ -1,0 +1,207 @@
+//! Programs with blocks: `if` and `while` in programs compute what the host's `if` and `while` over the same calls compute.
+
+use streamvm::program::{CompileOptions, Compiled, Program, Recorder, Work};
+use streamvm::{DType, DeviceId, Error, InstructionList, Tensor, Vm};
+
+use crate::Random;
+
+/// Who runs the calls.
+#[derive(Copy, Clone, Debug)]
+pub enum By<'a> {
+    /// An engine at once, with the host's control flow.
+    Engine(&'a Vm),
+    /// A recording.
+    Recording(&'a Recorder),
+}
+
+impl By<'_> {
+    /// A number on a device.
+    ///
+    /// # Errors
+    /// Those of the engine or of the recording, as for the other methods.
+    pub fn full(self, device: DeviceId, value: i32) -> Result<Tensor, Error> {
+        match self {
+            By::Engine(vm) => vm.full(device, DType::I32, &[], value),
+            By::Recording(r) => r.full(device, DType::I32, &[], value),
+        }
+    }
+
+    /// Submits a list.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn submit(self, list: InstructionList) -> Result<(), Error> {
+        match self {
+            By::Engine(vm) => vm.submit(list).map(drop),
+            By::Recording(r) => r.submit(list),
+        }
+    }
+
+    /// A loop.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn while_true(self, condition: &Tensor, mut body: impl FnMut() -> Result<(), Error>) -> Result<(), Error> {
+        match self {
+            By::Engine(_) => {
+                while condition.to_scalar::<bool>()? {
+                    body()?;
+                }
+                Ok(())
+            }
+            By::Recording(r) => r.while_true(condition, body),
+        }
+    }
+
+    /// A branch, with or without a second one.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn if_else(
+        self,
+        condition: &Tensor,
+        then: impl FnOnce() -> Result<(), Error>,
+        otherwise: Option<impl FnOnce() -> Result<(), Error>>,
+    ) -> Result<(), Error> {
+        match (self, otherwise) {
+            (By::Engine(_), otherwise) => match condition.to_scalar::<bool>()? {
+                true => then(),
+                false => otherwise.map_or(Ok(()), |otherwise| otherwise()),
+            },
+            (By::Recording(r), Some(otherwise)) => r.if_else(condition, then, otherwise),
+            (By::Recording(r), None) => r.if_true(condition, then),
+        }
+    }
+}
+
+/// Counts `x`, a number on `device`, up to `most`.
+///
+/// # Errors
+/// As for [`By`].
+pub fn count_to(by: By<'_>, device: DeviceId, x: &Tensor, most: i32) -> Result<(), Error> {
+    let most = by.full(device, most)?;
+    let goes_on = x.lt(&most)?;
+    by.while_true(&goes_on, || {
+        x.copy_from(&(x + 1)?)?;
+        goes_on.copy_from(&x.lt(&most)?)
+    })
+}
+
+/// Makes drawn calls over `numbers`, vectors on a device that the calls overwrite, and nests blocks up to `depth` deep.
+fn calls(by: By<'_>, device: DeviceId, seed: u64, numbers: &[Tensor], depth: usize) -> Result<(), Error> {
+    let mut draw = Random::new(seed, 0);
+    // What this block makes; a block in it may use that, too.
+    let mut known = numbers.to_vec();
+    for _ in 0..2 + draw.below(5) {
+        let some = |draw: &mut Random, known: &[Tensor]| known[draw.below(known.len())].clone();
+        let (x, y, target) = (some(&mut draw, &known), some(&mut draw, &known), some(&mut draw, numbers));
+        let inner = draw.next();
+        match draw.below(if depth == 0 { 5 } else { 8 }) {
+            0 => known.push((&x + &y)?),
+            1 => known.push((&x - &y)?),
+            2 => known.push(x.minimum(&y)?),
+            3 | 4 => {
+                let value = (&(&x * 3)? - &y)?;
+                target.copy_from(&value)?;
+            }
+            5 => {
+                let (then, otherwise) = (known.clone(), known.clone());
+                by.if_else(
+                    &x.sum(&[])?.lt(&y.sum(&[])?)?,
+                    || calls(by, device, inner, &then, depth - 1),
+                    Some(|| calls(by, device, inner ^ 0xff00, &otherwise, depth - 1)),
+                )?;
+            }
+            6 => by.if_else(
+                &x.sum(&[])?.eq(&y.sum(&[])?)?,
+                || calls(by, device, inner, &known, depth - 1),
+                None::<fn() -> Result<(), Error>>,
+            )?,
+            _ => {
+                let (round, most) = (by.full(device, 0)?, by.full(device, 1 + draw.below(3) as i32)?);
+                let goes_on = round.lt(&most)?;
+                by.while_true(&goes_on, || {
+                    calls(by, device, inner, &known, depth - 1)?;
+                    round.copy_from(&(&round + 1)?)?;
+                    goes_on.copy_from(&round.lt(&most)?)
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the drawn programs of [`compare_drawn`] had.
+#[derive(Copy, Clone, Default, Debug)]
+pub struct Drawn {
+    /// Steps that begin or end blocks.
+    pub marks: usize,
+    /// Steps that the compiler has removed.
+    pub removed: usize,
+    /// Groups of fused steps in loops.
+    pub fused_in_loops: usize,
+}
+
+/// Runs a drawn program of nested blocks over vectors on `device`, several times, each from where the run before ended, and compares with eager
+/// calls under the host's control flow.
+///
+/// # Panics
+/// If a result differs.
+pub fn compare_drawn(vm: &Vm, device: DeviceId, seed: u64, drawn: &mut Drawn) {
+    let names = ["a", "b", "c"];
+    let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let start = |vm: &Vm| -> Vec<Tensor> {
+        let vector = |it: i32| vm.from_slice(&[5 * it - 4, it, 3, -it], &[4]).and_then(|it| it.to(device));
+        (0..3).map(|it| vector(it).expect("a tensor")).collect()
+    };
+    let (expected, found) = (start(vm), start(vm));
+    // Two parameters, and a third value of the run that is fetched.
+    let program = vm
+        .record("drawn", |r| {
+            let mut numbers = Vec::new();
+            for (name, like) in names.iter().zip(&found) {
+                numbers.push(r.parameter(*name, like)?);
+            }
+            numbers.push(r.full(device, DType::I32, &[4], 9)?);
+            calls(By::Recording(r), device, seed, &numbers, 3)?;
+            r.fetch("d", &numbers[3])
+        })
+        .expect("it can be recorded");
+    let text = program.to_string();
+    let parsed = Program::parse(&text).expect("it parses back");
+    assert_eq!(parsed.to_string(), text);
+    drawn.marks += program.steps.iter().filter(|step| step.work.is_mark()).count();
+    // Blocks of one to three of the four elements.
+    let (block, in_place) = (1 + (seed >> 5) as usize % 3, seed & 2 == 0);
+    let options = CompileOptions { in_place, block, search_steps: seed % 50, ..CompileOptions::default() };
+    let parameters: Vec<(&str, &Tensor)> = names.into_iter().zip(&found).collect();
+    let executable = vm.compile(&parsed, &parameters, &options).expect("it compiles");
+    drawn.removed += program.steps.len() - executable.compiled().steps().len();
+    drawn.fused_in_loops += fused_in_loops_of(executable.compiled());
+    for round in 0..2 {
+        let mut numbers = expected.clone();
+        numbers.push(vm.full(device, DType::I32, &[4], 9).expect("a tensor"));
+        calls(By::Engine(vm), device, seed, &numbers, 3).expect("eager calls are accepted");
+        let run = executable.run(&[]).expect("it is submitted");
+        let values = |tensors: &[Tensor]| -> Vec<Vec<i32>> {
+            tensors.iter().map(|tensor| tensor.to_vec::<i32>().expect("it runs")).collect()
+        };
+        let results = values(&[&found[..], &[run["d"].clone()]].concat());
+        assert_eq!(results, values(&numbers), "seed {seed}, round {round}\n{text}\n{}", executable.compiled());
+    }
+}
+
+/// How many groups of fused steps lie in loops.
+fn fused_in_loops_of(compiled: &Compiled) -> usize {
+    let (mut open, mut found) = (Vec::new(), 0);
+    for (position, step) in compiled.steps().iter().enumerate() {
+        match step.work {
+            Work::If | Work::While => open.push(step.work == Work::While),
+            Work::End => drop(open.pop()),
+            _ => {}
+        }
+        let begins = compiled.fused().iter().any(|fused| fused.steps.start == position);
+        found += usize::from(begins && open.contains(&true));
+    }
+    found
+}

@@ -1,0 +1,151 @@
+//! Programs with blocks on a CUDA device, over a driver that stands in for NVIDIA's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use streamvm::ep::faults::FaultPlan;
+use streamvm::program::CompileOptions;
+use streamvm::{DType, DeviceId, Error, Lane, Mode, TimeLimit, Vm};
+use streamvm_standin::Standin;
+use streamvm_tests::compiled::block_scenarios::{SCENARIOS, endless};
+use streamvm_tests::compiled::blocks::{By, Drawn, compare_drawn, count_to};
+use streamvm_tests::{until, within};
+
+const CUDA: DeviceId = DeviceId::cuda(1);
+const MODES: [Mode; 2] = [Mode::Threaded, Mode::Inline];
+
+#[test]
+fn blocks_do_what_they_must() {
+    for (scenario, run) in SCENARIOS {
+        for mode in MODES {
+            let driver = Standin::load("devices=2;pageable=1;delay=20");
+            let said = format!("{scenario}, {mode:?}");
+            within(&said, move || {
+                let vm = Vm::builder().mode(mode).build().expect("an engine");
+                run(&vm, CUDA);
+                // It returns the failures that nobody has asked for.
+                let _ = vm.shutdown(Duration::from_secs(60));
+            });
+            assert_eq!(driver.findings(), "", "{said}");
+        }
+    }
+}
+
+#[test]
+fn drawn_blocks_compute_what_the_host_computes() {
+    for mode in MODES {
+        let driver = Standin::load("devices=2;pageable=1;delay=5");
+        let vm = Vm::builder().mode(mode).build().expect("an engine");
+        let mut drawn = Drawn::default();
+        for seed in 1..=40 {
+            compare_drawn(&vm, CUDA, seed, &mut drawn);
+        }
+        assert!(drawn.marks > 400, "{drawn:?}");
+        vm.shutdown(Duration::from_secs(60)).expect("it ends");
+        assert_eq!(driver.findings(), "", "{mode:?}");
+    }
+}
+
+/// The steps of a body are captured in the second round, and launched as a graph from then on; so are those between blocks.
+#[test]
+fn the_steps_of_a_body_are_launched_as_a_graph() -> Result<(), Error> {
+    for mode in MODES {
+        let driver = Standin::load("devices=2;pageable=1");
+        let vm = Vm::builder().mode(mode).build()?;
+        let x = vm.full(CUDA, DType::I32, &[], 0)?;
+        let program = vm.record("count", |r| count_to(By::Recording(r), CUDA, &r.parameter("x", &x)?, 100))?;
+        for (capture, expected) in [(true, [2 + 2 * 3, 1, 99]), (false, [2 + 100 * 3, 0, 0])] {
+            let options = CompileOptions { capture, ..CompileOptions::default() };
+            let executable = vm.compile(&program, &[("x", &x)], &options)?;
+            x.fill(0)?;
+            x.wait()?;
+            let count =
+                || ["cuLaunchKernel", "cuStreamBeginCapture_v2", "cuGraphLaunch"].map(|call| driver.calls(call));
+            let before = count();
+            executable.run(&[])?.wait()?;
+            let after = count();
+            assert_eq!(x.to_scalar::<i32>()?, 100);
+            // Two kernels come before the loop, and each round has three and two copies. The second round is captured.
+            let counts: [u64; 3] = std::array::from_fn(|call| after[call] - before[call]);
+            assert_eq!(counts, expected, "{mode:?}, capture: {capture}");
+        }
+        drop((x, program));
+        vm.shutdown(Duration::from_secs(60))?;
+        assert_eq!(driver.findings(), "");
+    }
+    Ok(())
+}
+
+/// A loop that never ends holds its own stream alone: another stream of the device computes, and what the stream had before the loop can be read.
+/// The end of the engine ends the loop.
+#[test]
+fn an_endless_loop_holds_no_other_stream() {
+    let driver = Standin::load("devices=2;pageable=1");
+    within("an endless loop", || {
+        // The devices of the engine hold the plan, and its threads hold the devices.
+        let plan = FaultPlan::new();
+        let vm = Vm::builder().faults(plan.clone()).build().expect("an engine");
+        let before = (&vm.full(CUDA, DType::I32, &[], 3).expect("a tensor") + 4).expect("it is submitted");
+        let program = vm.record("endless", |r| endless(r, CUDA, |x| x.copy_from(&(x + 1)?)));
+        let options = CompileOptions { most_rounds: u64::MAX, ..CompileOptions::default() };
+        let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
+        let run = executable.run(&[]).expect("it is submitted");
+        {
+            let _lane = Lane(1).enter();
+            for round in 0..20 {
+                let y = (&before + round).expect("it is submitted");
+                assert_eq!(y.to_scalar::<i32>(), Ok(7 + round as i32));
+            }
+        }
+        let short = Duration::from_millis(10);
+        assert_eq!(TimeLimit(short).run(|| run.wait()), Err(Error::Timeout(short)));
+        assert_eq!(vm.shutdown(short), Err(Error::Timeout(short)));
+        drop((before, run, executable));
+        until("the threads have ended", || Arc::strong_count(&plan) == 1);
+    });
+    assert_eq!(driver.findings(), "");
+}
+
+/// A call of the driver that fails, at several places of a run: the run counts to eleven or fails, and so does what comes behind it. Codes that end
+/// the device lose it.
+#[test]
+fn calls_that_fail_in_a_loop_fail_the_run_or_nothing() {
+    let (mut failed, mut fine) = (0, 0);
+    for call in ["cuLaunchKernel", "cuMemcpyAsync", "cuEventRecord", "cuEventQuery", "cuGraphLaunch"] {
+        for code in ["OUT_OF_MEMORY", "ILLEGAL_ADDRESS"] {
+            for nth in [1, 2, 4, 9] {
+                for mode in MODES {
+                    let driver = Standin::load("devices=2;pageable=1");
+                    let said = format!("{call} fails for the {nth}th time with {code}, {mode:?}");
+                    let vm = Vm::builder().mode(mode).build().expect("an engine");
+                    let x = vm.full(CUDA, DType::I32, &[], 0).expect("a tensor");
+                    let program = vm.record("count", |r| count_to(By::Recording(r), CUDA, &r.parameter("x", &x)?, 11));
+                    let program = program.expect("it can be recorded");
+                    let executable =
+                        vm.compile(&program, &[("x", &x)], &CompileOptions::default()).expect("it compiles");
+                    vm.wait_all().expect("it passes");
+                    driver.fault(&format!("fail={call}:{nth}:{code}"));
+                    let outcome = within(&said, move || {
+                        let outcome = executable.run(&[]).and_then(|run| run.wait());
+                        if outcome.is_ok() {
+                            let found = x.to_scalar::<i32>();
+                            // The device may have been lost behind the run.
+                            assert!(found == Ok(11) || found.is_err_and(|error| error.to_string().contains("is lost")));
+                        }
+                        drop((x, executable));
+                        let _ = vm.shutdown(Duration::from_secs(60));
+                        outcome
+                    });
+                    match outcome {
+                        Ok(()) => fine += 1,
+                        Err(Error::Failed(_)) => failed += 1,
+                        Err(other) => panic!("{said}: {other}"),
+                    }
+                    driver.leaks();
+                    assert_eq!(driver.findings(), "", "{said}");
+                }
+            }
+        }
+    }
+    assert!(failed > 20 && fine > 20, "{failed} runs failed, and {fine} did not");
+}

@@ -1,0 +1,265 @@
+//! Blocks on a simulated device: what goes on while a stream waits for a condition, how loops are stopped, and faults at every call.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use streamvm::ep::faults::{Fault, FaultPlan, Gate, Point, Rule};
+use streamvm::program::{CompileOptions, Program};
+use streamvm::report::StallState;
+use streamvm::{DType, DeviceId, Error, Executable, Lane, Mode, Tensor, TimeLimit, Vm};
+use streamvm_tests::compiled::block_scenarios::endless;
+use streamvm_tests::compiled::blocks::{By, count_to};
+use streamvm_tests::{CPU, PATIENCE, until, within};
+
+const SIM: DeviceId = DeviceId::sim(0);
+
+fn engine(plan: &Arc<FaultPlan>) -> Vm {
+    Vm::builder().sim_devices(2).faults(plan.clone()).detect_races(true).build().expect("an engine")
+}
+
+fn counts_to_eleven(vm: &Vm, device: DeviceId, x: &Tensor) -> Executable {
+    let program = vm.record("counts", |r| count_to(By::Recording(r), device, &r.parameter("x", x)?, 11));
+    let options = CompileOptions::default();
+    vm.compile(&program.expect("it can be recorded"), &[("x", x)], &options).expect("it compiles")
+}
+
+fn patience() -> Option<Instant> {
+    Instant::now().checked_add(PATIENCE)
+}
+
+/// The third condition is held on the device. Another stream of the device, and a later instruction that needs what the stream had before the
+/// loop, go on; the report names the block.
+#[test]
+fn other_streams_go_on_while_a_loop_waits_for_its_condition() {
+    within("a loop that is held", || {
+        let (plan, gate) = (FaultPlan::new(), Gate::new());
+        let vm = engine(&plan);
+        let x = vm.full(SIM, DType::I32, &[], 0).expect("a tensor");
+        let before = vm.full(SIM, DType::I32, &[], 3).expect("a tensor");
+        let count = counts_to_eleven(&vm, SIM, &x);
+        vm.wait_all().expect("it passes");
+        // A copy of the condition, one of `x`, one of the condition, …: each round copies twice, and then the condition to the host.
+        plan.add(Rule::new(Point::Copy, Fault::Hold(gate.clone())).named("counts").nth(6)).expect("a rule");
+        let doubled = (&before + &before).expect("it is submitted");
+        let run = count.run(&[]).expect("it is submitted");
+        assert!(
+            gate.wait_arrived(1, patience()),
+            "the loop has come to its third condition, though nobody waits for it"
+        );
+        until("it waits", || vm.stall_report().streams.iter().any(|it| it.state == StallState::Condition));
+        let report = vm.stall_report();
+        let stalled = report.streams.iter().find(|it| it.state == StallState::Condition).expect("as above");
+        let condition = stalled.condition.expect("the step is known");
+        assert_eq!((stalled.what.as_deref(), condition.what), (Some("counts"), "while"), "{report}");
+        let text = report.to_string();
+        for part in ["condition", "for the condition of step", "(while), recorded at", "blocks.rs:"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        // What the stream had before the loop does not wait for the loop.
+        let there = {
+            let _lane = Lane(1).enter();
+            (&doubled + 1).expect("it is submitted")
+        };
+        assert_eq!(there.to_scalar::<i32>(), Ok(7));
+        let short = Duration::from_millis(20);
+        assert_eq!(TimeLimit(short).run(|| run.wait()), Err(Error::Timeout(short)), "the loop is held");
+        gate.open();
+        assert_eq!(x.to_scalar::<i32>(), Ok(11));
+        assert!(vm.races().is_empty(), "{:?}", vm.races());
+    });
+}
+
+/// Nobody waits for the run: it copies each of its twelve conditions all the same.
+#[test]
+fn a_loop_needs_no_waiter() {
+    within("a loop without a waiter", || {
+        let (plan, last) = (FaultPlan::new(), Gate::new());
+        last.open();
+        let vm = engine(&plan);
+        let x = vm.full(SIM, DType::I32, &[], 0).expect("a tensor");
+        let count = counts_to_eleven(&vm, SIM, &x);
+        vm.wait_all().expect("it passes");
+        plan.add(Rule::new(Point::Copy, Fault::Stall(last.clone())).named("counts").nth(3 * 11)).expect("a rule");
+        count.run(&[]).expect("it is submitted");
+        assert!(last.wait_arrived(1, patience()), "it stopped before: {:?}", plan.fired());
+        assert_eq!(x.to_scalar::<i32>(), Ok(11));
+    });
+}
+
+/// Tasks of the same stream come behind the loop, however they were submitted.
+#[test]
+fn the_stream_of_a_loop_keeps_its_order() {
+    for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 1 }] {
+        let vm =
+            Vm::builder().mode(mode).sim_devices(1).max_instructions(4).detect_races(true).build().expect("an engine");
+        let x = vm.full(SIM, DType::I32, &[], 0).expect("a tensor");
+        let count = counts_to_eleven(&vm, SIM, &x);
+        let mut seen = Vec::new();
+        for round in 0..8 {
+            x.copy_from(&(&x - (round + 3)).expect("a call")).expect("a call");
+            count.run(&[]).expect("it is submitted");
+            seen.push((&x * 1).expect("a call"));
+        }
+        for (round, x) in seen.iter().enumerate() {
+            assert_eq!(x.to_scalar::<i32>(), Ok(11), "{mode:?}, round {round}");
+        }
+        assert!(vm.races().is_empty(), "{:?}", vm.races());
+    }
+}
+
+/// An engine that is shut down waits for the limit, and then ends the loop, whose run fails; its threads end.
+#[test]
+fn an_endless_loop_ends_with_its_engine() {
+    for device in [CPU, SIM] {
+        within("a shutdown", move || {
+            let plan = FaultPlan::new();
+            let vm = engine(&plan);
+            let program = vm.record("endless", |r| endless(r, device, |x| x.copy_from(&(x + 1)?)));
+            let options = CompileOptions { most_rounds: u64::MAX, ..CompileOptions::default() };
+            let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
+            let run = executable.run(&[]).expect("it is submitted");
+            let waits = Gate::new();
+            thread::scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    waits.open();
+                    run.wait()
+                });
+                until("the other thread waits", || waits.is_open());
+                let limit = Duration::from_millis(50);
+                assert_eq!(vm.shutdown(limit), Err(Error::Timeout(limit)));
+                let failed = waiter.join().expect("it does not panic").expect_err("the loop is stopped").to_string();
+                for part in ["while", "shut down", "block_scenarios.rs:"] {
+                    assert!(failed.contains(part), "{device}: {part}: {failed}");
+                }
+            });
+            drop((run, executable));
+            // The threads of the engine hold its devices, and these the plan.
+            until("the threads have ended", || Arc::strong_count(&plan) == 1);
+        });
+    }
+}
+
+/// Where steps and conditions of a block must be, and how a program brings a condition there.
+#[test]
+fn a_block_and_its_conditions_are_on_one_device() {
+    let vm = Vm::builder().sim_devices(2).build().expect("an engine");
+    let compile = |program: Result<Program, Error>| {
+        vm.compile(&program.expect("it can be recorded"), &[], &CompileOptions::default())
+    };
+    let refused = |what: &str, program: Result<Program, Error>, parts: &[&str]| {
+        let text = compile(program).map(drop).expect_err(what).to_string();
+        for part in parts.iter().chain(&["the compute stream of one device"]) {
+            assert!(text.contains(part), "{what}: {part}: {text}");
+        }
+    };
+    let elsewhere = vm.record("p", |r| {
+        let (yes, x) = (r.feed("yes", CPU, DType::Bool, &[])?, r.full(SIM, DType::I32, &[], 1)?);
+        r.if_true(&yes, || x.fill(2))?;
+        r.fetch("x", &x)
+    });
+    refused(
+        "a condition elsewhere",
+        elsewhere,
+        &["(fill) runs on compute@sim:0:0", "cpu:0", "copy the condition to sim:0"],
+    );
+    let inner = vm.record("p", |r| {
+        let (yes, inner) = (r.feed("yes", SIM, DType::Bool, &[])?, r.feed("inner", CPU, DType::Bool, &[])?);
+        let x = r.full(SIM, DType::I32, &[], 1)?;
+        r.if_true(&yes, || {
+            x.fill(3)?;
+            r.if_true(&inner, || x.fill(2))
+        })?;
+        r.fetch("x", &x)
+    });
+    refused("an inner condition elsewhere", inner, &["(if) has a condition on cpu:0", "compute@sim:0:0"]);
+    let copied = vm.record("p", |r| {
+        let (yes, x) = (r.feed("yes", SIM, DType::Bool, &[])?, r.full(CPU, DType::I32, &[], 1)?);
+        let y = r.full(SIM, DType::I32, &[], 1)?;
+        r.if_true(&yes, || y.copy_from(&x.to(SIM)?))?;
+        r.fetch("y", &y)
+    });
+    refused("a copy in a block", copied, &["(copy) runs on h2d@sim:0:0", "in front of the block or behind it"]);
+    let brought = vm.record("p", |r| {
+        let (yes, x) = (r.feed("yes", CPU, DType::Bool, &[])?.to(SIM)?, r.full(SIM, DType::I32, &[], 1)?);
+        r.if_true(&yes, || x.fill(2))?;
+        r.fetch("x", &x.to(CPU)?)
+    });
+    let executable = compile(brought).expect("it compiles");
+    for (yes, expected) in [(true, 2), (false, 1)] {
+        let yes = vm.full(CPU, DType::Bool, &[], yes).expect("a tensor");
+        assert_eq!(executable.run(&[("yes", &yes)]).expect("it is submitted")["x"].to_scalar::<i32>(), Ok(expected));
+    }
+    let flags = executable.compiled().to_string().lines().filter(|line| line.starts_with("flag")).count();
+    assert_eq!(flags, 1, "{}", executable.compiled());
+}
+
+/// Each fault at each call of a run: the run counts to eleven or fails, the engine goes on unless its device is lost, and no event is left.
+#[test]
+fn faults_at_any_call_of_a_loop_fail_the_run_or_nothing() {
+    use Point::{Copy, Fill, HostWait, Launch, Query, Record, Synchronize};
+    let (mut failed, mut fine) = (0, 0);
+    let mut check = |mode: Mode, rule: Rule, said: String| {
+        let text = said.clone();
+        if within(&said, move || with_fault(mode, rule, &text)) { fine += 1 } else { failed += 1 }
+    };
+    for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 9 }] {
+        for point in [Launch, Copy, Fill, Record, Query, HostWait, Synchronize] {
+            for fault in [Fault::Error, Fault::Late, Fault::Lost, Fault::Panic] {
+                // A panic of a device that is asked for an event ends the thread that asks.
+                let panics = matches!((&fault, point), (Fault::Panic, Query | HostWait));
+                if !fault.fits(point) || panics {
+                    continue;
+                }
+                for nth in [0, 1, 2, 5, 12, 33] {
+                    let said = format!("{} at {point} {nth}, {mode:?}", fault.name());
+                    check(mode, Rule::new(point, fault.clone()).nth(nth), said);
+                }
+            }
+        }
+        for point in [Record, Query] {
+            check(mode, Rule::new(point, Fault::Error), format!("an error at each {point}, {mode:?}"));
+        }
+    }
+    assert!(failed > 50 && fine > 50, "{failed} runs failed, and {fine} did not");
+}
+
+/// Whether a run under the rule counts to eleven.
+fn with_fault(mode: Mode, rule: Rule, said: &str) -> bool {
+    let plan = FaultPlan::new();
+    let vm = Vm::builder().mode(mode).sim_devices(2).faults(plan.clone()).build().expect("an engine");
+    let x = vm.full(SIM, DType::I32, &[], 0).expect("a tensor");
+    let count = counts_to_eleven(&vm, SIM, &x);
+    vm.wait_all().expect("it passes");
+    plan.add(rule.device(SIM)).expect("a rule that fits");
+    let run = count.run(&[]).expect("it is submitted");
+    let behind = (&x + 0).expect("it is submitted");
+    let outcome = run.wait();
+    plan.stop();
+    // An engine that cannot find out how far a device is gives it up.
+    let is_lost = plan.is_lost(SIM) || outcome.as_ref().is_err_and(|error| error.to_string().contains("is lost"));
+    match &outcome {
+        // The device may have been lost behind the run.
+        Ok(()) => assert!(is_lost || x.to_scalar::<i32>() == Ok(11), "{said}"),
+        Err(Error::Failed(failure)) => {
+            assert!(behind.wait().is_err(), "{said}: what reads the failed parameter fails");
+            let text = failure.to_string();
+            let expected = ["injected", "lost", "panic"];
+            assert!(expected.iter().any(|part| text.contains(part)), "{said}: {text}");
+        }
+        Err(other) => panic!("{said}: {other}"),
+    }
+    if !is_lost {
+        x.fill(4).expect("it is submitted");
+        count.run(&[]).expect("it is submitted");
+        assert_eq!(x.to_scalar::<i32>(), Ok(11), "{said}: the next run is fine");
+    }
+    // The other device goes on.
+    let there = vm.full(DeviceId::sim(1), DType::I32, &[], 0).expect("a tensor");
+    counts_to_eleven(&vm, DeviceId::sim(1), &there).run(&[]).expect("it is submitted");
+    assert_eq!(there.to_scalar::<i32>(), Ok(11), "{said}: the other device");
+    let _ = vm.wait_all();
+    // A plan records events of its own on a lost device. An event goes back right after its number has passed.
+    until(said, || is_lost || vm.stats().live_events == 0);
+    outcome.is_ok()
+}
