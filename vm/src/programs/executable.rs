@@ -8,17 +8,17 @@ use std::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use streamvm_ep::{Access, DType, FnContext, InlineFn, Layout, MemoryKind, Shape};
+use streamvm_ep::{Layout, MemoryKind, Shape};
 use streamvm_instructions::{
     BuildError, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Resource, Role, Single,
-    Tensor, Use, copy_stream,
+    Tensor, copy_stream,
 };
-use streamvm_program::{BufferRole, Compiled, CompiledBuffer, Located, Port, Program, SegmentUse, Storage};
+use streamvm_program::{BufferRole, Compiled, Located, Port, Program, SegmentUse, Storage};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
-use crate::program_cache::loaded::LoadedProgram;
+use crate::program_cache::loaded::{LoadedProgram, with_access};
 use crate::programs::fetches::Fetches;
 use crate::programs::names::in_order;
 use crate::submit::commit::Submitted;
@@ -96,7 +96,7 @@ impl Executable {
                     issued,
                     name,
                     uses,
-                    || self.code(0, run.number),
+                    || self.inner.code(0, run.number),
                     |single| engine.submit_one(single, &mut submitted),
                 )?;
             }
@@ -154,7 +154,7 @@ impl Executable {
                     }
                 }
                 BufferRole::Fetched(_) | BufferRole::Own(_) | BufferRole::Arena(_) => {
-                    own.push(self.fresh(buffer));
+                    own.extend(self.inner.fresh(buffer));
                     RunBuffer::Own(own.len() - 1)
                 }
             };
@@ -178,12 +178,6 @@ impl Executable {
     /// Sets the [number of the next run](Executable::next_run), to repeat random numbers or to go on with those of an earlier process.
     pub fn set_next_run(&self, number: u64) {
         self.inner.next_run.store(number, Ordering::Relaxed);
-    }
-
-    /// What an instruction of the run of this number does for a segment.
-    fn code(&self, segment: usize, run: u64) -> InlineFn {
-        let inner = self.inner.clone();
-        InlineFn::new(move |context: &mut FnContext<'_>| inner.call(segment, run, context))
     }
 
     /// Appends the instruction of a segment.
@@ -211,7 +205,7 @@ impl Executable {
         let tensors: SmallVec<[Tensor; 8]> = segment.uses.iter().map(used).collect::<Result<_, _>>()?;
         let uses =
             tensors.iter().zip(&segment.uses).map(|(tensor, segment_use)| with_access(tensor, segment_use.access));
-        Ok(list.push_program(stream, run.name.clone(), uses, self.code(number, run.number), location)?)
+        Ok(list.push_program(stream, run.name.clone(), uses, self.inner.code(number, run.number), location)?)
     }
 
     /// The compiled program: its buffers and steps, which print as text.
@@ -233,24 +227,6 @@ impl Executable {
     pub(crate) fn parameters(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         let names = self.inner.compiled.program().parameters.iter().map(|parameter| parameter.name.as_str());
         names.zip(self.parameters.iter())
-    }
-
-    /// A new tensor for a buffer that each run has of its own.
-    fn fresh(&self, buffer: &CompiledBuffer) -> Tensor {
-        let compiled = &self.inner.compiled;
-        match buffer.role {
-            BufferRole::Fetched(value) | BufferRole::Own(value) => {
-                let value = compiled.program().value(value);
-                Tensor::unbound(value.place, value.memory, value.dtype, value.shape)
-            }
-            BufferRole::Arena(number) => {
-                let shape = Shape::new(&[buffer.bytes]);
-                let shape = shape.unwrap_or_else(|_| unreachable!("the compiler has checked the size of the arena"));
-                let device = compiled.arenas()[number].device;
-                Tensor::unbound(Place::Device(device), MemoryKind::Device, DType::U8, shape)
-            }
-            BufferRole::Feed(_) | BufferRole::Parameter(_) => unreachable!("the caller gives these"),
-        }
     }
 
     /// The results, as views of the tensors that the run writes.
@@ -305,14 +281,6 @@ impl Run<'_> {
 impl fmt::Debug for Executable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Executable").field("program", &self.inner.compiled.program().name).finish_non_exhaustive()
-    }
-}
-
-fn with_access(tensor: &Tensor, access: Access) -> Use<'_> {
-    match access {
-        Access::Read => tensor.read(),
-        Access::Write => tensor.write(),
-        Access::ReadWrite => tensor.update(),
     }
 }
 

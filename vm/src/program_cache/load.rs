@@ -12,7 +12,7 @@ use streamvm_instructions::{Cause, Error, ProgramError, StepFailure};
 use streamvm_program::{BufferRole, Compiled, CompiledStep, Located, Segment, Storage, ValueId, Work};
 
 use crate::dispatch::function_outcome::FunctionOutcome;
-use crate::engine::core::Engine;
+use crate::execute::environment::Environment;
 use crate::program_cache::loaded::{LoadedProgram, LoadedSegment};
 
 impl LoadedProgram {
@@ -20,12 +20,12 @@ impl LoadedProgram {
     ///
     /// # Errors
     /// The engine has no such device; an op has no kernel for a dtype.
-    pub(super) fn new(engine: &Engine, compiled: Compiled) -> Result<LoadedProgram, Error> {
+    pub(crate) fn new(env: &Environment, compiled: Compiled) -> Result<LoadedProgram, Error> {
         for device in compiled.devices() {
-            engine.devices.get(device)?;
+            env.devices.get(device)?;
         }
         let segments =
-            compiled.segments().iter().map(|segment| load(engine, &compiled, segment)).collect::<Result<_, _>>()?;
+            compiled.segments().iter().map(|segment| load(env, &compiled, segment)).collect::<Result<_, _>>()?;
         let places: HashMap<ValueId, usize> = compiled
             .buffers()
             .iter()
@@ -41,7 +41,7 @@ impl LoadedProgram {
     }
 
     /// Runs or queues the steps of a segment in the run of this number. An error names the step, and the source line that recorded it.
-    pub(super) fn call(&self, segment: usize, run: u64, context: &mut FnContext<'_>) -> Result<(), FnError> {
+    pub(crate) fn call(&self, segment: usize, run: u64, context: &mut FnContext<'_>) -> Result<(), FnError> {
         let ran = match &self.segments[segment] {
             LoadedSegment::Cpu(sequence) => sequence.run(context, run),
             LoadedSegment::Commands(sequence) => sequence.run(context, run),
@@ -80,14 +80,14 @@ impl LoadedProgram {
 }
 
 /// A segment with the kernels that run it.
-fn load(engine: &Engine, compiled: &Compiled, segment: &Segment) -> Result<LoadedSegment, Error> {
+fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<LoadedSegment, Error> {
     if segment.is_transfer() {
         return Ok(LoadedSegment::Transfer);
     }
     let kind = segment.stream.device.kind;
     let sizes: Vec<usize> = segment.uses.iter().map(|segment_use| segment_use.bytes.len()).collect();
     let steps = compiled.steps()[segment.steps.clone()].iter();
-    let load = |step: &CompiledStep| sequence_step(engine, kind, segment, step, compiled.most_rounds());
+    let load = |step: &CompiledStep| sequence_step(env, kind, segment, step, compiled.most_rounds());
     let loaded = if kind == DeviceKind::Cpu {
         let steps: Vec<SequenceStep> = steps.map(load).collect::<Result<_, Error>>()?;
         // Groups are in the order of their steps, each within one segment.
@@ -117,7 +117,7 @@ fn load(engine: &Engine, compiled: &Compiled, segment: &Segment) -> Result<Loade
 
 /// A step of the compiler with the kernel that runs it.
 fn sequence_step(
-    engine: &Engine,
+    env: &Environment,
     kind: DeviceKind,
     segment: &Segment,
     step: &CompiledStep,
@@ -126,7 +126,7 @@ fn sequence_step(
     let work = match &step.work {
         Work::Call(op, params) => {
             let dtype = step.operands[op.key_input()].dtype;
-            let kernel = engine.kernels.get(*op, kind, dtype)?;
+            let kernel = env.kernels.get(*op, kind, dtype)?;
             match step.advance {
                 0 => SequenceWork::Kernel(kernel, *params),
                 advance => SequenceWork::Draw { kernel, params: *params, advance },
