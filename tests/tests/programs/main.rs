@@ -1,5 +1,6 @@
 //! Programs: recorded once, compiled, and run many times, with the same results as eager calls.
 
+mod automatic;
 mod blocks;
 mod cache;
 mod devices;

@@ -78,7 +78,10 @@ impl AutomaticPrograms {
                 refused.insert(serial, error);
             }
         };
-        f(&mut calls, &Context { engine, counters: &self.counters, next_serial: &next_serial, note_refused: &note_refused })
+        f(
+            &mut calls,
+            &Context { engine, counters: &self.counters, next_serial: &next_serial, note_refused: &note_refused },
+        )
     }
 
     /// The calls of this thread; `None` if it has none and `make` is not set.

@@ -75,7 +75,8 @@ pub(super) fn operand<'u, T: Borrow<Tensor>, V: Borrow<Var>>(
         None => {
             let unknown = resource.id_in(env.me) == Ok(None) && !resource.holds().is_refused();
             let is_known = unknown && is_made(resource.serial(serials.next));
-            let is_new = !is_known && unknown && !resource.holds().any() && access == Access::Write && !tensor.is_view();
+            let is_new =
+                !is_known && unknown && !resource.holds().any() && access == Access::Write && !tensor.is_view();
             if !is_known && !is_new {
                 return None;
             }

@@ -122,9 +122,8 @@ impl Held {
 
     /// For each object of the sequence, whether its calls make it and somebody can still use it.
     pub(super) fn results(&self, sequence: &Sequence) -> Vec<bool> {
-        let is_result = |(object, held): (usize, &HeldTensor)| {
-            sequence.kinds[object].is_made && held.tensor.has_other_handles()
-        };
+        let is_result =
+            |(object, held): (usize, &HeldTensor)| sequence.kinds[object].is_made && held.tensor.has_other_handles();
         self.tensors.iter().enumerate().map(is_result).collect()
     }
 
@@ -145,7 +144,9 @@ impl Held {
         {
             for operand in step.operands.iter().filter(|operand| operand.access.writes()) {
                 let object = operand.value.0;
-                if self.objects.get(object).kind.is_made && self.tensor(object).resource().written_in(engine.me).is_none() {
+                if self.objects.get(object).kind.is_made
+                    && self.tensor(object).resource().written_in(engine.me).is_none()
+                {
                     self.refused.insert(object, error.clone());
                 }
             }
@@ -221,6 +222,10 @@ impl Held {
 pub(super) fn may_be_repeated(error: &Error) -> bool {
     matches!(
         error,
-        Error::WouldBlock { .. } | Error::WouldDeadlock | Error::Timeout(_) | Error::Stalled { .. } | Error::SectionHeld { .. }
+        Error::WouldBlock { .. }
+            | Error::WouldDeadlock
+            | Error::Timeout(_)
+            | Error::Stalled { .. }
+            | Error::SectionHeld { .. }
     )
 }

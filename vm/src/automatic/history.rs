@@ -199,6 +199,7 @@ impl History {
 mod tests {
     use std::panic::Location;
 
+    use smallvec::SmallVec;
     use streamvm_ep::{Op, Params};
     use streamvm_program::Work;
     use streamvm_stream::{StreamKey, StreamType};
@@ -209,7 +210,7 @@ mod tests {
     fn call(letter: u8) -> Call {
         let stream = StreamKey::new(streamvm_ep::DeviceId::cpu(0), StreamType::Compute, u32::from(letter == b'*'));
         let params = Params { extra: streamvm_ep::Extra::Classes(letter as usize), ..Params::default() };
-        Call { work: Work::Call(Op::OneHot, params), stream, location: Location::caller(), operands: [].into() }
+        Call { work: Work::Call(Op::OneHot, params), stream, location: Location::caller(), operands: SmallVec::new() }
     }
 
     /// The sequences found behind each letter; `|` is a boundary. As text: those of one round are separated by commas.
@@ -255,7 +256,11 @@ mod tests {
     fn boundaries_cut_sequences() {
         assert_eq!(first("abcd|abcd"), None, "the boundary may not recur");
         assert_eq!(first("abcd|abcd|"), Some((9, "abcd".to_owned())));
-        assert_eq!(first("x|abcd|abcd|"), Some((11, "abcd".to_owned())));
+        assert_eq!(
+            first("x|abcd|abcd|"),
+            Some((10, "abcd".to_owned())),
+            "with the boundary before it, it has come twice"
+        );
         assert_eq!(first("abcd||abcd||"), Some((10, "abcd".to_owned())), "waits one behind the other are one boundary");
         assert_eq!(first("abcd|ef|ghij|abcd|ef|ghij|"), Some((25, "abcd,ghij".to_owned())));
         // The round is found while it is not over: in the order of the calls.
@@ -267,7 +272,7 @@ mod tests {
         let mut history = History::default();
         for _ in 0..3 {
             for number in 0..ENTRIES * 2 / 3 {
-                history.push(call(b'a' + (number % 26) as u8 * u8::from(number % 7 == 0) + (number % 5) as u8));
+                history.push(call((number % 251) as u8));
                 history.repeated();
             }
         }

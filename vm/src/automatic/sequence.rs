@@ -20,6 +20,10 @@ pub(super) struct Sequence {
     /// How often it was replayed, and how often its calls were submitted one by one after some were held back.
     pub(super) replays: u64,
     pub(super) fallbacks: u64,
+    /// It is not followed, because its calls mostly had to be submitted one by one.
+    pub(super) is_retired: bool,
+    /// How often it was found since it was retired.
+    pub(super) found: u64,
     /// When it was followed last, by the clock of its [`Sequences`](crate::automatic::sequences::Sequences).
     pub(super) used: u64,
 }
@@ -60,8 +64,9 @@ impl Sequence {
             steps.push(Step { work: call.work.clone(), operands, location: call.location });
         }
         let kinds = objects.kinds().cloned().collect();
-        let (variants, replays, fallbacks, used) = Default::default();
-        Some(Sequence { stream: stream?, steps, kinds, variants, replays, fallbacks, used })
+        let (variants, replays, fallbacks, found, used) = Default::default();
+        let (stream, is_retired) = (stream?, false);
+        Some(Sequence { stream, steps, kinds, variants, replays, fallbacks, is_retired, found, used })
     }
 
     /// Whether both have the same calls.

@@ -10,11 +10,8 @@ use crate::automatic::sequence::Sequence;
 /// The most sequences that a thread keeps; the one that was not followed for longest goes first. A training loop has a handful.
 const MOST: usize = 64;
 
-/// A sequence is dropped once its calls were submitted one by one this often, unless it was replayed [`WORTH`] times as often.
+/// A sequence is no longer followed once its calls were submitted one by one this often, and more often than it was replayed.
 const MOST_FALLBACKS: u64 = 16;
-
-/// How many replays make up for one time that calls were held back for nothing.
-const WORTH: u64 = 1;
 
 /// Sequences by their first calls. A sequence keeps its number as long as it is here.
 #[derive(Debug, Default)]
@@ -38,9 +35,24 @@ impl Sequences {
         self.slots[number].as_mut().unwrap_or_else(|| unreachable!("a sequence that is followed is kept"))
     }
 
-    /// The sequences whose first call is at this place in the source, longer ones first.
-    pub(super) fn at(&self, location: &'static Location<'static>) -> &[usize] {
+    /// All sequences whose first call is at this place in the source, longer ones first.
+    fn all_at(&self, location: &'static Location<'static>) -> &[usize] {
         self.by_location.get(&key(location)).map_or(&[], |numbers| numbers)
+    }
+
+    /// The sequences to follow whose first call is at this place in the source, longer ones first.
+    pub(super) fn at(&self, location: &'static Location<'static>) -> impl Iterator<Item = usize> + '_ {
+        self.all_at(location).iter().copied().filter(|number| !self.get(*number).is_retired)
+    }
+
+    /// The sequence that consists of the first `calls` calls of another one, which may be that one itself.
+    pub(super) fn of_length(&self, number: usize, calls: usize) -> Option<usize> {
+        let sequence = self.get(number);
+        let is_prefix = |other: &usize| {
+            let other = self.get(*other);
+            other.steps.len() == calls && other.begins_as(sequence, calls)
+        };
+        self.at(sequence.location()).find(is_prefix)
     }
 
     /// Notes that a sequence is followed.
@@ -50,10 +62,17 @@ impl Sequences {
         self.get_mut(number).used = clock;
     }
 
-    /// Adds a sequence. Returns false if it is here already. No sequence is followed now.
+    /// Adds a sequence. Returns false if it is here already; one that is no longer followed gets another chance when it has come twice, four
+    /// times, eight times and so on since it was retired. No sequence is followed now.
     pub(super) fn add(&mut self, mut sequence: Sequence) -> bool {
-        let at_line = self.at(sequence.location());
-        if at_line.iter().any(|number| self.get(*number).is_same(&sequence)) {
+        let same = self.all_at(sequence.location()).iter().copied().find(|number| self.get(*number).is_same(&sequence));
+        if let Some(number) = same {
+            let same = self.get_mut(number);
+            if same.is_retired {
+                same.found += 1;
+                same.is_retired = !same.found.is_power_of_two();
+                same.fallbacks = 0;
+            }
             return false;
         }
         self.clock += 1;
@@ -80,13 +99,11 @@ impl Sequences {
         true
     }
 
-    /// Counts that calls of a sequence were submitted one by one. Removes the sequence if that happens too often.
+    /// Counts that calls of a sequence were submitted one by one. If that happens too often, the sequence is no longer followed.
     pub(super) fn fell_back(&mut self, number: usize) {
         let sequence = self.get_mut(number);
         sequence.fallbacks += 1;
-        if sequence.fallbacks > MOST_FALLBACKS && sequence.fallbacks > sequence.replays * WORTH {
-            self.remove(number);
-        }
+        sequence.is_retired = sequence.fallbacks > MOST_FALLBACKS && sequence.fallbacks > sequence.replays;
     }
 
     fn remove(&mut self, number: usize) {

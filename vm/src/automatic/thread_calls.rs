@@ -119,20 +119,18 @@ impl ThreadCalls {
         let ThreadCalls { sequences, held, following, .. } = self;
         let serials = context.serials();
         let calls = following.map_or(0, |it| it.calls);
-        let mut goes_on = |number: usize| {
-            held.extend((sequences.get(number), calls), instruction, uses, context.engine, &serials)
-        };
+        let mut goes_on =
+            |number: usize| held.extend((sequences.get(number), calls), instruction, uses, context.engine, &serials);
         let number = match following.map(|it| it.sequence) {
             Some(followed) if goes_on(followed) => Some(followed),
             Some(followed) => {
                 let followed_one = sequences.get(followed);
-                let begins_as = |number: &&usize| {
-                    **number != followed && sequences.get(**number).begins_as(followed_one, calls)
-                };
-                let mut others = sequences.at(followed_one.location()).iter().filter(begins_as);
-                others.find(|number| goes_on(**number)).copied()
+                let begins_as =
+                    |number: &usize| *number != followed && sequences.get(*number).begins_as(followed_one, calls);
+                let mut others = sequences.at(followed_one.location()).filter(begins_as);
+                others.find(|number| goes_on(*number))
             }
-            None => sequences.at(instruction.location).iter().find(|number| goes_on(**number)).copied(),
+            None => sequences.at(instruction.location).find(|number| goes_on(*number)),
         };
         let Some(number) = number else { return false };
         if calls == 0 {
@@ -147,9 +145,11 @@ impl ThreadCalls {
     /// # Errors
     /// Those of submitting the calls.
     fn submit_held(&mut self, context: &Context<'_>) -> Result<(), Error> {
-        let Some(Following { sequence: number, calls, submitted }) = self.following else { return Ok(()) };
-        let sequence = self.sequences.get_mut(number);
-        if calls == sequence.steps.len() && submitted == 0 {
+        let Some(Following { sequence: followed, calls, submitted }) = self.following else { return Ok(()) };
+        if submitted == 0
+            && let Some(number) = self.sequences.of_length(followed, calls)
+        {
+            let sequence = self.sequences.get_mut(number);
             match replay(&self.held, sequence, context.engine) {
                 Ok(true) => {
                     sequence.replays += 1;

@@ -26,7 +26,9 @@ use crossbeam_utils::CachePadded;
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 use streamvm_ep::Footprint;
-use streamvm_instructions::{Callback, Deadline, EngineAddress, EngineRef, Error, InstructionList, Resource, ResourceId, Single};
+use streamvm_instructions::{
+    Callback, Deadline, EngineAddress, EngineRef, Error, InstructionList, Resource, ResourceId, Single,
+};
 
 use crate::engine::core::Engine;
 use crate::engine::idle_handles;
