@@ -502,7 +502,18 @@ fn other_threads_come_behind_held_back_calls() {
             })?;
             Ok(Vec::new())
         }),
-        ("it waits for everything", |vm, _, _| vm.wait_all().map(|()| Vec::new())),
+        ("it waits for everything", |vm, _, result| {
+            vm.wait_all()?;
+            assert!(!is_held(result));
+            Ok(Vec::new())
+        }),
+        ("it submits a barrier", |vm, _, result| {
+            let mut builder = InstructionsBuilder::new();
+            builder.barrier();
+            vm.submit(builder.finish())?;
+            assert!(!is_held(result));
+            Ok(Vec::new())
+        }),
     ];
     for (name, other) in uses {
         for stop in 1..=4 {
@@ -569,6 +580,117 @@ fn threads_that_hand_tensors_over_compute_what_eager_calls_compute() {
         });
         no_races(&vm);
     });
+}
+
+/// Both threads hold calls back that read `x`; then one of them writes it.
+#[test]
+fn a_call_that_writes_comes_behind_calls_of_another_thread_that_read() {
+    within("two threads in turn", || {
+        let vm = automatic().mode(Mode::Inline).build().expect("an engine");
+        let x = on_device(&vm, &[8.0]);
+        let (ask, asked) = channel::<()>();
+        let (tell, told) = channel::<()>();
+        thread::scope(|threads| {
+            let of_thread = &x;
+            threads.spawn(move || {
+                while asked.recv().is_ok() {
+                    let next = (&(of_thread * 0.5).expect("it is taken") + 1.0).expect("it is taken");
+                    of_thread.copy_from(&next).expect("it is taken");
+                    of_thread.wait().expect("it runs");
+                    tell.send(()).expect("it is received");
+                }
+            });
+            let mut expected = 8.0;
+            for round in 0..12 {
+                let twice = doubled(&x).expect("it is taken");
+                ask.send(()).expect("it is received");
+                told.recv().expect("it is sent");
+                let four =
+                    (&twice + &twice).expect("it is taken").neg().expect("it is taken").abs().expect("it is taken");
+                assert_eq!(read(&four), [4.0 * expected], "round {round}: from the value before");
+                expected = stepped(expected);
+            }
+            drop(ask);
+        });
+        assert!(vm.stats().automatic.sequences > 1, "{:?}", vm.stats().automatic);
+    });
+}
+
+/// The same lines with tensors of another dtype, shape or layout are other calls.
+#[test]
+fn other_tensors_at_the_same_lines_are_other_sequences() {
+    for mode in modes() {
+        let vm = automatic().mode(mode).build().expect("an engine");
+        let of = |dtype, shape: &[usize]| vm.full(CPU, dtype, shape, 8.0).expect("a tensor");
+        let square = of(DType::F32, &[2, 2]);
+        let kinds = [
+            of(DType::F32, &[2]),
+            of(DType::F64, &[2]),
+            of(DType::F32, &[3]),
+            of(DType::F32, &[2, 1]),
+            square.slice(1, 0..1).expect("a view"),
+            square.slice(0, 0..1).expect("a view").try_reshape(&[2]).expect("a shape").expect("a view"),
+            of(DType::F16, &[2]),
+        ];
+        for round in 0..6 {
+            for w in kinds.iter().chain(&kinds) {
+                let (twice, before) = (step(w).expect("it is taken"), (w + 0.0).expect("it is taken"));
+                assert_eq!(twice.dtype(), before.dtype(), "round {round}");
+            }
+        }
+        let lone = [&kinds[0], &kinds[2], &kinds[3]].map(|w| w.to_vec::<f32>().expect("it runs"));
+        let expected = (0..12).fold(8.0, |w, _| stepped(w));
+        assert!(lone.iter().flatten().all(|element| *element == expected), "{mode:?}: {lone:?}, {expected}");
+        assert_eq!(kinds[1].to_vec::<f64>().expect("it runs"), [f64::from(expected); 2], "{mode:?}");
+        assert_eq!(kinds[6].to_vec::<streamvm::f16>().expect("it runs").len(), 2);
+    }
+}
+
+/// Calls that cannot be replayed, in each round.
+#[test]
+fn loops_with_other_calls_compute_what_eager_calls_compute() {
+    for mode in modes() {
+        let vm = automatic().mode(mode).build().expect("an engine");
+        let w = on_device(&vm, &[8.0]);
+        let port = vm.critical("port");
+        let mut expected = 8.0;
+        for _ in 0..6 {
+            let twice = step(&w).expect("it is taken");
+            let joined = Tensor::cat(&[&twice, &w], 0).expect("it is taken");
+            let section = vm.enter_section(&[&port], &[&w]).expect("it begins");
+            let held = is_held(&doubled(&w).expect("it is taken"));
+            assert!(!held, "another thread could submit it, outside of the section");
+            step(&w).expect("it is taken");
+            section.end(&[&w]).expect("it ends");
+            let last = Tensor::stack(&[&joined, &joined], 0).expect("it is taken");
+            let after = stepped(expected);
+            assert_eq!(read(&last), [2.0 * expected, after, 2.0 * expected, after], "{mode:?}");
+            expected = stepped(after);
+        }
+        assert_eq!(read(&w), [expected], "{mode:?}");
+    }
+}
+
+/// What a thread waits for may need its calls in a way that the engine does not know.
+#[test]
+fn a_wait_for_anything_submits_the_calls_of_the_thread() {
+    for mode in steady_modes() {
+        let vm = automatic().mode(mode).build().expect("an engine");
+        let (w, other) = (on_device(&vm, &[8.0]), on_device(&vm, &[1.0]));
+        let waits: &[(&str, &dyn Fn())] = &[
+            ("a tensor", &|| other.wait().expect("it runs")),
+            ("a future", &|| streamvm_tests::block_on(other.ready().expect("it is known")).expect("it runs")),
+        ];
+        for (name, wait) in waits {
+            for _ in 0..3 {
+                step(&w).expect("it is taken");
+            }
+            let twice = doubled(&w).expect("it is taken");
+            assert!(is_held(&twice), "{name}, {mode:?}");
+            wait();
+            assert!(!is_held(&twice), "{name}, {mode:?}");
+        }
+    }
 }
 
 /// A thread that stops in the middle of a sequence: its calls are submitted all the same.
@@ -731,7 +853,7 @@ fn calls_of_a_closed_engine_are_refused() {
     }
     let twice = doubled(&w).expect("it is taken");
     vm.close();
-    assert_eq!((&w + &w).map(drop), Err(Error::Shutdown));
+    assert_eq!(doubled(&w).map(drop), Err(Error::Shutdown));
     twice.wait().expect("it was taken before");
     drop(vm);
     twice.wait().expect("its outcome is kept");

@@ -100,7 +100,7 @@ impl AutomaticPrograms {
             own.push((engine.me, calls.clone()));
             let mut threads = unpoisoned(self.threads.lock());
             // Those of threads that have ended have no other reference.
-            threads.retain(|calls| Arc::strong_count(calls) > 1 || lock(calls).holds());
+            threads.retain(|calls| Arc::strong_count(calls) > 1 || try_lock(calls).is_none_or(|calls| calls.holds()));
             threads.push(calls.clone());
             Some(calls)
         };

@@ -83,10 +83,6 @@ pub(super) fn operand<'u, T: Borrow<Tensor>, V: Borrow<Var>>(
             is_new
         }
     };
-    // The first of several writes that together cover a storage: see `Tensor::cat`.
-    if access == Access::Write && tensor.is_view() && u.part().is_none() && !tensor.covers_storage() {
-        return None;
-    }
     Some(Operand {
         serial: resource.serial(serials.next),
         is_new,

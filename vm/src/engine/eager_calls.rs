@@ -7,6 +7,7 @@ use streamvm_instructions::{Error, InstructionList, Resource, Single};
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
 use crate::submit::commit::Submitted;
+use crate::sync::fork::refuse_in_child;
 
 /// Takes the eager calls of an engine, and may hold some back until the next call, or until something comes that could notice. An engine
 /// has at most one, which `automatic` implements.
@@ -81,6 +82,7 @@ pub struct AutomaticStats {
 impl Engine {
     /// Takes an eager call: submits it, or holds it back where the engine has automatic programs.
     pub(crate) fn take_call(self: &Arc<Self>, list: &mut InstructionList) -> Result<(), Error> {
+        refuse_in_child(self.handle.fork)?;
         match &self.calls {
             Some(calls) => calls.take(self, list),
             None => self.submit(list, Full::Blocks, &mut Submitted::default()),
