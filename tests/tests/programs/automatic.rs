@@ -129,16 +129,20 @@ fn a_loop_over_slices_is_replayed() {
         let mut results = Vec::new();
         for batch in 0..12 {
             let row = rows.slice(0, batch..batch + 1).expect("a view");
+            let column = row.transpose(0, 1).expect("a view").sum(&[1]).expect("it is taken");
+            let pairs = rows.slice(1, batch % 2..batch % 2 + 1).expect("a view").sum(&[]).expect("it is taken");
             let forth = row.matmul(&w).expect("it is taken");
             let back = forth.matmul(&w.transpose(0, 1).expect("a view")).expect("it is taken");
             let sum = (&back + &row).expect("it is taken").neg().expect("it is taken");
-            results.push(sum);
+            results.push((sum, column, pairs));
         }
         vm.wait_all().expect("it runs");
         let counted = vm.stats().automatic;
         assert_eq!((counted.replays, counted.fallbacks), (10, 0), "{mode:?}");
-        for (batch, result) in results.iter().enumerate() {
+        for (batch, (result, column, pairs)) in results.iter().enumerate() {
             let [a, b] = [all[2 * batch], all[2 * batch + 1]];
+            assert_eq!(read(column), [a, b], "{mode:?}, batch {batch}");
+            assert_eq!(read(pairs), [132.0 + 12.0 * (batch % 2) as f32], "{mode:?}, batch {batch}");
             let [c, d] = [a + 3.0 * b, 2.0 * a + 4.0 * b];
             assert_eq!(read(result), [-(c + 2.0 * d + a), -(3.0 * c + 4.0 * d + b)], "{mode:?}, batch {batch}");
         }

@@ -86,7 +86,6 @@ pub(super) fn operand<'u, T: Borrow<Tensor>, V: Borrow<Var>>(
     Some(Operand {
         serial: resource.serial(serials.next),
         is_new,
-        covers: tensor.covers_storage(),
         access,
         layout: tensor.layout(),
         dtype: tensor.dtype(),
@@ -110,7 +109,6 @@ pub(super) struct Call {
 pub(super) struct OwnOperand {
     serial: u64,
     is_new: bool,
-    covers: bool,
     access: Access,
     layout: Layout,
     dtype: DType,
@@ -121,9 +119,9 @@ pub(super) struct OwnOperand {
 
 impl OwnOperand {
     pub(super) fn new(operand: &Operand<'_>) -> OwnOperand {
-        let Operand { serial, is_new, covers, access, dtype, place, memory, .. } = *operand;
+        let Operand { serial, is_new, access, dtype, place, memory, .. } = *operand;
         let (layout, storage) = (*operand.layout, *operand.storage);
-        OwnOperand { serial, is_new, covers, access, layout, dtype, place, memory, storage }
+        OwnOperand { serial, is_new, access, layout, dtype, place, memory, storage }
     }
 
     /// The serial number of its resource, if it is made by its call.
@@ -132,15 +130,15 @@ impl OwnOperand {
     }
 
     pub(super) fn borrowed(&self) -> Operand<'_> {
-        let OwnOperand { serial, is_new, covers, access, dtype, place, memory, .. } = *self;
+        let OwnOperand { serial, is_new, access, dtype, place, memory, .. } = *self;
         let (layout, storage) = (&self.layout, &self.storage);
-        Operand { serial, is_new, covers, access, layout, dtype, place, memory, storage }
+        Operand { serial, is_new, access, layout, dtype, place, memory, storage }
     }
 }
 
 impl Call {
     /// A hash of all that two calls of a sequence have in common, but for what their operands have to do with those of other calls. Where a view
-    /// without gaps begins does not count either: a sequence may work on another slice each time.
+    /// begins does not count either: a sequence may work on another slice each time.
     pub(super) fn hash(&self, hasher: &DefaultHashBuilder) -> u64 {
         let mut state = hasher.build_hasher();
         self.work.hash(&mut state);
@@ -156,9 +154,6 @@ impl Call {
 impl OwnOperand {
     fn hash(&self, state: &mut impl Hasher) {
         (self.is_new, self.access, self.dtype, self.place, self.memory).hash(state);
-        match self.layout.is_contiguous() {
-            true => self.layout.shape().hash(state),
-            false => self.layout.hash(state),
-        }
+        (self.layout.shape(), self.layout.strides()).hash(state);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use streamvm_ep::Layout;
+use streamvm_ep::{Layout, Shape};
 use streamvm_instructions::{Declared, Error, Instruction, InstructionList, Tensor, Var};
 use streamvm_program::{Operand, Step};
 use streamvm_stream::StreamKey;
@@ -88,12 +88,19 @@ impl Held {
             return false;
         }
         let Some(tensor) = u.as_tensor() else { return false };
-        let tensor = if kind.is_part { tensor } else { tensor.owner() };
+        let tensor = match kind.is_part {
+            true if tensor.layout().is_contiguous() => tensor.clone(),
+            true => match range_of(tensor, kind.shape) {
+                Ok(range) => range,
+                Err(_) => return false,
+            },
+            false => tensor.owner().clone(),
+        };
         let holds = tensor.resource().holds();
         let is_ours = !kind.is_made || tensor.resource().claim(env.me).is_ok();
         let added = is_ours && if writes { holds.add_writer(false) } else { holds.add_reader() };
         if added {
-            self.tensors.push(HeldTensor { tensor: tensor.clone(), is_written: writes });
+            self.tensors.push(HeldTensor { tensor, is_written: writes });
         }
         added
     }
@@ -202,13 +209,12 @@ impl Held {
                 OwnOperand::new(&Used {
                     serial: *serial,
                     is_new,
-                    covers: !kind.is_part && layout == Layout::contiguous(kind.shape),
                     access: *access,
                     layout: &layout,
                     dtype: kind.dtype,
                     place: kind.place,
                     memory: kind.memory,
-                    storage: &kind.shape,
+                    storage: self.tensor(object).owner().layout().shape(),
                 })
             };
             let operands = step.operands.iter().map(of_operand).collect();
@@ -216,6 +222,11 @@ impl Held {
         };
         steps.iter().map(of_step).collect()
     }
+}
+
+/// The elements of the storage of `tensor` from its first element on, as many as `shape` has.
+fn range_of(tensor: &Tensor, shape: Shape) -> Result<Tensor, Error> {
+    Ok(tensor.view(Layout::with_strides(shape, &[1], tensor.layout().offset())?)?)
 }
 
 /// Whether a submission that failed with this error may succeed later: the call stays held back.

@@ -3,8 +3,9 @@
 //! With these numbers in the place of tensors, two groups of calls are equal exactly if one can be replayed for the other: each operand is then
 //! "what call 3 made", or "the second of those that were there before", with its layout.
 //!
-//! A storage that was there before is one object: it is used as a whole. A part of it without gaps that is only read is an object of its own,
-//! however, because then a sequence can work on another slice each time; its operands count from where the part begins.
+//! A storage that was there before is one object: it is used as a whole. A part of it that is only read is an object of its own, however,
+//! because then a sequence can work on another slice each time. Such a part is the range from the first to the last element of a view; its operands
+//! count from where it begins.
 
 use hashbrown::HashMap;
 use streamvm_ep::{Access, DType, Layout, MemoryKind, Shape};
@@ -17,8 +18,6 @@ pub(super) struct Operand<'a> {
     pub(super) serial: u64,
     /// The resource was made for this call, which is the first to write it.
     pub(super) is_new: bool,
-    /// The tensor covers its storage.
-    pub(super) covers: bool,
     pub(super) access: Access,
     pub(super) layout: &'a Layout,
     pub(super) dtype: DType,
@@ -33,7 +32,7 @@ pub(super) struct Operand<'a> {
 pub(super) struct ObjectKind {
     /// A call of the group makes it; else it was there before.
     pub(super) is_made: bool,
-    /// It is a part of a storage without gaps, or a storage.
+    /// It is a range of a storage, or a storage.
     pub(super) is_part: bool,
     pub(super) place: Place,
     pub(super) memory: MemoryKind,
@@ -91,6 +90,7 @@ impl Objects {
     /// are objects of their own.
     pub(super) fn locate(&mut self, operand: &Operand<'_>) -> Option<Located> {
         let (writes, layout) = (operand.access.writes(), operand.layout);
+        let range = layout.span_elements();
         let (mut whole, mut same_part, mut has_parts) = (None, None, false);
         let mut next = self.last.get(&operand.serial).copied();
         while let Some(object) = next {
@@ -99,7 +99,7 @@ impl Objects {
                 whole = Some(object);
             } else {
                 has_parts = true;
-                if *begin == layout.offset() && kind.shape.elements() == layout.elements() {
+                if *begin == range.start && kind.shape.elements() == range.len() {
                     same_part = Some(object);
                 }
             }
@@ -111,16 +111,27 @@ impl Objects {
         if let Some(object) = whole {
             return Some(Located { object, layout: *layout });
         }
-        if writes || operand.covers || !layout.is_contiguous() {
-            return Some(Located { object: self.add(operand, false), layout: *layout });
+        if writes || range.len() == operand.storage.elements() {
+            return Some(Located { object: self.add(operand, None), layout: *layout });
         }
-        let object = same_part.unwrap_or_else(|| self.add(operand, true));
-        Some(Located { object, layout: Layout::contiguous(*layout.shape()) })
+        let within = match layout.is_contiguous() {
+            true => Layout::contiguous(*layout.shape()),
+            false => Layout::with_strides(*layout.shape(), layout.strides(), 0).ok()?,
+        };
+        let object = match same_part {
+            Some(object) => object,
+            None => {
+                let shape = if layout.is_contiguous() { *layout.shape() } else { Shape::new(&[range.len()]).ok()? };
+                self.add(operand, Some(shape))
+            }
+        };
+        Some(Located { object, layout: within })
     }
 
-    fn add(&mut self, operand: &Operand<'_>, is_part: bool) -> usize {
+    /// Adds the storage of an operand, or its part of this shape.
+    fn add(&mut self, operand: &Operand<'_>, part: Option<Shape>) -> usize {
         let Operand { is_new: is_made, place, memory, dtype, .. } = *operand;
-        let shape = if is_part { *operand.layout.shape() } else { *operand.storage };
+        let (is_part, shape) = (part.is_some(), part.unwrap_or(*operand.storage));
         let object = self.list.len();
         self.list.push(Object {
             kind: ObjectKind { is_made, is_part, place, memory, dtype, shape },
@@ -157,12 +168,11 @@ mod tests {
     fn locate(objects: &mut Objects, serial: u64, rows: std::ops::Range<usize>, access: Access) -> Option<Located> {
         let whole = Layout::contiguous(shape(SHAPE));
         let layout = whole.slice(0, rows).expect("in range");
-        let (covers, storage) = (layout == whole, shape(SHAPE));
+        let storage = shape(SHAPE);
         let (place, memory) = (Place::Host, MemoryKind::Device);
         objects.locate(&Operand {
             serial,
             is_new: false,
-            covers,
             access,
             layout: &layout,
             dtype: DType::F32,
