@@ -262,7 +262,11 @@ mod tests {
             "with the boundary before it, it has come twice"
         );
         assert_eq!(first("abcd||abcd||"), Some((10, "abcd".to_owned())), "waits one behind the other are one boundary");
-        assert_eq!(first("abcd|ef|ghij|abcd|ef|ghij|"), Some((25, "abcd,ghij".to_owned())));
+        assert_eq!(
+            first("abcd|ef|ghij|abcd|ef|ghij|"),
+            Some((25, "ghij,abcd".to_owned())),
+            "from behind the first boundary on"
+        );
         // The round is found while it is not over: in the order of the calls.
         assert_eq!(first("cd|abcdefcd|abcdef"), Some((17, "abcdefcd".to_owned())));
     }
