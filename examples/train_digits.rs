@@ -2,12 +2,15 @@
 //!
 //! A network of two dense layers learns handwritten digits of 8 by 8 pixels. The function `step` is written once. Inside of `Vm::record`
 //! its calls become a program, whose parameters are the weights; each run reads them and writes the new ones. With `--eager` the same
-//! function is called for each batch instead. Both ways compute the same bits.
+//! function is called for each batch instead, and with `--auto` the engine finds out by itself that these calls repeat. All ways compute
+//! the same bits.
 //!
 //! Run with `cargo run --release --example train_digits -p streamvm`. Behind `--`:
 //!
 //! * `--eager` calls the step for each batch, and records nothing.
-//! * `--check` trains both ways, and fails unless the weights agree bit for bit and the test accuracy is at least 0.97.
+//! * `--auto` does so with an engine that replays repeated calls as programs.
+//! * `--check` trains in all ways, and fails unless the weights agree bit for bit, the test accuracy is at least 0.97, and the engine replays
+//!   nearly all steps.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]
 
@@ -45,8 +48,9 @@ fn main() -> ExitCode {
     let result = match arguments.as_slice() {
         [] => train(Way::Compiled).map(drop),
         ["--eager"] => train(Way::Eager).map(drop),
+        ["--auto"] => train(Way::Automatic).map(drop),
         ["--check"] => check(),
-        _ => Err("it takes --eager, --check or nothing".into()),
+        _ => Err("it takes --eager, --auto, --check or nothing".into()),
     };
     if let Err(error) = result {
         eprintln!("train_digits: {error}");
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
 enum Way {
     Compiled,
     Eager,
+    Automatic,
 }
 
 /// A tensor that is trained, and its velocity: the sum of its past gradients, each older one counting less.
@@ -228,18 +233,20 @@ struct Trained {
     tensors: Vec<(&'static str, Vec<f32>)>,
     /// The share of the test images that are recognised.
     accuracy: f64,
+    /// How many sequences of calls the engine has replayed.
+    replays: u64,
 }
 
 /// Trains for all epochs, and prints a line for each.
 fn train(way: Way) -> Result<Trained, AnyError> {
     let training = Digits::load("digits_train_images.npy", "digits_train_labels.npy")?;
     let test = Digits::load("digits_images.npy", "digits_labels.npy")?;
-    let vm = Vm::builder().build()?;
+    let vm = Vm::builder().auto_program(matches!(way, Way::Automatic)).build()?;
     let generator = Generator::new(SEED);
     let model = Model::new(&vm, &generator)?;
     let program = match way {
         Way::Compiled => Some(compile_step(&vm, &model)?),
-        Way::Eager => None,
+        Way::Eager | Way::Automatic => None,
     };
     let in_order: Vec<usize> = (0..test.labels.len()).collect();
     let (test_images, test_labels) = test.upload(&vm, &in_order)?;
@@ -277,23 +284,31 @@ fn train(way: Way) -> Result<Trained, AnyError> {
         println!("{epoch:>5}  {loss:.4}  {recognised:.3}  {accuracy:.3}  {seconds:>7.3}  {bar}");
     }
     let tensors = model.tensors().into_iter().map(|(name, tensor)| Ok((name, tensor.to_vec()?)));
-    Ok(Trained { tensors: tensors.collect::<Result<_, streamvm::Error>>()?, accuracy })
+    let tensors = tensors.collect::<Result<_, streamvm::Error>>()?;
+    Ok(Trained { tensors, accuracy, replays: vm.stats().automatic.replays })
 }
 
-/// Trains both ways, and compares.
+/// Trains in all ways, and compares.
 fn check() -> Result<(), AnyError> {
-    let (compiled, eager) = (train(Way::Compiled)?, train(Way::Eager)?);
+    let (compiled, eager, automatic) = (train(Way::Compiled)?, train(Way::Eager)?, train(Way::Automatic)?);
     let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
-    for ((name, ours), (_, other)) in compiled.tensors.iter().zip(&eager.tensors) {
-        if bits(ours) != bits(other) {
-            return Err(format!("{name} differs between compiled and eager training").into());
+    for (way, trained) in [("eager", &eager), ("automatic", &automatic)] {
+        for ((name, ours), (_, other)) in compiled.tensors.iter().zip(&trained.tensors) {
+            if bits(ours) != bits(other) {
+                return Err(format!("{name} differs between compiled and {way} training").into());
+            }
         }
+    }
+    // An engine whose thread is delayed for milliseconds in the middle of a step submits its calls one by one.
+    let least = EPOCHS as u64 * 30;
+    if automatic.replays < least {
+        return Err(format!("{} steps were replayed, and at least {least} are wanted", automatic.replays).into());
     }
     if compiled.accuracy < WANTED_ACCURACY {
         return Err(format!("the test accuracy is {:.4}, and {WANTED_ACCURACY} is wanted", compiled.accuracy).into());
     }
     println!(
-        "both ways give the same weights bit for bit, and recognise {:.1} % of the test images",
+        "all ways give the same weights bit for bit, and recognise {:.1} % of the test images",
         compiled.accuracy * 100.0
     );
     Ok(())

@@ -14,10 +14,12 @@ use streamvm_instructions::{Error, STAGING_PIECE, SoftSync, SoftSyncMode};
 use streamvm_stream::mutant::Planted;
 use streamvm_stream::{Capabilities, MAX_STREAMS};
 
+use crate::automatic::automatic_programs::AutomaticPrograms;
 use crate::dispatch::contexts::Contexts;
 use crate::dispatch::dependence_node::MOST_ON_WORKERS;
 use crate::engine::core::{Engine, Inline};
 use crate::engine::cuda::CudaDevices;
+use crate::engine::eager_calls::EagerCalls;
 use crate::engine::handle::Handle;
 use crate::engine::scheduler_thread;
 use crate::engine::simulated::Simulated;
@@ -84,6 +86,7 @@ pub struct VmBuilder {
     failure_limits: FailureLimits,
     stall_after: Duration,
     programs: Bounds,
+    automatic: bool,
 }
 
 impl VmBuilder {
@@ -113,6 +116,7 @@ impl VmBuilder {
             failure_limits: FailureLimits::default(),
             stall_after: STALL_AFTER,
             programs: Bounds { programs: PROGRAMS, bytes: PROGRAM_BYTES },
+            automatic: false,
         }
     }
 
@@ -385,6 +389,35 @@ impl VmBuilder {
         self
     }
 
+    /// Sets whether sequences of eager calls that repeat are compiled and replayed as programs, from the third time on. Default: no.
+    ///
+    /// The engine holds eager calls back while they are those of a sequence that has come twice, and submits them as one instruction once the
+    /// sequence is complete; where the calls go on differently, it submits what it holds back one by one. Results are those of eager calls,
+    /// bit for bit. Calls held back are submitted before anything that could notice: waits, reads, lists, functions, uses by other threads, and, in
+    /// [`Mode::Threaded`], a millisecond or two without a call of the thread. [`Stats::automatic`](crate::Stats::automatic) counts
+    /// replays. The page on programs has the details.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// use streamvm::{DType, DeviceId, Vm};
+    ///
+    /// let vm = Vm::builder().auto_program(true).build()?;
+    /// let w = vm.ones(DeviceId::cpu(0), DType::F32, &[4])?;
+    /// for _ in 0..10 {
+    ///     let step = (&(&w * 0.5)? + 1.0)?;
+    ///     w.copy_from(&step)?;
+    /// }
+    /// assert_eq!(w.to_vec::<f32>()?, [2.0 - 0.5f32.powi(10); 4]);
+    /// assert!(vm.stats().automatic.replays > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn auto_program(mut self, on: bool) -> VmBuilder {
+        self.automatic = on;
+        self
+    }
+
     /// Builds the engine.
     ///
     /// # Errors
@@ -485,6 +518,7 @@ impl VmBuilder {
             cuda,
             capabilities,
             staging_piece: self.staging_piece,
+            calls: self.automatic.then(|| Box::new(AutomaticPrograms::default()) as Box<dyn EagerCalls>),
             programs: ProgramCache::new(self.programs),
             inline,
             simulated,
@@ -495,6 +529,14 @@ impl VmBuilder {
             let thread = Builder::new()
                 .name("streamvm-scheduler".to_owned())
                 .spawn(move || scheduler_thread::serve(&of_thread))
+                .map_err(|error| Error::NoThread { reason: error.to_string() })?;
+            engine.threads.keep(thread);
+        }
+        if threaded && self.automatic {
+            let of_thread = engine.clone();
+            let thread = Builder::new()
+                .name("streamvm-idle-calls".to_owned())
+                .spawn(move || of_thread.calls.iter().for_each(|calls| calls.serve_idle(&of_thread)))
                 .map_err(|error| Error::NoThread { reason: error.to_string() })?;
             engine.threads.keep(thread);
         }

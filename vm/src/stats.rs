@@ -4,6 +4,7 @@ use streamvm_ep::MemoryKind;
 use streamvm_instructions::{Place, SyncCounts};
 use streamvm_stream::allocator::AllocatorStats;
 
+use crate::engine::eager_calls::AutomaticStats;
 use crate::program_cache::cache::ProgramCacheStats;
 
 /// A snapshot of an engine's counters; see [`Vm::stats`](crate::Vm::stats).
@@ -29,6 +30,8 @@ pub struct Stats {
     pub threads: usize,
     /// The counters of the cache of compiled programs.
     pub programs: ProgramCacheStats,
+    /// The counters of automatic programs.
+    pub automatic: AutomaticStats,
 }
 
 /// The counters of one allocator.

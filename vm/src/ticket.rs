@@ -44,6 +44,7 @@ impl<'vm> Ticket<'vm> {
     pub fn wait(&self) -> Result<(), Error> {
         let deadline = Deadline::current();
         self.engine.may_wait()?;
+        self.engine.submit_own_calls()?;
         self.points().try_for_each(|point| self.engine.wait_for(point, deadline))?;
         first_failure(self.engine, &self.submitted)
     }

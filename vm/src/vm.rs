@@ -17,6 +17,7 @@ use streamvm_stream::{StreamKey, StreamType};
 
 use crate::builder::VmBuilder;
 use crate::engine::core::Engine;
+use crate::engine::eager_calls::AutomaticStats;
 use crate::engine::oom_recovery;
 use crate::engine::profile::Profile;
 use crate::engine::submission::Full;
@@ -144,7 +145,8 @@ impl Vm {
     ) -> Result<Tensor, Error> {
         let mut builder = InstructionsBuilder::new();
         let tensor = builder.full(place, dtype, shape, value)?;
-        self.submit(builder.finish())?;
+        self.engine.take_call(&mut builder.finish())?;
+        self.engine.failures.log_unseen();
         Ok(tensor)
     }
 
@@ -298,6 +300,8 @@ impl Vm {
     ///   more it keeps the first and the newest, and has logged those between.
     /// * [`Error::WouldDeadlock`] on a thread of an engine.
     pub fn wait_all(&self) -> Result<(), Error> {
+        self.engine.may_wait()?;
+        self.engine.submit_all_calls()?;
         self.engine.drain(Deadline::current())?;
         self.report()
     }
@@ -341,7 +345,10 @@ impl Vm {
     /// # Ok::<(), streamvm::Error>(())
     /// ```
     pub fn profile(&self) -> Option<Profile> {
-        (self.engine.profiles && !self.engine.handle.fork.is_child()).then(|| self.engine.profile())
+        (self.engine.profiles && !self.engine.handle.fork.is_child()).then(|| {
+            self.submit_calls();
+            self.engine.profile()
+        })
     }
 
     /// What every stream with pending work is running, and what it waits for. Blocks for short locks only; may be called on any
@@ -362,6 +369,7 @@ impl Vm {
         if self.engine.handle.fork.is_child() {
             return Stats::default();
         }
+        self.submit_calls();
         self.engine.free_dropped();
         let (streams, memory) = {
             let state = self.engine.handle.lock();
@@ -388,6 +396,7 @@ impl Vm {
             live_events: self.engine.live_events(),
             threads: self.engine.threads.count(),
             programs: self.engine.programs.stats(),
+            automatic: self.engine.calls.as_ref().map_or_else(AutomaticStats::default, |calls| calls.stats()),
         }
     }
 
@@ -411,6 +420,7 @@ impl Vm {
     /// ```
     pub fn close(&self) {
         if !self.is_closed() {
+            self.submit_calls();
             self.engine.close();
         }
     }
@@ -431,6 +441,7 @@ impl Vm {
     pub fn shutdown(mut self, limit: Duration) -> Result<(), Error> {
         refuse_in_child(self.engine.handle.fork)?;
         self.shut_down = true;
+        self.submit_calls();
         self.engine.close();
         let until = Deadline::after(limit);
         if let Err(error) = self.engine.drain(until) {
@@ -445,9 +456,17 @@ impl Vm {
 }
 
 impl Vm {
+    /// Submits all eager calls that automatic programs hold back. The error of one that is refused is told to those who use its tensors.
+    fn submit_calls(&self) {
+        if let Err(error) = self.engine.submit_all_calls() {
+            log::warn!("a call that was held back was refused: {error}");
+        }
+    }
+
     /// Drains the engine and ends its threads. Waits for nothing after [`Vm::shutdown`], which has done all this or given up, and
     /// on a thread of an engine: then the threads end by themselves.
     fn end(&self) {
+        self.submit_calls();
         self.engine.close();
         if self.shut_down || engine_thread::is_here() || self.engine.drain(None).is_err() {
             return self.engine.leave_threads();

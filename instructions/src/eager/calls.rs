@@ -24,7 +24,11 @@ use crate::tensor::reach::Home;
 use crate::tensor::var::Var;
 
 impl Tensor {
+    /// Where to wait for this tensor. Calls over it that its engine holds back are submitted.
     fn engine(&self) -> Result<(EngineRef, ResourceId), Error> {
+        if self.resource().holds().any() {
+            self.submit_held()?;
+        }
         // A match, not `ok_or`: `ok_or` would build the error in any case, and drop it in the usual case.
         match self.resource().bound() {
             Some(bound) => Ok(bound),
@@ -32,9 +36,26 @@ impl Tensor {
         }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn submit_held(&self) -> Result<(), Error> {
+        match self.resource().engine() {
+            Some(engine) => engine.get().submit_held(self.resource()),
+            None => Err(Error::NotSubmitted),
+        }
+    }
+
+    /// The engine that takes calls over this tensor, which may hold back the call that writes it.
+    fn engine_of_calls(&self) -> Result<EngineRef, Error> {
+        match self.resource().bound() {
+            Some((engine, _)) => Ok(engine),
+            None if self.resource().holds().any() => self.resource().engine().ok_or(Error::NotSubmitted),
+            None => Err(Error::NotSubmitted),
+        }
+    }
+
     pub(super) fn submit(&self, builder: InstructionsBuilder) -> Result<(), Error> {
-        let (engine, _) = self.engine()?;
-        engine.get().submit(&mut builder.finish())
+        self.engine_of_calls()?.get().submit(&mut builder.finish())
     }
 
     /// Runs `op` with this tensor as the first input.
@@ -62,7 +83,7 @@ impl Tensor {
         location: &'static Location<'static>,
     ) -> Result<Tensor, Error> {
         let (device, output) = output_of(op, inputs, params, StreamType::Compute)?;
-        let (engine, _) = self.engine()?;
+        let engine = self.engine_of_calls()?;
         let stream = StreamKey::new(device, StreamType::Compute, Lane::current().0);
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
         Single::submit_op(stream, (op, params), uses, location, |single| engine.get().submit_one(single))?;

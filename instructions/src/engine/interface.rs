@@ -11,7 +11,7 @@ use streamvm_ep::Footprint;
 
 use crate::engine::time_limit::Deadline;
 use crate::error::engine_error::Error;
-use crate::{InstructionList, Single};
+use crate::{InstructionList, Resource, Single};
 
 /// The number of a resource within its engine.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -78,17 +78,24 @@ impl EngineRef {
 
 /// An engine that runs instruction lists. Every method may be called on any thread.
 pub trait Engine: Send + Sync {
-    /// Submits a list.
+    /// Submits the list of an eager call.
     ///
     /// # Errors
     /// If the list is refused, none of it runs. See [`Error`].
     fn submit(&self, list: &mut InstructionList) -> Result<(), Error>;
 
-    /// [`Engine::submit`] of one instruction.
+    /// [`Engine::submit`] of an eager call of one instruction.
     ///
     /// # Errors
     /// As [`Engine::submit`].
     fn submit_one(&self, single: &mut Single<'_>) -> Result<(), Error>;
+
+    /// Submits what the engine holds back of the calls that it has taken, as far as they come before a use of `resource` by this thread. Does
+    /// nothing in an engine that submits each call at once.
+    ///
+    /// # Errors
+    /// The call that would have written `resource` first was refused; those of [`Engine::submit`].
+    fn submit_held(&self, resource: &Resource) -> Result<(), Error>;
 
     /// Blocks until the last submitted writes of `part` (in elements; `None`: of all of the resource) have passed, or until the
     /// deadline.

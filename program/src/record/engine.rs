@@ -7,8 +7,8 @@ use std::cell::RefCell;
 
 use streamvm_ep::Footprint;
 use streamvm_instructions::{
-    Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, Error, InstructionList, ProgramError, ResourceId,
-    Single,
+    Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, Error, InstructionList, ProgramError, Resource,
+    ResourceId, Single,
 };
 
 use crate::ir::program::Program;
@@ -73,6 +73,10 @@ impl Engine for RecordingEngine {
 
     fn submit_one(&self, single: &mut Single<'_>) -> Result<(), Error> {
         add(single)
+    }
+
+    fn submit_held(&self, _: &Resource) -> Result<(), Error> {
+        Ok(())
     }
 
     fn wait(&self, _: ResourceId, _: Option<&Footprint>, _: Option<Deadline>) -> Result<(), Error> {

@@ -8,6 +8,7 @@ use streamvm_ep::{Device, EventPool};
 use streamvm_stream::Capabilities;
 
 use crate::engine::cuda::CudaDevices;
+use crate::engine::eager_calls::EagerCalls;
 use crate::engine::handle::Handle;
 use crate::engine::simulated::Simulated;
 use crate::engine::threads::Threads;
@@ -46,6 +47,8 @@ pub(crate) struct Engine {
     pub(crate) staging_piece: usize,
     /// The compiled programs that `Vm::compiled` finds again.
     pub(crate) programs: ProgramCache,
+    /// What takes eager calls before they are submitted, if the engine has automatic programs.
+    pub(crate) calls: Option<Box<dyn EagerCalls>>,
     /// In inline mode: the only context, which submitting threads run.
     pub(crate) inline: Option<Inline>,
     /// In simulated mode: the parts that are stepped, and the order of steps.
@@ -82,6 +85,9 @@ impl Engine {
         let state = self.handle.lock();
         self.closed.store(true, Ordering::SeqCst);
         drop(state);
+        if let Some(calls) = &self.calls {
+            calls.close();
+        }
         self.backpressure.notify();
         self.section_gate.notify();
         // Streams whose devices run commands later only report that an instruction has passed if a thread demands it, and the

@@ -90,6 +90,19 @@ impl Engine {
     ) -> Result<(), Error> {
         // Before any lock, which in a forked child a thread of the parent may have held.
         refuse_in_child(self.handle.fork)?;
+        if let Some(calls) = &self.calls {
+            calls.before(self, list)?;
+        }
+        self.submit_now(list, full, submitted)
+    }
+
+    /// [`Engine::submit`] of a list behind which no held-back call comes. The process is not a forked child.
+    pub(crate) fn submit_now(
+        self: &Arc<Self>,
+        list: &mut InstructionList,
+        full: Full,
+        submitted: &mut Submitted,
+    ) -> Result<(), Error> {
         if list.copies_by_devices() {
             return self.stage_and_submit(list, full, submitted);
         }
@@ -121,6 +134,19 @@ impl Engine {
         submitted: &mut Submitted,
     ) -> Result<(), Error> {
         refuse_in_child(self.handle.fork)?;
+        if let Some(calls) = &self.calls {
+            calls.before_one(self, single)?;
+        }
+        self.submit_one_now(single, submitted)
+    }
+
+    /// [`Engine::submit_one`] of an instruction behind which no held-back call comes. The process is not a forked child.
+    #[inline]
+    pub(crate) fn submit_one_now(
+        self: &Arc<Self>,
+        single: &mut Single<'_>,
+        submitted: &mut Submitted,
+    ) -> Result<(), Error> {
         self.submit_staged(single, Full::Blocks, submitted)
     }
 

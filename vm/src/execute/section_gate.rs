@@ -36,6 +36,11 @@ impl SectionGate {
         unpoisoned(self.gate.lock()).ended
     }
 
+    /// Whether a thread has a section open.
+    pub(crate) fn any_open(&self) -> bool {
+        !unpoisoned(self.gate.lock()).open.is_empty()
+    }
+
     /// Notes a section that its thread has begun, for reports.
     pub(crate) fn note_open(&self, open: OpenSection) {
         unpoisoned(self.gate.lock()).open.push(open);

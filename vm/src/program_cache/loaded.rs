@@ -1,10 +1,13 @@
 //! A compiled program with its kernels.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use streamvm_ep::{CommandSequence, CpuSequence};
-use streamvm_instructions::Role;
-use streamvm_program::{BufferRole, Compiled, CompiledStep, Located, Operand, Program, Segment, SegmentUse, Step};
+use streamvm_ep::{Access, CommandSequence, CpuSequence, DType, FnContext, InlineFn, MemoryKind, Shape};
+use streamvm_instructions::{Place, Role, Tensor, Use};
+use streamvm_program::{
+    BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Operand, Program, Segment, SegmentUse, Step,
+};
 
 /// A compiled program with its kernels. No tensor is bound to it, so executables with different parameters share it.
 #[derive(Debug)]
@@ -50,6 +53,33 @@ impl LoadedSegment {
 }
 
 impl LoadedProgram {
+    /// A new tensor for a buffer that each run has of its own; `None` for feeds and parameters, which the caller gives.
+    pub(crate) fn fresh(&self, buffer: &CompiledBuffer) -> Option<Tensor> {
+        Some(match buffer.role {
+            BufferRole::Fetched(value) | BufferRole::Own(value) => {
+                let value = self.compiled.program().value(value);
+                Tensor::unbound(value.place, value.memory, value.dtype, value.shape)
+            }
+            BufferRole::Arena(number) => {
+                let shape = Shape::new(&[buffer.bytes]);
+                let shape = shape.unwrap_or_else(|_| unreachable!("the compiler has checked the size of the arena"));
+                let device = self.compiled.arenas()[number].device;
+                Tensor::unbound(Place::Device(device), MemoryKind::Device, DType::U8, shape)
+            }
+            BufferRole::Flag(device) => {
+                let shape = Shape::new(&[1]).unwrap_or_else(|_| unreachable!("a shape of one element"));
+                Tensor::unbound(Place::Device(device), MemoryKind::Pinned, DType::Bool, shape)
+            }
+            BufferRole::Feed(_) | BufferRole::Parameter(_) => return None,
+        })
+    }
+
+    /// The function that runs `segment` in run number `run`.
+    pub(crate) fn code(self: &Arc<Self>, segment: usize, run: u64) -> InlineFn {
+        let this = self.clone();
+        InlineFn::new(move |context: &mut FnContext<'_>| this.call(segment, run, context))
+    }
+
     /// The bytes that count against the bound of the cache: the memory that one run has beside its feeds, parameters and fetches, and about as
     /// many bytes of host memory as the plan takes.
     pub(crate) fn bytes(&self) -> u64 {
@@ -69,6 +99,15 @@ impl LoadedProgram {
             size_of_val(self.compiled.buffers()) + size_of_val(self.compiled.fused()) + steps + segments + arenas;
         let loaded: usize = self.segments.iter().map(LoadedSegment::heap_bytes).sum();
         program_bytes(self.compiled.program()) + compiled + size_of_val(self.segments.as_slice()) + loaded
+    }
+}
+
+/// A use of a tensor with this access.
+pub(crate) fn with_access(tensor: &Tensor, access: Access) -> Use<'_> {
+    match access {
+        Access::Read => tensor.read(),
+        Access::Write => tensor.write(),
+        Access::ReadWrite => tensor.update(),
     }
 }
 

@@ -1,9 +1,10 @@
 //! Compiled programs whose kernels were found, and the cache that keeps them.
 //!
-//! Layer: uses `sync`; is used by `engine`, which owns the cache, and by `programs`, which fills it.
+//! Layer: uses `execute` and layers below it; is used by `engine`, which owns the cache, and by `automatic` and `programs`, which fill it.
 //!
 //! Main types: [`LoadedProgram`](loaded::LoadedProgram), [`ProgramCache`](cache::ProgramCache).
 
 pub(crate) mod cache;
 pub(crate) mod key;
+mod load;
 pub(crate) mod loaded;

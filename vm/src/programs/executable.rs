@@ -8,17 +8,17 @@ use std::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use streamvm_ep::{Access, DType, FnContext, InlineFn, Layout, MemoryKind, Shape};
+use streamvm_ep::{Layout, MemoryKind, Shape};
 use streamvm_instructions::{
     BuildError, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Resource, Single,
-    Tensor, Use, copy_stream,
+    Tensor, copy_stream,
 };
-use streamvm_program::{BufferRole, Compiled, CompiledBuffer, Located, Port, Program, SegmentUse, Storage};
+use streamvm_program::{BufferRole, Compiled, Located, Port, Program, SegmentUse, Storage};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
-use crate::program_cache::loaded::LoadedProgram;
+use crate::program_cache::loaded::{LoadedProgram, with_access};
 use crate::programs::fetches::Fetches;
 use crate::programs::names::in_order;
 use crate::submit::commit::Submitted;
@@ -97,7 +97,7 @@ impl Executable {
                     issued,
                     name,
                     uses,
-                    || self.code(0, run.number),
+                    || self.inner.code(0, run.number),
                     |single| engine.submit_one(single, &mut submitted),
                 )?;
             }
@@ -155,7 +155,7 @@ impl Executable {
                     }
                 }
                 BufferRole::Fetched(_) | BufferRole::Own(_) | BufferRole::Arena(_) | BufferRole::Flag(_) => {
-                    own.push(self.fresh(buffer));
+                    own.extend(self.inner.fresh(buffer));
                     RunBuffer::Own(own.len() - 1)
                 }
             };
@@ -179,12 +179,6 @@ impl Executable {
     /// Sets the [number of the next run](Executable::next_run), to repeat random numbers or to go on with those of an earlier process.
     pub fn set_next_run(&self, number: u64) {
         self.inner.next_run.store(number, Ordering::Relaxed);
-    }
-
-    /// The function that runs segment `segment` in run number `run`.
-    fn code(&self, segment: usize, run: u64) -> InlineFn {
-        let inner = self.inner.clone();
-        InlineFn::new(move |context: &mut FnContext<'_>| inner.call(segment, run, context))
     }
 
     /// Appends the instruction of a segment.
@@ -213,7 +207,7 @@ impl Executable {
         let uses =
             tensors.iter().zip(&segment.uses).map(|(tensor, segment_use)| with_access(tensor, segment_use.access));
         let name = (self.inner.segments[number].role(), run.name.clone());
-        Ok(list.push_program(stream, name, uses, self.code(number, run.number), location)?)
+        Ok(list.push_program(stream, name, uses, self.inner.code(number, run.number), location)?)
     }
 
     /// The compiled program: its buffers and steps, which print as text.
@@ -235,28 +229,6 @@ impl Executable {
     pub(crate) fn parameters(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         let names = self.inner.compiled.program().parameters.iter().map(|parameter| parameter.name.as_str());
         names.zip(self.parameters.iter())
-    }
-
-    /// A new tensor for a buffer that each run has of its own.
-    fn fresh(&self, buffer: &CompiledBuffer) -> Tensor {
-        let compiled = &self.inner.compiled;
-        match buffer.role {
-            BufferRole::Fetched(value) | BufferRole::Own(value) => {
-                let value = compiled.program().value(value);
-                Tensor::unbound(value.place, value.memory, value.dtype, value.shape)
-            }
-            BufferRole::Arena(number) => {
-                let shape = Shape::new(&[buffer.bytes]);
-                let shape = shape.unwrap_or_else(|_| unreachable!("the compiler has checked the size of the arena"));
-                let device = compiled.arenas()[number].device;
-                Tensor::unbound(Place::Device(device), MemoryKind::Device, DType::U8, shape)
-            }
-            BufferRole::Flag(device) => {
-                let shape = Shape::new(&[1]).unwrap_or_else(|_| unreachable!("a shape of one element"));
-                Tensor::unbound(Place::Device(device), MemoryKind::Pinned, DType::Bool, shape)
-            }
-            BufferRole::Feed(_) | BufferRole::Parameter(_) => unreachable!("the caller gives these"),
-        }
     }
 
     /// The results, as views of the tensors that the run writes.
@@ -311,14 +283,6 @@ impl Run<'_> {
 impl fmt::Debug for Executable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Executable").field("program", &self.inner.compiled.program().name).finish_non_exhaustive()
-    }
-}
-
-fn with_access(tensor: &Tensor, access: Access) -> Use<'_> {
-    match access {
-        Access::Read => tensor.read(),
-        Access::Write => tensor.write(),
-        Access::ReadWrite => tensor.update(),
     }
 }
 

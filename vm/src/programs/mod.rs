@@ -12,7 +12,6 @@
 mod executable;
 mod fetches;
 mod jit;
-mod load;
 pub(crate) mod names;
 mod watch;
 

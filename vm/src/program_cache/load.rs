@@ -13,7 +13,7 @@ use streamvm_instructions::{Cause, Error, ProgramError, StepFailure};
 use streamvm_program::{BufferRole, Compiled, CompiledStep, Located, Segment, SegmentUse, Storage, ValueId, Work};
 
 use crate::dispatch::function_outcome::FunctionOutcome;
-use crate::engine::core::Engine;
+use crate::execute::environment::Environment;
 use crate::program_cache::loaded::{LoadedProgram, LoadedSegment};
 
 impl LoadedProgram {
@@ -21,12 +21,12 @@ impl LoadedProgram {
     ///
     /// # Errors
     /// The engine has no such device; an op has no kernel for a dtype.
-    pub(super) fn new(engine: &Engine, compiled: Compiled) -> Result<LoadedProgram, Error> {
+    pub(crate) fn new(env: &Environment, compiled: Compiled) -> Result<LoadedProgram, Error> {
         for device in compiled.devices() {
-            engine.devices.get(device)?;
+            env.devices.get(device)?;
         }
         let segments =
-            compiled.segments().iter().map(|segment| load(engine, &compiled, segment)).collect::<Result<_, _>>()?;
+            compiled.segments().iter().map(|segment| load(env, &compiled, segment)).collect::<Result<_, _>>()?;
         let places: HashMap<ValueId, usize> = compiled
             .buffers()
             .iter()
@@ -43,7 +43,7 @@ impl LoadedProgram {
 
     /// Runs or queues the steps of a segment in the run of this number, up to the first block whose condition the host cannot read yet: then the
     /// rest is left in `context`. An error names the step, and the source line that recorded it.
-    pub(super) fn call(self: &Arc<Self>, segment: usize, run: u64, context: &mut FnContext<'_>) -> Result<(), FnError> {
+    pub(crate) fn call(self: &Arc<Self>, segment: usize, run: u64, context: &mut FnContext<'_>) -> Result<(), FnError> {
         let ran = match &self.segments[segment] {
             LoadedSegment::Cpu(sequence) => sequence.run(context, run),
             LoadedSegment::Commands(sequence) => {
@@ -129,14 +129,14 @@ impl LoadedProgram {
 }
 
 /// A segment with the kernels that run it.
-fn load(engine: &Engine, compiled: &Compiled, segment: &Segment) -> Result<LoadedSegment, Error> {
+fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<LoadedSegment, Error> {
     if segment.is_transfer() {
         return Ok(LoadedSegment::Transfer);
     }
     let kind = segment.stream.device.kind;
     let sizes: Vec<usize> = segment.uses.iter().map(|segment_use| segment_use.bytes.len()).collect();
     let steps = compiled.steps()[segment.steps.clone()].iter();
-    let load = |step: &CompiledStep| sequence_step(engine, kind, segment, step, compiled);
+    let load = |step: &CompiledStep| sequence_step(env, kind, segment, step, compiled);
     let loaded = if kind == DeviceKind::Cpu {
         let steps: Vec<SequenceStep> = steps.map(load).collect::<Result<_, Error>>()?;
         // Groups are in the order of their steps, each within one segment.
@@ -147,7 +147,7 @@ fn load(engine: &Engine, compiled: &Compiled, segment: &Segment) -> Result<Loade
             groups.map(|group| SequenceGroup { steps: of_segment(&group.steps), block: group.block }).collect();
         let sequence = CpuSequence::new(&sizes, steps, &groups);
         sequence.map(|sequence| {
-            let sequence = sequence.checking_finite(compiled.checks_finite()).stopped_by(engine.stops_loops.clone());
+            let sequence = sequence.checking_finite(compiled.checks_finite()).stopped_by(env.stops_loops.clone());
             LoadedSegment::Cpu(if compiled.times_steps() { sequence.timing() } else { sequence })
         })
     } else {
@@ -157,7 +157,7 @@ fn load(engine: &Engine, compiled: &Compiled, segment: &Segment) -> Result<Loade
         let is_flag = |it: &SegmentUse| matches!(compiled.buffers()[it.buffer].role, BufferRole::Flag(_));
         let flag = segment.uses.iter().position(is_flag);
         CommandSequence::new(kind, &sizes, flag, steps).map(|sequence| {
-            let sequence = sequence.stopped_by(engine.stops_loops.clone());
+            let sequence = sequence.stopped_by(env.stops_loops.clone());
             LoadedSegment::Commands(if compiled.captures() { sequence } else { sequence.one_by_one() })
         })
     };
@@ -169,7 +169,7 @@ fn load(engine: &Engine, compiled: &Compiled, segment: &Segment) -> Result<Loade
 
 /// A step of the compiler with the kernel that runs it.
 fn sequence_step(
-    engine: &Engine,
+    env: &Environment,
     kind: DeviceKind,
     segment: &Segment,
     step: &CompiledStep,
@@ -178,7 +178,7 @@ fn sequence_step(
     let work = match &step.work {
         Work::Call(op, params) => {
             let dtype = step.operands[op.key_input()].dtype;
-            let kernel = engine.kernels.get(*op, kind, dtype)?;
+            let kernel = env.kernels.get(*op, kind, dtype)?;
             match step.advance {
                 0 => SequenceWork::Kernel(kernel, *params),
                 advance => SequenceWork::Draw { kernel, params: *params, advance },

@@ -1,0 +1,952 @@
+//! Automatic programs: repeated sequences of eager calls are replayed, and nothing but the speed differs from eager calls.
+
+use std::sync::mpsc::channel;
+use std::thread;
+
+use log::{Level, LevelFilter};
+use streamvm::{
+    BuildError, CriticalSection, DType, DeviceId, Error, InstructionsBuilder, Lane, MemoryKind, Mode, Tensor, Var, Vm,
+    VmBuilder,
+};
+use streamvm_tests::{CPU, Random, failure_of, logged, no_races, on_device, until, used_bytes, within};
+
+fn automatic() -> VmBuilder {
+    Vm::builder().auto_program(true)
+}
+
+fn modes() -> [Mode; 3] {
+    [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 7 }]
+}
+
+/// The modes without threads. There, which calls are replayed does not depend on time: a thread that is idle for a while keeps its calls.
+fn steady_modes() -> [Mode; 2] {
+    [Mode::Inline, Mode::Simulated { seed: 7 }]
+}
+
+fn ints(vm: &Vm, elements: &[i32], shape: &[usize]) -> Tensor {
+    vm.from_slice(elements, shape).expect("a tensor").to(CPU).expect("a copy")
+}
+
+fn read(tensor: &Tensor) -> Vec<f32> {
+    tensor.to_vec::<f32>().expect("it runs")
+}
+
+/// Whether the call that writes a tensor is held back.
+fn is_held(tensor: &Tensor) -> bool {
+    format!("{tensor:?}").contains("held back")
+}
+
+/// The first call of [`step`].
+fn doubled(w: &Tensor) -> Result<Tensor, Error> {
+    w + w
+}
+
+/// `w` becomes `w / 2 + 1`. Returns `w + w` before that.
+fn step(w: &Tensor) -> Result<Tensor, Error> {
+    let twice = doubled(w)?;
+    w.copy_from(&(&(w * 0.5)? + 1.0)?)?;
+    Ok(twice)
+}
+
+/// The calls of [`step`]: an operation with a number is two.
+const CALLS: u64 = 6;
+
+/// What [`step`] makes of a number.
+fn stepped(w: f32) -> f32 {
+    w * 0.5 + 1.0
+}
+
+#[test]
+fn a_loop_is_replayed_from_its_third_round_on() {
+    for mode in steady_modes() {
+        let vm = automatic().mode(mode).build().expect("an engine");
+        let w = on_device(&vm, &[8.0]);
+        let mut expected = 8.0;
+        for round in 0..10u64 {
+            step(&w).expect("it is taken");
+            expected = stepped(expected);
+            let counted = vm.stats().automatic;
+            let replays = round.saturating_sub(1);
+            assert_eq!(
+                (counted.replays, counted.calls_replayed),
+                (replays, replays * CALLS),
+                "{mode:?}, round {round}"
+            );
+            assert_eq!((counted.sequences, counted.fallbacks), (u64::from(round > 0), 0), "{mode:?}, round {round}");
+        }
+        assert_eq!(read(&w), [expected]);
+        let programs = vm.stats().programs;
+        assert_eq!((programs.misses, programs.hits), (1, 7), "one program was compiled, and found again");
+    }
+}
+
+/// As it says; the loop has no boundary at all, and a replay is one instruction.
+#[test]
+fn a_replay_is_one_instruction() {
+    let vm = automatic().mode(Mode::Inline).build().expect("an engine");
+    let w = on_device(&vm, &[8.0]);
+    let instructions = || vm.stats().streams.iter().map(|stream| stream.instructions).sum::<u64>();
+    let before = instructions();
+    for _ in 0..102 {
+        step(&w).expect("it is taken");
+    }
+    assert_eq!(instructions() - before, 2 * CALLS + 100);
+}
+
+#[test]
+fn an_engine_without_automatic_programs_holds_nothing_back() {
+    let vm = Vm::builder().build().expect("an engine");
+    let w = on_device(&vm, &[8.0]);
+    for _ in 0..5 {
+        let twice = step(&w).expect("it is taken");
+        assert!(!is_held(&twice));
+    }
+    assert_eq!(vm.stats().automatic, streamvm::report::AutomaticStats::default());
+}
+
+#[test]
+fn the_log_tells_what_was_compiled() {
+    let vm = automatic().mode(Mode::Inline).build().expect("an engine");
+    let w = on_device(&vm, &[8.0]);
+    logged(Level::Info, "");
+    log::set_max_level(LevelFilter::Info);
+    for _ in 0..4 {
+        step(&w).expect("it is taken");
+    }
+    vm.wait_all().expect("it runs");
+    let told = logged(Level::Info, "automatic program: 6 calls of");
+    assert!(!told.is_empty() && told.iter().all(|line| line.contains("automatic.rs:")), "{told:?}");
+}
+
+/// The slices of a batch begin elsewhere each time; the weights are also used as a transposed view.
+#[test]
+fn a_loop_over_slices_is_replayed() {
+    for mode in steady_modes() {
+        let vm = automatic().mode(mode).build().expect("an engine");
+        let all: Vec<f32> = (0..24).map(|it| it as f32).collect();
+        let rows = vm.from_slice(&all, &[12, 2]).expect("a tensor").to(CPU).expect("a copy");
+        let w = vm.from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2]).expect("a tensor").to(CPU).expect("a copy");
+        let mut results = Vec::new();
+        for batch in 0..12 {
+            let row = rows.slice(0, batch..batch + 1).expect("a view");
+            let column = row.transpose(0, 1).expect("a view").sum(&[1]).expect("it is taken");
+            let pairs = rows.slice(1, batch % 2..batch % 2 + 1).expect("a view").sum(&[]).expect("it is taken");
+            let forth = row.matmul(&w).expect("it is taken");
+            let back = forth.matmul(&w.transpose(0, 1).expect("a view")).expect("it is taken");
+            let sum = (&back + &row).expect("it is taken").neg().expect("it is taken");
+            results.push((sum, column, pairs));
+        }
+        vm.wait_all().expect("it runs");
+        let counted = vm.stats().automatic;
+        assert_eq!((counted.replays, counted.fallbacks), (10, 0), "{mode:?}");
+        for (batch, (result, column, pairs)) in results.iter().enumerate() {
+            let [a, b] = [all[2 * batch], all[2 * batch + 1]];
+            assert_eq!(read(column), [a, b], "{mode:?}, batch {batch}");
+            assert_eq!(read(pairs), [132.0 + 12.0 * (batch % 2) as f32], "{mode:?}, batch {batch}");
+            let [c, d] = [a + 3.0 * b, 2.0 * a + 4.0 * b];
+            assert_eq!(read(result), [-(c + 2.0 * d + a), -(3.0 * c + 4.0 * d + b)], "{mode:?}, batch {batch}");
+        }
+    }
+}
+
+/// Reading a result in each round cuts the sequence there.
+#[test]
+fn a_loop_that_reads_is_replayed_between_the_reads() {
+    for mode in steady_modes() {
+        let vm = automatic().mode(mode).build().expect("an engine");
+        let w = on_device(&vm, &[8.0]);
+        let mut expected = 8.0;
+        for _ in 0..6 {
+            let twice = step(&w).expect("it is taken");
+            assert_eq!(read(&twice), [2.0 * expected], "{mode:?}");
+            let other = step(&w).and_then(|_| (&w * 3.0)?.neg()).expect("it is taken");
+            expected = stepped(stepped(expected));
+            assert_eq!(read(&other), [-3.0 * expected], "{mode:?}");
+        }
+        let counted = vm.stats().automatic;
+        assert_eq!((counted.sequences, counted.fallbacks), (2, 0), "{mode:?}");
+        assert_eq!(counted.replays, 8, "{mode:?}: both halves of the third to the sixth round");
+    }
+}
+
+/// A tensor that earlier rounds dropped is kept by some rounds, and the other way round.
+#[test]
+fn results_are_there_if_somebody_keeps_them() {
+    for mode in steady_modes() {
+        let vm = automatic().mode(mode).detect_races(true).build().expect("an engine");
+        let x = on_device(&vm, &[1.0, 2.0]);
+        let mut kept = Vec::new();
+        for round in 0..40 {
+            let a = (&x + &x).expect("it is taken");
+            let b = (&a * &x).expect("it is taken");
+            let view = b.slice(0, 1..2).expect("a view");
+            let c = (&b + &a).expect("it is taken");
+            let d = c.neg().expect("it is taken");
+            // Rounds keep nothing, one of them, or a view alone.
+            match (round > 3).then_some(round % 5) {
+                Some(1) => kept.push((a.clone(), vec![2.0, 4.0])),
+                Some(2) => kept.push((view.clone(), vec![8.0])),
+                Some(3) => kept.push((d.clone(), vec![-4.0, -12.0])),
+                Some(4) => kept.extend([(b.clone(), vec![2.0, 8.0]), (c.clone(), vec![4.0, 12.0])]),
+                _ => {}
+            }
+        }
+        for (tensor, expected) in &kept {
+            assert_eq!(&read(tensor), expected, "{mode:?}");
+        }
+        let counted = vm.stats().automatic;
+        assert_eq!((counted.replays, counted.fallbacks), (38, 0), "{mode:?}");
+        no_races(&vm);
+    }
+}
+
+/// Memory of what nobody can use any more when the calls are submitted is never taken.
+#[test]
+fn dropped_temporaries_have_no_memory_of_their_own() {
+    let vm = automatic().mode(Mode::Inline).build().expect("an engine");
+    let x = vm.ones(CPU, DType::F32, &[1 << 16]).expect("a tensor");
+    let mut results = Vec::new();
+    for _ in 0..4 {
+        results.clear();
+        let mut y = x.exp().expect("it is taken");
+        for _ in 0..20 {
+            y = (&y - &x).expect("it is taken");
+        }
+        results.push(y);
+    }
+    vm.wait_all().expect("it runs");
+    assert!(vm.stats().automatic.replays >= 2);
+    assert!(used_bytes(&vm, CPU, MemoryKind::Device) <= 2 * (4 << 16) + 4_096);
+}
+
+/// A list that was built and not submitted is the only holder of a result.
+#[test]
+fn a_list_keeps_a_held_back_result_alive() {
+    for mode in steady_modes() {
+        let vm = automatic().mode(mode).build().expect("an engine");
+        let w = on_device(&vm, &[8.0]);
+        for _ in 0..4 {
+            let twice = step(&w).expect("it is taken");
+            let mut builder = InstructionsBuilder::new();
+            let negated = builder.neg(&twice).expect("it is built");
+            drop(twice);
+            // The next call submits the sequence.
+            let before = read(&w);
+            vm.submit(builder.finish()).expect("it is taken");
+            assert_eq!(read(&negated).len(), before.len(), "{mode:?}");
+        }
+        assert_eq!(vm.stats().automatic.fallbacks, 0);
+    }
+}
+
+type Boundary = fn(&Vm, &Tensor, &Tensor) -> Result<(), Error>;
+
+/// Everything that is no eager call comes behind the calls before it.
+#[test]
+fn boundaries_come_behind_held_back_calls() {
+    let boundaries: &[(&str, Boundary)] = &[
+        ("a read", |_, w, _| w.to_vec::<f32>().map(drop)),
+        ("a read of a result", |_, _, twice| twice.to_vec::<f32>().map(drop)),
+        ("a wait", |_, w, _| w.wait()),
+        ("a wait for a result", |_, _, twice| twice.wait()),
+        ("wait_all", |vm, _, _| vm.wait_all()),
+        ("a list", |vm, w, _| {
+            let mut builder = InstructionsBuilder::new();
+            builder.fill(w, 100.0)?;
+            vm.submit(builder.finish()).map(drop)
+        }),
+        ("a list of a result", |vm, w, twice| {
+            let mut builder = InstructionsBuilder::new();
+            builder.copy_into(twice, w)?;
+            vm.submit(builder.finish()).map(drop)
+        }),
+        ("a barrier", |vm, w, _| {
+            let seen = w.clone();
+            let mut builder = InstructionsBuilder::new();
+            builder.barrier();
+            vm.submit(builder.finish())?.wait()?;
+            assert!(!is_held(&seen));
+            Ok(())
+        }),
+        ("a function", |vm, w, _| {
+            vm.call_fn("negates", CPU, [w.update()], |context| {
+                context.writes.take::<f32>(0)?.iter_mut().for_each(|it| *it = -*it);
+                Ok(())
+            })
+            .map(drop)
+        }),
+        ("a function on a worker", |vm, w, _| vm.push("nothing", [w.update()], || Ok(())).map(drop)),
+        ("a program", |vm, w, _| {
+            let program = vm.record("p", |r| r.parameter("w", w)?.fill(3.0))?;
+            vm.compile(&program, &[("w", w)], &Default::default())?.run(&[]).map(drop)
+        }),
+        ("a section", |vm, w, _| {
+            let port = vm.critical("port");
+            let section = vm.enter_section(&[&port], &[w])?;
+            step(w)?;
+            CriticalSection::end(section, &[w]).map(drop)
+        }),
+        ("random numbers", |vm, w, _| {
+            let generator = streamvm::Generator::new(1);
+            w.copy_from(&vm.rand(&generator, CPU, DType::F32, &[1])?)
+        }),
+        ("another device", |_, w, _| w.to(streamvm::Place::Host).and_then(|copy| w.copy_from(&copy))),
+        ("joined tensors", |_, w, twice| w.copy_from(&Tensor::cat(&[twice, w], 0)?.slice(0, 0..1)?)),
+        ("another lane", |_, w, _| {
+            let _lane = Lane(1).enter();
+            w.copy_from(&(w - 1.0)?)
+        }),
+        ("a counter", |vm, _, _| {
+            assert!(vm.stats().streams.iter().map(|stream| stream.instructions).sum::<u64>() > 0);
+            Ok(())
+        }),
+        ("a future", |_, w, _| streamvm_tests::block_on(w.ready()?)),
+        ("a variable", |vm, w, _| {
+            let var = Var::new();
+            vm.push("reads", [w.read(), var.write()], || Ok(()))?;
+            var.wait()
+        }),
+    ];
+    for mode in modes() {
+        for (name, boundary) in boundaries {
+            // At each place in a round; the boundary is in the fifth.
+            for place in 0..3 {
+                let play = |vm: Vm| {
+                    let w = on_device(&vm, &[8.0]);
+                    let mut last = (&w + 0.0)?;
+                    for round in 0..8 {
+                        let at = |here: usize, result: &Tensor| {
+                            if round == 4 && here == place { boundary(&vm, &w, result) } else { Ok(()) }
+                        };
+                        at(0, &last)?;
+                        let twice = (&w + &w)?;
+                        at(1, &twice)?;
+                        w.copy_from(&(&(&w * 0.5)? + 1.0)?)?;
+                        at(2, &twice)?;
+                        last = twice;
+                    }
+                    no_races(&vm);
+                    Ok::<_, Error>([last.to_vec::<f32>()?, w.to_vec::<f32>()?])
+                };
+                let found = play(automatic().mode(mode).detect_races(true).build().expect("an engine"));
+                let expected = play(Vm::builder().mode(Mode::Inline).build().expect("an engine"));
+                assert_eq!(found, expected, "{name} at {place}, {mode:?}");
+            }
+        }
+    }
+}
+
+/// Makes drawn calls over `[4, 4]` tensors of `i32` in rounds, most of which repeat one of two sequences; some rounds end differently, some are
+/// cut by reads, and which results are kept differs. Returns everything that was read.
+fn play(vm: &Vm, seed: u64, shared: Option<&Tensor>) -> Result<Vec<Vec<i32>>, Error> {
+    const SHAPE: &[usize] = &[4, 4];
+    let mut draw = Random::new(seed, 0);
+    let mut seen = Vec::new();
+    let given = |draw: &mut Random| {
+        let elements: Vec<i32> = (0..16).map(|_| draw.below(15) as i32 - 7).collect();
+        vm.from_slice(&elements, SHAPE)?.to(CPU)
+    };
+    let mut lasting = vec![given(&mut draw)?, given(&mut draw)?, given(&mut draw)?];
+    lasting.extend(shared.cloned());
+    let written = 3;
+    let seeds = [draw.next(), draw.next()];
+    let lengths = [2 + draw.below(20), 2 + draw.below(20)];
+    let mut kept: Vec<Tensor> = Vec::new();
+    let keeps = draw.next();
+    for _ in 0..14 {
+        let which = usize::from(draw.once_in(4));
+        let mut calls = Random::new(seeds[which], 0);
+        let changes_at = if draw.once_in(5) { draw.below(lengths[which]) } else { usize::MAX };
+        let reads_at = if draw.once_in(6) { draw.below(lengths[which]) } else { usize::MAX };
+        let mut keep = if draw.once_in(4) { Random::new(draw.next(), 1) } else { Random::new(keeps, 1) };
+        let mut tensors = lasting.clone();
+        for call in 0..lengths[which] {
+            if call == changes_at {
+                calls = Random::new(draw.next(), 2);
+            }
+            let some = |calls: &mut Random, tensors: &[Tensor]| -> Result<Tensor, Error> {
+                let tensor = tensors[calls.below(tensors.len())].clone();
+                Ok(if calls.once_in(5) { tensor.permute(&[1, 0])? } else { tensor })
+            };
+            let (x, y) = (some(&mut calls, &tensors)?, some(&mut calls, &tensors)?);
+            let result = match calls.below(13) {
+                0 => (&x + &y)?,
+                1 => (&x - &y)?,
+                2 => (&x * 3i64)?,
+                3 => x.neg()?,
+                4 => x.minimum(&y)?,
+                5 => x.matmul(&y)?,
+                6 => (&x.slice(0, 1..2)? + &y)?,
+                7 => x.eq(&y)?.where_(&x, &y)?,
+                8 => x.cast(DType::F32)?.cast(DType::I32)?,
+                9 => vm.full(CPU, DType::I32, SHAPE, 5)?,
+                10 => x.to(CPU)?,
+                kind => {
+                    let target = tensors[calls.below(written)].clone();
+                    let rows = calls.below(4);
+                    let part = if calls.once_in(2) { target.clone() } else { target.slice(0, rows..4)? };
+                    if kind == 11 {
+                        part.fill(calls.below(9) as i64)?;
+                    } else {
+                        part.copy_from(&(&x + 1i64)?.slice(0, 0..part.shape().dims()[0])?)?;
+                    }
+                    continue;
+                }
+            };
+            if keep.once_in(6) {
+                kept.push(result.clone());
+            }
+            // Some results are dropped at once.
+            if !calls.once_in(4) {
+                tensors.push(result);
+            }
+            if call == reads_at {
+                let at = draw.below(tensors.len());
+                seen.push(tensors[at].to_vec::<i32>()?);
+            }
+        }
+        if draw.once_in(3) && !kept.is_empty() {
+            seen.push(kept.swap_remove(draw.below(kept.len())).to_vec::<i32>()?);
+        }
+    }
+    for tensor in lasting.iter().chain(&kept) {
+        seen.push(tensor.to_vec::<i32>()?);
+    }
+    Ok(seen)
+}
+
+#[test]
+fn drawn_calls_compute_what_eager_calls_compute() {
+    let (mut replays, mut fallbacks, mut found) = (0, 0, 0);
+    for seed in 1..=300u64 {
+        let mode = modes()[seed as usize % 3];
+        let vm = automatic().mode(mode).detect_races(true).build().expect("an engine");
+        let eager = Vm::builder().mode(Mode::Inline).build().expect("an engine");
+        let expected = play(&eager, seed, None).expect("it runs");
+        assert_eq!(play(&vm, seed, None).expect("it runs"), expected, "seed {seed}, {mode:?}");
+        no_races(&vm);
+        let counted = vm.stats().automatic;
+        replays += counted.replays;
+        fallbacks += counted.fallbacks;
+        found += counted.sequences;
+    }
+    assert!(replays > 500 && fallbacks > 100 && found > 200, "the draws have work: {replays} {fallbacks} {found}");
+}
+
+/// Threads with calls of their own, which all read one tensor.
+#[test]
+fn drawn_calls_of_several_threads_compute_what_eager_calls_compute() {
+    for seed in 1..=40u64 {
+        let vm = automatic().detect_races(true).build().expect("an engine");
+        let shared = |vm: &Vm| ints(vm, &[3; 16], &[4, 4]);
+        let eager = Vm::builder().mode(Mode::Inline).build().expect("an engine");
+        let (ours, others) = (shared(&vm), shared(&eager));
+        thread::scope(|threads| {
+            for number in 0..3 {
+                let (vm, eager, ours, others) = (&vm, &eager, &ours, &others);
+                threads.spawn(move || {
+                    let expected = play(eager, seed * 10 + number, Some(others));
+                    assert_eq!(play(vm, seed * 10 + number, Some(ours)), expected, "seed {seed}, thread {number}");
+                });
+            }
+        });
+        no_races(&vm);
+    }
+}
+
+/// Two loops over the same weights, in two threads: each is replayed as if it were alone.
+#[test]
+fn threads_do_not_disturb_each_other() {
+    let vm = automatic().mode(Mode::Inline).build().expect("an engine");
+    let w = on_device(&vm, &[2.0]);
+    thread::scope(|threads| {
+        for number in 0..2 {
+            let (vm, w) = (&vm, &w);
+            threads.spawn(move || {
+                let x = on_device(vm, &[number as f32]);
+                for _ in 0..52 {
+                    let y = (&x * w).expect("it is taken");
+                    let z = (&y + w).expect("it is taken");
+                    match number {
+                        0 => x
+                            .copy_from(&z.neg().expect("it is taken").abs().expect("it is taken"))
+                            .expect("it is taken"),
+                        _ => x
+                            .copy_from(&z.minimum(w).expect("it is taken").sqrt().expect("it is taken"))
+                            .expect("it is taken"),
+                    }
+                }
+                x.wait().expect("it runs");
+            });
+        }
+    });
+    let counted = vm.stats().automatic;
+    assert_eq!((counted.sequences, counted.replays, counted.fallbacks), (2, 100, 0));
+}
+
+/// A thread holds calls back; another one, which has been told of them, uses what they use.
+#[test]
+fn other_threads_come_behind_held_back_calls() {
+    type Use = fn(&Vm, &Tensor, &Tensor) -> Result<Vec<f32>, Error>;
+    let uses: &[(&str, Use)] = &[
+        ("it reads a result", |_, _, result| result.to_vec::<f32>()),
+        ("it computes with a result", |_, _, result| (result + 0.0)?.to_vec::<f32>()),
+        ("it waits for a result", |_, _, result| result.wait().map(|()| Vec::new())),
+        ("it submits a list of a result", |vm, _, result| {
+            let mut builder = InstructionsBuilder::new();
+            let copy = builder.neg(result)?;
+            vm.submit(builder.finish())?;
+            copy.to_vec::<f32>()
+        }),
+        ("it overwrites an input", |_, x, _| x.fill(100.0).map(|()| Vec::new())),
+        ("a function changes an input", |vm, x, _| {
+            vm.call_fn("changes", CPU, [x.write()], |context| {
+                context.writes.take::<f32>(0)?.fill(50.0);
+                Ok(())
+            })?;
+            Ok(Vec::new())
+        }),
+        ("it waits for everything", |vm, _, result| {
+            vm.wait_all()?;
+            assert!(!is_held(result));
+            Ok(Vec::new())
+        }),
+        ("it submits a barrier", |vm, _, result| {
+            let mut builder = InstructionsBuilder::new();
+            builder.barrier();
+            vm.submit(builder.finish())?;
+            assert!(!is_held(result));
+            Ok(Vec::new())
+        }),
+    ];
+    for (name, other) in uses {
+        for stop in 1..=4 {
+            let play = |vm: Vm| -> Result<Vec<Vec<f32>>, Error> {
+                let x = on_device(&vm, &[1.0]);
+                let mut seen = Vec::new();
+                for round in 0..6 {
+                    let mut y = (&x + &x)?;
+                    for call in 1..6 {
+                        if round == 4 && call == stop {
+                            let (vm, x, y) = (&vm, &x, &y);
+                            seen.push(thread::scope(|threads| {
+                                threads.spawn(move || other(vm, x, y)).join().expect("no panic")
+                            })?);
+                        }
+                        y = (&y + &x)?;
+                    }
+                    seen.push(y.to_vec::<f32>()?);
+                }
+                no_races(&vm);
+                Ok(seen)
+            };
+            let found = play(automatic().detect_races(true).build().expect("an engine"));
+            let expected = play(Vm::builder().mode(Mode::Inline).build().expect("an engine"));
+            assert_eq!(found, expected, "{name}, behind call {stop}");
+        }
+    }
+}
+
+/// One thread computes from a tensor that another one overwrites in each round.
+#[test]
+fn threads_that_hand_tensors_over_compute_what_eager_calls_compute() {
+    let vm = automatic().detect_races(true).build().expect("an engine");
+    let x = on_device(&vm, &[0.0]);
+    let (give, take) = channel::<Tensor>();
+    let (ask, asked) = channel::<()>();
+    within("handing tensors over", move || {
+        thread::scope(|threads| {
+            let (of_thread, x) = (&vm, &x);
+            threads.spawn(move || {
+                for round in 0..60 {
+                    let y = take.recv().expect("it is sent");
+                    let x = x.clone();
+                    let sum = (&(&y + &y)? - &y)?.neg()?;
+                    x.copy_from(&(&sum + 0.5)?)?;
+                    if round % 7 == 0 {
+                        of_thread.wait_all()?;
+                    }
+                    ask.send(()).expect("it is received");
+                }
+                Ok::<_, Error>(())
+            });
+            let mut expected = 0.0f32;
+            for _ in 0..60 {
+                let y = (&(&(x * x).expect("it is taken") + x).expect("it is taken").minimum(x).expect("it is taken")
+                    + 1.0)
+                    .expect("it is taken");
+                expected = (expected * expected + expected).min(expected) + 1.0;
+                give.send(y).expect("it is received");
+                asked.recv().expect("it is sent");
+                expected = -expected + 0.5;
+            }
+            assert_eq!(read(x), [expected]);
+        });
+        no_races(&vm);
+    });
+}
+
+/// Both threads hold calls back that read `x`; then one of them writes it.
+#[test]
+fn a_call_that_writes_comes_behind_calls_of_another_thread_that_read() {
+    within("two threads in turn", || {
+        let vm = automatic().mode(Mode::Inline).build().expect("an engine");
+        let x = on_device(&vm, &[8.0]);
+        let (ask, asked) = channel::<()>();
+        let (tell, told) = channel::<()>();
+        thread::scope(|threads| {
+            let of_thread = &x;
+            threads.spawn(move || {
+                while asked.recv().is_ok() {
+                    let next = (&(of_thread * 0.5).expect("it is taken") + 1.0).expect("it is taken");
+                    of_thread.copy_from(&next).expect("it is taken");
+                    of_thread.wait().expect("it runs");
+                    tell.send(()).expect("it is received");
+                }
+            });
+            let mut expected = 8.0;
+            for round in 0..12 {
+                let twice = doubled(&x).expect("it is taken");
+                ask.send(()).expect("it is received");
+                told.recv().expect("it is sent");
+                let four =
+                    (&twice + &twice).expect("it is taken").neg().expect("it is taken").abs().expect("it is taken");
+                assert_eq!(read(&four), [4.0 * expected], "round {round}: from the value before");
+                expected = stepped(expected);
+            }
+            drop(ask);
+        });
+        assert!(vm.stats().automatic.sequences > 1, "{:?}", vm.stats().automatic);
+    });
+}
+
+/// The same lines with tensors of another dtype, shape or layout are other calls.
+#[test]
+fn other_tensors_at_the_same_lines_are_other_sequences() {
+    for mode in modes() {
+        let vm = automatic().mode(mode).build().expect("an engine");
+        let of = |dtype, shape: &[usize]| vm.full(CPU, dtype, shape, 8.0).expect("a tensor");
+        let square = of(DType::F32, &[2, 2]);
+        let kinds = [
+            of(DType::F32, &[2]),
+            of(DType::F64, &[2]),
+            of(DType::F32, &[3]),
+            of(DType::F32, &[2, 1]),
+            square.slice(1, 0..1).expect("a view"),
+            square.slice(0, 0..1).expect("a view").try_reshape(&[2]).expect("a shape").expect("a view"),
+            of(DType::F16, &[2]),
+        ];
+        // In the fifth to eighth round of each, the sequences of the others are known; in the first four, some of them.
+        for w in kinds.iter().chain(&kinds) {
+            for _ in 0..4 {
+                assert_eq!(step(w).expect("it is taken").dtype(), w.dtype());
+            }
+        }
+        let lone = [&kinds[0], &kinds[2], &kinds[3]].map(|w| w.to_vec::<f32>().expect("it runs"));
+        let expected = (0..8).fold(8.0, |w, _| stepped(w));
+        assert!(lone.iter().flatten().all(|element| *element == expected), "{mode:?}: {lone:?}, {expected}");
+        assert_eq!(kinds[1].to_vec::<f64>().expect("it runs"), [f64::from(expected); 2], "{mode:?}");
+        assert_eq!(kinds[6].to_vec::<streamvm::f16>().expect("it runs").len(), 2);
+    }
+}
+
+/// Calls that cannot be replayed, in each round.
+#[test]
+fn loops_with_other_calls_compute_what_eager_calls_compute() {
+    for mode in modes() {
+        let vm = automatic().mode(mode).build().expect("an engine");
+        let w = on_device(&vm, &[8.0]);
+        let port = vm.critical("port");
+        let mut expected = 8.0;
+        for _ in 0..6 {
+            let twice = step(&w).expect("it is taken");
+            let joined = Tensor::cat(&[&twice, &w], 0).expect("it is taken");
+            let section = vm.enter_section(&[&port], &[&w]).expect("it begins");
+            let held = is_held(&doubled(&w).expect("it is taken"));
+            assert!(!held, "another thread could submit it, outside of the section");
+            step(&w).expect("it is taken");
+            section.end(&[&w]).expect("it ends");
+            let last = Tensor::stack(&[&joined, &joined], 0).expect("it is taken");
+            let after = stepped(expected);
+            assert_eq!(read(&last), [2.0 * expected, after, 2.0 * expected, after], "{mode:?}");
+            expected = stepped(after);
+        }
+        assert_eq!(read(&w), [expected], "{mode:?}");
+    }
+}
+
+/// What a thread waits for may need its calls in a way that the engine does not know.
+#[test]
+fn a_wait_for_anything_submits_the_calls_of_the_thread() {
+    for mode in steady_modes() {
+        let vm = automatic().mode(mode).build().expect("an engine");
+        let (w, other) = (on_device(&vm, &[8.0]), on_device(&vm, &[1.0]));
+        let waits: &[(&str, &dyn Fn())] = &[
+            ("a tensor", &|| other.wait().expect("it runs")),
+            ("a future", &|| streamvm_tests::block_on(other.ready().expect("it is known")).expect("it runs")),
+        ];
+        for (name, wait) in waits {
+            for _ in 0..3 {
+                step(&w).expect("it is taken");
+            }
+            let twice = doubled(&w).expect("it is taken");
+            assert!(is_held(&twice), "{name}, {mode:?}");
+            wait();
+            assert!(!is_held(&twice), "{name}, {mode:?}");
+        }
+    }
+}
+
+/// A thread that stops in the middle of a sequence: its calls are submitted all the same.
+#[test]
+fn calls_of_an_idle_thread_are_submitted() {
+    let vm = automatic().build().expect("an engine");
+    let w = on_device(&vm, &[8.0]);
+    for _ in 0..4 {
+        step(&w).expect("it is taken");
+    }
+    for _ in 0..3 {
+        let twice = doubled(&w).expect("it is taken");
+        until("an idle thread's call is submitted", || !is_held(&twice));
+    }
+    let fallbacks = vm.stats().automatic.fallbacks;
+    assert!(fallbacks > 0, "the sequence was not complete");
+}
+
+#[test]
+fn a_call_that_does_not_fit_is_refused_at_once() {
+    for mode in steady_modes() {
+        let vm = automatic().mode(mode).build().expect("an engine");
+        let (w, other) = (on_device(&vm, &[8.0]), on_device(&vm, &[1.0, 2.0, 3.0]));
+        let pair = on_device(&vm, &[1.0, 2.0]);
+        let mut expected = 8.0;
+        for round in 0..6 {
+            let twice = (&w + &w).expect("it is taken");
+            if round > 2 {
+                assert!(matches!(&pair + &other, Err(Error::Build(BuildError::Op(_)))), "{mode:?}");
+                assert!(w.fill(true).is_err());
+            }
+            w.copy_from(&(&(&w * 0.5).expect("it is taken") + 1.0).expect("it is taken")).expect("it is taken");
+            assert_eq!(read(&twice), [2.0 * expected], "{mode:?}");
+            expected = stepped(expected);
+        }
+        assert_eq!(vm.stats().automatic.fallbacks, 0, "{mode:?}: the refused calls were never made");
+    }
+}
+
+/// The division by zero is in a replay, or in calls that are submitted one by one: the error names it and its line.
+#[test]
+fn a_failure_names_the_call_and_its_line() {
+    for whole in [true, false] {
+        for mode in modes() {
+            let vm = automatic().mode(mode).build().expect("an engine");
+            let mut line = 0;
+            for round in 0..6 {
+                let divisor = if round == 4 { 0 } else { 2 };
+                let (x, by) = (ints(&vm, &[6, 8], &[2]), ints(&vm, &[divisor, 1], &[2]));
+                vm.wait_all().expect("it runs");
+                let twice = (&x + &x).expect("it is taken");
+                line = line!() + 1;
+                let quotient = (&twice / &by).expect("it is taken");
+                let behind =
+                    if whole || round < 4 { quotient.neg().expect("it is taken").abs() } else { doubled(&quotient) };
+                let behind = behind.expect("it is taken");
+                if round == 4 {
+                    let failure = failure_of(behind.to_vec::<i32>());
+                    let text = failure.to_string();
+                    for part in ["div", &format!("automatic.rs:{line}"), "zero"] {
+                        assert!(text.contains(part), "{mode:?}: {part}: {text}");
+                    }
+                    x.wait().expect("it was only read");
+                    let _ = vm.wait_all();
+                } else {
+                    let expected = if whole || round < 4 { [6, 16] } else { [12, 32] };
+                    assert_eq!(behind.to_vec::<i32>().expect("it runs"), expected);
+                }
+            }
+            assert!(line > 0);
+        }
+    }
+}
+
+/// A failed input: what reads it is skipped, and what does not is computed, as by eager calls.
+#[test]
+fn poison_is_that_of_eager_calls() {
+    for mode in steady_modes() {
+        let vm = automatic().mode(mode).build().expect("an engine");
+        let (good, bad) = (on_device(&vm, &[1.0]), on_device(&vm, &[2.0]));
+        for round in 0..6 {
+            if round == 4 {
+                vm.call_fn("breaks", CPU, [bad.update()], |_| Err("on purpose".into())).expect("it is taken");
+                assert!(bad.wait().is_err());
+            }
+            let a = (&good + &good).expect("it is taken");
+            let b = (&bad + &bad).expect("it is taken");
+            let c = (&a + &a).expect("it is taken");
+            let d = (&c + &b).expect("it is taken");
+            assert_eq!(read(&c), [4.0], "{mode:?}");
+            match round {
+                ..4 => assert_eq!(read(&d), [8.0]),
+                _ => assert_eq!(failure_of(d.to_vec::<f32>()).what, "breaks"),
+            }
+        }
+        assert_eq!(vm.stats().automatic.replays, 2, "{mode:?}: the third and the fourth round");
+    }
+}
+
+/// A run needs memory for all of its results at once; where there is not enough, the calls are submitted one by one.
+#[test]
+fn little_memory_falls_back_to_eager_calls() {
+    const ELEMENTS: usize = 1 << 18;
+    let bytes = (ELEMENTS * 4) as u64;
+    let vm = automatic().mode(Mode::Inline).cpu_memory_limit(7 * bytes).build().expect("an engine");
+    let x = vm.ones(CPU, DType::F32, &[ELEMENTS]).expect("a tensor");
+    let mut kept = Vec::new();
+    for round in 0..6 {
+        if round == 4 {
+            // Four of seven are taken, and a round needs one at a time beside its result.
+            kept = (0..3).map(|_| vm.ones(CPU, DType::F32, &[ELEMENTS]).expect("a tensor")).collect();
+            vm.wait_all().expect("it runs");
+        }
+        let mut y = (&x + &x).expect("it is taken");
+        for _ in 0..5 {
+            y = (&y - &x).expect("it is taken");
+        }
+        assert_eq!(y.to_vec::<f32>().expect("it runs")[ELEMENTS - 1], -3.0, "round {round}");
+    }
+    assert_eq!(kept.len(), 3);
+}
+
+/// A call that was held back and finds no memory is refused when it is submitted: the next call says so, and so does its result.
+#[test]
+fn a_held_back_call_that_is_refused_is_told() {
+    const ELEMENTS: usize = 1 << 18;
+    let bytes = (ELEMENTS * 4) as u64;
+    let vm = automatic().mode(Mode::Inline).cpu_memory_limit(8 * bytes).build().expect("an engine");
+    let x = vm.ones(CPU, DType::F32, &[ELEMENTS]).expect("a tensor");
+    let round = || -> Result<Vec<Tensor>, Error> {
+        let a = x.neg()?;
+        let b = a.exp()?;
+        let c = (&a + &b)?;
+        let d = (&c * &b)?;
+        Ok(vec![a, b, c, d])
+    };
+    for _ in 0..3 {
+        round().expect("it is taken")[3].wait().expect("it runs");
+    }
+    let kept: Vec<Tensor> = (0..5).map(|_| vm.ones(CPU, DType::F32, &[ELEMENTS]).expect("a tensor")).collect();
+    vm.wait_all().expect("it runs");
+    let results = round().expect("all of it is held back");
+    let refused = vm.wait_all();
+    let text = format!("{refused:?}");
+    assert!(text.contains("add, issued at") && text.contains("out of device memory"), "{text}");
+    assert_eq!(results[0].to_vec::<f32>().expect("there was memory for it")[0], -1.0);
+    assert_eq!(results[2].wait(), refused, "it was the call that was refused");
+    assert_eq!(results[3].to_vec::<f32>().map(drop), refused, "it needs the call that was refused");
+    assert_eq!((&results[3] + &x).map(drop), refused, "the call is refused, too");
+    drop((results, kept));
+    assert_eq!(round().expect("it is taken")[0].to_vec::<f32>().expect("there is memory again")[0], -1.0);
+}
+
+#[test]
+fn calls_of_a_closed_engine_are_refused() {
+    let vm = automatic().build().expect("an engine");
+    let w = on_device(&vm, &[8.0]);
+    for _ in 0..4 {
+        step(&w).expect("it is taken");
+    }
+    let twice = doubled(&w).expect("it is taken");
+    vm.close();
+    assert_eq!(doubled(&w).map(drop), Err(Error::Shutdown));
+    twice.wait().expect("it was taken before");
+    drop(vm);
+    twice.wait().expect("its outcome is kept");
+    assert!(twice.to_vec::<f32>().is_err());
+}
+
+/// An engine that ends runs the calls that it holds back.
+#[test]
+fn calls_are_submitted_before_the_engine_ends() {
+    for mode in modes() {
+        let vm = automatic().mode(mode).build().expect("an engine");
+        let w = on_device(&vm, &[8.0]);
+        for _ in 0..4 {
+            step(&w).expect("it is taken");
+        }
+        let twice = doubled(&w).expect("it is taken");
+        assert!(mode == Mode::Threaded || is_held(&twice), "{mode:?}");
+        drop(vm);
+        twice.wait().expect("it has run");
+    }
+}
+
+/// Functions of the engine never wait for a thread that holds calls back.
+#[test]
+fn functions_come_behind_held_back_calls() {
+    within("functions", || {
+        let vm = automatic().build().expect("an engine");
+        let w = on_device(&vm, &[8.0]);
+        let mut sums = Vec::new();
+        for round in 0..6 {
+            let twice = step(&w).expect("it is taken");
+            let (sender, receiver) = channel();
+            let of_function = twice.clone();
+            vm.push("computes", [], move || {
+                sender.send((&of_function + 1.0)?).map_err(|_| "nobody waits")?;
+                Ok(())
+            })
+            .expect("it is taken");
+            sums.push((receiver.recv().expect("it is sent"), round));
+        }
+        let mut expected = 8.0;
+        for (sum, round) in sums {
+            assert_eq!(read(&sum), [2.0 * expected + 1.0], "round {round}");
+            expected = stepped(expected);
+        }
+    });
+}
+
+/// A cache that keeps nothing would have each replay compile: the calls stay eager.
+#[test]
+fn without_a_cache_of_programs_calls_are_soon_eager() {
+    let vm = automatic().max_cached_programs(0).build().expect("an engine");
+    let w = on_device(&vm, &[8.0]);
+    let mut expected = 8.0;
+    for _ in 0..60 {
+        step(&w).expect("it is taken");
+        expected = stepped(expected);
+        vm.wait_all().expect("it runs");
+    }
+    assert_eq!(read(&w), [expected]);
+    assert!(vm.stats().programs.misses < 10, "{:?}", vm.stats().programs);
+}
+
+/// Rounds that begin as a known sequence and go on differently each time: soon nothing is held back any more.
+#[test]
+fn a_sequence_that_never_comes_again_is_no_longer_followed() {
+    let vm = automatic().mode(Mode::Inline).build().expect("an engine");
+    let w = on_device(&vm, &[8.0]);
+    for round in 0..200 {
+        let begin = doubled(&w).and_then(|twice| twice.neg()?.abs()).expect("it is taken");
+        let factor = if round < 4 { 1.0 } else { f64::from(round) };
+        assert_eq!(read(&(&begin * factor).expect("it is taken")), [16.0 * factor as f32]);
+    }
+    let counted = vm.stats().automatic;
+    assert!(counted.replays == 2 && (10..30).contains(&counted.fallbacks), "{counted:?}");
+}
+
+/// On simulated devices, which run commands late, and whose race detector sees each access.
+#[test]
+fn loops_on_devices_that_run_commands_later_are_replayed() {
+    let sim = DeviceId::sim(0);
+    let vm = automatic().sim_devices(1).build().expect("an engine");
+    let w = vm.full(sim, DType::F32, &[3], 8.0).expect("a tensor");
+    let mut expected = 8.0;
+    for _ in 0..10 {
+        step(&w).expect("it is taken");
+        expected = stepped(expected);
+    }
+    assert_eq!(w.to_vec::<f32>().expect("it runs"), [expected; 3]);
+    assert!(vm.stats().automatic.replays >= 6, "{:?}", vm.stats().automatic);
+    no_races(&vm);
+}

@@ -1,0 +1,159 @@
+//! Calls as a thread's history keeps them: what they do, and to which resources.
+
+use std::borrow::Borrow;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::panic::Location;
+
+use hashbrown::DefaultHashBuilder;
+use smallvec::SmallVec;
+use streamvm_ep::{Access, DType, Layout, MemoryKind, Shape};
+use streamvm_instructions::{Declared, Instruction, Kind, LaunchOptions, Place, Tensor, Var};
+use streamvm_program::Work;
+use streamvm_stream::{StreamKey, StreamType};
+
+use crate::automatic::objects::Operand;
+use crate::execute::environment::Environment;
+
+/// Makes the serial numbers of resources.
+pub(super) struct Serials<'a> {
+    pub(super) next: &'a dyn Fn() -> u64,
+}
+
+/// What an instruction does, if it can be a call of a sequence.
+///
+/// Random numbers are no such work: each call draws others.
+pub(super) fn work_of(instruction: &Instruction) -> Option<Work> {
+    if instruction.launch != LaunchOptions::default() || instruction.stream.stream_type != StreamType::Compute {
+        return None;
+    }
+    match &instruction.kind {
+        Kind::Call { op, params } if !op.is_source() => Some(Work::Call(*op, *params)),
+        Kind::Copy => Some(Work::Copy),
+        Kind::Fill(value) => Some(Work::Fill(*value)),
+        _ => None,
+    }
+}
+
+/// The work as a kind of instruction.
+pub(super) fn kind_of(work: &Work) -> Kind {
+    match work {
+        Work::Call(op, params) => Kind::Call { op: *op, params: *params },
+        Work::Copy => Kind::Copy,
+        Work::Fill(value) => Kind::Fill(*value),
+        Work::If | Work::Else | Work::While | Work::End => unreachable!("a call is no block"),
+    }
+}
+
+/// Whether an instruction does this work.
+pub(super) fn does(instruction: &Instruction, work: &Work) -> bool {
+    match (&instruction.kind, work) {
+        (Kind::Call { op, params }, Work::Call(other, others)) => op == other && params == others,
+        (Kind::Copy, Work::Copy) => true,
+        (Kind::Fill(value), Work::Fill(other)) => value == other,
+        _ => false,
+    }
+}
+
+/// Whether both are the same place in the source. Mostly they have the same address.
+pub(super) fn same_line(one: &'static Location<'static>, other: &'static Location<'static>) -> bool {
+    std::ptr::eq(one, other) || one == other
+}
+
+/// Looks at a use of a call. `None` if the call cannot be in a sequence: it uses a variable, or a tensor that has no value, belongs to another
+/// engine or is held back by another thread. `is_made` tells by serial numbers those tensors that have no value because the calls that make
+/// them, which come before, are not submitted yet.
+pub(super) fn operand<'u, T: Borrow<Tensor>, V: Borrow<Var>>(
+    u: &'u Declared<T, V>,
+    env: &Environment,
+    serials: &Serials<'_>,
+    is_made: impl FnOnce(u64) -> bool,
+) -> Option<Operand<'u>> {
+    let tensor = u.as_tensor()?;
+    let (resource, access) = (tensor.resource(), u.access());
+    let is_new = match resource.written_in(env.me) {
+        Some(_) => false,
+        None => {
+            let unknown = resource.id_in(env.me) == Ok(None) && !resource.holds().is_refused();
+            let is_known = unknown && is_made(resource.serial(serials.next));
+            let is_new =
+                !is_known && unknown && !resource.holds().any() && access == Access::Write && !tensor.is_view();
+            if !is_known && !is_new {
+                return None;
+            }
+            is_new
+        }
+    };
+    Some(Operand {
+        serial: resource.serial(serials.next),
+        is_new,
+        access,
+        layout: tensor.layout(),
+        dtype: tensor.dtype(),
+        place: tensor.place(),
+        memory: tensor.memory(),
+        storage: tensor.owner().layout().shape(),
+    })
+}
+
+/// A call in the history: an instruction that was submitted.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) work: Work,
+    pub(super) stream: StreamKey,
+    pub(super) location: &'static Location<'static>,
+    pub(super) operands: SmallVec<[OwnOperand; 3]>,
+}
+
+/// An [`Operand`] that owns its layout and its shape.
+#[derive(Clone, Debug)]
+pub(super) struct OwnOperand {
+    serial: u64,
+    is_new: bool,
+    access: Access,
+    layout: Layout,
+    dtype: DType,
+    place: Place,
+    memory: MemoryKind,
+    storage: Shape,
+}
+
+impl OwnOperand {
+    pub(super) fn new(operand: &Operand<'_>) -> OwnOperand {
+        let Operand { serial, is_new, access, dtype, place, memory, .. } = *operand;
+        let (layout, storage) = (*operand.layout, *operand.storage);
+        OwnOperand { serial, is_new, access, layout, dtype, place, memory, storage }
+    }
+
+    /// The serial number of its resource, if it is made by its call.
+    pub(super) fn made(&self) -> Option<u64> {
+        self.is_new.then_some(self.serial)
+    }
+
+    pub(super) fn borrowed(&self) -> Operand<'_> {
+        let OwnOperand { serial, is_new, access, dtype, place, memory, .. } = *self;
+        let (layout, storage) = (&self.layout, &self.storage);
+        Operand { serial, is_new, access, layout, dtype, place, memory, storage }
+    }
+}
+
+impl Call {
+    /// A hash of all that two calls of a sequence have in common, but for what their operands have to do with those of other calls. Where a view
+    /// begins does not count either: a sequence may work on another slice each time.
+    pub(super) fn hash(&self, hasher: &DefaultHashBuilder) -> u64 {
+        let mut state = hasher.build_hasher();
+        self.work.hash(&mut state);
+        self.stream.hash(&mut state);
+        std::ptr::from_ref(self.location).hash(&mut state);
+        for operand in &self.operands {
+            operand.hash(&mut state);
+        }
+        state.finish()
+    }
+}
+
+impl OwnOperand {
+    fn hash(&self, state: &mut impl Hasher) {
+        (self.is_new, self.access, self.dtype, self.place, self.memory).hash(state);
+        (self.layout.shape(), self.layout.strides()).hash(state);
+    }
+}
