@@ -172,8 +172,8 @@ impl Scene {
 
     /// Is the last begin or end of a section a begin?
     fn is_section_open(&self) -> bool {
-        let marks = self.instructions.iter().filter(|drawn| matches!(drawn.what, What::Begin | What::End));
-        marks.last().is_some_and(|last| last.what == What::Begin)
+        let mut marks = self.instructions.iter().filter(|drawn| matches!(drawn.what, What::Begin | What::End));
+        marks.next_back().is_some_and(|last| last.what == What::Begin)
     }
 
     /// The events that are recorded so far, with their streams.

@@ -235,7 +235,8 @@ fn plans_over_as_many_lanes_as_an_engine_has_streams_take_bounded_time() {
     let _turn = turn();
     // In turn each lane reads what the lane before has written; all lanes read one variable, which one of them then writes.
     let chain = |line: usize| format!("read v{} update v{}", (line + 7) % 8, line % 8);
-    let fan = |line: usize| if line % MAX_STREAMS == 0 { "update v0".to_owned() } else { "read v0".to_owned() };
+    let fan =
+        |line: usize| if line.is_multiple_of(MAX_STREAMS) { "update v0".to_owned() } else { "read v0".to_owned() };
     let uses: [(&str, &dyn Fn(usize) -> String); 2] = [("chain", &chain), ("fan", &fan)];
     for (name, uses) in uses {
         let lines = 16 * MAX_STREAMS;
