@@ -12,7 +12,9 @@
 //!
 //! Drawn are also instructions that fail, so that what reads their parts is skipped, storages that take over the memory of others, and
 //! what has been seen to pass, on streams without order too.
+#![allow(clippy::print_stdout, reason = "says what was drawn, with --nocapture")]
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
@@ -235,12 +237,38 @@ fn step(streams: usize, size: usize) -> impl Strategy<Value = Step> {
         .prop_map(|(stream, uses, begins, fails, reuses)| Step { stream, uses, begins, fails, reuses })
 }
 
+/// What programs have drawn.
+#[derive(Copy, Clone, Debug, Default)]
+struct Tally {
+    steps: usize,
+    /// Uses of a part.
+    parts: usize,
+    waits: usize,
+    /// Steps that failed, or were skipped because of another one.
+    failed: usize,
+    /// Storages that took over the memory of another.
+    reused: usize,
+}
+
+impl Tally {
+    fn plus(self, other: Tally) -> Tally {
+        Tally {
+            steps: self.steps + other.steps,
+            parts: self.parts + other.parts,
+            waits: self.waits + other.waits,
+            failed: self.failed + other.failed,
+            reused: self.reused + other.reused,
+        }
+    }
+}
+
 fn check(
     mode: SoftSyncMode,
     (streams, unordered): (usize, bool),
     size: usize,
     steps: &[Step],
-) -> Result<(), TestCaseError> {
+) -> Result<Tally, TestCaseError> {
+    let mut tally = Tally { steps: steps.len(), ..Tally::default() };
     let mut sync = SoftSync::new(mode, Capabilities::standard());
     let ids: Vec<StreamId> = (0..streams)
         .map(|index| {
@@ -281,6 +309,7 @@ fn check(
             }
             model.reuse(storage);
             unwritten[storage] = true;
+            tally.reused += 1;
         }
         let mut step = step.clone();
         for u in &mut step.uses {
@@ -306,12 +335,15 @@ fn check(
         });
         let waits: Vec<Point> = sync.plan().waits_in(&waits).iter().map(|wait| wait.point).collect();
         model.judge(at, &step.uses, &waits, &told).map_err(TestCaseError::fail)?;
+        tally.parts += step.uses.iter().filter(|u| u.part.is_some()).count();
+        tally.waits += waits.len();
         if step.fails || model.carried[&at].iter().any(|point| model.failed.contains(point)) {
             model.failed.insert(at);
             passed.failed.insert(at);
+            tally.failed += 1;
         }
     }
-    Ok(())
+    Ok(tally)
 }
 
 fn explore(mode: SoftSyncMode, unordered: bool, size: usize, length: std::ops::Range<usize>, cases: u32) {
@@ -322,11 +354,16 @@ fn explore(mode: SoftSyncMode, unordered: bool, size: usize, length: std::ops::R
         RandomState::new().hash_one(size)
     });
     let config = Config { cases, rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() };
+    let drawn = Cell::new(Tally::default());
     TestRunner::new(config)
         .run(&prop::collection::vec(step(STREAMS, size), length), |steps| {
-            check(mode, (STREAMS, unordered), size, &steps)
+            drawn.set(drawn.get().plus(check(mode, (STREAMS, unordered), size, &steps)?));
+            Ok(())
         })
         .unwrap_or_else(|error| panic!("STREAMVM_SEED={seed}: {error}"));
+    let Tally { steps, parts, waits, failed, reused } = drawn.get();
+    println!("{cases} programs over {size} units, {mode:?}, unordered {unordered}: {:?}", drawn.get());
+    assert!(parts > steps / 2 && waits > steps / 20 && failed > 0 && reused > 0, "too little was drawn");
 }
 
 #[test]

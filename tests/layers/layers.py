@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that imports run one way between the folders of each crate, as layers.toml draws them.
+"""Checks that imports run one way between the folders of each crate, as layers.toml draws them, and that each folder says which it uses.
 
     layers.py [CRATE ...]      from the root of the repository; all crates of layers.toml by default
 
@@ -9,7 +9,12 @@ Imports are read from the source text: paths that begin with `crate::`, `super::
 crate's root exports stand for the modules that they come from; an item that the root itself defines is in the layer "root". Imports that
 the text does not show are refused: `use crate as`, `use crate::*`, and globs in the exports of the root.
 
-Exit code: 0 if all is well, 1 if an import runs up, a cycle of files is longer than the crate allows, or a file stands in no layer.
+The `mod.rs` of each layer has a sentence "Layer: uses `a` and `b`; is used by `c`." It names the folders of the crate from which and into
+which the layer is imported, or "no other folder", "all other folders" (or "all of them") and "all other folders except `d`". Files of the root that it names are
+not compared, and neither are the exceptions of layers.toml.
+
+Exit code: 0 if all is well, 1 if an import runs up, a cycle of files is longer than the crate allows, a file stands in no layer, or a layer
+does not say which folders it uses.
 """
 
 import pathlib
@@ -148,6 +153,35 @@ def layer(src, module):
     return module[0] if len(module) > 1 or (src / module[0]).is_dir() else "root"
 
 
+def said(half, others):
+    """The folders that one half of a sentence "Layer: uses `a` and `b`; is used by `c`" names."""
+    head, *but = re.split(r"\b(?:except|but)\b", half, maxsplit=1)
+    every = set(others) if re.search(r"\ball (?:other folders|of them)\b", head) else set()
+    named, left_out = (set(re.findall(r"`(\w+)`", part)) & set(others) for part in (head, "".join(but)))
+    return (every or named) - left_out
+
+
+def sentences(src, layers, arrows):
+    """What is wrong with the sentences about layers, a line each."""
+    pairs = {(layer(src, module), layer(src, other)) for module, others in arrows.items() for other in others if module and other}
+    for name in layers:
+        file = src / name / "mod.rs"
+        if name == "root" or not file.is_file():
+            continue
+        text = " ".join(line[3:].strip() for line in file.read_text().splitlines() if line.startswith("//!"))
+        # A full stop within backticks ends no sentence.
+        found = re.search(r"\bLayer: uses ((?:`[^`]*`|[^`.;])*); (?:is )?used by ((?:`[^`]*`|[^`.])*)\.", text)
+        if not found:
+            yield f"{file} has no sentence \"Layer: uses …; is used by ….\" about its place in the crate"
+            continue
+        others = [other for other in layers if other not in (name, "root")]
+        uses, users = {low for up, low in pairs if up == name}, {up for up, low in pairs if low == name}
+        for half, what, real in ((1, "it uses", uses), (2, "use it", users)):
+            if said(found.group(half), others) != real & set(others):
+                names = ", ".join(other for other in others if other in real) or "no other folder"
+                yield f"{file} is wrong about the folders that {what}; the imports say: {names}"
+
+
 def cycles(arrows):
     """Groups of more than one module that import each other (Tarjan 1972)."""
     index, low, stack, on, found = {}, {}, [], set(), []
@@ -204,6 +238,7 @@ def check(src, layers, longest, upwards=None):
         for other in sorted(others):
             if module and height[layer(src, other)] > height[layer(src, module)]:
                 wrong.append(f"{known[module][1]} imports {'::'.join(other)}, which lies above it: move what it needs down, or hand it in")
+    wrong += sentences(src, layers, arrows)
     below = {module: {other for other in others if other} for module, others in arrows.items() if module}
     for group in cycles(below):
         if len(group) > longest:
@@ -221,10 +256,13 @@ def main(names):
     found = check(sample, ["low", "high", "root"], 1)
     up = "which lies above it: move what it needs down, or hand it in"
     expected = [
+        f"{sample}/high/mod.rs has no sentence \"Layer: uses …; is used by ….\" about its place in the crate",
         f"{sample}/low/inner.rs imports high, {up}",
         f"{sample}/low/inner.rs imports high::upper, {up}",
         f"{sample}/low/inner.rs imports lib, {up}",
         f"{sample}/low/mod.rs imports high, {up}",
+        f"{sample}/low/mod.rs is wrong about the folders that it uses; the imports say: high",
+        f"{sample}/low/mod.rs is wrong about the folders that use it; the imports say: high",
         f"{sample}/low/other.rs imports high, {up}",
         f"{sample}/low/other.rs imports high::second, {up}",
         f"{sample}/low/other.rs imports high::upper, {up}",

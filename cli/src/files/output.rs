@@ -149,6 +149,29 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a temporary file was left");
     }
 
+    /// A name that can be known before can be taken by somebody else, who then chooses which file is overwritten.
+    #[test]
+    fn two_files_of_one_path_have_different_temporary_names_and_the_last_finished_stays() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("a");
+        let temporary = |output: &OutputFile| match &output.to {
+            To::Replaces { temporary, .. } => temporary.path().to_path_buf(),
+            To::Special(_) => panic!("a file"),
+        };
+        let (one, other) = (OutputFile::create(&path).unwrap(), OutputFile::create(&path).unwrap());
+        let (first, second) = (temporary(&one), temporary(&other));
+        assert!(first != second && first != path && second != path, "{first:?}, {second:?}");
+        assert_eq!(first.parent(), Some(folder.path()), "renaming needs one file system");
+        one.file().unwrap().write_all(b"one").unwrap();
+        other.file().unwrap().write_all(b"other").unwrap();
+        other.finish().unwrap();
+        one.finish().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        // Neither does the name of the next one follow from these.
+        let third = temporary(&OutputFile::create(&path).unwrap());
+        assert!(third != first && third != second, "{third:?}");
+    }
+
     #[test]
     fn a_link_stays_a_link_and_a_device_a_device() {
         let folder = TempDir::new().unwrap();

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use streamvm_cli::command::{Exit, ScriptOptions, run_script};
+use streamvm_cli::command::{Exit, ScriptOptions, check_script, run_script};
 use streamvm_cli::execute::engine_options::EngineOptions;
 use streamvm_cli::files::TensorFile;
 use streamvm_cli::values::array::Data;
@@ -315,7 +315,7 @@ fn refusal(used: &[Used], options: &[Name]) -> bool {
 
 /// Draws scripts that load and save, and options, over files with many names. A command that would write over what it reads
 /// or write one file twice is refused with every byte as it was. Any other one runs, no input has changed, and everything that
-/// it should write is there.
+/// it should write is there. Before that `check` gets the same command, and refuses the same; it writes nothing but the list.
 #[test]
 fn drawn_paths_are_refused_or_all_written() {
     let mut counts = BTreeMap::new();
@@ -353,11 +353,26 @@ fn drawn_paths_are_refused_or_all_written() {
         let engine = EngineOptions { mode: streamvm::Mode::Inline, ..EngineOptions::default() };
         let told = format!("seed {seed}: {options:?}\n{text}");
 
+        let expected = if refusal(&used, &drawn) { Exit::Rejected } else { Exit::Fine };
+        let before = contents(folder.path());
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let checked = check_script(&options, &engine, &mut out, &mut err).unwrap();
+        assert_eq!(checked, expected, "check, {told}{}", String::from_utf8_lossy(&err));
+        let list = options.dump_ir.as_ref().filter(|_| checked == Exit::Fine);
+        for (name, bytes) in contents(folder.path()) {
+            let is_list = list.is_some_and(|list| fs::canonicalize(at(&name)).ok() == fs::canonicalize(list).ok());
+            assert!(is_list || before.get(&name) == Some(&bytes), "check wrote {name}, {told}");
+        }
+        if let Some(list) = list {
+            let text = fs::read_to_string(list).unwrap();
+            assert!(text.is_empty() || text.starts_with('%'), "check, {told}{text}");
+            *counts.entry("lists of checks".into()).or_insert(0) += 1;
+        }
+
         let before = contents(folder.path());
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let exit = run_script(&options, &engine, &mut out, &mut err).unwrap();
         let (err, after) = (String::from_utf8(err).unwrap(), contents(folder.path()));
-        let expected = if refusal(&used, &drawn) { Exit::Rejected } else { Exit::Fine };
         assert_eq!(exit, expected, "{told}{err}");
         *counts.entry(format!("{exit:?}")).or_insert(0) += 1;
         if exit == Exit::Rejected {
@@ -393,4 +408,5 @@ fn drawn_paths_are_refused_or_all_written() {
     }
     println!("of 400 drawn commands: {counts:?}");
     assert!(counts["Rejected"] > 50 && counts["Fine"] > 50 && counts["saved"] > 50 && counts["options written"] > 50);
+    assert!(counts["lists of checks"] > 20);
 }

@@ -1,6 +1,6 @@
 //! Names of devices, events, actors and kinds of memory, and the error of a text that does not parse as a name.
 //!
-//! Layer: uses no other folder; is used by every other folder but `refcount`.
+//! Layer: uses no other folder; is used by all other folders but `process` and `refcount`.
 //!
 //! Main types: [`DeviceId`](device_id::DeviceId), [`DeviceKind`](device_id::DeviceKind), [`EventId`](event_id::EventId),
 //! [`MemoryKind`](memory_kind::MemoryKind), [`ActorId`](actor_id::ActorId), [`ParseError`](text::ParseError).

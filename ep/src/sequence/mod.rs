@@ -1,6 +1,6 @@
 //! Sequences: the steps of one segment of a compiled program, which one instruction runs one after the other.
 //!
-//! Layer: uses `call`, `cpu` and the layers below them; no folder uses it.
+//! Layer: uses `names`, `tensor`, `errors`, `call`, `cpu`; is used by no other folder.
 //!
 //! | file | idea |
 //! |---|---|

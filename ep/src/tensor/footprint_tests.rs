@@ -1,8 +1,11 @@
 //! Tests of footprints against sets of units that are enumerated one by one.
+#![allow(clippy::print_stdout, reason = "says what was drawn, with --nocapture")]
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
 use crate::tensor::shape::Shape;
@@ -147,11 +150,13 @@ fn views_of_one() -> impl Strategy<Value = (Layout, Layout)> {
     })
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn footprints_meet_as_their_sets_do((a, b) in prop_oneof![layouts(), views_of_one()], size in 1..4_usize) {
+#[test]
+fn footprints_meet_as_their_sets_do() {
+    let config = Config { cases: 2000, failure_persistence: None, ..Config::default() };
+    let drawn = (prop_oneof![layouts(), views_of_one()], 1..4_usize);
+    let [meeting, covering, bytes_meeting] = [const { Cell::new(0) }; 3];
+    let count = |counter: &Cell<u32>, counts: bool| counter.set(counter.get() + u32::from(counts));
+    let result = TestRunner::new(config).run(&drawn, |((a, b), size)| {
         let (mine, theirs) = (units(&a), units(&b));
         let (one, other) = (Footprint::of(&a), Footprint::of(&b));
         let meet = !mine.is_disjoint(&theirs);
@@ -164,11 +169,20 @@ proptest! {
         if one == other {
             prop_assert_eq!(&mine, &theirs);
         }
+        count(&meeting, meet);
+        count(&covering, one.covers(&other) && !theirs.is_empty());
         let bytes = |units: &BTreeSet<usize>, base: usize| -> BTreeSet<usize> {
             units.iter().flat_map(|unit| (0..size).map(move |byte| base + unit * size + byte)).collect()
         };
         let (mine, theirs) = (bytes(&mine, 100), bytes(&theirs, 101));
         let (one, other) = (Footprint::scaled(&a, 100, size), Footprint::scaled(&b, 101, size));
-        prop_assert_eq!(one.overlaps(&other), !mine.is_disjoint(&theirs), "bytes of {:?} and {:?}", a, b);
-    }
+        let meet = !mine.is_disjoint(&theirs);
+        prop_assert_eq!(one.overlaps(&other), meet, "bytes of {:?} and {:?}", a, b);
+        count(&bytes_meeting, meet);
+        Ok(())
+    });
+    result.unwrap_or_else(|error| panic!("{error}"));
+    let [meeting, covering, bytes_meeting] = [meeting, covering, bytes_meeting].map(Cell::into_inner);
+    println!("2000 pairs of views: {meeting} meet, {covering} of them cover the other, {bytes_meeting} meet in bytes");
+    assert!((250..1750).contains(&meeting) && covering > 20, "too few of one kind were drawn: {meeting}, {covering}");
 }

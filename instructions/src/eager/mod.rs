@@ -1,6 +1,6 @@
 //! The eager calls of tensors: each submits its work to the tensor's engine at once.
 //!
-//! Layer: uses `place`, `lane`, `error`, `engine`, `tensor`, `list` and `builder`; no folder uses it.
+//! Layer: uses `place`, `lane`, `error`, `engine`, `tensor`, `list` and `builder`; is used by no other folder.
 //!
 //! * [`calls`] submits ops, copies and reads, and waits for tensors; [`ops`] has a method for each op,
 //!   [`arithmetic`] the operators.

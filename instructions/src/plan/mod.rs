@@ -1,6 +1,6 @@
 //! Planning: computes the waits and records of a list, without an engine or a device.
 //!
-//! Layer: uses `error`, `engine`, `tensor`, `soft_sync` and `list`; no folder uses it.
+//! Layer: uses `error`, `engine`, `tensor`, `soft_sync` and `list`; is used by no other folder.
 //!
 //! * [`plan`](planner::plan) takes a list and gives a [`PlannedList`](planned_list::PlannedList).
 //! * [`PlanOptions`](planned_list::PlanOptions) name the soft-sync mode and the table of capabilities.

@@ -1,6 +1,6 @@
 //! The textual form of instruction lists: printing a list, and parsing one from text.
 //!
-//! Layer: uses `place`, `error`, `engine`, `tensor` and `list`; no folder uses it.
+//! Layer: uses `place`, `error`, `engine`, `tensor` and `list`; is used by no other folder.
 //!
 //! * [`print`](mod@print) defines the form, and implements `Display` for `InstructionList`.
 //! * [`parse`] parses that form: `Parser` has the names declared so far, and `Words` the words of one line.

@@ -1,6 +1,6 @@
 //! Programs as data, and their check.
 //!
-//! Layer: uses nothing of this crate; is used by `record`, `text` and `compile`.
+//! Layer: uses no other folder; is used by all other folders except `memory`.
 //!
 //! Main type: [`Program`](program::Program).
 

@@ -1,6 +1,6 @@
 //! Job plans: an order of runs of several compiled programs, for pipelines of stages and for micro-batches.
 //!
-//! Layer: uses `ir` and `plan`; no folder uses it.
+//! Layer: uses `ir` and `plan`; is used by no other folder.
 //!
 //! ```text
 //!   Pipeline ── in_order, fthenb, one_f_one_b ──▶ JobPlanBuilder ── finish ──▶ JobPlan ──▶ an engine submits its jobs

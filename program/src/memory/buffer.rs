@@ -28,8 +28,10 @@ impl Buffer {
     }
 }
 
+streamvm_ep::debug_as_display!(PlanError);
+
 /// Why buffers cannot be planned. Buffers are counted from 0.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 pub enum PlanError {
     /// A lifetime ends before it begins.
     #[error("buffer {buffer} lives from {lower} to {upper}, which is earlier: swap the two times")]

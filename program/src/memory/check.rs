@@ -6,8 +6,10 @@ use thiserror::Error;
 
 use super::Buffer;
 
+streamvm_ep::debug_as_display!(Misplaced);
+
 /// A mistake in the offsets of a plan. Buffers are counted from 0.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 pub enum Misplaced {
     /// There is not one offset for each buffer.
     #[error("{offsets} offsets for {buffers} buffers")]

@@ -17,8 +17,10 @@ pub struct Table {
     pub buffers: Vec<Buffer>,
 }
 
+streamvm_ep::debug_as_display!(CsvError);
+
 /// A mistake in a file, and its place. Lines and columns count from 1; a column counts characters.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[error("{line}:{column}: {message}")]
 pub struct CsvError {
     /// The line.

@@ -1,5 +1,7 @@
 //! Planning memory: gives each buffer an offset, so that buffers that are alive at one time do not overlap and the peak is low.
 //!
+//! Layer: uses no other folder; is used by `compile`.
+//!
 //! The problem is known as dynamic storage allocation, and is NP-hard. The planner takes three steps:
 //!
 //! 1. It splits the problem at times at which nothing is alive (`component.rs`).

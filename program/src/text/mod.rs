@@ -1,6 +1,6 @@
 //! Programs as text: the form of instruction lists, with lines for the program's name, feeds, parameters and fetches.
 //!
-//! Layer: uses `ir` and `record`; no folder uses it.
+//! Layer: uses `ir` and `record`; is used by no other folder.
 //!
 //! ```text
 //! program layer

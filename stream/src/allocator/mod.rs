@@ -1,5 +1,7 @@
 //! The caching allocator: reuses memory across streams, and only computes; it calls no driver.
 //!
+//! Layer: uses `point` and `mutant`; is used by no other folder. Engines use it through the root of this crate.
+//!
 //! **Freeing waits for nothing; reuse is a write.** A freed block is available at once, together with the points of its accesses
 //! that may still be pending. The next owner of these bytes orders its first access after those points. So freeing never blocks,
 //! and no stream overwrites memory that another stream still uses.

@@ -52,6 +52,11 @@ fn main() -> ExitCode {
         }
     }
     println!("{census}{} lists passed, of {} seeds", census.passed(), args.seeds);
+    let missing = census.missing();
+    if args.seeds >= 1000 && !missing.is_empty() {
+        eprintln!("of some kinds of instructions none was accepted: {}", missing.join(", "));
+        return ExitCode::FAILURE;
+    }
     if args.seeds >= 1000 && (census.refused("OutOfReach") == 0 || census.passed() < args.seeds) {
         eprintln!("hardly any list passed, or none was out of reach: too little is drawn");
         return ExitCode::FAILURE;

@@ -1,6 +1,6 @@
 //! Drawn programs: recorded and compiled, they compute what the same calls compute eagerly, bit for bit.
 //!
-//! Layer: uses `support`.
+//! Layer: uses `support`; is used by the suites `programs` and `cuda`.
 
 pub mod block_scenarios;
 pub mod blocks;

@@ -25,6 +25,9 @@ const OWNERS: usize = 8;
 /// The first owners, on the host, one of each size: sources of copies to memory that only copies can write.
 const SOURCES: usize = 2;
 
+/// The name, in texts, of the only resource of critical sections.
+const RESOURCE: &str = "c0";
+
 /// Number of instructions after the first writes of the tensors.
 const INSTRUCTIONS: usize = 10;
 
@@ -64,8 +67,19 @@ pub enum What {
     Function(Role),
     /// A barrier, with a callback or without.
     Barrier(bool),
-    /// A record of an event.
-    Record,
+    /// A record of the event of this number.
+    Record(usize),
+    /// A wait for the event of this number, which an instruction before records on the source stream.
+    Wait {
+        /// The event.
+        event: usize,
+        /// The source stream.
+        source: StreamKey,
+    },
+    /// The begin of a critical section over the only resource.
+    Begin,
+    /// The end of that section.
+    End,
     /// A global sync.
     GlobalSync,
 }
@@ -87,7 +101,10 @@ impl What {
             What::Function(Role::Program | Role::Blocks) => "program",
             What::Function(Role::Push) => "push",
             What::Barrier(_) => "barrier",
-            What::Record => "record",
+            What::Record(_) => "record",
+            What::Wait { .. } => "wait",
+            What::Begin => "begin",
+            What::End => "end",
             What::GlobalSync => "sync",
         }
     }
@@ -102,7 +119,7 @@ impl What {
         let barrier = stream.stream_type == StreamType::Barrier;
         match self {
             What::Barrier(_) | What::GlobalSync => barrier,
-            What::Record => true,
+            What::Record(_) | What::Wait { .. } => true,
             _ => !barrier,
         }
     }
@@ -145,7 +162,25 @@ impl Scene {
             let drawn = scene.instruction(&mut random);
             scene.instructions.push(drawn);
         }
+        // Sometimes a section is left open.
+        if scene.is_section_open() && !random.once_in(8) {
+            let stream = scene.stream(&What::End, &[], &mut random);
+            scene.instructions.push(Drawn { stream, what: What::End, uses: Vec::new() });
+        }
         scene
+    }
+
+    /// Is the last begin or end of a section a begin?
+    fn is_section_open(&self) -> bool {
+        let mut marks = self.instructions.iter().filter(|drawn| matches!(drawn.what, What::Begin | What::End));
+        marks.next_back().is_some_and(|last| last.what == What::Begin)
+    }
+
+    /// The events that are recorded so far, with their streams.
+    fn recorded(&self) -> Vec<(usize, StreamKey)> {
+        let event =
+            |drawn: &Drawn| if let What::Record(event) = drawn.what { Some((event, drawn.stream)) } else { None };
+        self.instructions.iter().filter_map(event).collect()
     }
 
     /// The instruction that writes a whole owner: a fill on its own device, or for upload memory a copy from the host.
@@ -177,7 +212,8 @@ impl Scene {
     }
 
     fn instruction(&self, random: &mut Random) -> Drawn {
-        let what = match random.below(40) {
+        let recorded = self.recorded();
+        let what = match random.below(46) {
             0..6 => What::Call(*random.pick(&[Op::Neg, Op::Relu, Op::Add, Op::Mul])),
             6..15 => What::Copy,
             15..19 => What::Fill(random.below(9) as f32),
@@ -196,8 +232,16 @@ impl Scene {
             31..33 => What::Function(Role::Cuda),
             33..35 => What::Function(Role::Push),
             35..38 => What::Barrier(!random.once_in(4)),
-            38 => What::Record,
-            _ => What::GlobalSync,
+            38 => What::Record(recorded.len()),
+            39 => What::GlobalSync,
+            40 | 41 if recorded.is_empty() => What::Record(0),
+            40 | 41 => {
+                let &(event, source) = random.pick(&recorded);
+                What::Wait { event, source }
+            }
+            42 | 43 => What::Function(Role::Program),
+            _ if self.is_section_open() => What::End,
+            _ => What::Begin,
         };
         let mut uses = self.uses(&what, random);
         let stream = self.stream(&what, &uses, random);
@@ -245,7 +289,7 @@ impl Scene {
                 uses
             }
             What::Function(Role::Cuda | Role::Push) => some(3, &[Access::Read, Access::ReadWrite]),
-            What::Record | What::GlobalSync => Vec::new(),
+            What::Record(_) | What::Wait { .. } | What::Begin | What::End | What::GlobalSync => Vec::new(),
         }
     }
 
@@ -256,6 +300,7 @@ impl Scene {
         let of = match what {
             What::Barrier(_) | What::GlobalSync if !random.once_in(5) => StreamType::Barrier,
             What::Call(_) if !random.once_in(3) => StreamType::Compute,
+            What::Begin | What::End if !random.once_in(10) => StreamType::Critical,
             _ => *random.pick(&StreamType::ALL),
         };
         StreamKey::new(device, of, random.below(LANES) as u32)
@@ -293,7 +338,21 @@ impl Scene {
                 }
             };
         }
+        let _ = writeln!(text, "{RESOURCE} = critical \"port\"");
         text
+    }
+
+    /// The line of an instruction as a text of its own, behind the line that it refers to: the record that a wait names, and the begin of the
+    /// section that an end names. `None` as for [`line`](Scene::line).
+    pub fn alone(&self, drawn: &Drawn) -> Option<String> {
+        let before = match drawn.what {
+            What::Wait { event, source } => Some((What::Record(event), source)),
+            What::End => Some((What::Begin, StreamKey::new(DeviceId::cpu(0), StreamType::Critical, 0))),
+            _ => None,
+        };
+        let before = before.map(|(what, stream)| Drawn { stream, what, uses: Vec::new() });
+        let lines = before.iter().chain([drawn]).enumerate().map(|(number, drawn)| self.line(number, drawn));
+        Some(self.declarations() + &lines.collect::<Option<String>>()?)
     }
 
     /// The line of an instruction; `None` if a text cannot express it.
@@ -319,7 +378,9 @@ impl Scene {
             What::Function(Role::Host) | What::Barrier(true) if !uses.is_empty() => return None,
             What::Function(_) => declared(what.word()),
             What::Barrier(true) => "\"barrier\"".to_owned(),
-            What::Record => format!("e{number}"),
+            What::Record(event) => format!("e{event}"),
+            What::Wait { event, source } => format!("{source} by e{event}"),
+            What::Begin | What::End => RESOURCE.to_owned(),
             What::Barrier(false) | What::GlobalSync => String::new(),
         };
         Some(format!("%{number} {} {stream} {rest}\n", what.word()))

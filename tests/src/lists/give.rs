@@ -4,20 +4,52 @@ use std::hint::black_box;
 use std::panic::Location;
 
 use streamvm::ep::InlineFn;
-use streamvm::instructions::{Kind, Role};
+use streamvm::instructions::{Kind, Role, WaitFor};
+use streamvm::stream::WaitKind;
 use streamvm::{
-    Access, BuildError, Event, FnContext, FnError, InstructionList, InstructionsBuilder, Params, Scalar, StreamType,
-    Tensor, Use,
+    Access, BuildError, Critical, Event, FnContext, FnError, InstructionList, InstructionsBuilder, Params, Scalar,
+    Section, StreamType, Tensor, Use,
 };
 
 use super::drawn::{Drawn, What};
 use super::model::{function, sum};
 
-/// Pushes the instruction to the list, on the drawn stream.
+/// What instructions of one list name beside tensors.
+pub(super) struct Named {
+    /// Events, by number.
+    events: Vec<Event>,
+    port: Critical,
+    /// The section that the last accepted begin has begun.
+    open: Option<Section>,
+}
+
+impl Named {
+    /// The names of a list of these instructions.
+    pub(super) fn new(instructions: &[Drawn]) -> Named {
+        let events = instructions.iter().map(|_| Event::new()).collect();
+        Named { events, port: Critical::new("port"), open: None }
+    }
+
+    /// Has a section begun that has not ended?
+    pub(super) fn is_section_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    fn section(&self) -> Section {
+        InstructionsBuilder::new().begin_section(&[&self.port], &[]).expect("it has a resource")
+    }
+}
+
+/// Pushes the instruction to the list, on the drawn stream. The steps of a program have no code here: a list takes that from its engine alone.
 ///
 /// # Errors
 /// The error with which the list refuses it.
-pub(super) fn push(drawn: &Drawn, tensors: &[Tensor], list: &mut InstructionList) -> Result<(), BuildError> {
+pub(super) fn push(
+    drawn: &Drawn,
+    tensors: &[Tensor],
+    named: &mut Named,
+    list: &mut InstructionList,
+) -> Result<(), BuildError> {
     let code = || Some(InlineFn::new(body(drawn)));
     let kind = match &drawn.what {
         What::Call(op) => Kind::Call { op: *op, params: Params::default() },
@@ -26,14 +58,34 @@ pub(super) fn push(drawn: &Drawn, tensors: &[Tensor], list: &mut InstructionList
         What::Allocate => Kind::Allocate,
         What::Release => Kind::Release,
         What::Touch => Kind::Touch,
-        What::Function(role) => Kind::Function { role: *role, name: drawn.what.word().into(), body: code() },
+        What::Function(role) => {
+            let body = if *role == Role::Program { None } else { code() };
+            Kind::Function { role: *role, name: drawn.what.word().into(), body }
+        }
         What::Barrier(calls) => {
             Kind::Barrier { name: "barrier".into(), body: calls.then(code).flatten(), calls: *calls }
         }
-        What::Record => Kind::Record(Event::new()),
+        What::Record(event) => Kind::Record(named.events[*event].clone()),
+        What::Wait { event, source } => {
+            Kind::Wait { source: *source, target: WaitFor::Event(named.events[*event].clone()), kind: WaitKind::Device }
+        }
+        What::Begin => return push_mark(drawn, named.section(), named, list),
+        What::End => {
+            let section = named.open.clone().unwrap_or_else(|| named.section());
+            return push_mark(drawn, section, named, list);
+        }
         What::GlobalSync => Kind::GlobalSync,
     };
     list.push(drawn.stream, kind, uses(drawn, tensors), Location::caller())
+}
+
+/// Pushes the begin or the end of a section.
+fn push_mark(drawn: &Drawn, section: Section, named: &mut Named, list: &mut InstructionList) -> Result<(), BuildError> {
+    let begins = drawn.what == What::Begin;
+    let kind = if begins { Kind::SectionBegin(section.clone()) } else { Kind::SectionEnd(section.clone()) };
+    list.push(drawn.stream, kind, section.uses().collect::<Vec<_>>(), Location::caller())?;
+    named.open = begins.then_some(section);
+    Ok(())
 }
 
 /// Adds the instruction with a call of the builder, which chooses the stream; the builder is told the lane of the drawn stream, and whether
@@ -41,6 +93,7 @@ pub(super) fn push(drawn: &Drawn, tensors: &[Tensor], list: &mut InstructionList
 pub(super) fn build(
     drawn: &Drawn,
     tensors: &[Tensor],
+    named: &mut Named,
     builder: &mut InstructionsBuilder,
 ) -> Option<Result<(), BuildError>> {
     let Drawn { stream, what, .. } = drawn;
@@ -68,7 +121,10 @@ pub(super) fn build(
         What::Barrier(true) => builder.barrier_with(name, || Ok(())),
         What::Barrier(false) => builder.barrier(),
         What::GlobalSync => builder.global_sync(),
-        What::Record => drop(builder.record(*stream)),
+        What::Record(event) => named.events[*event] = builder.record(*stream),
+        What::Wait { event, source } => builder.wait(*stream, *source, &named.events[*event]),
+        What::Begin => named.open = Some(builder.begin_section(&[&named.port], &[]).expect("it has a resource")),
+        What::End => builder.end_section(named.open.take()?, &[]),
         What::Allocate | What::Function(Role::Host | Role::Program | Role::Blocks) => return None,
     }
     Some(Ok(()))

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
 use streamvm::ep::Error as DeviceError;
-use streamvm::{BuildError, Cause, Error, InstructionList, InstructionsBuilder, Tensor, Vm};
+use streamvm::instructions::Role;
+use streamvm::stream::{Passing, StreamClass, policy_for};
+use streamvm::{BuildError, Cause, DeviceKind, Error, InstructionList, InstructionsBuilder, Place, Tensor, Vm};
 
-use super::drawn::{Drawn, Scene};
-use super::give::{build, push};
+use super::drawn::{Declared, Drawn, Scene, What};
+use super::give::{Named, build, push};
 use super::model::Model;
 
 /// Counts of the drawn instructions and lists, and their outcomes.
@@ -22,6 +24,12 @@ pub struct Census {
 }
 
 impl Census {
+    /// The kinds of instructions of which none was accepted.
+    pub fn missing(&self) -> Vec<&'static str> {
+        let accepted = |kind: &&str| self.kinds.get(*kind).is_some_and(|(accepted, _)| *accepted > 0);
+        KINDS.into_iter().filter(|kind| !accepted(kind)).collect()
+    }
+
     /// Adds another census.
     pub fn add(&mut self, other: Census) {
         for (kind, (accepted, refused)) in other.kinds {
@@ -46,6 +54,12 @@ impl Census {
         *self.lists.entry((form, what.into())).or_default() += 1;
     }
 }
+
+/// Every kind of instruction, as lists print it.
+const KINDS: [&str; 18] = [
+    "call", "copy", "fill", "alloc", "release", "touch", "fn", "host", "access", "cuda", "program", "push", "barrier",
+    "record", "wait", "begin", "end", "sync",
+];
 
 const PASSED: &str = "passed";
 
@@ -85,8 +99,12 @@ impl Judge<'_> {
     fn judge(&mut self) -> Result<(), String> {
         let scene = self.scene;
         let (tensors, mut pushed, mut accepted) = (scene.handles(), InstructionList::new(), Vec::new());
+        let (mut named, mut no_list) = (Named::new(&scene.instructions), InstructionList::new());
         for drawn in &scene.instructions {
-            let outcome = push(drawn, &tensors, &mut pushed);
+            // Checked alone: the steps of a program, which no list has, and the end of a section whose begin was refused.
+            let alone =
+                drawn.what == What::Function(Role::Program) || drawn.what == What::End && !named.is_section_open();
+            let outcome = push(drawn, &tensors, &mut named, if alone { &mut no_list } else { &mut pushed });
             let counts = self.census.kinds.entry(drawn.what.word()).or_default();
             match &outcome {
                 Ok(()) => counts.0 += 1,
@@ -96,7 +114,10 @@ impl Judge<'_> {
                 }
             }
             self.reads_alike(drawn, outcome.as_ref().err())?;
-            if outcome.is_ok() {
+            if drawn.what == What::Function(Role::Program) && outcome.is_ok() {
+                self.reaches(drawn)?;
+            }
+            if outcome.is_ok() && !alone {
                 accepted.push(drawn);
             }
         }
@@ -119,14 +140,27 @@ impl Judge<'_> {
 
     /// The parser of lists must refuse exactly the instructions that `push` refuses.
     fn reads_alike(&self, drawn: &Drawn, refused: Option<&BuildError>) -> Result<(), String> {
-        let Some(line) = self.scene.line(0, drawn) else { return Ok(()) };
-        let text = self.scene.declarations() + &line;
+        let Some(text) = self.scene.alone(drawn) else { return Ok(()) };
         match (InstructionList::parse(&text), refused) {
             (Ok(_), None) | (Err(_), Some(_)) => Ok(()),
             (Err(_), None) if !self.scene.fits(drawn) => Ok(()),
             (Ok(_), Some(error)) => Err(format!("a list refuses what a text says: {error}\n{text}")),
             (Err(error), None) => Err(format!("a list takes what a text may not say: {error}\n{text}")),
         }
+    }
+
+    /// The steps of an accepted program must be able to use its tensors, by the runner of its stream: a device those in its own memory, threads of
+    /// the host those in memory of the host. Text and list share their check, and no list runs such steps, so this is their only judge.
+    fn reaches(&self, drawn: &Drawn) -> Result<(), String> {
+        let by_host = policy_for(StreamClass::of(&drawn.stream)).passing() == Passing::AtOnce;
+        for (tensor, _) in &drawn.uses {
+            let Declared { place, memory, .. } = self.scene.tensors[*tensor];
+            let of_host = place.device().is_none_or(|device| device.kind == DeviceKind::Cpu) || memory.is_page_locked();
+            if if by_host { !of_host } else { place != Place::Device(drawn.stream.device) } {
+                return Err(format!("a program on {} is given t{tensor}, {memory} memory of {place}", drawn.stream));
+            }
+        }
+        Ok(())
     }
 
     /// The tensors of a parsed list, by the numbers of the drawn tensors.
@@ -143,8 +177,9 @@ impl Judge<'_> {
     /// Adds the same instructions with the calls of a builder; the printed list must parse.
     fn built(&mut self) -> Result<(), String> {
         let (tensors, mut builder, mut accepted) = (self.scene.handles(), InstructionsBuilder::new(), Vec::new());
+        let mut named = Named::new(&self.scene.instructions);
         for drawn in &self.scene.instructions {
-            if let Some(Ok(())) = build(drawn, &tensors, &mut builder) {
+            if let Some(Ok(())) = build(drawn, &tensors, &mut named, &mut builder) {
                 accepted.push(drawn);
             }
         }
@@ -229,6 +264,7 @@ fn refusal(error: &BuildError) -> &'static str {
         BuildError::WritesUpload { .. } => "WritesUpload",
         BuildError::Form { .. } => "Form",
         BuildError::WritesNothing { .. } => "WritesNothing",
+        BuildError::Section { .. } => "Section",
         _ => "another",
     }
 }
@@ -239,6 +275,8 @@ fn refused_by(error: &Error) -> &'static str {
         Error::NeverWritten { .. } => "NeverWritten",
         Error::Released { .. } => "Released",
         Error::Unordered { .. } => "Unordered",
+        Error::WaitsForLater { .. } => "WaitsForLater",
+        Error::NotEnded { .. } => "NotEnded",
         _ => "another",
     }
 }

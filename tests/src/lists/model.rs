@@ -57,7 +57,8 @@ impl<'s> Model<'s> {
                 }
             }
             What::Allocate | What::Touch | What::Function(Role::Cuda | Role::Push) => {}
-            What::Barrier(_) | What::Record | What::GlobalSync => {}
+            What::Barrier(_) | What::GlobalSync => {}
+            What::Record(_) | What::Wait { .. } | What::Begin | What::End => {}
         }
     }
 

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use streamvm::{DType, DeviceId, Error, TimeLimit, Vm};
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, TimeLimit, Vm};
 
 use crate::support::gate::ClosedGate;
 use crate::support::patience::PATIENCE;
-use crate::support::setup::submit;
+use crate::support::setup::{CPU, submit};
 
 /// The expected behaviour of the engine.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -69,22 +69,30 @@ pub fn function_waits_for_a_kernel<H>(vm: &Vm, device: DeviceId, rule: Rule, hol
     waits
 }
 
-/// Does a kernel wait for a pushed function that is held, and that was pushed over the tensor that the kernel reads? The kernel is the
-/// third instruction of its stream.
+/// Does a kernel wait for a function on a worker that is held before it writes what the kernel reads? The kernel is the third instruction of
+/// its stream. It does not if it passes while the function is held, and neither if it has read what was there before the function's write.
+///
+/// The function writes page-locked memory, which both the worker and the device can use. So a race detector sees the bytes of both, and
+/// reports a missing wait whether or not the kernel runs in time to read old values.
 ///
 /// # Panics
-/// If the kernel does not pass as it should once nothing is held.
+/// If the kernel does not pass once nothing is held.
 pub fn kernel_waits_for_a_function(vm: &Vm, device: DeviceId, rule: Rule) -> bool {
-    let fill = || vm.full(device, DType::F32, &[8], 1.0).expect("a fill");
-    let (x, apart) = (fill(), fill());
+    let fill = |value| vm.full(device, DType::F32, &[8], value).expect("a fill");
+    let (negative, apart) = (fill(-1.0), fill(1.0));
+    let mut builder = InstructionsBuilder::new();
+    let x = builder.on_pinned().neg(&negative).expect("a kernel");
+    vm.submit(builder.finish()).expect("it is taken");
     vm.wait_all().expect("nothing is held yet");
     let gate = ClosedGate::new();
     let inside = gate.clone();
-    let function = move || {
-        inside.pass();
-        Ok(())
-    };
-    vm.push("held", [x.update()], function).expect("it is taken");
+    submit(vm, |b| {
+        b.on_workers().call_fn("held", CPU, [x.write()], move |context| {
+            inside.pass();
+            context.writes.take::<f32>(0)?.fill(2.0);
+            Ok(())
+        })
+    });
     gate.wait_entered(1);
     let y = x.neg().expect("a kernel");
     for _ in 0..OTHERS {
@@ -94,6 +102,6 @@ pub fn kernel_waits_for_a_function(vm: &Vm, device: DeviceId, rule: Rule) -> boo
     }
     let waits = matches!(TimeLimit(rule.while_held()).run(|| y.wait()), Err(Error::Timeout(_)));
     gate.open();
-    assert_eq!(y.to_vec::<f32>(), Ok(vec![-1.0; 8]));
-    waits
+    let read = y.to_vec::<f32>().expect("nothing fails");
+    waits && read == [-2.0; 8]
 }

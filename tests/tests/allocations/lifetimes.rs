@@ -8,7 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use streamvm::ep::FnError;
-use streamvm::{Error, Event, InstructionList, InstructionsBuilder, Mode, StreamKey, StreamType, Tensor, Use, Var, Vm};
+use streamvm::program::CompileOptions;
+use streamvm::{
+    DType, Error, Event, Executable, InstructionList, InstructionsBuilder, Mode, StreamKey, StreamType, Tensor, Use,
+    Var, Vm,
+};
 use streamvm_tests::{CPU, block_on, on_device};
 
 use crate::{growth, turn};
@@ -25,12 +29,18 @@ struct Survivors {
     events: Vec<Event>,
     lists: Vec<InstructionList>,
     futures: Vec<streamvm::Passed>,
+    executables: Vec<Executable>,
 }
 
 impl Survivors {
     /// Asks for what can be asked for behind the end of the engine, here and of the next one, `other`.
     fn ask(self, other: &Vm) {
-        let Survivors { tensors, vars, events, lists, futures } = self;
+        let Survivors { tensors, vars, events, lists, futures, executables } = self;
+        let x = other.full(CPU, DType::F32, &[2], 1.0).expect("it is taken");
+        for executable in &executables {
+            let refused = executable.run(&[("x", &x)]).err();
+            assert!(matches!(refused, Some(Error::Shutdown)), "its engine is gone: {refused:?}");
+        }
         for tensor in &tensors {
             let _ = tensor.wait();
             assert!(tensor.neg().is_err(), "its engine takes nothing any more");
@@ -60,7 +70,7 @@ fn is_foreign<T>(result: Result<T, Error>) -> bool {
 type Program = fn(&Vm) -> Survivors;
 
 /// Programs by what outlives their engine.
-const PROGRAMS: [(&str, Program); 8] = [
+const PROGRAMS: [(&str, Program); 9] = [
     ("nothing", |_| Survivors::default()),
     ("tensors", |vm| {
         let x = on_device(vm, &[1.0; 8]);
@@ -108,6 +118,18 @@ const PROGRAMS: [(&str, Program); 8] = [
         let y = builder.op(streamvm::Op::Neg, &[&x], streamvm::Params::default()).expect("it fits");
         drop(builder);
         Survivors { tensors: vec![y], ..Survivors::default() }
+    }),
+    ("an executable that has run, and a result of it", |vm| {
+        let w = vm.full(CPU, DType::F32, &[2], 2.0).expect("a fill");
+        let program = vm.record("scaled", |r| {
+            let (x, w) = (r.feed("x", CPU, DType::F32, &[2])?, r.parameter("w", &w)?);
+            r.fetch("y", &(&x * &w)?.softmax(0)?)
+        });
+        let program = program.expect("it can be recorded");
+        let executable = vm.compiled(&program, &[("w", &w)], &CompileOptions::default()).expect("it compiles");
+        let x = on_device(vm, &[1.0, 2.0]);
+        let y = executable.run(&[("x", &x)]).expect("it is submitted")["y"].clone();
+        Survivors { executables: vec![executable], tensors: vec![y], ..Survivors::default() }
     }),
 ];
 

@@ -9,6 +9,8 @@ mod programs;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+#[cfg(target_os = "linux")]
+use std::time::Duration;
 
 use streamvm::report::SyncCounts;
 use streamvm::stream::MAX_STREAMS;
@@ -210,6 +212,46 @@ fn a_list_of_more_streams_than_an_engine_has_is_refused_in_little_memory() {
     let (planned, bytes) = most_bytes(|| plan(list(MAX_STREAMS), &PlanOptions::default()).expect("a plan"));
     assert_eq!(planned.counts.len(), MAX_STREAMS);
     assert!(bytes < 64 << 20, "{bytes} bytes for as many streams as an engine has");
+}
+
+/// The processor time of a call in this thread, which a busy machine does not change.
+#[cfg(target_os = "linux")]
+fn processor_time<T>(f: impl FnOnce() -> T) -> (T, Duration) {
+    let now = || {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the pointer is to a value of this frame, which the call fills.
+        let status = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+        assert_eq!(status, 0, "every thread has this clock");
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let before = now();
+    (f(), now() - before)
+}
+
+/// Each wait merges a clock of one number a stream, so a plan may take time in proportion to its waits times its streams, and no more.
+#[cfg(target_os = "linux")]
+#[test]
+fn plans_over_as_many_lanes_as_an_engine_has_streams_take_bounded_time() {
+    let _turn = turn();
+    // In turn each lane reads what the lane before has written; all lanes read one variable, which one of them then writes.
+    let chain = |line: usize| format!("read v{} update v{}", (line + 7) % 8, line % 8);
+    let fan =
+        |line: usize| if line.is_multiple_of(MAX_STREAMS) { "update v0".to_owned() } else { "read v0".to_owned() };
+    let uses: [(&str, &dyn Fn(usize) -> String); 2] = [("chain", &chain), ("fan", &fan)];
+    for (name, uses) in uses {
+        let lines = 16 * MAX_STREAMS;
+        let mut text: String = (0..8).map(|var| format!("v{var} = var\n")).collect();
+        for line in 0..lines {
+            text.push_str(&format!("%{line} fn compute@cpu:0:{} \"f\" {}\n", line % MAX_STREAMS, uses(line)));
+        }
+        let list = InstructionList::parse(&text).expect("a list");
+        let (planned, took) = processor_time(|| plan(list, &PlanOptions::default()).expect("a plan"));
+        let waits: u64 = planned.counts.iter().map(|counts| counts.device_waits + counts.host_waits).sum();
+        eprintln!("{name}: {lines} lines on {MAX_STREAMS} lanes, {waits} waits: planned in {took:?} of processor time");
+        assert!(waits > lines as u64 / 2, "{name}: {waits} waits");
+        // A quiet machine takes a tenth of a second, in a build that is optimized; a plan that is slower by a factor of the streams would take minutes.
+        assert!(took < Duration::from_secs(3), "{name}: {took:?}");
+    }
 }
 
 /// Draws lists of functions, barriers and syncs on many lanes and on workers, over few variables: they are planned in memory in

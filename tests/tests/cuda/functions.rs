@@ -43,7 +43,7 @@ fn a_pushed_function_runs_behind_the_kernel_that_wrote_what_it_reads() {
 }
 
 #[test]
-fn a_kernel_is_launched_behind_the_pushed_function_that_writes_what_it_reads() {
+fn a_kernel_is_launched_behind_the_function_on_a_worker_that_writes_what_it_reads() {
     assert!(on(None, kernel_waits));
     assert!(!on(Some(Mutant::WaitDropped), kernel_waits), "a missing wait shows");
 }

@@ -18,8 +18,9 @@ impl Drop for Opens {
     }
 }
 
-/// Runs `f` on an engine of that kind with a simulated device, and with a rule of it broken, or none.
-fn on(shared: bool, mutant: Option<Mutant>, f: fn(&Vm, &FaultPlan, Rule) -> bool) -> bool {
+/// Does an instruction of `f` wait for what is held, on an engine of that kind with a simulated device? With a rule of the engine broken, if
+/// one is named. A race that the detector finds counts as a missing wait.
+fn on(shared: bool, mutant: Option<Mutant>, rule: Rule, f: fn(&Vm, &FaultPlan, Rule) -> bool) -> bool {
     within("a held program", move || {
         let plan = FaultPlan::new();
         let mut builder =
@@ -28,13 +29,12 @@ fn on(shared: bool, mutant: Option<Mutant>, f: fn(&Vm, &FaultPlan, Rule) -> bool
             builder = builder.mutant(mutant);
         }
         let vm = builder.build().expect("an engine");
-        let rule = if mutant.is_some() { Rule::IsBroken } else { Rule::Holds };
         let waits = f(&vm, &plan, rule);
         vm.wait_all().expect("nothing fails");
         if mutant.is_none() {
             no_races(&vm);
         }
-        waits
+        waits && vm.races().is_empty()
     })
 }
 
@@ -53,19 +53,20 @@ fn kernel_waits(vm: &Vm, _: &FaultPlan, rule: Rule) -> bool {
 #[test]
 fn a_pushed_function_runs_behind_the_kernel_that_wrote_what_it_reads() {
     for shared in SHARED {
-        assert!(on(shared, None, function_waits), "shared workers: {shared}");
-        assert!(
-            !on(shared, Some(Mutant::WaitDropped), function_waits),
-            "shared workers: {shared}: a missing wait shows"
-        );
+        assert!(on(shared, None, Rule::Holds, function_waits), "shared workers: {shared}");
+        let broken = on(shared, Some(Mutant::WaitDropped), Rule::IsBroken, function_waits);
+        assert!(!broken, "shared workers: {shared}: a missing wait shows");
     }
 }
 
 #[test]
-fn a_kernel_is_launched_behind_the_pushed_function_that_writes_what_it_reads() {
+fn a_kernel_is_launched_behind_the_function_on_a_worker_that_writes_what_it_reads() {
     for shared in SHARED {
-        assert!(on(shared, None, kernel_waits), "shared workers: {shared}");
-        let broken = on(shared, Some(Mutant::WaitDropped), kernel_waits);
-        assert!(!broken, "shared workers: {shared}: a missing wait shows");
+        assert!(on(shared, None, Rule::Holds, kernel_waits), "shared workers: {shared}");
+        // The form that the line above relies on fails too, although it gives the kernel no time to pass.
+        for rule in [Rule::IsBroken, Rule::Holds] {
+            let broken = on(shared, Some(Mutant::WaitDropped), rule, kernel_waits);
+            assert!(!broken, "shared workers: {shared}, {rule:?}: a missing wait shows");
+        }
     }
 }

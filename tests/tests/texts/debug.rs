@@ -1,12 +1,16 @@
 //! `Debug` of what users hold and return: what an error is, what a handle is and how far it is, and which function it was.
 
 use std::fmt::{Debug, Display};
+use std::fs;
 use std::sync::mpsc;
 
 use streamvm::ep::{KernelError, Op, OpError, Params};
+use streamvm::program::memory::{Budget, Buffer, Table, check, plan};
 use streamvm::report::StallState;
 use streamvm::{BuildError, DType, DeviceId, Error, InstructionList, InstructionsBuilder, Mode, StreamKey, Var, Vm};
 use streamvm_tests::{CPU, PATIENCE};
+
+use crate::documents::{files_of, root};
 
 fn says_the_same(error: &(impl Debug + Display)) {
     let (shown, told) = (format!("{error:?}"), error.to_string());
@@ -41,7 +45,61 @@ fn errors_are_shown_as_sentences() {
     says_the_same(&"compute".parse::<StreamKey>().expect_err("no device"));
     says_the_same(&"nowhere".parse::<streamvm::Place>().expect_err("no place"));
     says_the_same(&InstructionList::parse("%0 nothing").expect_err("no list"));
+    says_the_same(&Table::read("lower,upper,size\n1,x,3").expect_err("no number"));
+    let buffers = [Buffer::new(3, 1, 8)];
+    says_the_same(&plan(&buffers, None, &Budget::steps(1)).expect_err("it ends before it begins"));
+    says_the_same(&check(&buffers, &[]).expect_err("no offset"));
     says_the_same(&vm.cuda_absence().unwrap_or(streamvm::ep::cuda::CudaAbsent::NotBuilt));
+}
+
+/// The public error types of a source text that derive `Debug`, which prints a tree of fields.
+fn errors_that_derive_debug(text: &str) -> Vec<&str> {
+    let is_error = |derived: &str, name: &str| {
+        derived.split(',').any(|one| one.trim().rsplit("::").next() == Some("Error"))
+            || text.contains(&format!("Error for {name} "))
+    };
+    // What stands between a `derive` and the declaration are other attributes.
+    let types = text.split("#[derive(").skip(1).filter_map(|rest| {
+        let (derived, rest) = rest.split_once(")]")?;
+        let declared = rest.lines().find(|line| line.contains("struct ") || line.contains("enum "))?;
+        let (visible, name) = declared.split_once("struct ").or_else(|| declared.split_once("enum "))?;
+        let name = name.split(|c: char| !c.is_alphanumeric() && c != '_').next()?;
+        let debug = derived.split(',').any(|one| one.trim() == "Debug");
+        (visible == "pub " && debug && is_error(derived, name)).then_some(name)
+    });
+    types.collect()
+}
+
+/// Every public error of the libraries, those that no test has at hand among them.
+#[test]
+fn no_public_error_derives_its_debug() {
+    let sample = "
+        #[derive(Clone, Debug, thiserror::Error)]
+        #[error(\"a\")]
+        pub enum A {}
+        #[derive(Debug)]
+        pub struct B;
+        impl std::error::Error for B {}
+        #[derive(Debug, Error)]
+        pub(crate) struct OfTheCrate;
+        #[derive(Clone, Error)]
+        pub struct AsASentence;
+        #[derive(Debug)]
+        pub struct NoError;";
+    let lines: Vec<&str> = sample.lines().map(str::trim).collect();
+    assert_eq!(errors_that_derive_debug(&lines.join("\n")), ["A", "B"], "the search finds them");
+    let root = root();
+    let (mut files, mut errors) = (Vec::new(), 0);
+    for member in ["ep", "stream", "instructions", "program", "vm", "verify", "cli"] {
+        files_of(&root.join(member).join("src"), "rs", &mut files);
+    }
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a source");
+        errors += text.matches("Error)]").count();
+        let derived = errors_that_derive_debug(&text);
+        assert!(derived.is_empty(), "{}: {derived:?}: use `debug_as_display!`", file.display());
+    }
+    assert!(errors > 15, "{errors} errors found");
 }
 
 #[test]

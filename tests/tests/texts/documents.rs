@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// The files of a folder and of those in it, by how their names end.
-fn files_of(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+pub(crate) fn files_of(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder of the tree") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
@@ -129,4 +129,20 @@ fn targets_that_the_documents_name_are_there() {
         }
     }
     assert!(checked > 15, "{checked} targets found");
+}
+
+/// The life of an instruction, which is to be read in one sitting, has few files.
+#[test]
+fn the_life_of_an_instruction_leads_through_few_files() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the page");
+    let (_, life) = page.split_once("## The life of an instruction").expect("it has the chapter");
+    let table: Vec<&str> =
+        life.lines().skip_while(|line| !line.starts_with('|')).take_while(|l| l.starts_with('|')).collect();
+    let files: Vec<&str> =
+        table.iter().flat_map(|row| row.split("](").skip(1)).filter_map(|rest| rest.split(')').next()).collect();
+    assert!((15..=25).contains(&files.len()), "{} files: leave out what matters least", files.len());
+    let mut once = files.clone();
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!(once.len(), files.len(), "a file is named twice: {files:?}");
 }

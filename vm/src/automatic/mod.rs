@@ -1,6 +1,6 @@
 //! Automatic programs: sequences of eager calls that repeat are compiled, and replayed as runs of programs.
 //!
-//! Layer: uses `engine` and all layers below it; is used by `builder.rs` alone. The engine calls it through
+//! Layer: uses `engine`, `program_cache`, `submit`, `execute` and `sync`; is used by `builder.rs` alone. The engine calls it through
 //! [`EagerCalls`](crate::engine::eager_calls::EagerCalls).
 //!
 //! ```text

@@ -1,6 +1,7 @@
 //! Queues of ready tasks, and the wake-up of the threads that run them.
 //!
-//! Layer: uses `tasks`, `queue` and `sync`; is used by `progress` and the layers above. Nothing in here runs a task.
+//! Layer: uses `tasks`, `queue` and `sync`; is used by `progress`, `execute`, `submit`, `program_cache`, `engine` and
+//! `functions`. Nothing in here runs a task.
 //!
 //! * A [`ContextHandle`](context_handle::ContextHandle) is what other threads see of a thread context: its queue and its parker.
 //!   [`DispatchBatches`](batch::DispatchBatches) collects tasks for several contexts and pushes each batch at once.

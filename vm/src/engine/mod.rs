@@ -1,6 +1,7 @@
 //! The engine: owns threads and memory, and starts and ends the threads.
 //!
-//! Layer: uses all layers below; is used by the public API (`vm.rs`, `builder.rs`, `ticket.rs`, `functions`).
+//! Layer: uses `program_cache`, `submit`, `execute`, `progress`, `dispatch`, `tasks`, `queue` and `sync`; is used by `automatic` and the
+//! public API (`vm.rs`, `builder.rs`, `ticket.rs`, `critical_section.rs`, `functions`, `programs`, `jobs`).
 //!
 //! * [`Engine`](core::Engine) is one engine: an [`Environment`](crate::execute::environment::Environment) with its threads,
 //!   devices and memory.

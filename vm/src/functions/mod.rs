@@ -1,5 +1,7 @@
 //! Callers' functions on pools of workers, ordered by what they use: the model of the dependency engine of MXNet.
 //!
+//! Layer: uses `vm.rs`, `ticket.rs`, `engine`, `execute`, `dispatch` and `sync`; is used by no other folder.
+//!
 //! A function declares what it reads and writes: variables, which stand for any state of the program, or tensors. It runs as soon
 //! as two sets of earlier instructions have passed: those that write what it uses, and those that read what it writes
 //! (`docs/adr/0024`). The order of pushes alone does not matter.

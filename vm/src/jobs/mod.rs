@@ -1,6 +1,6 @@
 //! Job plans on an engine: runs of several executables, submitted in the order of a plan.
 //!
-//! Layer: uses `programs` and the layers below it; no folder uses it.
+//! Layer: uses `vm.rs`, `ticket.rs`, `programs`, `engine`, `submit` and `sync`; is used by no other folder.
 //!
 //! The crate `streamvm-program` plans, without an engine ([`JobPlan`]). [`Jobs`] here is a plan with its executables. A run of it submits one
 //! run for each job, on the lane of the job's stage; such a run is one instruction for each segment of the job's program. Order, waits, failures

@@ -1,7 +1,7 @@
 //! Observing an engine: race detection, traces and stall reports.
 //!
-//! Layer: uses `progress` and the layers below; is used by `execute`, `submit` and `engine`. An engine without race detector and trace has
-//! no [`Observer`](observer::Observer), and pays one pointer test per instruction for that.
+//! Layer: uses `progress`, `tasks` and `sync`; is used by `execute` and `submit`. An engine without race detector and trace has no
+//! [`Observer`](observer::Observer), and pays one pointer test per instruction for that.
 //!
 //! * [`Observer`](observer::Observer) tells the race detector and the [trace](trace) recorder what is submitted, what starts and what
 //!   passes.

@@ -1,6 +1,6 @@
 //! Programs on an engine: recorded or parsed once, compiled, and run many times.
 //!
-//! Layer: uses all other layers; no folder uses it.
+//! Layer: uses `vm.rs`, `ticket.rs`, `engine`, `program_cache`, `submit` and `sync`; is used by `jobs`.
 //!
 //! The crate `streamvm-program` records and compiles, without an engine. An [`Executable`] here is a compiled program whose kernels were
 //! found. Each run is a few instructions, one for each segment of the program: functions over feeds, parameters, fetches and arenas, and copies.

@@ -1,6 +1,6 @@
 //! Progress of streams: how far each stream is, which instructions have failed, and which waiters to wake.
 //!
-//! Layer: uses `dispatch`, `tasks`, `queue` and `sync`; is used by `execute` and the layers above. Nothing in here runs a task.
+//! Layer: uses `dispatch`, `tasks`, `queue` and `sync`; is used by `observe`, `execute`, `submit` and `engine`. Nothing in here runs a task.
 //!
 //! * [`StreamState`](stream_state::StreamState) is what all threads share about one stream: its timeline, its waiters, and, where a
 //!   device runs its commands later, the [list in flight](in_flight::InFlight).

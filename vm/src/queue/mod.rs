@@ -1,6 +1,7 @@
 //! Moving tasks from thread to thread: owned nodes, lists of them, and the queues that hand them over.
 //!
-//! Layer: uses `sync`; is used by every layer above. Nothing in here depends on the type of the values.
+//! Layer: uses `sync`; is used by `tasks`, `dispatch`, `progress`, `execute`, `submit` and `engine`. Nothing in here depends on the type of
+//! the values.
 //!
 //! * [`NodeBox`](node::NodeBox) owns one reusable [`Node`](node::Node); a [`NodeList`](node::NodeList) links any number of them, so
 //!   a list moves in O(1) and moving it allocates nothing.

@@ -1,5 +1,7 @@
 //! The only module that imports atomics, locks, threads and parking, so that loom and shuttle can run the code that ships.
 //!
+//! Layer: uses no other folder; is used by all of them.
+//!
 //! * Loom (`make loom`) tries every interleaving of one protocol under the memory model.
 //! * Shuttle (`make shuttle`) runs a whole engine under random schedules.
 //!

@@ -1,6 +1,7 @@
 //! Tasks: instructions as the engine runs them, and the data that belongs to one task.
 //!
-//! Layer: uses `queue` and `sync`; is used by every layer above. Nothing in here depends on threads or on the progress of streams.
+//! Layer: uses `queue` and `sync`; is used by `dispatch`, `progress`, `observe`, `execute`, `submit` and `engine`. Nothing in here depends
+//! on threads or on the progress of streams.
 //!
 //! * [`Task`](task::Task) is one instruction on its way from submission to completion; its memory operands are
 //!   [`Views`](view::Views).
