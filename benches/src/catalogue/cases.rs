@@ -7,7 +7,7 @@ use crate::{floors, parts, workloads};
 const OVERLAP: &str = "floor/overlap";
 
 /// All cases. Each floor follows its workload, so that the two run close in time.
-pub const CASES: [Case; 35] = [
+pub const CASES: [Case; 36] = [
     Case::workload("chain", &["floor/chain"], workloads::graph::chain),
     Case::floor("floor/chain", floors::graph::chain),
     Case::workload("independent", &["floor/independent"], workloads::graph::independent),
@@ -31,6 +31,7 @@ pub const CASES: [Case; 35] = [
     Case::workload("threads", &["floor/independent"], workloads::threads::threads),
     Case::workload("overlap", &[OVERLAP], workloads::overlap::overlap),
     Case::floor(OVERLAP, floors::overlap::overlap),
+    Case { own_process: true, ..Case::workload("beside_rayon", &[], workloads::beside_rayon::beside_rayon) },
     Case::workload("soft_sync", &["floor/soft_sync"], parts::soft_sync::soft_sync),
     Case::floor("floor/soft_sync", floors::soft_sync::soft_sync),
     Case::workload("allocator", &["floor/malloc"], parts::allocator::allocator),

@@ -21,8 +21,8 @@ pub struct CompileOptions {
     /// How long it takes, by estimate, until one stream sees that another has passed a point, in nanoseconds. Steps that depend on each other are
     /// put on different lanes only where that gains more. Default: 2,000.
     pub hand_over_ns: u64,
-    /// How many rounds all loops of a run may make together: a run that needs more fails, so that a loop which never ends does not hold its
-    /// stream for ever. Default: 10 million.
+    /// How many rounds the loops of a segment may make together in one run: a run that needs more fails, so that a loop which never ends does not
+    /// hold its stream for ever. Default: 10 million.
     pub most_rounds: u64,
     /// How long the loops of a segment may take in one run, from the beginning of the first round: a loop that would begin a round later fails.
     /// A round that has begun is not interrupted. Default: no bound.
