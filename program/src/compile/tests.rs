@@ -529,8 +529,8 @@ fn neighbouring_elementwise_steps_run_together() {
     };
     let plan = record(1_000_000).to_string();
     assert!(PAGE.contains(&plan), "the page about programs shows another plan:\n{plan}");
-    assert!(record(4_096).fused().is_empty(), "one block is computed step by step");
-    assert_eq!(record(4_097).fused().len(), 1);
+    assert!(record(2_048).fused().is_empty(), "one block is computed step by step");
+    assert_eq!(record(2_049).fused().len(), 1);
 }
 
 /// Each ends a group: a step that is not elementwise, another shape, a value that is read through another view than it is written, integers that
