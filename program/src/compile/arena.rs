@@ -10,6 +10,7 @@ use crate::compile::homes::Home;
 use crate::compile::in_place::Shares;
 use crate::ir::program::{Program, ValueId};
 use crate::memory::{self, Budget, Buffer};
+use crate::plan::mutant::Mutant;
 use crate::plan::options::CompileOptions;
 
 /// The alignment of values in the arena, in bytes: a cache line, and the widest vector of CPUs.
@@ -60,8 +61,12 @@ pub(super) fn plan(
         let shared = &mut buffer_of[shares[index].0];
         if *shared == usize::MAX {
             *shared = buffers.len();
-            let size = value.bytes().next_multiple_of(ALIGNMENT) as u64;
-            buffers.push(Buffer { alignment: ALIGNMENT as u64, ..Buffer::new(start, end, size) });
+            let (size, alignment) = if options.has(Mutant::OneByteShort) {
+                (value.bytes().saturating_sub(1).max(1), value.dtype.size())
+            } else {
+                (value.bytes().next_multiple_of(ALIGNMENT), ALIGNMENT)
+            };
+            buffers.push(Buffer { alignment: alignment as u64, ..Buffer::new(start, end, size as u64) });
         }
         let buffer = &mut buffers[*shared];
         (buffer.lower, buffer.upper) = (buffer.lower.min(start), buffer.upper.max(end));
