@@ -4,13 +4,16 @@
 //!
 //! [`judge()`] lets every judge of eager work judge drawn programs: the inline engine and eager calls, the race detector, the verifier, and a
 //! check of the memory plan. [`compare`] and [`blocks::compare_drawn`] compare alone, on an engine that the caller chooses.
+//! [`judge_automatic`] judges drawn calls that an engine makes programs of by itself, and [`waits_of`] counts waits.
 
+mod automatic;
 pub mod block_scenarios;
 pub mod blocks;
 mod judge;
 pub mod plan;
 mod waits;
 
+pub use automatic::{judge_automatic, play};
 pub use judge::{Judged, judge};
 pub use waits::{Waits, waits_of};
 
@@ -68,9 +71,10 @@ fn calls(
                 let target = tensors
                     [if kind == 10 { parameter } else { draw.below(tensors.len() - given.len() + 1) + parameter }]
                 .clone();
-                let rows = draw.below(ROWS);
-                let part = if draw.below(3) == 0 { target.clone() } else { target.slice(0, rows..ROWS)? };
-                let source = x.slice(0, 0..part.shape().dims()[0])?;
+                // Rows or columns; columns have gaps between their bytes.
+                let (axis, from) = (draw.below(2), draw.below(ROWS));
+                let part = if draw.below(3) == 0 { target.clone() } else { target.slice(axis, from..ROWS)? };
+                let source = x.slice(axis, 0..part.shape().dims()[axis])?;
                 let mut builder = InstructionsBuilder::new();
                 if draw.below(3) == 0 {
                     builder.fill(&part, draw.below(9) as i64)?;

@@ -8,8 +8,8 @@ use streamvm_tests::each_seed;
 /// `make sim` runs more.
 const PROGRAMS: u64 = 400;
 
-/// How many of 1,000 waits may be superfluous.
-const MOST_EXCESS: u64 = 50;
+/// How many of 1,000 waits may be superfluous: none is in these programs, and none in 2,000 others, of 170,000 waits.
+const MOST_EXCESS: u64 = 1;
 
 #[test]
 fn drawn_programs_are_equal_to_eager_calls_ordered_and_without_races() {
@@ -28,28 +28,40 @@ fn drawn_programs_are_equal_to_eager_calls_ordered_and_without_races() {
     }
     let (waits, excess) = (judged.counts.waits, judged.counts.excess);
     println!("{} runs of {PROGRAMS} programs: of {waits} waits {excess} are superfluous", judged.runs);
-    assert!(judged.runs > 4 * PROGRAMS && waits > 10 * PROGRAMS, "the programs are drawn so that judges have work: {judged:?}");
+    assert!(
+        judged.runs > 4 * PROGRAMS && waits > 10 * PROGRAMS,
+        "the programs are drawn so that judges have work: {judged:?}"
+    );
     assert!(excess * 1000 <= waits * MOST_EXCESS, "{excess} of {waits} waits are superfluous");
 }
 
+/// Where a stream records decides how much a wait covers. Of calls that are made one at a time a stream records later than of those that come at
+/// once, so now and then a later wait can be saved. A compiled run comes at once.
 #[test]
 fn a_compiled_run_waits_no_more_than_the_same_calls_made_eagerly() {
-    let (mut programs, mut fewer, mut more) = (0, 0, Vec::new());
+    let (mut programs, mut more_than_eager, mut compiled, mut eager) = (0, 0, 0, 0);
+    let mut failed = None;
     let result = each_seed(1..1 + 3 * PROGRAMS, waits_of, |seed, waits| {
         if let Some(waits) = waits {
             programs += 1;
-            fewer += waits.eager.saturating_sub(waits.compiled);
-            if waits.compiled > waits.eager {
-                more.push((waits.plan.len(), seed, waits));
-            }
+            (compiled, eager) = (compiled + waits.compiled, eager + waits.eager);
+            more_than_eager += u64::from(waits.compiled > waits.eager);
+            failed = (waits.compiled > waits.at_once).then_some((seed, waits));
         }
-        true
+        failed.is_none()
     });
     assert_eq!(result, Ok(()), "hangs");
-    println!("{programs} programs: {fewer} fewer waits compiled than eager; {} programs with more", more.len());
-    more.sort_by_key(|(size, ..)| *size);
-    if let Some((_, seed, waits)) = more.first() {
-        panic!("{} of {programs} programs; seed {seed}: {} waits, and {} eagerly\n{}", more.len(), waits.compiled, waits.eager, waits.plan);
+    if let Some((seed, waits)) = failed {
+        panic!("seed {seed}: {} waits, and {} of single steps\n{}", waits.compiled, waits.at_once, waits.plan);
     }
-    assert!(programs > PROGRAMS && fewer > PROGRAMS, "the programs are drawn so that there are waits: {programs} {fewer}");
+    println!("{programs} programs: {compiled} waits compiled, {eager} eagerly; {more_than_eager} programs have more");
+    assert!(
+        programs > PROGRAMS && eager > 4 * programs,
+        "the programs are drawn so that there are waits: {programs} {eager}"
+    );
+    assert!(compiled * 10 < eager * 7, "{compiled} waits compiled, {eager} eagerly");
+    assert!(
+        more_than_eager * 100 <= programs,
+        "{more_than_eager} of {programs} programs wait more compiled than eagerly"
+    );
 }
