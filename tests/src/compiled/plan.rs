@@ -72,14 +72,13 @@ fn placed(compiled: &Compiled) -> Vec<Placed> {
             }
         }
     }
-    for number in 0..placed.len() {
-        let mut kept = placed[number].used.clone();
+    for it in &mut placed {
+        it.kept = it.used.clone();
         for together in compiled.fused().iter().map(|fused| &fused.steps) {
-            if kept.start < together.end && together.start < kept.end {
-                kept = kept.start.min(together.start)..kept.end.max(together.end);
+            if it.used.start < together.end && together.start < it.used.end {
+                it.kept = it.kept.start.min(together.start)..it.kept.end.max(together.end);
             }
         }
-        placed[number].kept = kept;
     }
     placed
 }

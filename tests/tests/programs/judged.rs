@@ -2,8 +2,10 @@
 
 #![allow(clippy::print_stdout, reason = "says how many waits there were, with --nocapture")]
 
+use streamvm::program::CompileOptions;
+use streamvm::{DType, DeviceId, Tensor, Vm};
 use streamvm_tests::compiled::{Judged, judge, waits_of};
-use streamvm_tests::each_seed;
+use streamvm_tests::{CPU, ClosedGate, each_seed, submit};
 
 /// `make sim` runs more.
 const PROGRAMS: u64 = 400;
@@ -64,4 +66,45 @@ fn a_compiled_run_waits_no_more_than_the_same_calls_made_eagerly() {
         more_than_eager * 100 <= programs,
         "{more_than_eager} of {programs} programs wait more compiled than eagerly"
     );
+}
+
+/// A stated limit: the compiler counts a view as all bytes from its first to its last, so different columns of one value depend on each other.
+/// Eager calls know the exact bytes. Rows have no gaps.
+#[test]
+fn steps_of_two_streams_over_different_columns_wait_though_eager_calls_do_not() {
+    let sim = DeviceId::sim(0);
+    let waits_of = |axis: usize, compiled: bool| {
+        let vm = Vm::builder().sim_devices(1).build().expect("an engine");
+        let [w, x] = [CPU, sim].map(|device| vm.full(device, DType::I32, &[4, 4], 1).expect("a tensor"));
+        vm.wait_all().expect("they are filled");
+        let calls = |w: &Tensor, x: &Tensor| {
+            w.slice(axis, 0..1)?.copy_from(&x.slice(axis, 0..1)?)?;
+            w.slice(axis, 1..2)?.fill(3)
+        };
+        let program = vm.record("parts", |r| calls(&r.parameter("w", &w)?, &r.feed("x", sim, DType::I32, &[4, 4])?));
+        let program = program.expect("it can be recorded");
+        let executable = vm.compile(&program, &[("w", &w)], &CompileOptions::default()).expect("it compiles");
+        let gate = ClosedGate::new();
+        let stands = gate.clone();
+        submit(&vm, |b| {
+            b.call_fn("stands at the gate", CPU, [w.update()], move |_| {
+                stands.pass();
+                Ok(())
+            })
+        });
+        let waits = || vm.stats().streams.iter().map(|stream| stream.device_waits + stream.host_waits).sum::<u64>();
+        let before = waits();
+        if compiled {
+            executable.run(&[("x", &x)]).expect("it is submitted");
+        } else {
+            calls(&w, &x).expect("they are accepted");
+        }
+        let made = waits() - before;
+        gate.open();
+        vm.wait_all().expect("nothing fails");
+        made
+    };
+    let [rows, columns] = [0, 1].map(|axis| [false, true].map(|compiled| waits_of(axis, compiled)));
+    assert_eq!(rows, [1, 1], "eager, compiled");
+    assert_eq!(columns, [1, 2], "eager, compiled");
 }
