@@ -9,7 +9,7 @@ use streamvm::{
     VmBuilder,
 };
 use streamvm_tests::compiled::play;
-use streamvm_tests::{CPU, Random, failure_of, logged, no_races, on_device, until, used_bytes, within};
+use streamvm_tests::{CPU, failure_of, logged, no_races, on_device, until, used_bytes, within};
 
 fn automatic() -> VmBuilder {
     Vm::builder().auto_program(true)
