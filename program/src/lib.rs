@@ -53,6 +53,8 @@ pub use jobs::schedule::{Pipeline, PipelineStage};
 pub use plan::compiled::{
     ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedSteps, Located, Segment, SegmentUse, Storage,
 };
+#[doc(hidden)]
+pub use plan::mutant::Mutant;
 pub use plan::options::CompileOptions;
 pub use record::recorder::{Recorder, record};
 pub use show::dependences::{Dependence, DependenceKind};

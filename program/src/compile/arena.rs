@@ -10,6 +10,7 @@ use crate::compile::homes::Home;
 use crate::compile::in_place::Shares;
 use crate::ir::program::{Program, ValueId};
 use crate::memory::{self, Budget, Buffer};
+use crate::plan::mutant::Mutant;
 use crate::plan::options::CompileOptions;
 
 /// The alignment of values in the arena, in bytes: a cache line, and the widest vector of CPUs.
@@ -60,8 +61,12 @@ pub(super) fn plan(
         let shared = &mut buffer_of[shares[index].0];
         if *shared == usize::MAX {
             *shared = buffers.len();
-            let size = value.bytes().next_multiple_of(ALIGNMENT) as u64;
-            buffers.push(Buffer { alignment: ALIGNMENT as u64, ..Buffer::new(start, end, size) });
+            let (size, alignment) = if options.has(Mutant::OneByteShort) {
+                (value.bytes().saturating_sub(1).max(1), value.dtype.size())
+            } else {
+                (value.bytes().next_multiple_of(ALIGNMENT), ALIGNMENT)
+            };
+            buffers.push(Buffer { alignment: alignment as u64, ..Buffer::new(start, end, size as u64) });
         }
         let buffer = &mut buffers[*shared];
         (buffer.lower, buffer.upper) = (buffer.lower.min(start), buffer.upper.max(end));
@@ -77,7 +82,8 @@ impl Filling {
             ProgramError::NotCompiled { program, what }
         })?;
         // A run makes a tensor of bytes for the arena, so its size must be that of a shape.
-        let peak = plan.peak as usize;
+        // Only the values lie too near to each other: the arena ends behind the last one.
+        let peak = plan.peak as usize + usize::from(options.has(Mutant::OneByteShort));
         Shape::new(&[peak]).map_err(|error| {
             let (program, what) = (program.name.clone(), format!("its values need {peak} bytes at one time: {error}"));
             ProgramError::NotCompiled { program, what }

@@ -18,6 +18,8 @@ use streamvm_ep::{Access, Layout, Shape};
 use crate::compile::in_place::Shares;
 use crate::ir::program::{Operand, Program, Step, ValueId, ValueRole, Work};
 use crate::plan::compiled::FusedSteps;
+use crate::plan::mutant::Mutant;
+use crate::plan::options::CompileOptions;
 
 /// The most steps of a group. It bounds scratch memory, and the pairs of operands that are compared with each other.
 const MOST_STEPS: usize = 64;
@@ -47,16 +49,16 @@ pub(super) fn find(
     segments: impl Iterator<Item = Range<usize>>,
     lifetimes: &mut [Range<usize>],
     shares: &Shares,
-    block: usize,
+    options: &CompileOptions,
 ) -> Fused {
-    let block = block.clamp(1, MOST_BLOCK);
+    let block = options.block.clamp(1, MOST_BLOCK);
     let mut fused = none(program);
     let mut fetched = vec![false; program.values.len()];
     program.fetches.iter().for_each(|fetch| fetched[fetch.value.0] = true);
     for segment in segments {
         let mut position = segment.start;
         while position < segment.end {
-            let end = end_of_group(program, &kept[position..segment.end], shares, block) + position;
+            let end = end_of_group(program, &kept[position..segment.end], shares, (block, options)) + position;
             if end < position + 2 {
                 position += 1;
                 continue;
@@ -86,7 +88,12 @@ struct Seen {
 }
 
 /// How many of the first steps can run together.
-fn end_of_group(program: &Program, kept: &[usize], shares: &Shares, block: usize) -> usize {
+fn end_of_group(
+    program: &Program,
+    kept: &[usize],
+    shares: &Shares,
+    (block, options): (usize, &CompileOptions),
+) -> usize {
     let mut shape: Option<Shape> = None;
     let mut seen: HashMap<ValueId, Seen> = HashMap::new();
     for (place, &number) in kept.iter().enumerate().take(MOST_STEPS) {
@@ -102,7 +109,7 @@ fn end_of_group(program: &Program, kept: &[usize], shares: &Shares, block: usize
             let seen = seen.entry(shares[operand.value.0]).or_insert(first);
             seen.one_view &= (seen.layout, seen.element) == (operand.layout, element);
             seen.written |= operand.access.writes();
-            if seen.written && !seen.one_view {
+            if seen.written && !seen.one_view && !options.has(Mutant::FusedOverViews) {
                 return place;
             }
         }

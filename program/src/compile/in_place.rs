@@ -10,6 +10,8 @@ use std::ops::Range;
 
 use crate::compile::homes::Home;
 use crate::ir::program::{Operand, Program, Step, ValueId, Work};
+use crate::plan::mutant::Mutant;
+use crate::plan::options::CompileOptions;
 
 /// For each value the value whose memory it takes over: itself, or the first of a chain of values.
 pub(super) type Shares = Vec<ValueId>;
@@ -19,7 +21,13 @@ pub(super) fn none(program: &Program) -> Shares {
     (0..program.values.len()).map(ValueId).collect()
 }
 
-pub(super) fn find(program: &Program, kept: &[usize], homes: &[Home], lifetimes: &[Range<usize>]) -> Shares {
+pub(super) fn find(
+    program: &Program,
+    kept: &[usize],
+    homes: &[Home],
+    lifetimes: &[Range<usize>],
+    options: &CompileOptions,
+) -> Shares {
     let in_arena = |value: ValueId| matches!(homes[value.0], Home::Arena(_));
     let mut shares = none(program);
     for (position, &number) in kept.iter().enumerate() {
@@ -34,7 +42,7 @@ pub(super) fn find(program: &Program, kept: &[usize], homes: &[Home], lifetimes:
         let ends_here = |input: &&Operand| {
             homes[input.value.0] == homes[output.value.0]
                 && input.value != output.value
-                && lifetimes[input.value.0].end == position + 1
+                && (lifetimes[input.value.0].end == position + 1 || options.has(Mutant::InPlaceThoughRead))
                 && program.is_whole(input.value, &input.layout)
                 && size(program, input) == size(program, output)
                 && step.inputs().all(|other| other.value != input.value || other.layout == output.layout)

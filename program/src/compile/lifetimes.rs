@@ -6,10 +6,12 @@
 use std::ops::Range;
 
 use crate::ir::program::{Program, Work};
+use crate::plan::mutant::Mutant;
+use crate::plan::options::CompileOptions;
 
 /// For each value the steps that use it, as positions in the order in which the steps run: from the first up to one past the last. Empty for a
 /// value that no kept step uses. `kept` has the numbers of the kept steps in that order.
-pub(super) fn of(program: &Program, kept: &[usize]) -> Vec<Range<usize>> {
+pub(super) fn of(program: &Program, kept: &[usize], options: &CompileOptions) -> Vec<Range<usize>> {
     let mut lifetimes = vec![0..0; program.values.len()];
     for (position, &number) in kept.iter().enumerate() {
         for operand in &program.steps[number].operands {
@@ -19,6 +21,12 @@ pub(super) fn of(program: &Program, kept: &[usize]) -> Vec<Range<usize>> {
             }
             life.end = position + 1;
         }
+    }
+    if options.has(Mutant::LastUseTooEarly) {
+        lifetimes.iter_mut().filter(|life| life.len() > 1).for_each(|life| life.end -= 1);
+    }
+    if options.has(Mutant::LoopEdgeMissing) {
+        return lifetimes;
     }
     // Inner loops end first.
     let mut open = Vec::new();

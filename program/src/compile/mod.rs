@@ -78,18 +78,18 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     let mut program = program.clone();
     fetched_copies::insert(&mut program);
     trace.note(|| trace::fetched_copies(&program, recorded));
-    let kept = unfetched::kept_steps(&program);
+    let kept = unfetched::kept_steps(&program, options);
     trace.note(|| trace::unfetched(&program, &kept));
     let Divided { order, segments, ranges, homes, arena_streams } = divide(&program, &kept, options, &mut trace)?;
-    let mut lifetimes = lifetimes::of(&program, &order);
+    let mut lifetimes = lifetimes::of(&program, &order, options);
     trace.note(|| trace::lifetimes(&program, &lifetimes));
-    let in_place = || in_place::find(&program, &order, &homes, &lifetimes);
+    let in_place = || in_place::find(&program, &order, &homes, &lifetimes, options);
     let shares = if options.in_place { in_place() } else { in_place::none(&program) };
     trace.note(|| trace::in_place(&program, &shares));
     let on_cpu = |(segment, _): &(&segments::Draft, _)| segment.stream.device.kind == DeviceKind::Cpu;
     let fusable = segments.iter().zip(&ranges).filter(on_cpu).map(|(_, range)| range.clone());
     let fused = if options.fuse && !options.check_finite && !options.step_by_step {
-        fuse::find(&program, &order, fusable, &mut lifetimes, &shares, options.block)
+        fuse::find(&program, &order, fusable, &mut lifetimes, &shares, options)
     } else {
         fuse::none(&program)
     };
@@ -145,7 +145,7 @@ fn divide(
     let dependences = if one_stream && options.lanes <= 1 {
         vec![Vec::new(); units.len()]
     } else {
-        units::dependences(program, kept, &units)
+        units::dependences(program, kept, &units, options)
     };
     let by_unit = lanes::spread(program, kept, &units, &dependences, &mut streams, options);
     let (homes, arena_streams) = homes::of(program, kept, &units, &streams, options.step_by_step);
@@ -153,7 +153,7 @@ fn divide(
         let outputs = kept[units[unit].clone()].iter().filter_map(|&number| program.steps[number].output());
         outputs.map(|output| output.value).filter(|value| !matches!(homes[value.0], Home::Arena(_))).for_each(found);
     };
-    let segments = segments::divide(&by_unit, &streams, &dependences, options.step_by_step, writes);
+    let segments = segments::divide(&by_unit, &streams, &dependences, options, writes);
     let (order, ranges) = segments::order(&segments, &units);
     let order: Vec<usize> = order.into_iter().map(|position| kept[position]).collect();
     trace.note(|| {

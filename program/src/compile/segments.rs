@@ -20,6 +20,8 @@ use streamvm_ep::{DeviceKind, MAX_WRITES};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::program::ValueId;
+use crate::plan::mutant::Mutant;
+use crate::plan::options::CompileOptions;
 
 /// Units that run as one instruction.
 #[derive(Debug)]
@@ -36,12 +38,12 @@ pub(super) struct Draft {
 type Clock = HashMap<StreamKey, usize>;
 
 /// Divides the units, which are given in an order in which they can run, each with its stream, and the units that each comes after.
-/// With `alone`, each unit is a segment. `writes` calls its function with each value that a unit writes and that has a buffer of its own.
+/// `writes` calls its function with each value that a unit writes and that has a buffer of its own.
 pub(super) fn divide(
     order: &[usize],
     streams: &[StreamKey],
     dependences: &[Vec<usize>],
-    alone: bool,
+    options: &CompileOptions,
     writes: impl Fn(usize, &mut dyn FnMut(ValueId)),
 ) -> Vec<Draft> {
     let mut segments: Vec<Draft> = Vec::new();
@@ -71,15 +73,16 @@ pub(super) fn divide(
                 *joins = false;
             }
         }
-        let alone = alone || stream.stream_type != StreamType::Compute;
+        let alone = options.step_by_step || stream.stream_type != StreamType::Compute;
         let written = written.entry(stream).or_default();
         let mut further = 0;
         writes(unit, &mut |value| further += usize::from(!written.contains(&value)));
         // The arena, and on a device the flag of its blocks.
         let reserved = 1 + usize::from(stream.device.kind != DeviceKind::Cpu);
+        let joins = after.is_empty() || options.has(Mutant::JoinedTooFar);
         let fits = written.len() + further + reserved <= MAX_WRITES;
         match own {
-            Some((segment, true)) if after.is_empty() && fits && !alone => {
+            Some((segment, true)) if joins && fits && !alone => {
                 segments[segment].units.push(unit);
                 segment_of[unit] = segment;
             }

@@ -8,9 +8,11 @@
 use std::ops::Range;
 
 use crate::ir::program::{Program, ValueId, ValueRole, Work};
+use crate::plan::mutant::Mutant;
+use crate::plan::options::CompileOptions;
 
 /// The numbers of the steps that are kept, ascending.
-pub(super) fn kept_steps(program: &Program) -> Vec<usize> {
+pub(super) fn kept_steps(program: &Program, options: &CompileOptions) -> Vec<usize> {
     let blocks = Blocks::of(program);
     let mut live: Vec<bool> =
         program.values.iter().map(|value| matches!(value.role, ValueRole::Parameter(_))).collect();
@@ -31,7 +33,8 @@ pub(super) fn kept_steps(program: &Program) -> Vec<usize> {
             continue;
         }
         let Some(output) = step.output().filter(|output| live[output.value.0]) else { continue };
-        if blocks.around[number].is_none() && program.is_whole(output.value, &output.layout) {
+        let whole = program.is_whole(output.value, &output.layout) || options.has(Mutant::NeededStepRemoved);
+        if blocks.around[number].is_none() && whole {
             live[output.value.0] = false;
         }
         blocks.keep(program, number, &mut kept, |value| live[value.0] = true);

@@ -6,6 +6,8 @@ use std::ops::Range;
 use hashbrown::HashMap;
 
 use crate::ir::program::{Operand, Program, ValueId, Work};
+use crate::plan::mutant::Mutant;
+use crate::plan::options::CompileOptions;
 
 /// The units of the kept steps, in program order, as ranges of positions among these.
 pub(super) fn of(program: &Program, kept: &[usize]) -> Vec<Range<usize>> {
@@ -29,7 +31,12 @@ pub(super) fn of(program: &Program, kept: &[usize]) -> Vec<Range<usize>> {
 /// bytes which it writes. Where one of these comes after another for the same bytes, the earlier may be left out. A view counts as all bytes
 /// from its first to its last. Values that no step writes bring no dependences. Takes time in proportion to the steps and the dependences, times
 /// the logarithm of the pieces that the views of a value cut it into.
-pub(super) fn dependences(program: &Program, kept: &[usize], units: &[Range<usize>]) -> Vec<Vec<usize>> {
+pub(super) fn dependences(
+    program: &Program,
+    kept: &[usize],
+    units: &[Range<usize>],
+    options: &CompileOptions,
+) -> Vec<Vec<usize>> {
     let mut written = vec![false; program.values.len()];
     let outputs = kept.iter().filter_map(|&number| program.steps[number].output());
     outputs.for_each(|output| written[output.value.0] = true);
@@ -50,6 +57,9 @@ pub(super) fn dependences(program: &Program, kept: &[usize], units: &[Range<usiz
         earlier.sort_unstable();
         earlier.dedup();
         earlier.retain(|other| *other != unit);
+        if options.has(Mutant::DependenceDropped) && unit.is_multiple_of(2) {
+            earlier.clear();
+        }
         found.push(earlier);
     }
     found

@@ -3,4 +3,5 @@
 //! Layer: uses `ir`; is used by `show`, `compile` and `jobs`.
 
 pub(crate) mod compiled;
+pub(crate) mod mutant;
 pub(crate) mod options;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::plan::mutant::Mutant;
+
 /// Options of [`compile`](crate::compile()).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CompileOptions {
@@ -42,6 +44,23 @@ pub struct CompileOptions {
     /// the lower bound. The same number gives the same plan on every machine. Default: 1,000, at most some
     /// tens of milliseconds.
     pub search_steps: u64,
+    /// A rule of the compiler to break, so that a test suite can prove that it detects that.
+    #[doc(hidden)]
+    #[cfg(feature = "mutants")]
+    pub mutant: Option<Mutant>,
+}
+
+impl CompileOptions {
+    /// Whether this rule is to be broken: never, in a build without the feature `mutants`.
+    pub(crate) fn has(&self, mutant: Mutant) -> bool {
+        #[cfg(feature = "mutants")]
+        return self.mutant == Some(mutant);
+        #[cfg(not(feature = "mutants"))]
+        {
+            let _ = mutant;
+            false
+        }
+    }
 }
 
 impl Default for CompileOptions {
@@ -59,6 +78,8 @@ impl Default for CompileOptions {
             time_steps: false,
             capture: true,
             search_steps: 1_000,
+            #[cfg(feature = "mutants")]
+            mutant: None,
         }
     }
 }

@@ -1,5 +1,5 @@
 //! `sim`: random programs and planted hazards on simulated devices, any number of them, from any seed; each tenth program also on an engine
-//! with threads.
+//! with threads. A tenth as many random programs are compiled, and as many sequences of calls are left to automatic programs.
 //!
 //! This file holds arguments, progress and the exit code; the library does the work.
 #![allow(
@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use streamvm_tests::compiled::{self, Judged};
 use streamvm_tests::each_seed;
 use streamvm_tests::hazards::{Kind, hazard, valid};
 use streamvm_tests::program::{Counts, Script, Verdict, explain, judge, judge_on_threads};
@@ -51,7 +52,11 @@ fn main() -> ExitCode {
     }
     // A panic is a result here, and is reported as a failure of its seed.
     std::panic::set_hook(Box::new(|_| {}));
-    let well = hazards(&args) & programs(&args) & programs_on_threads(&args);
+    let well = hazards(&args)
+        & programs(&args)
+        & programs_on_threads(&args)
+        & compiled_programs(&args)
+        & automatic_programs(&args);
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -164,6 +169,46 @@ fn programs_on_threads(args: &Args) -> bool {
          callers)"
     );
     well
+}
+
+/// Compiles a tenth as many programs with random options, on stepped, inline and threaded engines.
+fn compiled_programs(args: &Args) -> bool {
+    let count = args.programs.div_ceil(10);
+    let mut progress = Progress::new("compiled programs", count);
+    let mut judged = Judged::default();
+    let check = |seed| compiled::judge(seed, None);
+    let result = each_seed(args.seed..args.seed + count, check, |_, result| {
+        progress.add(result.map(|more| judged.add(more)).err().map(told));
+        true
+    });
+    let well = progress.end(result);
+    let (fine, Counts { instructions, waits, excess, .. }) = (progress.done - progress.failed, judged.counts);
+    println!(
+        "compiled programs without a false finding, equal to eager calls: {fine} of {count} ({} runs; {instructions} instructions and {waits} waits \
+         with those of the eager calls, of which {excess} waits could go)",
+        judged.runs
+    );
+    well
+}
+
+/// Leaves a tenth as many sequences of calls to automatic programs, stepped.
+fn automatic_programs(args: &Args) -> bool {
+    let count = args.programs.div_ceil(10);
+    let mut progress = Progress::new("automatic programs", count);
+    let mut replays = 0;
+    let result = each_seed(args.seed..args.seed + count, compiled::judge_automatic, |_, result| {
+        progress.add(result.map(|more| replays += more).err().map(told));
+        true
+    });
+    let well = progress.end(result);
+    let fine = progress.done - progress.failed;
+    println!("sequences of calls with automatic programs, equal to eager calls: {fine} of {count} ({replays} replays)");
+    well
+}
+
+/// The text of a failure.
+fn told(Verdict { failing, text }: Verdict) -> impl FnOnce() -> String {
+    move || format!("{failing:?}: {text}")
 }
 
 /// Judges `count` programs by number. Returns whether all passed, and the sum of their counts.

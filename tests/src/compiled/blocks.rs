@@ -4,6 +4,8 @@ use streamvm::program::{CompileOptions, Compiled, Program, Recorder, Work};
 use streamvm::{DType, DeviceId, Error, InstructionList, Tensor, Vm};
 
 use crate::Random;
+use crate::compiled::check_plan;
+use crate::program::{Failing, Verdict};
 
 /// Who runs the calls.
 #[derive(Copy, Clone, Debug)]
@@ -146,10 +148,40 @@ pub struct Drawn {
 /// calls under the host's control flow.
 ///
 /// # Panics
-/// If a result differs.
+/// If a result differs, or the memory plan is wrong.
 pub fn compare_drawn(vm: &Vm, device: DeviceId, seed: u64, drawn: &mut Drawn) {
+    // Blocks of one to three of the four elements.
+    let (block, in_place) = (1 + (number_of(seed) >> 5) as usize % 3, number_of(seed) & 2 == 0);
+    let search_steps = number_of(seed) % 50;
+    let options = CompileOptions { in_place, block, search_steps, ..CompileOptions::default() };
+    let compared = try_compare_drawn(vm, device, seed, &options, drawn);
+    compared.unwrap_or_else(|Verdict { failing, text }| panic!("{failing:?}: {text}"));
+}
+
+/// A number in place of a seed, so that neighbouring seeds differ in every bit.
+fn number_of(seed: u64) -> u64 {
+    seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
+}
+
+/// How often a drawn program of blocks runs.
+pub(super) const ROUNDS: usize = 2;
+
+/// As [`compare_drawn`], with these options.
+///
+/// # Errors
+/// The result that differs, or the memory plan that is wrong.
+///
+/// # Panics
+/// If the engine refuses what it must take.
+pub(super) fn try_compare_drawn(
+    vm: &Vm,
+    device: DeviceId,
+    seed: u64,
+    options: &CompileOptions,
+    drawn: &mut Drawn,
+) -> Result<(), Verdict> {
     let names = ["a", "b", "c"];
-    let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let calls_seed = number_of(seed);
     let start = |vm: &Vm| -> Vec<Tensor> {
         let vector = |it: i32| vm.from_slice(&[5 * it - 4, it, 3, -it], &[4]).and_then(|it| it.to(device));
         (0..3).map(|it| vector(it).expect("a tensor")).collect()
@@ -163,7 +195,7 @@ pub fn compare_drawn(vm: &Vm, device: DeviceId, seed: u64, drawn: &mut Drawn) {
                 numbers.push(r.parameter(*name, like)?);
             }
             numbers.push(r.full(device, DType::I32, &[4], 9)?);
-            calls(By::Recording(r), device, seed, &numbers, 3)?;
+            calls(By::Recording(r), device, calls_seed, &numbers, 3)?;
             r.fetch("d", &numbers[3])
         })
         .expect("it can be recorded");
@@ -171,24 +203,30 @@ pub fn compare_drawn(vm: &Vm, device: DeviceId, seed: u64, drawn: &mut Drawn) {
     let parsed = Program::parse(&text).expect("it parses back");
     assert_eq!(parsed.to_string(), text);
     drawn.marks += program.steps.iter().filter(|step| step.work.is_mark()).count();
-    // Blocks of one to three of the four elements.
-    let (block, in_place) = (1 + (seed >> 5) as usize % 3, seed & 2 == 0);
-    let options = CompileOptions { in_place, block, search_steps: seed % 50, ..CompileOptions::default() };
     let parameters: Vec<(&str, &Tensor)> = names.into_iter().zip(&found).collect();
-    let executable = vm.compile(&parsed, &parameters, &options).expect("it compiles");
+    let executable = vm.compile(&parsed, &parameters, options).expect("it compiles");
+    check_plan(executable.compiled(), seed)?;
     drawn.removed += program.steps.len() - executable.compiled().steps().len();
     drawn.fused_in_loops += fused_in_loops_of(executable.compiled());
-    for round in 0..2 {
+    for round in 0..ROUNDS {
         let mut numbers = expected.clone();
         numbers.push(vm.full(device, DType::I32, &[4], 9).expect("a tensor"));
-        calls(By::Engine(vm), device, seed, &numbers, 3).expect("eager calls are accepted");
+        calls(By::Engine(vm), device, calls_seed, &numbers, 3).expect("eager calls are accepted");
         let run = executable.run(&[]).expect("it is submitted");
         let values = |tensors: &[Tensor]| -> Vec<Vec<i32>> {
             tensors.iter().map(|tensor| tensor.to_vec::<i32>().expect("it runs")).collect()
         };
         let results = values(&[&found[..], &[run["d"].clone()]].concat());
-        assert_eq!(results, values(&numbers), "seed {seed}, round {round}\n{text}\n{}", executable.compiled());
+        let expected = values(&numbers);
+        if results != expected {
+            let compiled = executable.compiled();
+            let text = format!(
+                "seed {seed}, round {round}, {options:?}: {results:?}, expected {expected:?}\n{text}\n{compiled}"
+            );
+            return Err(Verdict { failing: Failing::Differs, text });
+        }
     }
+    Ok(())
 }
 
 /// How many groups of fused steps lie in loops.

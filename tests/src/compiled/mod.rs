@@ -1,14 +1,27 @@
 //! Drawn programs: recorded and compiled, they compute what the same calls compute eagerly, bit for bit.
 //!
-//! Layer: uses `support`; is used by the suites `programs` and `cuda`.
+//! Layer: uses `program` and `support`; is used by `corpus`.
+//!
+//! [`judge()`] lets every judge of eager work judge drawn programs: the inline engine and eager calls, the race detector, the verifier, and a
+//! check of the memory plan. [`compare`] and [`blocks::compare_drawn`] compare alone, on an engine that the caller chooses.
+//! [`judge_automatic`] judges drawn calls that an engine makes programs of by itself, and [`waits_of`] counts waits.
 
+mod automatic;
 pub mod block_scenarios;
 pub mod blocks;
+mod judge;
+pub mod plan;
+mod waits;
 
-use streamvm::program::{CompileOptions, Compiled, Program};
+pub use automatic::{judge_automatic, play};
+pub use judge::{Judged, judge};
+pub use waits::{Waits, waits_of};
+
+use streamvm::program::{CompileOptions, Compiled, Program, Recorder};
 use streamvm::{DType, DeviceId, Error, Fetches, InstructionsBuilder, Lane, Op, Params, Place, Tensor, Vm};
 
 use crate::compiled::blocks::By;
+use crate::program::{Failing, Verdict};
 use crate::{CPU, Random};
 
 const ROWS: usize = 4;
@@ -58,9 +71,10 @@ fn calls(
                 let target = tensors
                     [if kind == 10 { parameter } else { draw.below(tensors.len() - given.len() + 1) + parameter }]
                 .clone();
-                let rows = draw.below(ROWS);
-                let part = if draw.below(3) == 0 { target.clone() } else { target.slice(0, rows..ROWS)? };
-                let source = x.slice(0, 0..part.shape().dims()[0])?;
+                // Rows or columns; columns have gaps between their bytes.
+                let (axis, from) = (draw.below(2), draw.below(ROWS));
+                let part = if draw.below(3) == 0 { target.clone() } else { target.slice(axis, from..ROWS)? };
+                let source = x.slice(axis, 0..part.shape().dims()[axis])?;
                 let mut builder = InstructionsBuilder::new();
                 if draw.below(3) == 0 {
                     builder.fill(&part, draw.below(9) as i64)?;
@@ -134,58 +148,105 @@ const SIDE_BY_SIDE: usize = 3;
 /// `options` draws; several runs over one parameter are in flight, and then one at a time. Returns the program and its compiled forms.
 ///
 /// # Panics
-/// If a result differs, or the parameter.
+/// If a result differs, or the parameter, or a memory plan is wrong.
 pub fn compare(
     vm: &Vm,
     seed: u64,
     devices: &[DeviceId],
     options: &dyn Fn(&mut Random) -> Vec<CompileOptions>,
 ) -> (Program, Vec<Compiled>) {
+    try_compare(vm, seed, devices, options).unwrap_or_else(|Verdict { failing, text }| panic!("{failing:?}: {text}"))
+}
+
+/// As [`compare`].
+///
+/// # Errors
+/// The result that differs, or the memory plan that is wrong.
+///
+/// # Panics
+/// If the engine refuses what it must take.
+fn try_compare(
+    vm: &Vm,
+    seed: u64,
+    devices: &[DeviceId],
+    options: &dyn Fn(&mut Random) -> Vec<CompileOptions>,
+) -> Result<(Program, Vec<Compiled>), Verdict> {
     let mut draw = Random::new(seed, 0);
-    let steps = 1 + draw.below(25);
-    let home = devices[0];
-    let tensors = given(vm, home, &mut draw);
+    let Drawn { tensors, program_seed, steps } = Drawn::new(vm, devices[0], &mut draw);
     let parameter = tensors[2].to_vec::<i32>().expect("it is there");
-    let program_seed = draw.next();
     let mut expected = Vec::new();
     for _ in 0..ROUNDS {
         let results = calls(&mut Random::new(program_seed, 0), &tensors, devices, steps, By::Engine(vm))
             .expect("eager calls are accepted");
         expected.push((elements(&results), elements(&tensors[2..])));
     }
-    let program = vm
-        .record("drawn", |r| {
-            let stand_ins = vec![
-                r.feed("a", home, DType::I32, &[ROWS, ROWS])?,
-                r.feed("b", home, DType::I32, &[ROWS, ROWS])?,
-                r.parameter("c", &tensors[2])?,
-            ];
-            let results = calls(&mut Random::new(program_seed, 0), &stand_ins, devices, steps, By::Recording(r))?;
-            results.iter().enumerate().try_for_each(|(place, tensor)| r.fetch(format!("f{place}"), tensor))
-        })
-        .expect("what an engine takes can be recorded");
+    let program = record(vm, devices, &Drawn { tensors: tensors.clone(), program_seed, steps });
     let compare = |options: CompileOptions| {
-        let start = vm.from_slice(&parameter, &[ROWS, ROWS]).expect("a tensor").to(home).expect("a copy");
+        let start = vm.from_slice(&parameter, &[ROWS, ROWS]).expect("a tensor").to(devices[0]).expect("a copy");
         let executable = vm.compile(&program, &[("c", &start)], &options).expect("it compiles");
         let compiled = executable.compiled();
+        check_plan(compiled, seed)?;
         let run = |round: usize| {
             let _lane = Lane(if round < SIDE_BY_SIDE { round as u32 % 2 } else { 0 }).enter();
             let run = executable.run(&[("a", &tensors[0]), ("b", &tensors[1])]).expect("it is submitted");
             (round, run, start.to(CPU).expect("a copy"))
         };
         let check = |(round, run, after): (usize, Fetches, Tensor)| {
-            let (results, left) = &expected[round];
             let found: Vec<Tensor> = run.iter().map(|(_, tensor)| tensor.clone()).collect();
-            assert_eq!(&elements(&found), results, "seed {seed}, round {round}, {options:?}\n{compiled}");
-            assert_eq!(&elements(&[after]), left, "the parameter: seed {seed}, round {round}\n{compiled}");
+            let (results, left) = (elements(&found), elements(&[after]));
+            if (&results, &left) == (&expected[round].0, &expected[round].1) {
+                return Ok(());
+            }
+            let text = format!(
+                "seed {seed}, round {round}, {options:?}: results {results:?} and parameter {left:?}, expected {:?}\n{compiled}",
+                expected[round]
+            );
+            Err(Verdict { failing: Failing::Differs, text })
         };
-        (0..SIDE_BY_SIDE).map(run).collect::<Vec<_>>().into_iter().for_each(check);
+        (0..SIDE_BY_SIDE).map(run).collect::<Vec<_>>().into_iter().try_for_each(check)?;
         for round in SIDE_BY_SIDE..ROUNDS {
-            check(run(round));
+            check(run(round))?;
             vm.wait_all().expect("nothing fails");
         }
-        compiled.clone()
+        Ok(compiled.clone())
     };
-    let compiled = options(&mut draw).into_iter().map(compare).collect();
-    (program, compiled)
+    let compiled = options(&mut draw).into_iter().map(compare).collect::<Result<_, _>>()?;
+    Ok((program, compiled))
+}
+
+/// Checks the memory plan of a drawn program.
+fn check_plan(compiled: &Compiled, seed: u64) -> Result<(), Verdict> {
+    plan::check(compiled).map_err(|text| Verdict { failing: Failing::Plan, text: format!("seed {seed}: {text}") })
+}
+
+/// What a seed draws: the calls, and the tensors that they are made over.
+struct Drawn {
+    /// Two feeds and a parameter.
+    tensors: Vec<Tensor>,
+    program_seed: u64,
+    steps: usize,
+}
+
+impl Drawn {
+    fn new(vm: &Vm, home: DeviceId, draw: &mut Random) -> Drawn {
+        let steps = 1 + draw.below(25);
+        let tensors = given(vm, home, draw);
+        Drawn { tensors, program_seed: draw.next(), steps }
+    }
+}
+
+/// Records the drawn calls.
+fn record(vm: &Vm, devices: &[DeviceId], drawn: &Drawn) -> Program {
+    let home = devices[0];
+    let calls = |r: &Recorder| {
+        let stand_ins = vec![
+            r.feed("a", home, DType::I32, &[ROWS, ROWS])?,
+            r.feed("b", home, DType::I32, &[ROWS, ROWS])?,
+            r.parameter("c", &drawn.tensors[2])?,
+        ];
+        let mut draw = Random::new(drawn.program_seed, 0);
+        let results = calls(&mut draw, &stand_ins, devices, drawn.steps, By::Recording(r))?;
+        results.iter().enumerate().try_for_each(|(place, tensor)| r.fetch(format!("f{place}"), tensor))
+    };
+    vm.record("drawn", calls).expect("what an engine takes can be recorded")
 }

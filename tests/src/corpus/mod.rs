@@ -1,6 +1,6 @@
 //! Properties that must hold for every text and file that the project reads, for any input bytes.
 //!
-//! Layer: uses no other folder; is used by `fuzz/` and the suite `corpus`.
+//! Layer: uses `compiled`; is used by `fuzz/` and the suite `corpus`.
 //!
 //! Main types: a [`Target`] checks the bytes of one input; [`TARGETS`] lists all of them.
 //!

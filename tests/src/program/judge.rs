@@ -30,6 +30,8 @@ pub enum Failing {
     Race,
     /// The verifier found an unordered dependence.
     Unordered,
+    /// The memory plan of a compiled program lets values overlap that are needed at one time.
+    Plan,
 }
 
 /// The failure of a script.
@@ -217,7 +219,7 @@ pub fn explain(script: &Script, verdict: Verdict, mutant: Option<Mutant>) -> Str
 
 /// A trace that is written to memory.
 #[derive(Clone, Default)]
-struct Buffer(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Buffer(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Buffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -232,7 +234,7 @@ impl Write for Buffer {
 
 impl Buffer {
     /// Lets the verifier check the written trace.
-    fn judge(&self) -> Result<Counts, String> {
+    pub(crate) fn judge(&self) -> Result<Counts, String> {
         let text = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let trace = Trace::read(text.as_slice()).map_err(|error| format!("the trace is not well formed: {error}"))?;
         let report = verify(&trace).map_err(|error| error.to_string())?;

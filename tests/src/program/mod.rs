@@ -1,6 +1,6 @@
 //! Random programs: one description that runs on any engine and gives everything observable of the run.
 //!
-//! Layer: uses `support`; is used by the programs and suites that run random programs.
+//! Layer: uses `support`; is used by `compiled`.
 //!
 //! Main types: a [`Step`] is one operation of a program; a [`Script`] is a program of several threads; [`Seen`] is everything observable of
 //! a run.
@@ -32,9 +32,11 @@ mod step_builder;
 
 pub use config::{Config, check};
 pub use faulty::{goes_on, safe};
+pub(crate) use judge::Buffer;
 pub use judge::{Counts, Failing, Verdict, explain, judge, judge_on_cuda, judge_on_threads};
 pub use machine::Machine;
 pub use run::run_all;
+pub(crate) use script::caught;
 pub use script::{Lists, Script, Setup, Turn};
 pub use seen::Seen;
 pub use shrink::{Shrunk, shrink};

@@ -8,7 +8,8 @@ use streamvm::{
     BuildError, CriticalSection, DType, DeviceId, Error, InstructionsBuilder, Lane, MemoryKind, Mode, Tensor, Var, Vm,
     VmBuilder,
 };
-use streamvm_tests::{CPU, Random, failure_of, logged, no_races, on_device, until, used_bytes, within};
+use streamvm_tests::compiled::play;
+use streamvm_tests::{CPU, failure_of, logged, no_races, on_device, until, used_bytes, within};
 
 fn automatic() -> VmBuilder {
     Vm::builder().auto_program(true)
@@ -334,85 +335,6 @@ fn boundaries_come_behind_held_back_calls() {
             }
         }
     }
-}
-
-/// Makes drawn calls over `[4, 4]` tensors of `i32` in rounds, most of which repeat one of two sequences; some rounds end differently, some are
-/// cut by reads, and which results are kept differs. Returns everything that was read.
-fn play(vm: &Vm, seed: u64, shared: Option<&Tensor>) -> Result<Vec<Vec<i32>>, Error> {
-    const SHAPE: &[usize] = &[4, 4];
-    let mut draw = Random::new(seed, 0);
-    let mut seen = Vec::new();
-    let given = |draw: &mut Random| {
-        let elements: Vec<i32> = (0..16).map(|_| draw.below(15) as i32 - 7).collect();
-        vm.from_slice(&elements, SHAPE)?.to(CPU)
-    };
-    let mut lasting = vec![given(&mut draw)?, given(&mut draw)?, given(&mut draw)?];
-    lasting.extend(shared.cloned());
-    let written = 3;
-    let seeds = [draw.next(), draw.next()];
-    let lengths = [2 + draw.below(20), 2 + draw.below(20)];
-    let mut kept: Vec<Tensor> = Vec::new();
-    let keeps = draw.next();
-    for _ in 0..14 {
-        let which = usize::from(draw.once_in(4));
-        let mut calls = Random::new(seeds[which], 0);
-        let changes_at = if draw.once_in(5) { draw.below(lengths[which]) } else { usize::MAX };
-        let reads_at = if draw.once_in(6) { draw.below(lengths[which]) } else { usize::MAX };
-        let mut keep = if draw.once_in(4) { Random::new(draw.next(), 1) } else { Random::new(keeps, 1) };
-        let mut tensors = lasting.clone();
-        for call in 0..lengths[which] {
-            if call == changes_at {
-                calls = Random::new(draw.next(), 2);
-            }
-            let some = |calls: &mut Random, tensors: &[Tensor]| -> Result<Tensor, Error> {
-                let tensor = tensors[calls.below(tensors.len())].clone();
-                Ok(if calls.once_in(5) { tensor.permute(&[1, 0])? } else { tensor })
-            };
-            let (x, y) = (some(&mut calls, &tensors)?, some(&mut calls, &tensors)?);
-            let result = match calls.below(13) {
-                0 => (&x + &y)?,
-                1 => (&x - &y)?,
-                2 => (&x * 3i64)?,
-                3 => x.neg()?,
-                4 => x.minimum(&y)?,
-                5 => x.matmul(&y)?,
-                6 => (&x.slice(0, 1..2)? + &y)?,
-                7 => x.eq(&y)?.where_(&x, &y)?,
-                8 => x.cast(DType::F32)?.cast(DType::I32)?,
-                9 => vm.full(CPU, DType::I32, SHAPE, 5)?,
-                10 => x.to(CPU)?,
-                kind => {
-                    let target = tensors[calls.below(written)].clone();
-                    let rows = calls.below(4);
-                    let part = if calls.once_in(2) { target.clone() } else { target.slice(0, rows..4)? };
-                    if kind == 11 {
-                        part.fill(calls.below(9) as i64)?;
-                    } else {
-                        part.copy_from(&(&x + 1i64)?.slice(0, 0..part.shape().dims()[0])?)?;
-                    }
-                    continue;
-                }
-            };
-            if keep.once_in(6) {
-                kept.push(result.clone());
-            }
-            // Some results are dropped at once.
-            if !calls.once_in(4) {
-                tensors.push(result);
-            }
-            if call == reads_at {
-                let at = draw.below(tensors.len());
-                seen.push(tensors[at].to_vec::<i32>()?);
-            }
-        }
-        if draw.once_in(3) && !kept.is_empty() {
-            seen.push(kept.swap_remove(draw.below(kept.len())).to_vec::<i32>()?);
-        }
-    }
-    for tensor in lasting.iter().chain(&kept) {
-        seen.push(tensor.to_vec::<i32>()?);
-    }
-    Ok(seen)
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod failures;
 mod fusion;
 mod jit;
 mod jobs;
+mod judged;
 mod random;
 mod recording;
 mod runs;

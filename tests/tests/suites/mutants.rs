@@ -9,15 +9,20 @@ use std::sync::{Arc, Mutex};
 use streamvm::ep::races::Finding;
 use streamvm::ep::races::FindingKind;
 use streamvm::instructions::{Dependence, DependenceUse, NothingObserved, Order, SoftSync, SoftSyncMode};
+use streamvm::program::Mutant as CompilerMutant;
 use streamvm::stream::Capabilities;
 use streamvm::stream::mutant::{Mutant, Planted};
 use streamvm::stream::{Point, StreamClass, StreamId};
 use streamvm::{Access, FnError, Mode, Var, Vm, VmBuilder};
+use streamvm_tests::compiled;
 use streamvm_tests::program::{Failing, Script, Verdict, judge};
 use streamvm_tests::{CPU, ClosedGate, Gate, each_seed, failure_of, on_device, submit};
 
 /// Programs until a mutant must have been caught. The rarest takes a tenth of it.
 const PROGRAMS: u64 = 5000;
+
+/// Compiled programs until a mutant of the compiler must have been caught.
+const COMPILED: u64 = 2000;
 
 /// Runs programs on an engine with `mutant` until one fails, which must be in one of the ways given.
 fn catch(mutant: Mutant, by: &[Failing]) {
@@ -85,6 +90,70 @@ fn a_host_wait_that_is_taken_as_met_is_caught() {
 fn a_stream_that_runs_out_of_order_is_caught() {
     // The detector sees operands that the instruction has not declared; where both have the same, the results differ.
     catch(Mutant::StreamReordered, &[Failing::Race, Failing::Differs]);
+}
+
+/// Judges drawn programs, compiled with `mutant`, until one fails, which must be in one of the ways given, with a text that has these words.
+fn catch_in_compiler(mutant: CompilerMutant, by: &[(Failing, &str)]) {
+    let mut caught: Option<(u64, Verdict)> = None;
+    let result = each_seed(
+        1..COMPILED,
+        move |seed| compiled::judge(seed, Some(mutant)).err(),
+        |seed, verdict| {
+            caught = verdict.map(|verdict| (seed, verdict));
+            caught.is_none()
+        },
+    );
+    assert_eq!(result, Ok(()), "{mutant:?} makes a program hang");
+    let (seed, Verdict { failing, text }) = caught.unwrap_or_else(|| panic!("{mutant:?} is not caught"));
+    println!("{mutant:?} is caught by seed {seed}: {failing:?}: {text}");
+    let is_expected = by.iter().any(|(way, words)| *way == failing && text.contains(words));
+    assert!(is_expected, "{mutant:?} fails as {failing:?}: {text}");
+}
+
+const DIFFERS: (Failing, &str) = (Failing::Differs, "expected");
+
+/// What the engine says of a step that comes before the one that writes what it reads.
+const NOT_WRITTEN: (Failing, &str) = (Failing::Refused, "needs a tensor that nothing has written");
+
+#[test]
+fn a_needed_step_that_is_removed_is_caught() {
+    catch_in_compiler(CompilerMutant::NeededStepRemoved, &[DIFFERS]);
+}
+
+#[test]
+fn a_dropped_dependence_of_a_program_is_caught() {
+    catch_in_compiler(CompilerMutant::DependenceDropped, &[DIFFERS, NOT_WRITTEN]);
+}
+
+#[test]
+fn a_step_that_joins_a_segment_too_far_back_is_caught() {
+    catch_in_compiler(CompilerMutant::JoinedTooFar, &[DIFFERS, NOT_WRITTEN]);
+}
+
+#[test]
+fn a_last_use_that_is_too_early_is_caught() {
+    catch_in_compiler(CompilerMutant::LastUseTooEarly, &[(Failing::Plan, "share memory")]);
+}
+
+#[test]
+fn a_loop_edge_that_is_missing_is_caught() {
+    catch_in_compiler(CompilerMutant::LoopEdgeMissing, &[(Failing::Plan, "share memory")]);
+}
+
+#[test]
+fn a_step_in_place_of_an_input_that_is_read_later_is_caught() {
+    catch_in_compiler(CompilerMutant::InPlaceThoughRead, &[(Failing::Plan, "share memory")]);
+}
+
+/// The engine checks groups again when it loads a program.
+#[test]
+fn fused_steps_over_different_views_are_caught() {
+    catch_in_compiler(CompilerMutant::FusedOverViews, &[(Failing::Refused, "cannot run block by block")]);
+}
+
+#[test]
+fn values_that_overlap_by_one_byte_are_caught() {
+    catch_in_compiler(CompilerMutant::OneByteShort, &[(Failing::Plan, "share memory")]);
 }
 
 /// The order in which the functions of one list ran on one stream.

@@ -1,0 +1,121 @@
+//! The memory plan of a compiled program, checked from its steps alone: the check shares no code with the passes that made the plan.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use streamvm::program::{BufferRole, Compiled, CompiledStep, Located, Storage, ValueId, Work};
+
+/// A value in an arena.
+struct Placed {
+    value: ValueId,
+    /// Its arena, as an index of a buffer, and its offset there.
+    place: (usize, usize),
+    bytes: usize,
+    /// From the first step that uses it to the last; to the end of a loop that uses it, if it was made before the loop.
+    used: Range<usize>,
+    /// As `used`, with all steps that run together with one of these.
+    kept: Range<usize>,
+}
+
+impl Placed {
+    fn overlaps(&self, other: &Placed) -> bool {
+        let (arena, offset) = self.place;
+        let (other_arena, other_offset) = other.place;
+        arena == other_arena && offset < other_offset + other.bytes && other_offset < offset + self.bytes
+    }
+}
+
+/// Checks that values of an arena which are needed at one time have no byte in common, unless one took over the memory of the other.
+///
+/// # Errors
+/// The first two values that do, as a text with the plan.
+pub fn check(compiled: &Compiled) -> Result<(), String> {
+    let placed = placed(compiled);
+    for (number, first) in placed.iter().enumerate() {
+        for second in &placed[number + 1..] {
+            let both_kept = first.kept.start < second.kept.end && second.kept.start < first.kept.end;
+            if both_kept && first.overlaps(second) && !takes_over(compiled, first, second) {
+                let named = |it: &Placed| format!("{:?} at {:?}, used in {:?}", it.value, it.place, it.used);
+                return Err(format!("{} and {} share memory in\n{compiled}", named(first), named(second)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The values in arenas, in the order of their first uses.
+fn placed(compiled: &Compiled) -> Vec<Placed> {
+    let is_arena = |index: usize| matches!(compiled.buffers()[index].role, BufferRole::Arena(_));
+    let mut placed: Vec<Placed> = Vec::new();
+    let mut known: HashMap<ValueId, usize> = HashMap::new();
+    for (position, step) in compiled.steps().iter().enumerate() {
+        for operand in &step.operands {
+            let place = match operand.storage {
+                Storage::Buffer { index, offset } if is_arena(index) => (index, offset),
+                _ => continue,
+            };
+            let (value, bytes) = (operand.value, compiled.program().value(operand.value).bytes());
+            let used = position..position + 1;
+            let number = *known.entry(value).or_insert_with(|| {
+                placed.push(Placed { value, place, bytes, kept: used.clone(), used });
+                placed.len() - 1
+            });
+            placed[number].used.end = position + 1;
+        }
+    }
+    for range in loops(compiled.steps()) {
+        for operand in compiled.steps()[range.clone()].iter().flat_map(|step| &step.operands) {
+            if let Some(placed) = known.get(&operand.value).map(|&number| &mut placed[number])
+                && placed.used.start < range.start
+            {
+                placed.used.end = placed.used.end.max(range.end);
+            }
+        }
+    }
+    for it in &mut placed {
+        it.kept = it.used.clone();
+        for together in compiled.fused().iter().map(|fused| &fused.steps) {
+            if it.used.start < together.end && together.start < it.used.end {
+                it.kept = it.kept.start.min(together.start)..it.kept.end.max(together.end);
+            }
+        }
+    }
+    placed
+}
+
+/// The steps of each loop with the marks at both ends, inner loops first.
+fn loops(steps: &[CompiledStep]) -> Vec<Range<usize>> {
+    let (mut open, mut found) = (Vec::new(), Vec::new());
+    for (position, step) in steps.iter().enumerate() {
+        match step.work {
+            Work::If | Work::While => open.push(position),
+            Work::End => {
+                let begin: Option<usize> = open.pop();
+                found.extend(begin.filter(|&begin| steps[begin].work == Work::While).map(|begin| begin..position + 1));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Whether `second`, which is used later, may have the memory of `first` although both are kept at one time: the last step that uses `first` is
+/// the first that uses `second` or runs before it, and the steps that run together with that one go through the elements of both alike. Then each
+/// element of `first` has been read when the element of `second` in its place is written.
+fn takes_over(compiled: &Compiled, first: &Placed, second: &Placed) -> bool {
+    let meeting = second.used.start;
+    if first.place != second.place || first.used.end > meeting + 1 {
+        return false;
+    }
+    let together = compiled.fused().iter().map(|fused| fused.steps.clone()).find(|steps| steps.contains(&meeting));
+    let steps = &compiled.steps()[together.unwrap_or(meeting..meeting + 1)];
+    let is_elementwise = |step: &CompiledStep| match &step.work {
+        Work::Call(op, _) => op.is_elementwise(),
+        work => matches!(work, Work::Copy | Work::Fill(_)),
+    };
+    let view = |operand: &Located| (operand.layout, operand.dtype.size());
+    let operands = steps.iter().flat_map(|step| &step.operands);
+    let mut views = operands.filter(|operand| [first.value, second.value].contains(&operand.value)).map(view);
+    let one = views.next();
+    steps.iter().all(is_elementwise) && views.all(|view| Some(view) == one)
+}
