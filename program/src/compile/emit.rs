@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use hashbrown::HashMap;
 use streamvm_ep::{Access, DeviceKind, Extra, MAX_WRITES, Params};
-use streamvm_instructions::{Error, Generator, ProgramError};
+use streamvm_instructions::{Error, ProgramError};
 use streamvm_stream::StreamKey;
 
 use crate::compile::arena::Arena;
@@ -12,6 +12,7 @@ use crate::compile::fuse::Fused;
 use crate::compile::homes::Home;
 use crate::compile::segments::Draft;
 use crate::ir::program::{Operand, Program, ValueId, ValueRole, Work};
+use crate::ir::random::Drawn;
 use crate::plan::compiled::{
     ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Segment, SegmentUse, Storage,
 };
@@ -177,10 +178,7 @@ fn steps(program: &Program, order: &[usize], storages: &[Option<Storage>]) -> Ve
 fn drawn_blocks(program: &Program) -> HashMap<u64, u64> {
     let mut drawn = HashMap::new();
     for step in &program.steps {
-        if let (Work::Call(_, params), Some(output)) = (&step.work, step.output())
-            && let Some(seed) = seed_of(params)
-        {
-            let blocks = Generator::blocks(program.value(output.value).dtype, output.layout.elements());
+        if let Some(Drawn { seed, blocks, .. }) = step.draws(|id| program.value(id)) {
             let all = drawn.entry(seed).or_insert(0u64);
             *all = all.wrapping_add(blocks);
         }
