@@ -33,7 +33,7 @@ fn programs_do_the_same_compiled_and_not_in_every_mode() {
     fs::write(folder.path().join("five.svm"), FIVE_RUNS).unwrap();
     let plan = streamvm(folder.path(), ["compile", "five.svm"]).stdout;
     assert!(plan.contains("run together"), "{plan}");
-    for script in ["programs.svm", "fail_program.svm", "five.svm"] {
+    for script in ["programs.svm", "fail_program.svm", "five.svm", "run_in_program.svm", "fail_run_in_program.svm"] {
         let expected = timeless(streamvm(folder.path(), ["run", script]));
         assert!(expected.stdout.contains('['), "{script}: {expected:?}");
         for mode in ["threaded", "inline", "sim:1", "sim:2"] {
@@ -148,6 +148,16 @@ fn the_steps_of_programs_and_of_their_runs_are_bounded() {
     );
     let long = run_text(program.replace("5000", "5001"), &["check"]);
     assert!(long.code == 2 && long.stderr.contains("the program has more than 10000 steps here"), "{}", long.stderr);
+    // Each program runs the one before it twice: their steps, and without steps the runs, are as many as powers of two.
+    for (first, says) in [
+        ("add w 1 into w", "script.svm:16:33: error: the program has more than 10000 steps here"),
+        ("", "script.svm:82:1: error: the `run` statements up to here have more than 100000 steps together"),
+    ] {
+        let lines: String = (1..80).map(|level| format!("program p{level} {{ run p{0}\nrun p{0} }}\n", level - 1)).collect();
+        let script = format!("let w = fill f32 2 value 1 on cpu:0\nprogram p0 {{ {first} }}\n{lines}run p79\n");
+        let found = run_text(script, &["check"]);
+        assert!(found.code == 2 && found.stderr.starts_with(says), "{}", found.stderr);
+    }
     // Rounds that add no step end at once.
     assert_eq!(
         run_text(

@@ -57,11 +57,13 @@ pub enum ProgramError {
         program: String,
     },
     /// The compiler cannot compile this program.
-    #[error("program {program:?} cannot be compiled: {what}")]
+    #[error("program {program:?} cannot be compiled: {}{what}", at(step.as_ref()))]
     NotCompiled {
         /// The program.
         program: String,
-        /// The reason, and what to do instead.
+        /// The step that cannot be compiled, if the reason is one step.
+        step: Option<ProgramStep>,
+        /// The reason, and what to do instead. If there is a step, it goes on behind its name: "runs on ...".
         what: String,
     },
     /// A feed or parameter is given that the program does not have, or is given twice, or is missing; or a fetch is asked for that it does
@@ -124,6 +126,24 @@ pub enum ProgramError {
         /// The words that stand there.
         found: String,
     },
+}
+
+/// A step of a program, in an error.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ProgramStep {
+    /// Its number in the program that was compiled.
+    pub number: usize,
+    /// Its word in printed plans, such as the name of its op.
+    pub name: &'static str,
+    /// The source line that recorded it.
+    pub location: &'static Location<'static>,
+}
+
+fn at(step: Option<&ProgramStep>) -> String {
+    let said = |ProgramStep { number, name, location }: &ProgramStep| {
+        format!("step {number} ({name}), recorded at {location}, ")
+    };
+    step.map(said).unwrap_or_default()
 }
 
 /// What makes the word a plural.

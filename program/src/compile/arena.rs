@@ -74,13 +74,13 @@ impl Filling {
     fn plan(self, program: &Program, options: &CompileOptions) -> Result<Arena, Error> {
         let plan = memory::plan(&self.buffers, None, &Budget::steps(options.search_steps)).map_err(|error| {
             let (program, what) = (program.name.clone(), format!("its memory cannot be planned: {error}"));
-            ProgramError::NotCompiled { program, what }
+            ProgramError::NotCompiled { program, step: None, what }
         })?;
         // A run makes a tensor of bytes for the arena, so its size must be that of a shape.
         let peak = plan.peak as usize;
         Shape::new(&[peak]).map_err(|error| {
             let (program, what) = (program.name.clone(), format!("its values need {peak} bytes at one time: {error}"));
-            ProgramError::NotCompiled { program, what }
+            ProgramError::NotCompiled { program, step: None, what }
         })?;
         let offsets = self.values.into_iter().map(|(value, buffer)| (value, plan.offsets[buffer] as usize)).collect();
         Ok(Arena { offsets, bytes: peak, lower_bound: plan.lower_bound as usize })

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use hashbrown::HashMap;
 use streamvm_ep::{Access, DeviceKind, Extra, MAX_WRITES, Params};
-use streamvm_instructions::{Error, ProgramError};
+use streamvm_instructions::{Error, ProgramError, ProgramStep};
 use streamvm_stream::StreamKey;
 
 use crate::compile::arena::Arena;
@@ -72,7 +72,7 @@ pub(super) fn emit(
             // Behind the other buffers.
             uses.push(SegmentUse { buffer, bytes: 0..1, access: Access::Write });
         }
-        check_writes(&compiled, &uses)?;
+        check_writes(&compiled, range.start, &uses)?;
         compiled.segments.push(Segment {
             stream: draft.stream,
             steps: range.clone(),
@@ -290,15 +290,17 @@ fn note_first_writes(compiled: &mut Compiled) {
     }
 }
 
-/// Checks that a segment writes no more buffers than a function may: one step never does, and a block may.
-fn check_writes(compiled: &Compiled, uses: &[SegmentUse]) -> Result<(), Error> {
+/// Checks that the segment which begins with step `first` writes no more buffers than a function may: one step never does, and a block may.
+fn check_writes(compiled: &Compiled, first: usize, uses: &[SegmentUse]) -> Result<(), Error> {
     let found = uses.iter().filter(|segment_use| segment_use.access.writes()).count();
     if found <= MAX_WRITES {
         return Ok(());
     }
     let what = format!(
-        "a block would write {found} tensors that outlive it (fetches, parameters, values that several streams use), and can write {MAX_WRITES}; \
+        "begins a block that would write {found} tensors that outlive it (fetches, parameters, values that several streams use), and can write {MAX_WRITES}; \
          use several blocks, or join tensors"
     );
-    Err(ProgramError::NotCompiled { program: compiled.program.name.clone(), what }.into())
+    let CompiledStep { work, number, location, .. } = &compiled.steps[first];
+    let step = Some(ProgramStep { number: *number, name: work.name(), location });
+    Err(ProgramError::NotCompiled { program: compiled.program.name.clone(), step, what }.into())
 }
