@@ -150,8 +150,8 @@ fn the_steps_of_programs_and_of_their_runs_are_bounded() {
     assert!(long.code == 2 && long.stderr.contains("the program has more than 10000 steps here"), "{}", long.stderr);
     // Each program runs the one before it twice: their steps, and without steps the runs, are as many as powers of two.
     for (first, says) in [
-        ("add w 1 into w", "script.svm:16:33: error: the program has more than 10000 steps here"),
-        ("", "script.svm:82:1: error: the `run` statements up to here have more than 100000 steps together"),
+        ("add w 1 into w", "script.svm:28:1: error: the program has more than 10000 steps here"),
+        ("", "script.svm:161:1: error: the `run` statements up to here have more than 100000 steps together"),
     ] {
         let lines: String = (1..80).map(|level| format!("program p{level} {{ run p{0}\nrun p{0} }}\n", level - 1)).collect();
         let script = format!("let w = fill f32 2 value 1 on cpu:0\nprogram p0 {{ {first} }}\n{lines}run p79\n");
@@ -222,7 +222,7 @@ fn what_cannot_be_compiled_is_rejected() {
     fs::write(at("ports.txt"), "program p\nt0 = tensor cpu:0 f32[4]\nfeed x t0\nfetch y t9\n").unwrap();
     fs::write(at("twice.txt"), "program p\nt0 = tensor cpu:0 f32[4]\nt1 = tensor cpu:0 f32[4]\nfeed x t0\nfeed x t1\n")
         .unwrap();
-    let block = "program p\nt0 = tensor sim:0 bool[]\nt1 = tensor sim:0 f32[4]\nif t0\n%0 fill compute@sim:0:0 4 -> t1 f32[4]\nend\n";
+    let block = "program p\nt0 = tensor cpu:0 bool[]\nt1 = tensor sim:0 f32[4]\nif t0\n%0 fill compute@sim:0:0 4 -> t1 f32[4]\nend\n";
     fs::write(at("device.txt"), format!("{block}feed a t0\nparam b t1\n")).unwrap();
     fs::write(at("good.txt"), "program p\nt0 = tensor cpu:0 f32[4]\nfeed x t0\nfetch y t0\n").unwrap();
     fs::write(at("bytes.txt"), b"program p\n\xff\n").unwrap();
@@ -250,7 +250,7 @@ fn what_cannot_be_compiled_is_rejected() {
         (vec!["twice.txt"], "twice.txt: error: program \"p\": a feed is called \"x\"; give each a name of its own"),
         (
             vec!["device.txt"],
-            "device.txt: error: program \"p\" cannot be compiled: step 0 (if) runs on compute@sim:0:0",
+            "device.txt: error: program \"p\" cannot be compiled: step 1 (fill) runs on compute@sim:0:0",
         ),
         (vec!["good.txt", "--program", "q"], "good.txt: error: there is no program \"q\"; this file has \"p\""),
         (vec!["bytes.txt"], "bytes.txt: error: this is no UTF-8 text"),

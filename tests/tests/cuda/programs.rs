@@ -363,7 +363,7 @@ fn random_numbers_go_on_from_run_to_run_beside_graphs() -> Result<(), Error> {
 /// driver objects to.
 #[test]
 fn several_streams_are_captured_batch_by_batch() {
-    let driver = Standin::load("devices=1;delay=20");
+    let driver = Standin::load("devices=2;delay=20");
     let batches = |capture: bool| -> Vec<Vec<i32>> {
         let vm = Vm::builder().build().expect("an engine");
         let sum = vm.full(CUDA[0], DType::I32, &[64], 0).expect("a tensor");

@@ -62,5 +62,5 @@ fn expression(expr: &Expr, errors: &mut Vec<Diagnostic>) {
 }
 
 fn no_lane(span: Span) -> Diagnostic {
-    Diagnostic::new(span, "a program has no lanes").with_help("put `on lane N` behind the `run`")
+    Diagnostic::new(span, "a program has no lanes").with_help("put `on lane N` behind a `run` outside of programs")
 }
