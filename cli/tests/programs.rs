@@ -104,6 +104,22 @@ fn a_run_is_one_instruction_where_programs_are_compiled() {
 }
 
 #[test]
+fn a_program_in_a_program_is_on_the_lane_of_the_whole_run() {
+    let script = "let x = fill f32 2 value 1 on cpu:0\nprogram p (x f32 2 on cpu:0) -> y { let y = neg x }\n\
+        program q (x f32 2 on cpu:0) -> y { let y = run p (exp x) }\nlet y = run q x on lane 1\nprint y\n";
+    for args in [["run", "--stats"].as_slice(), &["run", "--stats", "--compiled"]] {
+        let found = run_text(script.to_owned(), args);
+        let lane = |name: &str| {
+            let line = found.stdout.lines().find(|line| line.starts_with(name)).expect("the stream");
+            line.split_whitespace().nth(1).and_then(|count| count.parse::<u64>().ok()).expect("a count")
+        };
+        // On lane 0 the fill and the two instructions that read back.
+        let steps = if args.len() == 2 { 2 } else { 1 };
+        assert_eq!((lane("compute@cpu:0:0"), lane("compute@cpu:0:1")), (3, steps), "{}", found.stdout);
+    }
+}
+
+#[test]
 fn traces_and_races_know_programs() {
     let folder = scripts();
     for compiled in [None, Some("--compiled")] {
@@ -148,6 +164,10 @@ fn the_steps_of_programs_and_of_their_runs_are_bounded() {
     );
     let long = run_text(program.replace("5000", "5001"), &["check"]);
     assert!(long.code == 2 && long.stderr.contains("the program has more than 10000 steps here"), "{}", long.stderr);
+    // A program counts the programs that it runs, once.
+    let outer = format!("{}program q {{ run p }}\n{}", program.replace("5000", "4000"), "run q\n".repeat(12));
+    let outer = run_text(outer, &["check"]);
+    assert_eq!(outer.code, 0, "{}", outer.stderr);
     // Each program runs the one before it twice: their steps, and without steps the runs, are as many as powers of two.
     for (first, says) in [
         ("add w 1 into w", "script.svm:28:1: error: the program has more than 10000 steps here"),
