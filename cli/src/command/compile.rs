@@ -7,7 +7,6 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::analysis::check::checked;
-use crate::emit::programs::not_compiled::{not_compiled, why_not_compiled};
 use crate::base::engine::{CompileOptions, Compiled, DeviceId, Error, Program, ProgramError, compile_reporting};
 use crate::base::printable::{printable, where_it_starts};
 use crate::base::spelling::did_you_mean;
@@ -16,6 +15,7 @@ use crate::command::memory_picture::draw;
 pub use crate::command::program_report::Show;
 use crate::command::program_report::{Shown, json, memory, passes};
 use crate::emit::devices::{Available, Devices, MOST_DEVICES};
+use crate::emit::programs::not_compiled::{not_compiled, why_not_compiled};
 use crate::syntax::diagnostic::{Diagnostic, render_all};
 use crate::syntax::parser::parse;
 use crate::syntax::source::{ReadError, Source};

@@ -27,9 +27,13 @@ pub enum ProgramError {
     NoElements,
     /// A tensor of a recording was used when that recording was over, or on another thread.
     #[error(
-        "this tensor belongs to a recording that is over, or to one of another thread; fetch it by a name, and run the program"
+        "this tensor{} belongs to a recording that is over, or to one of another thread; fetch it by a name, and run the program",
+        used_at(*location)
     )]
-    RecordingOver,
+    RecordingOver {
+        /// The source line of the call that used it, if it was a call.
+        location: Option<&'static Location<'static>>,
+    },
     /// A name is empty, has spaces or control characters, or was given twice.
     #[error(
         "program {program:?}: a {kind} is called {name:?}; give each a name of its own, without spaces and control characters"
@@ -144,6 +148,10 @@ fn at(step: Option<&ProgramStep>) -> String {
         format!("step {number} ({name}), recorded at {location}, ")
     };
     step.map(said).unwrap_or_default()
+}
+
+fn used_at(location: Option<&Location<'_>>) -> String {
+    location.map(|location| format!(", used at {location},")).unwrap_or_default()
 }
 
 /// What makes the word a plural.

@@ -146,7 +146,9 @@ impl Recording {
                 && (writes || other_writes)
             {
                 let help = "the program writes one of these parameters; bind each to a tensor of its own";
-                return Err(BuildError::Overlap { what: program.name.clone(), first: place, second: other, help }.into());
+                return Err(
+                    BuildError::Overlap { what: program.name.clone(), first: place, second: other, help }.into()
+                );
             }
             bound_parameters.push(Bound { value, offset: 0 });
         }

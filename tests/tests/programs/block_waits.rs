@@ -172,14 +172,22 @@ fn a_block_and_its_conditions_are_on_one_device() {
         })?;
         r.fetch("x", &x)
     });
-    refused("an inner condition elsewhere", inner, &["(if), recorded at ", ", has a condition on cpu:0", "compute@sim:0:0"]);
+    refused(
+        "an inner condition elsewhere",
+        inner,
+        &["(if), recorded at ", ", has a condition on cpu:0", "compute@sim:0:0"],
+    );
     let copied = vm.record("p", |r| {
         let (yes, x) = (r.feed("yes", SIM, DType::Bool, &[])?, r.full(CPU, DType::I32, &[], 1)?);
         let y = r.full(SIM, DType::I32, &[], 1)?;
         r.if_true(&yes, || y.copy_from(&x.to(SIM)?))?;
         r.fetch("y", &y)
     });
-    refused("a copy in a block", copied, &["(copy), recorded at ", ", runs on h2d@sim:0:0", "in front of the block or behind it"]);
+    refused(
+        "a copy in a block",
+        copied,
+        &["(copy), recorded at ", ", runs on h2d@sim:0:0", "in front of the block or behind it"],
+    );
     let brought = vm.record("p", |r| {
         let (yes, x) = (r.feed("yes", CPU, DType::Bool, &[])?.to(SIM)?, r.full(SIM, DType::I32, &[], 1)?);
         r.if_true(&yes, || x.fill(2))?;

@@ -1,7 +1,9 @@
 //! Programs that are called in recordings: their steps become part of the recording.
 
 use streamvm::program::{CompileOptions, Program, Recorder};
-use streamvm::{BuildError, DType, DeviceId, Error, Executable, Generator, InstructionsBuilder, ProgramError, Tensor, Vm};
+use streamvm::{
+    BuildError, DType, DeviceId, Error, Executable, Generator, InstructionsBuilder, ProgramError, Tensor, Vm,
+};
 use streamvm_tests::{CPU, failure_of};
 
 const OTHER: DeviceId = DeviceId::cpu(1);

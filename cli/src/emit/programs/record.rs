@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::captured::Captured;
 use super::{Defined, MAX_ALL_STEPS, MAX_STEPS, allowed};
-use crate::base::engine::{Error, InstructionList, Kind, Place, ProgramError, Recorder, Shape, Tensor, ValueRole, record};
+use crate::base::engine::{
+    Error, InstructionList, Kind, Place, ProgramError, Recorder, Shape, Tensor, ValueRole, record,
+};
 use crate::emit::{Emitter, rounds, value};
 use crate::syntax::ast::{Block, Feed, ProgramBlock, RunCall, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;

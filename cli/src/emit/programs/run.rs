@@ -24,8 +24,11 @@ impl Emitter<'_> {
         let mut known: Vec<&str> = self.programs.keys().map(String::as_str).collect();
         known.sort_unstable(); // the same guess in every run
         if self.recording.as_ref() == Some(&name.value) {
-            let help = "a program can run programs that are defined before it; repeat statements with `repeat` or `while`";
-            return Err(Diagnostic::new(name.span, format!("program `{}` cannot run itself", name.value)).with_help(help));
+            let help =
+                "a program can run programs that are defined before it; repeat statements with `repeat` or `while`";
+            return Err(
+                Diagnostic::new(name.span, format!("program `{}` cannot run itself", name.value)).with_help(help)
+            );
         }
         let help = did_you_mean(&name.value, known);
         Err(error
@@ -123,8 +126,7 @@ impl Emitter<'_> {
             return Err(Diagnostic::new(run.program.span, message));
         }
         let lane = self.lane_of(run);
-        let inputs =
-            run.feeds.iter().enumerate().map(|(place, expr)| self.input_of_run(&defined, place, expr, lane));
+        let inputs = run.feeds.iter().enumerate().map(|(place, expr)| self.input_of_run(&defined, place, expr, lane));
         let inputs = inputs.collect::<Result<Vec<Tensor>, Diagnostic>>()?;
         Ok((defined, inputs))
     }
@@ -140,7 +142,9 @@ impl Emitter<'_> {
                 .with_help("use `cast`, `reshape` or `copy`, or change the program"));
         }
         let mut written = defined.parameters.iter().filter(|parameter| parameter.is_written);
-        if let Some(Parameter { name, .. }) = written.find(|parameter| self.stand_in(&parameter.tensor).shares_storage(&tensor)) {
+        if let Some(Parameter { name, .. }) =
+            written.find(|parameter| self.stand_in(&parameter.tensor).shares_storage(&tensor))
+        {
             let message = format!("the input `{}` shares memory with `{name}`, which the program writes", port.name);
             return Err(Diagnostic::new(expr.span, message).with_help("give a copy to the `run`"));
         }
