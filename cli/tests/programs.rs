@@ -72,8 +72,8 @@ fn lanes_spread_the_steps_of_a_program() {
 fn a_step_that_writes_an_infinity_is_named_if_that_is_wanted() {
     let script = "let x = fill f32 3 value 100 on cpu:0\nprogram p (x f32 3 on cpu:0) -> y { let y = exp (exp x) }\n\
         let y = run p x\nprint y\n";
-    assert_eq!(run_text(script.to_owned(), &["run", "--compiled"]).code, 0);
-    let found = run_text(script.to_owned(), &["run", "--compiled", "--check-finite"]);
+    assert_eq!(run_text(script, &["run", "--compiled"]).code, 0);
+    let found = run_text(script, &["run", "--compiled", "--check-finite"]);
     assert_eq!(found.code, 1, "{found:?}");
     assert!(found.stderr.contains("a.svm:2:") || found.stderr.contains(":2:"), "{}", found.stderr);
     assert!(found.stderr.contains("exp") && found.stderr.contains("inf"), "{}", found.stderr);
@@ -108,7 +108,7 @@ fn a_program_in_a_program_is_on_the_lane_of_the_whole_run() {
     let script = "let x = fill f32 2 value 1 on cpu:0\nprogram p (x f32 2 on cpu:0) -> y { let y = neg x }\n\
         program q (x f32 2 on cpu:0) -> y { let y = run p (exp x) }\nlet y = run q x on lane 1\nprint y\n";
     for args in [["run", "--stats"].as_slice(), &["run", "--stats", "--compiled"]] {
-        let found = run_text(script.to_owned(), args);
+        let found = run_text(script, args);
         let lane = |name: &str| {
             let line = found.stdout.lines().find(|line| line.starts_with(name)).expect("the stream");
             line.split_whitespace().nth(1).and_then(|count| count.parse::<u64>().ok()).expect("a count")
