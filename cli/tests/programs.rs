@@ -33,7 +33,7 @@ fn programs_do_the_same_compiled_and_not_in_every_mode() {
     fs::write(folder.path().join("five.svm"), FIVE_RUNS).unwrap();
     let plan = streamvm(folder.path(), ["compile", "five.svm"]).stdout;
     assert!(plan.contains("run together"), "{plan}");
-    for script in ["programs.svm", "fail_program.svm", "five.svm"] {
+    for script in ["programs.svm", "fail_program.svm", "five.svm", "run_in_program.svm", "fail_run_in_program.svm"] {
         let expected = timeless(streamvm(folder.path(), ["run", script]));
         assert!(expected.stdout.contains('['), "{script}: {expected:?}");
         for mode in ["threaded", "inline", "sim:1", "sim:2"] {
@@ -72,8 +72,8 @@ fn lanes_spread_the_steps_of_a_program() {
 fn a_step_that_writes_an_infinity_is_named_if_that_is_wanted() {
     let script = "let x = fill f32 3 value 100 on cpu:0\nprogram p (x f32 3 on cpu:0) -> y { let y = exp (exp x) }\n\
         let y = run p x\nprint y\n";
-    assert_eq!(run_text(script.to_owned(), &["run", "--compiled"]).code, 0);
-    let found = run_text(script.to_owned(), &["run", "--compiled", "--check-finite"]);
+    assert_eq!(run_text(script, &["run", "--compiled"]).code, 0);
+    let found = run_text(script, &["run", "--compiled", "--check-finite"]);
     assert_eq!(found.code, 1, "{found:?}");
     assert!(found.stderr.contains("a.svm:2:") || found.stderr.contains(":2:"), "{}", found.stderr);
     assert!(found.stderr.contains("exp") && found.stderr.contains("inf"), "{}", found.stderr);
@@ -101,6 +101,22 @@ fn a_run_is_one_instruction_where_programs_are_compiled() {
     let (lane_0, lane_1, list) = counts(&["--compiled"]);
     assert_eq!((lane_0, lane_1), (2 + 4 + 4 + 2, 1), "{list}");
     assert_eq!(list.matches("# run p\n").count(), 5, "{list}");
+}
+
+#[test]
+fn a_program_in_a_program_is_on_the_lane_of_the_whole_run() {
+    let script = "let x = fill f32 2 value 1 on cpu:0\nprogram p (x f32 2 on cpu:0) -> y { let y = neg x }\n\
+        program q (x f32 2 on cpu:0) -> y { let y = run p (exp x) }\nlet y = run q x on lane 1\nprint y\n";
+    for args in [["run", "--stats"].as_slice(), &["run", "--stats", "--compiled"]] {
+        let found = run_text(script, args);
+        let lane = |name: &str| {
+            let line = found.stdout.lines().find(|line| line.starts_with(name)).expect("the stream");
+            line.split_whitespace().nth(1).and_then(|count| count.parse::<u64>().ok()).expect("a count")
+        };
+        // On lane 0 the fill, and one of the two instructions that read back.
+        let steps = if args.len() == 2 { 2 } else { 1 };
+        assert_eq!((lane("compute@cpu:0:0"), lane("compute@cpu:0:1")), (2, steps), "{}", found.stdout);
+    }
 }
 
 #[test]
@@ -148,6 +164,21 @@ fn the_steps_of_programs_and_of_their_runs_are_bounded() {
     );
     let long = run_text(program.replace("5000", "5001"), &["check"]);
     assert!(long.code == 2 && long.stderr.contains("the program has more than 10000 steps here"), "{}", long.stderr);
+    // A program counts the programs that it runs, once.
+    let outer = format!("{}program q {{ run p }}\n{}", program.replace("5000", "4000"), "run q\n".repeat(12));
+    let outer = run_text(outer, &["check"]);
+    assert_eq!(outer.code, 0, "{}", outer.stderr);
+    // Each program runs the one before it twice: their steps, and without steps the runs, are as many as powers of two.
+    for (first, says) in [
+        ("add w 1 into w", "script.svm:28:1: error: the program has more than 10000 steps here"),
+        ("", "script.svm:161:1: error: the `run` statements up to here have more than 100000 steps together"),
+    ] {
+        let lines: String =
+            (1..80).map(|level| format!("program p{level} {{ run p{0}\nrun p{0} }}\n", level - 1)).collect();
+        let script = format!("let w = fill f32 2 value 1 on cpu:0\nprogram p0 {{ {first} }}\n{lines}run p79\n");
+        let found = run_text(script, &["check"]);
+        assert!(found.code == 2 && found.stderr.starts_with(says), "{}", found.stderr);
+    }
     // Rounds that add no step end at once.
     assert_eq!(
         run_text(

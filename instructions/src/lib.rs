@@ -51,7 +51,7 @@ pub use error::build_error::BuildError;
 pub use error::engine_error::Error;
 pub use error::failure::{Cause, Failure, StepFailure};
 pub use error::job_plan_error::{BlockedStage, JobPlanError};
-pub use error::program_error::ProgramError;
+pub use error::program_error::{ProgramError, ProgramStep};
 pub use lane::{Lane, LaneGuard};
 pub use list::batch::{Batch, Issued, Lines, Single, UseOf};
 pub use list::instruction::{Instruction, Line};

@@ -120,8 +120,8 @@ pub use streamvm_ep::{
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{
     BlockedStage, BuildError, Cause, Critical, Error, Event, Failure, Generator, InstructionList, InstructionsBuilder,
-    JobPlanError, Lane, Passed, Place, PlanOptions, PlannedList, ProgramError, Section, StepFailure, Tensor, TimeLimit,
-    Use, Var, plan,
+    JobPlanError, Lane, Passed, Place, PlanOptions, PlannedList, ProgramError, ProgramStep, Section, StepFailure,
+    Tensor, TimeLimit, Use, Var, plan,
 };
 /// Programs: recorded once, compiled, run many times.
 pub use streamvm_program as program;

@@ -172,8 +172,10 @@ impl Checker<'_> {
 
     /// Emits the statements of a program for one run.
     fn run(&mut self, run: &RunCall, statement: &Statement) -> Result<(), Diagnostic> {
+        // The weight of a program counts the programs that it runs.
+        let is_inner = self.emitter.is_in_program();
         let program = self.emitter.enter(run)?;
-        self.run_steps += program.weight;
+        self.run_steps = self.run_steps.saturating_add(if is_inner { 0 } else { program.weight });
         if self.run_steps > MAX_ALL_STEPS {
             self.emitter.leave_without_results();
             let message = format!("the `run` statements up to here have more than {MAX_ALL_STEPS} steps together");

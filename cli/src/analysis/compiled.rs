@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::base::engine::{CompileOptions, Error, ProgramError, compile};
+use crate::base::engine::{CompileOptions, compile};
 use crate::emit::programs::Defined;
+use crate::emit::programs::not_compiled::not_compiled;
 use crate::syntax::diagnostic::Diagnostic;
-use crate::syntax::source::Span;
 
 /// Compiles each program, for its errors alone.
 ///
@@ -14,20 +14,8 @@ use crate::syntax::source::Span;
 pub(crate) fn check_compiled(programs: &[Arc<Defined>], options: &CompileOptions) -> Result<(), Vec<Diagnostic>> {
     let refused = |defined: &Arc<Defined>| {
         let error = compile(&defined.program, options).err()?;
-        Some(not_compiled(&error, defined.block.name.span).with_help("`streamvm run` without `--compiled` runs it"))
+        Some(not_compiled(&error, defined).with_help("`streamvm run` without `--compiled` runs it"))
     };
     let errors: Vec<Diagnostic> = programs.iter().filter_map(refused).collect();
     if errors.is_empty() { Ok(()) } else { Err(errors) }
-}
-
-/// The message about a program that cannot be compiled, at its name, which the text of the error would repeat.
-pub(crate) fn not_compiled(error: &Error, name: Span) -> Diagnostic {
-    let message = match error {
-        Error::Program(program) => match &**program {
-            ProgramError::NotCompiled { what, .. } => format!("this program cannot be compiled: {what}"),
-            other => other.to_string(),
-        },
-        other => other.to_string(),
-    };
-    Diagnostic::new(name, message)
 }

@@ -7,7 +7,6 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::analysis::check::checked;
-use crate::analysis::compiled::not_compiled;
 use crate::base::engine::{CompileOptions, Compiled, DeviceId, Error, Program, ProgramError, compile_reporting};
 use crate::base::printable::{printable, where_it_starts};
 use crate::base::spelling::did_you_mean;
@@ -16,6 +15,7 @@ use crate::command::memory_picture::draw;
 pub use crate::command::program_report::Show;
 use crate::command::program_report::{Shown, json, memory, passes};
 use crate::emit::devices::{Available, Devices, MOST_DEVICES};
+use crate::emit::programs::not_compiled::{not_compiled, why_not_compiled};
 use crate::syntax::diagnostic::{Diagnostic, render_all};
 use crate::syntax::parser::parse;
 use crate::syntax::source::{ReadError, Source};
@@ -142,7 +142,10 @@ fn parsed(name: &str, text: &[u8], options: &ProgramOptions) -> Result<Shown, St
     if let Some(wanted) = options.program.as_ref().filter(|wanted| **wanted != program.name) {
         return Err(wrong(&format!("there is no program {wanted:?}; this file has {:?}", program.name)));
     }
-    compiled(&program, options).map_err(|error| wrong(&error.to_string()))
+    compiled(&program, options).map_err(|error| match why_not_compiled(&error) {
+        Some((_, why)) => wrong(&format!("program {:?} cannot be compiled: {why}", program.name)),
+        None => wrong(&error.to_string()),
+    })
 }
 
 /// The line of an error in the text of a program, and the message without it.
@@ -187,7 +190,7 @@ fn of_script(name: &str, text: Vec<u8>, options: &ProgramOptions) -> Result<Vec<
     for defined in wanted {
         match compiled(&defined.program, options) {
             Ok(shown) => all.push(shown),
-            Err(error) => errors.push(not_compiled(&error, defined.block.name.span)),
+            Err(error) => errors.push(not_compiled(&error, defined)),
         }
     }
     if errors.is_empty() { Ok(all) } else { Err(told(errors)) }

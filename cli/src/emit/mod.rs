@@ -139,8 +139,12 @@ pub struct Emitter<'a> {
     loader: Box<dyn Loader + 'a>,
     builder: InstructionsBuilder,
     scope: Scope,
-    /// The names of the script, while the statements of a program are emitted.
-    outer: Option<Scope>,
+    /// While the statements of a program are emitted: the names and the lane around it, and around the `run` of each program around that.
+    outer: Vec<(Scope, u32)>,
+    /// While a program is recorded: storages of the script, each with the parameter that stands for it.
+    recorded: Vec<(Tensor, Tensor)>,
+    /// The program that is being recorded.
+    recording: Option<String>,
     /// The lane of statements that name none: that of the `run`, within a program.
     lane: u32,
     /// The random generator of each seed; a generator goes on from call to call.
@@ -161,7 +165,9 @@ impl<'a> Emitter<'a> {
             loader: Box::new(loader),
             builder: InstructionsBuilder::new(),
             scope: Scope::default(),
-            outer: None,
+            outer: Vec::new(),
+            recorded: Vec::new(),
+            recording: None,
             lane: 0,
             generators: HashMap::new(),
             programs: HashMap::new(),
@@ -405,7 +411,7 @@ impl<'a> Emitter<'a> {
             let help = format!("name its result: `let y = run {name} ...`");
             return Err(Diagnostic::new(span, format!("`{name}` is a program, expected a tensor")).with_help(help));
         }
-        let scopes = std::iter::once(&self.scope).chain(&self.outer);
+        let scopes = std::iter::once(&self.scope).chain(self.outer.iter().map(|(scope, _)| scope));
         let mut known: Vec<&str> = scopes.flat_map(|scope| scope.names.keys().map(String::as_str)).collect();
         known.sort_unstable(); // the same guess in every run
         let help = did_you_mean(name, known);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::engine::{Lane, StreamKey, Tensor};
+use crate::emit::programs::not_compiled::not_compiled;
 use crate::execute::run::{Runner, Stop};
 use crate::syntax::ast::{ProgramBlock, RunCall};
 use crate::syntax::diagnostic::Diagnostic;
@@ -11,17 +12,16 @@ use crate::syntax::source::Span;
 impl Runner<'_> {
     /// Makes a program known, and compiles it if programs are compiled.
     pub(super) fn define(&mut self, program: &Arc<ProgramBlock>) -> Result<(), Stop> {
-        let refused = |message: String| Stop::Statement(Diagnostic::new(program.name.span, message));
         self.emitter.define(program).map_err(|errors| match errors.into_iter().next() {
             Some(error) => Stop::Statement(error),
-            None => refused("this program follows from an earlier error".to_owned()),
+            None => Stop::Statement(Diagnostic::new(program.name.span, "this program follows from an earlier error")),
         })?;
         if let Some(options) = self.compile_options {
             let defined = self.emitter.program(&program.name)?;
             let parameters: Vec<(&str, &Tensor)> =
                 defined.parameters.iter().map(|parameter| (parameter.name.as_str(), &parameter.tensor)).collect();
             let compiled = self.vm.compile(&defined.program, &parameters, options);
-            let executable = compiled.map_err(|error| refused(error.to_string()))?;
+            let executable = compiled.map_err(|error| Stop::Statement(not_compiled(&error, &defined)))?;
             log::info!("compiled {}: {} steps", program.name.value, executable.compiled().steps().len());
             if let Some(timed) = self.timed {
                 timed.borrow_mut().push(executable.clone());
@@ -35,11 +35,13 @@ impl Runner<'_> {
     pub(super) fn run_statements(&mut self, run: &RunCall, span: Span) -> Result<(), Stop> {
         let program = self.emit(span, |emitter| emitter.enter(run))?;
         self.flush_if_full(span)?;
-        self.issued.within = Some(span);
+        // Messages name the outermost run, as they do where programs are compiled.
+        let within = self.issued.within;
+        self.issued.within = within.or(Some(span));
         let outside = std::mem::take(&mut self.rounds);
         self.block(&program.block.body)?;
         self.rounds = outside;
-        self.issued.within = None;
+        self.issued.within = within;
         self.emit(span, |emitter| emitter.leave(run, &program))?;
         self.flush_if_full(span)
     }

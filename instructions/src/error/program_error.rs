@@ -27,9 +27,13 @@ pub enum ProgramError {
     NoElements,
     /// A tensor of a recording was used when that recording was over, or on another thread.
     #[error(
-        "this tensor belongs to a recording that is over, or to one of another thread; fetch it by a name, and run the program"
+        "this tensor{} belongs to a recording that is over, or to one of another thread; fetch it by a name, and run the program",
+        used_at(*location)
     )]
-    RecordingOver,
+    RecordingOver {
+        /// The source line of the call that used it, if it was a call.
+        location: Option<&'static Location<'static>>,
+    },
     /// A name is empty, has spaces or control characters, or was given twice.
     #[error(
         "program {program:?}: a {kind} is called {name:?}; give each a name of its own, without spaces and control characters"
@@ -57,11 +61,13 @@ pub enum ProgramError {
         program: String,
     },
     /// The compiler cannot compile this program.
-    #[error("program {program:?} cannot be compiled: {what}")]
+    #[error("program {program:?} cannot be compiled: {}{what}", at(step.as_ref()))]
     NotCompiled {
         /// The program.
         program: String,
-        /// The reason, and what to do instead.
+        /// The step that cannot be compiled, if the reason is one step.
+        step: Option<ProgramStep>,
+        /// The reason, and what to do instead. If there is a step, it goes on behind its name: "runs on ...".
         what: String,
     },
     /// A feed or parameter is given that the program does not have, or is given twice, or is missing; or a fetch is asked for that it does
@@ -124,6 +130,28 @@ pub enum ProgramError {
         /// The words that stand there.
         found: String,
     },
+}
+
+/// A step of a program, in an error.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ProgramStep {
+    /// Its number in the program that was compiled.
+    pub number: usize,
+    /// Its word in printed plans, such as the name of its op.
+    pub name: &'static str,
+    /// The source line that recorded it.
+    pub location: &'static Location<'static>,
+}
+
+fn at(step: Option<&ProgramStep>) -> String {
+    let said = |ProgramStep { number, name, location }: &ProgramStep| {
+        format!("step {number} ({name}), recorded at {location}, ")
+    };
+    step.map(said).unwrap_or_default()
+}
+
+fn used_at(location: Option<&Location<'_>>) -> String {
+    location.map(|location| format!(", used at {location},")).unwrap_or_default()
 }
 
 /// What makes the word a plural.

@@ -79,14 +79,14 @@ impl Filling {
     fn plan(self, program: &Program, options: &CompileOptions) -> Result<Arena, Error> {
         let plan = memory::plan(&self.buffers, None, &Budget::steps(options.search_steps)).map_err(|error| {
             let (program, what) = (program.name.clone(), format!("its memory cannot be planned: {error}"));
-            ProgramError::NotCompiled { program, what }
+            ProgramError::NotCompiled { program, step: None, what }
         })?;
         // A run makes a tensor of bytes for the arena, so its size must be that of a shape.
         // Only the values lie too near to each other: the arena ends behind the last one.
         let peak = plan.peak as usize + usize::from(options.has(Mutant::OneByteShort));
         Shape::new(&[peak]).map_err(|error| {
             let (program, what) = (program.name.clone(), format!("its values need {peak} bytes at one time: {error}"));
-            ProgramError::NotCompiled { program, what }
+            ProgramError::NotCompiled { program, step: None, what }
         })?;
         let offsets = self.values.into_iter().map(|(value, buffer)| (value, plan.offsets[buffer] as usize)).collect();
         Ok(Arena { offsets, bytes: peak, lower_bound: plan.lower_bound as usize })

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use hashbrown::HashMap;
 use streamvm_ep::{Access, DeviceKind, Extra, MAX_WRITES, Params};
-use streamvm_instructions::{Error, Generator, ProgramError};
+use streamvm_instructions::{Error, ProgramError, ProgramStep};
 use streamvm_stream::StreamKey;
 
 use crate::compile::arena::Arena;
@@ -12,6 +12,7 @@ use crate::compile::fuse::Fused;
 use crate::compile::homes::Home;
 use crate::compile::segments::Draft;
 use crate::ir::program::{Operand, Program, ValueId, ValueRole, Work};
+use crate::ir::random::Drawn;
 use crate::plan::compiled::{
     ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Segment, SegmentUse, Storage,
 };
@@ -71,7 +72,7 @@ pub(super) fn emit(
             // Behind the other buffers.
             uses.push(SegmentUse { buffer, bytes: 0..1, access: Access::Write });
         }
-        check_writes(&compiled, &uses)?;
+        check_writes(&compiled, range.start, &uses)?;
         compiled.segments.push(Segment {
             stream: draft.stream,
             steps: range.clone(),
@@ -177,10 +178,7 @@ fn steps(program: &Program, order: &[usize], storages: &[Option<Storage>]) -> Ve
 fn drawn_blocks(program: &Program) -> HashMap<u64, u64> {
     let mut drawn = HashMap::new();
     for step in &program.steps {
-        if let (Work::Call(_, params), Some(output)) = (&step.work, step.output())
-            && let Some(seed) = seed_of(params)
-        {
-            let blocks = Generator::blocks(program.value(output.value).dtype, output.layout.elements());
+        if let Some(Drawn { seed, blocks, .. }) = step.draws(|id| program.value(id)) {
             let all = drawn.entry(seed).or_insert(0u64);
             *all = all.wrapping_add(blocks);
         }
@@ -292,15 +290,17 @@ fn note_first_writes(compiled: &mut Compiled) {
     }
 }
 
-/// Checks that a segment writes no more buffers than a function may: one step never does, and a block may.
-fn check_writes(compiled: &Compiled, uses: &[SegmentUse]) -> Result<(), Error> {
+/// Checks that the segment which begins with step `first` writes no more buffers than a function may: one step never does, and a block may.
+fn check_writes(compiled: &Compiled, first: usize, uses: &[SegmentUse]) -> Result<(), Error> {
     let found = uses.iter().filter(|segment_use| segment_use.access.writes()).count();
     if found <= MAX_WRITES {
         return Ok(());
     }
     let what = format!(
-        "a block would write {found} tensors that outlive it (fetches, parameters, values that several streams use), and can write {MAX_WRITES}; \
+        "begins a block that would write {found} tensors that outlive it (fetches, parameters, values that several streams use), and can write {MAX_WRITES}; \
          use several blocks, or join tensors"
     );
-    Err(ProgramError::NotCompiled { program: compiled.program.name.clone(), what }.into())
+    let CompiledStep { work, number, location, .. } = &compiled.steps[first];
+    let step = Some(ProgramStep { number: *number, name: work.name(), location });
+    Err(ProgramError::NotCompiled { program: compiled.program.name.clone(), step, what }.into())
 }

@@ -135,11 +135,12 @@ fn divide(
     let units = units::of(program, kept);
     let mut streams = streams::of(program, kept, &units)?;
     if options.check_finite
-        && let Some(stream) = streams.iter().find(|stream| stream.device.kind != DeviceKind::Cpu)
+        && let Some(unit) = streams.iter().position(|stream| stream.device.kind != DeviceKind::Cpu)
     {
-        let what =
-            format!("`check_finite` reads what steps write, and a step runs on {stream}; it works for CPUs alone");
-        return Err(ProgramError::NotCompiled { program: program.name.clone(), what }.into());
+        let number = kept[units[unit].start];
+        let (program, step) = (program.name.clone(), Some(program.steps[number].named(number)));
+        let what = format!("runs on {}, and `check_finite` looks at what CPUs write; leave it out", streams[unit]);
+        return Err(ProgramError::NotCompiled { program, step, what }.into());
     }
     let one_stream = streams.iter().all(|stream| *stream == streams[0] && stream.stream_type == StreamType::Compute);
     let dependences = if one_stream && options.lanes <= 1 {

@@ -83,6 +83,6 @@ fn of_step(program: &Program, step: &Step, host: DeviceId) -> Option<StreamKey> 
 }
 
 fn refused(program: &Program, number: usize, step: &Step, why: &str) -> Error {
-    let what = format!("step {number} ({}) {why}", step.work.name());
-    ProgramError::NotCompiled { program: program.name.clone(), what }.into()
+    let (program, step) = (program.name.clone(), Some(step.named(number)));
+    ProgramError::NotCompiled { program, step, what: why.to_owned() }.into()
 }

@@ -174,8 +174,12 @@ fn what_cannot_be_compiled_says_why() {
     ];
     for (case, options, part) in cases {
         let refused = compile(&recorded(case), &options).expect_err("it cannot be compiled");
-        assert!(matches!(&refused, Error::Program(error) if matches!(**error, ProgramError::NotCompiled { .. })));
-        assert!(refused.to_string().contains(part), "{part}: {refused}");
+        let Error::Program(error) = &refused else { panic!("{refused}") };
+        let ProgramError::NotCompiled { step: Some(step), .. } = &**error else { panic!("{refused}") };
+        let text = refused.to_string();
+        let named = format!("step {} ({}), recorded at {}, ", step.number, step.name, step.location);
+        assert!(text.contains(&named) && step.location.file().ends_with("compile/tests.rs"), "{text}");
+        assert!(text.contains(part), "{part}: {text}");
     }
 }
 

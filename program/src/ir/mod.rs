@@ -5,4 +5,6 @@
 //! Main type: [`Program`](program::Program).
 
 pub(crate) mod check;
+pub(crate) mod given;
 pub(crate) mod program;
+pub(crate) mod random;

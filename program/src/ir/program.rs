@@ -10,7 +10,7 @@
 use std::panic::Location;
 
 use streamvm_ep::{Access, DType, Layout, MemoryKind, Op, Params, Scalar, Shape};
-use streamvm_instructions::Place;
+use streamvm_instructions::{Place, ProgramStep};
 
 /// How deep blocks may nest. It bounds the work of passes that look at a step once for each block around it.
 pub(crate) const MOST_NESTED: usize = 64;
@@ -117,6 +117,11 @@ impl Step {
     /// The operand that it writes.
     pub fn output(&self) -> Option<&Operand> {
         self.operands.last().filter(|operand| operand.access.writes())
+    }
+
+    /// The step in an error, as step `number`.
+    pub(crate) fn named(&self, number: usize) -> ProgramStep {
+        ProgramStep { number, name: self.work.name(), location: self.location }
     }
 
     /// The operands that it reads.

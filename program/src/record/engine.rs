@@ -4,6 +4,7 @@
 //! thread form a stack, and what a thread submits goes to the innermost one.
 
 use std::cell::RefCell;
+use std::panic::Location;
 
 use streamvm_ep::Footprint;
 use streamvm_instructions::{
@@ -56,14 +57,23 @@ impl Drop for Open {
 /// # Errors
 /// [`ProgramError::RecordingOver`] if there is none; those of `f`.
 pub(crate) fn with<R>(f: impl FnOnce(&mut Recording) -> Result<R, Error>) -> Result<R, Error> {
+    with_or(None, f)
+}
+
+/// [`with`], for a call at a source line.
+fn with_or<R>(
+    location: Option<&'static Location<'static>>,
+    f: impl FnOnce(&mut Recording) -> Result<R, Error>,
+) -> Result<R, Error> {
     RECORDINGS.with_borrow_mut(|recordings| match recordings.last_mut() {
         Some(recording) => f(recording),
-        None => Err(ProgramError::RecordingOver.into()),
+        None => Err(ProgramError::RecordingOver { location }.into()),
     })
 }
 
 fn add<B: Batch>(batch: &B) -> Result<(), Error> {
-    with(|recording| recording.add(batch))
+    let location = batch.instructions().first().map(|instruction| instruction.location);
+    with_or(location, |recording| recording.add(batch))
 }
 
 impl Engine for RecordingEngine {

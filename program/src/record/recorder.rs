@@ -10,6 +10,7 @@ use streamvm_instructions::{EngineRef, Error, InstructionList, InstructionsBuild
 use crate::ir::program::{Program, ValueRole, Work};
 use crate::record::engine::{Open, with};
 use crate::record::recording::Recording;
+use crate::record::results::Results;
 
 /// What a recorded closure gets: it names feeds, parameters and fetches. It stays on its thread.
 pub struct Recorder {
@@ -98,6 +99,55 @@ impl Recorder {
     /// An instruction of the list cannot be recorded; then none is.
     pub fn submit(&self, list: InstructionList) -> Result<(), Error> {
         self.with(|recording| recording.add(&list))
+    }
+
+    /// Records the steps of another program, and returns its results by name. Later steps may use and overwrite them.
+    ///
+    /// `feeds` and `parameters` are tensors of this recording, by the names that the program has for them. A feed may be a view. One with gaps, or in
+    /// another place than the program needs, is copied first, by a step of its own. A parameter is bound to a tensor with all elements of its storage: a
+    /// parameter of the recording, or another tensor, which the program may write. A result that is a feed or a parameter of the program is a copy of
+    /// its elements at the end of the call.
+    ///
+    /// The steps keep the source lines that recorded them, and become part of the blocks around the call. Random numbers begin where the generator
+    /// stood when the program was recorded; if steps of this recording have drawn numbers of the same seed from there on, they go on behind these.
+    /// Generators do not notice calls: draw what follows in the recording from one with another seed.
+    ///
+    /// ```
+    /// use streamvm_ep::{DType, DeviceId};
+    ///
+    /// # fn main() -> Result<(), streamvm_instructions::Error> {
+    /// let cpu = DeviceId::cpu(0);
+    /// let twice = streamvm_program::record("twice", |r| {
+    ///     let x = r.feed("x", cpu, DType::F32, &[4])?;
+    ///     r.fetch("y", &(&x + &x)?)
+    /// })?;
+    /// let program = streamvm_program::record("four times", |r| {
+    ///     let x = r.feed("x", cpu, DType::F32, &[4])?;
+    ///     let two = r.call(&twice, &[("x", &x)], &[])?;
+    ///     let four = r.call(&twice, &[("x", &two["y"])], &[])?;
+    ///     r.fetch("y", &four["y"])
+    /// })?;
+    /// assert_eq!(program.steps.len(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Nothing is recorded then. A feed or parameter is missing, unknown or given twice ([`ProgramError::Unknown`]), or does not fit
+    /// ([`ProgramError::Mismatch`], [`ProgramError::PartOfStorage`]); a parameter that the program writes is also a feed, or another parameter, of the call
+    /// ([`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap)). [`ProgramError::NotRecordable`]: a tensor is not of this recording, or
+    /// was made in a block that has ended; the program writes a feed of this recording; it draws random numbers, and a block is open; more than 64
+    /// blocks would be nested. [`Error::NeverWritten`] and [`Error::Released`] of a tensor. [`ProgramError::Malformed`] and [`ProgramError::Name`] of the
+    /// program.
+    #[track_caller]
+    pub fn call(
+        &self,
+        program: &Program,
+        feeds: &[(&str, &Tensor)],
+        parameters: &[(&str, &Tensor)],
+    ) -> Result<Results, Error> {
+        let location = Location::caller();
+        self.with(|recording| recording.add_program(program, feeds, parameters, location))
     }
 
     /// Records what `body` records as a block that runs as long as `condition`, one bool, is true: it is looked at before each round, so `body`

@@ -21,6 +21,8 @@ pub(crate) struct Recording {
     open: Vec<OpenBlock>,
     /// Values that steps of a block wrote first, which has ended.
     ended: HashSet<ValueId>,
+    /// For each seed the end of the random numbers that steps have drawn, in counter blocks.
+    pub(super) drawn: HashMap<u64, u64>,
 }
 
 /// A block that has begun and not ended.
@@ -48,6 +50,7 @@ impl Recording {
             released: HashSet::new(),
             open: Vec::new(),
             ended: HashSet::new(),
+            drawn: HashMap::new(),
         }
     }
 
@@ -86,10 +89,9 @@ impl Recording {
                 u.resource().keep(self.engine, resource_id(*id), true);
             }
         }
-        if let Some(block) = self.open.last_mut() {
-            let first = self.program.values.len();
-            block.values.extend((first..first + draft.values.len()).map(ValueId));
-        }
+        draft.steps.iter().for_each(|step| self.note_drawn(step, &draft.values));
+        let first = self.program.values.len();
+        self.note_new_values(first..first + draft.values.len());
         self.program.values.append(&mut draft.values);
         self.program.steps.append(&mut draft.steps);
         self.released.extend(draft.released);
@@ -151,9 +153,7 @@ impl Recording {
                 && let Some(Value { role: ValueRole::Feed(_), .. }) = self.program.values.get(value.0)
                 && work.is_some()
             {
-                return refused(
-                    "it writes a feed, which is the caller's tensor; make it a parameter, or copy it first",
-                );
+                return refused(WRITES_FEED);
             }
             operands.push(Operand { value, layout: *tensor.layout(), access: u.access() });
         }
@@ -165,6 +165,51 @@ impl Recording {
             None => {}
         }
         Ok(())
+    }
+
+    /// Notes values of the innermost block, which exist until it ends.
+    pub(super) fn note_new_values(&mut self, values: Range<usize>) {
+        if let Some(block) = self.open.last_mut() {
+            block.values.extend(values.map(ValueId));
+        }
+    }
+
+    /// Notes the random numbers that a step draws; `new` are values that the program will have behind its own.
+    pub(super) fn note_drawn(&mut self, step: &Step, new: &[Value]) {
+        let values = &self.program.values;
+        let value = |id: ValueId| values.get(id.0).unwrap_or_else(|| &new[id.0 - values.len()]);
+        if let Some(drawn) = step.draws(value) {
+            let end = self.drawn.entry(drawn.seed).or_insert(0);
+            *end = drawn.first.saturating_add(drawn.blocks).max(*end);
+        }
+    }
+
+    /// How many blocks have begun and not ended.
+    pub(super) fn open_blocks(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(super) fn is_released(&self, value: ValueId) -> bool {
+        self.released.contains(&value)
+    }
+
+    /// Whether the value was written first in a block that has ended.
+    pub(super) fn has_ended(&self, value: ValueId) -> bool {
+        self.ended.contains(&value)
+    }
+
+    /// A new tensor that stands for a value.
+    pub(super) fn tensor_of(&self, id: ValueId) -> Tensor {
+        let Value { place, memory, dtype, shape, .. } = *self.program.value(id);
+        self.standing_for(Tensor::unbound(place, memory, dtype, shape), id)
+    }
+
+    /// Binds a tensor that no engine owns to a value.
+    fn standing_for(&self, tensor: Tensor, id: ValueId) -> Tensor {
+        if tensor.resource().claim(self.engine).is_ok() {
+            tensor.resource().keep(self.engine, resource_id(id), true);
+        }
+        tensor
     }
 
     /// The value of a resource, if it has one; an error if the resource is of an engine or of another recording.
@@ -216,7 +261,7 @@ impl Recording {
             self.ended.extend(block.values);
         }
         if work != Work::End && self.open.len() == MOST_NESTED {
-            return refused("64 blocks are nested, the most that a program may have");
+            return refused(TOO_DEEP);
         }
         if work != Work::End {
             self.open.push(OpenBlock { work: work.clone(), values: Vec::new() });
@@ -234,11 +279,7 @@ impl Recording {
         };
         self.program.values.push(value(&tensor, role(ports.len())));
         ports.push(Port { name, value: id, layout: *tensor.layout() });
-        // The tensor was made by the caller, so no engine owns it.
-        if tensor.resource().claim(self.engine).is_ok() {
-            tensor.resource().keep(self.engine, resource_id(id), true);
-        }
-        tensor
+        self.standing_for(tensor, id)
     }
 
     /// Names a result.
@@ -274,8 +315,15 @@ impl Recording {
 pub(crate) const DRAWN_IN_BLOCK: &str =
     "in a block, random numbers would be the same in each round; draw them before the block";
 
+/// Why a step cannot begin a block.
+pub(super) const TOO_DEEP: &str = "64 blocks are nested, the most that a program may have";
+
+/// Why a step cannot write a value.
+pub(super) const WRITES_FEED: &str =
+    "it writes a feed, which is the caller's tensor; make it a parameter, or copy it first";
+
 /// Why a step cannot use a value.
-const OF_ENDED_BLOCK: &str =
+pub(super) const OF_ENDED_BLOCK: &str =
     "a tensor that a block writes first exists in that block only; make a tensor before the block, and copy into it";
 
 /// The storage of a tensor, as a value.
@@ -289,7 +337,7 @@ fn resource_id(id: ValueId) -> ResourceId {
     ResourceId(id.0 as u32)
 }
 
-fn elsewhere(what: &str, location: &'static Location<'static>) -> Error {
+pub(super) fn elsewhere(what: &str, location: &'static Location<'static>) -> Error {
     let why = "it uses a tensor of an engine or of another recording; hand it over as a feed or a parameter";
     ProgramError::NotRecordable { what: what.to_owned(), location, why }.into()
 }

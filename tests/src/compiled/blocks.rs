@@ -1,6 +1,6 @@
 //! Programs with blocks: `if` and `while` in programs compute what the host's `if` and `while` over the same calls compute.
 
-use streamvm::program::{CompileOptions, Compiled, Program, Recorder, Work};
+use streamvm::program::{self, CompileOptions, Compiled, Program, Recorder, Work};
 use streamvm::{DType, DeviceId, Error, InstructionList, Tensor, Vm};
 
 use crate::Random;
@@ -55,6 +55,32 @@ impl By<'_> {
         }
     }
 
+    /// Makes the calls of `body` over `fed`, which it does not write, and `written`. In a recording the calls are a program of their own, which is
+    /// called there. Returns copies of the results of `body`.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn call(
+        self,
+        fed: &Tensor,
+        written: &[Tensor],
+        body: impl FnOnce(By<'_>, &Tensor, &[Tensor]) -> Result<Vec<Tensor>, Error>,
+    ) -> Result<Vec<Tensor>, Error> {
+        let copies = |results: Vec<Tensor>| results.iter().map(|result| result + 0i64).collect();
+        let By::Recording(r) = self else { return copies(body(self, fed, written)?) };
+        let names: Vec<String> = (0..written.len()).map(|place| format!("w{place}")).collect();
+        let program = program::record("called", |inner| {
+            let stand_in = inner.feed("fed", fed.place(), fed.dtype(), fed.shape().dims())?;
+            let parameters = names.iter().zip(written).map(|(name, like)| inner.parameter(name, like));
+            let parameters = parameters.collect::<Result<Vec<Tensor>, Error>>()?;
+            let results = body(By::Recording(inner), &stand_in, &parameters)?;
+            results.iter().enumerate().try_for_each(|(place, result)| inner.fetch(format!("r{place}"), result))
+        })?;
+        let parameters: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(written).collect();
+        let results = r.call(&program, &[("fed", fed)], &parameters)?;
+        copies(results.iter().map(|(_, tensor)| tensor.clone()).collect())
+    }
+
     /// A branch, with or without a second one.
     ///
     /// # Errors
@@ -98,7 +124,7 @@ fn calls(by: By<'_>, device: DeviceId, seed: u64, numbers: &[Tensor], depth: usi
         let some = |draw: &mut Random, known: &[Tensor]| known[draw.below(known.len())].clone();
         let (x, y, target) = (some(&mut draw, &known), some(&mut draw, &known), some(&mut draw, numbers));
         let inner = draw.next();
-        match draw.below(if depth == 0 { 5 } else { 8 }) {
+        match draw.below(if depth == 0 { 5 } else { 9 }) {
             0 => known.push((&x + &y)?),
             1 => known.push((&x - &y)?),
             2 => known.push(x.minimum(&y)?),
@@ -119,6 +145,14 @@ fn calls(by: By<'_>, device: DeviceId, seed: u64, numbers: &[Tensor], depth: usi
                 || calls(by, device, inner, &known, depth - 1),
                 None::<fn() -> Result<(), Error>>,
             )?,
+            7 => {
+                // Views are fed as well as whole tensors, and a written tensor is one of the results.
+                let fed = by.call(&(&x - &y)?.slice(0, 0..4)?, numbers, |by, fed, numbers| {
+                    calls(by, device, inner, numbers, depth - 1)?;
+                    Ok(vec![(fed + &numbers[1])?, numbers[0].clone()])
+                })?;
+                known.extend(fed);
+            }
             _ => {
                 let (round, most) = (by.full(device, 0)?, by.full(device, 1 + draw.below(3) as i32)?);
                 let goes_on = round.lt(&most)?;

@@ -358,3 +358,48 @@ fn random_numbers_go_on_from_run_to_run_beside_graphs() -> Result<(), Error> {
     end(vm);
     Ok(())
 }
+
+/// Twenty batches of a program that uses several streams of a device, which are captured: the same numbers as without capture, and nothing that the
+/// driver objects to.
+#[test]
+fn several_streams_are_captured_batch_by_batch() {
+    let driver = Standin::load("devices=2;delay=20");
+    let batches = |capture: bool| -> Vec<Vec<i32>> {
+        let vm = Vm::builder().build().expect("an engine");
+        let sum = vm.full(CUDA[0], DType::I32, &[64], 0).expect("a tensor");
+        let program = vm.record("streams", |r| {
+            let (x, sum) = (r.feed("x", CUDA[0], DType::I32, &[64])?, r.parameter("sum", &sum)?);
+            let (mut left, mut right) = ((&x + 1)?, (&x * 3)?);
+            for _ in 0..4 {
+                (left, right) = ((&left * 2)?, (&right - 5)?);
+            }
+            sum.copy_from(&(&sum + &(&left - &right)?)?)
+        });
+        let options = CompileOptions { lanes: 2, hand_over_ns: 0, capture, ..CompileOptions::default() };
+        let program = program.expect("it can be recorded");
+        let streams = vm.compile(&program, &[("sum", &sum)], &options).expect("it compiles");
+        assert!(streams.compiled().segments().len() >= 3, "{}", streams.compiled());
+        // One tensor is fed again and again: a segment is captured when its memory comes again.
+        let x = vm.full(CUDA[0], DType::I32, &[64], 0).expect("a tensor");
+        let sums = (0..20).map(|batch| {
+            x.fill(batch).expect("it is submitted");
+            streams.run(&[("x", &x)]).expect("it is submitted");
+            sum.to_vec::<i32>().expect("it runs")
+        });
+        let sums = sums.collect();
+        drop(streams);
+        end(vm);
+        sums
+    };
+    let captured = batches(true);
+    let launches = driver.calls("cuGraphLaunch");
+    assert!(launches >= 20, "{launches} launches of graphs");
+    assert_eq!(batches(false), captured);
+    assert_eq!(driver.calls("cuGraphLaunch"), launches, "nothing is captured without `capture`");
+    let expected = |batch: i32| (0..=batch).map(|it| (it + 1) * 16 - (3 * it - 20)).sum::<i32>();
+    for (batch, sum) in captured.iter().enumerate() {
+        assert_eq!(*sum, [expected(batch as i32); 64], "batch {batch}");
+    }
+    let findings = driver.findings();
+    assert!(findings.is_empty(), "{findings}");
+}

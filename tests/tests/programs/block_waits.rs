@@ -161,7 +161,7 @@ fn a_block_and_its_conditions_are_on_one_device() {
     refused(
         "a condition elsewhere",
         elsewhere,
-        &["(fill) runs on compute@sim:0:0", "cpu:0", "copy the condition to sim:0"],
+        &["(fill), recorded at ", ", runs on compute@sim:0:0", "cpu:0", "copy the condition to sim:0"],
     );
     let inner = vm.record("p", |r| {
         let (yes, inner) = (r.feed("yes", SIM, DType::Bool, &[])?, r.feed("inner", CPU, DType::Bool, &[])?);
@@ -172,14 +172,22 @@ fn a_block_and_its_conditions_are_on_one_device() {
         })?;
         r.fetch("x", &x)
     });
-    refused("an inner condition elsewhere", inner, &["(if) has a condition on cpu:0", "compute@sim:0:0"]);
+    refused(
+        "an inner condition elsewhere",
+        inner,
+        &["(if), recorded at ", ", has a condition on cpu:0", "compute@sim:0:0"],
+    );
     let copied = vm.record("p", |r| {
         let (yes, x) = (r.feed("yes", SIM, DType::Bool, &[])?, r.full(CPU, DType::I32, &[], 1)?);
         let y = r.full(SIM, DType::I32, &[], 1)?;
         r.if_true(&yes, || y.copy_from(&x.to(SIM)?))?;
         r.fetch("y", &y)
     });
-    refused("a copy in a block", copied, &["(copy) runs on h2d@sim:0:0", "in front of the block or behind it"]);
+    refused(
+        "a copy in a block",
+        copied,
+        &["(copy), recorded at ", ", runs on h2d@sim:0:0", "in front of the block or behind it"],
+    );
     let brought = vm.record("p", |r| {
         let (yes, x) = (r.feed("yes", CPU, DType::Bool, &[])?.to(SIM)?, r.full(SIM, DType::I32, &[], 1)?);
         r.if_true(&yes, || x.fill(2))?;

@@ -4,6 +4,7 @@ mod automatic;
 mod block_waits;
 mod blocks;
 mod cache;
+mod calls;
 mod devices;
 mod failures;
 mod fusion;

@@ -113,7 +113,11 @@ fn a_tensor_of_a_recording_is_of_no_use_afterwards() {
         .expect("it can be recorded");
     let kept = kept.expect("it was set");
     let over = (&kept + &kept).map(drop).expect_err("the recording is over");
-    assert_eq!(over, Error::Program(Box::new(ProgramError::RecordingOver)));
+    let text = over.to_string();
+    let Error::Program(error) = over else { panic!("{text}") };
+    let ProgramError::RecordingOver { location: Some(location) } = *error else { panic!("{text}") };
+    assert_eq!((location.file(), location.line()), (file!(), line!() - 4));
+    assert!(text.contains(&format!("used at {location}")), "{text}");
     // Another recording does not take it for its own tensor with the same number.
     let other = program_error(vm.record("other", |r| {
         feed(r, "x")?;

@@ -317,6 +317,7 @@ fn bools_empty_values_and_broadcast_fetches_are_values() {
 #[test]
 fn programs_that_no_run_could_execute_are_not_compiled() {
     let vm = Vm::builder().build().expect("an engine");
+    let line = line!() + 4;
     let many = vm.record("many", |r| {
         let (x, yes) = (r.feed("x", CPU, DType::F32, &[2])?, r.feed("yes", CPU, DType::Bool, &[])?);
         let fetched: Vec<Tensor> = (0..65).map(|_| x.neg()).collect::<Result<_, _>>()?;
@@ -332,5 +333,8 @@ fn programs_that_no_run_could_execute_are_not_compiled() {
             "{refused}"
         );
         assert!(refused.to_string().contains(part), "{refused}");
+        // The reason is one step, or the memory of many.
+        let line = format!("step 65 (if), recorded at {}:{line}:", file!());
+        assert_eq!(refused.to_string().contains(&line), part == "65 tensors", "{line} {refused}");
     }
 }

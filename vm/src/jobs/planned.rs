@@ -7,12 +7,11 @@ use std::sync::{Arc, Weak};
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_instructions::{Error, JobPlanError, Tensor};
-use streamvm_program::{Job, JobFeed, JobInput, JobPlan, JobProgram};
+use streamvm_program::{Job, JobFeed, JobInput, JobPlan, JobProgram, in_order};
 
 use crate::engine::core::Engine;
 use crate::jobs::results::JobResults;
 use crate::programs::Executable;
-use crate::programs::names::in_order;
 
 /// A job plan with its executables: see [`Vm::jobs`](crate::Vm::jobs). `Send + Sync`, cheap to clone. It does not keep its engine alive; after
 /// the engine has ended, runs give [`Error::Shutdown`].

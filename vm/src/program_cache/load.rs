@@ -9,7 +9,7 @@ use streamvm_ep::{
     CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceError,
     SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep, SequenceWork, StepLabel,
 };
-use streamvm_instructions::{Cause, Error, ProgramError, StepFailure};
+use streamvm_instructions::{Cause, Error, ProgramError, ProgramStep, StepFailure};
 use streamvm_program::{BufferRole, Compiled, CompiledStep, Located, Segment, SegmentUse, Storage, ValueId, Work};
 
 use crate::dispatch::function_outcome::FunctionOutcome;
@@ -162,8 +162,23 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         })
     };
     loaded.map_err(|error| {
-        let (program, what) = (compiled.program().name.clone(), error.to_string());
-        ProgramError::NotCompiled { program, what }.into()
+        let number = match &error {
+            SequenceError::Operands { step, .. }
+            | SequenceError::PastBuffer { step, .. }
+            | SequenceError::Group { step, .. }
+            | SequenceError::Blocks { step, .. } => Some(segment.steps.start + step),
+            _ => None,
+        };
+        let step = number.and_then(|number| compiled.steps().get(number)).map(|step| ProgramStep {
+            number: step.number,
+            name: step.work.name(),
+            location: step.location,
+        });
+        let what = match step {
+            Some(_) => format!("cannot be loaded; in the numbers of its segment: {error}"),
+            None => error.to_string(),
+        };
+        ProgramError::NotCompiled { program: compiled.program().name.clone(), step, what }.into()
     })
 }
 

@@ -10,8 +10,7 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_ep::{Layout, MemoryKind, Shape};
 use streamvm_instructions::{
-    BuildError, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, ProgramError, Resource, Single,
-    Tensor, copy_stream,
+    BuildError, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, Resource, Single, Tensor, copy_stream,
 };
 use streamvm_program::{BufferRole, Compiled, Located, Port, Program, SegmentUse, Storage};
 use streamvm_stream::{StreamKey, StreamType};
@@ -20,7 +19,6 @@ use crate::engine::core::Engine;
 use crate::engine::submission::Full;
 use crate::program_cache::loaded::{LoadedProgram, with_access};
 use crate::programs::fetches::Fetches;
-use crate::programs::names::in_order;
 use crate::submit::commit::Submitted;
 
 /// A compiled program. `Send + Sync`, cheap to clone: several threads may run it at once. It does not keep its engine alive; after the
@@ -46,9 +44,8 @@ impl Executable {
         parameters: &[(&str, &Tensor)],
     ) -> Result<Executable, Error> {
         let program = inner.compiled.program();
-        let given = by_name(program, "parameter", &program.parameters, parameters)?;
-        let fits = |(port, tensor): (&Port, &&Tensor)| check_fit(engine, program, "parameter", port, tensor, true);
-        program.parameters.iter().zip(&given).try_for_each(fits)?;
+        let given = program.given_parameters(parameters)?;
+        check_own(engine, program, &given)?;
         check_apart(&inner.compiled, &given)?;
         let parameters = given.into_iter().cloned().collect();
         Ok(Executable { engine: Arc::downgrade(engine), inner, parameters })
@@ -123,9 +120,8 @@ impl Executable {
         feeds: &[(&str, &'t Tensor)],
     ) -> Result<SmallVec<[&'t Tensor; 4]>, Error> {
         let program = self.inner.compiled.program();
-        let given = by_name(program, "feed", &program.feeds, feeds)?;
-        let fits = |(port, tensor): (&Port, &&Tensor)| check_fit(engine, program, "feed", port, tensor, false);
-        program.feeds.iter().zip(&given).try_for_each(fits)?;
+        let given = program.given_feeds(feeds)?;
+        check_own(engine, program, &given)?;
         Ok(given)
     }
 
@@ -286,19 +282,6 @@ impl fmt::Debug for Executable {
     }
 }
 
-/// The tensors in the order of the program's ports.
-fn by_name<'t>(
-    program: &Program,
-    kind: &'static str,
-    ports: &[Port],
-    given: &[(&str, &'t Tensor)],
-) -> Result<SmallVec<[&'t Tensor; 4]>, Error> {
-    in_order(kind, ports.iter().map(|port| port.name.as_str()), given).map_err(|what| {
-        let known = ports.iter().map(|port| port.name.clone()).collect();
-        ProgramError::Unknown { program: program.name.clone(), kind, what, known }.into()
-    })
-}
-
 /// Checks that a parameter that a run writes is not also bound to another parameter. Parameters are whole storages, so two of them share either all
 /// bytes or none.
 ///
@@ -382,38 +365,11 @@ fn copied(
     Ok(copy)
 }
 
-/// Checks that a tensor is of the engine and fits a feed or a parameter. A parameter is a whole storage: a run may overwrite it.
-fn check_fit(
-    engine: &Engine,
-    program: &Program,
-    kind: &'static str,
-    port: &Port,
-    tensor: &Tensor,
-    whole: bool,
-) -> Result<(), Error> {
-    let value = program.value(port.value);
-    // A feed in another place is copied, as is one with gaps; a parameter is used directly, so it must be in the right place.
-    let fits = tensor.dtype() == value.dtype
-        && *tensor.layout().shape() == value.shape
-        && (!whole || tensor.place() == value.place);
-    if !fits {
-        return Err(ProgramError::Mismatch {
-            program: program.name.clone(),
-            kind,
-            name: port.name.clone(),
-            dtype: value.dtype,
-            expected: Box::new(value.shape),
-            place: value.place,
-            found_dtype: tensor.dtype(),
-            found: Box::new(tensor.shape()),
-            found_place: tensor.place(),
-        }
-        .into());
-    }
-    if whole && !tensor.covers_storage() {
-        let (program, name) = (program.name.clone(), port.name.clone());
-        return Err(ProgramError::PartOfStorage { program, name }.into());
-    }
+/// Checks that tensors are of the engine.
+///
+/// # Errors
+/// [`Error::Foreign`] for the first that is not.
+fn check_own(engine: &Engine, program: &Program, tensors: &[&Tensor]) -> Result<(), Error> {
     let foreign = |_| Error::Foreign { line: 0, what: program.name.clone() };
-    tensor.resource().id_in(engine.me).map(drop).map_err(foreign)
+    tensors.iter().try_for_each(|tensor| tensor.resource().id_in(engine.me).map(drop).map_err(foreign))
 }

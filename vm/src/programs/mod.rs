@@ -12,7 +12,6 @@
 mod executable;
 mod fetches;
 mod jit;
-pub(crate) mod names;
 mod watch;
 
 use std::sync::Arc;

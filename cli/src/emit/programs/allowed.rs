@@ -34,8 +34,9 @@ pub(super) fn check(block: &Block, errors: &mut Vec<Diagnostic>) {
             }
             StatementKind::Time { .. } => errors.push(refused("`time`", "put the `run` into the `time` block")),
             StatementKind::Program(_) => errors.push(refused("`program`", "move this block in front of the program")),
-            StatementKind::Run(RunCall { .. }) => {
-                errors.push(refused("`run`", "write the statements of that program here"));
+            StatementKind::Run(RunCall { feeds, lane, .. }) => {
+                feeds.iter().for_each(|feed| expression(feed, errors));
+                lane.iter().for_each(|lane| errors.push(no_lane(lane.span)));
             }
         }
     }
@@ -61,5 +62,5 @@ fn expression(expr: &Expr, errors: &mut Vec<Diagnostic>) {
 }
 
 fn no_lane(span: Span) -> Diagnostic {
-    Diagnostic::new(span, "a program has no lanes").with_help("put `on lane N` behind the `run`")
+    Diagnostic::new(span, "a program has no lanes").with_help("put `on lane N` behind a `run` outside of programs")
 }

@@ -1,8 +1,9 @@
 //! The names of the script that a program uses: those that it uses before it binds them. Their storages are its parameters.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use super::Parameter;
+use super::{Defined, Parameter};
 use crate::base::engine::{Error, Place, Program, Recorder, Resource, Shape, Tensor, ValueId};
 use crate::emit::{Binding, Scope};
 use crate::syntax::ast::{Block, Expr, ExprKind, Feed, ProgramBlock, Statement, StatementKind};
@@ -21,11 +22,12 @@ pub(super) struct Captured {
 
 impl Captured {
     /// What `block` captures of `scope`.
-    pub(super) fn by(block: &ProgramBlock, scope: &Scope) -> Captured {
+    pub(super) fn by(block: &ProgramBlock, scope: &Scope, programs: &HashMap<String, Arc<Defined>>) -> Captured {
         let (names, poisoned) = (HashMap::new(), HashSet::new());
         let mut captured = Captured { names, parameter_of: Vec::new(), storages: Vec::new(), poisoned };
         let mut numbers: HashMap<*const Resource, usize> = HashMap::new();
-        for name in names_from_outside(block) {
+        let Walk { found, runs, .. } = Walk::through(block);
+        for name in found {
             if scope.poisoned.contains(name) {
                 captured.poisoned.insert(name.to_owned());
             }
@@ -37,12 +39,37 @@ impl Captured {
             captured.parameter_of.push((name.to_owned(), number));
             captured.names.insert(name.to_owned(), binding.clone());
         }
+        for (program, defined) in runs.into_iter().filter_map(|name| Some((name, programs.get(name)?))) {
+            for Parameter { name, tensor, .. } in &defined.parameters {
+                numbers.entry(std::ptr::from_ref(tensor.resource())).or_insert_with(|| {
+                    let name = captured.free_name(program, name);
+                    captured.storages.push((name, tensor.clone()));
+                    captured.storages.len() - 1
+                });
+            }
+        }
         captured
+    }
+
+    /// A name that no parameter has, for a parameter `name` of `program`.
+    fn free_name(&self, program: &str, name: &str) -> String {
+        let mut free = name.to_owned();
+        while self.storages.iter().any(|(known, _)| *known == free) {
+            free = format!("{program}.{free}");
+        }
+        free
     }
 
     /// The scope of the block, on tensors of the recording: the inputs, and for each name a parameter, or the view of it that the name is
     /// of its storage.
-    pub(super) fn scope(&self, recorder: &Recorder, feeds: &[Feed], types: &[(Place, Shape)]) -> Result<Scope, Error> {
+    ///
+    /// Also returns the storages, each with its parameter.
+    pub(super) fn scope(
+        &self,
+        recorder: &Recorder,
+        feeds: &[Feed],
+        types: &[(Place, Shape)],
+    ) -> Result<(Scope, Vec<(Tensor, Tensor)>), Error> {
         let mut scope = Scope { poisoned: self.poisoned.clone(), ..Scope::default() };
         for (feed, (place, shape)) in feeds.iter().zip(types) {
             let tensor = recorder.feed(feed.name.value.clone(), *place, feed.dtype, shape.dims())?;
@@ -56,7 +83,8 @@ impl Captured {
             let tensor = if tensor.is_view() { parameter.view(*tensor.layout())? } else { parameter.clone() };
             scope.names.insert(name.clone(), Binding { tensor, span: *span });
         }
-        Ok(scope)
+        let storages = self.storages.iter().map(|(_, storage)| storage.clone());
+        Ok((scope, storages.zip(recorded).collect()))
     }
 
     /// The parameters, in the order in which they were recorded.
@@ -71,24 +99,34 @@ impl Captured {
     }
 }
 
-/// The names from outside, each once, in the order of their first uses.
-fn names_from_outside(block: &ProgramBlock) -> Vec<&str> {
-    let inputs = block.feeds.iter().map(|feed| feed.name.value.as_str()).collect();
-    let mut walk = Walk { bound: inputs, found: Vec::new(), blocks: Vec::new() };
-    walk.block(&block.body);
-    block.fetches.iter().for_each(|fetch| walk.used(&fetch.value));
-    walk.found
-}
-
 struct Walk<'a> {
     /// Inputs, and names that a `let` before has bound. Once a name from outside was found, it is here, too.
     bound: HashSet<&'a str>,
+    /// The names from outside, each once, in the order of their first uses.
     found: Vec<&'a str>,
+    /// The programs that the block runs.
+    runs: Vec<&'a str>,
     /// The names that each open block of a `while` or an `if` has bound, and nothing outside of it.
     blocks: Vec<Vec<&'a str>>,
 }
 
 impl<'a> Walk<'a> {
+    fn through(block: &'a ProgramBlock) -> Walk<'a> {
+        let inputs = block.feeds.iter().map(|feed| feed.name.value.as_str()).collect();
+        let mut walk = Walk { bound: inputs, found: Vec::new(), runs: Vec::new(), blocks: Vec::new() };
+        walk.block(&block.body);
+        block.fetches.iter().for_each(|fetch| walk.used(&fetch.value));
+        walk
+    }
+
+    fn binds(&mut self, name: &'a str) {
+        if self.bound.insert(name)
+            && let Some(block) = self.blocks.last_mut()
+        {
+            block.push(name);
+        }
+    }
+
     fn used(&mut self, name: &'a str) {
         if self.bound.insert(name) {
             self.found.push(name);
@@ -100,11 +138,12 @@ impl<'a> Walk<'a> {
             match kind {
                 StatementKind::Let { name, value } => {
                     self.expression(value);
-                    if self.bound.insert(&name.value)
-                        && let Some(block) = self.blocks.last_mut()
-                    {
-                        block.push(&name.value);
-                    }
+                    self.binds(&name.value);
+                }
+                StatementKind::Run(run) => {
+                    run.feeds.iter().for_each(|feed| self.expression(feed));
+                    self.runs.push(&run.program.value);
+                    run.names.iter().for_each(|name| self.binds(&name.value));
                 }
                 StatementKind::Into { value, target } => {
                     self.expression(value);
@@ -130,8 +169,7 @@ impl<'a> Walk<'a> {
                 | StatementKind::Save { .. }
                 | StatementKind::Expect { .. }
                 | StatementKind::Time { .. }
-                | StatementKind::Program(_)
-                | StatementKind::Run(_) => {}
+                | StatementKind::Program(_) => {}
             }
         }
     }

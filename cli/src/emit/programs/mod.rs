@@ -12,11 +12,15 @@
 //! [`run_inputs`]: crate::emit::Emitter::run_inputs
 //! [`bind_results`]: crate::emit::Emitter::bind_results
 //!
+//! A block may run programs that are defined before it. Their recordings become part of its own ([`Recorder::call`](crate::base::engine::Recorder::call)),
+//! and their parameters are parameters of it.
+//!
 //! Several names of the script may be views of one storage. In the program they are views of one parameter, which is that storage, so that
 //! a write through one of them is seen through the others, as it is outside of programs.
 
 mod allowed;
 mod captured;
+pub(crate) mod not_compiled;
 mod record;
 mod run;
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use super::captured::Captured;
 use super::{Defined, MAX_ALL_STEPS, MAX_STEPS, allowed};
-use crate::base::engine::{Error, InstructionList, Kind, Place, ProgramError, Recorder, Shape, ValueRole, record};
+use crate::base::engine::{
+    Error, InstructionList, Kind, Place, ProgramError, Recorder, Shape, Tensor, ValueRole, record,
+};
 use crate::emit::{Emitter, rounds, value};
-use crate::syntax::ast::{Block, Feed, ProgramBlock, StatementKind};
+use crate::syntax::ast::{Block, Feed, ProgramBlock, RunCall, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::{Span, Spanned};
 
@@ -83,11 +85,12 @@ impl Emitter<'_> {
         if !recording.errors.is_empty() {
             return Err(recording.errors);
         }
-        let captured = Captured::by(block, &self.scope);
+        let captured = Captured::by(block, &self.scope, &self.programs);
         let builder = std::mem::take(&mut self.builder);
-        self.outer = Some(std::mem::take(&mut self.scope));
+        self.outer.push((std::mem::take(&mut self.scope), self.lane));
+        self.recording = Some(block.name.value.clone());
         let program = record(block.name.value.clone(), |recorder| {
-            self.scope = captured.scope(recorder, &block.feeds, &feeds)?;
+            (self.scope, self.recorded) = captured.scope(recorder, &block.feeds, &feeds)?;
             self.record_block(recorder, &block.body, &mut recording);
             for fetch in &block.fetches {
                 match self.named(&fetch.value, fetch.span) {
@@ -98,6 +101,7 @@ impl Emitter<'_> {
             Ok(())
         });
         self.leave_without_results();
+        (self.recorded, self.recording) = (Vec::new(), None);
         self.builder = builder;
         self.recorded_steps += recording.steps.len();
         if recording.failed {
@@ -109,7 +113,7 @@ impl Emitter<'_> {
         Ok(Defined {
             block: block.clone(),
             steps: recording.steps.into(),
-            weight: recording.weight + block.feeds.len() + block.fetches.len(),
+            weight: recording.weight.saturating_add(block.feeds.len() + block.fetches.len()),
             parameters: captured.parameters(&program),
             captured: captured.names,
             program,
@@ -142,6 +146,12 @@ impl Emitter<'_> {
                 StatementKind::If { condition, then, otherwise } => {
                     self.record_if(recorder, condition, [then, otherwise], statement.span, recording);
                 }
+                StatementKind::Run(run) => {
+                    if let Err(error) = self.record_run(recorder, run, statement.span, recording) {
+                        recording.fail(error);
+                        run.names.iter().for_each(|name| self.poison(name));
+                    }
+                }
                 kind => {
                     is_block = false;
                     if let Err(error) = self.statement(statement) {
@@ -155,19 +165,9 @@ impl Emitter<'_> {
             let list = self.take_list();
             let added = steps(&list);
             recording.weight += if is_block { 0 } else { added.max(1) };
-            let (own, all) = (recording.steps.len() + added, self.recorded_steps + recording.steps.len() + added);
-            if own > MAX_STEPS || all > MAX_ALL_STEPS {
+            if let Err(error) = self.check_size(recording, added, statement.span) {
                 if !recording.failed {
-                    let message = match own > MAX_STEPS {
-                        true => format!("the program has more than {MAX_STEPS} steps here"),
-                        false => {
-                            format!("the programs of the script have more than {MAX_ALL_STEPS} steps together here")
-                        }
-                    };
-                    recording.fail(
-                        Diagnostic::new(statement.span, message)
-                            .with_help("put the `repeat` around the `run`, or use shorter programs"),
-                    );
+                    recording.fail(error);
                 }
                 return;
             }
@@ -178,6 +178,47 @@ impl Emitter<'_> {
                 Err(error) => recording.fail(Diagnostic::new(statement.span, told(&error))),
             }
         }
+    }
+
+    /// Checks that `added` more steps keep to the bounds.
+    fn check_size(&self, recording: &Recording, added: usize, span: Span) -> Result<(), Diagnostic> {
+        let own = recording.steps.len() + added;
+        let message = if own > MAX_STEPS {
+            format!("the program has more than {MAX_STEPS} steps here")
+        } else if self.recorded_steps + own > MAX_ALL_STEPS {
+            format!("the programs of the script have more than {MAX_ALL_STEPS} steps together here")
+        } else {
+            return Ok(());
+        };
+        Err(Diagnostic::new(span, message).with_help("put the `repeat` around the `run`, or use shorter programs"))
+    }
+
+    /// Records the steps of another program.
+    fn record_run(
+        &mut self,
+        recorder: &Recorder,
+        run: &RunCall,
+        span: Span,
+        recording: &mut Recording,
+    ) -> Result<(), Diagnostic> {
+        let (defined, inputs) = self.run_inputs(run)?;
+        let list = self.take_list();
+        let added = steps(&list);
+        self.check_size(recording, added + defined.steps.len(), span)?;
+        let at = |error: Error| Diagnostic::new(span, told(&error));
+        recorder.submit(list).map_err(at)?;
+        recording.steps.extend(std::iter::repeat_n(span, added));
+        let feeds: Vec<(&str, &Tensor)> =
+            defined.program.feeds.iter().map(|port| port.name.as_str()).zip(&inputs).collect();
+        let parameters = defined.parameters.iter().map(|it| (it.name.as_str(), self.stand_in(&it.tensor)));
+        let parameters: Vec<(&str, &Tensor)> = parameters.collect();
+        let results = recorder.call(&defined.program, &feeds, &parameters).map_err(at)?;
+        // The steps, and behind them the results that are copies, in one order with the steps of the call.
+        recording.steps.extend_from_slice(&defined.steps);
+        // A run of a program without steps counts, too: checking a script emits the statements of each inner run anew.
+        recording.weight = recording.weight.saturating_add(added + 1).saturating_add(defined.weight);
+        self.bind_results(run, results.iter().map(|(_, tensor)| tensor.clone()));
+        Ok(())
     }
 
     fn record_while(

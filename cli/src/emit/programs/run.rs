@@ -23,6 +23,13 @@ impl Emitter<'_> {
         error.echo = self.poisoned_programs.contains(&name.value);
         let mut known: Vec<&str> = self.programs.keys().map(String::as_str).collect();
         known.sort_unstable(); // the same guess in every run
+        if self.recording.as_ref() == Some(&name.value) {
+            let help =
+                "a program can run programs that are defined before it; repeat statements with `repeat` or `while`";
+            return Err(
+                Diagnostic::new(name.span, format!("program `{}` cannot run itself", name.value)).with_help(help)
+            );
+        }
         let help = did_you_mean(&name.value, known);
         Err(error
             .with_help(help.unwrap_or_else(|| "define it before this line: `program NAME ... { ... }`".to_owned())))
@@ -39,8 +46,9 @@ impl Emitter<'_> {
         for (feed, tensor) in defined.block.feeds.iter().zip(inputs) {
             names.insert(feed.name.value.clone(), Binding { tensor, span: feed.name.span });
         }
-        self.outer = Some(std::mem::replace(&mut self.scope, Scope { names, ..Scope::default() }));
-        self.lane = lane(run);
+        let lane = self.lane_of(run);
+        self.outer.push((std::mem::replace(&mut self.scope, Scope { names, ..Scope::default() }), self.lane));
+        self.lane = lane;
         Ok(defined)
     }
 
@@ -70,8 +78,23 @@ impl Emitter<'_> {
 
     /// Leaves the scope of a program.
     pub(crate) fn leave_without_results(&mut self) {
-        self.scope = self.outer.take().unwrap_or_default();
-        self.lane = 0;
+        (self.scope, self.lane) = self.outer.pop().unwrap_or_default();
+    }
+
+    /// Are statements of a program being emitted?
+    pub(crate) fn is_in_program(&self) -> bool {
+        !self.outer.is_empty()
+    }
+
+    /// The lane of a run: within a program, that of the program.
+    fn lane_of(&self, run: &RunCall) -> u32 {
+        run.lane.as_ref().map_or(self.lane, |lane| lane.value)
+    }
+
+    /// A storage of the script; while a program is recorded, the parameter that stands for it.
+    pub(super) fn stand_in<'t>(&'t self, storage: &'t Tensor) -> &'t Tensor {
+        let known = self.recorded.iter().find(|(known, _)| known.shares_storage(storage));
+        known.map_or(storage, |(_, parameter)| parameter)
     }
 
     /// Binds the results of a run to its names.
@@ -102,8 +125,8 @@ impl Emitter<'_> {
             let message = format!("`{}` takes {takes}, found {}", run.program.value, run.feeds.len());
             return Err(Diagnostic::new(run.program.span, message));
         }
-        let inputs =
-            run.feeds.iter().enumerate().map(|(place, expr)| self.input_of_run(&defined, place, expr, lane(run)));
+        let lane = self.lane_of(run);
+        let inputs = run.feeds.iter().enumerate().map(|(place, expr)| self.input_of_run(&defined, place, expr, lane));
         let inputs = inputs.collect::<Result<Vec<Tensor>, Diagnostic>>()?;
         Ok((defined, inputs))
     }
@@ -119,7 +142,9 @@ impl Emitter<'_> {
                 .with_help("use `cast`, `reshape` or `copy`, or change the program"));
         }
         let mut written = defined.parameters.iter().filter(|parameter| parameter.is_written);
-        if let Some(Parameter { name, .. }) = written.find(|parameter| parameter.tensor.shares_storage(&tensor)) {
+        if let Some(Parameter { name, .. }) =
+            written.find(|parameter| self.stand_in(&parameter.tensor).shares_storage(&tensor))
+        {
             let message = format!("the input `{}` shares memory with `{name}`, which the program writes", port.name);
             return Err(Diagnostic::new(expr.span, message).with_help("give a copy to the `run`"));
         }
@@ -138,10 +163,6 @@ impl Defined {
     fn is_given(&self, value: ValueId) -> bool {
         self.program.value(value).role != ValueRole::Computed
     }
-}
-
-fn lane(run: &RunCall) -> u32 {
-    run.lane.as_ref().map_or(0, |lane| lane.value)
 }
 
 /// A number of things with their names: `2 inputs (x, y)`.

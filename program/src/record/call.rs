@@ -1,0 +1,239 @@
+//! Programs inside programs: the steps of a recorded program become steps of a recording.
+//!
+//! * A feed is the tensor that is given for it, or a copy without gaps in the place of the feed, as in a run.
+//! * A parameter is the whole tensor that is given for it.
+//! * Every other value of the program becomes a new value of the recording.
+//! * Steps keep the source line that recorded them.
+//! * Random numbers: a call draws what the program drew when it was recorded, unless steps of the recording have drawn these numbers, or later ones
+//!   of the same seed; then it goes on behind them.
+
+use std::panic::Location;
+
+use hashbrown::{HashMap, HashSet};
+use smallvec::SmallVec;
+use streamvm_ep::{Access, Extra, Layout, MemoryKind};
+use streamvm_instructions::{BuildError, Error, ProgramError, Tensor};
+
+use crate::ir::program::{MOST_NESTED, Operand, Program, Step, Value, ValueId, ValueRole, Work};
+use crate::record::recording::{DRAWN_IN_BLOCK, OF_ENDED_BLOCK, Recording, TOO_DEEP, WRITES_FEED, elsewhere};
+use crate::record::results::Results;
+
+/// What a value of the called program is in the recording.
+#[derive(Copy, Clone)]
+struct Bound {
+    value: ValueId,
+    /// The element of the value at which it begins.
+    offset: usize,
+}
+
+impl Bound {
+    fn operand(self, layout: &Layout, access: Access) -> Result<Operand, Error> {
+        let moved = Layout::with_strides(*layout.shape(), layout.strides(), layout.offset() + self.offset);
+        Ok(Operand { value: self.value, layout: moved.map_err(BuildError::from)?, access })
+    }
+}
+
+/// What a call adds, before it is known that all of it can be recorded.
+struct Draft {
+    first: usize,
+    values: Vec<Value>,
+    steps: Vec<Step>,
+}
+
+impl Draft {
+    fn new_value(&mut self, value: Value) -> ValueId {
+        self.values.push(Value { role: ValueRole::Computed, ..value });
+        ValueId(self.first + self.values.len() - 1)
+    }
+
+    /// Adds a copy of `source`, with the layout of one whole value, to a new value like `like`.
+    fn copy(&mut self, source: Operand, like: Value, location: &'static Location<'static>) -> ValueId {
+        let shape = *source.layout.shape();
+        let value = self.new_value(Value { shape, ..like });
+        let target = Operand { value, layout: Layout::contiguous(shape), access: Access::Write };
+        self.steps.push(Step { work: Work::Copy, operands: vec![source, target], location });
+        value
+    }
+}
+
+impl Recording {
+    /// Adds the steps of `program`, or none, and returns its results.
+    ///
+    /// # Errors
+    /// Those of [`Recorder::call`](crate::Recorder::call).
+    pub(crate) fn add_program(
+        &mut self,
+        program: &Program,
+        feeds: &[(&str, &Tensor)],
+        parameters: &[(&str, &Tensor)],
+        location: &'static Location<'static>,
+    ) -> Result<Results, Error> {
+        program.check()?;
+        let feeds = program.given_feeds(feeds)?;
+        let parameters = program.given_parameters(parameters)?;
+        self.check_steps(program)?;
+        let mut draft = Draft { first: self.program.values.len(), values: Vec::new(), steps: Vec::new() };
+        let bound = self.bind(program, &feeds, &parameters, &mut draft, location)?;
+        let shifts = self.random_shifts(program);
+        for step in &program.steps {
+            let operand = |it: &Operand| bound[it.value.0].operand(&it.layout, it.access);
+            let operands = step.operands.iter().map(operand).collect::<Result<_, _>>()?;
+            draft.steps.push(Step { work: shifted(&step.work, &shifts), operands, location: step.location });
+        }
+        // The value and layout of each result. One that is a feed or parameter is a copy of its elements at the end of the call.
+        let mut ends = Vec::with_capacity(program.fetches.len());
+        for fetch in &program.fetches {
+            let value = program.value(fetch.value);
+            if value.role == ValueRole::Computed {
+                ends.push((bound[fetch.value.0].value, fetch.layout));
+            } else {
+                let source = bound[fetch.value.0].operand(&fetch.layout, Access::Read)?;
+                let copy = draft.copy(source, value.clone(), location);
+                ends.push((copy, Layout::contiguous(*fetch.layout.shape())));
+            }
+        }
+        self.add_draft(draft);
+        let mut owners: HashMap<ValueId, Tensor> = HashMap::new();
+        let mut tensors = Vec::with_capacity(ends.len());
+        for (value, layout) in ends {
+            let owner = owners.entry(value).or_insert_with(|| self.tensor_of(value));
+            tensors.push(if layout == *owner.layout() { owner.clone() } else { owner.view(layout)? });
+        }
+        let names = program.fetches.iter().map(|fetch| fetch.name.clone());
+        Ok(Results { program: program.name.clone(), results: names.zip(tensors).collect() })
+    }
+
+    /// Checks what depends on the blocks around the call.
+    fn check_steps(&self, program: &Program) -> Result<(), Error> {
+        let mut depth = self.open_blocks();
+        for Step { work, location, .. } in &program.steps {
+            let refused = |why| {
+                let what = format!("{} of program {:?}", work.name(), program.name);
+                Err(ProgramError::NotRecordable { what, location, why }.into())
+            };
+            match work {
+                Work::Call(op, _) if op.is_source() && depth > 0 => return refused(DRAWN_IN_BLOCK),
+                Work::If | Work::While if depth == MOST_NESTED => return refused(TOO_DEEP),
+                Work::If | Work::While => depth += 1,
+                Work::End => depth -= 1,
+                Work::Else | Work::Call(..) | Work::Copy | Work::Fill(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What each value of the program is in the recording. Adds copies of feeds that have gaps or are elsewhere.
+    fn bind(
+        &self,
+        program: &Program,
+        feeds: &[&Tensor],
+        parameters: &[&Tensor],
+        draft: &mut Draft,
+        location: &'static Location<'static>,
+    ) -> Result<Vec<Bound>, Error> {
+        let written: HashSet<ValueId> = program.steps.iter().filter_map(|step| Some(step.output()?.value)).collect();
+        // The parameters before the feeds, so that a feed is compared with all of them: their values, with the positions for errors.
+        let mut bound_parameters: SmallVec<[Bound; 4]> = SmallVec::new();
+        let mut owner: HashMap<ValueId, (usize, bool)> = HashMap::new();
+        for (place, (port, tensor)) in program.parameters.iter().zip(parameters).enumerate() {
+            let value = self.given_value(program, "parameter", &port.name, tensor, location)?;
+            let writes = written.contains(&port.value);
+            if writes && matches!(self.program.value(value).role, ValueRole::Feed(_)) {
+                let what = format!("program {:?} with parameter {:?}", program.name, port.name);
+                return Err(ProgramError::NotRecordable { what, location, why: WRITES_FEED }.into());
+            }
+            if let Some((other, other_writes)) = owner.insert(value, (place, writes))
+                && (writes || other_writes)
+            {
+                let help = "the program writes one of these parameters; bind each to a tensor of its own";
+                return Err(
+                    BuildError::Overlap { what: program.name.clone(), first: place, second: other, help }.into()
+                );
+            }
+            bound_parameters.push(Bound { value, offset: 0 });
+        }
+        let mut bound_feeds: SmallVec<[Bound; 4]> = SmallVec::new();
+        for (place, (port, tensor)) in program.feeds.iter().zip(feeds).enumerate() {
+            let value = self.given_value(program, "feed", &port.name, tensor, location)?;
+            let needed = program.value(port.value).place;
+            if tensor.layout().is_contiguous() && tensor.place() == needed {
+                if let Some((parameter, true)) = owner.get(&value) {
+                    let help = "the program writes this parameter; feed a tensor that shares no memory with it";
+                    let (what, first) = (program.name.clone(), program.feeds.len() + parameter);
+                    return Err(BuildError::Overlap { what, first, second: place, help }.into());
+                }
+                bound_feeds.push(Bound { value, offset: tensor.layout().offset() });
+                continue;
+            }
+            let memory = if tensor.place() == needed { tensor.memory() } else { MemoryKind::Device };
+            let source = Operand { value, layout: *tensor.layout(), access: Access::Read };
+            let like = Value { place: needed, memory, ..program.value(port.value).clone() };
+            bound_feeds.push(Bound { value: draft.copy(source, like, location), offset: 0 });
+        }
+        let bind = |value: &Value| match value.role {
+            ValueRole::Feed(place) => bound_feeds[place],
+            ValueRole::Parameter(place) => bound_parameters[place],
+            ValueRole::Computed => Bound { value: draft.new_value(value.clone()), offset: 0 },
+        };
+        Ok(program.values.iter().map(bind).collect())
+    }
+
+    /// The value of a tensor that is given for a feed or parameter.
+    fn given_value(
+        &self,
+        program: &Program,
+        kind: &str,
+        name: &str,
+        tensor: &Tensor,
+        location: &'static Location<'static>,
+    ) -> Result<ValueId, Error> {
+        let what = || format!("the {kind} {name:?} of program {:?}", program.name);
+        let id = tensor.resource().id_in(self.engine).map_err(|_| elsewhere(&what(), location))?;
+        let Some(id) = id else { return Err(Error::NeverWritten { line: 0, what: what() }) };
+        let value = ValueId(id.index());
+        if self.is_released(value) {
+            return Err(Error::Released { line: 0, what: what() });
+        }
+        if self.has_ended(value) {
+            return Err(ProgramError::NotRecordable { what: what(), location, why: OF_ENDED_BLOCK }.into());
+        }
+        Ok(value)
+    }
+
+    /// By how many blocks of each seed the random numbers of a call are later than those of the recorded steps.
+    fn random_shifts(&self, program: &Program) -> HashMap<u64, u64> {
+        let mut first: HashMap<u64, u64> = HashMap::new();
+        for step in &program.steps {
+            if let Some(drawn) = step.draws(|id| program.value(id)) {
+                let known = first.entry(drawn.seed).or_insert(drawn.first);
+                *known = drawn.first.min(*known);
+            }
+        }
+        let shift = |(seed, start): (u64, u64)| {
+            let end = self.drawn.get(&seed).copied().unwrap_or(0);
+            (seed, end.saturating_sub(start))
+        };
+        first.into_iter().map(shift).collect()
+    }
+
+    fn add_draft(&mut self, mut draft: Draft) {
+        for step in &draft.steps {
+            // Values of the draft are not part of the program yet, so outputs are looked up in both.
+            self.note_drawn(step, &draft.values);
+        }
+        self.note_new_values(draft.first..draft.first + draft.values.len());
+        self.program.values.append(&mut draft.values);
+        self.program.steps.append(&mut draft.steps);
+    }
+}
+
+/// The work with its random numbers moved on.
+fn shifted(work: &Work, shifts: &HashMap<u64, u64>) -> Work {
+    let mut work = work.clone();
+    if let Work::Call(_, params) = &mut work
+        && let Extra::Random { seed, counter } = &mut params.extra
+    {
+        *counter = counter.wrapping_add(shifts.get(seed).copied().unwrap_or(0));
+    }
+    work
+}
