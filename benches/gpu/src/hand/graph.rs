@@ -49,7 +49,9 @@ impl Stream<'_> {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: both are alive, and this is their end; the driver keeps what a launch still needs.
-        let _ = unsafe { (result::graph::exec_destroy(self.exec), result::graph::destroy(self.raw)) };
+        // SAFETY: it is alive, and this is its end; the driver keeps what a launch still needs.
+        let _ = unsafe { result::graph::exec_destroy(self.exec) };
+        // SAFETY: as above.
+        let _ = unsafe { result::graph::destroy(self.raw) };
     }
 }
