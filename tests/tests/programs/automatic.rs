@@ -878,32 +878,6 @@ fn calls_are_submitted_before_the_engine_ends() {
     }
 }
 
-/// Functions of the engine never wait for a thread that holds calls back.
-#[test]
-fn functions_come_behind_held_back_calls() {
-    within("functions", || {
-        let vm = automatic().build().expect("an engine");
-        let w = on_device(&vm, &[8.0]);
-        let mut sums = Vec::new();
-        for round in 0..6 {
-            let twice = step(&w).expect("it is taken");
-            let (sender, receiver) = channel();
-            let of_function = twice.clone();
-            vm.push("computes", [], move || {
-                sender.send((&of_function + 1.0)?).map_err(|_| "nobody waits")?;
-                Ok(())
-            })
-            .expect("it is taken");
-            sums.push((receiver.recv().expect("it is sent"), round));
-        }
-        let mut expected = 8.0;
-        for (sum, round) in sums {
-            assert_eq!(read(&sum), [2.0 * expected + 1.0], "round {round}");
-            expected = stepped(expected);
-        }
-    });
-}
-
 /// A cache that keeps nothing would have each replay compile: the calls stay eager.
 #[test]
 fn without_a_cache_of_programs_calls_are_soon_eager() {

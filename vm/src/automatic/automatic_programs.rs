@@ -179,6 +179,8 @@ impl AutomaticPrograms {
         let line = loop {
             let mut calls = own.lock(engine, Patience::Until(deadline))?;
             if self.stops_holding.load(Ordering::SeqCst) {
+                drop(calls);
+                self.submit_calls(engine, &own, false, Waits::here(Full::Blocks, deadline))?;
                 break first;
             }
             let taken = self.with_context(engine, |context| calls.take(batch, first, context));
