@@ -227,16 +227,19 @@ fn a_list_keeps_a_held_back_result_alive() {
     for mode in steady_modes() {
         let vm = automatic().mode(mode).build().expect("an engine");
         let w = on_device(&vm, &[8.0]);
+        let mut expected = 8.0;
         for _ in 0..4 {
             let twice = step(&w).expect("it is taken");
             let mut builder = InstructionsBuilder::new();
             let negated = builder.neg(&twice).expect("it is built");
             drop(twice);
             // The next call submits the sequence.
-            let before = read(&w);
+            assert_eq!(read(&w), [stepped(expected)], "{mode:?}");
             vm.submit(builder.finish()).expect("it is taken");
-            assert_eq!(read(&negated).len(), before.len(), "{mode:?}");
+            assert_eq!(read(&negated), [-2.0 * expected], "{mode:?}");
+            expected = stepped(expected);
         }
+        assert_eq!(vm.stats().automatic.replays, 2, "{mode:?}");
         assert_eq!(vm.stats().automatic.fallbacks, 0);
     }
 }
@@ -434,6 +437,7 @@ fn drawn_calls_compute_what_eager_calls_compute() {
 /// Threads with calls of their own, which all read one tensor.
 #[test]
 fn drawn_calls_of_several_threads_compute_what_eager_calls_compute() {
+    let (mut replays, mut fallbacks) = (0, 0);
     for seed in 1..=40u64 {
         let vm = automatic().detect_races(true).build().expect("an engine");
         let shared = |vm: &Vm| ints(vm, &[3; 16], &[4, 4]);
@@ -449,7 +453,11 @@ fn drawn_calls_of_several_threads_compute_what_eager_calls_compute() {
             }
         });
         no_races(&vm);
+        let counted = vm.stats().automatic;
+        replays += counted.replays;
+        fallbacks += counted.fallbacks;
     }
+    assert!(replays > 200 && fallbacks > 50, "calls were held back and replayed: {replays} {fallbacks}");
 }
 
 /// Two loops over the same weights, in two threads: each is replayed as if it were alone.
@@ -517,16 +525,17 @@ fn other_threads_come_behind_held_back_calls() {
             Ok(Vec::new())
         }),
     ];
+    let (mut replays, mut fallbacks) = (0, 0);
     for (name, other) in uses {
         for stop in 1..=4 {
-            let play = |vm: Vm| -> Result<Vec<Vec<f32>>, Error> {
-                let x = on_device(&vm, &[1.0]);
+            let play = |vm: &Vm| -> Result<Vec<Vec<f32>>, Error> {
+                let x = on_device(vm, &[1.0]);
                 let mut seen = Vec::new();
                 for round in 0..6 {
                     let mut y = (&x + &x)?;
                     for call in 1..6 {
                         if round == 4 && call == stop {
-                            let (vm, x, y) = (&vm, &x, &y);
+                            let (x, y) = (&x, &y);
                             seen.push(thread::scope(|threads| {
                                 threads.spawn(move || other(vm, x, y)).join().expect("no panic")
                             })?);
@@ -535,14 +544,18 @@ fn other_threads_come_behind_held_back_calls() {
                     }
                     seen.push(y.to_vec::<f32>()?);
                 }
-                no_races(&vm);
+                no_races(vm);
                 Ok(seen)
             };
-            let found = play(automatic().detect_races(true).build().expect("an engine"));
-            let expected = play(Vm::builder().mode(Mode::Inline).build().expect("an engine"));
-            assert_eq!(found, expected, "{name}, behind call {stop}");
+            let vm = automatic().detect_races(true).build().expect("an engine");
+            let expected = play(&Vm::builder().mode(Mode::Inline).build().expect("an engine"));
+            assert_eq!(play(&vm), expected, "{name}, behind call {stop}");
+            let counted = vm.stats().automatic;
+            replays += counted.replays;
+            fallbacks += counted.fallbacks;
         }
     }
+    assert!(replays > 0 && fallbacks > 10, "uses met calls that were held back: {replays} {fallbacks}");
 }
 
 /// One thread computes from a tensor that another one overwrites in each round.
@@ -581,6 +594,8 @@ fn threads_that_hand_tensors_over_compute_what_eager_calls_compute() {
             assert_eq!(read(x), [expected]);
         });
         no_races(&vm);
+        let counted = vm.stats().automatic;
+        assert!(counted.replays + counted.fallbacks > 0, "calls were held back: {counted:?}");
     });
 }
 
@@ -670,6 +685,8 @@ fn loops_with_other_calls_compute_what_eager_calls_compute() {
             expected = stepped(after);
         }
         assert_eq!(read(&w), [expected], "{mode:?}");
+        let counted = vm.stats().automatic;
+        assert!(counted.replays + counted.fallbacks > 0, "{mode:?}: calls were held back: {counted:?}");
     }
 }
 

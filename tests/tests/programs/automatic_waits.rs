@@ -4,6 +4,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use streamvm::ep::faults::{Fault, FaultPlan, Point, Rule};
 use streamvm::{DType, Error, InstructionsBuilder, Mode, Tensor, TimeLimit, Vm, VmBuilder};
 use streamvm_tests::{CPU, ClosedGate, failure_of, on_device, until, within};
 
@@ -271,4 +272,40 @@ fn functions_come_behind_held_back_calls() {
         }
         assert!(met > 0, "calls were held back when functions were given their results");
     });
+}
+
+/// A wait that submits a call which is refused waits all the same, and then returns the error.
+#[test]
+fn a_wait_that_returns_a_refusal_has_waited() {
+    let bytes = (ELEMENTS * 4) as u64;
+    for (seed, way) in (1..=12).zip([0, 1, 2].into_iter().cycle()) {
+        let faults = FaultPlan::new();
+        let builder = automatic().mode(Mode::Simulated { seed }).faults(faults.clone());
+        let vm = builder.cpu_memory_limit(8 * bytes).build().expect("an engine");
+        let (x, w) = (large(&vm), large(&vm));
+        for _ in 0..4 {
+            write_in_place(&x, &w).expect("it is taken")[2].wait().expect("it runs");
+        }
+        let kept = [(); 6].map(|()| large(&vm));
+        vm.wait_all().expect("it runs");
+        // Unlike a lack of memory, for which the engine waits for everything.
+        faults.add(Rule::new(Point::Allocate, Fault::Error)).expect("a rule");
+        let v = vm.var();
+        let pushes = (0..30).map(|_| vm.push("is slow", [v.write()], || Ok(())).expect("it is taken"));
+        let last = pushes.last().expect("there are some");
+        assert!(!last.is_passed(), "seed {seed}: the wait has work");
+        let a = negated(&x).expect("it is held back");
+        assert!(is_held(&a));
+        let waited = match way {
+            0 => vm.wait_all(),
+            1 => last.wait(),
+            _ => v.wait(),
+        };
+        assert!(matches!(waited, Err(Error::Device(_))), "seed {seed}: {waited:?}");
+        assert!(last.is_passed(), "seed {seed}: it has waited");
+        assert_eq!(a.wait(), waited, "seed {seed}: it was the call that was refused");
+        faults.stop();
+        drop((a, kept));
+        assert_eq!(negated(&x).and_then(|a| a.to_vec::<f32>()).expect("there is memory again")[0], -1.0);
+    }
 }

@@ -402,9 +402,7 @@ fn unless_refused(error: Error) -> Result<(), Error> {
 
 impl EagerCalls for AutomaticPrograms {
     fn take_one(&self, engine: &Arc<Engine>, single: &mut Single<'_>) -> Result<(), Error> {
-        self.take_batch(engine, single, |single| {
-            engine.submit_one_now(single, Full::Blocks, &mut Submitted::default())
-        })
+        self.take_batch(engine, single, |single| engine.submit_one_now(single, Full::Blocks, &mut Submitted::default()))
     }
 
     fn take(&self, engine: &Arc<Engine>, list: &mut InstructionList) -> Result<(), Error> {

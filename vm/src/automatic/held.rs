@@ -244,13 +244,7 @@ fn range_of(tensor: &Tensor, shape: Shape) -> Result<Tensor, Error> {
 }
 
 /// Submits a function in the place of a call that was refused, which fails with the error for which it was, so that the tensor has failed.
-fn submit_failure(
-    tensor: &Tensor,
-    step: &Step,
-    error: &Error,
-    full: Full,
-    engine: &Arc<Engine>,
-) -> Result<(), Error> {
+fn submit_failure(tensor: &Tensor, step: &Step, error: &Error, full: Full, engine: &Arc<Engine>) -> Result<(), Error> {
     let stream = StreamKey::new(DeviceId::cpu(0), StreamType::Workers, 0);
     let (name, error) = (call::kind_of(&step.work).name().to_owned().into(), error.clone());
     let body = InlineFn::new(move |_: &mut FnContext<'_>| Err(error.into()));

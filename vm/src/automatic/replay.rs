@@ -30,12 +30,7 @@ const RUNS: u64 = 16;
 ///
 /// # Errors
 /// Those of submitting the run; nothing is submitted then.
-pub(super) fn replay(
-    held: &Held,
-    sequence: &mut Sequence,
-    full: Full,
-    engine: &Arc<Engine>,
-) -> Result<bool, Error> {
+pub(super) fn replay(held: &Held, sequence: &mut Sequence, full: Full, engine: &Arc<Engine>) -> Result<bool, Error> {
     // A run fails as a whole, and eager calls by what they read. So while failures are known, each call is submitted by itself.
     if engine.failures.any() {
         return Ok(false);
