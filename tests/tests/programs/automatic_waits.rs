@@ -241,6 +241,34 @@ fn an_idle_thread_does_not_lose_calls_for_which_there_will_be_memory() {
     });
 }
 
+/// A run of a program with blocks comes behind what uses its tensors, and not behind all calls.
+#[test]
+fn runs_with_blocks_do_not_submit_calls_of_threads_that_use_other_tensors() {
+    let vm = automatic().mode(Mode::Inline).build().expect("an engine");
+    let (x, w, count) = (on_device(&vm, &[8.0]), on_device(&vm, &[8.0]), on_device(&vm, &[0.0]));
+    let program = vm
+        .record("counts", |r| {
+            let counter = r.parameter("count", &count)?;
+            let three = r.full(CPU, DType::F32, &[1], 3.0)?;
+            let goes_on = counter.lt(&three)?;
+            r.while_true(&goes_on, || {
+                counter.copy_from(&(&counter + 1.0)?)?;
+                goes_on.copy_from(&counter.lt(&three)?)
+            })
+        })
+        .expect("it is recorded");
+    let counts = vm.compile(&program, &[("count", &count)], &Default::default()).expect("it is compiled");
+    for _ in 0..4 {
+        write_in_place(&x, &w).expect("it is taken")[2].wait().expect("it runs");
+    }
+    let a = negated(&x).expect("it is held back");
+    let run = || thread::scope(|threads| threads.spawn(|| counts.run(&[]).map(drop)).join().expect("no panic"));
+    assert_eq!(run(), Ok(()));
+    assert!(is_held(&a));
+    assert_eq!(count.to_vec::<f32>().expect("it runs"), [3.0]);
+    assert!(!is_held(&a), "a read of this thread");
+}
+
 /// A function that was submitted before is given a tensor whose call is held back.
 #[test]
 fn functions_come_behind_held_back_calls() {

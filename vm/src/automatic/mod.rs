@@ -11,7 +11,8 @@
 //! ```
 //!
 //! * Each thread has its own [`ThreadCalls`](thread_calls::ThreadCalls): a [`History`](history::History) of its last calls, the
-//!   [`Sequences`](sequences::Sequences) that were found in it, and the calls that are held back ([`Held`](held::Held)).
+//!   [`Sequences`](sequences::Sequences) that were found in it, and the calls that are held back ([`Held`](held::Held)). They are kept in a
+//!   [`ThreadSlot`](thread_slot::ThreadSlot), out of which whoever submits the calls takes them.
 //! * A sequence is known by its calls and by what their operands have to do with each other ([`objects`]), not by the tensors themselves.
 //! * [`replay`] makes a program of a sequence, and runs it over the tensors of the calls that are held back.
 //! * [`AutomaticPrograms`](automatic_programs::AutomaticPrograms) finds the state of the thread, and submits calls of other threads that
