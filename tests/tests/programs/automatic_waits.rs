@@ -319,7 +319,8 @@ fn a_wait_that_returns_a_refusal_has_waited() {
         // Unlike a lack of memory, for which the engine waits for everything.
         faults.add(Rule::new(Point::Allocate, Fault::Error)).expect("a rule");
         let v = vm.var();
-        let pushes = (0..30).map(|_| vm.push("is slow", [v.write()], || Ok(())).expect("it is taken"));
+        let push = |_| vm.push("is slow", [v.write()], || Ok(())).expect("it is taken");
+        let pushes: Vec<_> = (0..30).map(push).collect();
         let last = pushes.last().expect("there are some");
         assert!(!last.is_passed(), "seed {seed}: the wait has work");
         let a = negated(&x).expect("it is held back");
