@@ -537,7 +537,11 @@ impl VmBuilder {
             let thread = Builder::new()
                 .name("streamvm-idle-calls".to_owned())
                 .spawn(move || of_thread.calls.iter().for_each(|calls| calls.serve_idle(&of_thread)))
-                .map_err(|error| Error::NoThread { reason: error.to_string() })?;
+                .map_err(|error| {
+                    // The scheduler thread, which runs already, ends only then.
+                    engine.close();
+                    Error::NoThread { reason: error.to_string() }
+                })?;
             engine.threads.keep(thread);
         }
         Ok(engine)

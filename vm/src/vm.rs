@@ -299,10 +299,14 @@ impl Vm {
     /// * The first root cause that no other wait has returned; the others are logged. The engine keeps at most 1,024 of them: of
     ///   more it keeps the first and the newest, and has logged those between.
     /// * [`Error::WouldDeadlock`] on a thread of an engine.
+    /// * In an engine with [automatic programs](VmBuilder::auto_program), the error for which an eager call of this thread that was held back is
+    ///   refused, after the wait.
     pub fn wait_all(&self) -> Result<(), Error> {
         self.engine.may_wait()?;
-        self.engine.submit_all_calls()?;
-        self.engine.drain(Deadline::current())?;
+        let deadline = Deadline::current();
+        let submitted = self.engine.submit_all_calls(deadline);
+        let drained = self.engine.drain(deadline);
+        submitted.and(drained)?;
         self.report()
     }
 
@@ -332,7 +336,8 @@ impl Vm {
         self.engine.observer.as_ref().map_or_else(Vec::new, |observer| observer.detector().findings())
     }
 
-    /// How often each op and function has run, how long it was queued and how long it ran. Pending instructions are not counted.
+    /// How often each op and function has run, how long it was queued and how long it ran. Pending instructions are not counted, and neither
+    /// are eager calls that [automatic programs](VmBuilder::auto_program) hold back.
     /// `None` unless [`VmBuilder::profile`] turned profiles on, and in a forked child. Blocks for short locks only; may be called on
     /// any thread, including those of the engine.
     ///
@@ -345,10 +350,7 @@ impl Vm {
     /// # Ok::<(), streamvm::Error>(())
     /// ```
     pub fn profile(&self) -> Option<Profile> {
-        (self.engine.profiles && !self.engine.handle.fork.is_child()).then(|| {
-            self.submit_calls();
-            self.engine.profile()
-        })
+        (self.engine.profiles && !self.engine.handle.fork.is_child()).then(|| self.engine.profile())
     }
 
     /// What every stream with pending work is running, and what it waits for. Blocks for short locks only; may be called on any
@@ -364,12 +366,12 @@ impl Vm {
     }
 
     /// A snapshot of the engine's counters; all zero in a forked child. Frees the memory of dropped tensors first, so that the
-    /// counters do not include it.
+    /// counters do not include it. Eager calls that [automatic programs](VmBuilder::auto_program) hold back are not counted yet. Blocks for short
+    /// locks only; may be called on any thread, including those of the engine.
     pub fn stats(&self) -> Stats {
         if self.engine.handle.fork.is_child() {
             return Stats::default();
         }
-        self.submit_calls();
         self.engine.free_dropped();
         let (streams, memory) = {
             let state = self.engine.handle.lock();
@@ -405,6 +407,9 @@ impl Vm {
     /// Everything submitted before still runs, clean-ups and callbacks included, and callers can wait for it as before. The threads
     /// of the engine end by themselves once all of it has passed. [`Vm::shutdown`] and dropping the engine still wait for it.
     ///
+    /// Eager calls that [automatic programs](VmBuilder::auto_program) hold back are submitted first, past the bounds on pending work. One that
+    /// finds too little memory is refused, which a use of its result tells.
+    ///
     /// Does not wait for work, and cannot fail. May be called on any thread, also by a function of this engine, and repeatedly. In
     /// a forked child it does nothing.
     ///
@@ -420,7 +425,7 @@ impl Vm {
     /// ```
     pub fn close(&self) {
         if !self.is_closed() {
-            self.submit_calls();
+            self.engine.stop_holding_calls();
             self.engine.close();
         }
     }
@@ -441,11 +446,14 @@ impl Vm {
     pub fn shutdown(mut self, limit: Duration) -> Result<(), Error> {
         refuse_in_child(self.engine.handle.fork)?;
         self.shut_down = true;
-        self.submit_calls();
-        self.engine.close();
         let until = Deadline::after(limit);
+        self.submit_calls(until);
+        self.engine.stop_holding_calls();
+        self.engine.close();
         if let Err(error) = self.engine.drain(until) {
-            self.engine.stops_loops.store(true, Ordering::Relaxed);
+            if matches!(error, Error::Timeout(_)) {
+                self.engine.stops_loops.store(true, Ordering::Relaxed);
+            }
             return Err(error);
         }
         if !self.engine.end_threads(until.map(|until| until.at())) {
@@ -457,16 +465,19 @@ impl Vm {
 
 impl Vm {
     /// Submits all eager calls that automatic programs hold back. The error of one that is refused is told to those who use its tensors.
-    fn submit_calls(&self) {
-        if let Err(error) = self.engine.submit_all_calls() {
-            log::warn!("a call that was held back was refused: {error}");
+    fn submit_calls(&self, deadline: Option<Deadline>) {
+        if let Err(error) = self.engine.submit_all_calls(deadline) {
+            log::warn!("a call that was held back was not submitted: {error}");
         }
     }
 
     /// Drains the engine and ends its threads. Waits for nothing after [`Vm::shutdown`], which has done all this or given up, and
     /// on a thread of an engine: then the threads end by themselves.
     fn end(&self) {
-        self.submit_calls();
+        if !self.is_closed() {
+            self.submit_calls(None);
+            self.engine.stop_holding_calls();
+        }
         self.engine.close();
         if self.shut_down || engine_thread::is_here() || self.engine.drain(None).is_err() {
             return self.engine.leave_threads();

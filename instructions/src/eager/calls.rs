@@ -172,7 +172,8 @@ impl Tensor {
     ///
     /// # Errors
     /// The first failure among those writes, with its root cause, on every call; [`Error::WouldDeadlock`] on a thread of an engine;
-    /// [`Error::Shutdown`] where the engine is gone and a write never passes.
+    /// [`Error::Shutdown`] where the engine is gone and a write never passes. If the engine holds eager calls back, the error for which one of
+    /// this thread is refused, after the wait.
     pub fn wait(&self) -> Result<(), Error> {
         let (engine, id) = self.engine()?;
         engine.get().wait(id, self.part_of_storage().as_ref(), Deadline::current())

@@ -1,7 +1,7 @@
 //! The calls over a resource that an engine holds back.
 //!
-//! An engine may take an eager call and submit it later, if it submits the call before anything that could notice. What notices is a use
-//! of the same resources, by any thread. So each resource counts the groups of calls that are held back and use it: many that read, or one
+//! An engine may take an eager call and submit it later, if it submits the call before anything that could notice. Only a use of the same
+//! resource can observe the delay. So each resource counts the groups of calls that are held back and use it: many that read, or one
 //! that also writes, as a lock would. A submission that finds a group in its way has that group submitted first.
 //!
 //! The words are written by the thread that holds calls back, before its call returns. Another thread whose use comes behind that call has

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use streamvm_ep::{Layout, Shape};
-use streamvm_instructions::{Declared, Error, Instruction, InstructionList, Tensor, Var};
+use streamvm_ep::{DeviceId, FnContext, InlineFn, Layout, Shape};
+use streamvm_instructions::{Declared, Error, Instruction, InstructionList, Kind, Role, Tensor, Var};
 use streamvm_program::{Operand, Step};
-use streamvm_stream::StreamKey;
+use streamvm_stream::{StreamKey, StreamType};
 
 use crate::automatic::call::{self, Call, OwnOperand, Serials};
 use crate::automatic::objects::{Object, Objects, Operand as Used};
@@ -26,7 +26,7 @@ pub(super) struct Held {
     objects: Objects,
     /// For each object its tensor: the owner of the storage, or a view of the part.
     tensors: Vec<HeldTensor>,
-    /// The objects that nothing writes, because the calls that would have were refused, and why.
+    /// The objects that a refused call would have written, and whose users nothing else tells of it; and why it was refused.
     refused: HashMap<usize, Error>,
 }
 
@@ -134,40 +134,49 @@ impl Held {
         self.tensors.iter().enumerate().map(is_result).collect()
     }
 
-    /// Submits a call. A call that needs what a refused call would have written is not submitted; what it would have written is refused with the
-    /// same error.
+    /// Submits a call. A call that needs what a refused call would have made is refused with the same error.
+    ///
+    /// What a refused call would have changed has a value, which must not pass for the new one: a function is submitted in the place of the call,
+    /// which fails with the error. What it would have made, and what that function cannot be submitted for, is noted as refused.
     ///
     /// # Errors
-    /// Those of the submission. If [`may_be_repeated`] says so of the error, the call is still held back; else it is refused, and uses of what it
-    /// would have made get the error.
-    pub(super) fn submit(&mut self, step: &Step, stream: StreamKey, engine: &Arc<Engine>) -> Result<(), Error> {
+    /// Those of the submission. If `may_be_repeated` says so of the error, the call is still held back; else it is refused.
+    pub(super) fn submit(
+        &mut self,
+        step: &Step,
+        stream: StreamKey,
+        (full, may_be_repeated): (Full, &dyn Fn(&Error) -> bool),
+        engine: &Arc<Engine>,
+    ) -> Result<(), Error> {
         let refused = step.operands.iter().find_map(|operand| self.refused.get(&operand.value.0).cloned());
-        let outcome = match refused {
-            Some(error) => Err(error),
-            None => self.submit_alone(step, stream, engine),
+        let Err(error) = refused.map_or_else(|| self.submit_alone(step, stream, full, engine), Err) else {
+            return Ok(());
         };
-        if let Err(error) = &outcome
-            && !may_be_repeated(error)
-        {
-            for operand in step.operands.iter().filter(|operand| operand.access.writes()) {
-                let object = operand.value.0;
-                if self.objects.get(object).kind.is_made
-                    && self.tensor(object).resource().written_in(engine.me).is_none()
-                {
-                    self.refused.insert(object, error.clone());
-                }
+        if may_be_repeated(&error) {
+            return Err(error);
+        }
+        for operand in step.operands.iter().filter(|operand| operand.access.writes()) {
+            let object = operand.value.0;
+            let told = match self.tensor(object).resource().written_in(engine.me) {
+                Some(_) => self.view(operand).and_then(|view| submit_failure(&view, step, &error, full, engine)),
+                None => Err(error.clone()),
+            };
+            match told {
+                Err(again) if may_be_repeated(&again) => return Err(again),
+                Err(_) => drop(self.refused.insert(object, error.clone())),
+                Ok(()) => {}
             }
         }
-        outcome
+        Err(error)
     }
 
-    fn submit_alone(&self, step: &Step, stream: StreamKey, engine: &Arc<Engine>) -> Result<(), Error> {
+    fn submit_alone(&self, step: &Step, stream: StreamKey, full: Full, engine: &Arc<Engine>) -> Result<(), Error> {
         let tensors: SmallVec<[Tensor; 3]> =
             step.operands.iter().map(|operand| self.view(operand)).collect::<Result<_, _>>()?;
         let uses = tensors.iter().zip(&step.operands).map(|(tensor, operand)| with_access(tensor, operand.access));
         let mut list = InstructionList::new();
         list.push(stream, call::kind_of(&step.work), uses, step.location)?;
-        engine.submit_now(&mut list, Full::Blocks, &mut Submitted::default())
+        engine.submit_now(&mut list, full, &mut Submitted::default())
     }
 
     /// The tensor of an operand.
@@ -186,6 +195,11 @@ impl Held {
         let offset = self.tensor(object).layout().offset();
         Layout::with_strides(*layout.shape(), layout.strides(), offset)
             .unwrap_or_else(|_| unreachable!("the call had this layout"))
+    }
+
+    /// Whether a held-back call uses the resource of this serial number.
+    pub(super) fn uses(&self, serial: u64) -> bool {
+        self.objects.knows(serial)
     }
 
     /// Tells those who use what refused calls would have written; returns the serial numbers and the errors.
@@ -229,7 +243,23 @@ fn range_of(tensor: &Tensor, shape: Shape) -> Result<Tensor, Error> {
     Ok(tensor.view(Layout::with_strides(shape, &[1], tensor.layout().offset())?)?)
 }
 
-/// Whether a submission that failed with this error may succeed later: the call stays held back.
+/// Submits a function in the place of a call that was refused, which fails with the error for which it was, so that the tensor has failed.
+fn submit_failure(tensor: &Tensor, step: &Step, error: &Error, full: Full, engine: &Arc<Engine>) -> Result<(), Error> {
+    let stream = StreamKey::new(DeviceId::cpu(0), StreamType::Workers, 0);
+    let (name, error) = (call::kind_of(&step.work).name().to_owned().into(), error.clone());
+    let body = InlineFn::new(move |_: &mut FnContext<'_>| Err(error.into()));
+    let kind = Kind::Function { role: Role::Push, name, body: Some(body) };
+    let mut list = InstructionList::new();
+    list.push(stream, kind, [tensor.update().of_order()], step.location)?;
+    engine.submit_now(&mut list, full, &mut Submitted::default())
+}
+
+/// Whether a submission found too little memory.
+pub(super) fn is_out_of_memory(error: &Error) -> bool {
+    matches!(error, Error::OutOfMemory { .. } | Error::Device(streamvm_ep::Error::OutOfMemory { .. }))
+}
+
+/// Whether a submission that failed with this error may succeed later, so that the call stays held back.
 pub(super) fn may_be_repeated(error: &Error) -> bool {
     matches!(
         error,

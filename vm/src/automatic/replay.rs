@@ -10,6 +10,7 @@ use streamvm_stream::StreamKey;
 use crate::automatic::held::Held;
 use crate::automatic::sequence::{Sequence, Variant};
 use crate::engine::core::Engine;
+use crate::engine::submission::Full;
 use crate::program_cache::key::Query;
 use crate::program_cache::loaded::{LoadedProgram, with_access};
 use crate::submit::commit::Submitted;
@@ -29,13 +30,13 @@ const RUNS: u64 = 16;
 ///
 /// # Errors
 /// Those of submitting the run; nothing is submitted then.
-pub(super) fn replay(held: &Held, sequence: &mut Sequence, engine: &Arc<Engine>) -> Result<bool, Error> {
+pub(super) fn replay(held: &Held, sequence: &mut Sequence, full: Full, engine: &Arc<Engine>) -> Result<bool, Error> {
     // A run fails as a whole, and eager calls by what they read. So while failures are known, each call is submitted by itself.
     if engine.failures.any() {
         return Ok(false);
     }
     let Some(loaded) = program(sequence, held.results(sequence), engine) else { return Ok(false) };
-    run(&loaded, held, sequence, engine)?;
+    run(&loaded, held, sequence, full, engine)?;
     Ok(true)
 }
 
@@ -91,9 +92,15 @@ fn program(sequence: &mut Sequence, results: Vec<bool>, engine: &Arc<Engine>) ->
     }
 }
 
-fn run(loaded: &Arc<LoadedProgram>, held: &Held, sequence: &Sequence, engine: &Arc<Engine>) -> Result<(), Error> {
+fn run(
+    loaded: &Arc<LoadedProgram>,
+    held: &Held,
+    sequence: &Sequence,
+    full: Full,
+    engine: &Arc<Engine>,
+) -> Result<(), Error> {
     let program = loaded.compiled.program();
-    // Nobody can use what the calls make.
+    // A program without segments has no results: nothing is submitted.
     let [Segment { uses, .. }] = loaded.compiled.segments() else { return Ok(()) };
     let is_own = |buffer: &&CompiledBuffer| {
         !matches!(buffer.role, BufferRole::Feed(_) | BufferRole::Parameter(_) | BufferRole::Fetched(_))
@@ -115,6 +122,6 @@ fn run(loaded: &Arc<LoadedProgram>, held: &Held, sequence: &Sequence, engine: &A
     let issued = Issued { stream, role: Role::Program, launch: LaunchOptions::default(), location };
     let code = || loaded.code(0, 0);
     Single::submit_function(issued, program.name.clone(), uses, code, |single| {
-        engine.submit_one_now(single, &mut Submitted::default())
+        engine.submit_one_now(single, full, &mut Submitted::default())
     })
 }

@@ -12,11 +12,12 @@ use streamvm_instructions::{Batch, Declared, Error, Instruction, Tensor, Var};
 
 use crate::automatic::automatic_programs::Counters;
 use crate::automatic::call::{self, Call, OwnOperand, Serials};
-use crate::automatic::held::{Held, may_be_repeated};
+use crate::automatic::held::{Held, is_out_of_memory, may_be_repeated};
 use crate::automatic::history::History;
 use crate::automatic::replay::replay;
 use crate::automatic::sequences::Sequences;
 use crate::engine::core::Engine;
+use crate::engine::submission::Full;
 use crate::sync::Ordering;
 
 /// What the calls of a thread need of their engine.
@@ -27,6 +28,36 @@ pub(super) struct Context<'a> {
     pub(super) next_serial: &'a dyn Fn() -> u64,
     /// Notes why a tensor that is still used was never written.
     pub(super) note_refused: &'a dyn Fn(u64, Error),
+}
+
+/// How held-back calls are submitted. A submission never waits: the submitter has taken the calls out of their slot.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Attempt {
+    pub(super) full: Full,
+    /// What becomes of a call that finds too little memory.
+    pub(super) memory: Memory,
+}
+
+/// See [`Attempt`].
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Memory {
+    /// It stays held back, unless it is the call of this number and everything that was pending has passed since it was tried.
+    MayCome { drained_at: Option<usize> },
+    /// It is refused.
+    WillNotCome,
+}
+
+impl Attempt {
+    /// Whether the call of this number, which was not submitted because of this error, stays held back.
+    fn may_be_repeated(self, number: usize, error: &Error) -> bool {
+        if !is_out_of_memory(error) {
+            return may_be_repeated(error);
+        }
+        match self.memory {
+            Memory::MayCome { drained_at } => drained_at != Some(number),
+            Memory::WillNotCome => false,
+        }
+    }
 }
 
 impl Context<'_> {
@@ -40,6 +71,8 @@ impl Context<'_> {
 pub(super) enum Taken {
     /// It is held back.
     All,
+    /// The lines of its batch before this one are held back. The caller is to submit all that is held back, and to try this line again.
+    Behind(usize),
     /// The lines of its batch before this one were held back, and are submitted; no call is held back now. The caller is to submit the others.
     UpTo(usize),
 }
@@ -52,6 +85,10 @@ pub(super) struct ThreadCalls {
     held: Held,
     /// The sequence whose first calls are held back.
     following: Option<Following>,
+    /// The first error of the calls that were held back and are refused, until the last of them is submitted.
+    refusal: Option<Error>,
+    /// The error of a call that was refused when the thread asked for a tensor, for the wait that follows.
+    pub(super) untold: Option<Error>,
     /// How many calls were taken, so that one can see whether the thread goes on.
     pub(super) taken: u64,
 }
@@ -71,42 +108,40 @@ impl ThreadCalls {
         self.following.is_some()
     }
 
-    /// Takes an eager call. The instructions of its batch are calls of a sequence one by one.
-    ///
-    /// # Errors
-    /// Those of submitting held-back calls. The batch is not taken then, or the rest of it is not.
-    pub(super) fn take<B: Batch>(&mut self, batch: &B, context: &Context<'_>) -> Result<Taken, Error> {
+    /// Takes the lines of an eager call from `first` on. They are calls of a sequence one by one.
+    pub(super) fn take<B: Batch>(&mut self, batch: &B, first: usize, context: &Context<'_>) -> Taken {
         self.taken += 1;
         if self.following.is_some_and(|following| following.submitted > 0) {
-            self.submit_one_by_one(context)?;
+            return Taken::Behind(first);
         }
-        for (line, instruction) in batch.instructions().iter().enumerate() {
-            let uses = batch.uses(instruction);
-            if self.hold(instruction, uses, context) {
+        for (line, instruction) in batch.instructions().iter().enumerate().skip(first) {
+            if self.hold(instruction, batch.uses(instruction), context) {
                 continue;
             }
             if self.holds() {
-                self.submit_held(context)?;
-                if self.hold(instruction, uses, context) {
-                    continue;
-                }
+                return Taken::Behind(line);
             }
             self.remember(batch, line, context);
-            return Ok(Taken::UpTo(line));
+            return Taken::UpTo(line);
         }
-        Ok(Taken::All)
+        Taken::All
     }
 
-    /// Submits the calls that are held back, because something else comes.
-    ///
-    /// # Errors
-    /// Those of submitting the calls.
-    pub(super) fn boundary(&mut self, context: &Context<'_>) -> Result<(), Error> {
+    /// Whether a held-back call uses the resource of this serial number.
+    pub(super) fn uses(&self, serial: u64) -> bool {
+        self.held.uses(serial)
+    }
+
+    /// How many calls are held back that are not submitted yet, and how many of the sequence were submitted.
+    pub(super) fn left_and_submitted(&self) -> (usize, usize) {
+        self.following.map_or((0, 0), |following| (following.calls - following.submitted, following.submitted))
+    }
+
+    /// Notes that something else came than an eager call. No call is held back.
+    pub(super) fn note_boundary(&mut self, context: &Context<'_>) {
         self.taken += 1;
-        self.submit_held(context)?;
         self.history.push_boundary();
         self.look_for_sequences(context);
-        Ok(())
     }
 
     /// Holds an instruction back, if it goes on with a sequence, or begins one and nothing is held back.
@@ -143,14 +178,15 @@ impl ThreadCalls {
     /// Submits the calls that are held back: as a run, if they are a whole sequence, or else one by one.
     ///
     /// # Errors
-    /// Those of submitting the calls.
-    fn submit_held(&mut self, context: &Context<'_>) -> Result<(), Error> {
+    /// Of an error after which calls are still held back, the caller may remove the reason and submit again. Otherwise it is the first for which
+    /// a call was refused.
+    pub(super) fn submit_held(&mut self, attempt: Attempt, context: &Context<'_>) -> Result<(), Error> {
         let Some(Following { sequence: followed, calls, submitted }) = self.following else { return Ok(()) };
         if submitted == 0
             && let Some(number) = self.sequences.of_length(followed, calls)
         {
             let sequence = self.sequences.get_mut(number);
-            match replay(&self.held, sequence, context.engine) {
+            match replay(&self.held, sequence, attempt.full, context.engine) {
                 Ok(true) => {
                     sequence.replays += 1;
                     context.counters.replays.fetch_add(1, Ordering::Relaxed);
@@ -160,28 +196,30 @@ impl ThreadCalls {
                     self.history.push_replay(number);
                     return Ok(());
                 }
-                Err(error) if may_be_repeated(&error) => return Err(error),
+                Err(error) if attempt.may_be_repeated(0, &error) => return Err(error),
                 // There is no program, or too little memory for all results at once.
                 Ok(false) | Err(_) => {}
             }
         }
-        self.submit_one_by_one(context)
+        self.submit_one_by_one(attempt, context)
     }
 
     /// Submits the calls that are held back one by one, and adds them to the history.
     ///
     /// # Errors
-    /// The first of those of submitting the calls. If the call may be submitted later, it is still held back, with those behind it.
-    fn submit_one_by_one(&mut self, context: &Context<'_>) -> Result<(), Error> {
+    /// As [`submit_held`](ThreadCalls::submit_held).
+    fn submit_one_by_one(&mut self, attempt: Attempt, context: &Context<'_>) -> Result<(), Error> {
         let Some(following) = &mut self.following else { return Ok(()) };
         let number = following.sequence;
         let sequence = self.sequences.get(number);
-        let mut outcome = Ok(());
         while following.submitted < following.calls {
             let step = &sequence.steps[following.submitted];
-            match self.held.submit(step, sequence.stream, context.engine) {
-                Err(error) if may_be_repeated(&error) => return Err(error),
-                submitted => outcome = outcome.and(submitted),
+            let at = following.submitted;
+            let repeats = |error: &Error| attempt.may_be_repeated(at, error);
+            match self.held.submit(step, sequence.stream, (attempt.full, &repeats), context.engine) {
+                Err(error) if repeats(&error) => return Err(error),
+                Err(error) => self.refusal = self.refusal.take().or(Some(error)),
+                Ok(()) => {}
             }
             following.submitted += 1;
         }
@@ -193,7 +231,7 @@ impl ThreadCalls {
         self.sequences.fell_back(number);
         calls.into_iter().for_each(|call| self.history.push(call));
         self.look_for_sequences(context);
-        outcome
+        self.refusal.take().map_or(Ok(()), Err)
     }
 
     /// Adds the calls of a batch from line `first` on to the history. They are not submitted yet.

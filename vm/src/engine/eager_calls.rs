@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use streamvm_instructions::{Error, InstructionList, Resource, Single};
+use streamvm_instructions::{Deadline, Error, InstructionList, Resource, Single};
 
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
@@ -30,32 +30,37 @@ pub(crate) trait EagerCalls: Send + Sync {
     /// Those of the calls; a use of a tensor whose call was refused.
     fn before_one(&self, engine: &Arc<Engine>, single: &Single<'_>) -> Result<(), Error>;
 
-    /// [`before_one`](EagerCalls::before_one) for a list.
+    /// [`before_one`](EagerCalls::before_one) for a list, which waits on a full queue as `full` says.
     ///
     /// # Errors
     /// As [`before_one`](EagerCalls::before_one).
-    fn before(&self, engine: &Arc<Engine>, list: &InstructionList) -> Result<(), Error>;
+    fn before(&self, engine: &Arc<Engine>, list: &InstructionList, full: Full) -> Result<(), Error>;
 
-    /// Submits the calls of this thread that are held back.
+    /// Submits the calls of this thread that are held back, and waits on a full queue as `full` says, until the deadline.
     ///
     /// # Errors
-    /// Those of the calls.
-    fn submit_own(&self, engine: &Arc<Engine>) -> Result<(), Error>;
+    /// Those of the calls. After an error of waiting they are still held back.
+    fn submit_own(&self, engine: &Arc<Engine>, full: Full, deadline: Option<Deadline>) -> Result<(), Error>;
 
-    /// Submits all calls that are held back, of every thread.
+    /// Submits all calls that are held back, of every thread, and waits on a full queue as `full` says, until the deadline.
     ///
     /// # Errors
-    /// The first of those of the calls.
-    fn submit_all(&self, engine: &Arc<Engine>) -> Result<(), Error>;
+    /// The first of those of this thread's calls. A call of another thread that is refused is told to those who use its tensors. Errors of
+    /// waiting for either; then the calls are still held back.
+    fn submit_all(&self, engine: &Arc<Engine>, full: Full, deadline: Option<Deadline>) -> Result<(), Error>;
 
     /// Submits the calls of this thread that are held back, and those of other threads that come before a use of `resource`.
     ///
     /// # Errors
-    /// Those of the calls; the first write of the resource was refused.
+    /// Errors of waiting; the resource was never written, because the call was refused. If another call of this thread is refused, the next
+    /// [`submit_own`](EagerCalls::submit_own) of the thread returns that.
     fn submit_users_of(&self, engine: &Arc<Engine>, resource: &Resource) -> Result<(), Error>;
 
-    /// The body of a thread of the engine: submits calls that are held back while their thread makes no other call. Returns once the engine is
-    /// closed.
+    /// Holds no call back any more, and submits all that are held back past the bounds on pending work, because the engine is about to close. Does
+    /// not wait for work.
+    fn stop_holding(&self, engine: &Arc<Engine>);
+
+    /// The body of a thread of the engine: submits the calls of threads that have been idle for a millisecond. Returns once the engine is closed.
     fn serve_idle(&self, engine: &Arc<Engine>);
 
     /// Ends what runs beside the callers, because the engine is closed.
@@ -89,13 +94,20 @@ impl Engine {
         }
     }
 
-    /// Submits the calls of this thread that are held back.
-    pub(crate) fn submit_own_calls(self: &Arc<Self>) -> Result<(), Error> {
-        self.calls.as_ref().map_or(Ok(()), |calls| calls.submit_own(self))
+    /// Submits the calls of this thread that are held back. Blocks while the queue is full, until the deadline.
+    pub(crate) fn submit_own_calls(self: &Arc<Self>, deadline: Option<Deadline>) -> Result<(), Error> {
+        self.calls.as_ref().map_or(Ok(()), |calls| calls.submit_own(self, Full::Blocks, deadline))
     }
 
-    /// Submits all calls that are held back.
-    pub(crate) fn submit_all_calls(self: &Arc<Self>) -> Result<(), Error> {
-        self.calls.as_ref().map_or(Ok(()), |calls| calls.submit_all(self))
+    /// Submits all calls that are held back. Blocks while the queue is full, until the deadline.
+    pub(crate) fn submit_all_calls(self: &Arc<Self>, deadline: Option<Deadline>) -> Result<(), Error> {
+        self.calls.as_ref().map_or(Ok(()), |calls| calls.submit_all(self, Full::Blocks, deadline))
+    }
+
+    /// Holds no call back any more, and submits all that are held back. Does not wait for work.
+    pub(crate) fn stop_holding_calls(self: &Arc<Self>) {
+        if let Some(calls) = &self.calls {
+            calls.stop_holding(self);
+        }
     }
 }

@@ -236,12 +236,12 @@ impl Handle {
     }
 
     /// Submits the calls of this thread that the engine holds back, before a wait: they are to make progress, too.
-    fn submit_own_calls(&self) -> Result<(), Error> {
+    fn submit_own_calls(&self, deadline: Option<Deadline>) -> Result<(), Error> {
         if !self.holds_calls.load(Ordering::Relaxed) || engine_thread::is_here() {
             return Ok(());
         }
-        // An engine that is closed has submitted all calls, and can still be waited for.
-        self.open_one().map_or(Ok(()), |engine| engine.submit_own_calls())
+        // An engine whose `Vm` is dropped holds no calls back, and can still be waited for.
+        self.open_one().map_or(Ok(()), |engine| engine.submit_own_calls(deadline))
     }
 
     /// The engine, with the last writes of a resource or of a part of it. `Err` has the outcome of the resource if the engine is
@@ -354,15 +354,15 @@ impl streamvm_instructions::Engine for Handle {
     }
 
     fn wait(&self, id: ResourceId, part: Option<&Footprint>, deadline: Option<Deadline>) -> Result<(), Error> {
-        self.submit_own_calls()?;
+        // The wait takes place also if a call of this thread is refused.
+        let submitted = self.submit_own_calls(deadline);
         let (engine, awaited) = match self.last_writes(id, part) {
             Ok(found) => found,
             // A thread that may not wait gets the same error as while the engine existed.
             Err(outcome) => return self.may_wait().and(outcome),
         };
-        for write in &awaited {
-            engine.wait_for(write.point, deadline)?;
-        }
+        let waited = awaited.iter().try_for_each(|write| engine.wait_for(write.point, deadline));
+        submitted.and(waited)?;
         awaited.iter().try_for_each(|write| engine.outcome(write))
     }
 
@@ -387,7 +387,7 @@ impl streamvm_instructions::Engine for Handle {
 
     fn on_passed(&self, id: ResourceId, part: Option<&Footprint>, callback: Callback) {
         // The error of a call that comes before is told to those who use its tensors.
-        let _ = self.submit_own_calls();
+        let _ = self.submit_own_calls(Deadline::current());
         match self.last_writes(id, part) {
             Ok((engine, awaited)) => {
                 let (points, asked) = (awaited.iter().map(|write| write.point).collect(), EngineGuard::of(&engine));

@@ -74,6 +74,7 @@ pub(crate) fn serve(strands: &Strands, number: usize, thread: &Arc<ContextHandle
         } else if env.may_end() {
             return env.wake_all();
         } else {
+            passed_by = 0;
             strands.group.park(&thread.parker, || env.may_end());
         }
     }

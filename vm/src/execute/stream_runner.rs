@@ -12,7 +12,7 @@ use crate::tasks::view::Operands;
 pub(crate) struct Runner {
     stream: Box<dyn ep::Stream>,
     operands: Operands,
-    /// The step whose condition decides how the task goes on that ran last.
+    /// The block at which the last task paused.
     condition: Option<StepLabel>,
 }
 
@@ -22,8 +22,7 @@ impl Runner {
         Runner { stream, operands: Operands::default(), condition: None }
     }
 
-    /// The step whose condition decides how the task goes on that ran last, if the task has not queued all of its commands: it is to be run
-    /// again. Returned once.
+    /// The block at which the last task paused, if the task has not queued all of its commands: it is to be run again. Returned once.
     #[inline]
     pub(crate) fn take_condition(&mut self) -> Option<StepLabel> {
         self.condition.take()

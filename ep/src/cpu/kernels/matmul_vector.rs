@@ -52,8 +52,8 @@ impl<T> RowProduct<T> {
 
 /// Products of a row and a matrix of this type.
 pub(super) trait MultiplyRow: Sized {
-    /// Computes `out = a * b` and returns true if `a` is a row, or `b` a column, and neither the rows of the other, or its columns, nor the
-    /// output have gaps. Returns false otherwise.
+    /// Computes `out = a * b` and returns true, if `a` is a row and the column strides of `b` and `out` are 1, or `b` is a column and the row strides
+    /// of `a` and `out` are 1. Returns false otherwise.
     ///
     /// # Safety
     ///
