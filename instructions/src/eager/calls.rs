@@ -50,7 +50,8 @@ impl Tensor {
         match self.resource().bound() {
             Some((engine, _)) => Ok(engine),
             None if self.resource().holds().any() => self.resource().engine().ok_or(Error::NotSubmitted),
-            None => Err(Error::NotSubmitted),
+            // Another thread may have submitted the held-back call between the two looks.
+            None => self.resource().bound().map(|(engine, _)| engine).ok_or(Error::NotSubmitted),
         }
     }
 

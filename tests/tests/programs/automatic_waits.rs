@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use streamvm::ep::faults::{Fault, FaultPlan, Point, Rule};
-use streamvm::{DType, Error, InstructionsBuilder, Mode, Tensor, TimeLimit, Vm, VmBuilder};
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Mode, Tensor, TimeLimit, Vm, VmBuilder};
 use streamvm_tests::{CPU, ClosedGate, failure_of, on_device, until, within};
 
 fn automatic() -> VmBuilder {
@@ -244,12 +244,15 @@ fn an_idle_thread_does_not_lose_calls_for_which_there_will_be_memory() {
 /// A run of a program with blocks comes behind what uses its tensors, and not behind all calls.
 #[test]
 fn runs_with_blocks_do_not_submit_calls_of_threads_that_use_other_tensors() {
-    let vm = automatic().mode(Mode::Inline).build().expect("an engine");
-    let (x, w, count) = (on_device(&vm, &[8.0]), on_device(&vm, &[8.0]), on_device(&vm, &[0.0]));
+    // A device runs the blocks, so the run is an instruction with an order of its own.
+    let sim = DeviceId::sim(0);
+    let vm = automatic().mode(Mode::Simulated { seed: 7 }).sim_devices(1).build().expect("an engine");
+    let (x, w) = (on_device(&vm, &[8.0]), on_device(&vm, &[8.0]));
+    let count = vm.zeros(sim, DType::F32, &[1]).expect("a tensor");
     let program = vm
         .record("counts", |r| {
             let counter = r.parameter("count", &count)?;
-            let three = r.full(CPU, DType::F32, &[1], 3.0)?;
+            let three = r.full(sim, DType::F32, &[1], 3.0)?;
             let goes_on = counter.lt(&three)?;
             r.while_true(&goes_on, || {
                 counter.copy_from(&(&counter + 1.0)?)?;

@@ -25,7 +25,7 @@ thread_local! {
 /// While the guard lives, what this thread submits belongs to no section that it has open: calls that were held back before the section began,
 /// or by another thread.
 pub(crate) fn outside() -> Outside {
-    Outside { before: OUTSIDE.replace(true) }
+    Outside { before: OUTSIDE.with(|outside| outside.replace(true)) }
 }
 
 /// See [`outside`].
@@ -35,7 +35,7 @@ pub(crate) struct Outside {
 
 impl Drop for Outside {
     fn drop(&mut self) {
-        OUTSIDE.set(self.before);
+        OUTSIDE.with(|outside| outside.set(self.before));
     }
 }
 
