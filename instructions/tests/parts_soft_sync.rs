@@ -237,7 +237,7 @@ fn step(streams: usize, size: usize) -> impl Strategy<Value = Step> {
         .prop_map(|(stream, uses, begins, fails, reuses)| Step { stream, uses, begins, fails, reuses })
 }
 
-/// What programs have drawn.
+/// Counts over the drawn programs: they show that the draws have reached what the test is about.
 #[derive(Copy, Clone, Debug, Default)]
 struct Tally {
     steps: usize,

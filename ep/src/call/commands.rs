@@ -56,7 +56,7 @@ pub struct CommandCall<'a> {
     pub rest: Option<RestOfCommands>,
 }
 
-/// What is left to do for a function that has not queued all of its commands, because those that follow depend on a condition of a block.
+/// The rest of a function whose next commands depend on a condition of a block: the engine calls it once the device has copied the condition to the host.
 #[derive(Debug)]
 pub struct RestOfCommands {
     /// The step whose condition decides.

@@ -27,7 +27,7 @@ struct Single {
     overlaps: bool,
 }
 
-/// What runs as a whole.
+/// A step, or a group of steps that run together.
 #[derive(Debug)]
 enum Work {
     Single(Single),

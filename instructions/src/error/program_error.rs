@@ -154,7 +154,7 @@ fn used_at(location: Option<&Location<'_>>) -> String {
     location.map(|location| format!(", used at {location},")).unwrap_or_default()
 }
 
-/// What makes the word a plural.
+/// The ending of the plural of `kind`.
 fn plural(kind: &str) -> &'static str {
     if kind.ends_with("ch") { "es" } else { "s" }
 }

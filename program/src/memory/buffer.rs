@@ -1,4 +1,4 @@
-//! What is placed: buffers with sizes and lifetimes.
+//! Buffers with sizes and lifetimes, which the planner places.
 
 use thiserror::Error;
 

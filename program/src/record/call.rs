@@ -18,7 +18,7 @@ use crate::ir::program::{MOST_NESTED, Operand, Program, Step, Value, ValueId, Va
 use crate::record::recording::{DRAWN_IN_BLOCK, OF_ENDED_BLOCK, Recording, TOO_DEEP, WRITES_FEED, elsewhere};
 use crate::record::results::Results;
 
-/// What a value of the called program is in the recording.
+/// The value of the recording that a value of the called program becomes.
 #[derive(Copy, Clone)]
 struct Bound {
     value: ValueId,
@@ -33,7 +33,7 @@ impl Bound {
     }
 }
 
-/// What a call adds, before it is known that all of it can be recorded.
+/// The steps and values that a call adds. They enter the recording together, once all of them have been checked.
 struct Draft {
     first: usize,
     values: Vec<Value>,
@@ -122,7 +122,7 @@ impl Recording {
         Ok(())
     }
 
-    /// What each value of the program is in the recording. Adds copies of feeds that have gaps or are elsewhere.
+    /// Finds for each value of the called program the value of the recording that it becomes. Adds copies of feeds that have gaps or are elsewhere.
     fn bind(
         &self,
         program: &Program,

@@ -1,7 +1,6 @@
 //! Programs: recorded once, compiled, and run many times, with the same results as eager calls.
 
 mod automatic;
-mod automatic_waits;
 mod block_waits;
 mod blocks;
 mod cache;

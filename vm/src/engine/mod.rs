@@ -7,7 +7,7 @@
 //!   devices and memory.
 //! * [`Handle`](handle::Handle) leads from a tensor to its engine; it holds the submission lock and outlives the engine.
 //! * [`submission`] runs the two passes of `submit` under that lock. Outside of it, it removes what stops a submission: it opens
-//!   streams, finds memory ([`oom_recovery`]), and waits while the queue is full.
+//!   streams ([`open_stream`]), finds memory ([`oom_recovery`]), and waits while the queue is full.
 //! * [`EagerCalls`](eager_calls::EagerCalls) is what an engine with automatic programs does with calls before they are submitted.
 //! * [`wait`] blocks callers until points have passed; a caller may run tasks meanwhile ([`help`]).
 //! * [`threads`] starts threads; `*_thread.rs` have their bodies, [`park`] how two of them wait for points. [`simulated`] steps all of them in one thread instead.
@@ -22,6 +22,7 @@ pub(crate) mod handle;
 pub(crate) mod help;
 pub(crate) mod idle_handles;
 pub(crate) mod oom_recovery;
+pub(crate) mod open_stream;
 pub(crate) mod park;
 pub(crate) mod profile;
 pub(crate) mod scheduler_thread;

@@ -5,16 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use streamvm::ep::faults::{Fault, FaultPlan, Point, Rule};
-use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Mode, Tensor, TimeLimit, Vm, VmBuilder};
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Mode, Tensor, TimeLimit, Vm};
 use streamvm_tests::{CPU, ClosedGate, failure_of, on_device, until, within};
 
-fn automatic() -> VmBuilder {
-    Vm::builder().auto_program(true)
-}
-
-fn is_held(tensor: &Tensor) -> bool {
-    format!("{tensor:?}").contains("held back")
-}
+use super::{automatic, is_held};
 
 /// `w` becomes `w / 2 + 1`; the result is `w + w` before that.
 fn step(w: &Tensor) -> Result<Tensor, Error> {
@@ -201,7 +195,7 @@ fn what_a_refused_call_would_have_changed_has_failed() {
         let failure = failure_of(w.wait());
         let text = failure.to_string();
         assert_eq!(failure.what, "copy", "{name}: {text}");
-        assert!(text.contains("automatic_waits.rs") && text.contains("out of device memory"), "{name}: {text}");
+        assert!(text.contains("automatic/waits.rs") && text.contains("out of device memory"), "{name}: {text}");
         if vm.is_closed() {
             continue;
         }
