@@ -130,6 +130,44 @@ fn a_negative_integer_exponent_is_refused() {
 }
 
 #[test]
+fn an_index_out_of_range_is_named_and_nothing_is_written() {
+    for (indices, index, row) in [([2i64, -1, 9], 1, -1), ([0, 1, 3], 2, 3), ([i64::MIN, i64::MAX, 0], 0, i64::MIN)] {
+        let mut table = [1f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let (mut indices, mut out) = (indices, [9f32; 6]);
+        let mut operands = [
+            view(&mut table, dense(&[3, 2]), Access::Read),
+            view(&mut indices, dense(&[3]), Access::Read),
+            view(&mut out, dense(&[3, 2]), Access::Write),
+        ];
+        let refused = launch(kernel(Op::IndexSelect, DType::F32), &mut operands, &Params::default());
+        let expected = KernelError::RowOutOfRange { op: Op::IndexSelect, index, row };
+        assert_eq!(refused, Err(expected.clone()));
+        assert_eq!(out, [9.0; 6]);
+        let text = expected.to_string();
+        assert!(
+            text.contains(&format!("row {row},")) && text.contains(&format!("element {index} of the indices")),
+            "{text}"
+        );
+    }
+}
+
+/// The mean is a million times the deviation.
+#[test]
+fn layer_norm_keeps_its_digits_beside_a_large_mean() {
+    let mut x: [f32; 4] = [1e6, 1e6 + 1.0, 1e6 + 2.0, 1e6 + 3.0];
+    let (mut weight, mut bias, mut out) = ([1f32, 1.0, 2.0, 1.0], [0f32, 0.0, 0.0, 10.0], [0f32; 4]);
+    let mut operands = [
+        view(&mut x, dense(&[4]), Access::Read),
+        view(&mut weight, dense(&[4]), Access::Read),
+        view(&mut bias, dense(&[4]), Access::Read),
+        view(&mut out, dense(&[4]), Access::Write),
+    ];
+    launch(kernel(Op::LayerNorm, DType::F32), &mut operands, &Params::epsilon(0.0)).unwrap();
+    let root = 1.25f64.sqrt();
+    assert_eq!(out, [-1.5 / root, -0.5 / root, 1.0 / root, 1.5 / root + 10.0].map(|x| x as f32));
+}
+
+#[test]
 fn integer_powers_wrap_also_for_huge_exponents() {
     let mut out = [0i64; 4];
     let mut inputs = [&mut [3i64, -1, 2, 0][..], &mut [41, i64::MAX, i64::MAX, 0]];

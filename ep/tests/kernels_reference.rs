@@ -5,7 +5,7 @@ mod reference;
 mod tensors;
 
 use proptest::prelude::*;
-use reference::{Dense, Margin, Value, agrees, evaluate, extra};
+use reference::{Dense, Margin, Value, agrees, evaluate, extra, input_dtype};
 use streamvm_ep::*;
 use tensors::{Pool, Rng, Tensor, VIEWS, View};
 
@@ -21,7 +21,9 @@ fn pools(op: Op, dtype: DType) -> [Pool; 3] {
     let wild = [Pool::Wild; 3];
     match op {
         Op::Sum | Op::Mean | Op::MatMul => [Pool::Tame; 3],
-        _ if op.is_softmax() => [Pool::Tame; 3],
+        _ if op.is_softmax() || op == Op::LayerNorm => [Pool::Tame; 3],
+        // The tables have more than 8 rows.
+        Op::IndexSelect => [Pool::Wild, Pool::Small, Pool::Wild],
         Op::Div if !dtype.is_float() => [Pool::Wild, Pool::NonZero, Pool::Wild],
         Op::Pow if !dtype.is_float() => [Pool::Wild, Pool::Small, Pool::Wild],
         _ => wild,
@@ -32,6 +34,12 @@ fn pools(op: Op, dtype: DType) -> [Pool; 3] {
 fn margin(op: Op, dtype: DType, terms: usize) -> Margin {
     let units = match op {
         Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => 8.0,
+        Op::Erf | Op::Silu => 8.0,
+        // The reference rounds the argument of an exponential.
+        Op::Gelu | Op::GeluTanh => 32.0,
+        Op::Rsqrt => 2.0,
+        Op::LayerNorm if dtype == DType::F64 => 256.0,
+        Op::LayerNorm => 1.0,
         // Kept in `f64`, and rounded once.
         Op::Sum | Op::Mean if dtype == DType::F32 => 1.0,
         // One after the other, each sum is off by half a step of all the terms at most.
@@ -44,6 +52,8 @@ fn margin(op: Op, dtype: DType, terms: usize) -> Margin {
     let scale = match op {
         Op::Sum => 4.0 * terms as f64,
         Op::MatMul => 64.0,
+        // The sum of a product and a bias, which may cancel: each is at most 4, but for a scaled element, which may be a few.
+        Op::LayerNorm => 16.0,
         Op::Mean => 4.0,
         // Differences that may cancel; the elements of gradients' inputs are any, not those of a softmax.
         Op::LogSoftmax => 8.0,
@@ -93,8 +103,7 @@ fn run_case(op: Op, dtype: DType, to: DType, case: &Case, views: &[View], seed: 
     let pools = pools(op, dtype);
     let mut inputs: Vec<Tensor> = (0..op.arity())
         .map(|input| {
-            let is_condition = op == Op::Where && input == 0;
-            let own = if is_condition { DType::Bool } else { dtype };
+            let own = input_dtype(op, dtype, input, seed);
             Tensor::new(&mut rng, own, &case.dims[input], views[input], pools[input])
         })
         .collect();
@@ -227,8 +236,33 @@ fn matmul_cases() -> Vec<Case> {
     shapes.iter().map(case).collect()
 }
 
+fn shapes(all: &[&[&[usize]]]) -> Vec<Case> {
+    let case = |dims: &&[&[usize]]| Case {
+        dims: dims.iter().map(|dims| dims.to_vec()).collect(),
+        axes: vec![],
+        keep_dims: false,
+    };
+    all.iter().map(case).collect()
+}
+
 fn cases(op: Op) -> Vec<Case> {
     match op {
+        Op::LayerNorm => shapes(&[
+            &[&[5], &[5], &[5]],
+            &[&[3, 40], &[40], &[40]],
+            &[&[2, 3, 150], &[150], &[150]],
+            &[&[4, 1], &[1], &[1]],
+            &[&[0, 3], &[3], &[3]],
+            &[&[3, 0], &[0], &[0]],
+        ]),
+        Op::IndexSelect => shapes(&[
+            &[&[9, 5], &[]],
+            &[&[20, 1], &[7]],
+            &[&[9, 40], &[3, 2]],
+            &[&[9, 3], &[0, 2]],
+            &[&[9, 0], &[4]],
+            &[&[9, 2], &[2, 1, 2, 3, 1, 1, 2]],
+        ]),
         Op::MatMul => matmul_cases(),
         _ if op == Op::ArgMax || op.is_softmax() => {
             let mut cases = axis_cases();
@@ -375,6 +409,20 @@ proptest! {
                 for to in targets(op, dtype) {
                     run_case(op, dtype, to, &case, &views, seed);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn layer_norm_and_index_select_agree_on_random_shapes(
+        dims in prop::collection::vec(1usize..7, 1..5), rows in 9usize..20, views in random_views(), seed in any::<u64>(),
+    ) {
+        let last = dims.last().copied().unwrap_or(1);
+        let norm = shapes(&[&[&dims, &[last], &[last]]]);
+        let select = shapes(&[&[&[rows, last], &dims]]);
+        for (op, cases) in [(Op::LayerNorm, norm), (Op::IndexSelect, select)] {
+            for &dtype in op.dtypes() {
+                run_case(op, dtype, dtype, &cases[0], &views, seed);
             }
         }
     }

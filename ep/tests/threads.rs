@@ -136,7 +136,11 @@ fn check_op(op: Op, dtype: DType, shapes: &[&[usize]], params: &Params, forms: (
     let (ins, to) = forms;
     let mut inputs: Vec<View> = Vec::new();
     for (input, dims) in shapes.iter().enumerate() {
-        let dtype = if op == Op::Where && input == 0 { DType::Bool } else { dtype };
+        let dtype = match (op, input) {
+            (Op::Where, 0) => DType::Bool,
+            (Op::IndexSelect, 1) => DType::I32,
+            _ => dtype,
+        };
         inputs.push(View::filled(dtype, ins[input % 2].layout(dims)));
     }
     let (out_dtype, out_shape) = if op.arity() == 0 {
@@ -176,6 +180,11 @@ fn cases(op: Op, dtype: DType) -> Vec<(Vec<&'static [usize]>, Params)> {
         Op::Softmax | Op::LogSoftmax => vec![(vec![&[300, 130]], over(&[1])), (vec![&[130, 300]], over(&[0]))],
         Op::SoftmaxBackward | Op::LogSoftmaxBackward => vec![(vec![&[300, 130], &[300, 130]], over(&[1]))],
         Op::Cast => DType::ALL.into_iter().map(|to| (vec![&[100_003][..]], Params::to(to))).collect(),
+        Op::LayerNorm => vec![(vec![&[300, 400], &[400], &[400]], Params::epsilon(1e-5))],
+        // Indices are at most 16.
+        Op::IndexSelect => {
+            vec![(vec![&[40, 300], &[301]], Params::default()), (vec![&[17, 3], &[200, 120]], Params::default())]
+        }
         Op::OneHot => vec![(vec![&[30_001]], Params::one_hot(17, DType::F32))],
         Op::Pad => vec![(vec![&[300, 400]], Params::pad(Axes::new(&[1]).unwrap(), 1, 2, Scalar::zero(dtype)))],
         Op::Uniform | Op::Normal => vec![(Vec::new(), Params::random(7, 11))],

@@ -8,9 +8,11 @@
 //! | elementwise, copy, fill | the walked axes | – | one per axis of `shape` |
 //! | pad | the output's axes | those of the input, as many | input and output: one per axis of `shape` |
 //! | one-hot | the axes of the indices | the class axis | indices: those of `shape`; output: those of `shape`, then that of `inner` |
+//! | index_select | the axes of the indices | `[rows, columns]` of the table | table: a row, a column; indices: those of `shape`; output: those of `shape`, then a column |
 //! | random | the output's, in their order | – | one per axis of `shape` |
 //! | sum, mean, largest, smallest, argmax | the kept axes | the reduced axes | input: those of `shape`, then those of `inner`; output: those of `shape` |
 //! | softmax, log-softmax, their gradients | the other axes | the axis | those of `shape`, then that of `inner` |
+//! | layer norm | the other axes | the innermost axis | those of `shape`, then that of `inner`; of weight and bias, the first are 0 |
 //! | matmul | the batch axes | `[m, n, k]` | those of `shape`, then of a row and of a column |
 //!
 //! So `shape` followed by `inner` (for matmul by two of `[m, k]`, `[k, n]`, `[m, n]`) describes each operand again, up to changes that
@@ -20,7 +22,7 @@
 
 use crate::tensor::shape::MAX_RANK;
 
-/// The most operands of a kernel: [`Op::Where`](crate::Op::Where) has three inputs and one output.
+/// The most operands of a kernel: [`Op::Where`](crate::Op::Where) and [`Op::LayerNorm`](crate::Op::LayerNorm) have three inputs and one output.
 pub const MAX_VIEWS: usize = 4;
 
 /// One operand.
@@ -45,13 +47,15 @@ pub struct Arguments {
     pub inner: [i64; MAX_RANK],
     /// Number of outer axes.
     pub rank: u32,
-    /// Number of inner axes: 3 for matmul, 1 for argmax, softmax and one-hot, `rank` for pad.
+    /// Number of inner axes: 3 for matmul, 2 for index_select, 1 for argmax, softmax, layer norm and one-hot,
+    /// `rank` for pad.
     pub inner_rank: u32,
     /// Elements of `shape`: the product of its sizes.
     pub elements: u64,
-    /// For reductions, softmax and one-hot: the elements of `inner`, the product of its sizes. Other kernels do not read it.
+    /// For reductions, softmax, layer norm and one-hot: the elements of `inner`, the product of its sizes. Other kernels do not read it.
     pub inner_elements: u64,
-    /// For fill and pad, the bits of one element, in the low bytes; for one-hot, those of 1; for random, the seed.
+    /// For fill and pad, the bits of one element, in the low bytes; for one-hot, those of 1; for layer norm, those of epsilon as
+    /// an `f64`; for random, the seed.
     pub value: u64,
     /// Random: the first block.
     pub counter: u64,
@@ -62,9 +66,9 @@ pub struct Arguments {
     /// 1 if an elementwise kernel may process four elements at a time: `rank` is 1, each stride is 0 or 1 and that of the output 1, and
     /// each operand with stride 1 starts at a multiple of four elements or of 16 bytes, whichever is smaller.
     pub vectors: u32,
-    /// Reductions and softmax: threads that share one output element or one row, a power of two.
+    /// Reductions, softmax and layer norm: threads that share one output element or one row, a power of two.
     pub lanes: u32,
-    /// Reductions and softmax: 1 if neighbouring threads work on neighbouring outputs or rows, 0 if on neighbouring
+    /// Reductions, softmax and layer norm: 1 if neighbouring threads work on neighbouring outputs or rows, 0 if on neighbouring
     /// elements of one of them.
     pub across: u32,
     /// For pad: the number of output elements before the input, on each axis whose size in `inner` differs from that in `shape`.
@@ -75,15 +79,15 @@ pub struct Arguments {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Status {
-    /// The smallest row-major index of the output that cannot be computed; `u64::MAX` if there is none.
+    /// The smallest row-major index of the output that cannot be computed, for index_select of the indices; `u64::MAX` if there is none.
     pub index: u64,
-    /// For integer pow: the negative exponent there. Otherwise unchanged.
-    pub exponent: i64,
+    /// For integer pow: the negative exponent there. For index_select: the index there. Otherwise unchanged.
+    pub value: i64,
 }
 
 impl Status {
     /// No failure.
-    pub const CLEAR: Status = Status { index: u64::MAX, exponent: 0 };
+    pub const CLEAR: Status = Status { index: u64::MAX, value: 0 };
 }
 
 #[cfg(test)]
@@ -129,7 +133,7 @@ mod tests {
     #[test]
     fn what_the_kernels_are_given_is_laid_out_as_they_read_it() {
         same_fields!(View: base strides);
-        same_fields!(Status: index exponent);
+        same_fields!(Status: index value);
         same_fields!(Arguments: views shape inner rank inner_rank elements inner_elements value counter status vectors lanes across
             before);
         let source = include_str!("kernels/abi.cuh");

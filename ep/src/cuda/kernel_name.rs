@@ -13,7 +13,7 @@ use crate::tensor::op::Op;
 /// A kernel of ours.
 ///
 /// [`Display`](fmt::Display) gives its name in PTX and [`FromStr`] reads it: `sv_add_f32`, `sv_cast_f32_i64`, `sv_copy_4`,
-/// `sv_one_hot_i64_4`.
+/// `sv_one_hot_i64_4`, `sv_index_select_i64_4`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum KernelName {
     /// An op other than those below, for a dtype of its [key input](Op::key_input).
@@ -28,6 +28,8 @@ pub enum KernelName {
     Pad(usize),
     /// [`Op::OneHot`] of indices of this dtype, to elements of so many bytes: 1, 2, 4 or 8.
     OneHot(DType, usize),
+    /// [`Op::IndexSelect`] by indices of this dtype, of elements of so many bytes: 1, 2, 4 or 8.
+    IndexSelect(DType, usize),
 }
 
 const OPS: usize = Op::ALL.len();
@@ -37,7 +39,7 @@ const SIZES: usize = 4;
 
 impl KernelName {
     /// An exclusive upper bound of [`index`](KernelName::index).
-    pub const INDICES: usize = (OPS + DTYPES) * DTYPES + (3 + DTYPES) * SIZES;
+    pub const INDICES: usize = (OPS + DTYPES) * DTYPES + (3 + 2 * DTYPES) * SIZES;
 
     /// Every kernel that exists.
     pub fn all() -> impl Iterator<Item = KernelName> {
@@ -45,16 +47,24 @@ impl KernelName {
         let casts = DType::ALL.into_iter().flat_map(|from| DType::ALL.map(|to| KernelName::Cast(from, to)));
         let of_size = [KernelName::Copy as fn(usize) -> KernelName, KernelName::Fill, KernelName::Pad];
         let sizes = (0..SIZES).flat_map(move |log| of_size.map(|name| name(1 << log)));
-        let hot = (0..SIZES).flat_map(|log| DType::ALL.map(|dtype| KernelName::OneHot(dtype, 1 << log)));
-        ops.chain(casts).chain(sizes).chain(hot).filter(|name| name.exists())
+        let by_index = [KernelName::OneHot as fn(DType, usize) -> KernelName, KernelName::IndexSelect];
+        let by_index = by_index
+            .into_iter()
+            .flat_map(|name| (0..SIZES).flat_map(move |log| DType::ALL.map(|dtype| name(dtype, 1 << log))));
+        ops.chain(casts).chain(sizes).chain(by_index).filter(|name| name.exists())
     }
 
     fn exists(self) -> bool {
         match self {
-            KernelName::Op(op, dtype) => !matches!(op, Op::Cast | Op::Pad | Op::OneHot) && op.supports(dtype),
+            KernelName::Op(op, dtype) => {
+                !matches!(op, Op::Cast | Op::Pad | Op::OneHot | Op::IndexSelect) && op.supports(dtype)
+            }
             KernelName::Cast(from, _) => Op::Cast.supports(from),
             KernelName::Copy(bytes) | KernelName::Fill(bytes) | KernelName::Pad(bytes) => is_size(bytes),
-            KernelName::OneHot(from, bytes) => Op::OneHot.supports(from) && is_size(bytes),
+            // The indices of both ops have the same dtypes.
+            KernelName::OneHot(from, bytes) | KernelName::IndexSelect(from, bytes) => {
+                Op::OneHot.supports(from) && is_size(bytes)
+            }
         }
     }
 
@@ -70,6 +80,9 @@ impl KernelName {
             KernelName::OneHot(from, bytes) => {
                 (OPS + DTYPES) * DTYPES + (3 + from as usize) * SIZES + bytes.ilog2() as usize
             }
+            KernelName::IndexSelect(from, bytes) => {
+                (OPS + DTYPES) * DTYPES + (3 + DTYPES + from as usize) * SIZES + bytes.ilog2() as usize
+            }
         }
     }
 
@@ -77,10 +90,12 @@ impl KernelName {
     #[inline]
     pub fn module(self) -> Module {
         match self {
-            KernelName::Copy(_) | KernelName::Fill(_) | KernelName::Pad(_) | KernelName::OneHot(..) => Module::Move,
+            KernelName::Copy(_) | KernelName::Fill(_) | KernelName::Pad(_) => Module::Move,
+            KernelName::OneHot(..) | KernelName::IndexSelect(..) => Module::Move,
             KernelName::Op(Op::Where, _) => Module::Move,
             KernelName::Cast(..) => Module::Cast,
             KernelName::Op(Op::MatMul, _) => Module::MatMul,
+            KernelName::Op(Op::LayerNorm, _) => Module::Reduce,
             KernelName::Op(op, _) if op.is_source() => Module::Random,
             KernelName::Op(op, _) if op.is_reduction() || op.is_softmax() => Module::Reduce,
             KernelName::Op(op, _) if op.is_comparison() => Module::Compare,
@@ -89,13 +104,15 @@ impl KernelName {
         }
     }
 
-    /// Whether it can fail for the values of some elements: integer div, and pow with a signed exponent. Then it needs a [`Status`],
+    /// Whether it can fail for the values of some elements: integer div, pow with a signed exponent, and index_select. Then it needs
+    /// a [`Status`],
     /// which [`failure`](KernelName::failure) reads.
     #[inline]
     pub fn can_fail(self) -> bool {
         match self {
             KernelName::Op(Op::Div, dtype) => !dtype.is_float(),
             KernelName::Op(Op::Pow, dtype) => !dtype.is_float() && dtype != DType::U8,
+            KernelName::IndexSelect(..) => true,
             _ => false,
         }
     }
@@ -104,18 +121,21 @@ impl KernelName {
     ///
     /// # Errors
     ///
-    /// [`KernelError::DivisionByZero`], [`KernelError::NegativeExponent`], like a CPU kernel. Unlike a CPU kernel, this one has
+    /// [`KernelError::DivisionByZero`], [`KernelError::NegativeExponent`], [`KernelError::RowOutOfRange`], like a CPU kernel. Unlike a CPU kernel, this one has
     /// overwritten the output, whose contents are then unspecified.
     pub fn failure(self, status: &Status) -> Result<(), KernelError> {
-        let KernelName::Op(op, _) = self else { return Ok(()) };
         if status.index == u64::MAX || !self.can_fail() {
             return Ok(());
         }
         let index = status.index as usize;
-        Err(match op {
-            Op::Pow => KernelError::NegativeExponent { op, index, exponent: status.exponent },
-            _ => KernelError::DivisionByZero { op, index },
-        })
+        match self {
+            KernelName::Op(op @ Op::Pow, _) => Err(KernelError::NegativeExponent { op, index, exponent: status.value }),
+            KernelName::Op(op, _) => Err(KernelError::DivisionByZero { op, index }),
+            KernelName::IndexSelect(..) => {
+                Err(KernelError::RowOutOfRange { op: Op::IndexSelect, index, row: status.value })
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -133,6 +153,7 @@ impl fmt::Display for KernelName {
             KernelName::Fill(bytes) => write!(f, "sv_fill_{bytes}"),
             KernelName::Pad(bytes) => write!(f, "sv_pad_{bytes}"),
             KernelName::OneHot(from, bytes) => write!(f, "sv_one_hot_{}_{bytes}", from.name()),
+            KernelName::IndexSelect(from, bytes) => write!(f, "sv_index_select_{}_{bytes}", from.name()),
         }
     }
 }
@@ -151,6 +172,7 @@ impl FromStr for KernelName {
             None if work == "fill" => KernelName::Fill(bytes()?),
             None if work == "pad" => KernelName::Pad(bytes()?),
             Some(("one_hot", from)) => KernelName::OneHot(from.parse()?, bytes()?),
+            Some(("index_select", from)) => KernelName::IndexSelect(from.parse()?, bytes()?),
             Some(("cast", from)) => KernelName::Cast(from.parse()?, last.parse()?),
             _ => KernelName::Op(work.parse()?, last.parse()?),
         };
@@ -169,9 +191,9 @@ pub enum Module {
     Compare,
     /// Casts.
     Cast,
-    /// Data movement: copy, fill, where, pad, one-hot.
+    /// Data movement: copy, fill, where, pad, one-hot, index_select.
     Move,
-    /// Reductions, softmax and its gradients.
+    /// Reductions, softmax and its gradients, layer norm.
     Reduce,
     /// Matrix products.
     MatMul,

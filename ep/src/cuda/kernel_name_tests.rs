@@ -30,9 +30,9 @@ fn names_round_trip_and_have_indices_of_their_own() {
         assert_eq!(name.to_string().parse::<KernelName>(), Ok(name));
         assert!(name.index() < KernelName::INDICES && indices.insert(name.index()), "{name}");
     }
-    let supported = Op::ALL.into_iter().filter(|op| ![Op::Cast, Op::Pad, Op::OneHot].contains(op));
+    let supported = Op::ALL.into_iter().filter(|op| ![Op::Cast, Op::Pad, Op::OneHot, Op::IndexSelect].contains(op));
     let pairs: usize = supported.map(|op| op.dtypes().len()).sum();
-    assert_eq!(indices.len(), pairs + DTYPES * DTYPES + 3 * SIZES + 3 * SIZES);
+    assert_eq!(indices.len(), pairs + DTYPES * DTYPES + 3 * SIZES + 2 * 3 * SIZES);
 }
 
 #[test]
@@ -56,6 +56,8 @@ fn a_name_of_no_kernel_is_refused() {
         "sv_one_hot_i64",
         "sv_one_hot_i64_f32",
         "sv_one_hot_f32_4",
+        "sv_index_select_f32",
+        "sv_index_select_f32_4",
         "sv_fill_0",
         "sv_add_f32_i32",
         "sv_ADD_f32",
@@ -64,6 +66,7 @@ fn a_name_of_no_kernel_is_refused() {
     }
     assert_eq!("sv_reduce_max_u8".parse(), Ok(KernelName::Op(Op::ReduceMax, DType::U8)));
     assert_eq!("sv_one_hot_u8_8".parse(), Ok(KernelName::OneHot(DType::U8, 8)));
+    assert_eq!("sv_index_select_i32_2".parse(), Ok(KernelName::IndexSelect(DType::I32, 2)));
     assert_eq!("sv_cast_bool_i64".parse(), Ok(KernelName::Cast(DType::Bool, DType::I64)));
 }
 
@@ -158,18 +161,24 @@ fn the_compiler_is_the_one_that_is_pinned() {
 #[test]
 fn what_is_embedded_stays_small() {
     let bytes: usize = Module::ALL.into_iter().map(|module| text(module).len()).sum();
-    assert!(bytes < 2 << 20, "{bytes} bytes of PTX");
+    assert!(bytes < 9 << 18, "{bytes} bytes of PTX");
 }
 
 #[test]
 fn a_failure_is_the_error_of_a_cpu_kernel() {
     let (div, pow) = (KernelName::Op(Op::Div, DType::I32), KernelName::Op(Op::Pow, DType::I64));
-    let status = Status { index: 7, exponent: -3 };
+    let status = Status { index: 7, value: -3 };
     assert_eq!(div.failure(&status), Err(KernelError::DivisionByZero { op: Op::Div, index: 7 }));
     assert_eq!(pow.failure(&status), Err(KernelError::NegativeExponent { op: Op::Pow, index: 7, exponent: -3 }));
+    let select = KernelName::IndexSelect(DType::I64, 4);
+    assert_eq!(select.failure(&status), Err(KernelError::RowOutOfRange { op: Op::IndexSelect, index: 7, row: -3 }));
     assert_eq!(pow.failure(&Status::CLEAR), Ok(()));
     assert_eq!(KernelName::Op(Op::Add, DType::I32).failure(&status), Ok(()));
     assert_eq!(KernelName::Copy(4).failure(&status), Ok(()));
-    let failing: Vec<String> = KernelName::all().filter(|name| name.can_fail()).map(|name| name.to_string()).collect();
-    assert_eq!(failing, ["sv_div_i32", "sv_div_i64", "sv_div_u8", "sv_pow_i32", "sv_pow_i64"]);
+    let (select, elementwise): (Vec<_>, Vec<_>) = KernelName::all()
+        .filter(|name| name.can_fail())
+        .map(|name| name.to_string())
+        .partition(|name| name.starts_with("sv_index_select_"));
+    assert_eq!(elementwise, ["sv_div_i32", "sv_div_i64", "sv_div_u8", "sv_pow_i32", "sv_pow_i64"]);
+    assert_eq!(select.len(), 3 * SIZES);
 }

@@ -7,8 +7,8 @@ use crate::cpu;
 use crate::cuda::abi::{Arguments, MAX_VIEWS, View};
 use crate::cuda::axes::{Axes, Order, stride_to};
 use crate::cuda::kernel_name::KernelName;
-use crate::cuda::plan_positional::{one_hot, pad, random};
-use crate::cuda::plan_reduce::{matmul, reduction, softmax};
+use crate::cuda::plan_positional::{index_select, one_hot, pad, random};
+use crate::cuda::plan_reduce::{layer_norm, matmul, reduction, softmax};
 use crate::errors::error::{Error, KernelError};
 use crate::tensor::dtype::DType;
 use crate::tensor::error::OpError;
@@ -104,6 +104,17 @@ pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
             let ([y, dy], out) = checked_operands(call, [dtype; 2], dtype, InPlace::Refused)?;
             check_inferred(op, [y, dy], out, call)?;
             Ok(softmax(name, [out, y, dy], call.params))
+        }
+        OpClass::LayerNorm => {
+            let ([x, weight, bias], out) = checked_operands(call, [dtype; 3], dtype, InPlace::Refused)?;
+            check_inferred(op, [x, weight, bias], out, call)?;
+            Ok(layer_norm(name, [out, x, weight, bias], call.params.checked_epsilon(op)?))
+        }
+        OpClass::IndexSelect => {
+            let from = call.operands.get(1).map_or(DType::I64, Operand::dtype);
+            let ([table, indices], out) = checked_operands(call, [dtype, from], dtype, InPlace::Refused)?;
+            check_inferred(op, [table, indices], out, call)?;
+            Ok(index_select(table, indices, out))
         }
         OpClass::Pad => {
             let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;

@@ -1,4 +1,4 @@
-//! Launches whose threads compute the position of their output: pad, one-hot, random numbers.
+//! Launches whose threads compute the position of their output: pad, one-hot, index_select, random numbers.
 
 use crate::call::operand::Operand;
 use crate::cuda::axes::{Axes, Order};
@@ -65,6 +65,32 @@ pub(super) fn one_hot(a: &Operand, out: &Operand) -> Result<Option<Launch>, Erro
     arguments.value = bits(Scalar::one(out.dtype()), out.dtype())?;
     let kernel = KernelName::OneHot(a.dtype(), out.dtype().size());
     Ok(Some(launch(kernel, elements.div_ceil(BLOCK as usize), BLOCK, 0, arguments)))
+}
+
+/// Index select: a thread for each element of the output. The outer axes are those of the indices, in their order, because an index out of
+/// range is reported with its row-major place; the inner ones those of the table.
+pub(super) fn index_select(table: &Operand, indices: &Operand, out: &Operand) -> Option<Launch> {
+    let (from, at, to) = (table.layout(), indices.layout(), out.layout());
+    let elements = to.elements();
+    if elements == 0 {
+        return None;
+    }
+    let (dims, rank) = (at.shape().dims(), at.shape().rank());
+    let outer =
+        Axes::new(Order::Unchanged, (0..rank).map(|axis| (dims[axis], [at.strides()[axis], to.strides()[axis]])));
+    let mut arguments = blank();
+    for (view, operand) in [table, indices, out].into_iter().enumerate() {
+        arguments.views[view].base = operand.ptr().addr() as u64;
+    }
+    outer.write_outer(&mut arguments, [1, 2]);
+    arguments.inner_rank = 2;
+    for axis in 0..2 {
+        arguments.inner[axis] = from.shape().dims()[axis] as i64;
+        arguments.views[0].strides[axis] = from.strides()[axis] as i64;
+    }
+    arguments.views[2].strides[arguments.rank as usize] = to.strides()[rank] as i64;
+    let kernel = KernelName::IndexSelect(indices.dtype(), out.dtype().size());
+    Some(launch(kernel, elements.div_ceil(BLOCK as usize), BLOCK, 0, arguments))
 }
 
 /// Random numbers: one thread per block of Philox. The axes keep their order, because the numbers of an element depend on its row-major

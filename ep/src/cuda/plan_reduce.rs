@@ -1,4 +1,4 @@
-//! Launches whose blocks cooperate: reductions, softmax and its gradients, matrix products.
+//! Launches whose blocks cooperate: reductions, softmax and its gradients, layer norm, matrix products.
 
 use crate::call::operand::Operand;
 use crate::cuda::abi::Arguments;
@@ -73,6 +73,21 @@ pub(super) fn softmax<const N: usize>(kernel: KernelName, operands: [&Operand; N
     }
     let along = Axes::single(inner.elements(), [inner.innermost().strides[1]]);
     cooperative_launch(kernel, operands, rows, &along, |_, arguments| inner.write_inner(arguments, views()))
+}
+
+/// Layer norm, the output first: the rows are the outer axes, the innermost axis is the inner one, along which the weight and the bias lie.
+pub(super) fn layer_norm(kernel: KernelName, operands: [&Operand; 4], epsilon: f64) -> Option<Launch> {
+    let [to, from, weight, bias] = operands.map(Operand::layout);
+    let (dims, last) = (to.shape().dims(), to.shape().rank() - 1);
+    let others = (0..last).map(|axis| (dims[axis], [to.strides()[axis], from.strides()[axis], 0, 0]));
+    let rows = Axes::new(Order::ByStride, others);
+    let strides = [to.strides()[last], from.strides()[last], weight.strides()[0], bias.strides()[0]];
+    let inner = Axes::single(dims[last], strides);
+    let along = Axes::single(dims[last], [strides[1]]);
+    let mut launch =
+        cooperative_launch(kernel, operands, rows, &along, |_, arguments| inner.write_inner(arguments, views()))?;
+    launch.arguments.value = epsilon.to_bits();
+    Some(launch)
 }
 
 /// A launch in which threads share outputs or rows. `kept` has the strides of the output and the inputs, `inner` those of the first

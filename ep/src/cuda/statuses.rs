@@ -1,6 +1,6 @@
 //! Failures inside kernels: where a kernel reports them, and when they are read.
 //!
-//! A kernel that can fail (integer division by zero, a negative exponent) gets the address of a [`Status`] in page-locked memory. The
+//! A kernel that can fail (integer division by zero, a negative exponent, an index out of range) gets the address of a [`Status`] in page-locked memory. The
 //! status is read once the launch is over, which an event recorded after it shows. A thread that sees a later place as passed, on this
 //! stream or through a wait on another, finds this event passed too, because the driver's order is transitive. Kernels that cannot fail
 //! have neither status nor event.

@@ -48,6 +48,12 @@ pub enum KernelError {
     /// Integer power with a negative exponent.
     #[error("{op} has the negative exponent {exponent} at element {index} of the output, row-major")]
     NegativeExponent { op: Op, index: usize, exponent: i64 },
+    /// A row that a table does not have.
+    #[error(
+        "{op} reads row {row}, which element {index} of the indices, row-major, gives, and the table has no such row; \
+         rows count from 0"
+    )]
+    RowOutOfRange { op: Op, index: usize, row: i64 },
     /// An operand that does not meet the kernel's requirements.
     #[error("operand {operand} of {op}: {source}")]
     Operand { op: Op, operand: usize, source: Box<Error> },

@@ -86,6 +86,20 @@ pub enum OpError {
     /// Matrices whose sizes do not match.
     #[error("matmul of {left} and {right}: the last size of the first must equal the last but one of the second")]
     MatMulSizes { left: Box<Shape>, right: Box<Shape> },
+    /// A layer norm whose weight and bias are not rows of its input.
+    #[error(
+        "layer_norm of {input} needs a weight and a bias with one axis, of the size of the innermost axis of its input, found {weight} and {bias}"
+    )]
+    LayerNormShapes { input: Box<Shape>, weight: Box<Shape>, bias: Box<Shape> },
+    /// An epsilon that may make a square root fail.
+    #[error("the epsilon of layer_norm must be a finite number that is not negative, such as 1e-5, found {found}")]
+    Epsilon { found: Scalar },
+    /// A table that has not two axes.
+    #[error("index_select needs a table of 2 axes, rows and columns, found {table}; reshape it first")]
+    TableRank { table: Box<Shape> },
+    /// Indices that are no integers.
+    #[error("the indices of {op} must be i32, i64 or u8, found {found}; cast them first")]
+    IndexDType { op: Op, found: DType },
     /// An empty reduction where at least one element is needed.
     #[error("{op} over no elements: shape {shape} has size 0 on a reduced axis")]
     EmptyReduction { op: Op, shape: Box<Shape> },

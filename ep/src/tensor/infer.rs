@@ -3,7 +3,7 @@
 use crate::tensor::dtype::DType;
 use crate::tensor::error::{OpError, ShapeError};
 use crate::tensor::op::Op;
-use crate::tensor::op_class::OpClass;
+use crate::tensor::op_class::{OpClass, dtypes};
 use crate::tensor::params::{Extra, Params};
 use crate::tensor::shape::{MAX_RANK, Shape, broadcast_shapes};
 
@@ -58,6 +58,8 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
             one_axis(op, shape, params)?;
             Ok((dtype, *shape))
         }
+        OpClass::LayerNorm => layer_norm(inputs, params),
+        OpClass::IndexSelect => index_select(inputs[0], inputs[1]),
         OpClass::Pad => Ok((dtype, padded(dtype, shape, params)?)),
         OpClass::OneHot => one_hot(shape, params),
         OpClass::Source => Err(OpError::NoInputs { op }),
@@ -140,6 +142,33 @@ fn reduced(op: Op, shape: &Shape, params: &Params) -> Result<Shape, OpError> {
         rank += 1;
     }
     Shape::new(&dims[..rank]).map_err(shape_error(op))
+}
+
+/// The caller has checked the number of inputs.
+fn layer_norm(inputs: &[(DType, &Shape)], params: &Params) -> Result<(DType, Shape), OpError> {
+    let op = Op::LayerNorm;
+    let dtype = same_dtype(op, same_dtype(op, inputs[0].0, inputs[1].0)?, inputs[2].0)?;
+    let [input, weight, bias] = [0, 1, 2].map(|place| inputs[place].1);
+    let fits = |row: &Shape| row.rank() == 1 && row.dims().last() == input.dims().last();
+    if !fits(weight) || !fits(bias) {
+        let [input, weight, bias] = [input, weight, bias].map(|shape| Box::new(*shape));
+        return Err(OpError::LayerNormShapes { input, weight, bias });
+    }
+    params.checked_epsilon(op)?;
+    Ok((dtype, *input))
+}
+
+fn index_select(table: (DType, &Shape), indices: (DType, &Shape)) -> Result<(DType, Shape), OpError> {
+    let op = Op::IndexSelect;
+    if !dtypes::INDICES.contains(&indices.0) {
+        return Err(OpError::IndexDType { op, found: indices.0 });
+    }
+    let &[_, columns] = table.1.dims() else { return Err(OpError::TableRank { table: Box::new(*table.1) }) };
+    let mut dims = [0; MAX_RANK + 1];
+    let rank = indices.1.rank();
+    dims[..rank].copy_from_slice(indices.1.dims());
+    dims[rank] = columns;
+    Ok((table.0, Shape::new(&dims[..rank + 1]).map_err(shape_error(op))?))
 }
 
 fn padded(dtype: DType, shape: &Shape, params: &Params) -> Result<Shape, OpError> {

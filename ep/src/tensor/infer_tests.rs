@@ -199,3 +199,39 @@ fn inputs_that_are_alike_give_what_is_inferred() {
     }
     assert!(told > 50, "{told}");
 }
+
+#[test]
+fn layer_norm_keeps_its_input_and_needs_rows() {
+    let norm = |x: &[usize], weight: &[usize], bias: &[usize], params: &Params| {
+        infer(Op::LayerNorm, &[given(F32, x), given(F32, weight), given(F32, bias)], params)
+    };
+    let good = Params::epsilon(1e-5);
+    assert_eq!(norm(&[2, 3, 4], &[4], &[4], &good), Ok(given(F32, &[2, 3, 4])));
+    for (x, weight, bias) in
+        [(&[2, 3][..], &[2][..], &[3][..]), (&[2, 3], &[3], &[1, 3]), (&[2, 3], &[1], &[3]), (&[], &[], &[])]
+    {
+        let refused = norm(x, weight, bias, &good);
+        assert!(matches!(refused, Err(OpError::LayerNormShapes { .. })), "{refused:?}");
+    }
+    for epsilon in [-1e-5, f64::NAN, f64::INFINITY] {
+        let refused = norm(&[3], &[3], &[3], &Params::epsilon(epsilon));
+        assert!(matches!(refused, Err(OpError::Epsilon { .. })), "{refused:?}");
+    }
+    let refused = norm(&[3], &[3], &[3], &Params::default());
+    assert!(matches!(refused, Err(OpError::MissingExtra { op: Op::LayerNorm, .. })), "{refused:?}");
+    let mixed = infer(Op::LayerNorm, &[given(F32, &[3]), given(F32, &[3]), given(F64, &[3])], &good);
+    assert!(matches!(mixed, Err(OpError::MixedDTypes { .. })), "{mixed:?}");
+}
+
+#[test]
+fn index_select_gives_a_row_for_each_index() {
+    let select = |table, indices| infer(Op::IndexSelect, &[table, indices], &Params::default());
+    assert_eq!(select(given(BF16, &[9, 5]), given(I64, &[2, 3])), Ok(given(BF16, &[2, 3, 5])));
+    assert_eq!(select(given(Bool, &[0, 5]), given(U8, &[])), Ok(given(Bool, &[5])));
+    let rank = select(given(F32, &[9]), given(I64, &[2]));
+    assert!(matches!(rank, Err(OpError::TableRank { .. })), "{rank:?}");
+    let dtype = select(given(F32, &[9, 5]), given(F32, &[2]));
+    assert_eq!(dtype, Err(OpError::IndexDType { op: Op::IndexSelect, found: F32 }));
+    let full = select(given(F32, &[9, 5]), given(I32, &[1; MAX_RANK]));
+    assert!(matches!(full, Err(OpError::Shape { source: ShapeError::Rank { .. }, .. })), "{full:?}");
+}

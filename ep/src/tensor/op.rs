@@ -70,11 +70,13 @@ impl Op {
         matches!(self.class(), Unary | Binary | Comparison | Select | Cast)
     }
 
-    /// Whether its kernels refuse some values of elements: integers that are divided by zero or raised to a negative power.
+    /// Whether its kernels refuse some values of elements: integers that are divided by zero or raised to a negative power, and indices out
+    /// of range.
     pub fn refuses_elements(self, dtype: DType) -> bool {
         match self {
             Op::Div => !dtype.is_float(),
             Op::Pow => matches!(dtype, DType::I32 | DType::I64),
+            Op::IndexSelect => true,
             _ => false,
         }
     }

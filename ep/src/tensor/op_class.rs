@@ -24,6 +24,10 @@ pub enum OpClass {
     Softmax,
     /// As [`OpClass::Softmax`], from two inputs of one dtype and shape.
     SoftmaxGradient,
+    /// Each row along the innermost axis gives a row. Two further inputs have one axis, the innermost one; all have one dtype.
+    LayerNorm,
+    /// Each integer of the second input selects a row of the first, `[n, d]`: the output has the axes of the integers, then `d`.
+    IndexSelect,
     /// Some axes grow by a margin at both ends.
     Pad,
     /// Each integer gives a row on a new innermost axis.
@@ -36,14 +40,14 @@ impl OpClass {
     /// Number of inputs.
     pub const fn arity(self) -> usize {
         use OpClass::{
-            ArgReduction, Binary, Cast, Comparison, MatMul, OneHot, Pad, Reduction, Select, Softmax, SoftmaxGradient,
-            Source, Unary,
+            ArgReduction, Binary, Cast, Comparison, IndexSelect, LayerNorm, MatMul, OneHot, Pad, Reduction, Select,
+            Softmax, SoftmaxGradient, Source, Unary,
         };
         match self {
             Source => 0,
             Unary | Cast | Reduction | ArgReduction | Softmax | Pad | OneHot => 1,
-            Binary | Comparison | MatMul | SoftmaxGradient => 2,
-            Select => 3,
+            Binary | Comparison | MatMul | SoftmaxGradient | IndexSelect => 2,
+            Select | LayerNorm => 3,
         }
     }
 }

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use crate::names::text::ParseError;
 use crate::tensor::dtype::DType;
-use crate::tensor::error::ShapeError;
+use crate::tensor::error::{OpError, ShapeError};
+use crate::tensor::op::Op;
 use crate::tensor::scalar::Scalar;
 use crate::tensor::shape::MAX_RANK;
 
@@ -141,6 +142,8 @@ pub enum Extra {
     },
     /// For [`Op::OneHot`](crate::Op::OneHot): the number of classes.
     Classes(usize),
+    /// For [`Op::LayerNorm`](crate::Op::LayerNorm): what is added to each variance; a finite number that is not negative.
+    Epsilon(Scalar),
     /// For [`Op::Uniform`](crate::Op::Uniform) and [`Op::Normal`](crate::Op::Normal): the blocks of Philox 4x32-10 (Salmon et al., SC
     /// 2011) with this key, from this counter on. One block makes four consecutive elements in row-major order, or two of `f64`.
     Random {
@@ -166,6 +169,27 @@ impl Params {
     pub fn pad(axes: Axes, before: u32, after: u32, value: impl Into<Scalar>) -> Params {
         let extra = Extra::Pad { before, after, value: value.into() };
         Params { axes, extra, ..Params::default() }
+    }
+
+    /// Parameters of a layer norm that adds `epsilon` to each variance.
+    pub fn epsilon(epsilon: f64) -> Params {
+        Params { extra: Extra::Epsilon(Scalar::F64(epsilon)), ..Params::default() }
+    }
+
+    /// The epsilon of `op`, a layer norm.
+    ///
+    /// # Errors
+    ///
+    /// [`OpError::MissingExtra`] if there is none, [`OpError::Epsilon`] if it is negative, infinite or no number.
+    pub(crate) fn checked_epsilon(&self, op: Op) -> Result<f64, OpError> {
+        let Extra::Epsilon(found) = self.extra else {
+            return Err(OpError::MissingExtra { op, expected: "Extra::Epsilon" });
+        };
+        match found {
+            Scalar::F64(epsilon) if epsilon.is_finite() && epsilon >= 0.0 => Ok(epsilon),
+            Scalar::I64(epsilon) if epsilon >= 0 => Ok(epsilon as f64),
+            _ => Err(OpError::Epsilon { found }),
+        }
     }
 
     /// Parameters of random numbers: the key `seed`, from block `counter` on.

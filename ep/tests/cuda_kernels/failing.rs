@@ -6,7 +6,7 @@ use streamvm_ep::*;
 use crate::tensors::{Pool, Rng, Tensor};
 use crate::{Call, draw_call};
 
-/// A call with right-hand sides that may be zero or negative.
+/// A call with right-hand sides that may be zero or negative, or with indices that may be out of range.
 fn draw(rng: &mut Rng, name: KernelName) -> Call {
     let mut call = draw_call(rng, name);
     let right = &call.inputs[1];
@@ -21,7 +21,7 @@ fn draw(rng: &mut Rng, name: KernelName) -> Call {
 
 #[test]
 fn the_first_element_without_a_result_is_told_as_by_the_cpu() {
-    let mut failed = [0; 3];
+    let mut failed = [0; 4];
     for name in KernelName::all().filter(|name| name.can_fail()) {
         for case in 0..200 {
             let seed = name.index() as u64 * 1_000_000 + case;
@@ -39,7 +39,8 @@ fn the_first_element_without_a_result_is_told_as_by_the_cpu() {
                 match found {
                     Ok(()) => failed[0] += 1,
                     Err(Error::Kernel(KernelError::DivisionByZero { .. })) => failed[1] += 1,
-                    Err(_) => failed[2] += 1,
+                    Err(Error::Kernel(KernelError::RowOutOfRange { .. })) => failed[2] += 1,
+                    Err(_) => failed[3] += 1,
                 }
             }
         }

@@ -27,6 +27,7 @@ fn sizes(function: KernelName) -> Vec<usize> {
         KernelName::Cast(from, to) => vec![from.size(), to.size()],
         KernelName::Copy(bytes) | KernelName::Pad(bytes) => vec![bytes; 2],
         KernelName::OneHot(from, bytes) => vec![from.size(), bytes],
+        KernelName::IndexSelect(from, bytes) => vec![bytes, from.size(), bytes],
         KernelName::Fill(bytes) => vec![bytes],
         KernelName::Op(op, dtype) => {
             let mut sizes = vec![dtype.size(); op.arity() + 1];
@@ -54,6 +55,11 @@ fn span(function: KernelName, arguments: &Arguments, view: usize, size: usize) -
         KernelName::Pad(_) if view == 0 => axes = inner.to_vec(),
         KernelName::Pad(_) => {}
         KernelName::OneHot(..) if view == 0 => {}
+        KernelName::IndexSelect(..) => match view {
+            0 => axes = inner.to_vec(),
+            1 => {}
+            _ => axes.push(inner[1]),
+        },
         // The output of a reduction has the kept axes alone.
         KernelName::Op(op, _) if op.is_reduction() && view == 1 => {}
         _ => axes.extend(inner),

@@ -36,7 +36,9 @@ struct Call {
 fn pools(op: Op, dtype: DType) -> [Pool; 3] {
     match op {
         Op::Sum | Op::Mean | Op::MatMul => [Pool::Tame; 3],
-        _ if op.is_softmax() => [Pool::Tame; 3],
+        _ if op.is_softmax() || op == Op::LayerNorm => [Pool::Tame; 3],
+        // The tables have more than 8 rows.
+        Op::IndexSelect => [Pool::Wild, Pool::Small, Pool::Wild],
         Op::Div if !dtype.is_float() => [Pool::Wild, Pool::NonZero, Pool::Wild],
         Op::Pow if !dtype.is_float() => [Pool::Wild, Pool::Small, Pool::Wild],
         _ => [Pool::Wild; 3],
@@ -94,7 +96,8 @@ fn input_dims(rng: &mut Rng, op: Op) -> (Vec<Vec<usize>>, Params) {
     }
     let one_axis = op == Op::ArgMax || op.is_softmax();
     let rank = match op {
-        Op::OneHot => rng.below(MAX_RANK),
+        Op::OneHot | Op::IndexSelect => rng.below(MAX_RANK),
+        Op::LayerNorm => 1 + rng.below(MAX_RANK),
         _ if one_axis => 1 + rng.below(MAX_RANK),
         _ => rng.below(MAX_RANK + 1),
     };
@@ -102,6 +105,13 @@ fn input_dims(rng: &mut Rng, op: Op) -> (Vec<Vec<usize>>, Params) {
     let mut whole = dims(rng, rank, budget);
     if op.is_source() {
         return (vec![whole], params);
+    }
+    if op == Op::LayerNorm {
+        let row = vec![whole[rank - 1]];
+        return (vec![whole, row.clone(), row], params);
+    }
+    if op == Op::IndexSelect {
+        return (vec![vec![9 + rng.below(4), rng.below(6)], whole], params);
     }
     if !op.is_elementwise() {
         let mut axes: Vec<usize> = (0..rank).filter(|_| rng.below(2) == 0).collect();
@@ -144,6 +154,7 @@ fn op_of(name: KernelName) -> Option<Op> {
         KernelName::Cast(..) => Some(Op::Cast),
         KernelName::Pad(_) => Some(Op::Pad),
         KernelName::OneHot(..) => Some(Op::OneHot),
+        KernelName::IndexSelect(..) => Some(Op::IndexSelect),
         KernelName::Copy(_) | KernelName::Fill(_) => None,
     }
 }
@@ -159,6 +170,7 @@ fn draw_call(rng: &mut Rng, name: KernelName) -> Call {
         KernelName::Cast(from, to) => (from, Some(to)),
         KernelName::Pad(bytes) => (of_size(rng, bytes), None),
         KernelName::OneHot(from, bytes) => (from, Some(of_size(rng, bytes))),
+        KernelName::IndexSelect(_, bytes) => (of_size(rng, bytes), None),
         KernelName::Copy(_) | KernelName::Fill(_) => panic!("{name} is no op"),
     };
     let op = op_of(name).unwrap();
@@ -167,7 +179,10 @@ fn draw_call(rng: &mut Rng, name: KernelName) -> Call {
     let pools = pools(op, dtype);
     let inputs: Vec<Tensor> = (0..op.arity())
         .map(|input| {
-            let own = if op == Op::Where && input == 0 { DType::Bool } else { dtype };
+            let own = match name {
+                KernelName::IndexSelect(from, _) if input == 1 => from,
+                _ => reference::input_dtype(op, dtype, input, 0),
+            };
             let view = draw_view(rng);
             Tensor::new(rng, own, &dims[input], view, pools[input])
         })
@@ -271,7 +286,13 @@ fn tolerance(op: Op, dtype: DType) -> (f64, f64) {
         _ => f64::EPSILON,
     };
     match (op, dtype) {
-        (Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow, _) => (4.0 * epsilon, 0.0),
+        (Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow | Op::Erf, _) => (4.0 * epsilon, 0.0),
+        // The CUDA kernels round the argument of an exponential, and lose results that are nearly 0.
+        (Op::Gelu | Op::GeluTanh | Op::Silu, DType::F32 | DType::F64) => (256.0 * epsilon, 1e-36),
+        (Op::Gelu | Op::GeluTanh | Op::Silu, _) => (4.0 * epsilon, 1e-36),
+        // Kept in `f64`; the sum with the bias may cancel.
+        (Op::LayerNorm, DType::F64) => (64.0 * epsilon, 1e-12),
+        (Op::LayerNorm, _) => (epsilon, 1e-11),
         // The sine and cosine of an angle that is rounded.
         (Op::Normal, DType::F64) => (4.0 * epsilon, 1e-14),
         (Op::Normal, _) => (4.0 * epsilon, 4e-6),
@@ -380,6 +401,16 @@ fn pads_do_what_the_cpu_does() {
 #[test]
 fn one_hot_does_what_the_cpu_does() {
     compare_all(60, |op| op == Op::OneHot);
+}
+
+#[test]
+fn layer_norm_does_what_the_cpu_does() {
+    compare_all(60, |op| op == Op::LayerNorm);
+}
+
+#[test]
+fn index_select_does_what_the_cpu_does() {
+    compare_all(60, |op| op == Op::IndexSelect);
 }
 
 #[test]

@@ -164,6 +164,11 @@ inline f32 f32_of(u32 bits) {
     memcpy(&x, &bits, 4);
     return x;
 }
+inline f64 f64_of(u64 bits) {
+    f64 x;
+    memcpy(&x, &bits, 8);
+    return x;
+}
 inline f32 f16_to_f32(u16 bits) {
     _Float16 x;
     memcpy(&x, &bits, 2);

@@ -112,8 +112,18 @@ pub(crate) fn extra(op: Op, dtype: DType, pick: u64) -> Extra {
             Extra::Pad { before: small.0 as u32, after: small.1 as u32, value: values[pick as usize / 9 % 2] }
         }
         Op::OneHot => Extra::Classes(pick as usize % 7),
+        Op::LayerNorm => Extra::Epsilon(Scalar::F64([1e-12, 1e-5, 0.5][pick as usize % 3])),
         Op::Uniform | Op::Normal => Extra::Random { seed: pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), counter: pick },
         _ => Extra::None,
+    }
+}
+
+/// The dtype of input `input` of a call whose kernel is that of `dtype`; indices have any that there is, picked by a number.
+pub(crate) fn input_dtype(op: Op, dtype: DType, input: usize, pick: u64) -> DType {
+    match (op, input) {
+        (Op::Where, 0) => DType::Bool,
+        (Op::IndexSelect, 1) => [DType::I32, DType::I64, DType::U8][pick as usize % 3],
+        _ => dtype,
     }
 }
 
@@ -123,6 +133,8 @@ pub(crate) fn evaluate(op: Op, inputs: &[Dense], params: &Params) -> Dense {
         Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin | Op::ArgMax => reduction(op, &inputs[0], params),
         _ if op.is_softmax() => softmax(op, inputs, params),
         Op::MatMul => matmul(&inputs[0], &inputs[1]),
+        Op::LayerNorm => layer_norm(inputs, params),
+        Op::IndexSelect => index_select(&inputs[0], &inputs[1]),
         Op::Pad => pad(&inputs[0], params),
         Op::OneHot => one_hot(&inputs[0], params),
         _ => elementwise(op, inputs, params),
@@ -165,6 +177,12 @@ fn one(op: Op, dtype: DType, value: Value) -> Value {
             Op::Sqrt => x.sqrt(),
             Op::Tanh => x.tanh(),
             Op::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+            Op::Erf => libm::erf(x),
+            Op::Gelu | Op::GeluTanh | Op::Silu if x == f64::NEG_INFINITY => 0.0,
+            Op::Gelu => x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2) / 2.0,
+            Op::GeluTanh => x / (1.0 + (-2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).exp()),
+            Op::Silu => x / (1.0 + (-x).exp()),
+            Op::Rsqrt => 1.0 / x.sqrt(),
             _ => panic!("{op} is not unary"),
         }),
         Value::Int(x) => wrapped(
@@ -357,6 +375,33 @@ fn softmax(op: Op, inputs: &[Dense], params: &Params) -> Dense {
         })
     };
     Dense { values: indices(&inputs[0].dims).iter().map(value).collect(), ..inputs[0].clone() }
+}
+
+/// By the sum of squares of all pairs of elements, which needs no mean.
+fn layer_norm(inputs: &[Dense], params: &Params) -> Dense {
+    let [input, weight, bias] = inputs else { panic!("{} inputs of layer_norm", inputs.len()) };
+    let Extra::Epsilon(Scalar::F64(epsilon)) = params.extra else { panic!("layer_norm of {:?}", params.extra) };
+    let length = input.dims.last().copied().unwrap_or_default();
+    let row = |row: &[Value]| -> Vec<Value> {
+        let row: Vec<f64> = row.iter().map(|x| x.float()).collect();
+        let pairs = row.iter().flat_map(|x| row.iter().map(move |y| (x - y) * (x - y)));
+        let variance = exact_sum(pairs) / (2 * length * length) as f64;
+        let away = |x: &f64| exact_sum(row.iter().map(|other| x - other)) / length as f64;
+        let scaled = |(at, x): (usize, &f64)| {
+            away(x) / (variance + epsilon).sqrt() * weight.values[at].float() + bias.values[at].float()
+        };
+        row.iter().enumerate().map(scaled).map(Value::Float).collect()
+    };
+    let values = input.values.chunks(length.max(1)).flat_map(row).collect();
+    Dense { values, ..input.clone() }
+}
+
+fn index_select(table: &Dense, indices: &Dense) -> Dense {
+    let row = |index: &Value| -> Vec<Value> {
+        (0..table.dims[1]).map(|column| table.at(&[index.int() as usize, column])).collect()
+    };
+    let dims = [&indices.dims[..], &table.dims[1..]].concat();
+    Dense { dtype: table.dtype, dims, values: indices.values.iter().flat_map(row).collect() }
 }
 
 fn pad(input: &Dense, params: &Params) -> Dense {

@@ -55,6 +55,11 @@ unary! {
     Float Sqrt sqrt false;
     Float Tanh tanh true;
     Float Sigmoid sigmoid true;
+    Float Erf erf true;
+    Float Gelu gelu true;
+    Float GeluTanh gelu_tanh true;
+    Float Silu silu true;
+    Float Rsqrt rsqrt false;
 }
 
 macro_rules! binary {

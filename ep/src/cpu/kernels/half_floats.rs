@@ -159,8 +159,10 @@ macro_rules! half_float {
 }
 
 // An `f32` can hold the sum of 2^112 of the largest `f16`, but of only one of the largest `bf16`.
-half_float!(f16 by binary16::wide, binary16::rounded: sum overflows false, binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
-half_float!(bf16 by bf16::to_f32, bf16::from_f32: sum overflows true, binary add sub mul div pow, unary exp log sqrt tanh sigmoid);
+half_float!(f16 by binary16::wide, binary16::rounded: sum overflows false,
+    binary add sub mul div pow, unary exp log sqrt tanh sigmoid erf gelu gelu_tanh silu rsqrt);
+half_float!(bf16 by bf16::to_f32, bf16::from_f32: sum overflows true,
+    binary add sub mul div pow, unary exp log sqrt tanh sigmoid erf gelu gelu_tanh silu rsqrt);
 
 /// Rounding of a number to the nearest element, ties to even, or to an infinity past the range: one rounding step.
 pub(super) trait Nearest<N> {

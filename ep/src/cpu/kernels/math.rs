@@ -39,7 +39,7 @@ macro_rules! functions {
 
             /// The polynomial with these coefficients, the highest power first, at `x`.
             #[inline(always)]
-            pub(super) fn polynomial<const N: usize>(x: $float, coefficients: [$float; N]) -> $float {
+            pub(in crate::cpu::kernels) fn polynomial<const N: usize>(x: $float, coefficients: [$float; N]) -> $float {
                 let mut sum = coefficients[0];
                 let mut power = 1;
                 while power < N {

@@ -15,6 +15,7 @@
 //! Invariant: kernels access memory only through raw pointers, and read an element before they write the one at the same index. So an
 //! elementwise op may write exactly the view that it reads.
 
+mod activations;
 mod argmax;
 mod arith;
 mod binary16;
@@ -23,6 +24,8 @@ mod copy;
 mod elementwise;
 mod folds;
 mod half_floats;
+mod index_select;
+mod layer_norm;
 mod loop_nest;
 mod math;
 mod matmul;
@@ -39,6 +42,8 @@ mod rows;
 mod simd_dispatch;
 mod softmax;
 mod table;
+#[cfg(test)]
+mod ulps;
 
 pub(crate) use copy::{copy, fill};
 pub(crate) use table::register;

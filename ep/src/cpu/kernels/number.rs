@@ -5,7 +5,7 @@
 
 use half::{bf16, f16};
 
-use crate::cpu::kernels::math::{double, single};
+use crate::cpu::kernels::{activations, math};
 use crate::tensor::dtype::DType;
 
 /// A dtype as a Rust type, with the storage type of its elements.
@@ -118,6 +118,13 @@ pub(super) trait Float: Number {
     fn sqrt(self) -> Self;
     fn tanh(self) -> Self;
     fn sigmoid(self) -> Self;
+    /// [`activations`](crate::cpu::kernels::activations) states the bounds on the errors of this function, `gelu`, `gelu_tanh` and `silu`.
+    fn erf(self) -> Self;
+    fn gelu(self) -> Self;
+    fn gelu_tanh(self) -> Self;
+    fn silu(self) -> Self;
+    /// The reciprocal of the square root: two operations that are rounded.
+    fn rsqrt(self) -> Self;
     /// The mean of `count` elements with this sum.
     fn mean(sum: Self::Sum, count: usize) -> Self;
 }
@@ -220,12 +227,12 @@ macro_rules! floats {
 
             #[inline(always)]
             fn exp(self) -> $float {
-                $math::exp(self)
+                math::$math::exp(self)
             }
 
             #[inline(always)]
             fn log(self) -> $float {
-                $math::log(self)
+                math::$math::log(self)
             }
 
             #[inline(always)]
@@ -235,12 +242,37 @@ macro_rules! floats {
 
             #[inline(always)]
             fn tanh(self) -> $float {
-                $math::tanh(self)
+                math::$math::tanh(self)
             }
 
             #[inline(always)]
             fn sigmoid(self) -> $float {
-                $math::sigmoid(self)
+                math::$math::sigmoid(self)
+            }
+
+            #[inline(always)]
+            fn erf(self) -> $float {
+                activations::$math::erf(self)
+            }
+
+            #[inline(always)]
+            fn gelu(self) -> $float {
+                activations::$math::gelu(self)
+            }
+
+            #[inline(always)]
+            fn gelu_tanh(self) -> $float {
+                activations::$math::gelu_tanh(self)
+            }
+
+            #[inline(always)]
+            fn silu(self) -> $float {
+                activations::$math::silu(self)
+            }
+
+            #[inline(always)]
+            fn rsqrt(self) -> $float {
+                1.0 / $float::sqrt(self)
             }
 
             #[inline(always)]

@@ -7,6 +7,8 @@ use crate::call::kernel_registry::KernelRegistry;
 use crate::cpu::kernels::argmax::argmax;
 use crate::cpu::kernels::cast::cast_from;
 use crate::cpu::kernels::elementwise::{binary, compare, select, unary};
+use crate::cpu::kernels::index_select::index_select;
+use crate::cpu::kernels::layer_norm::layer_norm;
 use crate::cpu::kernels::matmul::matmul;
 use crate::cpu::kernels::one_hot::one_hot;
 use crate::cpu::kernels::pad::pad;
@@ -45,6 +47,11 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     kernels!(FLOATS Sqrt unary of arith::Sqrt);
     kernels!(FLOATS Tanh unary of arith::Tanh);
     kernels!(FLOATS Sigmoid unary of arith::Sigmoid);
+    kernels!(FLOATS Erf unary of arith::Erf);
+    kernels!(FLOATS Gelu unary of arith::Gelu);
+    kernels!(FLOATS GeluTanh unary of arith::GeluTanh);
+    kernels!(FLOATS Silu unary of arith::Silu);
+    kernels!(FLOATS Rsqrt unary of arith::Rsqrt);
 
     kernels!(NUMBERS Add binary of arith::Add);
     kernels!(NUMBERS Sub binary of arith::Sub);
@@ -75,8 +82,10 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     kernels!(FLOATS LogSoftmaxBackward backward of softmax::LogSoftmaxBackward);
     kernels!(FLOATS Uniform random of random::Uniform);
     kernels!(FLOATS Normal random of random::Normal);
+    kernels!(FLOATS LayerNorm layer_norm);
     kernels!(INDICES OneHot one_hot);
     for dtype in DType::ALL {
+        add(Op::IndexSelect, dtype, index_select);
         add(Op::Pad, dtype, pad);
         add(Op::Cast, dtype, cast_from(dtype));
     }

@@ -37,7 +37,7 @@ struct Arguments {
 
 struct Status {
     u64 index;
-    i64 exponent;
+    i64 value;
 };
 
 // Threads of a block: all but reductions and softmax are launched with at most the first.

@@ -1,12 +1,5 @@
 // Ops of two inputs of one dtype to that dtype.
-#include "elementwise.cuh"
-
-// Tells that there is no result at `index`: the smallest index stays.
-__device__ __forceinline__ Status *tell(const Arguments &arguments, u64 index) {
-    Status *status = (Status *)arguments.status;
-    if (status != 0) atomicMin(&status->index, index);
-    return status;
-}
+#include "failure.cuh"
 
 // The op has a result for every pair.
 template <class T> struct Fine {
@@ -49,24 +42,8 @@ template <class T> struct Div<T, true> : Fine<T> {
 template <class T, bool FLOAT = bool(IsFloat<T>::value)> struct Pow {
     static __device__ __forceinline__ bool refuses(T y) { return y < 0; }
 
-    // Who lowers the index writes the exponent there, and again if the index has been lowered meanwhile: whoever is
-    // last to write has seen the smallest index, or looks once more. The exponent is read from the right-hand input, where
-    // it stays even if that is the output too, as `apply` gives it. The fence between the two lets a test come between.
-    static __device__ __forceinline__ void fail(const Arguments &arguments, u64 index) {
-        Status *status = tell(arguments, index);
-        if (status == 0) return;
-        volatile Status *shown = status;
-        u64 smallest;
-        do {
-            __threadfence();
-            smallest = shown->index;
-            i64 offsets[3];
-            place(arguments, smallest, offsets);
-            __threadfence();
-            shown->exponent = (i64)at<const T>(arguments.views[1])[offsets[1]];
-            __threadfence();
-        } while (shown->index != smallest);
-    }
+    // The exponent is read from the right-hand input, where it stays even if that is the output too, as `apply` gives it.
+    static __device__ __forceinline__ void fail(const Arguments &arguments, u64 index) { tell_value<T>(arguments, index); }
 
     static __device__ __forceinline__ T apply(T x, T y) {
         if (y < 0) return y;

@@ -1,6 +1,6 @@
-// What moves bits and computes nothing: copy, fill, where, pad, one-hot. One kernel for each size of element would do for all;
+// What moves bits and computes nothing: copy, fill, where, pad, one-hot, index_select. One kernel for each size of element would do for all;
 // `where` has one for each dtype, so that its name says its operands.
-#include "elementwise.cuh"
+#include "failure.cuh"
 
 template <class T> struct Same {
     enum { FOUR = true };
@@ -48,13 +48,37 @@ template <class I, class O> __device__ __forceinline__ void one_hot(const Argume
     }
 }
 
+// I is the dtype of the indices. A row that the table does not have is reported, and not read.
+template <class I, class T> __device__ __forceinline__ void index_select(const Arguments &arguments) {
+    i64 rows = arguments.inner[0];
+    u64 columns = (u64)arguments.inner[1];
+    u64 elements = arguments.elements * columns;
+    const i64 *from = arguments.views[0].strides;
+    i64 step = arguments.views[2].strides[arguments.rank];
+    for (u64 element = first_thread(); element < elements; element += all_threads()) {
+        u64 which = element / columns;
+        i64 column = (i64)(element - which * columns);
+        i64 offsets[3];
+        place(arguments, which, offsets);
+        i64 row = (i64)at<const I>(arguments.views[1])[offsets[1]];
+        if (row < 0 || row >= rows) {
+            tell_value<I>(arguments, which);
+            continue;
+        }
+        at<T>(arguments.views[2])[offsets[2] + column * step] = at<const T>(arguments.views[0])[row * from[0] + column * from[1]];
+    }
+}
+
 #define OF_SIZE(bytes, type)                                      \
     KERNEL(sv_copy_##bytes) { map1<type, type, Same<type>>(arguments); } \
     KERNEL(sv_fill_##bytes) { map0<type>(arguments, (type)arguments.value); } \
     KERNEL(sv_pad_##bytes) { pad<type>(arguments); } \
     KERNEL(sv_one_hot_i32_##bytes) { one_hot<i32, type>(arguments); } \
     KERNEL(sv_one_hot_i64_##bytes) { one_hot<i64, type>(arguments); } \
-    KERNEL(sv_one_hot_u8_##bytes) { one_hot<u8, type>(arguments); }
+    KERNEL(sv_one_hot_u8_##bytes) { one_hot<u8, type>(arguments); } \
+    KERNEL(sv_index_select_i32_##bytes) { index_select<i32, type>(arguments); } \
+    KERNEL(sv_index_select_i64_##bytes) { index_select<i64, type>(arguments); } \
+    KERNEL(sv_index_select_u8_##bytes) { index_select<u8, type>(arguments); }
 
 OF_SIZE(1, u8)
 OF_SIZE(2, u16)

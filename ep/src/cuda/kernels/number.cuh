@@ -29,6 +29,7 @@ __device__ __forceinline__ u16 f32_to_f16(f32 wide) {
 }
 __device__ __forceinline__ u32 bits_of(f32 x) { return __float_as_uint(x); }
 __device__ __forceinline__ f32 f32_of(u32 bits) { return __uint_as_float(bits); }
+__device__ __forceinline__ f64 f64_of(u64 bits) { return __longlong_as_double((i64)bits); }
 #endif
 
 // The type that elements stored as T are computed in.

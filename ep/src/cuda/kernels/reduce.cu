@@ -1,4 +1,4 @@
-// Reductions over the inner axes, argmax, softmax, log-softmax and their gradients.
+// Reductions over the inner axes, argmax, softmax, log-softmax and their gradients, layer norm.
 //
 // `lanes` threads share one output element (of softmax: one row): each folds every `lanes`-th element, then the states are
 // joined as a tree in shared memory. The order is always the same, so the result is too. Neighbouring threads are lanes of
@@ -268,6 +268,33 @@ template <class T> __device__ __forceinline__ void log_softmax_backward(const Ar
     }
 }
 
+// Mean and variance of each row, and the elements scaled by them, in f64, rounded once. The operands are the input, the weight and the
+// bias, and the output; `value` has the bits of epsilon.
+template <class T> __device__ __forceinline__ void layer_norm(const Arguments &arguments) {
+    f64 epsilon = f64_of(arguments.value);
+    Rows<4> rows(arguments);
+    while (rows.next()) {
+        f64 count = (f64)arguments.inner_elements;
+        f64 sum = 0;
+        for (u64 index = rows.team.lane; index < rows.elements; index += rows.team.lanes) {
+            sum += (f64)wide(rows.template of<const T>(0, index));
+        }
+        f64 mean = rows.team.template join<Sum<f64>>(sum) / count;
+        f64 squares = 0;
+        for (u64 index = rows.team.lane; index < rows.elements; index += rows.team.lanes) {
+            f64 away = (f64)wide(rows.template of<const T>(0, index)) - mean;
+            squares += away * away;
+        }
+        f64 scale = 1 / sqrt(rows.team.template join<Sum<f64>>(squares) / count + epsilon);
+#pragma unroll 1
+        for (u64 index = rows.team.lane; index < rows.elements; index += rows.team.lanes) {
+            f64 away = (f64)wide(rows.template of<const T>(0, index)) - mean;
+            f64 weight = (f64)wide(rows.template of<const T>(1, index)), bias = (f64)wide(rows.template of<const T>(2, index));
+            rows.template of<T>(3, index) = To<T>::from(away * scale * weight + bias);
+        }
+    }
+}
+
 #define OF(op, name, type, stored) \
     LARGE_KERNEL(sv_##name##_##type) { reduce<stored, stored, op<stored>>(arguments); }
 #define OF_FLOATS(op, name) \
@@ -288,7 +315,8 @@ OF_ALL(Smallest, reduce_min)
     LARGE_KERNEL(sv_softmax_##type) { softmax<type>(arguments); } \
     LARGE_KERNEL(sv_log_softmax_##type) { log_softmax<type>(arguments); } \
     LARGE_KERNEL(sv_softmax_backward_##type) { softmax_backward<type>(arguments); } \
-    LARGE_KERNEL(sv_log_softmax_backward_##type) { log_softmax_backward<type>(arguments); }
+    LARGE_KERNEL(sv_log_softmax_backward_##type) { log_softmax_backward<type>(arguments); } \
+    LARGE_KERNEL(sv_layer_norm_##type) { layer_norm<type>(arguments); }
 
 ARGMAX(f32, f32)
 ARGMAX(f64, f64)

@@ -27,6 +27,32 @@ template <class W> __device__ __forceinline__ W logistic(W x) {
     return numerator / ((W)1 + small);
 }
 
+__device__ __forceinline__ f32 error_function(f32 x) { return erff(x); }
+__device__ __forceinline__ f64 error_function(f64 x) { return erf(x); }
+__device__ __forceinline__ f32 complement(f32 x) { return erfcf(x); }
+__device__ __forceinline__ f64 complement(f64 x) { return erfc(x); }
+
+template <class W> __device__ __forceinline__ W reciprocal_root(W x) { return (W)1 / square_root(x); }
+
+// The activations are 0 at minus infinity, where a product with 0 would be NaN.
+template <class W> __device__ __forceinline__ bool vanishes(W x) { return x < (W)-1e9; }
+
+template <class W> __device__ __forceinline__ W gelu(W x) {
+    return vanishes(x) ? (W)0 : (W)0.5 * x * complement(x * (W)-0.70710678118654752440);
+}
+
+// x / (1 + exp(-v)); where the exponential is infinite, the result is 0.
+template <class W> __device__ __forceinline__ W weighted(W x, W v) {
+    return vanishes(x) ? (W)0 : x / ((W)1 + exponential(-v));
+}
+
+template <class W> __device__ __forceinline__ W silu(W x) { return weighted(x, x); }
+
+// v is twice sqrt(2 / pi) (x + 0.044715 x^3).
+template <class W> __device__ __forceinline__ W gelu_tanh(W x) {
+    return weighted(x, x * ((W)1.5957691216057307117 + (W)0.071354816272600248777 * (x * x)));
+}
+
 #define UNARY(op, function, four)                                                                            \
     template <class T> struct op {                                                                           \
         enum { FOUR = four || sizeof(Wide<T>) < 8 }; \
@@ -41,6 +67,11 @@ UNARY(Log, logarithm, false)
 UNARY(Sqrt, square_root, true)
 UNARY(Tanh, tangent, false)
 UNARY(Sigmoid, logistic, false)
+UNARY(Erf, error_function, false)
+UNARY(Gelu, gelu, false)
+UNARY(GeluTanh, gelu_tanh, false)
+UNARY(Silu, silu, false)
+UNARY(Rsqrt, reciprocal_root, true)
 
 #define OF(op, name, type)                 \
     KERNEL(sv_##name##_##type) {           \
@@ -57,3 +88,8 @@ OF_FLOATS(Log, log)
 OF_FLOATS(Sqrt, sqrt)
 OF_FLOATS(Tanh, tanh)
 OF_FLOATS(Sigmoid, sigmoid)
+OF_FLOATS(Erf, erf)
+OF_FLOATS(Gelu, gelu)
+OF_FLOATS(GeluTanh, gelu_tanh)
+OF_FLOATS(Silu, silu)
+OF_FLOATS(Rsqrt, rsqrt)

@@ -1,0 +1,30 @@
+// How a kernel reports the elements for which it has no result.
+#pragma once
+
+#include "elementwise.cuh"
+
+// Reports that there is no result at `index`: the smallest index stays.
+__device__ __forceinline__ Status *tell(const Arguments &arguments, u64 index) {
+    Status *status = (Status *)arguments.status;
+    if (status != 0) atomicMin(&status->index, index);
+    return status;
+}
+
+// As `tell`, with the element of the second view, of dtype T, at that index. A thread that lowers the index writes the element, and again
+// if the index has been lowered meanwhile: the last thread to write has seen the smallest index, or looks once more. The fence between
+// the two lets a test come between.
+template <class T> __device__ __forceinline__ void tell_value(const Arguments &arguments, u64 index) {
+    Status *status = tell(arguments, index);
+    if (status == 0) return;
+    volatile Status *shown = status;
+    u64 smallest;
+    do {
+        __threadfence();
+        smallest = shown->index;
+        i64 offsets[2];
+        place(arguments, smallest, offsets);
+        __threadfence();
+        shown->value = (i64)at<const T>(arguments.views[1])[offsets[1]];
+        __threadfence();
+    } while (shown->index != smallest);
+}
