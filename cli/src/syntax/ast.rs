@@ -262,6 +262,8 @@ pub enum ExtraRef {
     },
     /// `one_hot`: the number of classes.
     Classes(usize),
+    /// `layer_norm`: what is added to each variance.
+    Epsilon(Spanned<Number>),
 }
 
 /// The kinds of views.

@@ -30,6 +30,8 @@ pub enum Form {
     Pad,
     /// `one_hot a 10 f32`
     OneHot,
+    /// `layer_norm a w b epsilon 1e-5`
+    LayerNorm,
     /// `load "file"` and a tensor name
     Load,
     /// `copy a to place`
@@ -74,7 +76,7 @@ fn form(op: Op) -> Option<Form> {
         (Op::Max, _) => Form::BinaryOrReduce(op, Op::ReduceMax),
         (Op::Min, _) => Form::BinaryOrReduce(op, Op::ReduceMin),
         (_, OpClass::Unary) => Form::Unary(op),
-        (_, OpClass::Binary | OpClass::Comparison | OpClass::MatMul) => Form::Binary(op),
+        (_, OpClass::Binary | OpClass::Comparison | OpClass::MatMul | OpClass::IndexSelect) => Form::Binary(op),
         (_, OpClass::Select) => Form::Where,
         (_, OpClass::Cast) => Form::Cast,
         (_, OpClass::Reduction) => Form::Reduce(op),
@@ -83,6 +85,7 @@ fn form(op: Op) -> Option<Form> {
         (_, OpClass::SoftmaxGradient) => Form::BinaryAlongAxis(op),
         (_, OpClass::Pad) => Form::Pad,
         (_, OpClass::OneHot) => Form::OneHot,
+        (_, OpClass::LayerNorm) => Form::LayerNorm,
         (_, OpClass::Source) => Form::Random(op),
     })
 }
@@ -94,7 +97,7 @@ pub const STATEMENTS: &[&str] =
 /// Words that are part of a statement or an expression and therefore name nothing.
 const OTHER_WORDS: &[&str] = &[
     "else", "to", "into", "on", "lane", "value", "axis", "axes", "rows", "cols", "keep", "tol", "accuracy", "host",
-    "true", "false", "inf", "nan", "seed", "f32", "f64", "f16", "bf16", "i32", "i64", "u8", "bool",
+    "true", "false", "inf", "nan", "seed", "epsilon", "f32", "f64", "f16", "bf16", "i32", "i64", "u8", "bool",
 ];
 
 /// The form of a function, by name.

@@ -49,6 +49,14 @@ macro_rules! shapes_of {
     (SoftmaxGradient) => {
         "Both inputs have one dtype and shape, and so has the output."
     };
+    (LayerNorm) => {
+        "All inputs have one dtype. The weight and the bias have one axis, of the size of the innermost axis of the input. The output has the \
+         dtype and shape of the input."
+    };
+    (IndexSelect) => {
+        "The table has two axes, rows and columns; the indices are i32, i64 or u8, of any shape. The output has the dtype of the table, and the \
+         axes of the indices, then the columns. An index out of range fails the instruction, with an error that names it."
+    };
     (Pad) => {
         "Empty `axes` stand for all axes. The dtype is kept."
     };

@@ -146,6 +146,7 @@ fn describe_params(params: &Params, text: &mut String) {
         Extra::None => Ok(()),
         Extra::Pad { before, after, value } => write!(text, " before {before} after {after} value {value}"),
         Extra::Classes(classes) => write!(text, " classes {classes}"),
+        Extra::Epsilon(epsilon) => write!(text, " epsilon {epsilon}"),
         Extra::Random { seed, counter } => write!(text, " seed {seed} at {counter}"),
     };
 }

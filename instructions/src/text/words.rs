@@ -175,5 +175,9 @@ pub(super) fn params(words: &mut Words<'_>) -> Result<Params, ParseListError> {
         words.next();
         params.extra = Extra::Classes(words.parse("how many classes there are")?);
     }
+    if words.peek() == "epsilon" {
+        words.next();
+        params.extra = Extra::Epsilon(words.parse("a number such as 1e-5")?);
+    }
     Ok(params)
 }

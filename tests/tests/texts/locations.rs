@@ -59,7 +59,7 @@ fn every_eager_call_is_issued_at_its_own_line() {
     let eager = Eager::new();
     let (x, y) = (eager.tensor(DType::F32, &[2, 2]), eager.tensor(DType::F32, &[2, 2]));
     let (bools, flat) = (eager.tensor(DType::Bool, &[2, 2]), x.permute(&[1, 0]).expect("a view"));
-    let indices = eager.tensor(DType::I32, &[2]);
+    let (indices, row) = (eager.tensor(DType::I32, &[2]), eager.tensor(DType::F32, &[2]));
     let mut checked = 0;
     each_at_its_line! { eager, checked:
         x.op(Op::Exp, &[], Params::default()),
@@ -104,6 +104,9 @@ fn every_eager_call_is_issued_at_its_own_line() {
         x.softmax_backward(&y, 1),
         x.log_softmax_backward(&y, 1),
         x.pad(&[0], 1, 0, 0.5),
+        x.erf(),
+        x.layer_norm(&row, &row, 1e-5),
+        x.index_select(&indices),
         indices.one_hot(3, DType::F32),
         x.cast(DType::F64),
         bools.where_(&x, &y),
@@ -125,6 +128,7 @@ fn every_instruction_kind_is_issued_at_its_own_line() {
     let x = eager.tensor(DType::F32, &[2, 2]);
     let (y, bools, token) = (eager.tensor(DType::F32, &[2, 2]), eager.tensor(DType::Bool, &[2, 2]), Var::new());
     let (indices, generator) = (eager.tensor(DType::I32, &[2]), Generator::new(7));
+    let row = eager.tensor(DType::F32, &[2]);
     let stream = "compute@cpu:0:0".parse().expect("a stream");
     let uses = || -> [Use; 2] { [x.read(), token.write()] };
     #[rustfmt::skip]
@@ -160,6 +164,9 @@ fn every_instruction_kind_is_issued_at_its_own_line() {
         ("uniform", line!(), &|b| drop(b.rand_into(&generator, &x))),
         ("normal", line!(), &|b| drop(b.randn_into(&generator, &x))),
         ("pad", line!(), &|b| drop(b.pad(&x, &[0], 1, 0, 0.5))),
+        ("gelu", line!(), &|b| drop(b.gelu(&x))),
+        ("layer_norm", line!(), &|b| drop(b.layer_norm(&x, &row, &row, 1e-5))),
+        ("index_select", line!(), &|b| drop(b.index_select(&x, &indices))),
         ("one_hot", line!(), &|b| drop(b.one_hot(&indices, 3, DType::F32))),
         ("cast", line!(), &|b| drop(b.cast(&x, DType::F64))),
         ("where", line!(), &|b| drop(b.where_(&bools, &x, &y))),

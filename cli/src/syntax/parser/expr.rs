@@ -142,6 +142,12 @@ impl Parser {
                 let (axes, to) = (Vec::new(), Some(self.dtype()?));
                 ExprKind::Call { op: Op::OneHot, inputs: vec![input], axes, keep: false, to, extra }
             }
+            Form::LayerNorm => {
+                let inputs = vec![self.atom("an operand")?, self.atom("the weight")?, self.atom("the bias")?];
+                self.require_word("epsilon")?;
+                let extra = ExtraRef::Epsilon(self.number("what is added to each variance")?);
+                ExprKind::Call { op: Op::LayerNorm, inputs, axes: Vec::new(), keep: false, to: None, extra }
+            }
             Form::Load => {
                 let path = self.text("the path of a file in quotes")?;
                 let tensor = match self.peek() {

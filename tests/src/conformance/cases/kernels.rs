@@ -8,7 +8,7 @@ use super::table;
 use crate::conformance::host::{HostTensor, Pool, View, WRITABLE};
 use crate::conformance::lab::{Bench, Fail, Lab, ensure, ensure_eq, ensure_matches};
 use crate::conformance::lane::Lane;
-use crate::conformance::reference::{Dense, Margin, Value, agrees, evaluate, extra};
+use crate::conformance::reference::{Dense, Margin, Value, agrees, evaluate, extra, input_dtype};
 use crate::support::random::Random;
 
 macro_rules! ops {
@@ -26,11 +26,12 @@ macro_rules! ops {
 
 ops! {
     neg Neg, abs Abs, exp Exp, log Log, sqrt Sqrt, tanh Tanh, relu Relu, sigmoid Sigmoid,
+    erf Erf, gelu Gelu, gelu_tanh GeluTanh, silu Silu, rsqrt Rsqrt,
     add Add, sub Sub, mul Mul, div Div, min Min, max Max, pow Pow,
     eq Eq, ne Ne, lt Lt, le Le, gt Gt, ge Ge, select Where,
     sum Sum, mean Mean, reduce_max ReduceMax, reduce_min ReduceMin, argmax ArgMax,
     matmul MatMul, softmax Softmax, log_softmax LogSoftmax, softmax_backward SoftmaxBackward,
-    log_softmax_backward LogSoftmaxBackward, pad Pad, one_hot OneHot, cast Cast,;
+    log_softmax_backward LogSoftmaxBackward, layer_norm LayerNorm, index_select IndexSelect, pad Pad, one_hot OneHot, cast Cast,;
     elementwise_in_place [],
     in_place_through_any_view [],
     others_refuse_to_run_in_place [],
@@ -40,6 +41,7 @@ ops! {
     random_numbers_are_the_published_ones [],
     division_by_zero_is_told [],
     a_negative_exponent_is_told [],
+    an_index_out_of_range_is_told [],
     integers_wrap [],
     sums_on_the_way_may_be_past_the_range [],
     a_registered_kernel_runs [HostKernels],
@@ -70,6 +72,14 @@ fn forms(op: Op) -> &'static [Form] {
             (&[&[2, 3, 4]], &[], true),
             (&[&[]], &[], false),
         ],
+        Op::LayerNorm => &[
+            (&[&[5], &[5], &[5]], &[], false),
+            (&[&[3, 4], &[4], &[4]], &[], false),
+            (&[&[2, 3, 40], &[40], &[40]], &[], false),
+        ],
+        Op::IndexSelect => {
+            &[(&[&[9, 4], &[6]], &[], false), (&[&[12, 3], &[2, 3]], &[], false), (&[&[9, 1], &[]], &[], false)]
+        }
         Op::Pad => &[
             (&[&[7]], &[], false),
             (&[&[3, 4]], &[1], false),
@@ -101,7 +111,9 @@ fn forms(op: Op) -> &'static [Form] {
 fn pool(op: Op, dtype: DType, input: usize) -> Pool {
     match op {
         Op::Sum | Op::Mean | Op::MatMul => Pool::Tame,
-        _ if op.is_softmax() => Pool::Tame,
+        _ if op.is_softmax() || op == Op::LayerNorm => Pool::Tame,
+        // The tables have more than 8 rows.
+        Op::IndexSelect if input == 1 => Pool::Small,
         Op::Div if !dtype.is_float() && input == 1 => Pool::NonZero,
         Op::Pow if !dtype.is_float() && input == 1 => Pool::Small,
         Op::Pow if dtype.is_float() => Pool::Small,
@@ -158,7 +170,7 @@ fn one_call(
             let all = [View::Contiguous, View::Permuted, View::Sliced, View::Stepped, View::Broadcast];
             let view = if plain { View::Contiguous } else { all[rng.below(all.len())] };
             views.push(view);
-            let own = if op == Op::Where && input == 0 { DType::Bool } else { dtype };
+            let own = input_dtype(op, dtype, input, pick);
             HostTensor::new(rng, own, dims[input], view, pool(op, dtype, input))
         })
         .collect();
@@ -186,7 +198,11 @@ fn one_call(
 /// order of addition.
 fn margin(op: Op) -> Margin {
     let units = match op {
-        Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => 16.0,
+        Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow | Op::Erf => 16.0,
+        // Kernels may round the argument of an exponential, which is at most 16 in size for most operands.
+        Op::Gelu | Op::GeluTanh | Op::Silu => 128.0,
+        Op::Rsqrt => 4.0,
+        Op::LayerNorm => 64.0,
         Op::Sum | Op::Mean | Op::MatMul => 64.0,
         _ if op.is_softmax() => 64.0,
         _ => 0.0,
@@ -195,6 +211,7 @@ fn margin(op: Op) -> Margin {
     let scale = match op {
         Op::Sum | Op::MatMul => 64.0,
         Op::Mean => 4.0,
+        Op::LayerNorm => 16.0,
         // Differences may cancel, and the inputs of gradients are arbitrary, not the outputs of a softmax.
         Op::LogSoftmax => 8.0,
         Op::SoftmaxBackward | Op::LogSoftmaxBackward => 256.0,
@@ -383,6 +400,22 @@ fn a_negative_exponent_is_told(bench: &Bench) -> Result<(), Fail> {
     let told = KernelError::NegativeExponent { op: Op::Pow, index: 1, exponent: -3 };
     ensure_eq!(cause, LateCause::Device(Error::Kernel(told)), "2 to the power -3");
     Ok(())
+}
+
+fn an_index_out_of_range_is_told(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let table = lab.vector(&mut lane, &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0])?.with(Layout::contiguous(Shape::new(&[3, 2])?));
+    let output = lab.tensor(DType::F32, &[2, 2])?;
+    for (indices, index, row) in [([2i64, 3], 1, 3), ([-1, 3], 0, -1)] {
+        let indices = lab.vector(&mut lane, &indices)?;
+        let cause = lane.failure(|lane| lane.op(Op::IndexSelect, &[&table, &indices], &output, &Params::default()))?;
+        let told = KernelError::RowOutOfRange { op: Op::IndexSelect, index, row };
+        ensure_eq!(cause, LateCause::Device(Error::Kernel(told)), "row {row} of a table of 3");
+    }
+    let indices = lab.vector(&mut lane, &[2i64, 0])?;
+    lane.op(Op::IndexSelect, &[&table, &indices], &output, &Params::default())?;
+    lab.expect(&mut lane, &output.with(Layout::contiguous(Shape::new(&[4])?)), &[5f32, 6.0, 1.0, 2.0], "rows 2 and 0")
 }
 
 fn integers_wrap(bench: &Bench) -> Result<(), Fail> {

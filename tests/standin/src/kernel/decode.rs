@@ -100,6 +100,21 @@ pub(crate) fn decode(function: KernelName, arguments: &Arguments) -> Result<Deco
             reader.operand(from, &[], Access::Read)?;
             reader.operand(sized(bytes)?, &inner, Access::Write)?;
         }
+        KernelName::IndexSelect(from, bytes) => {
+            let &[_, columns] = &inner[..] else { return Err(format!("index_select with the inner axes {inner:?}")) };
+            reader.operand_of(sized(bytes)?, &inner, Access::Read)?;
+            reader.operand(from, &[], Access::Read)?;
+            reader.operand(sized(bytes)?, &[columns], Access::Write)?;
+        }
+        KernelName::Op(Op::LayerNorm, dtype) => {
+            let &[length] = &inner[..] else { return Err(format!("layer_norm with the inner axes {inner:?}")) };
+            params = Params::epsilon(f64::from_bits(arguments.value));
+            reader.operand(dtype, &inner, Access::Read)?;
+            for _ in 0..2 {
+                reader.operand_along_inner(dtype, length)?;
+            }
+            reader.operand(dtype, &inner, Access::Write)?;
+        }
         KernelName::Cast(from, to) => {
             params = Params::to(to);
             reader.operand(from, &[], Access::Read)?;
@@ -142,9 +157,9 @@ pub(crate) fn decode(function: KernelName, arguments: &Arguments) -> Result<Deco
     Ok(Decoded { function, operands, params, value: arguments.value, before, status })
 }
 
-/// Is it a reduction or of the softmax family, whose threads share the inner elements?
+/// Is it a reduction, of the softmax family or a layer norm, whose threads share the inner elements?
 fn has_lanes(function: KernelName) -> bool {
-    matches!(function, KernelName::Op(op, _) if op.is_reduction() || op.is_softmax())
+    matches!(function, KernelName::Op(op, _) if op.is_reduction() || op.is_softmax() || op == Op::LayerNorm)
 }
 
 /// Checks the sizes of axes.
@@ -179,6 +194,20 @@ impl Reader<'_> {
         let layout = Layout::with_strides(shape, &strides(view, dims.len()).map_err(|error| wrong(&error))?, 0)
             .map_err(|error| wrong(&error))?;
         self.operands.push(Decoding { base: view.base as usize, dtype, layout, access });
+        Ok(())
+    }
+
+    /// Reads the next view, which is the same for every index of the outer axes, as an operand with the one inner axis.
+    fn operand_along_inner(&mut self, dtype: DType, length: usize) -> Result<(), String> {
+        self.operand(dtype, &[length], Access::Read)?;
+        let outer = self.outer.len();
+        let Some(Decoding { layout, .. }) = self.operands.last_mut() else { return Ok(()) };
+        let (strides, along) = layout.strides().split_at(outer);
+        if strides.iter().any(|&stride| stride != 0) {
+            return Err(format!("a weight or bias with the strides {strides:?} along the outer axes"));
+        }
+        let row = Shape::new(&[length]).and_then(|shape| Layout::with_strides(shape, along, 0));
+        *layout = row.map_err(|error| error.to_string())?;
         Ok(())
     }
 
@@ -256,6 +285,14 @@ mod tests {
         assert!(shapes("sv_pad_8", &Arguments { before: 4, ..margins }).is_err());
         let hot = arguments(&[view(64, &[1]), view(256, &[5, 1])], &[3], &[5]);
         assert_eq!(shapes("sv_one_hot_i64_4", &hot).unwrap(), ["i64[3]", "f32[3,5]"]);
+        let rows = arguments(&[view(64, &[6, 2]), view(128, &[1]), view(256, &[4, 1])], &[3], &[5, 4]);
+        assert_eq!(shapes("sv_index_select_i64_4", &rows).unwrap(), ["f32[5,4]", "i64[3]", "f32[3,4]"]);
+        let views = [view(64, &[4, 1]), view(128, &[0, 2]), view(192, &[0, 1]), view(256, &[4, 1])];
+        let norm = Arguments { value: 0.5f64.to_bits(), ..arguments(&views, &[3], &[4]) };
+        assert_eq!(shapes("sv_layer_norm_f32", &norm).unwrap(), ["f32[3,4]", "f32[4]", "f32[4]", "f32[3,4]"]);
+        assert_eq!(decode("sv_layer_norm_f32".parse().unwrap(), &norm).unwrap().params, Params::epsilon(0.5));
+        let turned = Arguments { views: [views[0], views[0], views[2], views[3]], ..norm };
+        assert!(shapes("sv_layer_norm_f32", &turned).is_err());
         let product = arguments(&[view(64, &[6, 3, 1]), view(64, &[0, 4, 1]), view(256, &[8, 4, 1])], &[5], &[2, 4, 3]);
         assert_eq!(shapes("sv_matmul_f64", &product).unwrap(), ["f64[5,2,3]", "f64[5,3,4]", "f64[5,2,4]"]);
     }

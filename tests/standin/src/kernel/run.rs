@@ -10,7 +10,7 @@ use streamvm_ep::{
 };
 use streamvm_ep::{CpuDevice, DType};
 
-use super::Decoded;
+use super::{Decoded, dtype_of};
 
 /// Runs a kernel. `operands` are those of `decoded`, over memory of this process; a failure is reported to `status`.
 ///
@@ -47,14 +47,24 @@ pub(crate) unsafe fn run(
             mark(indices, target, decoded.value)?;
             None
         }
+        // Elements of one size are copied alike, whatever their dtype.
+        KernelName::IndexSelect(_, bytes) => launch(
+            Op::IndexSelect,
+            dtype_of(bytes).ok_or("no element has that many bytes")?,
+            operands,
+            &decoded.params,
+        )?,
         KernelName::Cast(from, _) => launch(Op::Cast, from, operands, &decoded.params)?,
         KernelName::Op(op, dtype) => launch(op, dtype, operands, &decoded.params)?,
     };
     let found = match failed {
         None => return Ok(()),
-        Some(Error::Kernel(KernelError::DivisionByZero { index, .. })) => Status { index: index as u64, exponent: 0 },
+        Some(Error::Kernel(KernelError::DivisionByZero { index, .. })) => Status { index: index as u64, value: 0 },
         Some(Error::Kernel(KernelError::NegativeExponent { index, exponent, .. })) => {
-            Status { index: index as u64, exponent }
+            Status { index: index as u64, value: exponent }
+        }
+        Some(Error::Kernel(KernelError::RowOutOfRange { index, row, .. })) => {
+            Status { index: index as u64, value: row }
         }
         Some(error) => return Err(error.to_string()),
     };

@@ -78,7 +78,11 @@ fn both(
 }
 
 fn op(bench: &Bench, op: Op, dtype: DType, inputs: &[Layout], output: Layout, params: Params) {
-    let of = |at: usize| if op == Op::Where && at == 0 { DType::Bool } else { dtype };
+    let of = |at: usize| match (op, at) {
+        (Op::Where, 0) => DType::Bool,
+        (Op::IndexSelect, 1) => DType::U8,
+        _ => dtype,
+    };
     let output_dtype = match op {
         Op::Cast | Op::OneHot => params.to.unwrap(),
         Op::ArgMax => DType::I64,
@@ -171,6 +175,22 @@ fn pads_and_one_hots_of_every_size() {
             let output = dense(&[4, 3, 3]).permute(&[2, 1, 0]).unwrap();
             op(&bench, Op::OneHot, from, &[dense(&[3, 3])], output, Params::one_hot(4, dtype));
         }
+    }
+}
+
+#[test]
+fn rows_that_are_normalised_or_selected() {
+    let bench = Bench::new("delay=0");
+    let turned = dense(&[4, 3]).permute(&[1, 0]).unwrap();
+    for dtype in DType::ALL.into_iter().filter(|&dtype| Op::LayerNorm.supports(dtype)) {
+        let row = dense(&[4, 2]).permute(&[1, 0]).unwrap().slice(0, 1..2).unwrap().reshape(&[4]).unwrap().unwrap();
+        op(&bench, Op::LayerNorm, dtype, &[turned, row, dense(&[4])], dense(&[3, 4]), Params::epsilon(1e-5));
+        op(&bench, Op::LayerNorm, dtype, &[dense(&[5]); 3], dense(&[5]), Params::epsilon(0.5));
+    }
+    for dtype in DType::ALL {
+        // Indices are bytes of any value.
+        let output = dense(&[3, 2, 2]).permute(&[2, 1, 0]).unwrap();
+        op(&bench, Op::IndexSelect, dtype, &[dense(&[256, 3]), dense(&[2, 2])], output, Params::default());
     }
 }
 

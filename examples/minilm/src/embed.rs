@@ -1,0 +1,50 @@
+//! Embeddings of many texts, in batches.
+
+use streamvm::{Tensor, Vm};
+
+use crate::bert::Bert;
+use crate::error::Error;
+use crate::tokens::{Batch, Tokens};
+
+/// The embeddings of `texts`, one behind the other, [`Bert::size`] elements each. `batch` texts, at least one, are computed together; texts of
+/// about the same number of tokens are in one batch, so that little of it is padding. `progress` is called with the number of texts whose
+/// embeddings are there, after each batch.
+///
+/// Blocks until the last batch has passed. While the host reads the result of a batch, the engine computes the next one.
+///
+/// # Errors
+///
+/// [`Error::Text`], [`Error::Engine`].
+pub fn embed(
+    vm: &Vm,
+    bert: &Bert,
+    tokens: &Tokens,
+    texts: &[String],
+    batch: usize,
+    mut progress: impl FnMut(usize),
+) -> Result<Vec<f32>, Error> {
+    let numbered = texts.iter().enumerate();
+    let rows: Vec<Vec<u32>> = numbered.map(|(number, text)| tokens.of(number, text)).collect::<Result<_, _>>()?;
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    order.sort_by_key(|&text| rows[text].len());
+    let mut embeddings = vec![0.0; texts.len() * bert.size()];
+    let mut passed = 0;
+    let mut read = |(places, result): (&[usize], Tensor)| -> Result<(), Error> {
+        for (&text, row) in places.iter().zip(result.to_vec::<f32>()?.chunks(bert.size())) {
+            embeddings[text * bert.size()..][..bert.size()].copy_from_slice(row);
+        }
+        passed += places.len();
+        progress(passed);
+        Ok(())
+    };
+    let mut submitted = None;
+    for places in order.chunks(batch.max(1)) {
+        let texts: Vec<&[u32]> = places.iter().map(|&text| &rows[text][..]).collect();
+        let result = bert.embed(vm, &Batch::of(&texts))?;
+        if let Some(before) = submitted.replace((places, result)) {
+            read(before)?;
+        }
+    }
+    submitted.map_or(Ok(()), read)?;
+    Ok(embeddings)
+}

@@ -1,0 +1,15 @@
+//! Sentence embeddings by all-MiniLM-L6-v2, computed by eager calls of streamvm.
+//!
+//! The model is a BERT encoder (Devlin et al., 2019) with six layers, distilled as MiniLM (Wang et al., 2020) and trained by the
+//! sentence-transformers project. A text is cut into tokens ([`tokens`]); [`bert`] computes a vector for each token, and their mean, scaled to
+//! length 1, is the embedding. [`embed`] does that for many texts, in batches.
+//!
+//! Layer: [`error`] and [`config`] are used by all, then come [`tokens`] and [`bert`], then [`embed`], then [`files`], which reads the input and
+//! writes the result. No file imports one behind it.
+
+pub mod bert;
+pub mod config;
+pub mod embed;
+pub mod error;
+pub mod files;
+pub mod tokens;

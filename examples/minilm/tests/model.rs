@@ -1,0 +1,93 @@
+//! The embeddings of all-MiniLM-L6-v2 beside references in `data`. The model is fetched by `make model`; where it is not, the tests say that
+//! they are left out, and with `STREAMVM_NEEDS_MODEL` they fail.
+
+#![allow(clippy::print_stdout, reason = "a test that is left out says so, and one that runs tells its figures")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{bits, difference, engines};
+use npyz::NpyFile;
+use streamvm::DeviceId;
+use streamvm_minilm::bert::Bert;
+use streamvm_minilm::embed::embed;
+use streamvm_minilm::files::read_texts;
+use streamvm_minilm::tokens::Tokens;
+
+/// With this variable of the environment the tests fail where the model is missing.
+const NEEDED: &str = "STREAMVM_NEEDS_MODEL";
+
+fn here(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
+}
+
+/// The folder of the model, or nothing where it has not been fetched.
+fn model() -> Option<PathBuf> {
+    let folder = here("../../target/model");
+    if folder.join("model.safetensors").exists() {
+        return Some(folder);
+    }
+    assert!(
+        std::env::var_os(NEEDED).is_none(),
+        "{NEEDED} is set, and there is no model in {}: run `make model`",
+        folder.display()
+    );
+    println!("LEFT OUT: there is no model in {}. `make model-test` fetches it and runs this test.", folder.display());
+    None
+}
+
+fn numbers(path: &Path) -> Vec<f32> {
+    let bytes = std::fs::read(path).expect("a file");
+    NpyFile::new(&bytes[..]).expect("an .npy file").into_vec().expect("float32")
+}
+
+#[test]
+fn embeddings_are_within_1e_5_of_the_references_in_every_mode() {
+    let Some(folder) = model() else { return };
+    let texts = read_texts(&here("data/sentences.json")).expect("texts");
+    let references: Vec<f64> = numbers(&here("data/embeddings.npy")).into_iter().map(f64::from).collect();
+    let tokens = Tokens::read(&folder).expect("a tokenizer");
+    for batch in [8, 3] {
+        let mut first = None;
+        for (name, vm) in engines() {
+            let bert = Bert::read(&vm, DeviceId::cpu(0), &folder).expect("the model");
+            let mut told = Vec::new();
+            let found = embed(&vm, &bert, &tokens, &texts, batch, |passed| told.push(passed)).expect("embeddings");
+            let worst = difference(&found, &references);
+            println!("batches of {batch}, {name}: {worst:.1e} off");
+            assert!(worst <= 1e-5, "batches of {batch}, {name}: {worst:e} off");
+            let first = first.get_or_insert_with(|| bits(&found));
+            assert_eq!(*first, bits(&found), "{name} gives other bits than 1 thread");
+            assert_eq!(told, if batch == 8 { vec![8] } else { vec![3, 6, 8] });
+        }
+    }
+}
+
+#[test]
+fn the_command_writes_the_embeddings() {
+    let Some(folder) = model() else { return };
+    let out = tempfile::tempdir().expect("a folder");
+    let file = out.path().join("e.npy");
+    let command = |texts: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_minilm"));
+        command.arg("embed").arg("--in").arg(texts).arg("--out").arg(&file).arg("--model").arg(&folder);
+        command.output().expect("the command runs")
+    };
+    let ran = command(&here("data/sentences.json"));
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let printed = String::from_utf8_lossy(&ran.stdout);
+    assert!(printed.contains("e.npy: 8 texts, 384 numbers each, ") && printed.ends_with(" s on cpu:0\n"), "{printed}");
+    let references: Vec<f64> = numbers(&here("data/embeddings.npy")).into_iter().map(f64::from).collect();
+    assert!(difference(&numbers(&file), &references) <= 1e-5);
+    // No texts have no embeddings, and an empty text has one.
+    let texts = out.path().join("texts.json");
+    for (json, rows) in [("[]", 0), ("[\"\"]", 1)] {
+        std::fs::write(&texts, json).expect("written");
+        assert!(command(&texts).status.success());
+        assert_eq!(numbers(&file).len(), rows * 384, "{json}");
+    }
+    let left: Vec<_> = std::fs::read_dir(out.path()).expect("the folder").collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+}
