@@ -71,7 +71,7 @@ def activation(function, units):
         expected, argument = function(np.where(np.isneginf(x), 0, x))
         expected = np.where(np.isneginf(x), 0, expected)
         own = units * UNIT[COMPUTED[dtype]] * np.abs(expected)
-        return Near(dtype, expected, own + 4 * UNIT["f64"] * finite(np.abs(argument) * np.abs(expected)) + 2 * SMALLEST[COMPUTED[dtype]])
+        return Near(dtype, expected, own + 4 * SUM_UNIT["f64"] * finite(np.abs(argument) * np.abs(expected)) + 2 * SMALLEST[COMPUTED[dtype]])
     return meaning
 
 
@@ -252,8 +252,8 @@ def layer_norm(dtype, a, weight, bias, epsilon):
     expected = away / root * weight + bias
     # What the sums lose, relative to the largest element, is divided by the root.
     size = np.max(np.abs(finite(x)), axis=-1, keepdims=True, initial=0)
-    lost = 8 * (count + 2) * UNIT["f64"] * (size / root + np.abs(finite(away / root)) * (1 + size * size / (root * root)))
-    error = lost * np.abs(finite(weight)) + 4 * UNIT["f64"] * np.abs(finite(bias)) + UNIT[COMPUTED[dtype]] * np.abs(finite(expected))
+    lost = 8 * (count + 2) * SUM_UNIT["f64"] * (size / root + np.abs(finite(away / root)) * (1 + size * size / (root * root)))
+    error = lost * np.abs(finite(weight)) + 4 * SUM_UNIT["f64"] * np.abs(finite(bias)) + UNIT[COMPUTED[dtype]] * np.abs(finite(expected))
     # Squares and products that are past the range of f64, or lose all their digits, give anything.
     wild = ~np.isfinite(lost) | (size > 1e150) | (np.abs(finite(weight)) > 1e150) | (root < 1e-150)
     return Near(dtype, expected, np.where(np.isfinite(error), error, 0) + 2 * SMALLEST[COMPUTED[dtype]], free=np.broadcast_to(wild, np.shape(expected)))
