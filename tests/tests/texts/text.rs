@@ -31,9 +31,10 @@ fn built() -> InstructionList {
         let framed = b.pad(&whole, &[1], 1, 2, -7)?;
         let chosen_class = b.one_hot(&framed, 4, DType::I64)?;
         let whole = b.sum(&chosen_class, &[2])?;
-        let row = b.allocate(other, DType::F32, &[3])?;
+        let row = b.full(other, DType::F32, &[3], 2.0)?;
         let normal = b.layer_norm(&memory, &row, &row, 1e-12)?;
-        let rows = b.index_select(&normal, &b.cast(&row, DType::I64)?)?;
+        let indices = b.cast(&row, DType::I64)?;
+        let rows = b.index_select(&normal, &indices)?;
         b.release(&rows);
         let compared = b.gt(&product, &product.slice(0, 0..1)?)?;
         let chosen = b.where_(&compared, &product, &soft)?;
