@@ -44,7 +44,7 @@ macro_rules! op_table {
             Erf: "erf", Unary, FLOATS, erf(x);
             /// `x (1 + erf(x / sqrt(2))) / 2`; 0 at minus infinity. On a CPU within 7 ulp; 16-bit floats within 0.501 ulp.
             Gelu: "gelu", Unary, FLOATS, gelu(x);
-            /// `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`, which approximates [`Op::Gelu`](crate::Op::Gelu); 0 at minus infinity. On a
+            /// `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`, which approximates `gelu`; 0 at minus infinity. On a
             /// CPU within 5 ulp; 16-bit floats within 0.501 ulp.
             GeluTanh: "gelu_tanh", Unary, FLOATS, gelu_tanh(x);
             /// `x / (1 + exp(-x))`; 0 at minus infinity. On a CPU within 5 ulp; 16-bit floats within 0.501 ulp.

@@ -7,7 +7,7 @@ const ONE: Pair = Pair(1.0, 0.0);
 /// 1 / sqrt(pi).
 const ROOT_OF_PI: Pair = Pair(0.564_189_583_547_756_3, 7.667_729_806_582_94e-18);
 /// 1 / sqrt(2).
-const ROOT_OF_HALF: Pair = Pair(0.707_106_781_186_547_6, -4.833_646_656_726_457e-17);
+const ROOT_OF_HALF: Pair = Pair(std::f64::consts::FRAC_1_SQRT_2, -4.833_646_656_726_457e-17);
 
 fn negative(x: Pair) -> Pair {
     x.scaled(-1.0)
