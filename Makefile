@@ -169,7 +169,8 @@ model: ## fetch all-MiniLM-L6-v2 to target/model, and check its SHA-256 sums (py
 	examples/minilm/fetch.sh $(TARGET)/model
 
 model-test: model ## embeddings of all-MiniLM-L6-v2 beside float64 references, in every mode and with 1, 2 and 4 threads
-	STREAMVM_NEEDS_MODEL=1 $(CARGO) test --quiet -p streamvm-minilm --test model -- --nocapture
+	# Built as `make test` builds it.
+	STREAMVM_NEEDS_MODEL=1 $(CARGO) test --quiet --workspace --test model -- --nocapture
 
 deny: ## licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources

@@ -71,7 +71,7 @@ fn run(arguments: &Embed) -> Result<(), Error> {
     let begin = Instant::now();
     let mut told = begin;
     let rows = embed(&vm, &bert, &tokens, &texts, arguments.batch.into(), |passed| {
-        if told.elapsed() >= EACH {
+        if passed < texts.len() && told.elapsed() >= EACH {
             told = Instant::now();
             eprintln!("{passed} of {} texts", texts.len());
         }

@@ -1,6 +1,7 @@
 //! The errors of the functions in units of the last place, and their special values.
 
 use super::{double, single};
+use crate::cpu::kernels::number::Float;
 use crate::cpu::kernels::ulps::{Pair, numbers, power, worst_double, worst_single};
 
 const ONE: Pair = Pair(1.0, 0.0);
@@ -130,6 +131,13 @@ fn errors_of_f64_are_bounded() {
     ];
     println!("erf, gelu, gelu_tanh, silu of f64: {errors:.3?}");
     assert!(errors[0] <= 2.0 && errors[1] <= 7.0 && errors[2] <= 5.0 && errors[3] <= 5.0, "{errors:?}");
+}
+
+/// Each of its two operations is off by half a unit, and the first error is doubled at most.
+#[test]
+fn the_error_of_a_reciprocal_root_is_bounded() {
+    let error = worst_single(Float::rsqrt, |x| 1.0 / x.sqrt());
+    assert!(error <= 1.5, "{error}");
 }
 
 #[test]
