@@ -16,7 +16,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help diff lists bench-engine bench-curves bench-peers bench-kernels bench-taskbench bench-planner bench-instr shuttle run test lint bench doc ci ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
+.PHONY: help diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test lint bench doc ci ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -54,6 +54,11 @@ bench-curves: ## what an operation costs as things grow: a table, target/bench/c
 bench-peers: ## streamvm beside MXNet, StarPU, OpenMP tasks, oneTBB, rayon, tokio and crossbeam-channel, in turn: a table, and target/bench/peers.json (builds drivers from PyPI and Debian, with pip, apt-get, gcc, clang)
 	benches/peers/native/build.sh target/peers
 	$(CARGO) run --quiet --release -p streamvm-peers --bin peers -- $(BENCH_FLAGS)
+
+bench-beside: ## large products beside a loop of OpenMP in one process, time and processor time: a table, and target/bench/beside_openmp.json (gcc)
+	mkdir -p target/peers
+	gcc -O2 -Wall -Wextra -fopenmp -shared -fPIC benches/peers/native/openmp_work.c -o target/peers/openmp_work.so
+	$(CARGO) run --quiet --release -p streamvm-peers --bin beside_openmp -- $(BENCH_FLAGS)
 
 bench-kernels: ## CPU kernels beside PyTorch, NumPy and candle, in turn: a table, and target/bench/kernels.json (PyPI, 5 GB of PyTorch, and candle compiled once)
 	benches/kernels/drivers/build.sh target/kernels

@@ -31,7 +31,7 @@ pub const CASES: [Case; 36] = [
     Case::workload("threads", &["floor/independent"], workloads::threads::threads),
     Case::workload("overlap", &[OVERLAP], workloads::overlap::overlap),
     Case::floor(OVERLAP, floors::overlap::overlap),
-    Case { own_process: true, ..Case::workload("beside_rayon", &[], workloads::beside_rayon::beside_rayon) },
+    Case { own_process: true, ..Case::workload("beside_rayon", &[], workloads::beside::beside_rayon) },
     Case::workload("soft_sync", &["floor/soft_sync"], parts::soft_sync::soft_sync),
     Case::floor("floor/soft_sync", floors::soft_sync::soft_sync),
     Case::workload("allocator", &["floor/malloc"], parts::allocator::allocator),

@@ -7,7 +7,7 @@
 //!
 //! Each run has its own engine, warms it up, and checks afterwards that the work was done.
 
-pub mod beside_rayon;
+pub mod beside;
 pub mod generate;
 pub mod graph;
 pub mod idle;
