@@ -22,5 +22,6 @@ mod step;
 
 pub use command_sequence::{CommandSequence, SequencePosition};
 pub use cpu_sequence::{CpuSequence, SequenceTime};
+pub use finite::{NotFinite, call_checking_finite};
 pub use group::SequenceGroup;
 pub use step::{SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork};

@@ -78,6 +78,7 @@ pub(super) fn emit(
             steps: range.clone(),
             uses,
             after: draft.after.clone(),
+            waits: draft.waits.clone(),
         });
     }
     note_accesses(&mut compiled);

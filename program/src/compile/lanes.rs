@@ -118,7 +118,7 @@ fn cost(program: &Program, step: &Step) -> u64 {
             output.saturating_mul(program.value(step.operands[0].value).dtype.size() as u64).saturating_mul(100)
         }
         Work::Fill(_) => output.saturating_mul(100),
-        Work::If | Work::Else | Work::While | Work::End => 0,
+        Work::Function(_) | Work::If | Work::Else | Work::While | Work::End => 0,
     };
     work.saturating_add(STEP)
 }

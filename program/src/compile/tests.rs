@@ -660,3 +660,102 @@ fn the_flag_counts_among_the_tensors_that_a_block_writes() {
         assert!(refused.contains("65 tensors"), "{device}: {refused}");
     }
 }
+
+/// The function is a segment by itself. What it uses has memory of its own, and what it overwrites is not filled before.
+#[test]
+fn a_function_is_a_segment_by_itself() {
+    let plan = compiled(|r| {
+        let (negated, written) = (x(r)?.neg()?, r.full(CPU, DType::F32, &[16], 0.0)?);
+        r.call_fn("look", CPU, [negated.read(), written.write()], |_| Ok(()))?;
+        r.fetch("y", &written.exp()?.relu()?)
+    });
+    assert_eq!(
+        plan.to_string(),
+        "\
+program p on cpu:0
+feed  x            read                64 bytes
+value %0           write               64 bytes
+value %1           write               64 bytes
+fetch y            write               64 bytes
+arena arena        write               64 bytes
+segment 0 on compute@cpu:0:0:
+%0 neg        x -> %0                                   f32[16]
+segment 1 on compute@cpu:0:0:
+%1 fn         \"look\" %0 -> %1
+segment 2 on compute@cpu:0:0:
+%2 exp        %1 -> arena+0                             f32[16]
+%3 relu       arena+0 -> y                              f32[16]
+"
+    );
+    assert!(PAGE.contains(&plan.to_string()), "the page about programs shows another plan");
+}
+
+/// Products of one device, on any lanes, and functions on two: which segments wait for which because of orders alone.
+#[test]
+fn orders_are_waits_where_streams_differ() {
+    let other = DeviceId::cpu(1);
+    let program = recorded(|r| {
+        let square = |name: &str, device| r.feed(name, device, DType::F32, &[64, 64]);
+        let (x, y) = (square("x", CPU)?, square("y", other)?);
+        let ((), first) = r.after(&[], || r.host_fn("first", CPU, || Ok(())))?;
+        let (products, all) = r.after(&[&first], || Ok([x.matmul(&x)?, x.exp()?, y.matmul(&y)?]))?;
+        let (last, _) = r.after(&[&all], || y.neg())?;
+        let mut names = ["a", "b", "c", "d"].into_iter();
+        products.iter().chain([&last]).try_for_each(|it| r.fetch(names.next().unwrap_or_default(), it))
+    });
+    let segments = |program: &Program, lanes| {
+        let options = CompileOptions { lanes, hand_over_ns: 0, ..CompileOptions::default() };
+        let plan = compile(program, &options).expect("it compiles");
+        let of = |segment: &crate::Segment| {
+            let names: Vec<&str> = plan.steps[segment.steps.clone()].iter().map(|step| step.work.name()).collect();
+            format!("{} {} waits {:?}", segment.stream, names.join(" "), segment.waits)
+        };
+        plan.segments.iter().map(of).collect::<Vec<String>>()
+    };
+    assert_eq!(
+        segments(&program, 1),
+        [
+            "compute@cpu:0:0 fn waits []",
+            "compute@cpu:0:0 matmul exp waits []",
+            // Behind the function alone: it is not ordered behind the other products.
+            "compute@cpu:1:0 matmul waits [0]",
+            // A stream runs in order, so the wait for the last of them is enough.
+            "compute@cpu:1:0 neg waits [1]",
+        ]
+    );
+    // Without an order nothing waits, but for what functions of one device ask for.
+    let free = Program { orders: Vec::new(), ..program.clone() };
+    let on_lanes = segments(&free, 2);
+    assert!(on_lanes.iter().any(|it| it.starts_with("compute@cpu:0:1") && it.ends_with("waits [0]")), "{on_lanes:?}");
+    assert!(on_lanes.iter().all(|it| !it.starts_with("compute@cpu:1") || it.ends_with("waits []")), "{on_lanes:?}");
+}
+
+/// Orders over many steps take time and memory in proportion to the steps, where the steps are chains.
+#[test]
+fn orders_of_chains_have_one_edge() {
+    let chain = 2_000;
+    let program = recorded(|r| {
+        let (x, y) = (x(r)?, r.feed("y", DeviceId::cpu(1), DType::F32, &[16])?);
+        let run = |from: &Tensor| (0..chain).try_fold(from.clone(), |it, _| it.neg());
+        let (one, steps) = r.after(&[], || run(&x))?;
+        let (other, _) = r.after(&[&steps], || run(&y))?;
+        r.fetch("one", &one)?;
+        r.fetch("other", &other)
+    });
+    let plan = compile(&program, &CompileOptions::default()).expect("it compiles");
+    let waits: Vec<_> = plan.segments.iter().map(|segment| segment.waits.clone()).collect();
+    assert_eq!(waits, [vec![], vec![0]]);
+}
+
+#[test]
+fn orders_that_are_none_are_malformed() {
+    let program = recorded(|r| {
+        let one = x(r)?.neg()?;
+        r.fetch("y", &one.exp()?)
+    });
+    for (earlier, later) in [(1..2, 0..1), (0..1, 1..3), (0..0, 1..2), (0..2, 1..2)] {
+        let orders = vec![crate::StepOrder { earlier, later }];
+        let wrong = Program { orders, ..program.clone() }.check().expect_err("it is no order").to_string();
+        assert!(wrong.contains("cannot be ordered behind"), "{wrong}");
+    }
+}

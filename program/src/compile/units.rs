@@ -38,7 +38,7 @@ pub(super) fn dependences(
     options: &CompileOptions,
 ) -> Vec<Vec<usize>> {
     let mut written = vec![false; program.values.len()];
-    let outputs = kept.iter().filter_map(|&number| program.steps[number].output());
+    let outputs = kept.iter().flat_map(|&number| program.steps[number].outputs());
     outputs.for_each(|output| written[output.value.0] = true);
     let mut values: HashMap<ValueId, Pieces> = HashMap::new();
     let mut found = Vec::with_capacity(units.len());

@@ -7,6 +7,7 @@ use std::time::Duration;
 use streamvm_ep::{Access, DType, DeviceId, Layout};
 use streamvm_stream::{StreamKey, StreamType};
 
+use crate::ir::function::StepFunction;
 use crate::ir::program::{Program, ValueId, Work};
 #[cfg(doc)]
 use crate::plan::options::CompileOptions;
@@ -119,6 +120,9 @@ pub struct Segment {
     /// The segments of other streams that it waits for, as indices into [`Compiled::segments`]. One that an earlier segment of its stream has waited
     /// for is left out, as is one that another of these segments waits for.
     pub after: Vec<usize>,
+    /// Segments of other streams that it waits for because functions are called in order, or because the recording asks for that: no tensor tells
+    /// the engine.
+    pub waits: Vec<usize>,
 }
 
 impl Segment {
@@ -166,6 +170,14 @@ impl Compiled {
     /// The instructions of a run, in the order in which they are submitted. There is none for a program without steps.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
+    }
+
+    /// The function that a segment calls, if it is one: then that is its only step.
+    pub fn function_of(&self, segment: &Segment) -> Option<&StepFunction> {
+        match &self.steps.get(segment.steps.start)?.work {
+            Work::Function(function) => Some(function),
+            _ => None,
+        }
     }
 
     /// The devices whose streams run it, each once, in the order of their first segments.

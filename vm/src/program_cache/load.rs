@@ -14,6 +14,7 @@ use streamvm_program::{BufferRole, Compiled, CompiledStep, Located, Segment, Seg
 
 use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::execute::environment::Environment;
+use crate::program_cache::function::{CallTime, LoadedFunction};
 use crate::program_cache::loaded::{LoadedProgram, LoadedSegment};
 
 impl LoadedProgram {
@@ -55,6 +56,9 @@ impl LoadedProgram {
                     }
                 })
             }
+            LoadedSegment::Function(function) => {
+                return function.call(context).map_err(|error| self.failed_step(segment, 0, error));
+            }
             LoadedSegment::Transfer => unreachable!("a transfer is submitted as a copy"),
         };
         ran.map_err(|error| self.failed(segment, error))
@@ -87,14 +91,18 @@ impl LoadedProgram {
         }
     }
 
+    /// The failure of a step of a segment, with the text of its error.
+    #[cold]
+    fn failed_step(&self, segment: usize, step: usize, error: String) -> FnError {
+        let first = self.compiled.segments()[segment].steps.start;
+        let CompiledStep { work, number, location, .. } = &self.compiled.steps()[first + step];
+        let failed = StepFailure { step: *number, what: work.name(), location, error };
+        FnError::from(FunctionOutcome::Failed(Cause::Step(Box::new(failed))))
+    }
+
     #[cold]
     fn failed(&self, segment: usize, error: SequenceError) -> FnError {
-        let first = self.compiled.segments()[segment].steps.start;
-        let at_step = |step: usize, error: String| {
-            let CompiledStep { work, number, location, .. } = &self.compiled.steps()[first + step];
-            let failed = StepFailure { step: *number, what: work.name(), location, error };
-            FnError::from(FunctionOutcome::Failed(Cause::Step(Box::new(failed))))
-        };
+        let at_step = |step: usize, error: String| self.failed_step(segment, step, error);
         match error {
             // Keep this cause: the engine recognises a lost device by it.
             SequenceError::Step { error: error @ streamvm_ep::Error::DeviceLost { .. }, .. } => {
@@ -132,6 +140,15 @@ impl LoadedProgram {
 fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<LoadedSegment, Error> {
     if segment.is_transfer() {
         return Ok(LoadedSegment::Transfer);
+    }
+    if let Some(function) = compiled.function_of(segment) {
+        let program = || compiled.program().name.clone();
+        let no_code = || ProgramError::NoCode { program: program(), function: function.name().to_owned() };
+        return Ok(LoadedSegment::Function(LoadedFunction {
+            code: function.code().ok_or_else(no_code)?.clone(),
+            checks_finite: compiled.checks_finite(),
+            time: compiled.times_steps().then(CallTime::default),
+        }));
     }
     let kind = segment.stream.device.kind;
     let sizes: Vec<usize> = segment.uses.iter().map(|segment_use| segment_use.bytes.len()).collect();
@@ -207,6 +224,7 @@ fn sequence_step(
             SequenceWork::While { most_rounds: compiled.most_rounds(), most_time: compiled.most_loop_time() }
         }
         Work::End => SequenceWork::End,
+        Work::Function(_) => unreachable!("a function is a segment by itself"),
     };
     Ok(SequenceStep {
         work,
