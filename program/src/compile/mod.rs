@@ -25,6 +25,7 @@
 
 mod arena;
 mod emit;
+mod extents;
 mod fetched_copies;
 mod fuse;
 mod homes;
@@ -162,7 +163,8 @@ fn divide(
     };
     let is_function = |unit: usize| program.steps[kept[units[unit].start]].function().is_some();
     let alone = |unit: usize| options.step_by_step || is_function(unit);
-    let segments = segments::divide(&by_unit, &streams, &dependences, options, alone, writes);
+    let uses = units::shared_uses(program, kept, &units, &streams, &homes);
+    let segments = segments::divide(&by_unit, &streams, &dependences, options, &uses, alone, writes);
     let (order, ranges) = segments::order(&segments, &units);
     let order: Vec<usize> = order.into_iter().map(|position| kept[position]).collect();
     trace.note(|| {

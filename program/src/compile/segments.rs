@@ -7,8 +7,10 @@
 //! 2. A segment of another stream already waits for the last segment, and would then wait longer.
 //! 3. The last segment would write more buffers than an instruction may.
 //! 4. The unit is a copy between two memories or a function, which is an instruction of its own; or each step runs by itself (`step_by_step`).
+//! 5. The segment would declare more than its units of a value that several streams use, such as both columns between which another one lies, or a write
+//!    of all of what is only read. Then other streams would wait for what no unit does.
 //!
-//! So streams wait for each other where eager instructions would, and rules 1 and 2 never divide a program of one stream.
+//! So streams wait for each other where eager instructions would, and rules 1, 2 and 5 never divide a program of one stream.
 //!
 //! Segments are numbered in the order in which they begin; each waits for segments with smaller numbers only, so running them one after the
 //! other is an order of the program.
@@ -16,10 +18,12 @@
 use std::ops::Range;
 
 use hashbrown::{HashMap, HashSet};
-use streamvm_ep::{DeviceKind, MAX_WRITES};
+use streamvm_ep::{Access, DeviceKind, Footprint, MAX_WRITES};
 use streamvm_stream::{StreamKey, StreamType};
 
+use crate::compile::extents::{self, join_exactly};
 use crate::compile::order::Dependences;
+use crate::compile::units::Declared;
 use crate::ir::program::ValueId;
 use crate::plan::mutant::Mutant;
 use crate::plan::options::CompileOptions;
@@ -58,12 +62,13 @@ fn latest(after: &[usize], segments: &[Draft], clocks: &[Clock], clock: &mut Clo
 }
 
 /// Divides the units, which are given in an order in which they can run, each with its stream, and the units that each comes after.
-/// `alone` tells of a unit whether it is a segment by itself; `writes` calls its function with each value that a unit writes and that has a buffer of its own.
+/// `uses` has what each unit declares of values that several streams use. `alone` tells of a unit whether it is a segment by itself; `writes` calls its function with each value that a unit writes and that has a buffer of its own.
 pub(super) fn divide(
     order: &[usize],
     streams: &[StreamKey],
     dependences: &Dependences,
     options: &CompileOptions,
+    uses: &[Vec<Declared>],
     alone: impl Fn(usize) -> bool,
     writes: impl Fn(usize, &mut dyn FnMut(ValueId)),
 ) -> Vec<Draft> {
@@ -74,6 +79,8 @@ pub(super) fn divide(
     let mut segment_of = vec![usize::MAX; streams.len()];
     // What the last segment of each stream writes.
     let mut written: HashMap<StreamKey, HashSet<ValueId>> = HashMap::new();
+    // What the last segment of each stream declares of values that several streams use.
+    let mut declared: HashMap<StreamKey, HashMap<ValueId, (Access, Footprint)>> = HashMap::new();
     // For each stream its last segment, and whether units may still join it.
     let mut last: HashMap<StreamKey, (usize, bool)> = HashMap::new();
     for &unit in order {
@@ -107,13 +114,20 @@ pub(super) fn divide(
         let reserved = 1 + usize::from(stream.device.kind != DeviceKind::Cpu);
         let joins = (after.is_empty() && waits.is_empty()) || options.has(Mutant::JoinedTooFar);
         let fits = written.len() + further + reserved <= MAX_WRITES;
+        let known = declared.entry(stream).or_default();
+        let is_exact = |it: &Declared| {
+            let one = known.get(&it.value);
+            one.is_none_or(|(access, bytes)| join_exactly((*access, bytes), (it.access, &it.bytes)))
+        };
+        let exact = uses[unit].iter().all(is_exact);
         match own {
-            Some((segment, true)) if joins && fits && !alone => {
+            Some((segment, true)) if joins && fits && exact && !alone => {
                 segments[segment].units.push(unit);
                 segment_of[unit] = segment;
             }
             _ => {
                 written.clear();
+                known.clear();
                 let segment = segments.len();
                 let begin = |clocks: &[Clock]| own.map(|(segment, _)| clocks[segment].clone()).unwrap_or_default();
                 let (mut clock, mut told_clock) = (begin(&clocks), begin(&told));
@@ -129,6 +143,10 @@ pub(super) fn divide(
             }
         }
         writes(unit, &mut |value| _ = written.insert(value));
+        for Declared { value, access, bytes } in &uses[unit] {
+            let known = known.entry(*value).or_insert_with(|| (*access, bytes.clone()));
+            *known = (extents::both(known.0, *access), extents::joined(&known.1, bytes));
+        }
     }
     segments
 }

@@ -343,6 +343,33 @@ fn segments_declare_the_bytes_that_they_use() {
     assert_eq!(plan.segments[2].after, Vec::<usize>::new(), "{plan}");
 }
 
+/// Two streams write columns of one fetch, which lie between each other, and neither waits for the other. Steps over several columns
+/// are segments of their own, because one instruction would declare the columns in between.
+#[test]
+fn segments_over_other_columns_declare_the_elements_that_they_use() {
+    let plan = compiled(|r| {
+        let (x, y) = (r.feed("x", SIM, DType::F32, &[4, 1])?, r.full(CPU, DType::F32, &[4, 4], 0.0)?);
+        let column = |place: usize| y.slice(1, place..place + 1);
+        column(1)?.copy_from(&x)?;
+        let first = column(0)?;
+        first.copy_from(&(&first + 1.0)?)?;
+        column(2)?.fill(3.0)?;
+        r.fetch("y", &y)
+    });
+    let of_fetch =
+        |segment_use: &&crate::SegmentUse| matches!(plan.buffers[segment_use.buffer].role, BufferRole::Fetched(_));
+    let uses = |segment: usize| -> Vec<_> {
+        let uses = plan.segments[segment].uses.iter().filter(of_fetch);
+        uses.map(|it| (it.bytes.clone(), it.view.map(|view| view.offset()), it.access)).collect()
+    };
+    assert_eq!(plan.segments.len(), 4, "{plan}");
+    assert_eq!(uses(0), [(0..64, None, Access::Write)]);
+    assert_eq!(uses(1), [(4..56, Some(1), Access::Write)]);
+    assert_eq!(uses(2), [(0..52, Some(0), Access::ReadWrite)]);
+    assert_eq!(uses(3), [(8..60, Some(2), Access::Write)]);
+    assert!(plan.segments[2..].iter().all(|segment| segment.after.is_empty()), "{plan}");
+}
+
 /// In a block, recording refuses random numbers with the line, and the compiler refuses them in programs of another origin.
 #[test]
 fn random_numbers_in_blocks_are_refused() {

@@ -104,6 +104,8 @@ pub struct SegmentUse {
     pub buffer: usize,
     /// The bytes from the first to the last one that its steps use. All of the buffer if it is an arena, or if the program has one segment.
     pub bytes: Range<usize>,
+    /// The view of the value whose elements alone its steps use, if there are gaps between them; without it, it uses all of the bytes.
+    pub view: Option<Layout>,
     /// What the segment does to these bytes. [`Access::Write`] where it overwrites all of them before it reads any.
     pub access: Access,
 }
@@ -199,6 +201,16 @@ impl Compiled {
     /// Its memory.
     pub fn buffers(&self) -> &[CompiledBuffer] {
         &self.buffers
+    }
+
+    /// The value of a buffer that one value has to itself, a feed or a parameter among them.
+    pub fn value_of(&self, buffer: usize) -> Option<ValueId> {
+        match self.buffers[buffer].role {
+            BufferRole::Feed(place) => Some(self.program.feeds[place].value),
+            BufferRole::Parameter(place) => Some(self.program.parameters[place].value),
+            BufferRole::Fetched(value) | BufferRole::Own(value) => Some(value),
+            BufferRole::Arena(_) | BufferRole::Flag(_) => None,
+        }
     }
 
     /// Its steps, in the order in which they run.

@@ -6,8 +6,9 @@ use std::sync::atomic::AtomicU64;
 
 use hashbrown::HashMap;
 use streamvm_ep::{
-    CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceError,
-    SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep, SequenceWork, StepLabel,
+    CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceBuffer,
+    SequenceError, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep, SequenceWork,
+    StepLabel,
 };
 use streamvm_instructions::{Cause, Error, ProgramError, ProgramStep, StepFailure};
 use streamvm_program::{BufferRole, Compiled, CompiledStep, Located, Segment, SegmentUse, Storage, ValueId, Work};
@@ -151,7 +152,14 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         }));
     }
     let kind = segment.stream.device.kind;
-    let sizes: Vec<usize> = segment.uses.iter().map(|segment_use| segment_use.bytes.len()).collect();
+    let buffer = |segment_use: &SegmentUse| match (&segment_use.view, compiled.value_of(segment_use.buffer)) {
+        (Some(view), Some(value)) => {
+            let (layout, element) = (moved(view, view.offset()), compiled.program().value(value).dtype.size());
+            SequenceBuffer::View { layout, element }
+        }
+        _ => SequenceBuffer::Bytes(segment_use.bytes.len()),
+    };
+    let buffers: Vec<SequenceBuffer> = segment.uses.iter().map(buffer).collect();
     let steps = compiled.steps()[segment.steps.clone()].iter();
     let load = |step: &CompiledStep| sequence_step(env, kind, segment, step, compiled);
     let loaded = if kind == DeviceKind::Cpu {
@@ -162,7 +170,7 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         let of_segment = |group: &Range<usize>| group.start - segment.steps.start..group.end - segment.steps.start;
         let groups: Vec<SequenceGroup> =
             groups.map(|group| SequenceGroup { steps: of_segment(&group.steps), block: group.block }).collect();
-        let sequence = CpuSequence::new(&sizes, steps, &groups);
+        let sequence = CpuSequence::over(buffers, steps, &groups);
         sequence.map(|sequence| {
             let sequence = sequence.checking_finite(compiled.checks_finite()).stopped_by(env.stops_loops.clone());
             LoadedSegment::Cpu(if compiled.times_steps() { sequence.timing() } else { sequence })
@@ -173,7 +181,7 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         let steps = steps.map(|step| Ok((load(step)?, label(step)))).collect::<Result<_, Error>>()?;
         let is_flag = |it: &SegmentUse| matches!(compiled.buffers()[it.buffer].role, BufferRole::Flag(_));
         let flag = segment.uses.iter().position(is_flag);
-        CommandSequence::new(kind, &sizes, flag, steps).map(|sequence| {
+        CommandSequence::over(kind, buffers, flag, steps).map(|sequence| {
             let sequence = sequence.stopped_by(env.stops_loops.clone());
             LoadedSegment::Commands(if compiled.captures() { sequence } else { sequence.one_by_one() })
         })

@@ -219,6 +219,9 @@ impl Executable {
             if is_whole(compiled, segment_use) {
                 return Ok(tensor.clone());
             }
+            if let Some(view) = &segment_use.view {
+                return within(tensor, view);
+            }
             let size = tensor.dtype().size();
             let shape = Shape::new(&[segment_use.bytes.len() / size])?;
             within(tensor, &Layout::with_strides(shape, &[1], segment_use.bytes.start / size)?)
@@ -368,7 +371,7 @@ fn within(tensor: &Tensor, layout: &Layout) -> Result<Tensor, Error> {
 
 /// Whether a segment uses a buffer from its first to its last byte.
 fn is_whole(compiled: &Compiled, segment_use: &SegmentUse) -> bool {
-    segment_use.bytes.len() == compiled.buffers()[segment_use.buffer].bytes
+    segment_use.view.is_none() && segment_use.bytes.len() == compiled.buffers()[segment_use.buffer].bytes
 }
 
 /// A copy of `tensor` without gaps in another place, made by an instruction of its own.
