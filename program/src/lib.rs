@@ -56,6 +56,7 @@ pub use jobs::schedule::{Pipeline, PipelineStage};
 pub use plan::compiled::{
     ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedSteps, Located, Segment, SegmentUse, Storage,
 };
+pub use plan::costs::Costs;
 #[doc(hidden)]
 pub use plan::mutant::Mutant;
 pub use plan::options::CompileOptions;

@@ -153,7 +153,7 @@ fn divide(
         Dependences { all: none(), explicit: none() }
     } else {
         let by_bytes = units::dependences(program, kept, &units, options);
-        order::add(program, kept, &units, &streams, by_bytes, options)
+        order::add(program, kept, &units, &streams, by_bytes, options)?
     };
     let by_unit = lanes::spread(program, kept, &units, &dependences.all, &mut streams, options);
     let (homes, arena_streams) = homes::of(program, kept, &units, &streams, options.step_by_step);

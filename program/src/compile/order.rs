@@ -4,16 +4,21 @@
 //!   its effects alone: it comes behind all earlier steps on the compute streams of its device, and before all later ones.
 //! * Each later step of a [`StepOrder`](crate::StepOrder) comes behind the earlier ones. Only those of the earlier units which no other of them comes
 //!   behind are noted, and only for those of the later units which come behind no other of them: the rest follows. A removed step orders nothing.
+//!   Between steps that are independent of each other that are as many edges as pairs, so their number is bounded.
 
 use std::ops::Range;
 
 use hashbrown::HashMap;
 use streamvm_ep::DeviceId;
+use streamvm_instructions::{Error, ProgramError};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::program::Program;
 use crate::plan::mutant::Mutant;
 use crate::plan::options::CompileOptions;
+
+/// How many units and edges the orders of a program may have together. It bounds the compiler to a second or two and some hundred megabytes.
+const MOST_WORK: usize = 1 << 24;
 
 /// For each unit earlier ones that it must come after, ascending.
 #[derive(Debug)]
@@ -25,6 +30,9 @@ pub(super) struct Dependences {
 }
 
 /// Adds the order that no bytes tell to the dependences by bytes.
+///
+/// # Errors
+/// [`ProgramError::NotCompiled`] if orders between independent steps have too many edges.
 pub(super) fn add(
     program: &Program,
     kept: &[usize],
@@ -32,11 +40,11 @@ pub(super) fn add(
     streams: &[StreamKey],
     by_bytes: Vec<Vec<usize>>,
     options: &CompileOptions,
-) -> Dependences {
+) -> Result<Dependences, Error> {
     let mut explicit = vec![Vec::new(); units.len()];
     functions(program, kept, units, streams, &mut explicit);
     if !options.has(Mutant::OrderDropped) {
-        recorded_orders(program, kept, units, &by_bytes, &mut explicit);
+        recorded_orders(program, kept, units, &by_bytes, &mut explicit)?;
     }
     let mut all = by_bytes;
     for (all, explicit) in all.iter_mut().zip(&mut explicit) {
@@ -50,7 +58,7 @@ pub(super) fn add(
             all.dedup();
         }
     }
-    Dependences { all, explicit }
+    Ok(Dependences { all, explicit })
 }
 
 /// What functions of a device come after, and what comes after them.
@@ -100,10 +108,7 @@ fn recorded_orders(
     units: &[Range<usize>],
     by_bytes: &[Vec<usize>],
     explicit: &mut [Vec<usize>],
-) {
-    if program.orders.is_empty() {
-        return;
-    }
+) -> Result<(), Error> {
     // The units that have one of these steps.
     let units_of = |steps: &Range<usize>| {
         let first = kept.partition_point(|&number| number < steps.start);
@@ -111,8 +116,10 @@ fn recorded_orders(
         let begin = units.partition_point(|positions| positions.end <= first);
         begin..units.partition_point(|positions| positions.start < end).max(begin)
     };
+    let mut work = 0;
     for order in &program.orders {
         let (earlier, later) = (units_of(&order.earlier), units_of(&order.later));
+        work += earlier.len() + later.len();
         let mut is_last = vec![true; earlier.len()];
         for unit in earlier.clone() {
             let within = by_bytes[unit].iter().filter(|other| earlier.contains(other));
@@ -122,7 +129,21 @@ fn recorded_orders(
         // A block is one unit: what is ordered within it runs in the order of the program.
         let firsts = later.clone().filter(|&unit| !by_bytes[unit].iter().any(|other| later.contains(other)));
         for unit in firsts {
+            work += lasts.len();
+            if work > MOST_WORK {
+                return Err(too_many(program, order.later.start));
+            }
             explicit[unit].extend(lasts.iter().filter(|&&other| other < unit));
         }
     }
+    Ok(())
+}
+
+fn too_many(program: &Program, number: usize) -> Error {
+    let what = format!(
+        "is ordered behind too many steps: orders between steps that are independent of each other have more than {MOST_WORK} edges; order a function \
+         without uses behind the earlier steps, and the later ones behind that"
+    );
+    let step = Some(program.steps[number].named(number));
+    ProgramError::NotCompiled { program: program.name.clone(), step, what }.into()
 }

@@ -1,5 +1,7 @@
 //! What the passes do, as golden texts, and what they must not do.
 
+use std::time::Duration;
+
 use streamvm_ep::{Access, DType, DeviceId, Op, Params};
 use streamvm_instructions::{Error, Generator, InstructionsBuilder, ProgramError, Tensor};
 
@@ -785,4 +787,78 @@ fn orders_that_are_none_are_malformed() {
         let wrong = Program { orders, ..program.clone() }.check().expect_err("it is no order").to_string();
         assert!(wrong.contains("cannot be ordered behind"), "{wrong}");
     }
+}
+
+/// By estimate `exp` and `tanh` take equally long, so two of the four chains are on each lane, the longer one beside one that comes behind it. Measured,
+/// `exp` takes much longer than `tanh`, which then comes last; and with a cost for `tanh` as well, the chain that has it gets a lane of its own.
+#[test]
+fn measured_costs_decide_about_lanes() {
+    let program = recorded(|r| {
+        for name in ["a", "b", "c", "d"] {
+            let y = r.feed(name, CPU, DType::F32, &[16])?.exp()?;
+            r.fetch(format!("{name}y"), &(if name == "a" { y.tanh() } else { Ok(y) })?)?;
+        }
+        Ok(())
+    });
+    let lanes = |costs: crate::Costs| {
+        let options = CompileOptions { lanes: 2, costs, ..CompileOptions::default() };
+        let plan = compile(&program, &options).expect("it compiles");
+        let of = |segment: &crate::Segment| {
+            let names: Vec<&str> = plan.steps[segment.steps.clone()].iter().map(|step| step.work.name()).collect();
+            format!("{}: {}", segment.stream.lane, names.join(" "))
+        };
+        plan.segments.iter().map(of).collect::<Vec<String>>()
+    };
+    assert_eq!(lanes(crate::Costs::default()), ["0: exp tanh exp", "1: exp exp"]);
+    let mut costs = crate::Costs::default();
+    // The mean of both counts, for every step with as many elements.
+    costs.add(&program, 0, Duration::from_micros(50));
+    costs.add(&program, 0, Duration::from_micros(150));
+    assert_eq!(costs.of(&program, 2), Some(Duration::from_micros(100)));
+    assert_eq!(costs.of(&program, 1), None, "nothing is known of tanh");
+    assert_eq!(lanes(costs.clone()), ["0: exp exp tanh", "1: exp exp"]);
+    costs.set_all_sizes("tanh", Duration::from_micros(200));
+    assert_eq!(lanes(costs.clone()), ["0: exp tanh", "1: exp exp exp"]);
+    // Costs of one size say nothing of another, and one of all sizes gives way to one of the size.
+    let larger = recorded(|r| r.fetch("y", &r.feed("x", CPU, DType::F32, &[64])?.exp()?));
+    assert_eq!(costs.of(&larger, 0), None);
+    costs.set_all_sizes("exp", Duration::from_micros(7));
+    assert_eq!(costs.of(&larger, 0), Some(Duration::from_micros(7)));
+    assert_eq!(costs.of(&program, 0), Some(Duration::from_micros(100)));
+}
+
+/// Functions are known by their names, also by the name that the profile of an engine gives those of a program.
+#[test]
+fn functions_have_costs_by_their_names() {
+    let program = recorded(|r| {
+        r.host_fn("slow", CPU, || Ok(()))?;
+        r.host_fn("quick", CPU, || Ok(()))
+    });
+    let mut costs = crate::Costs::default();
+    costs.set_all_sizes("slow of p", Duration::from_millis(3));
+    costs.set_all_sizes("exp of p", Duration::from_millis(3));
+    assert_eq!((costs.of(&program, 0), costs.of(&program, 1)), (Some(Duration::from_millis(3)), None));
+}
+
+/// Orders between wide sets of independent steps are bounded, and a function in between needs as many edges as there are steps.
+#[test]
+fn orders_between_too_many_independent_steps_are_refused() {
+    let wide = 5_000;
+    let program = |between: bool| {
+        recorded(|r| {
+            let (x, y) = (x(r)?, r.feed("y", DeviceId::cpu(1), DType::F32, &[16])?);
+            let many = |from: &Tensor, name: &str| {
+                (0..wide).try_for_each(|number| r.fetch(format!("{name}{number}"), &from.neg()?))
+            };
+            let ((), mut steps) = r.after(&[], || many(&x, "one"))?;
+            if between {
+                steps = r.after(&[&steps], || r.host_fn("between", CPU, || Ok(())))?.1;
+            }
+            r.after(&[&steps], || many(&y, "other")).map(drop)
+        })
+    };
+    let compile = |program: &Program| compile(program, &CompileOptions::default());
+    let refused = compile(&program(false)).expect_err("25 million pairs").to_string();
+    assert!(refused.contains("step 5000 (neg)") && refused.contains("a function without uses"), "{refused}");
+    compile(&program(true)).expect("the function is between all of them");
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use streamvm::program::Steps;
-use streamvm::{DeviceId, Error, Place, Tensor};
+use streamvm::{DeviceId, DeviceKind, Error, Place, Tensor};
 
-use crate::Random;
 use crate::compiled::blocks::By;
+use crate::{CPU, Random};
 
 /// Calls a function over `x` and `y`, which are in one place: it writes or changes a new tensor, which is returned, or changes rows of `target`, if that
-/// is there, too.
+/// is there, too. Of a CUDA device, which calls no function, it takes copies on a CPU.
 ///
 /// # Errors
 /// Those of the engine or of the recording.
@@ -22,6 +22,8 @@ pub(super) fn call(
 ) -> Result<Option<Tensor>, Error> {
     let (kind, from) = (draw.below(3), draw.below(super::ROWS));
     let Place::Device(device) = x.place() else { return Ok(None) };
+    let device = host_of(device);
+    let (x, y) = (&x.to(device)?, &y.to(device)?);
     // A function gets slices, so what it uses has no gaps.
     let y = if y.layout().is_contiguous() { y.clone() } else { y.neg()? };
     if kind == 2 && target.place() == x.place() {
@@ -44,6 +46,11 @@ pub(super) fn call(
     Ok(Some(new))
 }
 
+/// The device itself, or a CPU for one that calls no function.
+fn host_of(device: DeviceId) -> DeviceId {
+    if device.kind == DeviceKind::Cuda { CPU } else { device }
+}
+
 /// Functions that later ones can be ordered behind.
 #[derive(Default)]
 pub(super) struct Orders {
@@ -59,7 +66,7 @@ impl Orders {
     /// # Errors
     /// Those of the recording.
     pub(super) fn draw(&mut self, draw: &mut Random, devices: &[DeviceId], by: By<'_>) -> Result<(), Error> {
-        let (device, place) = (*draw.pick(devices), draw.below(self.drawn + 1));
+        let (device, place) = (host_of(*draw.pick(devices)), draw.below(self.drawn + 1));
         let By::Recording(r) = by else {
             self.drawn += usize::from(place == self.drawn);
             return Ok(());

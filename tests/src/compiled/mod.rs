@@ -87,7 +87,8 @@ fn calls(
                 .clone();
                 // Rows or columns; columns have gaps between their bytes.
                 let (axis, from) = (draw.below(2), draw.below(ROWS));
-                let part = if draw.below(3) == 0 { target.clone() } else { target.slice(axis, from..ROWS)? };
+                let to = if draw.below(2) == 0 { ROWS } else { from + 1 };
+                let part = if draw.below(3) == 0 { target.clone() } else { target.slice(axis, from..to)? };
                 let source = x.slice(axis, 0..part.shape().dims()[axis])?;
                 let mut builder = InstructionsBuilder::new();
                 if draw.below(3) == 0 {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use streamvm::program::{CompileOptions, Program};
+use streamvm::program::{CompileOptions, Costs, Program};
 use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Mode, ProgramError, Tensor, Vm, Watch};
 use streamvm_tests::ClosedGate;
 
@@ -403,4 +403,33 @@ fn a_called_program_keeps_its_functions_and_orders() {
         r.if_true(&c, || r.call(&inner, &[("x", &x)], &[]).map(drop))
     });
     assert!(refused.expect_err("it has functions").to_string().contains("a function cannot lie in a block"));
+}
+
+/// What an engine has measured is what the compiler takes.
+#[test]
+fn measured_times_become_costs() {
+    let vm = Vm::builder().profile(true).build().expect("an engine");
+    let program = vm.record("slow", |r| {
+        let x = r.feed("x", CPU, DType::F32, &[16])?;
+        r.call_fn("sleeps", CPU, [x.read()], |_| {
+            thread::sleep(Duration::from_millis(2));
+            Ok(())
+        })?;
+        r.fetch("y", &x.exp()?)
+    });
+    let program = program.expect("it can be recorded");
+    let options = CompileOptions { time_steps: true, ..CompileOptions::default() };
+    let executable = vm.compile(&program, &[], &options).expect("it compiles");
+    assert_eq!(executable.costs(), Costs::default(), "nothing has run");
+    let x = vm.ones(CPU, DType::F32, &[16]).expect("a tensor");
+    for _ in 0..2 {
+        executable.run(&[("x", &x)]).expect("it is submitted").wait().expect("it runs");
+    }
+    let profile = vm.profile().expect("it was asked for").costs();
+    for costs in [executable.costs(), profile] {
+        assert!(costs.of(&program, 0) >= Some(Duration::from_millis(2)), "{costs:?}");
+    }
+    let exp = executable.costs().of(&program, 1).expect("it has run");
+    assert!(exp > Duration::ZERO && exp < Duration::from_millis(2), "{exp:?}");
+    vm.compile(&program, &[], &CompileOptions { lanes: 2, costs: executable.costs(), ..options }).expect("it compiles");
 }

@@ -127,5 +127,6 @@ pub(crate) fn program_bytes(program: &Program) -> usize {
     let steps = program.steps.iter().map(|step| size_of::<Step>() + size_of::<Operand>() * step.operands.len());
     let ports = program.feeds.iter().chain(&program.parameters).chain(&program.fetches);
     let ports = ports.map(|port| size_of_val(port) + port.name.len());
-    size_of_val(program.values.as_slice()) + steps.chain(ports).sum::<usize>()
+    let orders = size_of_val(program.orders.as_slice());
+    size_of_val(program.values.as_slice()) + orders + steps.chain(ports).sum::<usize>()
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashSet;
 use streamvm_ep::SequenceTime;
 use streamvm_instructions::{Error, InstructionList, ProgramError, Tensor};
-use streamvm_program::{CompiledStep, Located, Segment};
+use streamvm_program::{CompiledStep, Costs, Located, Segment};
 
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
@@ -169,6 +169,42 @@ impl Executable {
             })
         };
         self.compiled().segments().iter().zip(&self.inner.segments).flat_map(of_segment).collect()
+    }
+}
+
+impl Executable {
+    /// The mean times of [`step_times`](Executable::step_times), as costs by which the compiler spreads steps of this and other programs over lanes
+    /// ([`CompileOptions::costs`](streamvm_program::CompileOptions::costs)). Steps that run together have no time of their own and are left out: compile
+    /// without `fuse` to measure each. Does not block.
+    ///
+    /// ```
+    /// use streamvm::program::CompileOptions;
+    /// use streamvm::{DType, DeviceId, Vm};
+    ///
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// let vm = Vm::builder().build()?;
+    /// let cpu = DeviceId::cpu(0);
+    /// let program = vm.record("p", |r| {
+    ///     let x = r.feed("x", cpu, DType::F32, &[64, 64])?;
+    ///     r.fetch("y", &(&x.matmul(&x)? + &x.exp()?.tanh()?)?)
+    /// })?;
+    /// let timed = CompileOptions { time_steps: true, fuse: false, ..CompileOptions::default() };
+    /// let timed = vm.compile(&program, &[], &timed)?;
+    /// timed.run(&[("x", &vm.ones(cpu, DType::F32, &[64, 64])?)])?.wait()?;
+    /// let options = CompileOptions { lanes: 2, costs: timed.costs(), ..CompileOptions::default() };
+    /// let spread = vm.compile(&program, &[], &options)?;
+    /// # assert!(spread.compiled().segments().len() <= 4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn costs(&self) -> Costs {
+        let mut costs = Costs::default();
+        for StepTime { steps, runs, time } in self.step_times() {
+            if let ([step], 1..) = (&self.compiled().steps()[steps], runs) {
+                costs.add_times(self.compiled().program(), step.number, runs, time);
+            }
+        }
+        costs
     }
 }
 
