@@ -37,16 +37,23 @@ pub(super) struct Draft {
     /// The segments of other streams that it waits for. One that another segment of the list waits for is left out, as is one that an earlier
     /// segment of its own stream has waited for.
     pub(super) after: Vec<usize>,
-    /// Those of them that no bytes tell, so that the engine must be told: found without what bytes tell.
+    /// Segments that it waits for though no bytes tell, so that the engine must be told: found without what bytes tell. Copies of its own stream
+    /// are among them.
     pub(super) waits: Vec<usize>,
 }
 
 /// For each stream the last segment that has passed when a segment runs, as far as its waits and the order of its stream tell.
 type Clock = HashMap<StreamKey, usize>;
 
-/// The latest segments, of these of other streams, that come after all of them. `clock` is that of the segment which waits for them; it is
-/// raised by what they have passed.
-fn latest(after: &[usize], segments: &[Draft], clocks: &[Clock], clock: &mut Clock) -> Vec<usize> {
+/// The latest of these segments, that come after all of them. `clock` is that of the segment which waits for them; it is raised by what they have
+/// passed, of the streams that `tells` accepts.
+fn latest(
+    after: &[usize],
+    segments: &[Draft],
+    clocks: &[Clock],
+    clock: &mut Clock,
+    tells: impl Fn(StreamKey) -> bool,
+) -> Vec<usize> {
     // The latest first: what it waited for needs no wait of its own.
     let mut needed = Vec::new();
     for &earlier in after.iter().rev() {
@@ -54,7 +61,9 @@ fn latest(after: &[usize], segments: &[Draft], clocks: &[Clock], clock: &mut Clo
         if clock.get(&of).is_none_or(|passed| *passed < earlier) {
             needed.push(earlier);
             clocks[earlier].iter().for_each(|(of, passed)| raise(clock, *of, *passed));
-            raise(clock, of, earlier);
+            if tells(of) {
+                raise(clock, of, earlier);
+            }
         }
     }
     needed.reverse();
@@ -74,7 +83,8 @@ pub(super) fn divide(
 ) -> Vec<Draft> {
     let mut segments: Vec<Draft> = Vec::new();
     let mut clocks: Vec<Clock> = Vec::new();
-    // As `clocks`, by the order of streams and the waits alone that the engine is told of: the bytes of segments may tell less than those of units.
+    // As `clocks`, by the order of compute streams and the waits alone that the engine is told of: the bytes of segments may tell less than those of
+    // units, and a copy may be made by way of another stream, so the order of copy streams does not tell.
     let mut told: Vec<Clock> = Vec::new();
     let mut segment_of = vec![usize::MAX; streams.len()];
     // What the last segment of each stream writes.
@@ -86,11 +96,12 @@ pub(super) fn divide(
     for &unit in order {
         let stream = streams[unit];
         let own = last.get(&stream).copied();
-        let open = |dependences: &[usize], clocks: &[Clock]| {
+        let open = |dependences: &[usize], clocks: &[Clock], tells: fn(StreamKey) -> bool| {
             let known = own.map(|(segment, _)| &clocks[segment]);
             let is_open = |segment: &usize| {
                 let of = segments[*segment].stream;
-                of != stream && known.and_then(|known| known.get(&of)).is_none_or(|passed| passed < segment)
+                (of != stream || !tells(of))
+                    && known.and_then(|known| known.get(&of)).is_none_or(|passed| passed < segment)
             };
             let mut after: Vec<usize> =
                 dependences.iter().map(|&earlier| segment_of[earlier]).filter(is_open).collect();
@@ -98,7 +109,8 @@ pub(super) fn divide(
             after.dedup();
             after
         };
-        let (after, waits) = (open(&dependences.all[unit], &clocks), open(&dependences.explicit[unit], &told));
+        let after = open(&dependences.all[unit], &clocks, |_| true);
+        let waits = open(&dependences.explicit[unit], &told, is_compute);
         for &segment in after.iter().chain(&waits) {
             if let Some((last_segment, joins)) = last.get_mut(&segments[segment].stream)
                 && *last_segment == segment
@@ -131,10 +143,12 @@ pub(super) fn divide(
                 let segment = segments.len();
                 let begin = |clocks: &[Clock]| own.map(|(segment, _)| clocks[segment].clone()).unwrap_or_default();
                 let (mut clock, mut told_clock) = (begin(&clocks), begin(&told));
-                let after = latest(&after, &segments, &clocks, &mut clock);
-                let waits = latest(&waits, &segments, &told, &mut told_clock);
+                let after = latest(&after, &segments, &clocks, &mut clock, |_| true);
+                let waits = latest(&waits, &segments, &told, &mut told_clock, is_compute);
                 raise(&mut clock, stream, segment);
-                raise(&mut told_clock, stream, segment);
+                if is_compute(stream) {
+                    raise(&mut told_clock, stream, segment);
+                }
                 clocks.push(clock);
                 told.push(told_clock);
                 segments.push(Draft { stream, units: vec![unit], after, waits });
@@ -149,6 +163,10 @@ pub(super) fn divide(
         }
     }
     segments
+}
+
+fn is_compute(stream: StreamKey) -> bool {
+    stream.stream_type == StreamType::Compute
 }
 
 fn raise(clock: &mut Clock, stream: StreamKey, passed: usize) {

@@ -862,3 +862,18 @@ fn orders_between_too_many_independent_steps_are_refused() {
     assert!(refused.contains("step 5000 (neg)") && refused.contains("a function without uses"), "{refused}");
     compile(&program(true)).expect("the function is between all of them");
 }
+
+/// A copy may be made by way of another stream, so the order of a copy stream does not tell that an earlier copy is over.
+#[test]
+fn ordered_copies_wait_for_each_other_on_one_stream() {
+    let plan = compiled(|r| {
+        let (x, y) = (x(r)?, r.feed("y", CPU, DType::F32, &[16])?);
+        let (one, copied) = r.after(&[], || Ok([x.to(SIM)?, y.to(SIM)?]))?;
+        let (two, _) = r.after(&[&copied], || y.to(SIM))?;
+        r.fetch("one", &one[0])?;
+        r.fetch("other", &one[1])?;
+        r.fetch("two", &two)
+    });
+    let waits: Vec<_> = plan.segments.iter().map(|segment| (segment.stream.lane, &segment.waits[..])).collect();
+    assert_eq!(waits, [(0, &[][..]), (0, &[]), (0, &[0, 1])], "{plan}");
+}

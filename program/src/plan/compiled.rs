@@ -122,8 +122,8 @@ pub struct Segment {
     /// The segments of other streams that it waits for, as indices into [`Compiled::segments`]. One that an earlier segment of its stream has waited
     /// for is left out, as is one that another of these segments waits for.
     pub after: Vec<usize>,
-    /// Segments of other streams that it waits for because functions are called in order, or because the recording asks for that: no tensor tells
-    /// the engine.
+    /// Segments that it waits for because functions are called in order, or because the recording asks for that: no tensor tells the engine. They are
+    /// of other streams, or copies of its own, which may end on another stream.
     pub waits: Vec<usize>,
 }
 
