@@ -99,8 +99,8 @@ pub use refcount::counted::{Counted, Recycle, Unique};
 pub use refcount::pinned::{BorrowedItem, EitherRef, PinnedItem, PinnedRef, PinnedRefs};
 pub use registry::device_registry::DeviceRegistry;
 pub use sequence::{
-    CommandSequence, CpuSequence, SequenceError, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition,
-    SequenceStep, SequenceTime, SequenceWork,
+    CommandSequence, CpuSequence, NotFinite, SequenceBuffer, SequenceError, SequenceGroup, SequenceMemory,
+    SequenceOperand, SequencePosition, SequenceStep, SequenceTime, SequenceWork, call_checking_finite,
 };
 pub use tensor::dtype::{DType, Element};
 pub use tensor::error::{OpError, ShapeError};

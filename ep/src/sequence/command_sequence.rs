@@ -26,7 +26,7 @@ use crate::call::label::StepLabel;
 use crate::call::operand::{Access, Operand};
 use crate::names::device_id::DeviceKind;
 use crate::sequence::blocks::{Part, Parts, Rounds, Test};
-use crate::sequence::buffers::{Buffers, located};
+use crate::sequence::buffers::{Buffers, SequenceBuffer, located};
 use crate::sequence::step::{
     MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, params_of_run,
 };
@@ -85,6 +85,21 @@ impl CommandSequence {
     pub fn new(
         device: DeviceKind,
         buffers: &[usize],
+        flag: Option<usize>,
+        steps: Vec<(SequenceStep, StepLabel)>,
+    ) -> Result<CommandSequence, SequenceError> {
+        let buffers = buffers.iter().map(|&bytes| SequenceBuffer::Bytes(bytes)).collect();
+        CommandSequence::over(device, buffers, flag, steps)
+    }
+
+    /// [`new`](CommandSequence::new) over buffers of which some may have gaps.
+    ///
+    /// # Errors
+    /// Those of [`new`](CommandSequence::new); [`SequenceError::Operands`], too, for an operand that uses other elements than its buffer has, if that
+    /// has gaps.
+    pub fn over(
+        device: DeviceKind,
+        buffers: Vec<SequenceBuffer>,
         flag: Option<usize>,
         steps: Vec<(SequenceStep, StepLabel)>,
     ) -> Result<CommandSequence, SequenceError> {
@@ -165,8 +180,8 @@ impl CommandSequence {
     /// the same operands and the same position, once all commands that were queued so far have run.
     ///
     /// # Errors
-    /// [`SequenceError::Buffers`], and nothing was queued: the context has no stream, the number of operands or the size of one differs, one
-    /// is not contiguous, or one is written by a step and was declared as read. [`SequenceError::Step`] for the first step that the stream
+    /// [`SequenceError::Buffers`], and nothing was queued: the context has no stream, the number of operands, or the size or layout of one
+    /// differs, or one is written by a step and was declared as read. [`SequenceError::Step`] for the first step that the stream
     /// refuses: the steps before it were queued, and those after it were not. [`SequenceError::Rounds`], [`SequenceError::LoopTime`] and
     /// [`SequenceError::Stopped`] for a `While` that may not begin another round.
     pub fn run(

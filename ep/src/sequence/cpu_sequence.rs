@@ -12,7 +12,7 @@ use crate::call::fn_context::FnContext;
 use crate::call::operand::Operand;
 use crate::names::device_id::DeviceKind;
 use crate::sequence::blocks::{Part, Parts, Rounds, Test};
-use crate::sequence::buffers::{Buffers, located};
+use crate::sequence::buffers::{Buffers, SequenceBuffer, located};
 use crate::sequence::finite::first_not_finite;
 use crate::sequence::group::{Group, SequenceGroup};
 use crate::sequence::step::{
@@ -75,6 +75,19 @@ impl CpuSequence {
     /// [`SequenceError::Operands`], [`SequenceError::PastBuffer`], [`SequenceError::Group`] and [`SequenceError::Blocks`].
     pub fn new(
         buffers: &[usize],
+        steps: Vec<SequenceStep>,
+        groups: &[SequenceGroup],
+    ) -> Result<CpuSequence, SequenceError> {
+        CpuSequence::over(buffers.iter().map(|&bytes| SequenceBuffer::Bytes(bytes)).collect(), steps, groups)
+    }
+
+    /// [`new`](CpuSequence::new) over buffers of which some may have gaps.
+    ///
+    /// # Errors
+    /// Those of [`new`](CpuSequence::new); [`SequenceError::Operands`], too, for an operand that uses other elements than its buffer has, if that has
+    /// gaps.
+    pub fn over(
+        buffers: Vec<SequenceBuffer>,
         steps: Vec<SequenceStep>,
         groups: &[SequenceGroup],
     ) -> Result<CpuSequence, SequenceError> {
@@ -177,7 +190,7 @@ impl CpuSequence {
     /// steps have run. Afterwards all written operands of `context` count as taken, also after an error.
     ///
     /// # Errors
-    /// [`SequenceError::Buffers`], and nothing has run: the number of operands or the size of one differs, one is not contiguous, or one
+    /// [`SequenceError::Buffers`], and nothing has run: the number of operands, or the size or layout of one differs, or one
     /// is written by a step and was declared as read, or was taken before. [`SequenceError::Step`] for the first step that fails;
     /// [`SequenceError::Rounds`], [`SequenceError::LoopTime`] and [`SequenceError::Stopped`] for a `While` that may not begin another round.
     pub fn run(&self, context: &mut FnContext<'_>, run: u64) -> Result<(), SequenceError> {

@@ -20,7 +20,9 @@ mod finite;
 mod group;
 mod step;
 
+pub use buffers::SequenceBuffer;
 pub use command_sequence::{CommandSequence, SequencePosition};
 pub use cpu_sequence::{CpuSequence, SequenceTime};
+pub use finite::{NotFinite, call_checking_finite};
 pub use group::SequenceGroup;
 pub use step::{SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork};

@@ -335,3 +335,41 @@ fn timed_runs_note_how_often_each_step_ran() {
     let untimed = CpuSequence::new(&[8, 8, 8], steps.to_vec(), &[]).expect("steps within their buffers");
     assert!(untimed.times().is_empty());
 }
+
+/// The buffer is a column of a matrix. A sequence over it takes that column alone, and its steps use no element beside it.
+#[test]
+fn a_buffer_with_gaps_is_used_as_the_view_that_it_is() {
+    let column =
+        |offset: usize| Layout::with_strides(Shape::new(&[3]).expect("a shape"), &[4], offset).expect("a view");
+    let fill = |layout: Layout| {
+        let memory = SequenceMemory::Buffer { index: 0, offset: 0 };
+        let operand = SequenceOperand { memory, dtype: DType::I32, layout, access: Access::Write };
+        let buffer = SequenceBuffer::View { layout: column(0), element: 4 };
+        let step = SequenceStep { work: SequenceWork::Fill(Scalar::from(7i32)), operands: vec![operand] };
+        CpuSequence::over(vec![buffer], vec![step], &[])
+    };
+    let sequence = fill(column(0)).expect("the same view");
+    let mut matrix = [0i32; 12];
+    let mut run = |layout: Layout| {
+        // SAFETY: an array that is borrowed for longer than the operand is used.
+        let mut operands = [unsafe { Operand::new(matrix.as_mut_ptr().cast(), DType::I32, layout, Access::Write) }];
+        let ran = sequence.run(&mut FnContext::new(&mut operands).expect("one operand"), 0);
+        (ran, matrix)
+    };
+    let (ran, found) = run(column(2));
+    ran.expect("a column");
+    assert_eq!(found, [0, 0, 7, 0, 0, 0, 7, 0, 0, 0, 7, 0]);
+    for other in
+        [Layout::contiguous(Shape::new(&[3]).expect("a shape")), Layout::contiguous(Shape::new(&[9]).expect("a shape"))]
+    {
+        let (refused, left) = run(other);
+        assert!(matches!(refused, Err(SequenceError::Buffers(_))), "{refused:?}");
+        assert_eq!(left, found);
+    }
+    for other in
+        [Layout::contiguous(Shape::new(&[3]).expect("a shape")), Layout::contiguous(Shape::new(&[9]).expect("a shape"))]
+    {
+        let refused = fill(other).expect_err("other elements");
+        assert!(matches!(refused, SequenceError::Operands { step: 0, .. }), "{refused}");
+    }
+}

@@ -126,7 +126,7 @@ fn is_fusable(program: &Program, step: &Step) -> bool {
         // Copies with gaps are left to the kernel, which chooses the order of axes.
         Work::Copy => step.operands.iter().all(|operand| operand.layout.is_contiguous()),
         Work::Fill(_) => true,
-        Work::If | Work::Else | Work::While | Work::End => false,
+        Work::Function(_) | Work::If | Work::Else | Work::While | Work::End => false,
     }
 }
 

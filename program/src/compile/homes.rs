@@ -1,8 +1,8 @@
 //! Pass: where the bytes of each value live.
 //!
 //! A value that steps of one stream alone use shares an arena with others of that stream: the stream runs them in order, so one value may lie
-//! where another one was. A value that several streams use has memory of its own, as has one in page-locked memory, and one that only a copy
-//! stream uses.
+//! where another one was. A value that several streams use has memory of its own, as has one in page-locked memory, one that only a copy stream uses, and one that a function
+//! uses, which gets it as a tensor.
 
 use std::ops::Range;
 
@@ -41,18 +41,20 @@ pub(super) fn of(
     let mut arenas: Vec<StreamKey> = Vec::new();
     let mut numbers: HashMap<StreamKey, usize> = HashMap::new();
     for (unit, stream) in units.iter().zip(streams) {
-        for operand in kept[unit.clone()].iter().flat_map(|&number| &program.steps[number].operands) {
+        let steps = kept[unit.clone()].iter().map(|&number| &program.steps[number]);
+        let operands = steps.flat_map(|step| step.operands.iter().map(|operand| (operand, step.function().is_some())));
+        for (operand, of_function) in operands {
             let value = program.value(operand.value);
             let home = &mut homes[operand.value.0];
             *home = Some(match *home {
-                None if !all_own && shares_an_arena(value, *stream) => {
+                None if !all_own && !of_function && shares_an_arena(value, *stream) => {
                     Home::Arena(*numbers.entry(*stream).or_insert_with(|| {
                         arenas.push(*stream);
                         arenas.len() - 1
                     }))
                 }
                 None => Home::Own,
-                Some(Home::Arena(known)) if arenas[known] != *stream => Home::Own,
+                Some(Home::Arena(known)) if of_function || arenas[known] != *stream => Home::Own,
                 Some(known) => known,
             });
         }

@@ -10,6 +10,8 @@
 //! | [`fetched_copies`] | gives each fetch of a feed or parameter a value of its own |
 //! | [`unfetched`] | removes steps whose results no fetch, no parameter and no later step needs |
 //! | [`streams`] | finds the stream of each step; refuses what cannot be compiled |
+//! | [`units`] | finds which steps must come after which, by the bytes that they use |
+//! | [`order`] | adds the order of functions, and the one that the recording asks for |
 //! | [`lanes`] | spreads compute steps over several lanes of a device, if asked to |
 //! | [`homes`] | finds which values share an arena, by the streams that use them |
 //! | [`segments`] | divides the steps into segments of one stream, which run as one instruction each |
@@ -23,12 +25,14 @@
 
 mod arena;
 mod emit;
+mod extents;
 mod fetched_copies;
 mod fuse;
 mod homes;
 mod in_place;
 mod lanes;
 mod lifetimes;
+mod order;
 mod segments;
 mod streams;
 #[cfg(test)]
@@ -43,6 +47,7 @@ use streamvm_instructions::{Error, ProgramError};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::compile::homes::Home;
+use crate::compile::order::Dependences;
 use crate::ir::program::{Program, ValueId};
 use crate::plan::compiled::Compiled;
 use crate::plan::options::CompileOptions;
@@ -144,17 +149,22 @@ fn divide(
     }
     let one_stream = streams.iter().all(|stream| *stream == streams[0] && stream.stream_type == StreamType::Compute);
     let dependences = if one_stream && options.lanes <= 1 {
-        vec![Vec::new(); units.len()]
+        let none = || vec![Vec::new(); units.len()];
+        Dependences { all: none(), explicit: none() }
     } else {
-        units::dependences(program, kept, &units, options)
+        let by_bytes = units::dependences(program, kept, &units, options);
+        order::add(program, kept, &units, &streams, by_bytes, options)?
     };
-    let by_unit = lanes::spread(program, kept, &units, &dependences, &mut streams, options);
+    let by_unit = lanes::spread(program, kept, &units, &dependences.all, &mut streams, options);
     let (homes, arena_streams) = homes::of(program, kept, &units, &streams, options.step_by_step);
     let writes = |unit: usize, found: &mut dyn FnMut(ValueId)| {
-        let outputs = kept[units[unit].clone()].iter().filter_map(|&number| program.steps[number].output());
+        let outputs = kept[units[unit].clone()].iter().flat_map(|&number| program.steps[number].outputs());
         outputs.map(|output| output.value).filter(|value| !matches!(homes[value.0], Home::Arena(_))).for_each(found);
     };
-    let segments = segments::divide(&by_unit, &streams, &dependences, options, writes);
+    let is_function = |unit: usize| program.steps[kept[units[unit].start]].function().is_some();
+    let alone = |unit: usize| options.step_by_step || is_function(unit);
+    let uses = units::shared_uses(program, kept, &units, &streams, &homes);
+    let segments = segments::divide(&by_unit, &streams, &dependences, options, &uses, alone, writes);
     let (order, ranges) = segments::order(&segments, &units);
     let order: Vec<usize> = order.into_iter().map(|position| kept[position]).collect();
     trace.note(|| {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use streamvm_ep::{Access, DType, DeviceId, Layout};
 use streamvm_stream::{StreamKey, StreamType};
 
+use crate::ir::function::StepFunction;
 use crate::ir::program::{Program, ValueId, Work};
 #[cfg(doc)]
 use crate::plan::options::CompileOptions;
@@ -103,6 +104,8 @@ pub struct SegmentUse {
     pub buffer: usize,
     /// The bytes from the first to the last one that its steps use. All of the buffer if it is an arena, or if the program has one segment.
     pub bytes: Range<usize>,
+    /// The view of the value whose elements alone its steps use, if there are gaps between them; without it, it uses all of the bytes.
+    pub view: Option<Layout>,
     /// What the segment does to these bytes. [`Access::Write`] where it overwrites all of them before it reads any.
     pub access: Access,
 }
@@ -119,6 +122,9 @@ pub struct Segment {
     /// The segments of other streams that it waits for, as indices into [`Compiled::segments`]. One that an earlier segment of its stream has waited
     /// for is left out, as is one that another of these segments waits for.
     pub after: Vec<usize>,
+    /// Segments that it waits for because functions are called in order, or because the recording asks for that: no tensor tells the engine. They are
+    /// of other streams, or copies of its own, which may end on another stream.
+    pub waits: Vec<usize>,
 }
 
 impl Segment {
@@ -168,6 +174,14 @@ impl Compiled {
         &self.segments
     }
 
+    /// The function that a segment calls, if it is one: then that is its only step.
+    pub fn function_of(&self, segment: &Segment) -> Option<&StepFunction> {
+        match &self.steps.get(segment.steps.start)?.work {
+            Work::Function(function) => Some(function),
+            _ => None,
+        }
+    }
+
     /// The devices whose streams run it, each once, in the order of their first segments.
     pub fn devices(&self) -> Vec<DeviceId> {
         let mut devices = Vec::new();
@@ -187,6 +201,16 @@ impl Compiled {
     /// Its memory.
     pub fn buffers(&self) -> &[CompiledBuffer] {
         &self.buffers
+    }
+
+    /// The value of a buffer that one value has to itself, a feed or a parameter among them.
+    pub fn value_of(&self, buffer: usize) -> Option<ValueId> {
+        match self.buffers[buffer].role {
+            BufferRole::Feed(place) => Some(self.program.feeds[place].value),
+            BufferRole::Parameter(place) => Some(self.program.parameters[place].value),
+            BufferRole::Fetched(value) | BufferRole::Own(value) => Some(value),
+            BufferRole::Arena(_) | BufferRole::Flag(_) => None,
+        }
     }
 
     /// Its steps, in the order in which they run.

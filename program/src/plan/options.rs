@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::plan::costs::Costs;
 use crate::plan::mutant::Mutant;
 
 /// Options of [`compile`](crate::compile()).
@@ -23,6 +24,8 @@ pub struct CompileOptions {
     /// How long it takes, by estimate, until one stream sees that another has passed a point, in nanoseconds. Steps that depend on each other are
     /// put on different lanes only where that gains more. Default: 2,000.
     pub hand_over_ns: u64,
+    /// How long steps take, as far as it was measured, for spreading them over lanes; estimates from the sizes of tensors fill the rest. Default: none.
+    pub costs: Costs,
     /// How many rounds the loops of a segment may make together in one run: a run that needs more fails, so that a loop which never ends does not
     /// hold its stream for ever. Default: 10 million.
     pub most_rounds: u64,
@@ -71,6 +74,7 @@ impl Default for CompileOptions {
             block: 2_048,
             lanes: 1,
             hand_over_ns: 2_000,
+            costs: Costs::default(),
             most_rounds: 10_000_000,
             most_loop_time: None,
             check_finite: false,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use streamvm_ep::DeviceId;
+use streamvm_ep::{Access, DeviceId};
 
 use crate::ir::program::Work;
 use crate::plan::compiled::{BufferRole, Compiled, Located, Segment, Storage};
@@ -90,16 +90,20 @@ impl fmt::Display for Compiled {
                 blocks -= 1;
             }
             let name = format!("{:indent$}{}", "", step.work.name(), indent = 2 * blocks);
-            let (output, inputs) = match step.operands.split_last() {
-                Some((output, inputs)) if output.access.writes() => (Some(output), inputs),
-                _ => (None, &step.operands[..]),
+            let text_of = |chosen: fn(Access) -> bool| -> Vec<String> {
+                let chosen = step.operands.iter().filter(|it| chosen(it.access));
+                chosen.map(|it| self.operand(&names, it)).collect()
             };
-            let inputs: Vec<String> = inputs.iter().map(|input| self.operand(&names, input)).collect();
+            let (inputs, outputs) = (text_of(Access::reads), text_of(Access::writes));
             let (mut operands, mut result) = (inputs.join(" "), String::new());
-            if let Some(output) = output {
+            if let Work::Function(function) = &step.work {
+                operands = format!("{:?} {operands}", function.name());
+            } else if let Some(output) = step.operands.last().filter(|output| output.access.writes()) {
                 let dims: Vec<String> = output.layout.shape().dims().iter().map(usize::to_string).collect();
-                operands = format!("{operands} -> {}", self.operand(&names, output));
                 result = format!("{}[{}]", output.dtype, dims.join(","));
+            }
+            if !outputs.is_empty() {
+                operands = format!("{} -> {}", operands.trim_end(), outputs.join(" "));
             }
             let line = format!("%{position:<width$} {name:<10} {:<40}  {result}", operands.trim_start());
             writeln!(f, "{}", line.trim_end())?;

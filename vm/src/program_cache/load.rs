@@ -6,14 +6,16 @@ use std::sync::atomic::AtomicU64;
 
 use hashbrown::HashMap;
 use streamvm_ep::{
-    CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceError,
-    SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep, SequenceWork, StepLabel,
+    CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceBuffer,
+    SequenceError, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep, SequenceWork,
+    StepLabel,
 };
 use streamvm_instructions::{Cause, Error, ProgramError, ProgramStep, StepFailure};
 use streamvm_program::{BufferRole, Compiled, CompiledStep, Located, Segment, SegmentUse, Storage, ValueId, Work};
 
 use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::execute::environment::Environment;
+use crate::program_cache::function::{CallTime, LoadedFunction};
 use crate::program_cache::loaded::{LoadedProgram, LoadedSegment};
 
 impl LoadedProgram {
@@ -55,6 +57,9 @@ impl LoadedProgram {
                     }
                 })
             }
+            LoadedSegment::Function(function) => {
+                return function.call(context).map_err(|error| self.failed_step(segment, 0, error));
+            }
             LoadedSegment::Transfer => unreachable!("a transfer is submitted as a copy"),
         };
         ran.map_err(|error| self.failed(segment, error))
@@ -87,14 +92,18 @@ impl LoadedProgram {
         }
     }
 
+    /// The failure of a step of a segment, with the text of its error.
+    #[cold]
+    fn failed_step(&self, segment: usize, step: usize, error: String) -> FnError {
+        let first = self.compiled.segments()[segment].steps.start;
+        let CompiledStep { work, number, location, .. } = &self.compiled.steps()[first + step];
+        let failed = StepFailure { step: *number, what: work.name(), location, error };
+        FnError::from(FunctionOutcome::Failed(Cause::Step(Box::new(failed))))
+    }
+
     #[cold]
     fn failed(&self, segment: usize, error: SequenceError) -> FnError {
-        let first = self.compiled.segments()[segment].steps.start;
-        let at_step = |step: usize, error: String| {
-            let CompiledStep { work, number, location, .. } = &self.compiled.steps()[first + step];
-            let failed = StepFailure { step: *number, what: work.name(), location, error };
-            FnError::from(FunctionOutcome::Failed(Cause::Step(Box::new(failed))))
-        };
+        let at_step = |step: usize, error: String| self.failed_step(segment, step, error);
         match error {
             // Keep this cause: the engine recognises a lost device by it.
             SequenceError::Step { error: error @ streamvm_ep::Error::DeviceLost { .. }, .. } => {
@@ -133,8 +142,24 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
     if segment.is_transfer() {
         return Ok(LoadedSegment::Transfer);
     }
+    if let Some(function) = compiled.function_of(segment) {
+        let program = || compiled.program().name.clone();
+        let no_code = || ProgramError::NoCode { program: program(), function: function.name().to_owned() };
+        return Ok(LoadedSegment::Function(LoadedFunction {
+            code: function.code().ok_or_else(no_code)?.clone(),
+            checks_finite: compiled.checks_finite(),
+            time: compiled.times_steps().then(CallTime::default),
+        }));
+    }
     let kind = segment.stream.device.kind;
-    let sizes: Vec<usize> = segment.uses.iter().map(|segment_use| segment_use.bytes.len()).collect();
+    let buffer = |segment_use: &SegmentUse| match (&segment_use.view, compiled.value_of(segment_use.buffer)) {
+        (Some(view), Some(value)) => {
+            let (layout, element) = (moved(view, view.offset()), compiled.program().value(value).dtype.size());
+            SequenceBuffer::View { layout, element }
+        }
+        _ => SequenceBuffer::Bytes(segment_use.bytes.len()),
+    };
+    let buffers: Vec<SequenceBuffer> = segment.uses.iter().map(buffer).collect();
     let steps = compiled.steps()[segment.steps.clone()].iter();
     let load = |step: &CompiledStep| sequence_step(env, kind, segment, step, compiled);
     let loaded = if kind == DeviceKind::Cpu {
@@ -145,7 +170,7 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         let of_segment = |group: &Range<usize>| group.start - segment.steps.start..group.end - segment.steps.start;
         let groups: Vec<SequenceGroup> =
             groups.map(|group| SequenceGroup { steps: of_segment(&group.steps), block: group.block }).collect();
-        let sequence = CpuSequence::new(&sizes, steps, &groups);
+        let sequence = CpuSequence::over(buffers, steps, &groups);
         sequence.map(|sequence| {
             let sequence = sequence.checking_finite(compiled.checks_finite()).stopped_by(env.stops_loops.clone());
             LoadedSegment::Cpu(if compiled.times_steps() { sequence.timing() } else { sequence })
@@ -156,7 +181,7 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         let steps = steps.map(|step| Ok((load(step)?, label(step)))).collect::<Result<_, Error>>()?;
         let is_flag = |it: &SegmentUse| matches!(compiled.buffers()[it.buffer].role, BufferRole::Flag(_));
         let flag = segment.uses.iter().position(is_flag);
-        CommandSequence::new(kind, &sizes, flag, steps).map(|sequence| {
+        CommandSequence::over(kind, buffers, flag, steps).map(|sequence| {
             let sequence = sequence.stopped_by(env.stops_loops.clone());
             LoadedSegment::Commands(if compiled.captures() { sequence } else { sequence.one_by_one() })
         })
@@ -207,6 +232,7 @@ fn sequence_step(
             SequenceWork::While { most_rounds: compiled.most_rounds(), most_time: compiled.most_loop_time() }
         }
         Work::End => SequenceWork::End,
+        Work::Function(_) => unreachable!("a function is a segment by itself"),
     };
     Ok(SequenceStep {
         work,
