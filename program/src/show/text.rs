@@ -5,7 +5,7 @@ use std::fmt;
 use streamvm_ep::DeviceId;
 
 use crate::ir::program::Work;
-use crate::plan::compiled::{BufferRole, Compiled, Located, Segment, Storage};
+use crate::plan::compiled::{BufferRole, Compiled, FusedBy, Located, Segment, Storage};
 
 impl Compiled {
     /// The name of a feed, parameter or fetch; `arena`, with its number where there are several; for a value that several streams use, `%` and
@@ -83,8 +83,15 @@ impl fmt::Display for Compiled {
                 self.write_segment(f, number)?;
             }
             if let Some(fused) = self.fused_at(position).filter(|fused| fused.steps.start == position) {
-                let (last, block) = (fused.steps.end - 1, fused.block);
-                writeln!(f, "%{position} to %{last} run together, on blocks of at most {block} elements:")?;
+                let last = fused.steps.end - 1;
+                match fused.by {
+                    FusedBy::Blocks(block) => {
+                        writeln!(f, "%{position} to %{last} run together, on blocks of at most {block} elements:")?;
+                    }
+                    FusedBy::Kernel { .. } => {
+                        writeln!(f, "%{position} to %{last} run together, as one kernel where NVRTC is found:")?;
+                    }
+                }
             }
             if matches!(step.work, Work::Else | Work::End) {
                 blocks -= 1;
@@ -98,7 +105,9 @@ impl fmt::Display for Compiled {
             let (mut operands, mut result) = (inputs.join(" "), String::new());
             if let Some(output) = output {
                 let dims: Vec<String> = output.layout.shape().dims().iter().map(usize::to_string).collect();
-                operands = format!("{operands} -> {}", self.operand(&names, output));
+                let unstored = self.fused_at(position).is_some_and(|fused| fused.is_unstored(output.value));
+                let register = if unstored { " or register" } else { "" };
+                operands = format!("{operands} -> {}{register}", self.operand(&names, output));
                 result = format!("{}[{}]", output.dtype, dims.join(","));
             }
             let line = format!("%{position:<width$} {name:<10} {:<40}  {result}", operands.trim_start());
