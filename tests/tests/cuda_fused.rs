@@ -3,14 +3,15 @@
 
 #![cfg(target_os = "linux")]
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use log::Level;
 use streamvm::ep::cuda::CudaConfig;
 use streamvm::program::{CompileOptions, FusedBy};
-use streamvm::{DType, DeviceId, Error, Executable, Mode, Tensor, Vm};
+use streamvm::{DType, DeviceId, Error, Executable, Mode, Op, Tensor, Vm};
 use streamvm_standin::Standin;
-use streamvm_tests::compiled::compare;
+use streamvm_tests::compiled::{compare, compare_expression};
 use streamvm_tests::logged;
 
 const CUDA: DeviceId = DeviceId::cuda(0);
@@ -117,7 +118,7 @@ fn the_plan_tells_which_values_are_in_registers() -> Result<(), Error> {
     Ok(())
 }
 
-/// Programs of every elementwise op and dtype, with views, blocks and several lanes: the same bits as eager calls, as graphs and without.
+/// Programs of whole numbers with views, blocks and several lanes: the same results as eager calls, as graphs and without.
 #[test]
 fn drawn_programs_compute_what_eager_calls_compute() {
     let (mut kernels, mut graphs) = (0, 0);
@@ -140,6 +141,28 @@ fn drawn_programs_compute_what_eager_calls_compute() {
         assert!(findings.is_empty(), "seed {seed}: {findings}\n{}", compiled[0]);
     }
     assert!(kernels > 60 && graphs > 10, "{kernels} groups, {graphs} programs as graphs");
+}
+
+/// Drawn expressions of every elementwise op and dtype.
+#[test]
+fn drawn_expressions_give_the_bits_of_eager_calls() {
+    let driver = standin("");
+    let vm = Vm::builder().build().expect("an engine");
+    let (mut ops, mut groups) = (BTreeSet::new(), 0);
+    for dtype in DType::ALL {
+        for seed in 1..=25u64 {
+            let compiled = compare_expression(&vm, CUDA, dtype, seed);
+            groups += compiled.fused().len();
+            let steps = compiled.fused().iter().flat_map(|group| &compiled.steps()[group.steps.clone()]);
+            ops.extend(steps.map(|step| step.work.name()));
+        }
+    }
+    let missing: Vec<Op> = Op::ALL.into_iter().filter(|op| op.is_elementwise() && !ops.contains(op.name())).collect();
+    assert!(missing.is_empty(), "no group has {missing:?}");
+    // At most 256 kernels are kept; those that no program uses any longer make room once the device is idle.
+    let made = driver.calls("nvrtcCompileProgram");
+    assert!(groups > 200 && made > 150, "{groups} groups, {made} kernels");
+    end(vm);
 }
 
 /// The steps run one by one if a call of NVRTC or of the driver fails, and the log says so once for the device.

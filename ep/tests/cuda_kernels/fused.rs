@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::panic::Location;
 
 use streamvm_ep::cuda::{
-    FUSED_NAME, FusedArguments, Ptx, fused_headers, fused_source, plan, plan_copy, plan_fill, plan_fused,
+    FUSED_NAME, FusedArguments, KernelName, Ptx, fused_headers, fused_source, plan, plan_copy, plan_fill, plan_fused,
 };
 use streamvm_ep::*;
 
@@ -43,15 +43,47 @@ fn draw_dims(rng: &mut Rng) -> Vec<usize> {
     (0..rank).map(|_| [1, 2, 3, 5, 8, 40][rng.below(6)]).collect()
 }
 
-/// A group of at most `most` steps.
-fn draw(rng: &mut Rng, most: usize) -> Group {
+/// The steps of a group.
+enum Steps<'n> {
+    /// At most so many, drawn.
+    Drawn(usize),
+    /// The work of these kernels.
+    Named(&'n [KernelName]),
+}
+
+/// Every kernel whose work can be a step of a group.
+fn fusable() -> Vec<KernelName> {
+    let is_fusable = |name: &KernelName| match *name {
+        KernelName::Op(op, dtype) => op.is_elementwise() && !op.refuses_elements(dtype),
+        KernelName::Cast(..) => true,
+        _ => false,
+    };
+    KernelName::all().filter(is_fusable).collect()
+}
+
+/// Groups of which every fusable kernel is a step of one, and `count` drawn ones of at most `most` steps.
+fn all_groups(rng: &mut Rng, count: usize, most: usize) -> Vec<Group> {
+    // Eight steps of four operands each are as many views as a group may have.
+    let named: Vec<Group> = fusable().chunks(8).map(|names| draw(rng, &Steps::Named(names))).collect();
+    named.into_iter().chain((0..count).map(|_| draw(rng, &Steps::Drawn(most)))).collect()
+}
+
+fn draw(rng: &mut Rng, what: &Steps<'_>) -> Group {
     let dims = draw_dims(rng);
     let mut group = Group { dims, buffers: Vec::new(), steps: Vec::new(), unstored: Vec::new(), compared: Vec::new() };
     let mut known: Vec<Known> = Vec::new();
-    let ops: Vec<Op> = Op::ALL.into_iter().filter(|op| op.is_elementwise()).collect();
-    let steps = 1 + rng.below(most);
+    let all = fusable();
+    let steps = match what {
+        Steps::Drawn(most) => 1 + rng.below(*most),
+        Steps::Named(names) => names.len(),
+    };
     while group.steps.len() < steps {
-        let (work, dtypes, result) = match rng.below(12) {
+        let name = match what {
+            Steps::Named(names) => Some(names[group.steps.len()]),
+            Steps::Drawn(_) => None,
+        };
+        let kind = if name.is_some() { 2 } else { rng.below(12) };
+        let (work, dtypes, result) = match kind {
             0 => {
                 let dtype = any_dtype(rng);
                 let value = if dtype.is_float() { Scalar::from(0.75) } else { Scalar::one(dtype) };
@@ -62,11 +94,11 @@ fn draw(rng: &mut Rng, most: usize) -> Group {
                 (SequenceWork::Copy, vec![dtype], dtype)
             }
             _ => {
-                let op = ops[rng.below(ops.len())];
-                let all: Vec<DType> =
-                    op.dtypes().iter().copied().filter(|dtype| !op.refuses_elements(*dtype)).collect();
-                let dtype = all[rng.below(all.len())];
-                let to = (op == Op::Cast).then(|| any_dtype(rng));
+                let (op, dtype, to) = match name.unwrap_or_else(|| all[rng.below(all.len())]) {
+                    KernelName::Op(op, dtype) => (op, dtype, None),
+                    KernelName::Cast(from, to) => (Op::Cast, from, Some(to)),
+                    other => panic!("{other} is no step of a group"),
+                };
                 let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cuda, dtype).unwrap();
                 let mut inputs = vec![dtype; op.arity()];
                 if op == Op::Where {
@@ -257,7 +289,7 @@ const SEED: u64 = 81;
 #[test]
 fn a_fused_kernel_gives_the_bits_of_its_steps_one_by_one() {
     let mut rng = Rng(SEED);
-    let mut groups: Vec<Group> = (0..48).map(|_| draw(&mut rng, 10)).collect();
+    let mut groups: Vec<Group> = all_groups(&mut rng, 30, 10);
     let described: Vec<FusedGroup> = groups.iter_mut().map(Group::describe).collect();
     // Drawn groups have steps whose results nobody reads; a compiled program has none.
     let mut text = String::from("#include \"fused.cuh\"\n");
@@ -298,7 +330,7 @@ fn a_fused_kernel_gives_the_bits_of_its_steps_one_by_one() {
 
 #[test]
 fn sources_of_drawn_groups_compile_where_there_is_a_compiler() {
-    // With a compiler a hundred kernels take some 15 seconds.
+    // With a compiler these take some ten seconds.
     let mut rng = Rng(SEED + 1);
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("fused");
     std::fs::create_dir_all(&folder).unwrap();
@@ -308,8 +340,8 @@ fn sources_of_drawn_groups_compile_where_there_is_a_compiler() {
     let include = format!("--include-path={}", folder.display());
     let options =
         ["--gpu-architecture=compute_70", "--std=c++17", "--fmad=false", "--diag-suppress=186", include.as_str()];
-    for number in 0..60 {
-        let source = fused_source(&draw(&mut rng, 24).describe()).unwrap();
+    for (number, mut group) in all_groups(&mut rng, 30, 24).into_iter().enumerate() {
+        let source = fused_source(&group.describe()).unwrap();
         let ptx = match Ptx::compile("fused.cu", &source, &options) {
             Ok(ptx) => ptx,
             Err(error @ cuda::CompileError::NoCompiler { .. }) => {
