@@ -361,11 +361,11 @@ fn fused_steps_are_one_command() {
 
 #[test]
 fn fusions_that_do_not_come_in_order_are_refused() {
-    for fusions in [vec![0..0], vec![0..4], vec![0..2, 1..2]] {
+    for fusions in [&[(0, 0)][..], &[(0, 4)], &[(0, 2), (1, 2)]] {
         let sequence =
             CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps()).expect("steps within their buffers");
-        let fusions: Vec<SequenceFusion> =
-            fusions.into_iter().map(|steps| SequenceFusion { steps, unstored: vec![] }).collect();
+        let fusion = |&(first, end): &(usize, usize)| SequenceFusion { steps: first..end, unstored: vec![] };
+        let fusions: Vec<SequenceFusion> = fusions.iter().map(fusion).collect();
         let refused = sequence.fused(&fusions, &mut |_| None).map(drop);
         assert!(matches!(refused, Err(SequenceError::Group { .. })), "{fusions:?}: {refused:?}");
     }

@@ -24,15 +24,15 @@ use crate::stream::Stream;
 /// The parameter of one of streamvm's kernels.
 #[derive(Clone, Debug)]
 pub(crate) enum Parameter {
-    Ours(Arguments),
-    Fused(FusedArguments),
+    Ours(Box<Arguments>),
+    Fused(Box<FusedArguments>),
 }
 
 /// A command, as a call passed it.
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     /// `cuLaunchKernel` of the function with this handle; a kernel without work has no parameter.
-    Kernel { function: usize, kernel: Kernel, parameter: Option<Box<Parameter>> },
+    Kernel { function: usize, kernel: Kernel, parameter: Option<Parameter> },
     /// A product of cuBLAS.
     Product { decoded: Decoded },
     /// A copy.
@@ -46,7 +46,7 @@ impl Node {
     pub(crate) fn queue(&self, driver: &Driver, stream: &Arc<Stream>) -> Outcome {
         match self {
             Node::Kernel { function, kernel, parameter } => {
-                launch::queue_kernel(driver, stream, *function, kernel, parameter.as_deref())
+                launch::queue_kernel(driver, stream, *function, kernel, parameter.as_ref())
             }
             Node::Product { decoded } => {
                 launch::queue_decoded(driver, stream, "cublasGemmStridedBatchedEx", decoded.clone());

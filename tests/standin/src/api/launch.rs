@@ -61,12 +61,12 @@ driver_calls! {
             Kernel::Ours(_) => {
                 // SAFETY: the caller passes one pointer per parameter of the kernel, which has one, of type `Arguments`.
                 let arguments = unsafe { parameter::<Arguments>(parameters, size_of::<Arguments>()) };
-                Some(Box::new(Parameter::Ours(arguments.ok_or_else(missing)?)))
+                Some(Parameter::Ours(Box::new(arguments.ok_or_else(missing)?)))
             }
             Kernel::Fused(code) => {
                 // SAFETY: as above; the parameter is a `FusedArguments` of as many views as the kernel has.
                 let arguments = unsafe { parameter::<FusedArguments>(parameters, code.parameter_bytes()) };
-                Some(Box::new(Parameter::Fused(arguments.ok_or_else(missing)?)))
+                Some(Parameter::Fused(Box::new(arguments.ok_or_else(missing)?)))
             }
         };
         give(driver, &stream, Node::Kernel { function, kernel, parameter })
