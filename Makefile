@@ -170,7 +170,7 @@ fused: ## fused CUDA kernels: drawn sources through NVRTC, and run on the CPU be
 	python3 -m venv $(TARGET)/ptx-tools
 	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/src/cuda/kernels/nvrtc.txt
 	STREAMVM_NEEDS_NVRTC=1 LD_LIBRARY_PATH=$$(dirname $$(find $(CURDIR)/$(TARGET)/ptx-tools -name 'libnvrtc.so*' | head -n 1)) \
-	    $(CARGO) test --quiet -p streamvm-ep --test cuda_kernels fused::
+	    $(CARGO) test --quiet -p streamvm-ep --lib --test cuda_kernels -- cuda::source fused::
 
 deny: ## licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources

@@ -1,7 +1,7 @@
 //! Fused kernels: the source that is made of drawn groups of steps, run on the CPU beside the shipped kernels that run the steps one by one. Both have to
 //! give the same bits. Where there is an NVRTC, it compiles the sources too.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::panic::Location;
 
 use streamvm_ep::cuda::{
@@ -352,6 +352,11 @@ fn sources_of_drawn_groups_compile_where_there_is_a_compiler() {
             Ok(ptx) => ptx,
             Err(error @ cuda::CompileError::NoCompiler { .. }) => {
                 assert!(std::env::var_os("STREAMVM_NEEDS_NVRTC").is_none(), "STREAMVM_NEEDS_NVRTC is set: {error}");
+                // Written past the capture of test output, so that a run that compiled nothing is visible.
+                let told = format!(
+                    "no fused kernel was compiled by NVRTC: {error}; STREAMVM_NEEDS_NVRTC=1 makes that a failure\n"
+                );
+                std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes()).unwrap();
                 return;
             }
             Err(error) => panic!("group {number} of seed {}: {error}\n{source}", SEED + 1),
