@@ -165,6 +165,40 @@ fn drawn_expressions_give_the_bits_of_eager_calls() {
     end(vm);
 }
 
+/// A device keeps 256 kernels. While programs use all of them, further groups run one by one; a kernel that no program uses makes room for another.
+#[test]
+fn a_device_keeps_a_bounded_number_of_kernels() -> Result<(), Error> {
+    let driver = standin("");
+    let vm = Vm::builder().build()?;
+    let x = vm.full(CUDA, DType::F32, &[4], 2.0)?;
+    // Each number is in a source of its own.
+    let make = |number: usize| {
+        let program = vm.record("scaled", |r| {
+            let x = r.feed("x", CUDA, DType::F32, &[4])?;
+            r.fetch("y", &(&x * &r.full(CUDA, DType::F32, &[4], number as f64)?)?)
+        })?;
+        vm.compile(&program, &[], &CompileOptions::default())
+    };
+    let check = |executable: &Executable, number: usize| {
+        assert_eq!(executable.run(&[("x", &x)])?["y"].to_vec::<f32>()?, [2.0 * number as f32; 4]);
+        Ok::<(), Error>(())
+    };
+    let kept = (0..256).map(make).collect::<Result<Vec<Executable>, Error>>()?;
+    check(&kept[7], 7)?;
+    assert_eq!(driver.calls("nvrtcCompileProgram"), 256);
+    let beyond = make(256)?;
+    let count = launches(&driver, || check(&beyond, 256).expect("it runs"));
+    assert_eq!((count[0], driver.calls("nvrtcCompileProgram"), driver.calls("cuModuleUnload")), (2, 256, 0));
+    drop((beyond, kept));
+    vm.wait_all()?;
+    let fused = make(257)?;
+    let count = launches(&driver, || check(&fused, 257).expect("it runs"));
+    assert_eq!((count[0], driver.calls("nvrtcCompileProgram"), driver.calls("cuModuleUnload")), (1, 257, 256));
+    drop((fused, x));
+    end(vm);
+    Ok(())
+}
+
 /// The steps run one by one if a call of NVRTC or of the driver fails, and the log says so once for the device.
 #[test]
 fn what_is_refused_runs_one_by_one() -> Result<(), Error> {
