@@ -16,7 +16,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test lint bench doc ci ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
+.PHONY: help diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test lint bench doc ci ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan fused
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -169,6 +169,13 @@ ptx: ## compile the CUDA kernels to the PTX that is committed, and try it for ea
 	python3 -m venv $(TARGET)/ptx-tools
 	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/src/cuda/kernels/nvrtc.txt -r ep/src/cuda/kernels/ptxas.txt
 	$(TARGET)/ptx-tools/bin/python ep/src/cuda/kernels/ptx.py ep/ptx
+
+# The folder of NVRTC, for the loader, is found once it is installed.
+fused: ## fused CUDA kernels: drawn sources through NVRTC, and run on the CPU beside the shipped kernels (python3 and PyPI, no GPU)
+	python3 -m venv $(TARGET)/ptx-tools
+	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/src/cuda/kernels/nvrtc.txt
+	STREAMVM_NEEDS_NVRTC=1 LD_LIBRARY_PATH=$$(dirname $$(find $(CURDIR)/$(TARGET)/ptx-tools -name 'libnvrtc.so*' | head -n 1)) \
+	    $(CARGO) test --quiet -p streamvm-ep --lib --test cuda_kernels -- cuda::source fused::
 
 deny: ## licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources

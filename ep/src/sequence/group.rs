@@ -106,7 +106,7 @@ impl Group {
     /// # Errors
     /// [`SequenceError::Group`].
     pub(super) fn new(first: usize, steps: Vec<SequenceStep>, block: usize) -> Result<Group, SequenceError> {
-        let shape = check_steps(first, &steps)?;
+        let shape = check_steps(first, steps.iter())?;
         check_overlaps(first, &steps)?;
         check_scratch(first, &steps, shape)?;
         let strides: Vec<Vec<Layout>> = steps.iter().map(|step| wide_layouts(step, &shape)).collect();
@@ -321,13 +321,16 @@ impl Blocks {
 }
 
 /// Checks that each step is elementwise; returns the shape of all outputs.
-fn check_steps(first: usize, steps: &[SequenceStep]) -> Result<Shape, SequenceError> {
+pub(super) fn check_steps<'s>(
+    first: usize,
+    steps: impl Iterator<Item = &'s SequenceStep> + Clone,
+) -> Result<Shape, SequenceError> {
     let refused = |place: usize, what: String| Err(SequenceError::Group { step: first + place, what });
     let output = |step: &SequenceStep| step.operands.last().map(|output| *output.layout.shape());
-    let Some(shape) = steps.first().and_then(output) else {
+    let Some(shape) = steps.clone().next().and_then(output) else {
         return refused(0, "there is none".to_owned());
     };
-    for (place, step) in steps.iter().enumerate() {
+    for (place, step) in steps.enumerate() {
         if let SequenceWork::Kernel(kernel, _) = &step.work
             && !kernel.op.is_elementwise()
         {

@@ -9,6 +9,7 @@
 //! | `blocks` | where blocks begin and end, and how many rounds loops may make |
 //! | `cpu_sequence` | runs the steps in the calling thread |
 //! | `group` | elementwise steps that run together, block by block |
+//! | `fused` | elementwise steps that one kernel of a device computes together |
 //! | `finite` | finds infinities and NaN in an output |
 //! | `command_sequence` | queues the steps on the stream of a device that runs commands later |
 
@@ -17,6 +18,7 @@ mod buffers;
 mod command_sequence;
 mod cpu_sequence;
 mod finite;
+mod fused;
 mod group;
 mod step;
 
@@ -24,5 +26,6 @@ pub use buffers::SequenceBuffer;
 pub use command_sequence::{CommandSequence, SequencePosition};
 pub use cpu_sequence::{CpuSequence, SequenceTime};
 pub use finite::{NotFinite, call_checking_finite};
+pub use fused::SequenceFusion;
 pub use group::SequenceGroup;
 pub use step::{SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork};

@@ -199,6 +199,14 @@ impl SequenceOperand {
         }
     }
 
+    /// Its buffer; `None` for scratch memory.
+    pub(super) fn buffer(&self) -> Option<usize> {
+        match self.memory {
+            SequenceMemory::Buffer { index, .. } => Some(index),
+            SequenceMemory::Scratch(_) => None,
+        }
+    }
+
     /// Whether both are views of one buffer that share bytes.
     pub(super) fn overlaps(&self, other: &SequenceOperand) -> bool {
         match (self.bytes(), other.bytes()) {

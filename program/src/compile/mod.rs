@@ -91,8 +91,7 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     let in_place = || in_place::find(&program, &order, &homes, &lifetimes, options);
     let shares = if options.in_place { in_place() } else { in_place::none(&program) };
     trace.note(|| trace::in_place(&program, &shares));
-    let on_cpu = |(segment, _): &(&segments::Draft, _)| segment.stream.device.kind == DeviceKind::Cpu;
-    let fusable = segments.iter().zip(&ranges).filter(on_cpu).map(|(_, range)| range.clone());
+    let fusable = segments.iter().zip(&ranges).map(|(segment, range)| (segment.stream.device.kind, range.clone()));
     let fused = if options.fuse && !options.check_finite && !options.step_by_step {
         fuse::find(&program, &order, fusable, &mut lifetimes, &shares, options)
     } else {

@@ -566,6 +566,36 @@ fn neighbouring_elementwise_steps_run_together() {
     assert_eq!(record(2_049).fused().len(), 1);
 }
 
+/// One kernel, for tensors of any size. What it has in registers keeps its place in the arena, where steps that run one by one use it: two values that
+/// are not alive at one time share theirs. Simulated devices fuse nothing.
+#[test]
+fn neighbouring_elementwise_steps_on_a_gpu_are_one_kernel() {
+    let record = |device: DeviceId| {
+        compiled(|r| {
+            let x = r.feed("x", device, DType::F32, &[4])?;
+            r.fetch("y", &(&(&x * &x)? + &x)?.relu()?)
+        })
+    };
+    let plan = record(DeviceId::cuda(0));
+    assert!(PAGE.contains(&plan.to_string()), "the page about programs shows another plan:\n{plan}");
+    let [group] = plan.fused() else { panic!("{plan}") };
+    assert!(plan.steps()[..2].iter().all(|step| group.is_unstored(step.operands[2].value)), "{group:?}");
+    assert!(!group.is_unstored(plan.steps()[2].operands[1].value), "{group:?}");
+    assert!(record(SIM).fused().is_empty());
+}
+
+/// At most so many views of memory are in a group: a kernel has no more in its parameter.
+#[test]
+fn a_kernel_has_a_bounded_number_of_views() {
+    let plan = compiled(|r| {
+        let feed = |number: usize| r.feed(format!("x{number}"), DeviceId::cuda(0), DType::I32, &[2]);
+        let feeds = (0..40).map(feed).collect::<Result<Vec<Tensor>, _>>()?;
+        feeds.iter().enumerate().try_for_each(|(number, x)| r.fetch(format!("y{number}"), &x.neg()?))
+    });
+    let groups: Vec<usize> = plan.fused().iter().map(|group| group.steps.len()).collect();
+    assert_eq!(groups, [16, 16, 8], "{plan}");
+}
+
 /// Each ends a group: a step that is not elementwise, another shape, a value that is read through another view than it is written, integers that
 /// are divided, and a block.
 #[test]

@@ -88,13 +88,32 @@ pub struct CompiledStep {
     pub location: &'static Location<'static>,
 }
 
-/// Elementwise steps that run together: all of them compute one block of elements, then the next.
+/// Elementwise steps that run together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FusedSteps {
     /// The steps, as a range of [`Compiled::steps`].
     pub steps: Range<usize>,
-    /// How many elements a block has at most.
-    pub block: usize,
+    /// How they run together.
+    pub by: FusedBy,
+}
+
+/// How fused steps run together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FusedBy {
+    /// On a CPU: all of them compute one block of at most so many elements, then the next.
+    Blocks(usize),
+    /// On a CUDA device: one kernel computes all of them, if there is an NVRTC that compiles it; otherwise they run one by one.
+    Kernel {
+        /// The values that only these steps use. The kernel has them in registers; their places in the arena are used by steps that run one by one.
+        unstored: Vec<ValueId>,
+    },
+}
+
+impl FusedSteps {
+    /// Whether a kernel of the steps does not store the value.
+    pub fn is_unstored(&self, value: ValueId) -> bool {
+        matches!(&self.by, FusedBy::Kernel { unstored } if unstored.contains(&value))
+    }
 }
 
 /// What a segment does to a buffer.

@@ -9,12 +9,14 @@
 mod automatic;
 pub mod block_scenarios;
 pub mod blocks;
+mod expressions;
 mod functions;
 mod judge;
 pub mod plan;
 mod waits;
 
 pub use automatic::{judge_automatic, play};
+pub use expressions::compare_expression;
 pub use judge::{Judged, judge};
 pub use waits::{Waits, waits_of};
 

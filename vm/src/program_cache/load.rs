@@ -7,11 +7,13 @@ use std::sync::atomic::AtomicU64;
 use hashbrown::HashMap;
 use streamvm_ep::{
     CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceBuffer,
-    SequenceError, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep, SequenceWork,
-    StepLabel,
+    SequenceError, SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep,
+    SequenceWork, StepLabel,
 };
 use streamvm_instructions::{Cause, Error, ProgramError, ProgramStep, StepFailure};
-use streamvm_program::{BufferRole, Compiled, CompiledStep, Located, Segment, SegmentUse, Storage, ValueId, Work};
+use streamvm_program::{
+    BufferRole, Compiled, CompiledStep, FusedBy, FusedSteps, Located, Segment, SegmentUse, Storage, ValueId, Work,
+};
 
 use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::execute::environment::Environment;
@@ -162,14 +164,17 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
     let buffers: Vec<SequenceBuffer> = segment.uses.iter().map(buffer).collect();
     let steps = compiled.steps()[segment.steps.clone()].iter();
     let load = |step: &CompiledStep| sequence_step(env, kind, segment, step, compiled);
+    // Groups are in the order of their steps, each within one segment.
+    let first = compiled.fused().partition_point(|group| group.steps.start < segment.steps.start);
+    let groups = compiled.fused()[first..].iter().take_while(|group| group.steps.end <= segment.steps.end);
+    let of_segment = |steps: &Range<usize>| steps.start - segment.steps.start..steps.end - segment.steps.start;
     let loaded = if kind == DeviceKind::Cpu {
         let steps: Vec<SequenceStep> = steps.map(load).collect::<Result<_, Error>>()?;
-        // Groups are in the order of their steps, each within one segment.
-        let first = compiled.fused().partition_point(|group| group.steps.start < segment.steps.start);
-        let groups = compiled.fused()[first..].iter().take_while(|group| group.steps.end <= segment.steps.end);
-        let of_segment = |group: &Range<usize>| group.start - segment.steps.start..group.end - segment.steps.start;
-        let groups: Vec<SequenceGroup> =
-            groups.map(|group| SequenceGroup { steps: of_segment(&group.steps), block: group.block }).collect();
+        let block_by_block = |group: &FusedSteps| match group.by {
+            FusedBy::Blocks(block) => Some(SequenceGroup { steps: of_segment(&group.steps), block }),
+            FusedBy::Kernel { .. } => None,
+        };
+        let groups: Vec<SequenceGroup> = groups.filter_map(block_by_block).collect();
         let sequence = CpuSequence::over(buffers, steps, &groups);
         sequence.map(|sequence| {
             let sequence = sequence.checking_finite(compiled.checks_finite()).stopped_by(env.stops_loops.clone());
@@ -181,7 +186,11 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         let steps = steps.map(|step| Ok((load(step)?, label(step)))).collect::<Result<_, Error>>()?;
         let is_flag = |it: &SegmentUse| matches!(compiled.buffers()[it.buffer].role, BufferRole::Flag(_));
         let flag = segment.uses.iter().position(is_flag);
-        CommandSequence::over(kind, buffers, flag, steps).map(|sequence| {
+        let device = env.devices.get(segment.stream.device)?;
+        let fusions: Vec<SequenceFusion> = groups.map(|group| fusion(compiled, group, of_segment)).collect();
+        let sequence = CommandSequence::over(kind, buffers, flag, steps);
+        let sequence = sequence.and_then(|sequence| sequence.fused(&fusions, &mut |group| device.fuse(group)));
+        sequence.map(|sequence| {
             let sequence = sequence.stopped_by(env.stops_loops.clone());
             LoadedSegment::Commands(if compiled.captures() { sequence } else { sequence.one_by_one() })
         })
@@ -205,6 +214,19 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         };
         ProgramError::NotCompiled { program: compiled.program().name.clone(), step, what }.into()
     })
+}
+
+/// Steps that one kernel of the device may compute. `of_segment` counts their positions from the first step of the segment.
+fn fusion(
+    compiled: &Compiled,
+    group: &FusedSteps,
+    of_segment: impl Fn(&Range<usize>) -> Range<usize>,
+) -> SequenceFusion {
+    let steps = of_segment(&group.steps);
+    let is_unstored = |step: &CompiledStep| step.operands.last().is_some_and(|output| group.is_unstored(output.value));
+    let of_group = compiled.steps()[group.steps.clone()].iter().zip(steps.clone());
+    let unstored = of_group.filter(|(step, _)| is_unstored(step)).map(|(_, number)| number).collect();
+    SequenceFusion { steps, unstored }
 }
 
 /// A step of the compiler with the kernel that runs it.

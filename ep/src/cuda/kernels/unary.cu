@@ -1,59 +1,9 @@
 // Unary ops but casts.
-#include "elementwise.cuh"
+#include "unary.cuh"
 
-template <class W> __device__ __forceinline__ W negated(W x) { return (W)(0 - (Unsigned<W>)x); }
-__device__ __forceinline__ f32 negated(f32 x) { return -x; }
-__device__ __forceinline__ f64 negated(f64 x) { return -x; }
-
-template <class W> __device__ __forceinline__ W absolute(W x) { return x < 0 ? negated(x) : x; }
-__device__ __forceinline__ f32 absolute(f32 x) { return fabsf(x); }
-__device__ __forceinline__ f64 absolute(f64 x) { return fabs(x); }
-
-__device__ __forceinline__ f32 exponential(f32 x) { return expf(x); }
-__device__ __forceinline__ f64 exponential(f64 x) { return exp(x); }
-__device__ __forceinline__ f32 logarithm(f32 x) { return logf(x); }
-__device__ __forceinline__ f64 logarithm(f64 x) { return log(x); }
-__device__ __forceinline__ f32 square_root(f32 x) { return sqrtf(x); }
-__device__ __forceinline__ f64 square_root(f64 x) { return sqrt(x); }
-__device__ __forceinline__ f32 tangent(f32 x) { return tanhf(x); }
-__device__ __forceinline__ f64 tangent(f64 x) { return tanh(x); }
-
-template <class W> __device__ __forceinline__ W positive(W x) { return x > 0 || is_nan(x) ? x : (W)0; }
-
-// The exponential is taken of a negative number only, so it cannot overflow.
-template <class W> __device__ __forceinline__ W logistic(W x) {
-    W small = exponential(-absolute(x));
-    W numerator = x >= 0 ? (W)1 : small;
-    return numerator / ((W)1 + small);
-}
-
-#define UNARY(op, function, four)                                                                            \
-    template <class T> struct op {                                                                           \
-        enum { FOUR = four || sizeof(Wide<T>) < 8 }; \
-        static __device__ __forceinline__ T apply(T x) { return To<T>::from(function(wide(x))); }            \
-    };
-
-UNARY(Neg, negated, true)
-UNARY(Abs, absolute, true)
-UNARY(Relu, positive, true)
-UNARY(Exp, exponential, false)
-UNARY(Log, logarithm, false)
-UNARY(Sqrt, square_root, true)
-UNARY(Tanh, tangent, false)
-UNARY(Sigmoid, logistic, false)
-
-#define OF(op, name, type)                 \
-    KERNEL(sv_##name##_##type) {           \
+#define OF(op, name, type)                     \
+    KERNEL(sv_##name##_##type) {               \
         map1<type, type, op<type>>(arguments); \
     }
-#define OF_FLOATS(op, name) OF(op, name, f32) OF(op, name, f64) OF(op, name, f16) OF(op, name, bf16)
-#define OF_SIGNED(op, name) OF_FLOATS(op, name) OF(op, name, i32) OF(op, name, i64)
 
-OF_SIGNED(Neg, neg)
-OF_SIGNED(Abs, abs)
-OF_SIGNED(Relu, relu)
-OF_FLOATS(Exp, exp)
-OF_FLOATS(Log, log)
-OF_FLOATS(Sqrt, sqrt)
-OF_FLOATS(Tanh, tanh)
-OF_FLOATS(Sigmoid, sigmoid)
+EACH_UNARY(OF)
