@@ -7,11 +7,13 @@ use std::sync::atomic::AtomicU64;
 use hashbrown::HashMap;
 use streamvm_ep::{
     CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceBuffer,
-    SequenceError, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep, SequenceWork,
-    StepLabel,
+    SequenceError, SequenceFunction, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep,
+    SequenceWork, StepLabel,
 };
 use streamvm_instructions::{Cause, Error, ProgramError, ProgramStep, StepFailure};
-use streamvm_program::{BufferRole, Compiled, CompiledStep, Located, Segment, SegmentUse, Storage, ValueId, Work};
+use streamvm_program::{
+    BufferRole, Compiled, CompiledStep, Located, Segment, SegmentUse, StepFunction, Storage, ValueId, Work,
+};
 
 use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::execute::environment::Environment;
@@ -110,6 +112,7 @@ impl LoadedProgram {
                 FnError::from(FunctionOutcome::Failed(Cause::Device(error)))
             }
             SequenceError::Step { step, error } => at_step(step, error.to_string()),
+            SequenceError::Function { step, error } => at_step(step, error),
             SequenceError::NotFinite { step, index, value } => {
                 at_step(step, format!("element {index:?} of its output is {value}"))
             }
@@ -143,13 +146,8 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         return Ok(LoadedSegment::Transfer);
     }
     if let Some(function) = compiled.function_of(segment) {
-        let program = || compiled.program().name.clone();
-        let no_code = || ProgramError::NoCode { program: program(), function: function.name().to_owned() };
-        return Ok(LoadedSegment::Function(LoadedFunction {
-            code: function.code().ok_or_else(no_code)?.clone(),
-            checks_finite: compiled.checks_finite(),
-            time: compiled.times_steps().then(CallTime::default),
-        }));
+        let time = compiled.times_steps().then(CallTime::default);
+        return Ok(LoadedSegment::Function(load_function(compiled, function, time)?));
     }
     let kind = segment.stream.device.kind;
     let buffer = |segment_use: &SegmentUse| match (&segment_use.view, compiled.value_of(segment_use.buffer)) {
@@ -232,12 +230,28 @@ fn sequence_step(
             SequenceWork::While { most_rounds: compiled.most_rounds(), most_time: compiled.most_loop_time() }
         }
         Work::End => SequenceWork::End,
-        Work::Function(_) => unreachable!("a function is a segment by itself"),
+        Work::Function(function) => {
+            // The sequence takes the times.
+            let loaded = load_function(compiled, function, None)?;
+            SequenceWork::Function(SequenceFunction::new(move |context| loaded.call(context)))
+        }
     };
     Ok(SequenceStep {
         work,
         operands: step.operands.iter().map(|operand| sequence_operand(segment, operand)).collect(),
     })
+}
+
+/// A function that was bound to code.
+fn load_function(
+    compiled: &Compiled,
+    function: &StepFunction,
+    time: Option<CallTime>,
+) -> Result<LoadedFunction, Error> {
+    let program = || compiled.program().name.clone();
+    let no_code = || ProgramError::NoCode { program: program(), function: function.name().to_owned() };
+    let code = function.code().ok_or_else(no_code)?.clone();
+    Ok(LoadedFunction { code, checks_finite: compiled.checks_finite(), time })
 }
 
 /// An operand, with offsets relative to the part of its buffer that the segment uses.
