@@ -232,8 +232,11 @@ fn sequence_step(
         Work::End => SequenceWork::End,
         Work::Function(function) => {
             // The sequence takes the times.
-            let loaded = load_function(compiled, function, None)?;
-            SequenceWork::Function(SequenceFunction::new(move |context| loaded.call(context)))
+            let (loaded, name) = (load_function(compiled, function, None)?, function.clone());
+            let code = move |context: &mut FnContext<'_>| {
+                loaded.call(context).map_err(|error| format!("{}: {error}", name.name()))
+            };
+            SequenceWork::Function(SequenceFunction::new(code))
         }
     };
     Ok(SequenceStep {

@@ -10,8 +10,8 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_ep::{Layout, MemoryKind, Shape};
 use streamvm_instructions::{
-    BuildError, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, Resource, Single, Tensor, WaitFor,
-    copy_stream,
+    BuildError, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, Resource, Role, Single, Tensor,
+    WaitFor, copy_stream,
 };
 use streamvm_program::{BufferRole, Compiled, Located, Port, Program, SegmentUse, Storage};
 use streamvm_stream::{StreamKey, StreamType, WaitKind};
