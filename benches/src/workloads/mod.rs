@@ -14,6 +14,7 @@ pub mod idle;
 pub mod latency;
 pub mod memory;
 pub mod overlap;
+pub mod program_functions;
 pub mod programs;
 pub mod small_op;
 pub mod threads;

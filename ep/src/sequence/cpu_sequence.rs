@@ -8,15 +8,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
+
 use crate::call::fn_context::FnContext;
 use crate::call::operand::Operand;
 use crate::names::device_id::DeviceKind;
 use crate::sequence::blocks::{Part, Parts, Rounds, Test};
 use crate::sequence::buffers::{Buffers, SequenceBuffer, located};
 use crate::sequence::finite::first_not_finite;
+use crate::sequence::function::SequenceFunction;
 use crate::sequence::group::{Group, SequenceGroup};
 use crate::sequence::step::{
-    MOST_OPERANDS, SequenceError, SequenceMemory, SequenceStep, SequenceWork, params_of_run, run_work,
+    MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, params_of_run, run_work,
 };
 
 /// A step that runs by itself. Its operands lie in buffers.
@@ -34,6 +37,15 @@ enum Work {
     Group(Group),
     /// A step that draws random numbers, which are others in each run.
     Draw(Single),
+    Function(FunctionStep),
+}
+
+/// A step that calls a function of the caller. Its operands lie in buffers.
+#[derive(Debug)]
+struct FunctionStep {
+    number: usize,
+    function: SequenceFunction,
+    operands: Vec<SequenceOperand>,
 }
 
 /// Steps that were checked: every operand lies within its buffer.
@@ -118,6 +130,7 @@ impl CpuSequence {
                     match step.work {
                         _ if step.work.is_mark() => parts.mark(number, &in_buffers(number, step)?)?,
                         SequenceWork::Draw { .. } => parts.work(Work::Draw(Single::new(number, step)?)),
+                        SequenceWork::Function(_) => parts.work(Work::Function(FunctionStep::new(number, step)?)),
                         _ => parts.work(Work::Single(Single::new(number, step)?)),
                     }
                     number += 1;
@@ -139,7 +152,7 @@ impl CpuSequence {
         self
     }
 
-    /// Sets whether runs fail at the first step that writes an infinity or NaN; steps in groups are not checked. That reads each output once
+    /// Sets whether runs fail at the first step that writes an infinity or NaN; steps in groups and functions are not checked. That reads each output once
     /// more.
     #[must_use]
     pub fn checking_finite(mut self, checks: bool) -> CpuSequence {
@@ -161,6 +174,7 @@ impl CpuSequence {
             let steps = match part {
                 Part::Work(Work::Single(single) | Work::Draw(single)) => single.number..single.number + 1,
                 Part::Work(Work::Group(group)) => group.steps(),
+                Part::Work(Work::Function(function)) => function.number..function.number + 1,
                 Part::Test(_) | Part::Jump(_) => return None,
             };
             let time_of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -173,11 +187,17 @@ impl CpuSequence {
         self.parts.iter().zip(self.times.iter().flatten()).filter_map(of_part).collect()
     }
 
+    /// Whether one of its steps calls a function of the caller.
+    pub fn calls_functions(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Work(Work::Function(_))))
+    }
+
     /// The bytes that the steps take on the heap.
     pub fn heap_bytes(&self) -> usize {
         let of_part = |part: &Part<Work>| match part {
             Part::Work(Work::Single(single) | Work::Draw(single)) => single.heap_bytes(),
             Part::Work(Work::Group(group)) => group.heap_bytes(),
+            Part::Work(Work::Function(function)) => size_of_val(function.operands.as_slice()),
             Part::Test(test) => size_of_val(&**test),
             Part::Jump(_) => 0,
         };
@@ -234,6 +254,10 @@ impl CpuSequence {
                     self.timed::<TIMED, _>(place, || unsafe {
                         single.run(&work, buffers, &mut operands, self.checks_finite)
                     })?;
+                }
+                // SAFETY: as above.
+                Part::Work(Work::Function(function)) => {
+                    self.timed::<TIMED, _>(place, || unsafe { function.run(buffers) })?
                 }
                 Part::Jump(to) => next = *to,
                 Part::Test(test) => {
@@ -299,6 +323,27 @@ impl Single {
             Some((index, value)) => Err(SequenceError::NotFinite { step: self.number, index, value }),
             None => Ok(()),
         }
+    }
+}
+
+impl FunctionStep {
+    fn new(number: usize, step: SequenceStep) -> Result<FunctionStep, SequenceError> {
+        let SequenceStep { work, operands } = in_buffers(number, step)?;
+        let SequenceWork::Function(function) = work else { unreachable!("the caller has looked at the work") };
+        Ok(FunctionStep { number, function, operands })
+    }
+
+    /// Calls the function.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`Single::run`].
+    unsafe fn run(&self, buffers: &[Operand]) -> Result<(), SequenceError> {
+        let mut operands: SmallVec<[Operand; MOST_OPERANDS]> = self.operands.iter().map(|_| Operand::blank()).collect();
+        // SAFETY: the caller has the same duties.
+        let set = unsafe { located(&self.operands, buffers, &mut operands) };
+        let mut context = FnContext::new(set).map_err(|error| SequenceError::Step { step: self.number, error })?;
+        self.function.call(&mut context).map_err(|error| SequenceError::Function { step: self.number, error })
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Found<'f> {
     /// The stream of each arena.
     pub(super) streams: &'f [StreamKey],
     pub(super) arenas: &'f [Arena],
+    /// Functions are steps of segments, and no segments by themselves.
+    pub(super) functions_join: bool,
 }
 
 /// Writes down the compiled program.
@@ -58,6 +60,7 @@ pub(super) fn emit(
         step_by_step: options.step_by_step,
         time_steps: options.time_steps,
         capture: options.capture,
+        functions_join: found.functions_join,
     };
     compiled.arenas = found
         .streams

@@ -85,7 +85,8 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     trace.note(|| trace::fetched_copies(&program, recorded));
     let kept = unfetched::kept_steps(&program, options);
     trace.note(|| trace::unfetched(&program, &kept));
-    let Divided { order, segments, ranges, homes, arena_streams } = divide(&program, &kept, options, &mut trace)?;
+    let Divided { order, segments, ranges, homes, arena_streams, functions_join } =
+        divide(&program, &kept, options, &mut trace)?;
     let mut lifetimes = lifetimes::of(&program, &order, options);
     trace.note(|| trace::lifetimes(&program, &lifetimes));
     let in_place = || in_place::find(&program, &order, &homes, &lifetimes, options);
@@ -105,6 +106,7 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
         trace::arena(&program, arenas)
     });
     let found = emit::Found {
+        functions_join,
         order: &order,
         segments: &segments,
         ranges: &ranges,
@@ -127,6 +129,8 @@ struct Divided {
     homes: Vec<Home>,
     /// The stream of each arena.
     arena_streams: Vec<StreamKey>,
+    /// Functions are steps of segments, and no segments by themselves.
+    functions_join: bool,
 }
 
 /// The passes from the kept steps to segments.
@@ -154,14 +158,18 @@ fn divide(
         let by_bytes = units::dependences(program, kept, &units, options);
         order::add(program, kept, &units, &streams, by_bytes, options)?
     };
+    // The thread that runs the steps calls the functions, too. On several streams another one may need what comes before a function while that waits
+    // for something, and streams of devices cannot call code of the host between commands.
+    let on_cpu = streams.first().is_some_and(|stream| stream.device.kind == DeviceKind::Cpu);
+    let functions_join = one_stream && options.lanes <= 1 && on_cpu && !options.step_by_step;
     let by_unit = lanes::spread(program, kept, &units, &dependences.all, &mut streams, options);
-    let (homes, arena_streams) = homes::of(program, kept, &units, &streams, options.step_by_step);
+    let (homes, arena_streams) = homes::of(program, kept, &units, &streams, (options.step_by_step, functions_join));
     let writes = |unit: usize, found: &mut dyn FnMut(ValueId)| {
         let outputs = kept[units[unit].clone()].iter().flat_map(|&number| program.steps[number].outputs());
         outputs.map(|output| output.value).filter(|value| !matches!(homes[value.0], Home::Arena(_))).for_each(found);
     };
     let is_function = |unit: usize| program.steps[kept[units[unit].start]].function().is_some();
-    let alone = |unit: usize| options.step_by_step || is_function(unit);
+    let alone = |unit: usize| options.step_by_step || !functions_join && is_function(unit);
     let uses = units::shared_uses(program, kept, &units, &streams, &homes);
     let segments = segments::divide(&by_unit, &streams, &dependences, options, &uses, alone, writes);
     let (order, ranges) = segments::order(&segments, &units);
@@ -171,5 +179,5 @@ fn divide(
             segments.iter().zip(&ranges).map(|(segment, range)| (segment.stream, range.len(), &segment.after[..])),
         )
     });
-    Ok(Divided { order, segments, ranges, homes, arena_streams })
+    Ok(Divided { order, segments, ranges, homes, arena_streams, functions_join })
 }

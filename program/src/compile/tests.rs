@@ -720,33 +720,57 @@ fn the_flag_counts_among_the_tensors_that_a_block_writes() {
     }
 }
 
-/// The function is a segment by itself. What it uses has memory of its own, and what it overwrites is not filled before.
-#[test]
-fn a_function_is_a_segment_by_itself() {
+/// A step, a function on the device that reads its result, and two steps behind it. What the function overwrites is not filled before.
+fn around_a_function(device: DeviceId) -> String {
     let plan = compiled(|r| {
-        let (negated, written) = (x(r)?.neg()?, r.full(CPU, DType::F32, &[16], 0.0)?);
-        r.call_fn("look", CPU, [negated.read(), written.write()], |_| Ok(()))?;
+        let x = r.feed("x", device, DType::F32, &[16])?;
+        let (negated, written) = (x.neg()?, r.full(device, DType::F32, &[16], 0.0)?);
+        r.call_fn("look", device, [negated.read(), written.write()], |_| Ok(()))?;
         r.fetch("y", &written.exp()?.relu()?)
     });
+    plan.to_string()
+}
+
+#[test]
+fn a_function_on_the_only_cpu_stream_is_a_step_of_its_segment() {
+    let plan = around_a_function(CPU);
     assert_eq!(
-        plan.to_string(),
+        plan,
         "\
 program p on cpu:0
+feed  x            read                64 bytes
+fetch y            write               64 bytes
+arena arena        write              128 bytes
+%0 neg        x -> arena+64                             f32[16]
+%1 fn         \"look\" arena+64 -> arena+0
+%2 exp        arena+0 -> arena+0                        f32[16]
+%3 relu       arena+0 -> y                              f32[16]
+"
+    );
+    assert!(PAGE.contains(&plan), "the page about programs shows another plan");
+}
+
+/// What it uses has memory of its own.
+#[test]
+fn a_function_on_a_device_is_a_segment_by_itself() {
+    assert_eq!(
+        around_a_function(SIM),
+        "\
+program p on sim:0
 feed  x            read                64 bytes
 value %0           write               64 bytes
 value %1           write               64 bytes
 fetch y            write               64 bytes
 arena arena        write               64 bytes
-segment 0 on compute@cpu:0:0:
+segment 0 on compute@sim:0:0:
 %0 neg        x -> %0                                   f32[16]
-segment 1 on compute@cpu:0:0:
+segment 1 on compute@sim:0:0:
 %1 fn         \"look\" %0 -> %1
-segment 2 on compute@cpu:0:0:
+segment 2 on compute@sim:0:0:
 %2 exp        %1 -> arena+0                             f32[16]
 %3 relu       arena+0 -> y                              f32[16]
 "
     );
-    assert!(PAGE.contains(&plan.to_string()), "the page about programs shows another plan");
 }
 
 /// Products of one device, on any lanes, and functions on two: which segments wait for which because of orders alone.

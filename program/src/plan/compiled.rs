@@ -179,6 +179,8 @@ pub struct Compiled {
     pub(crate) step_by_step: bool,
     pub(crate) time_steps: bool,
     pub(crate) capture: bool,
+    /// Functions are steps of the segments of their streams; otherwise each is a segment by itself.
+    pub(crate) functions_join: bool,
 }
 
 impl Compiled {
@@ -193,10 +195,10 @@ impl Compiled {
         &self.segments
     }
 
-    /// The function that a segment calls, if it is one: then that is its only step.
+    /// The function that a segment calls, if that is all it does: such a segment is a function instruction over views of the values.
     pub fn function_of(&self, segment: &Segment) -> Option<&StepFunction> {
         match &self.steps.get(segment.steps.start)?.work {
-            Work::Function(function) => Some(function),
+            Work::Function(function) if !self.functions_join => Some(function),
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! A function of the caller that a program calls: a segment by itself, which is an ordinary function instruction.
+//! A function of the caller that a program calls: as a step of a segment, or as a segment by itself, which is an ordinary function instruction.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -7,12 +7,13 @@ use std::sync::atomic::AtomicU64;
 use hashbrown::HashMap;
 use streamvm_ep::{
     CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceBuffer,
-    SequenceError, SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep,
-    SequenceWork, StepLabel,
+    SequenceError, SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition,
+    SequenceStep, SequenceWork, StepLabel,
 };
 use streamvm_instructions::{Cause, Error, ProgramError, ProgramStep, StepFailure};
 use streamvm_program::{
-    BufferRole, Compiled, CompiledStep, FusedBy, FusedSteps, Located, Segment, SegmentUse, Storage, ValueId, Work,
+    BufferRole, Compiled, CompiledStep, FusedBy, FusedSteps, Located, Segment, SegmentUse, StepFunction, Storage,
+    ValueId, Work,
 };
 
 use crate::dispatch::function_outcome::FunctionOutcome;
@@ -112,6 +113,7 @@ impl LoadedProgram {
                 FnError::from(FunctionOutcome::Failed(Cause::Device(error)))
             }
             SequenceError::Step { step, error } => at_step(step, error.to_string()),
+            SequenceError::Function { step, error } => at_step(step, error),
             SequenceError::NotFinite { step, index, value } => {
                 at_step(step, format!("element {index:?} of its output is {value}"))
             }
@@ -145,13 +147,8 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         return Ok(LoadedSegment::Transfer);
     }
     if let Some(function) = compiled.function_of(segment) {
-        let program = || compiled.program().name.clone();
-        let no_code = || ProgramError::NoCode { program: program(), function: function.name().to_owned() };
-        return Ok(LoadedSegment::Function(LoadedFunction {
-            code: function.code().ok_or_else(no_code)?.clone(),
-            checks_finite: compiled.checks_finite(),
-            time: compiled.times_steps().then(CallTime::default),
-        }));
+        let time = compiled.times_steps().then(CallTime::default);
+        return Ok(LoadedSegment::Function(load_function(compiled, function, time)?));
     }
     let kind = segment.stream.device.kind;
     let buffer = |segment_use: &SegmentUse| match (&segment_use.view, compiled.value_of(segment_use.buffer)) {
@@ -254,12 +251,31 @@ fn sequence_step(
             SequenceWork::While { most_rounds: compiled.most_rounds(), most_time: compiled.most_loop_time() }
         }
         Work::End => SequenceWork::End,
-        Work::Function(_) => unreachable!("a function is a segment by itself"),
+        Work::Function(function) => {
+            // The sequence takes the times.
+            let (loaded, name) = (load_function(compiled, function, None)?, function.clone());
+            let code = move |context: &mut FnContext<'_>| {
+                loaded.call(context).map_err(|error| format!("{}: {error}", name.name()))
+            };
+            SequenceWork::Function(SequenceFunction::new(code))
+        }
     };
     Ok(SequenceStep {
         work,
         operands: step.operands.iter().map(|operand| sequence_operand(segment, operand)).collect(),
     })
+}
+
+/// A function that was bound to code.
+fn load_function(
+    compiled: &Compiled,
+    function: &StepFunction,
+    time: Option<CallTime>,
+) -> Result<LoadedFunction, Error> {
+    let program = || compiled.program().name.clone();
+    let no_code = || ProgramError::NoCode { program: program(), function: function.name().to_owned() };
+    let code = function.code().ok_or_else(no_code)?.clone();
+    Ok(LoadedFunction { code, checks_finite: compiled.checks_finite(), time })
 }
 
 /// An operand, with offsets relative to the part of its buffer that the segment uses.

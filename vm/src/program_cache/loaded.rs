@@ -44,6 +44,7 @@ impl LoadedSegment {
         match self {
             LoadedSegment::Commands(sequence) if sequence.has_blocks() => Role::Blocks,
             // A caller that waits must not run it.
+            LoadedSegment::Cpu(sequence) if sequence.calls_functions() => Role::Function,
             LoadedSegment::Function(_) => Role::Function,
             _ => Role::Program,
         }

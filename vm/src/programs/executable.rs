@@ -10,8 +10,8 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_ep::{Layout, MemoryKind, Shape};
 use streamvm_instructions::{
-    BuildError, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, Resource, Single, Tensor, WaitFor,
-    copy_stream,
+    BuildError, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, Resource, Role, Single, Tensor,
+    WaitFor, copy_stream,
 };
 use streamvm_program::{BufferRole, Compiled, Located, Port, Program, SegmentUse, Storage};
 use streamvm_stream::{StreamKey, StreamType, WaitKind};
@@ -229,8 +229,12 @@ impl Executable {
         let tensors: SmallVec<[Tensor; 8]> = segment.uses.iter().map(used).collect::<Result<_, _>>()?;
         let uses =
             tensors.iter().zip(&segment.uses).map(|(tensor, segment_use)| with_access(tensor, segment_use.access));
-        let name = (self.inner.segments[number].role(), run.name.clone());
-        Ok(list.push_program(stream, name, uses, self.inner.code(number, run.number), location)?)
+        let (role, name, code) =
+            (self.inner.segments[number].role(), run.name.clone(), self.inner.code(number, run.number));
+        if role == Role::Function {
+            return Ok(list.push(stream, Kind::Function { role, name, body: Some(code) }, uses, location)?);
+        }
+        Ok(list.push_program(stream, (role, name), uses, code, location)?)
     }
 
     /// The compiled program: its buffers and steps, which print as text.
