@@ -53,8 +53,10 @@ pub fn measure(library: &Path, runs: u32, quick: bool, progress: impl Fn(u32)) -
     let mut values: Vec<(String, Vec<f64>)> = Vec::new();
     for run in 1..=runs {
         progress(run);
-        // SAFETY: the function takes any number, uses no memory of the caller, and may be called by any thread.
-        let other = |rounds: usize| drop(std::hint::black_box(unsafe { work(rounds as u64) }));
+        let other = |rounds: usize| {
+            // SAFETY: the function takes any number, uses no memory of the caller, and may be called by any thread.
+            black_box(unsafe { work(rounds as u64) });
+        };
         for sample in beside(&sizes, &other)? {
             match values.iter_mut().find(|(metric, _)| *metric == sample.metric) {
                 Some((_, values)) => values.push(sample.value),
