@@ -174,7 +174,9 @@ ptx: ## compile the CUDA kernels to the PTX that is committed, and try it for ea
 fused: ## fused CUDA kernels: drawn sources through NVRTC, and run on the CPU beside the shipped kernels (python3 and PyPI, no GPU)
 	python3 -m venv $(TARGET)/ptx-tools
 	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/src/cuda/kernels/nvrtc.txt
-	STREAMVM_NEEDS_NVRTC=1 LD_LIBRARY_PATH=$$(dirname $$(find $(CURDIR)/$(TARGET)/ptx-tools -name 'libnvrtc.so*' | head -n 1)) \
+	nvrtc=$$(find $(abspath $(TARGET))/ptx-tools -name 'libnvrtc.so*' | head -n 1); \
+	test -n "$$nvrtc" || { echo "pip has installed no libnvrtc.so under $(TARGET)/ptx-tools" >&2; exit 1; }; \
+	STREAMVM_NEEDS_NVRTC=1 LD_LIBRARY_PATH=$$(dirname $$nvrtc)$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH} \
 	    $(CARGO) test --quiet -p streamvm-ep --lib --test cuda_kernels -- cuda::source fused::
 
 deny: ## licences and sources of dependencies (needs cargo-deny)

@@ -3,6 +3,7 @@
 //! `native/openmp_work.c` is the loop. It is loaded as a shared library, because a user's process gets OpenMP in the same way: with the
 //! extension module of another framework.
 
+use std::hint::black_box;
 use std::path::{Path, PathBuf};
 
 use libloading::{Library, Symbol};

@@ -26,7 +26,7 @@ pub struct FusedGroup {
 /// A view of memory. If it is both read and written, it is read first, and the elements have the same size.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct FusedView {
-    /// As what it is read.
+    /// The dtype as which it is read; `None` if it is not.
     pub(crate) read: Option<DType>,
     /// As what it is written, and by which step.
     pub(crate) written: Option<(DType, usize)>,
@@ -61,8 +61,8 @@ pub(crate) enum FusedInput {
     Step(usize),
 }
 
-/// Names a kernel that a device has made of a [`FusedGroup`]: see [`Device::fuse`](crate::Device::fuse). The device keeps the kernel as long as this,
-/// or a clone, is alive. One that no device has made, as `default` returns, is for streams of a caller's own.
+/// Names a kernel that a device has made of a [`FusedGroup`]: see [`Device::fuse`](crate::Device::fuse). The device keeps the kernel as
+/// long as it lives. `default` makes a name without a kernel, for streams that a caller implements.
 #[derive(Clone, Default, Debug)]
 pub struct FusedKernel(
     #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only CUDA devices make kernels"))] pub(crate) Arc<()>,

@@ -321,12 +321,6 @@ impl DeviceState {
         }
     }
 
-    /// Whether every instruction that was submitted is known to have passed.
-    pub(super) fn is_idle(&self) -> bool {
-        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        streams.iter().all(|stream| stream.range().is_none())
-    }
-
     /// Adds a new stream.
     pub(super) fn add_stream(&self, progress: &Arc<Progress>) {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);

@@ -128,7 +128,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     }
 
     /// Makes a kernel that computes all steps of a group, or finds the one that it has made of an equal group. May take long: the kernel is compiled.
-    /// `None` if there will be none, as for devices that make none: the steps then run one by one. Why is told in the log, once for each device.
+    /// `None` if there will be none, as for devices that make none: the steps then run one by one. The log gives the reason once for each device.
     fn fuse(&self, _group: &FusedGroup) -> Option<FusedKernel> {
         None
     }

@@ -57,6 +57,8 @@ pub struct CpuSequence {
     stops: Arc<AtomicBool>,
     /// Whether a run looks for infinities and NaN in what its steps write.
     checks_finite: bool,
+    /// Whether a step calls a function of the caller.
+    calls_functions: bool,
     /// For each part how long it took so far, if runs are timed.
     times: Option<Box<[PartTime]>>,
 }
@@ -142,7 +144,8 @@ impl CpuSequence {
             return Err(SequenceError::Group { step: group.steps.start, what });
         }
         let parts = parts.finish(number)?;
-        Ok(CpuSequence { buffers, parts, stops: Arc::default(), checks_finite: false, times: None })
+        let calls_functions = parts.iter().any(|part| matches!(part, Part::Work(Work::Function(_))));
+        Ok(CpuSequence { buffers, parts, stops: Arc::default(), checks_finite: false, calls_functions, times: None })
     }
 
     /// Makes loops fail at their next round from the time when `stops` is set: [`SequenceError::Stopped`].
@@ -152,8 +155,8 @@ impl CpuSequence {
         self
     }
 
-    /// Sets whether runs fail at the first step that writes an infinity or NaN; steps in groups and functions are not checked. That reads each output once
-    /// more.
+    /// Sets whether runs fail at the first step that writes an infinity or NaN, which reads each output once more. Steps in groups are not checked,
+    /// and functions are not: their code looks itself.
     #[must_use]
     pub fn checking_finite(mut self, checks: bool) -> CpuSequence {
         self.checks_finite = checks;
@@ -189,7 +192,7 @@ impl CpuSequence {
 
     /// Whether one of its steps calls a function of the caller.
     pub fn calls_functions(&self) -> bool {
-        self.parts.iter().any(|part| matches!(part, Part::Work(Work::Function(_))))
+        self.calls_functions
     }
 
     /// The bytes that the steps take on the heap.
@@ -211,7 +214,8 @@ impl CpuSequence {
     ///
     /// # Errors
     /// [`SequenceError::Buffers`], and nothing has run: the number of operands, or the size or layout of one differs, or one
-    /// is written by a step and was declared as read, or was taken before. [`SequenceError::Step`] for the first step that fails;
+    /// is written by a step and was declared as read, or was taken before. [`SequenceError::Step`], [`SequenceError::Function`] and
+    /// [`SequenceError::NotFinite`] for the first step that fails;
     /// [`SequenceError::Rounds`], [`SequenceError::LoopTime`] and [`SequenceError::Stopped`] for a `While` that may not begin another round.
     pub fn run(&self, context: &mut FnContext<'_>, run: u64) -> Result<(), SequenceError> {
         let buffers = context.take_all().map_err(|error| SequenceError::Buffers(error.to_string()))?;
@@ -255,7 +259,8 @@ impl CpuSequence {
                         single.run(&work, buffers, &mut operands, self.checks_finite)
                     })?;
                 }
-                // SAFETY: as above.
+                // SAFETY: as above. The slices that a function gets end with its call, because its code takes a context of any lifetime. So no slice
+                // exists when the next part begins.
                 Part::Work(Work::Function(function)) => {
                     self.timed::<TIMED, _>(place, || unsafe { function.run(buffers) })?
                 }
@@ -296,7 +301,7 @@ impl Single {
     ///
     /// # Safety
     ///
-    /// * `buffers` fit the buffers that the step was checked with: contiguous, of the same sizes, written where a step writes.
+    /// * [`Buffers::check`] of the buffers that the step was checked with has accepted `buffers`.
     /// * No slice of a written one exists.
     #[inline]
     unsafe fn run(
@@ -333,7 +338,7 @@ impl FunctionStep {
         Ok(FunctionStep { number, function, operands })
     }
 
-    /// Calls the function.
+    /// Calls the function over its operands. Operands that share bytes, one of them written, are refused.
     ///
     /// # Safety
     ///

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::call::fn_context::FnContext;
 
-/// The code of a function step. It gets the operands of the step, and returns the text of its error.
+/// The code of a function step. It gets the operands of the step, and returns the text of its error. It takes a context of any lifetime, so it cannot keep
+/// what the context gives: unsafe code of the sequence relies on that.
 pub type SequenceCode = dyn for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), String> + Send + Sync;
 
 /// A function of the caller. Clones call the same code, several threads at once where runs overlap.

@@ -34,7 +34,7 @@ struct Place<'s> {
     operand: SequenceOperand,
     /// The step that names it first.
     first: &'s SequenceStep,
-    /// As what it is read before a step of the group writes it.
+    /// The dtype as which it is read before a step of the group writes it.
     read: Option<DType>,
     /// The last step that has written it, and whether any of them must be stored.
     written: Option<(DType, usize)>,

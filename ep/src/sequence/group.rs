@@ -337,7 +337,7 @@ pub(super) fn check_steps<'s>(
             return refused(place, format!("{} is not elementwise", kernel.op));
         }
         if !matches!(step.work, SequenceWork::Kernel(..) | SequenceWork::Copy | SequenceWork::Fill(_)) {
-            return refused(place, "it begins or ends a block of steps".to_owned());
+            return refused(place, "it is no kernel, copy or fill".to_owned());
         }
         let Some((output, inputs)) = step.operands.split_last() else { continue };
         if *output.layout.shape() != shape {

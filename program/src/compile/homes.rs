@@ -1,8 +1,11 @@
 //! Pass: where the bytes of each value live.
 //!
 //! A value that steps of one stream alone use shares an arena with others of that stream: the stream runs them in order, so one value may lie
-//! where another one was. A value that several streams use has memory of its own, as has one in page-locked memory, one that only a copy stream uses, and one that a function
-//! that is a segment by itself uses, which gets it as a tensor.
+//! where another one was. These have memory of their own:
+//!
+//! * a value that several streams use, or that only a copy stream uses;
+//! * one in page-locked memory;
+//! * one that a function uses which is a segment by itself: it gets the value as a tensor.
 
 use std::ops::Range;
 

@@ -158,8 +158,8 @@ fn divide(
         let by_bytes = units::dependences(program, kept, &units, options);
         order::add(program, kept, &units, &streams, by_bytes, options)?
     };
-    // The thread that runs the steps calls the functions, too. On several streams another one may need what comes before a function while that waits
-    // for something, and streams of devices cannot call code of the host between commands.
+    // The thread that runs the steps calls the functions, too. If a program has several streams, another stream may need the result of a step before a
+    // function while the function waits for that stream. Streams of devices cannot call code of the host between commands.
     let on_cpu = streams.first().is_some_and(|stream| stream.device.kind == DeviceKind::Cpu);
     let functions_join = one_stream && options.lanes <= 1 && on_cpu && !options.step_by_step;
     let by_unit = lanes::spread(program, kept, &units, &dependences.all, &mut streams, options);

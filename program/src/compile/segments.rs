@@ -72,7 +72,10 @@ fn latest(
 }
 
 /// Divides the units, which are given in an order in which they can run, each with its stream, and the units that each comes after.
-/// `uses` has what each unit declares of values that several streams use. `alone` tells of a unit whether it is a segment by itself; `writes` calls its function with each value that a unit writes and that has a buffer of its own.
+///
+/// * `uses` has what each unit declares of values that several streams use.
+/// * `alone` tells of a unit whether it is a segment by itself.
+/// * `writes` calls its function with each value that a unit writes and that has a buffer of its own.
 pub(super) fn divide(
     order: &[usize],
     streams: &[StreamKey],

@@ -2,7 +2,8 @@
 //!
 //! A kernel or fill runs on the compute stream of the device that its output lives on. A copy between two devices, or between the memories of a
 //! device and of the host, runs on the copy stream that an eager copy would use; a copy within the memory of the host or of one device runs on its
-//! compute stream. A function is called on the compute stream of the device that the recording names, which is no CUDA device. All steps of a block run on the compute stream of one device, and its conditions are in memory of that device.
+//! compute stream. A function is called on the compute stream of the device that the recording names, which is no CUDA device. All
+//! steps of a block run on the compute stream of one device, and its conditions are in memory of that device.
 
 use std::ops::Range;
 

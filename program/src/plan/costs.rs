@@ -72,6 +72,13 @@ impl Costs {
         self.by_name.insert(name.into(), nanoseconds(time));
     }
 
+    /// About how many bytes of host memory they take on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        let by_size = self.by_size.keys().map(|(name, _)| name.len() + size_of::<((String, u32), Measured)>());
+        let by_name = self.by_name.keys().map(|name| name.len() + size_of::<(String, u64)>());
+        by_size.chain(by_name).sum()
+    }
+
     /// How long a step takes; `None` if nothing tells.
     pub fn of(&self, program: &Program, step: usize) -> Option<Duration> {
         self.nanoseconds_of(&program.name, &program.steps[step]).map(Duration::from_nanos)
@@ -87,7 +94,7 @@ impl Costs {
             return nanoseconds.checked_div(*times);
         }
         // As the profile of an engine names functions of programs.
-        let in_program = || self.by_name.get(&format!("{name} of {program}")).filter(|_| step.function().is_some());
+        let in_program = || step.function().and_then(|_| self.by_name.get(&format!("{name} of {program}")));
         self.by_name.get(name).or_else(in_program).copied()
     }
 }

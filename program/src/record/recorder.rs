@@ -157,10 +157,13 @@ impl Recorder {
     /// [`InstructionsBuilder::call_fn`] for a function that is called once in each run: the function gets slices of the tensors that its uses
     /// stand for, the reads in the order declared, then the writes and updates in the order declared.
     ///
-    /// Each run calls it, also if nobody needs what it writes. It comes behind the steps that its uses need, and behind the functions of the same
-    /// device that were recorded before. A function without uses is called behind all steps that were recorded before it for compute streams of its
+    /// Each run calls it, also if nobody needs what it writes, unless its segment is skipped or ends because of a failure. It comes behind the steps
+    /// that its uses need, and behind the functions of the same device that were recorded before. A function without uses is called behind all steps that were recorded before it for compute streams of its
     /// device, and before all later ones. Runs that overlap call it from several threads at once. An error or a panic is the failure
-    /// of this step: the tensors that it should have written have failed.
+    /// of this step, and fails all that its segment writes.
+    ///
+    /// If all steps are for one stream of a CPU and the program is compiled for one lane, the function is called between the steps of one segment. Then it
+    /// must not wait for anything that needs a result of the same run, nor may anything that writes a feed or parameter of the run wait for it.
     ///
     /// ```
     /// use streamvm_ep::{DType, DeviceId};
@@ -220,8 +223,8 @@ impl Recorder {
     /// Records what `body` records, and orders these steps behind all steps of `earlier`, although no tensor asks for that. Returns what `body`
     /// returns, and a handle by which later steps can be ordered behind these; with no `earlier` steps it only makes that handle.
     ///
-    /// The order holds within a run, whatever the streams. It is order alone: if an earlier step fails, the later ones run. Steps that the compiler
-    /// removes, because nobody needs what they write, order nothing.
+    /// The order holds within a run, whatever the streams. It is order alone: if an earlier step fails, the later ones run, unless both are in one segment,
+    /// which ends with its first failure. Steps that the compiler removes, because nobody needs what they write, order nothing.
     ///
     /// ```
     /// use streamvm_ep::DeviceId;

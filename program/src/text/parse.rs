@@ -185,7 +185,14 @@ impl Program {
         }
         add(&mut recording, added..list.instructions().len())?;
         for OrderLine { line, text, earlier, later } in orders {
-            let range = |[first, last]: [usize; 2]| Some(*steps.get(first)?..steps.get(last)? + 1);
+            let all = recording.program.steps.len();
+            let range = |[first, last]: [usize; 2]| {
+                let (first, end) = (
+                    *steps.get(first)?,
+                    if last < steps.len() { *steps.get(last + 1).unwrap_or(&all) } else { return None },
+                );
+                (first < end).then_some(first..end)
+            };
             let (Some(earlier), Some(later)) = (range(earlier), range(later)) else {
                 return Err(wrong(line, "numbers of steps of this text", text));
             };

@@ -31,7 +31,8 @@ use crate::{CPU, Random};
 const ROWS: usize = 4;
 
 /// Makes `steps` drawn calls over `[4, 4]` tensors of `i32`, `given` first; the last of `given` is a parameter, which calls may write. The
-/// tensors may be of an engine or of a recording. Some calls are blocks, and some are functions. With several devices, some tensors are copied from one to another. Returns the tensors to compare.
+/// tensors may be of an engine or of a recording. Some calls are blocks, and some are functions. With several devices, some tensors are copied from
+/// one to another. Returns the tensors to compare.
 fn calls(
     draw: &mut Random,
     given: &[Tensor],

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use streamvm::program::{CompileOptions, Costs, Program};
 use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Mode, ProgramError, Tensor, Vm, Watch};
-use streamvm_tests::ClosedGate;
+use streamvm_tests::{ClosedGate, submit};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 const OTHER_CPU: DeviceId = DeviceId::cpu(1);
@@ -109,7 +109,7 @@ fn a_failed_function_is_the_root_cause_of_what_needs_its_outputs() {
         let Err(Error::Failed(failure)) = failed["next"].wait() else { panic!("its function fails") };
         let text = failure.to_string();
         let recorded = format!("functions.rs:{line}");
-        let name = if step_by_step { "update of step failed" } else { "update" };
+        let name = if step_by_step { "update of step failed" } else { "update: " };
         for part in [name, "step failed", "step 1 (fn)", recorded.as_str(), "on purpose"] {
             assert!(text.contains(part), "{part}: {text}");
         }
@@ -121,6 +121,44 @@ fn a_failed_function_is_the_root_cause_of_what_needs_its_outputs() {
         let again = executable.run(&[("x", &x)]).expect("it is submitted");
         assert_eq!(again["next"].to_vec::<i32>().expect("it runs"), [4, 5]);
         assert_eq!(state.to_vec::<i32>().expect("it is healed"), [3, 4]);
+    }
+}
+
+/// On one CPU stream a segment ends with its first failure, and is skipped if an input has failed: functions behind it are not called, whatever order is
+/// asked for. Step by step they are.
+#[test]
+fn functions_of_a_segment_that_fails_are_not_called() {
+    for step_by_step in [false, true] {
+        let vm = vm();
+        let (calls, broken) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
+        let (counted, fails) = (calls.clone(), broken.clone());
+        let program = vm.record("ordered", |r| {
+            let x = r.feed("x", CPU, DType::F32, &[2])?;
+            let ((), first) =
+                r.after(&[], || {
+                    r.host_fn("first", CPU, move || {
+                        if fails.load(Ordering::Relaxed) { Err("on purpose".into()) } else { Ok(()) }
+                    })
+                })?;
+            r.after(&[&first], || {
+                r.host_fn("second", CPU, move || {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    Ok(())
+                })
+            })?;
+            r.fetch("y", &x.neg()?)
+        });
+        let options = CompileOptions { step_by_step, ..CompileOptions::default() };
+        let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
+        let x = vm.ones(CPU, DType::F32, &[2]).expect("a tensor");
+        let run = |x: &Tensor| executable.run(&[("x", x)]).expect("it is submitted").wait();
+        run(&x).expect_err("the first function fails");
+        assert_eq!(calls.load(Ordering::Relaxed), usize::from(step_by_step));
+        broken.store(false, Ordering::Relaxed);
+        let failed = submit(&vm, |b| b.call_fn("fails", CPU, [x.update()], |_| Err("on purpose".into())));
+        run(&x).expect_err("its feed has failed");
+        assert_eq!(calls.load(Ordering::Relaxed), 2 * usize::from(step_by_step));
+        failed.wait().expect_err("on purpose");
     }
 }
 

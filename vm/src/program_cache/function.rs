@@ -13,6 +13,7 @@ use crate::sync::panics::panic_text;
 
 /// The code of a function, and what its calls are looked at for.
 pub(crate) struct LoadedFunction {
+    pub(crate) name: Box<str>,
     pub(crate) code: Arc<FunctionCode>,
     /// Whether a call fails if it has written an infinity or NaN.
     pub(crate) checks_finite: bool,
@@ -39,7 +40,7 @@ impl LoadedFunction {
     /// Calls the function. A panic becomes an error here, because the step is known here.
     ///
     /// # Errors
-    /// The text of its error.
+    /// Its name and the text of its error.
     pub(crate) fn call(&self, context: &mut FnContext<'_>) -> Result<(), String> {
         let start = self.time.as_ref().map(|_| Instant::now());
         // The error is written out within, because that is code of the caller, too.
@@ -48,14 +49,15 @@ impl LoadedFunction {
             time.calls.fetch_add(1, Ordering::Relaxed);
             time.nanoseconds.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
-        match called {
-            Ok(Ok(None)) => Ok(()),
+        let error = match called {
+            Ok(Ok(None)) => return Ok(()),
             Ok(Ok(Some(NotFinite { output, index, value }))) => {
-                Err(format!("element {index:?} of its output {output} is {value}"))
+                format!("element {index:?} of its output {output} is {value}")
             }
-            Ok(Err(error)) => Err(error),
-            Err(payload) => Err(format!("panicked: {}", panic_text(payload))),
-        }
+            Ok(Err(error)) => error,
+            Err(payload) => format!("panicked: {}", panic_text(payload)),
+        };
+        Err(format!("{}: {error}", self.name))
     }
 
     fn call_checked(&self, context: &mut FnContext<'_>) -> Result<Option<NotFinite>, FnError> {

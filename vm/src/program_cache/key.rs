@@ -64,7 +64,7 @@ impl Key {
     /// About how many bytes of host memory it takes.
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = match self {
-            Key::Program { program, .. } => program_bytes(program),
+            Key::Program { program, options } => program_bytes(program) + options.costs.heap_bytes(),
             Key::Closure { feeds, .. } => size_of_val(feeds.as_slice()),
         };
         bytes as u64

@@ -253,11 +253,8 @@ fn sequence_step(
         Work::End => SequenceWork::End,
         Work::Function(function) => {
             // The sequence takes the times.
-            let (loaded, name) = (load_function(compiled, function, None)?, function.clone());
-            let code = move |context: &mut FnContext<'_>| {
-                loaded.call(context).map_err(|error| format!("{}: {error}", name.name()))
-            };
-            SequenceWork::Function(SequenceFunction::new(code))
+            let loaded = load_function(compiled, function, None)?;
+            SequenceWork::Function(SequenceFunction::new(move |context| loaded.call(context)))
         }
     };
     Ok(SequenceStep {
@@ -275,7 +272,7 @@ fn load_function(
     let program = || compiled.program().name.clone();
     let no_code = || ProgramError::NoCode { program: program(), function: function.name().to_owned() };
     let code = function.code().ok_or_else(no_code)?.clone();
-    Ok(LoadedFunction { code, checks_finite: compiled.checks_finite(), time })
+    Ok(LoadedFunction { name: function.name().into(), code, checks_finite: compiled.checks_finite(), time })
 }
 
 /// An operand, with offsets relative to the part of its buffer that the segment uses.

@@ -1,31 +1,32 @@
 //! The fused kernels of one device: made at most once for each source, and found again by it.
 //!
-//! A kernel is compiled by the thread that compiles the program, and belongs to the device. Whoever may launch it keeps a [`FusedKernel`], by whose address
-//! the launching thread finds it. A kernel without one may be unloaded, which happens when there would be more than [`MOST_KERNELS`] and the device is idle:
-//! the driver must not unload a kernel that is running.
+//! A kernel is compiled by the thread that compiles the program, and stays loaded as long as the instance: the driver must not unload a kernel that is
+//! running or that a graph has. A device makes at most [`MOST_KERNELS`]; the steps of further groups run one by one. The launching thread finds a kernel by
+//! the address of its [`FusedKernel`].
 //!
 //! If NVRTC is missing, or it or the driver refuses a kernel, the device makes no more of them, and the log has one line. The likely reasons hold for all
-//! kernels alike: no library, or a driver older than the library.
+//! kernels alike: no library, or a driver older than the library. Too little memory is no such reason: then the steps of this group alone run one by one.
 
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::call::fused::{FusedGroup, FusedKernel, FusedView};
 use crate::cuda::compile::Compiler;
 use crate::cuda::driver::{Driver, FunctionHandle, ModuleHandle};
+use crate::cuda::error_codes::OUT_OF_MEMORY;
 use crate::cuda::fused::source::{FUSED_NAME, fused_headers, fused_source};
 use crate::cuda::instance::DeviceState;
 use crate::cuda::loaded_kernels::{LoadError, load_module};
-use crate::cuda::source::{CompileError, text_of};
+use crate::cuda::source::{CompileError, Ptx, text_of};
 
-/// The most fused kernels that a device keeps. Sources have no shapes, so programs need about as many as they have different groups of steps; a kernel
-/// takes some tens of KiB.
-const MOST_KERNELS: usize = 256;
+/// The most fused kernels of a device. Sources have no shapes, so programs need about as many as they have different groups of steps; a kernel takes some
+/// tens of KiB.
+const MOST_KERNELS: usize = 1_024;
 
 /// How the source is compiled, besides its architecture. `--fmad=false`: a multiplication and an addition stay two rounded steps, as in steps that run one
-/// by one; the shipped elementwise kernels are compiled in the same way. The number is a warning, `y < 0` of an unsigned y.
+/// by one; the shipped elementwise kernels are compiled in the same way. 186 is the compiler's warning about `y < 0` for an unsigned `y`.
 const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--diag-suppress=186"];
 
 /// The fused kernels of one device.
@@ -34,6 +35,8 @@ pub(in crate::cuda) struct FusedKernels {
     kernels: Mutex<Kernels>,
     /// Whether no more kernels are made.
     given_up: AtomicBool,
+    /// Whether the log has said that there are as many kernels as there may be.
+    told_full: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -57,8 +60,6 @@ pub(in crate::cuda) struct Loaded {
 enum Refusal {
     Compiler(CompileError),
     Driver(LoadError),
-    /// So many kernels are in use.
-    Full,
 }
 
 fn address(kernel: &FusedKernel) -> usize {
@@ -78,17 +79,17 @@ impl FusedKernels {
         if let Some(known) = self.lock().by_source.get(&source) {
             return Some(known.clone());
         }
-        if self.given_up.load(Ordering::Relaxed) {
+        if self.given_up.load(Ordering::Relaxed) || self.is_full(device) {
             return None;
         }
-        let made = self.room(device, driver).and_then(|()| compile(driver, device.capability, &source));
-        match made {
+        match compile(driver, device.capability, &source) {
             Ok((module, function)) => {
                 let loaded = Loaded { module, function, views: group.views.as_slice().into() };
                 Some(self.add(source, loaded, driver))
             }
-            Err(Refusal::Full) => {
-                log::debug!("{} has {MOST_KERNELS} fused kernels in use and makes no other one", device.id);
+            Err(Refusal::Driver(refused)) if refused.failure.code() == OUT_OF_MEMORY => {
+                let why = device.refused(refused);
+                log::warn!("{} runs a group of elementwise steps one by one, without a fused kernel: {why}", device.id);
                 None
             }
             Err(refusal) => {
@@ -124,30 +125,16 @@ impl FusedKernels {
         kernel
     }
 
-    /// Makes room for one kernel, by unloading those that nobody may launch.
-    fn room(&self, device: &DeviceState, driver: Driver) -> Result<(), Refusal> {
-        let mut kernels = self.lock();
-        if kernels.by_source.len() < MOST_KERNELS {
-            return Ok(());
+    /// Whether the device has as many kernels as it may. The first time the log says so.
+    fn is_full(&self, device: &DeviceState) -> bool {
+        let is_full = self.lock().by_source.len() >= MOST_KERNELS;
+        if is_full && !self.told_full.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "{} has {MOST_KERNELS} fused kernels, the most that it makes: elementwise steps of further programs run one by one",
+                device.id
+            );
         }
-        let Kernels { by_source, loaded } = &mut *kernels;
-        let unused: Vec<String> = by_source
-            .iter()
-            .filter(|(_, kernel)| Arc::strong_count(&kernel.0) == 1)
-            .map(|(source, _)| source.clone())
-            .collect();
-        // Pairs with the releasing decrement of the last other reference, so that the last launch by its owner is seen below.
-        fence(Ordering::Acquire);
-        if unused.is_empty() || !device.is_idle() {
-            return Err(Refusal::Full);
-        }
-        let mut gone = Vec::new();
-        for source in unused {
-            gone.extend(by_source.remove(&source).and_then(|kernel| loaded.remove(&address(&kernel))));
-        }
-        drop(kernels);
-        gone.into_iter().for_each(|kernel| unload(driver, kernel));
-        Ok(())
+        is_full
     }
 
     /// Makes no more kernels.
@@ -160,7 +147,6 @@ impl FusedKernels {
             Refusal::Compiler(why @ CompileError::NoCompiler { .. }) => (log::Level::Info, why.to_string()),
             Refusal::Compiler(why) => (log::Level::Warn, why.to_string()),
             Refusal::Driver(refused) => (log::Level::Warn, device.refused(refused).to_string()),
-            Refusal::Full => return,
         };
         log::log!(level, "{} runs elementwise steps of programs one by one, without fused kernels: {why}", device.id);
     }
@@ -171,18 +157,23 @@ impl FusedKernels {
     }
 }
 
+/// Compiles the source for devices of this capability.
+///
+/// # Errors
+/// NVRTC is missing or refuses the source.
+fn ptx_of(capability: (i32, i32), source: &str) -> Result<Ptx, CompileError> {
+    let compiler = Compiler::find()?;
+    let architecture = format!("--gpu-architecture=compute_{}", compiler.architecture(capability)?);
+    let options = [architecture.as_str()].into_iter().chain(OPTIONS);
+    let options = options.map(|option| text_of(option, "an option")).collect::<Result<Vec<_>, _>>()?;
+    let headers = fused_headers().map(|(name, text)| (text_of(name, "a name"), text_of(text, "a header")));
+    let headers = headers.into_iter().map(|(name, text)| Ok((name?, text?))).collect::<Result<Vec<_>, _>>()?;
+    compiler.compile(c"fused.cu", &text_of(source, "the source")?, &headers, &options)
+}
+
 /// Compiles the source for devices of this capability and loads the kernel into the current context.
 fn compile(driver: Driver, capability: (i32, i32), source: &str) -> Result<(ModuleHandle, FunctionHandle), Refusal> {
-    let ptx = || {
-        let compiler = Compiler::find()?;
-        let architecture = format!("--gpu-architecture=compute_{}", compiler.architecture(capability)?);
-        let options = [architecture.as_str()].into_iter().chain(OPTIONS);
-        let options = options.map(|option| text_of(option, "an option")).collect::<Result<Vec<_>, _>>()?;
-        let headers = fused_headers().map(|(name, text)| (text_of(name, "a name"), text_of(text, "a header")));
-        let headers = headers.into_iter().map(|(name, text)| Ok((name?, text?))).collect::<Result<Vec<_>, _>>()?;
-        compiler.compile(c"fused.cu", &text_of(source, "the source")?, &headers, &options)
-    };
-    let ptx = ptx().map_err(Refusal::Compiler)?;
+    let ptx = ptx_of(capability, source).map_err(Refusal::Compiler)?;
     let module = load_module(driver, ptx.as_c_str(), FUSED_NAME).map_err(Refusal::Driver)?;
     let name = CString::new(FUSED_NAME).unwrap_or_default();
     // SAFETY: the module has just been loaded.
@@ -200,4 +191,33 @@ fn compile(driver: Driver, capability: (i32, i32), source: &str) -> Result<(Modu
 fn unload(driver: Driver, kernel: Loaded) {
     // SAFETY: the module was loaded into the current context; it is not used any longer, by the caller's duty.
     let _ = unsafe { driver.unload_module(kernel.module) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// NVRTC compiles the source with the headers in memory, for the architecture of the device or an older one. Without NVRTC that is the error; with
+    /// `STREAMVM_NEEDS_NVRTC` it must be there.
+    #[test]
+    fn a_source_is_compiled_for_the_capability_of_a_device() {
+        let group = crate::cuda::fused::source::tests::group();
+        let source = fused_source(&group).expect("a source");
+        for (capability, targets) in
+            [((7, 0), ["sm_70", "sm_70"]), ((8, 9), ["sm_89", "sm_87"]), ((10, 0), ["sm_100", "sm_90"])]
+        {
+            match ptx_of(capability, &source) {
+                Ok(ptx) => {
+                    let text = ptx.as_c_str().to_string_lossy().into_owned();
+                    assert!(
+                        targets.iter().any(|target| text.contains(&format!(".target {target}"))),
+                        "{capability:?}: {text}"
+                    );
+                    assert!(text.contains(FUSED_NAME), "{text}");
+                }
+                Err(CompileError::NoCompiler { .. }) if std::env::var_os("STREAMVM_NEEDS_NVRTC").is_none() => return,
+                Err(error) => panic!("{capability:?}: {error}"),
+            }
+        }
+    }
 }

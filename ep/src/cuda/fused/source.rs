@@ -124,4 +124,4 @@ fn is_long(step: &FusedStep) -> bool {
 
 #[cfg(test)]
 #[path = "source_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -9,7 +9,7 @@ fn step(work: FusedWork, inputs: &[FusedInput], dtype: DType) -> FusedStep {
 }
 
 /// `v1 = where(v0 > 2, cast(v0 * 2), v1)` as f16, and the comparison.
-fn group() -> FusedGroup {
+pub(in crate::cuda::fused) fn group() -> FusedGroup {
     use FusedInput::{Step, View};
     let (f32, f16) = (DType::F32, DType::F16);
     FusedGroup {
