@@ -16,7 +16,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help model model-test diff lists bench-engine bench-curves bench-peers bench-kernels bench-taskbench bench-planner bench-instr shuttle run test lint bench doc ci ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
+.PHONY: help model model-test diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test lint bench doc ci ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan fused
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -54,6 +54,11 @@ bench-curves: ## what an operation costs as things grow: a table, target/bench/c
 bench-peers: ## streamvm beside MXNet, StarPU, OpenMP tasks, oneTBB, rayon, tokio and crossbeam-channel, in turn: a table, and target/bench/peers.json (builds drivers from PyPI and Debian, with pip, apt-get, gcc, clang)
 	benches/peers/native/build.sh target/peers
 	$(CARGO) run --quiet --release -p streamvm-peers --bin peers -- $(BENCH_FLAGS)
+
+bench-beside: ## large products beside a loop of OpenMP in one process, time and processor time: a table, and target/bench/beside_openmp.json (gcc)
+	mkdir -p target/peers
+	gcc -O2 -Wall -Wextra -fopenmp -shared -fPIC benches/peers/native/openmp_work.c -o target/peers/openmp_work.so
+	$(CARGO) run --quiet --release -p streamvm-peers --bin beside_openmp -- $(BENCH_FLAGS)
 
 bench-kernels: ## CPU kernels beside PyTorch, NumPy and candle, in turn: a table, and target/bench/kernels.json (PyPI, 5 GB of PyTorch, and candle compiled once)
 	benches/kernels/drivers/build.sh target/kernels
@@ -171,6 +176,15 @@ model: ## fetch all-MiniLM-L6-v2 to target/model, and check its SHA-256 sums (py
 model-test: model ## embeddings of all-MiniLM-L6-v2 beside float64 references, in every mode and with 1, 2 and 4 threads
 	# Built as `make test` builds it.
 	STREAMVM_NEEDS_MODEL=1 $(CARGO) test --quiet --workspace --test model -- --nocapture
+
+# The folder of NVRTC, for the loader, is found once it is installed.
+fused: ## fused CUDA kernels: drawn sources through NVRTC, and run on the CPU beside the shipped kernels (python3 and PyPI, no GPU)
+	python3 -m venv $(TARGET)/ptx-tools
+	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/src/cuda/kernels/nvrtc.txt
+	nvrtc=$$(find $(abspath $(TARGET))/ptx-tools -name 'libnvrtc.so*' | head -n 1); \
+	test -n "$$nvrtc" || { echo "pip has installed no libnvrtc.so under $(TARGET)/ptx-tools" >&2; exit 1; }; \
+	STREAMVM_NEEDS_NVRTC=1 LD_LIBRARY_PATH=$$(dirname $$nvrtc)$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH} \
+	    $(CARGO) test --quiet -p streamvm-ep --lib --test cuda_kernels -- cuda::source fused::
 
 deny: ## licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const WORKLOADS: [&str; 23] = [
+const WORKLOADS: [&str; 26] = [
     "chain",
     "independent",
     "random",
@@ -28,6 +28,9 @@ const WORKLOADS: [&str; 23] = [
     "memory",
     "small_op",
     "program_chain",
+    "program_functions_chain",
+    "program_functions_random",
+    "program_functions_fan",
     "program_one_op",
     "program_perceptron",
     "program_elementwise",

@@ -77,6 +77,7 @@ mod tensor;
 pub use call::closure::{INLINE_BYTES, InlineFn};
 pub use call::commands::{CommandCall, Commands, RestOfCommands};
 pub use call::fn_context::{FnContext, MAX_WRITES, Reads, Writes};
+pub use call::fused::{FusedGroup, FusedKernel, MOST_FUSED_VIEWS};
 pub use call::graph::{GraphKey, GraphStart};
 pub use call::kernel::{Kernel, KernelCall, KernelFn};
 pub use call::kernel_registry::KernelRegistry;
@@ -99,8 +100,9 @@ pub use refcount::counted::{Counted, Recycle, Unique};
 pub use refcount::pinned::{BorrowedItem, EitherRef, PinnedItem, PinnedRef, PinnedRefs};
 pub use registry::device_registry::DeviceRegistry;
 pub use sequence::{
-    CommandSequence, CpuSequence, SequenceError, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition,
-    SequenceStep, SequenceTime, SequenceWork,
+    CommandSequence, CpuSequence, NotFinite, SequenceBuffer, SequenceCode, SequenceError, SequenceFunction,
+    SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep, SequenceTime,
+    SequenceWork, call_checking_finite,
 };
 pub use tensor::dtype::{DType, Element};
 pub use tensor::error::{OpError, ShapeError};

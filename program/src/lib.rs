@@ -12,7 +12,7 @@
 //! * [`compile`](compile()) is a pure function from a program to a [`Compiled`]: it needs no engine and no device.
 //!
 //! * Steps may lie in blocks that a condition of the program decides about: [`Recorder::while_true`], [`Recorder::if_true`],
-//!   [`Recorder::if_else`]. A recording may call other programs: [`Recorder::call`].
+//!   [`Recorder::if_else`]. A recording may call other programs ([`Recorder::call`]) and functions ([`Recorder::call_fn`]).
 //! * A [`JobPlan`] is an order of runs of several compiled programs: micro-batches, and pipelines of stages ([`Pipeline`]).
 //! * [`memory`] plans offsets of buffers by lifetime; it also works alone.
 //!
@@ -45,21 +45,25 @@ mod show;
 mod text;
 
 pub use compile::{compile, compile_reporting};
+pub use ir::function::{FunctionCode, StepFunction};
 #[doc(hidden)]
 pub use ir::given::in_order;
-pub use ir::program::{Operand, Port, Program, Step, Value, ValueId, ValueRole, Work};
+pub use ir::program::{Operand, Port, Program, Step, StepOrder, Value, ValueId, ValueRole, Work};
 pub use jobs::builder::JobPlanBuilder;
 pub use jobs::job_plan::{Accumulator, Job, JobFeed, JobInput, JobPlan, JobStage, JobValue, StagePeak};
 pub use jobs::programs::{JobPort, JobProgram};
 pub use jobs::schedule::{Pipeline, PipelineStage};
 pub use plan::compiled::{
-    ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedSteps, Located, Segment, SegmentUse, Storage,
+    ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedBy, FusedSteps, Located, Segment, SegmentUse,
+    Storage,
 };
+pub use plan::costs::Costs;
 #[doc(hidden)]
 pub use plan::mutant::Mutant;
 pub use plan::options::CompileOptions;
 pub use record::recorder::{Recorder, record};
 pub use record::results::Results;
+pub use record::steps::Steps;
 pub use show::dependences::{Dependence, DependenceKind};
 pub use show::places::ValuePlace;
 pub use show::trace::PassReport;

@@ -15,8 +15,10 @@
 //! [`report`] prints and writes what came out.
 //!
 //! [`taskbench`] is a benchmark of its own, of the program `taskbench`: the dependence patterns of Task Bench.
+//! [`beside_openmp`] is another: an engine and a loop of OpenMP in one process.
 
 pub mod against;
+pub mod beside_openmp;
 pub mod case;
 pub mod driver;
 pub mod engine;

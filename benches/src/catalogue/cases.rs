@@ -7,7 +7,7 @@ use crate::{floors, parts, workloads};
 const OVERLAP: &str = "floor/overlap";
 
 /// All cases. Each floor follows its workload, so that the two run close in time.
-pub const CASES: [Case; 36] = [
+pub const CASES: [Case; 39] = [
     Case::workload("chain", &["floor/chain"], workloads::graph::chain),
     Case::floor("floor/chain", floors::graph::chain),
     Case::workload("independent", &["floor/independent"], workloads::graph::independent),
@@ -31,7 +31,7 @@ pub const CASES: [Case; 36] = [
     Case::workload("threads", &["floor/independent"], workloads::threads::threads),
     Case::workload("overlap", &[OVERLAP], workloads::overlap::overlap),
     Case::floor(OVERLAP, floors::overlap::overlap),
-    Case { own_process: true, ..Case::workload("beside_rayon", &[], workloads::beside_rayon::beside_rayon) },
+    Case { own_process: true, ..Case::workload("beside_rayon", &[], workloads::beside::beside_rayon) },
     Case::workload("soft_sync", &["floor/soft_sync"], parts::soft_sync::soft_sync),
     Case::floor("floor/soft_sync", floors::soft_sync::soft_sync),
     Case::workload("allocator", &["floor/malloc"], parts::allocator::allocator),
@@ -41,6 +41,9 @@ pub const CASES: [Case; 36] = [
     Case::workload("small_op", &["floor/small_op"], workloads::small_op::small_op),
     Case::floor("floor/small_op", floors::small_op::small_op),
     Case::workload("program_chain", &[], workloads::programs::chain),
+    Case::workload("program_functions_chain", &["floor/chain"], workloads::program_functions::chain),
+    Case::workload("program_functions_random", &["floor/random"], workloads::program_functions::random),
+    Case::workload("program_functions_fan", &["floor/fan"], workloads::program_functions::fan),
     Case::workload("program_one_op", &[], workloads::programs::one_op),
     Case::workload("program_perceptron", &[], workloads::programs::perceptron),
     Case::workload("program_elementwise", &[], workloads::programs::elementwise),

@@ -7,13 +7,14 @@
 //!
 //! Each run has its own engine, warms it up, and checks afterwards that the work was done.
 
-pub mod beside_rayon;
+pub mod beside;
 pub mod generate;
 pub mod graph;
 pub mod idle;
 pub mod latency;
 pub mod memory;
 pub mod overlap;
+pub mod program_functions;
 pub mod programs;
 pub mod small_op;
 pub mod threads;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::base::engine::{
-    BufferRole, Compiled, CompiledStep, DeviceId, Executable, Located, PassReport, Program, StepTime, Storage,
+    BufferRole, Compiled, CompiledStep, DeviceId, Executable, FusedBy, Located, PassReport, Program, StepTime, Storage,
     ValuePlace,
 };
 use crate::base::printable::json_without_controls;
@@ -119,10 +119,10 @@ fn plan_json(compiled: &Compiled) -> Value {
     let steps = compiled.steps().iter().map(|CompiledStep { work, operands, number, .. }| {
         json!({ "work": work.name(), "number": number, "operands": operands.iter().map(operand_json).collect::<Vec<_>>() })
     });
-    let fused = compiled
-        .fused()
-        .iter()
-        .map(|fused| json!({ "lower": fused.steps.start, "upper": fused.steps.end, "block": fused.block }));
+    let fused = compiled.fused().iter().map(|fused| match fused.by {
+        FusedBy::Blocks(block) => json!({ "lower": fused.steps.start, "upper": fused.steps.end, "block": block }),
+        FusedBy::Kernel { .. } => json!({ "lower": fused.steps.start, "upper": fused.steps.end, "kernel": true }),
+    });
     let segments = compiled.segments().iter().map(|segment| {
         json!({
             "stream": segment.stream.to_string(),

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::call::closure::InlineFn;
+use crate::call::fused::FusedKernel;
 use crate::call::graph::{GraphKey, GraphStart};
 use crate::call::kernel::KernelCall;
 use crate::call::label::StepLabel;
@@ -32,6 +33,12 @@ pub trait Commands {
     /// # Errors
     /// Those of [`Stream::fill`](crate::Stream::fill).
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error>;
+
+    /// Computes the steps of a group by one kernel; see [`Stream::launch_fused`](crate::Stream::launch_fused).
+    ///
+    /// # Errors
+    /// Those of [`Stream::launch_fused`](crate::Stream::launch_fused).
+    fn launch_fused(&mut self, kernel: &FusedKernel, views: &mut [Operand]) -> Result<bool, Error>;
 
     /// Announces commands that may be launched as a graph; see [`Stream::begin_graph`](crate::Stream::begin_graph).
     ///

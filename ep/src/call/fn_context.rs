@@ -82,6 +82,11 @@ impl<'a> FnContext<'a> {
         Err(Error::AlreadyTaken { index: before.trailing_zeros() as usize })
     }
 
+    /// Whether a written operand was taken.
+    pub(crate) fn has_taken(&self) -> bool {
+        self.writes.taken != 0
+    }
+
     /// The context of a function that runs on a driver's stream.
     pub fn of_raw(raw: &'a RawCall<'a>) -> FnContext<'a> {
         FnContext { raw: Some(raw), ..FnContext::without_operands() }
@@ -211,7 +216,7 @@ impl<'a> Writes<'a> {
         Ok(self.operand(index)?.dtype())
     }
 
-    fn iter(&self) -> impl Iterator<Item = &'a Operand> + use<'a> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'a Operand> + use<'a> {
         let all = self.operands.iter();
         all.filter(|operand| operand.access().writes())
     }

@@ -4,12 +4,13 @@
 //!
 //! Main types: [`Operand`](operand::Operand), [`Kernel`](kernel::Kernel), [`KernelCall`](kernel::KernelCall),
 //! [`KernelRegistry`](kernel_registry::KernelRegistry), [`InlineFn`](closure::InlineFn), [`FnContext`](fn_context::FnContext),
-//! [`RawCall`](raw::RawCall), [`Commands`](commands::Commands), [`GraphKey`](graph::GraphKey), [`Label`](label::Label).
+//! [`RawCall`](raw::RawCall), [`Commands`](commands::Commands), [`GraphKey`](graph::GraphKey), [`FusedGroup`](fused::FusedGroup), [`Label`](label::Label).
 
 pub(crate) mod check;
 pub(crate) mod closure;
 pub(crate) mod commands;
 pub(crate) mod fn_context;
+pub(crate) mod fused;
 pub(crate) mod graph;
 pub(crate) mod kernel;
 pub(crate) mod kernel_registry;

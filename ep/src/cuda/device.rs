@@ -13,6 +13,7 @@ use super::driver_events::EventRecord;
 use super::error_codes::OUT_OF_MEMORY;
 use super::instance::{DeviceState, Instance, Opened};
 use super::stream::CudaStream;
+use crate::call::fused::{FusedGroup, FusedKernel};
 use crate::errors::cuda_absent::CudaAbsent;
 use crate::errors::error::Error;
 use crate::names::device_id::DeviceId;
@@ -207,6 +208,14 @@ impl Device for CudaDevice {
 
     fn host_accessible(&self) -> bool {
         false
+    }
+
+    /// Compiles by NVRTC, if it is found. Makes no kernels once that, or loading one, has failed.
+    fn fuse(&self, group: &FusedGroup) -> Option<FusedKernel> {
+        let device = self.device();
+        let opened = self.instance.opened(self.index).ok()?;
+        let _current = device.enter(opened).ok()?;
+        device.fused_kernels.make(device, self.instance.driver, group)
     }
 
     fn bind_thread(&self) -> Result<(), Error> {

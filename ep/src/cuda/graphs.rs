@@ -17,6 +17,7 @@
 //! launches as they are, and a graph that is destroyed while it runs goes once it has completed.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
@@ -37,22 +38,26 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// The memory of an operand; `None` if it has gaps.
-    pub(super) fn of(operand: &Operand) -> Option<Buffer> {
-        let bytes = operand.layout().elements() * operand.dtype().size();
-        let written = operand.access().writes();
-        operand.is_contiguous().then(|| Buffer { address: operand.ptr().addr(), bytes, written })
+    /// The memory of an operand, from its first byte to its last. Of one with gaps, the commands of a graph use the elements alone: the sequence has
+    /// checked that.
+    pub(super) fn of(operand: &Operand) -> Buffer {
+        let bytes = bytes_of(operand);
+        Buffer { address: bytes.start, bytes: bytes.len(), written: operand.access().writes() }
     }
 
     /// Whether the operand accesses these bytes only, and only as declared.
     pub(super) fn covers(&self, operand: &Operand) -> bool {
-        let (size, elements) = (operand.dtype().size(), operand.layout().span_elements());
-        let base = operand.ptr().addr();
-        let begin = base.saturating_add(elements.start.saturating_mul(size));
-        let end = base.saturating_add(elements.end.saturating_mul(size));
-        let inside = elements.is_empty() || (self.address <= begin && end <= self.address.saturating_add(self.bytes));
+        let bytes = bytes_of(operand);
+        let end = self.address.saturating_add(self.bytes);
+        let inside = bytes.is_empty() || (self.address <= bytes.start && bytes.end <= end);
         inside && (self.written || !operand.access().writes())
     }
+}
+
+/// The addresses from the first to the last byte of an operand. Its pointer includes the offset of its layout, which is its first element.
+fn bytes_of(operand: &Operand) -> Range<usize> {
+    let address = operand.ptr().addr();
+    address..address.saturating_add(operand.layout().span_elements().len().saturating_mul(operand.dtype().size()))
 }
 
 /// The buffers of one run.

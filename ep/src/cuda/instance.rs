@@ -23,6 +23,7 @@ use super::context_stack::{self, Context, CurrentContext};
 use super::driver::{Driver, DriverFailure, ModuleHandle, StreamHandle};
 use super::driver_events::DriverEvents;
 use super::error_codes::{PEER_ACCESS_ALREADY_ENABLED, ends_device};
+use super::fused::kernels::FusedKernels;
 use super::loaded_kernels::{LoadError, LoadedKernels};
 use super::probe::{self, UsableDriver};
 use super::progress::Progress;
@@ -64,6 +65,7 @@ pub(super) struct DeviceState {
     pub(super) statuses: Statuses,
     pub(super) timing: Timing,
     pub(super) products: Products,
+    pub(super) fused_kernels: FusedKernels,
     /// Whether a warning has told that the driver refused a graph.
     pub(super) warned_of_graphs: AtomicBool,
     opened: OnceLock<Opened>,
@@ -192,6 +194,7 @@ impl DeviceState {
             statuses: Statuses::default(),
             timing: Timing::default(),
             products: Products::default(),
+            fused_kernels: FusedKernels::default(),
             warned_of_graphs: AtomicBool::new(false),
             opened: OnceLock::new(),
             lost: OnceLock::new(),
@@ -429,6 +432,7 @@ impl Drop for Instance {
                 // SAFETY: the stream was made for this device, which alone uses it.
                 let _ = unsafe { driver.destroy_stream(opened.zeroing) };
                 opened.kernels.unload(*driver);
+                device.fused_kernels.unload(*driver);
                 for module in device.modules.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
                     // SAFETY: the module was loaded in this context and nothing runs any longer. Functions of it would keep the instance
                     // alive.

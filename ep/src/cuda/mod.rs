@@ -22,6 +22,7 @@
 //! | upload memory | page-locked and write-combined, at one address on every device, which may differ from the host's |
 //! | copy | `cuMemcpyAsync`, which derives the direction from the addresses; views with gaps by a kernel |
 //! | kernel | one launch with one parameter, planned in the thread that launches |
+//! | elementwise steps of a program | one kernel, compiled by NVRTC when the program is (`fused/`) |
 //! | commands that are queued again over the same memory | a graph, captured on their stream and launched by one call (`graphs.rs`) |
 //! | a kernel's own failure | a status in page-locked memory, read once the launch is over |
 //!
@@ -49,6 +50,7 @@ mod driver;
 mod driver_events;
 #[cfg(feature = "cuda")]
 mod error_codes;
+mod fused;
 #[cfg(feature = "cuda")]
 mod gemm;
 #[cfg(feature = "cuda")]
@@ -84,6 +86,7 @@ pub use crate::errors::driver_error::DriverError;
 pub use config::CudaConfig;
 #[cfg(feature = "cuda")]
 pub use device::{CudaDevice, CudaProducts};
+pub use fused::{FUSED_NAME, FusedArguments, FusedLaunch, fused_headers, fused_source, plan_fused};
 pub use kernel_name::{KernelName, Module};
 pub use plan::{Launch, plan, plan_copy, plan_fill};
 pub use source::{CompileError, Ptx};

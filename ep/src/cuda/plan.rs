@@ -27,7 +27,7 @@ pub(super) const BLOCK: u32 = 256;
 pub(super) const MAX_BLOCKS: usize = 1 << 16;
 
 /// The elements that a thread processes at a time if [`Arguments::vectors`] is 1.
-const FOUR: usize = 4;
+pub(super) const FOUR: usize = 4;
 
 /// One launch of one kernel, with everything that the driver's launch call needs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

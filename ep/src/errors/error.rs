@@ -171,6 +171,9 @@ pub enum Error {
          use one operand with update access, or copy one of them"
     )]
     Overlap { written: usize, other: usize },
+    /// Views that a fused kernel was not made for.
+    #[error("a fused kernel cannot run over these views: {0}; give it those of the group that it was made of")]
+    FusedViews(String),
     /// A slice of an operand that another operand of the call overlaps.
     #[error("another operand of the call shares these bytes: use the pointer, not a slice")]
     SharedOperand,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Instant;
 
+use crate::call::fused::{FusedGroup, FusedKernel};
 use crate::call::label::StepLabel;
 use crate::errors::error::Error;
 use crate::names::device_id::DeviceId;
@@ -124,6 +125,12 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Those of [`create_stream`](Device::create_stream).
     fn create_stream_with(&self, _: Priority) -> Result<Box<dyn Stream>, Error> {
         self.create_stream()
+    }
+
+    /// Makes a kernel that computes all steps of a group, or finds the one that it has made of an equal group. May take long: the kernel is compiled.
+    /// `None` if there will be none, as for devices that make none: the steps then run one by one. The log gives the reason once for each device.
+    fn fuse(&self, _group: &FusedGroup) -> Option<FusedKernel> {
+        None
     }
 
     /// Prepares the calling thread, a thread of the engine, to submit commands to this device's streams: sets up the driver's state of

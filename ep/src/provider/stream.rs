@@ -2,6 +2,7 @@
 
 use crate::call::closure::InlineFn;
 use crate::call::commands::Commands;
+use crate::call::fused::FusedKernel;
 use crate::call::graph::{GraphKey, GraphStart};
 use crate::call::kernel::KernelCall;
 use crate::call::label::{Label, StepLabel};
@@ -58,12 +59,24 @@ pub trait Stream: Send {
     /// [`Error::OverlapsItself`], [`Error::Misaligned`].
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error>;
 
+    /// Computes the steps of a group by the kernel that [`Device::fuse`](crate::Device::fuse) has made of it, over the views of the group in their
+    /// order. Returns `false`, and has queued nothing, if the stream has no such kernel, as the provided method does: then the caller queues the steps
+    /// one by one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::FusedViews`] if the views are not those of the group: their number, the size of their elements, their shape or their accesses differ,
+    /// one is misaligned, or one that is written overlaps another one. Errors of the driver.
+    fn launch_fused(&mut self, _kernel: &FusedKernel, _views: &mut [Operand]) -> Result<bool, Error> {
+        Ok(false)
+    }
+
     /// Announces the commands that the caller would queue next: whenever it gives this key with buffers at these addresses, they are the
     /// same commands, and their operands lie within the buffers. A stream that keeps no graphs returns [`GraphStart::Queue`], as the
     /// provided method does.
     ///
     /// After [`GraphStart::Capturing`] the caller makes no other calls than [`begin_step`](Stream::begin_step),
-    /// [`launch`](Stream::launch), [`copy`](Stream::copy) and [`fill`](Stream::fill), from the same thread, until
+    /// [`launch`](Stream::launch), [`launch_fused`](Stream::launch_fused), [`copy`](Stream::copy) and [`fill`](Stream::fill), from the same thread, until
     /// [`end_graph`](Stream::end_graph), which it always calls. At any other call the stream gives the capture up, and none of its commands
     /// runs.
     ///
@@ -143,6 +156,10 @@ impl Commands for &mut (dyn Stream + '_) {
 
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
         (**self).fill(target, value)
+    }
+
+    fn launch_fused(&mut self, kernel: &FusedKernel, views: &mut [Operand]) -> Result<bool, Error> {
+        (**self).launch_fused(kernel, views)
     }
 
     fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error> {

@@ -1,16 +1,45 @@
 //! The buffers of a sequence: the memory that its steps use, as operands of the instruction that runs it.
 //!
+//! A buffer is a range of bytes without gaps, or one view with gaps: then all operands of steps in it use the elements of that view, so that an
+//! instruction over other elements of the same memory, such as another column of a matrix, needs no order.
+//!
 //! Invariant: every operand of a step that [`Buffers::add`] has accepted lies within its buffer, and a buffer of which a step writes a part
 //! is noted as written. [`Buffers::check`] compares the operands of a call with that, so no step reaches memory that the call did not
 //! declare.
 
 use crate::call::operand::Operand;
 use crate::sequence::step::{SequenceError, SequenceMemory, SequenceOperand};
+use crate::tensor::footprint::Footprint;
+use crate::tensor::layout::Layout;
+
+/// The memory of an operand that the function of a sequence gets.
+#[derive(Clone, Debug)]
+pub enum SequenceBuffer {
+    /// So many bytes, without gaps.
+    Bytes(usize),
+    /// A view with gaps.
+    View {
+        /// Its layout, from its first element.
+        layout: Layout,
+        /// The size of an element in bytes.
+        element: usize,
+    },
+}
+
+impl SequenceBuffer {
+    /// From its first byte to its last.
+    fn bytes(&self) -> usize {
+        match self {
+            SequenceBuffer::Bytes(bytes) => *bytes,
+            SequenceBuffer::View { layout, element } => layout.span_elements().end * element,
+        }
+    }
+}
 
 /// A buffer, as all steps together use it.
 #[derive(Clone, Debug)]
 struct Buffer {
-    bytes: usize,
+    memory: SequenceBuffer,
     written: bool,
 }
 
@@ -19,9 +48,8 @@ struct Buffer {
 pub(super) struct Buffers(Vec<Buffer>);
 
 impl Buffers {
-    /// Buffers of these sizes in bytes.
-    pub(super) fn new(sizes: &[usize]) -> Buffers {
-        Buffers(sizes.iter().map(|&bytes| Buffer { bytes, written: false }).collect())
+    pub(super) fn new(buffers: Vec<SequenceBuffer>) -> Buffers {
+        Buffers(buffers.into_iter().map(|memory| Buffer { memory, written: false }).collect())
     }
 
     /// Checks that operand `place` (an index) of step `number` lies within its buffer, and notes a write.
@@ -36,10 +64,18 @@ impl Buffers {
         if !elements.is_empty() {
             let end = elements.end.checked_mul(operand.dtype.size()).and_then(|end| end.checked_add(offset));
             let end = end.unwrap_or(usize::MAX);
-            if end > buffer.bytes {
-                let bytes = buffer.bytes;
+            let bytes = buffer.memory.bytes();
+            if end > bytes {
                 return Err(SequenceError::PastBuffer { step: number, operand: place, end, buffer: index, bytes });
             }
+        }
+        if let SequenceBuffer::View { layout, element } = &buffer.memory
+            && !elements.is_empty()
+            && Footprint::scaled(&operand.layout, offset, operand.dtype.size())
+                != Footprint::scaled(layout, 0, *element)
+        {
+            let expected = "operands that use the elements of the view that their buffer is";
+            return Err(SequenceError::Operands { step: number, expected, found: format!("{operand:?}") });
         }
         buffer.written |= operand.access.writes();
         Ok(())
@@ -53,10 +89,20 @@ impl Buffers {
         }
         for (number, (operand, buffer)) in operands.iter().zip(&self.0).enumerate() {
             let bytes = operand.layout().elements() * operand.dtype().size();
-            let refused = if !operand.is_contiguous() {
-                "it is not contiguous".to_owned()
-            } else if bytes != buffer.bytes {
-                format!("it has {bytes} bytes, and {} are needed", buffer.bytes)
+            let fits = match &buffer.memory {
+                SequenceBuffer::Bytes(needed) if !operand.is_contiguous() => {
+                    Err(format!("it is not contiguous, and {needed} bytes without gaps are needed"))
+                }
+                SequenceBuffer::Bytes(needed) if bytes != *needed => {
+                    Err(format!("it has {bytes} bytes, and {needed} are needed"))
+                }
+                SequenceBuffer::View { layout, element } if !is_view(operand, layout, *element) => {
+                    Err(format!("it is {:?}, and a view {layout:?} is needed", operand.layout()))
+                }
+                _ => Ok(()),
+            };
+            let refused = if let Err(refused) = fits {
+                refused
             } else if buffer.written && !operand.access().writes() {
                 "it is written, and was declared as read".to_owned()
             } else {
@@ -71,6 +117,12 @@ impl Buffers {
     pub(super) fn heap_bytes(&self) -> usize {
         size_of_val(self.0.as_slice())
     }
+}
+
+/// Whether an operand has the shape and strides of a view, and elements of this size.
+fn is_view(operand: &Operand, layout: &Layout, element: usize) -> bool {
+    let found = operand.layout();
+    (found.shape(), found.strides(), operand.dtype().size()) == (layout.shape(), layout.strides(), element)
 }
 
 /// Fills the first entries of `operands` with the described views of `buffers`, and returns them.
@@ -92,7 +144,8 @@ pub(super) unsafe fn located<'o>(
         };
         let base = buffers[index].ptr().wrapping_add(offset);
         // SAFETY: `Buffers::add` has checked that the layout, counted from `offset`, lies within the buffer, and the caller guarantees
-        // that the operand of the call is a contiguous view of as many bytes, which it may write if a step does. By the duties of
+        // that the operand of the call is a contiguous view of as many bytes, or the view with gaps whose elements the layout uses, which it
+        // may write if a step does. By the duties of
         // `Operand::new`, the maker of that operand guarantees that the bytes are alive, initialised, and used by this call alone; no
         // slice of written ones exists, by the caller's second duty. Operands of one step that overlap are used in one call.
         unsafe { operand.set(base, described.dtype, &described.layout, described.access) };

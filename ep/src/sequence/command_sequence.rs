@@ -1,4 +1,4 @@
-//! Steps that one instruction queues on the stream of a device which runs commands later, one command for each step.
+//! Steps that one instruction queues on the stream of a device which runs commands later, one command for each step or for each group of fused steps.
 //!
 //! As for a [`CpuSequence`](crate::CpuSequence), the operands of the instruction are buffers, and [`CommandSequence::new`] checks all steps
 //! once.
@@ -7,6 +7,8 @@
 //! ([`Stream::begin_graph`](crate::Stream::begin_graph)), which may launch them by one call. Two kinds of step are queued one by one: a
 //! kernel that refuses elements, because it reports them for each launch, and a kernel that draws random numbers, because its parameters
 //! differ in each run.
+//!
+//! Elementwise steps that a kernel of the device computes together ([`CommandSequence::fused`]) are one command.
 //!
 //! Where a block begins, the condition is in memory of the device. The sequence queues a copy of it to a *flag*, a buffer in page-locked
 //! memory of the host, and returns. Once the copy has run, the caller calls the sequence again at the [`SequencePosition`] that it has
@@ -20,13 +22,16 @@ use smallvec::SmallVec;
 
 use crate::call::commands::{CommandCall, Commands};
 use crate::call::fn_context::FnContext;
+use crate::call::fused::{FusedGroup, FusedKernel};
 use crate::call::graph::{GraphKey, GraphStart};
 use crate::call::kernel::KernelCall;
 use crate::call::label::StepLabel;
 use crate::call::operand::{Access, Operand};
+use crate::errors::error::Error;
 use crate::names::device_id::DeviceKind;
 use crate::sequence::blocks::{Part, Parts, Rounds, Test};
-use crate::sequence::buffers::{Buffers, located};
+use crate::sequence::buffers::{Buffers, SequenceBuffer, located};
+use crate::sequence::fused::{SequenceFusion, describe};
 use crate::sequence::step::{
     MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, params_of_run,
 };
@@ -37,6 +42,8 @@ use crate::tensor::layout::Layout;
 pub struct CommandSequence {
     buffers: Buffers,
     steps: Vec<Command>,
+    /// Steps that one kernel computes, in ascending order.
+    fused: Vec<Fused>,
     /// All steps in order: where blocks begin and end, and the stretches between.
     parts: Vec<Part<Stretch>>,
     has_blocks: bool,
@@ -46,6 +53,16 @@ pub struct CommandSequence {
     stops: Arc<AtomicBool>,
     /// Names this sequence to streams.
     identity: Arc<()>,
+}
+
+/// Steps that one kernel computes.
+#[derive(Debug)]
+struct Fused {
+    steps: Range<usize>,
+    kernel: FusedKernel,
+    views: Vec<SequenceOperand>,
+    /// For each view its buffer.
+    of_buffers: Vec<usize>,
 }
 
 /// Neighbouring steps that are all announced together, or all queued one by one.
@@ -88,6 +105,21 @@ impl CommandSequence {
         flag: Option<usize>,
         steps: Vec<(SequenceStep, StepLabel)>,
     ) -> Result<CommandSequence, SequenceError> {
+        let buffers = buffers.iter().map(|&bytes| SequenceBuffer::Bytes(bytes)).collect();
+        CommandSequence::over(device, buffers, flag, steps)
+    }
+
+    /// [`new`](CommandSequence::new) over buffers of which some may have gaps.
+    ///
+    /// # Errors
+    /// Those of [`new`](CommandSequence::new); [`SequenceError::Operands`], too, for an operand that uses other elements than its buffer has, if that
+    /// has gaps.
+    pub fn over(
+        device: DeviceKind,
+        buffers: Vec<SequenceBuffer>,
+        flag: Option<usize>,
+        steps: Vec<(SequenceStep, StepLabel)>,
+    ) -> Result<CommandSequence, SequenceError> {
         let mut buffers = Buffers::new(buffers);
         let command = |(number, (mut step, label)): (usize, (SequenceStep, StepLabel))| {
             step.check_form(number, device)?;
@@ -121,13 +153,41 @@ impl CommandSequence {
             Ok(Command { step, label, of_buffers })
         };
         let steps = steps.into_iter().enumerate().map(command).collect::<Result<Vec<Command>, _>>()?;
-        let parts = parts(&steps)?;
+        let parts = parts(&steps, &[])?;
         let has_blocks = parts.iter().any(|part| matches!(part, Part::Test(_)));
         let (stops, identity) = (Arc::default(), Arc::default());
-        Ok(CommandSequence { buffers, steps, parts, has_blocks, flag, stops, identity })
+        Ok(CommandSequence { buffers, steps, fused: Vec::new(), parts, has_blocks, flag, stops, identity })
     }
 
-    /// Queues each step by itself: no stream launches several by one call.
+    /// Lets `make` make a kernel for each of the `fusions`, which are in ascending order, and launches it in their place. Where `make` makes none, the
+    /// steps are queued one by one. `make` may be [`Device::fuse`](crate::Device::fuse).
+    ///
+    /// # Errors
+    /// [`SequenceError::Group`] if the steps of a fusion cannot run together: what the kernel computes would differ from the steps one by one.
+    pub fn fused(
+        mut self,
+        fusions: &[SequenceFusion],
+        make: &mut dyn FnMut(&FusedGroup) -> Option<FusedKernel>,
+    ) -> Result<CommandSequence, SequenceError> {
+        let mut end = 0;
+        for SequenceFusion { steps, unstored } in fusions {
+            if steps.is_empty() || steps.start < end || steps.end > self.steps.len() {
+                let what = format!("its steps {steps:?} are none, or do not come behind those of the group before");
+                return Err(SequenceError::Group { step: steps.start, what });
+            }
+            end = steps.end;
+            let of_group: Vec<&SequenceStep> = self.steps[steps.clone()].iter().map(|command| &command.step).collect();
+            let (group, views) = describe(steps.start, &of_group, |step| unstored.contains(&(steps.start + step)))?;
+            if let Some(kernel) = make(&group) {
+                let of_buffers = views.iter().filter_map(SequenceOperand::buffer).collect();
+                self.fused.push(Fused { steps: steps.clone(), kernel, views, of_buffers });
+            }
+        }
+        self.parts = parts(&self.steps, &self.fused)?;
+        Ok(self)
+    }
+
+    /// Queues each command by itself: no stream launches several by one call.
     #[must_use]
     pub fn one_by_one(mut self) -> CommandSequence {
         for part in &mut self.parts {
@@ -154,7 +214,8 @@ impl CommandSequence {
     pub fn heap_bytes(&self) -> usize {
         let operands: usize = self.steps.iter().map(|command| size_of_val(command.step.operands.as_slice())).sum();
         let lists = size_of_val(self.steps.as_slice()) + size_of_val(self.parts.as_slice());
-        operands + lists + self.buffers.heap_bytes()
+        let fused: usize = self.fused.iter().map(|fused| size_of_val(fused.views.as_slice())).sum();
+        operands + lists + fused + self.buffers.heap_bytes()
     }
 
     /// Queues commands on the stream of `context`, whose operands are the buffers in the same order, from `position` on: one for each step up to
@@ -165,8 +226,8 @@ impl CommandSequence {
     /// the same operands and the same position, once all commands that were queued so far have run.
     ///
     /// # Errors
-    /// [`SequenceError::Buffers`], and nothing was queued: the context has no stream, the number of operands or the size of one differs, one
-    /// is not contiguous, or one is written by a step and was declared as read. [`SequenceError::Step`] for the first step that the stream
+    /// [`SequenceError::Buffers`], and nothing was queued: the context has no stream, the number of operands, or the size or layout of one
+    /// differs, or one is written by a step and was declared as read. [`SequenceError::Step`] for the first step that the stream
     /// refuses: the steps before it were queued, and those after it were not. [`SequenceError::Rounds`], [`SequenceError::LoopTime`] and
     /// [`SequenceError::Stopped`] for a `While` that may not begin another round.
     pub fn run(
@@ -236,7 +297,7 @@ impl CommandSequence {
         self.queue(steps, stream, buffers, run)
     }
 
-    /// Queues a command for each of these steps.
+    /// Queues a command for each of these steps, or for each group of them that has a kernel. A group lies within the steps, or outside of them.
     fn queue(
         &self,
         steps: &Range<usize>,
@@ -245,9 +306,21 @@ impl CommandSequence {
         run: u64,
     ) -> Result<(), SequenceError> {
         let mut operands: [Operand; MOST_OPERANDS] = std::array::from_fn(|_| Operand::blank());
+        let mut fused =
+            self.fused[self.fused.partition_point(|fused| fused.steps.start < steps.start)..].iter().peekable();
+        let mut computed = 0;
         for (number, Command { step, label, of_buffers }) in
             self.steps.iter().enumerate().take(steps.end).skip(steps.start)
         {
+            if let Some(group) = fused.next_if(|fused| fused.steps.start == number)
+                && queue_fused(group, *label, stream, buffers)
+                    .map_err(|error| SequenceError::Step { step: number, error })?
+            {
+                computed = group.steps.end;
+            }
+            if number < computed {
+                continue;
+            }
             stream.begin_step(*label, of_buffers);
             // SAFETY: `new` has added the operands of the steps to the buffers, and `check` has accepted those of the call. They give no
             // slices: the host cannot access their memory.
@@ -274,11 +347,21 @@ impl CommandSequence {
     }
 }
 
-/// Divides the steps. A single step is queued by itself: a graph would save no call.
+/// Launches the kernel of a group. `false` if the stream has none any longer.
+fn queue_fused(group: &Fused, label: StepLabel, stream: &mut dyn Commands, buffers: &[Operand]) -> Result<bool, Error> {
+    stream.begin_step(label, &group.of_buffers);
+    let mut views: SmallVec<[Operand; 8]> = group.views.iter().map(|_| Operand::blank()).collect();
+    // SAFETY: the views are those of steps that `new` has added to the buffers, and `check` has accepted the buffers of the call. They give no slices:
+    // the host cannot access their memory.
+    let views = unsafe { located(&group.views, buffers, &mut views) };
+    stream.launch_fused(&group.kernel, views)
+}
+
+/// Divides the steps. A single command is queued by itself: a graph would save no call.
 ///
 /// # Errors
 /// [`SequenceError::Blocks`]
-fn parts(steps: &[Command]) -> Result<Vec<Part<Stretch>>, SequenceError> {
+fn parts(steps: &[Command], fused: &[Fused]) -> Result<Vec<Part<Stretch>>, SequenceError> {
     let mut parts = Parts::new();
     let mut begin = 0;
     let joins = |one: &Command, next: &Command| {
@@ -289,7 +372,11 @@ fn parts(steps: &[Command]) -> Result<Vec<Part<Stretch>>, SequenceError> {
         if group[0].step.work.is_mark() {
             parts.mark(begin, &group[0].step)?;
         } else {
-            let together = group.len() > 1 && is_same_in_each_run(&group[0]);
+            // All steps of a group are the same in each run, so a group lies within one stretch.
+            let of_stretch = &fused[fused.partition_point(|fused| fused.steps.start < begin)..];
+            let of_stretch = of_stretch.iter().take_while(|fused| fused.steps.start < end);
+            let commands = group.len() - of_stretch.map(|fused| fused.steps.len() - 1).sum::<usize>();
+            let together = commands > 1 && is_same_in_each_run(&group[0]);
             parts.work(Stretch { steps: begin..end, together });
         }
         begin = end;

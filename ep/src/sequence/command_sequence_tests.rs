@@ -22,6 +22,8 @@ struct Listing {
     refused: Option<usize>,
     /// The answer to each announcement of commands.
     start: GraphStart,
+    /// Whether it has the kernels of fused steps.
+    fuses: bool,
     /// Whether a graph of them is launched after they were captured.
     launches: bool,
 }
@@ -50,6 +52,10 @@ impl Commands for Listing {
 
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
         self.add(&format!("fill {value:?}"), &[target])
+    }
+
+    fn launch_fused(&mut self, _: &FusedKernel, views: &mut [Operand]) -> Result<bool, Error> {
+        if self.fuses { self.add("fused", &views.iter().collect::<Vec<_>>()).map(|()| true) } else { Ok(false) }
     }
 
     fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error> {
@@ -115,7 +121,7 @@ fn run_with(
     };
     let mut operands = [operand(0, 3, access), operand(3, 2, Access::Write)];
     let (queued, graphs) = (Vec::new(), Vec::new());
-    let mut listing = Listing { base: base.addr(), queued, graphs, refused, start, launches };
+    let mut listing = Listing { base: base.addr(), queued, graphs, refused, start, fuses: true, launches };
     let call = CommandCall { stream: &mut listing, operands: &mut operands, rest: None };
     let mut context = FnContext::of_commands(call).expect("operands that do not overlap");
     let result = sequence.run(&mut context, 0, &mut SequencePosition::default());
@@ -242,6 +248,7 @@ fn run_blocks(sequence: &CommandSequence, flags: &[bool]) -> (Result<(), Sequenc
     };
     let bools = bools.as_mut_ptr();
     let mut listing = Listing {
+        fuses: false,
         base: base.addr(),
         queued: vec![],
         graphs: vec![],
@@ -327,4 +334,39 @@ fn a_flag_is_a_buffer_of_its_own() {
         vec![(SequenceStep { work: SequenceWork::End, operands: vec![] }, label)],
     );
     assert!(matches!(ends, Err(SequenceError::Blocks { step: 0, .. })), "{ends:?}");
+}
+
+/// A kernel takes the place of its steps; the command for the others stays. One command alone is not announced as a graph.
+#[test]
+fn fused_steps_are_one_command() {
+    let fusions = [SequenceFusion { steps: 0..2, unstored: vec![] }];
+    let sequence =
+        || CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps()).expect("steps within their buffers");
+    let fused = |sequence: CommandSequence, makes: bool| {
+        let kernel = |_: &FusedGroup| makes.then(FusedKernel::default);
+        sequence.fused(&fusions, &mut { kernel }).expect("they can run together")
+    };
+    let run = |sequence: &CommandSequence| run_with(sequence, Access::ReadWrite, None, GraphStart::Queue, false).1;
+    let found = run(&fused(sequence(), true));
+    // Both inputs, and the output.
+    assert_eq!(found.queued, ["step 3 add [0, 0, 1]", "fused [0, 4, 12]", "step 6 copy [1, 0]", "copy [16, 0]"]);
+    assert_eq!(found.graphs, ["from 0 over 2 buffers: Queue"]);
+    let unfused = run(&sequence()).queued;
+    assert_eq!(run(&fused(sequence(), false)).queued, unfused, "without a kernel");
+    let mut alone = steps();
+    alone.pop();
+    let alone = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, alone).expect("steps within their buffers");
+    assert_eq!(run(&fused(alone, true)).graphs, Vec::<String>::new());
+}
+
+#[test]
+fn fusions_that_do_not_come_in_order_are_refused() {
+    for fusions in [&[(0, 0)][..], &[(0, 4)], &[(0, 2), (1, 2)]] {
+        let sequence =
+            CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps()).expect("steps within their buffers");
+        let fusion = |&(first, end): &(usize, usize)| SequenceFusion { steps: first..end, unstored: vec![] };
+        let fusions: Vec<SequenceFusion> = fusions.iter().map(fusion).collect();
+        let refused = sequence.fused(&fusions, &mut |_| None).map(drop);
+        assert!(matches!(refused, Err(SequenceError::Group { .. })), "{fusions:?}: {refused:?}");
+    }
 }

@@ -8,15 +8,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
+
 use crate::call::fn_context::FnContext;
 use crate::call::operand::Operand;
 use crate::names::device_id::DeviceKind;
 use crate::sequence::blocks::{Part, Parts, Rounds, Test};
-use crate::sequence::buffers::{Buffers, located};
+use crate::sequence::buffers::{Buffers, SequenceBuffer, located};
 use crate::sequence::finite::first_not_finite;
+use crate::sequence::function::SequenceFunction;
 use crate::sequence::group::{Group, SequenceGroup};
 use crate::sequence::step::{
-    MOST_OPERANDS, SequenceError, SequenceMemory, SequenceStep, SequenceWork, params_of_run, run_work,
+    MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, params_of_run, run_work,
 };
 
 /// A step that runs by itself. Its operands lie in buffers.
@@ -34,6 +37,15 @@ enum Work {
     Group(Group),
     /// A step that draws random numbers, which are others in each run.
     Draw(Single),
+    Function(FunctionStep),
+}
+
+/// A step that calls a function of the caller. Its operands lie in buffers.
+#[derive(Debug)]
+struct FunctionStep {
+    number: usize,
+    function: SequenceFunction,
+    operands: Vec<SequenceOperand>,
 }
 
 /// Steps that were checked: every operand lies within its buffer.
@@ -45,6 +57,8 @@ pub struct CpuSequence {
     stops: Arc<AtomicBool>,
     /// Whether a run looks for infinities and NaN in what its steps write.
     checks_finite: bool,
+    /// Whether a step calls a function of the caller.
+    calls_functions: bool,
     /// For each part how long it took so far, if runs are timed.
     times: Option<Box<[PartTime]>>,
 }
@@ -78,6 +92,19 @@ impl CpuSequence {
         steps: Vec<SequenceStep>,
         groups: &[SequenceGroup],
     ) -> Result<CpuSequence, SequenceError> {
+        CpuSequence::over(buffers.iter().map(|&bytes| SequenceBuffer::Bytes(bytes)).collect(), steps, groups)
+    }
+
+    /// [`new`](CpuSequence::new) over buffers of which some may have gaps.
+    ///
+    /// # Errors
+    /// Those of [`new`](CpuSequence::new); [`SequenceError::Operands`], too, for an operand that uses other elements than its buffer has, if that has
+    /// gaps.
+    pub fn over(
+        buffers: Vec<SequenceBuffer>,
+        steps: Vec<SequenceStep>,
+        groups: &[SequenceGroup],
+    ) -> Result<CpuSequence, SequenceError> {
         let mut buffers = Buffers::new(buffers);
         for (number, step) in steps.iter().enumerate() {
             step.check_form(number, DeviceKind::Cpu)?;
@@ -105,6 +132,7 @@ impl CpuSequence {
                     match step.work {
                         _ if step.work.is_mark() => parts.mark(number, &in_buffers(number, step)?)?,
                         SequenceWork::Draw { .. } => parts.work(Work::Draw(Single::new(number, step)?)),
+                        SequenceWork::Function(_) => parts.work(Work::Function(FunctionStep::new(number, step)?)),
                         _ => parts.work(Work::Single(Single::new(number, step)?)),
                     }
                     number += 1;
@@ -116,7 +144,8 @@ impl CpuSequence {
             return Err(SequenceError::Group { step: group.steps.start, what });
         }
         let parts = parts.finish(number)?;
-        Ok(CpuSequence { buffers, parts, stops: Arc::default(), checks_finite: false, times: None })
+        let calls_functions = parts.iter().any(|part| matches!(part, Part::Work(Work::Function(_))));
+        Ok(CpuSequence { buffers, parts, stops: Arc::default(), checks_finite: false, calls_functions, times: None })
     }
 
     /// Makes loops fail at their next round from the time when `stops` is set: [`SequenceError::Stopped`].
@@ -126,8 +155,8 @@ impl CpuSequence {
         self
     }
 
-    /// Sets whether runs fail at the first step that writes an infinity or NaN; steps in groups are not checked. That reads each output once
-    /// more.
+    /// Sets whether runs fail at the first step that writes an infinity or NaN, which reads each output once more. Steps in groups are not checked,
+    /// and functions are not: their code looks itself.
     #[must_use]
     pub fn checking_finite(mut self, checks: bool) -> CpuSequence {
         self.checks_finite = checks;
@@ -148,6 +177,7 @@ impl CpuSequence {
             let steps = match part {
                 Part::Work(Work::Single(single) | Work::Draw(single)) => single.number..single.number + 1,
                 Part::Work(Work::Group(group)) => group.steps(),
+                Part::Work(Work::Function(function)) => function.number..function.number + 1,
                 Part::Test(_) | Part::Jump(_) => return None,
             };
             let time_of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -160,11 +190,17 @@ impl CpuSequence {
         self.parts.iter().zip(self.times.iter().flatten()).filter_map(of_part).collect()
     }
 
+    /// Whether one of its steps calls a function of the caller.
+    pub fn calls_functions(&self) -> bool {
+        self.calls_functions
+    }
+
     /// The bytes that the steps take on the heap.
     pub fn heap_bytes(&self) -> usize {
         let of_part = |part: &Part<Work>| match part {
             Part::Work(Work::Single(single) | Work::Draw(single)) => single.heap_bytes(),
             Part::Work(Work::Group(group)) => group.heap_bytes(),
+            Part::Work(Work::Function(function)) => size_of_val(function.operands.as_slice()),
             Part::Test(test) => size_of_val(&**test),
             Part::Jump(_) => 0,
         };
@@ -177,8 +213,9 @@ impl CpuSequence {
     /// steps have run. Afterwards all written operands of `context` count as taken, also after an error.
     ///
     /// # Errors
-    /// [`SequenceError::Buffers`], and nothing has run: the number of operands or the size of one differs, one is not contiguous, or one
-    /// is written by a step and was declared as read, or was taken before. [`SequenceError::Step`] for the first step that fails;
+    /// [`SequenceError::Buffers`], and nothing has run: the number of operands, or the size or layout of one differs, or one
+    /// is written by a step and was declared as read, or was taken before. [`SequenceError::Step`], [`SequenceError::Function`] and
+    /// [`SequenceError::NotFinite`] for the first step that fails;
     /// [`SequenceError::Rounds`], [`SequenceError::LoopTime`] and [`SequenceError::Stopped`] for a `While` that may not begin another round.
     pub fn run(&self, context: &mut FnContext<'_>, run: u64) -> Result<(), SequenceError> {
         let buffers = context.take_all().map_err(|error| SequenceError::Buffers(error.to_string()))?;
@@ -222,6 +259,11 @@ impl CpuSequence {
                         single.run(&work, buffers, &mut operands, self.checks_finite)
                     })?;
                 }
+                // SAFETY: as above. The slices that a function gets end with its call, because its code takes a context of any lifetime. So no slice
+                // exists when the next part begins.
+                Part::Work(Work::Function(function)) => {
+                    self.timed::<TIMED, _>(place, || unsafe { function.run(buffers) })?
+                }
                 Part::Jump(to) => next = *to,
                 Part::Test(test) => {
                     // SAFETY: as above.
@@ -259,7 +301,7 @@ impl Single {
     ///
     /// # Safety
     ///
-    /// * `buffers` fit the buffers that the step was checked with: contiguous, of the same sizes, written where a step writes.
+    /// * [`Buffers::check`] of the buffers that the step was checked with has accepted `buffers`.
     /// * No slice of a written one exists.
     #[inline]
     unsafe fn run(
@@ -286,6 +328,27 @@ impl Single {
             Some((index, value)) => Err(SequenceError::NotFinite { step: self.number, index, value }),
             None => Ok(()),
         }
+    }
+}
+
+impl FunctionStep {
+    fn new(number: usize, step: SequenceStep) -> Result<FunctionStep, SequenceError> {
+        let SequenceStep { work, operands } = in_buffers(number, step)?;
+        let SequenceWork::Function(function) = work else { unreachable!("the caller has looked at the work") };
+        Ok(FunctionStep { number, function, operands })
+    }
+
+    /// Calls the function over its operands. Operands that share bytes, one of them written, are refused.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`Single::run`].
+    unsafe fn run(&self, buffers: &[Operand]) -> Result<(), SequenceError> {
+        let mut operands: SmallVec<[Operand; MOST_OPERANDS]> = self.operands.iter().map(|_| Operand::blank()).collect();
+        // SAFETY: the caller has the same duties.
+        let set = unsafe { located(&self.operands, buffers, &mut operands) };
+        let mut context = FnContext::new(set).map_err(|error| SequenceError::Step { step: self.number, error })?;
+        self.function.call(&mut context).map_err(|error| SequenceError::Function { step: self.number, error })
     }
 }
 

@@ -1,10 +1,44 @@
 //! Looking for infinities and NaN in what a step wrote.
 
+use crate::call::fn_context::FnContext;
 use crate::call::operand::{Access, Operand};
+use crate::errors::call_error::FnError;
 use crate::errors::error::Error;
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
 use crate::tensor::shape::{MAX_RANK, Shape};
+
+/// An element that is infinite or NaN.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NotFinite {
+    /// The operand, among those that the function writes.
+    pub output: usize,
+    /// The index of the element, one number for each axis.
+    pub index: Vec<usize>,
+    /// NaN, `inf` or `-inf`.
+    pub value: f64,
+}
+
+/// Calls `code` with `context`, and then looks for the first element of what it has written that is infinite or NaN.
+///
+/// # Errors
+/// Those of `code`. [`Error::AlreadyTaken`], and the code is not called, if a written operand was taken before.
+pub fn call_checking_finite(
+    context: &mut FnContext<'_>,
+    code: &dyn for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), FnError>,
+) -> Result<Option<NotFinite>, FnError> {
+    if context.has_taken() {
+        return Err(Error::AlreadyTaken { index: 0 }.into());
+    }
+    code(context)?;
+    // No slice that the code has taken is left: the code takes contexts of any lifetime, so nothing that outlives the call can keep one.
+    for (output, operand) in context.writes.iter().enumerate() {
+        if let Some((index, value)) = first_not_finite(operand)? {
+            return Ok(Some(NotFinite { output, index, value }));
+        }
+    }
+    Ok(None)
+}
 
 /// The index of the first element of `output`, in row-major order, that is infinite or NaN, and its value. `None` for dtypes that are no floats.
 ///

@@ -106,7 +106,7 @@ impl Group {
     /// # Errors
     /// [`SequenceError::Group`].
     pub(super) fn new(first: usize, steps: Vec<SequenceStep>, block: usize) -> Result<Group, SequenceError> {
-        let shape = check_steps(first, &steps)?;
+        let shape = check_steps(first, steps.iter())?;
         check_overlaps(first, &steps)?;
         check_scratch(first, &steps, shape)?;
         let strides: Vec<Vec<Layout>> = steps.iter().map(|step| wide_layouts(step, &shape)).collect();
@@ -321,20 +321,23 @@ impl Blocks {
 }
 
 /// Checks that each step is elementwise; returns the shape of all outputs.
-fn check_steps(first: usize, steps: &[SequenceStep]) -> Result<Shape, SequenceError> {
+pub(super) fn check_steps<'s>(
+    first: usize,
+    steps: impl Iterator<Item = &'s SequenceStep> + Clone,
+) -> Result<Shape, SequenceError> {
     let refused = |place: usize, what: String| Err(SequenceError::Group { step: first + place, what });
     let output = |step: &SequenceStep| step.operands.last().map(|output| *output.layout.shape());
-    let Some(shape) = steps.first().and_then(output) else {
+    let Some(shape) = steps.clone().next().and_then(output) else {
         return refused(0, "there is none".to_owned());
     };
-    for (place, step) in steps.iter().enumerate() {
+    for (place, step) in steps.enumerate() {
         if let SequenceWork::Kernel(kernel, _) = &step.work
             && !kernel.op.is_elementwise()
         {
             return refused(place, format!("{} is not elementwise", kernel.op));
         }
         if !matches!(step.work, SequenceWork::Kernel(..) | SequenceWork::Copy | SequenceWork::Fill(_)) {
-            return refused(place, "it begins or ends a block of steps".to_owned());
+            return refused(place, "it is no kernel, copy or fill".to_owned());
         }
         let Some((output, inputs)) = step.operands.split_last() else { continue };
         if *output.layout.shape() != shape {
@@ -428,7 +431,9 @@ fn widest(steps: &[SequenceStep]) -> usize {
 fn work_of_element(work: &SequenceWork) -> usize {
     match work {
         SequenceWork::Kernel(kernel, _) => match kernel.op {
-            Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => parallel::LONG,
+            Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow | Op::Erf | Op::Gelu | Op::GeluTanh | Op::Silu => {
+                parallel::LONG
+            }
             _ => parallel::LIGHT,
         },
         _ => parallel::LIGHT,

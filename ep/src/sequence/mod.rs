@@ -8,7 +8,9 @@
 //! | `buffers` | the buffers of a sequence, and the check that the operands of a call are these |
 //! | `blocks` | where blocks begin and end, and how many rounds loops may make |
 //! | `cpu_sequence` | runs the steps in the calling thread |
+//! | `function` | a step that is a function of the caller |
 //! | `group` | elementwise steps that run together, block by block |
+//! | `fused` | elementwise steps that one kernel of a device computes together |
 //! | `finite` | finds infinities and NaN in an output |
 //! | `command_sequence` | queues the steps on the stream of a device that runs commands later |
 
@@ -17,10 +19,16 @@ mod buffers;
 mod command_sequence;
 mod cpu_sequence;
 mod finite;
+mod function;
+mod fused;
 mod group;
 mod step;
 
+pub use buffers::SequenceBuffer;
 pub use command_sequence::{CommandSequence, SequencePosition};
 pub use cpu_sequence::{CpuSequence, SequenceTime};
+pub use finite::{NotFinite, call_checking_finite};
+pub use function::{SequenceCode, SequenceFunction};
+pub use fused::SequenceFusion;
 pub use group::SequenceGroup;
 pub use step::{SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork};

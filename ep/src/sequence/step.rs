@@ -7,6 +7,7 @@ use crate::call::operand::{Access, Operand};
 use crate::cpu;
 use crate::errors::error::Error;
 use crate::names::device_id::DeviceKind;
+use crate::sequence::function::SequenceFunction;
 use crate::tensor::dtype::DType;
 use crate::tensor::footprint::Footprint;
 use crate::tensor::layout::Layout;
@@ -62,6 +63,8 @@ pub enum SequenceWork {
     Copy,
     /// Sets every element of its only operand.
     Fill(Scalar),
+    /// Calls a function of the caller over the operands, which it may read, write, or both. On CPUs alone, outside of groups.
+    Function(SequenceFunction),
     /// Begins a block of steps that runs if the only operand, one bool, is true.
     If,
     /// Ends the block of an `If`, and begins one that runs if the operand was false.
@@ -89,7 +92,7 @@ impl SequenceWork {
 pub struct SequenceStep {
     /// Its work.
     pub work: SequenceWork,
-    /// Its operands: those that it reads, then the one that it writes.
+    /// Its operands: those that it reads, then the one that it writes. A function has any.
     pub operands: Vec<SequenceOperand>,
 }
 
@@ -176,6 +179,14 @@ pub enum SequenceError {
     /// The operands of the function are not the buffers of the sequence.
     #[error("the function was called with other operands than its sequence was made for: {0}")]
     Buffers(String),
+    /// A function failed; the text is its error's.
+    #[error("step {step}: {error}")]
+    Function {
+        /// The step.
+        step: usize,
+        /// What it says.
+        error: String,
+    },
     /// A step failed. The steps before it have run, and those after it have not; in a group, this holds for each block by itself.
     #[error("step {step}: {error}")]
     Step {
@@ -195,6 +206,14 @@ impl SequenceOperand {
             SequenceMemory::Buffer { index, offset } => {
                 Some((index, Footprint::scaled(&self.layout, offset, self.dtype.size())))
             }
+            SequenceMemory::Scratch(_) => None,
+        }
+    }
+
+    /// Its buffer; `None` for scratch memory.
+    pub(super) fn buffer(&self) -> Option<usize> {
+        match self.memory {
+            SequenceMemory::Buffer { index, .. } => Some(index),
             SequenceMemory::Scratch(_) => None,
         }
     }
@@ -226,6 +245,11 @@ impl SequenceStep {
             }
             SequenceWork::Kernel(kernel, _) | SequenceWork::Draw { kernel, .. } => {
                 (kernel.op.arity(), "the inputs of its op, which are read, and an output, which is written")
+            }
+            SequenceWork::Function(_) if device == DeviceKind::Cpu => return Ok(()),
+            SequenceWork::Function(_) => {
+                let (expected, found) = ("work that its device can run", "a function of the caller".to_owned());
+                return Err(SequenceError::Operands { step: number, expected, found });
             }
             SequenceWork::Copy => (1, "an operand that is read and one that is written"),
             SequenceWork::Fill(_) => (0, "one operand, which is written"),
@@ -283,8 +307,13 @@ pub(super) fn run_work(work: &SequenceWork, operands: &mut [Operand], overlaps: 
         (SequenceWork::Fill(value), [target]) => cpu::fill(target, *value),
         (SequenceWork::Draw { .. }, _) => unreachable!("the sequence gives the kernel the parameters of the run"),
         (SequenceWork::Copy | SequenceWork::Fill(_), _) => unreachable!("`check_form` has counted the operands"),
-        (SequenceWork::If | SequenceWork::Else | SequenceWork::While { .. } | SequenceWork::End, _) => {
-            unreachable!("the sequence runs blocks, and groups have none")
-        }
+        (
+            SequenceWork::If
+            | SequenceWork::Else
+            | SequenceWork::While { .. }
+            | SequenceWork::End
+            | SequenceWork::Function(_),
+            _,
+        ) => unreachable!("the sequence runs blocks and calls functions, and groups have none"),
     }
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::call::kernel_registry::KernelRegistry;
 use crate::call::operand::Access;
+use crate::errors::error::Error;
 use crate::sequence::step::SequenceOperand;
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
@@ -334,4 +335,105 @@ fn timed_runs_note_how_often_each_step_ran() {
     assert!(times.iter().any(|it| !it.time.is_zero()));
     let untimed = CpuSequence::new(&[8, 8, 8], steps.to_vec(), &[]).expect("steps within their buffers");
     assert!(untimed.times().is_empty());
+}
+
+/// The buffer is a column of a matrix. A sequence over it takes that column alone, and its steps use no element beside it.
+#[test]
+fn a_buffer_with_gaps_is_used_as_the_view_that_it_is() {
+    let column =
+        |offset: usize| Layout::with_strides(Shape::new(&[3]).expect("a shape"), &[4], offset).expect("a view");
+    let fill = |layout: Layout| {
+        let memory = SequenceMemory::Buffer { index: 0, offset: 0 };
+        let operand = SequenceOperand { memory, dtype: DType::I32, layout, access: Access::Write };
+        let buffer = SequenceBuffer::View { layout: column(0), element: 4 };
+        let step = SequenceStep { work: SequenceWork::Fill(Scalar::from(7i32)), operands: vec![operand] };
+        CpuSequence::over(vec![buffer], vec![step], &[])
+    };
+    let sequence = fill(column(0)).expect("the same view");
+    let mut matrix = [0i32; 12];
+    let mut run = |layout: Layout| {
+        // SAFETY: an array that is borrowed for longer than the operand is used.
+        let mut operands = [unsafe { Operand::new(matrix.as_mut_ptr().cast(), DType::I32, layout, Access::Write) }];
+        let ran = sequence.run(&mut FnContext::new(&mut operands).expect("one operand"), 0);
+        (ran, matrix)
+    };
+    let (ran, found) = run(column(2));
+    ran.expect("a column");
+    assert_eq!(found, [0, 0, 7, 0, 0, 0, 7, 0, 0, 0, 7, 0]);
+    for other in
+        [Layout::contiguous(Shape::new(&[3]).expect("a shape")), Layout::contiguous(Shape::new(&[9]).expect("a shape"))]
+    {
+        let (refused, left) = run(other);
+        assert!(matches!(refused, Err(SequenceError::Buffers(_))), "{refused:?}");
+        assert_eq!(left, found);
+    }
+    for other in
+        [Layout::contiguous(Shape::new(&[3]).expect("a shape")), Layout::contiguous(Shape::new(&[9]).expect("a shape"))]
+    {
+        let refused = fill(other).expect_err("other elements");
+        assert!(matches!(refused, SequenceError::Operands { step: 0, .. }), "{refused}");
+    }
+}
+
+fn function(
+    operands: Vec<SequenceOperand>,
+    code: impl for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), String> + Send + Sync + 'static,
+) -> SequenceStep {
+    SequenceStep { work: SequenceWork::Function(SequenceFunction::new(code)), operands }
+}
+
+fn text_of<T>(result: Result<T, Error>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
+}
+
+/// More operands than a kernel may have, in parts of buffers side by side: five reads, one update and a write.
+#[test]
+fn a_function_reads_writes_and_updates_views_between_other_steps() {
+    use Access::{Read, ReadWrite, Write};
+    let mut operands: Vec<SequenceOperand> = (0..5).map(|place| vector(0, 4 * place, 1, Read)).collect();
+    operands.extend([vector(1, 0, 2, ReadWrite), vector(1, 8, 1, Write)]);
+    let steps = [
+        call(Op::Neg, vec![vector(1, 0, 2, Read), vector(1, 0, 2, Write)]),
+        function(operands, |context| {
+            let mut sum = 0;
+            for place in 0..5 {
+                sum += text_of(context.reads.get::<i32>(place))?[0];
+            }
+            text_of(context.writes.take::<i32>(0))?.iter_mut().for_each(|element| *element += sum);
+            text_of(context.writes.take::<i32>(1))?[0] = sum;
+            Ok(())
+        }),
+        call(Op::Abs, vec![vector(1, 0, 3, Read), vector(1, 0, 3, Write)]),
+    ];
+    let sequence = CpuSequence::new(&[20, 12], steps.to_vec(), &[]).expect("steps within their buffers");
+    assert!(sequence.calls_functions());
+    let mut data = [(vec![1, 2, 3, 4, 5], Read), (vec![16, 10, 0], ReadWrite)];
+    run(&sequence, &mut data).expect("it runs");
+    assert_eq!(data[1].0, [1, 5, 15]);
+}
+
+#[test]
+fn a_function_that_fails_or_gets_operands_that_overlap_is_named_and_ends_the_run() {
+    use Access::{Read, ReadWrite, Write};
+    let neg = || call(Op::Neg, vec![vector(0, 0, 2, Read), vector(0, 0, 2, Write)]);
+    let fails = function(vec![vector(0, 0, 2, Read)], |_| Err("on purpose".to_owned()));
+    let overlaps = function(vec![vector(0, 0, 2, Read), vector(0, 4, 1, Write)], |_| Ok(()));
+    let of = |step: SequenceStep| CpuSequence::new(&[8], vec![neg(), step, neg()], &[]).expect("a sequence");
+    let mut data = [(vec![1, 2], ReadWrite)];
+    let failed = run(&of(fails), &mut data);
+    assert_eq!(failed, Err(SequenceError::Function { step: 1, error: "on purpose".to_owned() }));
+    assert_eq!(data[0].0, [-1, -2], "the step behind it has not run");
+    let failed = run(&of(overlaps), &mut data);
+    assert_eq!(failed, Err(SequenceError::Step { step: 1, error: Error::Overlap { written: 1, other: 0 } }));
+    assert_eq!(data[0].0, [1, 2]);
+}
+
+#[test]
+fn a_function_is_refused_in_groups_and_on_devices() {
+    let step = || function(vec![vector(0, 0, 2, Access::Write)], |_| Ok(()));
+    let grouped = CpuSequence::new(&[8], vec![step()], &[SequenceGroup { steps: 0..1, block: 1 }]);
+    let text = grouped.map(drop).expect_err("it cannot run block by block").to_string();
+    assert!(text.contains("it is no kernel, copy or fill"), "{text}");
+    let refused = step().check_form(0, DeviceKind::Sim).expect_err("the device cannot call it").to_string();
+    assert!(refused.contains("a function of the caller"), "{refused}");
 }

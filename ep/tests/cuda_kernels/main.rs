@@ -3,6 +3,7 @@
 //! needed; without it these tests fail.
 
 mod failing;
+mod fused;
 mod guarded;
 mod moving;
 #[allow(

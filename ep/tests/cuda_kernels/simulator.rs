@@ -35,11 +35,20 @@ type Simulate = unsafe extern "C" fn(
     seed: u64,
 ) -> c_int;
 
-/// The library of one module, loaded for as long as the process lives.
-struct Library(usize);
+/// A library of kernels, loaded for as long as the process lives.
+pub(crate) struct Library(usize);
 
 impl Library {
-    fn symbol(&self, name: &str) -> *mut c_void {
+    /// Compiles `text` behind what CUDA C has and C++ has not, and loads the result.
+    pub(crate) fn of(name: &str, text: &str) -> Library {
+        let path = CString::new(compile(name, text).to_str().unwrap()).unwrap();
+        // SAFETY: the path ends in NUL; the library's only code that runs at loading is C++'s own.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        assert!(!handle.is_null(), "{path:?} cannot be loaded");
+        Library(handle as usize)
+    }
+
+    pub(crate) fn symbol(&self, name: &str) -> *mut c_void {
         let text = CString::new(name).unwrap();
         // SAFETY: the handle is one of `dlopen` that is never closed, and the name ends in NUL.
         let symbol = unsafe { libc::dlsym(self.0 as *mut c_void, text.as_ptr()) };
@@ -50,24 +59,19 @@ impl Library {
 
 fn library(module: Module) -> &'static Library {
     static LIBRARIES: [OnceLock<Library>; Module::ALL.len()] = [const { OnceLock::new() }; Module::ALL.len()];
-    LIBRARIES[module as usize].get_or_init(|| {
-        let path = CString::new(compile(module).to_str().unwrap()).unwrap();
-        // SAFETY: the path ends in NUL; the library's only code that runs at loading is C++'s own.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        assert!(!handle.is_null(), "{path:?} cannot be loaded");
-        Library(handle as usize)
-    })
+    LIBRARIES[module as usize]
+        .get_or_init(|| Library::of(module.name(), &format!("#include \"{}.cu\"\n", module.name())))
 }
 
-fn compile(module: Module) -> PathBuf {
+fn compile(name: &str, text: &str) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (tests, sources) = (here.join("tests/cuda_kernels"), here.join("src/cuda/kernels"));
     // A process has its own files until they are whole: several may compile at a time.
-    let own = format!("kernels-{}-{}", module.name(), std::process::id());
+    let own = format!("kernels-{name}-{}", std::process::id());
     let own = Path::new(env!("CARGO_TARGET_TMPDIR")).join(own);
     let (source, made) = (own.with_extension("cpp"), own.with_extension("so"));
-    let library = own.with_file_name(format!("kernels-{}.so", module.name()));
-    std::fs::write(&source, format!("#include \"simulate.hpp\"\n#include \"{}.cu\"\n", module.name())).unwrap();
+    let library = own.with_file_name(format!("kernels-{name}.so"));
+    std::fs::write(&source, format!("#include \"simulate.hpp\"\n{text}")).unwrap();
     let mut command = Command::new("g++");
     command.args(FLAGS).arg("-I").arg(tests).arg("-I").arg(sources).arg(&source).arg("-o").arg(&made);
     let output = command

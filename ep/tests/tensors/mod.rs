@@ -139,6 +139,14 @@ impl Tensor {
         unsafe { Operand::new(base, self.dtype, self.layout, access) }
     }
 
+    /// All of its storage as one operand of bytes.
+    #[allow(dead_code, reason = "not every test that has tensors has buffers")]
+    pub(crate) fn storage(&mut self, access: Access) -> Operand {
+        let layout = Layout::contiguous(Shape::new(&[self.storage.len() * 8]).unwrap());
+        // SAFETY: the bytes are those of the storage; tests use the operand while it is alive and untouched, in one thread.
+        unsafe { Operand::new(self.storage.as_mut_ptr().cast(), DType::U8, layout, access) }
+    }
+
     fn bytes(&self) -> Vec<u8> {
         let words = self.storage.iter();
         words.flat_map(|word| word.to_ne_bytes()).collect()

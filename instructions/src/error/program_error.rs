@@ -70,13 +70,23 @@ pub enum ProgramError {
         /// The reason, and what to do instead. If there is a step, it goes on behind its name: "runs on ...".
         what: String,
     },
+    /// A program was to run that calls a function without code, because it was parsed from text.
+    #[error(
+        "program {program:?} calls the function {function:?}, which was parsed from text and has no code; give it code by `Program::bind_function`"
+    )]
+    NoCode {
+        /// The program.
+        program: String,
+        /// The function.
+        function: String,
+    },
     /// A feed or parameter is given that the program does not have, or is given twice, or is missing; or a fetch is asked for that it does
     /// not have.
     #[error("program {program:?}: {what}; its {kind}{} are {}", plural(kind), listed(known))]
     Unknown {
         /// The program.
         program: String,
-        /// Feed, parameter or fetch.
+        /// Feed, parameter, fetch or function.
         kind: &'static str,
         /// The mistake.
         what: String,

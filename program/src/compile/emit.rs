@@ -3,11 +3,12 @@
 use std::ops::Range;
 
 use hashbrown::HashMap;
-use streamvm_ep::{Access, DeviceKind, Extra, MAX_WRITES, Params};
+use streamvm_ep::{Access, DeviceKind, Extra, Footprint, MAX_WRITES, Params};
 use streamvm_instructions::{Error, ProgramError, ProgramStep};
 use streamvm_stream::StreamKey;
 
 use crate::compile::arena::Arena;
+use crate::compile::extents;
 use crate::compile::fuse::Fused;
 use crate::compile::homes::Home;
 use crate::compile::segments::Draft;
@@ -29,6 +30,8 @@ pub(super) struct Found<'f> {
     /// The stream of each arena.
     pub(super) streams: &'f [StreamKey],
     pub(super) arenas: &'f [Arena],
+    /// Functions are steps of segments, and no segments by themselves.
+    pub(super) functions_join: bool,
 }
 
 /// Writes down the compiled program.
@@ -57,6 +60,7 @@ pub(super) fn emit(
         step_by_step: options.step_by_step,
         time_steps: options.time_steps,
         capture: options.capture,
+        functions_join: found.functions_join,
     };
     compiled.arenas = found
         .streams
@@ -70,7 +74,7 @@ pub(super) fn emit(
         let mut uses = uses(&compiled, range.clone(), &in_block, found.segments.len() == 1, &mut touched);
         if let Some(&buffer) = flags.get(&draft.stream).filter(|_| has_blocks(&compiled.steps[range.clone()])) {
             // Behind the other buffers.
-            uses.push(SegmentUse { buffer, bytes: 0..1, access: Access::Write });
+            uses.push(SegmentUse { buffer, bytes: 0..1, view: None, access: Access::Write });
         }
         check_writes(&compiled, range.start, &uses)?;
         compiled.segments.push(Segment {
@@ -78,6 +82,7 @@ pub(super) fn emit(
             steps: range.clone(),
             uses,
             after: draft.after.clone(),
+            waits: draft.waits.clone(),
         });
     }
     note_accesses(&mut compiled);
@@ -203,34 +208,42 @@ fn uses(
     touched: &mut [bool],
 ) -> Vec<SegmentUse> {
     let mut uses: Vec<SegmentUse> = Vec::new();
-    // The index of each buffer in `uses`, and the bytes that the first step which uses it fills, if it does nothing else to them.
+    // The index of each buffer in `uses`, which bytes the steps use, and those that the first step which uses it fills, if it does nothing else to
+    // them.
     let mut place_of = HashMap::new();
-    let mut overwrites: Vec<Option<Range<usize>>> = Vec::new();
+    let mut extents: Vec<Footprint> = Vec::new();
+    let mut overwrites: Vec<Option<Footprint>> = Vec::new();
     for position in steps {
         for operand in &compiled.steps[position].operands {
             let Storage::Buffer { index, .. } = operand.storage else { continue };
             let is_arena = matches!(compiled.buffers[index].role, BufferRole::Arena(_));
-            let used = bytes_of(operand);
-            let bytes = if is_arena || only { 0..compiled.buffers[index].bytes } else { used.clone() };
+            let used = Footprint::scaled(&operand.layout, 0, operand.dtype.size());
+            let extent = if is_arena || only { extents::dense(0..compiled.buffers[index].bytes) } else { used.clone() };
             let place = *place_of.entry(index).or_insert_with(|| {
-                uses.push(SegmentUse { buffer: index, bytes: bytes.clone(), access: operand.access });
-                let fills = operand.access == Access::Write && operand.layout.is_contiguous() && !in_block[position];
+                uses.push(SegmentUse { buffer: index, bytes: 0..0, view: None, access: operand.access });
+                extents.push(extents::dense(0..0));
+                let fills = operand.access == Access::Write && !in_block[position];
                 overwrites.push(fills.then_some(used));
                 uses.len() - 1
             });
             let known = &mut uses[place];
-            known.bytes = joined(&known.bytes, &bytes);
+            let extent = extents::joined(&extents[place], &extent);
+            if extent != extents[place] {
+                known.bytes = extent.span();
+                known.view = (!extents::is_dense(&extent)).then_some(operand.layout);
+                extents[place] = extent;
+            }
             if operand.access.writes() && known.access == Access::Read {
                 known.access = Access::ReadWrite;
             }
         }
     }
-    for (segment_use, overwritten) in uses.iter_mut().zip(overwrites) {
+    for ((segment_use, extent), overwritten) in uses.iter_mut().zip(extents).zip(overwrites) {
         let first = !std::mem::replace(&mut touched[segment_use.buffer], true);
         if !segment_use.access.writes() {
             continue;
         }
-        let whole = overwritten.is_some_and(|bytes| bytes == segment_use.bytes);
+        let whole = overwritten.is_some_and(|bytes| bytes == extent);
         let overwrites = match compiled.buffers[segment_use.buffer].role {
             BufferRole::Feed(_) | BufferRole::Parameter(_) => whole,
             // New memory is written by its first segment whatever the steps do: nothing of it is kept.
@@ -241,20 +254,6 @@ fn uses(
     }
     uses.sort_by_key(|segment_use| segment_use.buffer);
     uses
-}
-
-fn bytes_of(operand: &Located) -> Range<usize> {
-    let (elements, size) = (operand.layout.span_elements(), operand.dtype.size());
-    elements.start * size..elements.end * size
-}
-
-/// The bytes from the first to the last of both.
-fn joined(first: &Range<usize>, second: &Range<usize>) -> Range<usize> {
-    match (first.is_empty(), second.is_empty()) {
-        (true, _) => second.clone(),
-        (_, true) => first.clone(),
-        _ => first.start.min(second.start)..first.end.max(second.end),
-    }
 }
 
 /// Notes what a run does to each buffer. `Write`: the run overwrites all of it before it reads any, or it is new memory. `ReadWrite`: the run
@@ -269,7 +268,7 @@ fn note_accesses(compiled: &mut Compiled) {
             continue;
         }
         let first = !std::mem::replace(&mut touched[segment_use.buffer], true);
-        let whole = segment_use.bytes == (0..buffer.bytes);
+        let whole = segment_use.bytes == (0..buffer.bytes) && segment_use.view.is_none();
         if first && segment_use.access == Access::Write && whole {
             buffer.access = Access::Write;
         } else if segment_use.access.writes() && buffer.access == Access::Read {

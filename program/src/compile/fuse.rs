@@ -1,23 +1,25 @@
-//! Pass: neighbouring elementwise steps that run together, block by block.
+//! Pass: neighbouring elementwise steps that run together: block by block on a CPU, as one kernel on a CUDA device.
 //!
-//! All steps of a group compute one block of elements, then the next, on several threads. The conditions:
+//! On a CPU all steps of a group compute one block of elements, then the next, on several threads. On a CUDA device each thread computes all steps for
+//! one element, then for another. The conditions:
 //! * Each step is an elementwise call that cannot fail for a value, a fill, or a copy between views without gaps, and all of them write the same
-//!   shape, of more elements than a block.
+//!   shape; on a CPU it has more elements than a block.
 //! * Where a step of the group writes memory, all steps of the group use that memory through the same view. So what a step reads in one block
 //!   was written in the same block.
 //!
 //! What a group uses must not share memory with anything else that it uses: some blocks are computed to the end before others have begun.
-//! Therefore values live for the whole group. A value that only one group uses, always whole, needs no memory of its full size: it exists one
-//! block at a time, in *scratch memory*.
+//! Therefore values live for the whole group. A value that only one group uses, always whole, needs no memory of its full size: on a CPU it exists one
+//! block at a time, in *scratch memory*. A kernel has it in registers, and does not store it. Such a value has its place in the arena all the same,
+//! from its own first step to its last: where NVRTC is missing, the steps run one by one, and the plan is the same on every machine.
 
 use std::ops::Range;
 
-use hashbrown::HashMap;
-use streamvm_ep::{Access, Layout, Shape};
+use hashbrown::{HashMap, HashSet};
+use streamvm_ep::{Access, DeviceKind, Layout, MOST_FUSED_VIEWS, Shape};
 
 use crate::compile::in_place::Shares;
 use crate::ir::program::{Operand, Program, Step, ValueId, ValueRole, Work};
-use crate::plan::compiled::FusedSteps;
+use crate::plan::compiled::{FusedBy, FusedSteps};
 use crate::plan::mutant::Mutant;
 use crate::plan::options::CompileOptions;
 
@@ -41,12 +43,12 @@ pub(super) fn none(program: &Program) -> Fused {
     Fused { groups: Vec::new(), scratch: vec![None; program.values.len()] }
 }
 
-/// Finds the groups, each within one of the `segments`; extends the lifetimes of the values that they use. `kept` has the numbers of the steps in
-/// the order in which they run, and segments and lifetimes are ranges of positions in it.
+/// Finds the groups, each within one of the `segments`, which come with the kind of their device; extends the lifetimes of the values that the groups
+/// use. `kept` has the numbers of the steps in the order in which they run, and segments and lifetimes are ranges of positions in it.
 pub(super) fn find(
     program: &Program,
     kept: &[usize],
-    segments: impl Iterator<Item = Range<usize>>,
+    segments: impl Iterator<Item = (DeviceKind, Range<usize>)>,
     lifetimes: &mut [Range<usize>],
     shares: &Shares,
     options: &CompileOptions,
@@ -55,23 +57,33 @@ pub(super) fn find(
     let mut fused = none(program);
     let mut fetched = vec![false; program.values.len()];
     program.fetches.iter().for_each(|fetch| fetched[fetch.value.0] = true);
-    for segment in segments {
+    for (kind, segment) in segments {
+        let bounds = match kind {
+            DeviceKind::Cpu => Bounds { elements: block, views: usize::MAX },
+            DeviceKind::Cuda => Bounds { elements: 0, views: MOST_FUSED_VIEWS },
+            DeviceKind::Sim => continue,
+        };
         let mut position = segment.start;
         while position < segment.end {
-            let end = end_of_group(program, &kept[position..segment.end], shares, (block, options)) + position;
+            let end = end_of_group(program, &kept[position..segment.end], shares, bounds, options) + position;
             if end < position + 2 {
                 position += 1;
                 continue;
             }
             let group = position..end;
-            let scratch = &mut fused.scratch;
-            give_scratch(program, &kept[group.clone()], &group, lifetimes, &fetched, scratch);
+            let inner = inner_values(program, &kept[group.clone()], &group, lifetimes, &fetched);
             let operands = kept[group.clone()].iter().flat_map(|&number| &program.steps[number].operands);
-            for operand in operands.filter(|operand| scratch[operand.value.0].is_none()) {
+            for operand in operands.filter(|operand| !inner.contains(&operand.value)) {
                 let life = &mut lifetimes[operand.value.0];
                 *life = life.start.min(group.start)..life.end.max(group.end);
             }
-            fused.groups.push(FusedSteps { steps: group, block });
+            let by = if kind == DeviceKind::Cpu {
+                give_scratch(program, &kept[group.clone()], &group, lifetimes, &inner, &mut fused.scratch);
+                FusedBy::Blocks(block)
+            } else {
+                FusedBy::Kernel { unstored: inner }
+            };
+            fused.groups.push(FusedSteps { steps: group, by });
             position = end;
         }
     }
@@ -87,20 +99,29 @@ struct Seen {
     written: bool,
 }
 
+/// What bounds a group.
+#[derive(Copy, Clone)]
+struct Bounds {
+    /// Its shape has more elements than this.
+    elements: usize,
+    /// The most views of memory that its steps use.
+    views: usize,
+}
+
 /// How many of the first steps can run together.
-fn end_of_group(
-    program: &Program,
-    kept: &[usize],
-    shares: &Shares,
-    (block, options): (usize, &CompileOptions),
-) -> usize {
+fn end_of_group(program: &Program, kept: &[usize], shares: &Shares, bounds: Bounds, options: &CompileOptions) -> usize {
     let mut shape: Option<Shape> = None;
     let mut seen: HashMap<ValueId, Seen> = HashMap::new();
+    let mut views = HashSet::new();
     for (place, &number) in kept.iter().enumerate().take(MOST_STEPS) {
         let step = &program.steps[number];
         let Some(output) = step.output().filter(|_| is_fusable(program, step)) else { return place };
         let expected = *shape.get_or_insert(*output.layout.shape());
-        if *output.layout.shape() != expected || expected.elements() <= block {
+        if *output.layout.shape() != expected || expected.elements() <= bounds.elements {
+            return place;
+        }
+        views.extend(step.operands.iter().map(|operand| (shares[operand.value.0], operand.layout)));
+        if views.len() > bounds.views {
             return place;
         }
         for operand in &step.operands {
@@ -126,19 +147,18 @@ fn is_fusable(program: &Program, step: &Step) -> bool {
         // Copies with gaps are left to the kernel, which chooses the order of axes.
         Work::Copy => step.operands.iter().all(|operand| operand.layout.is_contiguous()),
         Work::Fill(_) => true,
-        Work::If | Work::Else | Work::While | Work::End => false,
+        Work::Function(_) | Work::If | Work::Else | Work::While | Work::End => false,
     }
 }
 
-/// Gives pieces of scratch memory to the values that only this group uses.
-fn give_scratch(
+/// The values that only this group uses, always whole.
+fn inner_values(
     program: &Program,
     kept: &[usize],
     group: &Range<usize>,
     lifetimes: &[Range<usize>],
     fetched: &[bool],
-    scratch: &mut [Option<usize>],
-) {
+) -> Vec<ValueId> {
     let steps = || kept.iter().map(|&number| &program.steps[number]);
     let mut refused = HashMap::new();
     for step in steps() {
@@ -158,9 +178,29 @@ fn give_scratch(
             && life.end <= group.end
             && !refused.get(&operand.value).copied().unwrap_or(true)
     };
+    let mut inner: Vec<ValueId> = Vec::new();
+    for output in steps().filter_map(Step::output).filter(|output| fits(output)) {
+        if !inner.contains(&output.value) {
+            inner.push(output.value);
+        }
+    }
+    inner
+}
+
+/// Gives pieces of scratch memory to the `inner` values of a group.
+fn give_scratch(
+    program: &Program,
+    kept: &[usize],
+    group: &Range<usize>,
+    lifetimes: &[Range<usize>],
+    inner: &[ValueId],
+    scratch: &mut [Option<usize>],
+) {
+    let steps = kept.iter().map(|&number| &program.steps[number]);
     let (mut free, mut pieces) = (Vec::new(), 0);
-    for (position, step) in group.clone().zip(steps()) {
-        if let Some(output) = step.output().filter(|output| fits(output) && scratch[output.value.0].is_none()) {
+    for (position, step) in group.clone().zip(steps) {
+        let is_inner = |output: &&Operand| inner.contains(&output.value) && scratch[output.value.0].is_none();
+        if let Some(output) = step.output().filter(is_inner) {
             scratch[output.value.0] = Some(free.pop().unwrap_or_else(|| {
                 pieces += 1;
                 pieces - 1

@@ -1,8 +1,11 @@
 //! Pass: where the bytes of each value live.
 //!
 //! A value that steps of one stream alone use shares an arena with others of that stream: the stream runs them in order, so one value may lie
-//! where another one was. A value that several streams use has memory of its own, as has one in page-locked memory, and one that only a copy
-//! stream uses.
+//! where another one was. These have memory of their own:
+//!
+//! * a value that several streams use, or that only a copy stream uses;
+//! * one in page-locked memory;
+//! * one that a function uses which is a segment by itself: it gets the value as a tensor.
 
 use std::ops::Range;
 
@@ -11,7 +14,7 @@ use streamvm_ep::{DeviceKind, MemoryKind};
 use streamvm_instructions::Place;
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::ir::program::{Program, Value, ValueRole};
+use crate::ir::program::{Program, Step, Value, ValueRole};
 
 /// Where the bytes of a value live.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -25,13 +28,13 @@ pub(super) enum Home {
 }
 
 /// The homes of the values, and the stream of each arena. `kept` has the numbers of the steps, `units` their units, and `streams` the stream of
-/// each unit. With `all_own`, no value shares memory with another.
+/// each unit. With `all_own`, no value shares memory with another; with `functions_join`, functions are steps like others.
 pub(super) fn of(
     program: &Program,
     kept: &[usize],
     units: &[Range<usize>],
     streams: &[StreamKey],
-    all_own: bool,
+    (all_own, functions_join): (bool, bool),
 ) -> (Vec<Home>, Vec<StreamKey>) {
     let mut fetched = vec![false; program.values.len()];
     program.fetches.iter().for_each(|fetch| fetched[fetch.value.0] = true);
@@ -41,18 +44,21 @@ pub(super) fn of(
     let mut arenas: Vec<StreamKey> = Vec::new();
     let mut numbers: HashMap<StreamKey, usize> = HashMap::new();
     for (unit, stream) in units.iter().zip(streams) {
-        for operand in kept[unit.clone()].iter().flat_map(|&number| &program.steps[number].operands) {
+        let steps = kept[unit.clone()].iter().map(|&number| &program.steps[number]);
+        let takes_tensors = |step: &Step| !functions_join && step.function().is_some();
+        let operands = steps.flat_map(|step| step.operands.iter().map(move |operand| (operand, takes_tensors(step))));
+        for (operand, as_tensor) in operands {
             let value = program.value(operand.value);
             let home = &mut homes[operand.value.0];
             *home = Some(match *home {
-                None if !all_own && shares_an_arena(value, *stream) => {
+                None if !all_own && !as_tensor && shares_an_arena(value, *stream) => {
                     Home::Arena(*numbers.entry(*stream).or_insert_with(|| {
                         arenas.push(*stream);
                         arenas.len() - 1
                     }))
                 }
                 None => Home::Own,
-                Some(Home::Arena(known)) if arenas[known] != *stream => Home::Own,
+                Some(Home::Arena(known)) if as_tensor || arenas[known] != *stream => Home::Own,
                 Some(known) => known,
             });
         }

@@ -4,7 +4,8 @@
 //! are taken by descending rank, which is an order in which they can run, and each goes to the lane on which it would end first. A unit that
 //! depends on one of another stream begins later by [`CompileOptions::hand_over_ns`].
 //!
-//! The times are rough guesses from the sizes of tensors, not measured, so the plan is the same on every machine. Where they promise to save less
+//! The times are those of [`CompileOptions::costs`], and rough guesses from the sizes of tensors for all other steps; nothing is measured here, so the
+//! plan is the same on every machine. Where they promise to save less
 //! than a tenth of the time, everything stays on one lane, in the order of the program.
 
 use std::ops::Range;
@@ -13,7 +14,8 @@ use hashbrown::HashMap;
 use streamvm_ep::{Op, OpClass};
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::ir::program::{Operand, Program, Step, Work};
+use crate::ir::program::{Program, Step, Work};
+use crate::plan::costs::{Costs, size};
 use crate::plan::options::CompileOptions;
 
 /// What a step costs beside its elements, in picoseconds.
@@ -38,7 +40,7 @@ pub(super) fn spread(
         .map(|positions| {
             kept[positions.clone()]
                 .iter()
-                .map(|&number| cost(program, &program.steps[number]))
+                .map(|&number| cost(program, &program.steps[number], &options.costs))
                 .fold(0, u64::saturating_add)
         })
         .collect();
@@ -96,29 +98,27 @@ fn finish(
     (chosen, over)
 }
 
-/// About how long a step takes, in picoseconds.
-fn cost(program: &Program, step: &Step) -> u64 {
-    let elements = |operand: Option<&Operand>| operand.map_or(0, |operand| operand.layout.elements() as u64);
-    let output = elements(step.output());
+/// About how long a step takes, in picoseconds: as measured, or else by its size.
+fn cost(program: &Program, step: &Step, costs: &Costs) -> u64 {
+    if let Some(nanoseconds) = costs.nanoseconds_of(&program.name, step) {
+        return nanoseconds.saturating_mul(1_000);
+    }
+    let size = size(step);
     let work = match &step.work {
-        Work::Call(op, _) if op.class() == OpClass::MatMul => {
-            let inner = step.operands.first().and_then(|a| a.layout.shape().dims().last().copied()).unwrap_or(1) as u64;
-            output.saturating_mul(inner).saturating_mul(40)
-        }
+        Work::Call(op, _) if op.class() == OpClass::MatMul => size.saturating_mul(40),
         Work::Call(op, _) => {
             let each = match op {
                 Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => 1_000,
                 _ if op.is_elementwise() => 250,
                 _ => 1_000,
             };
-            let widest = step.operands.iter().map(|operand| elements(Some(operand))).max().unwrap_or(0);
-            widest.saturating_mul(each)
+            size.saturating_mul(each)
         }
         Work::Copy => {
-            output.saturating_mul(program.value(step.operands[0].value).dtype.size() as u64).saturating_mul(100)
+            size.saturating_mul(program.value(step.operands[0].value).dtype.size() as u64).saturating_mul(100)
         }
-        Work::Fill(_) => output.saturating_mul(100),
-        Work::If | Work::Else | Work::While | Work::End => 0,
+        Work::Fill(_) => size.saturating_mul(100),
+        Work::Function(_) | Work::If | Work::Else | Work::While | Work::End => 0,
     };
     work.saturating_add(STEP)
 }

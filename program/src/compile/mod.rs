@@ -10,6 +10,8 @@
 //! | [`fetched_copies`] | gives each fetch of a feed or parameter a value of its own |
 //! | [`unfetched`] | removes steps whose results no fetch, no parameter and no later step needs |
 //! | [`streams`] | finds the stream of each step; refuses what cannot be compiled |
+//! | [`units`] | finds which steps must come after which, by the bytes that they use |
+//! | [`order`] | adds the order of functions, and the one that the recording asks for |
 //! | [`lanes`] | spreads compute steps over several lanes of a device, if asked to |
 //! | [`homes`] | finds which values share an arena, by the streams that use them |
 //! | [`segments`] | divides the steps into segments of one stream, which run as one instruction each |
@@ -23,12 +25,14 @@
 
 mod arena;
 mod emit;
+mod extents;
 mod fetched_copies;
 mod fuse;
 mod homes;
 mod in_place;
 mod lanes;
 mod lifetimes;
+mod order;
 mod segments;
 mod streams;
 #[cfg(test)]
@@ -43,6 +47,7 @@ use streamvm_instructions::{Error, ProgramError};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::compile::homes::Home;
+use crate::compile::order::Dependences;
 use crate::ir::program::{Program, ValueId};
 use crate::plan::compiled::Compiled;
 use crate::plan::options::CompileOptions;
@@ -80,14 +85,14 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     trace.note(|| trace::fetched_copies(&program, recorded));
     let kept = unfetched::kept_steps(&program, options);
     trace.note(|| trace::unfetched(&program, &kept));
-    let Divided { order, segments, ranges, homes, arena_streams } = divide(&program, &kept, options, &mut trace)?;
+    let Divided { order, segments, ranges, homes, arena_streams, functions_join } =
+        divide(&program, &kept, options, &mut trace)?;
     let mut lifetimes = lifetimes::of(&program, &order, options);
     trace.note(|| trace::lifetimes(&program, &lifetimes));
     let in_place = || in_place::find(&program, &order, &homes, &lifetimes, options);
     let shares = if options.in_place { in_place() } else { in_place::none(&program) };
     trace.note(|| trace::in_place(&program, &shares));
-    let on_cpu = |(segment, _): &(&segments::Draft, _)| segment.stream.device.kind == DeviceKind::Cpu;
-    let fusable = segments.iter().zip(&ranges).filter(on_cpu).map(|(_, range)| range.clone());
+    let fusable = segments.iter().zip(&ranges).map(|(segment, range)| (segment.stream.device.kind, range.clone()));
     let fused = if options.fuse && !options.check_finite && !options.step_by_step {
         fuse::find(&program, &order, fusable, &mut lifetimes, &shares, options)
     } else {
@@ -101,6 +106,7 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
         trace::arena(&program, arenas)
     });
     let found = emit::Found {
+        functions_join,
         order: &order,
         segments: &segments,
         ranges: &ranges,
@@ -123,6 +129,8 @@ struct Divided {
     homes: Vec<Home>,
     /// The stream of each arena.
     arena_streams: Vec<StreamKey>,
+    /// Functions are steps of segments, and no segments by themselves.
+    functions_join: bool,
 }
 
 /// The passes from the kept steps to segments.
@@ -144,17 +152,26 @@ fn divide(
     }
     let one_stream = streams.iter().all(|stream| *stream == streams[0] && stream.stream_type == StreamType::Compute);
     let dependences = if one_stream && options.lanes <= 1 {
-        vec![Vec::new(); units.len()]
+        let none = || vec![Vec::new(); units.len()];
+        Dependences { all: none(), explicit: none() }
     } else {
-        units::dependences(program, kept, &units, options)
+        let by_bytes = units::dependences(program, kept, &units, options);
+        order::add(program, kept, &units, &streams, by_bytes, options)?
     };
-    let by_unit = lanes::spread(program, kept, &units, &dependences, &mut streams, options);
-    let (homes, arena_streams) = homes::of(program, kept, &units, &streams, options.step_by_step);
+    // The thread that runs the steps calls the functions, too. If a program has several streams, another stream may need the result of a step before a
+    // function while the function waits for that stream. Streams of devices cannot call code of the host between commands.
+    let on_cpu = streams.first().is_some_and(|stream| stream.device.kind == DeviceKind::Cpu);
+    let functions_join = one_stream && options.lanes <= 1 && on_cpu && !options.step_by_step;
+    let by_unit = lanes::spread(program, kept, &units, &dependences.all, &mut streams, options);
+    let (homes, arena_streams) = homes::of(program, kept, &units, &streams, (options.step_by_step, functions_join));
     let writes = |unit: usize, found: &mut dyn FnMut(ValueId)| {
-        let outputs = kept[units[unit].clone()].iter().filter_map(|&number| program.steps[number].output());
+        let outputs = kept[units[unit].clone()].iter().flat_map(|&number| program.steps[number].outputs());
         outputs.map(|output| output.value).filter(|value| !matches!(homes[value.0], Home::Arena(_))).for_each(found);
     };
-    let segments = segments::divide(&by_unit, &streams, &dependences, options, writes);
+    let is_function = |unit: usize| program.steps[kept[units[unit].start]].function().is_some();
+    let alone = |unit: usize| options.step_by_step || !functions_join && is_function(unit);
+    let uses = units::shared_uses(program, kept, &units, &streams, &homes);
+    let segments = segments::divide(&by_unit, &streams, &dependences, options, &uses, alone, writes);
     let (order, ranges) = segments::order(&segments, &units);
     let order: Vec<usize> = order.into_iter().map(|position| kept[position]).collect();
     trace.note(|| {
@@ -162,5 +179,5 @@ fn divide(
             segments.iter().zip(&ranges).map(|(segment, range)| (segment.stream, range.len(), &segment.after[..])),
         )
     });
-    Ok(Divided { order, segments, ranges, homes, arena_streams })
+    Ok(Divided { order, segments, ranges, homes, arena_streams, functions_join })
 }

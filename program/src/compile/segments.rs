@@ -6,9 +6,12 @@
 //!    it has already would wait longer than they need.
 //! 2. A segment of another stream already waits for the last segment, and would then wait longer.
 //! 3. The last segment would write more buffers than an instruction may.
-//! 4. The unit is a copy between two memories, which is an instruction of its own; or each step runs by itself (`step_by_step`).
+//! 4. The unit is an instruction of its own: a copy between two memories, or a function in a program of several streams or on a device that runs
+//!    commands later; or each step runs by itself (`step_by_step`).
+//! 5. The segment would declare more than its units of a value that several streams use, such as both columns between which another one lies, or a write
+//!    of all of what is only read. Then other streams would wait for what no unit does.
 //!
-//! So streams wait for each other where eager instructions would, and rules 1 and 2 never divide a program of one stream.
+//! So streams wait for each other where eager instructions would, and rules 1, 2 and 5 never divide a program of one stream.
 //!
 //! Segments are numbered in the order in which they begin; each waits for segments with smaller numbers only, so running them one after the
 //! other is an order of the program.
@@ -16,9 +19,12 @@
 use std::ops::Range;
 
 use hashbrown::{HashMap, HashSet};
-use streamvm_ep::{DeviceKind, MAX_WRITES};
+use streamvm_ep::{Access, DeviceKind, Footprint, MAX_WRITES};
 use streamvm_stream::{StreamKey, StreamType};
 
+use crate::compile::extents::{self, join_exactly};
+use crate::compile::order::Dependences;
+use crate::compile::units::Declared;
 use crate::ir::program::ValueId;
 use crate::plan::mutant::Mutant;
 use crate::plan::options::CompileOptions;
@@ -32,85 +38,139 @@ pub(super) struct Draft {
     /// The segments of other streams that it waits for. One that another segment of the list waits for is left out, as is one that an earlier
     /// segment of its own stream has waited for.
     pub(super) after: Vec<usize>,
+    /// Segments that it waits for though no bytes tell, so that the engine must be told: found without what bytes tell. Copies of its own stream
+    /// are among them.
+    pub(super) waits: Vec<usize>,
 }
 
 /// For each stream the last segment that has passed when a segment runs, as far as its waits and the order of its stream tell.
 type Clock = HashMap<StreamKey, usize>;
 
+/// The latest of these segments, that come after all of them. `clock` is that of the segment which waits for them; it is raised by what they have
+/// passed, of the streams that `tells` accepts.
+fn latest(
+    after: &[usize],
+    segments: &[Draft],
+    clocks: &[Clock],
+    clock: &mut Clock,
+    tells: impl Fn(StreamKey) -> bool,
+) -> Vec<usize> {
+    // The latest first: what it waited for needs no wait of its own.
+    let mut needed = Vec::new();
+    for &earlier in after.iter().rev() {
+        let of = segments[earlier].stream;
+        if clock.get(&of).is_none_or(|passed| *passed < earlier) {
+            needed.push(earlier);
+            clocks[earlier].iter().for_each(|(of, passed)| raise(clock, *of, *passed));
+            if tells(of) {
+                raise(clock, of, earlier);
+            }
+        }
+    }
+    needed.reverse();
+    needed
+}
+
 /// Divides the units, which are given in an order in which they can run, each with its stream, and the units that each comes after.
-/// `writes` calls its function with each value that a unit writes and that has a buffer of its own.
+///
+/// * `uses` has what each unit declares of values that several streams use.
+/// * `alone` tells of a unit whether it is a segment by itself.
+/// * `writes` calls its function with each value that a unit writes and that has a buffer of its own.
 pub(super) fn divide(
     order: &[usize],
     streams: &[StreamKey],
-    dependences: &[Vec<usize>],
+    dependences: &Dependences,
     options: &CompileOptions,
+    uses: &[Vec<Declared>],
+    alone: impl Fn(usize) -> bool,
     writes: impl Fn(usize, &mut dyn FnMut(ValueId)),
 ) -> Vec<Draft> {
     let mut segments: Vec<Draft> = Vec::new();
     let mut clocks: Vec<Clock> = Vec::new();
+    // As `clocks`, by the order of compute streams and the waits alone that the engine is told of: the bytes of segments may tell less than those of
+    // units, and a copy may be made by way of another stream, so the order of copy streams does not tell.
+    let mut told: Vec<Clock> = Vec::new();
     let mut segment_of = vec![usize::MAX; streams.len()];
     // What the last segment of each stream writes.
     let mut written: HashMap<StreamKey, HashSet<ValueId>> = HashMap::new();
+    // What the last segment of each stream declares of values that several streams use.
+    let mut declared: HashMap<StreamKey, HashMap<ValueId, (Access, Footprint)>> = HashMap::new();
     // For each stream its last segment, and whether units may still join it.
     let mut last: HashMap<StreamKey, (usize, bool)> = HashMap::new();
     for &unit in order {
         let stream = streams[unit];
         let own = last.get(&stream).copied();
-        let none = Clock::new();
-        let known = own.map_or(&none, |(segment, _)| &clocks[segment]);
-        let others = dependences[unit].iter().map(|&earlier| segment_of[earlier]);
-        let is_open = |segment: &usize| {
-            let of = segments[*segment].stream;
-            of != stream && known.get(&of).is_none_or(|passed| passed < segment)
+        let open = |dependences: &[usize], clocks: &[Clock], tells: fn(StreamKey) -> bool| {
+            let known = own.map(|(segment, _)| &clocks[segment]);
+            let is_open = |segment: &usize| {
+                let of = segments[*segment].stream;
+                (of != stream || !tells(of))
+                    && known.and_then(|known| known.get(&of)).is_none_or(|passed| passed < segment)
+            };
+            let mut after: Vec<usize> =
+                dependences.iter().map(|&earlier| segment_of[earlier]).filter(is_open).collect();
+            after.sort_unstable();
+            after.dedup();
+            after
         };
-        let mut after: Vec<usize> = others.filter(is_open).collect();
-        after.sort_unstable();
-        after.dedup();
-        for &segment in &after {
+        let after = open(&dependences.all[unit], &clocks, |_| true);
+        let waits = open(&dependences.explicit[unit], &told, is_compute);
+        for &segment in after.iter().chain(&waits) {
             if let Some((last_segment, joins)) = last.get_mut(&segments[segment].stream)
                 && *last_segment == segment
             {
                 *joins = false;
             }
         }
-        let alone = options.step_by_step || stream.stream_type != StreamType::Compute;
+        let alone = alone(unit) || stream.stream_type != StreamType::Compute;
         let written = written.entry(stream).or_default();
         let mut further = 0;
         writes(unit, &mut |value| further += usize::from(!written.contains(&value)));
         // The arena, and on a device the flag of its blocks.
         let reserved = 1 + usize::from(stream.device.kind != DeviceKind::Cpu);
-        let joins = after.is_empty() || options.has(Mutant::JoinedTooFar);
+        let joins = (after.is_empty() && waits.is_empty()) || options.has(Mutant::JoinedTooFar);
         let fits = written.len() + further + reserved <= MAX_WRITES;
+        let known = declared.entry(stream).or_default();
+        let is_exact = |it: &Declared| {
+            let one = known.get(&it.value);
+            one.is_none_or(|(access, bytes)| join_exactly((*access, bytes), (it.access, &it.bytes)))
+        };
+        let exact = uses[unit].iter().all(is_exact);
         match own {
-            Some((segment, true)) if joins && fits && !alone => {
+            Some((segment, true)) if joins && fits && exact && !alone => {
                 segments[segment].units.push(unit);
                 segment_of[unit] = segment;
             }
             _ => {
                 written.clear();
+                known.clear();
                 let segment = segments.len();
-                let mut clock = known.clone();
-                // The latest first: what it waited for needs no wait of its own.
-                let mut needed = Vec::new();
-                for &earlier in after.iter().rev() {
-                    let of = segments[earlier].stream;
-                    if clock.get(&of).is_none_or(|passed| *passed < earlier) {
-                        needed.push(earlier);
-                        clocks[earlier].iter().for_each(|(of, passed)| raise(&mut clock, *of, *passed));
-                        raise(&mut clock, of, earlier);
-                    }
-                }
-                needed.reverse();
+                let begin = |clocks: &[Clock]| own.map(|(segment, _)| clocks[segment].clone()).unwrap_or_default();
+                let (mut clock, mut told_clock) = (begin(&clocks), begin(&told));
+                let after = latest(&after, &segments, &clocks, &mut clock, |_| true);
+                let waits = latest(&waits, &segments, &told, &mut told_clock, is_compute);
                 raise(&mut clock, stream, segment);
+                if is_compute(stream) {
+                    raise(&mut told_clock, stream, segment);
+                }
                 clocks.push(clock);
-                segments.push(Draft { stream, units: vec![unit], after: needed });
+                told.push(told_clock);
+                segments.push(Draft { stream, units: vec![unit], after, waits });
                 segment_of[unit] = segment;
                 last.insert(stream, (segment, !alone));
             }
         }
         writes(unit, &mut |value| _ = written.insert(value));
+        for Declared { value, access, bytes } in &uses[unit] {
+            let known = known.entry(*value).or_insert_with(|| (*access, bytes.clone()));
+            *known = (extents::both(known.0, *access), extents::joined(&known.1, bytes));
+        }
     }
     segments
+}
+
+fn is_compute(stream: StreamKey) -> bool {
+    stream.stream_type == StreamType::Compute
 }
 
 fn raise(clock: &mut Clock, stream: StreamKey, passed: usize) {

@@ -2,7 +2,8 @@
 //!
 //! A kernel or fill runs on the compute stream of the device that its output lives on. A copy between two devices, or between the memories of a
 //! device and of the host, runs on the copy stream that an eager copy would use; a copy within the memory of the host or of one device runs on its
-//! compute stream. All steps of a block run on the compute stream of one device, and its conditions are in memory of that device.
+//! compute stream. A function is called on the compute stream of the device that the recording names, which is no CUDA device. All
+//! steps of a block run on the compute stream of one device, and its conditions are in memory of that device.
 
 use std::ops::Range;
 
@@ -29,6 +30,9 @@ pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> R
             if is_block && matches!(&step.work, Work::Call(op, _) if op.is_source()) {
                 return Err(refused(program, number, step, &format!("is refused: {DRAWN_IN_BLOCK}")));
             }
+            if step.function().is_some_and(|function| function.device().kind == DeviceKind::Cuda) {
+                return Err(refused(program, number, step, ON_CUDA));
+            }
             let Some(stream) = of_step(program, step, host) else { continue };
             let in_one = stream.stream_type == StreamType::Compute && found.is_none_or(|other| other == stream);
             if is_block && !in_one {
@@ -40,6 +44,9 @@ pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> R
     }
     Ok(streams)
 }
+
+/// Why a function cannot be called on a CUDA device.
+const ON_CUDA: &str = "is called on a CUDA device, whose streams run no code of the host; call it on a CPU, over tensors that are copied there";
 
 /// Why a step on `stream` cannot be in a block whose steps before it run on `block`.
 fn why_not_in_block(step: &Step, stream: StreamKey, block: Option<StreamKey>) -> String {
@@ -70,6 +77,9 @@ fn host_device(program: &Program) -> DeviceId {
 
 /// The stream of a step; `None` for one that ends a block, which has no operands.
 fn of_step(program: &Program, step: &Step, host: DeviceId) -> Option<StreamKey> {
+    if let Some(function) = step.function() {
+        return Some(StreamKey::new(function.device(), StreamType::Compute, 0));
+    }
     let last = step.operands.last()?;
     let device = |operand: &Operand| program.value(operand.value).place.device().unwrap_or(host);
     if let (Work::Copy, [source, target]) = (&step.work, &step.operands[..]) {

@@ -1,5 +1,6 @@
 //! Pass: removes steps whose results are not needed, from the last step to the first. A step is needed if a later needed step reads what it
-//! writes, or if it writes a fetch or a parameter, unless a step in between overwrites all of it.
+//! writes, or if it writes a fetch or a parameter, unless a step in between overwrites all of it. A function is needed in any case, because it may
+//! do anything.
 //!
 //! A block is needed if one of its steps is; then so is its condition. A step in a block might be skipped, so earlier writes of the same value
 //! stay needed. In a loop, the order of steps does not say which step reads which write: each step that writes a needed value is needed,
@@ -32,10 +33,14 @@ pub(super) fn kept_steps(program: &Program, options: &CompileOptions) -> Vec<usi
             // A step of the block has kept it, with its condition.
             continue;
         }
-        let Some(output) = step.output().filter(|output| live[output.value.0]) else { continue };
-        let whole = program.is_whole(output.value, &output.layout) || options.has(Mutant::NeededStepRemoved);
-        if blocks.around[number].is_none() && whole {
-            live[output.value.0] = false;
+        if step.function().is_none() && !step.outputs().any(|output| live[output.value.0]) {
+            continue;
+        }
+        for output in step.outputs() {
+            let whole = program.is_whole(output.value, &output.layout) || options.has(Mutant::NeededStepRemoved);
+            if blocks.around[number].is_none() && whole {
+                live[output.value.0] = false;
+            }
         }
         blocks.keep(program, number, &mut kept, |value| live[value.0] = true);
     }
@@ -95,7 +100,9 @@ impl Blocks {
                         blocks.loops[number] = (loops == 0).then_some(begin);
                     }
                 }
-                Work::Call(..) | Work::Copy | Work::Fill(_) => blocks.around[number] = open.last().copied(),
+                Work::Call(..) | Work::Copy | Work::Fill(_) | Work::Function(_) => {
+                    blocks.around[number] = open.last().copied();
+                }
             }
         }
         blocks

@@ -2,9 +2,13 @@
 
 use hashbrown::HashSet;
 use streamvm_ep::{Access, DType, Footprint, Layout, MemoryKind, OpError, check_source, infer};
-use streamvm_instructions::{Error, ProgramError};
+use streamvm_instructions::{BuildError, Error, InstructionList, Kind, ProgramError, Role, Tensor};
+use streamvm_stream::{StreamKey, StreamType};
 
-use crate::ir::program::{MOST_NESTED, Operand, Port, Program, Step, ValueId, ValueRole, Work};
+use crate::ir::function::StepFunction;
+use crate::ir::program::{
+    FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Port, Program, Step, StepOrder, ValueId, ValueRole, Work,
+};
 
 /// A block that has begun and not ended.
 struct Block {
@@ -23,6 +27,7 @@ impl Program {
             return Err(self.malformed("its name has control characters, or spaces around it".to_owned()));
         }
         self.check_ports()?;
+        self.check_orders()?;
         let mut written: Vec<bool> = self.values.iter().map(|value| value.role != ValueRole::Computed).collect();
         let mut blocks: Vec<Block> = Vec::new();
         for (number, step) in self.steps.iter().enumerate() {
@@ -30,6 +35,9 @@ impl Program {
             if step.work.is_mark() {
                 self.check_condition(step).map_err(refused)?;
             } else {
+                if !blocks.is_empty() && step.function().is_some() {
+                    return Err(refused(FUNCTION_IN_BLOCK.to_owned()));
+                }
                 self.check_step(step).map_err(refused)?;
             }
             for input in step.inputs() {
@@ -41,10 +49,10 @@ impl Program {
                     return Err(refused(what));
                 }
             }
-            if let Some(output) = step.output()
-                && !std::mem::replace(&mut written[output.value.0], true)
-            {
-                blocks.last_mut().into_iter().for_each(|block| block.values.push(output.value));
+            for output in step.outputs() {
+                if !std::mem::replace(&mut written[output.value.0], true) {
+                    blocks.last_mut().into_iter().for_each(|block| block.values.push(output.value));
+                }
             }
             if matches!(step.work, Work::Else | Work::End) {
                 let is_if = |block: &Block| block.is_if || step.work == Work::End;
@@ -107,6 +115,19 @@ impl Program {
         Err(self.malformed("each feed and each parameter is a whole value of its own".to_owned()))
     }
 
+    fn check_orders(&self) -> Result<(), Error> {
+        let fits = |order: &StepOrder| {
+            let StepOrder { earlier, later } = order;
+            !earlier.is_empty() && !later.is_empty() && earlier.end <= later.start && later.end <= self.steps.len()
+        };
+        match self.orders.iter().find(|order| !fits(order)) {
+            Some(StepOrder { earlier, later }) => {
+                Err(self.malformed(format!("steps {later:?} cannot be ordered behind steps {earlier:?}")))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn check_view(&self, value: ValueId, layout: &Layout) -> Result<(), String> {
         let Some(found) = self.values.get(value.0) else {
             return Err(format!("there is no value {}", value.0));
@@ -140,6 +161,9 @@ impl Program {
 
     fn check_step(&self, step: &Step) -> Result<(), String> {
         step.operands.iter().try_for_each(|operand| self.check_view(operand.value, &operand.layout))?;
+        if let Some(function) = step.function() {
+            return self.check_function(step, function);
+        }
         let Some((output, inputs)) = step.operands.split_last() else {
             return Err("it has no operands".to_owned());
         };
@@ -147,9 +171,7 @@ impl Program {
             return Err("it must read its inputs and write its last operand".to_owned());
         }
         let target = self.value(output.value);
-        if let ValueRole::Feed(place) = target.role {
-            return Err(format!("it writes the feed {:?}, which is the caller's tensor", self.feeds[place].name));
-        }
+        self.check_not_feed(output)?;
         if target.memory == MemoryKind::Upload {
             return Err("it writes upload memory, which only copies by the host write, outside of programs".to_owned());
         }
@@ -187,6 +209,44 @@ impl Program {
             return Err(format!("its output is {}{found}, and {dtype}{shape} is needed", target.dtype));
         }
         self.check_overlap(step, output, inputs)
+    }
+
+    fn check_not_feed(&self, output: &Operand) -> Result<(), String> {
+        match self.value(output.value).role {
+            ValueRole::Feed(place) => {
+                Err(format!("it writes the feed {:?}, which is the caller's tensor", self.feeds[place].name))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The rules of functions in lists: the host reaches all operands, and what one writes no other one touches.
+    fn check_function(&self, step: &Step, function: &StepFunction) -> Result<(), String> {
+        step.outputs().try_for_each(|output| self.check_not_feed(output))?;
+        // One tensor for each value, so that operands of one value share memory.
+        let mut owners: Vec<(ValueId, Tensor)> = Vec::new();
+        for operand in &step.operands {
+            if !owners.iter().any(|(value, _)| *value == operand.value) {
+                let value = self.value(operand.value);
+                let tensor = Tensor::unbound(value.place, value.memory, value.dtype, value.shape);
+                owners.push((operand.value, tensor));
+            }
+        }
+        let of = |operand: &Operand| {
+            let found = owners.iter().find(|(value, _)| *value == operand.value);
+            let (_, owner) = found.unwrap_or_else(|| unreachable!("each operand has its tensor"));
+            if *owner.layout() == operand.layout { Ok(owner.clone()) } else { owner.view(operand.layout) }
+        };
+        let views: Result<Vec<Tensor>, BuildError> = step.operands.iter().map(of).collect();
+        let views = views.map_err(|error| error.to_string())?;
+        let uses = views.iter().zip(&step.operands).map(|(view, operand)| match operand.access {
+            Access::Read => view.read(),
+            Access::Write => view.write(),
+            Access::ReadWrite => view.update(),
+        });
+        let stream = StreamKey::new(function.device(), StreamType::Compute, 0);
+        let kind = Kind::Function { role: Role::Function, name: function.name().to_owned().into(), body: None };
+        InstructionList::new().push(stream, kind, uses, step.location).map_err(|error| error.to_string())
     }
 
     /// A step shares no element between its output and an input; an elementwise op may write exactly the view that it reads.

@@ -5,15 +5,23 @@
 //! * A block of steps, which an `if`, an `else` or a `while` begins, has an end. A value that a step of a block writes first exists within
 //!   that block only.
 //! * No step writes a feed: it is the caller's tensor. Parameters may be written.
+//! * The later steps of an order come behind its earlier ones.
 //! * Names of feeds, of parameters and of fetches are unique among each other, and a name is not empty.
 
+use std::ops::Range;
 use std::panic::Location;
+use std::sync::Arc;
 
-use streamvm_ep::{Access, DType, Layout, MemoryKind, Op, Params, Scalar, Shape};
-use streamvm_instructions::{Place, ProgramStep};
+use streamvm_ep::{Access, DType, FnContext, FnError, Layout, MemoryKind, Op, Params, Scalar, Shape};
+use streamvm_instructions::{Error, Place, ProgramError, ProgramStep};
+
+use crate::ir::function::StepFunction;
 
 /// How deep blocks may nest. It bounds the work of passes that look at a step once for each block around it.
 pub(crate) const MOST_NESTED: usize = 64;
+
+/// Why a function cannot lie in a block.
+pub(crate) const FUNCTION_IN_BLOCK: &str = "a function cannot lie in a block; call it before the block or behind it";
 
 /// A value of a program, as an index into [`Program::values`].
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -72,6 +80,8 @@ pub enum Work {
     Copy,
     /// Sets every element of its only operand.
     Fill(Scalar),
+    /// Calls a function of the caller, which reads and writes its operands. It is never removed, and lies in no block.
+    Function(StepFunction),
     /// Begins a block of steps that runs if its only operand, one bool, is true.
     If,
     /// Ends the block of an [`If`](Work::If), and begins one that runs if the operand was false.
@@ -83,12 +93,13 @@ pub enum Work {
 }
 
 impl Work {
-    /// The word for it in errors and printed plans: the name of the op, or `copy`, `fill`, `if`, `else`, `while` or `end`.
+    /// The word for it in errors and printed plans: the name of the op, or `copy`, `fill`, `fn`, `if`, `else`, `while` or `end`.
     pub fn name(&self) -> &'static str {
         match self {
             Work::Call(op, _) => op.name(),
             Work::Copy => "copy",
             Work::Fill(_) => "fill",
+            Work::Function(_) => "fn",
             Work::If => "if",
             Work::Else => "else",
             Work::While => "while",
@@ -107,16 +118,27 @@ impl Work {
 pub struct Step {
     /// Its work.
     pub work: Work,
-    /// What it reads, then what it writes.
+    /// What it reads, then what it writes; those of a function in the order in which it declares them.
     pub operands: Vec<Operand>,
     /// The source line of the call that recorded it, or that parsed the program.
     pub location: &'static Location<'static>,
 }
 
 impl Step {
-    /// The operand that it writes.
+    /// The operand that a kernel, copy or fill writes.
     pub fn output(&self) -> Option<&Operand> {
-        self.operands.last().filter(|operand| operand.access.writes())
+        let last = self.operands.last().filter(|operand| operand.access.writes());
+        last.filter(|_| self.function().is_none())
+    }
+
+    /// The operands that it writes: several, if it is a function.
+    pub fn outputs(&self) -> impl Iterator<Item = &Operand> {
+        self.operands.iter().filter(|operand| operand.access.writes())
+    }
+
+    /// The function that it calls.
+    pub fn function(&self) -> Option<&StepFunction> {
+        if let Work::Function(function) = &self.work { Some(function) } else { None }
     }
 
     /// The step in an error, as step `number`.
@@ -141,9 +163,19 @@ pub struct Port {
     pub layout: Layout,
 }
 
+/// Steps that come before others, although no bytes tell so: all of `earlier` before all of `later`, as numbers of steps.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct StepOrder {
+    /// The steps that come first.
+    pub earlier: Range<usize>,
+    /// The steps that come after them.
+    pub later: Range<usize>,
+}
+
 /// Instructions over named feeds, fetches and parameters. Plain data: `Send`, `Sync`, and tied to no engine.
 ///
 /// Two programs are equal if all of their content is: names, values, steps with their parameters, and the source lines that recorded them.
+/// Functions are equal if they are the same object.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Program {
     /// Its name, in errors and reports.
@@ -152,6 +184,8 @@ pub struct Program {
     pub values: Vec<Value>,
     /// Its steps, in program order.
     pub steps: Vec<Step>,
+    /// Which steps come before others, beside what their operands tell.
+    pub orders: Vec<StepOrder>,
     /// The inputs that each run gets.
     pub feeds: Vec<Port>,
     /// The tensors that outlive a run, which it reads or writes.
@@ -163,8 +197,45 @@ pub struct Program {
 impl Program {
     /// A program without steps.
     pub fn new(name: impl Into<String>) -> Program {
-        let (values, steps, feeds, parameters, fetches) = Default::default();
-        Program { name: name.into(), values, steps, feeds, parameters, fetches }
+        let (values, steps, orders, feeds, parameters, fetches) = Default::default();
+        Program { name: name.into(), values, steps, orders, feeds, parameters, fetches }
+    }
+
+    /// The names of the functions that it calls, each once, in the order of their first calls.
+    pub fn functions(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for function in self.steps.iter().filter_map(Step::function) {
+            if !names.contains(&function.name()) {
+                names.push(function.name());
+            }
+        }
+        names
+    }
+
+    /// Gives every function with this name its code, which replaces what it had: for a program that was parsed from text.
+    ///
+    /// # Errors
+    /// [`ProgramError::Unknown`], which lists the program's functions, if none has this name.
+    pub fn bind_function<F>(&mut self, name: &str, f: F) -> Result<(), Error>
+    where
+        F: for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + Sync + 'static,
+    {
+        let code = Arc::new(f);
+        let mut found = false;
+        for step in &mut self.steps {
+            if let Work::Function(function) = &mut step.work
+                && function.name() == name
+            {
+                function.bind(code.clone());
+                found = true;
+            }
+        }
+        if found {
+            return Ok(());
+        }
+        let known = self.functions().into_iter().map(str::to_owned).collect();
+        let (program, what) = (self.name.clone(), format!("there is no function {name:?}"));
+        Err(ProgramError::Unknown { program, kind: "function", what, known }.into())
     }
 
     /// The value with this number.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use streamvm_ep::{Access, DType, DeviceId, Layout};
 use streamvm_stream::{StreamKey, StreamType};
 
+use crate::ir::function::StepFunction;
 use crate::ir::program::{Program, ValueId, Work};
 #[cfg(doc)]
 use crate::plan::options::CompileOptions;
@@ -87,13 +88,32 @@ pub struct CompiledStep {
     pub location: &'static Location<'static>,
 }
 
-/// Elementwise steps that run together: all of them compute one block of elements, then the next.
+/// Elementwise steps that run together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FusedSteps {
     /// The steps, as a range of [`Compiled::steps`].
     pub steps: Range<usize>,
-    /// How many elements a block has at most.
-    pub block: usize,
+    /// How they run together.
+    pub by: FusedBy,
+}
+
+/// How fused steps run together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FusedBy {
+    /// On a CPU: all of them compute one block of at most so many elements, then the next.
+    Blocks(usize),
+    /// On a CUDA device: one kernel computes all of them, if there is an NVRTC that compiles it; otherwise they run one by one.
+    Kernel {
+        /// The values that only these steps use. The kernel has them in registers; their places in the arena are used by steps that run one by one.
+        unstored: Vec<ValueId>,
+    },
+}
+
+impl FusedSteps {
+    /// Whether a kernel of the steps does not store the value.
+    pub fn is_unstored(&self, value: ValueId) -> bool {
+        matches!(&self.by, FusedBy::Kernel { unstored } if unstored.contains(&value))
+    }
 }
 
 /// What a segment does to a buffer.
@@ -103,6 +123,8 @@ pub struct SegmentUse {
     pub buffer: usize,
     /// The bytes from the first to the last one that its steps use. All of the buffer if it is an arena, or if the program has one segment.
     pub bytes: Range<usize>,
+    /// The view of the value whose elements alone its steps use, if there are gaps between them; without it, it uses all of the bytes.
+    pub view: Option<Layout>,
     /// What the segment does to these bytes. [`Access::Write`] where it overwrites all of them before it reads any.
     pub access: Access,
 }
@@ -119,6 +141,9 @@ pub struct Segment {
     /// The segments of other streams that it waits for, as indices into [`Compiled::segments`]. One that an earlier segment of its stream has waited
     /// for is left out, as is one that another of these segments waits for.
     pub after: Vec<usize>,
+    /// Segments that it waits for because functions are called in order, or because the recording asks for that: no tensor tells the engine. They are
+    /// of other streams, or copies of its own, which may end on another stream.
+    pub waits: Vec<usize>,
 }
 
 impl Segment {
@@ -154,6 +179,8 @@ pub struct Compiled {
     pub(crate) step_by_step: bool,
     pub(crate) time_steps: bool,
     pub(crate) capture: bool,
+    /// Functions are steps of the segments of their streams; otherwise each is a segment by itself.
+    pub(crate) functions_join: bool,
 }
 
 impl Compiled {
@@ -166,6 +193,14 @@ impl Compiled {
     /// The instructions of a run, in the order in which they are submitted. There is none for a program without steps.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
+    }
+
+    /// The function that a segment calls, if that is all it does: such a segment is a function instruction over views of the values.
+    pub fn function_of(&self, segment: &Segment) -> Option<&StepFunction> {
+        match &self.steps.get(segment.steps.start)?.work {
+            Work::Function(function) if !self.functions_join => Some(function),
+            _ => None,
+        }
     }
 
     /// The devices whose streams run it, each once, in the order of their first segments.
@@ -187,6 +222,16 @@ impl Compiled {
     /// Its memory.
     pub fn buffers(&self) -> &[CompiledBuffer] {
         &self.buffers
+    }
+
+    /// The value of a buffer that one value has to itself, a feed or a parameter among them.
+    pub fn value_of(&self, buffer: usize) -> Option<ValueId> {
+        match self.buffers[buffer].role {
+            BufferRole::Feed(place) => Some(self.program.feeds[place].value),
+            BufferRole::Parameter(place) => Some(self.program.parameters[place].value),
+            BufferRole::Fetched(value) | BufferRole::Own(value) => Some(value),
+            BufferRole::Arena(_) | BufferRole::Flag(_) => None,
+        }
     }
 
     /// Its steps, in the order in which they run.

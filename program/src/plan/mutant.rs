@@ -10,6 +10,8 @@ pub enum Mutant {
     NeededStepRemoved,
     /// Every second unit comes after none of the units that it must come after.
     DependenceDropped,
+    /// Steps come in no order but that of their operands, although the recording asks for one.
+    OrderDropped,
     /// A unit joins the last segment of its stream, although it must come after a further segment of another stream.
     JoinedTooFar,
     /// The last step that uses a value does not count as a use of it.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::plan::costs::Costs;
 use crate::plan::mutant::Mutant;
 
 /// Options of [`compile`](crate::compile()).
@@ -9,10 +10,10 @@ use crate::plan::mutant::Mutant;
 pub struct CompileOptions {
     /// Whether an elementwise step may write over an input that nothing reads later. Default: yes.
     pub in_place: bool,
-    /// Whether neighbouring elementwise steps over tensors of one shape run together, block by block, so that what lies between them stays
-    /// in the processor's cache. The results are the same, bit for bit. Default: yes.
+    /// Whether neighbouring elementwise steps over tensors of one shape run together: on a CPU block by block, so that what lies between them stays
+    /// in the processor's cache; on a CUDA device as one kernel, where NVRTC is found. The results are the same, bit for bit on a CPU. Default: yes.
     pub fuse: bool,
-    /// How many elements a block of fused steps has. Tensors of no more elements are computed whole, step by step. At
+    /// How many elements a block of fused steps has on a CPU. Tensors of no more elements are computed whole, step by step. At
     /// least 1 and at most 8,192; other numbers count as the nearest of these. Default: 2,048, of which three operands of 4 bytes
     /// an element fit into a first-level cache of 32 KiB.
     pub block: usize,
@@ -23,6 +24,8 @@ pub struct CompileOptions {
     /// How long it takes, by estimate, until one stream sees that another has passed a point, in nanoseconds. Steps that depend on each other are
     /// put on different lanes only where that gains more. Default: 2,000.
     pub hand_over_ns: u64,
+    /// How long steps take, as far as it was measured, for spreading them over lanes; estimates from the sizes of tensors fill the rest. Default: none.
+    pub costs: Costs,
     /// How many rounds the loops of a segment may make together in one run: a run that needs more fails, so that a loop which never ends does not
     /// hold its stream for ever. Default: 10 million.
     pub most_rounds: u64,
@@ -71,6 +74,7 @@ impl Default for CompileOptions {
             block: 2_048,
             lanes: 1,
             hand_over_ns: 2_000,
+            costs: Costs::default(),
             most_rounds: 10_000_000,
             most_loop_time: None,
             check_finite: false,

@@ -7,6 +7,7 @@
 //! * Random numbers: a call draws what the program drew when it was recorded, unless steps of the recording have drawn these numbers, or later ones
 //!   of the same seed; then it goes on behind them.
 
+use std::ops::Range;
 use std::panic::Location;
 
 use hashbrown::{HashMap, HashSet};
@@ -14,7 +15,9 @@ use smallvec::SmallVec;
 use streamvm_ep::{Access, Extra, Layout, MemoryKind};
 use streamvm_instructions::{BuildError, Error, ProgramError, Tensor};
 
-use crate::ir::program::{MOST_NESTED, Operand, Program, Step, Value, ValueId, ValueRole, Work};
+use crate::ir::program::{
+    FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Program, Step, StepOrder, Value, ValueId, ValueRole, Work,
+};
 use crate::record::recording::{DRAWN_IN_BLOCK, OF_ENDED_BLOCK, Recording, TOO_DEEP, WRITES_FEED, elsewhere};
 use crate::record::results::Results;
 
@@ -38,6 +41,7 @@ struct Draft {
     first: usize,
     values: Vec<Value>,
     steps: Vec<Step>,
+    orders: Vec<StepOrder>,
 }
 
 impl Draft {
@@ -72,9 +76,15 @@ impl Recording {
         let feeds = program.given_feeds(feeds)?;
         let parameters = program.given_parameters(parameters)?;
         self.check_steps(program)?;
-        let mut draft = Draft { first: self.program.values.len(), values: Vec::new(), steps: Vec::new() };
+        let first = self.program.values.len();
+        let mut draft = Draft { first, values: Vec::new(), steps: Vec::new(), orders: Vec::new() };
         let bound = self.bind(program, &feeds, &parameters, &mut draft, location)?;
         let shifts = self.random_shifts(program);
+        let begin = self.program.steps.len() + draft.steps.len();
+        let moved = |steps: &Range<usize>| begin + steps.start..begin + steps.end;
+        draft
+            .orders
+            .extend(program.orders.iter().map(|it| StepOrder { earlier: moved(&it.earlier), later: moved(&it.later) }));
         for step in &program.steps {
             let operand = |it: &Operand| bound[it.value.0].operand(&it.layout, it.access);
             let operands = step.operands.iter().map(operand).collect::<Result<_, _>>()?;
@@ -116,7 +126,8 @@ impl Recording {
                 Work::If | Work::While if depth == MOST_NESTED => return refused(TOO_DEEP),
                 Work::If | Work::While => depth += 1,
                 Work::End => depth -= 1,
-                Work::Else | Work::Call(..) | Work::Copy | Work::Fill(_) => {}
+                Work::Function(_) if depth > 0 => return refused(FUNCTION_IN_BLOCK),
+                Work::Function(_) | Work::Else | Work::Call(..) | Work::Copy | Work::Fill(_) => {}
             }
         }
         Ok(())
@@ -131,7 +142,8 @@ impl Recording {
         draft: &mut Draft,
         location: &'static Location<'static>,
     ) -> Result<Vec<Bound>, Error> {
-        let written: HashSet<ValueId> = program.steps.iter().filter_map(|step| Some(step.output()?.value)).collect();
+        let written: HashSet<ValueId> =
+            program.steps.iter().flat_map(|step| step.outputs().map(|it| it.value)).collect();
         // The parameters before the feeds, so that a feed is compared with all of them: their values, with the positions for errors.
         let mut bound_parameters: SmallVec<[Bound; 4]> = SmallVec::new();
         let mut owner: HashMap<ValueId, (usize, bool)> = HashMap::new();
@@ -224,6 +236,7 @@ impl Recording {
         self.note_new_values(draft.first..draft.first + draft.values.len());
         self.program.values.append(&mut draft.values);
         self.program.steps.append(&mut draft.steps);
+        self.program.orders.append(&mut draft.orders);
     }
 }
 

@@ -11,3 +11,4 @@ pub(crate) mod engine;
 pub(crate) mod recorder;
 pub(crate) mod recording;
 pub(crate) mod results;
+pub(crate) mod steps;

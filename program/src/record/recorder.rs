@@ -3,14 +3,17 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::sync::Arc;
 
-use streamvm_ep::{DType, MemoryKind, Scalar, Shape};
-use streamvm_instructions::{EngineRef, Error, InstructionList, InstructionsBuilder, Place, ProgramError, Tensor};
+use streamvm_ep::{DType, DeviceId, FnContext, FnError, MemoryKind, Scalar, Shape};
+use streamvm_instructions::{EngineRef, Error, InstructionList, InstructionsBuilder, Place, ProgramError, Tensor, Use};
 
+use crate::ir::function::StepFunction;
 use crate::ir::program::{Program, ValueRole, Work};
 use crate::record::engine::{Open, with};
 use crate::record::recording::Recording;
 use crate::record::results::Results;
+use crate::record::steps::Steps;
 
 /// What a recorded closure gets: it names feeds, parameters and fetches. It stays on its thread.
 pub struct Recorder {
@@ -148,6 +151,105 @@ impl Recorder {
     ) -> Result<Results, Error> {
         let location = Location::caller();
         self.with(|recording| recording.add_program(program, feeds, parameters, location))
+    }
+
+    /// Records a call of a function over declared reads and writes, on the compute stream of `device`, a CPU or a simulated device. It is
+    /// [`InstructionsBuilder::call_fn`] for a function that is called once in each run: the function gets slices of the tensors that its uses
+    /// stand for, the reads in the order declared, then the writes and updates in the order declared.
+    ///
+    /// Each run calls it, also if nobody needs what it writes, unless its segment is skipped or ends because of a failure. It comes behind the steps
+    /// that its uses need, and behind the functions of the same device that were recorded before. A function without uses is called behind all steps that were recorded before it for compute streams of its
+    /// device, and before all later ones. Runs that overlap call it from several threads at once. An error or a panic is the failure
+    /// of this step, and fails all that its segment writes.
+    ///
+    /// If all steps are for one stream of a CPU and the program is compiled for one lane, the function is called between the steps of one segment. Then it
+    /// must not wait for anything that needs a result of the same run, nor may anything that writes a feed or parameter of the run wait for it.
+    ///
+    /// ```
+    /// use streamvm_ep::{DType, DeviceId};
+    ///
+    /// # fn main() -> Result<(), streamvm_instructions::Error> {
+    /// let cpu = DeviceId::cpu(0);
+    /// let program = streamvm_program::record("sorts", |r| {
+    ///     let x = r.feed("x", cpu, DType::F32, &[4])?;
+    ///     let y = x.abs()?;
+    ///     r.call_fn("sort", cpu, [y.update()], |context| {
+    ///         context.writes.take::<f32>(0)?.sort_by(f32::total_cmp);
+    ///         Ok(())
+    ///     })?;
+    ///     r.fetch("y", &y)
+    /// })?;
+    /// assert_eq!(program.functions(), ["sort"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Nothing is recorded then. Those of [`InstructionsBuilder::call_fn`]: the host cannot reach a tensor, or a written one shares elements with another.
+    /// [`ProgramError::NotRecordable`]: it uses a variable, writes a feed, or lies in a block; or a tensor is not of this recording.
+    /// [`Error::NeverWritten`] and [`Error::Released`] of a tensor. A CUDA device is refused when the program is compiled.
+    #[track_caller]
+    pub fn call_fn<'u, F>(
+        &self,
+        name: impl Into<String>,
+        device: DeviceId,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        f: F,
+    ) -> Result<(), Error>
+    where
+        F: for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + Sync + 'static,
+    {
+        let name = name.into();
+        let function = StepFunction::new(name.as_str(), device, Some(Arc::new(f)));
+        let mut builder = InstructionsBuilder::new();
+        // The list only says what the function uses.
+        builder.call_fn(name, device, uses, |_| Ok(()))?;
+        let list = builder.finish();
+        self.with(|recording| recording.add_function(&list, &function))
+    }
+
+    /// Records a call of a function that uses no tensor, such as one that counts or logs. As [`call_fn`](Recorder::call_fn) without uses.
+    ///
+    /// # Errors
+    /// As [`call_fn`](Recorder::call_fn).
+    #[track_caller]
+    pub fn host_fn<F>(&self, name: impl Into<String>, device: DeviceId, f: F) -> Result<(), Error>
+    where
+        F: Fn() -> Result<(), FnError> + Send + Sync + 'static,
+    {
+        self.call_fn(name, device, [], move |_| f())
+    }
+
+    /// Records what `body` records, and orders these steps behind all steps of `earlier`, although no tensor asks for that. Returns what `body`
+    /// returns, and a handle by which later steps can be ordered behind these; with no `earlier` steps it only makes that handle.
+    ///
+    /// The order holds within a run, whatever the streams. It is order alone: if an earlier step fails, the later ones run, unless both are in one segment,
+    /// which ends with its first failure. Steps that the compiler removes, because nobody needs what they write, order nothing.
+    ///
+    /// ```
+    /// use streamvm_ep::DeviceId;
+    ///
+    /// # fn main() -> Result<(), streamvm_instructions::Error> {
+    /// let (cpu, sim) = (DeviceId::cpu(0), DeviceId::sim(0));
+    /// streamvm_program::record("ordered", |r| {
+    ///     let ((), opened) = r.after(&[], || r.host_fn("open", sim, || Ok(())))?;
+    ///     r.after(&[&opened], || r.host_fn("send", cpu, || Ok(())))?;
+    ///     Ok(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `body`: what it has recorded stays in the recording then, without this order. [`ProgramError::NotRecordable`]: `earlier` are steps of
+    /// another recording.
+    #[track_caller]
+    pub fn after<T>(&self, earlier: &[&Steps], body: impl FnOnce() -> Result<T, Error>) -> Result<(T, Steps), Error> {
+        let location = Location::caller();
+        let begin = self.with(|recording| recording.begin_steps(earlier, location))?;
+        let result = body()?;
+        let steps = self.with(|recording| Ok(recording.end_steps(begin, earlier)))?;
+        Ok((result, steps))
     }
 
     /// Records what `body` records as a block that runs as long as `condition`, one bool, is true: it is looked at before each round, so `body`

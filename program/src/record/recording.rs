@@ -6,10 +6,13 @@ use std::panic::Location;
 use hashbrown::{HashMap, HashSet};
 use streamvm_ep::{Access, DType, Layout};
 use streamvm_instructions::{
-    Batch, Declared, EngineRef, Error, Instruction, Kind, ProgramError, Resource, ResourceId, Tensor,
+    Batch, Declared, EngineRef, Error, Instruction, Kind, ProgramError, Resource, ResourceId, Role, Tensor,
 };
 
-use crate::ir::program::{MOST_NESTED, Operand, Port, Program, Step, Value, ValueId, ValueRole, Work};
+use crate::ir::function::StepFunction;
+use crate::ir::program::{
+    FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Port, Program, Step, Value, ValueId, ValueRole, Work,
+};
 
 /// A recording on one thread. The number of a resource in it is the number of its value.
 pub(crate) struct Recording {
@@ -63,15 +66,33 @@ impl Recording {
         self.add_part(batch, 0..batch.instructions().len())
     }
 
+    /// Adds a call of `function`, whose uses the only instruction of the batch declares.
+    ///
+    /// # Errors
+    /// As [`add`](Recording::add).
+    pub(crate) fn add_function<B: Batch>(&mut self, batch: &B, function: &StepFunction) -> Result<(), Error> {
+        self.add_lines(batch, 0..batch.instructions().len(), Some(function))
+    }
+
     /// Adds these instructions of a batch, or none, as [`add`](Recording::add) does.
     ///
     /// # Errors
     /// As [`add`](Recording::add).
     pub(crate) fn add_part<B: Batch>(&mut self, batch: &B, lines: Range<usize>) -> Result<(), Error> {
+        self.add_lines(batch, lines, None)
+    }
+
+    /// Adds these instructions, or none. A function among them is `function`, or was parsed from text and has no code.
+    fn add_lines<B: Batch>(
+        &mut self,
+        batch: &B,
+        lines: Range<usize>,
+        function: Option<&StepFunction>,
+    ) -> Result<(), Error> {
         let mut draft = Draft::default();
         for line in lines.clone() {
             let instruction = &batch.instructions()[line];
-            self.draft(line, instruction, batch.uses(instruction), &mut draft)?;
+            self.draft((line, instruction), batch.uses(instruction), function, &mut draft)?;
         }
         // Another thread may have submitted a tensor of this batch to an engine meanwhile. Then the batch is refused, and its other new
         // tensors stay without a value.
@@ -100,9 +121,9 @@ impl Recording {
 
     fn draft<T, V>(
         &self,
-        line: usize,
-        instruction: &Instruction,
+        (line, instruction): (usize, &Instruction),
         uses: &[Declared<T, V>],
+        function: Option<&StepFunction>,
         draft: &mut Draft,
     ) -> Result<(), Error>
     where
@@ -119,8 +140,20 @@ impl Recording {
             // The memory of a program is planned, so a value begins with the first step that writes it.
             Kind::Allocate | Kind::Touch => return Ok(()),
             Kind::Release => None,
+            Kind::Function { .. } if !self.open.is_empty() => return refused(FUNCTION_IN_BLOCK),
+            Kind::Function { role: Role::Function | Role::Host, name, body } => match (function, body) {
+                (Some(function), _) => Some(Work::Function(function.clone())),
+                (None, None) => Some(Work::Function(StepFunction::new(&**name, instruction.stream.device, None))),
+                (None, Some(_)) => {
+                    return refused(
+                        "the code of a list can be called once; record the function with `Recorder::call_fn`, for code that each run calls",
+                    );
+                }
+            },
             Kind::Function { .. } => {
-                return refused("a function is code that can be called once; call it before or behind the program");
+                return refused(
+                    "of functions, a program has those of `Recorder::call_fn` and `host_fn` alone; call it before or behind the program",
+                );
             }
             Kind::Record(_) | Kind::Wait { .. } | Kind::Barrier { .. } | Kind::GlobalSync => {
                 return refused("a program finds its waits itself; leave out records, waits and barriers");

@@ -60,7 +60,7 @@ impl Compiled {
             match step.work {
                 Work::If | Work::While => blocks += 1,
                 Work::End => blocks -= 1,
-                Work::Else | Work::Call(..) | Work::Copy | Work::Fill(_) => {}
+                Work::Else | Work::Call(..) | Work::Copy | Work::Fill(_) | Work::Function(_) => {}
             }
             for operand in &step.operands {
                 let (memory, bytes) = self.memory_of(position, operand);

@@ -28,11 +28,14 @@ impl Compiled {
             if self.fused.iter().any(|fused| fused.steps.start == position) {
                 open(&mut text, "run together");
             }
-            let output = step.operands.last().filter(|operand| operand.access.writes());
-            let output = output.map_or_else(String::new, |output| {
-                let dims: Vec<String> = output.layout.shape().dims().iter().map(usize::to_string).collect();
-                format!("\\n{}[{}]", output.dtype, dims.join(","))
-            });
+            let mut output = match &step.work {
+                Work::Function(function) => format!(" {}", function.name().escape_default()),
+                _ => String::new(),
+            };
+            for operand in step.operands.iter().filter(|operand| operand.access.writes()) {
+                let dims: Vec<String> = operand.layout.shape().dims().iter().map(usize::to_string).collect();
+                let _ = write!(output, "\\n{}[{}]", operand.dtype, dims.join(","));
+            }
             let _ = writeln!(text, "  s{position} [label=\"%{position} {}{output}\"];", step.work.name());
             if self.fused.iter().any(|fused| fused.steps.end == position + 1) {
                 text.push_str("  }\n");

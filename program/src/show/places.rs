@@ -23,16 +23,19 @@ pub struct ValuePlace {
 impl Compiled {
     /// The values that the steps use, in the order of their first uses. Values of the arena that share memory at the same time have taken it
     /// over from each other: a step writes over its input. What steps that run together use lives as long as all of them, unless it is in
-    /// scratch memory.
+    /// scratch memory or in registers of their kernel.
     pub fn places(&self) -> Vec<ValuePlace> {
         let mut places: Vec<ValuePlace> = Vec::new();
         let mut known: HashMap<ValueId, usize> = HashMap::new();
         for (position, step) in self.steps.iter().enumerate() {
-            let together = self.fused_at(position).map(|fused| fused.steps.clone());
+            let together = self.fused_at(position);
             for operand in &step.operands {
                 let alone = position..position + 1;
                 let life = match operand.storage {
-                    Storage::Buffer { .. } => together.clone().unwrap_or(alone),
+                    Storage::Buffer { .. } => match together {
+                        Some(fused) if !fused.is_unstored(operand.value) => fused.steps.clone(),
+                        _ => alone,
+                    },
                     Storage::Scratch(_) => alone,
                 };
                 let place = *known.entry(operand.value).or_insert_with(|| {

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use streamvm_ep::DeviceId;
+use streamvm_ep::{Access, DeviceId};
 
 use crate::ir::program::Work;
-use crate::plan::compiled::{BufferRole, Compiled, Located, Segment, Storage};
+use crate::plan::compiled::{BufferRole, Compiled, FusedBy, Located, Segment, Storage};
 
 impl Compiled {
     /// The name of a feed, parameter or fetch; `arena`, with its number where there are several; for a value that several streams use, `%` and
@@ -83,23 +83,36 @@ impl fmt::Display for Compiled {
                 self.write_segment(f, number)?;
             }
             if let Some(fused) = self.fused_at(position).filter(|fused| fused.steps.start == position) {
-                let (last, block) = (fused.steps.end - 1, fused.block);
-                writeln!(f, "%{position} to %{last} run together, on blocks of at most {block} elements:")?;
+                let last = fused.steps.end - 1;
+                match fused.by {
+                    FusedBy::Blocks(block) => {
+                        writeln!(f, "%{position} to %{last} run together, on blocks of at most {block} elements:")?;
+                    }
+                    FusedBy::Kernel { .. } => {
+                        writeln!(f, "%{position} to %{last} run together, as one kernel where NVRTC is found:")?;
+                    }
+                }
             }
             if matches!(step.work, Work::Else | Work::End) {
                 blocks -= 1;
             }
             let name = format!("{:indent$}{}", "", step.work.name(), indent = 2 * blocks);
-            let (output, inputs) = match step.operands.split_last() {
-                Some((output, inputs)) if output.access.writes() => (Some(output), inputs),
-                _ => (None, &step.operands[..]),
+            let text_of = |chosen: fn(Access) -> bool| -> Vec<String> {
+                let chosen = step.operands.iter().filter(|it| chosen(it.access));
+                chosen.map(|it| self.operand(&names, it)).collect()
             };
-            let inputs: Vec<String> = inputs.iter().map(|input| self.operand(&names, input)).collect();
-            let (mut operands, mut result) = (inputs.join(" "), String::new());
-            if let Some(output) = output {
+            let (inputs, outputs) = (text_of(Access::reads), text_of(Access::writes));
+            let (mut operands, mut result, mut register) = (inputs.join(" "), String::new(), "");
+            if let Work::Function(function) = &step.work {
+                operands = format!("{:?} {operands}", function.name());
+            } else if let Some(output) = step.operands.last().filter(|output| output.access.writes()) {
                 let dims: Vec<String> = output.layout.shape().dims().iter().map(usize::to_string).collect();
-                operands = format!("{operands} -> {}", self.operand(&names, output));
+                let unstored = self.fused_at(position).is_some_and(|fused| fused.is_unstored(output.value));
+                register = if unstored { " or register" } else { "" };
                 result = format!("{}[{}]", output.dtype, dims.join(","));
+            }
+            if !outputs.is_empty() {
+                operands = format!("{} -> {}{register}", operands.trim_end(), outputs.join(" "));
             }
             let line = format!("%{position:<width$} {name:<10} {:<40}  {result}", operands.trim_start());
             writeln!(f, "{}", line.trim_end())?;

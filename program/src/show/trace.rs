@@ -186,7 +186,7 @@ impl Names {
             names.entry(port.value).or_insert_with(|| port.name.clone());
         }
         for (number, step) in program.steps.iter().enumerate() {
-            if let Some(output) = step.output() {
+            for output in step.outputs() {
                 names.entry(output.value).or_insert_with(|| format!("%{number}"));
             }
         }

@@ -12,6 +12,9 @@
 //! fetch y t2
 //! ```
 //!
+//! A function prints as in lists, `fn "name"`, and parses without code. A line `order %0 to %2 before %4 to %4` says which steps come before
+//! others, beside what tensors tell.
+//!
 //! The streams and lanes of the lines are not part of a program: the compiler chooses them.
 
 mod parse;

@@ -1,10 +1,11 @@
 //! Parsing a program from text.
 
+use std::ops::Range;
 use std::str::FromStr;
 
-use streamvm_instructions::{EngineRef, Error, InstructionList, ProgramError, Tensor};
+use streamvm_instructions::{EngineRef, Error, InstructionList, Kind, ProgramError, Tensor};
 
-use crate::ir::program::{Program, ValueRole, Work};
+use crate::ir::program::{Program, StepOrder, ValueRole, Work};
 use crate::record::engine::ADDRESS;
 use crate::record::recording::Recording;
 
@@ -39,6 +40,29 @@ impl MarkLine<'_> {
     }
 }
 
+/// A line `order %0 to %2 before %4 to %5`: numbers of instructions, the last ones included.
+struct OrderLine<'t> {
+    line: usize,
+    text: &'t str,
+    earlier: [usize; 2],
+    later: [usize; 2],
+}
+
+impl<'t> OrderLine<'t> {
+    fn parse(line: usize, text: &'t str) -> Option<OrderLine<'t>> {
+        let words: Vec<&str> = text.split_whitespace().skip(1).collect();
+        let [first, "to", last, "before", begin, "to", end] = words[..] else { return None };
+        let number = |word: &str| word.strip_prefix('%')?.parse().ok();
+        let (earlier, later) = ([number(first)?, number(last)?], [number(begin)?, number(end)?]);
+        (earlier[0] <= earlier[1] && earlier[1] < later[0] && later[0] <= later[1]).then_some(OrderLine {
+            line,
+            text,
+            earlier,
+            later,
+        })
+    }
+}
+
 /// A line `feed x t0`, with its number in the text.
 struct PortLine<'t> {
     line: usize,
@@ -66,6 +90,7 @@ impl Program {
             return Err(wrong(1, &format!("at most {MOST_BYTES} bytes"), &format!("{} bytes", text.len())));
         }
         let (mut name, mut ports, mut marks, mut list) = (None, Vec::new(), Vec::new(), String::new());
+        let mut orders = Vec::new();
         let mut instructions = 0;
         for (index, whole) in text.lines().enumerate() {
             let line = index + 1;
@@ -82,6 +107,11 @@ impl Program {
                         return Err(wrong(line, &format!("{kind}, a name and a tensor such as t0"), whole));
                     };
                     ports.push(PortLine { line, kind, name, tensor });
+                }
+                Some("order") => {
+                    let order = OrderLine::parse(line, whole);
+                    let expected = "an order of earlier and later steps, such as order %0 to %2 before %4 to %5";
+                    orders.push(order.ok_or_else(|| wrong(line, expected, whole))?);
                 }
                 Some(word @ ("if" | "while" | "else" | "end")) => {
                     let work = match word {
@@ -131,15 +161,43 @@ impl Program {
             recording.add_given(port.name.to_owned(), tensor, role);
         }
         let mut added = 0;
+        // For each instruction the number of the first step that comes from it or from a later one.
+        let mut steps = Vec::with_capacity(list.instructions().len() + 1);
+        let mut add = |recording: &mut Recording, lines: Range<usize>| {
+            let begin = recording.program.steps.len();
+            let kinds = list.instructions()[lines.clone()].iter().map(|instruction| &instruction.kind);
+            let is_step =
+                |kind: &Kind| matches!(kind, Kind::Call { .. } | Kind::Copy | Kind::Fill(_) | Kind::Function { .. });
+            steps.extend(kinds.scan(begin, |next, kind| {
+                let number = *next;
+                *next += usize::from(is_step(kind));
+                Some(number)
+            }));
+            recording.add_part(&list, lines)
+        };
         for mark in &marks {
-            recording.add_part(&list, added..mark.instructions)?;
+            add(&mut recording, added..mark.instructions)?;
             added = mark.instructions;
             let unnamed = |name| wrong(mark.line, "a tensor that a line of this text names", name);
             let condition = mark.condition.map(|name| tensor(name).ok_or_else(|| unnamed(name))).transpose()?;
             let caller = std::panic::Location::caller();
             recording.add_mark(mark.work.clone(), condition.as_ref(), caller).map_err(|error| mark.refused(&error))?;
         }
-        recording.add_part(&list, added..list.instructions().len())?;
+        add(&mut recording, added..list.instructions().len())?;
+        for OrderLine { line, text, earlier, later } in orders {
+            let all = recording.program.steps.len();
+            let range = |[first, last]: [usize; 2]| {
+                let (first, end) = (
+                    *steps.get(first)?,
+                    if last < steps.len() { *steps.get(last + 1).unwrap_or(&all) } else { return None },
+                );
+                (first < end).then_some(first..end)
+            };
+            let (Some(earlier), Some(later)) = (range(earlier), range(later)) else {
+                return Err(wrong(line, "numbers of steps of this text", text));
+            };
+            recording.program.orders.push(StepOrder { earlier, later });
+        }
         for port in ports.iter().filter(|port| port.kind == "fetch") {
             recording.add_fetch(port.name.to_owned(), &known(port)?, std::panic::Location::caller())?;
         }

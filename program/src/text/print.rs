@@ -1,11 +1,12 @@
 //! Printing a program.
 
 use std::fmt;
+use std::ops::Range;
 
-use streamvm_ep::Layout;
+use streamvm_ep::{Access, Layout};
 use streamvm_instructions::{BuildError, InstructionList, InstructionsBuilder, Tensor};
 
-use crate::ir::program::{Operand, Port, Program, Step, ValueId, Work};
+use crate::ir::program::{Operand, Port, Program, Step, StepOrder, ValueId, Work};
 
 impl fmt::Display for Program {
     /// A program that is not well formed prints as the reason.
@@ -15,7 +16,10 @@ impl fmt::Display for Program {
         }
         let values = self.tensors();
         let view = |value: ValueId, layout: &Layout| view(&values, value, layout).map_err(|_| fmt::Error);
-        let list = self.list(&values).map_err(|_| fmt::Error)?;
+        let list = match self.list(&values) {
+            Ok(list) => list,
+            Err(error) => return write!(f, "{error}"),
+        };
         let ports = || self.feeds.iter().chain(&self.parameters).chain(&self.fetches);
         let conditions = || self.steps.iter().filter(|step| step.work.is_mark()).flat_map(|step| &step.operands);
         let named: Result<Vec<Tensor>, _> = ports()
@@ -25,6 +29,7 @@ impl fmt::Display for Program {
         let (text, names) = list.with_names(&named?);
         writeln!(f, "program {}", self.name)?;
         self.write_steps(f, &text, &names[ports().count()..])?;
+        self.write_orders(f)?;
         let kinds = [("feed", self.feeds.len()), ("param", self.parameters.len()), ("fetch", self.fetches.len())];
         let kinds = kinds.into_iter().flat_map(|(kind, count)| std::iter::repeat_n(kind, count));
         for ((kind, port), name) in kinds.zip(ports()).zip(names) {
@@ -61,6 +66,34 @@ impl Program {
         marks(f)
     }
 
+    /// Writes the orders. Their steps have the numbers of their lines: steps that begin or end blocks have none.
+    fn write_orders(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.orders.is_empty() {
+            return Ok(());
+        }
+        let mut lines = 0;
+        let numbers: Vec<usize> = self
+            .steps
+            .iter()
+            .map(|step| {
+                lines += usize::from(!step.work.is_mark());
+                lines
+            })
+            .collect();
+        // The line of the first step that has one from a step on, and of the last one up to a step.
+        let line = |steps: &Range<usize>| {
+            let begin = steps.start.checked_sub(1).map_or(0, |before| numbers[before]);
+            (begin, numbers[steps.end - 1].saturating_sub(1))
+        };
+        for StepOrder { earlier, later } in &self.orders {
+            let ((first, last), (begin, end)) = (line(earlier), line(later));
+            if first <= last && begin <= end {
+                writeln!(f, "order %{first} to %{last} before %{begin} to %{end}")?;
+            }
+        }
+        Ok(())
+    }
+
     /// The steps as a list over `values`, without those that begin and end blocks.
     fn list(&self, values: &[Tensor]) -> Result<InstructionList, BuildError> {
         let mut builder = InstructionsBuilder::new();
@@ -74,6 +107,14 @@ impl Program {
                 }
                 (Work::Copy, [source, target]) => builder.copy_into(source, target)?,
                 (Work::Fill(value), [target]) => builder.fill(target, *value)?,
+                (Work::Function(function), tensors) => {
+                    let uses = tensors.iter().zip(operands).map(|(tensor, operand)| match operand.access {
+                        Access::Read => tensor.read(),
+                        Access::Write => tensor.write(),
+                        Access::ReadWrite => tensor.update(),
+                    });
+                    builder.call_fn(function.name().to_owned(), function.device(), uses, |_| Ok(()))?;
+                }
                 // `check` has counted the operands.
                 _ => {}
             }

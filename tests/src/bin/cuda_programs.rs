@@ -1,5 +1,5 @@
 //! `cuda_programs`: random programs on the CUDA devices of the machine, compared with the inline engine, and random compiled programs on the
-//! first of them, with CUDA graphs and without, compared with eager calls.
+//! first of them, with CUDA graphs and without, with fused steps and without, compared with eager calls.
 //!
 //! This file holds arguments, progress and the exit code; the library does the work.
 #![allow(
@@ -10,13 +10,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use streamvm::ep::cuda::{self, CudaConfig};
+use streamvm::ep::cuda::{self, CudaConfig, Ptx};
 use streamvm::program::CompileOptions;
-use streamvm::{DeviceId, Vm};
-use streamvm_tests::compiled::compare;
+use streamvm::{DType, DeviceId, Vm};
+use streamvm_tests::compiled::{compare, compare_expression};
 use streamvm_tests::program::{Machine, Script, judge_on_cuda};
 use streamvm_tests::within;
 
@@ -27,7 +28,9 @@ const PROGRESS: Duration = Duration::from_secs(5);
 const MOST: usize = 5;
 
 /// Runs random programs on the CUDA devices of this machine, and compares what they see with what they see inline on a CPU. For each, a
-/// random compiled program runs on the first device, with CUDA graphs and without, and is compared with the same eager calls.
+/// random compiled program and a random elementwise expression run on the first device, with CUDA graphs and without, with
+/// fused steps and without, and are compared with the same eager calls. The last line says whether there is an NVRTC that fuses
+/// steps.
 ///
 /// Programs leave out the ops whose results differ by rounding from device to device. Exit codes: 0 all well, 1 something
 /// failed or there is no CUDA device, 2 the arguments were rejected.
@@ -74,6 +77,10 @@ fn main() -> ExitCode {
         run - failed as u64,
         start.elapsed().as_secs_f64()
     );
+    match Ptx::compile("probe.cu", "extern \"C\" __global__ void probe() {}", &[]) {
+        Ok(_) => println!("fused kernels: {} groups of steps, made by NVRTC", GROUPS.load(Ordering::Relaxed)),
+        Err(why) => println!("fused kernels: none, steps ran one by one: {why}"),
+    }
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -93,13 +100,21 @@ fn judged(seed: u64, devices: u32) -> Result<(), String> {
     }
 }
 
-/// Compares the compiled program of one seed.
+/// Groups of steps in the expressions so far.
+static GROUPS: AtomicUsize = AtomicUsize::new(0);
+
+/// Compares the compiled programs of one seed.
 ///
 /// # Panics
 /// If a result differs.
 fn compiled(seed: u64) {
     let vm = Vm::builder().build().expect("an engine");
     let one_by_one = CompileOptions { capture: false, ..CompileOptions::default() };
-    compare(&vm, seed, &[DeviceId::cuda(0)], &|_| vec![CompileOptions::default(), one_by_one.clone()]);
+    let unfused = CompileOptions { fuse: false, ..CompileOptions::default() };
+    let all = [CompileOptions::default(), one_by_one, unfused];
+    compare(&vm, seed, &[DeviceId::cuda(0)], &|_| all.to_vec());
+    let dtype = DType::ALL[seed as usize % DType::ALL.len()];
+    let compiled = compare_expression(&vm, DeviceId::cuda(0), dtype, seed);
+    GROUPS.fetch_add(compiled.fused().len(), Ordering::Relaxed);
     vm.shutdown(Duration::from_secs(60)).expect("it ends");
 }

@@ -1,7 +1,7 @@
 //! Programs with blocks: `if` and `while` in programs compute what the host's `if` and `while` over the same calls compute.
 
 use streamvm::program::{self, CompileOptions, Compiled, Program, Recorder, Work};
-use streamvm::{DType, DeviceId, Error, InstructionList, Tensor, Vm};
+use streamvm::{DType, DeviceId, Error, FnContext, FnError, InstructionList, Tensor, Use, Vm};
 
 use crate::Random;
 use crate::compiled::check_plan;
@@ -36,6 +36,23 @@ impl By<'_> {
         match self {
             By::Engine(vm) => vm.submit(list).map(drop),
             By::Recording(r) => r.submit(list),
+        }
+    }
+
+    /// Calls a function.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn call_fn(
+        self,
+        name: &'static str,
+        device: DeviceId,
+        uses: Vec<Use<'_>>,
+        f: impl for<'c, 'b> Fn(&'c mut FnContext<'b>) -> Result<(), FnError> + Send + Sync + 'static,
+    ) -> Result<(), Error> {
+        match self {
+            By::Engine(vm) => vm.call_fn(name, device, uses, f).map(drop),
+            By::Recording(r) => r.call_fn(name, device, uses, f),
         }
     }
 

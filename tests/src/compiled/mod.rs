@@ -9,11 +9,14 @@
 mod automatic;
 pub mod block_scenarios;
 pub mod blocks;
+mod expressions;
+mod functions;
 mod judge;
 pub mod plan;
 mod waits;
 
 pub use automatic::{judge_automatic, play};
+pub use expressions::compare_expression;
 pub use judge::{Judged, judge};
 pub use waits::{Waits, waits_of};
 
@@ -21,13 +24,15 @@ use streamvm::program::{CompileOptions, Compiled, Program, Recorder};
 use streamvm::{DType, DeviceId, Error, Fetches, InstructionsBuilder, Lane, Op, Params, Place, Tensor, Vm};
 
 use crate::compiled::blocks::By;
+use crate::compiled::functions::Orders;
 use crate::program::{Failing, Verdict};
 use crate::{CPU, Random};
 
 const ROWS: usize = 4;
 
 /// Makes `steps` drawn calls over `[4, 4]` tensors of `i32`, `given` first; the last of `given` is a parameter, which calls may write. The
-/// tensors may be of an engine or of a recording. Some calls are blocks. With several devices, some tensors are copied from one to another. Returns the tensors to compare.
+/// tensors may be of an engine or of a recording. Some calls are blocks, and some are functions. With several devices, some tensors are copied from
+/// one to another. Returns the tensors to compare.
 fn calls(
     draw: &mut Random,
     given: &[Tensor],
@@ -37,6 +42,7 @@ fn calls(
 ) -> Result<Vec<Tensor>, Error> {
     let mut tensors = given.to_vec();
     let parameter = given.len() - 1;
+    let mut orders = Orders::default();
     for _ in 0..steps {
         let some = |draw: &mut Random, tensors: &[Tensor]| {
             // Recent tensors more often, so that chains form; transposed views at times.
@@ -52,7 +58,7 @@ fn calls(
         if y.place() != x.place() {
             y = y.to(x.place())?;
         }
-        let result = match draw.below(13) {
+        let result = match draw.below(15) {
             0 | 1 => (&x + &y)?,
             2 => (&x - &y)?,
             3 => (&x * &y)?,
@@ -62,6 +68,17 @@ fn calls(
             7 => x.sum_keeping_rows()?,
             8 => x.eq(&y)?.where_(&x, &y)?,
             9 => x.cast(DType::F32)?.cast(DType::I32)?,
+            13 => {
+                let target = tensors[draw.below(tensors.len() - parameter) + parameter].clone();
+                match functions::call(draw, (&x, &y), &target, by)? {
+                    Some(new) => new,
+                    None => continue,
+                }
+            }
+            14 => {
+                orders.draw(draw, devices, by)?;
+                continue;
+            }
             12 => {
                 block(draw, (&x, &y), &tensors[parameter..], by)?;
                 continue;
@@ -73,7 +90,8 @@ fn calls(
                 .clone();
                 // Rows or columns; columns have gaps between their bytes.
                 let (axis, from) = (draw.below(2), draw.below(ROWS));
-                let part = if draw.below(3) == 0 { target.clone() } else { target.slice(axis, from..ROWS)? };
+                let to = if draw.below(2) == 0 { ROWS } else { from + 1 };
+                let part = if draw.below(3) == 0 { target.clone() } else { target.slice(axis, from..to)? };
                 let source = x.slice(axis, 0..part.shape().dims()[axis])?;
                 let mut builder = InstructionsBuilder::new();
                 if draw.below(3) == 0 {

@@ -13,7 +13,7 @@ struct Placed {
     bytes: usize,
     /// From the first step that uses it to the last; to the end of a loop that uses it, if it was made before the loop.
     used: Range<usize>,
-    /// As `used`, with all steps that run together with one of these.
+    /// As `used`, with all steps that run together with one of these, unless their kernel has the value in a register.
     kept: Range<usize>,
 }
 
@@ -31,6 +31,15 @@ impl Placed {
 /// The first two values that do, as a text with the plan.
 pub fn check(compiled: &Compiled) -> Result<(), String> {
     let placed = placed(compiled);
+    for fused in compiled.fused() {
+        let outside = |it: &&Placed| it.used.start < fused.steps.start || fused.steps.end < it.used.end;
+        if let Some(it) = placed.iter().filter(|it| fused.is_unstored(it.value)).find(outside) {
+            return Err(format!(
+                "{:?} is not stored by {:?}, and is used in {:?} of\n{compiled}",
+                it.value, fused.steps, it.used
+            ));
+        }
+    }
     for (number, first) in placed.iter().enumerate() {
         for second in &placed[number + 1..] {
             let both_kept = first.kept.start < second.kept.end && second.kept.start < first.kept.end;
@@ -74,7 +83,8 @@ fn placed(compiled: &Compiled) -> Vec<Placed> {
     }
     for it in &mut placed {
         it.kept = it.used.clone();
-        for together in compiled.fused().iter().map(|fused| &fused.steps) {
+        // What a kernel has in registers is in memory only while its own steps run one by one.
+        for together in compiled.fused().iter().filter(|fused| !fused.is_unstored(it.value)).map(|fused| &fused.steps) {
             if it.used.start < together.end && together.start < it.used.end {
                 it.kept = it.kept.start.min(together.start)..it.kept.end.max(together.end);
             }

@@ -22,7 +22,7 @@ pub struct Waits {
 }
 
 /// Counts the waits of a drawn program over a CPU and two simulated devices, on one lane each. `None` if it has blocks: their eager conditions are
-/// read by the host, so what comes after them needs fewer waits.
+/// read by the host, so what comes after them needs fewer waits. `None`, too, if it has orders without tensors, which eager calls do not have.
 ///
 /// A function that writes what all calls begin with stands at a gate, so nothing has passed that could save a wait.
 ///
@@ -38,7 +38,7 @@ pub fn waits_of(seed: u64) -> Option<Waits> {
     };
     let (vm, drawn) = engine();
     let program = record(&vm, &devices, &drawn);
-    if program.steps.iter().any(|step| step.work.is_mark()) {
+    if program.steps.iter().any(|step| step.work.is_mark()) || !program.orders.is_empty() {
         return None;
     }
     let mut plan = String::new();

@@ -42,8 +42,12 @@ pub enum What {
     WaitPanics,
     /// One query of an event fails.
     QueryFails,
+    /// One query of an event panics.
+    QueryPanics,
     /// One blocking wait for an event fails.
     HostWaitFails,
+    /// One blocking wait for an event panics.
+    HostWaitPanics,
     /// The thread context panics between instructions.
     ThreadDies,
     /// A new stream cannot be made.
@@ -52,7 +56,7 @@ pub enum What {
 
 impl What {
     /// All faults.
-    pub const ALL: [What; 18] = [
+    pub const ALL: [What; 20] = [
         What::AllocationFails,
         What::AllocationsFail,
         What::WorkFails,
@@ -68,7 +72,9 @@ impl What {
         What::WaitsFail,
         What::WaitPanics,
         What::QueryFails,
+        What::QueryPanics,
         What::HostWaitFails,
+        What::HostWaitPanics,
         What::ThreadDies,
         What::StreamsFail,
     ];
@@ -90,7 +96,9 @@ impl What {
             What::WaitsFail => "device waits fail",
             What::WaitPanics => "device wait panics",
             What::QueryFails => "query fails once",
+            What::QueryPanics => "query panics",
             What::HostWaitFails => "event wait fails once",
+            What::HostWaitPanics => "event wait panics",
             What::ThreadDies => "thread dies",
             What::StreamsFail => "new streams fail",
         }
@@ -105,8 +113,8 @@ impl What {
     /// Does it strike records, waits or queries of events?
     fn is_of_events(self) -> bool {
         use What::{
-            HostWaitFails, LostAtRecord, NothingCanBeProven, QueryFails, RecordPanics, RecordsFail, WaitPanics,
-            WaitsFail,
+            HostWaitFails, HostWaitPanics, LostAtRecord, NothingCanBeProven, QueryFails, QueryPanics, RecordPanics,
+            RecordsFail, WaitPanics, WaitsFail,
         };
         matches!(
             self,
@@ -117,7 +125,9 @@ impl What {
                 | WaitsFail
                 | WaitPanics
                 | QueryFails
+                | QueryPanics
                 | HostWaitFails
+                | HostWaitPanics
         )
     }
 
@@ -173,10 +183,15 @@ fn is_expected(cell: &Cell, outcome: Outcome) -> bool {
         What::ThreadDies => &[Fails],
         // Streams of the CPU need no records or waits: their timelines are exact.
         _ if !later && cell.what.is_of_events() => &[NotMet],
-        What::RecordsFail | What::RecordPanics | What::WaitsFail | What::WaitPanics | What::QueryFails => &[Absorbed],
+        What::RecordsFail
+        | What::RecordPanics
+        | What::WaitsFail
+        | What::WaitPanics
+        | What::QueryFails
+        | What::QueryPanics => &[Absorbed],
         What::NothingCanBeProven | What::LostAtRecord => &[Lost],
         // Whether the completion thread blocks on an event depends on timing.
-        What::HostWaitFails => &[Absorbed, NotMet],
+        What::HostWaitFails | What::HostWaitPanics => &[Absorbed, NotMet],
         // Whether the engine must request memory or a stream depends on what it already has.
         What::AllocationFails => &[Absorbed, NotMet],
         What::AllocationsFail | What::StreamsFail => &[Refused, NotMet],
@@ -233,7 +248,9 @@ impl Cell {
             What::WaitsFail => vec![rule(Point::Wait, Fault::Error)],
             What::WaitPanics => vec![once(rule(Point::Wait, Fault::Panic))],
             What::QueryFails => vec![once(rule(Point::Query, Fault::Error))],
+            What::QueryPanics => vec![once(rule(Point::Query, Fault::Panic))],
             What::HostWaitFails => vec![once(rule(Point::HostWait, Fault::Error))],
+            What::HostWaitPanics => vec![once(rule(Point::HostWait, Fault::Panic))],
             What::ThreadDies => vec![named(rule(Point::Begin, Fault::Panic))],
             What::StreamsFail => vec![rule(Point::CreateStream, Fault::Error)],
         }
@@ -270,7 +287,8 @@ pub fn report(mode: Mode) -> (String, Vec<String>) {
     let stepped = matches!(mode, Mode::Simulated { .. });
     let never = met.into_iter().filter(|((device, what), met)| {
         // The completion of a stepped engine polls and never blocks.
-        let moot = device.kind == DeviceKind::Cpu && what.is_of_events() || stepped && *what == What::HostWaitFails;
+        let blocks = matches!(what, What::HostWaitFails | What::HostWaitPanics);
+        let moot = device.kind == DeviceKind::Cpu && what.is_of_events() || stepped && blocks;
         !met && !moot
     });
     broken.extend(never.map(|((device, what), _)| format!("{device} {}: no instruction meets it", what.name())));

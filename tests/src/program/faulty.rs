@@ -15,7 +15,7 @@ use super::script::{Script, caught};
 use super::{Machine, Seen};
 
 /// Faults, each with its probability per call: high enough that most scripts meet some, low enough that most of a script still runs.
-const FAULTS: [(Point, Fault, f64); 14] = [
+const FAULTS: [(Point, Fault, f64); 16] = [
     (Point::Launch, Fault::Error, 0.02),
     (Point::Launch, Fault::Panic, 0.01),
     (Point::Launch, Fault::Late, 0.02),
@@ -29,7 +29,9 @@ const FAULTS: [(Point, Fault, f64); 14] = [
     (Point::Record, Fault::Panic, 0.02),
     (Point::Wait, Fault::Error, 0.1),
     (Point::Query, Fault::Error, 0.05),
+    (Point::Query, Fault::Panic, 0.01),
     (Point::HostWait, Fault::Error, 0.05),
+    (Point::HostWait, Fault::Panic, 0.02),
 ];
 
 fn plan(script: &Script) -> Arc<FaultPlan> {

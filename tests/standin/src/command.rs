@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use streamvm_ep::Operand;
+use streamvm_ep::cuda::FUSED_NAME;
 use streamvm_ep::cuda::abi::Status;
 
 use crate::code::Code;
@@ -19,7 +20,7 @@ use crate::driver::Driver;
 use crate::event::Mark;
 use crate::faults::KernelFate;
 use crate::findings::Kind;
-use crate::kernel::{self, Decoded};
+use crate::kernel::{self, Decoded, Decoding, FusedCode};
 use crate::memory::Span;
 use crate::stream::Stream;
 
@@ -66,6 +67,8 @@ pub(crate) enum Job {
     Empty,
     /// One of streamvm's kernels, with the bytes of each operand; an operand without elements has none.
     Ours { decoded: Decoded, spans: Vec<Option<Span>>, status: Option<Span> },
+    /// A kernel that streamvm has made of steps, with its views and the bytes of each.
+    Fused { code: Arc<FusedCode>, views: Vec<Decoding>, spans: Vec<Option<Span>> },
     /// A kernel that accesses memory which it may not access, or has invalid arguments: it ends the context with this code.
     Broken(Code),
 }
@@ -90,7 +93,13 @@ impl Work {
             }
             _ => (None, &[], None),
         };
-        one.into_iter().chain(spans.iter().flatten()).chain(status)
+        let (views, of_views): (&[Decoding], &[Option<Span>]) = match self {
+            Work::Kernel { job: Job::Fused { views, spans, .. }, .. } => (views, spans),
+            _ => (&[], &[]),
+        };
+        let stored =
+            views.iter().zip(of_views).filter(|(view, _)| view.access.writes()).filter_map(|(_, span)| span.as_ref());
+        one.into_iter().chain(spans.iter().flatten()).chain(status).chain(stored)
     }
 }
 
@@ -182,13 +191,14 @@ fn launch(driver: &Driver, stream: &Stream, job: &Job) {
         Job::Empty => return,
         Job::Broken(code) => return stream.context.end(*code),
         Job::Ours { decoded, spans, status } => (decoded, spans, status),
-    };
-    let operand = |(one, span): (&kernel::Decoding, &Option<Span>)| match span {
-        // SAFETY: the span holds every byte that the layout reaches, in a live allocation that it keeps alive. Under the lock no other
-        // command moves bytes; only the host may access them, which is then a race of the program.
-        Some(span) => unsafe { Operand::new(span.ptr(), one.dtype, one.layout, one.access) },
-        // SAFETY: an operand without elements is never dereferenced.
-        None => unsafe { Operand::new(std::ptr::without_provenance_mut(256), one.dtype, one.layout, one.access) },
+        Job::Fused { code, views, spans } => {
+            let views: Vec<Operand> = views.iter().zip(spans).map(operand).collect();
+            let ran = {
+                let _one_at_a_time = driver.moving();
+                catch_unwind(AssertUnwindSafe(|| code.run(&views)))
+            };
+            return finish(driver, stream, FUSED_NAME, ran);
+        }
     };
     let mut operands: Vec<Operand> = decoded.operands.iter().zip(spans).map(operand).collect();
     let status = status.as_ref().map(|span| span.ptr().cast::<Status>());
@@ -197,11 +207,27 @@ fn launch(driver: &Driver, stream: &Stream, job: &Job) {
         // SAFETY: the status, if any, lies in a live allocation, at a multiple of 8.
         catch_unwind(AssertUnwindSafe(|| unsafe { kernel::run(decoded, &mut operands, status) }))
     };
+    finish(driver, stream, &decoded.function.to_string(), ran);
+}
+
+/// An operand over the memory of this process.
+fn operand((one, span): (&Decoding, &Option<Span>)) -> Operand {
+    match span {
+        // SAFETY: the span holds every byte that the layout reaches, in a live allocation that it keeps alive. Under the lock no other
+        // command moves bytes; only the host may access them, which is then a race of the program.
+        Some(span) => unsafe { Operand::new(span.ptr(), one.dtype, one.layout, one.access) },
+        // SAFETY: an operand without elements is never dereferenced.
+        None => unsafe { Operand::new(std::ptr::without_provenance_mut(256), one.dtype, one.layout, one.access) },
+    }
+}
+
+/// Ends the context of a kernel that failed.
+fn finish(driver: &Driver, stream: &Stream, name: &str, ran: std::thread::Result<Result<(), String>>) {
     let (kind, text) = match ran {
         Ok(Ok(())) => return,
         Ok(Err(text)) => (Kind::BadArguments, text),
         Err(_) => (Kind::Panic, String::from("the CPU's kernel panicked")),
     };
-    driver.findings.add(kind, format!("{} on {}: {text}", decoded.function, stream.name));
+    driver.findings.add(kind, format!("{name} on {}: {text}", stream.name));
     stream.context.end(Code::LAUNCH_FAILED);
 }

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::api::nvrtc::Program;
 use crate::capture::Captures;
 use crate::code::{Code, Outcome};
 use crate::config::Config;
@@ -57,6 +58,8 @@ pub(crate) struct Tables {
     pub(crate) cublas: Handles<Cublas>,
     pub(crate) graphs: Handles<Graph>,
     pub(crate) execs: Handles<Exec>,
+    /// Programs of NVRTC.
+    pub(crate) programs: Handles<Program>,
 }
 
 /// A loaded module.
@@ -100,6 +103,7 @@ impl Driver {
             cublas: Handles::new(6, turn),
             graphs: Handles::new(7, turn),
             execs: Handles::new(8, turn),
+            programs: Handles::new(9, turn),
         };
         let memory = Memory { heap: Heap::new(devices)?, in_use: vec![0; devices], pinned_in_use: 0 };
         Some(Driver {
@@ -220,7 +224,7 @@ impl Driver {
         let tables = self.tables();
         let found = tables.functions.get(handle).and_then(|function| {
             let module = tables.modules.get(function.module)?;
-            Ok((function.kernel, module.context.handle))
+            Ok((function.kernel.clone(), module.context.handle))
         });
         drop(tables);
         found.map_err(|why| self.bad_handle(call, "kernel", handle, why, Code::INVALID_HANDLE))

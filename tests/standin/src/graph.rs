@@ -7,6 +7,7 @@
 use std::ffi::c_uint;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use streamvm_ep::cuda::FusedArguments;
 use streamvm_ep::cuda::abi::Arguments;
 
 use crate::api::copy::Side;
@@ -20,11 +21,18 @@ use crate::faults::KernelFate;
 use crate::kernel::{Decoded, Kernel};
 use crate::stream::Stream;
 
+/// The parameter of one of streamvm's kernels.
+#[derive(Clone, Debug)]
+pub(crate) enum Parameter {
+    Ours(Box<Arguments>),
+    Fused(Box<FusedArguments>),
+}
+
 /// A command, as a call passed it.
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
-    /// `cuLaunchKernel` of the function with this handle; a kernel without parameters has no arguments.
-    Kernel { function: usize, kernel: Kernel, arguments: Option<Box<Arguments>> },
+    /// `cuLaunchKernel` of the function with this handle; a kernel without work has no parameter.
+    Kernel { function: usize, kernel: Kernel, parameter: Option<Parameter> },
     /// A product of cuBLAS.
     Product { decoded: Decoded },
     /// A copy.
@@ -37,8 +45,8 @@ impl Node {
     /// Queues the command.
     pub(crate) fn queue(&self, driver: &Driver, stream: &Arc<Stream>) -> Outcome {
         match self {
-            Node::Kernel { function, kernel, arguments } => {
-                launch::queue_kernel(driver, stream, *function, *kernel, arguments.as_deref())
+            Node::Kernel { function, kernel, parameter } => {
+                launch::queue_kernel(driver, stream, *function, kernel, parameter.as_ref())
             }
             Node::Product { decoded } => {
                 launch::queue_decoded(driver, stream, "cublasGemmStridedBatchedEx", decoded.clone());

@@ -9,6 +9,7 @@ use libloading::Library;
 /// Names of the libraries as cargo builds them.
 const FILE: &str = "libstreamvm_standin.so";
 const CUBLAS: &str = "libstreamvm_standin_cublas.so";
+const NVRTC: &str = "libstreamvm_standin_nvrtc.so";
 
 /// The stand-in, loaded into this process as its CUDA driver and set up for one test.
 ///
@@ -76,11 +77,18 @@ impl Standin {
     /// If the library is not beside this test: building `streamvm-standin-cublas` makes it.
     pub fn load_cublas() {
         static LIBRARY: OnceLock<Library> = OnceLock::new();
-        LIBRARY.get_or_init(|| {
-            let path = path(CUBLAS);
-            // SAFETY: the library runs no code when it is loaded.
-            unsafe { Library::new(&path) }.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-        });
+        LIBRARY.get_or_init(|| library(CUBLAS));
+    }
+
+    /// Loads the stand-in for NVRTC into this process, where cudarc then finds it. It compiles streamvm's fused kernels alone. Its calls are counted, and
+    /// fail on demand, like those of the driver. Call it before the first program is compiled, because a process looks for NVRTC only once.
+    ///
+    /// # Panics
+    ///
+    /// If the library is not beside this test: building `streamvm-standin-nvrtc` makes it.
+    pub fn load_nvrtc() {
+        static LIBRARY: OnceLock<Library> = OnceLock::new();
+        LIBRARY.get_or_init(|| library(NVRTC));
     }
 
     /// Removes and returns the findings so far, one a line.
@@ -209,11 +217,13 @@ impl Drop for Standin {
 /// The library, loaded once per process and never unloaded.
 fn loaded() -> &'static Library {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let path = path(FILE);
-        // SAFETY: the library runs no code when it is loaded.
-        unsafe { Library::new(&path) }.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-    })
+    LIBRARY.get_or_init(|| library(FILE))
+}
+
+fn library(file: &str) -> Library {
+    let path = path(file);
+    // SAFETY: the library runs no code when it is loaded.
+    unsafe { Library::new(&path) }.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// The path of a library that cargo has built: beside the binary of this process, one folder up or down from it, or, for examples in
@@ -225,7 +235,7 @@ fn path(file: &str) -> PathBuf {
     let found = near.chain(std::env::split_paths(&listed)).map(|folder| folder.join(file)).find(|path| path.is_file());
     found.unwrap_or_else(|| {
         panic!(
-            "there is no {file} near {}; run `cargo build -p streamvm-standin -p streamvm-standin-cublas`",
+            "there is no {file} near {}; run `cargo build -p streamvm-standin -p streamvm-standin-cublas -p streamvm-standin-nvrtc`",
             binary.display()
         )
     })

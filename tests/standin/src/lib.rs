@@ -2,7 +2,7 @@
 //!
 //! The library exports the calls of the CUDA driver that streamvm makes, and runs them on threads of the host: every stream has a thread,
 //! which runs its commands in order, each after a delay drawn from a seed. Device memory has addresses that the host cannot access. Kernels
-//! are streamvm's own, found by name and computed by its kernels for the CPU. The stand-in does not depend on streamvm's engine, which
+//! are streamvm's own, found by name, or by their source if they are fused, and computed by its kernels for the CPU. The stand-in does not depend on streamvm's engine, which
 //! drives it through cudarc like a GPU.
 //!
 //! # What it checks
@@ -30,7 +30,7 @@
 //!
 //! The library has the name `libcuda.so`, the first name that cudarc looks for. So a test that loads it by its path, with
 //! [`Standin::load`], makes all later code find it. A process that a test starts finds it by `LD_LIBRARY_PATH`: [`Standin::folder`].
-//! [`Standin::load_cublas`] also loads a library in place of cuBLAS, which forwards its calls to this one.
+//! [`Standin::load_cublas`] and [`Standin::load_nvrtc`] also load libraries in place of cuBLAS and NVRTC, which forward their calls to this one.
 //!
 //! ```
 //! use streamvm_standin::Standin;

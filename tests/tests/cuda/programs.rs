@@ -403,3 +403,33 @@ fn several_streams_are_captured_batch_by_batch() {
     let findings = driver.findings();
     assert!(findings.is_empty(), "{findings}");
 }
+
+/// A function of the host between steps of a GPU cuts its graph in two: the steps before the function and those behind it are captured.
+#[test]
+fn graphs_go_on_behind_a_function() -> Result<(), Error> {
+    let driver = Standin::load("devices=2;pageable=1");
+    let vm = Vm::builder().build()?;
+    let program = vm.record("cut", |r| {
+        let x = r.feed("x", CUDA[0], DType::I32, &[4])?;
+        let y = (&x + &x)?.neg()?.to(CPU)?;
+        r.call_fn("adds one", CPU, [y.update()], |context| {
+            context.writes.take::<i32>(0)?.iter_mut().for_each(|it| *it += 1);
+            Ok(())
+        })?;
+        let z = y.to(CUDA[0])?;
+        r.fetch("z", &(&z * &z)?.neg()?)
+    })?;
+    let executable = vm.compile(&program, &[], &CompileOptions::default())?;
+    let x = vm.from_slice(&[1i32, 2, 3, 4], &[4])?.to(CUDA[0])?;
+    let mut launches = Vec::new();
+    for _ in 0..6 {
+        let before = driver.calls("cuGraphLaunch");
+        let run = executable.run(&[("x", &x)])?;
+        assert_eq!(run["z"].to_vec::<i32>()?, [-1, -9, -25, -49]);
+        launches.push(driver.calls("cuGraphLaunch") - before);
+    }
+    end(vm);
+    assert_eq!(driver.findings(), "");
+    assert_eq!(launches.last(), Some(&2), "{launches:?}");
+    Ok(())
+}

@@ -31,6 +31,7 @@ fn random_programs_run_from_a_seed() {
     let output = over_the_standin(programs, "devices=2;delay=5", &["15", "--seed", "40"]);
     assert!(output.status.success(), "{}", said(&output));
     assert!(said(&output).starts_with("programs equal to the oracle on 2 CUDA devices: 15 of 15"), "{}", said(&output));
+    assert!(said(&output).contains("fused kernels: "), "{}", said(&output));
     // Devices that compute nothing are seen, and soon enough is enough.
     let output = over_the_standin(programs, "devices=2;delay=5;fail=cuLaunchKernel:*:INVALID_VALUE", &["40"]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));

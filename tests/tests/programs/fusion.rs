@@ -1,119 +1,19 @@
 //! Fused steps compute what eager calls compute, bit for bit: every elementwise op, every dtype, drawn expressions, blocks of all sizes.
 
-use streamvm::program::{CompileOptions, Storage};
-use streamvm::{DType, DeviceId, Error, InstructionList, InstructionsBuilder, Op, Params, Tensor, Vm, bf16, f16};
+use std::collections::BTreeSet;
 
-use streamvm_tests::Random;
-
-const CPU: DeviceId = DeviceId::cpu(0);
-const ROWS: usize = 5;
-const COLUMNS: usize = 7;
-
-/// Shapes of the given tensors: whole, transposed, and three that broadcast.
-const SHAPES: [&[usize]; 6] = [&[ROWS, COLUMNS], &[ROWS, COLUMNS], &[COLUMNS, ROWS], &[COLUMNS], &[ROWS, 1], &[]];
-
-/// Writes down `steps` drawn elementwise ops over tensors of `dtype`, and returns results to compare.
-fn expression(
-    draw: &mut Random,
-    dtype: DType,
-    given: &[Tensor],
-    steps: usize,
-    submit: &dyn Fn(InstructionList) -> Result<(), Error>,
-) -> Result<Vec<Tensor>, Error> {
-    let fits = |op: &Op| op.is_elementwise() && op.supports(dtype) && !op.refuses_elements(dtype);
-    let ops: Vec<Op> = Op::ALL.into_iter().filter(fits).collect();
-    let mut builder = InstructionsBuilder::new();
-    let mut numbers = given.to_vec();
-    numbers[2] = given[2].permute(&[1, 0])?;
-    let mut bools = vec![builder.op(Op::Le, &[&numbers[0], &numbers[1]], Params::default())?];
-    for _ in 0..steps {
-        let op = ops[draw.below(ops.len())];
-        let number = |draw: &mut Random| {
-            let back = draw.below(numbers.len().min(4));
-            let place = if draw.below(2) == 0 { numbers.len() - 1 - back } else { draw.below(numbers.len()) };
-            numbers[place].clone()
-        };
-        let (x, y, condition) = (number(draw), number(draw), bools[draw.below(bools.len())].clone());
-        match op {
-            Op::Where => numbers.push(builder.op(op, &[&condition, &x, &y], Params::default())?),
-            _ if op.is_comparison() => bools.push(builder.op(op, &[&x, &y], Params::default())?),
-            Op::Cast => {
-                let other = DType::ALL[draw.below(DType::ALL.len())];
-                let cast = |to| Params { to: Some(to), ..Params::default() };
-                let away = builder.op(op, &[&x], cast(other))?;
-                numbers.push(builder.op(op, &[&away], cast(dtype))?);
-            }
-            _ if op.arity() == 1 => numbers.push(builder.op(op, &[&x], Params::default())?),
-            _ => numbers.push(builder.op(op, &[&x, &y], Params::default())?),
-        }
-    }
-    submit(builder.finish())?;
-    let bool = bools[draw.below(bools.len())].clone();
-    Ok(vec![numbers[numbers.len() - 1].clone(), numbers[draw.below(numbers.len())].clone(), bool])
-}
-
-fn bits(tensor: &Tensor) -> Vec<u64> {
-    fn of<T: streamvm::Element>(tensor: &Tensor, bits: fn(T) -> u64) -> Vec<u64> {
-        tensor.to_vec::<T>().expect("it runs").into_iter().map(bits).collect()
-    }
-    match tensor.dtype() {
-        DType::F32 => of(tensor, |it: f32| it.to_bits().into()),
-        DType::F64 => of(tensor, f64::to_bits),
-        DType::F16 => of(tensor, |it: f16| it.to_bits().into()),
-        DType::BF16 => of(tensor, |it: bf16| it.to_bits().into()),
-        DType::I32 => of(tensor, |it: i32| it as u64),
-        DType::I64 => of(tensor, |it: i64| it as u64),
-        DType::U8 => of(tensor, |it: u8| it.into()),
-        DType::Bool => of(tensor, |it: bool| it.into()),
-    }
-}
-
-fn given(vm: &Vm, draw: &mut Random, dtype: DType) -> Vec<Tensor> {
-    let element = |draw: &mut Random| match draw.below(30) {
-        0 => 0.0,
-        1 => f64::INFINITY,
-        _ => draw.below(6_000) as f64 / 1_000.0 - 3.0,
-    };
-    let tensor = |shape: &&[usize]| {
-        let elements: Vec<f64> = (0..shape.iter().product()).map(|_| element(draw)).collect();
-        let tensor = vm.from_slice(&elements, shape).expect("a tensor").to(CPU).expect("a copy");
-        tensor.cast(dtype).expect("every dtype can be cast to")
-    };
-    SHAPES.iter().map(tensor).collect()
-}
+use streamvm::program::Storage;
+use streamvm::{DType, Op, Vm};
+use streamvm_tests::CPU;
+use streamvm_tests::compiled::compare_expression;
 
 #[test]
 fn fused_expressions_give_the_bits_of_eager_calls() {
     let vm = Vm::builder().detect_races(true).build().expect("an engine");
-    let (mut fused, mut scratch, mut ops) = (0, 0, std::collections::BTreeSet::new());
+    let (mut fused, mut scratch, mut ops) = (0, 0, BTreeSet::new());
     for dtype in DType::ALL {
         for seed in 1..=150u64 {
-            let mut draw = Random::new(seed, dtype as u64);
-            let steps = 2 + draw.below(20);
-            let tensors = given(&vm, &mut draw, dtype);
-            let program_seed = draw.next();
-            let results = expression(&mut Random::new(program_seed, 0), dtype, &tensors, steps, &|list| {
-                vm.submit(list).map(drop)
-            })
-            .expect("eager calls are accepted");
-            let expected: Vec<Vec<u64>> = results.iter().map(bits).collect();
-            let names: Vec<String> = (0..SHAPES.len()).map(|place| format!("x{place}")).collect();
-            let program = vm
-                .record("drawn", |r| {
-                    let feed = |(name, shape): (&String, &&[usize])| r.feed(name.as_str(), CPU, dtype, shape);
-                    let feeds: Result<Vec<Tensor>, Error> = names.iter().zip(&SHAPES).map(feed).collect();
-                    let results =
-                        expression(&mut Random::new(program_seed, 0), dtype, &feeds?, steps, &|list| r.submit(list))?;
-                    results.iter().enumerate().try_for_each(|(place, tensor)| r.fetch(format!("f{place}"), tensor))
-                })
-                .expect("it can be recorded");
-            let options = CompileOptions {
-                block: 1 + draw.below(ROWS * COLUMNS - 1),
-                in_place: draw.below(2) == 0,
-                ..CompileOptions::default()
-            };
-            let executable = vm.compile(&program, &[], &options).expect("it compiles");
-            let compiled = executable.compiled();
+            let compiled = compare_expression(&vm, CPU, dtype, seed);
             for group in compiled.fused() {
                 fused += group.steps.len();
                 for step in &compiled.steps()[group.steps.clone()] {
@@ -121,10 +21,6 @@ fn fused_expressions_give_the_bits_of_eager_calls() {
                     scratch += step.operands.iter().filter(|it| matches!(it.storage, Storage::Scratch(_))).count();
                 }
             }
-            let feeds: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(&tensors).collect();
-            let run = executable.run(&feeds).expect("it is submitted");
-            let found: Vec<Vec<u64>> = run.iter().map(|(_, tensor)| bits(tensor)).collect();
-            assert_eq!(found, expected, "{dtype}, seed {seed}, {options:?}\n{compiled}");
         }
     }
     assert!(vm.races().is_empty(), "{:?}", vm.races());

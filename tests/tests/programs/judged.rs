@@ -61,17 +61,16 @@ fn a_compiled_run_waits_no_more_than_the_same_calls_made_eagerly() {
         programs > PROGRAMS && eager > 4 * programs,
         "the programs are drawn so that there are waits: {programs} {eager}"
     );
-    assert!(compiled * 10 < eager * 7, "{compiled} waits compiled, {eager} eagerly");
+    assert!(compiled * 20 < eager * 13, "{compiled} waits compiled, {eager} eagerly");
     assert!(
-        more_than_eager * 100 <= programs,
+        more_than_eager * 200 <= programs,
         "{more_than_eager} of {programs} programs wait more compiled than eagerly"
     );
 }
 
-/// A stated limit: the compiler counts a view as all bytes from its first to its last, so different columns of one value depend on each other.
-/// Eager calls know the exact bytes. Rows have no gaps.
+/// Neither rows nor columns of one value depend on other ones: the bytes of views are compared exactly, as those of eager calls are.
 #[test]
-fn steps_of_two_streams_over_different_columns_wait_though_eager_calls_do_not() {
+fn steps_of_two_streams_over_different_parts_wait_as_little_as_eager_calls() {
     let sim = DeviceId::sim(0);
     let waits_of = |axis: usize, compiled: bool| {
         let vm = Vm::builder().sim_devices(1).build().expect("an engine");
@@ -106,5 +105,5 @@ fn steps_of_two_streams_over_different_columns_wait_though_eager_calls_do_not() 
     };
     let [rows, columns] = [0, 1].map(|axis| [false, true].map(|compiled| waits_of(axis, compiled)));
     assert_eq!(rows, [1, 1], "eager, compiled");
-    assert_eq!(columns, [1, 2], "eager, compiled");
+    assert_eq!(columns, [1, 1], "eager, compiled");
 }

@@ -7,6 +7,7 @@ mod cache;
 mod calls;
 mod devices;
 mod failures;
+mod functions;
 mod fusion;
 mod jit;
 mod jobs;

@@ -136,6 +136,15 @@ fn a_dropped_dependence_of_a_program_is_caught() {
     catch_in_compiler(CompilerMutant::DependenceDropped, &[DIFFERS, NOT_WRITTEN, NEVER_WRITTEN, NO_GROUP]);
 }
 
+/// Functions of drawn programs check in which order they are called.
+#[test]
+fn a_dropped_order_of_a_program_is_caught() {
+    catch_in_compiler(
+        CompilerMutant::OrderDropped,
+        &[(Failing::Refused, "a later function is called before an earlier one")],
+    );
+}
+
 #[test]
 fn a_step_that_joins_a_segment_too_far_back_is_caught() {
     catch_in_compiler(CompilerMutant::JoinedTooFar, &[DIFFERS, NOT_WRITTEN, NEVER_WRITTEN]);

@@ -40,7 +40,9 @@ pub(super) fn kind_of(work: &Work) -> Kind {
         Work::Call(op, params) => Kind::Call { op: *op, params: *params },
         Work::Copy => Kind::Copy,
         Work::Fill(value) => Kind::Fill(*value),
-        Work::If | Work::Else | Work::While | Work::End => unreachable!("a call is no block"),
+        Work::Function(_) | Work::If | Work::Else | Work::While | Work::End => {
+            unreachable!("a replayed call is a kernel, a copy or a fill")
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::engine::park::ParkAttempt;
 use crate::execute::completion::{first_open_wait, launched_streams};
 use crate::execute::environment::Environment;
 use crate::sync::engine_thread;
+use crate::sync::panics::guarded;
 
 /// How long the completion thread blocks on the event of one stream before it polls all streams again.
 const SLICE: Duration = Duration::from_micros(200);
@@ -38,7 +39,7 @@ pub(crate) fn serve(env: &Environment) {
             // Round robin over the streams, so that a slow stream does not delay the waiters of the others.
             turns = turns.wrapping_add(1);
             let (in_flight, event) = awaited[turns % awaited.len()];
-            if let Err(error) = in_flight.device.wait(event, Instant::now().checked_add(SLICE))
+            if let Err(error) = guarded(|| in_flight.device.wait(event, Instant::now().checked_add(SLICE)))
                 && !matches!(error, ep::Error::StaleEvent { .. })
             {
                 in_flight.fail_query(error);

@@ -7,7 +7,9 @@ use std::fmt;
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use streamvm_stream::StreamKey;
+use streamvm_ep::DeviceKind;
+use streamvm_program::Costs;
+use streamvm_stream::{StreamKey, StreamType};
 
 use crate::engine::core::Engine;
 use crate::sync::unpoisoned;
@@ -110,6 +112,29 @@ impl Engine {
         let rank = |op: &OpProfile| (std::cmp::Reverse(op.ran.total), op.stream.to_string(), op.name.clone());
         ops.sort_by_cached_key(rank);
         Profile { ops }
+    }
+}
+
+impl Profile {
+    /// The mean times of ops and functions on compute streams of CPUs, as costs by which the compiler of programs spreads steps over lanes
+    /// ([`CompileOptions::costs`](streamvm_program::CompileOptions::costs)). A profile has no sizes, so a time counts for all of them, where no cost of a
+    /// size is known. On other devices a profile has the times of launches alone, which are left out. Runs of programs count under the name of the program: give a program
+    /// another name than an op or a function. [`Executable::costs`](crate::Executable::costs) has the times of functions that are steps of a segment.
+    pub fn costs(&self) -> Costs {
+        let mut all: HashMap<&str, (u64, Duration)> = HashMap::new();
+        for op in &self.ops {
+            let StreamKey { device, stream_type, .. } = op.stream;
+            if device.kind == DeviceKind::Cpu && stream_type == StreamType::Compute {
+                let known = all.entry(&op.name).or_default();
+                *known = (known.0 + op.count, known.1 + op.ran.total);
+            }
+        }
+        let mut costs = Costs::default();
+        for (name, (count, total)) in all {
+            let mean = total.as_nanos().checked_div(u128::from(count)).and_then(|mean| u64::try_from(mean).ok());
+            mean.into_iter().for_each(|mean| costs.set_all_sizes(name, Duration::from_nanos(mean)));
+        }
+        costs
     }
 }
 

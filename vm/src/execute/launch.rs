@@ -7,8 +7,6 @@
 //! An instruction with blocks is launched in pieces: its stream launches nothing else until the condition of the next block is known
 //! ([`await_condition`]).
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use streamvm_ep::{self as ep, StepLabel};
 use streamvm_stream::Point;
 
@@ -19,7 +17,7 @@ use crate::progress::condition_wait::ConditionWait;
 use crate::progress::in_flight::{InFlight, RecordState};
 use crate::progress::stream_state::StreamState;
 use crate::queue::node::NodeBox;
-use crate::sync::panics::panic_text;
+use crate::sync::panics::guarded;
 use crate::tasks::task::{Action, ColdFields, Task};
 
 /// Launches the action of `task`, or skips it. A mark has no action.
@@ -193,12 +191,4 @@ fn record_event(in_flight: &InFlight, stream: &mut dyn ep::Stream) -> Option<ep:
         in_flight.lose(error);
     }
     None
-}
-
-/// Makes a driver call, and turns a panic in it into an error.
-fn guarded(call: impl FnOnce() -> Result<(), ep::Error>) -> Result<(), ep::Error> {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|payload| {
-        let text = panic_text(payload);
-        Err(ep::Error::Kernel(ep::KernelError::Other(format!("the backend panicked: {text}"))))
-    })
 }

@@ -24,7 +24,7 @@ impl FeedKind {
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Key {
     /// A program by its content.
-    Program { program: Program, options: CompileOptions },
+    Program { program: Box<Program>, options: Box<CompileOptions> },
     /// The program that a closure with this number records for such feeds.
     Closure { number: u64, feeds: Vec<FeedKind> },
 }
@@ -41,7 +41,7 @@ impl Query<'_> {
     pub(crate) fn is(&self, key: &Key) -> bool {
         match (self, key) {
             (Query::Program { program, options }, Key::Program { program: other, options: others }) => {
-                *program == other && *options == others
+                *program == &**other && *options == &**others
             }
             (Query::Closure { number, feeds }, Key::Closure { number: other, feeds: others }) => {
                 number == other && *feeds == others
@@ -52,7 +52,9 @@ impl Query<'_> {
 
     pub(crate) fn to_key(self) -> Key {
         match self {
-            Query::Program { program, options } => Key::Program { program: program.clone(), options: options.clone() },
+            Query::Program { program, options } => {
+                Key::Program { program: Box::new(program.clone()), options: Box::new(options.clone()) }
+            }
             Query::Closure { number, feeds } => Key::Closure { number, feeds: feeds.to_vec() },
         }
     }
@@ -62,7 +64,7 @@ impl Key {
     /// About how many bytes of host memory it takes.
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = match self {
-            Key::Program { program, .. } => program_bytes(program),
+            Key::Program { program, options } => program_bytes(program) + options.costs.heap_bytes(),
             Key::Closure { feeds, .. } => size_of_val(feeds.as_slice()),
         };
         bytes as u64

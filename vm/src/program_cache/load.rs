@@ -6,14 +6,19 @@ use std::sync::atomic::AtomicU64;
 
 use hashbrown::HashMap;
 use streamvm_ep::{
-    CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceError,
-    SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep, SequenceWork, StepLabel,
+    CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceBuffer,
+    SequenceError, SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition,
+    SequenceStep, SequenceWork, StepLabel,
 };
 use streamvm_instructions::{Cause, Error, ProgramError, ProgramStep, StepFailure};
-use streamvm_program::{BufferRole, Compiled, CompiledStep, Located, Segment, SegmentUse, Storage, ValueId, Work};
+use streamvm_program::{
+    BufferRole, Compiled, CompiledStep, FusedBy, FusedSteps, Located, Segment, SegmentUse, StepFunction, Storage,
+    ValueId, Work,
+};
 
 use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::execute::environment::Environment;
+use crate::program_cache::function::{CallTime, LoadedFunction};
 use crate::program_cache::loaded::{LoadedProgram, LoadedSegment};
 
 impl LoadedProgram {
@@ -55,6 +60,9 @@ impl LoadedProgram {
                     }
                 })
             }
+            LoadedSegment::Function(function) => {
+                return function.call(context).map_err(|error| self.failed_step(segment, 0, error));
+            }
             LoadedSegment::Transfer => unreachable!("a transfer is submitted as a copy"),
         };
         ran.map_err(|error| self.failed(segment, error))
@@ -87,20 +95,25 @@ impl LoadedProgram {
         }
     }
 
+    /// The failure of a step of a segment, with the text of its error.
+    #[cold]
+    fn failed_step(&self, segment: usize, step: usize, error: String) -> FnError {
+        let first = self.compiled.segments()[segment].steps.start;
+        let CompiledStep { work, number, location, .. } = &self.compiled.steps()[first + step];
+        let failed = StepFailure { step: *number, what: work.name(), location, error };
+        FnError::from(FunctionOutcome::Failed(Cause::Step(Box::new(failed))))
+    }
+
     #[cold]
     fn failed(&self, segment: usize, error: SequenceError) -> FnError {
-        let first = self.compiled.segments()[segment].steps.start;
-        let at_step = |step: usize, error: String| {
-            let CompiledStep { work, number, location, .. } = &self.compiled.steps()[first + step];
-            let failed = StepFailure { step: *number, what: work.name(), location, error };
-            FnError::from(FunctionOutcome::Failed(Cause::Step(Box::new(failed))))
-        };
+        let at_step = |step: usize, error: String| self.failed_step(segment, step, error);
         match error {
             // Keep this cause: the engine recognises a lost device by it.
             SequenceError::Step { error: error @ streamvm_ep::Error::DeviceLost { .. }, .. } => {
                 FnError::from(FunctionOutcome::Failed(Cause::Device(error)))
             }
             SequenceError::Step { step, error } => at_step(step, error.to_string()),
+            SequenceError::Function { step, error } => at_step(step, error),
             SequenceError::NotFinite { step, index, value } => {
                 at_step(step, format!("element {index:?} of its output is {value}"))
             }
@@ -133,19 +146,33 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
     if segment.is_transfer() {
         return Ok(LoadedSegment::Transfer);
     }
+    if let Some(function) = compiled.function_of(segment) {
+        let time = compiled.times_steps().then(CallTime::default);
+        return Ok(LoadedSegment::Function(load_function(compiled, function, time)?));
+    }
     let kind = segment.stream.device.kind;
-    let sizes: Vec<usize> = segment.uses.iter().map(|segment_use| segment_use.bytes.len()).collect();
+    let buffer = |segment_use: &SegmentUse| match (&segment_use.view, compiled.value_of(segment_use.buffer)) {
+        (Some(view), Some(value)) => {
+            let (layout, element) = (moved(view, view.offset()), compiled.program().value(value).dtype.size());
+            SequenceBuffer::View { layout, element }
+        }
+        _ => SequenceBuffer::Bytes(segment_use.bytes.len()),
+    };
+    let buffers: Vec<SequenceBuffer> = segment.uses.iter().map(buffer).collect();
     let steps = compiled.steps()[segment.steps.clone()].iter();
     let load = |step: &CompiledStep| sequence_step(env, kind, segment, step, compiled);
+    // Groups are in the order of their steps, each within one segment.
+    let first = compiled.fused().partition_point(|group| group.steps.start < segment.steps.start);
+    let groups = compiled.fused()[first..].iter().take_while(|group| group.steps.end <= segment.steps.end);
+    let of_segment = |steps: &Range<usize>| steps.start - segment.steps.start..steps.end - segment.steps.start;
     let loaded = if kind == DeviceKind::Cpu {
         let steps: Vec<SequenceStep> = steps.map(load).collect::<Result<_, Error>>()?;
-        // Groups are in the order of their steps, each within one segment.
-        let first = compiled.fused().partition_point(|group| group.steps.start < segment.steps.start);
-        let groups = compiled.fused()[first..].iter().take_while(|group| group.steps.end <= segment.steps.end);
-        let of_segment = |group: &Range<usize>| group.start - segment.steps.start..group.end - segment.steps.start;
-        let groups: Vec<SequenceGroup> =
-            groups.map(|group| SequenceGroup { steps: of_segment(&group.steps), block: group.block }).collect();
-        let sequence = CpuSequence::new(&sizes, steps, &groups);
+        let block_by_block = |group: &FusedSteps| match group.by {
+            FusedBy::Blocks(block) => Some(SequenceGroup { steps: of_segment(&group.steps), block }),
+            FusedBy::Kernel { .. } => None,
+        };
+        let groups: Vec<SequenceGroup> = groups.filter_map(block_by_block).collect();
+        let sequence = CpuSequence::over(buffers, steps, &groups);
         sequence.map(|sequence| {
             let sequence = sequence.checking_finite(compiled.checks_finite()).stopped_by(env.stops_loops.clone());
             LoadedSegment::Cpu(if compiled.times_steps() { sequence.timing() } else { sequence })
@@ -156,7 +183,11 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         let steps = steps.map(|step| Ok((load(step)?, label(step)))).collect::<Result<_, Error>>()?;
         let is_flag = |it: &SegmentUse| matches!(compiled.buffers()[it.buffer].role, BufferRole::Flag(_));
         let flag = segment.uses.iter().position(is_flag);
-        CommandSequence::new(kind, &sizes, flag, steps).map(|sequence| {
+        let device = env.devices.get(segment.stream.device)?;
+        let fusions: Vec<SequenceFusion> = groups.map(|group| fusion(compiled, group, of_segment)).collect();
+        let sequence = CommandSequence::over(kind, buffers, flag, steps);
+        let sequence = sequence.and_then(|sequence| sequence.fused(&fusions, &mut |group| device.fuse(group)));
+        sequence.map(|sequence| {
             let sequence = sequence.stopped_by(env.stops_loops.clone());
             LoadedSegment::Commands(if compiled.captures() { sequence } else { sequence.one_by_one() })
         })
@@ -180,6 +211,19 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         };
         ProgramError::NotCompiled { program: compiled.program().name.clone(), step, what }.into()
     })
+}
+
+/// Steps that one kernel of the device may compute. `of_segment` counts their positions from the first step of the segment.
+fn fusion(
+    compiled: &Compiled,
+    group: &FusedSteps,
+    of_segment: impl Fn(&Range<usize>) -> Range<usize>,
+) -> SequenceFusion {
+    let steps = of_segment(&group.steps);
+    let is_unstored = |step: &CompiledStep| step.operands.last().is_some_and(|output| group.is_unstored(output.value));
+    let of_group = compiled.steps()[group.steps.clone()].iter().zip(steps.clone());
+    let unstored = of_group.filter(|(step, _)| is_unstored(step)).map(|(_, number)| number).collect();
+    SequenceFusion { steps, unstored }
 }
 
 /// A step of the compiler with the kernel that runs it.
@@ -207,11 +251,28 @@ fn sequence_step(
             SequenceWork::While { most_rounds: compiled.most_rounds(), most_time: compiled.most_loop_time() }
         }
         Work::End => SequenceWork::End,
+        Work::Function(function) => {
+            // The sequence takes the times.
+            let loaded = load_function(compiled, function, None)?;
+            SequenceWork::Function(SequenceFunction::new(move |context| loaded.call(context)))
+        }
     };
     Ok(SequenceStep {
         work,
         operands: step.operands.iter().map(|operand| sequence_operand(segment, operand)).collect(),
     })
+}
+
+/// A function that was bound to code.
+fn load_function(
+    compiled: &Compiled,
+    function: &StepFunction,
+    time: Option<CallTime>,
+) -> Result<LoadedFunction, Error> {
+    let program = || compiled.program().name.clone();
+    let no_code = || ProgramError::NoCode { program: program(), function: function.name().to_owned() };
+    let code = function.code().ok_or_else(no_code)?.clone();
+    Ok(LoadedFunction { name: function.name().into(), code, checks_finite: compiled.checks_finite(), time })
 }
 
 /// An operand, with offsets relative to the part of its buffer that the segment uses.

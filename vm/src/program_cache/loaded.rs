@@ -9,6 +9,8 @@ use streamvm_program::{
     BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Operand, Program, Segment, SegmentUse, Step,
 };
 
+use crate::program_cache::function::LoadedFunction;
+
 /// A compiled program with its kernels. No tensor is bound to it, so executables with different parameters share it.
 #[derive(Debug)]
 pub(crate) struct LoadedProgram {
@@ -30,6 +32,8 @@ pub(crate) enum LoadedSegment {
     Cpu(CpuSequence),
     /// The steps are queued on the stream of a device, one command each.
     Commands(CommandSequence),
+    /// It is a function of the caller: an instruction of that kind.
+    Function(LoadedFunction),
     /// It is a copy between two memories: an instruction of that kind.
     Transfer,
 }
@@ -39,15 +43,23 @@ impl LoadedSegment {
     pub(crate) fn role(&self) -> Role {
         match self {
             LoadedSegment::Commands(sequence) if sequence.has_blocks() => Role::Blocks,
+            // A caller that waits must not run it.
+            LoadedSegment::Cpu(sequence) if sequence.calls_functions() => Role::Function,
+            LoadedSegment::Function(_) => Role::Function,
             _ => Role::Program,
         }
+    }
+
+    /// Whether it is a sequence of steps, and no instruction of another kind.
+    pub(crate) fn is_sequence(&self) -> bool {
+        matches!(self, LoadedSegment::Cpu(_) | LoadedSegment::Commands(_))
     }
 
     fn heap_bytes(&self) -> usize {
         match self {
             LoadedSegment::Cpu(sequence) => sequence.heap_bytes(),
             LoadedSegment::Commands(sequence) => sequence.heap_bytes(),
-            LoadedSegment::Transfer => 0,
+            LoadedSegment::Function(_) | LoadedSegment::Transfer => 0,
         }
     }
 }
@@ -116,5 +128,6 @@ pub(crate) fn program_bytes(program: &Program) -> usize {
     let steps = program.steps.iter().map(|step| size_of::<Step>() + size_of::<Operand>() * step.operands.len());
     let ports = program.feeds.iter().chain(&program.parameters).chain(&program.fetches);
     let ports = ports.map(|port| size_of_val(port) + port.name.len());
-    size_of_val(program.values.as_slice()) + steps.chain(ports).sum::<usize>()
+    let orders = size_of_val(program.orders.as_slice());
+    size_of_val(program.values.as_slice()) + orders + steps.chain(ports).sum::<usize>()
 }

@@ -5,6 +5,7 @@
 //! Main types: [`LoadedProgram`](loaded::LoadedProgram), [`ProgramCache`](cache::ProgramCache).
 
 pub(crate) mod cache;
+pub(crate) mod function;
 pub(crate) mod key;
 mod load;
 pub(crate) mod loaded;

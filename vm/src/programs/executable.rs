@@ -10,10 +10,11 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_ep::{Layout, MemoryKind, Shape};
 use streamvm_instructions::{
-    BuildError, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, Resource, Single, Tensor, copy_stream,
+    BuildError, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, Resource, Role, Single, Tensor,
+    WaitFor, copy_stream,
 };
 use streamvm_program::{BufferRole, Compiled, Located, Port, Program, SegmentUse, Storage};
-use streamvm_stream::{StreamKey, StreamType};
+use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
@@ -84,8 +85,8 @@ impl Executable {
         let mut submitted = Submitted::default();
         match compiled.segments() {
             // It uses its buffers whole, as the compiler promises for the only segment of a program.
-            [segment] if !segment.is_transfer() => {
-                let stream = StreamKey { lane: run.lane.wrapping_add(segment.stream.lane), ..segment.stream };
+            [segment] if self.inner.segments[0].is_sequence() => {
+                let stream = self.stream(0, &run);
                 let role = self.inner.segments[0].role();
                 let issued = Issued { stream, role, launch: LaunchOptions::default(), location };
                 let name = std::mem::take(&mut run.name);
@@ -100,7 +101,15 @@ impl Executable {
             }
             segments => {
                 let mut list = InstructionList::new();
-                for number in 0..segments.len() {
+                // The line of each segment in the list.
+                let mut lines: SmallVec<[usize; 8]> = SmallVec::new();
+                for (number, segment) in segments.iter().enumerate() {
+                    for &earlier in &segment.waits {
+                        let [stream, source] = [number, earlier].map(|segment| self.stream(segment, &run));
+                        let target = WaitFor::Line(lines[earlier]);
+                        list.push(stream, Kind::Wait { source, target, kind: WaitKind::Device }, [], location)?;
+                    }
+                    lines.push(list.len());
                     self.push_segment(&mut list, number, &run)?;
                 }
                 engine.submit(&mut list, Full::Blocks, &mut submitted)?;
@@ -177,12 +186,27 @@ impl Executable {
         self.inner.next_run.store(number, Ordering::Relaxed);
     }
 
+    /// The stream of a segment in a run.
+    fn stream(&self, segment: usize, run: &Run<'_>) -> StreamKey {
+        let stream = self.inner.compiled.segments()[segment].stream;
+        StreamKey { lane: run.lane.wrapping_add(stream.lane), ..stream }
+    }
+
     /// Appends the instruction of a segment.
     pub(super) fn push_segment(&self, list: &mut InstructionList, number: usize, run: &Run<'_>) -> Result<(), Error> {
         let location = run.location;
         let compiled = &self.inner.compiled;
         let segment = &compiled.segments()[number];
-        let stream = StreamKey { lane: run.lane.wrapping_add(segment.stream.lane), ..segment.stream };
+        let stream = self.stream(number, run);
+        if let Some(function) = compiled.function_of(segment) {
+            let operands = &compiled.steps()[segment.steps.start].operands;
+            let tensors: SmallVec<[Tensor; 8]> =
+                operands.iter().map(|operand| run.view(operand)).collect::<Result<_, _>>()?;
+            let uses = tensors.iter().zip(operands).map(|(tensor, operand)| with_access(tensor, operand.access));
+            let (role, body) = (self.inner.segments[number].role(), Some(self.inner.code(number, run.number)));
+            let name = format!("{} of {}", function.name(), run.name).into();
+            return Ok(list.push(stream, Kind::Function { role, name, body }, uses, location)?);
+        }
         if segment.is_transfer() {
             let [source, target] = &compiled.steps()[segment.steps.start].operands[..] else {
                 unreachable!("a copy has two operands")
@@ -195,6 +219,9 @@ impl Executable {
             if is_whole(compiled, segment_use) {
                 return Ok(tensor.clone());
             }
+            if let Some(view) = &segment_use.view {
+                return within(tensor, view);
+            }
             let size = tensor.dtype().size();
             let shape = Shape::new(&[segment_use.bytes.len() / size])?;
             within(tensor, &Layout::with_strides(shape, &[1], segment_use.bytes.start / size)?)
@@ -202,8 +229,12 @@ impl Executable {
         let tensors: SmallVec<[Tensor; 8]> = segment.uses.iter().map(used).collect::<Result<_, _>>()?;
         let uses =
             tensors.iter().zip(&segment.uses).map(|(tensor, segment_use)| with_access(tensor, segment_use.access));
-        let name = (self.inner.segments[number].role(), run.name.clone());
-        Ok(list.push_program(stream, name, uses, self.inner.code(number, run.number), location)?)
+        let (role, name, code) =
+            (self.inner.segments[number].role(), run.name.clone(), self.inner.code(number, run.number));
+        if role == Role::Function {
+            return Ok(list.push(stream, Kind::Function { role, name, body: Some(code) }, uses, location)?);
+        }
+        Ok(list.push_program(stream, (role, name), uses, code, location)?)
     }
 
     /// The compiled program: its buffers and steps, which print as text.
@@ -344,7 +375,7 @@ fn within(tensor: &Tensor, layout: &Layout) -> Result<Tensor, Error> {
 
 /// Whether a segment uses a buffer from its first to its last byte.
 fn is_whole(compiled: &Compiled, segment_use: &SegmentUse) -> bool {
-    segment_use.bytes.len() == compiled.buffers()[segment_use.buffer].bytes
+    segment_use.view.is_none() && segment_use.bytes.len() == compiled.buffers()[segment_use.buffer].bytes
 }
 
 /// A copy of `tensor` without gaps in another place, made by an instruction of its own.

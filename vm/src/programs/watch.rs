@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use hashbrown::HashSet;
 use streamvm_ep::SequenceTime;
 use streamvm_instructions::{Error, InstructionList, ProgramError, Tensor};
-use streamvm_program::{CompiledStep, Located, Segment};
+use streamvm_program::{CompiledStep, Costs, Located, Segment};
 
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
+use crate::program_cache::function::CallTime;
 use crate::program_cache::loaded::LoadedSegment;
 use crate::programs::executable::{Executable, Run};
 use crate::programs::fetches::Fetches;
@@ -124,8 +125,10 @@ impl Executable {
                 Watch::Steps(_) => steps.iter().any(|step| named.contains(&step.number)),
             };
             let mut watched = if is_watched { Some(watched(steps, &run)?) } else { None };
-            if let Some(step) = &watched {
+            if watched.is_some() || !segment.waits.is_empty() {
                 wait(&engine, &mut pending)?;
+            }
+            if let Some(step) = &watched {
                 hook(step)?;
             }
             let mut list = InstructionList::new();
@@ -147,10 +150,17 @@ impl Executable {
 
     /// How long each step took in all runs so far, in the order of the plan; nothing unless the program was compiled with
     /// [`CompileOptions::time_steps`](streamvm_program::CompileOptions::time_steps). Steps that run together have one time. Steps on devices
-    /// other than CPUs are left out, as are those that begin or end blocks. Does not block.
+    /// other than CPUs are left out, except for functions, as are those that begin or end blocks. Does not block.
     pub fn step_times(&self) -> Vec<StepTime> {
         let of_segment = |(segment, loaded): (&Segment, &LoadedSegment)| {
-            let times = if let LoadedSegment::Cpu(sequence) = loaded { sequence.times() } else { Vec::new() };
+            let times = match loaded {
+                LoadedSegment::Cpu(sequence) => sequence.times(),
+                LoadedSegment::Function(function) => {
+                    let time = function.time.as_ref().map(CallTime::read);
+                    time.map(|(runs, time)| SequenceTime { steps: 0..1, runs, time }).into_iter().collect()
+                }
+                LoadedSegment::Commands(_) | LoadedSegment::Transfer => Vec::new(),
+            };
             let first = segment.steps.start;
             times.into_iter().map(move |SequenceTime { steps, runs, time }| StepTime {
                 steps: first + steps.start..first + steps.end,
@@ -159,6 +169,42 @@ impl Executable {
             })
         };
         self.compiled().segments().iter().zip(&self.inner.segments).flat_map(of_segment).collect()
+    }
+}
+
+impl Executable {
+    /// The mean times of [`step_times`](Executable::step_times), as costs by which the compiler spreads steps of this and other programs over lanes
+    /// ([`CompileOptions::costs`](streamvm_program::CompileOptions::costs)). Steps that run together have no time of their own and are left out: compile
+    /// without `fuse` to measure each. Does not block.
+    ///
+    /// ```
+    /// use streamvm::program::CompileOptions;
+    /// use streamvm::{DType, DeviceId, Vm};
+    ///
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// let vm = Vm::builder().build()?;
+    /// let cpu = DeviceId::cpu(0);
+    /// let program = vm.record("p", |r| {
+    ///     let x = r.feed("x", cpu, DType::F32, &[64, 64])?;
+    ///     r.fetch("y", &(&x.matmul(&x)? + &x.exp()?.tanh()?)?)
+    /// })?;
+    /// let timed = CompileOptions { time_steps: true, fuse: false, ..CompileOptions::default() };
+    /// let timed = vm.compile(&program, &[], &timed)?;
+    /// timed.run(&[("x", &vm.ones(cpu, DType::F32, &[64, 64])?)])?.wait()?;
+    /// let options = CompileOptions { lanes: 2, costs: timed.costs(), ..CompileOptions::default() };
+    /// let spread = vm.compile(&program, &[], &options)?;
+    /// # assert!(spread.compiled().segments().len() <= 4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn costs(&self) -> Costs {
+        let mut costs = Costs::default();
+        for StepTime { steps, runs, time } in self.step_times() {
+            if let ([step], 1..) = (&self.compiled().steps()[steps], runs) {
+                costs.add_times(self.compiled().program(), step.number, runs, time);
+            }
+        }
+        costs
     }
 }
 

@@ -21,6 +21,7 @@ use streamvm_stream::Point;
 
 use crate::progress::condition_wait::{ConditionWait, Stage};
 use crate::queue::node::NodeBox;
+use crate::sync::panics::guarded;
 use crate::sync::parker::Parker;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, unpoisoned};
 use crate::tasks::task::Task;
@@ -350,7 +351,7 @@ impl InFlight {
             let Some((seq, event)) = next else {
                 return further;
             };
-            match self.device.query(event) {
+            match guarded(|| self.device.query(event)) {
                 Ok(true) => {
                     if seq.is_none() {
                         unpoisoned(self.state.lock()).condition.iter_mut().for_each(ConditionWait::see_event);

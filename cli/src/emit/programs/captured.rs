@@ -89,7 +89,8 @@ impl Captured {
 
     /// The parameters, in the order in which they were recorded.
     pub(super) fn parameters(&self, program: &Program) -> Vec<Parameter> {
-        let written: HashSet<ValueId> = program.steps.iter().filter_map(|step| Some(step.output()?.value)).collect();
+        let written: HashSet<ValueId> =
+            program.steps.iter().flat_map(|step| step.outputs().map(|it| it.value)).collect();
         let parameters = program.parameters.iter().zip(&self.storages).map(|(port, (name, tensor))| Parameter {
             name: name.clone(),
             tensor: tensor.clone(),

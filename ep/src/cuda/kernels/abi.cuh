@@ -1,4 +1,4 @@
-// What every kernel is given, as in abi.rs, and the way from an index to the place of an element.
+// What every kernel is given, as in abi.rs and fused/arguments.rs, and the way from an index to the place of an element.
 #pragma once
 
 typedef unsigned char u8;
@@ -35,6 +35,16 @@ struct Arguments {
     u32 before;
 };
 
+// Of a kernel that is made of a program's steps, with N views.
+template <int N>
+struct FusedArguments {
+    i64 shape[MAX_RANK];
+    u64 elements;
+    u32 rank;
+    u32 vectors;
+    View views[N];
+};
+
 struct Status {
     u64 index;
     i64 value;
@@ -62,8 +72,8 @@ __device__ __forceinline__ T *at(const View &view) {
 
 // Offsets, in elements, of index `index` of the outer axes in the first `N` views. The outermost axis needs no division, so
 // one axis needs none. A division by what fits 32 bits is one of 32 bits: the compiler tests for that.
-template <int N>
-__device__ __forceinline__ void place(const Arguments &arguments, u64 index, i64 (&offsets)[N]) {
+template <int N, class A>
+__device__ __forceinline__ void place(const A &arguments, u64 index, i64 (&offsets)[N]) {
 #pragma unroll
     for (int view = 0; view < N; ++view) offsets[view] = 0;
 #pragma unroll 1

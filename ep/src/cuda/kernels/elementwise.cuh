@@ -79,6 +79,10 @@ template <class A, class O, class F> __device__ __forceinline__ void map2(const 
     }
 }
 
+template <class T> struct Pick {
+    static __device__ __forceinline__ T apply(u8 condition, T x, T y) { return condition != 0 ? x : y; }
+};
+
 template <class A, class B, class F> __device__ __forceinline__ void map3(const Arguments &arguments) {
     u64 done = 0;
     if (arguments.vectors) {

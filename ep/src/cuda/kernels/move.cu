@@ -7,10 +7,6 @@ template <class T> struct Same {
     static __device__ __forceinline__ T apply(T x) { return x; }
 };
 
-template <class T> struct Pick {
-    static __device__ __forceinline__ T apply(u8 condition, T x, T y) { return condition != 0 ? x : y; }
-};
-
 // An axis whose sizes differ has margins.
 template <class T> __device__ __forceinline__ void pad(const Arguments &arguments) {
     for (u64 element = first_thread(); element < arguments.elements; element += all_threads()) {

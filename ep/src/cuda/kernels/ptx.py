@@ -17,6 +17,10 @@ MODULES = ["unary", "binary", "compare", "cast", "move", "reduce", "matmul", "ra
 # The lowest that has `__grid_constant__` and threads of a warp that go on by themselves.
 OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17", f"--include-path={HERE}",
            "--diag-suppress=186"]  # `y < 0` of an unsigned y
+# A multiplication and an addition stay two rounded steps, as in kernels that are fused when a program is compiled: so both give the
+# same bits.
+ELEMENTWISE = ["unary", "binary", "compare", "cast", "move"]
+NO_CONTRACTION = "--fmad=false"
 ARCHITECTURES = ["sm_70", "sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
 
 
@@ -66,11 +70,11 @@ class Nvrtc:
         self.call(f"nvrtcGet{what}", program, text)
         return text.value.decode()
 
-    def ptx(self, name, source):
+    def ptx(self, name, source, options):
         program = ctypes.c_void_p()
         self.call("nvrtcCreateProgram", ctypes.byref(program), source, name.encode(), 0, None, None)
-        options = (ctypes.c_char_p * len(OPTIONS))(*[option.encode() for option in OPTIONS])
-        failed = self.library.nvrtcCompileProgram(program, len(OPTIONS), options)
+        encoded = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
+        failed = self.library.nvrtcCompileProgram(program, len(options), encoded)
         log = self.text(program, "ProgramLog")
         # A warning is no success either.
         if failed or log.strip():
@@ -85,7 +89,8 @@ def main():
     nvrtc, ptxas = Nvrtc(installed("cuda_nvrtc/lib/libnvrtc.so.12")), installed("cuda_nvcc/bin/ptxas")
     out.mkdir(parents=True, exist_ok=True)
     for module in MODULES:
-        ptx = nvrtc.ptx(f"{module}.cu", (HERE / f"{module}.cu").read_bytes())
+        options = OPTIONS + [NO_CONTRACTION] * (module in ELEMENTWISE)
+        ptx = nvrtc.ptx(f"{module}.cu", (HERE / f"{module}.cu").read_bytes(), options)
         # Blank lines and comments say nothing: what is left out is not shipped.
         lines = [line for line in ptx.splitlines() if line.strip() and not line.lstrip().startswith("//")]
         body = "\n".join(lines) + "\n"

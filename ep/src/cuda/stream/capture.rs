@@ -38,9 +38,7 @@ impl CudaStream {
         if self.instance.config.sync_each_op || buffers.iter().any(moved) {
             return Ok(GraphStart::Queue);
         }
-        let Some(buffers) = buffers.iter().map(Buffer::of).collect::<Option<RunBuffers>>() else {
-            return Ok(GraphStart::Queue);
-        };
+        let buffers: RunBuffers = buffers.iter().map(Buffer::of).collect();
         match self.graphs.find(key, &buffers) {
             Found::Queue => Ok(GraphStart::Queue),
             Found::Graph(graph) => match self.launch_graph(graph)? {

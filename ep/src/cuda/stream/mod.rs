@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use super::blas::Blas;
 use super::driver::{Driver, DriverFailure, EventHandle, Extent, FunctionHandle, StreamHandle};
+use super::fused::plan_views;
 use super::gemm::Gemm;
 use super::graphs::Graphs;
 use super::instance::{DeviceState, Instance, Opened};
@@ -25,6 +26,7 @@ use super::timing::StreamTiming;
 use crate::call::check::{check_copy, check_fill};
 use crate::call::closure::InlineFn;
 use crate::call::fn_context::FnContext;
+use crate::call::fused::FusedKernel;
 use crate::call::graph::{GraphKey, GraphStart};
 use crate::call::kernel::KernelCall;
 use crate::call::label::{Label, StepLabel};
@@ -413,6 +415,29 @@ impl Stream for CudaStream {
             Some(launch) => self.launch_planned("fill", self.with_kernel_addresses(launch)),
             None => Ok(()),
         }
+    }
+
+    fn launch_fused(&mut self, kernel: &FusedKernel, views: &mut [Operand]) -> Result<bool, Error> {
+        self.device().check()?;
+        let Some(loaded) = self.device().fused_kernels.get(kernel) else { return Ok(false) };
+        if self.capture.is_some() && self.leaves_out(&views.iter().collect::<SmallVec<[&Operand; 8]>>()) {
+            return Ok(true);
+        }
+        for view in views.iter().filter(|view| view.layout().elements() > 0) {
+            self.check_reach(view)?;
+        }
+        let Some(mut launch) = plan_views(&loaded.views, views)? else { return Ok(true) };
+        for view in &mut launch.arguments.views[..views.len()] {
+            view.base = self.instance.address_map.kernel_address(view.base as usize) as u64;
+        }
+        self.submit_timed("fused steps", |driver, _, stream| {
+            let extent = Extent { grid: [launch.blocks, 1, 1], block: [launch.threads, 1, 1], shared_bytes: 0 };
+            let mut parameters = [ptr::from_mut(&mut launch.arguments).cast()];
+            // SAFETY: the kernel was loaded in this context and stays so while `kernel` is alive. It takes as many views of this parameter as
+            // `plan_views` has found to be its own, and accesses these as declared, so their makers guarantee the memory. The stream is alive.
+            unsafe { driver.launch(loaded.function, &extent, stream, &mut parameters) }
+        })?;
+        Ok(true)
     }
 
     fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error> {

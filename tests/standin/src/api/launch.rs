@@ -1,11 +1,13 @@
 //! Launches of kernels and of host functions.
 
 use std::ffi::{c_uint, c_void};
+use std::fmt::Display;
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::sync::Arc;
 
-use streamvm_ep::cuda::KernelName;
 use streamvm_ep::cuda::abi::Arguments;
+use streamvm_ep::cuda::{FusedArguments, KernelName};
 use streamvm_ep::races::Touch;
 use streamvm_ep::{Access, Operand};
 
@@ -14,8 +16,8 @@ use crate::command::{Command, HostFunction, Job, Work};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::findings::Kind;
-use crate::graph::{Node, give};
-use crate::kernel::{Decoded, Decoding, Kernel, decode};
+use crate::graph::{Node, Parameter, give};
+use crate::kernel::{Decoded, Decoding, FusedCode, Kernel, decode};
 use crate::memory::{Missing, Span};
 use crate::order::label;
 use crate::stream::Stream;
@@ -50,18 +52,24 @@ driver_calls! {
         if !extra.is_null() {
             return Err(Code::NOT_SUPPORTED);
         }
-        let arguments = match kernel {
+        let missing = || {
+            let text = format!("{CALL} of {kernel} without its parameter");
+            driver.refuse(Kind::BadArguments, text, Code::INVALID_VALUE)
+        };
+        let parameter = match &kernel {
             Kernel::Empty => None,
-            Kernel::Ours(name) => {
+            Kernel::Ours(_) => {
                 // SAFETY: the caller passes one pointer per parameter of the kernel, which has one, of type `Arguments`.
-                let arguments = unsafe { parameter(parameters) }.ok_or_else(|| {
-                    let text = format!("{CALL} of {name} without its parameter");
-                    driver.refuse(Kind::BadArguments, text, Code::INVALID_VALUE)
-                })?;
-                Some(Box::new(arguments))
+                let arguments = unsafe { parameter::<Arguments>(parameters, size_of::<Arguments>()) };
+                Some(Parameter::Ours(Box::new(arguments.ok_or_else(missing)?)))
+            }
+            Kernel::Fused(code) => {
+                // SAFETY: as above; the parameter is a `FusedArguments` of as many views as the kernel has.
+                let arguments = unsafe { parameter::<FusedArguments>(parameters, code.parameter_bytes()) };
+                Some(Parameter::Fused(Box::new(arguments.ok_or_else(missing)?)))
             }
         };
-        give(driver, &stream, Node::Kernel { function, kernel, arguments })
+        give(driver, &stream, Node::Kernel { function, kernel, parameter })
     }
 
     /// Calls a host function, after all commands of the stream so far and before all later ones.
@@ -97,19 +105,33 @@ pub(crate) fn queue_kernel(
     driver: &Driver,
     stream: &Stream,
     function: usize,
-    kernel: Kernel,
-    arguments: Option<&Arguments>,
+    kernel: &Kernel,
+    parameter: Option<&Parameter>,
 ) -> Outcome {
     // A graph may outlive the module.
     kernel_of(driver, stream, function)?;
-    match (kernel, arguments) {
-        (Kernel::Ours(name), Some(arguments)) => match decode(name, arguments) {
+    match (kernel, parameter) {
+        (Kernel::Ours(name), Some(Parameter::Ours(arguments))) => match decode(*name, arguments) {
             Ok(decoded) => queue_decoded(driver, stream, CALL, decoded),
             Err(text) => {
                 driver.findings.add(Kind::BadArguments, format!("{name}: {text}"));
                 queue(driver, stream, CALL, &name.to_string(), Job::Broken(Code::LAUNCH_FAILED), &[]);
             }
         },
+        (Kernel::Fused(code), Some(Parameter::Fused(arguments))) => {
+            let views = code.decode(arguments).and_then(|views| FusedCode::check_overlaps(&views).map(|()| views));
+            let (job, touches) = match views {
+                Ok(views) => match reach_all(driver, &stream.context, kernel, &views) {
+                    Ok((spans, touches)) => (Job::Fused { code: Arc::clone(code), views, spans }, touches),
+                    Err(code) => (Job::Broken(code), Vec::new()),
+                },
+                Err(text) => {
+                    driver.findings.add(Kind::BadArguments, format!("{kernel}: {text}"));
+                    (Job::Broken(Code::LAUNCH_FAILED), Vec::new())
+                }
+            };
+            queue(driver, stream, CALL, &kernel.to_string(), job, &touches);
+        }
         _ => queue(driver, stream, CALL, crate::EMPTY, Job::Empty, &[]),
     }
     Ok(())
@@ -147,12 +169,12 @@ fn check_extent(grid: [c_uint; 3], block: [c_uint; 3], shared_bytes: c_uint) -> 
     Ok(())
 }
 
-/// Reads the one parameter of a kernel; `None` if it is missing.
+/// Reads the one parameter of a kernel, of so many bytes; the rest is zeros. `None` if it is missing.
 ///
 /// # Safety
 ///
-/// * `parameters` is null or has an entry, which is null or points to the kernel's parameter.
-unsafe fn parameter(parameters: *const *const c_void) -> Option<Arguments> {
+/// * `parameters` is null or has an entry, which is null or points to the kernel's parameter, which has these bytes.
+unsafe fn parameter<T: Numbers>(parameters: *const *const c_void, bytes: usize) -> Option<T> {
     if parameters.is_null() {
         return None;
     }
@@ -161,36 +183,29 @@ unsafe fn parameter(parameters: *const *const c_void) -> Option<Arguments> {
     if first.is_null() {
         return None;
     }
-    let mut arguments = MaybeUninit::<Arguments>::uninit();
-    // SAFETY: the entry is not null, so by the caller's duty it points to an `Arguments`. A C caller may align it less than Rust, which a
+    let mut arguments = MaybeUninit::<T>::zeroed();
+    // SAFETY: the entry is not null, so by the caller's duty it points to so many bytes of a `T`. A C caller may align it less than Rust, which a
     // copy of bytes allows.
-    unsafe { first.cast::<u8>().copy_to_nonoverlapping(arguments.as_mut_ptr().cast(), size_of::<Arguments>()) };
-    // SAFETY: the copy has written all bytes, and every bit pattern is a valid `Arguments`, which has only numbers.
+    unsafe { first.cast::<u8>().copy_to_nonoverlapping(arguments.as_mut_ptr().cast(), bytes.min(size_of::<T>())) };
+    // SAFETY: all bytes are zeros or were written, and every bit pattern is a valid `T`, which has only numbers.
     Some(unsafe { arguments.assume_init() })
 }
+
+/// The types of parameters.
+trait Numbers {}
+impl Numbers for Arguments {}
+impl Numbers for FusedArguments {}
 
 /// The job of a launch, and the bytes that it accesses. A launch that cannot work is found at the call, but ends its context only when it
 /// runs, as on a device.
 fn job(driver: &Driver, context: &Context, name: KernelName, decoded: Decoded) -> (Job, Vec<Touch>) {
-    let mut touches = Vec::new();
-    let mut spans = Vec::new();
-    for (number, operand) in decoded.operands.iter().enumerate() {
-        let what = format!("operand {number}");
-        match reach(driver, context, name, &what, operand) {
-            Ok(None) => spans.push(None),
-            Ok(Some(span)) => {
-                if operand.access.writes() {
-                    driver.check_written(&format!("{name}: operand {number}"), &span);
-                }
-                touches.push(touch(operand, &span));
-                spans.push(Some(span));
-            }
-            Err(code) => return (Job::Broken(code), Vec::new()),
-        }
-    }
+    let (spans, mut touches) = match reach_all(driver, context, &name, &decoded.operands) {
+        Ok(reached) => reached,
+        Err(code) => return (Job::Broken(code), Vec::new()),
+    };
     let status = match decoded.status.clone().map(|range| {
         let aligned = range.start.is_multiple_of(8);
-        within(driver, context, name, "the status", range, aligned)
+        within(driver, context, &name, "the status", range, aligned)
     }) {
         None => None,
         Some(Ok(span)) => {
@@ -202,11 +217,32 @@ fn job(driver: &Driver, context: &Context, name: KernelName, decoded: Decoded) -
     (Job::Ours { decoded, spans, status }, touches)
 }
 
+/// The memory of each operand, and the bytes that it accesses there.
+fn reach_all(
+    driver: &Driver,
+    context: &Context,
+    name: &dyn Display,
+    operands: &[Decoding],
+) -> Outcome<(Vec<Option<Span>>, Vec<Touch>)> {
+    let (mut spans, mut touches) = (Vec::new(), Vec::new());
+    for (number, operand) in operands.iter().enumerate() {
+        let span = reach(driver, context, name, &format!("operand {number}"), operand)?;
+        if let Some(span) = &span {
+            if operand.access.writes() {
+                driver.check_written(&format!("{name}: operand {number}"), span);
+            }
+            touches.push(touch(operand, span));
+        }
+        spans.push(span);
+    }
+    Ok((spans, touches))
+}
+
 /// The memory of an operand; `None` if it has no elements.
 fn reach(
     driver: &Driver,
     context: &Context,
-    name: KernelName,
+    name: &dyn Display,
     what: &str,
     operand: &Decoding,
 ) -> Outcome<Option<Span>> {
@@ -221,7 +257,7 @@ fn reach(
 fn within(
     driver: &Driver,
     context: &Context,
-    name: KernelName,
+    name: &dyn Display,
     what: &str,
     range: Range<usize>,
     aligned: bool,

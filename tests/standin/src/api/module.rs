@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::code::{Code, Outcome};
 use crate::driver::{Driver, Function, Module};
-use crate::kernel::{Kernel, Ptx};
+use crate::kernel::Ptx;
 use crate::out::Out;
 
 /// Option of a load: the buffer into which the compiler writes errors.
@@ -58,7 +58,7 @@ driver_calls! {
         let found = driver.tables().modules.get(module).cloned();
         let loaded = found.map_err(|why| driver.bad_handle(CALL, "module", module, why, Code::INVALID_HANDLE))?;
         loaded.context.check()?;
-        let kernel = Kernel::named(name).filter(|_| loaded.ptx.has(name)).ok_or(Code::NOT_FOUND)?;
+        let kernel = loaded.ptx.kernel(name).ok_or(Code::NOT_FOUND)?;
         let new = Function { module, kernel };
         function.put(driver.tables().functions.add(Arc::new(new)))
     }

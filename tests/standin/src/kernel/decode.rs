@@ -163,7 +163,7 @@ fn has_lanes(function: KernelName) -> bool {
 }
 
 /// Checks the sizes of axes.
-fn axes(name: &str, sizes: &[i64; MAX_RANK], rank: u32) -> Result<Vec<usize>, String> {
+pub(super) fn axes(name: &str, sizes: &[i64; MAX_RANK], rank: u32) -> Result<Vec<usize>, String> {
     let used = sizes.get(..rank as usize).ok_or_else(|| format!("{name} has {rank} axes, at most {MAX_RANK} fit"))?;
     let size = |&size: &i64| usize::try_from(size).map_err(|_| format!("{name} has an axis of size {size}"));
     used.iter().map(size).collect()
@@ -227,7 +227,7 @@ impl Reader<'_> {
     }
 }
 
-fn strides(view: &View, rank: usize) -> Result<Vec<usize>, String> {
+pub(super) fn strides(view: &View, rank: usize) -> Result<Vec<usize>, String> {
     let used = view.strides.get(..rank).ok_or_else(|| format!("{rank} axes, at most {MAX_RANK} fit"))?;
     used.iter().map(|&stride| usize::try_from(stride).map_err(|_| format!("it has the stride {stride}"))).collect()
 }

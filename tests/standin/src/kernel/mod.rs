@@ -5,14 +5,18 @@
 //! block are only checked against the limits of devices; whether a grid covers all elements must be tested on a real device.
 
 mod decode;
+mod fused;
 mod run;
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
 
 use streamvm_ep::DType;
-use streamvm_ep::cuda::KernelName;
+use streamvm_ep::cuda::{FUSED_NAME, KernelName};
 
 pub(crate) use decode::{Decoded, Decoding, decode};
+pub(crate) use fused::FusedCode;
 pub(crate) use run::run;
 
 /// A kernel without work or parameters, for tests of launches alone.
@@ -23,12 +27,24 @@ pub const EMPTY_PTX: &str =
     ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry standin_empty()\n{\n\tret;\n}\n";
 
 /// The object of a function handle.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
     /// [`EMPTY`].
     Empty,
     /// One of streamvm's kernels.
     Ours(KernelName),
+    /// A kernel that streamvm has made of steps of a program.
+    Fused(Arc<FusedCode>),
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kernel::Empty => f.write_str(EMPTY),
+            Kernel::Ours(name) => name.fmt(f),
+            Kernel::Fused(_) => f.write_str(FUSED_NAME),
+        }
+    }
 }
 
 impl Kernel {
@@ -46,10 +62,11 @@ fn dtype_of(bytes: usize) -> Option<DType> {
     DType::ALL.into_iter().find(|dtype| dtype.size() == bytes)
 }
 
-/// A parsed module of PTX: only the names of its kernels.
+/// A parsed module of PTX: the names of its kernels, and the one that streamvm has made, if it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ptx {
     entries: BTreeSet<String>,
+    fused: Option<Arc<FusedCode>>,
 }
 
 impl Ptx {
@@ -69,11 +86,17 @@ impl Ptx {
             let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '$')?;
             (end > 0).then(|| rest[..end].to_owned())
         };
-        Some(Ptx { entries: after.filter_map(name).collect() })
+        Some(Ptx { entries: after.filter_map(name).collect(), fused: FusedCode::of_ptx(text).map(Arc::new) })
+    }
+
+    /// The kernel of this name, if the module has it and the stand-in can run it.
+    pub(crate) fn kernel(&self, name: &str) -> Option<Kernel> {
+        let fused = self.fused.as_ref().filter(|_| name == FUSED_NAME).cloned().map(Kernel::Fused);
+        fused.or_else(|| Kernel::named(name)).filter(|_| self.has(name))
     }
 
     /// Does the module have a kernel of this name?
-    pub(crate) fn has(&self, name: &str) -> bool {
+    fn has(&self, name: &str) -> bool {
         self.entries.contains(name)
     }
 }

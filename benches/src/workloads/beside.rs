@@ -1,6 +1,7 @@
-//! An engine beside rayon in one process: both have a thread for each core, and neither may spin for what the other computes.
+//! An engine beside another pool of threads in one process: each has a thread for each core, and neither may spin for what the other
+//! computes.
 //!
-//! Processor time belongs to the process, so this workload needs its own process.
+//! Processor time belongs to the process, so each of these workloads needs a process of its own.
 
 use std::hint::black_box;
 use std::thread;
@@ -20,36 +21,48 @@ const SIDE: usize = 512;
 /// Products, for as many operations as `Sizes::small` of the full sizes.
 const PRODUCTS: usize = 40;
 
-/// Pieces of the work of rayon, and steps of each: about as long as a part of a product.
+/// Pieces of a round of rayon, and steps of each: about as long as a part of a product.
 const PIECES: usize = 64;
 const STEPS: usize = 20_000;
 
-/// Products of large matrices and work of rayon at the same time, beside the sum of what both take alone: time and processor time. 1.0 says that
-/// each leaves the cores to the other where it has nothing to compute.
+/// Products of large matrices and work of rayon at the same time, as [`beside`].
 ///
 /// # Errors
 /// The engine failed, or a product is wrong.
 pub fn beside_rayon(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
+    beside(sizes, &compute_by_rayon)
+}
+
+/// Products of large matrices and `other` at the same time, beside the sum of what both take alone: time and processor time. 1.0 says that
+/// each leaves the cores to the other where it has nothing to compute. `other` gets a number of rounds, which take some milliseconds each.
+///
+/// # Errors
+/// The engine failed, or a product is wrong.
+pub fn beside(sizes: &Sizes, other: &(dyn Fn(usize) + Sync)) -> Result<Vec<Sample>, Error> {
     let products = (PRODUCTS * sizes.small / Sizes::FULL.small).max(1);
     let vm = Vm::builder().build()?;
     let factor = vm.full(DEVICE, DType::F32, &[SIDE, SIDE], 1.0)?;
+    let others = |rounds: usize| {
+        other(rounds);
+        Ok(())
+    };
     multiply(&factor, 2)?;
-    compute(1)?;
+    others(1)?;
     let alone = used(|| multiply(&factor, products))?;
-    let of_one = used(|| compute(4))?.0 / 4.0;
+    let of_one = used(|| others(4))?.0 / 4.0;
     let rounds = ((alone.0 / of_one) as usize).max(1);
-    let rayon_alone = used(|| compute(rounds))?;
+    let other_alone = used(|| others(rounds))?;
     let both = used(|| {
         thread::scope(|scope| {
-            let other = scope.spawn(|| compute(rounds));
+            let other = scope.spawn(|| others(rounds));
             multiply(&factor, products)?;
             other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     })?;
     let ratio = |metric: &str, value| Sample { metric: metric.to_owned(), unit: "x".to_owned(), value };
     Ok(vec![
-        ratio("time_of_both_of_sum", both.0 / (alone.0 + rayon_alone.0)),
-        ratio("processor_time_of_both_of_sum", both.1 / (alone.1 + rayon_alone.1)),
+        ratio("time_of_both_of_sum", both.0 / (alone.0 + other_alone.0)),
+        ratio("processor_time_of_both_of_sum", both.1 / (alone.1 + other_alone.1)),
     ])
 }
 
@@ -64,11 +77,11 @@ fn multiply(factor: &Tensor, count: usize) -> Result<(), Error> {
     if found.iter().all(|element| (element - 1.0).abs() < 1e-3) {
         return Ok(());
     }
-    Err(Error::Wrong { workload: "beside_rayon", found: "a product with elements that are not 1".to_owned() })
+    Err(Error::Wrong { workload: "beside", found: "a product with elements that are not 1".to_owned() })
 }
 
 /// Work of rayon, divided among all cores; rounds follow each other.
-fn compute(rounds: usize) -> Result<(), Error> {
+fn compute_by_rayon(rounds: usize) {
     for _ in 0..rounds {
         let sum: u64 = (0..PIECES as u64)
             .into_par_iter()
@@ -76,7 +89,6 @@ fn compute(rounds: usize) -> Result<(), Error> {
             .reduce(|| 0, u64::wrapping_add);
         black_box(sum);
     }
-    Ok(())
 }
 
 /// Seconds, and seconds of processor time, that `work` takes.

@@ -1,0 +1,149 @@
+//! Pass: order that no bytes tell: of functions, and of steps that the recording has ordered.
+//!
+//! * Functions of one device are called in the order of the program, because eager calls would be on one stream. One without operands is for
+//!   its effects alone: it comes behind all earlier steps on the compute streams of its device, and before all later ones.
+//! * Each later step of a [`StepOrder`](crate::StepOrder) comes behind the earlier ones. Only those of the earlier units which no other of them comes
+//!   behind are noted, and only for those of the later units which come behind no other of them: the rest follows. A removed step orders nothing.
+//!   Between steps that are independent of each other that are as many edges as pairs, so their number is bounded.
+
+use std::ops::Range;
+
+use hashbrown::HashMap;
+use streamvm_ep::DeviceId;
+use streamvm_instructions::{Error, ProgramError};
+use streamvm_stream::{StreamKey, StreamType};
+
+use crate::ir::program::Program;
+use crate::plan::mutant::Mutant;
+use crate::plan::options::CompileOptions;
+
+/// How many units and edges the orders of a program may have together. It bounds the compiler to a second or two and some hundred megabytes.
+const MOST_WORK: usize = 1 << 24;
+
+/// For each unit earlier ones that it must come after, ascending.
+#[derive(Debug)]
+pub(super) struct Dependences {
+    /// All of them.
+    pub(super) all: Vec<Vec<usize>>,
+    /// Those that no bytes tell: the engine must be told.
+    pub(super) explicit: Vec<Vec<usize>>,
+}
+
+/// Adds the order that no bytes tell to the dependences by bytes.
+///
+/// # Errors
+/// [`ProgramError::NotCompiled`] if orders between independent steps have too many edges.
+pub(super) fn add(
+    program: &Program,
+    kept: &[usize],
+    units: &[Range<usize>],
+    streams: &[StreamKey],
+    by_bytes: Vec<Vec<usize>>,
+    options: &CompileOptions,
+) -> Result<Dependences, Error> {
+    let mut explicit = vec![Vec::new(); units.len()];
+    functions(program, kept, units, streams, &mut explicit);
+    if !options.has(Mutant::OrderDropped) {
+        recorded_orders(program, kept, units, &by_bytes, &mut explicit)?;
+    }
+    let mut all = by_bytes;
+    for (all, explicit) in all.iter_mut().zip(&mut explicit) {
+        for needs in [&mut *all, explicit] {
+            needs.sort_unstable();
+            needs.dedup();
+        }
+        if !explicit.is_empty() {
+            all.extend_from_slice(explicit);
+            all.sort_unstable();
+            all.dedup();
+        }
+    }
+    Ok(Dependences { all, explicit })
+}
+
+/// What functions of a device come after, and what comes after them.
+#[derive(Default)]
+struct Called {
+    last: Option<usize>,
+    /// The last one without operands.
+    last_alone: Option<usize>,
+    /// The units on the compute stream of the device since then.
+    since: Vec<usize>,
+}
+
+fn functions(
+    program: &Program,
+    kept: &[usize],
+    units: &[Range<usize>],
+    streams: &[StreamKey],
+    explicit: &mut [Vec<usize>],
+) {
+    if !program.steps.iter().any(|step| step.function().is_some()) {
+        return;
+    }
+    let mut devices: HashMap<DeviceId, Called> = HashMap::new();
+    for (unit, (positions, stream)) in units.iter().zip(streams).enumerate() {
+        if stream.stream_type != StreamType::Compute {
+            continue;
+        }
+        let called = devices.entry(stream.device).or_default();
+        explicit[unit].extend(called.last_alone);
+        let step = &program.steps[kept[positions.start]];
+        let is_function = step.function().is_some();
+        if is_function {
+            explicit[unit].extend(called.last.replace(unit));
+        }
+        if is_function && step.operands.is_empty() {
+            explicit[unit].append(&mut called.since);
+            called.last_alone = Some(unit);
+        } else {
+            called.since.push(unit);
+        }
+    }
+}
+
+fn recorded_orders(
+    program: &Program,
+    kept: &[usize],
+    units: &[Range<usize>],
+    by_bytes: &[Vec<usize>],
+    explicit: &mut [Vec<usize>],
+) -> Result<(), Error> {
+    // The units that have one of these steps.
+    let units_of = |steps: &Range<usize>| {
+        let first = kept.partition_point(|&number| number < steps.start);
+        let end = kept.partition_point(|&number| number < steps.end);
+        let begin = units.partition_point(|positions| positions.end <= first);
+        begin..units.partition_point(|positions| positions.start < end).max(begin)
+    };
+    let mut work = 0;
+    for order in &program.orders {
+        let (earlier, later) = (units_of(&order.earlier), units_of(&order.later));
+        work += earlier.len() + later.len();
+        let mut is_last = vec![true; earlier.len()];
+        for unit in earlier.clone() {
+            let within = by_bytes[unit].iter().filter(|other| earlier.contains(other));
+            within.for_each(|other| is_last[other - earlier.start] = false);
+        }
+        let lasts: Vec<usize> = earlier.clone().filter(|unit| is_last[unit - earlier.start]).collect();
+        // A block is one unit: what is ordered within it runs in the order of the program.
+        let firsts = later.clone().filter(|&unit| !by_bytes[unit].iter().any(|other| later.contains(other)));
+        for unit in firsts {
+            work += lasts.len();
+            if work > MOST_WORK {
+                return Err(too_many(program, order.later.start));
+            }
+            explicit[unit].extend(lasts.iter().filter(|&&other| other < unit));
+        }
+    }
+    Ok(())
+}
+
+fn too_many(program: &Program, number: usize) -> Error {
+    let what = format!(
+        "is ordered behind too many steps: orders between steps that are independent of each other have more than {MOST_WORK} edges; order a function \
+         without uses behind the earlier steps, and the later ones behind that"
+    );
+    let step = Some(program.steps[number].named(number));
+    ProgramError::NotCompiled { program: program.name.clone(), step, what }.into()
+}

@@ -1,0 +1,137 @@
+use streamvm_ep::{DType, DeviceId, Footprint, MemoryKind, Shape};
+use streamvm_instructions::Tensor;
+
+use super::*;
+use crate::compile::units;
+use crate::ir::program::Step;
+use crate::record;
+
+const CPU: DeviceId = DeviceId::cpu(0);
+const SIDE: usize = 6;
+
+/// A number below `most`, from a generator that needs no crate (Knuth's constants).
+fn below(state: &mut u64, most: usize) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) as usize % most
+}
+
+/// A drawn part of a matrix: all of it, some rows, some columns, a block, or a transposed one.
+fn part(state: &mut u64, matrix: &Tensor) -> Tensor {
+    let slice = |state: &mut u64, of: &Tensor, axis: usize| {
+        let from = below(state, SIDE);
+        let to = from + 1 + below(state, SIDE - from);
+        of.slice(axis, from..to).expect("a part")
+    };
+    match below(state, 6) {
+        0 => matrix.clone(),
+        1 => slice(state, matrix, 0),
+        2 | 3 => slice(state, matrix, 1),
+        4 => {
+            let rows = slice(state, matrix, 0);
+            slice(state, &rows, 1)
+        }
+        _ => slice(state, matrix, 1).permute(&[1, 0]).expect("a view"),
+    }
+}
+
+/// A drawn program of fills of parts of a parameter, and of copies of parts.
+fn drawn(seed: u64, steps: usize) -> Program {
+    let mut state = seed;
+    let program = record("drawn", |r| {
+        let like = Tensor::unbound(CPU.into(), MemoryKind::Device, DType::F32, Shape::new(&[SIDE, SIDE])?);
+        let matrix = r.parameter("m", &like)?;
+        for step in 0..steps {
+            let part = part(&mut state, &matrix);
+            if below(&mut state, 2) == 0 {
+                part.fill(step as f64)?;
+            } else {
+                r.fetch(format!("f{step}"), &part.neg()?)?;
+            }
+        }
+        Ok(())
+    });
+    program.expect("it can be recorded")
+}
+
+/// Whether two steps use a byte of one value that one of them writes.
+fn conflict(program: &Program, one: &Step, other: &Step) -> bool {
+    one.operands.iter().any(|a| {
+        let meets = |b: &&Operand| {
+            let bytes = |it: &Operand| Footprint::of(&it.layout);
+            a.value == b.value && (a.access.writes() || b.access.writes()) && bytes(a).overlaps(&bytes(b))
+        };
+        other.operands.iter().find(meets).is_some_and(|b| program.value(b.value).bytes() > 0)
+    })
+}
+
+/// Every conflict is ordered, directly or by way of other units, and every edge is a conflict.
+#[test]
+fn dependences_are_those_of_the_bytes_that_views_use() {
+    let mut spared = 0;
+    for seed in 1..=200 {
+        let program = drawn(seed, 60);
+        let kept: Vec<usize> = (0..program.steps.len()).collect();
+        let units = units::of(&program, &kept);
+        let found = units::dependences(&program, &kept, &units, &CompileOptions::default());
+        let mut behind: Vec<Vec<bool>> = Vec::new();
+        for (unit, earlier) in found.iter().enumerate() {
+            let mut all = vec![false; unit];
+            for &other in earlier {
+                assert!(conflict(&program, &program.steps[unit], &program.steps[other]), "{seed}: {unit} {other}");
+                all[other] = true;
+                behind[other].iter().enumerate().for_each(|(it, &is)| all[it] |= is);
+            }
+            for (other, &is_behind) in all.iter().enumerate() {
+                let conflicts = conflict(&program, &program.steps[unit], &program.steps[other]);
+                assert!(!conflicts || is_behind, "{seed}: {unit} must come behind {other}\n{program}");
+                let span = |step: &Step| step.operands.last().map(|it| it.layout.span_elements()).unwrap_or_default();
+                let (a, b) = (span(&program.steps[unit]), span(&program.steps[other]));
+                spared += usize::from(!is_behind && a.start < b.end && b.start < a.end);
+            }
+            behind.push(all);
+        }
+    }
+    assert!(spared > 1_000, "programs are drawn so that views with gaps lie between each other: {spared}");
+}
+
+/// With more uses than are kept apart, the order is coarser and never wrong, and the work stays in proportion to the steps.
+#[test]
+fn many_views_with_gaps_are_ordered_and_cost_little() {
+    let columns = 5_000;
+    let program = record("columns", |r| {
+        let like = Tensor::unbound(CPU.into(), MemoryKind::Device, DType::F32, Shape::new(&[4, columns])?);
+        let matrix = r.parameter("m", &like)?;
+        for round in 0..4 {
+            for column in 0..columns {
+                matrix.slice(1, column..column + 1)?.fill(round)?;
+            }
+        }
+        Ok(())
+    });
+    let program = program.expect("it can be recorded");
+    let kept: Vec<usize> = (0..program.steps.len()).collect();
+    let units = units::of(&program, &kept);
+    let found = units::dependences(&program, &kept, &units, &CompileOptions::default());
+    let edges: usize = found.iter().map(Vec::len).sum();
+    assert!(edges < 200 * program.steps.len(), "{edges}");
+    // The fills of one column, and all that each comes behind, as marks that are passed on.
+    let mut last = vec![None; columns];
+    for (unit, earlier) in found.iter().enumerate() {
+        if let Some(before) = last[unit % columns].replace(unit) {
+            let mut open = earlier.clone();
+            let mut seen = vec![false; unit];
+            let reached = loop {
+                match open.pop() {
+                    Some(it) if it == before => break true,
+                    Some(it) if it > before && !std::mem::replace(&mut seen[it], true) => open.extend(&found[it]),
+                    Some(_) => {}
+                    None => break false,
+                }
+            };
+            assert!(reached, "{unit} must come behind {before}");
+        }
+        if unit > 2 * columns + 300 {
+            break; // two rounds tell, and each search takes long
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Functions of the caller that a program calls in each run.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use streamvm_ep::{DeviceId, FnContext, FnError};
+
+/// The code of a [`StepFunction`]. It is called once in each run, by several threads at once where runs overlap.
+pub type FunctionCode = dyn for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + Sync;
+
+/// A function that a step of a program calls, over the operands of the step. `Send`, `Sync`; clones call the same code.
+///
+/// A function that was parsed from text has no code: a program with it is checked, compiled and printed, and an engine refuses to run it
+/// until [`Program::bind_function`](crate::Program::bind_function) has given it some.
+///
+/// Two functions are equal if they have the same name, device and code: the same object, not code that does the same.
+#[derive(Clone)]
+pub struct StepFunction {
+    name: Arc<str>,
+    device: DeviceId,
+    code: Option<Arc<FunctionCode>>,
+}
+
+impl StepFunction {
+    /// A function that runs on the compute stream of `device`; without code it is a placeholder.
+    pub fn new(name: impl Into<Arc<str>>, device: DeviceId, code: Option<Arc<FunctionCode>>) -> StepFunction {
+        StepFunction { name: name.into(), device, code }
+    }
+
+    /// Its name in errors, profiles and printed programs.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The device whose compute stream calls it.
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// Its code; `None` if it was parsed from text and not bound since.
+    pub fn code(&self) -> Option<&Arc<FunctionCode>> {
+        self.code.as_ref()
+    }
+
+    pub(crate) fn bind(&mut self, code: Arc<FunctionCode>) {
+        self.code = Some(code);
+    }
+
+    /// The address of its code, by which functions are compared.
+    fn address(&self) -> Option<*const ()> {
+        self.code.as_ref().map(|code| Arc::as_ptr(code).cast())
+    }
+}
+
+impl PartialEq for StepFunction {
+    fn eq(&self, other: &StepFunction) -> bool {
+        (&self.name, self.device, self.address()) == (&other.name, other.device, other.address())
+    }
+}
+
+impl Eq for StepFunction {}
+
+impl Hash for StepFunction {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.name, self.device, self.address()).hash(state);
+    }
+}
+
+impl fmt::Debug for StepFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let code = if self.code.is_some() { "" } else { ", without code" };
+        write!(f, "StepFunction({:?} on {}{code})", self.name, self.device)
+    }
+}

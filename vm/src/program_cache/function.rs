@@ -1,0 +1,76 @@
+//! A function of the caller that a program calls: as a step of a segment, or as a segment by itself, which is an ordinary function instruction.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use streamvm_ep::{FnContext, FnError, NotFinite, call_checking_finite};
+use streamvm_program::FunctionCode;
+
+use crate::sync::panics::panic_text;
+
+/// The code of a function, and what its calls are looked at for.
+pub(crate) struct LoadedFunction {
+    pub(crate) name: Box<str>,
+    pub(crate) code: Arc<FunctionCode>,
+    /// Whether a call fails if it has written an infinity or NaN.
+    pub(crate) checks_finite: bool,
+    /// How often it was called and how long that took, if runs are timed.
+    pub(crate) time: Option<CallTime>,
+}
+
+/// How long all calls took.
+#[derive(Debug, Default)]
+pub(crate) struct CallTime {
+    calls: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+impl CallTime {
+    /// The number of calls, and how long they took together.
+    pub(crate) fn read(&self) -> (u64, Duration) {
+        let nanoseconds = Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed));
+        (self.calls.load(Ordering::Relaxed), nanoseconds)
+    }
+}
+
+impl LoadedFunction {
+    /// Calls the function. A panic becomes an error here, because the step is known here.
+    ///
+    /// # Errors
+    /// Its name and the text of its error.
+    pub(crate) fn call(&self, context: &mut FnContext<'_>) -> Result<(), String> {
+        let start = self.time.as_ref().map(|_| Instant::now());
+        // The error is written out within, because that is code of the caller, too.
+        let called = catch_unwind(AssertUnwindSafe(|| self.call_checked(context).map_err(|error| error.to_string())));
+        if let (Some(time), Some(start)) = (&self.time, start) {
+            time.calls.fetch_add(1, Ordering::Relaxed);
+            time.nanoseconds.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        }
+        let error = match called {
+            Ok(Ok(None)) => return Ok(()),
+            Ok(Ok(Some(NotFinite { output, index, value }))) => {
+                format!("element {index:?} of its output {output} is {value}")
+            }
+            Ok(Err(error)) => error,
+            Err(payload) => format!("panicked: {}", panic_text(payload)),
+        };
+        Err(format!("{}: {error}", self.name))
+    }
+
+    fn call_checked(&self, context: &mut FnContext<'_>) -> Result<Option<NotFinite>, FnError> {
+        if self.checks_finite {
+            call_checking_finite(context, &*self.code)
+        } else {
+            (self.code)(context).map(|()| None)
+        }
+    }
+}
+
+impl fmt::Debug for LoadedFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoadedFunction").field("time", &self.time).finish_non_exhaustive()
+    }
+}
