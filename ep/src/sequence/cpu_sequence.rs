@@ -259,10 +259,12 @@ impl CpuSequence {
                         single.run(&work, buffers, &mut operands, self.checks_finite)
                     })?;
                 }
-                // SAFETY: as above. The slices that a function gets end with its call, because its code takes a context of any lifetime. So no slice
-                // exists when the next part begins.
                 Part::Work(Work::Function(function)) => {
-                    self.timed::<TIMED, _>(place, || unsafe { function.run(buffers) })?
+                    self.timed::<TIMED, _>(place, || {
+                        // SAFETY: as above. The slices that a function gets end with its call, because its code takes a context of any lifetime. So
+                        // no slice exists when the next part begins.
+                        unsafe { function.run(buffers) }
+                    })?
                 }
                 Part::Jump(to) => next = *to,
                 Part::Test(test) => {

@@ -105,9 +105,11 @@ macro_rules! op_table {
             LogSoftmaxBackward: "log_softmax_backward", SoftmaxGradient, FLOATS, log_softmax_backward(y, dy; axis: usize)
                 => $crate::Params::over($crate::Axes::new(&[axis])?);
             /// `(x - mean) / sqrt(variance + epsilon) * weight + bias`, where mean and variance, which divides by the number of elements, are
-            /// those of each row along the innermost axis. Computed in `f64` on a CPU, and rounded once.
+            /// those of each row along the innermost axis. Computed in `f64` on a CPU, and rounded once for
+            /// narrower floats; squares of the elements must be in the range of `f64`.
             LayerNorm: "layer_norm", LayerNorm, FLOATS, layer_norm(x, weight, bias; epsilon: f64) => $crate::Params::epsilon(epsilon);
-            /// The rows of a table `[n, d]` that the indices, counted from 0, select. An index that is negative or not below `n` is an error.
+            /// The rows of a table `[n, d]` that the indices, counted from 0, select. An index that is negative or not below `n` is an error,
+            /// unless the rows have no elements.
             IndexSelect: "index_select", IndexSelect, ALL, index_select(table, indices);
             /// The input with margins of a constant value on some axes (none given: on all): `before` elements before it and `after`
             /// behind it on each. Axes with margins of different widths need a call for each width.

@@ -21,6 +21,8 @@ pub struct Config {
     pub intermediate_size: usize,
     /// The activation there; only `gelu` is known.
     pub hidden_act: String,
+    /// The kind of model; only `bert` is known.
+    pub model_type: String,
     /// What a layer norm adds to a variance.
     pub layer_norm_eps: f64,
     /// The most tokens of a text.
@@ -51,6 +53,9 @@ impl Config {
         if config.hidden_act != "gelu" {
             return refuse(format!("the activation is {}, and only gelu is known", config.hidden_act));
         }
+        if config.model_type != "bert" {
+            return refuse(format!("the model is of type {}, and only bert is known", config.model_type));
+        }
         if config.num_attention_heads == 0 || !config.hidden_size.is_multiple_of(config.num_attention_heads) {
             let (hidden, heads) = (config.hidden_size, config.num_attention_heads);
             return refuse(format!("{heads} heads do not divide a vector of {hidden} elements"));
@@ -65,7 +70,15 @@ impl Config {
 ///
 /// [`Error::NoModel`], [`Error::Read`], [`Error::Model`].
 pub fn longest_text(folder: &Path) -> Result<usize, Error> {
-    Ok(json::<SentenceConfig>(&folder.join("sentence_bert_config.json"))?.max_seq_length)
+    let path = folder.join("sentence_bert_config.json");
+    let longest = json::<SentenceConfig>(&path)?.max_seq_length;
+    // Two tokens mark the begin and the end of a text.
+    let most = Config::read(folder)?.max_position_embeddings;
+    if !(3..=most).contains(&longest) {
+        let reason = format!("max_seq_length is {longest}, and this model takes 3 to {most} tokens");
+        return Err(Error::Model { path, reason });
+    }
+    Ok(longest)
 }
 
 fn json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {

@@ -26,7 +26,8 @@ pub fn embed(
     let numbered = texts.iter().enumerate();
     let rows: Vec<Vec<u32>> = numbered.map(|(number, text)| tokens.of(number, text)).collect::<Result<_, _>>()?;
     let mut order: Vec<usize> = (0..rows.len()).collect();
-    order.sort_by_key(|&text| rows[text].len());
+    // The longest first: if memory is too small for a batch, that shows at once.
+    order.sort_by_key(|&text| std::cmp::Reverse(rows[text].len()));
     let mut embeddings = vec![0.0; texts.len() * bert.size()];
     let mut passed = 0;
     let mut read = |(places, result): (&[usize], Tensor)| -> Result<(), Error> {

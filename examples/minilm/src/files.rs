@@ -1,7 +1,8 @@
 //! The input, a JSON array of texts, and the output, a `.npy` file.
 
-use std::fs;
+use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use npyz::WriterBuilder;
@@ -30,7 +31,14 @@ pub fn read_texts(path: &Path) -> Result<Vec<String>, Error> {
 /// The output while it is not whole: a file beside it, which takes its place at the end. If the command fails, an old output stays.
 pub struct Output {
     path: PathBuf,
-    file: NamedTempFile,
+    to: To,
+}
+
+enum To {
+    /// A temporary file, which replaces this one at the end.
+    File(NamedTempFile, PathBuf),
+    /// A pipe or a device, such as `/dev/stdout`, which is written to directly.
+    Special(File),
 }
 
 impl Output {
@@ -45,13 +53,31 @@ impl Output {
         {
             return Err(Error::SameFile { path: path.to_owned() });
         }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let refuse = |source| Error::Write { path: path.to_owned(), source };
-        if path.is_dir() {
+        let found = fs::metadata(path).ok();
+        if found.as_ref().is_some_and(fs::Metadata::is_dir) || path.to_string_lossy().ends_with('/') {
             return Err(refuse(io::Error::from(io::ErrorKind::IsADirectory)));
         }
-        let file = tempfile::Builder::new().prefix(".minilm-").suffix(".part").tempfile_in(folder).map_err(refuse)?;
-        Ok(Output { path: path.to_owned(), file })
+        if found.is_some() {
+            // Opened and not changed: a file that may not be written is not replaced either.
+            let special = File::options().write(true).open(path).map_err(refuse)?;
+            if !special.metadata().map_err(refuse)?.is_file() {
+                return Ok(Output { path: path.to_owned(), to: To::Special(special) });
+            }
+        }
+        // A link stays: the file that it leads to is replaced.
+        let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            return Err(refuse(io::Error::new(io::ErrorKind::NotFound, "its folder does not exist")));
+        }
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".minilm-").suffix(".part").permissions(Permissions::from_mode(0o666));
+        let file = builder.tempfile_in(folder).map_err(refuse)?;
+        if let Some(found) = found {
+            file.as_file().set_permissions(found.permissions()).map_err(refuse)?;
+        }
+        Ok(Output { path: path.to_owned(), to: To::File(file, target) })
     }
 
     /// Writes rows of `size` elements as `.npy`, and gives the file its name.
@@ -60,9 +86,9 @@ impl Output {
     ///
     /// [`Error::Write`].
     pub fn write(self, rows: &[f32], size: usize) -> Result<(), Error> {
-        let Output { path, file } = self;
-        let write = || -> io::Result<()> {
-            let mut buffer = BufWriter::new(file.as_file());
+        let Output { path, to } = self;
+        let write = |file: &File| -> io::Result<()> {
+            let mut buffer = BufWriter::new(file);
             let shape = [rows.len() / size.max(1), size].map(|size| size as u64);
             let mut writer = npyz::WriteOptions::new().default_dtype().shape(&shape).writer(&mut buffer).begin_nd()?;
             writer.extend(rows.iter().copied())?;
@@ -70,8 +96,13 @@ impl Output {
             buffer.flush()
         };
         let refuse = |source| Error::Write { path: path.clone(), source };
-        write().map_err(refuse)?;
-        file.persist(&path).map_err(|error| refuse(error.error))?;
+        match to {
+            To::Special(file) => write(&file).map_err(refuse)?,
+            To::File(file, target) => {
+                write(file.as_file()).and_then(|()| file.as_file().sync_all()).map_err(refuse)?;
+                file.persist(&target).map_err(|error| refuse(error.error))?;
+            }
+        }
         Ok(())
     }
 }

@@ -1,7 +1,6 @@
 //! The `minilm` command.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command prints its results and what it does")]
-
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -40,7 +39,7 @@ struct Embed {
     #[arg(long, default_value = "cpu:0")]
     device: DeviceId,
     /// How many texts are computed together
-    #[arg(long, value_name = "N", default_value = "32", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, value_name = "N", default_value = "32", value_parser = clap::value_parser!(u16).range(1..=256))]
     batch: u16,
     /// The folder of the model, to which `make model` fetches it
     #[arg(long, value_name = "FOLDER", default_value = "target/model")]
@@ -56,7 +55,7 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("minilm: {error}");
+            let _ = writeln!(io::stderr(), "minilm: {error}");
             ExitCode::FAILURE
         }
     }
@@ -73,12 +72,15 @@ fn run(arguments: &Embed) -> Result<(), Error> {
     let rows = embed(&vm, &bert, &tokens, &texts, arguments.batch.into(), |passed| {
         if passed < texts.len() && told.elapsed() >= EACH {
             told = Instant::now();
-            eprintln!("{passed} of {} texts", texts.len());
+            // Progress is for who reads it; nobody may.
+            let _ = writeln!(io::stderr(), "{passed} of {} texts", texts.len());
         }
     })?;
     output.write(&rows, bert.size())?;
     let seconds = begin.elapsed().as_secs_f64();
-    println!(
+    // The embeddings are written, also if nobody reads this line.
+    let _ = writeln!(
+        io::stdout(),
         "{}: {} texts, {} numbers each, {seconds:.2} s on {}",
         arguments.output.display(),
         texts.len(),
@@ -88,12 +90,17 @@ fn run(arguments: &Embed) -> Result<(), Error> {
     Ok(())
 }
 
+/// The most CPU devices or simulated devices of the engine.
+const MOST_DEVICES: u32 = 8;
+
 /// An engine that has the device.
 fn engine(device: DeviceId) -> Result<Vm, streamvm::Error> {
     let builder = Vm::builder();
+    // A larger index is an error of the engine, which says what devices there are.
+    let devices = device.index.saturating_add(1).min(MOST_DEVICES);
     match device.kind {
-        DeviceKind::Cpu => builder.cpu_devices(device.index + 1),
-        DeviceKind::Sim => builder.sim_devices(device.index + 1),
+        DeviceKind::Cpu => builder.cpu_devices(devices),
+        DeviceKind::Sim => builder.sim_devices(devices),
         DeviceKind::Cuda => builder,
     }
     .build()

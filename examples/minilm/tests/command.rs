@@ -68,7 +68,7 @@ fn a_model_that_is_missing_or_damaged_is_named_with_what_to_do() {
 #[test]
 fn arguments_that_make_no_sense_are_refused() {
     let texts: &[u8] = b"[\"a\"]";
-    for (extra, expected) in [(["--batch", "0"], "0 is not in 1..=4096"), (["--device", "gpu"], "gpu")] {
+    for (extra, expected) in [(["--batch", "0"], "0 is not in 1..=256"), (["--device", "gpu"], "gpu")] {
         let said = refusal(Some(texts), &[&ARGUMENTS[..], &extra].concat());
         assert!(said.contains(expected), "{said}");
     }

@@ -1,7 +1,6 @@
-//! The embeddings of all-MiniLM-L6-v2 beside references in `data`. The model is fetched by `make model`; where it is not, the tests say that
-//! they are left out, and with `STREAMVM_NEEDS_MODEL` they fail.
+//! The embeddings of all-MiniLM-L6-v2 beside references in `data`. The tests need the model, so they are ignored unless `make model-test` runs them.
 
-#![allow(clippy::print_stdout, reason = "a test that is left out says so, and one that runs tells its figures")]
+#![allow(clippy::print_stdout, reason = "they tell their figures")]
 
 mod common;
 
@@ -16,26 +15,15 @@ use streamvm_minilm::embed::embed;
 use streamvm_minilm::files::read_texts;
 use streamvm_minilm::tokens::Tokens;
 
-/// With this variable of the environment the tests fail where the model is missing.
-const NEEDED: &str = "STREAMVM_NEEDS_MODEL";
-
 fn here(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
 }
 
-/// The folder of the model, or nothing where it has not been fetched.
-fn model() -> Option<PathBuf> {
+/// The folder of the model.
+fn model() -> PathBuf {
     let folder = here("../../target/model");
-    if folder.join("model.safetensors").exists() {
-        return Some(folder);
-    }
-    assert!(
-        std::env::var_os(NEEDED).is_none(),
-        "{NEEDED} is set, and there is no model in {}: run `make model`",
-        folder.display()
-    );
-    println!("LEFT OUT: there is no model in {}. `make model-test` fetches it and runs this test.", folder.display());
-    None
+    assert!(folder.join("model.safetensors").exists(), "there is no model in {}: run `make model`", folder.display());
+    folder
 }
 
 fn numbers(path: &Path) -> Vec<f32> {
@@ -43,9 +31,16 @@ fn numbers(path: &Path) -> Vec<f32> {
     NpyFile::new(&bytes[..]).expect("an .npy file").into_vec().expect("float32")
 }
 
+fn shape(path: &Path) -> Vec<usize> {
+    let bytes = std::fs::read(path).expect("a file");
+    let file = NpyFile::new(&bytes[..]).expect("an .npy file");
+    file.shape().iter().map(|&size| size as usize).collect()
+}
+
 #[test]
+#[ignore = "needs the model: make model-test"]
 fn embeddings_are_within_1e_5_of_the_references_in_every_mode() {
-    let Some(folder) = model() else { return };
+    let folder = model();
     let texts = read_texts(&here("data/sentences.json")).expect("texts");
     let references: Vec<f64> = numbers(&here("data/embeddings.npy")).into_iter().map(f64::from).collect();
     let tokens = Tokens::read(&folder).expect("a tokenizer");
@@ -66,8 +61,9 @@ fn embeddings_are_within_1e_5_of_the_references_in_every_mode() {
 }
 
 #[test]
+#[ignore = "needs the model: make model-test"]
 fn the_command_writes_the_embeddings() {
-    let Some(folder) = model() else { return };
+    let folder = model();
     let out = tempfile::tempdir().expect("a folder");
     let file = out.path().join("e.npy");
     let command = |texts: &Path| {
@@ -86,8 +82,24 @@ fn the_command_writes_the_embeddings() {
     for (json, rows) in [("[]", 0), ("[\"\"]", 1)] {
         std::fs::write(&texts, json).expect("written");
         assert!(command(&texts).status.success());
-        assert_eq!(numbers(&file).len(), rows * 384, "{json}");
+        let found = numbers(&file);
+        assert_eq!(shape(&file), [rows, 384], "{json}");
+        let length = found.iter().map(|number| number * number).sum::<f32>();
+        assert!(rows == 0 || (length - 1.0).abs() < 1e-5, "{json}: {length}");
     }
+    // A link stays a link, and a pipe is written to.
+    let link = out.path().join("link.npy");
+    std::os::unix::fs::symlink(&file, &link).expect("a link");
+    let to = |place: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_minilm"));
+        command.arg("embed").arg("--in").arg(&texts).args(["--out", place]).arg("--model").arg(&folder);
+        command.output().expect("the command runs")
+    };
+    assert!(to(link.to_str().expect("UTF-8")).status.success());
+    assert!(link.is_symlink() && shape(&file) == [1, 384]);
+    std::fs::remove_file(&link).expect("removed");
+    let piped = to("/dev/stdout");
+    assert!(piped.status.success() && piped.stdout.starts_with(b"\x93NUMPY"), "{piped:?}");
     let left: Vec<_> = std::fs::read_dir(out.path()).expect("the folder").collect();
     assert_eq!(left.len(), 2, "{left:?}");
 }

@@ -21,6 +21,7 @@ fn config() -> Config {
         num_attention_heads: HEADS,
         intermediate_size: 40,
         hidden_act: String::from("gelu"),
+        model_type: String::from("bert"),
         layer_norm_eps: 1e-12,
         max_position_embeddings: 12,
         type_vocab_size: 2,
@@ -152,6 +153,9 @@ fn a_token_that_the_vocabulary_does_not_have_is_named() {
             .expect("an encoder");
         let result = bert.embed(&vm, &Batch::of(&[&[1, 50, 2]])).and_then(|result| result.to_vec::<f32>());
         let text = result.expect_err("a token that is not there").to_string();
-        assert!(text.contains("index_select reads row 50") && text.contains("bert.rs"), "{name}: {text}");
+        assert!(
+            text.contains("index_select: the index 50 is no row of the table") && text.contains("bert.rs"),
+            "{name}: {text}"
+        );
     }
 }

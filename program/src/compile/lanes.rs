@@ -108,7 +108,9 @@ fn cost(program: &Program, step: &Step, costs: &Costs) -> u64 {
         Work::Call(op, _) if op.class() == OpClass::MatMul => size.saturating_mul(40),
         Work::Call(op, _) => {
             let each = match op {
-                Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => 1_000,
+                Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow | Op::Erf | Op::Gelu | Op::GeluTanh | Op::Silu => {
+                    1_000
+                }
                 _ if op.is_elementwise() => 250,
                 _ => 1_000,
             };
