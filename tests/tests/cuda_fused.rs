@@ -231,6 +231,26 @@ fn what_is_refused_runs_one_by_one() -> Result<(), Error> {
     Ok(())
 }
 
+/// Too little memory for a kernel refuses that group alone: the next program has a kernel.
+#[test]
+fn too_little_memory_refuses_one_group_alone() -> Result<(), Error> {
+    // The driver loads eight modules of shipped kernels first.
+    let driver = standin("fail=cuModuleLoadDataEx:9:OUT_OF_MEMORY");
+    let vm = Vm::builder().build()?;
+    let x = vm.from_slice(&X, &[4])?.to(CUDA)?;
+    let (y, z) = results();
+    for kernels in [4, 1] {
+        let executable = chain(&vm, CUDA, 4, &CompileOptions::default())?;
+        let expected = (y.to_vec(), z.to_vec());
+        let count = launches(&driver, || assert_eq!(run(&executable, &x).expect("it runs"), expected));
+        assert_eq!(count[0], kernels);
+    }
+    assert_eq!(driver.calls("nvrtcCompileProgram"), 2);
+    drop(x);
+    end(vm);
+    Ok(())
+}
+
 /// The pieces of a program around what cannot be fused: integers that are divided report what they refuse.
 #[test]
 fn a_division_of_integers_stays_a_kernel_of_its_own() -> Result<(), Error> {

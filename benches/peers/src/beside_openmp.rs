@@ -31,7 +31,7 @@ pub enum Error {
     Library {
         /// Its file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system's loader.
         source: libloading::Error,
     },
     /// The engine failed.

@@ -53,7 +53,7 @@ pub fn fan(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     replayed("program_functions_fan", &functions, sizes)
 }
 
-/// What a function uses: tensors by their numbers.
+/// A function of the program, with the numbers of the tensors that it uses.
 #[derive(Clone)]
 struct Function {
     reads: Vec<usize>,

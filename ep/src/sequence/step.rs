@@ -184,7 +184,7 @@ pub enum SequenceError {
     Function {
         /// The step.
         step: usize,
-        /// What it says.
+        /// The text of the function's error.
         error: String,
     },
     /// A step failed. The steps before it have run, and those after it have not; in a group, this holds for each block by itself.

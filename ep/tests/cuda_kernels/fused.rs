@@ -119,7 +119,7 @@ fn draw(rng: &mut Rng, what: &Steps<'_>) -> Group {
         let inputs: Vec<Known> = inputs.collect();
         let over = inputs.iter().position(|input| input.whole && input.dtype.size() == result.size());
         let output = match over.filter(|_| rng.below(3) == 0) {
-            // What was there is no value any longer.
+            // The step has written over the old value, so no later step may read that.
             Some(over) => {
                 known.retain(|value| value.buffer != inputs[over].buffer);
                 Known { dtype: result, ..inputs[over].clone() }

@@ -23,7 +23,7 @@ pub struct Config {
     pub hidden_act: String,
     /// The kind of model; only `bert` is known.
     pub model_type: String,
-    /// What a layer norm adds to a variance.
+    /// The number that a layer norm adds to a variance before it takes the root.
     pub layer_norm_eps: f64,
     /// The most tokens of a text.
     pub max_position_embeddings: usize,

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What can go wrong, with what to do about it.
+/// An error of the command or of the model; its text says what the user can do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file of the model is missing.
@@ -20,7 +20,7 @@ pub enum Error {
     Model {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in the file.
         reason: String,
     },
     /// A file that cannot be read.
@@ -36,7 +36,7 @@ pub enum Error {
     Input {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in the input, with its place.
         reason: String,
     },
     /// A file that cannot be written.

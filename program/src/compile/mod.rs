@@ -27,6 +27,8 @@ mod arena;
 mod emit;
 mod extents;
 mod fetched_copies;
+#[cfg(test)]
+mod function_tests;
 mod fuse;
 mod homes;
 mod in_place;

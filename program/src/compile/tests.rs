@@ -1,7 +1,5 @@
 //! What the passes do, as golden texts, and what they must not do.
 
-use std::time::Duration;
-
 use streamvm_ep::{Access, DType, DeviceId, Op, Params};
 use streamvm_instructions::{Error, Generator, InstructionsBuilder, ProgramError, Tensor};
 
@@ -9,18 +7,18 @@ use crate::compile::compile;
 use crate::plan::compiled::BufferRole;
 use crate::{CompileOptions, Compiled, Program, Recorder, Work, record};
 
-const CPU: DeviceId = DeviceId::cpu(0);
-const SIM: DeviceId = DeviceId::sim(0);
+pub(super) const CPU: DeviceId = DeviceId::cpu(0);
+pub(super) const SIM: DeviceId = DeviceId::sim(0);
 
-fn recorded(f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Program {
+pub(super) fn recorded(f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Program {
     record("p", f).expect("it can be recorded")
 }
 
-fn compiled(f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Compiled {
+pub(super) fn compiled(f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Compiled {
     compile(&recorded(f), &CompileOptions::default()).expect("it compiles")
 }
 
-fn x(r: &Recorder) -> Result<Tensor, Error> {
+pub(super) fn x(r: &Recorder) -> Result<Tensor, Error> {
     r.feed("x", CPU, DType::F32, &[16])
 }
 
@@ -549,7 +547,7 @@ fn x_like(r: &Recorder) -> Result<Tensor, Error> {
     r.full(CPU, DType::F32, &[16], 0.5)
 }
 
-const PAGE: &str = include_str!("../../../docs/programs.md");
+pub(super) const PAGE: &str = include_str!("../../../docs/programs.md");
 
 /// Values between the steps are in scratch memory: the arena has none of them.
 #[test]
@@ -718,216 +716,4 @@ fn the_flag_counts_among_the_tensors_that_a_block_writes() {
         let refused = compile_with(device, most + 1).map(drop).expect_err("one too many").to_string();
         assert!(refused.contains("65 tensors"), "{device}: {refused}");
     }
-}
-
-/// A step, a function on the device that reads its result, and two steps behind it. What the function overwrites is not filled before.
-fn around_a_function(device: DeviceId) -> String {
-    let plan = compiled(|r| {
-        let x = r.feed("x", device, DType::F32, &[16])?;
-        let (negated, written) = (x.neg()?, r.full(device, DType::F32, &[16], 0.0)?);
-        r.call_fn("look", device, [negated.read(), written.write()], |_| Ok(()))?;
-        r.fetch("y", &written.exp()?.relu()?)
-    });
-    plan.to_string()
-}
-
-#[test]
-fn a_function_on_the_only_cpu_stream_is_a_step_of_its_segment() {
-    let plan = around_a_function(CPU);
-    assert_eq!(
-        plan,
-        "\
-program p on cpu:0
-feed  x            read                64 bytes
-fetch y            write               64 bytes
-arena arena        write              128 bytes
-%0 neg        x -> arena+64                             f32[16]
-%1 fn         \"look\" arena+64 -> arena+0
-%2 exp        arena+0 -> arena+0                        f32[16]
-%3 relu       arena+0 -> y                              f32[16]
-"
-    );
-    assert!(PAGE.contains(&plan), "the page about programs shows another plan");
-}
-
-/// What it uses has memory of its own.
-#[test]
-fn a_function_on_a_device_is_a_segment_by_itself() {
-    assert_eq!(
-        around_a_function(SIM),
-        "\
-program p on sim:0
-feed  x            read                64 bytes
-value %0           write               64 bytes
-value %1           write               64 bytes
-fetch y            write               64 bytes
-arena arena        write               64 bytes
-segment 0 on compute@sim:0:0:
-%0 neg        x -> %0                                   f32[16]
-segment 1 on compute@sim:0:0:
-%1 fn         \"look\" %0 -> %1
-segment 2 on compute@sim:0:0:
-%2 exp        %1 -> arena+0                             f32[16]
-%3 relu       arena+0 -> y                              f32[16]
-"
-    );
-}
-
-/// Products of one device, on any lanes, and functions on two: which segments wait for which because of orders alone.
-#[test]
-fn orders_are_waits_where_streams_differ() {
-    let other = DeviceId::cpu(1);
-    let program = recorded(|r| {
-        let square = |name: &str, device| r.feed(name, device, DType::F32, &[64, 64]);
-        let (x, y) = (square("x", CPU)?, square("y", other)?);
-        let ((), first) = r.after(&[], || r.host_fn("first", CPU, || Ok(())))?;
-        let (products, all) = r.after(&[&first], || Ok([x.matmul(&x)?, x.exp()?, y.matmul(&y)?]))?;
-        let (last, _) = r.after(&[&all], || y.neg())?;
-        let mut names = ["a", "b", "c", "d"].into_iter();
-        products.iter().chain([&last]).try_for_each(|it| r.fetch(names.next().unwrap_or_default(), it))
-    });
-    let segments = |program: &Program, lanes| {
-        let options = CompileOptions { lanes, hand_over_ns: 0, ..CompileOptions::default() };
-        let plan = compile(program, &options).expect("it compiles");
-        let of = |segment: &crate::Segment| {
-            let names: Vec<&str> = plan.steps[segment.steps.clone()].iter().map(|step| step.work.name()).collect();
-            format!("{} {} waits {:?}", segment.stream, names.join(" "), segment.waits)
-        };
-        plan.segments.iter().map(of).collect::<Vec<String>>()
-    };
-    assert_eq!(
-        segments(&program, 1),
-        [
-            "compute@cpu:0:0 fn waits []",
-            "compute@cpu:0:0 matmul exp waits []",
-            // Behind the function alone: it is not ordered behind the other products.
-            "compute@cpu:1:0 matmul waits [0]",
-            // A stream runs in order, so the wait for the last of them is enough.
-            "compute@cpu:1:0 neg waits [1]",
-        ]
-    );
-    // Without an order nothing waits, but for what functions of one device ask for.
-    let free = Program { orders: Vec::new(), ..program.clone() };
-    let on_lanes = segments(&free, 2);
-    assert!(on_lanes.iter().any(|it| it.starts_with("compute@cpu:0:1") && it.ends_with("waits [0]")), "{on_lanes:?}");
-    assert!(on_lanes.iter().all(|it| !it.starts_with("compute@cpu:1") || it.ends_with("waits []")), "{on_lanes:?}");
-}
-
-/// Orders over many steps take time and memory in proportion to the steps, where the steps are chains.
-#[test]
-fn orders_of_chains_have_one_edge() {
-    let chain = 2_000;
-    let program = recorded(|r| {
-        let (x, y) = (x(r)?, r.feed("y", DeviceId::cpu(1), DType::F32, &[16])?);
-        let run = |from: &Tensor| (0..chain).try_fold(from.clone(), |it, _| it.neg());
-        let (one, steps) = r.after(&[], || run(&x))?;
-        let (other, _) = r.after(&[&steps], || run(&y))?;
-        r.fetch("one", &one)?;
-        r.fetch("other", &other)
-    });
-    let plan = compile(&program, &CompileOptions::default()).expect("it compiles");
-    let waits: Vec<_> = plan.segments.iter().map(|segment| segment.waits.clone()).collect();
-    assert_eq!(waits, [vec![], vec![0]]);
-}
-
-#[test]
-fn orders_that_are_none_are_malformed() {
-    let program = recorded(|r| {
-        let one = x(r)?.neg()?;
-        r.fetch("y", &one.exp()?)
-    });
-    for (earlier, later) in [(1..2, 0..1), (0..1, 1..3), (0..0, 1..2), (0..2, 1..2)] {
-        let orders = vec![crate::StepOrder { earlier, later }];
-        let wrong = Program { orders, ..program.clone() }.check().expect_err("it is no order").to_string();
-        assert!(wrong.contains("cannot be ordered behind"), "{wrong}");
-    }
-}
-
-/// By estimate `exp` and `tanh` take equally long, so two of the four chains are on each lane, the longer one beside one that comes behind it. Measured,
-/// `exp` takes much longer than `tanh`, which then comes last; and with a cost for `tanh` as well, the chain that has it gets a lane of its own.
-#[test]
-fn measured_costs_decide_about_lanes() {
-    let program = recorded(|r| {
-        for name in ["a", "b", "c", "d"] {
-            let y = r.feed(name, CPU, DType::F32, &[16])?.exp()?;
-            r.fetch(format!("{name}y"), &(if name == "a" { y.tanh() } else { Ok(y) })?)?;
-        }
-        Ok(())
-    });
-    let lanes = |costs: crate::Costs| {
-        let options = CompileOptions { lanes: 2, costs, ..CompileOptions::default() };
-        let plan = compile(&program, &options).expect("it compiles");
-        let of = |segment: &crate::Segment| {
-            let names: Vec<&str> = plan.steps[segment.steps.clone()].iter().map(|step| step.work.name()).collect();
-            format!("{}: {}", segment.stream.lane, names.join(" "))
-        };
-        plan.segments.iter().map(of).collect::<Vec<String>>()
-    };
-    assert_eq!(lanes(crate::Costs::default()), ["0: exp tanh exp", "1: exp exp"]);
-    let mut costs = crate::Costs::default();
-    // The mean of both counts, for every step with as many elements.
-    costs.add(&program, 0, Duration::from_micros(50));
-    costs.add(&program, 0, Duration::from_micros(150));
-    assert_eq!(costs.of(&program, 2), Some(Duration::from_micros(100)));
-    assert_eq!(costs.of(&program, 1), None, "nothing is known of tanh");
-    assert_eq!(lanes(costs.clone()), ["0: exp exp tanh", "1: exp exp"]);
-    costs.set_all_sizes("tanh", Duration::from_micros(200));
-    assert_eq!(lanes(costs.clone()), ["0: exp tanh", "1: exp exp exp"]);
-    // Costs of one size say nothing of another, and one of all sizes gives way to one of the size.
-    let larger = recorded(|r| r.fetch("y", &r.feed("x", CPU, DType::F32, &[64])?.exp()?));
-    assert_eq!(costs.of(&larger, 0), None);
-    costs.set_all_sizes("exp", Duration::from_micros(7));
-    assert_eq!(costs.of(&larger, 0), Some(Duration::from_micros(7)));
-    assert_eq!(costs.of(&program, 0), Some(Duration::from_micros(100)));
-}
-
-/// Functions are known by their names, also by the name that the profile of an engine gives those of a program.
-#[test]
-fn functions_have_costs_by_their_names() {
-    let program = recorded(|r| {
-        r.host_fn("slow", CPU, || Ok(()))?;
-        r.host_fn("quick", CPU, || Ok(()))
-    });
-    let mut costs = crate::Costs::default();
-    costs.set_all_sizes("slow of p", Duration::from_millis(3));
-    costs.set_all_sizes("exp of p", Duration::from_millis(3));
-    assert_eq!((costs.of(&program, 0), costs.of(&program, 1)), (Some(Duration::from_millis(3)), None));
-}
-
-/// Orders between wide sets of independent steps are bounded, and a function in between needs as many edges as there are steps.
-#[test]
-fn orders_between_too_many_independent_steps_are_refused() {
-    let wide = 5_000;
-    let program = |between: bool| {
-        recorded(|r| {
-            let (x, y) = (x(r)?, r.feed("y", DeviceId::cpu(1), DType::F32, &[16])?);
-            let many = |from: &Tensor, name: &str| {
-                (0..wide).try_for_each(|number| r.fetch(format!("{name}{number}"), &from.neg()?))
-            };
-            let ((), mut steps) = r.after(&[], || many(&x, "one"))?;
-            if between {
-                steps = r.after(&[&steps], || r.host_fn("between", CPU, || Ok(())))?.1;
-            }
-            r.after(&[&steps], || many(&y, "other")).map(drop)
-        })
-    };
-    let compile = |program: &Program| compile(program, &CompileOptions::default());
-    let refused = compile(&program(false)).expect_err("25 million pairs").to_string();
-    assert!(refused.contains("step 5000 (neg)") && refused.contains("a function without uses"), "{refused}");
-    compile(&program(true)).expect("the function is between all of them");
-}
-
-/// A copy may be made by way of another stream, so the order of a copy stream does not tell that an earlier copy is over.
-#[test]
-fn ordered_copies_wait_for_each_other_on_one_stream() {
-    let plan = compiled(|r| {
-        let (x, y) = (x(r)?, r.feed("y", CPU, DType::F32, &[16])?);
-        let (one, copied) = r.after(&[], || Ok([x.to(SIM)?, y.to(SIM)?]))?;
-        let (two, _) = r.after(&[&copied], || y.to(SIM))?;
-        r.fetch("one", &one[0])?;
-        r.fetch("other", &one[1])?;
-        r.fetch("two", &two)
-    });
-    let waits: Vec<_> = plan.segments.iter().map(|segment| (segment.stream.lane, &segment.waits[..])).collect();
-    assert_eq!(waits, [(0, &[][..]), (0, &[]), (0, &[0, 1])], "{plan}");
 }
