@@ -145,7 +145,8 @@ fn an_index_out_of_range_is_named_and_nothing_is_written() {
         assert_eq!(out, [9.0; 6]);
         let text = expected.to_string();
         assert!(
-            text.contains(&format!("row {row},")) && text.contains(&format!("element {index} of the indices")),
+            text.contains(&format!("the index {row} is no row of the table"))
+                && text.contains(&format!("element {index} of the indices")),
             "{text}"
         );
     }
