@@ -1,9 +1,11 @@
-"""PyTorch or NumPy as an entrant of `make bench-kernels`: python.py torch|numpy THREADS, cases on stdin (see src/entrant.rs)."""
+"""PyTorch, NumPy or ONNX Runtime as an entrant: python.py torch|numpy|onnxruntime THREADS MODEL, cases on stdin (see src/entrant.rs)."""
 
+import pathlib
 import statistics
 import sys
 import time
 
+import model
 import numpy as np
 
 BATCHES = 9
@@ -188,19 +190,39 @@ def layer_in_torch(batch):
     return layer
 
 
+def model_of(library, threads, folder):
+    """Calls of a batch size, or None where the model or what runs it is missing."""
+    if library == "torch" and (pathlib.Path(folder) / "model.safetensors").is_file():
+        return model.in_torch(folder)
+    file = pathlib.Path(__file__).parent / "minilm.onnx"
+    if library == "onnxruntime" and file.is_file():
+        return model.in_onnxruntime(file, threads)
+    return None
+
+
 def main():
-    library, threads = sys.argv[1], int(sys.argv[2])
-    make = in_numpy
+    library, threads, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    make = {"numpy": in_numpy, "torch": in_torch}.get(library, lambda name: None)
     if library == "torch":
         import torch
 
         torch.set_num_threads(threads)
         torch.set_grad_enabled(False)
-        make = in_torch
+    models = None
     for line in sys.stdin:
         name, budget = line.split()
-        call = make(name)
-        print("-" if call is None else measure(call, int(budget) * 1_000_000), flush=True)
+        if name.startswith("minilm_"):
+            models = models or model_of(library, threads, folder)
+            call = models and models(int(name.removeprefix("minilm_")))
+        else:
+            call = make(name)
+        if call is None:
+            answer = "-"
+        elif budget == "0":
+            answer = call()[-1, 0]
+        else:
+            answer = measure(call, int(budget) * 1_000_000)
+        print(answer, flush=True)
 
 
 main()

@@ -3,7 +3,7 @@
 use streamvm_ep::{Axes, DType, Op, Params};
 
 /// The names of all cases.
-pub(crate) const NAMES: [&str; 34] = [
+pub(crate) const NAMES: [&str; 37] = [
     "matmul_128x384x384",
     "matmul_128x384x1536",
     "matmul_1024x1024x1024",
@@ -38,6 +38,9 @@ pub(crate) const NAMES: [&str; 34] = [
     "relu_1e7",
     "bert_layer_1",
     "bert_layer_8",
+    "minilm_1",
+    "minilm_8",
+    "minilm_32",
 ];
 
 /// The call that a case measures.
@@ -56,7 +59,7 @@ pub(crate) struct Case {
     pub(crate) out: (DType, Vec<usize>),
 }
 
-/// The case with this name, if it is a single op. The others are [layers](crate::layer).
+/// The case with this name, if it is a single op. The others are [layers](crate::layer) and [models](crate::model).
 pub(crate) fn find(name: &str) -> Option<Case> {
     let last = |axis: usize| Params { axes: Axes::new(&[axis]).unwrap_or_default(), ..Params::default() };
     let op = |op: Op, params: Params, dtype: DType, inputs: &[&[usize]], to: DType, out: &[usize]| {

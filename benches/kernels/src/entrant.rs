@@ -1,7 +1,8 @@
 //! Entrants: a library with a number of threads, and the process that runs its cases.
 //!
-//! A process is called with its number of threads and reads lines `CASE MILLISECONDS`. It answers each with the median time of a call in
-//! nanoseconds, or with `-` if it does not have the case.
+//! A process is called with its number of threads and the folder of the model, and reads lines `CASE MILLISECONDS`. It answers each with the
+//! median time of a call in nanoseconds, or with `-` if it does not have the case. With 0 milliseconds it answers with one element of the
+//! result, if the case is a [model](crate::model).
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
@@ -13,6 +14,7 @@ pub(crate) enum Library {
     Streamvm,
     Torch,
     Numpy,
+    OnnxRuntime,
     Candle,
 }
 
@@ -30,14 +32,16 @@ pub(crate) enum Error {
     NoDriver(String),
     #[error("the process of {name}: {source}")]
     Process { name: String, source: io::Error },
-    #[error("the process of {name} answered `{answer}` to `{case}`")]
+    #[error("the process of {name} answered `{answer}` to `{case}`; what it says of an error is above")]
     Answer { name: String, case: String, answer: String },
+    #[error("{name} computes {found} as an element of `{case}`, and streamvm {expected}")]
+    Differs { name: String, case: String, found: f64, expected: f64 },
 }
 
 impl Entrant {
     /// All of them: each library with one and with two threads.
     pub(crate) fn all(alone: bool) -> Vec<Entrant> {
-        let libraries = [Library::Streamvm, Library::Torch, Library::Numpy, Library::Candle];
+        let libraries = [Library::Streamvm, Library::Torch, Library::Numpy, Library::OnnxRuntime, Library::Candle];
         let chosen = libraries.into_iter().filter(|&library| !alone || library == Library::Streamvm);
         chosen.flat_map(|library| [1, 2].map(|threads| Entrant { library, threads })).collect()
     }
@@ -52,6 +56,7 @@ impl Entrant {
             Library::Streamvm => "streamvm",
             Library::Torch => "torch",
             Library::Numpy => "numpy",
+            Library::OnnxRuntime => "onnxruntime",
             Library::Candle => "candle",
         }
     }
@@ -60,7 +65,7 @@ impl Entrant {
         format!("{} {}", self.library(), self.threads)
     }
 
-    fn command(&self, drivers: &Path) -> Result<Command, Error> {
+    fn command(&self, drivers: &Path, model: &Path) -> Result<Command, Error> {
         let threads = self.threads.to_string();
         let driver = |name: &str| {
             let path = drivers.join(name);
@@ -74,11 +79,11 @@ impl Entrant {
             Library::Streamvm => {
                 let this = std::env::current_exe().map_err(|source| Error::Process { name: self.name(), source })?;
                 let mut command = Command::new(this);
-                command.args(["--child", &threads]);
+                command.args(["--child", &threads]).arg("--model").arg(model);
                 return Ok(command);
             }
             Library::Candle => driver("candle")?,
-            Library::Torch | Library::Numpy => {
+            Library::Torch | Library::Numpy | Library::OnnxRuntime => {
                 let mut command = driver("venv/bin/python")?;
                 command.arg(drivers.join("python.py")).arg(self.library());
                 command
@@ -87,7 +92,7 @@ impl Entrant {
         for variable in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"] {
             command.env(variable, &threads);
         }
-        command.arg(&threads);
+        command.arg(&threads).arg(model);
         Ok(command)
     }
 }
@@ -101,10 +106,10 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn start(entrant: &Entrant, drivers: &Path) -> Result<Process, Error> {
+    pub(crate) fn start(entrant: &Entrant, drivers: &Path, model: &Path) -> Result<Process, Error> {
         let name = entrant.name();
         let failed = |source| Error::Process { name: name.clone(), source };
-        let mut command = entrant.command(drivers)?;
+        let mut command = entrant.command(drivers, model)?;
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let (Some(questions), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(failed(io::ErrorKind::BrokenPipe.into()));
@@ -112,7 +117,7 @@ impl Process {
         Ok(Process { name, child, questions, answers: BufReader::new(answers) })
     }
 
-    /// The median time of a call in nanoseconds; `None` if the library does not have the case.
+    /// The median time of a call in nanoseconds, or an element of the result for a budget of 0; `None` if the library does not have the case.
     pub(crate) fn ask(&mut self, case: &str, budget_ms: u32) -> Result<Option<f64>, Error> {
         let mut answer = String::new();
         let asked = writeln!(self.questions, "{case} {budget_ms}").and_then(|()| self.questions.flush());

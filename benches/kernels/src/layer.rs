@@ -1,6 +1,6 @@
 //! A transformer layer as a case: a BERT layer of hidden size 384 with 12 heads over 128 tokens, through the engine, one eager call an op.
 //!
-//! The other libraries run the same layer with their own ops for layer norm and gelu, as their users do.
+//! The other libraries run the same layer with their own ops, as their users do.
 
 use std::time::Duration;
 
@@ -42,12 +42,7 @@ impl Norm {
     }
 
     fn apply(&self, x: &Tensor) -> Result<Tensor, Error> {
-        let rows = x.shape().dims()[0];
-        let mean = x.mean(&[1])?.reshape(&[rows, 1])?;
-        let centred = (x - &mean)?;
-        let variance = (&centred * &centred)?.mean(&[1])?.reshape(&[rows, 1])?;
-        let scaled = (&centred / &(variance + 1e-12)?.sqrt()?)?;
-        (&scaled * &self.gain)? + &self.offset
+        x.layer_norm(&self.gain, &self.offset, 1e-12)
     }
 }
 
@@ -95,17 +90,9 @@ impl Layer {
         let scores = (query.matmul(&key)? * scale)?.softmax(3)?;
         let attended = scores.matmul(&value)?.permute(&[0, 2, 1, 3])?.reshape(&[batch * TOKENS, HIDDEN])?;
         let middle = self.first.apply(&(self.output.apply(&attended)? + x)?)?;
-        let wide = gelu(&self.up.apply(&middle)?)?;
+        let wide = self.up.apply(&middle)?.gelu_tanh()?;
         self.second.apply(&(self.down.apply(&wide)? + &middle)?)
     }
-}
-
-/// `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
-fn gelu(x: &Tensor) -> Result<Tensor, Error> {
-    let cube = ((x * x)? * x)?;
-    let inner = ((cube * 0.044_715)? + x)?;
-    let gate = (((inner * 0.797_884_56)?.tanh()? + 1.0)? * 0.5)?;
-    x * &gate
 }
 
 /// Small numbers, as `small` in drivers/python.py and drivers/candle.

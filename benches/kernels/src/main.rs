@@ -1,6 +1,6 @@
-//! `kernels`: streamvm's CPU kernels beside PyTorch, NumPy and candle, as a table and as JSON.
+//! `kernels`: streamvm's CPU kernels, and a model that they compute, beside PyTorch, NumPy, ONNX Runtime and candle, as a table and as JSON.
 //!
-//! A *case* is one op on operands of one size, or a transformer layer of several. An *entrant* is a library with a number of threads. Every entrant runs in a process of
+//! A *case* is one op on operands of one size, a transformer layer of several, or a whole model. An *entrant* is a library with a number of threads. Every entrant runs in a process of
 //! its own for the whole measurement, and the processes take turns: case by case, entrant by entrant, run by run, so that a noisy second
 //! hits all of them alike. A process answers each case with its median time of a call.
 //!
@@ -14,6 +14,7 @@
 mod cases;
 mod entrant;
 mod layer;
+mod model;
 mod ours;
 mod report;
 
@@ -51,6 +52,12 @@ struct Args {
     /// Where the drivers of the other libraries are
     #[arg(long, value_name = "FOLDER", default_value = "target/kernels")]
     drivers: PathBuf,
+    /// The folder of the model, to which `make model` fetches it; without it the cases of the model are left out
+    #[arg(long, value_name = "FOLDER", default_value = "target/model")]
+    model: PathBuf,
+    /// Also print where the time of each batch of the model goes, by op; streamvm alone
+    #[arg(long)]
+    by_op: bool,
     /// Answer cases from stdin with this number of threads: how this program calls itself
     #[arg(long, hide = true, value_name = "THREADS")]
     child: Option<usize>,
@@ -64,7 +71,7 @@ fn main() -> ExitCode {
         return reject::<Args>(&format!("no case has `{filter}` in its name; the cases are {names}"));
     }
     let outcome = match args.child {
-        Some(threads) => ours::answer(threads).map_err(Into::into),
+        Some(threads) => ours::answer(threads, &args.model).map_err(Into::into),
         None => measure(&chosen, &args),
     };
     match outcome {
@@ -80,11 +87,14 @@ fn measure(chosen: &[&'static str], args: &Args) -> Result<(), Box<dyn std::erro
     let (runs, budget) = (args.measuring.runs(), if args.measuring.quick { QUICK_BUDGET_MS } else { BUDGET_MS });
     let mut running: Vec<(Entrant, Process)> = Vec::new();
     for entrant in Entrant::all(args.alone) {
-        match Process::start(&entrant, &args.drivers) {
+        match Process::start(&entrant, &args.drivers, &args.model) {
             Ok(process) => running.push((entrant, process)),
             Err(error) if entrant.is_streamvm() => return Err(error.into()),
             Err(error) => eprintln!("{}: not run: {error}", entrant.name()),
         }
+    }
+    for &case in chosen.iter().filter(|case| model::batch_of(case).is_some()) {
+        compare(case, &mut running)?;
     }
     let mut figures: Vec<Figure> = Vec::new();
     for run in 1..=runs {
@@ -102,5 +112,26 @@ fn measure(chosen: &[&'static str], args: &Args) -> Result<(), Box<dyn std::erro
     print!("{}", report::table(&figures));
     streamvm_benches::report::write(&args.out, &report::json(&figures))?;
     eprintln!("written to {}", args.out.display());
+    drop(running);
+    let batches = chosen.iter().filter(|_| args.by_op).filter_map(|case| Some((case, model::batch_of(case)?)));
+    for (case, batch) in batches {
+        for threads in [1, 2] {
+            println!("\n{case}, threads: {threads}\n{}", model::by_op(&args.model, threads, batch)?);
+        }
+    }
+    Ok(())
+}
+
+/// Compares one element of what the entrants compute.
+fn compare(case: &str, running: &mut [(Entrant, Process)]) -> Result<(), entrant::Error> {
+    let mut expected = None;
+    for (entrant, process) in running {
+        let Some(found) = process.ask(case, 0)? else { continue };
+        let &mut expected = expected.get_or_insert(found);
+        if (found - expected).abs() > model::TOLERANCE {
+            let (name, case) = (entrant.name(), case.to_owned());
+            return Err(entrant::Error::Differs { name, case, found, expected });
+        }
+    }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! streamvm's kernels as an entrant: launched on a CPU stream, without the engine.
 
 use std::io::{self, BufRead, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use streamvm_ep::{
@@ -10,6 +11,7 @@ use streamvm_ep::{
 
 use crate::cases::{self, Call, Case};
 use crate::layer;
+use crate::model::{self, Model};
 
 /// How many batches a budget is divided into; the answer is their median.
 const BATCHES: u32 = 9;
@@ -21,26 +23,42 @@ pub(crate) enum Failure {
     Kernel(#[from] Error),
     #[error(transparent)]
     Engine(#[from] streamvm::Error),
+    #[error(transparent)]
+    Model(#[from] streamvm_minilm::error::Error),
     #[error("reading a case or answering it: {0}")]
     Pipe(#[from] io::Error),
 }
 
-/// Answers the cases on stdin, as [`entrant`](crate::entrant) describes.
-pub(crate) fn answer(threads: usize) -> Result<(), Failure> {
+/// Answers the cases on stdin, as [`entrant`](crate::entrant) describes. The model is in `folder`.
+pub(crate) fn answer(threads: usize, folder: &Path) -> Result<(), Failure> {
     let device = CpuDevice::new(0, CpuConfig { threads: Some(threads), ..CpuConfig::default() });
+    let mut model: Option<Model> = None;
     for line in io::stdin().lock().lines() {
         let line = line?;
         let asked =
             line.split_once(' ').and_then(|(name, budget)| Some((name, Duration::from_millis(budget.parse().ok()?))));
-        let nanoseconds = match asked {
-            Some((name, budget)) => match (cases::find(name), layer::batch_of(name)) {
-                (Some(case), _) => Some(measure(&device, &case, budget)?),
-                (None, Some(batch)) => Some(layer::measure(threads, batch, budget)?),
-                (None, None) => None,
-            },
+        let number = match asked {
+            Some((name, budget)) => {
+                if let Some(case) = cases::find(name) {
+                    Some(measure(&device, &case, budget)?)
+                } else if let Some(batch) = layer::batch_of(name) {
+                    Some(layer::measure(threads, batch, budget)?)
+                } else if let Some(batch) = model::batch_of(name) {
+                    if model.is_none() {
+                        model = Model::read(folder, threads)?;
+                    }
+                    match &model {
+                        Some(model) if budget.is_zero() => Some(model.element(batch)?),
+                        Some(model) => Some(model.measure(batch, budget)?),
+                        None => None,
+                    }
+                } else {
+                    None
+                }
+            }
             None => None,
         };
-        let answer = nanoseconds.map_or("-".to_owned(), |nanoseconds| nanoseconds.to_string());
+        let answer = number.map_or("-".to_owned(), |number| number.to_string());
         let mut out = io::stdout().lock();
         writeln!(out, "{answer}")?;
         out.flush()?;

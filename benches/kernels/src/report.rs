@@ -31,9 +31,10 @@ fn ratio(figure: &Figure, figures: &[Figure]) -> Option<f64> {
     figure.entrant.is_streamvm().then(|| figure.median() / best)
 }
 
-/// A line a case: the medians in microseconds, and those of streamvm over the best other's.
+/// A line a case: the medians in microseconds, and those of streamvm over the best other's. An entrant without a figure has no column.
 pub(crate) fn table(figures: &[Figure]) -> String {
-    let entrants = Entrant::all(false);
+    let mut entrants = Entrant::all(false);
+    entrants.retain(|entrant| figures.iter().any(|figure| figure.entrant == *entrant));
     let cell = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
     let line = |case: &'static str| {
         let of = |entrant: &Entrant| figures.iter().find(|figure| figure.case == case && figure.entrant == *entrant);
@@ -51,8 +52,8 @@ pub(crate) fn table(figures: &[Figure]) -> String {
     aligned(&lines, &std::array::from_fn::<usize, COLUMNS, _>(|column| column)[1..])
 }
 
-/// The name of a case, four libraries with one and two threads, and two ratios.
-const COLUMNS: usize = 1 + 4 * 2 + 2;
+/// The most columns: the name of a case, five libraries with one and two threads, and two ratios.
+const COLUMNS: usize = 1 + 5 * 2 + 2;
 
 fn cells(mut texts: impl Iterator<Item = String>) -> [String; COLUMNS] {
     std::array::from_fn(|_| texts.next().unwrap_or_default())
@@ -94,8 +95,8 @@ mod tests {
             figure(Library::Torch, 2, 10_000.0),
         ];
         let expected = "\
-µs       streamvm 1  streamvm 2  torch 1  torch 2  numpy 1  numpy 2  candle 1  candle 2  1 / best  2 / best
-exp_1e5        30.0           -     20.0     10.0        -        -      40.0         -       1.5         -
+µs       streamvm 1  torch 1  torch 2  candle 1  1 / best
+exp_1e5        30.0     20.0     10.0      40.0       1.5
 ";
         assert_eq!(table(&figures), expected);
         let json = json(&figures);

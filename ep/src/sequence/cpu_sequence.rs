@@ -59,6 +59,8 @@ pub struct CpuSequence {
     checks_finite: bool,
     /// Whether a step calls a function of the caller.
     calls_functions: bool,
+    /// The most operands of a step that runs by itself.
+    most_operands: usize,
     /// For each part how long it took so far, if runs are timed.
     times: Option<Box<[PartTime]>>,
 }
@@ -144,8 +146,20 @@ impl CpuSequence {
             return Err(SequenceError::Group { step: group.steps.start, what });
         }
         let parts = parts.finish(number)?;
-        let calls_functions = parts.iter().any(|part| matches!(part, Part::Work(Work::Function(_))));
-        Ok(CpuSequence { buffers, parts, stops: Arc::default(), checks_finite: false, calls_functions, times: None })
+        let of_functions = parts.iter().filter_map(|part| match part {
+            Part::Work(Work::Function(function)) => Some(function.operands.len()),
+            _ => None,
+        });
+        let most = of_functions.max();
+        Ok(CpuSequence {
+            buffers,
+            parts,
+            stops: Arc::default(),
+            checks_finite: false,
+            calls_functions: most.is_some(),
+            most_operands: most.unwrap_or(0).max(MOST_OPERANDS),
+            times: None,
+        })
     }
 
     /// Makes loops fail at their next round from the time when `stops` is set: [`SequenceError::Stopped`].
@@ -236,7 +250,9 @@ impl CpuSequence {
     ///
     /// * [`Buffers::check`] has accepted `buffers`, and no slice of a written one exists.
     unsafe fn run_parts<const TIMED: bool>(&self, buffers: &[Operand], run: u64) -> Result<(), SequenceError> {
-        let mut operands: [Operand; MOST_OPERANDS] = std::array::from_fn(|_| Operand::blank());
+        // One set for all parts: to make one costs more than a short function.
+        let mut operands: SmallVec<[Operand; MOST_OPERANDS]> =
+            (0..self.most_operands).map(|_| Operand::blank()).collect();
         let mut rounds = Rounds::default();
         let mut next = 0;
         while let Some(part) = self.parts.get(next) {
@@ -263,7 +279,7 @@ impl CpuSequence {
                     self.timed::<TIMED, _>(place, || {
                         // SAFETY: as above. The slices that a function gets end with its call, because its code takes a context of any lifetime. So
                         // no slice exists when the next part begins.
-                        unsafe { function.run(buffers) }
+                        unsafe { function.run(buffers, &mut operands) }
                     })?
                 }
                 Part::Jump(to) => next = *to,
@@ -310,7 +326,7 @@ impl Single {
         &self,
         work: &SequenceWork,
         buffers: &[Operand],
-        operands: &mut [Operand; MOST_OPERANDS],
+        operands: &mut [Operand],
         checks_finite: bool,
     ) -> Result<(), SequenceError> {
         // SAFETY: the caller has the same duties.
@@ -340,15 +356,15 @@ impl FunctionStep {
         Ok(FunctionStep { number, function, operands })
     }
 
-    /// Calls the function over its operands. Operands that share bytes, one of them written, are refused.
+    /// Calls the function over its operands, made in `operands`. Operands that share bytes, one of them written, are refused.
     ///
     /// # Safety
     ///
     /// * As for [`Single::run`].
-    unsafe fn run(&self, buffers: &[Operand]) -> Result<(), SequenceError> {
-        let mut operands: SmallVec<[Operand; MOST_OPERANDS]> = self.operands.iter().map(|_| Operand::blank()).collect();
+    #[inline]
+    unsafe fn run(&self, buffers: &[Operand], operands: &mut [Operand]) -> Result<(), SequenceError> {
         // SAFETY: the caller has the same duties.
-        let set = unsafe { located(&self.operands, buffers, &mut operands) };
+        let set = unsafe { located(&self.operands, buffers, operands) };
         let mut context = FnContext::new(set).map_err(|error| SequenceError::Step { step: self.number, error })?;
         self.function.call(&mut context).map_err(|error| SequenceError::Function { step: self.number, error })
     }
@@ -371,7 +387,7 @@ fn in_buffers(number: usize, step: SequenceStep) -> Result<SequenceStep, Sequenc
 unsafe fn is_true(
     test: &Test,
     buffers: &[Operand],
-    operands: &mut [Operand; MOST_OPERANDS],
+    operands: &mut [Operand],
 ) -> Result<bool, SequenceError> {
     // SAFETY: the caller has the same duties.
     let operands = unsafe { located(std::slice::from_ref(&test.condition), buffers, operands) };

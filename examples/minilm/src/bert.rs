@@ -78,8 +78,11 @@ impl Loader<'_, '_> {
     }
 
     fn linear(&mut self, name: &str, inputs: usize, outputs: usize) -> Result<Linear, Error> {
-        let weight = self.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
-        let weight = weight.transpose(0, 1).map_err(streamvm::Error::from)?;
+        // Stored row by row as the product reads it: a product with few rows takes a third longer with the transposed weight of the file.
+        let of_file = (self.weights)(&format!("{name}.weight"), &[outputs, inputs])?;
+        let transposed: Vec<f32> =
+            (0..inputs).flat_map(|input| of_file[input..].iter().step_by(inputs).copied()).collect();
+        let weight = self.vm.from_slice(&transposed, &[inputs, outputs])?.to(self.device)?;
         Ok(Linear { weight, bias: self.tensor(&format!("{name}.bias"), &[outputs])? })
     }
 

@@ -43,28 +43,41 @@ impl LoadedFunction {
     /// Its name and the text of its error.
     pub(crate) fn call(&self, context: &mut FnContext<'_>) -> Result<(), String> {
         let start = self.time.as_ref().map(|_| Instant::now());
-        // The error is written out within, because that is code of the caller, too.
-        let called = catch_unwind(AssertUnwindSafe(|| self.call_checked(context).map_err(|error| error.to_string())));
+        let called = catch_unwind(AssertUnwindSafe(|| self.call_checked(context)));
         if let (Some(time), Some(start)) = (&self.time, start) {
             time.calls.fetch_add(1, Ordering::Relaxed);
             time.nanoseconds.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
         }
-        let error = match called {
-            Ok(Ok(None)) => return Ok(()),
-            Ok(Ok(Some(NotFinite { output, index, value }))) => {
-                format!("element {index:?} of its output {output} is {value}")
-            }
-            Ok(Err(error)) => error,
-            Err(payload) => format!("panicked: {}", panic_text(payload)),
-        };
-        Err(format!("{}: {error}", self.name))
+        match called {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(self.failure(error)),
+            Err(payload) => Err(format!("{}: panicked: {}", self.name, panic_text(payload))),
+        }
     }
 
-    fn call_checked(&self, context: &mut FnContext<'_>) -> Result<Option<NotFinite>, FnError> {
-        if self.checks_finite {
-            call_checking_finite(context, &*self.code)
-        } else {
-            (self.code)(context).map(|()| None)
+    fn call_checked(&self, context: &mut FnContext<'_>) -> Result<(), FnError> {
+        if !self.checks_finite {
+            return (self.code)(context);
+        }
+        match call_checking_finite(context, &*self.code)? {
+            Some(NotFinite { output, index, value }) => {
+                Err(format!("element {index:?} of its output {output} is {value}").into())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The text for an error of the code. To write it out calls code of the caller, which can panic, too.
+    #[cold]
+    fn failure(&self, error: FnError) -> String {
+        let text = catch_unwind(AssertUnwindSafe(|| {
+            let text = error.to_string();
+            drop(error);
+            text
+        }));
+        match text {
+            Ok(text) => format!("{}: {text}", self.name),
+            Err(payload) => format!("{}: panicked: {}", self.name, panic_text(payload)),
         }
     }
 }

@@ -1,10 +1,13 @@
-//! candle as an entrant of `make bench-kernels`: `candle THREADS`, cases on stdin (see src/entrant.rs). candle takes the number of its
+//! candle as an entrant of `make bench-kernels`: `candle THREADS MODEL`, cases on stdin (see src/entrant.rs). candle takes the number of its
 //! threads from `RAYON_NUM_THREADS`, which `kernels` sets. Its tensors are allocated by each op.
 
 use std::io::{BufRead, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use candle_core::{D, DType, Device, Result, Tensor};
+use candle_nn::VarBuilder;
+use candle_transformers::models::bert::{BertModel, Config};
 
 const BATCHES: usize = 9;
 
@@ -68,6 +71,35 @@ fn layer(batch: usize, budget: Duration) -> Result<f64> {
         let wide = apply(&up, &middle)?.gelu()?;
         norm(&(apply(&down, &wide)? + &middle)?)
     })
+}
+
+/// As `tokens` in src/model.rs.
+fn tokens(texts: usize) -> Result<Tensor> {
+    let id = |text: usize, place: usize| match place {
+        0 => 101,
+        _ if place + 1 == TOKENS => 102,
+        _ => 1_996 + (text * 131 + place * 7_919) as u32 % 20_000,
+    };
+    let ids = (0..texts).flat_map(|text| (0..TOKENS).map(move |place| id(text, place))).collect();
+    Tensor::from_vec(ids, (texts, TOKENS), &Device::Cpu)
+}
+
+/// The model in a folder; `None` if the folder has none.
+fn read(folder: &Path) -> std::result::Result<Option<BertModel>, Box<dyn std::error::Error>> {
+    let weights = folder.join("model.safetensors");
+    if !weights.is_file() {
+        return Ok(None);
+    }
+    let config: Config = serde_json::from_slice(&std::fs::read(folder.join("config.json"))?)?;
+    let weights = VarBuilder::from_buffered_safetensors(std::fs::read(weights)?, DType::F32, &Device::Cpu)?;
+    Ok(Some(BertModel::load(weights, &config)?))
+}
+
+/// Embeddings of length 1.
+fn embed(model: &BertModel, ids: &Tensor) -> Result<Tensor> {
+    let states = model.forward(ids, &ids.zeros_like()?, Some(&ids.ones_like()?))?;
+    let mean = states.mean(1)?;
+    mean.broadcast_div(&mean.sqr()?.sum_keepdim(1)?.sqrt()?)
 }
 
 /// The answer to a case; `None` if candle does not have it.
@@ -138,12 +170,30 @@ fn answer(name: &str, budget: Duration) -> Result<Option<f64>> {
 }
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let folder = std::env::args().nth(2).ok_or("usage: candle THREADS MODEL")?;
+    let mut model = None;
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let (name, budget) = line.split_once(' ').ok_or("a line is CASE MILLISECONDS")?;
-        let answer = answer(name, Duration::from_millis(budget.parse()?))?;
+        let budget = Duration::from_millis(budget.parse()?);
+        let answer = match name.strip_prefix("minilm_") {
+            Some(batch) => {
+                if model.is_none() {
+                    model = read(Path::new(&folder))?;
+                }
+                let ids = tokens(batch.parse()?)?;
+                match &model {
+                    Some(model) if budget.is_zero() => {
+                        Some(f64::from(embed(model, &ids)?.to_vec2::<f32>()?[ids.dim(0)? - 1][0]))
+                    }
+                    Some(model) => Some(measure(budget, || embed(model, &ids))?),
+                    None => None,
+                }
+            }
+            None => answer(name, budget)?,
+        };
         let mut out = std::io::stdout().lock();
-        writeln!(out, "{}", answer.map_or("-".to_owned(), |nanoseconds| nanoseconds.to_string()))?;
+        writeln!(out, "{}", answer.map_or("-".to_owned(), |number| number.to_string()))?;
         out.flush()?;
     }
     Ok(())
