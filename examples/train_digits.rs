@@ -9,8 +9,8 @@
 //!
 //! * `--eager` calls the step for each batch, and records nothing.
 //! * `--auto` does so with an engine that replays repeated calls as programs.
-//! * `--check` trains in all ways, and fails unless the weights agree bit for bit, the test accuracy is at least 0.97, and the engine replays
-//!   nearly all steps.
+//! * `--check` trains in all ways, and fails unless the weights agree bit for bit, the test accuracy is at least 0.97, the engine replays
+//!   nearly all steps, and the temporaries of a step take at most 1.05 times the memory that they need at the least.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]
 
@@ -235,6 +235,8 @@ struct Trained {
     accuracy: f64,
     /// How many sequences of calls the engine has replayed.
     replays: u64,
+    /// The bytes in which a run of the program has its temporaries, and the least that any plan needs.
+    memory: Option<(usize, usize)>,
 }
 
 /// Trains for all epochs, and prints a line for each.
@@ -285,7 +287,8 @@ fn train(way: Way) -> Result<Trained, AnyError> {
     }
     let tensors = model.tensors().into_iter().map(|(name, tensor)| Ok((name, tensor.to_vec()?)));
     let tensors = tensors.collect::<Result<_, streamvm::Error>>()?;
-    Ok(Trained { tensors, accuracy, replays: vm.stats().automatic.replays })
+    let memory = program.map(|program| (program.compiled().arena_bytes(), program.compiled().arena_lower_bound()));
+    Ok(Trained { tensors, accuracy, replays: vm.stats().automatic.replays, memory })
 }
 
 /// Trains in all ways, and compares.
@@ -307,6 +310,11 @@ fn check() -> Result<(), AnyError> {
     if compiled.accuracy < WANTED_ACCURACY {
         return Err(format!("the test accuracy is {:.4}, and {WANTED_ACCURACY} is wanted", compiled.accuracy).into());
     }
+    let (bytes, least) = compiled.memory.ok_or("the compiled training has no program")?;
+    if bytes as f64 > 1.05 * least as f64 {
+        return Err(format!("temporaries take {bytes} bytes, and {least} would do").into());
+    }
+    println!("a step has its temporaries in {bytes} bytes; no plan needs less than {least}");
     println!(
         "all ways give the same weights bit for bit, and recognise {:.1} % of the test images",
         compiled.accuracy * 100.0

@@ -1,5 +1,6 @@
 //! Functions of the caller in programs: when they run, what they get, and what fails with them.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -76,12 +77,34 @@ fn a_function_is_never_removed_and_what_it_overwrites_is() {
     assert_eq!(calls.load(Ordering::Relaxed), 1);
 }
 
+/// How a function fails.
+#[derive(Copy, Clone, PartialEq, Debug)]
+enum How {
+    /// It returns an error.
+    Returns,
+    Panics,
+    /// It returns an error that panics when its text is asked for.
+    PanicsLater,
+}
+
+#[derive(Debug)]
+struct PanicsAsText;
+
+impl fmt::Display for PanicsAsText {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        panic!("on purpose")
+    }
+}
+
+impl std::error::Error for PanicsAsText {}
+
 /// An error and a panic of a function name the function, the step and the line that recorded it. What the function should have written has failed, and
 /// so has what is computed from that; the parameter heals when a later run overwrites it. Another result of the run has failed only if the function
 /// is a step of the segment that computes it.
 #[test]
 fn a_failed_function_is_the_root_cause_of_what_needs_its_outputs() {
-    for (panics, step_by_step) in [(false, false), (false, true), (true, false), (true, true)] {
+    let ways = [How::Returns, How::Panics, How::PanicsLater];
+    for (how, step_by_step) in ways.into_iter().flat_map(|how| [(how, false), (how, true)]) {
         let vm = vm();
         let state = vm.full(CPU, DType::I32, &[2], 7i64).expect("a tensor");
         let fails = Arc::new(AtomicBool::new(true));
@@ -93,8 +116,11 @@ fn a_failed_function_is_the_root_cause_of_what_needs_its_outputs() {
             line = line!() + 1;
             r.call_fn("update", CPU, [x.read(), state.write()], move |context| {
                 if broken.load(Ordering::Relaxed) {
-                    assert!(!panics, "on purpose");
-                    return Err("on purpose".into());
+                    return match how {
+                        How::Returns => Err("on purpose".into()),
+                        How::Panics => panic!("on purpose"),
+                        How::PanicsLater => Err(PanicsAsText.into()),
+                    };
                 }
                 context.writes.take::<i32>(0)?.copy_from_slice(context.reads.get(0)?);
                 Ok(())
@@ -113,7 +139,7 @@ fn a_failed_function_is_the_root_cause_of_what_needs_its_outputs() {
         for part in [name, "step failed", "step 1 (fn)", recorded.as_str(), "on purpose"] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        assert_eq!(text.contains("panicked"), panics, "{text}");
+        assert_eq!(text.contains("panicked"), how != How::Returns, "{text}");
         assert_eq!(state.wait(), Err(Error::Failed(failure)));
         let own = failed["own"].to_vec::<i32>();
         assert_eq!(own.ok(), step_by_step.then(|| vec![-3, -4]));

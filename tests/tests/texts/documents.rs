@@ -55,9 +55,20 @@ fn files_with_unsafe_code_are_named() {
     assert!(checked > 5, "the search finds the files that are known to have some");
 }
 
-/// Links between documents lead somewhere.
+/// The anchors of a page's headings, as they are made on its web page: lower case, with hyphens for spaces, without other characters.
+fn anchors_of(page: &str) -> Vec<String> {
+    let prose = page.split("```").step_by(2).collect::<String>();
+    let headings = prose.lines().filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| {
+        let text = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        text.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+/// Links between documents lead to files, and to headings that these have. No page has a heading twice.
 #[test]
-fn links_of_the_documents_lead_to_files() {
+fn links_of_the_documents_lead_to_files_and_headings() {
     let root = root();
     let mut pages = Vec::new();
     files_of(&root.join("docs"), "md", &mut pages);
@@ -65,12 +76,23 @@ fn links_of_the_documents_lead_to_files() {
     pages.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root.join(name)));
     for page in pages {
         let text = fs::read_to_string(&page).expect("a page");
+        let mut own = anchors_of(&text);
+        let count = own.len();
+        own.sort_unstable();
+        own.dedup();
+        // Each version has the same chapters.
+        assert!(own.len() == count || page.ends_with("CHANGELOG.md"), "{} has a heading twice", page.display());
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            if link.starts_with("http") || link.starts_with('#') {
+            if link.starts_with("http") {
                 continue;
             }
-            let target = page.parent().expect("a folder").join(link.split('#').next().unwrap_or(link));
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { page.clone() } else { page.parent().expect("a folder").join(file) };
             assert!(target.exists(), "{} links to {link}", page.display());
+            if !heading.is_empty() {
+                let anchors = anchors_of(&fs::read_to_string(&target).expect("a page with headings"));
+                assert!(anchors.iter().any(|anchor| anchor == heading), "{} links to {link}", page.display());
+            }
         }
     }
 }

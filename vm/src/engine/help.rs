@@ -7,8 +7,8 @@
 //! Invariants:
 //! * **A caller that helps runs no function of any caller**, because it may hold locks that the function takes. Each stream
 //!   knows the number of its last submitted instruction that has a caller's code; until that has passed, no caller helps. The
-//!   kernels that remain are the engine's own, and so are the runs of compiled programs, which are kernels, copies and fills
-//!   alone. As in any call, the logger may run in the calling thread, so may the panic hook for a kernel that panics, and so
+//!   kernels that remain are the engine's own, and so are the runs of compiled programs whose steps are kernels, copies and fills
+//!   alone; a run with a function among its steps counts as a caller's code. As in any call, the logger may run in the calling thread, so may the panic hook for a kernel that panics, and so
 //!   may callbacks if no thread can be started for them.
 //! * **One thread runs a stream at a time, in order**, because running requires the run lock. When a thread of the engine wants the lock it
 //!   sets a flag, which stops further callers: the thread waits for at most the caller that holds the lock and those that had read the flag

@@ -1,4 +1,4 @@
-//! The engine: owns threads and memory, and starts and ends the threads.
+//! The engine: owns threads and memory, and starts and ends the threads, all but that for callbacks ([`progress`](crate::progress)).
 //!
 //! Layer: uses `program_cache`, `submit`, `execute`, `progress`, `dispatch`, `tasks`, `queue` and `sync`; is used by `automatic` and the
 //! public API (`vm.rs`, `builder.rs`, `ticket.rs`, `critical_section.rs`, `functions`, `programs`, `jobs`).
