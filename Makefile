@@ -182,13 +182,14 @@ model-test: model ## embeddings of all-MiniLM-L6-v2 beside float64 references, i
 	$(CARGO) test --quiet --workspace --test model -- --include-ignored --nocapture
 
 # The folder of NVRTC, for the loader, is found once it is installed.
+# Built as `make test` builds it; no test of another package has such a name and NVRTC.
 fused: ## fused CUDA kernels: drawn sources through NVRTC, and run on the CPU beside the shipped kernels (python3 and PyPI, no GPU)
 	python3 -m venv $(TARGET)/ptx-tools
 	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/src/cuda/kernels/nvrtc.txt
 	nvrtc=$$(find $(abspath $(TARGET))/ptx-tools -name 'libnvrtc.so*' | head -n 1); \
 	test -n "$$nvrtc" || { echo "pip has installed no libnvrtc.so under $(TARGET)/ptx-tools" >&2; exit 1; }; \
 	STREAMVM_NEEDS_NVRTC=1 LD_LIBRARY_PATH=$$(dirname $$nvrtc)$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH} \
-	    $(CARGO) test --quiet -p streamvm-ep --lib --test cuda_kernels -- cuda::source fused::
+	    $(CARGO) test --quiet --workspace --lib --test cuda_kernels -- cuda::source fused::
 
 deny: ## licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources
