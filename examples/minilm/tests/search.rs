@@ -174,6 +174,21 @@ fn the_index_is_kept_and_made_again_when_the_text_or_the_model_changes() {
 }
 
 #[test]
+fn streamed_weights_give_the_same_answers() {
+    let place = Place::new();
+    place.write("lines.txt", FILE);
+    let (resident, _) = place.answers(&["--query", "w5 w30"], "");
+    let (streamed, said) = place.answers(&["--query", "w5 w30", "--index", "other", "--weights", "stream"], "");
+    assert!(said.contains("other: the embeddings of 6 lines"), "{said}");
+    assert_eq!(resident[0]["results"], streamed[0]["results"]);
+    let index = |name: &str| fs::read(place.path(name)).expect("an index");
+    // The embeddings, behind the metadata, whose order is any.
+    let rows = 6 * 24 * 4;
+    let (resident, streamed) = (index("lines.txt.index"), index("other"));
+    assert_eq!(resident[resident.len() - rows..], streamed[streamed.len() - rows..]);
+}
+
+#[test]
 fn a_file_that_is_no_index_is_not_replaced() {
     let place = Place::new();
     place.write("lines.txt", FILE);

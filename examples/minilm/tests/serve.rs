@@ -23,6 +23,7 @@ use serde_json::json;
 use streamvm::{DeviceId, Vm};
 use streamvm_minilm::bert::Bert;
 use streamvm_minilm::error::Error;
+use streamvm_minilm::layers::Placement;
 use streamvm_minilm::metrics::Metrics;
 use streamvm_minilm::queue::{compute, queue};
 use streamvm_minilm::requests::Service;
@@ -51,7 +52,7 @@ impl Model {
     /// What computes a batch.
     fn embed(&self) -> Embed {
         let vm = Vm::builder().build().expect("an engine");
-        let bert = Bert::read(&vm, DeviceId::cpu(0), self.folder.path()).expect("the model");
+        let bert = Bert::read(&vm, DeviceId::cpu(0), Placement::Resident, self.folder.path()).expect("the model");
         Box::new(move |texts| Ok(bert.embed(&vm, &Batch::of(texts))?.to_vec::<f32>()?))
     }
 
@@ -538,9 +539,10 @@ fn command(model: &Model, arguments: &[&str]) -> Command {
 #[test]
 fn the_command_serves_until_a_signal_and_then_answers_what_has_arrived() {
     let model = Model::new();
-    for signal in ["TERM", "INT"] {
+    for (signal, weights) in [("TERM", "device"), ("INT", "stream")] {
         // The batch begins a second after the first text: the signal comes before that.
-        let mut running = command(&model, &["--listen", "127.0.0.1:0", "--wait", "1000"]).spawn().expect("it runs");
+        let arguments = ["--listen", "127.0.0.1:0", "--wait", "1000", "--weights", weights];
+        let mut running = command(&model, &arguments).spawn().expect("it runs");
         let mut line = String::new();
         BufReader::new(running.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
         let address =

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use streamvm::{DeviceId, DeviceKind, Vm};
 use streamvm_minilm::bert::Bert;
 use streamvm_minilm::error::Error;
+use streamvm_minilm::layers::Placement;
 use streamvm_minilm::tokens::Tokens;
 
 /// The arguments of all subcommands.
@@ -25,6 +26,18 @@ pub(crate) struct ModelArguments {
     /// The folder of the model, to which `make model` fetches it
     #[arg(long, value_name = "FOLDER", default_value = "target/model")]
     pub(crate) model: PathBuf,
+    /// Where the weights of the model are
+    #[arg(long, value_enum, default_value_t = Weights::Device)]
+    weights: Weights,
+}
+
+/// Where the weights of the model are.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Weights {
+    /// All on the device
+    Device,
+    /// In host memory; those of two layers are on the device, and the next layer is copied while one computes
+    Stream,
 }
 
 /// A model that is ready to compute.
@@ -39,7 +52,11 @@ impl ModelArguments {
     pub(crate) fn read(&self) -> Result<Model, Error> {
         let tokens = Tokens::read(&self.model)?;
         let vm = engine(self.device)?;
-        let bert = Bert::read(&vm, self.device, &self.model)?;
+        let placement = match self.weights {
+            Weights::Device => Placement::Resident,
+            Weights::Stream => Placement::Streamed,
+        };
+        let bert = Bert::read(&vm, self.device, placement, &self.model)?;
         Ok(Model { tokens, bert, vm })
     }
 }

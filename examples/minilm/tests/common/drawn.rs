@@ -65,6 +65,11 @@ impl Drawn {
 
     /// The embedding of one text.
     pub(crate) fn embedding(&self, text: &[u32]) -> Vec<f64> {
+        self.embedding_by(text, config().num_hidden_layers)
+    }
+
+    /// The embedding of one text by an encoder of this many layers.
+    pub(crate) fn embedding_by(&self, text: &[u32], layers: usize) -> Vec<f64> {
         let (words, positions) =
             (self.get("embeddings.word_embeddings.weight"), self.get("embeddings.position_embeddings.weight"));
         let segments = self.get("embeddings.token_type_embeddings.weight");
@@ -74,7 +79,7 @@ impl Drawn {
             self.norm("embeddings.LayerNorm", &sum.collect::<Vec<_>>())
         };
         let mut x: Vec<Vec<f64>> = text.iter().enumerate().map(token).collect();
-        for layer in 0..config().num_hidden_layers {
+        for layer in 0..layers {
             x = self.layer(&format!("encoder.layer.{layer}"), &x);
         }
         let mean: Vec<f64> =

@@ -9,6 +9,7 @@ use safetensors::tensor::TensorView;
 use serde_json::{Map, Value, json};
 use streamvm::{DeviceId, Mode, Vm};
 use streamvm_minilm::bert::Bert;
+use streamvm_minilm::layers::Placement;
 
 use crate::drawn::{Drawn, config};
 
@@ -26,7 +27,7 @@ pub(crate) fn tokens_of(text: &str) -> Vec<u32> {
 pub(crate) fn write_model(folder: &Path) -> Drawn {
     let vm = Vm::builder().mode(Mode::Inline).build().expect("an engine");
     let (mut drawn, mut shapes) = (Drawn::default(), HashMap::new());
-    Bert::new(&vm, DeviceId::cpu(0), config(), &mut |name, shape| {
+    Bert::new(&vm, DeviceId::cpu(0), config(), Placement::Resident, &mut |name, shape| {
         shapes.insert(name.to_owned(), shape.to_vec());
         Ok(drawn.draw(name, shape))
     })
