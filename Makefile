@@ -16,7 +16,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help model model-test bench-model diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test lint bench doc ci ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan fused
+.PHONY: help model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test lint bench doc ci ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan fused
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -67,6 +67,11 @@ bench-kernels: ## CPU kernels beside PyTorch, NumPy and candle, in turn: a table
 bench-model: model ## all-MiniLM-L6-v2 on batches of 1, 8 and 32 texts of 128 tokens beside PyTorch, ONNX Runtime and candle, in turn: a table, and target/bench/model.json (what bench-kernels needs)
 	benches/kernels/drivers/build.sh target/kernels target/model
 	$(CARGO) run --quiet --release -p streamvm-kernel-bench --bin kernels -- --filter minilm --by-op --out target/bench/model.json $(BENCH_FLAGS)
+
+bench-serve: model ## `minilm serve` beside a PyTorch server of the same model, under wrk, in turn: throughput, p50, p99 as a table, and target/bench/serve.json (PyPI, 5 GB of PyTorch, and Debian's wrk)
+	examples/minilm/bench/build.sh target/serve
+	$(CARGO) build --quiet --release -p streamvm-minilm
+	python3 -B examples/minilm/bench/serve.py $(TARGET)/release/minilm target/serve target/model target/bench/serve.json $(BENCH_FLAGS)
 
 bench-taskbench: ## the dependence patterns of Task Bench on streamvm, OpenMP tasks, StarPU and MPI: the smallest task at half of the peak, as a table, and target/bench/taskbench.json (builds drivers from Debian, with apt-get, gcc, clang)
 	benches/peers/native/taskbench.sh target/peers/taskbench

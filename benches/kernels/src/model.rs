@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use streamvm::{DeviceId, Vm, VmBuilder};
 use streamvm_benches::harness::table::{aligned, number};
 use streamvm_minilm::bert::Bert;
+use streamvm_minilm::layers::Placement;
 use streamvm_minilm::tokens::Batch;
 
 use crate::ours::{Failure, time};
@@ -42,7 +43,7 @@ impl Model {
 
     fn of(builder: VmBuilder, folder: &Path, threads: usize) -> Result<Model, Failure> {
         let vm = builder.cpu_threads(threads).kernel_threads(threads).build()?;
-        let bert = Bert::read(&vm, DeviceId::cpu(0), folder)?;
+        let bert = Bert::read(&vm, DeviceId::cpu(0), Placement::Resident, folder)?;
         vm.wait_all()?;
         Ok(Model { vm, bert })
     }

@@ -1,6 +1,7 @@
 //! The errors of the package.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// An error of the command or of the model; its text says what the user can do about it.
@@ -39,6 +40,22 @@ pub enum Error {
         /// The mistake in the input, with its place.
         reason: String,
     },
+    /// A file that has no lines to search.
+    #[error("{}: {reason}. The input is a text file in UTF-8 whose lines are searched", path.display())]
+    Lines {
+        /// The file.
+        path: PathBuf,
+        /// The mistake in the file.
+        reason: String,
+    },
+    /// The file of an index is something else, which is not replaced.
+    #[error("{}: {reason}. Name another file with --index, or remove this one, and the index is made again", path.display())]
+    Index {
+        /// The file.
+        path: PathBuf,
+        /// What the file is.
+        reason: String,
+    },
     /// A file that cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {
@@ -48,7 +65,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The result would replace the input.
-    #[error("{} is both the input and the output: name another file with --out", path.display())]
+    #[error("{} is both the input and the output: name another file as the output", path.display())]
     SameFile {
         /// The file.
         path: PathBuf,
@@ -61,6 +78,26 @@ pub enum Error {
         /// What the tokenizer says.
         reason: String,
     },
+    /// An address that the server cannot listen at.
+    #[error("cannot listen at {address}: {source}. Name another address with --listen")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// A server that cannot start.
+    #[error("the server cannot start: {0}")]
+    Start(io::Error),
+    /// A server that has ended before all requests were answered.
+    #[error("the server has ended with {connections} open connections, whose requests may not be answered")]
+    NotDrained {
+        /// The connections.
+        connections: usize,
+    },
+    /// A thread that computes has ended with a panic.
+    #[error("the thread that computes has panicked, which is a bug; its message is above")]
+    Panicked,
     /// An error of the engine or of an op.
     #[error(transparent)]
     Engine(#[from] streamvm::Error),

@@ -1,4 +1,4 @@
-//! The input, a JSON array of texts, and the output, a `.npy` file.
+//! The inputs, a JSON array of texts or a text file, and outputs, which replace a file when they are whole.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
@@ -6,9 +6,32 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use npyz::WriterBuilder;
+use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 use crate::error::Error;
+
+/// A SHA-256 sum, in hexadecimal digits.
+pub type Sum = String;
+
+/// The text in the bytes of a file, or why there is none.
+fn text_of(bytes: &[u8]) -> Result<&str, String> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|error| format!("byte {} is no UTF-8, so this is no text file", error.valid_up_to()))?;
+    if let Some(at) = text.find('\0') {
+        return Err(format!("byte {at} is 0, so this is no text file"));
+    }
+    // Some editors begin a file with this mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.is_empty() {
+        return Err(String::from("the file is empty"));
+    }
+    Ok(text)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })
+}
 
 /// Reads a JSON array of texts.
 ///
@@ -16,16 +39,50 @@ use crate::error::Error;
 ///
 /// [`Error::Read`], and [`Error::Input`] for an empty file, bytes that are no UTF-8, and anything but an array of texts.
 pub fn read_texts(path: &Path) -> Result<Vec<String>, Error> {
-    let bytes = fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    let bytes = read(path)?;
     let refuse = |reason: String| Error::Input { path: path.to_owned(), reason };
-    let text = std::str::from_utf8(&bytes)
-        .map_err(|error| refuse(format!("byte {} is no UTF-8, so this is no text file", error.valid_up_to())))?;
-    // Some editors begin a file with this mark.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = text_of(&bytes).map_err(refuse)?;
     if text.trim().is_empty() {
         return Err(refuse(String::from("the file is empty")));
     }
     serde_json::from_str(text).map_err(|error| refuse(error.to_string()))
+}
+
+/// The lines of a text file that are not blank.
+pub struct Lines {
+    /// The lines, without what ends them.
+    pub texts: Vec<String>,
+    /// The number of each of them in the file, counted from 1.
+    pub numbers: Vec<usize>,
+    /// The sum of the file.
+    pub sum: Sum,
+}
+
+/// Reads the lines of a text file. Lines end with `\n` or `\r\n`; those of white space only are left out.
+///
+/// # Errors
+///
+/// [`Error::Read`], and [`Error::Lines`] for an empty file, bytes that are no text in UTF-8, and blank lines only.
+pub fn read_lines(path: &Path) -> Result<Lines, Error> {
+    let bytes = read(path)?;
+    let refuse = |reason: String| Error::Lines { path: path.to_owned(), reason };
+    let text = text_of(&bytes).map_err(refuse)?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let (numbers, texts): (Vec<usize>, Vec<String>) = lines.map(|(at, line)| (at + 1, line.to_owned())).unzip();
+    if texts.is_empty() {
+        return Err(refuse(String::from("all lines are blank")));
+    }
+    Ok(Lines { texts, numbers, sum: sum(&[&bytes[..]]) })
+}
+
+/// The sum of the parts, one behind the other, each behind its length.
+pub fn sum(parts: &[&[u8]]) -> Sum {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update((part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The output while it is not whole: a file beside it, which takes its place at the end. If the command fails, an old output stays.
@@ -80,19 +137,16 @@ impl Output {
         Ok(Output { path: path.to_owned(), to: To::File(file, target) })
     }
 
-    /// Writes rows of `size` elements as `.npy`, and gives the file its name.
+    /// Writes the contents by `write`, and gives the file its name.
     ///
     /// # Errors
     ///
     /// [`Error::Write`].
-    pub fn write(self, rows: &[f32], size: usize) -> Result<(), Error> {
+    pub fn write(self, write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>) -> Result<(), Error> {
         let Output { path, to } = self;
         let write = |file: &File| -> io::Result<()> {
             let mut buffer = BufWriter::new(file);
-            let shape = [rows.len() / size.max(1), size].map(|size| size as u64);
-            let mut writer = npyz::WriteOptions::new().default_dtype().shape(&shape).writer(&mut buffer).begin_nd()?;
-            writer.extend(rows.iter().copied())?;
-            writer.finish()?;
+            write(&mut buffer)?;
             buffer.flush()
         };
         let refuse = |source| Error::Write { path: path.clone(), source };
@@ -105,4 +159,16 @@ impl Output {
         }
         Ok(())
     }
+}
+
+/// Writes rows of `size` elements as `.npy`.
+///
+/// # Errors
+///
+/// Those of `to`.
+pub fn write_npy(to: &mut impl Write, rows: &[f32], size: usize) -> io::Result<()> {
+    let shape = [rows.len() / size.max(1), size].map(|size| size as u64);
+    let mut writer = npyz::WriteOptions::new().default_dtype().shape(&shape).writer(to).begin_nd()?;
+    writer.extend(rows.iter().copied())?;
+    writer.finish()
 }

@@ -1,126 +1,22 @@
-//! An encoder of random weights, beside a naive one in `f64`: one text at a time, so without padding, masks, batches or views.
+//! An encoder of random weights, beside a naive one in `f64`.
 
 mod common;
-
-use std::collections::HashMap;
+#[path = "common/drawn.rs"]
+mod drawn;
 
 use common::{bits, difference, engines};
-use streamvm::DeviceId;
+use drawn::{Drawn, HIDDEN, config};
+use streamvm::report::PoolStats;
+use streamvm::{DeviceId, MemoryKind, Mode, Place, StreamType, Vm};
 use streamvm_minilm::bert::Bert;
 use streamvm_minilm::config::Config;
+use streamvm_minilm::layers::Placement;
 use streamvm_minilm::tokens::Batch;
 
-const HEADS: usize = 4;
-const SIZE: usize = 6;
-const HIDDEN: usize = HEADS * SIZE;
-
-fn config() -> Config {
-    Config {
-        hidden_size: HIDDEN,
-        num_hidden_layers: 3,
-        num_attention_heads: HEADS,
-        intermediate_size: 40,
-        hidden_act: String::from("gelu"),
-        model_type: String::from("bert"),
-        layer_norm_eps: 1e-12,
-        max_position_embeddings: 12,
-        type_vocab_size: 2,
-        vocab_size: 50,
-    }
-}
-
-/// Weights drawn from the seed, by name; those of layer norms are around 1.
-#[derive(Default)]
-struct Drawn {
-    weights: HashMap<String, Vec<f32>>,
-}
-
-impl Drawn {
-    fn draw(&mut self, name: &str, shape: &[usize]) -> Vec<f32> {
-        let mut state = self.weights.len() as u64 + 1;
-        let mut next = || {
-            // Knuth's linear congruential generator (MMIX); its upper bits are good enough here.
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-        };
-        let middle = if name.ends_with("LayerNorm.weight") { 1.0 } else { 0.0 };
-        let elements: Vec<f32> = (0..shape.iter().product()).map(|_| middle + 0.5 * next()).collect();
-        assert!(self.weights.insert(name.to_owned(), elements.clone()).is_none(), "{name} is asked for twice");
-        elements
-    }
-
-    fn get(&self, name: &str) -> Vec<f64> {
-        self.weights[name].iter().map(|&weight| weight.into()).collect()
-    }
-
-    fn linear(&self, name: &str, x: &[f64]) -> Vec<f64> {
-        let (weight, bias) = (self.get(&format!("{name}.weight")), self.get(&format!("{name}.bias")));
-        let rows = weight.chunks(x.len()).zip(bias);
-        rows.map(|(row, bias)| row.iter().zip(x).map(|(weight, x)| weight * x).sum::<f64>() + bias).collect()
-    }
-
-    fn norm(&self, name: &str, x: &[f64]) -> Vec<f64> {
-        let (weight, bias) = (self.get(&format!("{name}.weight")), self.get(&format!("{name}.bias")));
-        let mean = x.iter().sum::<f64>() / x.len() as f64;
-        let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / x.len() as f64;
-        let scaled = x.iter().map(|x| (x - mean) / (variance + 1e-12).sqrt());
-        scaled.zip(weight).zip(bias).map(|((x, weight), bias)| x * weight + bias).collect()
-    }
-
-    /// The embedding of one text.
-    fn embedding(&self, text: &[u32]) -> Vec<f64> {
-        let (words, positions) =
-            (self.get("embeddings.word_embeddings.weight"), self.get("embeddings.position_embeddings.weight"));
-        let segments = self.get("embeddings.token_type_embeddings.weight");
-        let token = |(place, &id): (usize, &u32)| {
-            let sum =
-                (0..HIDDEN).map(|i| words[id as usize * HIDDEN + i] + positions[place * HIDDEN + i] + segments[i]);
-            self.norm("embeddings.LayerNorm", &sum.collect::<Vec<_>>())
-        };
-        let mut x: Vec<Vec<f64>> = text.iter().enumerate().map(token).collect();
-        for layer in 0..config().num_hidden_layers {
-            x = self.layer(&format!("encoder.layer.{layer}"), &x);
-        }
-        let mean: Vec<f64> =
-            (0..HIDDEN).map(|i| x.iter().map(|token| token[i]).sum::<f64>() / x.len() as f64).collect();
-        let length = mean.iter().map(|x| x * x).sum::<f64>().sqrt();
-        mean.iter().map(|x| x / length).collect()
-    }
-
-    fn layer(&self, name: &str, x: &[Vec<f64>]) -> Vec<Vec<f64>> {
-        let project = |part: &str| -> Vec<Vec<f64>> {
-            x.iter().map(|token| self.linear(&format!("{name}.attention.self.{part}"), token)).collect()
-        };
-        let (query, key, value) = (project("query"), project("key"), project("value"));
-        let attended = |at: usize| -> Vec<f64> {
-            let mut mixed = vec![0.0; HIDDEN];
-            for head in 0..HEADS {
-                let part = head * SIZE..(head + 1) * SIZE;
-                let score = |key: &Vec<f64>| -> f64 {
-                    let pairs = query[at][part.clone()].iter().zip(&key[part.clone()]);
-                    (pairs.map(|(q, k)| q * k).sum::<f64>() / (SIZE as f64).sqrt()).exp()
-                };
-                let scores: Vec<f64> = key.iter().map(score).collect();
-                let total: f64 = scores.iter().sum();
-                for (score, value) in scores.iter().zip(&value) {
-                    for i in part.clone() {
-                        mixed[i] += score / total * value[i];
-                    }
-                }
-            }
-            mixed
-        };
-        let sum = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x + y).collect::<Vec<f64>>();
-        let token = |at: usize| {
-            let mixed = self.linear(&format!("{name}.attention.output.dense"), &attended(at));
-            let attended = self.norm(&format!("{name}.attention.output.LayerNorm"), &sum(&mixed, &x[at]));
-            let middle = self.linear(&format!("{name}.intermediate.dense"), &attended);
-            let middle: Vec<f64> = middle.iter().map(|x| x * libm::erfc(-x / 2f64.sqrt()) / 2.0).collect();
-            let output = self.linear(&format!("{name}.output.dense"), &middle);
-            self.norm(&format!("{name}.output.LayerNorm"), &sum(&output, &attended))
-        };
-        (0..x.len()).map(token).collect()
-    }
+/// The encoder whose weights `drawn` draws.
+fn encoder(vm: &Vm, device: DeviceId, config: &Config, placement: Placement, drawn: &mut Drawn) -> Bert {
+    Bert::new(vm, device, config.clone(), placement, &mut |name, shape| Ok(drawn.draw(name, shape)))
+        .expect("an encoder")
 }
 
 /// Texts of different lengths, so that all but one are padded.
@@ -131,8 +27,7 @@ fn an_encoder_of_random_weights_gives_what_a_naive_one_gives() {
     let mut first = None;
     for (name, vm) in engines() {
         let mut drawn = Drawn::default();
-        let bert = Bert::new(&vm, DeviceId::cpu(0), config(), &mut |name, shape| Ok(drawn.draw(name, shape)))
-            .expect("an encoder");
+        let bert = encoder(&vm, DeviceId::cpu(0), &config(), Placement::Resident, &mut drawn);
         let found = bert.embed(&vm, &Batch::of(&TEXTS)).and_then(|result| result.to_vec::<f32>()).expect("embeddings");
         let expected: Vec<f64> = TEXTS.iter().flat_map(|text| drawn.embedding(text)).collect();
         let worst = difference(&found, &expected);
@@ -149,8 +44,7 @@ fn an_encoder_of_random_weights_gives_what_a_naive_one_gives() {
 fn a_token_that_the_vocabulary_does_not_have_is_named() {
     for (name, vm) in engines() {
         let mut drawn = Drawn::default();
-        let bert = Bert::new(&vm, DeviceId::cpu(0), config(), &mut |name, shape| Ok(drawn.draw(name, shape)))
-            .expect("an encoder");
+        let bert = encoder(&vm, DeviceId::cpu(0), &config(), Placement::Resident, &mut drawn);
         let result = bert.embed(&vm, &Batch::of(&[&[1, 50, 2]])).and_then(|result| result.to_vec::<f32>());
         let text = result.expect_err("a token that is not there").to_string();
         assert!(
@@ -158,4 +52,117 @@ fn a_token_that_the_vocabulary_does_not_have_is_named() {
             "{name}: {text}"
         );
     }
+}
+
+#[test]
+fn streamed_weights_give_the_bits_of_resident_ones() {
+    // The second batch begins with the other buffer if the number of layers is odd.
+    let batches = [&TEXTS[..], &TEXTS[1..3], &TEXTS[..1]];
+    for layers in [1, 2, 3, 6] {
+        let config = Config { num_hidden_layers: layers, ..config() };
+        for (name, vm) in engines() {
+            let embeddings = |placement| {
+                let bert = encoder(&vm, DeviceId::cpu(0), &config, placement, &mut Drawn::default());
+                // All are submitted before the first is read.
+                let results = batches.map(|texts| bert.embed(&vm, &Batch::of(texts)).expect("submitted"));
+                results.map(|result| bits(&result.to_vec::<f32>().expect("embeddings")))
+            };
+            assert_eq!(embeddings(Placement::Resident), embeddings(Placement::Streamed), "{layers} layers, {name}");
+        }
+    }
+}
+
+#[test]
+fn batches_of_several_threads_do_not_mix_in_the_buffers() {
+    let vm = Vm::builder().mode(Mode::Threaded).cpu_threads(2).build().expect("an engine");
+    let bert = encoder(&vm, DeviceId::cpu(0), &config(), Placement::Streamed, &mut Drawn::default());
+    let embedding = |text| {
+        let result = bert.embed(&vm, &Batch::of(&[text])).and_then(|result| result.to_vec::<f32>());
+        bits(&result.expect("an embedding"))
+    };
+    let alone = TEXTS.map(embedding);
+    std::thread::scope(|scope| {
+        for (text, alone) in TEXTS.into_iter().zip(&alone) {
+            scope.spawn(move || (0..50).for_each(|_| assert_eq!(embedding(text), *alone)));
+        }
+    });
+}
+
+#[test]
+fn streamed_weights_have_no_race_on_a_device_with_the_worst_legal_order() {
+    for seed in 1..=3 {
+        let builder = Vm::builder().mode(Mode::Simulated { seed }).sim_devices(1).detect_races(true);
+        let vm = builder.build().expect("an engine");
+        let device = DeviceId::sim(0);
+        let mut drawn = Drawn::default();
+        let bert = encoder(&vm, device, &config(), Placement::Streamed, &mut drawn);
+        let results = [&TEXTS[..], &TEXTS[1..3]].map(|texts| bert.embed(&vm, &Batch::of(texts)).expect("submitted"));
+        let found: Vec<f32> = results.iter().flat_map(|result| result.to_vec::<f32>().expect("embeddings")).collect();
+        let texts = TEXTS.iter().chain(&TEXTS[1..3]);
+        let expected: Vec<f64> = texts.flat_map(|text| drawn.embedding(text)).collect();
+        assert!(difference(&found, &expected) <= 1e-5, "seed {seed}");
+        assert!(vm.races().is_empty(), "seed {seed}: {:?}", vm.races());
+    }
+}
+
+/// The memory of this kind that `device` has handed out.
+fn memory(vm: &Vm, device: DeviceId, kind: MemoryKind) -> PoolStats {
+    let all = vm.stats().memory;
+    all.into_iter().find(|pool| pool.place == Place::Device(device) && pool.kind == kind).expect("memory in use")
+}
+
+#[test]
+fn two_layers_of_streamed_weights_are_on_the_device() {
+    let config = Config { num_hidden_layers: 12, ..config() };
+    // The host's device has the vectors of tokens, and another one computes.
+    let device = DeviceId::cpu(1);
+    let measure = |placement| {
+        let vm = Vm::builder().mode(Mode::Inline).cpu_devices(2).build().expect("an engine");
+        let mut drawn = Drawn::default();
+        let bert = encoder(&vm, device, &config, placement, &mut drawn);
+        bert.embed(&vm, &Batch::of(&TEXTS)).and_then(|result| result.to_vec::<f32>()).expect("embeddings");
+        let in_layer = drawn.weights.iter().filter(|(name, _)| name.starts_with("encoder.layer.0."));
+        let layer = 4 * in_layer.map(|(_, weight)| weight.len()).sum::<usize>();
+        let pinned = vm.stats().memory.iter().any(|pool| pool.kind == MemoryKind::Pinned);
+        let pinned = if pinned { memory(&vm, device, MemoryKind::Pinned).allocator.in_use } else { 0 };
+        (layer, memory(&vm, device, MemoryKind::Device).allocator.peak_in_use, pinned)
+    };
+    let (layer, resident, pinned) = measure(Placement::Resident);
+    assert!(resident >= 12 * layer && pinned == 0, "{resident} bytes for 12 layers of {layer}, {pinned} pinned");
+    let (layer, streamed, pinned) = measure(Placement::Streamed);
+    assert!(pinned >= 12 * layer, "{pinned} bytes are pinned");
+    // Ten layers less, but for what aligns the weights in a buffer.
+    assert!(streamed + 9 * layer < resident, "{streamed} bytes, and {resident} with 12 layers of {layer}");
+}
+
+#[test]
+fn the_next_layer_is_copied_while_one_computes() {
+    let layers = 6;
+    let config = Config { num_hidden_layers: layers, ..config() };
+    let vm = Vm::builder().mode(Mode::Threaded).cpu_threads(2).build().expect("an engine");
+    let mut drawn = Drawn::default();
+    let bert = encoder(&vm, DeviceId::cpu(0), &config, Placement::Streamed, &mut drawn);
+    vm.wait_all().expect("the model");
+    // Holds the stream that computes, before the first layer.
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    vm.call_fn("gate", DeviceId::cpu(0), [], move |_| {
+        let _ = gate.recv();
+        Ok(())
+    })
+    .expect("submitted");
+    let result = bert.embed(&vm, &Batch::of(&TEXTS)).expect("submitted");
+    // The copies of two layers pass meanwhile; the third waits for the first layer.
+    let pending = || {
+        let streams = vm.stall_report().streams;
+        let copies = streams.into_iter().find(|stalled| stalled.stream.stream_type == StreamType::HostToDevice);
+        copies.map_or(0, |stalled| stalled.pending)
+    };
+    let begin = std::time::Instant::now();
+    while pending() != layers as u64 - 2 {
+        assert!(begin.elapsed().as_secs() < 60, "{} copies of {layers} layers have not passed", pending());
+        std::thread::yield_now();
+    }
+    open.send(()).expect("the gate waits");
+    let expected: Vec<f64> = TEXTS.iter().flat_map(|text| drawn.embedding_by(text, layers)).collect();
+    assert!(difference(&result.to_vec::<f32>().expect("embeddings"), &expected) <= 1e-5);
 }
