@@ -20,7 +20,7 @@ command -v wrk >/dev/null || [ -x root/usr/bin/wrk ] || {
   mkdir -p debs root
   packages=$(apt-get --simulate --no-install-recommends install wrk | awk '/^Inst/ { print $2 }')
   # shellcheck disable=SC2086
-  (cd debs && apt-get download -qq $packages) && for package in debs/*.deb; do dpkg --extract "$package" root; done || {
+  (cd debs && apt-get -o APT::Sandbox::User=root download -qq $packages) && for package in debs/*.deb; do dpkg --extract "$package" root; done || {
     echo "wrk was not found: apt-get could not download it" >&2
     exit 1
   }

@@ -27,6 +27,9 @@ tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
 longest = json.loads((folder / "sentence_bert_config.json").read_text())["max_seq_length"]
 tokenizer.enable_truncation(longest)
 tokenizer.enable_padding()
+# The file has weights that this model does not use, as always.
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
 model = transformers.BertModel.from_pretrained(folder, add_pooling_layer=False, dtype=torch.float32).eval()
 
 

@@ -25,7 +25,7 @@ pub enum Placement {
 /// The layers of an encoder.
 pub(crate) enum Layers {
     Resident(Vec<Layer>),
-    Streamed(Streamed),
+    Streamed(Box<Streamed>),
 }
 
 /// Layers that take turns in two buffers.
@@ -67,7 +67,7 @@ impl Layers {
         read: &mut Read<'_>,
     ) -> Result<Layers, Error> {
         if placement == Placement::Streamed {
-            return Ok(Layers::Streamed(Streamed::new(vm, device, config, read)?));
+            return Ok(Layers::Streamed(Box::new(Streamed::new(vm, device, config, read)?)));
         }
         let weights = weights(config);
         let layer = |number| -> Result<Layer, Error> {

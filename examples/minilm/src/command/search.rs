@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn scores_and_numbers_of_lines_are_aligned_and_control_characters_are_not_printed() {
         let line = |score, line, text| Line { score, line, text };
-        let lines = [line(0.98765, 7, "\tone\x1b[2J line"), line(-0.25, 1204, "another")];
+        let lines = [line(0.98768, 7, "\tone\x1b[2J line"), line(-0.25, 1204, "another")];
         assert_eq!(table(&lines, 1204), " 0.9877     7  one [2J line\n-0.2500  1204  another\n");
     }
 }

@@ -42,7 +42,9 @@ pub(crate) fn write_model(folder: &Path) -> Drawn {
         (name, view)
     });
     let write = |name: &str, bytes: &[u8]| fs::write(folder.join(name), bytes).expect("written");
-    write("model.safetensors", &safetensors::serialize(views, None).expect("weights"));
+    // As files of PyTorch have it.
+    let metadata = HashMap::from([(String::from("format"), String::from("pt"))]);
+    write("model.safetensors", &safetensors::serialize(views, Some(metadata)).expect("weights"));
     let config = config();
     let sizes = json!({
         "hidden_size": config.hidden_size, "num_hidden_layers": config.num_hidden_layers,
