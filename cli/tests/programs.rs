@@ -70,13 +70,18 @@ fn lanes_spread_the_steps_of_a_program() {
 
 #[test]
 fn a_step_that_writes_an_infinity_is_named_if_that_is_wanted() {
-    let script = "let x = fill f32 3 value 100 on cpu:0\nprogram p (x f32 3 on cpu:0) -> y { let y = exp (exp x) }\n\
-        let y = run p x\nprint y\n";
-    assert_eq!(run_text(script, &["run", "--compiled"]).code, 0);
-    let found = run_text(script, &["run", "--compiled", "--check-finite"]);
-    assert_eq!(found.code, 1, "{found:?}");
-    assert!(found.stderr.contains("a.svm:2:") || found.stderr.contains(":2:"), "{}", found.stderr);
-    assert!(found.stderr.contains("exp") && found.stderr.contains("inf"), "{}", found.stderr);
+    for device in ["cpu:0", "sim:0"] {
+        let script = format!(
+            "let x = fill f32 3 value 100 on {device}\nprogram p (x f32 3 on {device}) -> y {{ let y = exp (exp x) }}\n\
+             let y = run p x\nprint y\n"
+        );
+        let run = |more: &[&str]| run_text(&script, &[&["run", "--sim-devices", "1", "--compiled"], more].concat());
+        assert_eq!(run(&[]).code, 0);
+        let found = run(&["--check-finite"]);
+        assert_eq!(found.code, 1, "{found:?}");
+        assert!(found.stderr.contains("script.svm:2:"), "{}", found.stderr);
+        assert!(found.stderr.contains("exp") && found.stderr.contains("inf"), "{}", found.stderr);
+    }
 }
 
 #[test]

@@ -12,7 +12,8 @@
 //! * [`compile`](compile()) is a pure function from a program to a [`Compiled`]: it needs no engine and no device.
 //!
 //! * Steps may lie in blocks that a condition of the program decides about: [`Recorder::while_true`], [`Recorder::if_true`],
-//!   [`Recorder::if_else`]. A recording may call other programs ([`Recorder::call`]) and functions ([`Recorder::call_fn`]).
+//!   [`Recorder::if_else`]. A recording may call other programs ([`Recorder::call`]) and functions ([`Recorder::call_fn`]), and has critical sections
+//!   ([`Recorder::begin_section`]).
 //! * A [`JobPlan`] is an order of runs of several compiled programs: micro-batches, and pipelines of stages ([`Pipeline`]).
 //! * [`memory`] plans offsets of buffers by lifetime; it also works alone.
 //!
@@ -49,6 +50,7 @@ pub use ir::function::{FunctionCode, StepFunction};
 #[doc(hidden)]
 pub use ir::given::in_order;
 pub use ir::program::{Operand, Port, Program, Step, StepOrder, Value, ValueId, ValueRole, Work};
+pub use ir::section::StepSection;
 pub use jobs::builder::JobPlanBuilder;
 pub use jobs::job_plan::{Accumulator, Job, JobFeed, JobInput, JobPlan, JobStage, JobValue, StagePeak};
 pub use jobs::programs::{JobPort, JobProgram};

@@ -13,10 +13,14 @@
 //! Where a block begins, the condition is in memory of the device. The sequence queues a copy of it to a *flag*, a buffer in page-locked
 //! memory of the host, and returns. Once the copy has run, the caller calls the sequence again at the [`SequencePosition`] that it has
 //! reached; it reads the flag and queues the commands that follow.
+//!
+//! A sequence that is looked into ([`CommandSequence::checking_finite`], [`CommandSequence::timing`]) returns behind each command in the same way: when it
+//! is called again, the command has run, so its output, which was copied to the flag, and its time are known.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use smallvec::SmallVec;
 
@@ -32,9 +36,11 @@ use crate::names::device_id::DeviceKind;
 use crate::sequence::blocks::{Part, Parts, Rounds, Test};
 use crate::sequence::buffers::{Buffers, SequenceBuffer, located};
 use crate::sequence::fused::{SequenceFusion, describe};
+use crate::sequence::looks::Look;
 use crate::sequence::step::{
     MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, params_of_run,
 };
+use crate::sequence::times::{PartTime, SequenceTime};
 use crate::tensor::layout::Layout;
 
 /// Steps for one kind of device that were checked: every operand lies within its buffer.
@@ -47,8 +53,12 @@ pub struct CommandSequence {
     /// All steps in order: where blocks begin and end, and the stretches between.
     parts: Vec<Part<Stretch>>,
     has_blocks: bool,
-    /// The buffer that conditions are copied to, where the host reads them.
+    /// The buffer that conditions and outputs are copied to, where the host reads them.
     flag: Option<usize>,
+    /// For each step how its output is looked at; empty unless runs look for infinities and NaN.
+    looks: Vec<Option<Look>>,
+    /// For each part how long it took so far, if runs are timed.
+    times: Option<Box<[PartTime]>>,
     /// Set when loops must end.
     stops: Arc<AtomicBool>,
     /// Names this sequence to streams.
@@ -87,9 +97,11 @@ struct Command {
 pub struct SequencePosition {
     /// The part that is next.
     next: usize,
-    /// Whether that part begins a block, and its condition was copied to the flag.
+    /// Whether that part begins a block, and its condition was copied to the flag; or its command has run, and its output was copied there.
     is_known: bool,
     rounds: Rounds,
+    /// When the command of that part was queued, if the sequence is looked into.
+    begun: Option<Instant>,
 }
 
 impl CommandSequence {
@@ -153,10 +165,11 @@ impl CommandSequence {
             Ok(Command { step, label, of_buffers })
         };
         let steps = steps.into_iter().enumerate().map(command).collect::<Result<Vec<Command>, _>>()?;
-        let parts = parts(&steps, &[])?;
+        let parts = parts(&steps, &[], false)?;
         let has_blocks = parts.iter().any(|part| matches!(part, Part::Test(_)));
         let (stops, identity) = (Arc::default(), Arc::default());
-        Ok(CommandSequence { buffers, steps, fused: Vec::new(), parts, has_blocks, flag, stops, identity })
+        let (fused, looks, times) = (Vec::new(), Vec::new(), None);
+        Ok(CommandSequence { buffers, steps, fused, parts, has_blocks, flag, looks, times, stops, identity })
     }
 
     /// Lets `make` make a kernel for each of the `fusions`, which are in ascending order, and launches it in their place. Where `make` makes none, the
@@ -183,8 +196,54 @@ impl CommandSequence {
                 self.fused.push(Fused { steps: steps.clone(), kernel, views, of_buffers });
             }
         }
-        self.parts = parts(&self.steps, &self.fused)?;
+        self.divide();
         Ok(self)
+    }
+
+    /// Makes runs look for infinities and NaN in what each step writes. A run returns behind each command, as it does where a block begins: the output was
+    /// copied to the flag, which must have room for the largest one. No steps are fused.
+    ///
+    /// # Errors
+    /// [`SequenceError::Operands`] if there is no flag, and [`SequenceError::PastBuffer`] if it is too small for the output of a step.
+    pub fn checking_finite(mut self) -> Result<CommandSequence, SequenceError> {
+        let (flag, buffers) = (self.flag, &mut self.buffers);
+        let look = |(number, command): (usize, &Command)| Look::new(number, &command.step, flag, buffers);
+        self.looks = self.steps.iter().enumerate().map(look).collect::<Result<_, _>>()?;
+        self.fused.clear();
+        self.divide();
+        Ok(self)
+    }
+
+    /// Makes runs note how long each step takes: see [`times`](CommandSequence::times). A run returns behind each command, as it does where a block begins.
+    #[must_use]
+    pub fn timing(mut self) -> CommandSequence {
+        self.times = Some(Box::default());
+        self.divide();
+        self
+    }
+
+    /// How long each step took so far, in order, from when its command was queued until the caller has called again: the time in which the host learns that
+    /// the command has run is part of it, and so is that of copying the output if it is [looked at](CommandSequence::checking_finite). Nothing
+    /// unless runs are [timed](CommandSequence::timing). Steps that begin or end blocks are left out.
+    pub fn times(&self) -> Vec<SequenceTime> {
+        let of_part = |(part, time): (&Part<Stretch>, &PartTime)| {
+            if let Part::Work(stretch) = part { Some(time.read(stretch.steps.clone())) } else { None }
+        };
+        self.parts.iter().zip(self.times.iter().flatten()).filter_map(of_part).collect()
+    }
+
+    /// Whether a run returns behind each command.
+    fn is_looked_into(&self) -> bool {
+        !self.looks.is_empty() || self.times.is_some()
+    }
+
+    /// Divides the steps anew.
+    fn divide(&mut self) {
+        let parts = parts(&self.steps, &self.fused, self.is_looked_into());
+        self.parts = parts.unwrap_or_else(|_| unreachable!("`new` has found that all blocks end"));
+        if let Some(times) = &mut self.times {
+            *times = self.parts.iter().map(|_| PartTime::default()).collect();
+        }
     }
 
     /// Queues each command by itself: no stream launches several by one call.
@@ -205,9 +264,9 @@ impl CommandSequence {
         self
     }
 
-    /// Whether it has blocks, and so may be queued in several calls.
-    pub fn has_blocks(&self) -> bool {
-        self.has_blocks
+    /// Whether it may be queued in several calls: it has blocks, or is looked into.
+    pub fn has_pieces(&self) -> bool {
+        self.has_blocks || self.is_looked_into()
     }
 
     /// The bytes that the steps take on the heap.
@@ -215,20 +274,22 @@ impl CommandSequence {
         let operands: usize = self.steps.iter().map(|command| size_of_val(command.step.operands.as_slice())).sum();
         let lists = size_of_val(self.steps.as_slice()) + size_of_val(self.parts.as_slice());
         let fused: usize = self.fused.iter().map(|fused| size_of_val(fused.views.as_slice())).sum();
-        operands + lists + fused + self.buffers.heap_bytes()
+        let looks = size_of_val(self.looks.as_slice()) + self.times.as_deref().map_or(0, size_of_val);
+        operands + lists + fused + looks + self.buffers.heap_bytes()
     }
 
     /// Queues commands on the stream of `context`, whose operands are the buffers in the same order, from `position` on: one for each step up to
-    /// the next block, and a copy of the condition of that block. Does not wait for them. `run` is the number of the run, which decides about
+    /// the next block, and a copy of the condition of that block. If it is looked into, one for the next step, and a copy of its output. Does not wait for them. `run` is the number of the run, which decides about
     /// its random numbers.
     ///
-    /// Returns `None` once all commands of the run are queued. Otherwise returns the step that begins the block. Then the caller calls again, with
-    /// the same operands and the same position, once all commands that were queued so far have run.
+    /// Returns `None` once all commands of the run are queued. Otherwise returns the step that begins the block, or whose command was queued. Then the caller
+    /// calls again, with the same operands and the same position, once all commands that were queued so far have run.
     ///
     /// # Errors
     /// [`SequenceError::Buffers`], and nothing was queued: the context has no stream, the number of operands, or the size or layout of one
     /// differs, or one is written by a step and was declared as read. [`SequenceError::Step`] for the first step that the stream
-    /// refuses: the steps before it were queued, and those after it were not. [`SequenceError::Rounds`], [`SequenceError::LoopTime`] and
+    /// refuses: the steps before it were queued, and those after it were not. [`SequenceError::NotFinite`] for one that has written an infinity or NaN.
+    /// [`SequenceError::Rounds`], [`SequenceError::LoopTime`] and
     /// [`SequenceError::Stopped`] for a `While` that may not begin another round.
     pub fn run(
         &self,
@@ -242,8 +303,18 @@ impl CommandSequence {
         self.buffers.check(buffers)?;
         while let Some(part) = self.parts.get(position.next) {
             match part {
+                Part::Work(stretch) if std::mem::take(&mut position.is_known) => {
+                    self.note_run(stretch, position, buffers)?;
+                    position.next += 1;
+                }
                 Part::Work(stretch) => {
+                    position.begun = self.times.is_some().then(Instant::now);
                     self.queue_stretch(stretch, &mut **stream, buffers, run)?;
+                    if self.is_looked_into() {
+                        self.queue_look(stretch, &mut **stream, buffers)?;
+                        position.is_known = true;
+                        return Ok(Some(self.steps[stretch.steps.start].label));
+                    }
                     position.next += 1;
                 }
                 Part::Jump(to) => position.next = *to,
@@ -259,6 +330,43 @@ impl CommandSequence {
             }
         }
         Ok(None)
+    }
+
+    /// Queues a copy of what the command of a stretch writes, if that is looked at.
+    fn queue_look(
+        &self,
+        stretch: &Stretch,
+        stream: &mut dyn Commands,
+        buffers: &[Operand],
+    ) -> Result<(), SequenceError> {
+        let step = stretch.steps.start;
+        let Some(Look { copy, of_buffers }) = self.looks.get(step).and_then(Option::as_ref) else { return Ok(()) };
+        stream.begin_step(self.steps[step].label, of_buffers);
+        let mut operands: [Operand; 2] = std::array::from_fn(|_| Operand::blank());
+        // SAFETY: the output is an operand that `new` has added to the buffers, `checking_finite` has added the view of the flag, and `check` has accepted
+        // those of the call. They give no slices.
+        let set = unsafe { located(copy, buffers, &mut operands) };
+        let [source, target] = set else { unreachable!("a copy has two operands") };
+        stream.copy(source, target).map_err(|error| SequenceError::Step { step, error })
+    }
+
+    /// Notes that the command of a stretch has run: how long that took, and what it has written.
+    fn note_run(
+        &self,
+        stretch: &Stretch,
+        position: &mut SequencePosition,
+        buffers: &[Operand],
+    ) -> Result<(), SequenceError> {
+        if let (Some(times), Some(begun)) = (&self.times, position.begun.take()) {
+            times[position.next].add(begun.elapsed());
+        }
+        let step = stretch.steps.start;
+        match self.looks.get(step).and_then(Option::as_ref) {
+            // SAFETY: `run` has checked the buffers. The flag is in page-locked memory, and the caller of `run` calls again once the copy has run; no
+            // command is queued meanwhile.
+            Some(look) => unsafe { look.check(step, buffers) },
+            None => Ok(()),
+        }
     }
 
     /// Whether the flag says that the condition, which was copied to it, is true.
@@ -357,18 +465,26 @@ fn queue_fused(group: &Fused, label: StepLabel, stream: &mut dyn Commands, buffe
     stream.launch_fused(&group.kernel, views)
 }
 
-/// Divides the steps. A single command is queued by itself: a graph would save no call.
+/// Divides the steps. A single command is queued by itself: a graph would save no call. With `alone`, each command is.
 ///
 /// # Errors
 /// [`SequenceError::Blocks`]
-fn parts(steps: &[Command], fused: &[Fused]) -> Result<Vec<Part<Stretch>>, SequenceError> {
+fn parts(steps: &[Command], fused: &[Fused], alone: bool) -> Result<Vec<Part<Stretch>>, SequenceError> {
     let mut parts = Parts::new();
     let mut begin = 0;
-    let joins = |one: &Command, next: &Command| {
-        !one.step.work.is_mark() && !next.step.work.is_mark() && is_same_in_each_run(one) == is_same_in_each_run(next)
+    let is_one_command = |one: usize, next: usize| {
+        let group = fused.get(fused.partition_point(|fused| fused.steps.end <= one));
+        group.is_some_and(|group| group.steps.start <= one && next < group.steps.end)
     };
-    for group in steps.chunk_by(joins) {
-        let end = begin + group.len();
+    let joins_next = |number: usize| {
+        let (one, next) = (&steps[number], &steps[number + 1]);
+        let is_alike = is_same_in_each_run(one) == is_same_in_each_run(next);
+        let may_join = !one.step.work.is_mark() && !next.step.work.is_mark() && is_alike;
+        may_join && (!alone || is_one_command(number, number + 1))
+    };
+    while begin < steps.len() {
+        let last = (begin..steps.len() - 1).find(|&number| !joins_next(number)).unwrap_or(steps.len() - 1);
+        let (end, group) = (last + 1, &steps[begin..=last]);
         if group[0].step.work.is_mark() {
             parts.mark(begin, &group[0].step)?;
         } else {

@@ -314,6 +314,101 @@ fn loops_of_commands_are_bounded_and_can_be_stopped() {
     assert_eq!(run_blocks(&stopped, &[true, true, false]).0, Ok(()));
 }
 
+/// `out = a + a` over two floats, and a fill of integers, which is not looked at; the flag has place for the floats.
+fn of_floats() -> CommandSequence {
+    use Access::{Read, Write};
+    let floats = |buffer, access| SequenceOperand { dtype: DType::F32, ..vector(buffer, 0, 2, access) };
+    let kernel = KernelRegistry::builtin().get(Op::Add, DeviceKind::Sim, DType::F32).expect("a kernel");
+    let work = SequenceWork::Kernel(kernel, Params::default());
+    let label = |step, what| StepLabel { step, what, location: std::panic::Location::caller() };
+    let steps = vec![
+        (SequenceStep { work, operands: vec![floats(0, Read), floats(0, Read), floats(1, Write)] }, label(3, "add")),
+        (
+            SequenceStep { work: SequenceWork::Fill(Scalar::from(7i32)), operands: vec![vector(2, 0, 2, Write)] },
+            label(4, "fill"),
+        ),
+    ];
+    CommandSequence::new(DeviceKind::Sim, &[8, 8, 8, 8], Some(3), steps).expect("steps within their buffers")
+}
+
+/// Runs it over one vector, with the flag at its end, in which the host finds `seen` behind the first step. Returns the outcome, what was queued, and for
+/// which steps the caller was asked to call again.
+fn run_of_floats(sequence: &CommandSequence, seen: [f32; 2]) -> (Result<(), SequenceError>, Vec<String>, Vec<usize>) {
+    let mut memory = [0f32; 8];
+    let base = memory.as_mut_ptr();
+    let operand = |place: usize, access| {
+        let layout = Layout::contiguous(Shape::new(&[2]).expect("a shape"));
+        // SAFETY: the elements are in `memory`, which outlives the operands; nothing else uses it meanwhile.
+        unsafe { Operand::new(base.wrapping_add(2 * place).cast(), DType::F32, layout, access) }
+    };
+    let (queued, graphs, refused, start) = (Vec::new(), Vec::new(), None, GraphStart::Queue);
+    let mut listing = Listing { base: base.addr(), queued, graphs, refused, start, fuses: true, launches: false };
+    let (mut position, mut paused) = (SequencePosition::default(), Vec::new());
+    loop {
+        let mut operands = [(0, Access::Read), (1, Access::Write), (2, Access::Write), (3, Access::Write)]
+            .map(|(place, access)| operand(place, access));
+        let call = CommandCall { stream: &mut listing, operands: &mut operands, rest: None };
+        let mut context = FnContext::of_commands(call).expect("operands that do not overlap");
+        match sequence.run(&mut context, 0, &mut position) {
+            Ok(Some(label)) => paused.push(label.step),
+            Ok(None) => return (Ok(()), listing.queued, paused),
+            Err(error) => return (Err(error), listing.queued, paused),
+        }
+        // SAFETY: the last two elements of `memory`; the operands are not used any more.
+        unsafe { base.wrapping_add(6).cast::<[f32; 2]>().write(seen) };
+    }
+}
+
+#[test]
+fn a_sequence_that_is_looked_into_returns_behind_each_command() {
+    let checked = of_floats().checking_finite().expect("the flag is large enough");
+    let commands = ["step 3 add [0, 0, 1]", "add [0, 0, 8]", "step 3 add [1, 3]", "copy [8, 24]"];
+    let fill = ["step 4 fill [2]", "fill I64(7) [16]"];
+    let (result, queued, paused) = run_of_floats(&checked, [1.0, 2.0]);
+    assert_eq!(
+        (result, queued, paused),
+        (Ok(()), [&commands[..], &fill].concat().into_iter().map(str::to_owned).collect(), vec![3, 4])
+    );
+    let (result, queued, paused) = run_of_floats(&checked, [1.0, f32::NEG_INFINITY]);
+    let found = SequenceError::NotFinite { step: 0, index: vec![1], value: f64::NEG_INFINITY };
+    assert_eq!((result, queued, paused), (Err(found), commands.map(str::to_owned).to_vec(), vec![3]));
+    assert!(checked.times().is_empty() && checked.has_pieces());
+
+    let timed = of_floats().timing();
+    let (result, queued, paused) = run_of_floats(&timed, [f32::NAN; 2]);
+    assert_eq!((result, queued.len(), paused), (Ok(()), 4, vec![3, 4]));
+    let times: Vec<_> = timed.times().into_iter().map(|it| (it.steps, it.runs)).collect();
+    assert_eq!(times, [(0..1, 1), (1..2, 1)]);
+
+    let plain = of_floats();
+    assert!(!plain.has_pieces());
+    assert_eq!(run_of_floats(&plain, [f32::NAN; 2]).2, Vec::<usize>::new());
+}
+
+#[test]
+fn outputs_need_a_flag_that_they_fit_into() {
+    let floats = SequenceOperand { dtype: DType::F32, ..vector(0, 0, 2, Access::Write) };
+    let of = |flag| {
+        let label = StepLabel { step: 0, what: "fill", location: std::panic::Location::caller() };
+        let fill = SequenceStep { work: SequenceWork::Fill(Scalar::from(1f32)), operands: vec![floats.clone()] };
+        let sequence = CommandSequence::new(DeviceKind::Sim, &[8, 4], flag, vec![(fill, label)]);
+        sequence.expect("steps within their buffers").checking_finite().expect_err("it is refused")
+    };
+    assert!(matches!(of(None), SequenceError::Operands { step: 0, .. }));
+    assert!(matches!(of(Some(1)), SequenceError::PastBuffer { step: 0, buffer: 1, end: 8, bytes: 4, .. }));
+}
+
+/// Steps that one kernel computes are one command, and have one time.
+#[test]
+fn fused_steps_have_one_time() {
+    let fusions = [SequenceFusion { steps: 0..2, unstored: vec![] }];
+    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps()).expect("steps within their buffers");
+    let fused =
+        sequence.fused(&fusions, &mut |_| Some(FusedKernel::default())).expect("they can run together").timing();
+    let times: Vec<_> = fused.times().into_iter().map(|it| it.steps).collect();
+    assert_eq!(times, [0..2, 2..3]);
+}
+
 #[test]
 fn a_flag_is_a_buffer_of_its_own() {
     let label = StepLabel { step: 0, what: "step", location: std::panic::Location::caller() };

@@ -3,10 +3,9 @@
 //! Each CPU segment of a compiled program runs as one function: its operands are *buffers*, and the operands of each step are views of these
 //! buffers at fixed offsets. [`CpuSequence::new`] checks all steps once; a run only adds the addresses of the buffers.
 
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use smallvec::SmallVec;
 
@@ -21,6 +20,7 @@ use crate::sequence::group::{Group, SequenceGroup};
 use crate::sequence::step::{
     MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, params_of_run, run_work,
 };
+use crate::sequence::times::{PartTime, SequenceTime};
 
 /// A step that runs by itself. Its operands lie in buffers.
 #[derive(Debug)]
@@ -63,24 +63,6 @@ pub struct CpuSequence {
     most_operands: usize,
     /// For each part how long it took so far, if runs are timed.
     times: Option<Box<[PartTime]>>,
-}
-
-/// How long all runs of a part took.
-#[derive(Debug, Default)]
-struct PartTime {
-    runs: AtomicU64,
-    nanoseconds: AtomicU64,
-}
-
-/// How long steps took in all runs so far.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SequenceTime {
-    /// The steps: one, or those of a group.
-    pub steps: Range<usize>,
-    /// How often they ran.
-    pub runs: u64,
-    /// How long all of these took together.
-    pub time: Duration,
 }
 
 impl CpuSequence {
@@ -194,12 +176,7 @@ impl CpuSequence {
                 Part::Work(Work::Function(function)) => function.number..function.number + 1,
                 Part::Test(_) | Part::Jump(_) => return None,
             };
-            let time_of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-            Some(SequenceTime {
-                steps,
-                runs: time_of(&time.runs),
-                time: Duration::from_nanos(time_of(&time.nanoseconds)),
-            })
+            Some(time.read(steps))
         };
         self.parts.iter().zip(self.times.iter().flatten()).filter_map(of_part).collect()
     }
@@ -298,8 +275,7 @@ impl CpuSequence {
         let Some(time) = self.times.as_ref().filter(|_| TIMED).map(|times| &times[place]) else { return part() };
         let start = Instant::now();
         let result = part();
-        time.runs.fetch_add(1, Ordering::Relaxed);
-        time.nanoseconds.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        time.add(start.elapsed());
         result
     }
 }

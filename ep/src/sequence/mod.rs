@@ -12,6 +12,8 @@
 //! | `group` | elementwise steps that run together, block by block |
 //! | `fused` | elementwise steps that one kernel of a device computes together |
 //! | `finite` | finds infinities and NaN in an output |
+//! | `looks` | copies outputs of a device to the host, and looks for them there |
+//! | `times` | how long steps took |
 //! | `command_sequence` | queues the steps on the stream of a device that runs commands later |
 
 mod blocks;
@@ -22,13 +24,16 @@ mod finite;
 mod function;
 mod fused;
 mod group;
+mod looks;
 mod step;
+mod times;
 
 pub use buffers::SequenceBuffer;
 pub use command_sequence::{CommandSequence, SequencePosition};
-pub use cpu_sequence::{CpuSequence, SequenceTime};
+pub use cpu_sequence::CpuSequence;
 pub use finite::{NotFinite, call_checking_finite};
 pub use function::{SequenceCode, SequenceFunction};
 pub use fused::SequenceFusion;
 pub use group::SequenceGroup;
 pub use step::{SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork};
+pub use times::SequenceTime;

@@ -1,3 +1,6 @@
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use super::*;
 use crate::call::kernel_registry::KernelRegistry;
 use crate::call::operand::Access;

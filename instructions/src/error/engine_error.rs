@@ -163,26 +163,26 @@ pub enum Error {
         /// The line of the list.
         line: usize,
     },
-    /// A list begins a critical section and does not end it.
+    /// A list or a program begins a critical section and does not end it.
     #[error(
-        "instruction {line} begins the critical section over {section} at {location}, and no instruction of the list ends it; end it in the same list, \
-         or enter it by `Vm::enter_section`"
+        "instruction {line} begins the critical section over {section} at {location}, and nothing behind it ends it; end it in the same list or \
+         program, or enter it by `Vm::enter_section` and run the program in it"
     )]
     NotEnded {
-        /// The line of the list.
+        /// The line of the list, or the number of the step of the program.
         line: usize,
         /// The names of the section's resources.
         section: String,
         /// Where the caller began it.
         location: &'static Location<'static>,
     },
-    /// A critical section begins in another one of the same thread or list.
+    /// A critical section begins in another one of the same thread, list or program.
     #[error(
         "instruction {line} begins the critical section over {section} inside of the one over {open}, which begins at {location}; end that one \
          first, or name the resources of both in one section"
     )]
     NestedSection {
-        /// The line of the list.
+        /// The line of the list, or the number of the step of the program.
         line: usize,
         /// The names of the section's resources.
         section: String,
@@ -191,12 +191,12 @@ pub enum Error {
         /// Where the caller began the open section.
         location: &'static Location<'static>,
     },
-    /// A list ends a critical section that is not open.
+    /// A list or a program ends a critical section that is not open.
     #[error(
-        "instruction {line} ends the critical section over {section}, which is not open there; begin it before, in the same list, and end it once"
+        "instruction {line} ends the critical section over {section}, which is not open there; begin it before, in the same list or program, and end it once"
     )]
     NoSection {
-        /// The line of the list.
+        /// The line of the list, or the number of the step of the program.
         line: usize,
         /// The names of the section's resources.
         section: String,

@@ -60,6 +60,19 @@ pub enum ProgramError {
         /// The program.
         program: String,
     },
+    /// A run was to be watched step by step, of a program that has a critical section.
+    #[error(
+        "program {program:?} has the critical section over {section}, begun at {location}, and cannot be watched: its steps would be submitted one by one, \
+         and other holders could come in between; run it without a watch, or record it without the section and watch it within `Vm::enter_section`"
+    )]
+    WatchedSection {
+        /// The program.
+        program: String,
+        /// The names of the section's resources.
+        section: String,
+        /// The source line that recorded its begin.
+        location: &'static Location<'static>,
+    },
     /// The compiler cannot compile this program.
     #[error("program {program:?} cannot be compiled: {}{what}", at(step.as_ref()))]
     NotCompiled {
@@ -80,13 +93,13 @@ pub enum ProgramError {
         /// The function.
         function: String,
     },
-    /// A feed or parameter is given that the program does not have, or is given twice, or is missing; or a fetch is asked for that it does
-    /// not have.
+    /// A feed or parameter is given that the program does not have, or is given twice, or is missing; or a fetch, a function or a critical resource is
+    /// asked for that it does not have.
     #[error("program {program:?}: {what}; its {kind}{} are {}", plural(kind), listed(known))]
     Unknown {
         /// The program.
         program: String,
-        /// Feed, parameter, fetch or function.
+        /// Feed, parameter, fetch, function or critical resource.
         kind: &'static str,
         /// The mistake.
         what: String,

@@ -4,6 +4,8 @@
 //! the section read it. So soft sync orders everything of one section entirely before or entirely behind another section over the resource.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ptr;
 use std::sync::Arc;
 
 use crate::tensor::resource::Resource;
@@ -11,7 +13,8 @@ use crate::tensor::uses::Use;
 use crate::tensor::var::Var;
 
 /// A named resource of critical sections: a device, a file, or any state that one holder at a time may use for several instructions.
-/// `Clone` is cheap, and clones are the same resource; two resources are different even if their names are equal. `Send + Sync`.
+/// `Clone` is cheap, and clones are the same resource, which is equal to itself alone: two resources are different even if their names are equal.
+/// `Send + Sync`.
 ///
 /// It belongs to the first engine that takes a section over it.
 #[derive(Clone)]
@@ -37,6 +40,20 @@ impl Critical {
     }
 }
 
+impl PartialEq for Critical {
+    fn eq(&self, other: &Critical) -> bool {
+        ptr::eq(self.resource(), other.resource())
+    }
+}
+
+impl Eq for Critical {}
+
+impl Hash for Critical {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        ptr::from_ref(self.resource()).hash(state);
+    }
+}
+
 impl fmt::Debug for Critical {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Critical({:?})", self.name)
@@ -55,7 +72,9 @@ struct Inner {
 }
 
 impl Section {
-    pub(crate) fn new(resources: Vec<Critical>, stays_open: bool) -> Section {
+    /// A section with `stays_open` may be ended by a later list. For engines and recordings.
+    #[doc(hidden)]
+    pub fn new(resources: Vec<Critical>, stays_open: bool) -> Section {
         Section(Arc::new(Inner { resources, stays_open }))
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use hashbrown::HashMap;
 use streamvm_ep::{Access, DeviceKind, Extra, Footprint, MAX_WRITES, Params};
 use streamvm_instructions::{Error, ProgramError, ProgramStep};
-use streamvm_stream::StreamKey;
+use streamvm_stream::{StreamKey, StreamType};
 
 use crate::compile::arena::Arena;
 use crate::compile::extents;
@@ -72,11 +72,15 @@ pub(super) fn emit(
     let mut touched = vec![false; compiled.buffers.len()];
     for (draft, range) in found.segments.iter().zip(found.ranges) {
         let mut uses = uses(&compiled, range.clone(), &in_block, found.segments.len() == 1, &mut touched);
-        if let Some(&buffer) = flags.get(&draft.stream).filter(|_| has_blocks(&compiled.steps[range.clone()])) {
+        if let Some(&buffer) = flags.get(&draft.stream).filter(|_| flag_bytes(&compiled, draft.stream, range) > 0) {
             // Behind the other buffers.
-            uses.push(SegmentUse { buffer, bytes: 0..1, view: None, access: Access::Write });
+            let bytes = 0..compiled.buffers[buffer].bytes;
+            uses.push(SegmentUse { buffer, bytes, view: None, access: Access::Write });
         }
-        check_writes(&compiled, range.start, &uses)?;
+        // The end of a section is an instruction for each result.
+        if draft.stream.stream_type != StreamType::Critical {
+            check_writes(&compiled, range.start, &uses)?;
+        }
         compiled.segments.push(Segment {
             stream: draft.stream,
             steps: range.clone(),
@@ -122,24 +126,39 @@ fn buffers(program: &Program, found: &Found<'_>, fused: &Fused) -> (Vec<Compiled
     (buffers, storages)
 }
 
-/// Whether one of the steps begins a block.
-fn has_blocks(steps: &[CompiledStep]) -> bool {
-    steps.iter().any(|step| step.work.is_mark())
+/// How many bytes a segment needs for what the host reads while the segment runs on a device that runs commands later: a byte for conditions of blocks, and
+/// the largest output that is looked at.
+fn flag_bytes(compiled: &Compiled, stream: StreamKey, steps: &Range<usize>) -> usize {
+    if stream.device.kind == DeviceKind::Cpu || stream.stream_type != StreamType::Compute {
+        return 0;
+    }
+    let of_step = |step: &CompiledStep| match &step.work {
+        Work::If | Work::Else | Work::While | Work::End => 1,
+        Work::Call(..) | Work::Copy | Work::Fill(_) if compiled.check_finite => {
+            let floats = step.operands.last().filter(|output| output.dtype.is_float());
+            floats.map_or(0, |output| output.layout.elements() * output.dtype.size())
+        }
+        // A function that is looked at looks at what it writes by itself.
+        _ => 0,
+    };
+    compiled.steps[steps.clone()].iter().map(of_step).max().unwrap_or(0)
 }
 
-/// Adds a flag for each stream that has blocks and whose device runs commands later. A stream runs its segments in order, so they share it.
+/// Adds a flag for each stream whose segments need one. A stream runs its segments in order, so they share it.
 fn add_flags(compiled: &mut Compiled, found: &Found<'_>) -> HashMap<StreamKey, usize> {
     let mut flags = HashMap::new();
     for (Draft { stream, .. }, range) in found.segments.iter().zip(found.ranges) {
-        if stream.device.kind == DeviceKind::Cpu
-            || flags.contains_key(stream)
-            || !has_blocks(&compiled.steps[range.clone()])
-        {
+        let bytes = flag_bytes(compiled, *stream, range);
+        if bytes == 0 {
             continue;
         }
-        flags.insert(*stream, compiled.buffers.len());
-        let role = BufferRole::Flag(stream.device);
-        compiled.buffers.push(CompiledBuffer { role, bytes: 1, access: Access::Write, first_write: 0 });
+        let buffer = *flags.entry(*stream).or_insert(compiled.buffers.len());
+        if let Some(flag) = compiled.buffers.get_mut(buffer) {
+            flag.bytes = flag.bytes.max(bytes);
+        } else {
+            let role = BufferRole::Flag(stream.device);
+            compiled.buffers.push(CompiledBuffer { role, bytes, access: Access::Write, first_write: 0 });
+        }
     }
     flags
 }

@@ -148,6 +148,7 @@ fn is_fusable(program: &Program, step: &Step) -> bool {
         Work::Copy => step.operands.iter().all(|operand| operand.layout.is_contiguous()),
         Work::Fill(_) => true,
         Work::Function(_) | Work::If | Work::Else | Work::While | Work::End => false,
+        Work::SectionBegin(_) | Work::SectionEnd(_) => false,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Pass: spreads the compute steps of each device over several lanes, by list scheduling on the critical path.
 //!
+//! No unit moves over the begin or the end of a critical section.
+//!
 //! A unit's *rank* is the estimated time from its beginning to the end of the program along the longest chain of units that depend on it. Units
 //! are taken by descending rank, which is an order in which they can run, and each goes to the lane on which it would end first. A unit that
 //! depends on one of another stream begins later by [`CompileOptions::hand_over_ns`].
@@ -51,7 +53,15 @@ pub(super) fn spread(
         }
     }
     let mut by_rank = in_order.clone();
-    by_rank.sort_by_key(|&unit| (std::cmp::Reverse(ranks[unit]), unit));
+    // How many sections have begun or ended before each unit; the begin and the end stand alone.
+    let mut passed = 0;
+    let phase = |stream: &StreamKey| {
+        let is_mark = usize::from(stream.stream_type == StreamType::Critical);
+        passed += 2 * is_mark;
+        passed - is_mark
+    };
+    let phases: Vec<usize> = streams.iter().map(phase).collect();
+    by_rank.sort_by_key(|&unit| (phases[unit], std::cmp::Reverse(ranks[unit]), unit));
     let alone = finish(&in_order, &costs, dependences, streams, (1, hand_over)).1;
     let (spread, together) = finish(&by_rank, &costs, dependences, streams, (options.lanes, hand_over));
     if together > alone - alone / 10 {
@@ -120,7 +130,13 @@ fn cost(program: &Program, step: &Step, costs: &Costs) -> u64 {
             size.saturating_mul(program.value(step.operands[0].value).dtype.size() as u64).saturating_mul(100)
         }
         Work::Fill(_) => size.saturating_mul(100),
-        Work::Function(_) | Work::If | Work::Else | Work::While | Work::End => 0,
+        Work::Function(_)
+        | Work::If
+        | Work::Else
+        | Work::While
+        | Work::End
+        | Work::SectionBegin(_)
+        | Work::SectionEnd(_) => 0,
     };
     work.saturating_add(STEP)
 }

@@ -35,6 +35,8 @@ mod in_place;
 mod lanes;
 mod lifetimes;
 mod order;
+#[cfg(test)]
+mod section_tests;
 mod segments;
 mod streams;
 #[cfg(test)]
@@ -45,7 +47,7 @@ mod units;
 use std::ops::Range;
 
 use streamvm_ep::DeviceKind;
-use streamvm_instructions::{Error, ProgramError};
+use streamvm_instructions::Error;
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::compile::homes::Home;
@@ -144,14 +146,6 @@ fn divide(
 ) -> Result<Divided, Error> {
     let units = units::of(program, kept);
     let mut streams = streams::of(program, kept, &units)?;
-    if options.check_finite
-        && let Some(unit) = streams.iter().position(|stream| stream.device.kind != DeviceKind::Cpu)
-    {
-        let number = kept[units[unit].start];
-        let (program, step) = (program.name.clone(), Some(program.steps[number].named(number)));
-        let what = format!("runs on {}, and `check_finite` looks at what CPUs write; leave it out", streams[unit]);
-        return Err(ProgramError::NotCompiled { program, step, what }.into());
-    }
     let one_stream = streams.iter().all(|stream| *stream == streams[0] && stream.stream_type == StreamType::Compute);
     let dependences = if one_stream && options.lanes <= 1 {
         let none = || vec![Vec::new(); units.len()];

@@ -10,6 +10,7 @@
 //!    commands later; or each step runs by itself (`step_by_step`).
 //! 5. The segment would declare more than its units of a value that several streams use, such as both columns between which another one lies, or a write
 //!    of all of what is only read. Then other streams would wait for what no unit does.
+//! 6. A critical section begins or ends in between: the units of a section are segments behind its begin and before its end.
 //!
 //! So streams wait for each other where eager instructions would, and rules 1, 2 and 5 never divide a program of one stream.
 //!
@@ -99,6 +100,9 @@ pub(super) fn divide(
     let mut last: HashMap<StreamKey, (usize, bool)> = HashMap::new();
     for &unit in order {
         let stream = streams[unit];
+        if stream.stream_type == StreamType::Critical && !options.has(Mutant::SectionJoined) {
+            last.values_mut().for_each(|(_, joins)| *joins = false);
+        }
         let own = last.get(&stream).copied();
         let open = |dependences: &[usize], clocks: &[Clock], tells: fn(StreamKey) -> bool| {
             let known = own.map(|(segment, _)| &clocks[segment]);

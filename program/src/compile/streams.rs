@@ -2,7 +2,8 @@
 //!
 //! A kernel or fill runs on the compute stream of the device that its output lives on. A copy between two devices, or between the memories of a
 //! device and of the host, runs on the copy stream that an eager copy would use; a copy within the memory of the host or of one device runs on its
-//! compute stream. A function is called on the compute stream of the device that the recording names, which is no CUDA device. All
+//! compute stream. A function is called on the compute stream of the device that the recording names, which is no CUDA device. Critical sections
+//! begin and end on the stream for that, as those of lists do. All
 //! steps of a block run on the compute stream of one device, and its conditions are in memory of that device.
 
 use std::ops::Range;
@@ -79,6 +80,9 @@ fn host_device(program: &Program) -> DeviceId {
 fn of_step(program: &Program, step: &Step, host: DeviceId) -> Option<StreamKey> {
     if let Some(function) = step.function() {
         return Some(StreamKey::new(function.device(), StreamType::Compute, 0));
+    }
+    if step.work.section().is_some() {
+        return Some(StreamKey::new(HOST_DEVICE, StreamType::Critical, 0));
     }
     let last = step.operands.last()?;
     let device = |operand: &Operand| program.value(operand.value).place.device().unwrap_or(host);

@@ -1,6 +1,6 @@
 //! Pass: removes steps whose results are not needed, from the last step to the first. A step is needed if a later needed step reads what it
 //! writes, or if it writes a fetch or a parameter, unless a step in between overwrites all of it. A function is needed in any case, because it may
-//! do anything.
+//! do anything, and so are the begin and the end of a critical section.
 //!
 //! A block is needed if one of its steps is; then so is its condition. A step in a block might be skipped, so earlier writes of the same value
 //! stay needed. In a loop, the order of steps does not say which step reads which write: each step that writes a needed value is needed,
@@ -33,7 +33,11 @@ pub(super) fn kept_steps(program: &Program, options: &CompileOptions) -> Vec<usi
             // A step of the block has kept it, with its condition.
             continue;
         }
-        if step.function().is_none() && !step.outputs().any(|output| live[output.value.0]) {
+        let is_section = step.work.section().is_some();
+        if is_section && options.has(Mutant::SectionDropped) {
+            continue;
+        }
+        if step.function().is_none() && !is_section && !step.outputs().any(|output| live[output.value.0]) {
             continue;
         }
         for output in step.outputs() {
@@ -100,7 +104,12 @@ impl Blocks {
                         blocks.loops[number] = (loops == 0).then_some(begin);
                     }
                 }
-                Work::Call(..) | Work::Copy | Work::Fill(_) | Work::Function(_) => {
+                Work::Call(..)
+                | Work::Copy
+                | Work::Fill(_)
+                | Work::Function(_)
+                | Work::SectionBegin(_)
+                | Work::SectionEnd(_) => {
                     blocks.around[number] = open.last().copied();
                 }
             }

@@ -2,13 +2,16 @@
 
 use hashbrown::HashSet;
 use streamvm_ep::{Access, DType, Footprint, Layout, MemoryKind, OpError, check_source, infer};
-use streamvm_instructions::{BuildError, Error, InstructionList, Kind, ProgramError, Role, Tensor};
+use streamvm_instructions::{
+    BuildError, Error, InstructionList, Kind, ListSections, OpenSection, ProgramError, Role, Tensor,
+};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::function::StepFunction;
 use crate::ir::program::{
     FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Port, Program, Step, StepOrder, ValueId, ValueRole, Work,
 };
+use crate::ir::section::SECTION_IN_BLOCK;
 
 /// A block that has begun and not ended.
 struct Block {
@@ -21,7 +24,9 @@ impl Program {
     /// Checks what the type's documentation promises, and that each step's operands fit its work: number, shapes, dtypes.
     ///
     /// # Errors
-    /// [`ProgramError::Malformed`] with the step or the name that is wrong, and what is wrong with it.
+    /// [`ProgramError::Malformed`] with the step or the name that is wrong, and what is wrong with it. [`Error::NotEnded`],
+    /// [`Error::NestedSection`] and [`Error::NoSection`], with the number of the step as their line, for critical sections that do not begin and end
+    /// in turn.
     pub fn check(&self) -> Result<(), Error> {
         if self.name.contains(char::is_control) || self.name.trim() != self.name {
             return Err(self.malformed("its name has control characters, or spaces around it".to_owned()));
@@ -30,10 +35,17 @@ impl Program {
         self.check_orders()?;
         let mut written: Vec<bool> = self.values.iter().map(|value| value.role != ValueRole::Computed).collect();
         let mut blocks: Vec<Block> = Vec::new();
+        let mut sections = ListSections::default();
         for (number, step) in self.steps.iter().enumerate() {
             let refused = |what: String| self.malformed(format!("step {number} ({}): {what}", step.work.name()));
             if step.work.is_mark() {
                 self.check_condition(step).map_err(refused)?;
+            } else if let Some(kind) = section_kind(&step.work) {
+                if !blocks.is_empty() {
+                    return Err(refused(SECTION_IN_BLOCK.to_owned()));
+                }
+                self.check_section_operands(step).map_err(refused)?;
+                sections.line(number, &kind, step.location)?;
             } else {
                 if !blocks.is_empty() && step.function().is_some() {
                     return Err(refused(FUNCTION_IN_BLOCK.to_owned()));
@@ -70,6 +82,11 @@ impl Program {
         }
         if !blocks.is_empty() {
             return Err(self.malformed("its steps end within a block".to_owned()));
+        }
+        // Also a section that a later list of its thread could end: a run is one list.
+        if let Some(OpenSection { section, line, location }) = sections.open() {
+            let (line, section) = (line.unwrap_or_default(), section.to_string());
+            return Err(Error::NotEnded { line, section, location });
         }
         match self.fetches.iter().find(|fetch| !written[fetch.value.0]) {
             Some(fetch) => Err(self.malformed(format!("no step writes the fetch {:?}", fetch.name))),
@@ -157,6 +174,19 @@ impl Program {
             (_, []) => Ok(()),
             (_, _) => Err("it has operands, and takes none".to_owned()),
         }
+    }
+
+    /// The begin of a section reads its feeds, and the end changes its results.
+    fn check_section_operands(&self, step: &Step) -> Result<(), String> {
+        step.operands.iter().try_for_each(|operand| self.check_view(operand.value, &operand.layout))?;
+        let access = if matches!(step.work, Work::SectionBegin(_)) { Access::Read } else { Access::ReadWrite };
+        if step.operands.iter().any(|operand| operand.access != access) {
+            return Err(format!("its operands must be {access:?}"));
+        }
+        if step.work.section().is_some_and(|section| section.section().resources().is_empty()) {
+            return Err("it is over no resource".to_owned());
+        }
+        step.outputs().try_for_each(|output| self.check_not_feed(output))
     }
 
     fn check_step(&self, step: &Step) -> Result<(), String> {
@@ -261,5 +291,14 @@ impl Program {
             Some(place) => Err(format!("its output has elements in common with input {place}")),
             None => Ok(()),
         }
+    }
+}
+
+/// The kind of the instruction that begins or ends a critical section, if the step is that.
+fn section_kind(work: &Work) -> Option<Kind> {
+    match work {
+        Work::SectionBegin(section) => Some(Kind::SectionBegin(section.section().clone())),
+        Work::SectionEnd(section) => Some(Kind::SectionEnd(section.section().clone())),
+        _ => None,
     }
 }

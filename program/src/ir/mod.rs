@@ -9,3 +9,4 @@ pub(crate) mod function;
 pub(crate) mod given;
 pub(crate) mod program;
 pub(crate) mod random;
+pub(crate) mod section;

@@ -6,6 +6,7 @@
 //!   that block only.
 //! * No step writes a feed: it is the caller's tensor. Parameters may be written.
 //! * The later steps of an order come behind its earlier ones.
+//! * A critical section that begins has an end, lies in no block and has no other section in it; blocks may lie in a section.
 //! * Names of feeds, of parameters and of fetches are unique among each other, and a name is not empty.
 
 use std::ops::Range;
@@ -13,9 +14,10 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use streamvm_ep::{Access, DType, FnContext, FnError, Layout, MemoryKind, Op, Params, Scalar, Shape};
-use streamvm_instructions::{Error, Place, ProgramError, ProgramStep};
+use streamvm_instructions::{Critical, Error, Place, ProgramError, ProgramStep};
 
 use crate::ir::function::StepFunction;
+use crate::ir::section::StepSection;
 
 /// How deep blocks may nest. It bounds the work of passes that look at a step once for each block around it.
 pub(crate) const MOST_NESTED: usize = 64;
@@ -90,10 +92,17 @@ pub enum Work {
     While,
     /// Ends the innermost block.
     End,
+    /// Begins a critical section: the steps up to its end run without those of other sections over its resources in between. Its operands, which it
+    /// reads, are the feeds of the section: it begins when they have been written. It is never removed, and lies in no block.
+    SectionBegin(StepSection),
+    /// Ends a critical section. Its operands are the results of the section: later steps use them behind the end. It declares that it changes them, and
+    /// leaves them as they are.
+    SectionEnd(StepSection),
 }
 
 impl Work {
-    /// The word for it in errors and printed plans: the name of the op, or `copy`, `fill`, `fn`, `if`, `else`, `while` or `end`.
+    /// The word for it in errors and printed plans: the name of the op, or `copy`, `fill`, `fn`, `if`, `else`, `while`, `end`, `begin section` or
+    /// `end section`.
     pub fn name(&self) -> &'static str {
         match self {
             Work::Call(op, _) => op.name(),
@@ -104,12 +113,19 @@ impl Work {
             Work::Else => "else",
             Work::While => "while",
             Work::End => "end",
+            Work::SectionBegin(_) => "begin section",
+            Work::SectionEnd(_) => "end section",
         }
     }
 
-    /// Whether it begins or ends a block, and computes nothing.
+    /// Whether it begins or ends a block of steps, and computes nothing.
     pub fn is_mark(&self) -> bool {
         matches!(self, Work::If | Work::Else | Work::While | Work::End)
+    }
+
+    /// The critical section that it begins or ends.
+    pub fn section(&self) -> Option<&StepSection> {
+        if let Work::SectionBegin(section) | Work::SectionEnd(section) = self { Some(section) } else { None }
     }
 }
 
@@ -128,10 +144,10 @@ impl Step {
     /// The operand that a kernel, copy or fill writes.
     pub fn output(&self) -> Option<&Operand> {
         let last = self.operands.last().filter(|operand| operand.access.writes());
-        last.filter(|_| self.function().is_none())
+        last.filter(|_| self.function().is_none() && self.work.section().is_none())
     }
 
-    /// The operands that it writes: several, if it is a function.
+    /// The operands that it writes: several, if it is a function or the end of a critical section.
     pub fn outputs(&self) -> impl Iterator<Item = &Operand> {
         self.operands.iter().filter(|operand| operand.access.writes())
     }
@@ -175,7 +191,7 @@ pub struct StepOrder {
 /// Instructions over named feeds, fetches and parameters. Plain data: `Send`, `Sync`, and tied to no engine.
 ///
 /// Two programs are equal if all of their content is: names, values, steps with their parameters, and the source lines that recorded them.
-/// Functions are equal if they are the same object.
+/// Functions are equal if they are the same object, and critical sections if they are over the same resources.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Program {
     /// Its name, in errors and reports.
@@ -236,6 +252,48 @@ impl Program {
         let known = self.functions().into_iter().map(str::to_owned).collect();
         let (program, what) = (self.name.clone(), format!("there is no function {name:?}"));
         Err(ProgramError::Unknown { program, kind: "function", what, known }.into())
+    }
+
+    /// The names of the resources of its critical sections, each once, in the order of their first sections.
+    pub fn criticals(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        let sections = self.steps.iter().filter_map(|step| step.work.section());
+        for resource in sections.flat_map(|section| section.section().resources()) {
+            if !names.contains(&resource.name()) {
+                names.push(resource.name());
+            }
+        }
+        names
+    }
+
+    /// Puts `critical` in the place of every resource with this name in the program's critical sections: for a program that was parsed from text, whose
+    /// resources are new ones.
+    ///
+    /// # Errors
+    /// [`ProgramError::Unknown`], which lists the resources of the program's sections, if none has this name.
+    pub fn bind_critical(&mut self, name: &str, critical: &Critical) -> Result<(), Error> {
+        if !self.criticals().contains(&name) {
+            let known = self.criticals().into_iter().map(str::to_owned).collect();
+            let (program, what) = (self.name.clone(), format!("there is no critical resource {name:?}"));
+            return Err(ProgramError::Unknown { program, kind: "critical resource", what, known }.into());
+        }
+        let mut begun = None;
+        for step in &mut self.steps {
+            match &mut step.work {
+                Work::SectionBegin(section) => {
+                    let bound = section.bound(name, critical);
+                    begun = Some((std::mem::replace(section, bound.clone()), bound));
+                }
+                // An end of another section than the one that has begun is left as it is: `check` refuses the program.
+                Work::SectionEnd(section) => {
+                    if let Some((_, bound)) = begun.take_if(|(begun, _)| begun.section().is(section.section())) {
+                        *section = bound;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// The value with this number.

@@ -2,6 +2,7 @@
 
 use streamvm_ep::{DType, DeviceId, Shape};
 use streamvm_instructions::{HOST_DEVICE, Place};
+use streamvm_stream::StreamType;
 
 use crate::ir::program::{Port, Program};
 use crate::plan::compiled::{BufferRole, Compiled};
@@ -66,7 +67,8 @@ impl JobProgram {
             }
         }
         let segments = compiled.segments();
-        let computes = segments.iter().find(|segment| !segment.is_transfer()).or(segments.first());
+        let computes = segments.iter().find(|segment| segment.stream.stream_type == StreamType::Compute);
+        let computes = computes.or(segments.first());
         let device = computes.map_or(HOST_DEVICE, |segment| segment.stream.device);
         let buffer = |port: &Port| fetched.iter().position(|value| *value == port.value);
         let buffer_of = program

@@ -25,7 +25,8 @@ pub enum BufferRole {
     Own(ValueId),
     /// The memory of one run for the other values of one stream: the arena of this number, an index into [`Compiled::arenas`].
     Arena(usize),
-    /// One byte of page-locked memory of each run, to which a stream of this device copies the conditions of blocks for the host to read.
+    /// Page-locked memory of each run, to which a stream of this device copies what the host reads: the conditions of blocks, a byte each, and with
+    /// [`CompileOptions::check_finite`] the outputs of steps, one at a time.
     Flag(DeviceId),
 }
 
@@ -149,7 +150,12 @@ pub struct Segment {
 impl Segment {
     /// Whether it is a copy between the memories of two devices, or of a device and the host: one step, which is a copy instruction.
     pub fn is_transfer(&self) -> bool {
-        self.stream.stream_type != StreamType::Compute
+        self.stream.stream_type != StreamType::Compute && !self.is_section_mark()
+    }
+
+    /// Whether it begins or ends a critical section: one step.
+    pub fn is_section_mark(&self) -> bool {
+        self.stream.stream_type == StreamType::Critical
     }
 }
 
@@ -203,10 +209,10 @@ impl Compiled {
         }
     }
 
-    /// The devices whose streams run it, each once, in the order of their first segments.
+    /// The devices whose streams run it, each once, in the order of their first segments. The stream of critical sections does not count.
     pub fn devices(&self) -> Vec<DeviceId> {
         let mut devices = Vec::new();
-        for segment in &self.segments {
+        for segment in self.segments.iter().filter(|segment| !segment.is_section_mark()) {
             if !devices.contains(&segment.stream.device) {
                 devices.push(segment.stream.device);
             }
@@ -280,7 +286,7 @@ impl Compiled {
         self.capture
     }
 
-    /// Whether a run looks for infinities and NaN in what its steps write.
+    /// Whether a run looks for infinities and NaN in what its steps write: [`CompileOptions::check_finite`].
     pub fn checks_finite(&self) -> bool {
         self.check_finite
     }

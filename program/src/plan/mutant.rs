@@ -12,6 +12,10 @@ pub enum Mutant {
     DependenceDropped,
     /// Steps come in no order but that of their operands, although the recording asks for one.
     OrderDropped,
+    /// Critical sections of the recording are left out.
+    SectionDropped,
+    /// A unit joins the last segment of its stream, although a critical section begins or ends in between.
+    SectionJoined,
     /// A unit joins the last segment of its stream, although it must come after a further segment of another stream.
     JoinedTooFar,
     /// The last step that uses a value does not count as a use of it.

@@ -33,12 +33,15 @@ pub struct CompileOptions {
     /// A round that has begun is not interrupted. Default: no bound.
     pub most_loop_time: Option<Duration>,
     /// Whether a run looks for infinities and NaN in what its steps write, and fails at the first step that writes one, with the index of the
-    /// element. Each output is read once more, and no steps are fused. Default: no.
+    /// element. Each output is read once more, and no steps are fused. On a device other than a CPU, each output is copied to page-locked memory of the host,
+    /// which has room for the largest one, and the next step of the stream is queued when the host has looked at it. Copies between devices are not
+    /// looked at. Default: no.
     pub check_finite: bool,
     /// Whether each step runs as an instruction of its own, and each value has memory of its own, so that a run can be watched step by step.
     /// Turns fusion, in-place steps and the sharing of memory off. Default: no.
     pub step_by_step: bool,
-    /// Whether runs note how long each step takes, on CPUs, for which they read the clock twice a step. Default: no.
+    /// Whether runs note how long each step takes. On CPUs they read the clock twice a step. On other devices the next step of a stream is queued when the
+    /// host knows that the one before has run: a time begins when the step is queued, and ends then. Default: no.
     pub time_steps: bool,
     /// Whether steps on a CUDA device that are the same commands in each run are captured into a CUDA graph, once runs use the same memory
     /// again, and launched by one call. Default: yes.

@@ -18,6 +18,7 @@ use streamvm_instructions::{BuildError, Error, ProgramError, Tensor};
 use crate::ir::program::{
     FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Program, Step, StepOrder, Value, ValueId, ValueRole, Work,
 };
+use crate::ir::section::SECTION_IN_BLOCK;
 use crate::record::recording::{DRAWN_IN_BLOCK, OF_ENDED_BLOCK, Recording, TOO_DEEP, WRITES_FEED, elsewhere};
 use crate::record::results::Results;
 
@@ -127,7 +128,9 @@ impl Recording {
                 Work::If | Work::While => depth += 1,
                 Work::End => depth -= 1,
                 Work::Function(_) if depth > 0 => return refused(FUNCTION_IN_BLOCK),
+                Work::SectionBegin(_) | Work::SectionEnd(_) if depth > 0 => return refused(SECTION_IN_BLOCK),
                 Work::Function(_) | Work::Else | Work::Call(..) | Work::Copy | Work::Fill(_) => {}
+                Work::SectionBegin(_) | Work::SectionEnd(_) => {}
             }
         }
         Ok(())

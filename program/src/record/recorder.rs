@@ -6,7 +6,9 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use streamvm_ep::{DType, DeviceId, FnContext, FnError, MemoryKind, Scalar, Shape};
-use streamvm_instructions::{EngineRef, Error, InstructionList, InstructionsBuilder, Place, ProgramError, Tensor, Use};
+use streamvm_instructions::{
+    Critical, EngineRef, Error, InstructionList, InstructionsBuilder, Place, ProgramError, Section, Tensor, Use,
+};
 
 use crate::ir::function::StepFunction;
 use crate::ir::program::{Program, ValueRole, Work};
@@ -40,7 +42,8 @@ pub struct Recorder {
 ///
 /// # Errors
 /// Those of `f`. [`ProgramError::Name`]: a name of a feed, parameter or fetch is empty, has spaces or control characters, or was given twice.
-/// [`ProgramError::Malformed`]: the program's own name has control characters, or spaces around it.
+/// [`ProgramError::Malformed`]: the program's own name has control characters, or spaces around it. [`Error::NotEnded`]: a critical section was begun and
+/// not ended; [`Error::NestedSection`] and [`Error::NoSection`].
 pub fn record(name: impl Into<String>, f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Result<Program, Error> {
     let open = Open::begin(name.into());
     f(&Recorder { recording: open.recording(), thread: PhantomData })?;
@@ -218,6 +221,56 @@ impl Recorder {
         F: Fn() -> Result<(), FnError> + Send + Sync + 'static,
     {
         self.call_fn(name, device, [], move |_| f())
+    }
+
+    /// Begins a critical section over `resources`: the steps that are recorded up to [`end_section`](Recorder::end_section) run, in each run and on all
+    /// streams, without those of other sections over one of the resources in between, be these of runs, of lists or of threads that have entered
+    /// one. It is [`InstructionsBuilder::begin_section`] for a program; lists that have sections can be recorded, too.
+    ///
+    /// In each run the section begins when `feeds`, the tensors that it needs, have been written. A failed feed fails what reads it, and not the section.
+    ///
+    /// ```
+    /// use streamvm_ep::{DType, DeviceId};
+    /// use streamvm_instructions::Critical;
+    ///
+    /// # fn main() -> Result<(), streamvm_instructions::Error> {
+    /// let (cpu, port) = (DeviceId::cpu(0), Critical::new("port"));
+    /// let program = streamvm_program::record("asks", |r| {
+    ///     let x = r.feed("x", cpu, DType::F32, &[4])?;
+    ///     let (question, answer) = (x.abs()?, r.full(cpu, DType::F32, &[4], 0.0)?);
+    ///     let section = r.begin_section(&[&port], &[&question])?;
+    ///     r.call_fn("send", cpu, [question.read()], |_| Ok(()))?;
+    ///     r.call_fn("receive", cpu, [answer.update()], |_| Ok(()))?;
+    ///     r.end_section(section, &[&answer])?;
+    ///     r.fetch("y", &(&answer + 1.0)?)
+    /// })?;
+    /// assert_eq!(program.criticals(), ["port"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`BuildError::NoResource`](streamvm_instructions::BuildError::NoResource) without resources. [`ProgramError::NotRecordable`]: it lies in a block, or a
+    /// feed is not of this recording. [`Error::NeverWritten`] and [`Error::Released`] of a feed. A section that begins in another one, or is not ended, is an
+    /// error of [`record`].
+    #[track_caller]
+    pub fn begin_section(&self, resources: &[&Critical], feeds: &[&Tensor]) -> Result<Section, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let section = builder.begin_section(resources, feeds)?;
+        self.submit(builder.finish())?;
+        Ok(section)
+    }
+
+    /// Ends a critical section, behind all its steps. `results` are tensors that it wrote: what uses them later runs after the end. A failed result stays
+    /// failed; the section ends all the same. Steps that compute results are not removed.
+    ///
+    /// # Errors
+    /// As [`begin_section`](Recorder::begin_section), for `results`.
+    #[track_caller]
+    pub fn end_section(&self, section: Section, results: &[&Tensor]) -> Result<(), Error> {
+        let mut builder = InstructionsBuilder::new();
+        builder.end_section(section, results);
+        self.submit(builder.finish())
     }
 
     /// Records what `body` records, and orders these steps behind all steps of `earlier`, although no tensor asks for that. Returns what `body`

@@ -8,11 +8,13 @@ use streamvm_ep::{Access, DType, Layout};
 use streamvm_instructions::{
     Batch, Declared, EngineRef, Error, Instruction, Kind, ProgramError, Resource, ResourceId, Role, Tensor,
 };
+use streamvm_stream::StreamType;
 
 use crate::ir::function::StepFunction;
 use crate::ir::program::{
     FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Port, Program, Step, Value, ValueId, ValueRole, Work,
 };
+use crate::ir::section::{SECTION_IN_BLOCK, StepSection};
 
 /// A recording on one thread. The number of a resource in it is the number of its value.
 pub(crate) struct Recording {
@@ -43,6 +45,8 @@ struct Draft {
     new: HashMap<*const Resource, ValueId>,
     steps: Vec<Step>,
     released: HashSet<ValueId>,
+    /// The feeds of the critical section that begins next.
+    section_feeds: Vec<Operand>,
 }
 
 impl Recording {
@@ -138,7 +142,10 @@ impl Recording {
             Kind::Copy => Some(Work::Copy),
             Kind::Fill(value) => Some(Work::Fill(*value)),
             // The memory of a program is planned, so a value begins with the first step that writes it.
-            Kind::Allocate | Kind::Touch => return Ok(()),
+            Kind::Allocate => return Ok(()),
+            // On the stream of sections it names the feeds of the section that begins behind it, or a result of the one that ends before it.
+            Kind::Touch if instruction.stream.stream_type == StreamType::Critical => None,
+            Kind::Touch => return Ok(()),
             Kind::Release => None,
             Kind::Function { .. } if !self.open.is_empty() => return refused(FUNCTION_IN_BLOCK),
             Kind::Function { role: Role::Function | Role::Host, name, body } => match (function, body) {
@@ -158,14 +165,14 @@ impl Recording {
             Kind::Record(_) | Kind::Wait { .. } | Kind::Barrier { .. } | Kind::GlobalSync => {
                 return refused("a program finds its waits itself; leave out records, waits and barriers");
             }
-            Kind::SectionBegin(_) | Kind::SectionEnd(_) => {
-                return refused(
-                    "a critical section is around a run of the program; begin it before the run, and end it behind",
-                );
-            }
+            Kind::SectionBegin(_) | Kind::SectionEnd(_) if !self.open.is_empty() => return refused(SECTION_IN_BLOCK),
+            Kind::SectionBegin(section) => Some(Work::SectionBegin(StepSection::new(section.clone()))),
+            Kind::SectionEnd(section) => Some(Work::SectionEnd(StepSection::new(section.clone()))),
         };
+        let is_section = work.as_ref().is_some_and(|work| work.section().is_some());
         let mut operands = Vec::with_capacity(uses.len());
-        for u in uses {
+        // The begin and the end of a section use its resources, which no other instruction uses.
+        for u in uses.iter().filter(|_| !is_section) {
             let Some(tensor) = u.as_tensor() else {
                 return refused("it uses a variable; a program orders its steps by their tensors alone");
             };
@@ -184,18 +191,30 @@ impl Recording {
             }
             if u.access().writes()
                 && let Some(Value { role: ValueRole::Feed(_), .. }) = self.program.values.get(value.0)
-                && work.is_some()
+                && !matches!(instruction.kind, Kind::Release)
             {
                 return refused(WRITES_FEED);
             }
             operands.push(Operand { value, layout: *tensor.layout(), access: u.access() });
         }
         match work {
-            Some(work) => draft.steps.push(Step { work, operands, location }),
+            Some(work) => {
+                if matches!(work, Work::SectionBegin(_)) {
+                    operands.append(&mut draft.section_feeds);
+                }
+                draft.steps.push(Step { work, operands, location });
+            }
             None if matches!(instruction.kind, Kind::Release) => {
                 draft.released.extend(operands.iter().map(|operand| operand.value));
             }
-            None => {}
+            None => {
+                let (results, feeds): (Vec<_>, Vec<_>) =
+                    operands.into_iter().partition(|operand| operand.access.writes());
+                draft.section_feeds.extend(feeds);
+                if let Some(Step { work: Work::SectionEnd(_), operands, .. }) = draft.steps.last_mut() {
+                    operands.extend(results);
+                }
+            }
         }
         Ok(())
     }

@@ -61,6 +61,7 @@ impl Compiled {
                 Work::If | Work::While => blocks += 1,
                 Work::End => blocks -= 1,
                 Work::Else | Work::Call(..) | Work::Copy | Work::Fill(_) | Work::Function(_) => {}
+                Work::SectionBegin(_) | Work::SectionEnd(_) => {}
             }
             for operand in &step.operands {
                 let (memory, bytes) = self.memory_of(position, operand);

@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 
 use crate::ir::program::Work;
-use crate::plan::compiled::Compiled;
+use crate::plan::compiled::{Compiled, Located};
 use crate::show::dependences::{Dependence, DependenceKind};
+use crate::show::orders::OrderedSteps;
 
 impl Compiled {
     /// The steps and their [dependences](Compiled::dependences): solid where a step reads what an earlier one writes, dashed where it writes
-    /// what an earlier one reads, dotted where both write. A frame is around the steps of a block,
-    /// and around steps that run together. `dot -Tsvg` draws it.
+    /// what an earlier one reads, dotted where both write, bold where the recording asks for the order alone. A frame is around the steps of a block or of
+    /// a critical section, and around steps that run together. `dot -Tsvg` draws it.
     pub fn dot(&self) -> String {
         let mut text = format!("digraph \"{}\" {{\n  node [shape=box];\n", escaped(&self.program.name));
         let mut frames = 0;
@@ -25,6 +26,9 @@ impl Compiled {
             if matches!(step.work, Work::If | Work::Else | Work::While) {
                 open(&mut text, step.work.name());
             }
+            if let Work::SectionBegin(section) = &step.work {
+                open(&mut text, &escaped(&format!("section over {section}")));
+            }
             if self.fused.iter().any(|fused| fused.steps.start == position) {
                 open(&mut text, "run together");
             }
@@ -32,23 +36,42 @@ impl Compiled {
                 Work::Function(function) => format!(" {}", function.name().escape_default()),
                 _ => String::new(),
             };
-            for operand in step.operands.iter().filter(|operand| operand.access.writes()) {
+            let writes = |operand: &&Located| operand.access.writes() && step.work.section().is_none();
+            for operand in step.operands.iter().filter(writes) {
                 let dims: Vec<String> = operand.layout.shape().dims().iter().map(usize::to_string).collect();
                 let _ = write!(output, "\\n{}[{}]", operand.dtype, dims.join(","));
             }
             let _ = writeln!(text, "  s{position} [label=\"%{position} {}{output}\"];", step.work.name());
-            if self.fused.iter().any(|fused| fused.steps.end == position + 1) {
+            let ends_group = self.fused.iter().any(|fused| fused.steps.end == position + 1);
+            if ends_group || matches!(step.work, Work::SectionEnd(_)) {
                 text.push_str("  }\n");
             }
         }
-        for Dependence { from, to, kind, buffer } in self.dependences() {
+        let dependences = self.dependences();
+        for Dependence { from, to, kind, buffer } in &dependences {
             let (kind, style) = match kind {
                 DependenceKind::ReadAfterWrite => ("read after write", "solid"),
                 DependenceKind::WriteAfterRead => ("write after read", "dashed"),
                 DependenceKind::WriteAfterWrite => ("write after write", "dotted"),
             };
-            let buffer = buffer.map_or_else(|| "scratch".to_owned(), |buffer| escaped(&self.buffer_name(buffer)));
+            let buffer = (*buffer).map_or_else(|| "scratch".to_owned(), |buffer| escaped(&self.buffer_name(buffer)));
             let _ = writeln!(text, "  s{from} -> s{to} [label=\"{kind}\\n{buffer}\", style={style}];");
+        }
+        for (number, OrderedSteps { lasts, firsts }) in self.ordered_steps(&dependences).into_iter().enumerate() {
+            let mut edge = |from: &str, to: &str| {
+                let _ = writeln!(text, "  {from} -> {to} [label=\"order\", style=bold];");
+            };
+            let nodes = |positions: &[usize]| -> Vec<String> { positions.iter().map(|it| format!("s{it}")).collect() };
+            let (lasts, firsts) = (nodes(&lasts), nodes(&firsts));
+            if lasts.len().min(firsts.len()) <= 1 {
+                lasts.iter().for_each(|last| firsts.iter().for_each(|first| edge(last, first)));
+                continue;
+            }
+            // A point in place of an edge for each pair.
+            let point = format!("o{number}");
+            lasts.iter().for_each(|last| edge(last, &point));
+            firsts.iter().for_each(|first| edge(&point, first));
+            let _ = writeln!(text, "  {point} [shape=point];");
         }
         text.push_str("}\n");
         text

@@ -8,10 +8,12 @@
 //! | [`trace`] | what each pass did |
 //! | [`places`] | each value with its lifetime and its place in memory |
 //! | [`dependences`] | which step must follow which, and why |
-//! | [`dot`] | the same as a graph for Graphviz |
+//! | [`orders`] | which steps are ordered because the recording asks for that |
+//! | [`dot`] | both as a graph for Graphviz |
 
 pub(crate) mod dependences;
 mod dot;
+mod orders;
 pub(crate) mod places;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! What is told of a compiled program: passes, places of values, dependences, graph.
 
 use streamvm_ep::{DType, DeviceId, MemoryKind, Shape};
-use streamvm_instructions::{Error, InstructionsBuilder, Tensor};
+use streamvm_instructions::{Critical, Error, InstructionsBuilder, Tensor};
 
 use crate::plan::compiled::Storage;
 use crate::show::dependences::DependenceKind::{ReadAfterWrite, WriteAfterRead, WriteAfterWrite};
@@ -219,4 +219,51 @@ fetch y t2
     let dot = plan.dot();
     let frames: Vec<&str> = dot.lines().filter(|line| line.contains("subgraph") || *line == "  }").collect();
     assert_eq!(frames, ["  subgraph cluster1 { label=\"if\";", "  }", "  subgraph cluster2 { label=\"else\";", "  }"]);
+}
+
+/// One of the earlier steps depends on the other, so that alone is ordered; of two independent ones on both sides, both are, by way of a point. A removed
+/// step orders nothing. A critical section has a frame.
+#[test]
+fn the_graph_has_orders_and_sections() {
+    let port = Critical::new("a \"port\"");
+    let plan = compiled(|r| {
+        let x = r.feed("x", CPU, DType::F32, &[16])?;
+        let (y, negated) = r.after(&[], || x.neg()?.exp())?;
+        let ((), unneeded) = r.after(&[], || x.abs().map(drop))?;
+        let ((), called) = r.after(&[&negated, &unneeded], || r.host_fn("open \"it\"", CPU, || Ok(())))?;
+        let section = r.begin_section(&[&port], &[&y])?;
+        let (z, both) = r.after(&[&called], || Ok((x.relu()?, x.tanh()?)))?;
+        r.end_section(section, &[])?;
+        let (w, _) = r.after(&[&both], || Ok((x.sqrt()?, x.log()?)))?;
+        let all = [("y", y), ("z0", z.0), ("z1", z.1), ("w0", w.0), ("w1", w.1)];
+        all.iter().try_for_each(|(name, tensor)| r.fetch(*name, tensor))
+    });
+    assert_eq!(
+        plan.dot(),
+        r#"digraph "p" {
+  node [shape=box];
+  s0 [label="%0 neg\nf32[16]"];
+  s1 [label="%1 exp\nf32[16]"];
+  s2 [label="%2 fn open \"it\""];
+  subgraph cluster1 { label="section over \"a \\\"port\\\"\"";
+  s3 [label="%3 begin section"];
+  s4 [label="%4 relu\nf32[16]"];
+  s5 [label="%5 tanh\nf32[16]"];
+  s6 [label="%6 end section"];
+  }
+  s7 [label="%7 sqrt\nf32[16]"];
+  s8 [label="%8 log\nf32[16]"];
+  s0 -> s1 [label="read after write\narena", style=solid];
+  s1 -> s3 [label="read after write\ny", style=solid];
+  s1 -> s2 [label="order", style=bold];
+  s2 -> s4 [label="order", style=bold];
+  s2 -> s5 [label="order", style=bold];
+  s4 -> o3 [label="order", style=bold];
+  s5 -> o3 [label="order", style=bold];
+  o3 -> s7 [label="order", style=bold];
+  o3 -> s8 [label="order", style=bold];
+  o3 [shape=point];
+}
+"#
+    );
 }

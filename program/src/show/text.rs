@@ -105,13 +105,15 @@ impl fmt::Display for Compiled {
             let (mut operands, mut result, mut register) = (inputs.join(" "), String::new(), "");
             if let Work::Function(function) = &step.work {
                 operands = format!("{:?} {operands}", function.name());
+            } else if let Some(section) = step.work.section() {
+                operands = format!("{section} {operands}");
             } else if let Some(output) = step.operands.last().filter(|output| output.access.writes()) {
                 let dims: Vec<String> = output.layout.shape().dims().iter().map(usize::to_string).collect();
                 let unstored = self.fused_at(position).is_some_and(|fused| fused.is_unstored(output.value));
                 register = if unstored { " or register" } else { "" };
                 result = format!("{}[{}]", output.dtype, dims.join(","));
             }
-            if !outputs.is_empty() {
+            if !outputs.is_empty() && step.work.section().is_none() {
                 operands = format!("{} -> {}{register}", operands.trim_end(), outputs.join(" "));
             }
             let line = format!("%{position:<width$} {name:<10} {:<40}  {result}", operands.trim_start());

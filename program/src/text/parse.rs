@@ -161,17 +161,19 @@ impl Program {
             recording.add_given(port.name.to_owned(), tensor, role);
         }
         let mut added = 0;
-        // For each instruction the number of the first step that comes from it or from a later one.
+        // For each instruction the number that the next step has before it, and the one behind it: steps that begin or end blocks come from no instruction.
         let mut steps = Vec::with_capacity(list.instructions().len() + 1);
         let mut add = |recording: &mut Recording, lines: Range<usize>| {
             let begin = recording.program.steps.len();
             let kinds = list.instructions()[lines.clone()].iter().map(|instruction| &instruction.kind);
-            let is_step =
-                |kind: &Kind| matches!(kind, Kind::Call { .. } | Kind::Copy | Kind::Fill(_) | Kind::Function { .. });
+            let is_step = |kind: &Kind| {
+                let is_section = matches!(kind, Kind::SectionBegin(_) | Kind::SectionEnd(_));
+                is_section || matches!(kind, Kind::Call { .. } | Kind::Copy | Kind::Fill(_) | Kind::Function { .. })
+            };
             steps.extend(kinds.scan(begin, |next, kind| {
                 let number = *next;
                 *next += usize::from(is_step(kind));
-                Some(number)
+                Some((number, *next))
             }));
             recording.add_part(&list, lines)
         };
@@ -185,13 +187,9 @@ impl Program {
         }
         add(&mut recording, added..list.instructions().len())?;
         for OrderLine { line, text, earlier, later } in orders {
-            let all = recording.program.steps.len();
             let range = |[first, last]: [usize; 2]| {
-                let (first, end) = (
-                    *steps.get(first)?,
-                    if last < steps.len() { *steps.get(last + 1).unwrap_or(&all) } else { return None },
-                );
-                (first < end).then_some(first..end)
+                let ((begin, _), (_, end)) = (*steps.get(first)?, *steps.get(last)?);
+                (begin < end).then_some(begin..end)
             };
             let (Some(earlier), Some(later)) = (range(earlier), range(later)) else {
                 return Err(wrong(line, "numbers of steps of this text", text));

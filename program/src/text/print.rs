@@ -48,22 +48,26 @@ impl Program {
     /// Writes the lines of the list, and between them the steps that begin and end blocks, with the names of their conditions.
     fn write_steps(&self, f: &mut fmt::Formatter<'_>, text: &str, conditions: &[String]) -> fmt::Result {
         let (mut steps, mut conditions) = (self.steps.iter().peekable(), conditions.iter());
-        let mut marks = |f: &mut fmt::Formatter<'_>| -> fmt::Result {
+        // Writes the marks up to the next other step, and returns the number of lines of that one.
+        let mut marks = |f: &mut fmt::Formatter<'_>| -> Result<usize, fmt::Error> {
             while let Some(mark) = steps.next_if(|step| step.work.is_mark()) {
                 let condition = mark.operands.first().and_then(|_| conditions.next());
                 writeln!(f, "{}{}", mark.work.name(), condition.map_or_else(String::new, |name| format!(" {name}")))?;
             }
-            steps.next();
-            Ok(())
+            Ok(steps.next().map_or(0, lines))
         };
+        // How many lines of the current step are still to come; each begins with its number.
+        let mut left: usize = 0;
         for line in text.lines() {
-            // Each step is one line that begins with its number.
             if line.starts_with('%') {
-                marks(f)?;
+                if left == 0 {
+                    left = marks(f)?;
+                }
+                left = left.saturating_sub(1);
             }
             writeln!(f, "{line}")?;
         }
-        marks(f)
+        marks(f).map(drop)
     }
 
     /// Writes the orders. Their steps have the numbers of their lines: steps that begin or end blocks have none.
@@ -71,13 +75,13 @@ impl Program {
         if self.orders.is_empty() {
             return Ok(());
         }
-        let mut lines = 0;
+        let mut end = 0;
         let numbers: Vec<usize> = self
             .steps
             .iter()
             .map(|step| {
-                lines += usize::from(!step.work.is_mark());
-                lines
+                end += lines(step);
+                end
             })
             .collect();
         // The line of the first step that has one from a step on, and of the last one up to a step.
@@ -97,7 +101,7 @@ impl Program {
     /// The steps as a list over `values`, without those that begin and end blocks.
     fn list(&self, values: &[Tensor]) -> Result<InstructionList, BuildError> {
         let mut builder = InstructionsBuilder::new();
-        for Step { work, operands, .. } in &self.steps {
+        for Step { work, operands, location } in &self.steps {
             let tensors: Result<Vec<Tensor>, BuildError> =
                 operands.iter().map(|Operand { value, layout, .. }| view(values, *value, layout)).collect();
             match (work, tensors?.as_slice()) {
@@ -115,11 +119,26 @@ impl Program {
                     });
                     builder.call_fn(function.name().to_owned(), function.device(), uses, |_| Ok(()))?;
                 }
+                (Work::SectionBegin(section), feeds) => {
+                    builder.begin(section.section(), &feeds.iter().collect::<Vec<&Tensor>>(), location)?;
+                }
+                (Work::SectionEnd(section), results) => {
+                    builder.end(section.section(), &results.iter().collect::<Vec<&Tensor>>(), location);
+                }
                 // `check` has counted the operands.
                 _ => {}
             }
         }
         Ok(builder.finish())
+    }
+}
+
+/// How many lines a step is printed as: feeds and results of a section have lines of their own.
+fn lines(step: &Step) -> usize {
+    match &step.work {
+        Work::SectionBegin(_) => 1 + usize::from(!step.operands.is_empty()),
+        Work::SectionEnd(_) => 1 + step.operands.len(),
+        work => usize::from(!work.is_mark()),
     }
 }
 

@@ -124,3 +124,27 @@ fn marks_that_cannot_be_recorded_are_named_by_their_line() {
     let many = format!("program p\n{}", "end\n".repeat((1 << 20) + 1));
     assert!(Program::parse(&many).expect_err("too many lines").to_string().contains("at most 1048576 lines"));
 }
+
+/// An order of the steps right before a block does not take the block in.
+#[test]
+fn orders_next_to_blocks_parse_back() {
+    let text = "\
+program p
+%0 host     compute@cpu:0:0       \"first\"
+t0 = tensor cpu:0 bool[]
+t1 = tensor cpu:0 i32[]
+if t0
+%1 fill     compute@cpu:0:0       4 -> t1                                   i32[]
+end
+%2 host     compute@cpu:0:0       \"last\"
+order %0 to %0 before %1 to %1
+order %0 to %1 before %2 to %2
+param c t0
+param x t1
+";
+    let program = Program::parse(text).expect("it parses");
+    let orders: Vec<_> = program.orders.iter().map(|order| (order.earlier.clone(), order.later.clone())).collect();
+    assert_eq!(orders, [(0..1, 2..3), (0..3, 4..5)]);
+    let printed = program.to_string();
+    assert!(printed.contains("order %0 to %0 before %1 to %1\norder %0 to %1 before %2 to %2\n"), "{printed}");
+}

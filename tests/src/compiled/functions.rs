@@ -47,7 +47,7 @@ pub(super) fn call(
 }
 
 /// The device itself, or a CPU for one that calls no function.
-fn host_of(device: DeviceId) -> DeviceId {
+pub(super) fn host_of(device: DeviceId) -> DeviceId {
     if device.kind == DeviceKind::Cuda { CPU } else { device }
 }
 

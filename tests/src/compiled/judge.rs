@@ -73,7 +73,7 @@ fn compared(vm: &Vm, seed: u64, mutant: Option<Mutant>) -> Result<u64, Verdict> 
     if draw.once_in(3) {
         let device = *draw.pick(&[CPU, SIM[0]]);
         // Step by step, a large block writes more tensors than an instruction may.
-        let options = CompileOptions { step_by_step: false, ..options(&mut draw, device == CPU, mutant) };
+        let options = CompileOptions { step_by_step: false, ..options(&mut draw, mutant) };
         return try_compare_drawn(vm, device, seed, &options, &mut blocks::Drawn::default())
             .map(|()| blocks::ROUNDS as u64);
     }
@@ -82,19 +82,19 @@ fn compared(vm: &Vm, seed: u64, mutant: Option<Mutant>) -> Result<u64, Verdict> 
         1 => &SIM[..1],
         _ => &[CPU, SIM[0], SIM[1]],
     };
-    let drawn = options(&mut draw, devices == [CPU], mutant);
+    let drawn = options(&mut draw, mutant);
     try_compare(vm, seed, devices, &|_| vec![drawn.clone()]).map(|_| ROUNDS as u64)
 }
 
-/// Draws options; `on_cpus` tells whether all steps run on CPUs.
-fn options(draw: &mut Random, on_cpus: bool, mutant: Option<Mutant>) -> CompileOptions {
+/// Draws options.
+fn options(draw: &mut Random, mutant: Option<Mutant>) -> CompileOptions {
     CompileOptions {
         in_place: !draw.once_in(3),
         fuse: !draw.once_in(4),
         block: if draw.once_in(4) { 4_096 } else { 1 + draw.below(16) },
         lanes: 1 + draw.below(3) as u32,
         hand_over_ns: *draw.pick(&[0, 100, 2_000]),
-        check_finite: on_cpus && draw.once_in(8),
+        check_finite: draw.once_in(8),
         step_by_step: draw.once_in(8),
         time_steps: draw.once_in(4),
         capture: !draw.once_in(4),

@@ -13,6 +13,7 @@ mod expressions;
 mod functions;
 mod judge;
 pub mod plan;
+mod sections;
 mod waits;
 
 pub use automatic::{judge_automatic, play};
@@ -25,24 +26,25 @@ use streamvm::{DType, DeviceId, Error, Fetches, InstructionsBuilder, Lane, Op, P
 
 use crate::compiled::blocks::By;
 use crate::compiled::functions::Orders;
+use crate::compiled::sections::Sections;
 use crate::program::{Failing, Verdict};
 use crate::{CPU, Random};
 
 const ROWS: usize = 4;
 
 /// Makes `steps` drawn calls over `[4, 4]` tensors of `i32`, `given` first; the last of `given` is a parameter, which calls may write. The
-/// tensors may be of an engine or of a recording. Some calls are blocks, and some are functions. With several devices, some tensors are copied from
+/// tensors may be of an engine or of a recording. Some calls are blocks, some are functions, and some lie in critical sections. With several devices, some tensors are copied from
 /// one to another. Returns the tensors to compare.
-fn calls(
+fn calls<'v>(
     draw: &mut Random,
     given: &[Tensor],
     devices: &[DeviceId],
-    steps: usize,
-    by: By<'_>,
+    (steps, has_sections): (usize, bool),
+    by: By<'v>,
 ) -> Result<Vec<Tensor>, Error> {
     let mut tensors = given.to_vec();
     let parameter = given.len() - 1;
-    let mut orders = Orders::default();
+    let (mut orders, mut sections) = (Orders::default(), Sections::new());
     for _ in 0..steps {
         let some = |draw: &mut Random, tensors: &[Tensor]| {
             // Recent tensors more often, so that chains form; transposed views at times.
@@ -58,7 +60,7 @@ fn calls(
         if y.place() != x.place() {
             y = y.to(x.place())?;
         }
-        let result = match draw.below(15) {
+        let result = match draw.below(if has_sections { 16 } else { 15 }) {
             0 | 1 => (&x + &y)?,
             2 => (&x - &y)?,
             3 => (&x * &y)?,
@@ -77,6 +79,11 @@ fn calls(
             }
             14 => {
                 orders.draw(draw, devices, by)?;
+                continue;
+            }
+            15 => {
+                let result = &tensors[draw.below(tensors.len() - parameter) + parameter];
+                sections.draw(functions::host_of(*draw.pick(devices)), &x, result, by)?;
                 continue;
             }
             12 => {
@@ -107,6 +114,7 @@ fn calls(
         };
         tensors.push(result);
     }
+    sections.end(&[], by)?;
     let mut fetched: Vec<Tensor> = (0..3).map(|_| tensors[draw.below(tensors.len())].clone()).collect();
     fetched.push(tensors[tensors.len() - 1].clone());
     Ok(fetched)
@@ -190,15 +198,17 @@ fn try_compare(
     options: &dyn Fn(&mut Random) -> Vec<CompileOptions>,
 ) -> Result<(Program, Vec<Compiled>), Verdict> {
     let mut draw = Random::new(seed, 0);
-    let Drawn { tensors, program_seed, steps } = Drawn::new(vm, devices[0], &mut draw);
+    let drawn = Drawn::new(vm, devices[0], &mut draw);
+    let Drawn { tensors, program_seed, steps, has_sections } = &drawn;
     let parameter = tensors[2].to_vec::<i32>().expect("it is there");
     let mut expected = Vec::new();
     for _ in 0..ROUNDS {
-        let results = calls(&mut Random::new(program_seed, 0), &tensors, devices, steps, By::Engine(vm))
-            .expect("eager calls are accepted");
+        let results =
+            calls(&mut Random::new(*program_seed, 0), tensors, devices, (*steps, *has_sections), By::Engine(vm))
+                .expect("eager calls are accepted");
         expected.push((elements(&results), elements(&tensors[2..])));
     }
-    let program = record(vm, devices, &Drawn { tensors: tensors.clone(), program_seed, steps });
+    let program = record(vm, devices, &drawn);
     let compare = |options: CompileOptions| {
         let start = vm.from_slice(&parameter, &[ROWS, ROWS]).expect("a tensor").to(devices[0]).expect("a copy");
         let executable = vm.compile(&program, &[("c", &start)], &options).expect("it compiles");
@@ -243,13 +253,14 @@ struct Drawn {
     tensors: Vec<Tensor>,
     program_seed: u64,
     steps: usize,
+    has_sections: bool,
 }
 
 impl Drawn {
     fn new(vm: &Vm, home: DeviceId, draw: &mut Random) -> Drawn {
         let steps = 1 + draw.below(25);
         let tensors = given(vm, home, draw);
-        Drawn { tensors, program_seed: draw.next(), steps }
+        Drawn { tensors, program_seed: draw.next(), steps, has_sections: true }
     }
 }
 
@@ -263,7 +274,7 @@ fn record(vm: &Vm, devices: &[DeviceId], drawn: &Drawn) -> Program {
             r.parameter("c", &drawn.tensors[2])?,
         ];
         let mut draw = Random::new(drawn.program_seed, 0);
-        let results = calls(&mut draw, &stand_ins, devices, drawn.steps, By::Recording(r))?;
+        let results = calls(&mut draw, &stand_ins, devices, (drawn.steps, drawn.has_sections), By::Recording(r))?;
         results.iter().enumerate().try_for_each(|(place, tensor)| r.fetch(format!("f{place}"), tensor))
     };
     vm.record("drawn", calls).expect("what an engine takes can be recorded")

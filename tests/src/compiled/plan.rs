@@ -1,4 +1,4 @@
-//! The memory plan of a compiled program, checked from its steps alone: the check shares no code with the passes that made the plan.
+//! The plan of a compiled program, its memory and its critical sections, checked from its steps alone: the check shares no code with the passes that made the plan.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -25,11 +25,13 @@ impl Placed {
     }
 }
 
-/// Checks that values of an arena which are needed at one time have no byte in common, unless one took over the memory of the other.
+/// Checks that values of an arena which are needed at one time have no byte in common, unless one took over the memory of the other, and that no step
+/// moves over the begin or the end of a critical section.
 ///
 /// # Errors
-/// The first two values that do, as a text with the plan.
+/// The first two values that do, or the step, as a text with the plan.
 pub fn check(compiled: &Compiled) -> Result<(), String> {
+    check_sections(compiled)?;
     let placed = placed(compiled);
     for fused in compiled.fused() {
         let outside = |it: &&Placed| it.used.start < fused.steps.start || fused.steps.end < it.used.end;
@@ -47,6 +49,30 @@ pub fn check(compiled: &Compiled) -> Result<(), String> {
                 let named = |it: &Placed| format!("{:?} at {:?}, used in {:?}", it.value, it.place, it.used);
                 return Err(format!("{} and {} share memory in\n{compiled}", named(first), named(second)));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the steps between the begin and the end of a critical section are those that were recorded there.
+fn check_sections(compiled: &Compiled) -> Result<(), String> {
+    let position_of = |number: usize| compiled.steps().iter().position(|step| step.number == number);
+    let mut begun = None;
+    for (number, _) in compiled.program().steps.iter().enumerate().filter(|(_, step)| step.work.section().is_some()) {
+        let Some(position) = position_of(number) else { continue };
+        let Some((first, begin)) = begun.take() else {
+            begun = Some((number, position));
+            continue;
+        };
+        let is_misplaced = |(at, step): &(usize, &CompiledStep)| {
+            let (is_in, is_between) = ((first..=number).contains(&step.number), (begin..=position).contains(at));
+            is_in != is_between
+        };
+        if let Some((at, step)) = compiled.steps().iter().enumerate().find(is_misplaced) {
+            let number = step.number;
+            return Err(format!(
+                "step %{at}, recorded as {number}, moved over an end of a critical section in\n{compiled}"
+            ));
         }
     }
     Ok(())

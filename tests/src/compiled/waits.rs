@@ -22,7 +22,8 @@ pub struct Waits {
 }
 
 /// Counts the waits of a drawn program over a CPU and two simulated devices, on one lane each. `None` if it has blocks: their eager conditions are
-/// read by the host, so what comes after them needs fewer waits. `None`, too, if it has orders without tensors, which eager calls do not have.
+/// read by the host, so what comes after them needs fewer waits. `None`, too, if it has orders without tensors, which eager calls do not have. The
+/// programs have no critical sections.
 ///
 /// A function that writes what all calls begin with stands at a gate, so nothing has passed that could save a wait.
 ///
@@ -32,7 +33,8 @@ pub fn waits_of(seed: u64) -> Option<Waits> {
     let devices = [CPU, DeviceId::sim(0), DeviceId::sim(1)];
     let engine = || {
         let vm = Vm::builder().sim_devices(2).build().expect("an engine");
-        let drawn = Drawn::new(&vm, devices[0], &mut Random::new(seed, 0));
+        // The resource of a section belongs to one engine, and there are several here.
+        let drawn = Drawn { has_sections: false, ..Drawn::new(&vm, devices[0], &mut Random::new(seed, 0)) };
         vm.wait_all().expect("the tensors are copied");
         (vm, drawn)
     };
@@ -53,7 +55,7 @@ pub fn waits_of(seed: u64) -> Option<Waits> {
     });
     let eager = waits_made(&vm, &drawn, || {
         let mut draw = Random::new(drawn.program_seed, 0);
-        let results = calls(&mut draw, &drawn.tensors, &devices, drawn.steps, By::Engine(&vm));
+        let results = calls(&mut draw, &drawn.tensors, &devices, (drawn.steps, drawn.has_sections), By::Engine(&vm));
         let results = results.expect("eager calls are accepted");
         // A run copies what it fetches of feeds and parameters, because a later run may overwrite them.
         let of_given = |result: &&Tensor| drawn.tensors.iter().any(|given| given.overlaps(result));

@@ -52,7 +52,12 @@ fn run(program: &Program, options: &CompileOptions) -> Option<Vec<Vec<u8>>> {
     };
     let parameters = named(&program.parameters, &parameters);
     let parameters: Vec<(&str, &Tensor)> = parameters.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-    let executable = vm.compile(program, &parameters, options).ok()?;
+    // A critical resource belongs to the first engine that takes a section over it.
+    let mut program = program.clone();
+    for name in program.criticals().into_iter().map(str::to_owned).collect::<Vec<String>>() {
+        program.bind_critical(&name, &vm.critical(name.as_str())).expect("a section has it");
+    }
+    let executable = vm.compile(&program, &parameters, options).ok()?;
     plan::check(executable.compiled()).unwrap_or_else(|error| panic!("{error}"));
     let feeds = named(&program.feeds, &feeds);
     let feeds: Vec<(&str, &Tensor)> = feeds.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();

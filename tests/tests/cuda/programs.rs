@@ -2,10 +2,12 @@
 
 #![cfg(target_os = "linux")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use streamvm::program::CompileOptions;
-use streamvm::{Cause, DType, DeviceId, Error, Executable, Generator, InstructionsBuilder, Lane, Mode, Vm};
+use streamvm::{Cause, DType, DeviceId, Error, Executable, Generator, InstructionsBuilder, Lane, Mode, Op, Params, Vm};
 use streamvm_standin::Standin;
 use streamvm_tests::CPU;
 use streamvm_tests::compiled::compare;
@@ -42,7 +44,7 @@ fn drawn_programs_compute_what_eager_calls_compute() {
     );
 }
 
-/// Over one device, where runs use the same memory again: with graphs and without.
+/// Over one device, where runs use the same memory again: with graphs, without, and looked into step by step.
 #[test]
 fn drawn_programs_with_and_without_graphs_compute_what_eager_calls_compute() {
     let driver = Standin::load("devices=2;pageable=1;delay=20");
@@ -52,7 +54,12 @@ fn drawn_programs_with_and_without_graphs_compute_what_eager_calls_compute() {
         let before = driver.calls("cuGraphLaunch");
         compare(&vm, seed, &[CUDA[0]], &|draw| {
             let one_by_one = CompileOptions { capture: false, ..CompileOptions::default() };
-            vec![CompileOptions { lanes: 1 + draw.below(2) as u32, ..CompileOptions::default() }, one_by_one]
+            let looked_into = CompileOptions { check_finite: true, time_steps: true, ..CompileOptions::default() };
+            vec![
+                CompileOptions { lanes: 1 + draw.below(2) as u32, ..CompileOptions::default() },
+                one_by_one,
+                looked_into,
+            ]
         });
         captured += u32::from(driver.calls("cuGraphLaunch") > before);
         end(vm);
@@ -91,6 +98,87 @@ fn a_step_that_fails_late_is_named_with_its_line() -> Result<(), Error> {
         drop((x, zero, fine, failed, next, executable));
         let _ = vm.shutdown(Duration::from_secs(60));
     }
+    Ok(())
+}
+
+/// The first bad element of a kernel's output is named; good runs have a time for each step, and none is launched as a graph. The second column of a matrix, whose
+/// elements are copied to the host by a kernel, is looked at like others.
+#[test]
+fn outputs_are_looked_at_behind_each_step() -> Result<(), Error> {
+    for (mode, pageable) in [(Mode::Threaded, 0), (Mode::Threaded, 1), (Mode::Inline, 1)] {
+        let driver = Standin::load(&format!("devices=2;pageable={pageable};delay=20"));
+        let vm = Vm::builder().mode(mode).build()?;
+        let mut line = 0;
+        let program = vm.record("logarithms", |r| {
+            let x = r.feed("x", CUDA[0], DType::F32, &[2, 2])?;
+            let y = r.full(CUDA[0], DType::F32, &[2, 2], 0.5)?;
+            let negative = x.neg()?;
+            let mut builder = InstructionsBuilder::new();
+            line = line!() + 1;
+            builder.op_into(Op::Log, &[&negative.slice(1, 1..2)?], Params::default(), &y.slice(1, 1..2)?)?;
+            r.submit(builder.finish())?;
+            r.fetch("y", &(&y + 1.0)?)
+        })?;
+        let options = CompileOptions { check_finite: true, time_steps: true, ..CompileOptions::default() };
+        let executable = vm.compile(&program, &[], &options)?;
+        let feed = |elements: &[f32]| vm.from_slice(elements, &[2, 2])?.to(CUDA[0]);
+        let (good, bad) = (feed(&[3.0, -1.0, 3.0, -1.0])?, feed(&[-1.0, -2.0, -1.0, 4.0])?);
+        for _ in 0..4 {
+            assert_eq!(executable.run(&[("x", &good)])?["y"].to_vec::<f32>()?, [1.5, 1.0, 1.5, 1.0]);
+        }
+        let times: Vec<_> = executable.step_times().into_iter().map(|it| (it.steps, it.runs)).collect();
+        assert_eq!(times, [(0..1, 4), (1..2, 4), (2..3, 4), (3..4, 4), (4..5, 4)], "{mode:?}");
+        assert_eq!(driver.calls("cuGraphLaunch"), 0);
+        let failed = executable.run(&[("x", &bad)])?;
+        let Err(Error::Failed(failure)) = failed["y"].to_vec::<f32>() else { panic!("a logarithm of -4") };
+        let Cause::Step(step) = &failure.cause else { panic!("not at a step: {failure}") };
+        assert_eq!((step.step, step.what, step.location.line()), (2, "log", line), "{mode:?}: {failure}");
+        assert!(step.error.contains("element [1, 0] of its output is NaN"), "{mode:?}: {failure}");
+        let again = executable.run(&[("x", &good)])?;
+        assert_eq!(again["y"].to_vec::<f32>()?, [1.5, 1.0, 1.5, 1.0]);
+        drop((good, bad, failed, again, executable));
+        let _ = vm.shutdown(Duration::from_secs(60));
+        assert_eq!(driver.findings(), "", "{mode:?}, {pageable}");
+    }
+    Ok(())
+}
+
+/// A section of a run over a device: its results are used behind its end, and a section of a list comes behind it.
+#[test]
+fn sections_hold_over_devices() -> Result<(), Error> {
+    let driver = Standin::load("devices=2;pageable=1;delay=200");
+    let vm = Vm::builder().build()?;
+    let (port, order) = (vm.critical("port"), Arc::new(AtomicUsize::new(0)));
+    let (first, last) = (order.clone(), order.clone());
+    let program = vm.record("p", |r| {
+        let x = r.feed("x", CUDA[0], DType::F32, &[2])?;
+        let y = (&x + 1.0)?;
+        let section = r.begin_section(&[&port], &[&y])?;
+        let z = (&y * &y)?.to(CUDA[1])?;
+        r.call_fn("first", CPU, [z.to(CPU)?.read()], move |_| {
+            if first.fetch_add(1, Ordering::SeqCst) % 2 == 0 { Ok(()) } else { Err("another section is open".into()) }
+        })?;
+        r.end_section(section, &[&z])?;
+        r.fetch("z", &z.neg()?)
+    })?;
+    let executable = vm.compile(&program, &[], &CompileOptions::default())?;
+    let x = vm.from_slice(&[1.0f32, 3.0], &[2])?;
+    for _ in 0..10 {
+        let run = executable.run(&[("x", &x)])?;
+        let last = last.clone();
+        let mut builder = InstructionsBuilder::new();
+        let section = builder.begin_section(&[&port], &[])?;
+        builder.host_fn("last", CPU, move || {
+            if last.fetch_add(1, Ordering::SeqCst) % 2 == 1 { Ok(()) } else { Err("it is not behind the run".into()) }
+        });
+        builder.end_section(section, &[]);
+        vm.submit(builder.finish())?;
+        assert_eq!(run["z"].to_vec::<f32>()?, [-4.0, -16.0]);
+    }
+    assert_eq!(order.load(Ordering::SeqCst), 20);
+    drop((x, executable));
+    end(vm);
+    assert_eq!(driver.findings(), "");
     Ok(())
 }
 

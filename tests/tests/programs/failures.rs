@@ -1,9 +1,11 @@
 //! What a failed run leaves behind.
 
-use streamvm::program::CompileOptions;
-use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Vm};
+use streamvm::program::{CompileOptions, Recorder};
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Mode, Op, Params, Tensor, Vm};
+use streamvm_tests::no_races;
 
 const CPU: DeviceId = DeviceId::cpu(0);
+const SIM: DeviceId = DeviceId::sim(0);
 
 /// The division by zero is the third recorded call; its error names the call's number, its name and its line.
 #[test]
@@ -90,28 +92,81 @@ fn runs_after_the_engine_has_ended_are_refused() {
 /// The logarithm of a negative number, in the second of three steps: without the check it spreads into the result.
 #[test]
 fn a_run_that_checks_finite_names_the_step_and_the_element() {
-    let vm = Vm::builder().build().expect("an engine");
-    let program = vm
-        .record("logarithms", |r| {
-            let x = r.feed("x", CPU, DType::F32, &[2, 2])?;
-            r.fetch("y", &(&x.neg()?.log()? + 1.0)?)
-        })
-        .expect("it can be recorded");
-    let x = vm.from_slice(&[-1.0f32, -2.0, 3.0, -4.0], &[2, 2]).expect("a tensor").to(CPU).expect("a copy");
-    for check_finite in [false, true] {
-        let options = CompileOptions { check_finite, block: 1, ..CompileOptions::default() };
-        let executable = vm.compile(&program, &[], &options).expect("it compiles");
-        let run = executable.run(&[("x", &x)]).expect("it is submitted");
-        if check_finite {
-            let failed = run.wait().expect_err("a logarithm of -3").to_string();
-            for part in ["step 1 (log)", "failures.rs:", "element [1, 0] of its output is NaN"] {
-                assert!(failed.contains(part), "{part}: {failed}");
+    for (device, mode) in
+        [(CPU, Mode::Threaded), (SIM, Mode::Threaded), (SIM, Mode::Inline), (SIM, Mode::Simulated { seed: 5 })]
+    {
+        let vm = Vm::builder().mode(mode).sim_devices(1).detect_races(true).build().expect("an engine");
+        let program = vm
+            .record("logarithms", |r| {
+                let x = r.feed("x", device, DType::F32, &[2, 2])?;
+                r.fetch("y", &(&x.neg()?.log()? + 1.0)?)
+            })
+            .expect("it can be recorded");
+        let feed = |elements: &[f32]| vm.from_slice(elements, &[2, 2]).and_then(|x| x.to(device)).expect("a tensor");
+        let (bad, good) = (feed(&[-1.0, -2.0, 3.0, -4.0]), feed(&[-1.0; 4]));
+        for check_finite in [false, true] {
+            let options = CompileOptions { check_finite, block: 1, ..CompileOptions::default() };
+            let executable = vm.compile(&program, &[], &options).expect("it compiles");
+            let run = executable.run(&[("x", &bad)]).expect("it is submitted");
+            if check_finite {
+                let failed = run.wait().expect_err("a logarithm of -3").to_string();
+                for part in ["step 1 (log)", "failures.rs:", "element [1, 0] of its output is NaN"] {
+                    assert!(failed.contains(part), "{part}, {device}, {mode:?}: {failed}");
+                }
+                assert!(run["y"].to_vec::<f32>().is_err());
+                let again = executable.run(&[("x", &good)]).expect("it is submitted");
+                assert_eq!(again["y"].to_vec::<f32>(), Ok(vec![1.0; 4]), "{device}, {mode:?}");
+            } else {
+                assert!(run["y"].to_vec::<f32>().expect("it runs")[2].is_nan());
             }
-            assert!(run["y"].to_vec::<f32>().is_err());
-        } else {
-            assert!(run["y"].to_vec::<f32>().expect("it runs")[2].is_nan());
         }
+        no_races(&vm);
     }
+}
+
+/// Outputs that have gaps, are of other float types, are filled or copied, lie in a loop, or are written in a device's second segment: the first bad element of
+/// the step is named by its index in the view.
+#[test]
+fn outputs_on_a_device_are_looked_at_whatever_writes_them() {
+    type Case = fn(&Recorder, &Tensor) -> Result<Tensor, Error>;
+    let cases: [(&str, &str, Case); 6] = [
+        ("step 1 (neg)", "[2, 0] of its output is -inf", |r, x| {
+            let y = r.full(SIM, DType::F32, &[3, 2], 0.0)?;
+            let mut builder = InstructionsBuilder::new();
+            builder.op_into(Op::Neg, &[&x.slice(1, 0..1)?], Params::default(), &y.slice(1, 1..2)?)?;
+            r.submit(builder.finish())?;
+            Ok(y)
+        }),
+        ("step 0 (cast)", "[2, 0] of its output is inf", |_, x| x.cast(DType::F64)?.neg()),
+        ("step 0 (cast)", "[2, 0] of its output is inf", |_, x| x.cast(DType::BF16)?.neg()),
+        ("step 0 (copy)", "[0, 2] of its output is inf", |r, x| {
+            let mut builder = InstructionsBuilder::new();
+            let y = builder.copy(&x.permute(&[1, 0])?, SIM)?;
+            r.submit(builder.finish())?;
+            Ok(y)
+        }),
+        ("step 3 (add)", "[0, 0] of its output is inf", |r, x| {
+            let sum = r.full(SIM, DType::F32, &[1, 1], 8.5e37)?; // a quarter of the largest number
+            let goes_on = x.slice(0, 0..1)?.slice(1, 0..1)?.lt(&sum)?;
+            r.while_true(&goes_on, || sum.copy_from(&(&sum + &sum)?))?;
+            Ok(sum)
+        }),
+        ("step 4 (div)", "[0] of its output is inf", |r, x| {
+            let on_cpu = x.slice(0, 0..1)?.slice(1, 0..1)?.reshape(&[1])?.to(CPU)?;
+            &on_cpu.neg()?.to(SIM)? / &r.full(SIM, DType::F32, &[1], 0.0)?
+        }),
+    ];
+    let vm = Vm::builder().sim_devices(1).detect_races(true).build().expect("an engine");
+    let elements = [-1.0, 0.0, 2.0, 3.0, f32::INFINITY, 5.0];
+    let x = vm.from_slice(&elements, &[3, 2]).and_then(|x| x.to(SIM)).expect("a tensor");
+    for (step, element, case) in cases {
+        let program = vm.record("p", |r| r.fetch("y", &case(r, &r.feed("x", SIM, DType::F32, &[3, 2])?)?));
+        let options = CompileOptions { check_finite: true, ..CompileOptions::default() };
+        let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
+        let failed = executable.run(&[("x", &x)]).expect("it is submitted").wait().expect_err(element).to_string();
+        assert!(failed.contains(step) && failed.contains(element), "{step}, {element}: {failed}");
+    }
+    no_races(&vm);
 }
 
 /// A step that reads what it updates, as training does: the runs behind the one that failed are skipped, and eager work heals.

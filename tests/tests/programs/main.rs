@@ -16,4 +16,5 @@ mod random;
 mod recording;
 mod runs;
 mod scenarios;
+mod sections;
 mod watched;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use streamvm::program::{CompileOptions, Recorder};
-use streamvm::{DType, DeviceId, Error, Generator, InstructionsBuilder, ProgramError, Tensor, Vm, Watch};
-use streamvm_tests::CPU;
+use streamvm::{DType, DeviceId, Error, Generator, InstructionsBuilder, Mode, ProgramError, Tensor, Vm, Watch};
+use streamvm_tests::{CPU, no_races};
 
 const SIM: DeviceId = DeviceId::sim(0);
 
@@ -138,6 +138,52 @@ fn timed_runs_tell_how_long_each_step_took() {
     let untimed = vm.compile(&program, &[], &CompileOptions::default()).expect("it compiles");
     untimed.run(&[("x", &x)]).expect("it is submitted").wait().expect("it runs");
     assert!(untimed.step_times().is_empty());
+}
+
+/// On a device, too, where each step is waited for; copies between devices have no time. The results are those of a run that is not timed.
+#[test]
+fn timed_runs_tell_how_long_each_step_on_a_device_took() {
+    for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 3 }] {
+        let vm = Vm::builder().mode(mode).sim_devices(1).detect_races(true).build().expect("an engine");
+        let program = vm.record("p", |r| {
+            let x = r.feed("x", CPU, DType::F32, &[4])?.to(SIM)?;
+            let (left, zero) = (r.full(SIM, DType::I32, &[], 3)?, r.full(SIM, DType::I32, &[], 0)?);
+            let goes_on = left.gt(&zero)?;
+            let sum = x.neg()?;
+            r.while_true(&goes_on, || {
+                sum.copy_from(&(&sum + &x)?)?;
+                left.copy_from(&(&left - 1)?)?;
+                goes_on.copy_from(&left.gt(&zero)?)
+            })?;
+            r.fetch("y", &sum)
+        });
+        let options = CompileOptions { time_steps: true, ..CompileOptions::default() };
+        let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
+        let x = vm.ones(CPU, DType::F32, &[4]).expect("a tensor");
+        for _ in 0..2 {
+            let run = executable.run(&[("x", &x)]).expect("it is submitted");
+            assert_eq!(run["y"].to_vec::<f32>().expect("it runs"), [2.0; 4], "{mode:?}");
+        }
+        let name = |position: usize| executable.compiled().steps()[position].work.name();
+        let times = executable.step_times();
+        let told: Vec<_> = times.iter().map(|it| (name(it.steps.start), it.runs)).collect();
+        let expected = [
+            ("fill", 2),
+            ("fill", 2),
+            ("gt", 2),
+            ("neg", 2),
+            ("add", 6),
+            ("copy", 6),
+            ("fill", 6),
+            ("sub", 6),
+            ("copy", 6),
+            ("gt", 6),
+            ("copy", 6),
+        ];
+        assert_eq!(told, expected, "{mode:?}: {}", executable.compiled());
+        assert!(times.iter().all(|it| it.steps.len() == 1 && it.time > Duration::ZERO), "{times:?}");
+        no_races(&vm);
+    }
 }
 
 /// `x` with noise of two generators.

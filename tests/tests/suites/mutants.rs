@@ -145,6 +145,17 @@ fn a_dropped_order_of_a_program_is_caught() {
     );
 }
 
+/// Functions of drawn programs check that no two sections are open at one time.
+#[test]
+fn a_dropped_section_of_a_program_is_caught() {
+    catch_in_compiler(CompilerMutant::SectionDropped, &[(Failing::Refused, "a section begins within another one")]);
+}
+
+#[test]
+fn a_step_that_joins_a_segment_of_another_section_is_caught() {
+    catch_in_compiler(CompilerMutant::SectionJoined, &[(Failing::Plan, "moved over an end of a critical section")]);
+}
+
 #[test]
 fn a_step_that_joins_a_segment_too_far_back_is_caught() {
     catch_in_compiler(CompilerMutant::JoinedTooFar, &[DIFFERS, NOT_WRITTEN, NEVER_WRITTEN]);

@@ -40,7 +40,13 @@ pub(super) fn kind_of(work: &Work) -> Kind {
         Work::Call(op, params) => Kind::Call { op: *op, params: *params },
         Work::Copy => Kind::Copy,
         Work::Fill(value) => Kind::Fill(*value),
-        Work::Function(_) | Work::If | Work::Else | Work::While | Work::End => {
+        Work::Function(_)
+        | Work::If
+        | Work::Else
+        | Work::While
+        | Work::End
+        | Work::SectionBegin(_)
+        | Work::SectionEnd(_) => {
             unreachable!("a replayed call is a kernel, a copy or a fill")
         }
     }

@@ -58,7 +58,8 @@ pub struct StalledInstruction {
     pub thread: Option<String>,
     /// What must pass first: (stream, number as in [`seq`](StalledInstruction::seq)). Empty for a root.
     pub waits_for: Vec<(StreamKey, u64)>,
-    /// The step of a program that begins a block, if the instruction waits for its [condition](StallState::Condition).
+    /// The step of a program that begins a block, if the instruction waits for its [condition](StallState::Condition); or the step whose output or time is
+    /// looked at, if it waits for its end.
     pub condition: Option<StepLabel>,
 }
 
@@ -78,7 +79,8 @@ pub enum StallState {
     Incomplete,
     /// It was launched on its device, which has not finished it.
     Launched,
-    /// It was launched up to a block, and its stream waits until the device has computed the condition of the block.
+    /// It was launched up to a block, and its stream waits until the device has computed the condition of the block; or up to a step whose output or time is
+    /// looked at, and its stream waits for the end of the step.
     Condition,
     /// It waits for nothing.
     Ready,
@@ -193,7 +195,8 @@ impl StallReport {
             write!(f, "{word} {}", Named(*stream, *seq))?;
         }
         if let Some(StepLabel { step, what, location }) = stalled.condition {
-            write!(f, "; for the condition of step {step} ({what}), recorded at {location}")?;
+            let of = if matches!(what, "if" | "while") { "the condition" } else { "the end" };
+            write!(f, "; for {of} of step {step} ({what}), recorded at {location}")?;
         }
         let chain = self.chain(stalled);
         if let [_, .., root] = chain.as_slice() {
@@ -261,6 +264,17 @@ in the end for compute@cpu:0:0 #7";
             "0 instructions on 0 streams\n  the critical section over \"port\" is open since {location}\n  2 submitters blocked until a section ends"
         );
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_stream_that_is_held_behind_a_step_names_it() {
+        let location = Location::caller();
+        for (what, of) in [("while", "the condition"), ("if", "the condition"), ("add", "the end")] {
+            let condition = Some(StepLabel { step: 3, what, location });
+            let held = StalledInstruction { condition, ..stalled("compute@sim:0:0", 1, StallState::Condition, &[]) };
+            let text = StallReport::new(vec![held], 0, (Vec::new(), 0)).to_string();
+            assert!(text.ends_with(&format!("; for {of} of step 3 ({what}), recorded at {location}")), "{text}");
+        }
     }
 
     #[test]

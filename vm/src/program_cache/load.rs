@@ -64,6 +64,7 @@ impl LoadedProgram {
                 return function.call(context).map_err(|error| self.failed_step(segment, 0, error));
             }
             LoadedSegment::Transfer => unreachable!("a transfer is submitted as a copy"),
+            LoadedSegment::SectionMark => unreachable!("a section begins and ends by instructions without code"),
         };
         ran.map_err(|error| self.failed(segment, error))
     }
@@ -146,6 +147,9 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
     if segment.is_transfer() {
         return Ok(LoadedSegment::Transfer);
     }
+    if segment.is_section_mark() {
+        return Ok(LoadedSegment::SectionMark);
+    }
     if let Some(function) = compiled.function_of(segment) {
         let time = compiled.times_steps().then(CallTime::default);
         return Ok(LoadedSegment::Function(load_function(compiled, function, time)?));
@@ -187,7 +191,9 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         let fusions: Vec<SequenceFusion> = groups.map(|group| fusion(compiled, group, of_segment)).collect();
         let sequence = CommandSequence::over(kind, buffers, flag, steps);
         let sequence = sequence.and_then(|sequence| sequence.fused(&fusions, &mut |group| device.fuse(group)));
+        let sequence = sequence.and_then(|it| if compiled.checks_finite() { it.checking_finite() } else { Ok(it) });
         sequence.map(|sequence| {
+            let sequence = if compiled.times_steps() { sequence.timing() } else { sequence };
             let sequence = sequence.stopped_by(env.stops_loops.clone());
             LoadedSegment::Commands(if compiled.captures() { sequence } else { sequence.one_by_one() })
         })
@@ -251,6 +257,7 @@ fn sequence_step(
             SequenceWork::While { most_rounds: compiled.most_rounds(), most_time: compiled.most_loop_time() }
         }
         Work::End => SequenceWork::End,
+        Work::SectionBegin(_) | Work::SectionEnd(_) => unreachable!("it is a segment by itself, which has no sequence"),
         Work::Function(function) => {
             // The sequence takes the times.
             let loaded = load_function(compiled, function, None)?;

@@ -36,13 +36,15 @@ pub(crate) enum LoadedSegment {
     Function(LoadedFunction),
     /// It is a copy between two memories: an instruction of that kind.
     Transfer,
+    /// It begins or ends a critical section: instructions of that kind.
+    SectionMark,
 }
 
 impl LoadedSegment {
     /// The role of its instruction.
     pub(crate) fn role(&self) -> Role {
         match self {
-            LoadedSegment::Commands(sequence) if sequence.has_blocks() => Role::Blocks,
+            LoadedSegment::Commands(sequence) if sequence.has_pieces() => Role::Blocks,
             // A caller that waits must not run it.
             LoadedSegment::Cpu(sequence) if sequence.calls_functions() => Role::Function,
             LoadedSegment::Function(_) => Role::Function,
@@ -59,7 +61,7 @@ impl LoadedSegment {
         match self {
             LoadedSegment::Cpu(sequence) => sequence.heap_bytes(),
             LoadedSegment::Commands(sequence) => sequence.heap_bytes(),
-            LoadedSegment::Function(_) | LoadedSegment::Transfer => 0,
+            LoadedSegment::Function(_) | LoadedSegment::Transfer | LoadedSegment::SectionMark => 0,
         }
     }
 }
@@ -79,8 +81,9 @@ impl LoadedProgram {
                 Tensor::unbound(Place::Device(device), MemoryKind::Device, DType::U8, shape)
             }
             BufferRole::Flag(device) => {
-                let shape = Shape::new(&[1]).unwrap_or_else(|_| unreachable!("a shape of one element"));
-                Tensor::unbound(Place::Device(device), MemoryKind::Pinned, DType::Bool, shape)
+                let shape = Shape::new(&[buffer.bytes]);
+                let shape = shape.unwrap_or_else(|_| unreachable!("a byte, or as many as a value has"));
+                Tensor::unbound(Place::Device(device), MemoryKind::Pinned, DType::U8, shape)
             }
             BufferRole::Feed(_) | BufferRole::Parameter(_) => return None,
         })
@@ -96,7 +99,8 @@ impl LoadedProgram {
     /// many bytes of host memory as the plan takes.
     pub(crate) fn bytes(&self) -> u64 {
         let buffers = self.compiled.buffers().iter();
-        let own = buffers.filter(|buffer| matches!(buffer.role, BufferRole::Own(_) | BufferRole::Arena(_)));
+        let own = buffers
+            .filter(|buffer| matches!(buffer.role, BufferRole::Own(_) | BufferRole::Arena(_) | BufferRole::Flag(_)));
         own.map(|buffer| buffer.bytes as u64).sum::<u64>() + self.plan_bytes() as u64
     }
 

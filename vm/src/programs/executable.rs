@@ -10,10 +10,10 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_ep::{Layout, MemoryKind, Shape};
 use streamvm_instructions::{
-    BuildError, Error, InstructionList, Issued, Kind, Lane, LaunchOptions, Place, Resource, Role, Single, Tensor,
-    WaitFor, copy_stream,
+    BuildError, Error, InstructionList, InstructionsBuilder, Issued, Kind, Lane, LaunchOptions, Place, Resource, Role,
+    Single, Tensor, WaitFor, copy_stream,
 };
-use streamvm_program::{BufferRole, Compiled, Located, Port, Program, SegmentUse, Storage};
+use streamvm_program::{BufferRole, Compiled, Located, Port, Program, SegmentUse, Storage, Work};
 use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::engine::core::Engine;
@@ -60,12 +60,14 @@ impl Executable {
     /// ordered after the run. Segments that read what failed are skipped. If a step fails, the steps after it in its segment do not run. The
     /// failure poisons the outputs of this segment and of the segments that depend on it; in a program of one segment these are the fetches
     /// and all parameters that the program writes. The executable can be used again, and a later run that overwrites a parameter heals it.
-    /// Blocks while the queue is full, as [`Vm::submit`](crate::Vm::submit) does.
+    /// Blocks while the queue is full, as [`Vm::submit`](crate::Vm::submit) does. A run of a program with critical sections also blocks while another
+    /// thread has a section over one of their resources open, as a list with such a section does.
     ///
     /// # Errors
     /// A feed is missing, unknown, named twice, or does not fit; it shares memory with a parameter that the program writes
     /// ([`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap)); [`Error::Shutdown`] when the engine is gone; those of
-    /// [`Vm::submit`](crate::Vm::submit). Nothing of the program runs then.
+    /// [`Vm::submit`](crate::Vm::submit), of a program with critical sections those of a list with sections among them ([`Error::NestedSection`],
+    /// [`Error::SectionHeld`]). Nothing of the program runs then.
     #[track_caller]
     pub fn run(&self, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
         self.run_as(self.name(), feeds, Location::caller())
@@ -109,8 +111,9 @@ impl Executable {
                         let target = WaitFor::Line(lines[earlier]);
                         list.push(stream, Kind::Wait { source, target, kind: WaitKind::Device }, [], location)?;
                     }
-                    lines.push(list.len());
                     self.push_segment(&mut list, number, &run)?;
+                    // The begin and the end of a section have several lines.
+                    lines.push(list.len() - 1);
                 }
                 engine.submit(&mut list, Full::Blocks, &mut submitted)?;
             }
@@ -192,7 +195,7 @@ impl Executable {
         StreamKey { lane: run.lane.wrapping_add(stream.lane), ..stream }
     }
 
-    /// Appends the instruction of a segment.
+    /// Appends the instruction of a segment; several for the begin or the end of a critical section.
     pub(super) fn push_segment(&self, list: &mut InstructionList, number: usize, run: &Run<'_>) -> Result<(), Error> {
         let location = run.location;
         let compiled = &self.inner.compiled;
@@ -206,6 +209,21 @@ impl Executable {
             let (role, body) = (self.inner.segments[number].role(), Some(self.inner.code(number, run.number)));
             let name = format!("{} of {}", function.name(), run.name).into();
             return Ok(list.push(stream, Kind::Function { role, name, body }, uses, location)?);
+        }
+        if segment.is_section_mark() {
+            let step = &compiled.steps()[segment.steps.start];
+            let tensors = step.operands.iter().map(|operand| run.view(operand)).collect::<Result<Vec<Tensor>, _>>()?;
+            let tensors: SmallVec<[&Tensor; 8]> = tensors.iter().collect();
+            let mut builder = InstructionsBuilder::new();
+            match &step.work {
+                Work::SectionBegin(section) => {
+                    builder.on_lane(stream.lane).begin(section.section(), &tensors, location)?;
+                }
+                Work::SectionEnd(section) => builder.on_lane(stream.lane).end(section.section(), &tensors, location),
+                _ => unreachable!("the stream of critical sections has no other steps"),
+            }
+            list.append(builder.finish());
+            return Ok(());
         }
         if segment.is_transfer() {
             let [source, target] = &compiled.steps()[segment.steps.start].operands[..] else {

@@ -98,7 +98,8 @@ impl Executable {
     ///
     /// # Errors
     /// [`ProgramError::NotStepByStep`] if the program was not compiled with
-    /// [`CompileOptions::step_by_step`](streamvm_program::CompileOptions::step_by_step); those of [`run`](Executable::run); the failure of a step;
+    /// [`CompileOptions::step_by_step`](streamvm_program::CompileOptions::step_by_step); [`ProgramError::WatchedSection`] if the program has a critical
+    /// section, because other holders could come between steps that are submitted one by one; those of [`run`](Executable::run); the failure of a step;
     /// the error that `hook` returns. The steps after it are not submitted then.
     #[track_caller]
     pub fn run_watched(
@@ -112,6 +113,11 @@ impl Executable {
         let compiled = self.compiled();
         if !compiled.is_step_by_step() {
             return Err(ProgramError::NotStepByStep { program: compiled.program().name.clone() }.into());
+        }
+        let section = compiled.steps().iter().find_map(|step| Some((step.work.section()?, step.location)));
+        if let Some((section, location)) = section {
+            let (program, section) = (compiled.program().name.clone(), section.to_string());
+            return Err(ProgramError::WatchedSection { program, section, location }.into());
         }
         let given = self.given(&engine, feeds)?;
         let run = self.begin(&engine, self.name(), &given, location)?;
@@ -149,8 +155,9 @@ impl Executable {
     }
 
     /// How long each step took in all runs so far, in the order of the plan; nothing unless the program was compiled with
-    /// [`CompileOptions::time_steps`](streamvm_program::CompileOptions::time_steps). Steps that run together have one time. Steps on devices
-    /// other than CPUs are left out, except for functions, as are those that begin or end blocks. Does not block.
+    /// [`CompileOptions::time_steps`](streamvm_program::CompileOptions::time_steps). Steps that run together have one time. On devices other than CPUs a time
+    /// lasts from when the step is queued until the host knows that it has run. Copies between devices have none, nor have steps that begin or end blocks or critical
+    /// sections. Does not block.
     pub fn step_times(&self) -> Vec<StepTime> {
         let of_segment = |(segment, loaded): (&Segment, &LoadedSegment)| {
             let times = match loaded {
@@ -159,7 +166,8 @@ impl Executable {
                     let time = function.time.as_ref().map(CallTime::read);
                     time.map(|(runs, time)| SequenceTime { steps: 0..1, runs, time }).into_iter().collect()
                 }
-                LoadedSegment::Commands(_) | LoadedSegment::Transfer => Vec::new(),
+                LoadedSegment::Commands(sequence) => sequence.times(),
+                LoadedSegment::Transfer | LoadedSegment::SectionMark => Vec::new(),
             };
             let first = segment.steps.start;
             times.into_iter().map(move |SequenceTime { steps, runs, time }| StepTime {

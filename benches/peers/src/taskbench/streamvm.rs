@@ -1,4 +1,4 @@
-//! Graphs on streamvm: a function a task, a variable a slot.
+//! Graphs on streamvm: a function a task, a variable a slot; or a program for the tasks of a row on one stream.
 
 use std::time::Instant;
 
@@ -8,6 +8,7 @@ use streamvm_benches::workloads::graph::LIST;
 use super::board::{Board, Graph, Place};
 use super::error::Error;
 use super::metg::CORES;
+use super::programs::Programs;
 
 /// How tasks reach the engine.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -18,6 +19,8 @@ pub enum Way {
     Streams,
     /// The same, in lists of 64.
     Lists,
+    /// The functions of a row on one of these streams are a program, which was compiled before and is run for each row.
+    Programs,
 }
 
 /// streamvm with two threads that run tasks, beside the thread that submits.
@@ -26,6 +29,8 @@ pub struct Streamvm {
     vm: Vm,
     variables: Vec<Var>,
     boards: Vec<&'static Board>,
+    /// Those of graphs that were run as programs.
+    programs: Vec<Programs>,
 }
 
 impl Streamvm {
@@ -36,10 +41,10 @@ impl Streamvm {
     pub fn new(way: Way) -> Result<Streamvm, Error> {
         let threads = CORES as usize;
         let vm = Vm::builder().workers(threads).cpu_threads(threads).build()?;
-        Ok(Streamvm { way, vm, variables: Vec::new(), boards: Vec::new() })
+        Ok(Streamvm { way, vm, variables: Vec::new(), boards: Vec::new(), programs: Vec::new() })
     }
 
-    /// Runs a graph and returns the seconds from the first submission until the last task has passed.
+    /// Runs a graph and returns the seconds from the first submission until the last task has passed. Programs are compiled before.
     ///
     /// # Errors
     /// A check of a task failed, or the engine.
@@ -48,11 +53,16 @@ impl Streamvm {
         board.clear();
         let missing = board.slots().saturating_sub(self.variables.len());
         self.variables.extend((0..missing).map(|_| self.vm.var()));
+        if self.way == Way::Programs && !self.programs.iter().any(|programs| programs.fits(graph)) {
+            self.programs.push(Programs::new(&self.vm, board, graph)?);
+        }
+        let programs = self.programs.iter().find(|programs| programs.fits(graph));
         let start = Instant::now();
         match self.way {
             Way::Workers => self.push_each(board, graph)?,
             Way::Streams => self.call_each(board, graph)?,
             Way::Lists => self.submit_lists(board, graph)?,
+            Way::Programs => programs.map_or(Ok(()), |programs| programs.submit(graph))?,
         }
         self.vm.wait_all()?;
         let seconds = start.elapsed().as_secs_f64();
@@ -82,7 +92,7 @@ impl Streamvm {
         // Guards nest, so the guard of one lane ends before that of the next begins.
         let mut entered = None;
         for task in tasks(board, graph) {
-            let lane = lane_of(task, graph);
+            let lane = lane_of(task.column, graph);
             if entered.as_ref().is_none_or(|(of, _)| *of != lane) {
                 drop(entered.take());
                 entered = Some((lane, Lane(lane).enter()));
@@ -99,7 +109,7 @@ impl Streamvm {
             let mut builder = InstructionsBuilder::new();
             for task in tasks.by_ref().take(LIST) {
                 let function = function(board, task, graph.iterations);
-                let mut builder = builder.on_lane(lane_of(task, graph));
+                let mut builder = builder.on_lane(lane_of(task.column, graph));
                 builder.call_fn("task", DEVICE, uses(board, &self.variables, task), move |_| function())?;
             }
             self.vm.submit(builder.finish())?;
@@ -108,15 +118,15 @@ impl Streamvm {
     }
 }
 
-const DEVICE: DeviceId = DeviceId::cpu(0);
+pub(super) const DEVICE: DeviceId = DeviceId::cpu(0);
 
 fn tasks(board: &'static Board, graph: &Graph) -> impl Iterator<Item = Place> {
     (0..graph.steps).flat_map(|step| board.row(step).map(move |column| Place { step, column }))
 }
 
 /// Blocks of columns lie on a lane each, so that few inputs come from another lane.
-fn lane_of(task: Place, graph: &Graph) -> u32 {
-    task.column * CORES / graph.width
+pub(super) fn lane_of(column: u32, graph: &Graph) -> u32 {
+    column * CORES / graph.width
 }
 
 fn uses<'a>(board: &'a Board, variables: &'a [Var], task: Place) -> impl Iterator<Item = Use<'a>> {
@@ -139,7 +149,7 @@ mod tests {
     use super::*;
     use crate::taskbench::pattern::Pattern;
 
-    const WAYS: [Way; 3] = [Way::Workers, Way::Streams, Way::Lists];
+    const WAYS: [Way; 4] = [Way::Workers, Way::Streams, Way::Lists, Way::Programs];
 
     #[test]
     fn every_pattern_runs_in_every_way() {

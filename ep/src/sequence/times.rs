@@ -1,0 +1,37 @@
+//! How long the steps of a sequence took in all runs so far.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How long steps took in all runs so far.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SequenceTime {
+    /// The steps: one, or those of a group.
+    pub steps: Range<usize>,
+    /// How often they ran.
+    pub runs: u64,
+    /// How long all of these took together.
+    pub time: Duration,
+}
+
+/// How long all runs of a part took. Several threads may add at once.
+#[derive(Debug, Default)]
+pub(super) struct PartTime {
+    runs: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+impl PartTime {
+    /// Adds a run.
+    pub(super) fn add(&self, time: Duration) {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        self.nanoseconds.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// The time so far, as that of these steps.
+    pub(super) fn read(&self, steps: Range<usize>) -> SequenceTime {
+        let time = Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed));
+        SequenceTime { steps, runs: self.runs.load(Ordering::Relaxed), time }
+    }
+}
