@@ -110,7 +110,7 @@ pub use tensor::footprint::Footprint;
 pub use tensor::infer::{check_source, infer, infer_alike};
 pub use tensor::layout::Layout;
 pub use tensor::op::Op;
-pub use tensor::op_class::OpClass;
+pub use tensor::op_class::{ElementWork, OpClass};
 pub use tensor::params::{Axes, Extra, Params};
 pub use tensor::scalar::Scalar;
 pub use tensor::shape::{MAX_RANK, Shape, broadcast_shapes};

@@ -249,10 +249,17 @@ fn a_product_of_many_panels_is_rounded_once() {
 
 /// The largest error of `op` in ulps of `T` over every value of `T`; where the exact result is NaN or infinite in `T`, the same is required.
 fn worst_error<T: Half + Default>(op: Op, exact: impl Fn(f64) -> f64) -> f64 {
+    worst_error_beside::<T>(op, &mut [], exact)
+}
+
+/// As [`worst_error`], with further inputs of one element each.
+fn worst_error_beside<T: Half + Default>(op: Op, others: &mut [T], exact: impl Fn(f64) -> f64) -> f64 {
     let mut values: Vec<T> = every();
     let layout = dense(&[values.len()]);
     let mut found = vec![T::default(); values.len()];
-    launch(op, &mut [(&mut values, layout)], (&mut found, layout), &Params::default());
+    let mut inputs = vec![(&mut values[..], layout)];
+    inputs.extend(others.chunks_mut(1).map(|other| (other, dense(&[]))));
+    launch(op, &mut inputs, (&mut found, layout), &Params::default());
     // The least exponent of a normal number.
     let least = if T::DIGITS == 11 { -14 } else { -126 };
     let exact: Vec<f64> = values.iter().map(|x| exact(x.value())).collect();
@@ -277,7 +284,7 @@ fn functions_of_every_16_bit_float_are_within_half_a_unit_and_little_more() {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     // The activations are 0 at minus infinity.
     let activation = |f: fn(f64) -> f64| move |x: f64| if x == f64::NEG_INFINITY { 0.0 } else { f(x) };
-    let functions: [(Op, &dyn Fn(f64) -> f64); 9] = [
+    let functions: [(Op, &dyn Fn(f64) -> f64); 27] = [
         (Op::Exp, &f64::exp),
         (Op::Log, &f64::ln),
         (Op::Tanh, &f64::tanh),
@@ -287,9 +294,38 @@ fn functions_of_every_16_bit_float_are_within_half_a_unit_and_little_more() {
         (Op::GeluTanh, &activation(|x| x / (1.0 + (-1.595_769_121_605_730_7 * (x + 0.044_715 * x.powi(3))).exp()))),
         (Op::Silu, &activation(|x| x / (1.0 + (-x).exp()))),
         (Op::Rsqrt, &|x| 1.0 / x.sqrt()),
+        (Op::Reciprocal, &|x| 1.0 / x),
+        (Op::Floor, &f64::floor),
+        (Op::Ceil, &f64::ceil),
+        (Op::Round, &f64::round_ties_even),
+        (Op::Trunc, &f64::trunc),
+        (Op::Sin, &f64::sin),
+        (Op::Cos, &f64::cos),
+        (Op::Tan, &f64::tan),
+        (Op::Asin, &f64::asin),
+        (Op::Acos, &f64::acos),
+        (Op::Atan, &f64::atan),
+        (Op::Sinh, &f64::sinh),
+        (Op::Cosh, &f64::cosh),
+        (Op::Log1p, &f64::ln_1p),
+        (Op::Expm1, &f64::exp_m1),
+        (Op::Log2, &f64::log2),
+        (Op::Log10, &f64::log10),
+        (Op::Exp2, &f64::exp2),
     ];
     for (op, exact) in functions {
         let errors = [worst_error::<f16>(op, exact), worst_error::<bf16>(op, exact)];
         assert!(errors.iter().all(|error| *error <= 0.501), "{op:?}: {errors:?}");
+    }
+}
+
+#[test]
+fn angles_of_points_are_within_half_a_unit_and_little_more() {
+    for x in [0.0, -0.0, 1.0, -1.0, 0.3, -250.0, f32::INFINITY, f32::NEG_INFINITY] {
+        let (mut narrow, mut wide) = ([f16::of(x)], [bf16::of(x)]);
+        let exact = [narrow[0].value(), wide[0].value()].map(|x| move |y: f64| y.atan2(x));
+        let errors =
+            [worst_error_beside(Op::Atan2, &mut narrow, exact[0]), worst_error_beside(Op::Atan2, &mut wide, exact[1])];
+        assert!(errors.iter().all(|error| *error <= 0.501), "{x}: {errors:?}");
     }
 }

@@ -54,7 +54,7 @@ fn run<T: Element, O: Element>(
         })
         .collect();
     let layout = dense(&[out.len()]);
-    let dtype = if op.is_comparison() { DType::Bool } else { O::DTYPE };
+    let dtype = if op.gives_bool() { DType::Bool } else { O::DTYPE };
     operands.push(as_dtype(out, dtype, layout, Access::Write));
     launch(kernel(op, T::DTYPE), &mut operands, params)
 }
@@ -206,6 +206,59 @@ fn argmax_takes_the_first_and_counts_nan_as_the_largest() {
     assert_eq!(reduce::<f32, i64>(Op::ArgMax, &mut [1.0, nan, f32::INFINITY, nan]), 1);
     assert_eq!(reduce::<f32, i64>(Op::ArgMax, &mut [nan, 1.0]), 0);
     assert_eq!(reduce::<i32, i64>(Op::ArgMax, &mut [i32::MIN; 3]), 0);
+}
+
+#[test]
+fn argmin_takes_the_first_and_counts_nan_as_the_smallest() {
+    let nan = f32::NAN;
+    assert_eq!(reduce::<f32, i64>(Op::ArgMin, &mut [3.0, -1.0, -1.0]), 1);
+    assert_eq!(reduce::<f32, i64>(Op::ArgMin, &mut [1.0, nan, f32::NEG_INFINITY, nan]), 1);
+    assert_eq!(reduce::<f32, i64>(Op::ArgMin, &mut [0.0, -0.0]), 0);
+    assert_eq!(reduce::<u8, i64>(Op::ArgMin, &mut [255; 3]), 0);
+    // Longer than a block.
+    let mut long = vec![5i32; 40_000];
+    (long[33_000], long[39_000]) = (-2, -2);
+    assert_eq!(reduce::<i32, i64>(Op::ArgMin, &mut long), 33_000);
+}
+
+#[test]
+fn products_wrap_and_are_rounded_once() {
+    assert_eq!(reduce::<i32, i32>(Op::Prod, &mut [1 << 20, 1 << 11, 3]), i32::MIN);
+    assert_eq!(reduce::<u8, u8>(Op::Prod, &mut [16, 17]), 16);
+    assert_eq!(reduce::<f32, f32>(Op::Prod, &mut []), 1.0);
+    // One by one, the f32 product would be rounded three times.
+    let x = 1.0 + f32::EPSILON;
+    assert_eq!(reduce::<f32, f32>(Op::Prod, &mut [x; 4]), (f64::from(x).powi(4)) as f32);
+    assert_eq!(reduce::<f32, f32>(Op::Prod, &mut [100, 100, -100, -100].map(|n| 2f32.powi(n))), 1.0);
+    assert_eq!(reduce::<f64, f64>(Op::Prod, &mut [1e200, 1e200, 1e-300]), f64::INFINITY);
+}
+
+#[test]
+fn variances_keep_their_digits_far_from_zero() {
+    assert_eq!(reduce::<f64, f64>(Op::Var, &mut [1.0, 2.0, 3.0, 4.0]), 1.25);
+    assert_eq!(reduce::<f32, f32>(Op::Std, &mut [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]), 2.0);
+    assert_eq!(reduce::<f32, f32>(Op::Var, &mut [7.5]), 0.0);
+    for length in [3, 100, 40_000] {
+        // As the difference of the mean of squares and the square of the mean, nothing would be left of it.
+        let mut far: Vec<f64> = (0..length).map(|i| 1e9 + f64::from(i % 2)).collect();
+        let (count, ones) = (f64::from(length), f64::from(length / 2));
+        let exact = ones / count * (1.0 - ones / count);
+        let found = reduce::<f64, f64>(Op::Var, &mut far);
+        assert!((found - exact).abs() <= 1e-6 * exact, "{length}: {found}, not {exact}");
+        far[length as usize / 2] = f64::INFINITY;
+        assert!(reduce::<f64, f64>(Op::Var, &mut far).is_nan());
+    }
+}
+
+#[test]
+fn any_and_all_of_no_elements() {
+    assert_eq!([Op::Any, Op::All].map(|op| reduce::<bool, bool>(op, &mut [])), [false, true]);
+    for length in [1, 7, 100, 20_000] {
+        let (mut truths, mut lies) = (vec![true; length], vec![false; length]);
+        assert_eq!([&mut truths, &mut lies].map(|all| reduce::<bool, bool>(Op::Any, all)), [true, false]);
+        (truths[length / 2], lies[length / 2]) = (false, true);
+        assert!(reduce::<bool, bool>(Op::Any, &mut lies) && !reduce::<bool, bool>(Op::All, &mut truths));
+    }
 }
 
 #[test]

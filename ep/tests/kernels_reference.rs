@@ -20,11 +20,11 @@ struct Case {
 fn pools(op: Op, dtype: DType) -> [Pool; 3] {
     let wild = [Pool::Wild; 3];
     match op {
-        Op::Sum | Op::Mean | Op::MatMul => [Pool::Tame; 3],
+        Op::Sum | Op::Mean | Op::Var | Op::Std | Op::Prod | Op::MatMul => [Pool::Tame; 3],
         _ if op.is_softmax() || op == Op::LayerNorm => [Pool::Tame; 3],
         // The tables have more than 8 rows.
         Op::IndexSelect => [Pool::Wild, Pool::Small, Pool::Wild],
-        Op::Div if !dtype.is_float() => [Pool::Wild, Pool::NonZero, Pool::Wild],
+        Op::Div | Op::FloorDiv | Op::Remainder if !dtype.is_float() => [Pool::Wild, Pool::NonZero, Pool::Wild],
         Op::Pow if !dtype.is_float() => [Pool::Wild, Pool::Small, Pool::Wild],
         _ => wild,
     }
@@ -33,10 +33,12 @@ fn pools(op: Op, dtype: DType) -> [Pool; 3] {
 /// How far a float may be from the reference, whose sums are exact, if each element has that many terms.
 fn margin(op: Op, dtype: DType, terms: usize) -> Margin {
     let units = match op {
-        Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow => 8.0,
-        Op::Erf | Op::Silu => 8.0,
         // The reference rounds the argument of an exponential.
         Op::Gelu | Op::GeluTanh => 32.0,
+        Op::Remainder => 0.0,
+        // Where the quotient has more digits than the type.
+        Op::FloorDiv => 4.0,
+        _ if op.element_work() != ElementWork::Light => 8.0,
         Op::Rsqrt => 2.0,
         Op::LayerNorm if dtype == DType::F64 => 256.0,
         Op::LayerNorm => 1.0,
@@ -44,6 +46,16 @@ fn margin(op: Op, dtype: DType, terms: usize) -> Margin {
         Op::Sum | Op::Mean if dtype == DType::F32 => 1.0,
         // One after the other, each sum is off by half a step of all the terms at most.
         Op::Sum | Op::Mean => (terms as f64 / 2.0).max(1.0),
+        // Kept in `f64` and rounded once.
+        Op::Var | Op::Std => {
+            if dtype == DType::F64 {
+                64.0
+            } else {
+                1.0
+            }
+        }
+        Op::Prod if dtype == DType::F32 => 1.0,
+        Op::Prod => (2.0 * terms as f64).max(1.0),
         Op::MatMul => 64.0,
         _ if op.is_softmax() => 64.0,
         _ => 0.0,
@@ -55,6 +67,9 @@ fn margin(op: Op, dtype: DType, terms: usize) -> Margin {
         // The sum of a product and a bias, which may cancel: each is at most 4, but for a scaled element, which may be a few.
         Op::LayerNorm => 16.0,
         Op::Mean => 4.0,
+        // Differences of elements that are at most 4 in size.
+        Op::Var | Op::Std if dtype == DType::F64 => 16.0,
+        Op::Var | Op::Std => 1e-6,
         // Differences that may cancel; the elements of gradients' inputs are any, not those of a softmax.
         Op::LogSoftmax => 8.0,
         Op::SoftmaxBackward | Op::LogSoftmaxBackward => 256.0,
@@ -264,7 +279,7 @@ fn cases(op: Op) -> Vec<Case> {
             &[&[9, 2], &[2, 1, 2, 3, 1, 1, 2]],
         ]),
         Op::MatMul => matmul_cases(),
-        _ if op == Op::ArgMax || op.is_softmax() => {
+        _ if op.class() == OpClass::ArgReduction || op.is_softmax() => {
             let mut cases = axis_cases();
             cases.retain(|case| case.axes.len() == 1);
             for case in &mut cases {
@@ -402,7 +417,7 @@ proptest! {
         for op in Op::ALL.into_iter().filter(|op| op.is_reduction() || op.is_softmax() || others.contains(op)) {
             let mut case = case.clone();
             case.dims.resize(op.arity(), case.dims[0].clone());
-            if op == Op::ArgMax || op.is_softmax() {
+            if op.class() == OpClass::ArgReduction || op.is_softmax() {
                 case.axes = vec![(seed % case.dims[0].len() as u64) as usize];
             }
             for &dtype in op.dtypes() {

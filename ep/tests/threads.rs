@@ -168,13 +168,13 @@ fn cases(op: Op, dtype: DType) -> Vec<(Vec<&'static [usize]>, Params)> {
             (vec![&[130, 600], &[600, 130]], Params::default()),
             (vec![&[12, 40, 60], &[12, 60, 50]], Params::default()),
         ],
-        Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin => vec![
+        Op::Sum | Op::Mean | Op::Var | Op::Std | Op::Prod | Op::ReduceMax | Op::ReduceMin | Op::Any | Op::All => vec![
             (vec![&[300, 400]], over(&[1])),
             (vec![&[400, 300]], over(&[0])),
             (vec![&[200_001]], over(&[0])),
             (vec![&[3, 70_000]], over(&[1])),
         ],
-        Op::ArgMax => {
+        Op::ArgMax | Op::ArgMin => {
             vec![(vec![&[300, 400]], over(&[1])), (vec![&[400, 300]], over(&[0])), (vec![&[200_001]], over(&[0]))]
         }
         Op::Softmax | Op::LogSoftmax => vec![(vec![&[300, 130]], over(&[1])), (vec![&[130, 300]], over(&[0]))],

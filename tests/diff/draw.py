@@ -9,7 +9,7 @@ import reference
 from dtypes import ALL, FLOATS, INTEGERS, is_float
 from script import (Expr, State, Statement, Target, accuracy, call, constant, copy, drawn_of, expect, into, is_certain, lane_text, let, name,
                     number, refill, repeat, save, view)
-from tables import ELEMENTWISE, FUNCTIONS
+from tables import DIVISIONS, ELEMENTWISE, FUNCTIONS
 from result import Exact
 from values import elements
 
@@ -155,7 +155,7 @@ class Draw:
             if any(np.shares_memory(array, read) for read in self.read_by(other)):
                 return False
             inputs, compute = [value, other], self.binary(function, dtype)
-            if function not in ("div", "pow") and self.chance(0.4):
+            if function not in DIVISIONS | {"pow"} and self.chance(0.4):
                 inputs.reverse()
         expr = call(function, inputs, "", compute, dtype, self.lane())
         result = expr.meaning(self.state)[0]
@@ -425,10 +425,10 @@ class Draw:
 
     def right_operand(self, function, dtype, shape, place, depth=0):
         """One that does not fail: no zero divides an integer, and no exponent of one is negative."""
-        if is_float(dtype) or function not in ("div", "pow"):
+        if is_float(dtype) or function not in DIVISIONS | {"pow"}:
             return self.make(dtype, shape, place, depth)
         value = self.make(dtype, shape, place, depth)
-        if function == "div":
+        if function in DIVISIONS:
             is_zero = call("eq", [value, number(0, dtype)], "", self.binary("eq", dtype), dtype, dtype_of="bool")
             return call("where", [is_zero, number(1, dtype), value], "", lambda c, a, b: reference.where(dtype, c, a, b), dtype)
         low = call("max", [value, number(0, dtype)], "", self.binary("max", dtype), dtype)
@@ -443,6 +443,10 @@ class Draw:
         if form == "unary":
             value = self.make(dtype, shape or self.any_shape(), place, depth)
             return call(function, [value], "", self.unary(function, dtype), dtype, lane), dtype, lane
+        if form == "predicate":
+            value = self.make(dtype, shape or self.any_shape(), place, depth)
+            compute = lambda a: reference.Exact(reference.PREDICATE[function](a))  # noqa: E731
+            return call(function, [value], "", compute, dtype, lane, dtype_of="bool"), "bool", lane
         if form in ("binary", "compare"):
             return self.binary_call(function, dtype, place, shape, depth, form, lane)
         if form == "where":
@@ -453,6 +457,12 @@ class Draw:
                 values[self.choice.randrange(2)] = number(self.literal(dtype)[0], dtype)
             expr = call("where", [condition, *values], "", lambda c, a, b: reference.where(dtype, c, a, b), dtype, lane)
             return expr, dtype, lane
+        if form == "clamp":
+            shapes = self.spread(self.any_shape() if shape is None else shape, 3)
+            values = [self.make(dtype, each, place, depth) for each in shapes]
+            if self.chance(0.3) and shape is None:
+                values[1:] = [number(self.literal(dtype)[0], dtype) for _ in range(2)]
+            return call("clamp", values, "", lambda a, b, c: reference.clamp(dtype, a, b, c), dtype, lane), dtype, lane
         if form == "cast":
             source, to = (dtype, self.choice.choice(ALL)) if shape is None else (self.choice.choice(ALL), dtype)
             hard = is_float(to) and source in ("f64", "f32", "i64", "i32") and self.chance(0.7)
@@ -480,7 +490,7 @@ class Draw:
         shapes = self.spread(self.any_shape() if shape is None else shape, 2)
         inputs = [self.make(dtype, shapes[0], place, depth), self.right_operand(function, dtype, shapes[1], place, depth)]
         if shape is None and self.chance(0.2):
-            side = self.choice.randrange(2) if is_float(dtype) or function not in ("div", "pow") else 0
+            side = self.choice.randrange(2) if is_float(dtype) or function not in DIVISIONS | {"pow"} else 0
             inputs[side] = number(self.literal(dtype)[0], dtype)
         result = "bool" if form == "compare" else dtype
         return call(function, inputs, "", self.binary(function, dtype), dtype, lane, dtype_of=result), result, lane
@@ -491,7 +501,7 @@ class Draw:
             axes = [self.choice.randrange(len(shape))]
         else:
             axes = self.choice.sample(range(len(shape)), self.choice.randint(0, len(shape))) if shape else []
-        if function in ("mean", "max", "min", "argmax"):
+        if function in ("mean", "var", "std", "max", "min", "argmax", "argmin"):
             # They have no result over no elements.
             for axis in axes or range(len(shape)):
                 shape[axis] = max(shape[axis], 1)
@@ -507,7 +517,7 @@ class Draw:
         axis = axes[0]
         if form == "argmax":
             keep = self.chance(0.4)
-            expr = call("argmax", [value], tail + (" keep" if keep else ""), lambda a: reference.argmax(dtype, a, axis, keep), dtype, lane,
+            expr = call(function, [value], tail + (" keep" if keep else ""), lambda a: reference.ARG[function](dtype, a, axis, keep), dtype, lane,
                         dtype_of="i64")
             return expr, "i64", lane
         if form == "along":

@@ -88,13 +88,28 @@ def silu(x):
     return x / (1 + np.exp(-x)), x
 
 
+def one_step(function):
+    """What is rounded once, or not at all."""
+    def meaning(dtype, a):
+        return Exact(rounded(function(narrow(a, dtype)), dtype))
+    return meaning
+
+
 def rsqrt(dtype, a):
     return Exact(rounded(1 / np.sqrt(narrow(a, dtype)), dtype))
 
 
 UNARY = {"erf": elementary(ERF, 6), "gelu": activation(gelu, 14), "gelu_tanh": activation(gelu_tanh, 10), "silu": activation(silu, 10),
          "rsqrt": rsqrt, "neg": neg, "abs": absolute, "relu": relu, "sqrt": sqrt, "exp": elementary(np.exp, 2), "log": elementary(np.log, 2),
-         "tanh": elementary(np.tanh, 4), "sigmoid": elementary(logistic, 5)}
+         "tanh": elementary(np.tanh, 4), "sigmoid": elementary(logistic, 5),
+         "reciprocal": one_step(lambda x: 1 / x), "floor": one_step(np.floor), "ceil": one_step(np.ceil), "round": one_step(np.rint),
+         "trunc": one_step(np.trunc), "sign": lambda dtype, a: Exact(np.sign(a)), "sin": elementary(np.sin, 2), "cos": elementary(np.cos, 2),
+         "tan": elementary(np.tan, 2), "asin": elementary(np.arcsin, 2), "acos": elementary(np.arccos, 2), "atan": elementary(np.arctan, 2),
+         "sinh": elementary(np.sinh, 4), "cosh": elementary(np.cosh, 4), "log1p": elementary(np.log1p, 2), "expm1": elementary(np.expm1, 2),
+         "log2": elementary(np.log2, 4), "log10": elementary(np.log10, 4), "exp2": elementary(np.exp2, 2),
+         "bit_not": lambda dtype, a: Exact(np.invert(a)), "not": lambda dtype, a: Exact(np.logical_not(a))}
+
+PREDICATE = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite}
 
 
 # Elementwise functions of two operands, and `where`.
@@ -118,6 +133,28 @@ def divide(dtype, a, b):
     return Exact(down + uneven.astype(down.dtype))
 
 
+def division_down(function):
+    """The quotient rounded down, or what it leaves."""
+    def meaning(dtype, a, b):
+        if is_float(dtype):
+            return Exact(rounded(function(narrow(a, dtype), narrow(b, dtype)), dtype))
+        if np.any(np.broadcast_arrays(a, b)[1] == 0):
+            raise ZeroDivisionError
+        return Exact(function(a, b))
+    return meaning
+
+
+def angle(dtype, a, b):
+    expected = np.arctan2(wide(a, dtype), wide(b, dtype))
+    return Near(dtype, expected, 2 * UNIT[COMPUTED[dtype]] * np.abs(expected))
+
+
+def of_bits(function):
+    def meaning(dtype, a, b):
+        return Exact(function(a, b))
+    return meaning
+
+
 def power(dtype, a, b):
     if is_float(dtype):
         expected = np.power(wide(a, dtype), wide(b, dtype))
@@ -139,13 +176,20 @@ def comparison(function):
 
 
 BINARY = {"add": arithmetic(np.add), "sub": arithmetic(np.subtract), "mul": arithmetic(np.multiply), "div": divide, "pow": power,
-          "min": extreme(np.minimum), "max": extreme(np.maximum)}
+          "min": extreme(np.minimum), "max": extreme(np.maximum), "floor_div": division_down(np.floor_divide),
+          "remainder": division_down(np.remainder), "atan2": angle, "bit_and": of_bits(np.bitwise_and), "bit_or": of_bits(np.bitwise_or),
+          "bit_xor": of_bits(np.bitwise_xor), "shl": of_bits(np.left_shift), "shr": of_bits(np.right_shift), "and": of_bits(np.logical_and),
+          "or": of_bits(np.logical_or), "xor": of_bits(np.logical_xor)}
 COMPARE = {"eq": comparison(np.equal), "ne": comparison(np.not_equal), "lt": comparison(np.less), "le": comparison(np.less_equal),
            "gt": comparison(np.greater), "ge": comparison(np.greater_equal)}
 
 
 def where(dtype, condition, a, b):
     return Exact(np.where(condition, a, b))
+
+
+def clamp(dtype, a, low, high):
+    return Exact(np.minimum(np.maximum(a, low), high), zeros=True)
 
 
 # Reductions. No axes are all axes.
@@ -181,11 +225,58 @@ def extreme_of(function):
     return meaning
 
 
-REDUCE = {"sum": total, "mean": mean, "max": extreme_of(np.max), "min": extreme_of(np.min)}
+def product(dtype, a, axes, keep):
+    axes, count = over(a, axes), terms(a, axes)
+    if not is_float(dtype):
+        return Exact(np.prod(a, axis=axes, keepdims=keep, dtype=a.dtype))
+    expected = np.prod(wide(a, dtype), axis=axes, keepdims=keep)
+    # Whether a product on the way, in any order, may leave the range of what streamvm multiplies in: f64, or f32 of 16-bit floats.
+    with np.errstate(divide="ignore"):
+        sizes = np.log2(np.abs(wide(a, dtype)).astype(np.float64))
+    largest = 120 if dtype in ("f16", "bf16") else 1000
+    up = np.sum(np.where(np.isfinite(sizes) & (sizes > 0), sizes, 0), axis=axes, keepdims=keep)
+    down = np.sum(np.where(np.isfinite(sizes) & (sizes < 0), -sizes, 0), axis=axes, keepdims=keep)
+    leaves = (up > largest) | (down > largest)
+    error = (2 * count * SUM_UNIT[dtype] + 2 * UNIT[COMPUTED[dtype]]) * np.abs(expected)
+    return Near(dtype, expected, np.where(np.isfinite(error), error, 0), free=leaves)
 
 
-def argmax(dtype, a, axis, keep):
-    return Exact(np.argmax(a, axis=axis, keepdims=keep).astype(np.int64))
+def deviation(root):
+    """The variance, or its square root, in f64, and rounded once."""
+    def meaning(dtype, a, axes, keep):
+        axes, count = over(a, axes), terms(a, axes)
+        x = wide(a, dtype)
+        away = x - np.sum(x, axis=axes, keepdims=True) / count
+        variance = np.sum(away * away, axis=axes, keepdims=keep) / count
+        size = np.max(np.abs(finite(x)), axis=axes, keepdims=keep)
+        # What the differences and their sum lose.
+        lost = 8 * (count + 2) * SUM_UNIT["f64"] * (size * np.sqrt(finite(variance)) + SUM_UNIT["f64"] * size * size)
+        error = lost + UNIT[COMPUTED[dtype]] * finite(variance)
+        if root:
+            # The root of a number that is off by `error` is off by at most this.
+            error = error / np.maximum(np.sqrt(finite(variance)), np.sqrt(error) + SMALLEST[COMPUTED[dtype]])
+            variance = np.sqrt(variance)
+            error = error + UNIT[COMPUTED[dtype]] * finite(variance)
+        return Near(dtype, variance, error, free=size > 1e150)
+    return meaning
+
+
+def truth(function):
+    def meaning(dtype, a, axes, keep):
+        return Exact(function(a, axis=over(a, axes), keepdims=keep))
+    return meaning
+
+
+REDUCE = {"var": deviation(False), "std": deviation(True), "prod": product, "any": truth(np.any), "all": truth(np.all), "sum": total, "mean": mean, "max": extreme_of(np.max), "min": extreme_of(np.min)}
+
+
+def place_of(function):
+    def meaning(dtype, a, axis, keep):
+        return Exact(function(a, axis=axis, keepdims=keep).astype(np.int64))
+    return meaning
+
+
+ARG = {"argmax": place_of(np.argmax), "argmin": place_of(np.argmin)}
 
 
 # Softmax and its like.

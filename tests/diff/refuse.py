@@ -120,7 +120,7 @@ class Refuse(Draw):
         return self.let(f"{head} {a} {b}{tail}"), one != two or one not in taken
 
     def line_dtype(self):
-        function = self.choice.choice([name for name, (form, _) in FUNCTIONS.items() if form in ("unary", "reduce", "along", "one_hot")]
+        function = self.choice.choice([name for name, (form, _) in FUNCTIONS.items() if form in ("unary", "predicate", "reduce", "along", "one_hot")]
                                       + ["matmul", "argmax", "pad", "cast"])
         dtype = self.choice.choice(ALL)
         a = self.tensor(dtype, (2, 2))
@@ -154,23 +154,23 @@ class Refuse(Draw):
         return self.let(text), bad
 
     def line_axes_of_reductions(self):
-        function = self.choice.choice(["sum", "mean", "max", "min"])
+        function = self.choice.choice(["sum", "prod", "mean", "max", "min"])
         shape = self.small(0, 3)
         axes = [self.axis(len(shape)) for _ in range(self.choice.randint(0, 3))]
         tail = f" axes {' '.join(map(str, axes))}" if axes else ""
         over = tuple(axes) if axes else None
         bad = raises(lambda: np.sum(np.zeros(shape), axis=over))
-        # Only a sum has a value over no elements, also where there are no sums to make.
-        if not bad and function != "sum":
+        # Of these only a sum and a product have a value over no elements, also where there are none to make.
+        if not bad and function not in ("sum", "prod"):
             bad = any(shape[axis] == 0 for axis in (axes or range(len(shape))))
         return self.let(f"{function} {self.tensor('f64', shape)}{tail}"), bad
 
     def line_one_axis(self):
-        function = self.choice.choice(["argmax", "softmax", "log_softmax"])
+        function = self.choice.choice(["argmax", "argmin", "softmax", "log_softmax"])
         shape = self.small(0, 3)
         axis = self.axis(len(shape))
         bad = not -len(shape) <= axis < len(shape)
-        bad = bad or (function == "argmax" and shape[axis] == 0)
+        bad = bad or (function in ("argmax", "argmin") and shape[axis] == 0)
         return self.let(f"{function} {self.tensor('f32', shape)} axis {axis}"), bad
 
     def line_gradient(self):

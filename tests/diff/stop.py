@@ -8,6 +8,7 @@ import numpy as np
 from draw import Draw
 from dtypes import is_float
 from script import State, Statement
+from tables import DIVISIONS
 from values import elements
 
 
@@ -21,8 +22,8 @@ class Stop(Draw):
         super().draw()
         # What comes behind it does not run; what stands in front of it has run.
         place = self.choice.choice(["cpu:0", "cpu:1", "sim:0"])
-        kind = self.choice.choice(["div", "pow", "expect", "expect of a NaN"])
-        dtypes = {"div": ["i32", "i64", "u8"], "expect of a NaN": ["f32", "f64"]}
+        kind = self.choice.choice(["pow", "expect", "expect of a NaN", *sorted(DIVISIONS)])
+        dtypes = {**dict.fromkeys(DIVISIONS, ["i32", "i64", "u8"]), "expect of a NaN": ["f32", "f64"]}
         dtype = self.choice.choice(dtypes.get(kind, ["i32", "i64"]))
         shape = tuple(max(size, 1) for size in self.any_shape())
         bad = {"pow": self.numbers.integers(-3, 0), "expect of a NaN": np.nan}.get(kind, 0)
@@ -40,7 +41,7 @@ class Stop(Draw):
             self.line, self.message = f"expect {b.text} == (copy {b.text} to host)", f"element {index} is "
         else:
             self.line = f"let bad = {kind} {a.text} {b.text}"
-            self.message = "divides by zero" if kind == "div" else "exponent"
+            self.message = "divides by zero" if kind in DIVISIONS else "exponent"
             self.message_at = f"at element {first} of the output"
         self.statements.append(Statement([self.line], lambda state, outputs: [state[a.text], state[b.text]], [f"stops by {kind}"]))
         if not kind.startswith("expect"):

@@ -7,15 +7,26 @@ NUMBERS = FLOATS + INTEGERS
 
 # Form and dtypes of each function. `min` and `max` are reductions with one operand.
 FUNCTIONS = {
-    **dict.fromkeys(["neg", "abs", "relu"], ("unary", SIGNED)),
+    **dict.fromkeys(["neg", "abs", "relu", "sign"], ("unary", SIGNED)),
     **dict.fromkeys(["exp", "log", "sqrt", "tanh", "sigmoid", "erf", "gelu", "gelu_tanh", "silu", "rsqrt"], ("unary", FLOATS)),
-    **dict.fromkeys(["add", "sub", "mul", "div", "pow"], ("binary", NUMBERS)),
+    **dict.fromkeys(["reciprocal", "floor", "ceil", "round", "trunc", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh"], ("unary", FLOATS)),
+    **dict.fromkeys(["log1p", "expm1", "log2", "log10", "exp2"], ("unary", FLOATS)),
+    "bit_not": ("unary", INTEGERS),
+    "not": ("unary", ["bool"]),
+    **dict.fromkeys(["isnan", "isinf", "isfinite"], ("predicate", FLOATS)),
+    **dict.fromkeys(["add", "sub", "mul", "div", "pow", "floor_div", "remainder"], ("binary", NUMBERS)),
+    "atan2": ("binary", FLOATS),
+    **dict.fromkeys(["bit_and", "bit_or", "bit_xor", "shl", "shr"], ("binary", INTEGERS)),
+    **dict.fromkeys(["and", "or", "xor"], ("binary", ["bool"])),
     **dict.fromkeys(["min", "max"], ("binary or reduce", ALL)),
     **dict.fromkeys(["eq", "ne", "lt", "le", "gt", "ge"], ("compare", ALL)),
     "where": ("where", ALL),
+    "clamp": ("clamp", NUMBERS),
     "sum": ("reduce", NUMBERS),
-    "mean": ("reduce", FLOATS),
-    "argmax": ("argmax", ALL),
+    **dict.fromkeys(["mean", "var", "std"], ("reduce", FLOATS)),
+    "prod": ("reduce", NUMBERS),
+    **dict.fromkeys(["any", "all"], ("reduce", ["bool"])),
+    **dict.fromkeys(["argmax", "argmin"], ("argmax", ALL)),
     "matmul": ("matmul", SIGNED),
     **dict.fromkeys(["softmax", "log_softmax"], ("along", FLOATS)),
     **dict.fromkeys(["softmax_backward", "log_softmax_backward"], ("along pair", FLOATS)),
@@ -29,4 +40,6 @@ FUNCTIONS = {
     **dict.fromkeys(["reshape", "broadcast", "permute", "slice"], ("view", ALL)),
 }
 
-ELEMENTWISE = {"unary", "binary", "compare", "where", "cast"}
+ELEMENTWISE = {"unary", "predicate", "binary", "compare", "where", "clamp", "cast"}
+# What refuses an integer 0 on its right.
+DIVISIONS = {"div", "floor_div", "remainder"}

@@ -150,7 +150,7 @@ fn drawn_expressions_give_the_bits_of_eager_calls() {
     let vm = Vm::builder().build().expect("an engine");
     let (mut ops, mut groups) = (BTreeSet::new(), 0);
     for dtype in DType::ALL {
-        for seed in 1..=25u64 {
+        for seed in 1..=50u64 {
             let compiled = compare_expression(&vm, CUDA, dtype, seed);
             groups += compiled.fused().len();
             let steps = compiled.fused().iter().flat_map(|group| &compiled.steps()[group.steps.clone()]);

@@ -16,10 +16,12 @@ pub enum Form {
     BinaryOrReduce(Op, Op),
     /// `f c a b`
     Where,
+    /// `f a b c`
+    Ternary(Op),
     /// `f a axis 1`, `f a axes 0 1`, `f a`, each with `keep` if wanted
     Reduce(Op),
     /// `f a axis 1`, exactly one axis, with `keep` if wanted
-    ArgMax,
+    ArgReduce(Op),
     /// `f a axis 1`, exactly one axis
     AlongAxis(Op),
     /// `f a b axis 1`, exactly one axis
@@ -75,12 +77,13 @@ fn form(op: Op) -> Option<Form> {
         (Op::ReduceMax | Op::ReduceMin, _) => return None,
         (Op::Max, _) => Form::BinaryOrReduce(op, Op::ReduceMax),
         (Op::Min, _) => Form::BinaryOrReduce(op, Op::ReduceMin),
-        (_, OpClass::Unary) => Form::Unary(op),
+        (_, OpClass::Unary | OpClass::Predicate) => Form::Unary(op),
         (_, OpClass::Binary | OpClass::Comparison | OpClass::MatMul | OpClass::IndexSelect) => Form::Binary(op),
         (_, OpClass::Select) => Form::Where,
+        (_, OpClass::Ternary) => Form::Ternary(op),
         (_, OpClass::Cast) => Form::Cast,
         (_, OpClass::Reduction) => Form::Reduce(op),
-        (_, OpClass::ArgReduction) => Form::ArgMax,
+        (_, OpClass::ArgReduction) => Form::ArgReduce(op),
         (_, OpClass::Softmax) => Form::AlongAxis(op),
         (_, OpClass::SoftmaxGradient) => Form::BinaryAlongAxis(op),
         (_, OpClass::Pad) => Form::Pad,

@@ -9,6 +9,7 @@ use crate::errors::error::KernelError;
 use crate::names::text::ParseError;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
+use crate::tensor::op_class::OpClass;
 
 /// A kernel of ours.
 ///
@@ -98,20 +99,18 @@ impl KernelName {
             KernelName::Op(Op::LayerNorm, _) => Module::Reduce,
             KernelName::Op(op, _) if op.is_source() => Module::Random,
             KernelName::Op(op, _) if op.is_reduction() || op.is_softmax() => Module::Reduce,
-            KernelName::Op(op, _) if op.is_comparison() => Module::Compare,
-            KernelName::Op(op, _) if op.arity() == 2 => Module::Binary,
+            KernelName::Op(op, _) if op.class() == OpClass::Comparison => Module::Compare,
+            KernelName::Op(op, _) if op.arity() >= 2 => Module::Binary,
             KernelName::Op(..) => Module::Unary,
         }
     }
 
-    /// Whether it can fail for the values of some elements: integer div, pow with a signed exponent, and index_select. Then it needs
-    /// a [`Status`],
-    /// which [`failure`](KernelName::failure) reads.
+    /// Whether it can fail for the values of some elements: divisions of integers, pow with a signed exponent, and index_select. Then it needs a
+    /// [`Status`], which [`failure`](KernelName::failure) reads.
     #[inline]
     pub fn can_fail(self) -> bool {
         match self {
-            KernelName::Op(Op::Div, dtype) => !dtype.is_float(),
-            KernelName::Op(Op::Pow, dtype) => !dtype.is_float() && dtype != DType::U8,
+            KernelName::Op(op, dtype) => op.refuses_elements(dtype),
             KernelName::IndexSelect(..) => true,
             _ => false,
         }
@@ -183,9 +182,9 @@ impl FromStr for KernelName {
 /// A module of PTX. It has kernels of one kind, so that the driver compiles little that is not used.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Module {
-    /// Unary ops other than casts.
+    /// Unary ops other than casts, and predicates.
     Unary,
-    /// Ops of two inputs of one dtype to that dtype.
+    /// Ops of two or three inputs of one dtype to that dtype.
     Binary,
     /// Comparisons.
     Compare,

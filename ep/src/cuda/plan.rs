@@ -61,14 +61,13 @@ pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
     }
     let name = KernelName::Op(op, dtype);
     match op.class() {
-        OpClass::Unary => {
-            let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Allowed)?;
+        OpClass::Unary | OpClass::Predicate => {
+            let ([a], out) = checked_operands(call, [dtype], op.elementwise_output(dtype), InPlace::Allowed)?;
             check_broadcast(op, &[a], out)?;
             Ok(elementwise(name, [out, a]))
         }
         OpClass::Binary | OpClass::Comparison => {
-            let output_dtype = if op.is_comparison() { DType::Bool } else { dtype };
-            let ([a, b], out) = checked_operands(call, [dtype; 2], output_dtype, InPlace::Allowed)?;
+            let ([a, b], out) = checked_operands(call, [dtype; 2], op.elementwise_output(dtype), InPlace::Allowed)?;
             check_broadcast(op, &[a, b], out)?;
             Ok(elementwise(name, [out, a, b]))
         }
@@ -77,6 +76,11 @@ pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
                 checked_operands(call, [DType::Bool, dtype, dtype], dtype, InPlace::Allowed)?;
             check_broadcast(op, &[condition, a, b], out)?;
             Ok(elementwise(name, [out, condition, a, b]))
+        }
+        OpClass::Ternary => {
+            let ([a, b, c], out) = checked_operands(call, [dtype; 3], dtype, InPlace::Allowed)?;
+            check_broadcast(op, &[a, b, c], out)?;
+            Ok(elementwise(name, [out, a, b, c]))
         }
         OpClass::Cast => {
             let to = call.params.to.ok_or(OpError::MissingTarget { op })?;

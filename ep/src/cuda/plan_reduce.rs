@@ -23,10 +23,12 @@ const FEW_OUTPUTS: usize = 128;
 /// The bytes of one part of a thread's state, the largest over all dtypes.
 const STATE: usize = 8;
 
-/// The number of parts of a state: element and index for argmax, two sums for sum and mean of f64.
+/// The number of parts of a state: element and index for argmax and argmin, two sums for sum and mean of f64, three numbers for
+/// variances.
 fn parts_of_state(kernel: KernelName) -> usize {
     match kernel {
-        KernelName::Op(Op::ArgMax, _) | KernelName::Op(Op::Sum | Op::Mean, DType::F64) => 2,
+        KernelName::Op(Op::Var | Op::Std, _) => 3,
+        KernelName::Op(Op::ArgMax | Op::ArgMin, _) | KernelName::Op(Op::Sum | Op::Mean, DType::F64) => 2,
         _ => 1,
     }
 }

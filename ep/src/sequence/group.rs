@@ -29,7 +29,6 @@ use crate::sequence::step::{
 };
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
-use crate::tensor::op::Op;
 use crate::tensor::shape::{MAX_RANK, Shape};
 
 /// The most scratch memory of a thread, in bytes. A thread keeps it.
@@ -430,12 +429,7 @@ fn widest(steps: &[SequenceStep]) -> usize {
 /// What a step costs for each element, in the units of [`parallel`].
 fn work_of_element(work: &SequenceWork) -> usize {
     match work {
-        SequenceWork::Kernel(kernel, _) => match kernel.op {
-            Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow | Op::Erf | Op::Gelu | Op::GeluTanh | Op::Silu => {
-                parallel::LONG
-            }
-            _ => parallel::LIGHT,
-        },
+        SequenceWork::Kernel(kernel, _) => parallel::of_element(kernel.op),
         _ => parallel::LIGHT,
     }
 }

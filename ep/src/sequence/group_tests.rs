@@ -214,7 +214,7 @@ fn ops_say_whether_they_refuse_elements() {
                     .enumerate()
                     .map(|(place, bits)| {
                         let last = place == op.arity();
-                        let bool = (last && op.is_comparison()) || (place == 0 && op == Op::Where);
+                        let bool = (last && op.gives_bool()) || (place == 0 && op == Op::Where);
                         let dtype = if bool {
                             DType::Bool
                         } else if last && op == Op::Cast {

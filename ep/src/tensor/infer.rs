@@ -17,7 +17,8 @@ use DType::{Bool, I64};
 /// # Errors
 ///
 /// * [`OpError::NoInputs`] for an op [without inputs](Op::is_source), whose output is given by the caller ([`check_source`]).
-/// * [`OpError::EmptyReduction`] for a reduction other than [`Op::Sum`] over axes whose sizes have the product 0.
+/// * [`OpError::EmptyReduction`] for a reduction over axes whose sizes have the product 0, unless the op [has a result](Op::reduces_no_elements) for no
+///   elements.
 /// * Otherwise an [`OpError`] that says which inputs or parameters the op accepts.
 pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DType, Shape), OpError> {
     if inputs.len() != op.arity() {
@@ -29,6 +30,7 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
     }
     match op.class() {
         OpClass::Unary => Ok((dtype, *shape)),
+        OpClass::Predicate => Ok((Bool, *shape)),
         OpClass::Binary => pair(op, inputs[0], inputs[1]),
         OpClass::Comparison => Ok((Bool, pair(op, inputs[0], inputs[1])?.1)),
         OpClass::Select => {
@@ -37,6 +39,10 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
             }
             let (dtype, shape) = pair(op, inputs[1], inputs[2])?;
             Ok((dtype, broadcast(op, inputs[0].1, &shape)?))
+        }
+        OpClass::Ternary => {
+            let (dtype, shape) = pair(op, inputs[0], inputs[1])?;
+            pair(op, (dtype, &shape), inputs[2])
         }
         OpClass::Cast => Ok((params.to.ok_or(OpError::MissingTarget { op })?, *shape)),
         OpClass::Reduction => Ok((dtype, reduced(op, shape, params)?)),
@@ -72,7 +78,7 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
 pub fn infer_alike(op: Op, inputs: usize, dtype: DType) -> Option<DType> {
     let decides = op.is_elementwise() && !matches!(op, Op::Cast | Op::Where);
     let fits = inputs == op.arity() && op.supports(dtype);
-    (decides && fits).then_some(if op.is_comparison() { Bool } else { dtype })
+    (decides && fits).then_some(op.elementwise_output(dtype))
 }
 
 /// Checks that an op [without inputs](Op::is_source) can make an output of `dtype`. Returns the seed and the counter of its parameters.
@@ -131,7 +137,7 @@ fn reduced(op: Op, shape: &Shape, params: &Params) -> Result<Shape, OpError> {
     let mut rank = 0;
     for (axis, &dim) in shape.dims().iter().enumerate() {
         if axes.contains(axis) {
-            if dim == 0 && op != Op::Sum {
+            if dim == 0 && !op.reduces_no_elements() {
                 return Err(OpError::EmptyReduction { op, shape: Box::new(*shape) });
             }
             if !params.keep_dims {
@@ -160,7 +166,7 @@ fn layer_norm(inputs: &[(DType, &Shape)], params: &Params) -> Result<(DType, Sha
 
 fn index_select(table: (DType, &Shape), indices: (DType, &Shape)) -> Result<(DType, Shape), OpError> {
     let op = Op::IndexSelect;
-    if !dtypes::INDICES.contains(&indices.0) {
+    if !dtypes::INTEGERS.contains(&indices.0) {
         return Err(OpError::IndexDType { op, found: indices.0 });
     }
     let &[_, columns] = table.1.dims() else { return Err(OpError::TableRank { table: Box::new(*table.1) }) };

@@ -85,10 +85,15 @@ fn reductions_drop_or_keep_their_axes() {
 }
 
 #[test]
-fn an_empty_reduction_is_refused_unless_it_is_a_sum() {
+fn an_empty_reduction_is_refused_unless_no_elements_have_a_result() {
     let input = [given(F32, &[2, 0, 3])];
-    assert_eq!(infer(Op::Sum, &input, &over(&[1])), Ok(given(F32, &[2, 3])));
-    for op in [Op::Mean, Op::ReduceMax, Op::ReduceMin, Op::ArgMax] {
+    for op in [Op::Sum, Op::Prod] {
+        assert_eq!(infer(op, &input, &over(&[1])), Ok(given(F32, &[2, 3])));
+    }
+    for op in [Op::Any, Op::All] {
+        assert_eq!(infer(op, &[given(Bool, &[2, 0, 3])], &over(&[1])), Ok(given(Bool, &[2, 3])));
+    }
+    for op in [Op::Mean, Op::ReduceMax, Op::ReduceMin, Op::ArgMax, Op::ArgMin] {
         let refused = infer(op, &input, &over(&[1]));
         assert!(matches!(refused, Err(OpError::EmptyReduction { .. })), "{op}");
         assert!(infer(op, &input, &over(&[2])).is_ok(), "{op}");
@@ -98,7 +103,7 @@ fn an_empty_reduction_is_refused_unless_it_is_a_sum() {
 #[test]
 fn softmax_and_argmax_need_exactly_one_axis() {
     let input = [given(F32, &[2, 3])];
-    for op in [Op::Softmax, Op::LogSoftmax, Op::ArgMax] {
+    for op in [Op::Softmax, Op::LogSoftmax, Op::ArgMax, Op::ArgMin] {
         for axes in [&[][..], &[0, 1]] {
             let refused = infer(op, &input, &over(axes));
             assert!(matches!(refused, Err(OpError::OneAxis { .. })), "{op}");

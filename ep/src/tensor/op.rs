@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::names::text::{ParseError, listed};
 use crate::tensor::dtype::DType;
-use crate::tensor::op_class::{OpClass, dtypes};
+use crate::tensor::op_class::{ElementWork, OpClass, dtypes};
 
 macro_rules! define {
     ({$($(#[$doc:meta])* $op:ident: $name:literal, $class:ident, $dtypes:ident,
@@ -66,15 +66,28 @@ impl Op {
     /// Whether each output element depends only on the input elements at its own (broadcast) index. Then the output may be exactly the
     /// view of an input.
     pub const fn is_elementwise(self) -> bool {
-        use OpClass::{Binary, Cast, Comparison, Select, Unary};
-        matches!(self.class(), Unary | Binary | Comparison | Select | Cast)
+        use OpClass::{Binary, Cast, Comparison, Predicate, Select, Ternary, Unary};
+        matches!(self.class(), Unary | Predicate | Binary | Comparison | Select | Ternary | Cast)
+    }
+
+    /// About how much work it is for each element; [`ElementWork::Light`] for an op that is not elementwise.
+    pub const fn element_work(self) -> ElementWork {
+        match self {
+            Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Erf | Op::Gelu | Op::GeluTanh | Op::Silu => {
+                ElementWork::Long
+            }
+            Op::Exp2 | Op::Log2 | Op::Log10 => ElementWork::Long,
+            Op::Sin | Op::Cos | Op::Tan | Op::Asin | Op::Acos | Op::Atan | Op::Sinh | Op::Cosh => ElementWork::Call,
+            Op::Log1p | Op::Expm1 | Op::Pow | Op::FloorDiv | Op::Remainder | Op::Atan2 => ElementWork::Call,
+            _ => ElementWork::Light,
+        }
     }
 
     /// Whether its kernels refuse some values of elements: integers that are divided by zero or raised to a negative power, and indices out
     /// of range.
     pub fn refuses_elements(self, dtype: DType) -> bool {
         match self {
-            Op::Div => !dtype.is_float(),
+            Op::Div | Op::FloorDiv | Op::Remainder => !dtype.is_float(),
             Op::Pow => matches!(dtype, DType::I32 | DType::I64),
             Op::IndexSelect => true,
             _ => false,
@@ -84,6 +97,11 @@ impl Op {
     /// Whether it combines elements along [`Params::axes`](crate::Params::axes).
     pub const fn is_reduction(self) -> bool {
         matches!(self.class(), OpClass::Reduction | OpClass::ArgReduction)
+    }
+
+    /// Whether it is a reduction that has a result for no elements.
+    pub const fn reduces_no_elements(self) -> bool {
+        matches!(self, Op::Sum | Op::Prod | Op::Any | Op::All)
     }
 
     /// Whether it is of the softmax family: each output row along one axis depends on a whole input row.
@@ -96,9 +114,14 @@ impl Op {
         matches!(self.class(), OpClass::Source)
     }
 
-    /// Whether it is a comparison: two inputs of one dtype give a bool.
-    pub const fn is_comparison(self) -> bool {
-        matches!(self.class(), OpClass::Comparison)
+    /// Whether it is a question about elements, whose answers are bool.
+    pub const fn gives_bool(self) -> bool {
+        matches!(self.class(), OpClass::Comparison | OpClass::Predicate)
+    }
+
+    /// The dtype of the output of an elementwise op other than [`Op::Cast`], whose [key input](Op::key_input) has this dtype.
+    pub const fn elementwise_output(self, dtype: DType) -> DType {
+        if self.gives_bool() { DType::Bool } else { dtype }
     }
 
     /// The index of the input whose dtype selects the kernel: 1 for [`Op::Where`], whose first input is always bool, and 0 for all

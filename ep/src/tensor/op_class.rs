@@ -6,12 +6,16 @@
 pub enum OpClass {
     /// Each element of one input; dtype and shape are kept.
     Unary,
+    /// As [`OpClass::Unary`], to bool.
+    Predicate,
     /// Each pair of elements of two inputs of one dtype, whose shapes broadcast.
     Binary,
     /// As [`OpClass::Binary`], to bool.
     Comparison,
     /// A bool condition and two inputs of one dtype, all three broadcast.
     Select,
+    /// Each triple of elements of three inputs of one dtype, whose shapes broadcast.
+    Ternary,
     /// Each element of one input, in the dtype [`Params::to`](crate::Params::to).
     Cast,
     /// Elements along some axes become one. The axes are removed, or kept with size 1.
@@ -40,16 +44,27 @@ impl OpClass {
     /// Number of inputs.
     pub const fn arity(self) -> usize {
         use OpClass::{
-            ArgReduction, Binary, Cast, Comparison, IndexSelect, LayerNorm, MatMul, OneHot, Pad, Reduction, Select,
-            Softmax, SoftmaxGradient, Source, Unary,
+            ArgReduction, Binary, Cast, Comparison, IndexSelect, LayerNorm, MatMul, OneHot, Pad, Predicate, Reduction,
+            Select, Softmax, SoftmaxGradient, Source, Ternary, Unary,
         };
         match self {
             Source => 0,
-            Unary | Cast | Reduction | ArgReduction | Softmax | Pad | OneHot => 1,
+            Unary | Predicate | Cast | Reduction | ArgReduction | Softmax | Pad | OneHot => 1,
             Binary | Comparison | MatMul | SoftmaxGradient | IndexSelect => 2,
-            Select | LayerNorm => 3,
+            Select | Ternary | LayerNorm => 3,
         }
     }
+}
+
+/// About how much work an elementwise op is for each element.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ElementWork {
+    /// A few instructions.
+    Light,
+    /// A polynomial or two, such as an exponential. On a CPU several elements are computed at a time.
+    Long,
+    /// A function of a library, which a CPU calls for each element.
+    Call,
 }
 
 /// Lists of dtypes that ops accept.
@@ -60,6 +75,6 @@ pub(crate) mod dtypes {
     pub(crate) const SIGNED: &[DType] = &[F32, F64, F16, BF16, I32, I64];
     pub(crate) const NUMBERS: &[DType] = &[F32, F64, F16, BF16, I32, I64, U8];
     pub(crate) const ALL: &[DType] = &[F32, F64, F16, BF16, I32, I64, U8, Bool];
-    /// Integers that can be an index.
-    pub(crate) const INDICES: &[DType] = &[I32, I64, U8];
+    pub(crate) const INTEGERS: &[DType] = &[I32, I64, U8];
+    pub(crate) const BOOL: &[DType] = &[Bool];
 }

@@ -51,6 +51,55 @@ macro_rules! op_table {
             Silu: "silu", Unary, FLOATS, silu(x);
             /// `1 / sqrt(x)`; infinite at 0, NaN for negative numbers. On a CPU within 1.5 ulp; 16-bit floats within 0.501 ulp.
             Rsqrt: "rsqrt", Unary, FLOATS, rsqrt(x);
+            /// `1 / x`, rounded once; infinite at 0, with the sign of the zero.
+            Reciprocal: "reciprocal", Unary, FLOATS, reciprocal(x);
+            /// The largest whole number that is not above `x`. Zeros, infinities and NaN stay.
+            Floor: "floor", Unary, FLOATS, floor(x);
+            /// The smallest whole number that is not below `x`; `-0` for numbers between -1 and 0. Zeros, infinities and NaN stay.
+            Ceil: "ceil", Unary, FLOATS, ceil(x);
+            /// The nearest whole number, and of two that are equally near the even one; a zero has the sign of `x`. Zeros, infinities and NaN
+            /// stay.
+            Round: "round", Unary, FLOATS, round(x);
+            /// `x` without its fraction; a zero has the sign of `x`. Zeros, infinities and NaN stay.
+            Trunc: "trunc", Unary, FLOATS, trunc(x);
+            /// 1 for positive numbers, -1 for negative ones, 0 for zeros of both signs; NaN stays NaN.
+            Sign: "sign", Unary, SIGNED, sign(x);
+            /// Sine of an angle in radians, of any size; NaN for infinities. On a CPU within 1 ulp; 16-bit floats within 0.501 ulp.
+            Sin: "sin", Unary, FLOATS, sin(x);
+            /// Cosine of an angle in radians, of any size; NaN for infinities. On a CPU within 1 ulp; 16-bit floats within 0.501 ulp.
+            Cos: "cos", Unary, FLOATS, cos(x);
+            /// Tangent of an angle in radians, of any size; NaN for infinities. On a CPU within 1 ulp; 16-bit floats within 0.501 ulp.
+            Tan: "tan", Unary, FLOATS, tan(x);
+            /// Arc sine, from `-pi/2` to `pi/2`; NaN outside of `[-1, 1]`. On a CPU within 1 ulp; 16-bit floats within 0.501 ulp.
+            Asin: "asin", Unary, FLOATS, asin(x);
+            /// Arc cosine, from 0 to `pi`; NaN outside of `[-1, 1]`. On a CPU within 1 ulp; 16-bit floats within 0.501 ulp.
+            Acos: "acos", Unary, FLOATS, acos(x);
+            /// Arc tangent, from `-pi/2` to `pi/2`. On a CPU within 1 ulp; 16-bit floats within 0.501 ulp.
+            Atan: "atan", Unary, FLOATS, atan(x);
+            /// Hyperbolic sine. On a CPU within 2 ulp; 16-bit floats within 0.501 ulp.
+            Sinh: "sinh", Unary, FLOATS, sinh(x);
+            /// Hyperbolic cosine. On a CPU within 2 ulp; 16-bit floats within 0.501 ulp.
+            Cosh: "cosh", Unary, FLOATS, cosh(x);
+            /// Natural logarithm of `1 + x`, accurate where `x` is nearly 0. On a CPU within 1 ulp; 16-bit floats within 0.501 ulp.
+            Log1p: "log1p", Unary, FLOATS, log1p(x);
+            /// `exp(x) - 1`, accurate where `x` is nearly 0. On a CPU within 1 ulp; 16-bit floats within 0.501 ulp.
+            Expm1: "expm1", Unary, FLOATS, expm1(x);
+            /// Logarithm to base 2; exact for powers of 2. On a CPU within 2 ulp; 16-bit floats within 0.501 ulp.
+            Log2: "log2", Unary, FLOATS, log2(x);
+            /// Logarithm to base 10; exact for powers of 10. On a CPU within 2 ulp; 16-bit floats within 0.501 ulp.
+            Log10: "log10", Unary, FLOATS, log10(x);
+            /// 2 to the power `x`; exact for whole numbers. On a CPU within 1 ulp; 16-bit floats within 0.501 ulp.
+            Exp2: "exp2", Unary, FLOATS, exp2(x);
+            /// Every bit inverted.
+            BitNot: "bit_not", Unary, INTEGERS, bit_not(x);
+            /// The other truth value.
+            Not: "not", Unary, BOOL, logical_not(x);
+            /// Whether `x` is NaN, to bool.
+            IsNan: "isnan", Predicate, FLOATS, isnan(x);
+            /// Whether `x` is an infinity of either sign, to bool.
+            IsInf: "isinf", Predicate, FLOATS, isinf(x);
+            /// Whether `x` is neither an infinity nor NaN, to bool.
+            IsFinite: "isfinite", Predicate, FLOATS, isfinite(x);
             /// `a + b`; integers wrap.
             Add: "add", Binary, NUMBERS, add(a, b);
             /// `a - b`; integers wrap.
@@ -65,6 +114,34 @@ macro_rules! op_table {
             Max: "max", Binary, ALL, maximum(a, b);
             /// `a` to the power `b`; integers wrap, a negative integer exponent is an error. On a CPU within 1 ulp, with the C library of Linux.
             Pow: "pow", Binary, NUMBERS, pow(a, b);
+            /// The largest whole number that is not above `a / b`, as `//` in Python. Integers: `MIN / -1` wraps, division by zero is an error.
+            /// Floats: computed from the exact remainder, so that a quotient just below a whole number is not rounded up to it; exact up to 22 bits
+            /// (51 of `f64`), and beyond within 2 ulp. `a / b` if `b` is 0; NaN if `a` is infinite.
+            FloorDiv: "floor_div", Binary, NUMBERS, floor_div(a, b);
+            /// What is left of `a` after division by `b`, with the sign of `b`, as `%` in Python: `a - b floor_div(a, b)`. Integers: division by zero
+            /// is an error. Floats: rounded once; a zero has the sign of `b`; NaN if `b` is 0 or `a` is infinite.
+            Remainder: "remainder", Binary, NUMBERS, remainder(a, b);
+            /// The angle of the point with the coordinates `b` (to the right) and `a` (up), from `-pi` to `pi`. On a CPU within 1 ulp; 16-bit floats
+            /// within 0.501 ulp.
+            Atan2: "atan2", Binary, FLOATS, atan2(a, b);
+            /// The bits that are 1 in both.
+            BitAnd: "bit_and", Binary, INTEGERS, bit_and(a, b);
+            /// The bits that are 1 in either or both.
+            BitOr: "bit_or", Binary, INTEGERS, bit_or(a, b);
+            /// The bits that are 1 in one of the two.
+            BitXor: "bit_xor", Binary, INTEGERS, bit_xor(a, b);
+            /// The bits of `a` moved up by `b` places; bits that leave the dtype are lost. A count that is negative, or not below the number of bits
+            /// of the dtype, gives 0.
+            Shl: "shl", Binary, INTEGERS, shl(a, b);
+            /// The bits of `a` moved down by `b` places; the sign of a signed integer stays, so this is `a / 2^b` rounded down. A count that is
+            /// negative, or not below the number of bits of the dtype, gives 0, or -1 if `a` is negative.
+            Shr: "shr", Binary, INTEGERS, shr(a, b);
+            /// Whether both are true.
+            And: "and", Binary, BOOL, logical_and(a, b);
+            /// Whether either is true, or both.
+            Or: "or", Binary, BOOL, logical_or(a, b);
+            /// Whether one of the two is true, and not both.
+            Xor: "xor", Binary, BOOL, logical_xor(a, b);
             /// `a == b`, to bool.
             Eq: "eq", Comparison, ALL, eq(a, b);
             /// `a != b`, to bool.
@@ -79,16 +156,32 @@ macro_rules! op_table {
             Ge: "ge", Comparison, ALL, ge(a, b);
             /// The second input where the first (bool) is true, else the third.
             Where: "where", Select, ALL, where_(condition, yes, no);
+            /// `min(max(x, low), high)`: `x` within two bounds; `high` where `low` is above it, NaN if any of the three is NaN.
+            Clamp: "clamp", Ternary, NUMBERS, clamp(x, low, high);
             /// Sum over axes; integers wrap, no elements give 0.
             Sum: "sum", Reduction, NUMBERS, sum(x; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
             /// Mean over axes.
             Mean: "mean", Reduction, FLOATS, mean(x; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
+            /// Variance over axes: the mean of the squares of the differences to the mean. Computed in `f64` on a CPU, and rounded once for narrower floats; the
+            /// squares must be in the range of `f64`.
+            Var: "var", Reduction, FLOATS, var(x; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
+            /// Standard deviation over axes: the square root of the variance, which is computed as by `var`.
+            Std: "std", Reduction, FLOATS, std(x; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
             /// The largest value over axes; NaN if any is NaN. On bool: any.
             ReduceMax: "reduce_max", Reduction, ALL, max(x; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
             /// The smallest value over axes; NaN if any is NaN. On bool: all.
             ReduceMin: "reduce_min", Reduction, ALL, min(x; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
+            /// Product over axes; integers wrap, no elements give 1. Products of `f32` are kept in `f64`, those of 16-bit floats in `f32`, and rounded once; a
+            /// product on the way that leaves that range, to an infinity or to 0, does not come back.
+            Prod: "prod", Reduction, NUMBERS, prod(x; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
+            /// Whether any element over axes is true; no elements give false.
+            Any: "any", Reduction, BOOL, any(x; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
+            /// Whether all elements over axes are true; no elements give true.
+            All: "all", Reduction, BOOL, all(x; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
             /// The index of the first largest value on one axis, as i64; a NaN counts as the largest.
             ArgMax: "argmax", ArgReduction, ALL, argmax(x; axis: usize) => $crate::Params::over($crate::Axes::new(&[axis])?);
+            /// The index of the first smallest value on one axis, as i64; a NaN counts as the smallest.
+            ArgMin: "argmin", ArgReduction, ALL, argmin(x; axis: usize) => $crate::Params::over($crate::Axes::new(&[axis])?);
             /// Matrix product of the two innermost axes; the axes outside broadcast. Integers wrap.
             MatMul: "matmul", MatMul, SIGNED, matmul(a, b);
             /// `exp(x) / sum(exp(x))` over one axis, without overflow.
@@ -118,7 +211,7 @@ macro_rules! op_table {
                 => $crate::Params::pad($crate::Axes::new(axes)?, before, after, value);
             /// 1 at the class that the index (an integer) gives, else 0, on a new innermost axis of `classes` elements, in another
             /// dtype. An index out of range gives only zeros.
-            OneHot: "one_hot", OneHot, INDICES, one_hot(indices; classes: usize, dtype: $crate::DType)
+            OneHot: "one_hot", OneHot, INTEGERS, one_hot(indices; classes: usize, dtype: $crate::DType)
                 => $crate::Params::one_hot(classes, dtype);
             /// Conversion to another dtype. Float to integer truncates and saturates (NaN gives 0); a wider integer keeps its low bits;
             /// anything to bool is `!= 0`. A value that a float dtype cannot represent is rounded to the nearest, ties to even, or to an

@@ -108,7 +108,7 @@ fn draw(rng: &mut Rng, what: &Steps<'_>) -> Group {
                 if op == Op::Where {
                     inputs[0] = DType::Bool;
                 }
-                let result = if op.is_comparison() { DType::Bool } else { to.unwrap_or(dtype) };
+                let result = to.unwrap_or(op.elementwise_output(dtype));
                 (SequenceWork::Kernel(kernel, Params { to, ..Params::default() }), inputs, result)
             }
         };

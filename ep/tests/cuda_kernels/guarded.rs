@@ -33,8 +33,8 @@ fn sizes(function: KernelName) -> Vec<usize> {
             let mut sizes = vec![dtype.size(); op.arity() + 1];
             match op {
                 Op::Where => sizes[0] = DType::Bool.size(),
-                Op::ArgMax => sizes[1] = DType::I64.size(),
-                _ if op.is_comparison() => sizes[2] = DType::Bool.size(),
+                Op::ArgMax | Op::ArgMin => sizes[1] = DType::I64.size(),
+                _ if op.gives_bool() => sizes[op.arity()] = DType::Bool.size(),
                 _ => {}
             }
             sizes

@@ -130,7 +130,8 @@ pub(crate) fn input_dtype(op: Op, dtype: DType, input: usize, pick: u64) -> DTyp
 /// The output of `op`.
 pub(crate) fn evaluate(op: Op, inputs: &[Dense], params: &Params) -> Dense {
     match op {
-        Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin | Op::ArgMax => reduction(op, &inputs[0], params),
+        Op::Sum | Op::Mean | Op::Var | Op::Std | Op::Prod | Op::Any | Op::All => reduction(op, &inputs[0], params),
+        Op::ReduceMax | Op::ReduceMin | Op::ArgMax | Op::ArgMin => reduction(op, &inputs[0], params),
         _ if op.is_softmax() => softmax(op, inputs, params),
         Op::MatMul => matmul(&inputs[0], &inputs[1]),
         Op::LayerNorm => layer_norm(inputs, params),
@@ -147,6 +148,7 @@ fn elementwise(op: Op, inputs: &[Dense], params: &Params) -> Dense {
         Op::Cast => params.to.unwrap(),
         Op::Where => inputs[1].dtype,
         Op::Eq | Op::Ne | Op::Lt | Op::Le | Op::Gt | Op::Ge => DType::Bool,
+        Op::IsNan | Op::IsInf | Op::IsFinite => DType::Bool,
         _ => inputs[0].dtype,
     };
     let values = indices(&dims)
@@ -157,6 +159,7 @@ fn elementwise(op: Op, inputs: &[Dense], params: &Params) -> Dense {
                 Op::Cast => cast(at[0], dtype),
                 Op::Where => at[if at[0].truth() { 1 } else { 2 }],
                 _ if at.len() == 1 => one(op, dtype, at[0]),
+                Op::Clamp => two(Op::Min, dtype, two(Op::Max, dtype, at[0], at[1]), at[2]),
                 _ if dtype == DType::Bool => bools(op, at[0], at[1]),
                 _ => two(op, dtype, at[0], at[1]),
             }
@@ -167,6 +170,19 @@ fn elementwise(op: Op, inputs: &[Dense], params: &Params) -> Dense {
 
 fn one(op: Op, dtype: DType, value: Value) -> Value {
     match value {
+        Value::Float(x) if dtype == DType::Bool => Value::Int(
+            match op {
+                Op::IsNan => x.is_nan(),
+                Op::IsInf => x.is_infinite(),
+                Op::IsFinite => x.is_finite(),
+                _ => panic!("{op} gives no bool"),
+            }
+            .into(),
+        ),
+        Value::Int(x) if dtype == DType::Bool => {
+            assert_eq!(op, Op::Not, "{op} gives no bool");
+            Value::Int((x == 0).into())
+        }
         Value::Float(x) => Value::Float(match op {
             Op::Neg => 0.0 - x,
             Op::Abs => x.abs(),
@@ -183,6 +199,26 @@ fn one(op: Op, dtype: DType, value: Value) -> Value {
             Op::GeluTanh => x / (1.0 + (-2.0 * (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).exp()),
             Op::Silu => x / (1.0 + (-x).exp()),
             Op::Rsqrt => 1.0 / x.sqrt(),
+            Op::Reciprocal => 1.0 / x,
+            Op::Floor => x.floor(),
+            Op::Ceil => x.ceil(),
+            Op::Round => x.round_ties_even(),
+            Op::Trunc => x.trunc(),
+            Op::Sign if x == 0.0 || x.is_nan() => x,
+            Op::Sign => x.signum(),
+            Op::Sin => x.sin(),
+            Op::Cos => x.cos(),
+            Op::Tan => x.tan(),
+            Op::Asin => x.asin(),
+            Op::Acos => x.acos(),
+            Op::Atan => x.atan(),
+            Op::Sinh => x.sinh(),
+            Op::Cosh => x.cosh(),
+            Op::Log1p => x.ln_1p(),
+            Op::Expm1 => x.exp_m1(),
+            Op::Log2 => x.log2(),
+            Op::Log10 => x.log10(),
+            Op::Exp2 => x.exp2(),
             _ => panic!("{op} is not unary"),
         }),
         Value::Int(x) => wrapped(
@@ -191,6 +227,8 @@ fn one(op: Op, dtype: DType, value: Value) -> Value {
                 Op::Neg => -x,
                 Op::Abs => x.abs(),
                 Op::Relu => x.max(0),
+                Op::Sign => x.signum(),
+                Op::BitNot => -1 - x,
                 _ => panic!("{op} is not for integers"),
             },
         ),
@@ -205,6 +243,10 @@ fn two(op: Op, dtype: DType, x: Value, y: Value) -> Value {
             Op::Mul => x * y,
             Op::Div => x / y,
             Op::Pow => x.powf(y),
+            Op::Atan2 => x.atan2(y),
+            Op::FloorDiv => floor_div(x, y),
+            Op::Remainder if y == 0.0 || x.is_infinite() => f64::NAN,
+            Op::Remainder => x % y + if opposed(x % y, y) { y } else { 0.0 },
             Op::Min | Op::Max if x.is_nan() || y.is_nan() => f64::NAN,
             Op::Min => x.min(y),
             Op::Max => x.max(y),
@@ -221,11 +263,42 @@ fn two(op: Op, dtype: DType, x: Value, y: Value) -> Value {
                     Op::Div => x / y,
                     Op::Min => x.min(y),
                     Op::Max => x.max(y),
+                    Op::FloorDiv => x.div_euclid(y) - i128::from(y < 0 && x.rem_euclid(y) != 0),
+                    Op::Remainder => x.rem_euclid(y) + if y < 0 && x.rem_euclid(y) != 0 { y } else { 0 },
+                    Op::BitAnd => x & y,
+                    Op::BitOr => x | y,
+                    Op::BitXor => x ^ y,
+                    // One place at a time, so that a count may be larger than the dtype.
+                    Op::Shl => (0..places(dtype, y)).fold(x, |x, _| wrapped(dtype, 2 * x).int()),
+                    Op::Shr => (0..places(dtype, y)).fold(x, |x, _| x.div_euclid(2)),
                     Op::Pow => (0..y).fold(1, |power, _| wrapped(dtype, power * x).int()),
                     _ => panic!("{op} is not binary"),
                 },
             )
         }
+    }
+}
+
+/// How often a value is moved by one place, for this count: a negative count empties it.
+fn places(dtype: DType, count: i128) -> i128 {
+    let bits = 8 * dtype.size() as i128;
+    if (0..bits).contains(&count) { count } else { bits }
+}
+
+fn opposed(x: f64, y: f64) -> bool {
+    x < 0.0 && y > 0.0 || x > 0.0 && y < 0.0
+}
+
+fn floor_div(x: f64, y: f64) -> f64 {
+    if y == 0.0 || x.is_nan() || y.is_nan() {
+        return x / y;
+    }
+    match (x.is_infinite(), y.is_infinite()) {
+        (true, _) => f64::NAN,
+        (false, true) if opposed(x, y) => -1.0,
+        (false, true) => 0.0,
+        // `x % y` is exact, so the quotient without it is nearly a whole number.
+        (false, false) => ((x - x % y) / y).round() - f64::from(u8::from(opposed(x % y, y))),
     }
 }
 
@@ -241,8 +314,9 @@ fn bools(op: Op, x: Value, y: Value) -> Value {
         Op::Le => order.is_some_and(|order| order.is_le()),
         Op::Gt => order.is_some_and(|order| order.is_gt()),
         Op::Ge => order.is_some_and(|order| order.is_ge()),
-        Op::Min => x.truth() && y.truth(),
-        Op::Max => x.truth() || y.truth(),
+        Op::Min | Op::And => x.truth() && y.truth(),
+        Op::Max | Op::Or => x.truth() || y.truth(),
+        Op::Xor => x.truth() != y.truth(),
         _ => panic!("{op} gives no bool"),
     };
     Value::Int(truth.into())
@@ -309,7 +383,8 @@ fn reduction(op: Op, input: &Dense, params: &Params) -> Dense {
     }
     let (dims, groups) = groups(input, &axes, params.keep_dims);
     let values = groups.iter().map(|group| reduce(op, input.dtype, group));
-    Dense { dtype: if op == Op::ArgMax { DType::I64 } else { input.dtype }, dims, values: values.collect() }
+    let gives_index = matches!(op, Op::ArgMax | Op::ArgMin);
+    Dense { dtype: if gives_index { DType::I64 } else { input.dtype }, dims, values: values.collect() }
 }
 
 fn reduce(op: Op, dtype: DType, group: &[Value]) -> Value {
@@ -328,6 +403,20 @@ fn reduce(op: Op, dtype: DType, group: &[Value]) -> Value {
     };
     match op {
         Op::ArgMax => Value::Int(nan.unwrap_or_else(|| largest(group)) as i128),
+        Op::ArgMin => {
+            let group: Vec<Value> = group.iter().map(negated).collect();
+            Value::Int(nan.unwrap_or_else(|| largest(&group)) as i128)
+        }
+        Op::Var | Op::Std => {
+            let count = group.len() as f64;
+            let mean = exact_sum(group.iter().map(|x| x.float())) / count;
+            let variance = exact_sum(group.iter().map(|x| (x.float() - mean).powi(2))) / count;
+            Value::Float(if op == Op::Var { variance } else { variance.sqrt() })
+        }
+        Op::Any => Value::Int(group.iter().any(|value| value.truth()).into()),
+        Op::All => Value::Int(group.iter().all(|value| value.truth()).into()),
+        Op::Prod if !dtype.is_float() => group.iter().fold(Value::Int(1), |x, y| wrapped(dtype, x.int() * y.int())),
+        Op::Prod => Value::Float(group.iter().map(|x| x.float()).product()),
         Op::ReduceMax | Op::ReduceMin if nan.is_some() => Value::Float(f64::NAN),
         Op::ReduceMax => group[largest(group)],
         Op::ReduceMin => {

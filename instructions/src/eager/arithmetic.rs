@@ -1,4 +1,4 @@
-//! Arithmetic operators: `+`, `-`, `*`, `/` and unary `-` over tensors and numbers.
+//! Arithmetic operators: `+`, `-`, `*`, `/` and unary `-` over tensors and numbers; and `clamp_between`.
 //!
 //! Each submits its work at once and gives a `Result`, so a longer expression has a `?` behind each operator but the last. Operands may be
 //! owned or borrowed: `((&a * &b)? + &c)? / 2.0`. A number becomes a tensor of rank 0 with the dtype of the other operand, filled by an
@@ -30,6 +30,20 @@ impl Tensor {
             Side::Right => [self, &number],
         };
         let output = builder.op(op, &inputs, Params::default())?;
+        self.submit(builder)?;
+        Ok(output)
+    }
+
+    /// [`clamp`](Tensor::clamp) between two numbers, in one submission.
+    ///
+    /// # Errors
+    /// As [`Tensor::op`]; a number that the dtype has no value for is refused.
+    #[track_caller]
+    pub fn clamp_between(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let mut bound = |number: Scalar| builder.full(self.place(), self.dtype(), &[], number);
+        let (low, high) = (bound(low.into())?, bound(high.into())?);
+        let output = builder.op(Op::Clamp, &[self, &low, &high], Params::default())?;
         self.submit(builder)?;
         Ok(output)
     }

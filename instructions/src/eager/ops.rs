@@ -22,6 +22,9 @@ macro_rules! shapes_of {
     (Unary) => {
         "The output has the dtype and shape of the input."
     };
+    (Predicate) => {
+        "The output is bool, of the shape of the input."
+    };
     (Binary) => {
         "Both inputs have one dtype; their shapes broadcast."
     };
@@ -30,6 +33,9 @@ macro_rules! shapes_of {
     };
     (Select) => {
         "The condition is bool, the others have one dtype; all shapes broadcast."
+    };
+    (Ternary) => {
+        "All inputs have one dtype; their shapes broadcast."
     };
     (Cast) => {
         "The shape is kept."

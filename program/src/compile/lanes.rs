@@ -13,7 +13,7 @@
 use std::ops::Range;
 
 use hashbrown::HashMap;
-use streamvm_ep::{Op, OpClass};
+use streamvm_ep::{ElementWork, OpClass};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::program::{Program, Step, Work};
@@ -117,12 +117,11 @@ fn cost(program: &Program, step: &Step, costs: &Costs) -> u64 {
     let work = match &step.work {
         Work::Call(op, _) if op.class() == OpClass::MatMul => size.saturating_mul(40),
         Work::Call(op, _) => {
-            let each = match op {
-                Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow | Op::Erf | Op::Gelu | Op::GeluTanh | Op::Silu => {
-                    1_000
-                }
-                _ if op.is_elementwise() => 250,
-                _ => 1_000,
+            let each = match op.element_work() {
+                _ if !op.is_elementwise() => 1_000,
+                ElementWork::Light => 250,
+                ElementWork::Long => 1_000,
+                ElementWork::Call => 4_000,
             };
             size.saturating_mul(each)
         }

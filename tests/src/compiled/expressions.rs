@@ -32,18 +32,20 @@ fn expression(
             let place = if draw.below(2) == 0 { numbers.len() - 1 - back } else { draw.below(numbers.len()) };
             numbers[place].clone()
         };
-        let (x, y, condition) = (number(draw), number(draw), bools[draw.below(bools.len())].clone());
+        let (x, y, z) = (number(draw), number(draw), number(draw));
+        let condition = bools[draw.below(bools.len())].clone();
         match op {
             Op::Where => numbers.push(builder.op(op, &[&condition, &x, &y], Params::default())?),
-            _ if op.is_comparison() => bools.push(builder.op(op, &[&x, &y], Params::default())?),
             Op::Cast => {
                 let other = DType::ALL[draw.below(DType::ALL.len())];
                 let cast = |to| Params { to: Some(to), ..Params::default() };
                 let away = builder.op(op, &[&x], cast(other))?;
                 numbers.push(builder.op(op, &[&away], cast(dtype))?);
             }
-            _ if op.arity() == 1 => numbers.push(builder.op(op, &[&x], Params::default())?),
-            _ => numbers.push(builder.op(op, &[&x, &y], Params::default())?),
+            _ => {
+                let results = if op.gives_bool() { &mut bools } else { &mut numbers };
+                results.push(builder.op(op, &[&x, &y, &z][..op.arity()], Params::default())?);
+            }
         }
     }
     submit(builder.finish())?;

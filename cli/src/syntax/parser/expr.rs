@@ -85,6 +85,10 @@ impl Parser {
         Ok(match form {
             Form::Unary(op) => plain(op, vec![self.atom("an operand")?]),
             Form::Binary(op) => plain(op, vec![self.atom("the first operand")?, self.atom("the second operand")?]),
+            Form::Ternary(op) => {
+                let first = self.atom("the first operand")?;
+                plain(op, vec![first, self.atom("the second operand")?, self.atom("the third operand")?])
+            }
             Form::Where => plain(
                 Op::Where,
                 vec![
@@ -105,11 +109,11 @@ impl Parser {
                 let input = self.atom("an operand")?;
                 self.reduction(op, input)?
             }
-            Form::ArgMax => {
+            Form::ArgReduce(op) => {
                 let input = self.atom("an operand")?;
                 let axes = vec![self.one_axis()?];
                 let keep = self.take_word("keep");
-                ExprKind::Call { op: Op::ArgMax, inputs: vec![input], axes, keep, to: None, extra: ExtraRef::None }
+                ExprKind::Call { op, inputs: vec![input], axes, keep, to: None, extra: ExtraRef::None }
             }
             Form::AlongAxis(op) => {
                 let inputs = vec![self.atom("an operand")?];

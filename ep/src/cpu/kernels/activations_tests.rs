@@ -1,7 +1,7 @@
 //! The errors of the functions in units of the last place, and their special values.
 
 use super::{double, single};
-use crate::cpu::kernels::number::Float;
+use crate::cpu::kernels::functions::Functions;
 use crate::cpu::kernels::ulps::{Pair, numbers, power, worst_double, worst_single};
 
 const ONE: Pair = Pair(1.0, 0.0);
@@ -136,7 +136,7 @@ fn errors_of_f64_are_bounded() {
 /// Each of its two operations is off by half a unit, and the first error is doubled at most.
 #[test]
 fn the_error_of_a_reciprocal_root_is_bounded() {
-    let error = worst_single(Float::rsqrt, |x| 1.0 / x.sqrt());
+    let error = worst_single(Functions::rsqrt, |x| 1.0 / x.sqrt());
     assert!(error <= 1.5, "{error}");
 }
 

@@ -1,22 +1,62 @@
-//! The index of the largest element on one axis: the first of equal elements; a NaN counts as the largest.
+//! The index of the largest, or smallest, element on one axis: the first of equal elements; a NaN counts as the one that is looked for.
 //!
-//! In contiguous memory the largest element is found first, side by side in vectors, and then its place.
+//! In contiguous memory the element is found first, side by side in vectors, and then its place.
 
 use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::folds;
 use crate::cpu::kernels::number::{DTypeTag, Number};
-use crate::cpu::kernels::reduce::{BLOCK, FEW, fold_blocks, kept_nest};
+use crate::cpu::kernels::reduce::{BLOCK, FEW, Largest, Smallest, fold_blocks, kept_nest, larger, smaller};
 use crate::cpu::kernels::rows::InRow;
 use crate::errors::error::KernelError;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
 
-/// The kernel of [`Op::ArgMax`].
-pub(super) fn argmax<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+/// Which element is looked for.
+pub(super) trait Extreme<T: Number> {
+    const OP: Op;
+    /// No element is better, unless it is NaN.
+    const WORST: T;
+
+    /// Whether `x` comes before `y`; NaN comes before nothing.
+    fn is_better(x: T, y: T) -> bool;
+    /// The element that is looked for, of a row.
+    ///
+    /// # Safety
+    ///
+    /// * The first `length` elements of `row` are as [`InRow::get`] requires.
+    unsafe fn of_row(length: usize, row: InRow<T>) -> T;
+}
+
+macro_rules! extremes {
+    ($($extreme:ident $op:ident $worst:ident $compare:tt $better:ident;)*) => {$(
+        impl<T: Number> Extreme<T> for $extreme {
+            const OP: Op = Op::$op;
+            const WORST: T = T::$worst;
+
+            #[inline(always)]
+            fn is_better(x: T, y: T) -> bool {
+                x $compare y
+            }
+
+            unsafe fn of_row(length: usize, row: InRow<T>) -> T {
+                // SAFETY: the caller guarantees this.
+                unsafe { folds::extreme(length, row, T::$worst, $better) }
+            }
+        }
+    )*};
+}
+
+extremes! {
+    Largest ArgMax LOWEST > larger;
+    Smallest ArgMin HIGHEST < smaller;
+}
+
+/// The kernel of [`Op::ArgMax`] and [`Op::ArgMin`].
+pub(super) fn arg_extreme<D: DTypeTag, E: Extreme<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
     let ([a], out) = checked_operands(call, [D::DTYPE], DType::I64, InPlace::Refused)?;
-    check_inferred(Op::ArgMax, [a], out, call)?;
+    check_inferred(E::OP, [a], out, call)?;
     let kept = kept_nest(a.layout(), out.layout(), call.params);
     let [out_stride, kept_stride] = kept.row_strides();
     for axis in call.params.axes.iter() {
@@ -30,7 +70,7 @@ pub(super) fn argmax<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), Kerne
                 let row = input::<D::Store>(a, from + place * kept_stride, stride);
                 // SAFETY: the loop nest and the axis stay within the input, which holds `D`. The axis has elements, because inference
                 // refuses an empty one.
-                let index = unsafe { first_largest(length, row) };
+                let index = unsafe { first_extreme::<_, E>(length, row) };
                 // SAFETY: the loop nest stays within the output, which holds `i64` and may be written.
                 unsafe { out.set(place, index as i64) };
             }
@@ -39,74 +79,64 @@ pub(super) fn argmax<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), Kerne
     Ok(())
 }
 
-/// The first index of the largest element: of the first block whose largest element no other block exceeds.
+/// The first index of the element that is looked for: of the first block that no other block is better than.
 ///
 /// # Safety
 ///
 /// * `length` is not 0.
 /// * The first `length` elements of `row` are as [`InRow::get`] requires.
-unsafe fn first_largest<T: Number>(length: usize, row: InRow<T>) -> usize {
+unsafe fn first_extreme<T: Number, E: Extreme<T>>(length: usize, row: InRow<T>) -> usize {
     if row.stride != 1 {
         // SAFETY: the caller guarantees this.
-        return unsafe { one_by_one(length, row) };
+        return unsafe { one_by_one::<T, E>(length, row) };
     }
     if length <= BLOCK {
         // SAFETY: the caller guarantees this.
-        let largest = unsafe { largest(length, row) };
+        let extreme = unsafe { E::of_row(length, row) };
         // SAFETY: the caller guarantees this.
-        return unsafe { first_equal(length, row, largest) };
+        return unsafe { first_equal(length, row, extreme) };
     }
     // SAFETY: `fold_blocks` calls it for parts of the row, which the caller guarantees.
-    let blocks = fold_blocks(length, row, T::LOWEST, |length, row| unsafe { largest(length, row) });
+    let blocks = fold_blocks(length, row, E::WORST, |length, row| unsafe { E::of_row(length, row) });
     let states = InRow { first: blocks.as_ptr(), stride: 1 };
     // SAFETY: the states outlive the call.
-    let block = unsafe { one_by_one(blocks.len(), states) };
+    let block = unsafe { one_by_one::<T, E>(blocks.len(), states) };
     let first = block * BLOCK;
     // SAFETY: the caller guarantees the elements of this block.
     first + unsafe { first_equal(BLOCK.min(length - first), row.from(first), blocks[block]) }
 }
 
-/// The largest element of a row.
+/// The first index of `extreme`, which is in the row; a NaN is any NaN.
 ///
 /// # Safety
 ///
 /// * The first `length` elements of `row` are as [`InRow::get`] requires.
-unsafe fn largest<T: Number>(length: usize, row: InRow<T>) -> T {
-    // SAFETY: the caller guarantees this.
-    unsafe { folds::extreme(length, row, T::LOWEST, T::exceeds) }
-}
-
-/// The first index of `largest`, which is in the row; a NaN is any NaN.
-///
-/// # Safety
-///
-/// * The first `length` elements of `row` are as [`InRow::get`] requires.
-unsafe fn first_equal<T: Number>(length: usize, row: InRow<T>, largest: T) -> usize {
-    match largest.is_nan() {
+unsafe fn first_equal<T: Number>(length: usize, row: InRow<T>, extreme: T) -> usize {
+    match extreme.is_nan() {
         // SAFETY: the caller guarantees this.
         true => unsafe { folds::position(length, row, T::is_nan) },
         // SAFETY: as above.
-        false => unsafe { folds::position(length, row, |x| x == largest) },
+        false => unsafe { folds::position(length, row, |x| x == extreme) },
     }
 }
 
-/// [`first_largest`] for any stride.
+/// [`first_extreme`] for any stride.
 ///
 /// # Safety
 ///
-/// * As for [`first_largest`].
-unsafe fn one_by_one<T: Number>(length: usize, row: InRow<T>) -> usize {
+/// * As for [`first_extreme`].
+unsafe fn one_by_one<T: Number, E: Extreme<T>>(length: usize, row: InRow<T>) -> usize {
     // SAFETY: the caller guarantees this.
-    let mut largest = unsafe { row.get(0) };
+    let mut extreme = unsafe { row.get(0) };
     let mut found = 0;
     for index in 1..length {
-        if largest.is_nan() {
+        if extreme.is_nan() {
             break;
         }
         // SAFETY: the caller guarantees this for every index below `length`, and `index < length`.
         let element = unsafe { row.get(index) };
-        if element > largest || element.is_nan() {
-            largest = element;
+        if E::is_better(element, extreme) || element.is_nan() {
+            extreme = element;
             found = index;
         }
     }

@@ -1,13 +1,13 @@
-//! Elementwise kernels: unary, binary, comparisons, where. Inputs broadcast to the output; the output
+//! Elementwise kernels: unary, predicates, binary, comparisons, where, clamp. Inputs broadcast to the output; the output
 //! may be exactly the view of an input.
 
 use crate::call::check::{InPlace, check_broadcast, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
-use crate::cpu::kernels::arith::{Binary, Compare, Unary};
+use crate::cpu::kernels::arith::{Binary, Compare, Predicate, Unary};
 use crate::cpu::kernels::folds;
 use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::number::DTypeTag;
+use crate::cpu::kernels::number::{DTypeTag, Number as _};
 use crate::cpu::kernels::parallel;
 use crate::cpu::kernels::rows::{self, InRow, OutRow};
 use crate::errors::error::KernelError;
@@ -18,12 +18,25 @@ use crate::tensor::op::Op;
 pub(super) fn unary<D: DTypeTag, U: Unary<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
     let ([a], out) = checked_operands(call, [D::DTYPE], D::DTYPE, InPlace::Allowed)?;
     check_broadcast(call.kernel.op, &[a], out)?;
-    match U::IS_LONG {
+    if U::IS_CALL {
         // SAFETY: `checked_operands` has checked dtypes, alignment, write access and overlap, and `check_broadcast` the shapes.
-        true => unsafe { map1_long_nest(a, out, U::apply) },
+        unsafe { map1_called_nest(a, out, U::apply) };
+    } else if U::IS_LONG {
         // SAFETY: as above.
-        false => unsafe { map1_nest(a, out, U::apply) },
+        unsafe { map1_long_nest(a, out, U::apply) };
+    } else {
+        // SAFETY: as above.
+        unsafe { map1_nest(a, out, U::apply) };
     }
+    Ok(())
+}
+
+/// The kernel of a predicate.
+pub(super) fn predicate<D: DTypeTag, P: Predicate<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+    let ([a], out) = checked_operands(call, [D::DTYPE], DType::Bool, InPlace::Allowed)?;
+    check_broadcast(call.kernel.op, &[a], out)?;
+    // SAFETY: as in `unary`; the elements of the output are bytes.
+    unsafe { map1_nest(a, out, |x: D::Store| u8::from(P::apply(x))) };
     Ok(())
 }
 
@@ -34,8 +47,13 @@ pub(super) fn binary<D: DTypeTag, B: Binary<D::Store>>(call: &mut KernelCall<'_>
     if B::REFUSES {
         check_right::<D, B>(call.kernel.op, b, out)?;
     }
-    // SAFETY: as in `unary`, for both inputs.
-    unsafe { map2_nest(a, b, out, B::apply) };
+    if B::IS_CALL {
+        // SAFETY: as in `unary`, for both inputs.
+        unsafe { map2_called_nest(a, b, out, B::apply) };
+    } else {
+        // SAFETY: as above.
+        unsafe { map2_nest(a, b, out, B::apply) };
+    }
     Ok(())
 }
 
@@ -53,19 +71,44 @@ pub(super) fn select<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), Kerne
     let dtypes = [DType::Bool, D::DTYPE, D::DTYPE];
     let ([condition, a, b], out) = checked_operands(call, dtypes, D::DTYPE, InPlace::Allowed)?;
     check_broadcast(call.kernel.op, &[condition, a, b], out)?;
-    let nest = LoopNest::new([out.layout(), condition.layout(), a.layout(), b.layout()]);
-    let [out_stride, condition_stride, a_stride, b_stride] = nest.row_strides();
-    nest.rows_in_parallel(parallel::LIGHT, |[to, from_condition, from_a, from_b], length| {
-        let out = output::<D::Store>(out, to, out_stride);
-        let condition = input::<u8>(condition, from_condition, condition_stride);
-        let a = input::<D::Store>(a, from_a, a_stride);
-        let b = input::<D::Store>(b, from_b, b_stride);
-        let pick = |condition, x, y| if condition != 0 { x } else { y };
-        // SAFETY: the loop nest stays within the operands. `checked_operands` has checked that their elements have these types, and that
-        // an input that overlaps the output is the same view.
-        unsafe { rows::map3(length, out, condition, a, b, pick) };
-    });
+    let pick = |condition: u8, x: D::Store, y| if condition != 0 { x } else { y };
+    // SAFETY: as in `unary`, for all inputs; the elements of the condition are bytes.
+    unsafe { map3_nest(condition, a, b, out, pick) };
     Ok(())
+}
+
+/// The kernel of [`Op::Clamp`].
+pub(super) fn clamp<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+    let ([a, low, high], out) = checked_operands(call, [D::DTYPE; 3], D::DTYPE, InPlace::Allowed)?;
+    check_broadcast(call.kernel.op, &[a, low, high], out)?;
+    // SAFETY: as in `unary`, for all inputs.
+    unsafe { map3_nest(a, low, high, out, |x: D::Store, low: D::Store, high| x.max(low).min(high)) };
+    Ok(())
+}
+
+/// Writes `f` of each element of `a`, `b` and `c`, which broadcast to `out`.
+///
+/// # Safety
+///
+/// * As for [`map1_nest`], for `a` stored as `A`, and for `b` and `c` stored as `B`.
+#[inline]
+unsafe fn map3_nest<A: Copy, B: Copy>(
+    a: &Operand,
+    b: &Operand,
+    c: &Operand,
+    out: &Operand,
+    f: impl Fn(A, B, B) -> B + Sync,
+) {
+    let nest = LoopNest::new([out.layout(), a.layout(), b.layout(), c.layout()]);
+    let [out_stride, a_stride, b_stride, c_stride] = nest.row_strides();
+    nest.rows_in_parallel(parallel::LIGHT, |[to, from_a, from_b, from_c], length| {
+        let out = output::<B>(out, to, out_stride);
+        let a = input::<A>(a, from_a, a_stride);
+        let b = input::<B>(b, from_b, b_stride);
+        let c = input::<B>(c, from_c, c_stride);
+        // SAFETY: the loop nest stays within the operands; the caller guarantees the rest.
+        unsafe { rows::map3(length, out, a, b, c, &f) };
+    });
 }
 
 /// Writes `f` of each element of `a`, which broadcasts to `out`.
@@ -118,6 +161,24 @@ unsafe fn map1_long_nest<A: Copy, O: Copy>(a: &Operand, out: &Operand, f: impl F
     });
 }
 
+/// [`map1_nest`] for an `f` that calls a library. There is one loop for all such functions of a type, which reaches them through a pointer: next
+/// to the function's own time that costs little, and loops are what takes long to compile.
+///
+/// # Safety
+///
+/// * As for [`map1_nest`].
+#[inline(never)]
+unsafe fn map1_called_nest<T: Copy>(a: &Operand, out: &Operand, f: fn(T) -> T) {
+    let nest = LoopNest::new([out.layout(), a.layout()]);
+    let [out_stride, a_stride] = nest.row_strides();
+    nest.rows_in_parallel(parallel::CALL, |[to, from], length| {
+        let out = output::<T>(out, to, out_stride);
+        let a = input::<T>(a, from, a_stride);
+        // SAFETY: the loop nest stays within the operands; the caller guarantees the rest.
+        unsafe { rows::map1_called(length, out, a, f) };
+    });
+}
+
 /// Writes `f` of each element of `a` and `b`, which broadcast to `out`.
 ///
 /// # Safety
@@ -157,6 +218,24 @@ unsafe fn map2_rows<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f
         let b = input::<A>(b, from_b, b_stride);
         // SAFETY: the loop nest stays within the operands; the caller guarantees the rest.
         unsafe { rows::map2(length, out, a, b, &f) };
+    });
+}
+
+/// [`map2_nest`] for an `f` that calls a library, as [`map1_called_nest`].
+///
+/// # Safety
+///
+/// * As for [`map2_nest`].
+#[inline(never)]
+unsafe fn map2_called_nest<T: Copy>(a: &Operand, b: &Operand, out: &Operand, f: fn(T, T) -> T) {
+    let nest = LoopNest::new([out.layout(), a.layout(), b.layout()]);
+    let [out_stride, a_stride, b_stride] = nest.row_strides();
+    nest.rows_in_parallel(parallel::CALL, |[to, from_a, from_b], length| {
+        let out = output::<T>(out, to, out_stride);
+        let a = input::<T>(a, from_a, a_stride);
+        let b = input::<T>(b, from_b, b_stride);
+        // SAFETY: the loop nest stays within the operands; the caller guarantees the rest.
+        unsafe { rows::map2_called(length, out, a, b, f) };
     });
 }
 

@@ -12,13 +12,14 @@ use crate::cpu::kernels::binary16;
 use crate::cpu::kernels::number::{Float, Number};
 
 macro_rules! half_float {
-    ($float:ident by $wide:path, $rounded:path: sum overflows $overflows:literal, binary $($binary:ident)*, unary $($unary:ident)*) => {
+    ($float:ident by $wide:path, $rounded:path: sum overflows $overflows:literal, binary $($binary:ident)*) => {
         impl Number for $float {
             type Sum = f32;
 
             const IS_FLOAT: bool = true;
             const SUM_OVERFLOWS: bool = $overflows;
             const ZERO: $float = $float::ZERO;
+            const ONE: $float = $float::ONE;
             const LOWEST: $float = $float::NEG_INFINITY;
             const HIGHEST: $float = $float::INFINITY;
 
@@ -37,6 +38,11 @@ macro_rules! half_float {
             #[inline(always)]
             fn abs(self) -> $float {
                 $float::from_bits(self.to_bits() & 0x7fff)
+            }
+
+            #[inline(always)]
+            fn sign(self) -> $float {
+                $float::rounded(Number::sign(self.wide()))
             }
 
             #[inline(always)]
@@ -104,13 +110,6 @@ macro_rules! half_float {
                 $float::rounded(Float::mul_add(self.wide(), by.wide(), add.wide()))
             }
 
-            $(
-                #[inline(always)]
-                fn $unary(self) -> $float {
-                    $float::rounded(Float::$unary(self.wide()))
-                }
-            )*
-
             #[inline(always)]
             fn mean(sum: f32, count: usize) -> $float {
                 $float::rounded(sum / count as f32)
@@ -159,10 +158,8 @@ macro_rules! half_float {
 }
 
 // An `f32` can hold the sum of 2^112 of the largest `f16`, but of only one of the largest `bf16`.
-half_float!(f16 by binary16::wide, binary16::rounded: sum overflows false,
-    binary add sub mul div pow, unary exp log sqrt tanh sigmoid erf gelu gelu_tanh silu rsqrt);
-half_float!(bf16 by bf16::to_f32, bf16::from_f32: sum overflows true,
-    binary add sub mul div pow, unary exp log sqrt tanh sigmoid erf gelu gelu_tanh silu rsqrt);
+half_float!(f16 by binary16::wide, binary16::rounded: sum overflows false, binary add sub mul div floor_div remainder pow);
+half_float!(bf16 by bf16::to_f32, bf16::from_f32: sum overflows true, binary add sub mul div floor_div remainder pow);
 
 /// Rounding of a number to the nearest element, ties to even, or to an infinity past the range: one rounding step.
 pub(super) trait Nearest<N> {

@@ -1,4 +1,4 @@
-//! Exponential, logarithm, hyperbolic tangent and logistic function of `f32` and `f64`, written so that loops over them are vectorised.
+//! Exponentials, logarithms, hyperbolic tangent and logistic function of `f32` and `f64`, written so that loops over them are vectorised.
 //!
 //! Each function computes every case without a branch or a table, and selects. It uses only operations that IEEE 754 rounds correctly:
 //! `+ - * /`, the fused multiply-add, comparisons and bits. So a result has the same bits in a vector of any width, in a scalar tail and on
@@ -8,6 +8,8 @@
 //! |---|---|---|---|
 //! | `exp` | 1 ulp | 1 ulp | reduction by multiples of ln 2 in two parts (Cody and Waite, 1980), a polynomial, two powers of two |
 //! | `log` | 1 ulp | 1 ulp | exponent and fraction; of the fraction a polynomial (`f32`), or the series of FreeBSD's msun (`e_log.c`) |
+//! | `exp2` | 1 ulp | 1 ulp | the nearest whole number, and the exponential of the rest times ln 2 in two parts |
+//! | `log2`, `log10` | 2 ulp | 2 ulp | the logarithm of the fraction times a constant in two parts, plus that of the power of two |
 //! | `tanh` | 3 ulp | 3 ulp | `m / (m + 2)` with `m = expm1(2 abs(x))`, which keeps the relative error of small numbers |
 //! | `sigmoid` | 3 ulp | 3 ulp | `1 / (1 + e)` or `e / (1 + e)` with `e = exp(-abs(x))`, which cannot overflow |
 //!
@@ -18,8 +20,9 @@
 macro_rules! functions {
     (
         $module:ident, $float:ident, $bits:ident, $signed:ident, digits $digits:literal, bias $bias:literal,
-        exp from $lowest:literal to $highest:literal, tanh to $end:literal,
+        exp from $lowest:literal to $highest:literal, exp2 from $lowest2:literal to $highest2:literal, tanh to $end:literal,
         ln2 $ln2_high:literal $ln2_low:literal, root $root:literal,
+        ln2 rest $ln2_rest:literal, log2 rest $log2_rest:literal, log10 rest $log10_rest:literal of two $log10_2_rest:literal,
         exp [$($exp:literal)*], log by $log:ident half $half:literal
     ) => {
         pub(super) mod $module {
@@ -56,8 +59,24 @@ macro_rules! functions {
                 let n = shifted - WHOLE;
                 let r = n.mul_add(-LN2[0], x);
                 let r = n.mul_add(-LN2[1], r);
-                let q = polynomial(r, [$($exp),*]);
-                (shifted.to_bits(), (r * r).mul_add(q, r))
+                (shifted.to_bits(), (r * r).mul_add(exp_rest(r), r))
+            }
+
+            /// `(exp(r) - 1 - r) / r^2`, where `abs(r) <= ln(2) / 2`.
+            #[inline(always)]
+            fn exp_rest(r: $float) -> $float {
+                polynomial(r, [$($exp),*])
+            }
+
+            /// `1 + m` times 2 to the power of the number in the low bits of `n`.
+            #[inline(always)]
+            fn scaled(m: $float, n: $bits) -> $float {
+                // The power of two may be out of range where the result is not. So it is the product of a power that is normal, and of 2, or
+                // less where the result is subnormal. Only the last product rounds.
+                let power = ((n << DIGITS) as $signed).wrapping_add(((BIAS - 1) << DIGITS) as $signed);
+                let first = power.max(2 << DIGITS);
+                let second = power.wrapping_sub(first).wrapping_add(((BIAS + 1) << DIGITS) as $signed);
+                (m + 1.0) * $float::from_bits(first as $bits) * $float::from_bits(second as $bits)
             }
 
             /// e to the power of `x`.
@@ -67,17 +86,26 @@ macro_rules! functions {
                 let x = if x > $highest { $highest } else { x };
                 let x = if x < $lowest { $lowest } else { x };
                 let (n, m) = reduced(x);
-                // The power of two may be out of range where the result is not. So it is the product of a power that is normal, and of 2, or
-                // less where the result is subnormal. Only the last product rounds.
-                let power = ((n << DIGITS) as $signed).wrapping_add(((BIAS - 1) << DIGITS) as $signed);
-                let first = power.max(2 << DIGITS);
-                let second = power.wrapping_sub(first).wrapping_add(((BIAS + 1) << DIGITS) as $signed);
-                (m + 1.0) * $float::from_bits(first as $bits) * $float::from_bits(second as $bits)
+                scaled(m, n)
             }
 
-            /// The natural logarithm of `x`.
+            /// 2 to the power of `x`.
             #[inline(always)]
-            pub(in crate::cpu::kernels) fn log(x: $float) -> $float {
+            pub(in crate::cpu::kernels) fn exp2(x: $float) -> $float {
+                // As in `exp`.
+                let x = if x > $highest2 { $highest2 } else { x };
+                let x = if x < $lowest2 { $lowest2 } else { x };
+                let shifted = x + WHOLE;
+                let part = x - (shifted - WHOLE);
+                // The exponent of e that stands for `part` is `r + lost`.
+                let r = part * std::$float::consts::LN_2;
+                let lost = part.mul_add($ln2_rest, part.mul_add(std::$float::consts::LN_2, -r));
+                scaled(r + (r * r).mul_add(exp_rest(r), lost), shifted.to_bits())
+            }
+
+            /// The logarithm of `x` to some base: `usual` gives that of `(1 + f) 2^(n / UNIT)`, where `1 + f` is between the roots of 1/2 and 2.
+            #[inline(always)]
+            fn logarithm(x: $float, usual: impl Fn($float, $float) -> $float) -> $float {
                 // From the root of 1/2 to that of 2.
                 const ROOT: $bits = $root;
                 const SCALE: $float = (1u64 << DIGITS) as $float;
@@ -90,13 +118,44 @@ macro_rules! functions {
                 let exponent = exponent.wrapping_sub(select_unpredictable(subnormal, (DIGITS as $bits) << DIGITS, 0));
                 // Converted from 32 bits, for which processors have an instruction.
                 let n = (exponent as $signed >> $half) as i32 as $float;
-                let result = super::$log(fraction - 1.0, n);
+                let result = usual(fraction - 1.0, n);
                 // Infinity stays, and negative numbers and NaN are NaN. With plain conditions the compiler would branch, and compute the
                 // polynomial once for subnormal numbers and once for others.
                 let special = x.mul_add($float::INFINITY, $float::INFINITY);
                 let special = select_unpredictable(x == 0.0, $float::NEG_INFINITY, special);
-                let usual = x.to_bits().wrapping_sub(1) < INFINITE - 1;
-                select_unpredictable(usual, result, special)
+                let is_usual = x.to_bits().wrapping_sub(1) < INFINITE - 1;
+                select_unpredictable(is_usual, result, special)
+            }
+
+            /// The natural logarithm of `x`.
+            #[inline(always)]
+            pub(in crate::cpu::kernels) fn log(x: $float) -> $float {
+                logarithm(x, super::$log)
+            }
+
+            /// The logarithm of `x` to base 2.
+            #[inline(always)]
+            pub(in crate::cpu::kernels) fn log2(x: $float) -> $float {
+                logarithm(x, log2_of)
+            }
+
+            #[inline(always)]
+            fn log2_of(f: $float, n: $float) -> $float {
+                let log = super::$log(f, 0.0);
+                log.mul_add(std::$float::consts::LOG2_E, log.mul_add($log2_rest, n / UNIT))
+            }
+
+            /// The logarithm of `x` to base 10.
+            #[inline(always)]
+            pub(in crate::cpu::kernels) fn log10(x: $float) -> $float {
+                logarithm(x, log10_of)
+            }
+
+            #[inline(always)]
+            fn log10_of(f: $float, n: $float) -> $float {
+                let (log, n) = (super::$log(f, 0.0), n / UNIT);
+                let low = log.mul_add($log10_rest, n * $log10_2_rest);
+                n.mul_add(std::$float::consts::LOG10_2, log.mul_add(std::$float::consts::LOG10_E, low))
             }
 
             /// The hyperbolic tangent of `x`.
@@ -163,16 +222,19 @@ fn log_of_double(f: f64, n: f64) -> f64 {
 
 functions!(
     single, f32, u32, i32, digits 23, bias 127,
-    exp from -104.0 to 89.0, tanh to 10.0,
+    exp from -104.0 to 89.0, exp2 from -151.0 to 129.0, tanh to 10.0,
     ln2 0.693_145_75 1.428_606_8e-6, root 0x3f35_04f3,
+    ln2 rest -1.904_654_2e-9, log2 rest 1.925_963e-8, log10 rest -1.010_305e-8 of two -1.432_098_9e-8,
     exp [0.001_395_041 0.008_368_85 0.041_666_21 0.166_665_2 0.5],
     log by log_of_single half 0
 );
 
 functions!(
     double, f64, u64, i64, digits 52, bias 1023,
-    exp from -746.0 to 710.0, tanh to 22.0,
+    exp from -746.0 to 710.0, exp2 from -1076.0 to 1025.0, tanh to 22.0,
     ln2 6.931_471_803_691_238e-1 1.908_214_929_270_587_7e-10, root 0x3fe6_a09e_667f_3bcd,
+    ln2 rest 2.319_046_813_846_299_6e-17, log2 rest 2.035_527_374_093_103_3e-17,
+    log10 rest 1.098_319_650_216_765e-17 of two -2.803_728_127_785_170_4e-18,
     exp [
         2.511_765_219_955_136e-8 2.763_091_113_399_346e-7 2.755_721_705_781_380_5e-6 2.480_149_111_741_806_3e-5
         1.984_126_991_638_599_3e-4 1.388_888_894_569_975_2e-3 8.333_333_333_307_766e-3 4.166_666_666_652_142_6e-2

@@ -1,11 +1,10 @@
-//! Arithmetic of elements: the definition of the ops for each type.
+//! Arithmetic of elements: the definition of the ops for each type. [`Functions`] has those of one float.
 //!
-//! Integers wrap. Integer division truncates toward zero. Kernels refuse a zero divisor and a negative exponent before they compute, so
-//! [`Number::div`] and [`Number::pow`] need not.
+//! Integers wrap. Kernels refuse a zero divisor and a negative exponent before they compute, so divisions and [`Number::pow`] need not.
 
 use half::{bf16, f16};
 
-use crate::cpu::kernels::{activations, math};
+use crate::cpu::kernels::functions::Functions;
 use crate::tensor::dtype::DType;
 
 /// A dtype as a Rust type, with the storage type of its elements.
@@ -37,13 +36,14 @@ tags! {
 
 /// An element type with arithmetic.
 pub(super) trait Number: Copy + PartialOrd + Send + Sync + 'static {
-    /// The type of sums: `f64` for `f32` and `f64`, so that a sum of many `f32` is rounded once, and `f32` for 16-bit floats.
+    /// The type of sums and products: `f64` for `f32` and `f64`, so that a sum of many `f32` is rounded once, and `f32` for 16-bit floats.
     type Sum: Number;
 
     const IS_FLOAT: bool;
     /// Whether a sum of few elements can exceed the range of [`Sum`](Number::Sum). Integers wrap instead.
     const SUM_OVERFLOWS: bool;
     const ZERO: Self;
+    const ONE: Self;
     /// The smallest value.
     const LOWEST: Self;
     /// The largest value.
@@ -52,10 +52,17 @@ pub(super) trait Number: Copy + PartialOrd + Send + Sync + 'static {
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
+    /// Of integers truncated toward zero.
     fn div(self, other: Self) -> Self;
+    /// The largest whole number that is not above the quotient.
+    fn floor_div(self, other: Self) -> Self;
+    /// What is left after [`floor_div`](Number::floor_div): it has the sign of `other`.
+    fn remainder(self, other: Self) -> Self;
     fn pow(self, other: Self) -> Self;
     fn neg(self) -> Self;
     fn abs(self) -> Self;
+    /// 1, -1 or 0, as the number is positive, negative or a zero; NaN stays NaN.
+    fn sign(self) -> Self;
     fn to_sum(self) -> Self::Sum;
     fn from_sum(sum: Self::Sum) -> Self;
     /// The nearest `f64`; exact for floats.
@@ -103,7 +110,7 @@ pub(super) trait Number: Copy + PartialOrd + Send + Sync + 'static {
 /// A floating-point element type.
 pub(super) trait Float: Number {
     /// The type of computations: `Self`, or `f32` for 16-bit floats.
-    type Wide: Float<Sum = f64, Wide = Self::Wide>;
+    type Wide: Float<Sum = f64, Wide = Self::Wide> + Functions;
     /// Whether [`Wide`](Float::Wide) is another type, so that each stored step is rounded.
     const IS_HALF: bool;
 
@@ -112,31 +119,19 @@ pub(super) trait Float: Number {
     fn rounded(wide: Self::Wide) -> Self;
     /// `self * by + add`, rounded once.
     fn mul_add(self, by: Self, add: Self) -> Self;
-    /// [`math`](crate::cpu::kernels::math) states the bounds on the errors of this function, `log`, `tanh` and `sigmoid`.
-    fn exp(self) -> Self;
-    fn log(self) -> Self;
-    fn sqrt(self) -> Self;
-    fn tanh(self) -> Self;
-    fn sigmoid(self) -> Self;
-    /// [`activations`](crate::cpu::kernels::activations) states the bounds on the errors of this function, `gelu`, `gelu_tanh` and `silu`.
-    fn erf(self) -> Self;
-    fn gelu(self) -> Self;
-    fn gelu_tanh(self) -> Self;
-    fn silu(self) -> Self;
-    /// The reciprocal of the square root: two operations that are rounded.
-    fn rsqrt(self) -> Self;
     /// The mean of `count` elements with this sum.
     fn mean(sum: Self::Sum, count: usize) -> Self;
 }
 
 macro_rules! floats {
-    ($($float:ident by $math:ident: sum overflows $overflows:literal),*) => {$(
+    ($($float:ident: sum overflows $overflows:literal),*) => {$(
         impl Number for $float {
             type Sum = f64;
 
             const IS_FLOAT: bool = true;
             const SUM_OVERFLOWS: bool = $overflows;
             const ZERO: $float = 0.0;
+            const ONE: $float = 1.0;
             const LOWEST: $float = $float::NEG_INFINITY;
             const HIGHEST: $float = $float::INFINITY;
 
@@ -160,6 +155,36 @@ macro_rules! floats {
                 self / other
             }
 
+            /// By the algorithm of Python and NumPy: less the exact remainder, the quotient is very nearly whole.
+            #[inline(always)]
+            fn floor_div(self, other: $float) -> $float {
+                if other == 0.0 {
+                    return self / other;
+                }
+                let rest = self % other;
+                let quotient = (self - rest) / other;
+                let is_below = rest != 0.0 && (rest < 0.0) != (other < 0.0);
+                let quotient = if is_below { quotient - 1.0 } else { quotient };
+                if quotient == 0.0 {
+                    return (0.0 as $float).copysign(self / other);
+                }
+                let whole = quotient.floor();
+                if quotient - whole > 0.5 { whole + 1.0 } else { whole }
+            }
+
+            #[inline(always)]
+            fn remainder(self, other: $float) -> $float {
+                // Exact, as IEEE 754 asks of it; NaN for a zero divisor.
+                let rest = self % other;
+                if rest == 0.0 {
+                    (0.0 as $float).copysign(other)
+                } else if (rest < 0.0) != (other < 0.0) {
+                    rest + other
+                } else {
+                    rest
+                }
+            }
+
             #[inline(always)]
             fn pow(self, other: $float) -> $float {
                 self.powf(other)
@@ -173,6 +198,12 @@ macro_rules! floats {
             #[inline(always)]
             fn abs(self) -> $float {
                 $float::abs(self)
+            }
+
+            #[inline(always)]
+            fn sign(self) -> $float {
+                let sign = if self == 0.0 { 0.0 } else { (1.0 as $float).copysign(self) };
+                if self.is_nan() { self } else { sign }
             }
 
             #[inline(always)]
@@ -226,56 +257,6 @@ macro_rules! floats {
             }
 
             #[inline(always)]
-            fn exp(self) -> $float {
-                math::$math::exp(self)
-            }
-
-            #[inline(always)]
-            fn log(self) -> $float {
-                math::$math::log(self)
-            }
-
-            #[inline(always)]
-            fn sqrt(self) -> $float {
-                $float::sqrt(self)
-            }
-
-            #[inline(always)]
-            fn tanh(self) -> $float {
-                math::$math::tanh(self)
-            }
-
-            #[inline(always)]
-            fn sigmoid(self) -> $float {
-                math::$math::sigmoid(self)
-            }
-
-            #[inline(always)]
-            fn erf(self) -> $float {
-                activations::$math::erf(self)
-            }
-
-            #[inline(always)]
-            fn gelu(self) -> $float {
-                activations::$math::gelu(self)
-            }
-
-            #[inline(always)]
-            fn gelu_tanh(self) -> $float {
-                activations::$math::gelu_tanh(self)
-            }
-
-            #[inline(always)]
-            fn silu(self) -> $float {
-                activations::$math::silu(self)
-            }
-
-            #[inline(always)]
-            fn rsqrt(self) -> $float {
-                1.0 / $float::sqrt(self)
-            }
-
-            #[inline(always)]
             fn mean(sum: f64, count: usize) -> $float {
                 (sum / count as f64) as $float
             }
@@ -283,7 +264,7 @@ macro_rules! floats {
     )*};
 }
 
-floats!(f32 by single: sum overflows false, f64 by double: sum overflows true);
+floats!(f32: sum overflows false, f64: sum overflows true);
 
 macro_rules! integers {
     ($($int:ident),*) => {$(
@@ -293,6 +274,7 @@ macro_rules! integers {
             const IS_FLOAT: bool = false;
             const SUM_OVERFLOWS: bool = false;
             const ZERO: $int = 0;
+            const ONE: $int = 1;
             const LOWEST: $int = $int::MIN;
             const HIGHEST: $int = $int::MAX;
 
@@ -315,6 +297,22 @@ macro_rules! integers {
             #[inline(always)]
             fn div(self, other: $int) -> $int {
                 if other == 0 { 0 } else { self.wrapping_div(other) }
+            }
+
+            /// Returns 0 for a zero divisor, as [`div`](Number::div).
+            #[inline(always)]
+            #[allow(unused_comparisons, reason = "one body for signed and unsigned types")]
+            fn floor_div(self, other: $int) -> $int {
+                let (quotient, rest) = if other == 0 { (0, 0) } else { (self.wrapping_div(other), self.wrapping_rem(other)) };
+                if rest != 0 && (rest < 0) != (other < 0) { quotient - 1 } else { quotient }
+            }
+
+            /// Returns 0 for a zero divisor, as [`div`](Number::div).
+            #[inline(always)]
+            #[allow(unused_comparisons, reason = "one body for signed and unsigned types")]
+            fn remainder(self, other: $int) -> $int {
+                let rest = if other == 0 { 0 } else { self.wrapping_rem(other) };
+                if rest != 0 && (rest < 0) != (other < 0) { rest + other } else { rest }
             }
 
             /// Exponentiation by squaring. Kernels refuse a negative exponent before; here its bits would count as a large one.
@@ -342,6 +340,19 @@ macro_rules! integers {
             #[allow(unused_comparisons, reason = "one body for signed and unsigned types")]
             fn abs(self) -> $int {
                 if self < 0 { self.wrapping_neg() } else { self }
+            }
+
+            #[inline(always)]
+            #[allow(unused_comparisons, reason = "one body for signed and unsigned types")]
+            fn sign(self) -> $int {
+                if self > 0 {
+                    1
+                } else if self < 0 {
+                    // -1
+                    !0
+                } else {
+                    0
+                }
             }
 
             #[inline(always)]

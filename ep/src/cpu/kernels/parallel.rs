@@ -6,6 +6,8 @@
 use std::ops::Range;
 
 use crate::cpu::workers;
+use crate::tensor::op::Op;
+use crate::tensor::op_class::ElementWork;
 
 /// The least work that is divided: with less, a hand-over to another thread costs what it gains.
 pub(super) const LARGE: usize = 1 << 16;
@@ -19,6 +21,18 @@ pub(crate) const LIGHT: usize = 1;
 
 /// The work of one element of a long operation, such as an exponential.
 pub(crate) const LONG: usize = 4;
+
+/// The work of one element of an operation that calls a library, such as a sine: some 10 ns.
+pub(crate) const CALL: usize = 8;
+
+/// The work of one element of an op.
+pub(crate) fn of_element(op: Op) -> usize {
+    match op.element_work() {
+        ElementWork::Light => LIGHT,
+        ElementWork::Long => LONG,
+        ElementWork::Call => CALL,
+    }
+}
 
 /// Calls `part` with ranges that make up `0..count`: each number, which costs `work`, is in exactly one range. A small count is
 /// one range, in the calling thread.

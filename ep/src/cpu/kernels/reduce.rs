@@ -1,4 +1,4 @@
-//! Reductions over axes: sum, mean, largest, smallest.
+//! Reductions over axes: sum, mean, product, variance, standard deviation, largest, smallest, any, all.
 //!
 //! The axes of the input are either kept, so that the output has them too, or reduced. There are two loops, so that memory is always read
 //! in its order:
@@ -9,8 +9,8 @@
 //! A long row is folded in blocks of [`BLOCK`] elements, whose results are joined in order. Threads share the outputs, or the blocks if
 //! there are few outputs.
 //!
-//! Sums of `f32` are kept in `f64`, those of 16-bit floats in `f32`, and rounded once. So the order of addition, which depends on the
-//! layout, hardly shows; an `f64` sum can differ in its last bits between layouts.
+//! Sums and products of `f32` are kept in `f64`, those of 16-bit floats in `f32`, and rounded once. So the order, which depends on the layout, hardly
+//! shows; an `f64` sum can differ in its last bits between layouts.
 //!
 //! An intermediate sum can overflow its type although the final sum or mean does not: for `bf16`, whose range is that of `f32`, and for
 //! `f64`. The state of such an output element is no longer finite. Its elements are then summed once more, each scaled down by [`SCALE`].
@@ -120,6 +120,28 @@ impl<T: Number> Fold<T> for Sum {
     }
 }
 
+pub(super) struct Prod;
+
+impl<T: Number> Fold<T> for Prod {
+    type State = T::Sum;
+    const OP: Op = Op::Prod;
+    const START: T::Sum = T::Sum::ONE;
+
+    #[inline(always)]
+    fn step(state: T::Sum, element: T) -> T::Sum {
+        state.mul(element.to_sum())
+    }
+
+    #[inline(always)]
+    fn join(left: T::Sum, right: T::Sum) -> T::Sum {
+        left.mul(right)
+    }
+
+    fn finish(state: T::Sum, _count: usize) -> T {
+        T::from_sum(state)
+    }
+}
+
 pub(super) struct Mean;
 
 impl<T: Float> Fold<T> for Mean {
@@ -149,6 +171,75 @@ impl<T: Float> Fold<T> for Mean {
     fn finish_scaled(sum: f64, count: usize) -> Option<T> {
         Some(T::from_f64(sum / count as f64 / SCALE))
     }
+}
+
+/// Mean, and sum of the squares of the differences to it, of some elements.
+#[derive(Copy, Clone)]
+pub(super) struct Moments {
+    count: f64,
+    mean: f64,
+    squares: f64,
+}
+
+impl Moments {
+    const NONE: Moments = Moments { count: 0.0, mean: 0.0, squares: 0.0 };
+
+    /// One more element (Welford, 1962).
+    #[inline(always)]
+    fn with(self, element: f64) -> Moments {
+        let count = self.count + 1.0;
+        let before = element - self.mean;
+        let mean = self.mean + before / count;
+        Moments { count, mean, squares: self.squares + before * (element - mean) }
+    }
+
+    /// The elements of both (Chan, Golub and LeVeque, 1979).
+    #[inline(always)]
+    fn and(self, other: Moments) -> Moments {
+        if self.count == 0.0 || other.count == 0.0 {
+            return if self.count == 0.0 { other } else { self };
+        }
+        let count = self.count + other.count;
+        let apart = other.mean - self.mean;
+        let mean = self.mean + apart * (other.count / count);
+        let between = apart * apart * (self.count * (other.count / count));
+        Moments { count, mean, squares: self.squares + other.squares + between }
+    }
+
+    fn variance(self) -> f64 {
+        self.squares / self.count
+    }
+}
+
+macro_rules! deviations {
+    ($($name:ident of $moments:ident: $result:expr;)*) => {$(
+        pub(super) struct $name;
+
+        impl<T: Float> Fold<T> for $name {
+            type State = Moments;
+            const OP: Op = Op::$name;
+            const START: Moments = Moments::NONE;
+
+            #[inline(always)]
+            fn step(state: Moments, element: T) -> Moments {
+                state.with(element.to_f64())
+            }
+
+            #[inline(always)]
+            fn join(left: Moments, right: Moments) -> Moments {
+                left.and(right)
+            }
+
+            fn finish($moments: Moments, _count: usize) -> T {
+                T::from_f64($result)
+            }
+        }
+    )*};
+}
+
+deviations! {
+    Var of moments: moments.variance();
+    Std of moments: moments.variance().sqrt();
 }
 
 macro_rules! extremes {
@@ -188,13 +279,45 @@ extremes! {
     Smallest ReduceMin min smaller HIGHEST;
 }
 
+/// Bools, as bytes that are 0 or 1.
+macro_rules! truths {
+    ($($name:ident $start:literal $operator:tt;)*) => {$(
+        pub(super) struct $name;
+
+        impl Fold<u8> for $name {
+            type State = u8;
+            const OP: Op = Op::$name;
+            const START: u8 = $start;
+
+            #[inline(always)]
+            fn step(state: u8, element: u8) -> u8 {
+                state $operator element
+            }
+
+            #[inline(always)]
+            fn join(left: u8, right: u8) -> u8 {
+                left $operator right
+            }
+
+            fn finish(state: u8, _count: usize) -> u8 {
+                state
+            }
+        }
+    )*};
+}
+
+truths! {
+    Any 0 |;
+    All 1 &;
+}
+
 #[inline(always)]
-fn larger<T: Number>(x: T, y: T) -> bool {
+pub(super) fn larger<T: Number>(x: T, y: T) -> bool {
     x.exceeds(y)
 }
 
 #[inline(always)]
-fn smaller<T: Number>(x: T, y: T) -> bool {
+pub(super) fn smaller<T: Number>(x: T, y: T) -> bool {
     y.exceeds(x)
 }
 

@@ -13,6 +13,7 @@ use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
 use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::folds;
+use crate::cpu::kernels::functions::Functions as _;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::{DTypeTag, Float, Number};
 use crate::cpu::kernels::parallel;

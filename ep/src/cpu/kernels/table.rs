@@ -4,16 +4,16 @@ use half::{bf16, f16};
 
 use crate::call::kernel::{Kernel, KernelFn};
 use crate::call::kernel_registry::KernelRegistry;
-use crate::cpu::kernels::argmax::argmax;
+use crate::cpu::kernels::argmax::arg_extreme;
 use crate::cpu::kernels::cast::cast_from;
-use crate::cpu::kernels::elementwise::{binary, compare, select, unary};
+use crate::cpu::kernels::elementwise::{binary, clamp, compare, predicate, select, unary};
 use crate::cpu::kernels::index_select::index_select;
 use crate::cpu::kernels::layer_norm::layer_norm;
 use crate::cpu::kernels::matmul::matmul;
 use crate::cpu::kernels::one_hot::one_hot;
 use crate::cpu::kernels::pad::pad;
 use crate::cpu::kernels::random::{self, random};
-use crate::cpu::kernels::reduce::{Largest, Mean, Smallest, Sum, reduce};
+use crate::cpu::kernels::reduce::{All, Any, Largest, Mean, Prod, Smallest, Std, Sum, Var, reduce};
 use crate::cpu::kernels::softmax::{self, backward, forward};
 use crate::cpu::kernels::{arith, number::DTypeTag};
 use crate::names::device_id::DeviceKind;
@@ -31,7 +31,12 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
         (SIGNED $($rest:tt)*) => { kernels!([f32, f64, f16, bf16, i32, i64] $($rest)*) };
         (NUMBERS $($rest:tt)*) => { kernels!([f32, f64, f16, bf16, i32, i64, u8] $($rest)*) };
         (ALL $($rest:tt)*) => { kernels!([f32, f64, f16, bf16, i32, i64, u8, bool] $($rest)*) };
-        (INDICES $($rest:tt)*) => { kernels!([i32, i64, u8] $($rest)*) };
+        (INTEGERS $($rest:tt)*) => { kernels!([i32, i64, u8] $($rest)*) };
+        (BOOL $($rest:tt)*) => { kernels!([bool] $($rest)*) };
+        // Ops of which each is a type of the same name.
+        ($dtypes:tt each $kernel:ident: $($op:ident)*) => {
+            $(kernels!($dtypes $op $kernel of arith::$op);)*
+        };
         ([$($dtype:ty),*] $op:ident $kernel:ident) => {
             $(add(Op::$op, <$dtype as DTypeTag>::DTYPE, $kernel::<$dtype>);)*
         };
@@ -39,41 +44,37 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
             $(add(Op::$op, <$dtype as DTypeTag>::DTYPE, $kernel::<$dtype, $how>);)*
         };
     }
-    kernels!(SIGNED Neg unary of arith::Neg);
-    kernels!(SIGNED Abs unary of arith::Abs);
-    kernels!(SIGNED Relu unary of arith::Relu);
-    kernels!(FLOATS Exp unary of arith::Exp);
-    kernels!(FLOATS Log unary of arith::Log);
-    kernels!(FLOATS Sqrt unary of arith::Sqrt);
-    kernels!(FLOATS Tanh unary of arith::Tanh);
-    kernels!(FLOATS Sigmoid unary of arith::Sigmoid);
-    kernels!(FLOATS Erf unary of arith::Erf);
-    kernels!(FLOATS Gelu unary of arith::Gelu);
-    kernels!(FLOATS GeluTanh unary of arith::GeluTanh);
-    kernels!(FLOATS Silu unary of arith::Silu);
-    kernels!(FLOATS Rsqrt unary of arith::Rsqrt);
+    kernels!(SIGNED each unary: Neg Abs Relu Sign);
+    kernels!(FLOATS each unary: Exp Log Sqrt Tanh Sigmoid Erf Gelu GeluTanh Silu Rsqrt);
+    kernels!(FLOATS each unary: Reciprocal Floor Ceil Round Trunc Log2 Log10 Exp2);
+    kernels!(FLOATS each unary: Sin Cos Tan Asin Acos Atan Sinh Cosh Log1p Expm1);
+    kernels!(INTEGERS each unary: BitNot);
+    kernels!(BOOL each unary: Not);
+    kernels!(FLOATS each predicate: IsNan IsInf IsFinite);
 
-    kernels!(NUMBERS Add binary of arith::Add);
-    kernels!(NUMBERS Sub binary of arith::Sub);
-    kernels!(NUMBERS Mul binary of arith::Mul);
-    kernels!(NUMBERS Div binary of arith::Div);
-    kernels!(NUMBERS Pow binary of arith::Pow);
-    kernels!(ALL Min binary of arith::Min);
-    kernels!(ALL Max binary of arith::Max);
-
-    kernels!(ALL Eq compare of arith::Eq);
-    kernels!(ALL Ne compare of arith::Ne);
-    kernels!(ALL Lt compare of arith::Lt);
-    kernels!(ALL Le compare of arith::Le);
-    kernels!(ALL Gt compare of arith::Gt);
-    kernels!(ALL Ge compare of arith::Ge);
+    kernels!(NUMBERS each binary: Add Sub Mul Div FloorDiv Remainder Pow);
+    kernels!(ALL each binary: Min Max);
+    kernels!(FLOATS each binary: Atan2);
+    kernels!(INTEGERS each binary: BitAnd BitOr BitXor Shl Shr);
+    // A bool is a byte of which one bit is in use.
+    kernels!(BOOL And binary of arith::BitAnd);
+    kernels!(BOOL Or binary of arith::BitOr);
+    kernels!(BOOL Xor binary of arith::BitXor);
+    kernels!(ALL each compare: Eq Ne Lt Le Gt Ge);
     kernels!(ALL Where select);
+    kernels!(NUMBERS Clamp clamp);
 
     kernels!(NUMBERS Sum reduce of Sum);
     kernels!(FLOATS Mean reduce of Mean);
     kernels!(ALL ReduceMax reduce of Largest);
     kernels!(ALL ReduceMin reduce of Smallest);
-    kernels!(ALL ArgMax argmax);
+    kernels!(NUMBERS Prod reduce of Prod);
+    kernels!(FLOATS Var reduce of Var);
+    kernels!(FLOATS Std reduce of Std);
+    kernels!(BOOL Any reduce of Any);
+    kernels!(BOOL All reduce of All);
+    kernels!(ALL ArgMax arg_extreme of Largest);
+    kernels!(ALL ArgMin arg_extreme of Smallest);
 
     kernels!(SIGNED MatMul matmul);
     kernels!(FLOATS Softmax forward of softmax::Softmax);
@@ -83,7 +84,7 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     kernels!(FLOATS Uniform random of random::Uniform);
     kernels!(FLOATS Normal random of random::Normal);
     kernels!(FLOATS LayerNorm layer_norm);
-    kernels!(INDICES OneHot one_hot);
+    kernels!(INTEGERS OneHot one_hot);
     for dtype in DType::ALL {
         add(Op::IndexSelect, dtype, index_select);
         add(Op::Pad, dtype, pad);

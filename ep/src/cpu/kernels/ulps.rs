@@ -38,8 +38,14 @@ impl Pair {
         Pair(self.0 * by, self.1 * by)
     }
 
-    /// e to this power less 1, for a number of at most 40 in size, and the power of two that both are to be multiplied with.
+    /// e to this power, for a number of at most 40 in size, and the power of two that it is to be multiplied with.
     pub(super) fn exp(self) -> (Pair, i32) {
+        let (less, n) = self.exp_less_1();
+        (less.add(Pair::of(1.0)), n)
+    }
+
+    /// As [`exp`](Pair::exp), less 1 before it is multiplied.
+    pub(super) fn exp_less_1(self) -> (Pair, i32) {
         const LN2: Pair = Pair(std::f64::consts::LN_2, 2.319_046_813_846_299_6e-17);
         let n = (self.0 / LN2.0).round();
         let r = self.add(LN2.mul(Pair::of(-n))).scaled(1.0 / 256.0);
@@ -51,7 +57,61 @@ impl Pair {
         for _ in 0..8 {
             sum = sum.mul(sum).add(sum.scaled(2.0));
         }
-        (sum.add(Pair::of(1.0)), n as i32)
+        (sum, n as i32)
+    }
+
+    /// The natural logarithm.
+    pub(super) fn log(self) -> Pair {
+        let y = self.0.ln();
+        // One step of Newton's method: y + (x exp(-y) - 1), with the second term of the series.
+        let (m, n) = Pair::of(-y).exp_less_1();
+        let less = |x: Pair| x.add(Pair::of(-1.0));
+        let part = if n == 0 {
+            // (1 + f) (1 + m) - 1, which keeps its digits where both are small.
+            let f = less(self);
+            f.add(m).add(f.mul(m))
+        } else {
+            less(m.add(Pair::of(1.0)).mul(self.scaled(power(n))))
+        };
+        Pair::of(y).add(part).add(part.mul(part).scaled(-0.5))
+    }
+
+    pub(super) fn sqrt(self) -> Pair {
+        if self.0 == 0.0 {
+            return self;
+        }
+        let near = self.0.sqrt();
+        let left = self.add(Pair::of(near).mul(Pair::of(-near)));
+        Pair::sum(near, left.0 / (2.0 * near))
+    }
+
+    /// Sine and cosine, for a number of at most 2^20 in size.
+    pub(super) fn sin_cos(self) -> (Pair, Pair) {
+        // pi / 2 in three parts (Hida, Li and Bailey, "QD").
+        const HALF_PI: [f64; 3] =
+            [std::f64::consts::FRAC_PI_2, 6.123_233_995_736_766e-17, -1.497_384_904_859_169_8e-33];
+        let n = (self.0 / HALF_PI[0]).round();
+        let r = HALF_PI.iter().fold(self, |r, &part| r.add(Pair::of(part).mul(Pair::of(-n))));
+        let minus_square = r.mul(r).scaled(-1.0);
+        let (mut sin, mut cos) = (Pair::of(1.0), Pair::of(1.0));
+        for even in (2..=28).rev().step_by(2).map(f64::from) {
+            sin = sin.mul(minus_square).div(Pair::of(even * (even + 1.0))).add(Pair::of(1.0));
+            cos = cos.mul(minus_square).div(Pair::of(even * (even - 1.0))).add(Pair::of(1.0));
+        }
+        sin = sin.mul(r);
+        match n.rem_euclid(4.0) as i32 {
+            0 => (sin, cos),
+            1 => (cos, sin.scaled(-1.0)),
+            2 => (sin.scaled(-1.0), cos.scaled(-1.0)),
+            _ => (cos.scaled(-1.0), sin),
+        }
+    }
+
+    /// The angle of the point (x, y), to which the angle `near` is near.
+    pub(super) fn angle(x: Pair, y: Pair, near: f64) -> Pair {
+        let (sin, cos) = Pair::of(near).sin_cos();
+        let across = y.mul(cos).add(x.mul(sin).scaled(-1.0));
+        Pair::of(near).add(across.div(x.mul(cos).add(y.mul(sin))))
     }
 }
 

@@ -11,6 +11,7 @@ use crate::cuda::plan::bits;
 use crate::errors::error::Error;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
+use crate::tensor::op_class::ElementWork;
 
 /// The name of the kernel in the source.
 pub const FUSED_NAME: &str = "sv_fused";
@@ -117,11 +118,11 @@ fn stored_as(dtype: DType) -> &'static str {
 /// Whether the code of the step is long. Then the kernel has it once, and processes one element at a time: `FOUR` in `unary.cuh` and `binary.cuh`.
 fn is_long(step: &FusedStep) -> bool {
     match step.work {
-        FusedWork::Call(Op::Pow, _) => true,
-        FusedWork::Call(
-            Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Erf | Op::Gelu | Op::GeluTanh | Op::Silu,
-            dtype,
-        ) => dtype == DType::F64,
+        FusedWork::Call(op, dtype) => match op.element_work() {
+            ElementWork::Light => false,
+            ElementWork::Long => dtype == DType::F64,
+            ElementWork::Call => true,
+        },
         _ => false,
     }
 }

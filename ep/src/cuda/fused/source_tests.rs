@@ -2,6 +2,7 @@ use smallvec::smallvec;
 
 use super::*;
 use crate::call::fused::FusedView;
+use crate::tensor::op_class::OpClass;
 use crate::tensor::scalar::Scalar;
 
 fn step(work: FusedWork, inputs: &[FusedInput], dtype: DType) -> FusedStep {
@@ -73,20 +74,40 @@ fn long_code_takes_one_element_at_a_time() {
         fused_source(&group).unwrap().contains("FUSED_KERNEL(3, true)")
     };
     assert_eq!([DType::F32, DType::F64].map(|dtype| with(Op::Exp, dtype)), [true, false]);
-    assert_eq!([with(Op::Pow, DType::F32), with(Op::Sqrt, DType::F64)], [false, true]);
+    assert_eq!([Op::Pow, Op::Sin, Op::Sqrt].map(|op| with(op, DType::F32)), [false, false, true]);
     let (unary, binary) = (include_str!("../kernels/unary.cuh"), include_str!("../kernels/binary.cuh"));
-    assert!(unary.contains("enum { FOUR = four || sizeof(Wide<T>) < 8 };"));
-    let (mut listed, lines) = (0, unary.lines().filter_map(|line| line.strip_prefix("UNARY(")?.strip_suffix(')')));
-    for line in lines {
-        let mut words = line.split(", ");
-        let name = words.next().unwrap();
-        let op = Op::ALL.into_iter().find(|op| format!("{op:?}") == name).unwrap_or_else(|| panic!("{name}"));
-        assert_eq!(with(op, DType::F64), words.last() == Some("true"), "{op}");
-        listed += 1;
+    let named = |name: &str| {
+        let op = Op::ALL.into_iter().find(|op| format!("{op:?}") == name);
+        op.unwrap_or_else(|| panic!("{name} is no op"))
+    };
+    let mut listed: Vec<Op> = Vec::new();
+    assert!(unary.contains("enum { FOUR = sizeof(Wide<T>) <= bytes };"));
+    for line in unary.lines().filter_map(|line| line.strip_prefix("UNARY(")?.strip_suffix(')')) {
+        let words: Vec<&str> = line.split(", ").collect();
+        let (op, bytes): (Op, usize) = (named(words[0]), words[2].parse().expect("a number of bytes"));
+        for dtype in op.dtypes() {
+            // 16-bit floats are computed in f32.
+            let computed = if dtype.is_float() { dtype.size().max(4) } else { dtype.size() };
+            assert_eq!(with(op, *dtype), computed <= bytes, "{op} of {dtype}");
+        }
+        listed.push(op);
     }
-    let unary_ops = Op::ALL.into_iter().filter(|op| op.class() == crate::tensor::op_class::OpClass::Unary).count();
-    assert_eq!(listed, unary_ops);
-    assert!(binary.contains("Pow, pow, false)") && binary.contains("Mul, mul, true)"));
+    for line in binary.lines().filter_map(|line| line.trim_start().strip_prefix("BINARY_OF_")) {
+        let words: Vec<&str> = line.trim_end_matches(['\\', ' ', ')']).split(", ").collect();
+        // Integer divisions are never in a fused kernel.
+        if let [list, op, _, four] = words[..]
+            && let (dtype, op) = (if list.starts_with("INTEGERS") { DType::I32 } else { DType::F32 }, named(op))
+            && !op.refuses_elements(dtype)
+        {
+            assert_eq!(with(op, dtype), four == "true", "{op} of {dtype}");
+            listed.push(op);
+        }
+    }
+    // Those of bools have nothing that is long.
+    let of_bools = [Op::Not, Op::And, Op::Or, Op::Xor];
+    let elementwise = |op: &Op| matches!(op.class(), OpClass::Unary | OpClass::Binary) && !of_bools.contains(op);
+    let missing: Vec<Op> = Op::ALL.into_iter().filter(|op| elementwise(op) && !listed.contains(op)).collect();
+    assert!(missing.is_empty(), "{missing:?} are not in the lists");
 }
 
 #[test]

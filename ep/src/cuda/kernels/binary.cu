@@ -1,4 +1,4 @@
-// Ops of two inputs of one dtype to that dtype.
+// Ops of two or three inputs of one dtype to that dtype.
 #include "binary.cuh"
 
 #define OF(op, name, four, type)                                        \
@@ -7,7 +7,17 @@
     }
 
 EACH_BINARY(OF)
+#undef OF
 
-// As bytes: and, or.
-KERNEL(sv_min_bool) { map2<u8, u8, Apply<u8, Min<u8>, true>>(arguments); }
-KERNEL(sv_max_bool) { map2<u8, u8, Apply<u8, Max<u8>, true>>(arguments); }
+#define OF(op, name) \
+    KERNEL(sv_##name) { map2<u8, u8, Apply<u8, op<u8>, true>>(arguments); }
+
+EACH_BINARY_OF_BOOL(OF)
+#undef OF
+
+#define OF(op, name, type)                           \
+    KERNEL(sv_##name##_##type) {                     \
+        map3<type, type, op<type>>(arguments);       \
+    }
+
+EACH_TERNARY(OF)

@@ -13,13 +13,26 @@
     __device__ __forceinline__ type name##_##type(type x) { return op<type>::apply(x); }
 EACH_UNARY(OF)
 #undef OF
+__device__ __forceinline__ u8 not_bool(u8 x) { return Not::apply(x); }
+
+#define OF(op, name, type) \
+    __device__ __forceinline__ u8 name##_##type(type x) { return op<type>::apply(x); }
+EACH_PREDICATE(OF)
+#undef OF
 
 #define OF(op, name, four, type) \
     __device__ __forceinline__ type name##_##type(type x, type y) { return stored<type, op<Wide<type>>>(x, y); }
 EACH_BINARY(OF)
 #undef OF
-__device__ __forceinline__ u8 min_bool(u8 x, u8 y) { return stored<u8, Min<u8>>(x, y); }
-__device__ __forceinline__ u8 max_bool(u8 x, u8 y) { return stored<u8, Max<u8>>(x, y); }
+#define OF(op, name) \
+    __device__ __forceinline__ u8 name(u8 x, u8 y) { return stored<u8, op<u8>>(x, y); }
+EACH_BINARY_OF_BOOL(OF)
+#undef OF
+
+#define OF(op, name, type) \
+    __device__ __forceinline__ type name##_##type(type x, type y, type z) { return op<type>::apply(x, y, z); }
+EACH_TERNARY(OF)
+#undef OF
 
 #define OF(op, name, dtype, type) \
     __device__ __forceinline__ u8 name##_##dtype(type x, type y) { return op<type>::apply(x, y); }

@@ -1,4 +1,4 @@
-// Reductions over the inner axes, argmax, softmax, log-softmax and their gradients, layer norm.
+// Reductions over the inner axes, argmax, argmin, softmax, log-softmax and their gradients, layer norm.
 //
 // `lanes` threads share one output element (of softmax: one row): each folds every `lanes`-th element, then the states are
 // joined as a tree in shared memory. The order is always the same, so the result is too. Neighbouring threads are lanes of
@@ -108,10 +108,67 @@ template <class T> struct Smallest {
     static __device__ __forceinline__ T finish(State state, u64) { return To<T>::from(state); }
 };
 
-// The first of the largest; a NaN counts as the largest.
-template <class T> struct ArgMax {
+// Kept in what sums of a dtype are kept in on a CPU; integers wrap.
+template <class T> struct ProductOf { typedef Wide<T> type; };
+template <> struct ProductOf<f32> { typedef f64 type; };
+template <class T> struct Prod {
+    typedef typename ProductOf<T>::type State;
+    static __device__ __forceinline__ State start() { return 1; }
+    static __device__ __forceinline__ State join(State x, State y) { return (State)((Unsigned<State>)x * (Unsigned<State>)y); }
+    static __device__ __forceinline__ State step(State state, T element, u64) { return join(state, (State)wide(element)); }
+    static __device__ __forceinline__ T finish(State state, u64) { return To<T>::from(state); }
+};
+
+// Count, mean, and sum of the squares of the differences to it: one more element by Welford (1962), two lots by Chan, Golub and LeVeque (1979).
+template <class T> struct Moments {
     struct State {
-        Wide<T> largest;
+        f64 count;
+        f64 mean;
+        f64 squares;
+    };
+    static __device__ __forceinline__ State start() { return State{0, 0, 0}; }
+    static __device__ __forceinline__ State join(State x, State y) {
+        if (y.count == 0) return x;
+        if (x.count == 0) return y;
+        f64 count = x.count + y.count;
+        f64 apart = y.mean - x.mean;
+        f64 between = apart * apart * (x.count * (y.count / count));
+        return State{count, x.mean + apart * (y.count / count), x.squares + y.squares + between};
+    }
+    static __device__ __forceinline__ State step(State state, T element, u64) {
+        f64 x = (f64)wide(element), count = state.count + 1;
+        f64 before = x - state.mean;
+        f64 mean = state.mean + before / count;
+        return State{count, mean, state.squares + before * (x - mean)};
+    }
+};
+template <class T> struct Var : Moments<T> {
+    static __device__ __forceinline__ T finish(typename Moments<T>::State state, u64) { return To<T>::from(state.squares / state.count); }
+};
+template <class T> struct Std : Moments<T> {
+    static __device__ __forceinline__ T finish(typename Moments<T>::State state, u64) { return To<T>::from(sqrt(state.squares / state.count)); }
+};
+
+// Of bools, which are bytes here.
+struct Any {
+    typedef u8 State;
+    static __device__ __forceinline__ State start() { return 0; }
+    static __device__ __forceinline__ State join(State x, State y) { return x | y; }
+    static __device__ __forceinline__ State step(State state, u8 element, u64) { return state | element; }
+    static __device__ __forceinline__ u8 finish(State state, u64) { return state; }
+};
+struct All {
+    typedef u8 State;
+    static __device__ __forceinline__ State start() { return 1; }
+    static __device__ __forceinline__ State join(State x, State y) { return x & y; }
+    static __device__ __forceinline__ State step(State state, u8 element, u64) { return state & element; }
+    static __device__ __forceinline__ u8 finish(State state, u64) { return state; }
+};
+
+// The first of the largest, or of the smallest; a NaN counts as the one that is looked for.
+template <class T, bool LARGEST> struct ArgExtreme {
+    struct State {
+        Wide<T> extreme;
         i64 index;
     };
     enum : i64 { NONE = -1 };
@@ -119,9 +176,9 @@ template <class T> struct ArgMax {
     static __device__ __forceinline__ State join(State x, State y) {
         if (y.index == NONE) return x;
         if (x.index == NONE) return y;
-        bool x_nan = is_nan(x.largest), y_nan = is_nan(y.largest);
+        bool x_nan = is_nan(x.extreme), y_nan = is_nan(y.extreme);
         if (x_nan != y_nan) return x_nan ? x : y;
-        if (!x_nan && x.largest != y.largest) return x.largest > y.largest ? x : y;
+        if (!x_nan && x.extreme != y.extreme) return (x.extreme > y.extreme) == LARGEST ? x : y;
         return x.index < y.index ? x : y;
     }
     static __device__ __forceinline__ State step(State state, T element, u64 index) {
@@ -305,12 +362,19 @@ template <class T> __device__ __forceinline__ void layer_norm(const Arguments &a
 #define OF_ALL(op, name) OF_NUMBERS(op, name) OF(op, name, bool, u8)
 
 OF_NUMBERS(Total, sum)
+OF_NUMBERS(Prod, prod)
 OF_FLOATS(Mean, mean)
+OF_FLOATS(Var, var)
+OF_FLOATS(Std, std)
 OF_ALL(Largest, reduce_max)
 OF_ALL(Smallest, reduce_min)
 
-#define ARGMAX(type, stored) \
-    LARGE_KERNEL(sv_argmax_##type) { reduce<stored, i64, ArgMax<stored>>(arguments); }
+LARGE_KERNEL(sv_any_bool) { reduce<u8, u8, Any>(arguments); }
+LARGE_KERNEL(sv_all_bool) { reduce<u8, u8, All>(arguments); }
+
+#define ARG_EXTREMES(type, stored) \
+    LARGE_KERNEL(sv_argmax_##type) { reduce<stored, i64, ArgExtreme<stored, true>>(arguments); } \
+    LARGE_KERNEL(sv_argmin_##type) { reduce<stored, i64, ArgExtreme<stored, false>>(arguments); }
 #define SOFTMAX(type) \
     LARGE_KERNEL(sv_softmax_##type) { softmax<type>(arguments); } \
     LARGE_KERNEL(sv_log_softmax_##type) { log_softmax<type>(arguments); } \
@@ -318,14 +382,14 @@ OF_ALL(Smallest, reduce_min)
     LARGE_KERNEL(sv_log_softmax_backward_##type) { log_softmax_backward<type>(arguments); } \
     LARGE_KERNEL(sv_layer_norm_##type) { layer_norm<type>(arguments); }
 
-ARGMAX(f32, f32)
-ARGMAX(f64, f64)
-ARGMAX(f16, f16)
-ARGMAX(bf16, bf16)
-ARGMAX(i32, i32)
-ARGMAX(i64, i64)
-ARGMAX(u8, u8)
-ARGMAX(bool, u8)
+ARG_EXTREMES(f32, f32)
+ARG_EXTREMES(f64, f64)
+ARG_EXTREMES(f16, f16)
+ARG_EXTREMES(bf16, bf16)
+ARG_EXTREMES(i32, i32)
+ARG_EXTREMES(i64, i64)
+ARG_EXTREMES(u8, u8)
+ARG_EXTREMES(bool, u8)
 
 SOFTMAX(f32)
 SOFTMAX(f64)

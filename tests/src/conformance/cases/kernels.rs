@@ -1,7 +1,8 @@
 //! Kernels: each op for each dtype that the device supports, over shapes and views, compared with the naive reference.
 
 use streamvm_ep::{
-    Access, Axes, DType, Element, Error, Kernel, KernelError, LateCause, Layout, Op, Params, Shape, bf16, f16, infer,
+    Access, Axes, DType, Element, ElementWork, Error, Kernel, KernelError, LateCause, Layout, Op, OpClass, Params,
+    Shape, bf16, f16, infer,
 };
 
 use super::table;
@@ -27,9 +28,16 @@ macro_rules! ops {
 ops! {
     neg Neg, abs Abs, exp Exp, log Log, sqrt Sqrt, tanh Tanh, relu Relu, sigmoid Sigmoid,
     erf Erf, gelu Gelu, gelu_tanh GeluTanh, silu Silu, rsqrt Rsqrt,
+    reciprocal Reciprocal, floor Floor, ceil Ceil, round Round, trunc Trunc, sign Sign,
+    sin Sin, cos Cos, tan Tan, asin Asin, acos Acos, atan Atan, sinh Sinh, cosh Cosh,
+    log1p Log1p, expm1 Expm1, log2 Log2, log10 Log10, exp2 Exp2,
+    bit_not BitNot, not Not, isnan IsNan, isinf IsInf, isfinite IsFinite,
+    clamp Clamp, floor_div FloorDiv, remainder Remainder, atan2 Atan2,
+    bit_and BitAnd, bit_or BitOr, bit_xor BitXor, shl Shl, shr Shr, and And, or Or, xor Xor,
     add Add, sub Sub, mul Mul, div Div, min Min, max Max, pow Pow,
     eq Eq, ne Ne, lt Lt, le Le, gt Gt, ge Ge, select Where,
-    sum Sum, mean Mean, reduce_max ReduceMax, reduce_min ReduceMin, argmax ArgMax,
+    sum Sum, mean Mean, reduce_max ReduceMax, reduce_min ReduceMin, argmax ArgMax, argmin ArgMin,
+    var Var, std Std, prod Prod, any Any, all All,
     matmul MatMul, softmax Softmax, log_softmax LogSoftmax, softmax_backward SoftmaxBackward,
     log_softmax_backward LogSoftmaxBackward, layer_norm LayerNorm, index_select IndexSelect, pad Pad, one_hot OneHot, cast Cast,;
     elementwise_in_place [],
@@ -63,8 +71,8 @@ fn forms(op: Op) -> &'static [Form] {
         Op::Softmax | Op::LogSoftmax => {
             &[(&[&[5]], &[0], false), (&[&[3, 4]], &[1], false), (&[&[2, 3, 4]], &[1], false)]
         }
-        Op::ArgMax => &[(&[&[6]], &[0], false), (&[&[3, 4]], &[0], true), (&[&[2, 3, 4]], &[2], false)],
-        Op::Sum | Op::Mean | Op::ReduceMax | Op::ReduceMin => &[
+        Op::ArgMax | Op::ArgMin => &[(&[&[6]], &[0], false), (&[&[3, 4]], &[0], true), (&[&[2, 3, 4]], &[2], false)],
+        _ if op.class() == OpClass::Reduction => &[
             (&[&[7]], &[], false),
             (&[&[3, 4]], &[0], false),
             (&[&[3, 4]], &[1], true),
@@ -93,7 +101,7 @@ fn forms(op: Op) -> &'static [Form] {
             (&[&[2, 3, 4], &[4, 2]], &[], false),
             (&[&[2, 1, 2, 3], &[3, 3, 2]], &[], false),
         ],
-        Op::Where => &[
+        Op::Where | Op::Clamp => &[
             (&[&[6], &[6], &[6]], &[], false),
             (&[&[3, 1], &[3, 4], &[4]], &[], false),
             (&[&[], &[2, 2], &[2, 1]], &[], false),
@@ -110,11 +118,11 @@ fn forms(op: Op) -> &'static [Form] {
 
 fn pool(op: Op, dtype: DType, input: usize) -> Pool {
     match op {
-        Op::Sum | Op::Mean | Op::MatMul => Pool::Tame,
+        Op::Sum | Op::Mean | Op::Var | Op::Std | Op::Prod | Op::MatMul => Pool::Tame,
         _ if op.is_softmax() || op == Op::LayerNorm => Pool::Tame,
         // The tables have more than 8 rows.
         Op::IndexSelect if input == 1 => Pool::Small,
-        Op::Div if !dtype.is_float() && input == 1 => Pool::NonZero,
+        Op::Div | Op::FloorDiv | Op::Remainder if !dtype.is_float() && input == 1 => Pool::NonZero,
         Op::Pow if !dtype.is_float() && input == 1 => Pool::Small,
         Op::Pow if dtype.is_float() => Pool::Small,
         _ => Pool::Wild,
@@ -198,12 +206,15 @@ fn one_call(
 /// order of addition.
 fn margin(op: Op) -> Margin {
     let units = match op {
-        Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Pow | Op::Erf => 16.0,
         // Kernels may round the argument of an exponential, which is at most 16 in size for most operands.
         Op::Gelu | Op::GeluTanh | Op::Silu => 128.0,
+        Op::Remainder => 0.0,
+        // Where the quotient has more digits than the type.
+        Op::FloorDiv => 4.0,
+        _ if op.element_work() != ElementWork::Light => 16.0,
         Op::Rsqrt => 4.0,
         Op::LayerNorm => 64.0,
-        Op::Sum | Op::Mean | Op::MatMul => 64.0,
+        Op::Sum | Op::Mean | Op::Var | Op::Std | Op::Prod | Op::MatMul => 64.0,
         _ if op.is_softmax() => 64.0,
         _ => 0.0,
     };
@@ -211,6 +222,7 @@ fn margin(op: Op) -> Margin {
     let scale = match op {
         Op::Sum | Op::MatMul => 64.0,
         Op::Mean => 4.0,
+        Op::Var | Op::Std => 16.0,
         Op::LayerNorm => 16.0,
         // Differences may cancel, and the inputs of gradients are arbitrary, not the outputs of a softmax.
         Op::LogSoftmax => 8.0,

@@ -285,7 +285,7 @@ fn launch(
 ) -> Result<(), String> {
     let (op, dtype, to) = match name {
         KernelName::Cast(from, to) => (Op::Cast, from, to),
-        KernelName::Op(op, dtype) => (op, dtype, if op.is_comparison() { DType::Bool } else { dtype }),
+        KernelName::Op(op, dtype) => (op, dtype, op.elementwise_output(dtype)),
         other => return Err(format!("{other} is no step of a fused kernel")),
     };
     if inputs.len() != op.arity() {

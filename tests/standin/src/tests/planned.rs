@@ -85,9 +85,8 @@ fn op(bench: &Bench, op: Op, dtype: DType, inputs: &[Layout], output: Layout, pa
     };
     let output_dtype = match op {
         Op::Cast | Op::OneHot => params.to.unwrap(),
-        Op::ArgMax => DType::I64,
-        _ if op.is_comparison() => DType::Bool,
-        _ => dtype,
+        Op::ArgMax | Op::ArgMin => DType::I64,
+        _ => op.elementwise_output(dtype),
     };
     let mut tensors: Vec<Tensor> = inputs.iter().enumerate().map(|(at, layout)| tensor(of(at), *layout)).collect();
     tensors.push(tensor(output_dtype, output));
@@ -134,6 +133,7 @@ fn reductions_over_any_axes() {
     }
     let first = Params::over(Axes::new(&[1]).unwrap());
     op(&bench, Op::ArgMax, DType::F64, &[all], dense(&[2, 4]), first);
+    op(&bench, Op::ArgMin, DType::F64, &[all], dense(&[2, 4]), first);
     op(&bench, Op::Mean, DType::F64, &[all], dense(&[2, 4]), first);
     let moved = dense(&[3, 4, 2]).permute(&[2, 0, 1]).unwrap();
     op(&bench, Op::Softmax, DType::F32, &[all], all, first);
