@@ -5,7 +5,10 @@
 mod failing;
 mod fused;
 mod guarded;
+mod interpreter;
+mod more_axes;
 mod moving;
+mod ptx;
 #[allow(
     dead_code,
     unused_imports,
@@ -20,6 +23,7 @@ mod simulator;
 mod tensors;
 
 use reference::Value;
+use streamvm_ep::cuda::abi::Status;
 use streamvm_ep::cuda::{KernelName, Launch, plan};
 use streamvm_ep::*;
 use tensors::{Pool, Rng, Tensor, VIEWS, View};
@@ -237,7 +241,7 @@ impl Call {
         result
     }
 
-    fn simulated(&mut self, in_place: Option<usize>, rng: &mut Rng) -> Result<(), Error> {
+    fn simulated(&mut self, in_place: Option<usize>, rng: &mut Rng, how: Runner) -> Result<(), Error> {
         let (op, params, inputs) = (self.op, self.params, self.inputs.len());
         let kernel = Kernel { op, device: DeviceKind::Cuda, dtype: self.dtype, run: |_| Ok(()) };
         let mut operands = self.operands(in_place);
@@ -245,7 +249,7 @@ impl Call {
         let result = match planned {
             Some(launch) => {
                 assert_eq!(launch.kernel, self.name);
-                let status = simulator::run(&any_grid(rng, launch), rng.next());
+                let status = how.run(&any_grid(rng, launch), rng.next());
                 launch.kernel.failure(&status)
             }
             None => Ok(()),
@@ -258,6 +262,28 @@ impl Call {
     fn take_output(&mut self, in_place: Option<usize>) {
         if let Some(input) = in_place {
             self.out = seen_as(&self.inputs[input], self.out.dtype);
+        }
+    }
+}
+
+/// What runs a launch in a device's place.
+#[derive(Copy, Clone, Debug)]
+enum Runner {
+    /// The kernels' source, compiled by g++.
+    Source,
+    /// The PTX that ships.
+    Ptx,
+    /// The PTX that ships, with more axes than were planned, some of them longer than 32 bits count.
+    PtxOfMoreAxes,
+}
+
+impl Runner {
+    /// Runs a launch to its end; `seed` says in which order the threads of a block take turns. Says what failed, as the device would.
+    fn run(self, launch: &Launch, seed: u64) -> Status {
+        match self {
+            Runner::Source => simulator::run(launch, seed),
+            Runner::Ptx => interpreter::run(launch, seed),
+            Runner::PtxOfMoreAxes => interpreter::run_with(launch, &more_axes::arguments(launch, seed), seed),
         }
     }
 }
@@ -341,12 +367,12 @@ fn compare_all(cases: u64, which: impl Fn(Op) -> bool) {
         }
         for case in 0..cases {
             let seed = name.index() as u64 * 1_000_000 + case;
-            compare_one(name, seed);
+            compare_one(name, seed, Runner::Source);
         }
     }
 }
 
-fn compare_one(name: KernelName, seed: u64) {
+fn compare_one(name: KernelName, seed: u64, how: Runner) {
     let mut rng = Rng(seed);
     let call = draw_call(&mut rng, name);
     let shapes: Vec<&Layout> = call.inputs.iter().map(|input| &input.layout).collect();
@@ -361,7 +387,7 @@ fn compare_one(name: KernelName, seed: u64) {
         let before = by_gpu.out.clone();
         let what = format!("{what}, in place {in_place:?}");
         by_cpu.on_cpu(in_place).expect(&what);
-        by_gpu.simulated(in_place, &mut rng).expect(&what);
+        by_gpu.simulated(in_place, &mut rng, how).expect(&what);
         compare(&call, &by_gpu.out, &by_cpu.out, &before, &what);
         for (input, (now, then)) in by_gpu.inputs.iter().zip(&call.inputs).enumerate() {
             assert!(in_place == Some(input) || now.same_bytes(then), "{what}: wrote an input");

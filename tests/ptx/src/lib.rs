@@ -6,7 +6,8 @@
 //! * an access outside of the allocations that the launch was given, or a write where only reads are allowed;
 //! * a misaligned access;
 //! * a read of a register, or of shared, local or global memory, that has no value yet;
-//! * a race: two threads access one byte of shared or global memory, one of them writes, and no barrier of their block lies between. Atomic and volatile accesses may race;
+//! * a race: two threads access one byte of shared or global memory, one of them writes, and no barrier of their block lies between. Atomic and volatile accesses may race,
+//!   and so may a read of global memory and a write of the value that is there already;
 //! * a barrier that not all threads of a block come to;
 //! * an integer division by 0, and a thread that does not end.
 //!

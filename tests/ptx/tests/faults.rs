@@ -127,6 +127,11 @@ fn threads_between_two_barriers_do_not_race() {
         let found = fault(&format!("{head}{body}"), 2, &[0; 2]);
         assert!(matches!(found, FaultKind::Race { .. }), "{what}: {found}");
     }
+    // A value that is there already may be written beside reads of global memory, but not of shared memory.
+    let same = format!("{head}ld.global.u32 %v, [%m]; setp.eq.s32 %p, %t, 1; @%p st.global.u32 [%m], %v;");
+    assert_eq!(run(&same, 2, &[5; 2]).unwrap(), [5; 2]);
+    let shared = format!("{head}setp.eq.s32 %p, %t, 1; @%p st.shared.u32 [block], 5; bar.sync 0; ld.shared.u32 %v, [block]; @%p st.shared.u32 [block], %v;");
+    assert!(matches!(fault(&shared, 2, &[0; 2]), FaultKind::Race { .. }));
     let read_by_all = format!("{head}setp.eq.s32 %p, %t, 0; @%p st.shared.u32 [block], %t; bar.sync 0; ld.shared.u32 %v, [block]; bar.sync 0;
         @%p st.shared.u32 [block], %t; st.global.u32 [%d], %v;");
     assert_eq!(run(&read_by_all, 64, &[9; 64]).unwrap(), [0; 64]);

@@ -61,11 +61,11 @@ impl Module {
             let bytes = variable.value.clone().unwrap_or_else(|| vec![0; variable.bytes]);
             let access = if variable.space == crate::text::syntax::Space::Constant { Access::Read } else { Access::ReadWrite };
             let mut block = Block::new(&variable.name, *address, bytes, access);
-            block.watch();
+            block.watch(true);
             variables.push(block);
         }
         for block in &mut memory.blocks {
-            block.watch();
+            block.watch(true);
         }
         let mut run = Run {
             world: World {
@@ -118,7 +118,7 @@ impl Module {
 
 fn shared(bytes: usize) -> Block {
     let mut block = Block::new("shared memory", SHARED, vec![0; bytes], Access::WriteFirst);
-    block.watch();
+    block.watch(false);
     block
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Block {
     written: Vec<bool>,
     /// `None` if it cannot race: it is only read, or of one thread.
     races: Option<Races>,
+    /// Whether a write of the value that is there may race with reads.
+    allows_same: bool,
 }
 
 impl Block {
@@ -33,11 +35,12 @@ impl Block {
         let known = if access == Access::WriteFirst { vec![false; bytes.len()] } else { Vec::new() };
         let may_write = access != Access::Read;
         let written = if may_write { vec![false; bytes.len()] } else { Vec::new() };
-        Block { name: name.to_owned(), address, bytes, known, may_write, written, races: None }
+        Block { name: name.to_owned(), address, bytes, known, may_write, written, races: None, allows_same: false }
     }
 
     /// Looks for races from now on.
-    pub(super) fn watch(&mut self) {
+    pub(super) fn watch(&mut self, allows_same: bool) {
+        self.allows_same = allows_same;
         if self.may_write {
             self.races = Some(Races::new(self.bytes.len()));
         }
@@ -89,8 +92,10 @@ impl Block {
         let start = self.start(attempt, address, bytes)?;
         let range = start..start + bytes;
         if let (Some(races), Some(actor)) = (&mut self.races, actor) {
+            let new = value.to_le_bytes();
             for at in range.clone() {
-                races.write(at, actor).map_err(|conflict| self_race(&self.name, self.address, at, attempt, &conflict))?;
+                let is_same = self.allows_same && self.bytes[at] == new[at - start] && self.known.get(at) != Some(&false);
+                races.write(at, actor, is_same).map_err(|conflict| self_race(&self.name, self.address, at, attempt, &conflict))?;
             }
         }
         self.bytes[range.clone()].copy_from_slice(&value.to_le_bytes()[..bytes]);

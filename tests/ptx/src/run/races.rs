@@ -67,11 +67,14 @@ impl Races {
         Ok(())
     }
 
-    /// Notes a write of the byte at `at`.
-    pub(super) fn write(&mut self, at: usize, actor: Actor) -> Result<(), Conflict> {
+    /// Notes a write of the byte at `at`. `is_same` says that the byte has that value already: whether others read it before or after makes no difference.
+    pub(super) fn write(&mut self, at: usize, actor: Actor, is_same: bool) -> Result<(), Conflict> {
         let cell = &mut self.cells[at];
         if let Some(writer) = cell.writer.filter(|writer| !writer.is_before(actor)) {
             return Err(Conflict { other: writer, writes: true });
+        }
+        if is_same {
+            return Ok(());
         }
         if let Some(&other) = cell.readers.iter().flatten().find(|reader| !reader.is_before(actor)) {
             return Err(Conflict { other, writes: false });
