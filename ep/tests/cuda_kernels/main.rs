@@ -6,8 +6,8 @@ mod failing;
 mod fused;
 mod guarded;
 mod interpreter;
-mod more_axes;
 mod moving;
+mod otherwise;
 mod ptx;
 #[allow(
     dead_code,
@@ -165,6 +165,17 @@ fn op_of(name: KernelName) -> Option<Op> {
 }
 
 fn draw_call(rng: &mut Rng, name: KernelName) -> Call {
+    draw_call_of(rng, name, input_dims, |rng, _| draw_view(rng), draw_output_view)
+}
+
+/// A call whose shapes and parameters, views of inputs and view of the output are drawn by these functions.
+fn draw_call_of(
+    rng: &mut Rng,
+    name: KernelName,
+    shapes: impl Fn(&mut Rng, Op) -> (Vec<Vec<usize>>, Params),
+    input_view: impl Fn(&mut Rng, usize) -> View,
+    output_view: impl Fn(&mut Rng) -> View,
+) -> Call {
     // Any of the dtypes of a size.
     let of_size = |rng: &mut Rng, bytes: usize| {
         let all: Vec<DType> = DType::ALL.into_iter().filter(|dtype| dtype.size() == bytes).collect();
@@ -179,7 +190,7 @@ fn draw_call(rng: &mut Rng, name: KernelName) -> Call {
         KernelName::Copy(_) | KernelName::Fill(_) => panic!("{name} is no op"),
     };
     let op = op_of(name).unwrap();
-    let (dims, params) = input_dims(rng, op);
+    let (dims, params) = shapes(rng, op);
     let params = Params { to, extra: reference::extra(op, dtype, rng.next()), ..params };
     let pools = pools(op, dtype);
     let inputs: Vec<Tensor> = (0..op.arity())
@@ -188,7 +199,7 @@ fn draw_call(rng: &mut Rng, name: KernelName) -> Call {
                 KernelName::IndexSelect(from, _) if input == 1 => from,
                 _ => reference::input_dtype(op, dtype, input, 0),
             };
-            let view = draw_view(rng);
+            let view = input_view(rng, input);
             Tensor::new(rng, own, &dims[input], view, pools[input])
         })
         .collect();
@@ -197,7 +208,7 @@ fn draw_call(rng: &mut Rng, name: KernelName) -> Call {
         true => (dtype, Shape::new(&dims[0]).unwrap()),
         false => infer(op, &given, &params).unwrap(),
     };
-    let view = draw_output_view(rng);
+    let view = output_view(rng);
     let out = Tensor::new(rng, out_dtype, out_shape.dims(), view, Pool::Tame);
     Call { name, op, dtype, params, inputs, out }
 }
@@ -273,8 +284,8 @@ enum Runner {
     Source,
     /// The PTX that ships.
     Ptx,
-    /// The PTX that ships, with more axes than were planned, some of them longer than 32 bits count.
-    PtxOfMoreAxes,
+    /// The PTX that ships, launched in another way of the same meaning than was planned.
+    PtxOtherwise,
 }
 
 impl Runner {
@@ -283,7 +294,7 @@ impl Runner {
         match self {
             Runner::Source => simulator::run(launch, seed),
             Runner::Ptx => interpreter::run(launch, seed),
-            Runner::PtxOfMoreAxes => interpreter::run_with(launch, &more_axes::arguments(launch, seed), seed),
+            Runner::PtxOtherwise => interpreter::run_with(launch, &otherwise::arguments(launch, seed), seed),
         }
     }
 }
@@ -375,20 +386,26 @@ fn compare_all(cases: u64, which: impl Fn(Op) -> bool) {
 fn compare_one(name: KernelName, seed: u64, how: Runner) {
     let mut rng = Rng(seed);
     let call = draw_call(&mut rng, name);
+    compare_call(&call, &mut rng, seed, how);
+}
+
+/// A call, and what it is in place of each of its inputs, beside the CPU kernel.
+fn compare_call(call: &Call, rng: &mut Rng, seed: u64, how: Runner) {
+    let name = call.name;
     let shapes: Vec<&Layout> = call.inputs.iter().map(|input| &input.layout).collect();
     let what = format!("{name}, seed {seed}, {shapes:?} to {:?}, {:?}", call.out.layout, call.params);
     let places = [None].into_iter().chain((0..call.inputs.len()).map(Some));
     for in_place in places {
         let fresh = || match in_place {
-            None => Some(Call { inputs: call.inputs.clone(), out: call.out.clone(), ..call }),
+            None => Some(Call { inputs: call.inputs.clone(), out: call.out.clone(), ..*call }),
             Some(input) => call.in_place(input),
         };
         let (Some(mut by_cpu), Some(mut by_gpu)) = (fresh(), fresh()) else { continue };
         let before = by_gpu.out.clone();
         let what = format!("{what}, in place {in_place:?}");
         by_cpu.on_cpu(in_place).expect(&what);
-        by_gpu.simulated(in_place, &mut rng, how).expect(&what);
-        compare(&call, &by_gpu.out, &by_cpu.out, &before, &what);
+        by_gpu.simulated(in_place, rng, how).expect(&what);
+        compare(call, &by_gpu.out, &by_cpu.out, &before, &what);
         for (input, (now, then)) in by_gpu.inputs.iter().zip(&call.inputs).enumerate() {
             assert!(in_place == Some(input) || now.same_bytes(then), "{what}: wrote an input");
         }

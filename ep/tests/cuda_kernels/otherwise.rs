@@ -1,4 +1,7 @@
-//! Arguments that describe the same elements by more axes, of which some may be longer than 32 bits count.
+//! Arguments of the same meaning as those of a launch, which take other ways through its kernel: the planner would not choose them, or only for tensors
+//! that are too large for a test.
+//!
+//! A reduction may have fewer lanes: then each folds more elements, by a loop that the compiler has unrolled.
 //!
 //! Kernels divide an index by the sizes of axes, with 32 bits where those do and with 64 where not, in loops that the compiler has unrolled. Axes of size 1
 //! before the others change nothing but bring every part of such a loop up. The size of what was the outermost axis does not matter as long as no index
@@ -13,7 +16,7 @@ use crate::tensors::Rng;
 /// Past 32 bits, and no product of eight of them is formed.
 const LONG: i64 = 1 << 33;
 
-/// Arguments of the same meaning with more axes, drawn from the seed.
+/// Arguments of the same meaning, drawn from the seed.
 pub(crate) fn arguments(launch: &Launch, seed: u64) -> Arguments {
     let (mut rng, mut changed) = (Rng(seed ^ 0x5eed), launch.arguments);
     let (outer, inner) = (launch.arguments.rank as usize, launch.arguments.inner_rank as usize);
@@ -46,6 +49,9 @@ pub(crate) fn arguments(launch: &Launch, seed: u64) -> Arguments {
     } else if reduces {
         changed.inner = lengthened(launch.arguments.inner, inner, before_inner, size);
         changed.inner_rank = (inner + before_inner) as u32;
+    }
+    if changed.lanes > 1 {
+        changed.lanes >>= rng.below(changed.lanes.ilog2() as usize + 1);
     }
     for (number, view) in changed.views.iter_mut().enumerate() {
         // The table of an index_select has strides of a row and a column alone.
