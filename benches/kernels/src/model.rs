@@ -68,8 +68,7 @@ fn tokens(texts: usize) -> Batch {
         _ if place + 1 == TOKENS => 102,
         _ => 1_996 + (text * 131 + place * 7_919) as u32 % 20_000,
     };
-    let rows: Vec<Vec<u32>> =
-        (0..texts).map(|text| (0..TOKENS).map(|place| id(text, place)).collect()).collect();
+    let rows: Vec<Vec<u32>> = (0..texts).map(|text| (0..TOKENS).map(|place| id(text, place)).collect()).collect();
     Batch::of(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
@@ -101,8 +100,11 @@ pub(crate) fn by_op(folder: &Path, threads: usize, batch: usize) -> Result<Strin
         let sum = sums.entry(op.name).or_default();
         *sum = (sum.0 - op.count, sum.1 - op.ran.total);
     }
-    let mut by_op: Vec<(String, u64, Duration)> =
-        sums.into_iter().filter(|(_, (count, _))| *count > 0).map(|(name, (count, time))| (name, count, time)).collect();
+    let mut by_op: Vec<(String, u64, Duration)> = sums
+        .into_iter()
+        .filter(|(_, (count, _))| *count > 0)
+        .map(|(name, (count, time))| (name, count, time))
+        .collect();
     by_op.sort_by_key(|(_, _, time)| std::cmp::Reverse(*time));
     let kernels: Duration = by_op.iter().map(|(_, _, time)| *time).sum();
     let line = |name: &str, calls: String, time: Duration| {

@@ -384,11 +384,7 @@ fn in_buffers(number: usize, step: SequenceStep) -> Result<SequenceStep, Sequenc
 /// # Safety
 ///
 /// * As for [`Single::run`].
-unsafe fn is_true(
-    test: &Test,
-    buffers: &[Operand],
-    operands: &mut [Operand],
-) -> Result<bool, SequenceError> {
+unsafe fn is_true(test: &Test, buffers: &[Operand], operands: &mut [Operand]) -> Result<bool, SequenceError> {
     // SAFETY: the caller has the same duties.
     let operands = unsafe { located(std::slice::from_ref(&test.condition), buffers, operands) };
     let bytes = operands[0].bytes().map_err(|error| SequenceError::Step { step: test.step, error })?;

@@ -104,7 +104,9 @@ fn run_told(launch: &Launch, given: &Arguments, told: bool, seed: u64) -> Status
         panic!("{error}\n{launch:?}");
     }
     let original = views[output].0 as *mut u8;
-    for (at, (&byte, &written)) in memory.bytes(allocation_of_output).iter().zip(memory.written(allocation_of_output)).enumerate() {
+    for (at, (&byte, &written)) in
+        memory.bytes(allocation_of_output).iter().zip(memory.written(allocation_of_output)).enumerate()
+    {
         if written {
             // SAFETY: a byte of the output that the launch was planned for.
             unsafe { original.add(at).write(byte) };

@@ -356,18 +356,20 @@ fn tolerance(op: Op, dtype: DType) -> (f64, f64) {
 
 fn compare(call: &Call, found: &Tensor, expected: &Tensor, before: &Tensor, what: &str) {
     assert!(found.same_outside(before), "{what}: wrote outside the view");
-    let (relative, least) = tolerance(call.op, found.dtype);
+    let tolerance = tolerance(call.op, found.dtype);
     for (place, (found, expected)) in found.dense().values.into_iter().zip(expected.dense().values).enumerate() {
         let same = match (found, expected) {
-            (Value::Float(found), Value::Float(expected)) => {
-                found == expected
-                    || (found.is_nan() && expected.is_nan())
-                    || (found - expected).abs() <= relative * expected.abs() + least
-            }
+            (Value::Float(found), Value::Float(expected)) => is_near(found, expected, tolerance),
             _ => found == expected,
         };
         assert!(same, "{what}: element {place} is {found:?}, not {expected:?}");
     }
+}
+
+fn is_near(found: f64, expected: f64, (relative, least): (f64, f64)) -> bool {
+    found == expected
+        || (found.is_nan() && expected.is_nan())
+        || (found - expected).abs() <= relative * expected.abs() + least
 }
 
 /// `cases` calls of each kernel that `which` picks.

@@ -3,7 +3,7 @@
 use streamvm_ep::cuda::{KernelName, plan_copy, plan_fill};
 use streamvm_ep::*;
 
-use crate::tensors::{Pool, Rng, Tensor};
+use crate::tensors::{Pool, Rng, Tensor, View};
 use crate::{Runner, any_grid, dims, draw_output_view, draw_view};
 
 fn cpu() -> Box<dyn Stream> {
@@ -23,18 +23,30 @@ pub(crate) fn compare_copies(cases: u64, how: Runner) {
             let rank = rng.below(MAX_RANK + 1);
             let shape = dims(&mut rng, rank, 6000);
             let (from, to) = (draw_view(&mut rng), draw_output_view(&mut rng));
-            let mut source = Tensor::new(&mut rng, dtype, &shape, from, Pool::Wild);
-            let before = Tensor::new(&mut rng, dtype, &shape, to, Pool::Wild);
-            let (mut expected, mut found) = (before.clone(), before);
-            let operand = source.operand(Access::Read);
-            cpu().copy(&operand, &mut expected.operand(Access::Write)).unwrap();
-            if let Some(launch) = plan_copy(&operand, &found.operand(Access::Write)) {
-                assert_eq!(launch.kernel, KernelName::Copy(dtype.size()));
-                how.run(&any_grid(&mut rng, launch), seed);
-            }
-            assert!(found.same_bytes(&expected), "{dtype}, seed {seed}, {:?} to {:?}", source.layout, found.layout);
+            compare_copy(seed, &mut rng, dtype, &shape, [from, to], how);
         }
     }
+}
+
+/// One copy between views.
+pub(crate) fn compare_copy(
+    seed: u64,
+    rng: &mut Rng,
+    dtype: DType,
+    shape: &[usize],
+    [from, to]: [View; 2],
+    how: Runner,
+) {
+    let mut source = Tensor::new(rng, dtype, shape, from, Pool::Wild);
+    let before = Tensor::new(rng, dtype, shape, to, Pool::Wild);
+    let (mut expected, mut found) = (before.clone(), before);
+    let operand = source.operand(Access::Read);
+    cpu().copy(&operand, &mut expected.operand(Access::Write)).unwrap();
+    if let Some(launch) = plan_copy(&operand, &found.operand(Access::Write)) {
+        assert_eq!(launch.kernel, KernelName::Copy(dtype.size()));
+        how.run(&any_grid(rng, launch), rng.next());
+    }
+    assert!(found.same_bytes(&expected), "{dtype}, seed {seed}, {:?} to {:?}", source.layout, found.layout);
 }
 
 #[test]

@@ -12,10 +12,16 @@ struct Shipped {
 
 impl Shipped {
     fn of(module: &str, name: &'static str) -> Shipped {
-        let text = std::fs::read_to_string(format!("{}/../../ep/ptx/{module}.ptx", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let text =
+            std::fs::read_to_string(format!("{}/../../ep/ptx/{module}.ptx", env!("CARGO_MANIFEST_DIR"))).unwrap();
         let start = text.find(&format!(".visible .entry {name}(\n")).unwrap();
         let end = start + text[start..].find("\n}\n").unwrap() + 3;
-        Shipped { before: text[..start].to_owned(), kernel: text[start..end].to_owned(), after: text[end..].to_owned(), name }
+        Shipped {
+            before: text[..start].to_owned(),
+            kernel: text[start..end].to_owned(),
+            after: text[end..].to_owned(),
+            name,
+        }
     }
 
     /// The module with a change in the kernel.
@@ -109,9 +115,25 @@ fn sum(module: &Module) -> Result<(), LaunchError> {
     Ok(())
 }
 
-fn launch(module: &Module, kernel: &str, grid: [u32; 3], threads: u32, shared_bytes: u32, arguments: &Arguments, memory: &mut Memory) -> Result<(), LaunchError> {
+fn launch(
+    module: &Module,
+    kernel: &str,
+    grid: [u32; 3],
+    threads: u32,
+    shared_bytes: u32,
+    arguments: &Arguments,
+    memory: &mut Memory,
+) -> Result<(), LaunchError> {
     for seed in 0..3 {
-        let launch = Launch { kernel, grid, block: [threads, 1, 1], shared_bytes, parameters: &arguments.0, seed, limit: 100_000 };
+        let launch = Launch {
+            kernel,
+            grid,
+            block: [threads, 1, 1],
+            shared_bytes,
+            parameters: &arguments.0,
+            seed,
+            limit: 100_000,
+        };
         module.launch(&launch, memory, &mut Coverage::new(module))?;
     }
     Ok(())
@@ -138,7 +160,10 @@ fn a_bound_that_is_off_by_one_is_found() {
         let first = replaced(kernel, "setp.ge.u64", kernel.matches("setp.ge.u64").count() - 1, "setp.gt.u64");
         replaced(&first, "setp.lt.u64", loops - 1, "setp.le.u64")
     });
-    assert!(matches!(fault, FaultKind::OutOfBounds { address: 0x7000_04b0 | 0x7100_04b0 | 0x7200_04b0, .. }), "{fault}");
+    assert!(
+        matches!(fault, FaultKind::OutOfBounds { address: 0x7000_04b0 | 0x7100_04b0 | 0x7200_04b0, .. }),
+        "{fault}"
+    );
 }
 
 #[test]
@@ -161,7 +186,10 @@ fn each_missing_barrier_is_found() {
     // All but the last, behind which the next round would begin: this launch has one.
     for barrier in 0..barriers - 1 {
         let fault = found(&kernel, sum, |kernel| replaced(kernel, "bar.sync \t0;", barrier, ""));
-        assert!(matches!(fault, FaultKind::Race { .. } | FaultKind::UninitialisedMemory { .. }), "barrier {barrier}: {fault}");
+        assert!(
+            matches!(fault, FaultKind::Race { .. } | FaultKind::UninitialisedMemory { .. }),
+            "barrier {barrier}: {fault}"
+        );
     }
 }
 

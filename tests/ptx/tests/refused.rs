@@ -34,7 +34,9 @@ fn a_line_that_is_not_understood_is_an_error_with_its_number() {
         ("$end: ret;", "the label $end is there twice"),
     ] {
         let text = |line: &str| {
-            format!("{HEAD}.visible .entry k() {{\n.reg .s32 %r<2>; .reg .f32 %f0; .reg .b64 %d;\n// A remark.\n{line}\n$end: ret;\n}}\n")
+            format!(
+                "{HEAD}.visible .entry k() {{\n.reg .s32 %r<2>; .reg .f32 %f0; .reg .b64 %d;\n// A remark.\n{line}\n$end: ret;\n}}\n"
+            )
         };
         assert!(Module::new(&text(fine)).is_ok());
         let error = Module::new(&text(line)).err().unwrap_or_else(|| panic!("{line} was taken"));
@@ -62,8 +64,12 @@ fn debugging_information_and_hints_change_nothing() {
     );
     let module = Module::new(&text).unwrap();
     let mut coverage = Coverage::new(&module);
-    assert_eq!(coverage.unreached(&module).iter().map(|line| (line.line, &*line.text)).collect::<Vec<_>>(), [(12, "mov.u32 %r0, 0x1F;"), (13, "ret;")]);
-    let launch = Launch { kernel: "k", grid: [1; 3], block: [32, 1, 1], shared_bytes: 0, parameters: &[], seed: 1, limit: 10 };
+    assert_eq!(
+        coverage.unreached(&module).iter().map(|line| (line.line, &*line.text)).collect::<Vec<_>>(),
+        [(12, "mov.u32 %r0, 0x1F;"), (13, "ret;")]
+    );
+    let launch =
+        Launch { kernel: "k", grid: [1; 3], block: [32, 1, 1], shared_bytes: 0, parameters: &[], seed: 1, limit: 10 };
     module.launch(&launch, &mut Memory::new(), &mut coverage).unwrap();
     assert_eq!((coverage.counts(&module), coverage.unreached(&module)), ((2, 2), Vec::new()));
 }

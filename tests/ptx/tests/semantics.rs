@@ -5,7 +5,8 @@ mod run;
 use run::{computed, pairs};
 
 fn integers() -> Vec<u64> {
-    let mut all = vec![0, 1, 2, 3, 7, 10, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 200, 255, 256, 0x1234_5678_9abc_def0];
+    let mut all =
+        vec![0, 1, 2, 3, 7, 10, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 200, 255, 256, 0x1234_5678_9abc_def0];
     for bits in [16, 32, 64] {
         let ones = u64::MAX >> (64 - bits);
         all.extend([ones, ones - 1, ones >> 1, (ones >> 1) + 1, (ones >> 1) + 2]);
@@ -15,16 +16,74 @@ fn integers() -> Vec<u64> {
 
 fn singles() -> Vec<u64> {
     let numbers = [
-        0.0f32, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 3.0, 0.1, -0.7, 1e-3, 100.25, -255.5, 65504.0, 65520.0, 1e-8, 2.147_483_6e9, -3e9, 1.8e19, 1e30,
-        f32::MAX, f32::MIN, f32::MIN_POSITIVE, 1e-40, -1e-45, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 8_388_609.0, 1.000_000_1,
+        0.0f32,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        1.5,
+        2.5,
+        -2.5,
+        3.0,
+        0.1,
+        -0.7,
+        1e-3,
+        100.25,
+        -255.5,
+        65504.0,
+        65520.0,
+        1e-8,
+        2.147_483_6e9,
+        -3e9,
+        1.8e19,
+        1e30,
+        f32::MAX,
+        f32::MIN,
+        f32::MIN_POSITIVE,
+        1e-40,
+        -1e-45,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        8_388_609.0,
+        1.000_000_1,
     ];
     numbers.iter().map(|number| u64::from(number.to_bits())).collect()
 }
 
 fn doubles() -> Vec<u64> {
     let numbers = [
-        0.0f64, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 3.0, 0.1, -0.7, 1e-3, 100.25, -255.5, 1e-8, 2_147_483_648.5, -3e9, 1.8e19, 9.3e18, 1e300,
-        f64::MAX, f64::MIN, f64::MIN_POSITIVE, 1e-310, -5e-324, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 3.4e38, 3.41e38, 1.0 + f64::EPSILON,
+        0.0f64,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        1.5,
+        2.5,
+        -2.5,
+        3.0,
+        0.1,
+        -0.7,
+        1e-3,
+        100.25,
+        -255.5,
+        1e-8,
+        2_147_483_648.5,
+        -3e9,
+        1.8e19,
+        9.3e18,
+        1e300,
+        f64::MAX,
+        f64::MIN,
+        f64::MIN_POSITIVE,
+        1e-310,
+        -5e-324,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+        3.4e38,
+        3.41e38,
+        1.0 + f64::EPSILON,
         1.000_000_059_604_644_8,
     ];
     numbers.iter().map(|number| number.to_bits()).collect()
@@ -106,8 +165,12 @@ fn signed_numbers_are_negated_and_made_absolute() {
 fn wide_products_keep_every_bit() {
     let cases = pairs(&integers());
     check("mul.wide.u32", "u64", &["u32", "u32"], &cases, |[a, b, _]| u64::from(a as u32) * u64::from(b as u32));
-    check("mul.wide.s32", "s64", &["s32", "s32"], &cases, |[a, b, _]| (i64::from(a as i32) * i64::from(b as i32)) as u64);
-    check("mul.wide.u16", "u32", &["u16", "u16"], &cases, |[a, b, _]| u64::from(u32::from(a as u16) * u32::from(b as u16)));
+    check("mul.wide.s32", "s64", &["s32", "s32"], &cases, |[a, b, _]| {
+        (i64::from(a as i32) * i64::from(b as i32)) as u64
+    });
+    check("mul.wide.u16", "u32", &["u16", "u16"], &cases, |[a, b, _]| {
+        u64::from(u32::from(a as u16) * u32::from(b as u16))
+    });
     check("mad.wide.u32", "u64", &["u32", "u32", "u64"], &cases, |[a, b, c]| {
         (u64::from(a as u32) * u64::from(b as u32)).wrapping_add(c)
     });
@@ -127,7 +190,9 @@ fn bits_are_combined_shifted_counted_and_inserted() {
         check(&format!("shl.{of}"), of, &[of, "u32"], &cases, |[a, b, _]| {
             if b as u32 >= bits { 0 } else { (a & mask) << (b as u32) & mask }
         });
-        check(&format!("selp.{of}"), of, &[of, of, "pred"], &cases, |[a, b, c]| (if c as u32 == 0 { b } else { a }) & mask);
+        check(&format!("selp.{of}"), of, &[of, of, "pred"], &cases, |[a, b, c]| {
+            (if c as u32 == 0 { b } else { a }) & mask
+        });
     }
     check("clz.b32", "u32", &["b32"], &cases, |[a, ..]| (a as u32).leading_zeros().into());
     check("clz.b64", "u32", &["b64"], &cases, |[a, ..]| a.leading_zeros().into());
@@ -149,7 +214,13 @@ fn bits_are_combined_shifted_counted_and_inserted() {
 
 #[test]
 fn bytes_are_permuted() {
-    for (selection, expected) in [(0x3210u64, 0x8877_66f5u64), (0x7654, 0x1122_3344), (0x1054, 0x66f5_3344), (0xb8, 0xf5f5_ffff), (0x0c04, 0xf500_f544)] {
+    for (selection, expected) in [
+        (0x3210u64, 0x8877_66f5u64),
+        (0x7654, 0x1122_3344),
+        (0x1054, 0x66f5_3344),
+        (0xb8, 0xf5f5_ffff),
+        (0x0c04, 0xf500_f544),
+    ] {
         let found = computed("prmt.b32", "b32", &["b32"; 3], &[[0x8877_66f5, 0x1122_3344, selection]]);
         assert_eq!(found, [expected], "{selection:#x}");
     }
@@ -169,7 +240,8 @@ fn words_are_added_with_carries() {
         st.global.v2.u32 [%m+48], {%s0, %s1}; st.global.u32 [%m+56], %s2;
         mad.lo.cc.u32 %p0, %a0, %b0, %a2; madc.hi.u32 %p1, %a0, %b0, 0;
         st.global.v2.u32 [%m+64], {%p0, %p1};";
-    let numbers: [u128; 4] = [0x1111_2222_ffff_ffff_8000_0001, 0x0000_0001_ffff_ffff_ffff_ffff, 0xffff_ffff_0000_0000_0000_0000, 5];
+    let numbers: [u128; 4] =
+        [0x1111_2222_ffff_ffff_8000_0001, 0x0000_0001_ffff_ffff_ffff_ffff, 0xffff_ffff_0000_0000_0000_0000, 5];
     for a in numbers {
         for b in numbers {
             let words = [a as u64, (a >> 64) as u64, b as u64, (b >> 64) as u64, 0, 0, 0, 0, 0];
@@ -200,8 +272,28 @@ macro_rules! check_floats {
         }
         two("div.rn", |a, b| a / b);
         // Of a number and a NaN the number; -0 is below 0.
-        two("min", |a, b| if a.is_nan() { b } else if b.is_nan() { a } else if a.total_cmp(&b).is_lt() { a } else { b });
-        two("max", |a, b| if a.is_nan() { b } else if b.is_nan() { a } else if a.total_cmp(&b).is_gt() { a } else { b });
+        two("min", |a, b| {
+            if a.is_nan() {
+                b
+            } else if b.is_nan() {
+                a
+            } else if a.total_cmp(&b).is_lt() {
+                a
+            } else {
+                b
+            }
+        });
+        two("max", |a, b| {
+            if a.is_nan() {
+                b
+            } else if b.is_nan() {
+                a
+            } else if a.total_cmp(&b).is_gt() {
+                a
+            } else {
+                b
+            }
+        });
         two("copysign", |a, b| b.copysign(a));
         let one = |opcode: &str, formula: fn($t) -> $t| {
             check(&format!("{opcode}.{of}"), of, &[of], &cases, |[a, ..]| to_bits(formula(number(a))));
@@ -211,7 +303,9 @@ macro_rules! check_floats {
         one("abs", $t::abs);
         one("neg", |a| -a);
         one("mov", |a| a);
-        check(&format!("fma.rn.{of}"), of, &[of; 3], &cases, |[a, b, c]| to_bits(number(a).mul_add(number(b), number(c))));
+        check(&format!("fma.rn.{of}"), of, &[of; 3], &cases, |[a, b, c]| {
+            to_bits(number(a).mul_add(number(b), number(c)))
+        });
         check(&format!("selp.{of}"), of, &[of, of, "pred"], &cases, |[a, b, c]| if c as u32 == 0 { b } else { a });
         let compare = |name: &str, formula: fn($t, $t) -> bool, with_nan: bool| {
             check(&format!("setp.{name}.{of}"), "pred", &[of; 2], &cases, |[a, b, _]| {
@@ -295,7 +389,12 @@ fn approximations_are_within_the_documented_error() {
         let same = f64::from(found) == expected || (found.is_nan() && expected.is_nan());
         let near = (f64::from(found) - expected).abs() <= relative * expected.abs();
         // Results below the normal numbers are flushed.
-        assert!(same || near || (found == 0.0 && expected.abs() < f64::from(f32::MIN_POSITIVE)) || (found.is_infinite() && expected.abs() > 3.4e38), "{what}: {found}, not {expected}");
+        assert!(
+            same || near
+                || (found == 0.0 && expected.abs() < f64::from(f32::MIN_POSITIVE))
+                || (found.is_infinite() && expected.abs() > 3.4e38),
+            "{what}: {found}, not {expected}"
+        );
     };
     for (case, found) in cases.iter().zip(computed("ex2.approx.ftz.f32", "f32", &["f32"], &cases)) {
         let x = f64::from(flushed(number(case[0])));
@@ -317,13 +416,20 @@ fn approximations_are_within_the_documented_error() {
         }
     }
     let cases = pairs(&doubles());
-    for (opcode, formula) in [("rcp.approx.ftz.f64", (|a: f64| 1.0 / a) as fn(f64) -> f64), ("rsqrt.approx.ftz.f64", |a| 1.0 / a.sqrt())] {
+    for (opcode, formula) in
+        [("rcp.approx.ftz.f64", (|a: f64| 1.0 / a) as fn(f64) -> f64), ("rsqrt.approx.ftz.f64", |a| 1.0 / a.sqrt())]
+    {
         for (case, found) in cases.iter().zip(computed(opcode, "f64", &["f64"], &cases)) {
             let x = f64::from_bits(case[0]);
-            let (found, expected) = (f64::from_bits(found), formula(if x.is_subnormal() { 0f64.copysign(x) } else { x }));
+            let (found, expected) =
+                (f64::from_bits(found), formula(if x.is_subnormal() { 0f64.copysign(x) } else { x }));
             let same = found == expected || (found.is_nan() && expected.is_nan());
-            let near = (found - expected).abs() <= 2f64.powi(-19) * expected.abs() && found.to_bits() & 0xffff_ffff == 0;
-            assert!(same || near || (found == 0.0 && expected.is_subnormal()), "{opcode} of {x}: {found}, not {expected}");
+            let near =
+                (found - expected).abs() <= 2f64.powi(-19) * expected.abs() && found.to_bits() & 0xffff_ffff == 0;
+            assert!(
+                same || near || (found == 0.0 && expected.is_subnormal()),
+                "{opcode} of {x}: {found}, not {expected}"
+            );
         }
     }
 }
@@ -379,17 +485,28 @@ fn floats_become_floats() {
         ("rmi", f32::floor, f64::floor),
         ("rpi", f32::ceil, f64::ceil),
     ] {
-        check(&format!("cvt.{rounding}.f32.f32"), "f32", &["f32"], &singles, |[a, ..]| single(of32(f32::from_bits(a as u32))));
-        check(&format!("cvt.{rounding}.f64.f64"), "f64", &["f64"], &doubles, |[a, ..]| of64(f64::from_bits(a)).to_bits());
+        check(&format!("cvt.{rounding}.f32.f32"), "f32", &["f32"], &singles, |[a, ..]| {
+            single(of32(f32::from_bits(a as u32)))
+        });
+        check(&format!("cvt.{rounding}.f64.f64"), "f64", &["f64"], &doubles, |[a, ..]| {
+            of64(f64::from_bits(a)).to_bits()
+        });
     }
     check("cvt.sat.f32.f32", "f32", &["f32"], &singles, |[a, ..]| {
         let x = f32::from_bits(a as u32);
-        single(if x.is_nan() || x <= 0.0 { 0.0 } else if x > 1.0 { 1.0 } else { x })
+        single(if x.is_nan() || x <= 0.0 {
+            0.0
+        } else if x > 1.0 {
+            1.0
+        } else {
+            x
+        })
     });
     // Every number of 16 bits, and by hand what lies between two of them.
     let halves: Vec<[u64; 3]> = (0..0x1_0000).map(|bits| [bits, 0, 0]).collect();
     check("cvt.f32.f16", "f32", &["f16"], &halves, |[a, ..]| {
-        let (sign, exponent, fraction) = (if a >> 15 == 0 { 1f32 } else { -1.0 }, a >> 10 & 31, (a & 0x3ff) as f32 / 1024.0);
+        let (sign, exponent, fraction) =
+            (if a >> 15 == 0 { 1f32 } else { -1.0 }, a >> 10 & 31, (a & 0x3ff) as f32 / 1024.0);
         single(match exponent {
             0 => sign * fraction * 2f32.powi(-14),
             31 if fraction == 0.0 => sign * f32::INFINITY,

@@ -139,7 +139,9 @@ impl<'s> Decoder<'s> {
                     decoder.module.variables.push((variable.clone(), address));
                     Meaning::Variable { address, bytes: variable.bytes }
                 }
-                _ => return Err(ParseError::new(variable.line, "a variable of a module is global, constant or shared")),
+                _ => {
+                    return Err(ParseError::new(variable.line, "a variable of a module is global, constant or shared"));
+                }
             };
             decoder.names.add(variable.line, &variable.name, meaning)?;
         }
@@ -154,7 +156,10 @@ impl<'s> Decoder<'s> {
 
     fn within(&self, variable: &Variable, offset: usize, window: u64) -> Result<Meaning, ParseError> {
         if (offset + variable.bytes) as u64 > WINDOW {
-            return Err(ParseError::new(variable.line, format!("{} is too large: {WINDOW} bytes are supported", variable.name)));
+            return Err(ParseError::new(
+                variable.line,
+                format!("{} is too large: {WINDOW} bytes are supported", variable.name),
+            ));
         }
         Ok(Meaning::Variable { address: window + offset as u64, bytes: variable.bytes })
     }
@@ -167,7 +172,8 @@ impl<'s> Decoder<'s> {
 
     fn function(&mut self, function: &syntax::Function, first_register: usize) -> Result<(), ParseError> {
         let start = self.module.operations.len();
-        let (local, calls) = (self.module.local_bytes.next_multiple_of(16), self.module.call_bytes.next_multiple_of(16));
+        let (local, calls) =
+            (self.module.local_bytes.next_multiple_of(16), self.module.call_bytes.next_multiple_of(16));
         (self.module.local_bytes, self.module.call_bytes) = (local, calls);
         self.first_register = first_register;
         self.register_names.clear();
@@ -196,7 +202,8 @@ impl<'s> Decoder<'s> {
         self.push(function.line, None, Action::Return);
         for (operation, line, label) in std::mem::take(&mut self.branches) {
             let target = self.labels.get(&label);
-            let &target = target.ok_or_else(|| ParseError::new(line, format!("there is no label {label} in {}", function.name)))?;
+            let &target = target
+                .ok_or_else(|| ParseError::new(line, format!("there is no label {label} in {}", function.name)))?;
             self.module.operations[operation].action = Action::Branch(target);
         }
         let registers = first_register..first_register + self.register_names.len();
@@ -242,7 +249,12 @@ impl<'s> Decoder<'s> {
                     }
                     Space::Param => self.call_space(variable)?,
                     Space::Shared => self.shared(variable)?,
-                    _ => return Err(ParseError::new(variable.line, "a variable of a function is local, shared or a parameter")),
+                    _ => {
+                        return Err(ParseError::new(
+                            variable.line,
+                            "a variable of a function is local, shared or a parameter",
+                        ));
+                    }
                 };
                 self.names.add(variable.line, &variable.name, meaning)?;
             }
@@ -294,7 +306,8 @@ impl<'s> Decoder<'s> {
                 let of = if words[1] == "b32" { 32 } else { 64 };
                 let of = Type { kind: Kind::Bits, bits: of };
                 let (to, count) = (known.target(to, of, false)?, Type { kind: Kind::Unsigned, bits: 32 });
-                let [a, b, c, d] = [(0, of), (1, of), (2, count), (3, count)].map(|(place, of)| known.source(&from[place], of, false));
+                let [a, b, c, d] =
+                    [(0, of), (1, of), (2, count), (3, count)].map(|(place, of)| known.source(&from[place], of, false));
                 Ok(Action::Insert { to, from: [a?, b?, c?, d?] })
             }
             (["mov", width], [to, Operand::Vector(from)]) => known.pack(width, to, from),
@@ -339,9 +352,13 @@ impl<'s> Decoder<'s> {
     fn resolve_calls(&mut self) -> Result<(), ParseError> {
         for call in std::mem::take(&mut self.unresolved) {
             let refused = |reason: &str| ParseError::new(call.line, format!("{} {reason}", call.name));
-            let (function, places) = self.called.get(&call.name).ok_or_else(|| refused("has no body in this module"))?;
+            let (function, places) =
+                self.called.get(&call.name).ok_or_else(|| refused("has no body in this module"))?;
             let declared = self.declared[&*call.name];
-            if declared.is_entry || declared.results != call.results.len() || places.len() != call.results.len() + call.arguments.len() {
+            if declared.is_entry
+                || declared.results != call.results.len()
+                || places.len() != call.results.len() + call.arguments.len()
+            {
                 return Err(refused("is called with other parameters than it has"));
             }
             let (of_results, of_arguments) = places.split_at(declared.results);
@@ -397,7 +414,8 @@ impl Known<'_> {
         if kinds && widths {
             return Ok(());
         }
-        Err(self.refused(&format!("does not take {name}, a register of {:?} with {} bits", declared.kind, declared.bits)))
+        Err(self
+            .refused(&format!("does not take {name}, a register of {:?} with {} bits", declared.kind, declared.bits)))
     }
 
     fn target(&self, operand: &Operand, of: Type, may_be_wider: bool) -> Result<Target, ParseError> {
@@ -420,7 +438,9 @@ impl Known<'_> {
                     self.fits(name, declared, of, may_be_wider)?;
                     Ok(Source::Register(register))
                 }
-                Some(Meaning::Variable { address, .. }) if of.kind != Kind::Float && of.bits >= 32 => Ok(Source::Constant(address)),
+                Some(Meaning::Variable { address, .. }) if of.kind != Kind::Float && of.bits >= 32 => {
+                    Ok(Source::Constant(address))
+                }
                 _ => Err(self.refused(&format!("reads {name}, which is not declared or no operand of it"))),
             },
             Operand::Integer(number) if of.kind == Kind::Predicate => Ok(Source::Constant((*number != 0).into())),
@@ -438,13 +458,19 @@ impl Known<'_> {
             let (to, from) = self.signature(operands, of, &[of; 3][..count], false)?;
             return Ok(Action::WithCarry { function, to, from, reads, writes });
         }
-        let Computation { function, to, from, divides, may_be_wider } =
-            computation(&self.statement.opcode).ok_or_else(|| self.refused("is no instruction that this interpreter knows; add it to compute/"))?;
+        let Computation { function, to, from, divides, may_be_wider } = computation(&self.statement.opcode)
+            .ok_or_else(|| self.refused("is no instruction that this interpreter knows; add it to compute/"))?;
         let (to, from) = self.signature(operands, to, &from, may_be_wider)?;
         Ok(if divides { Action::Divide { function, to, from } } else { Action::Compute { function, to, from } })
     }
 
-    fn signature(&self, operands: &[Operand], to: Type, from: &[Type], may_be_wider: bool) -> Result<(Target, [Source; 3]), ParseError> {
+    fn signature(
+        &self,
+        operands: &[Operand],
+        to: Type,
+        from: &[Type],
+        may_be_wider: bool,
+    ) -> Result<(Target, [Source; 3]), ParseError> {
         if operands.len() != from.len() + 1 {
             return Err(self.refused(&format!("has {} operands, {} are expected", operands.len(), from.len() + 1)));
         }

@@ -29,7 +29,8 @@ impl Names {
     }
 
     pub(super) fn add(&mut self, line: u32, name: &str, meaning: Meaning) -> Result<(), ParseError> {
-        let scope = self.scopes.last_mut().ok_or_else(|| ParseError::new(line, "a brace is closed that was not opened"))?;
+        let scope =
+            self.scopes.last_mut().ok_or_else(|| ParseError::new(line, "a brace is closed that was not opened"))?;
         match scope.insert(name.to_owned(), meaning) {
             None => Ok(()),
             Some(_) => Err(ParseError::new(line, format!("{name} is declared twice"))),

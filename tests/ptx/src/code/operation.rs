@@ -54,21 +54,61 @@ pub(crate) struct Call {
 }
 
 pub(crate) enum Action {
-    Compute { function: Function, to: Target, from: [Source; 3] },
+    Compute {
+        function: Function,
+        to: Target,
+        from: [Source; 3],
+    },
     /// As `Compute`; the second operand may not be 0.
-    Divide { function: Function, to: Target, from: [Source; 3] },
+    Divide {
+        function: Function,
+        to: Target,
+        from: [Source; 3],
+    },
     /// The register of the carry is one of the thread.
-    WithCarry { function: WithCarry, to: Target, from: [Source; 3], reads: bool, writes: bool },
+    WithCarry {
+        function: WithCarry,
+        to: Target,
+        from: [Source; 3],
+        reads: bool,
+        writes: bool,
+    },
     /// Bits of `width` from the place `from` on are replaced by those of the first operand.
-    Insert { to: Target, from: [Source; 4] },
+    Insert {
+        to: Target,
+        from: [Source; 4],
+    },
     /// `mov` of several registers into one: the first has the lowest bits.
-    Pack { to: Target, from: Vec<Source>, bits: u32 },
-    Unpack { to: Vec<Option<Target>>, from: Source, bits: u32 },
-    Special { to: Target, which: Special },
-    Load { to: [Option<Target>; 4], place: Place, is_signed: bool },
-    Store { from: [Source; 4], place: Place },
+    Pack {
+        to: Target,
+        from: Vec<Source>,
+        bits: u32,
+    },
+    Unpack {
+        to: Vec<Option<Target>>,
+        from: Source,
+        bits: u32,
+    },
+    Special {
+        to: Target,
+        which: Special,
+    },
+    Load {
+        to: [Option<Target>; 4],
+        place: Place,
+        is_signed: bool,
+    },
+    Store {
+        from: [Source; 4],
+        place: Place,
+    },
     /// Reads memory, and writes what the function makes of it and of the operands.
-    Atomic { function: Function, to: Option<Target>, place: Place, from: [Source; 2] },
+    Atomic {
+        function: Function,
+        to: Option<Target>,
+        place: Place,
+        from: [Source; 2],
+    },
     Branch(u32),
     Barrier,
     Fence,

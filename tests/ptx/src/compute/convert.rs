@@ -39,14 +39,38 @@ types!(U64, Unsigned, 64);
 macro_rules! by_integer {
     ($of:expr, $T:ident => $function:expr) => {
         match $of {
-            S8 => { const $T: Type = S8; $function }
-            S16 => { const $T: Type = S16; $function }
-            S32 => { const $T: Type = S32; $function }
-            S64 => { const $T: Type = S64; $function }
-            U8 => { const $T: Type = U8; $function }
-            U16 => { const $T: Type = U16; $function }
-            U32 => { const $T: Type = U32; $function }
-            U64 => { const $T: Type = U64; $function }
+            S8 => {
+                const $T: Type = S8;
+                $function
+            }
+            S16 => {
+                const $T: Type = S16;
+                $function
+            }
+            S32 => {
+                const $T: Type = S32;
+                $function
+            }
+            S64 => {
+                const $T: Type = S64;
+                $function
+            }
+            U8 => {
+                const $T: Type = U8;
+                $function
+            }
+            U16 => {
+                const $T: Type = U16;
+                $function
+            }
+            U32 => {
+                const $T: Type = U32;
+                $function
+            }
+            U64 => {
+                const $T: Type = U64;
+                $function
+            }
             _ => return None,
         }
     };
@@ -66,7 +90,9 @@ macro_rules! to_integers {
 pub(super) fn conversion(modifiers: &[&str], to: Type, from: Type) -> Option<Computation> {
     let is_float = |of: Type| of.kind == Kind::Float;
     let function: Function = match (is_float(to), is_float(from), modifiers) {
-        (false, false, []) => by_integer!(from, FROM => by_integer!(to, TO => |a, _, _| extended(integer(a, FROM), TO))),
+        (false, false, []) => {
+            by_integer!(from, FROM => by_integer!(to, TO => |a, _, _| extended(integer(a, FROM), TO)))
+        }
         (true, false, ["rn"]) => match to.bits {
             32 => by_integer!(from, FROM => |a, _, _| u64::from((integer(a, FROM) as f32).to_bits())),
             64 => by_integer!(from, FROM => |a, _, _| (integer(a, FROM) as f64).to_bits()),

@@ -77,14 +77,20 @@ pub(super) fn computation(name: &str, modifiers: &[&str], of: Type) -> Option<Co
         ("rcp", ["approx", "ftz"]) if single => (|a, _, _| bits32(flushed(1.0 / flushed(of32(a)))), 1),
         ("rcp", ["approx", "ftz"]) => (|a, _, _| coarse(a, |a| 1.0 / a), 1),
         ("rsqrt", ["approx", "ftz"]) if !single => (|a, _, _| coarse(a, |a| 1.0 / a.sqrt()), 1),
-        ("ex2", ["approx", "ftz"]) if single => (|a, _, _| bits32(flushed(f64::from(flushed(of32(a))).exp2() as f32)), 1),
+        ("ex2", ["approx", "ftz"]) if single => {
+            (|a, _, _| bits32(flushed(f64::from(flushed(of32(a))).exp2() as f32)), 1)
+        }
         ("ex2", ["approx"]) if single => (|a, _, _| bits32(f64::from(of32(a)).exp2() as f32), 1),
         ("abs", []) if single => (|a, _, _| a & 0x7fff_ffff, 1),
         ("abs", []) => (|a, _, _| a & !(1 << 63), 1),
         ("neg", []) if single => (|a, _, _| a ^ 0x8000_0000, 1),
         ("neg", []) => (|a, _, _| a ^ 1 << 63, 1),
-        ("min", []) => (of_floats!(of, |a, b, _c| if a < b || b.is_nan() || (a == b && a.is_sign_negative()) { a } else { b }), 2),
-        ("max", []) => (of_floats!(of, |a, b, _c| if a > b || b.is_nan() || (a == b && a.is_sign_positive()) { a } else { b }), 2),
+        ("min", []) => {
+            (of_floats!(of, |a, b, _c| if a < b || b.is_nan() || (a == b && a.is_sign_negative()) { a } else { b }), 2)
+        }
+        ("max", []) => {
+            (of_floats!(of, |a, b, _c| if a > b || b.is_nan() || (a == b && a.is_sign_positive()) { a } else { b }), 2)
+        }
         ("copysign", []) if single => (|a, b, _| a & 0x8000_0000 | b & 0x7fff_ffff, 2),
         ("copysign", []) => (|a, b, _| a & 1 << 63 | b & !(1 << 63), 2),
         ("mov", []) => (|a, _, _| a, 1),
@@ -106,9 +112,15 @@ fn compare(comparison: &str, of: Type) -> Option<Computation> {
         "ge" => of_orders!(of, |a, b| a >= b),
         "equ" => of_orders!(of, |a, b| !(a < b || a > b)),
         "neu" => of_orders!(of, |a, b| a != b),
-        "ltu" => of_orders!(of, |a, b| !matches!(a.partial_cmp(&b), Some(std::cmp::Ordering::Equal | std::cmp::Ordering::Greater))),
+        "ltu" => of_orders!(of, |a, b| !matches!(
+            a.partial_cmp(&b),
+            Some(std::cmp::Ordering::Equal | std::cmp::Ordering::Greater)
+        )),
         "leu" => of_orders!(of, |a, b| a.partial_cmp(&b) != Some(std::cmp::Ordering::Greater)),
-        "gtu" => of_orders!(of, |a, b| !matches!(a.partial_cmp(&b), Some(std::cmp::Ordering::Equal | std::cmp::Ordering::Less))),
+        "gtu" => of_orders!(of, |a, b| !matches!(
+            a.partial_cmp(&b),
+            Some(std::cmp::Ordering::Equal | std::cmp::Ordering::Less)
+        )),
         "geu" => of_orders!(of, |a, b| a.partial_cmp(&b) != Some(std::cmp::Ordering::Less)),
         "num" => of_orders!(of, |a, b| !a.is_nan() && !b.is_nan()),
         "nan" => of_orders!(of, |a, b| a.is_nan() || b.is_nan()),
@@ -151,7 +163,13 @@ fn fused(a: f32, b: f32, c: f32, toward: Toward) -> f32 {
     if sum == 0.0 && rest == 0.0 {
         // A sum of zeros of one sign keeps it; another exact zero is negative if rounded down.
         let same = product == 0.0 && product.is_sign_negative() == c.is_sign_negative();
-        return if same { product as f32 } else if toward == Toward::Below { -0.0 } else { 0.0 };
+        return if same {
+            product as f32
+        } else if toward == Toward::Below {
+            -0.0
+        } else {
+            0.0
+        };
     }
     let nearest = sum as f32;
     let wide = f64::from(nearest);
@@ -159,7 +177,19 @@ fn fused(a: f32, b: f32, c: f32, toward: Toward) -> f32 {
     let is_below = wide < sum || (wide == sum && rest > 0.0);
     let is_negative = sum < 0.0 || (sum == 0.0 && rest < 0.0);
     match toward {
-        Toward::Zero if is_negative => if is_below { nearest.next_up() } else { nearest },
-        Toward::Below | Toward::Zero => if is_above { nearest.next_down() } else { nearest },
+        Toward::Zero if is_negative => {
+            if is_below {
+                nearest.next_up()
+            } else {
+                nearest
+            }
+        }
+        Toward::Below | Toward::Zero => {
+            if is_above {
+                nearest.next_down()
+            } else {
+                nearest
+            }
+        }
     }
 }

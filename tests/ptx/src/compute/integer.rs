@@ -34,7 +34,9 @@ pub(super) fn computation(name: &str, modifiers: &[&str], of: Type) -> Option<Co
         ("add", []) if number => of_integers!(of, |a, b, _c| a.wrapping_add(b)),
         ("sub", []) if number => of_integers!(of, |a, b, _c| a.wrapping_sub(b)),
         ("mul", ["lo"]) if number => of_integers!(of, |a, b, _c| a.wrapping_mul(b)),
-        ("mul", ["hi"]) if number => of_integers!(of, |a, b, _c| ((a as i128).wrapping_mul(b as i128) as u128 >> T::BITS)),
+        ("mul", ["hi"]) if number => {
+            of_integers!(of, |a, b, _c| ((a as i128).wrapping_mul(b as i128) as u128 >> T::BITS))
+        }
         ("mad", ["lo"]) if number => {
             return Some(Computation::new(of_integers!(of, |a, b, c| a.wrapping_mul(b).wrapping_add(c)), of, &[of; 3]));
         }
@@ -48,12 +50,17 @@ pub(super) fn computation(name: &str, modifiers: &[&str], of: Type) -> Option<Co
         }
         ("min", []) if number => of_integers!(of, |a, b, _c| a.min(b)),
         ("max", []) if number => of_integers!(of, |a, b, _c| a.max(b)),
-        ("abs", []) if of.kind == Kind::Signed => return one(of, match of.bits {
-            16 => |a, _, _| u64::from((a as i16).wrapping_abs() as u16),
-            32 => |a, _, _| u64::from((a as i32).wrapping_abs() as u32),
-            64 => |a, _, _| (a as i64).wrapping_abs() as u64,
-            _ => return None,
-        }),
+        ("abs", []) if of.kind == Kind::Signed => {
+            return one(
+                of,
+                match of.bits {
+                    16 => |a, _, _| u64::from((a as i16).wrapping_abs() as u16),
+                    32 => |a, _, _| u64::from((a as i32).wrapping_abs() as u32),
+                    64 => |a, _, _| (a as i64).wrapping_abs() as u64,
+                    _ => return None,
+                },
+            );
+        }
         ("neg", []) if of.kind == Kind::Signed => return one(of, of_integers!(of, |a, _b, _c| a.wrapping_neg())),
         ("and", []) if bits => |a, b, _| a & b,
         ("or", []) if bits => |a, b, _| a | b,
@@ -67,20 +74,30 @@ pub(super) fn computation(name: &str, modifiers: &[&str], of: Type) -> Option<Co
             return Some(Computation::new(of_integers!(of, |a, _b, _c| a.count_ones()), U32, &[of]));
         }
         // Amounts past the width count as the width. The operand of the amount is always 32 bits wide.
-        ("shl", []) if of.kind == Kind::Bits => return shift(of, match of.bits {
-            16 => |a, amount, _| u64::from((a as u16).checked_shl(amount as u32).unwrap_or(0)),
-            32 => |a, amount, _| u64::from((a as u32).checked_shl(amount as u32).unwrap_or(0)),
-            64 => |a, amount, _| a.checked_shl(amount as u32).unwrap_or(0),
-            _ => return None,
-        }),
-        ("shr", []) if of != PREDICATE => return shift(of, match (of.kind, of.bits) {
-            (Kind::Signed, 16) => |a, amount, _| (a as i16 >> (amount as u32).min(15)) as u16 as u64,
-            (Kind::Signed, 32) => |a, amount, _| (a as i32 >> (amount as u32).min(31)) as u32 as u64,
-            (Kind::Signed, 64) => |a, amount, _| (a as i64 >> (amount as u32).min(63)) as u64,
-            // The bits past the width are 0.
-            (_, 16 | 32 | 64) => |a, amount, _| a.checked_shr(amount as u32).unwrap_or(0),
-            _ => return None,
-        }),
+        ("shl", []) if of.kind == Kind::Bits => {
+            return shift(
+                of,
+                match of.bits {
+                    16 => |a, amount, _| u64::from((a as u16).checked_shl(amount as u32).unwrap_or(0)),
+                    32 => |a, amount, _| u64::from((a as u32).checked_shl(amount as u32).unwrap_or(0)),
+                    64 => |a, amount, _| a.checked_shl(amount as u32).unwrap_or(0),
+                    _ => return None,
+                },
+            );
+        }
+        ("shr", []) if of != PREDICATE => {
+            return shift(
+                of,
+                match (of.kind, of.bits) {
+                    (Kind::Signed, 16) => |a, amount, _| (a as i16 >> (amount as u32).min(15)) as u16 as u64,
+                    (Kind::Signed, 32) => |a, amount, _| (a as i32 >> (amount as u32).min(31)) as u32 as u64,
+                    (Kind::Signed, 64) => |a, amount, _| (a as i64 >> (amount as u32).min(63)) as u64,
+                    // The bits past the width are 0.
+                    (_, 16 | 32 | 64) => |a, amount, _| a.checked_shr(amount as u32).unwrap_or(0),
+                    _ => return None,
+                },
+            );
+        }
         ("selp", []) if of != PREDICATE && of.bits >= 16 => return select(of),
         ("setp", [comparison]) => return compare(comparison, of),
         ("mov", []) if of.bits != 8 => return one(of, |a, _, _| a),

@@ -58,7 +58,11 @@ pub(crate) fn computation(opcode: &[String]) -> Option<Computation> {
         // Addresses of all state spaces are different numbers here, and a generic address is the same number.
         return (of.bits == 64).then(|| Computation::new(|a, _, _| a, of, &[of]));
     }
-    if of.kind == Kind::Float { float::computation(name, modifiers, of) } else { integer::computation(name, modifiers, of) }
+    if of.kind == Kind::Float {
+        float::computation(name, modifiers, of)
+    } else {
+        integer::computation(name, modifiers, of)
+    }
 }
 
 /// What a step of an addition of several words computes: the result, and the carry. Operands are 32 bits wide.

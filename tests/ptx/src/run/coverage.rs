@@ -46,7 +46,8 @@ impl Coverage {
 
     /// The instructions that were not reached, in the order of the module.
     pub fn unreached(&self, module: &Module) -> Vec<Unreached> {
-        let left = (0..self.reached.len()).filter(|&operation| !self.reached[operation] && !is_implied(module, operation));
+        let left =
+            (0..self.reached.len()).filter(|&operation| !self.reached[operation] && !is_implied(module, operation));
         left.map(|operation| {
             let line = module.lines[operation];
             Unreached {

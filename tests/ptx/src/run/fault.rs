@@ -61,7 +61,9 @@ pub struct Fault {
 pub enum FaultKind {
     #[error("{attempt} {bytes} bytes at {address:#x}, outside of {near}; check bounds, strides and offsets")]
     OutOfBounds { attempt: Attempt, address: u64, bytes: usize, near: String },
-    #[error("{attempt} {bytes} bytes at {address:#x} of {memory}, which may only be read; check the order of the operands")]
+    #[error(
+        "{attempt} {bytes} bytes at {address:#x} of {memory}, which may only be read; check the order of the operands"
+    )]
     ReadOnly { attempt: Attempt, address: u64, bytes: usize, memory: String },
     #[error("{attempt} {bytes} bytes at {address:#x}, which is no multiple of {bytes}")]
     Misaligned { attempt: Attempt, address: u64, bytes: usize },
@@ -69,7 +71,9 @@ pub enum FaultKind {
     UninitialisedRegister { register: String },
     #[error("reads {address:#x} of {memory}, which has not been written")]
     UninitialisedMemory { address: u64, memory: String },
-    #[error("{attempt} {address:#x} of {memory}, which thread {other:?} of block {other_block} {other_attempt} too, and no barrier lies between them")]
+    #[error(
+        "{attempt} {address:#x} of {memory}, which thread {other:?} of block {other_block} {other_attempt} too, and no barrier lies between them"
+    )]
     Race { attempt: Attempt, address: u64, memory: String, other: [u32; 3], other_block: u64, other_attempt: Attempt },
     #[error("waits at this barrier, which not all threads of the block come to: {others}")]
     DivergentBarrier { others: String },

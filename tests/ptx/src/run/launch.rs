@@ -49,9 +49,14 @@ impl Module {
         let count = |sizes: [u32; 3]| sizes.into_iter().try_fold(1u32, u32::checked_mul).filter(|&count| count > 0);
         let threads = count(launch.block).filter(|&threads| threads <= entry.most_threads.unwrap_or(1024).min(1024));
         let threads = threads.ok_or_else(|| {
-            refused(format!("blocks of {:?} threads are not from 1 to {}", launch.block, entry.most_threads.unwrap_or(1024)))
+            refused(format!(
+                "blocks of {:?} threads are not from 1 to {}",
+                launch.block,
+                entry.most_threads.unwrap_or(1024)
+            ))
         })?;
-        let blocks = count(launch.grid).ok_or_else(|| refused(format!("{:?} are no numbers of blocks", launch.grid)))?;
+        let blocks =
+            count(launch.grid).ok_or_else(|| refused(format!("{:?} are no numbers of blocks", launch.grid)))?;
         let shared_bytes = self.shared_bytes + launch.shared_bytes as usize;
         if shared_bytes > MOST_SHARED {
             return Err(refused(format!("{shared_bytes} bytes of shared memory are more than {MOST_SHARED}")));
@@ -59,7 +64,8 @@ impl Module {
         let mut variables = Vec::new();
         for (variable, address) in &self.variables {
             let bytes = variable.value.clone().unwrap_or_else(|| vec![0; variable.bytes]);
-            let access = if variable.space == crate::text::syntax::Space::Constant { Access::Read } else { Access::ReadWrite };
+            let access =
+                if variable.space == crate::text::syntax::Space::Constant { Access::Read } else { Access::ReadWrite };
             let mut block = Block::new(&variable.name, *address, bytes, access);
             block.watch(true);
             variables.push(block);
@@ -176,7 +182,8 @@ impl Run<'_> {
     fn check_barrier(&self) -> Result<(), Stopped> {
         let waiting = self.threads.iter().find(|thread| thread.state == State::AtBarrier);
         let Some(first) = waiting else { return Ok(()) };
-        let different = self.threads.iter().find(|thread| thread.state != State::AtBarrier || thread.next != first.next);
+        let different =
+            self.threads.iter().find(|thread| thread.state != State::AtBarrier || thread.next != first.next);
         let Some(different) = different else { return Ok(()) };
         let other = axes(different.number, self.world.block_size);
         let others = if different.state == State::Over {

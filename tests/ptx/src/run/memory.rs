@@ -52,7 +52,9 @@ impl Block {
     }
 
     pub(super) fn contains(&self, address: u64, bytes: usize) -> bool {
-        address >= self.address && address - self.address <= (self.bytes.len() as u64).saturating_sub(bytes as u64) && bytes <= self.bytes.len()
+        address >= self.address
+            && address - self.address <= (self.bytes.len() as u64).saturating_sub(bytes as u64)
+            && bytes <= self.bytes.len()
     }
 
     /// Where an access lies, if it may be made at all.
@@ -78,7 +80,9 @@ impl Block {
         }
         if let (Some(races), Some(actor)) = (&mut self.races, actor) {
             for at in range.clone() {
-                races.read(at, actor).map_err(|conflict| self_race(&self.name, self.address, at, Attempt::Read, &conflict))?;
+                races
+                    .read(at, actor)
+                    .map_err(|conflict| self_race(&self.name, self.address, at, Attempt::Read, &conflict))?;
             }
         }
         let mut word = [0; 8];
@@ -87,15 +91,24 @@ impl Block {
     }
 
     /// Writes up to 8 bytes, the lowest of `value`.
-    pub(super) fn write(&mut self, address: u64, bytes: usize, value: u64, actor: Option<Actor>) -> Result<(), FaultKind> {
+    pub(super) fn write(
+        &mut self,
+        address: u64,
+        bytes: usize,
+        value: u64,
+        actor: Option<Actor>,
+    ) -> Result<(), FaultKind> {
         let attempt = if actor.is_some() { Attempt::Write } else { Attempt::Atomic };
         let start = self.start(attempt, address, bytes)?;
         let range = start..start + bytes;
         if let (Some(races), Some(actor)) = (&mut self.races, actor) {
             let new = value.to_le_bytes();
             for at in range.clone() {
-                let is_same = self.allows_same && self.bytes[at] == new[at - start] && self.known.get(at) != Some(&false);
-                races.write(at, actor, is_same).map_err(|conflict| self_race(&self.name, self.address, at, attempt, &conflict))?;
+                let is_same =
+                    self.allows_same && self.bytes[at] == new[at - start] && self.known.get(at) != Some(&false);
+                races
+                    .write(at, actor, is_same)
+                    .map_err(|conflict| self_race(&self.name, self.address, at, attempt, &conflict))?;
             }
         }
         self.bytes[range.clone()].copy_from_slice(&value.to_le_bytes()[..bytes]);
@@ -139,7 +152,8 @@ impl Memory {
     pub fn add(&mut self, name: &str, address: u64, bytes: Vec<u8>, access: Access) -> usize {
         assert!(address >= END_OF_WINDOWS, "{name} lies at {address:#x}, below {END_OF_WINDOWS:#x}");
         let end = address.checked_add(bytes.len() as u64).expect("an allocation ends before addresses do");
-        let overlapping = self.blocks.iter().find(|block| block.address < end && address < block.address + block.bytes.len() as u64);
+        let overlapping =
+            self.blocks.iter().find(|block| block.address < end && address < block.address + block.bytes.len() as u64);
         assert!(overlapping.is_none(), "{name} overlaps {}", overlapping.map_or("", |block| &block.name));
         self.blocks.push(Block::new(name, address, bytes, access));
         self.blocks.len() - 1
@@ -167,7 +181,12 @@ impl Memory {
         let near = match nearest {
             None => "all allocations: the launch was given none".to_owned(),
             Some(block) => {
-                format!("all allocations; the nearest is {}, {} bytes at {:#x}", block.name, block.bytes.len(), block.address)
+                format!(
+                    "all allocations; the nearest is {}, {} bytes at {:#x}",
+                    block.name,
+                    block.bytes.len(),
+                    block.address
+                )
             }
         };
         Err(FaultKind::OutOfBounds { attempt, address, bytes, near })

@@ -82,7 +82,8 @@ impl World<'_> {
         }
         match &operation.action {
             Action::Compute { function, to, from } => {
-                let [a, b, c] = [read(thread, from[0], module)?, read(thread, from[1], module)?, read(thread, from[2], module)?];
+                let [a, b, c] =
+                    [read(thread, from[0], module)?, read(thread, from[1], module)?, read(thread, from[2], module)?];
                 write(thread, *to, function(a, b, c));
             }
             Action::Divide { function, to, from } => {
@@ -132,9 +133,12 @@ impl World<'_> {
                 let carry = match (reads, thread.carry) {
                     (false, _) => 0,
                     (true, Some(carry)) => u32::from(carry),
-                    (true, None) => return Err(FaultKind::UninitialisedRegister { register: "of the carry".to_owned() }),
+                    (true, None) => {
+                        return Err(FaultKind::UninitialisedRegister { register: "of the carry".to_owned() });
+                    }
                 };
-                let [a, b, c] = [read(thread, from[0], module)?, read(thread, from[1], module)?, read(thread, from[2], module)?];
+                let [a, b, c] =
+                    [read(thread, from[0], module)?, read(thread, from[1], module)?, read(thread, from[2], module)?];
                 let result = function(a as u32, b as u32, c as u32, carry);
                 if *writes {
                     thread.carry = Some(result >> 32 != 0);
@@ -205,7 +209,14 @@ impl World<'_> {
     }
 
     /// The memory that has the address.
-    fn block<'b>(&'b mut self, thread: &'b mut Thread, attempt: Attempt, space: Space, address: u64, bytes: usize) -> Result<&'b mut Block, FaultKind> {
+    fn block<'b>(
+        &'b mut self,
+        thread: &'b mut Thread,
+        attempt: Attempt,
+        space: Space,
+        address: u64,
+        bytes: usize,
+    ) -> Result<&'b mut Block, FaultKind> {
         let is_in = |window: u64| (window..window + WINDOW).contains(&address);
         let named = |wanted: Space| space == wanted || space == Space::Generic;
         if named(Space::Shared) && (is_in(SHARED) || space == Space::Shared) {

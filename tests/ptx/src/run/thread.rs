@@ -1,7 +1,7 @@
 //! The state of one thread.
 
-use crate::code::{CALLS, LOCAL, Module};
 use crate::code::operation::Call;
+use crate::code::{CALLS, LOCAL, Module};
 use crate::run::fault::FaultKind;
 use crate::run::memory::{Access, Block};
 

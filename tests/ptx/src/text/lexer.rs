@@ -40,7 +40,10 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<(u32, Token)>, ParseError> {
             } else if is_of_name(first) {
                 let end = rest.find(|char| !is_of_name(char)).unwrap_or(rest.len());
                 let word = &rest[..end];
-                tokens.push((line, if first.is_ascii_digit() { number(line, word)? } else { Token::Name(word.to_owned()) }));
+                tokens.push((
+                    line,
+                    if first.is_ascii_digit() { number(line, word)? } else { Token::Name(word.to_owned()) },
+                ));
                 end
             } else if "{}[]()<>,;:=+-@!|".contains(first) {
                 tokens.push((line, Token::Sign(first)));
@@ -64,7 +67,9 @@ fn is_of_name(char: char) -> bool {
 fn number(line: u32, word: &str) -> Result<Token, ParseError> {
     let of_base = |digits: &str, base| u64::from_str_radix(digits.trim_end_matches('U'), base);
     let parsed = match word.as_bytes() {
-        [b'0', b'f' | b'F', digits @ ..] if digits.len() == 8 => of_base(&word[2..], 16).map(|bits| Token::F32(bits as u32)),
+        [b'0', b'f' | b'F', digits @ ..] if digits.len() == 8 => {
+            of_base(&word[2..], 16).map(|bits| Token::F32(bits as u32))
+        }
         [b'0', b'd' | b'D', digits @ ..] if digits.len() == 16 => of_base(&word[2..], 16).map(Token::F64),
         [b'0', b'x' | b'X', ..] => of_base(&word[2..], 16).map(Token::Integer),
         _ if word.contains('.') => return Ok(Token::Version(word.to_owned())),

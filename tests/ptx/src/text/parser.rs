@@ -28,7 +28,8 @@ impl Parser {
     }
 
     fn next(&mut self) -> Result<Token, ParseError> {
-        let token = self.peek().cloned().ok_or_else(|| ParseError::new(self.line(), "the text ends in the midst of it"))?;
+        let token =
+            self.peek().cloned().ok_or_else(|| ParseError::new(self.line(), "the text ends in the midst of it"))?;
         self.at += 1;
         Ok(token)
     }

@@ -113,7 +113,12 @@ pub(crate) enum Item {
     Close,
     Label(u32, String),
     /// Registers `name`, or `name0` to `name{count - 1}`.
-    Registers { line: u32, declared: Type, name: String, count: Option<u32> },
+    Registers {
+        line: u32,
+        declared: Type,
+        name: String,
+        count: Option<u32>,
+    },
     Variable(Variable),
     Statement(Statement),
 }

@@ -28,7 +28,9 @@ pub(crate) fn run_module(before: &str, body: &str, threads: u32, words: &[u64]) 
         limit: 100_000,
     };
     match module.launch(&launch, &mut memory, &mut Coverage::new(&module)) {
-        Ok(()) => Ok(memory.bytes(allocation).chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()),
+        Ok(()) => {
+            Ok(memory.bytes(allocation).chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect())
+        }
         Err(LaunchError::Fault(fault)) => Err(fault),
         Err(refused) => panic!("{refused}"),
     }
