@@ -3,7 +3,7 @@
 use streamvm_ep::cuda::{KernelName, Launch};
 use streamvm_ep::*;
 
-use crate::tensors::{Pool, Rng, Tensor};
+use crate::tensors::{Pool, Rng, Tensor, View};
 use crate::{Call, Runner, draw_call};
 
 /// A call with right-hand sides that may be zero or negative, or with indices that may be out of range.
@@ -103,4 +103,30 @@ pub(crate) fn tell_the_first_of_few(seeds: u64, how: Runner) {
         let status = how.run(&launch, seed);
         assert_eq!(launch.kernel.failure(&status), Err(expected.clone()), "seed {seed}");
     }
+}
+
+#[test]
+fn of_few_rows_out_of_range_the_first_is_told_whoever_comes_between() {
+    tell_the_first_row_of_few(200, Runner::Source);
+}
+
+/// Index selects of 40 indices, of which few are out of range.
+pub(crate) fn tell_the_first_row_of_few(seeds: u64, how: Runner) {
+    let mut failed = 0;
+    for name in KernelName::all().filter(|name| matches!(name, KernelName::IndexSelect(..))) {
+        for seed in 0..seeds {
+            let mut rng = Rng(seed);
+            let shapes = |_: &mut Rng, _| (vec![vec![9, 1], vec![40]], Params::default());
+            let draw =
+                |rng: &mut Rng| crate::draw_call_of(rng, name, shapes, |_, _| View::Contiguous, |_| View::Contiguous);
+            let (mut by_cpu, mut by_gpu) = (draw(&mut rng), draw(&mut Rng(seed)));
+            // 250 and more, or negative where the dtype has such numbers.
+            let indices = Tensor::new(&mut rng, by_cpu.inputs[1].dtype, &[40], View::Contiguous, Pool::Wild);
+            (by_cpu.inputs[1], by_gpu.inputs[1]) = (indices.clone(), indices);
+            let (expected, found) = (by_cpu.on_cpu(None), by_gpu.simulated(None, &mut rng, how));
+            failed += u32::from(found.is_err());
+            assert_eq!(found, expected, "{name}, seed {seed}");
+        }
+    }
+    assert!(failed > 50, "{failed}");
 }

@@ -151,3 +151,19 @@ pub(crate) fn compare_sums_past_the_range(how: Runner) {
     assert_eq!(reduced(Op::Mean, &mut [f64::INFINITY, 1.0], how), f64::INFINITY);
     assert!(reduced(Op::Mean, &mut [f64::INFINITY, f64::NEG_INFINITY], how).is_nan());
 }
+
+#[test]
+fn sums_are_rounded_once() {
+    compare_sums_beside_ties(Runner::Source);
+}
+
+/// Sums that are nearly in the middle of two numbers of 8 bits: rounded to `f32` on the way, they would be in the middle.
+pub(crate) fn compare_sums_beside_ties(how: Runner) {
+    let sum = |terms: [f32; 3]| reduced(Op::Sum, &mut terms.map(bf16::from_f32), how).to_f32();
+    let (half, tiny) = (2f32.powi(-8), 2f32.powi(-40));
+    for sign in [1.0, -1.0] {
+        assert_eq!(sum([sign, sign * half, sign * tiny]), sign * (1.0 + 2.0 * half));
+        assert_eq!(sum([sign, sign * half, sign * -tiny]), sign);
+        assert_eq!(sum([sign, sign * 3.0 * half, sign * -tiny]), sign * (1.0 + 2.0 * half));
+    }
+}
