@@ -109,57 +109,55 @@ fn numbers_of_exponentials() -> Vec<f64> {
     wide.chain(near).collect()
 }
 
-/// Why instructions may be left unreached: the beginning of the names of kernels, at most so many instructions of each, the reason.
-const UNREACHED: [(&str, usize, &str); 2] = [
-    (
-        "sv_argmax_",
-        9,
-        "whether a lane has found nothing yet is tested in all four parts of the unrolled loop; behind the first part it has found something",
-    ),
-    (
-        "sv_normal_",
-        16,
-        "logarithms of 0, subnormal and infinite numbers and sines of infinite, huge and whole numbers: drawn numbers are none of these, but for whole ones of \
-         24 zero bits",
-    ),
+/// A division of numbers past 32 bits, of which the compiler divides smaller ones by 32 bits.
+const LONG: &str = "the number of all elements, of teams or of tiles would have to be past 2^32";
+/// A lane of an argmax has found nothing yet.
+const NOTHING_YET: &str =
+    "is tested in all four parts of the unrolled loop; behind the first part a lane has found something";
+/// Drawn numbers that are special.
+const SPECIAL: &str = "the logarithm of 0, of a subnormal or an infinite number and the sine of an infinite, a huge or a whole number: no number of these \
+    is drawn, but for a whole one, for which 24 drawn bits have to be 0";
+
+/// Why instructions may be left unreached: the beginning of the names of kernels, how many instructions of each, the reason.
+const UNREACHED: [(&str, usize, &str); 12] = [
+    ("sv_index_select_", 2, LONG),
+    ("sv_one_hot_", 2, LONG),
+    ("sv_sum_", 2, LONG),
+    ("sv_mean_", 2, LONG),
+    ("sv_reduce_", 2, LONG),
+    ("sv_argmax_", 2, LONG),
+    ("sv_argmax_", 9, NOTHING_YET),
+    ("sv_matmul_", 8, LONG),
+    ("sv_normal_f32", 12, SPECIAL),
+    ("sv_normal_f16", 12, SPECIAL),
+    ("sv_normal_bf16", 12, SPECIAL),
+    ("sv_normal_f64", 16, SPECIAL),
 ];
 
-/// Fails if an instruction of a module was not reached without a reason.
+/// Prints which part of a module was reached. Fails if more instructions of a kernel were not than there are reasons for.
 fn check_coverage(module: Module) {
     let (decoded, coverage) = interpreter::coverage(module);
     let (reached, all) = coverage.counts(decoded);
-    let unreached = coverage.unreached(decoded);
-    let (long, left): (Vec<_>, Vec<_>) = divided_by_64_bits(unreached);
     println!(
-        "{}: {reached} of {all} instructions reached, {:.2} %; {} divide numbers past 32 bits, which no tensor of a test has; {} others:",
+        "{}: {reached} of {all} instructions reached, {:.2} %",
         module.name(),
-        100.0 * reached as f64 / all as f64,
-        long.len(),
-        left.len()
+        100.0 * reached as f64 / all as f64
     );
-    let mut by_function: BTreeMap<&str, Vec<&Unreached>> = BTreeMap::new();
-    for instruction in &left {
-        println!("  {}, line {}: {}", instruction.function, instruction.line, instruction.text);
-        by_function.entry(&instruction.function).or_default().push(instruction);
+    let mut by_function: BTreeMap<String, Vec<Unreached>> = BTreeMap::new();
+    for instruction in coverage.unreached(decoded) {
+        by_function.entry(instruction.function.clone()).or_default().push(instruction);
     }
     for (function, instructions) in by_function {
-        let reason =
-            UNREACHED.iter().find(|(prefix, most, _)| function.starts_with(prefix) && instructions.len() <= *most);
-        assert!(reason.is_some(), "{function}: unreached without a reason: {instructions:#?}");
-        println!("  {function}: {}", reason.unwrap().2);
+        for instruction in &instructions {
+            println!("  {function}, line {}: {}", instruction.line, instruction.text);
+        }
+        let reasons: Vec<_> = UNREACHED.iter().filter(|(prefix, ..)| function.starts_with(prefix)).collect();
+        let known: usize = reasons.iter().map(|(_, count, _)| count).sum();
+        assert!(instructions.len() <= known, "{function}: {known} instructions may be unreached: {instructions:#?}");
+        for (_, count, reason) in reasons {
+            println!("  {function}: {count} because {reason}");
+        }
     }
-}
-
-/// Instructions that follow a division by 64 bits up to the end of its branch, and the others. The compiler divides by 32 bits if both numbers have no more; where that is
-/// the number of all elements, of teams or of tiles, only a tensor of 2^32 elements has more.
-fn divided_by_64_bits(unreached: Vec<Unreached>) -> (Vec<Unreached>, Vec<Unreached>) {
-    let mut is_within = false;
-    unreached.into_iter().partition(|instruction| {
-        is_within = is_within || instruction.text.starts_with("div.u64") || instruction.text.starts_with("rem.u64");
-        let belongs = is_within;
-        is_within = is_within && !instruction.text.starts_with("bra.uni");
-        belongs
-    })
 }
 
 #[test]
@@ -198,7 +196,7 @@ fn comparisons_as_ptx_do_what_the_cpu_does() {
 
 #[test]
 fn cast_ptx_does_what_the_cpu_does() {
-    compare(Module::Cast, 10);
+    compare(Module::Cast, 14);
     compare_hard_casts(Runner::Ptx);
     compare_hard_casts(Runner::PtxOtherwise);
     check_coverage(Module::Cast);
@@ -211,7 +209,7 @@ fn move_ptx_does_what_the_cpu_does() {
         let failed = compare_failures(10, how, |name| name.module() == Module::Move);
         assert!(failed[0] > 10 && failed[2] > 10, "{failed:?}");
         compare_copies(10, how);
-        compare_fills(2, how);
+        compare_fills(5, how);
     }
     for dtype in DType::ALL {
         compare_copy(0, &mut Rng(0), dtype, &[150, 1], [View::Broadcast, View::Contiguous], Runner::Ptx);

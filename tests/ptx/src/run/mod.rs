@@ -1,6 +1,6 @@
 //! Launches: threads of blocks that run operations over checked memory.
 //!
-//! Layer: uses `text`, `code` and `compute`; is used by no other folder.
+//! Layer: uses `text` and `code`; is used by no other folder.
 
 pub(crate) mod coverage;
 pub(crate) mod fault;
