@@ -13,6 +13,7 @@
 pub(crate) mod decode;
 mod names;
 pub(crate) mod operation;
+mod statement;
 
 pub use decode::Module;
 

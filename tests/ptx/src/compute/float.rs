@@ -1,5 +1,7 @@
 //! `.f32` and `.f64`.
 
+use std::cmp::Ordering;
+
 use crate::compute::integer::select;
 use crate::compute::{Computation, Function, PREDICATE};
 use crate::text::syntax::{Kind, Type};
@@ -105,23 +107,17 @@ fn compare(comparison: &str, of: Type) -> Option<Computation> {
     // With a NaN, the first six are false and those with a `u` behind are true.
     let function: Function = match comparison {
         "eq" => of_orders!(of, |a, b| a == b),
-        "ne" => of_orders!(of, |a, b| a < b || a > b),
+        "ne" => of_orders!(of, |a, b| a.partial_cmp(&b).is_some_and(Ordering::is_ne)),
         "lt" => of_orders!(of, |a, b| a < b),
         "le" => of_orders!(of, |a, b| a <= b),
         "gt" => of_orders!(of, |a, b| a > b),
         "ge" => of_orders!(of, |a, b| a >= b),
-        "equ" => of_orders!(of, |a, b| !(a < b || a > b)),
+        "equ" => of_orders!(of, |a, b| a.partial_cmp(&b).is_none_or(Ordering::is_eq)),
         "neu" => of_orders!(of, |a, b| a != b),
-        "ltu" => of_orders!(of, |a, b| !matches!(
-            a.partial_cmp(&b),
-            Some(std::cmp::Ordering::Equal | std::cmp::Ordering::Greater)
-        )),
-        "leu" => of_orders!(of, |a, b| a.partial_cmp(&b) != Some(std::cmp::Ordering::Greater)),
-        "gtu" => of_orders!(of, |a, b| !matches!(
-            a.partial_cmp(&b),
-            Some(std::cmp::Ordering::Equal | std::cmp::Ordering::Less)
-        )),
-        "geu" => of_orders!(of, |a, b| a.partial_cmp(&b) != Some(std::cmp::Ordering::Less)),
+        "ltu" => of_orders!(of, |a, b| a.partial_cmp(&b).is_none_or(Ordering::is_lt)),
+        "leu" => of_orders!(of, |a, b| a.partial_cmp(&b).is_none_or(Ordering::is_le)),
+        "gtu" => of_orders!(of, |a, b| a.partial_cmp(&b).is_none_or(Ordering::is_gt)),
+        "geu" => of_orders!(of, |a, b| a.partial_cmp(&b).is_none_or(Ordering::is_ge)),
         "num" => of_orders!(of, |a, b| !a.is_nan() && !b.is_nan()),
         "nan" => of_orders!(of, |a, b| a.is_nan() || b.is_nan()),
         _ => return None,

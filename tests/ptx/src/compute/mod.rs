@@ -78,7 +78,7 @@ pub(crate) fn with_carry(opcode: &[String]) -> Option<(WithCarry, usize, bool, b
         u64::from(exact as u32) | u64::from(exact < 0) << 32
     };
     let low: WithCarry = |a, b, c, carry| u64::from(a.wrapping_mul(b)) + u64::from(c) + u64::from(carry);
-    let high: WithCarry = |a, b, c, carry| (u64::from(a) * u64::from(b) >> 32) + u64::from(c) + u64::from(carry);
+    let high: WithCarry = |a, b, c, carry| ((u64::from(a) * u64::from(b)) >> 32) + u64::from(c) + u64::from(carry);
     Some(match &*words {
         ["add", "cc", "u32" | "s32"] => (sum, 2, false, true),
         ["addc", "cc", "u32" | "s32"] => (sum, 2, true, true),

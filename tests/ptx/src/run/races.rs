@@ -28,6 +28,8 @@ impl Actor {
 #[derive(Copy, Clone, Default)]
 struct Cell {
     writer: Option<Actor>,
+    /// The last that wrote the value which was there already.
+    same: Option<Actor>,
     /// A reader that nothing has ordered before a later one, and another if there are several.
     readers: [Option<Actor>; 2],
 }
@@ -70,16 +72,17 @@ impl Races {
     /// Notes a write of the byte at `at`. `is_same` says that the byte has that value already: whether others read it before or after makes no difference.
     pub(super) fn write(&mut self, at: usize, actor: Actor, is_same: bool) -> Result<(), Conflict> {
         let cell = &mut self.cells[at];
-        if let Some(writer) = cell.writer.filter(|writer| !writer.is_before(actor)) {
-            return Err(Conflict { other: writer, writes: true });
+        if let Some(&other) = [cell.writer, cell.same].iter().flatten().find(|writer| !writer.is_before(actor)) {
+            return Err(Conflict { other, writes: true });
         }
         if is_same {
+            cell.same = Some(actor);
             return Ok(());
         }
         if let Some(&other) = cell.readers.iter().flatten().find(|reader| !reader.is_before(actor)) {
             return Err(Conflict { other, writes: false });
         }
-        *cell = Cell { writer: Some(actor), readers: [None; 2] };
+        *cell = Cell { writer: Some(actor), ..Cell::default() };
         Ok(())
     }
 }
