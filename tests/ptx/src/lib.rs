@@ -57,7 +57,7 @@
 //! // One thread too many.
 //! launch.block = [4, 1, 1];
 //! let error = module.launch(&launch, &mut memory, &mut coverage).unwrap_err();
-//! assert!(error.to_string().contains("line 11 (`ld.global.u32 %r2, [%rd3];`), block [0, 0, 0], thread [3, 0, 0]: reads 4 bytes at 0x7000000c"));
+//! assert!(error.to_string().contains("line 12 (`ld.global.u32 %r2, [%rd3];`), block [0, 0, 0], thread [3, 0, 0]: reads 4 bytes at 0x7000000c"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
