@@ -109,7 +109,7 @@ fn run_told(launch: &Launch, given: &Arguments, told: bool, seed: u64) -> Status
     {
         if written {
             // SAFETY: a byte of the output that the launch was planned for.
-            unsafe { original.add(at).write(byte) };
+            unsafe { original.wrapping_add(at).write(byte) };
         }
     }
     status.map_or(Status::CLEAR, |status| {

@@ -135,6 +135,7 @@ const UNREACHED: [(&str, usize, &str); 12] = [
 ];
 
 /// Prints which part of a module was reached. Fails if more instructions of a kernel were not than there are reasons for.
+#[allow(clippy::print_stdout, reason = "what was reached is for people to read")]
 fn check_coverage(module: Module) {
     let (decoded, coverage) = interpreter::coverage(module);
     let (reached, all) = coverage.counts(decoded);

@@ -207,6 +207,27 @@ fn a_loop_without_an_end_and_a_division_by_zero_are_errors() {
 }
 
 #[test]
+fn a_function_has_no_values_of_an_earlier_call() {
+    for (declared, first, then) in [
+        (".local .align 4 .b8 kept[4];", "st.local.u32 [kept], %which;", "ld.local.u32 %v, [kept];"),
+        (".reg .b32 %kept;", "mov.u32 %kept, 5;", "add.s32 %v, %kept, 1;"),
+    ] {
+        let before = format!(
+            ".func keep(.param .b32 which) {{ {declared} .reg .b32 %which, %v; .reg .pred %p; ld.param.u32 %which, [which];
+            setp.eq.s32 %p, %which, 0; @%p bra $then; {first} $then: {then} ret; }}"
+        );
+        let call =
+            |which: u32| format!("{{ .param .b32 given; st.param.b32 [given], {which}; call.uni keep, (given); }}\n");
+        assert_eq!(run_module(&before, &(call(1) + &call(1)), 1, &[0]).unwrap(), [0]);
+        let found = run_module(&before, &(call(1) + &call(0)), 1, &[0]).unwrap_err().what;
+        assert!(
+            matches!(found, FaultKind::UninitialisedMemory { .. } | FaultKind::UninitialisedRegister { .. }),
+            "{found}"
+        );
+    }
+}
+
+#[test]
 fn a_function_that_calls_itself_is_an_error() {
     let before = ".func again() { call.uni again; ret; }";
     assert!(matches!(run_module(before, "call.uni again;", 1, &[0]).unwrap_err().what, FaultKind::Recursion { .. }));
