@@ -1,10 +1,10 @@
 //! What only a device can find out: a kernel tells of the same element as the CPU kernel, whoever is first to meet one.
 
-use streamvm_ep::cuda::KernelName;
+use streamvm_ep::cuda::{KernelName, Launch};
 use streamvm_ep::*;
 
-use crate::tensors::{Pool, Rng, Tensor};
-use crate::{Call, draw_call};
+use crate::tensors::{Pool, Rng, Tensor, View};
+use crate::{Call, Runner, draw_call};
 
 /// A call with right-hand sides that may be zero or negative, or with indices that may be out of range.
 fn draw(rng: &mut Rng, name: KernelName) -> Call {
@@ -21,9 +21,15 @@ fn draw(rng: &mut Rng, name: KernelName) -> Call {
 
 #[test]
 fn the_first_element_without_a_result_is_told_as_by_the_cpu() {
+    let failed = compare_failures(200, Runner::Source, |_| true);
+    assert!(failed.iter().all(|&calls| calls > 50), "{failed:?}");
+}
+
+/// `cases` calls of each kernel that `which` picks. How many had no failure, a division by zero, a row out of range, and another failure.
+pub(crate) fn compare_failures(cases: u64, how: Runner, which: impl Fn(KernelName) -> bool) -> [u32; 4] {
     let mut failed = [0; 4];
-    for name in KernelName::all().filter(|name| name.can_fail()) {
-        for case in 0..200 {
+    for name in KernelName::all().filter(|&name| name.can_fail() && which(name)) {
+        for case in 0..cases {
             let seed = name.index() as u64 * 1_000_000 + case;
             let mut rng = Rng(seed);
             let call = draw(&mut rng, name);
@@ -34,7 +40,7 @@ fn the_first_element_without_a_result_is_told_as_by_the_cpu() {
                 };
                 let (Some(mut by_cpu), Some(mut by_gpu)) = (fresh(), fresh()) else { continue };
                 let expected = by_cpu.on_cpu(in_place);
-                let found = by_gpu.simulated(in_place, &mut rng);
+                let found = by_gpu.simulated(in_place, &mut rng, how);
                 assert_eq!(found, expected, "{name}, seed {seed}, in place {in_place:?}");
                 match found {
                     Ok(()) => failed[0] += 1,
@@ -45,11 +51,15 @@ fn the_first_element_without_a_result_is_told_as_by_the_cpu() {
             }
         }
     }
-    assert!(failed.iter().all(|&calls| calls > 50), "{failed:?}");
+    failed
 }
 
 #[test]
 fn a_kernel_without_a_place_to_tell_goes_on() {
+    run_without_a_place_to_tell(crate::simulator::run_untold);
+}
+
+pub(crate) fn run_without_a_place_to_tell(run_untold: fn(&Launch)) {
     let (mut left, mut right, mut out) = ([7i32, -8, 9], [0i32, 2, -1], [0i32; 3]);
     for op in [Op::Div, Op::Pow] {
         let operand = |memory: &mut [i32; 3], access| {
@@ -64,7 +74,7 @@ fn a_kernel_without_a_place_to_tell_goes_on() {
         let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params };
         let launch = streamvm_ep::cuda::plan(&call).unwrap().unwrap();
         assert_eq!(launch.arguments.status, 0);
-        crate::simulator::run_untold(&launch);
+        run_untold(&launch);
         // What has a result has it.
         let expected = if op == Op::Div { [0, -4, -9] } else { [1, 64, -1] };
         assert_eq!(out, expected, "{op}");
@@ -73,6 +83,10 @@ fn a_kernel_without_a_place_to_tell_goes_on() {
 
 #[test]
 fn of_few_negative_exponents_the_first_is_told_with_its_index_whoever_comes_between() {
+    tell_the_first_of_few(1000, Runner::Source);
+}
+
+pub(crate) fn tell_the_first_of_few(seeds: u64, how: Runner) {
     let (mut left, mut right, mut out) = ([2i64; 4], [1i64, -5, -6, -7], [0i64; 4]);
     let view = |memory: &mut [i64; 4], access| {
         let layout = Layout::contiguous(Shape::new(&[4]).unwrap());
@@ -85,8 +99,34 @@ fn of_few_negative_exponents_the_first_is_told_with_its_index_whoever_comes_betw
     let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params };
     let launch = streamvm_ep::cuda::plan(&call).unwrap().unwrap();
     let expected = KernelError::NegativeExponent { op: Op::Pow, index: 1, exponent: -5 };
-    for seed in 0..1000 {
-        let status = crate::simulator::run(&launch, seed);
+    for seed in 0..seeds {
+        let status = how.run(&launch, seed);
         assert_eq!(launch.kernel.failure(&status), Err(expected.clone()), "seed {seed}");
     }
+}
+
+#[test]
+fn of_few_rows_out_of_range_the_first_is_told_whoever_comes_between() {
+    tell_the_first_row_of_few(200, Runner::Source);
+}
+
+/// Index selects of 40 indices, of which few are out of range.
+pub(crate) fn tell_the_first_row_of_few(seeds: u64, how: Runner) {
+    let mut failed = 0;
+    for name in KernelName::all().filter(|name| matches!(name, KernelName::IndexSelect(..))) {
+        for seed in 0..seeds {
+            let mut rng = Rng(seed);
+            let shapes = |_: &mut Rng, _| (vec![vec![9, 1], vec![40]], Params::default());
+            let draw =
+                |rng: &mut Rng| crate::draw_call_of(rng, name, shapes, |_, _| View::Contiguous, |_| View::Contiguous);
+            let (mut by_cpu, mut by_gpu) = (draw(&mut rng), draw(&mut Rng(seed)));
+            // 250 and more, or negative where the dtype has such numbers.
+            let indices = Tensor::new(&mut rng, by_cpu.inputs[1].dtype, &[40], View::Contiguous, Pool::Wild);
+            (by_cpu.inputs[1], by_gpu.inputs[1]) = (indices.clone(), indices);
+            let (expected, found) = (by_cpu.on_cpu(None), by_gpu.simulated(None, &mut rng, how));
+            failed += u32::from(found.is_err());
+            assert_eq!(found, expected, "{name}, seed {seed}");
+        }
+    }
+    assert!(failed > 50, "{failed}");
 }

@@ -22,7 +22,7 @@ pub(crate) struct Guarded {
 }
 
 /// Bytes of an element of each view.
-fn sizes(function: KernelName) -> Vec<usize> {
+pub(crate) fn sizes(function: KernelName) -> Vec<usize> {
     match function {
         KernelName::Cast(from, to) => vec![from.size(), to.size()],
         KernelName::Copy(bytes) | KernelName::Pad(bytes) => vec![bytes; 2],
@@ -43,7 +43,7 @@ fn sizes(function: KernelName) -> Vec<usize> {
 }
 
 /// Bytes from the first element of a view to behind its last.
-fn span(function: KernelName, arguments: &Arguments, view: usize, size: usize) -> usize {
+pub(crate) fn span(function: KernelName, arguments: &Arguments, view: usize, size: usize) -> usize {
     let outer = arguments.rank as usize;
     let mut axes = arguments.shape[..outer].to_vec();
     let inner = &arguments.inner[..arguments.inner_rank as usize];

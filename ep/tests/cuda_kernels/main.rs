@@ -5,7 +5,10 @@
 mod failing;
 mod fused;
 mod guarded;
+mod interpreter;
 mod moving;
+mod otherwise;
+mod ptx;
 #[allow(
     dead_code,
     unused_imports,
@@ -20,6 +23,7 @@ mod simulator;
 mod tensors;
 
 use reference::Value;
+use streamvm_ep::cuda::abi::Status;
 use streamvm_ep::cuda::{KernelName, Launch, plan};
 use streamvm_ep::*;
 use tensors::{Pool, Rng, Tensor, VIEWS, View};
@@ -161,6 +165,17 @@ fn op_of(name: KernelName) -> Option<Op> {
 }
 
 fn draw_call(rng: &mut Rng, name: KernelName) -> Call {
+    draw_call_of(rng, name, input_dims, |rng, _| draw_view(rng), draw_output_view)
+}
+
+/// A call whose shapes and parameters, views of inputs and view of the output are drawn by these functions.
+fn draw_call_of(
+    rng: &mut Rng,
+    name: KernelName,
+    shapes: impl Fn(&mut Rng, Op) -> (Vec<Vec<usize>>, Params),
+    input_view: impl Fn(&mut Rng, usize) -> View,
+    output_view: impl Fn(&mut Rng) -> View,
+) -> Call {
     // Any of the dtypes of a size.
     let of_size = |rng: &mut Rng, bytes: usize| {
         let all: Vec<DType> = DType::ALL.into_iter().filter(|dtype| dtype.size() == bytes).collect();
@@ -175,7 +190,7 @@ fn draw_call(rng: &mut Rng, name: KernelName) -> Call {
         KernelName::Copy(_) | KernelName::Fill(_) => panic!("{name} is no op"),
     };
     let op = op_of(name).unwrap();
-    let (dims, params) = input_dims(rng, op);
+    let (dims, params) = shapes(rng, op);
     let params = Params { to, extra: reference::extra(op, dtype, rng.next()), ..params };
     let pools = pools(op, dtype);
     let inputs: Vec<Tensor> = (0..op.arity())
@@ -184,7 +199,7 @@ fn draw_call(rng: &mut Rng, name: KernelName) -> Call {
                 KernelName::IndexSelect(from, _) if input == 1 => from,
                 _ => reference::input_dtype(op, dtype, input, 0),
             };
-            let view = draw_view(rng);
+            let view = input_view(rng, input);
             Tensor::new(rng, own, &dims[input], view, pools[input])
         })
         .collect();
@@ -193,7 +208,7 @@ fn draw_call(rng: &mut Rng, name: KernelName) -> Call {
         true => (dtype, Shape::new(&dims[0]).unwrap()),
         false => infer(op, &given, &params).unwrap(),
     };
-    let view = draw_output_view(rng);
+    let view = output_view(rng);
     let out = Tensor::new(rng, out_dtype, out_shape.dims(), view, Pool::Tame);
     Call { name, op, dtype, params, inputs, out }
 }
@@ -237,7 +252,7 @@ impl Call {
         result
     }
 
-    fn simulated(&mut self, in_place: Option<usize>, rng: &mut Rng) -> Result<(), Error> {
+    fn simulated(&mut self, in_place: Option<usize>, rng: &mut Rng, how: Runner) -> Result<(), Error> {
         let (op, params, inputs) = (self.op, self.params, self.inputs.len());
         let kernel = Kernel { op, device: DeviceKind::Cuda, dtype: self.dtype, run: |_| Ok(()) };
         let mut operands = self.operands(in_place);
@@ -245,7 +260,7 @@ impl Call {
         let result = match planned {
             Some(launch) => {
                 assert_eq!(launch.kernel, self.name);
-                let status = simulator::run(&any_grid(rng, launch), rng.next());
+                let status = how.run(&any_grid(rng, launch), rng.next());
                 launch.kernel.failure(&status)
             }
             None => Ok(()),
@@ -258,6 +273,28 @@ impl Call {
     fn take_output(&mut self, in_place: Option<usize>) {
         if let Some(input) = in_place {
             self.out = seen_as(&self.inputs[input], self.out.dtype);
+        }
+    }
+}
+
+/// What runs a launch in a device's place.
+#[derive(Copy, Clone, Debug)]
+enum Runner {
+    /// The kernels' source, compiled by g++.
+    Source,
+    /// The PTX that ships.
+    Ptx,
+    /// The PTX that ships, launched in another way of the same meaning than was planned.
+    PtxOtherwise,
+}
+
+impl Runner {
+    /// Runs a launch to its end; `seed` says in which order the threads of a block take turns. Says what failed, as the device would.
+    fn run(self, launch: &Launch, seed: u64) -> Status {
+        match self {
+            Runner::Source => simulator::run(launch, seed),
+            Runner::Ptx => interpreter::run(launch, seed),
+            Runner::PtxOtherwise => interpreter::run_with(launch, &otherwise::arguments(launch, seed), seed),
         }
     }
 }
@@ -326,18 +363,20 @@ fn tolerance(op: Op, dtype: DType) -> (f64, f64) {
 
 fn compare(call: &Call, found: &Tensor, expected: &Tensor, before: &Tensor, what: &str) {
     assert!(found.same_outside(before), "{what}: wrote outside the view");
-    let (relative, least) = tolerance(call.op, found.dtype);
+    let tolerance = tolerance(call.op, found.dtype);
     for (place, (found, expected)) in found.dense().values.into_iter().zip(expected.dense().values).enumerate() {
         let same = match (found, expected) {
-            (Value::Float(found), Value::Float(expected)) => {
-                found == expected
-                    || (found.is_nan() && expected.is_nan())
-                    || (found - expected).abs() <= relative * expected.abs() + least
-            }
+            (Value::Float(found), Value::Float(expected)) => is_near(found, expected, tolerance),
             _ => found == expected,
         };
         assert!(same, "{what}: element {place} is {found:?}, not {expected:?}");
     }
+}
+
+fn is_near(found: f64, expected: f64, (relative, least): (f64, f64)) -> bool {
+    found == expected
+        || (found.is_nan() && expected.is_nan())
+        || (found - expected).abs() <= relative * expected.abs() + least
 }
 
 /// `cases` calls of each kernel that `which` picks.
@@ -348,28 +387,34 @@ fn compare_all(cases: u64, which: impl Fn(Op) -> bool) {
         }
         for case in 0..cases {
             let seed = name.index() as u64 * 1_000_000 + case;
-            compare_one(name, seed);
+            compare_one(name, seed, Runner::Source);
         }
     }
 }
 
-fn compare_one(name: KernelName, seed: u64) {
+fn compare_one(name: KernelName, seed: u64, how: Runner) {
     let mut rng = Rng(seed);
     let call = draw_call(&mut rng, name);
+    compare_call(&call, &mut rng, seed, how);
+}
+
+/// A call, and what it is in place of each of its inputs, beside the CPU kernel.
+fn compare_call(call: &Call, rng: &mut Rng, seed: u64, how: Runner) {
+    let name = call.name;
     let shapes: Vec<&Layout> = call.inputs.iter().map(|input| &input.layout).collect();
     let what = format!("{name}, seed {seed}, {shapes:?} to {:?}, {:?}", call.out.layout, call.params);
     let places = [None].into_iter().chain((0..call.inputs.len()).map(Some));
     for in_place in places {
         let fresh = || match in_place {
-            None => Some(Call { inputs: call.inputs.clone(), out: call.out.clone(), ..call }),
+            None => Some(Call { inputs: call.inputs.clone(), out: call.out.clone(), ..*call }),
             Some(input) => call.in_place(input),
         };
         let (Some(mut by_cpu), Some(mut by_gpu)) = (fresh(), fresh()) else { continue };
         let before = by_gpu.out.clone();
         let what = format!("{what}, in place {in_place:?}");
         by_cpu.on_cpu(in_place).expect(&what);
-        by_gpu.simulated(in_place, &mut rng).expect(&what);
-        compare(&call, &by_gpu.out, &by_cpu.out, &before, &what);
+        by_gpu.simulated(in_place, rng, how).expect(&what);
+        compare(call, &by_gpu.out, &by_cpu.out, &before, &what);
         for (input, (now, then)) in by_gpu.inputs.iter().zip(&call.inputs).enumerate() {
             assert!(in_place == Some(input) || now.same_bytes(then), "{what}: wrote an input");
         }

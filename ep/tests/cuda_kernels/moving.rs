@@ -3,8 +3,8 @@
 use streamvm_ep::cuda::{KernelName, plan_copy, plan_fill};
 use streamvm_ep::*;
 
-use crate::tensors::{Pool, Rng, Tensor};
-use crate::{any_grid, dims, draw_output_view, draw_view, simulator};
+use crate::tensors::{Pool, Rng, Tensor, View};
+use crate::{Runner, any_grid, dims, draw_output_view, draw_view};
 
 fn cpu() -> Box<dyn Stream> {
     CpuDevice::new(0, CpuConfig::default()).create_stream().unwrap()
@@ -12,28 +12,49 @@ fn cpu() -> Box<dyn Stream> {
 
 #[test]
 fn strided_copies_move_what_the_cpu_moves() {
+    compare_copies(150, Runner::Source);
+}
+
+/// So many copies of each dtype.
+pub(crate) fn compare_copies(cases: u64, how: Runner) {
     for dtype in DType::ALL {
-        for seed in 0..150 {
+        for seed in 0..cases {
             let mut rng = Rng(seed);
             let rank = rng.below(MAX_RANK + 1);
             let shape = dims(&mut rng, rank, 6000);
             let (from, to) = (draw_view(&mut rng), draw_output_view(&mut rng));
-            let mut source = Tensor::new(&mut rng, dtype, &shape, from, Pool::Wild);
-            let before = Tensor::new(&mut rng, dtype, &shape, to, Pool::Wild);
-            let (mut expected, mut found) = (before.clone(), before);
-            let operand = source.operand(Access::Read);
-            cpu().copy(&operand, &mut expected.operand(Access::Write)).unwrap();
-            if let Some(launch) = plan_copy(&operand, &found.operand(Access::Write)) {
-                assert_eq!(launch.kernel, KernelName::Copy(dtype.size()));
-                simulator::run(&any_grid(&mut rng, launch), seed);
-            }
-            assert!(found.same_bytes(&expected), "{dtype}, seed {seed}, {:?} to {:?}", source.layout, found.layout);
+            compare_copy(seed, &mut rng, dtype, &shape, [from, to], how);
         }
     }
 }
 
+/// One copy between views.
+pub(crate) fn compare_copy(
+    seed: u64,
+    rng: &mut Rng,
+    dtype: DType,
+    shape: &[usize],
+    [from, to]: [View; 2],
+    how: Runner,
+) {
+    let mut source = Tensor::new(rng, dtype, shape, from, Pool::Wild);
+    let before = Tensor::new(rng, dtype, shape, to, Pool::Wild);
+    let (mut expected, mut found) = (before.clone(), before);
+    let operand = source.operand(Access::Read);
+    cpu().copy(&operand, &mut expected.operand(Access::Write)).unwrap();
+    if let Some(launch) = plan_copy(&operand, &found.operand(Access::Write)) {
+        assert_eq!(launch.kernel, KernelName::Copy(dtype.size()));
+        how.run(&any_grid(rng, launch), rng.next());
+    }
+    assert!(found.same_bytes(&expected), "{dtype}, seed {seed}, {:?} to {:?}", source.layout, found.layout);
+}
+
 #[test]
 fn copies_of_every_size_of_element_move_bits() {
+    compare_copies_of_sizes(Runner::Source);
+}
+
+pub(crate) fn compare_copies_of_sizes(how: Runner) {
     // Sizes that no dtype may have.
     for bytes in [1usize, 2, 4, 8] {
         let source: Vec<u64> = (1..=12).map(|word| word * 0x0123_4567_89ab_cdef).collect();
@@ -53,7 +74,7 @@ fn copies_of_every_size_of_element_move_bits() {
         for vectors in [0, 1] {
             target.fill(0);
             launch.arguments.vectors = vectors;
-            simulator::run(&launch, 1);
+            how.run(&launch, 1);
             assert_eq!(target, source, "{bytes}");
         }
     }
@@ -61,6 +82,11 @@ fn copies_of_every_size_of_element_move_bits() {
 
 #[test]
 fn fills_write_what_the_cpu_writes() {
+    compare_fills(12, Runner::Source);
+}
+
+/// So many fills of each dtype with each of some values.
+pub(crate) fn compare_fills(cases: u64, how: Runner) {
     let values = [
         Scalar::F64(0.1),
         Scalar::F64(-0.0),
@@ -74,7 +100,7 @@ fn fills_write_what_the_cpu_writes() {
     ];
     for dtype in DType::ALL {
         for (place, value) in values.into_iter().enumerate() {
-            for case in 0..12 {
+            for case in 0..cases {
                 let seed = place as u64 * 100 + case;
                 let mut rng = Rng(seed);
                 let rank = rng.below(MAX_RANK + 1);
@@ -85,7 +111,7 @@ fn fills_write_what_the_cpu_writes() {
                 let by_cpu = cpu().fill(&mut expected.operand(Access::Write), value);
                 match plan_fill(&found.operand(Access::Write), value) {
                     Ok(Some(launch)) => {
-                        simulator::run(&any_grid(&mut rng, launch), seed);
+                        how.run(&any_grid(&mut rng, launch), seed);
                         assert_eq!(by_cpu, Ok(()));
                     }
                     Ok(None) => assert_eq!(found.layout.elements(), 0),

@@ -4,7 +4,7 @@
 use streamvm_ep::cuda::plan;
 use streamvm_ep::*;
 
-use crate::simulator;
+use crate::Runner;
 
 /// Bits of numbers of `dtype` that are hard to round to some other one.
 fn hard(dtype: DType) -> Vec<u64> {
@@ -51,7 +51,7 @@ fn hard(dtype: DType) -> Vec<u64> {
 }
 
 /// Casts all of `source` on the CPU, or as the CUDA kernel does; gives the bytes of the result.
-fn cast(from: DType, to: DType, source: &mut [u8], elements: usize, simulated: bool) -> Vec<u8> {
+fn cast(from: DType, to: DType, source: &mut [u8], elements: usize, simulated: Option<Runner>) -> Vec<u8> {
     let layout = Layout::contiguous(Shape::new(&[elements]).unwrap());
     let mut words = vec![0u64; elements];
     // SAFETY: so many elements, in memory that outlives the call and that nothing else touches.
@@ -61,8 +61,8 @@ fn cast(from: DType, to: DType, source: &mut [u8], elements: usize, simulated: b
     let kernel = KernelRegistry::builtin().get(Op::Cast, DeviceKind::Cpu, from).unwrap();
     let params = Params::to(to);
     let mut call = KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params };
-    if simulated {
-        simulator::run(&plan(&call).unwrap().unwrap(), 1);
+    if let Some(how) = simulated {
+        how.run(&plan(&call).unwrap().unwrap(), 1);
     } else {
         (kernel.run)(&mut call).unwrap();
     }
@@ -71,6 +71,22 @@ fn cast(from: DType, to: DType, source: &mut [u8], elements: usize, simulated: b
 
 #[test]
 fn hard_casts_round_as_on_the_cpu() {
+    compare_hard_casts(Runner::Source);
+}
+
+/// Of NaN the CPU keeps bits which the hardware's conversions do not keep.
+fn is_nan_of_both(dtype: DType, found: &[u8], expected: &[u8]) -> bool {
+    let is_nan = |bytes: &[u8]| match (dtype.name(), bytes) {
+        ("f16", &[low, high]) => f16::from_le_bytes([low, high]).is_nan(),
+        ("bf16", &[low, high]) => bf16::from_le_bytes([low, high]).is_nan(),
+        ("f32", &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]).is_nan(),
+        ("f64", bytes) => f64::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+        _ => false,
+    };
+    is_nan(found) && is_nan(expected)
+}
+
+pub(crate) fn compare_hard_casts(how: Runner) {
     for from in DType::ALL {
         let numbers = hard(from);
         // In words, so that they are aligned.
@@ -84,19 +100,21 @@ fn hard_casts_round_as_on_the_cpu() {
         // SAFETY: the bytes of the words, which are borrowed mutably.
         let source = unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), numbers.len() * 8) };
         for to in DType::ALL {
-            let expected = cast(from, to, source, numbers.len(), false);
-            let found = cast(from, to, source, numbers.len(), true);
+            let expected = cast(from, to, source, numbers.len(), None);
+            let found = cast(from, to, source, numbers.len(), Some(how));
             let size = to.size();
             for (place, bits) in numbers.iter().enumerate() {
                 let at = place * size..(place + 1) * size;
-                assert_eq!(found[at.clone()], expected[at], "{from} {bits:#x} to {to}");
+                let (found, expected) = (&found[at.clone()], &expected[at]);
+                let same = found == expected || (!matches!(how, Runner::Source) && is_nan_of_both(to, found, expected));
+                assert!(same, "{from} {bits:#x} to {to}: {found:x?}, not {expected:x?}");
             }
         }
     }
 }
 
 /// The sum or the mean of `terms` by the CUDA kernel.
-fn reduced<T: Element + Default>(op: Op, terms: &mut [T]) -> T {
+fn reduced<T: Element + Default>(op: Op, terms: &mut [T], how: Runner) -> T {
     let mut result = [T::default()];
     let layout = Layout::contiguous(Shape::new(&[terms.len()]).unwrap());
     // SAFETY: so many elements, in memory that outlives the call and that nothing else touches.
@@ -106,26 +124,46 @@ fn reduced<T: Element + Default>(op: Op, terms: &mut [T]) -> T {
     let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, T::DTYPE).unwrap();
     let params = Params::default();
     let call = KernelCall { kernel, operands: &mut [input, out], inputs: 1, params: &params };
-    simulator::run(&plan(&call).unwrap().unwrap(), 1);
+    how.run(&plan(&call).unwrap().unwrap(), 1);
     result[0]
 }
 
 #[test]
 fn sums_that_are_past_the_range_on_the_way_are_as_on_the_cpu() {
-    fn of<T: Element + Default + PartialEq + std::fmt::Debug>(most: T, least: T) {
+    compare_sums_past_the_range(Runner::Source);
+}
+
+pub(crate) fn compare_sums_past_the_range(how: Runner) {
+    fn of<T: Element + Default + PartialEq + std::fmt::Debug>(most: T, least: T, how: Runner) {
         // Few and many lanes of a block.
         for quarter in [1, 16, 512] {
-            assert_eq!(reduced(Op::Mean, &mut vec![most; 4 * quarter]), most, "{quarter}");
+            assert_eq!(reduced(Op::Mean, &mut vec![most; 4 * quarter], how), most, "{quarter}");
             let mut terms = vec![most; 2 * quarter];
             terms.extend(vec![least; 2 * quarter - 1]);
-            assert_eq!(reduced(Op::Sum, &mut terms), most, "{quarter}");
+            assert_eq!(reduced(Op::Sum, &mut terms, how), most, "{quarter}");
         }
     }
-    of(f64::MAX, -f64::MAX);
-    of(bf16::MAX, bf16::MIN);
-    of(f32::MAX, -f32::MAX);
-    of(f16::MAX, f16::MIN);
-    assert_eq!(reduced(Op::Sum, &mut [f64::MAX; 2]), f64::INFINITY);
-    assert_eq!(reduced(Op::Mean, &mut [f64::INFINITY, 1.0]), f64::INFINITY);
-    assert!(reduced(Op::Mean, &mut [f64::INFINITY, f64::NEG_INFINITY]).is_nan());
+    of(f64::MAX, -f64::MAX, how);
+    of(bf16::MAX, bf16::MIN, how);
+    of(f32::MAX, -f32::MAX, how);
+    of(f16::MAX, f16::MIN, how);
+    assert_eq!(reduced(Op::Sum, &mut [f64::MAX; 2], how), f64::INFINITY);
+    assert_eq!(reduced(Op::Mean, &mut [f64::INFINITY, 1.0], how), f64::INFINITY);
+    assert!(reduced(Op::Mean, &mut [f64::INFINITY, f64::NEG_INFINITY], how).is_nan());
+}
+
+#[test]
+fn sums_are_rounded_once() {
+    compare_sums_beside_ties(Runner::Source);
+}
+
+/// Sums that are nearly in the middle of two numbers of 8 bits: rounded to `f32` on the way, they would be in the middle.
+pub(crate) fn compare_sums_beside_ties(how: Runner) {
+    let sum = |terms: [f32; 3]| reduced(Op::Sum, &mut terms.map(bf16::from_f32), how).to_f32();
+    let (half, tiny) = (2f32.powi(-8), 2f32.powi(-40));
+    for sign in [1.0, -1.0] {
+        assert_eq!(sum([sign, sign * half, sign * tiny]), sign * (1.0 + 2.0 * half));
+        assert_eq!(sum([sign, sign * half, sign * -tiny]), sign);
+        assert_eq!(sum([sign, sign * 3.0 * half, sign * -tiny]), sign * (1.0 + 2.0 * half));
+    }
 }

@@ -1,0 +1,194 @@
+//! Memory that a launch may reach.
+
+use crate::code::END_OF_WINDOWS;
+use crate::run::fault::{Attempt, FaultKind};
+use crate::run::races::{Actor, Races};
+
+/// What kernels may do with an allocation.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It has values, and a kernel may read them.
+    Read,
+    /// It has values, and a kernel may read and write them.
+    ReadWrite,
+    /// A kernel may write it, and read what was written.
+    WriteFirst,
+}
+
+/// Bytes with an address. Which of them have values is known byte by byte.
+pub(super) struct Block {
+    pub(super) name: String,
+    pub(super) address: u64,
+    pub(super) bytes: Vec<u8>,
+    /// Empty if all have values.
+    known: Vec<bool>,
+    may_write: bool,
+    written: Vec<bool>,
+    /// `None` if it cannot race: it is only read, or of one thread.
+    races: Option<Races>,
+    /// Whether a write of the value that is there may race with reads.
+    allows_same: bool,
+}
+
+impl Block {
+    pub(super) fn new(name: &str, address: u64, bytes: Vec<u8>, access: Access) -> Block {
+        let known = if access == Access::WriteFirst { vec![false; bytes.len()] } else { Vec::new() };
+        let may_write = access != Access::Read;
+        let written = if may_write { vec![false; bytes.len()] } else { Vec::new() };
+        Block { name: name.to_owned(), address, bytes, known, may_write, written, races: None, allows_same: false }
+    }
+
+    /// Looks for races from now on.
+    pub(super) fn watch(&mut self, allows_same: bool) {
+        self.allows_same = allows_same;
+        if self.may_write {
+            self.races = Some(Races::new(self.bytes.len()));
+        }
+    }
+
+    /// Bytes of a range have no value again.
+    pub(super) fn forget(&mut self, range: std::ops::Range<usize>) {
+        self.known[range].fill(false);
+    }
+
+    pub(super) fn contains(&self, address: u64, bytes: usize) -> bool {
+        address >= self.address
+            && address - self.address <= (self.bytes.len() as u64).saturating_sub(bytes as u64)
+            && bytes <= self.bytes.len()
+    }
+
+    /// Where an access lies, if it may be made at all.
+    fn start(&self, attempt: Attempt, address: u64, bytes: usize) -> Result<usize, FaultKind> {
+        if !self.contains(address, bytes) {
+            let near = format!("the {} bytes at {:#x} of {}", self.bytes.len(), self.address, self.name);
+            return Err(FaultKind::OutOfBounds { attempt, address, bytes, near });
+        }
+        if attempt != Attempt::Read && !self.may_write {
+            return Err(FaultKind::ReadOnly { attempt, address, bytes, memory: self.name.clone() });
+        }
+        Ok((address - self.address) as usize)
+    }
+
+    /// Reads up to 8 bytes. `actor` is `None` for an access that may race.
+    pub(super) fn read(&mut self, address: u64, bytes: usize, actor: Option<Actor>) -> Result<u64, FaultKind> {
+        let start = self.start(Attempt::Read, address, bytes)?;
+        let range = start..start + bytes;
+        if !self.known.is_empty()
+            && let Some(place) = self.known[range.clone()].iter().position(|known| !known)
+        {
+            return Err(FaultKind::UninitialisedMemory { address: address + place as u64, memory: self.name.clone() });
+        }
+        if let (Some(races), Some(actor)) = (&mut self.races, actor) {
+            for at in range.clone() {
+                races
+                    .read(at, actor)
+                    .map_err(|conflict| self_race(&self.name, self.address, at, Attempt::Read, &conflict))?;
+            }
+        }
+        let mut word = [0; 8];
+        word[..bytes].copy_from_slice(&self.bytes[range]);
+        Ok(u64::from_le_bytes(word))
+    }
+
+    /// Writes up to 8 bytes, the lowest of `value`.
+    pub(super) fn write(
+        &mut self,
+        address: u64,
+        bytes: usize,
+        value: u64,
+        actor: Option<Actor>,
+    ) -> Result<(), FaultKind> {
+        let attempt = if actor.is_some() { Attempt::Write } else { Attempt::Atomic };
+        let start = self.start(attempt, address, bytes)?;
+        let range = start..start + bytes;
+        if let (Some(races), Some(actor)) = (&mut self.races, actor) {
+            let new = value.to_le_bytes();
+            for at in range.clone() {
+                let is_same =
+                    self.allows_same && self.bytes[at] == new[at - start] && self.known.get(at) != Some(&false);
+                races
+                    .write(at, actor, is_same)
+                    .map_err(|conflict| self_race(&self.name, self.address, at, attempt, &conflict))?;
+            }
+        }
+        self.bytes[range.clone()].copy_from_slice(&value.to_le_bytes()[..bytes]);
+        self.written[range.clone()].fill(true);
+        if !self.known.is_empty() {
+            self.known[range].fill(true);
+        }
+        Ok(())
+    }
+}
+
+/// The fault of a race; the thread is by its number, which the launch makes three of.
+fn self_race(name: &str, address: u64, at: usize, attempt: Attempt, conflict: &super::races::Conflict) -> FaultKind {
+    FaultKind::Race {
+        attempt,
+        address: address + at as u64,
+        memory: name.to_owned(),
+        other: [conflict.other.thread, 0, 0],
+        other_block: conflict.other.block.into(),
+        other_attempt: if conflict.writes { Attempt::Write } else { Attempt::Read },
+    }
+}
+
+/// The global memory that a launch is given: allocations with addresses of the caller's choice.
+#[derive(Default)]
+pub struct Memory {
+    pub(super) blocks: Vec<Block>,
+}
+
+impl Memory {
+    /// No allocation.
+    pub fn new() -> Memory {
+        Memory::default()
+    }
+
+    /// Adds an allocation of these bytes, and gives the number that [`Memory::bytes`] and [`Memory::written`] take. `name` appears in errors.
+    ///
+    /// # Panics
+    ///
+    /// If it overlaps another allocation, or lies below 0x1000_0000, where other state spaces have their addresses.
+    pub fn add(&mut self, name: &str, address: u64, bytes: Vec<u8>, access: Access) -> usize {
+        assert!(address >= END_OF_WINDOWS, "{name} lies at {address:#x}, below {END_OF_WINDOWS:#x}");
+        let end = address.checked_add(bytes.len() as u64).expect("an allocation ends before addresses do");
+        let overlapping =
+            self.blocks.iter().find(|block| block.address < end && address < block.address + block.bytes.len() as u64);
+        assert!(overlapping.is_none(), "{name} overlaps {}", overlapping.map_or("", |block| &block.name));
+        self.blocks.push(Block::new(name, address, bytes, access));
+        self.blocks.len() - 1
+    }
+
+    /// The bytes of an allocation.
+    pub fn bytes(&self, allocation: usize) -> &[u8] {
+        &self.blocks[allocation].bytes
+    }
+
+    /// For each byte of an allocation, whether a kernel has written it; empty if kernels may not.
+    pub fn written(&self, allocation: usize) -> &[bool] {
+        &self.blocks[allocation].written
+    }
+
+    /// The allocation that has the address, or else an error that names the nearest one.
+    pub(super) fn find(&mut self, attempt: Attempt, address: u64, bytes: usize) -> Result<&mut Block, FaultKind> {
+        if let Some(found) = self.blocks.iter().position(|block| block.contains(address, bytes)) {
+            return Ok(&mut self.blocks[found]);
+        }
+        let nearest = self.blocks.iter().min_by_key(|block| {
+            let end = block.address + block.bytes.len() as u64;
+            address.abs_diff(block.address).min(address.abs_diff(end))
+        });
+        let near = match nearest {
+            None => "all allocations: the launch was given none".to_owned(),
+            Some(block) => {
+                format!(
+                    "all allocations; the nearest is {}, {} bytes at {:#x}",
+                    block.name,
+                    block.bytes.len(),
+                    block.address
+                )
+            }
+        };
+        Err(FaultKind::OutOfBounds { attempt, address, bytes, near })
+    }
+}
