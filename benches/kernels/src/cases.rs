@@ -120,14 +120,16 @@ pub(crate) fn find(name: &str) -> Option<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layer;
+    use crate::{layer, model};
 
     #[test]
     fn every_name_is_a_case() {
         assert_eq!(
             NAMES
                 .into_iter()
-                .filter(|name| find(name).is_none() && layer::batch_of(name).is_none())
+                .filter(|name| find(name).is_none()
+                    && layer::batch_of(name).is_none()
+                    && model::batch_of(name).is_none())
                 .collect::<Vec<_>>(),
             [""; 0]
         );

@@ -19,7 +19,7 @@ use crate::{Runner, compare_call, compare_one, draw_call_of, draw_view, interpre
 /// A seed by the name of a kernel, so that a new kernel does not change what is drawn for others.
 fn seed_of(name: KernelName, case: u64) -> u64 {
     let of_byte = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-    name.to_string().as_bytes().iter().fold(case, of_byte).wrapping_add(case)
+    name.to_string().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, of_byte).wrapping_add(case)
 }
 
 /// Whether the index of an element along one axis is the result.
@@ -30,9 +30,8 @@ fn takes_one_axis(op: Op) -> bool {
 /// `cases` calls of each kernel of a module, launched as planned and otherwise, and of those that take four elements at a time some that do.
 fn compare(module: Module, cases: u64) {
     for name in KernelName::all().filter(|name| name.module() == module && op_of(*name).is_some()) {
-        // Walks that have more cases than others: axes of a pad with margins and without, rows of a table and axes of indices.
-        let many = matches!(name, KernelName::Pad(_) | KernelName::IndexSelect(..));
-        let cases = if many { 5 * cases } else { cases };
+        // The walk of a pad has more cases than others: axes with margins and without.
+        let cases = if matches!(name, KernelName::Pad(_)) { 5 * cases } else { cases };
         for case in 0..cases {
             let seed = seed_of(name, case);
             compare_one(name, seed, Runner::Ptx);
@@ -303,7 +302,7 @@ fn cast_ptx_does_what_the_cpu_does() {
 fn move_ptx_does_what_the_cpu_does() {
     compare(Module::Move, 16);
     for how in [Runner::Ptx, Runner::PtxOtherwise] {
-        let failed = compare_failures(10, how, |name| name.module() == Module::Move);
+        let failed = compare_failures(40, how, |name| name.module() == Module::Move);
         assert!(failed[0] > 10 && failed[2] > 10, "{failed:?}");
         compare_copies(10, how);
         compare_fills(5, how);
