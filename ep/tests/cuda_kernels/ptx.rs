@@ -273,6 +273,9 @@ fn binary_ptx_does_what_the_cpu_does() {
     let exponents: Vec<f64> = (-1080..=1030).map(|step| f64::from(step) - 0.1).collect();
     compare_numbers::<f64>(Op::Pow, &[vec![2.0; exponents.len()], exponents]);
     let all = numbers_of_all_sizes();
+    for exponent in [0.5, -3.0, 0.0, f64::INFINITY, f64::NAN] {
+        compare_numbers::<f64>(Op::Pow, &[all.clone(), vec![exponent; all.len()]]);
+    }
     for op in [Op::Atan2, Op::FloorDiv, Op::Remainder] {
         for other in [3.0, -0.7, 1e-310, 1e-300, 1e300, 1e-40, 0.0, f64::INFINITY, f64::NAN] {
             let same = vec![other; all.len()];
