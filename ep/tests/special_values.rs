@@ -178,6 +178,11 @@ fn divisions_of_floats_round_down() {
     // The quotient rounds to 10, and is less: 0.1 as a float is more than a tenth.
     let found: Vec<f64> = run(Op::FloorDiv, &[&[1.0f64], &[0.1]]).expect("it runs");
     assert_eq!(found, [9.0]);
+    // The whole numbers 2051 and 259 have more bits than the types, and are rounded to even ones.
+    let found: Vec<f16> = run(Op::FloorDiv, &[&[f16::of(10_256.0)], &[f16::of(5.0)]]).expect("it runs");
+    assert_eq!(found, [f16::of(2_052.0)]);
+    let found: Vec<bf16> = run(Op::FloorDiv, &[&[bf16::of(1_816.0)], &[bf16::of(7.0)]]).expect("it runs");
+    assert_eq!(found, [bf16::of(260.0)]);
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// An input that is no JSON array of texts.
+    /// An input that is not a JSON array of texts.
     #[error("{}: {reason}. The input is a JSON array of texts, such as [\"one text\", \"another\"]", path.display())]
     Input {
         /// The file.
@@ -49,7 +49,7 @@ pub enum Error {
         reason: String,
     },
     /// The file of an index is something else, which is not replaced.
-    #[error("{}: {reason}. Name another file with --index, or remove this one, and the index is made again", path.display())]
+    #[error("{}: {reason}. Name another file with --index; if this is a damaged index, remove it, and it is made again", path.display())]
     Index {
         /// The file.
         path: PathBuf,
@@ -87,16 +87,18 @@ pub enum Error {
         source: io::Error,
     },
     /// A server that cannot start.
-    #[error("the server cannot start: {0}")]
+    #[error("the server cannot start, because the system refuses a thread, a signal handler or its event queue: {0}")]
     Start(io::Error),
     /// A server that has ended before all requests were answered.
-    #[error("the server has ended with {connections} open connections, whose requests may not be answered")]
+    #[error(
+        "the server has ended with {connections} open connections, whose requests may not be answered. A smaller --queue drains sooner"
+    )]
     NotDrained {
         /// The connections.
         connections: usize,
     },
     /// A thread that computes has ended with a panic.
-    #[error("the thread that computes has panicked, which is a bug; its message is above")]
+    #[error("the thread that computes has panicked, which is a bug of streamvm: report its message, which is above")]
     Panicked,
     /// An error of the engine or of an op.
     #[error(transparent)]

@@ -17,9 +17,9 @@ pub type Sum = String;
 /// The text in the bytes of a file, or why there is none.
 fn text_of(bytes: &[u8]) -> Result<&str, String> {
     let text = std::str::from_utf8(bytes)
-        .map_err(|error| format!("byte {} is no UTF-8, so this is no text file", error.valid_up_to()))?;
+        .map_err(|error| format!("byte {} is not UTF-8, so this is not a text file", error.valid_up_to()))?;
     if let Some(at) = text.find('\0') {
-        return Err(format!("byte {at} is 0, so this is no text file"));
+        return Err(format!("byte {at} is 0, so this is not a text file"));
     }
     // Some editors begin a file with this mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -37,7 +37,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
 ///
 /// # Errors
 ///
-/// [`Error::Read`], and [`Error::Input`] for an empty file, bytes that are no UTF-8, and anything but an array of texts.
+/// [`Error::Read`], and [`Error::Input`] for an empty file, bytes that are not UTF-8, and anything but an array of texts.
 pub fn read_texts(path: &Path) -> Result<Vec<String>, Error> {
     let bytes = read(path)?;
     let refuse = |reason: String| Error::Input { path: path.to_owned(), reason };

@@ -1,7 +1,7 @@
 //! The index of a text file: the embeddings of its lines, in a file, so that they are computed once.
 //!
 //! The file is a `.safetensors` file with one tensor, `embeddings`: f32 `[lines, size]`, a row for each line that is not blank. Its metadata name
-//! the format and the sums of the text and of the model that it was made from. An index of other sums is stale. A file that is no index is never
+//! the format and the sums of the text and of the model that it was made from. An index of other sums is stale. A file that is not an index is never
 //! replaced.
 
 use std::collections::HashMap;
@@ -59,7 +59,7 @@ pub enum Found {
 ///
 /// # Errors
 ///
-/// [`Error::Read`], and [`Error::Index`] for a file that is no index, or a damaged one.
+/// [`Error::Read`], and [`Error::Index`] for a file that is not an index, or is damaged.
 pub fn read(path: &Path, sources: &Sources, lines: usize, size: usize) -> Result<Found, Error> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
@@ -67,7 +67,7 @@ pub fn read(path: &Path, sources: &Sources, lines: usize, size: usize) -> Result
         Err(source) => return Err(Error::Read { path: path.to_owned(), source }),
     };
     let refuse = |reason: &str| Error::Index { path: path.to_owned(), reason: reason.to_owned() };
-    let foreign = || refuse("the file is no index of `minilm search`, or a damaged one");
+    let foreign = || refuse("the file is not an index of `minilm search`, or is damaged");
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|_| foreign())?;
     let metadata = header.metadata().as_ref().ok_or_else(foreign)?;
     if metadata.get(FORMAT.0).map(String::as_str) != Some(FORMAT.1) {

@@ -9,9 +9,8 @@
 //! * At most as many texts wait as the queue has room for. Those of the batch that is computed no longer count.
 //! * [`compute`] returns once every [`Queue`] is dropped and all texts are answered.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -36,13 +35,17 @@ pub struct Queue {
     length: usize,
     room: Arc<Semaphore>,
     texts: mpsc::Sender<Text>,
-    failing: Arc<AtomicBool>,
+    failed: Failed,
+    unhealthy: Duration,
 }
+
+/// When the engine last failed to compute a batch; `None` once it has computed another one.
+type Failed = Arc<Mutex<Option<Instant>>>;
 
 /// The side of the queue that the engine uses.
 pub struct Texts {
     texts: mpsc::Receiver<Text>,
-    failing: Arc<AtomicBool>,
+    failed: Failed,
 }
 
 /// Room for the texts of one request; dropped, it is given back.
@@ -50,12 +53,11 @@ pub struct Room {
     places: OwnedSemaphorePermit,
 }
 
-/// A queue with room for `length` texts.
-pub fn queue(length: usize) -> (Queue, Texts) {
+/// A queue with room for `length` texts, which [is failing](Queue::is_failing) for the time `unhealthy` after a batch has failed.
+pub fn queue(length: usize, unhealthy: Duration) -> (Queue, Texts) {
     let (sender, receiver) = mpsc::channel();
-    let failing = Arc::new(AtomicBool::new(false));
-    let queue = Queue { length, room: Arc::new(Semaphore::new(length)), texts: sender, failing: failing.clone() };
-    (queue, Texts { texts: receiver, failing })
+    let (room, failed) = (Arc::new(Semaphore::new(length)), Failed::default());
+    (Queue { length, room, texts: sender, failed: failed.clone(), unhealthy }, Texts { texts: receiver, failed })
 }
 
 impl Queue {
@@ -69,9 +71,11 @@ impl Queue {
         self.length - self.room.available_permits()
     }
 
-    /// Whether the engine failed to compute the last batch.
+    /// Whether the engine has lately failed to compute a batch, and has computed none since. Not for ever: who reads it may send no texts meanwhile, so
+    /// that no batch would show that the engine is well again.
     pub fn is_failing(&self) -> bool {
-        self.failing.load(Ordering::Relaxed)
+        let failed = *self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.is_some_and(|failed| failed.elapsed() < self.unhealthy)
     }
 
     /// Room for this many texts; `None` if there is less. Does not block.
@@ -147,8 +151,10 @@ pub fn compute(
     while let Some(batch) = texts.next(most.max(1), wait, metrics) {
         let (tokens, answers): (Vec<Vec<u32>>, Vec<_>) = batch.into_iter().unzip();
         let result = embed(&tokens.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        let whole = |rows: &Vec<f32>| !rows.is_empty() && rows.len().is_multiple_of(tokens.len());
+        debug_assert!(result.as_ref().map_or(true, whole), "`embed` gives a row for each text");
         metrics.batch(tokens.len(), result.is_err());
-        texts.failing.store(result.is_err(), Ordering::Relaxed);
+        *texts.failed.lock().unwrap_or_else(PoisonError::into_inner) = result.is_err().then(Instant::now);
         // A client that is gone takes no answer.
         match result {
             Ok(rows) => {

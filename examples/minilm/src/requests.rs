@@ -6,7 +6,7 @@
 //! | `GET /metrics` | 200 and the counters |
 //! | `GET /health` | 200 and `{"status": "ok"}`; 503 if the engine failed to compute the last batch |
 //!
-//! Everything else is refused, with `{"error": "…"}`, which says what to do: 400 for a body that is empty, no UTF-8 or no JSON; 422 for other JSON
+//! Everything else is refused, with `{"error": "…"}`, which says what to do: 400 for a body that is empty, not UTF-8 or not JSON; 422 for other JSON
 //! and for more texts than the server takes at once; 413 for a body that is too long; 408 for one that takes too long to arrive; 404; 405; 503,
 //! with `Retry-After`, if the queue is full; 500 if the engine has failed.
 //!
@@ -47,8 +47,11 @@ pub struct Service {
 /// to know why it is refused. Past these the connection is closed.
 const DROPPED_BYTES: u64 = 64 << 20;
 
-/// Seconds after which a client may try again if the queue is full: more than it takes to compute a batch.
+/// Seconds after which a client may try again if the queue is full. Short texts leave the queue sooner, long ones later.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
+
+/// The most bytes of a text. The model uses at most 256 tokens of it, and the tokenizer keeps some hundred bytes for each byte of the whole text.
+const MOST_TEXT_BYTES: usize = 64 << 10;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -73,11 +76,13 @@ struct Refusal {
     error: String,
     /// Whether bytes of the request may be left, so that the connection cannot be used again.
     close: bool,
+    /// Whether the same request may be answered later.
+    retry: bool,
 }
 
 impl Refusal {
     fn new(status: StatusCode, error: impl Into<String>) -> Refusal {
-        Refusal { status, error: error.into(), close: false }
+        Refusal { status, error: error.into(), close: false, retry: false }
     }
 }
 
@@ -85,7 +90,7 @@ impl From<Refusal> for Response<Full<Bytes>> {
     fn from(refusal: Refusal) -> Self {
         let body = serde_json::to_string(&Problem { error: &refusal.error }).expect("a text is JSON");
         let mut response = respond(refusal.status, JSON, body);
-        if refusal.status == StatusCode::SERVICE_UNAVAILABLE {
+        if refusal.retry {
             response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
         }
         if refusal.close {
@@ -130,7 +135,7 @@ impl Service {
 
     fn health(&self) -> Response<Full<Bytes>> {
         if self.queue.is_failing() {
-            let error = "the engine failed to compute the last batch; its log says why";
+            let error = "the engine has failed to compute a batch; its log says why";
             return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error).into();
         }
         respond(StatusCode::OK, JSON, String::from("{\"status\": \"ok\"}"))
@@ -148,7 +153,7 @@ impl Service {
             embeddings.push(embedded.map_err(engine_failed)?);
         }
         let body = serde_json::to_string(&Embeddings { embeddings });
-        let body = body.map_err(|error| engine_failed(format!("the embeddings are no JSON: {error}")))?;
+        let body = body.map_err(|error| engine_failed(format!("the embeddings cannot be written as JSON: {error}")))?;
         Ok(respond(StatusCode::OK, JSON, body))
     }
 
@@ -157,8 +162,9 @@ impl Service {
         let most = self.most_bytes;
         let too_long = |close| Refusal {
             status: StatusCode::PAYLOAD_TOO_LARGE,
-            error: format!("the body is longer than {most} bytes: send fewer texts in a request"),
+            error: format!("the body is longer than {most} bytes: send fewer or shorter texts in a request"),
             close,
+            retry: false,
         };
         // Such a client asks before it sends its body.
         if request.headers().contains_key(EXPECT) && request.body().size_hint().lower() > most as u64 {
@@ -171,6 +177,7 @@ impl Service {
                     status: StatusCode::BAD_REQUEST,
                     error: format!("the body did not arrive: {error}"),
                     close: true,
+                    retry: false,
                 };
                 let Ok(data) = frame.map_err(cut)?.into_data() else { continue };
                 arrived += data.len() as u64;
@@ -184,7 +191,7 @@ impl Service {
         };
         tokio::time::timeout(self.body_time, read).await.unwrap_or_else(|_| {
             let error = format!("the body did not arrive within {} s", self.body_time.as_secs_f64());
-            Err(Refusal { status: StatusCode::REQUEST_TIMEOUT, error, close: true })
+            Err(Refusal { status: StatusCode::REQUEST_TIMEOUT, error, close: true, retry: false })
         })
     }
 
@@ -195,11 +202,17 @@ impl Service {
             let error = format!("{} texts are more than the {} of a request: send fewer", texts.len(), self.most_texts);
             return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error));
         }
+        if let Some(number) = texts.iter().position(|text| text.len() > MOST_TEXT_BYTES) {
+            let bytes = texts[number].len();
+            let error =
+                format!("text {number} has {bytes} bytes, and {MOST_TEXT_BYTES} are the most: send its beginning");
+            return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, error));
+        }
         // Reserved first: a request that is refused costs no tokens.
         let Some(room) = self.queue.reserve(texts.len()) else {
             let (waiting, length) = (self.queue.waiting(), self.queue.length());
             let error = format!("the queue is full, {waiting} of at most {length} texts wait: try again later");
-            return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error));
+            return Err(Refusal { retry: true, ..Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error) });
         };
         let tokens = texts.iter().enumerate().map(|(number, text)| self.tokens.of(number, text));
         let tokens = tokens.collect::<Result<Vec<_>, _>>();
@@ -213,7 +226,7 @@ fn texts_of(body: &[u8]) -> Result<Vec<String>, Refusal> {
     const FORM: &str = "The body is an object with an array of texts, such as {\"texts\": [\"one text\", \"another\"]}";
     let refuse = |status, reason: String| Refusal::new(status, format!("{reason}. {FORM}"));
     let bad = |reason| refuse(StatusCode::BAD_REQUEST, reason);
-    let text = std::str::from_utf8(body).map_err(|error| bad(format!("byte {} is no UTF-8", error.valid_up_to())))?;
+    let text = std::str::from_utf8(body).map_err(|error| bad(format!("byte {} is not UTF-8", error.valid_up_to())))?;
     if text.trim().is_empty() {
         return Err(bad(String::from("the body is empty")));
     }

@@ -25,7 +25,7 @@ fn an_input_that_is_no_array_of_texts_is_refused_with_its_place() {
     let cases: [(&[u8], &str); 7] = [
         (b"", "in.json: the file is empty"),
         (b" \n", "in.json: the file is empty"),
-        (b"\x93NUMPY\x01\x00", "byte 0 is no UTF-8, so this is no text file"),
+        (b"\x93NUMPY\x01\x00", "byte 0 is not UTF-8, so this is not a text file"),
         (b"[\"a\",\n 7]", "expected a string at line 2 column 2"),
         (b"{\"a\": 1}", "expected a sequence at line 1 column 0"),
         (b"[\"a\"", "EOF while parsing a list at line 1 column 4"),

@@ -203,14 +203,17 @@ fn a_file_that_is_no_index_is_not_replaced() {
     place.write("notes", "notes of mine");
     for (name, bytes) in [("weights", &model[..]), ("cut", &index[..index.len() - 1]), ("notes", b"notes of mine")] {
         let said = place.refusal(&["--query", "w30", "--index", name]);
-        assert!(said.contains(&format!("{name}: the file is no index of `minilm search`, or a damaged one")), "{said}");
-        assert!(said.contains("Name another file with --index, or remove this one"), "{said}");
+        assert!(
+            said.contains(&format!("{name}: the file is not an index of `minilm search`, or is damaged")),
+            "{said}"
+        );
+        assert!(said.contains("Name another file with --index; if this is a damaged index, remove it"), "{said}");
         assert_eq!(fs::read(place.path(name)).expect("the file"), bytes);
     }
     let said = place.refusal(&["--query", "w30", "--index", "none/index"]);
     assert!(said.contains("cannot write none/index: "), "{said}");
     let said = place.refusal(&["--query", "w30", "--index", "lines.txt"]);
-    assert!(said.contains("lines.txt: the file is no index"), "{said}");
+    assert!(said.contains("lines.txt: the file is not an index"), "{said}");
     assert_eq!(fs::read_to_string(place.path("lines.txt")).expect("the text"), FILE);
 }
 
@@ -223,9 +226,9 @@ fn texts_that_are_missing_empty_or_binary_are_refused() {
         (b"", "lines.txt: the file is empty"),
         ("\u{feff}".as_bytes(), "lines.txt: the file is empty"),
         (b"\n \r\n\t", "lines.txt: all lines are blank"),
-        (b"w4\n\x89PNG\r\n", "lines.txt: byte 3 is no UTF-8, so this is no text file"),
-        (b"w4\n\0\0", "lines.txt: byte 3 is 0, so this is no text file"),
-        (b"\xff\xfew\0", "lines.txt: byte 0 is no UTF-8"),
+        (b"w4\n\x89PNG\r\n", "lines.txt: byte 3 is not UTF-8, so this is not a text file"),
+        (b"w4\n\0\0", "lines.txt: byte 3 is 0, so this is not a text file"),
+        (b"\xff\xfew\0", "lines.txt: byte 0 is not UTF-8"),
     ];
     for (bytes, expected) in cases {
         place.write("lines.txt", bytes);

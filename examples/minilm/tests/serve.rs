@@ -11,7 +11,7 @@ mod http;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -107,6 +107,7 @@ struct Options {
     queue: usize,
     batch: usize,
     wait: Duration,
+    unhealthy: Duration,
     body_time: Duration,
     limits: Limits,
 }
@@ -114,7 +115,7 @@ struct Options {
 impl Default for Options {
     fn default() -> Options {
         let (wait, body_time) = (Duration::ZERO, Duration::from_secs(60));
-        Options { queue: 64, batch: 4, wait, body_time, limits: Limits::default() }
+        Options { queue: 64, batch: 4, wait, unhealthy: Duration::from_secs(600), body_time, limits: Limits::default() }
     }
 }
 
@@ -132,9 +133,9 @@ impl Server {
         options: Options,
         embed: impl FnMut(&[&[u32]]) -> Result<Vec<f32>, Error> + Send + 'static,
     ) -> Server {
-        let Options { queue: length, batch, wait, body_time, limits } = options;
+        let Options { queue: length, batch, wait, unhealthy, body_time, limits } = options;
         let metrics = Arc::new(Metrics::default());
-        let (queue, texts) = queue(length);
+        let (queue, texts) = queue(length, unhealthy);
         let tokens = Tokens::read(model.folder.path()).expect("a tokenizer");
         let most_texts = length.min(16);
         let service = Service { tokens, queue, metrics: metrics.clone(), most_texts, most_bytes: 1 << 20, body_time };
@@ -324,7 +325,7 @@ fn bad_requests_are_told_what_is_wrong() {
     let bodies: [(&[u8], u16, &str); 12] = [
         (b"", 400, "the body is empty"),
         (b" \r\n", 400, "the body is empty"),
-        (b"{\"texts\": [\"\xff\"]}", 400, "byte 12 is no UTF-8"),
+        (b"{\"texts\": [\"\xff\"]}", 400, "byte 12 is not UTF-8"),
         (b"{\"texts\": [\"w4\"", 400, "EOF while parsing a list at line 1 column 15"),
         (b"w4", 400, "expected value at line 1 column 1"),
         (b"{\"texts\": [\"w4\"]} x", 400, "trailing characters at line 1 column 19"),
@@ -350,7 +351,7 @@ fn bad_requests_are_told_what_is_wrong() {
     let mut client = Client::connect(server.address);
     client.send(&request("POST", "/embed", large.as_bytes())).expect("sent");
     let refused = client.answer().expect("an answer");
-    let too_long = "the body is longer than 1048576 bytes: send fewer texts in a request";
+    let too_long = "the body is longer than 1048576 bytes: send fewer or shorter texts in a request";
     assert_eq!((refused.status, &refused.error()[..]), (413, too_long));
     // Such a client can go on.
     client.ask(&["w4"]);
@@ -514,7 +515,7 @@ fn a_batch_that_fails_is_told_to_its_clients_alone_and_shows_in_the_health() {
     assert_eq!(failed.status, 500);
     assert!(failed.error().contains("the index 50 is no row of the table"), "{failed:?}");
     assert_eq!(health().status, 503);
-    assert_eq!(health().error(), "the engine failed to compute the last batch; its log says why");
+    assert_eq!(health().error(), "the engine has failed to compute a batch; its log says why");
     assert_eq!(server.metric("minilm_batches_failed_total"), 1.0);
     model.check(&["w4"], &embed(server.address, &["w4"]));
     assert_eq!(health().status, 200);
@@ -528,12 +529,49 @@ fn a_batch_that_fails_is_told_to_its_clients_alone_and_shows_in_the_health() {
     assert!(server.engine.join().is_err());
 }
 
+#[test]
+fn the_health_is_good_again_some_time_after_a_batch_has_failed() {
+    let model = Model::new();
+    let options = Options { unhealthy: Duration::from_millis(300), ..Options::default() };
+    let mut embed_batch = model.embed();
+    let server = Server::start(&model, options, move |_| embed_batch(&[&[1, 50, 2][..]]));
+    assert_eq!(embed(server.address, &["w4"]).status, 500);
+    let begin = Instant::now();
+    while answer(server.address, "GET", "/health", b"").status != 200 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it stays bad");
+        thread::sleep(Duration::from_millis(5));
+    }
+    server.stop();
+    assert_eq!(server.end(), 0);
+}
+
+#[test]
+fn a_text_that_is_too_long_is_refused() {
+    let model = Model::new();
+    let server = Server::start(&model, Options::default(), model.embed());
+    let body = |bytes: usize| format!("{{\"texts\": [\"w4\", \"{}\"]}}", "!".repeat(bytes));
+    let refused = answer(server.address, "POST", "/embed", body((64 << 10) + 1).as_bytes());
+    assert_eq!(refused.status, 422);
+    assert_eq!(refused.error(), "text 1 has 65537 bytes, and 65536 are the most: send its beginning");
+    assert_eq!(answer(server.address, "POST", "/embed", body(64 << 10).as_bytes()).status, 200);
+    server.stop();
+    assert_eq!(server.end(), 0);
+}
+
 /// Runs `minilm serve` with the model at a free port.
 fn command(model: &Model, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_minilm"));
     command.args(["serve", "--model"]).arg(model.folder.path()).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
+}
+
+/// The address at which a running command listens.
+fn listening(running: &mut Child) -> SocketAddr {
+    let mut line = String::new();
+    BufReader::new(running.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    let address = line.strip_prefix("listening at http://").and_then(|rest| rest.strip_suffix(", cpu:0 computes\n"));
+    address.unwrap_or_else(|| panic!("{line}")).parse().expect("an address")
 }
 
 #[test]
@@ -543,11 +581,7 @@ fn the_command_serves_until_a_signal_and_then_answers_what_has_arrived() {
         // The batch begins a second after the first text: the signal comes before that.
         let arguments = ["--listen", "127.0.0.1:0", "--wait", "1000", "--weights", weights];
         let mut running = command(&model, &arguments).spawn().expect("it runs");
-        let mut line = String::new();
-        BufReader::new(running.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-        let address =
-            line.strip_prefix("listening at http://").expect("the address").strip_suffix(", cpu:0 computes\n");
-        let address: SocketAddr = address.unwrap_or_else(|| panic!("{line}")).parse().expect("an address");
+        let address = listening(&mut running);
         let mut client = Client::connect(address);
         client.ask(&["w4 w5", "w6"]);
         let begin = Instant::now();
@@ -562,6 +596,31 @@ fn the_command_serves_until_a_signal_and_then_answers_what_has_arrived() {
         running.stderr.take().expect("a pipe").read_to_string(&mut said).expect("UTF-8");
         assert_eq!(said, format!("SIG{signal}: no new requests; those that have arrived are answered\n"));
     }
+}
+
+#[test]
+fn a_second_signal_ends_the_command_although_a_text_waits() {
+    let model = Model::new();
+    // The batch would begin a minute after its text.
+    let mut running = command(&model, &["--listen", "127.0.0.1:0", "--wait", "60000"]).spawn().expect("it runs");
+    let address = listening(&mut running);
+    let mut client = Client::connect(address);
+    client.ask(&["w4"]);
+    let begin = Instant::now();
+    while metric(address, "minilm_queue_texts") + metric(address, "minilm_connections") < 2.0 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the request has not arrived");
+    }
+    for _ in 0..2 {
+        let killed = Command::new("kill").args(["-s", "TERM", &running.id().to_string()]).status().expect("kill runs");
+        assert!(killed.success());
+        thread::sleep(Duration::from_millis(100));
+    }
+    let begin = Instant::now();
+    let status = running.wait().expect("it ends");
+    assert!(!status.success() && begin.elapsed() < Duration::from_secs(30), "{status} after {:?}", begin.elapsed());
+    let mut said = String::new();
+    running.stderr.take().expect("a pipe").read_to_string(&mut said).expect("UTF-8");
+    assert!(said.contains("the server has ended with ") && said.contains("A smaller --queue drains sooner"), "{said}");
 }
 
 #[test]

@@ -252,7 +252,7 @@ fn a_launch_that_does_not_fit_the_kernel_is_refused() {
         (Launch { kernel: "other", ..fine }, "the module has no such entry"),
         (Launch { parameters: &[0; 4], ..fine }, "4 bytes of parameters are given and 8 are declared"),
         (Launch { block: [65, 1, 1], ..fine }, "blocks of [65, 1, 1] threads are not from 1 to 64"),
-        (Launch { grid: [1, 0, 1], ..fine }, "[1, 0, 1] are no numbers of blocks"),
+        (Launch { grid: [1, 0, 1], ..fine }, "[1, 0, 1] are not numbers of blocks"),
         (Launch { shared_bytes: (48 << 10) + 1, ..fine }, "49153 bytes of shared memory are more than 49152"),
     ] {
         let error = run(launch).unwrap_err();

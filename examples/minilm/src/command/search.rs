@@ -165,7 +165,7 @@ fn answer_to<'a>(
 fn table(lines: &[Line<'_>], last: usize) -> String {
     let width = last.to_string().len();
     let row = |line: &Line<'_>| {
-        // What moves the cursor of a terminal, or is not visible, is not printed.
+        // A control character could move the cursor of a terminal.
         let text: String = line.text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         format!("{:7.4}  {:width$}  {text}\n", line.score, line.line)
     };

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -28,6 +29,9 @@ const MOST_BYTES: usize = 1 << 20;
 /// The most time that a body may take to arrive: 1 MiB at about 1 Mbit/s.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
+/// How long `/health` tells of a batch that failed.
+const UNHEALTHY: Duration = Duration::from_secs(10);
+
 #[derive(clap::Args)]
 pub(crate) struct Serve {
     /// The address to listen at. With port 0 the system chooses a port, which is printed
@@ -47,7 +51,7 @@ impl Serve {
     pub(crate) fn run(&self) -> Result<(), Error> {
         let Model { tokens, bert, vm } = self.model.read()?;
         let metrics = Arc::new(Metrics::default());
-        let (queue, texts) = queue(self.queue as usize);
+        let (queue, texts) = queue(self.queue as usize, UNHEALTHY);
         let most_texts = MOST_TEXTS.min(queue.length());
         let service = Service {
             tokens,
@@ -65,7 +69,10 @@ impl Serve {
             compute(&texts, bounds, &metrics, |texts| Ok(bert.embed(&vm, &Batch::of(texts))?.to_vec::<f32>()?));
         });
         let engine = engine.map_err(Error::Start)?;
-        let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Start)?;
+        // Threads that cut texts into tokens. More would take memory and the time of the engine.
+        let cutters = thread::available_parallelism().map_or(1, NonZero::get);
+        let runtime = runtime::Builder::new_current_thread().enable_all().max_blocking_threads(cutters).build();
+        let runtime = runtime.map_err(Error::Start)?;
         let served: Result<usize, Error> = runtime.block_on(async {
             forward_signals(stop).map_err(Error::Start)?;
             let refuse = |source| Error::Listen { address: self.listen, source };
@@ -77,14 +84,16 @@ impl Serve {
                 .and_then(|()| out.flush());
             Ok(serve(listener, Arc::new(service), Limits::default(), stops).await)
         });
-        // With it end the tasks of connections that are not over, and with the last of them the queue and the thread of the engine.
+        if let Ok(connections @ 1..) = served {
+            // What is computed for them is not waited for: it may take long, and the process ends with it.
+            runtime.shutdown_background();
+            return Err(Error::NotDrained { connections });
+        }
+        // With it ends the queue, and with that the thread of the engine.
         drop(runtime);
         let computed = engine.join();
-        match served? {
-            _ if computed.is_err() => Err(Error::Panicked),
-            0 => Ok(()),
-            connections => Err(Error::NotDrained { connections }),
-        }
+        served?;
+        computed.map_err(|_| Error::Panicked)
     }
 }
 

@@ -56,7 +56,7 @@ impl Module {
             ))
         })?;
         let blocks =
-            count(launch.grid).ok_or_else(|| refused(format!("{:?} are no numbers of blocks", launch.grid)))?;
+            count(launch.grid).ok_or_else(|| refused(format!("{:?} are not numbers of blocks", launch.grid)))?;
         let shared_bytes = self.shared_bytes + launch.shared_bytes as usize;
         if shared_bytes > MOST_SHARED {
             return Err(refused(format!("{shared_bytes} bytes of shared memory are more than {MOST_SHARED}")));
