@@ -337,6 +337,15 @@ impl Drawn {
                     }
                     seen.push((index, writes, hull));
                 }
+                // A use by its hull that comes before a certain write is judged beside that write, and not beside what comes later: where the two are in no
+                // order, the verifier has named them, as undecided.
+                if seen[before..].iter().any(|(_, writes, hull)| *writes && !hull) {
+                    let mut place = 0;
+                    seen.retain(|(.., hull)| {
+                        place += 1;
+                        place > before || !hull
+                    });
+                }
             }
         }
         (certain, any)
@@ -496,4 +505,17 @@ proptest! {
     fn also_with_waits_for_what_comes_later(draws in prop::collection::vec(draw(), 1..16), unordered: bool) {
         make(&draws, unordered, true).check()?;
     }
+}
+
+/// Memory is unmapped behind a write that is in no order with a use by its hull.
+#[test]
+fn a_write_between_a_hull_and_the_end_of_its_memory_is_judged_beside_the_hull() {
+    let instruction = |stream, uses: &[(usize, usize, u8)]| Draw::Instruction {
+        stream,
+        uses: uses.to_vec(),
+        waits: Vec::new(),
+        order: (3, 0, 0),
+    };
+    let draws = [instruction(0, &[(1, 3, 3)]), Draw::Host(vec![(2, 1, 1)]), Draw::Unmap(2, 1), instruction(1, &[])];
+    make(&draws, false, false).check().unwrap();
 }
