@@ -302,7 +302,15 @@ impl Finder<'_> {
             self.add_by_hull(&mut piece.perhaps.get_or_insert_default().writes, me);
         } else {
             piece.reads.clear();
-            (piece.write, piece.perhaps) = (me, None);
+            piece.write = me;
+            // An access by its hull that this write does not come after may still run when the memory is given back, and that pair is certain.
+            let stays = |access: &Access| access.node != me.node && !self.closure.before(access.node, me.node);
+            if let Some(mut perhaps) = piece.perhaps.take() {
+                perhaps.writes.retain(stays);
+                perhaps.reads.retain(stays);
+                let is_empty = perhaps.writes.is_empty() && perhaps.reads.is_empty();
+                piece.perhaps = (!is_empty).then_some(perhaps);
+            }
         }
     }
 
