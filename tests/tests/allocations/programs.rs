@@ -59,6 +59,6 @@ fn ten_thousand_programs_take_no_more_memory_than_the_bounds() {
     run_programs(1_000);
     let before = growth(0);
     let counted = run_programs(9_000);
-    assert!(counted < 50 * (2 * 4 * 10_000 + 12_000), "{counted} bytes are counted for 50 programs");
+    assert!(counted < 50 * (2 * 4 * 10_000 + 10_000), "{counted} bytes are counted for 50 programs");
     assert!(growth(before) < 2 << 20, "{} bytes more after 9,000 further programs", growth(before));
 }

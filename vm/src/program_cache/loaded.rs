@@ -30,8 +30,8 @@ pub(crate) struct LoadedProgram {
 pub(crate) enum LoadedSegment {
     /// A thread runs the steps one after the other.
     Cpu(CpuSequence),
-    /// The steps are queued on the stream of a device, one command each.
-    Commands(CommandSequence),
+    /// The steps are queued on the stream of a device, one command each. Boxed, so that a segment on a CPU takes no room for it.
+    Commands(Box<CommandSequence>),
     /// It is a function of the caller: an instruction of that kind.
     Function(LoadedFunction),
     /// It is a copy between two memories: an instruction of that kind.
@@ -60,7 +60,7 @@ impl LoadedSegment {
     fn heap_bytes(&self) -> usize {
         match self {
             LoadedSegment::Cpu(sequence) => sequence.heap_bytes(),
-            LoadedSegment::Commands(sequence) => sequence.heap_bytes(),
+            LoadedSegment::Commands(sequence) => size_of_val(&**sequence) + sequence.heap_bytes(),
             LoadedSegment::Function(_) | LoadedSegment::Transfer | LoadedSegment::SectionMark => 0,
         }
     }
