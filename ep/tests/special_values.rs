@@ -24,7 +24,7 @@ fn run<T: Element, O: Element + Default>(op: Op, inputs: &[&[T]]) -> Result<Vec<
     }
 }
 
-/// What a float test needs of a type.
+/// A type of floats that the tests make from and compare as `f64`.
 trait Float: Element + Default + PartialEq + std::fmt::Debug {
     const TINY: Self;
     const MOST: Self;

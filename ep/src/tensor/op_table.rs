@@ -118,7 +118,7 @@ macro_rules! op_table {
             /// Floats: computed from the exact remainder, so that a quotient just below a whole number is not rounded up to it; exact up to 22 bits
             /// (51 of `f64`), and beyond within 2 ulp. 16-bit floats: as `f32`, then rounded once. `a / b` if `b` is 0; NaN if `a` is infinite.
             FloorDiv: "floor_div", Binary, NUMBERS, floor_div(a, b);
-            /// What is left of `a` after division by `b`, with the sign of `b`, as `%` in Python: `a - b floor_div(a, b)`. Integers: division by zero
+            /// The remainder of `a / b`, with the sign of `b`, as `%` in Python: `a - b floor_div(a, b)`. Integers: division by zero
             /// is an error. Floats: rounded once; a zero has the sign of `b`; NaN if `b` is 0 or `a` is infinite.
             Remainder: "remainder", Binary, NUMBERS, remainder(a, b);
             /// The angle of the point with the coordinates `b` (to the right) and `a` (up), from `-pi` to `pi`. On a CPU within 1 ulp; 16-bit floats

@@ -27,7 +27,7 @@ fn decoded(module: Module) -> &'static Decoded {
     })
 }
 
-/// What has been reached of a module.
+/// A decoded module, and the instructions of it that launches have reached.
 pub(crate) fn coverage(module: Module) -> (&'static streamvm_ptx::Module, MutexGuard<'static, Coverage>) {
     let decoded = decoded(module);
     (&decoded.module, decoded.coverage.lock().unwrap())

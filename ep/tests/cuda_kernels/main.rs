@@ -277,7 +277,7 @@ impl Call {
     }
 }
 
-/// What runs a launch in a device's place.
+/// The way in which a test runs a launch without a device.
 #[derive(Copy, Clone, Debug)]
 enum Runner {
     /// The kernels' source, compiled by g++.

@@ -43,7 +43,7 @@ fn errors_to_other_bases_are_bounded() {
     }
 }
 
-/// What a user of whole powers expects.
+/// Whole powers of the base, and the logarithms of these, are exact.
 #[test]
 fn powers_of_the_base_are_exact() {
     for n in -149..128 {

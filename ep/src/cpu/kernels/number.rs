@@ -56,7 +56,7 @@ pub(super) trait Number: Copy + PartialOrd + Send + Sync + 'static {
     fn div(self, other: Self) -> Self;
     /// The largest whole number that is not above the quotient.
     fn floor_div(self, other: Self) -> Self;
-    /// What is left after [`floor_div`](Number::floor_div): it has the sign of `other`.
+    /// The remainder of [`floor_div`](Number::floor_div), with the sign of `other`.
     fn remainder(self, other: Self) -> Self;
     fn pow(self, other: Self) -> Self;
     fn neg(self) -> Self;

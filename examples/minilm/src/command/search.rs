@@ -21,7 +21,7 @@ pub(crate) struct Search {
     /// A text file in UTF-8. Its lines are searched, without blank ones; a line is cut at 256 tokens
     #[arg(long = "in", value_name = "FILE")]
     input: PathBuf,
-    /// What to search for. Without it, each line of the standard input is a query
+    /// The text to search for. Without it, each line of the standard input is a query
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     query: Option<String>,
     /// The file that keeps the embeddings of the lines [default: the name of the text file with `.index` behind it]

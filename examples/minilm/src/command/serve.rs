@@ -85,7 +85,7 @@ impl Serve {
             Ok(serve(listener, Arc::new(service), Limits::default(), stops).await)
         });
         if let Ok(connections @ 1..) = served {
-            // What is computed for them is not waited for: it may take long, and the process ends with it.
+            // The engine may still compute for them. The process does not wait for it, because a batch may take long.
             runtime.shutdown_background();
             return Err(Error::NotDrained { connections });
         }
