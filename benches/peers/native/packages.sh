@@ -59,7 +59,7 @@ build() {
   for source in "$@" packages.sh; do
     [ driver -nt "$sources/$source" ] || newer=
   done
-  [ -z "$newer" ] || return
+  [ -z "$newer" ] || return 0
   rm -f driver why
   echo "$name: building its driver, once" >&2
   if "$name" >log 2>&1; then
