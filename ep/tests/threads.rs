@@ -16,9 +16,10 @@ fn fill(dtype: DType, bytes: &mut [u8]) {
             DType::BF16 => element.copy_from_slice(&half::bf16::from_f64(x).to_ne_bytes()),
             DType::Bool => element[0] = u8::from(state >> 63 == 1),
             // Neither 0 nor negative, so that every op takes them.
-            DType::I32 => element.copy_from_slice(&((state >> 60) as i32 + 1).to_ne_bytes()),
-            DType::I64 => element.copy_from_slice(&((state >> 60) as i64 + 1).to_ne_bytes()),
-            DType::U8 => element[0] = (state >> 60) as u8 + 1,
+            DType::I8 | DType::U8 => element[0] = (state >> 60) as u8 + 1,
+            DType::I16 | DType::U16 => element.copy_from_slice(&((state >> 60) as u16 + 1).to_ne_bytes()),
+            DType::I32 | DType::U32 => element.copy_from_slice(&((state >> 60) as u32 + 1).to_ne_bytes()),
+            DType::I64 | DType::U64 => element.copy_from_slice(&((state >> 60) + 1).to_ne_bytes()),
         }
     }
 }

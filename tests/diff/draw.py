@@ -6,7 +6,7 @@ import numpy as np
 
 import philox
 import reference
-from dtypes import ALL, FLOATS, INTEGERS, is_float
+from dtypes import ALL, FLOATS, INDICES, is_float
 from script import (Expr, State, Statement, Target, accuracy, call, constant, copy, drawn_of, expect, into, is_certain, lane_text, let, name,
                     number, refill, repeat, save, view)
 from tables import DIVISIONS, ELEMENTWISE, FUNCTIONS
@@ -164,7 +164,7 @@ class Draw:
         return True
 
     def repeat(self):
-        body, dtype = [], self.choice.choice(["f32", "i32", "u8", "i64", "bf16"])
+        body, dtype = [], self.choice.choice(["f32", "i32", "u8", "i64", "bf16", "u32", "i16"])
         place = self.place(kernel=True)
         shape = self.any_shape()
         one, two = self.base(dtype, shape, place, new=True), self.base(dtype, shape, place, new=True)
@@ -223,7 +223,8 @@ class Draw:
                                         16777217, 9007199254740993, 3.0, 1.0009765625, 1.00048828125])
             return value, repr(value)
         most = np.iinfo(reference.STORE[dtype])
-        value = int(self.choice.choice([0, 1, 2, 3, most.max, most.min, most.max // 3, 7]))
+        # The largest number that a script can write is that of an i64.
+        value = int(self.choice.choice([0, 1, 2, 3, min(most.max, 2**63 - 1), most.min, most.max // 3, 7]))
         return value, repr(value)
 
     def shrunk(self, shape):
@@ -546,7 +547,7 @@ class Draw:
         return call("layer_norm", inputs, f" epsilon {epsilon}", compute, dtype, lane), dtype, lane
 
     def index_select(self, dtype, place, lane):
-        shape, index_dtype = self.any_shape()[:7], self.choice.choice(INTEGERS)
+        shape, index_dtype = self.any_shape()[:7], self.choice.choice(INDICES)
         rows, columns = self.choice.choice([1, 2, 3, 5, 9]), self.choice.choice([0, 1, 2, 3, 8, 17])
         table = self.make(dtype, (rows, columns), place)
         indices = self.loaded(index_dtype, np.asarray(self.numbers.integers(0, rows, shape), reference.STORE[index_dtype]), place)

@@ -7,12 +7,15 @@ of the same name. Results are computed in a wider type (`WIDE`) and rounded once
 import numpy as np
 
 FLOATS = ["f32", "f64", "f16", "bf16"]
-INTEGERS = ["i32", "i64", "u8"]
+INDICES = ["i32", "i64", "u8"]
+SIGNED_INTEGERS = ["i8", "i16", "i32", "i64"]
+INTEGERS = SIGNED_INTEGERS + ["u8", "u16", "u32", "u64"]
 ALL = FLOATS + INTEGERS + ["bool"]
 
 # What the elements are kept in.
 STORE = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": np.float32,
-         "i32": np.int32, "i64": np.int64, "u8": np.uint8, "bool": np.bool_}
+         "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
+         "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "bool": np.bool_}
 
 # What a reference is computed in: exact products of two elements, and sums with at least 29 bits to spare (11 for f64).
 WIDE = {"f32": np.float64, "f64": np.longdouble, "f16": np.float64, "bf16": np.float64}
@@ -39,7 +42,7 @@ def rounded(numbers, dtype):
         return numbers.astype(STORE[dtype])
     bits, least, largest = NARROW[dtype]
     if numbers.dtype.kind != "f":
-        numbers = numbers.astype(np.longdouble)  # holds every i64
+        numbers = numbers.astype(np.longdouble)  # holds every i64 and u64
     elif numbers.dtype != np.longdouble:
         numbers = numbers.astype(np.float64)
     exponent = np.frexp(numbers)[1]

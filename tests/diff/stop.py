@@ -23,8 +23,8 @@ class Stop(Draw):
         # What comes behind it does not run; what stands in front of it has run.
         place = self.choice.choice(["cpu:0", "cpu:1", "sim:0"])
         kind = self.choice.choice(["pow", "expect", "expect of a NaN", *sorted(DIVISIONS)])
-        dtypes = {**dict.fromkeys(DIVISIONS, ["i32", "i64", "u8"]), "expect of a NaN": ["f32", "f64"]}
-        dtype = self.choice.choice(dtypes.get(kind, ["i32", "i64"]))
+        dtypes = {**dict.fromkeys(DIVISIONS, ["i32", "i64", "u8", "i8", "u16", "u64"]), "expect of a NaN": ["f32", "f64"]}
+        dtype = self.choice.choice(dtypes.get(kind, ["i32", "i64", "i8", "i16"]))
         shape = tuple(max(size, 1) for size in self.any_shape())
         bad = {"pow": self.numbers.integers(-3, 0), "expect of a NaN": np.nan}.get(kind, 0)
         right = np.asarray(elements(self.numbers, dtype, shape, "small"))

@@ -1,8 +1,8 @@
 """Which functions there are, in which form, and which dtypes they take: as docs/language.md says."""
 
-from dtypes import ALL, FLOATS, INTEGERS
+from dtypes import ALL, FLOATS, INDICES, INTEGERS, SIGNED_INTEGERS
 
-SIGNED = FLOATS + ["i32", "i64"]
+SIGNED = FLOATS + SIGNED_INTEGERS
 NUMBERS = FLOATS + INTEGERS
 
 # Form and dtypes of each function. `min` and `max` are reductions with one operand.
@@ -27,14 +27,14 @@ FUNCTIONS = {
     "prod": ("reduce", NUMBERS),
     **dict.fromkeys(["any", "all"], ("reduce", ["bool"])),
     **dict.fromkeys(["argmax", "argmin"], ("argmax", ALL)),
-    "matmul": ("matmul", SIGNED),
+    "matmul": ("matmul", FLOATS + ["i32", "i64"]),
     **dict.fromkeys(["softmax", "log_softmax"], ("along", FLOATS)),
     **dict.fromkeys(["softmax_backward", "log_softmax_backward"], ("along pair", FLOATS)),
     "layer_norm": ("layer_norm", FLOATS),
     "index_select": ("index_select", ALL),
     "cast": ("cast", ALL),
     "pad": ("pad", ALL),
-    "one_hot": ("one_hot", INTEGERS),
+    "one_hot": ("one_hot", INDICES),
     **dict.fromkeys(["load", "copy", "empty", "fill"], ("source", ALL)),
     **dict.fromkeys(["uniform", "normal"], ("source", FLOATS)),
     **dict.fromkeys(["reshape", "broadcast", "permute", "slice"], ("view", ALL)),

@@ -53,12 +53,12 @@ def integers(random, dtype, shape, kind):
         numbers = random.integers(max(ends.min, -1000), min(ends.max, 1000), shape)
     elif kind == "between":
         # As above, of integers: a half, and one beside it.
-        high = np.right_shift(ends.max, random.integers(0, 8, shape))
+        high = np.right_shift(min(ends.max, 2**63 - 1), random.integers(0, 8, shape))
         width = random.choice([8, 11, 24], shape)
         drop = np.maximum(np.floor(np.log2(np.maximum(high, 1))).astype(np.int64) - width, 0)
         half = np.where(drop > 0, np.left_shift(1, np.maximum(drop - 1, 0)), 0)
         numbers = (np.left_shift(np.right_shift(high, drop) - random.integers(0, 4, shape), drop) + half + random.integers(-1, 2, shape))
-        numbers = np.clip(numbers, 0, ends.max)
+        numbers = np.clip(numbers, 0, min(ends.max, 2**63 - 1))
     elif kind == "ends":
         odd = np.array([ends.min, ends.min + 1, ends.max, ends.max - 1, 0, 1], STORE[dtype])
         return odd[random.integers(0, len(odd), shape)] if shape != () else odd[random.integers(0, len(odd))]

@@ -167,9 +167,14 @@ impl FromFiles<'_> {
             Data::F64(values) => vm.from_slice(values, shape),
             Data::F16(values) => vm.from_slice(values, shape),
             Data::BF16(values) => vm.from_slice(values, shape),
+            Data::I8(values) => vm.from_slice(values, shape),
+            Data::I16(values) => vm.from_slice(values, shape),
             Data::I32(values) => vm.from_slice(values, shape),
             Data::I64(values) => vm.from_slice(values, shape),
             Data::U8(values) => vm.from_slice(values, shape),
+            Data::U16(values) => vm.from_slice(values, shape),
+            Data::U32(values) => vm.from_slice(values, shape),
+            Data::U64(values) => vm.from_slice(values, shape),
             Data::Bool(values) => vm.from_slice(values, shape),
         }
         .map_err(|error| error.to_string())
@@ -458,9 +463,14 @@ impl Runner<'_> {
             DType::F64 => tensor.to_vec().map(Data::F64),
             DType::F16 => tensor.to_vec().map(Data::F16),
             DType::BF16 => tensor.to_vec().map(Data::BF16),
+            DType::I8 => tensor.to_vec().map(Data::I8),
+            DType::I16 => tensor.to_vec().map(Data::I16),
             DType::I32 => tensor.to_vec().map(Data::I32),
             DType::I64 => tensor.to_vec().map(Data::I64),
             DType::U8 => tensor.to_vec().map(Data::U8),
+            DType::U16 => tensor.to_vec().map(Data::U16),
+            DType::U32 => tensor.to_vec().map(Data::U32),
+            DType::U64 => tensor.to_vec().map(Data::U64),
             DType::Bool => tensor.to_vec::<bool>().map(Data::Bool),
         };
         self.issued.note_read_back(tensor);

@@ -42,11 +42,18 @@ fn dtype(found: &TypeStr) -> Result<DType, String> {
         (TypeChar::Float, 4) => Ok(DType::F32),
         (TypeChar::Float, 8) => Ok(DType::F64),
         (TypeChar::Float, 2) => Ok(DType::F16),
+        (TypeChar::Int, 1) => Ok(DType::I8),
+        (TypeChar::Int, 2) => Ok(DType::I16),
         (TypeChar::Int, 4) => Ok(DType::I32),
         (TypeChar::Int, 8) => Ok(DType::I64),
         (TypeChar::Uint, 1) => Ok(DType::U8),
+        (TypeChar::Uint, 2) => Ok(DType::U16),
+        (TypeChar::Uint, 4) => Ok(DType::U32),
+        (TypeChar::Uint, 8) => Ok(DType::U64),
         (TypeChar::Bool, 1) => Ok(DType::Bool),
-        _ => Err(format!("elements of type '{found}' cannot be loaded, expected f2, f4, f8, i4, i8, u1 or b1{hint}")),
+        _ => Err(format!(
+            "elements of type '{found}' cannot be loaded, expected f2, f4, f8, i1, i2, i4, i8, u1, u2, u4, u8 or b1{hint}"
+        )),
     }
 }
 
@@ -90,9 +97,14 @@ fn write(file: File, array: &Array) -> io::Result<()> {
         Data::F64(values) => write_elements(&mut file, &array.shape, values)?,
         Data::F16(values) => write_elements(&mut file, &array.shape, values)?,
         Data::BF16(_) => return Err(io::Error::other("no elements of .npy")), // `save` has refused it
+        Data::I8(values) => write_elements(&mut file, &array.shape, values)?,
+        Data::I16(values) => write_elements(&mut file, &array.shape, values)?,
         Data::I32(values) => write_elements(&mut file, &array.shape, values)?,
         Data::I64(values) => write_elements(&mut file, &array.shape, values)?,
         Data::U8(values) => write_elements(&mut file, &array.shape, values)?,
+        Data::U16(values) => write_elements(&mut file, &array.shape, values)?,
+        Data::U32(values) => write_elements(&mut file, &array.shape, values)?,
+        Data::U64(values) => write_elements(&mut file, &array.shape, values)?,
         Data::Bool(values) => write_elements(&mut file, &array.shape, values)?,
     }
     file.flush()

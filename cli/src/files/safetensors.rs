@@ -70,13 +70,18 @@ pub(super) fn read_header(
         Dtype::F64 => DType::F64,
         Dtype::F16 => DType::F16,
         Dtype::BF16 => DType::BF16,
+        Dtype::I8 => DType::I8,
+        Dtype::I16 => DType::I16,
         Dtype::I32 => DType::I32,
         Dtype::I64 => DType::I64,
         Dtype::U8 => DType::U8,
+        Dtype::U16 => DType::U16,
+        Dtype::U32 => DType::U32,
+        Dtype::U64 => DType::U64,
         Dtype::BOOL => DType::Bool,
         other => {
             return Err(fail(format!(
-                "tensor {name:?} has elements of type {other:?}, expected F32, F64, F16, BF16, I32, I64, U8 or BOOL"
+                "tensor {name:?} has elements of type {other:?}, expected F32, F64, F16, BF16, I8, I16, I32, I64, U8, U16, U32, U64 or BOOL"
             )));
         }
     };

@@ -50,7 +50,12 @@ fn arrays_survive_a_save_and_a_load() {
         (vec![], Data::F64(vec![1e300])),
         (vec![4], Data::F16([0.1, -0.0, 65504.0, f32::INFINITY].map(f16::from_f32).to_vec())),
         (vec![3, 0], Data::I32(vec![])),
+        (vec![2], Data::I8(vec![i8::MIN, i8::MAX])),
+        (vec![2], Data::I16(vec![i16::MIN, i16::MAX])),
         (vec![2], Data::I64(vec![i64::MIN, i64::MAX])),
+        (vec![2], Data::U16(vec![u16::MIN, u16::MAX])),
+        (vec![2], Data::U32(vec![u32::MIN, u32::MAX])),
+        (vec![2], Data::U64(vec![u64::MIN, u64::MAX])),
         (vec![1, 2], Data::U8(vec![0, 255])),
         (vec![2], Data::Bool(vec![true, false])),
     ];
@@ -108,7 +113,7 @@ fn bad_npy_files_are_refused() {
     npy_refused(&plain(">f4", false, "(2,)", &[0; 8]), "big-endian");
     npy_refused(&plain("<f16", false, "(2,)", &[0; 32]), "'<f16' cannot be loaded");
     npy_refused(&plain("|V2", false, "(2,)", &[0; 4]), "no name for bf16");
-    npy_refused(&plain("|V3", false, "(2,)", &[0; 6]), "u1 or b1");
+    npy_refused(&plain("|V3", false, "(2,)", &[0; 6]), "u8 or b1");
     npy_refused(&plain("<c8", false, "(1,)", &[0; 8]), "cannot be loaded");
     npy_refused(&plain("|O", false, "(1,)", &[0; 8]), "cannot be loaded");
     npy_refused(&plain("|b1", false, "(3,)", &[0, 1, 7]), "element 2 is a bool");

@@ -100,7 +100,8 @@ pub const STATEMENTS: &[&str] =
 /// Words that are part of a statement or an expression and therefore name nothing.
 const OTHER_WORDS: &[&str] = &[
     "else", "to", "into", "on", "lane", "value", "axis", "axes", "rows", "cols", "keep", "tol", "accuracy", "host",
-    "true", "false", "inf", "nan", "seed", "epsilon", "f32", "f64", "f16", "bf16", "i32", "i64", "u8", "bool",
+    "true", "false", "inf", "nan", "seed", "epsilon", "f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8",
+    "u16", "u32", "u64", "bool",
 ];
 
 /// The form of a function, by name.

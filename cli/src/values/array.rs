@@ -15,12 +15,22 @@ pub enum Data {
     F16(Vec<f16>),
     /// `bf16`
     BF16(Vec<bf16>),
+    /// `i8`
+    I8(Vec<i8>),
+    /// `i16`
+    I16(Vec<i16>),
     /// `i32`
     I32(Vec<i32>),
     /// `i64`
     I64(Vec<i64>),
     /// `u8`
     U8(Vec<u8>),
+    /// `u16`
+    U16(Vec<u16>),
+    /// `u32`
+    U32(Vec<u32>),
+    /// `u64`
+    U64(Vec<u64>),
     /// `bool`
     Bool(Vec<bool>),
 }
@@ -39,8 +49,8 @@ pub struct Array {
 pub enum Element {
     /// `f32`, `f64`, `f16` or `bf16`
     Float(f64),
-    /// `i32`, `i64` or `u8`
-    Int(i64),
+    /// An integer of any dtype.
+    Int(i128),
     /// `bool`
     Bool(bool),
 }
@@ -77,9 +87,14 @@ macro_rules! each {
             Data::F64($values) => $body,
             Data::F16($values) => $body,
             Data::BF16($values) => $body,
+            Data::I8($values) => $body,
+            Data::I16($values) => $body,
             Data::I32($values) => $body,
             Data::I64($values) => $body,
             Data::U8($values) => $body,
+            Data::U16($values) => $body,
+            Data::U32($values) => $body,
+            Data::U64($values) => $body,
             Data::Bool($values) => $body,
         }
     };
@@ -94,9 +109,14 @@ impl Data {
             Self::F64(_) => DType::F64,
             Self::F16(_) => DType::F16,
             Self::BF16(_) => DType::BF16,
+            Self::I8(_) => DType::I8,
+            Self::I16(_) => DType::I16,
             Self::I32(_) => DType::I32,
             Self::I64(_) => DType::I64,
             Self::U8(_) => DType::U8,
+            Self::U16(_) => DType::U16,
+            Self::U32(_) => DType::U32,
+            Self::U64(_) => DType::U64,
             Self::Bool(_) => DType::Bool,
         }
     }
@@ -121,9 +141,14 @@ impl Data {
             Self::F64(values) => Element::Float(*values.get(index)?),
             Self::F16(values) => Element::Float(f64::from(*values.get(index)?)),
             Self::BF16(values) => Element::Float(f64::from(*values.get(index)?)),
-            Self::I32(values) => Element::Int(i64::from(*values.get(index)?)),
-            Self::I64(values) => Element::Int(*values.get(index)?),
-            Self::U8(values) => Element::Int(i64::from(*values.get(index)?)),
+            Self::I8(values) => Element::Int((*values.get(index)?).into()),
+            Self::I16(values) => Element::Int((*values.get(index)?).into()),
+            Self::I32(values) => Element::Int((*values.get(index)?).into()),
+            Self::I64(values) => Element::Int((*values.get(index)?).into()),
+            Self::U8(values) => Element::Int((*values.get(index)?).into()),
+            Self::U16(values) => Element::Int((*values.get(index)?).into()),
+            Self::U32(values) => Element::Int((*values.get(index)?).into()),
+            Self::U64(values) => Element::Int((*values.get(index)?).into()),
             Self::Bool(values) => Element::Bool(*values.get(index)?),
         })
     }
@@ -141,9 +166,14 @@ impl Data {
             DType::F64 => Self::F64(words(bytes, f64::from_le_bytes)),
             DType::F16 => Self::F16(words(bytes, f16::from_le_bytes)),
             DType::BF16 => Self::BF16(words(bytes, bf16::from_le_bytes)),
+            DType::I8 => Self::I8(words(bytes, i8::from_le_bytes)),
+            DType::I16 => Self::I16(words(bytes, i16::from_le_bytes)),
             DType::I32 => Self::I32(words(bytes, i32::from_le_bytes)),
             DType::I64 => Self::I64(words(bytes, i64::from_le_bytes)),
-            DType::U8 => Self::U8(bytes.to_vec()),
+            DType::U8 => Self::U8(words(bytes, u8::from_le_bytes)),
+            DType::U16 => Self::U16(words(bytes, u16::from_le_bytes)),
+            DType::U32 => Self::U32(words(bytes, u32::from_le_bytes)),
+            DType::U64 => Self::U64(words(bytes, u64::from_le_bytes)),
             DType::Bool => {
                 if let Some(at) = bytes.iter().position(|byte| *byte > 1) {
                     return Err(at);
@@ -186,9 +216,14 @@ impl Data {
             Self::F64(values) => Self::F64(gather(&values, shape)),
             Self::F16(values) => Self::F16(gather(&values, shape)),
             Self::BF16(values) => Self::BF16(gather(&values, shape)),
+            Self::I8(values) => Self::I8(gather(&values, shape)),
+            Self::I16(values) => Self::I16(gather(&values, shape)),
             Self::I32(values) => Self::I32(gather(&values, shape)),
             Self::I64(values) => Self::I64(gather(&values, shape)),
             Self::U8(values) => Self::U8(gather(&values, shape)),
+            Self::U16(values) => Self::U16(gather(&values, shape)),
+            Self::U32(values) => Self::U32(gather(&values, shape)),
+            Self::U64(values) => Self::U64(gather(&values, shape)),
             Self::Bool(values) => Self::Bool(gather(&values, shape)),
         }
     }

@@ -113,7 +113,7 @@ pub fn accuracy(scores: &Array, labels: &Array) -> (usize, usize) {
                 if beats(of(class), of(best)) { class } else { best }
             });
             match (best, labels.data.get(*row)) {
-                (Some(best), Some(Element::Int(label))) => i64::try_from(best) == Ok(label),
+                (Some(best), Some(Element::Int(label))) => i128::try_from(best) == Ok(label),
                 _ => false,
             }
         })

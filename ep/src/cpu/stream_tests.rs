@@ -132,9 +132,10 @@ fn fill_works_for_every_dtype_and_refuses_what_does_not_fit() {
                 DType::F64 => 1f64.to_ne_bytes().to_vec(),
                 DType::F16 => half::f16::ONE.to_ne_bytes().to_vec(),
                 DType::BF16 => half::bf16::ONE.to_ne_bytes().to_vec(),
-                DType::I32 => 1i32.to_ne_bytes().to_vec(),
-                DType::I64 => 1i64.to_ne_bytes().to_vec(),
-                DType::U8 | DType::Bool => vec![1],
+                DType::I16 | DType::U16 => 1u16.to_ne_bytes().to_vec(),
+                DType::I32 | DType::U32 => 1u32.to_ne_bytes().to_vec(),
+                DType::I64 | DType::U64 => 1u64.to_ne_bytes().to_vec(),
+                DType::I8 | DType::U8 | DType::Bool => vec![1],
             };
             assert_eq!(target.bytes().unwrap(), one.repeat(3), "{dtype}");
         }

@@ -162,7 +162,7 @@ impl Blas {
             DType::F64 => (Data::CUDA_R_64F, Compute::CUBLAS_COMPUTE_64F),
             DType::F16 => (Data::CUDA_R_16F, Compute::CUBLAS_COMPUTE_32F),
             DType::BF16 => (Data::CUDA_R_16BF, Compute::CUBLAS_COMPUTE_32F),
-            DType::I32 | DType::I64 | DType::U8 | DType::Bool => {
+            _ => {
                 let text = format!("no products of {dtype}");
                 return Err(BlasError::Failed { call: "cublasGemmStridedBatchedEx", text });
             }

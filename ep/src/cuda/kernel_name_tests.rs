@@ -161,8 +161,11 @@ fn the_compiler_is_the_one_that_is_pinned() {
 #[test]
 fn what_is_embedded_stays_small() {
     let bytes: usize = Module::ALL.into_iter().map(|module| text(module).len()).sum();
-    assert!(bytes < 13 << 18, "{bytes} bytes of PTX");
+    assert!(bytes < 18 << 18, "{bytes} bytes of PTX");
 }
+
+/// Signed ones first.
+const INTEGERS: [&str; 8] = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"];
 
 #[test]
 fn a_failure_is_the_error_of_a_cpu_kernel() {
@@ -181,10 +184,9 @@ fn a_failure_is_the_error_of_a_cpu_kernel() {
         .filter(|name| name.can_fail())
         .map(|name| name.to_string())
         .partition(|name| name.starts_with("sv_index_select_"));
-    let divisions =
-        ["div", "floor_div", "remainder"].map(|op| ["i32", "i64", "u8"].map(|dtype| format!("sv_{op}_{dtype}")));
+    let divisions = ["div", "floor_div", "remainder"].map(|op| INTEGERS.map(|dtype| format!("sv_{op}_{dtype}")));
     let mut expected = divisions.concat();
-    expected.splice(3..3, ["sv_pow_i32", "sv_pow_i64"].map(str::to_owned));
+    expected.splice(8..8, INTEGERS[..4].iter().map(|signed| format!("sv_pow_{signed}")));
     assert_eq!(elementwise, expected);
     assert_eq!(select.len(), 3 * SIZES);
 }

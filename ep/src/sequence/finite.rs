@@ -84,7 +84,8 @@ fn first_in(operand: &Operand) -> Result<Option<(usize, f64)>, Error> {
         DType::F64 => first(operand.slice::<f64>()?, |it| it),
         DType::F16 => first(operand.slice::<half::f16>()?, f64::from),
         DType::BF16 => first(operand.slice::<half::bf16>()?, f64::from),
-        DType::I32 | DType::I64 | DType::U8 | DType::Bool => None,
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => None,
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::Bool => None,
     })
 }
 

@@ -201,6 +201,8 @@ fn ops_say_whether_they_refuse_elements() {
             let kernel = registry.get(op, DeviceKind::Cpu, dtype).expect("a kernel");
             let element = Layout::contiguous(Shape::new(&[1]).expect("a shape"));
             let zero_or_negative = |number: i32| match dtype {
+                DType::I8 => i64::from(number as u8),
+                DType::I16 => i64::from(number as u16),
                 DType::I32 => i64::from(number as u32),
                 DType::I64 => i64::from(number),
                 _ => 0,

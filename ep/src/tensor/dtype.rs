@@ -21,28 +21,51 @@ pub enum DType {
     F16,
     /// The upper half of an `f32`, "bfloat16": its range with 8 significant bits.
     BF16,
+    /// Signed 8-bit integer; arithmetic wraps.
+    I8,
+    /// Signed 16-bit integer; arithmetic wraps.
+    I16,
     /// Signed 32-bit integer; arithmetic wraps.
     I32,
     /// Signed 64-bit integer; arithmetic wraps.
     I64,
     /// Unsigned 8-bit integer; arithmetic wraps.
     U8,
+    /// Unsigned 16-bit integer; arithmetic wraps.
+    U16,
+    /// Unsigned 32-bit integer; arithmetic wraps.
+    U32,
+    /// Unsigned 64-bit integer; arithmetic wraps.
+    U64,
     /// Truth value, stored as one byte: 0 or 1.
     Bool,
 }
 
 impl DType {
     /// Every dtype, in the order of the enum.
-    pub const ALL: [DType; 8] =
-        [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64, DType::U8, DType::Bool];
+    pub const ALL: [DType; 13] = [
+        DType::F32,
+        DType::F64,
+        DType::F16,
+        DType::BF16,
+        DType::I8,
+        DType::I16,
+        DType::I32,
+        DType::I64,
+        DType::U8,
+        DType::U16,
+        DType::U32,
+        DType::U64,
+        DType::Bool,
+    ];
 
     /// The bytes of one element, which are also its alignment.
     pub const fn size(self) -> usize {
         match self {
-            DType::F32 | DType::I32 => 4,
-            DType::F64 | DType::I64 => 8,
-            DType::F16 | DType::BF16 => 2,
-            DType::U8 | DType::Bool => 1,
+            DType::F32 | DType::I32 | DType::U32 => 4,
+            DType::F64 | DType::I64 | DType::U64 => 8,
+            DType::F16 | DType::BF16 | DType::I16 | DType::U16 => 2,
+            DType::I8 | DType::U8 | DType::Bool => 1,
         }
     }
 
@@ -58,9 +81,14 @@ impl DType {
             DType::F64 => "f64",
             DType::F16 => "f16",
             DType::BF16 => "bf16",
+            DType::I8 => "i8",
+            DType::I16 => "i16",
             DType::I32 => "i32",
             DType::I64 => "i64",
             DType::U8 => "u8",
+            DType::U16 => "u16",
+            DType::U32 => "u32",
+            DType::U64 => "u64",
             DType::Bool => "bool",
         }
     }
@@ -90,8 +118,8 @@ mod sealed {
 
 /// A Rust type that tensor memory can be read and written as.
 ///
-/// Sealed; implemented for `f32`, `f64`, [`f16`](struct@f16), [`bf16`], `i32`, `i64`, `u8` and `bool`. None has padding. All but `bool`
-/// accept every bit pattern; bytes are checked before they are seen as `bool`.
+/// Sealed; implemented for `f32`, `f64`, [`f16`](struct@f16), [`bf16`], the integers of 8 to 64 bits, and `bool`. None has padding. All but
+/// `bool` accept every bit pattern; bytes are checked before they are seen as `bool`.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + fmt::Debug + PartialEq + 'static {
     /// The dtype of this type.
     const DTYPE: DType;
@@ -112,7 +140,8 @@ macro_rules! elements {
     )*};
 }
 
-elements!(f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, i32 => I32, i64 => I64, u8 => U8, bool => Bool);
+elements!(f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, bool => Bool);
+elements!(i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32, u64 => U64);
 
 #[cfg(test)]
 mod tests {
@@ -129,7 +158,7 @@ mod tests {
     fn an_unknown_name_lists_the_known_ones() {
         let error = "f8".parse::<DType>().unwrap_err().to_string();
         assert!(error.contains("`f8`"), "{error}");
-        assert!(error.contains("f32, f64, f16, bf16, i32, i64, u8, bool"), "{error}");
+        assert!(error.contains("f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64, bool"), "{error}");
     }
 
     #[test]
@@ -138,9 +167,14 @@ mod tests {
         assert_eq!(f64::DTYPE.size(), size_of::<f64>());
         assert_eq!(f16::DTYPE.size(), size_of::<f16>());
         assert_eq!(bf16::DTYPE.size(), size_of::<bf16>());
+        assert_eq!(i8::DTYPE.size(), size_of::<i8>());
+        assert_eq!(i16::DTYPE.size(), size_of::<i16>());
         assert_eq!(i32::DTYPE.size(), size_of::<i32>());
         assert_eq!(i64::DTYPE.size(), size_of::<i64>());
         assert_eq!(u8::DTYPE.size(), size_of::<u8>());
+        assert_eq!(u16::DTYPE.size(), size_of::<u16>());
+        assert_eq!(u32::DTYPE.size(), size_of::<u32>());
+        assert_eq!(u64::DTYPE.size(), size_of::<u64>());
         assert_eq!(bool::DTYPE.size(), size_of::<bool>());
     }
 }

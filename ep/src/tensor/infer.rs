@@ -166,7 +166,7 @@ fn layer_norm(inputs: &[(DType, &Shape)], params: &Params) -> Result<(DType, Sha
 
 fn index_select(table: (DType, &Shape), indices: (DType, &Shape)) -> Result<(DType, Shape), OpError> {
     let op = Op::IndexSelect;
-    if !dtypes::INTEGERS.contains(&indices.0) {
+    if !dtypes::INDICES.contains(&indices.0) {
         return Err(OpError::IndexDType { op, found: indices.0 });
     }
     let &[_, columns] = table.1.dims() else { return Err(OpError::TableRank { table: Box::new(*table.1) }) };

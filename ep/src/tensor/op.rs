@@ -88,7 +88,7 @@ impl Op {
     pub fn refuses_elements(self, dtype: DType) -> bool {
         match self {
             Op::Div | Op::FloorDiv | Op::Remainder => !dtype.is_float(),
-            Op::Pow => matches!(dtype, DType::I32 | DType::I64),
+            Op::Pow => matches!(dtype, DType::I8 | DType::I16 | DType::I32 | DType::I64),
             Op::IndexSelect => true,
             _ => false,
         }

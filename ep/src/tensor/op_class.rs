@@ -69,12 +69,16 @@ pub enum ElementWork {
 
 /// Lists of dtypes that ops accept.
 pub(crate) mod dtypes {
-    use crate::tensor::dtype::DType::{self, BF16, Bool, F16, F32, F64, I32, I64, U8};
+    use crate::tensor::dtype::DType::{self, BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 
     pub(crate) const FLOATS: &[DType] = &[F32, F64, F16, BF16];
-    pub(crate) const SIGNED: &[DType] = &[F32, F64, F16, BF16, I32, I64];
-    pub(crate) const NUMBERS: &[DType] = &[F32, F64, F16, BF16, I32, I64, U8];
-    pub(crate) const ALL: &[DType] = &[F32, F64, F16, BF16, I32, I64, U8, Bool];
-    pub(crate) const INTEGERS: &[DType] = &[I32, I64, U8];
+    pub(crate) const SIGNED: &[DType] = &[F32, F64, F16, BF16, I8, I16, I32, I64];
+    pub(crate) const NUMBERS: &[DType] = &[F32, F64, F16, BF16, I8, I16, I32, I64, U8, U16, U32, U64];
+    pub(crate) const ALL: &[DType] = &DType::ALL;
+    pub(crate) const INTEGERS: &[DType] = &[I8, I16, I32, I64, U8, U16, U32, U64];
+    /// Of products of matrices, which would overflow in fewer bits.
+    pub(crate) const WIDE_SIGNED: &[DType] = &[F32, F64, F16, BF16, I32, I64];
+    /// Of positions.
+    pub(crate) const INDICES: &[DType] = &[I32, I64, U8];
     pub(crate) const BOOL: &[DType] = &[Bool];
 }

@@ -183,7 +183,7 @@ macro_rules! op_table {
             /// The index of the first smallest value on one axis, as i64; a NaN counts as the smallest.
             ArgMin: "argmin", ArgReduction, ALL, argmin(x; axis: usize) => $crate::Params::over($crate::Axes::new(&[axis])?);
             /// Matrix product of the two innermost axes; the axes outside broadcast. Integers wrap.
-            MatMul: "matmul", MatMul, SIGNED, matmul(a, b);
+            MatMul: "matmul", MatMul, WIDE_SIGNED, matmul(a, b);
             /// `exp(x) / sum(exp(x))` over one axis, without overflow.
             Softmax: "softmax", Softmax, FLOATS, softmax(x; axis: usize) => $crate::Params::over($crate::Axes::new(&[axis])?);
             /// `x - log(sum(exp(x)))` over one axis: the logarithm of the softmax, without overflow, and accurate where it is nearly 0.
@@ -211,7 +211,7 @@ macro_rules! op_table {
                 => $crate::Params::pad($crate::Axes::new(axes)?, before, after, value);
             /// 1 at the class that the index (an integer) gives, else 0, on a new innermost axis of `classes` elements, in another
             /// dtype. An index out of range gives only zeros.
-            OneHot: "one_hot", OneHot, INTEGERS, one_hot(indices; classes: usize, dtype: $crate::DType)
+            OneHot: "one_hot", OneHot, INDICES, one_hot(indices; classes: usize, dtype: $crate::DType)
                 => $crate::Params::one_hot(classes, dtype);
             /// Conversion to another dtype. Float to integer truncates and saturates (NaN gives 0); a wider integer keeps its low bits;
             /// anything to bool is `!= 0`. A value that a float dtype cannot represent is rounded to the nearest, ties to even, or to an

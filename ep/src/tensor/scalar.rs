@@ -20,6 +20,8 @@ pub enum Scalar {
     F64(f64),
     /// An integer.
     I64(i64),
+    /// An integer that may be above [`i64::MAX`]. Below, it equals the [`Scalar::I64`] of the same value.
+    U64(u64),
     /// A truth value.
     Bool(bool),
 }
@@ -54,22 +56,48 @@ impl Scalar {
     pub fn fits(self, dtype: DType) -> bool {
         match self {
             Scalar::F64(_) => dtype.is_float(),
-            Scalar::I64(value) => match dtype {
-                DType::F32 | DType::F64 | DType::F16 | DType::BF16 | DType::I64 => true,
-                DType::I32 => i32::try_from(value).is_ok(),
-                DType::U8 => u8::try_from(value).is_ok(),
-                DType::Bool => false,
-            },
+            Scalar::I64(value) => fits_integer(value, dtype),
+            Scalar::U64(value) => fits_integer(value, dtype),
             Scalar::Bool(_) => dtype == DType::Bool,
         }
     }
 }
 
+/// Whether an integer fits a dtype: see [`Scalar::fits`].
+fn fits_integer<I>(value: I, dtype: DType) -> bool
+where
+    i8: TryFrom<I>,
+    i16: TryFrom<I>,
+    i32: TryFrom<I>,
+    i64: TryFrom<I>,
+    u8: TryFrom<I>,
+    u16: TryFrom<I>,
+    u32: TryFrom<I>,
+    u64: TryFrom<I>,
+{
+    match dtype {
+        DType::F32 | DType::F64 | DType::F16 | DType::BF16 => true,
+        DType::I8 => i8::try_from(value).is_ok(),
+        DType::I16 => i16::try_from(value).is_ok(),
+        DType::I32 => i32::try_from(value).is_ok(),
+        DType::I64 => i64::try_from(value).is_ok(),
+        DType::U8 => u8::try_from(value).is_ok(),
+        DType::U16 => u16::try_from(value).is_ok(),
+        DType::U32 => u32::try_from(value).is_ok(),
+        DType::U64 => u64::try_from(value).is_ok(),
+        DType::Bool => false,
+    }
+}
+
 impl PartialEq for Scalar {
     fn eq(&self, other: &Scalar) -> bool {
-        match (self, other) {
+        match (*self, *other) {
             (Scalar::F64(one), Scalar::F64(other)) => one.to_bits() == other.to_bits(),
             (Scalar::I64(one), Scalar::I64(other)) => one == other,
+            (Scalar::U64(one), Scalar::U64(other)) => one == other,
+            (Scalar::I64(signed), Scalar::U64(unsigned)) | (Scalar::U64(unsigned), Scalar::I64(signed)) => {
+                u64::try_from(signed) == Ok(unsigned)
+            }
             (Scalar::Bool(one), Scalar::Bool(other)) => one == other,
             _ => false,
         }
@@ -80,11 +108,12 @@ impl Eq for Scalar {}
 
 impl Hash for Scalar {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        std::mem::discriminant(self).hash(state);
+        // Numbers that are equal have the same bits, whatever holds them.
         match self {
-            Scalar::F64(value) => value.to_bits().hash(state),
-            Scalar::I64(value) => value.hash(state),
-            Scalar::Bool(value) => value.hash(state),
+            Scalar::F64(value) => (0, value.to_bits()).hash(state),
+            Scalar::I64(value) => (1, value.cast_unsigned()).hash(state),
+            Scalar::U64(value) => (1, value).hash(state),
+            Scalar::Bool(value) => (2, u64::from(*value)).hash(state),
         }
     }
 }
@@ -113,21 +142,21 @@ impl From<bf16> for Scalar {
     }
 }
 
-impl From<i32> for Scalar {
-    fn from(value: i32) -> Scalar {
-        Scalar::I64(i64::from(value))
-    }
+macro_rules! from_integers {
+    ($($int:ident),*) => {$(
+        impl From<$int> for Scalar {
+            fn from(value: $int) -> Scalar {
+                Scalar::I64(i64::from(value))
+            }
+        }
+    )*};
 }
 
-impl From<i64> for Scalar {
-    fn from(value: i64) -> Scalar {
-        Scalar::I64(value)
-    }
-}
+from_integers!(i8, i16, i32, i64, u8, u16, u32);
 
-impl From<u8> for Scalar {
-    fn from(value: u8) -> Scalar {
-        Scalar::I64(i64::from(value))
+impl From<u64> for Scalar {
+    fn from(value: u64) -> Scalar {
+        Scalar::U64(value)
     }
 }
 
@@ -143,6 +172,7 @@ impl fmt::Display for Scalar {
             // Debug of f64 keeps the point (`1.0`), so the text stays a float when read back.
             Scalar::F64(value) => write!(f, "{value:?}"),
             Scalar::I64(value) => write!(f, "{value}"),
+            Scalar::U64(value) => write!(f, "{value}"),
             Scalar::Bool(value) => write!(f, "{value}"),
         }
     }
@@ -157,6 +187,9 @@ impl FromStr for Scalar {
         }
         if let Ok(value) = text.parse::<i64>() {
             return Ok(Scalar::I64(value));
+        }
+        if let Ok(value) = text.parse::<u64>() {
+            return Ok(Scalar::U64(value));
         }
         text.parse::<f64>()
             .map(Scalar::F64)
@@ -176,6 +209,8 @@ mod tests {
             Scalar::F64(1e300),
             Scalar::F64(f64::INFINITY),
             Scalar::I64(i64::MIN),
+            Scalar::U64(u64::MAX),
+            Scalar::U64(7),
             Scalar::Bool(true),
             Scalar::Bool(false),
         ] {
@@ -195,6 +230,9 @@ mod tests {
         };
         assert_eq!(hash(nan), hash(Scalar::F64(f64::NAN)));
         assert_ne!(hash(Scalar::F64(0.0)), hash(Scalar::F64(-0.0)));
+        let (signed, unsigned) = (Scalar::I64(7), Scalar::U64(7));
+        assert!(signed == unsigned && unsigned == signed && hash(signed) == hash(unsigned));
+        assert!(Scalar::I64(-1) != Scalar::U64(u64::MAX) && Scalar::U64(u64::MAX) != Scalar::I64(-1));
     }
 
     #[test]
@@ -218,6 +256,11 @@ mod tests {
         assert!(!Scalar::I64(256).fits(DType::U8));
         assert!(!Scalar::I64(-1).fits(DType::U8));
         assert!(!Scalar::I64(1 << 31).fits(DType::I32));
+        assert!(Scalar::I64(1 << 31).fits(DType::U32) && Scalar::I64(-128).fits(DType::I8));
+        assert!(!Scalar::I64(128).fits(DType::I8) && !Scalar::I64(1 << 16).fits(DType::U16));
+        assert!(!Scalar::I64(1 << 15).fits(DType::I16) && !Scalar::I64(-1).fits(DType::U64));
+        assert!(Scalar::U64(1 << 63).fits(DType::U64) && Scalar::U64(1 << 63).fits(DType::F32));
+        assert!(!Scalar::U64(1 << 63).fits(DType::I64) && Scalar::U64(7).fits(DType::U8));
         assert!(Scalar::I64(1 << 31).fits(DType::F32));
         assert!(Scalar::I64(1 << 31).fits(DType::F16));
         assert!(Scalar::I64(1 << 31).fits(DType::BF16));

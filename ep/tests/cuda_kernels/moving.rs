@@ -95,6 +95,7 @@ pub(crate) fn compare_fills(cases: u64, how: Runner) {
         Scalar::I64(-3),
         Scalar::I64(200),
         Scalar::I64(i64::MAX),
+        Scalar::U64(u64::MAX - 1024),
         Scalar::Bool(true),
         Scalar::Bool(false),
     ];

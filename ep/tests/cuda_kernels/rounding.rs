@@ -17,7 +17,7 @@ fn hard(dtype: DType) -> Vec<u64> {
                 for part in [0.0, 0.25, 0.5, 0.75] {
                     for nudge in [0.0, 2f64.powi(-24), -2f64.powi(-24), 2f64.powi(-28), -2f64.powi(-28)] {
                         // Down to subnormals of every dtype and up to the end of the integers.
-                        for scale in [-150, -133, -126, -24, -14, -1, 0, 5, 8, 24, 31, 40, 55] {
+                        for scale in [-150, -133, -126, -24, -14, -1, 0, 5, 8, 16, 24, 32, 40, 55, 63, 64] {
                             numbers.push((f64::from(significand) + part + nudge) * 2f64.powi(scale - bits));
                         }
                     }
@@ -38,9 +38,10 @@ fn hard(dtype: DType) -> Vec<u64> {
         // A NaN whose payload lies where a narrow float has no bits must not become an infinity.
         "f32" => floats().map(|number| (number as f32).to_bits().into()).chain([0x7f80_0001]).collect(),
         "f64" => floats().map(f64::to_bits).collect(),
-        "i32" => integers().map(|number| number as i32 as u32 as u64).collect(),
-        "i64" => integers().map(|number| number as u64).collect(),
-        "u8" => (0..=255).collect(),
+        "i8" | "u8" => (0..=u64::from(u8::MAX)).collect(),
+        "i16" | "u16" => (0..=u64::from(u16::MAX)).collect(),
+        "i32" | "u32" => integers().map(|number| number as u32 as u64).collect(),
+        "i64" | "u64" => integers().map(|number| number as u64).collect(),
         "bool" => vec![0, 1],
         // Every one, up to the infinities.
         narrow => {

@@ -78,9 +78,14 @@ impl Dense {
 /// An integer as the dtype keeps it: its low bits.
 fn wrapped(dtype: DType, value: i128) -> Value {
     Value::Int(match dtype {
+        DType::I8 => i128::from(value as i8),
+        DType::I16 => i128::from(value as i16),
         DType::I32 => i128::from(value as i32),
         DType::I64 => i128::from(value as i64),
         DType::U8 => i128::from(value as u8),
+        DType::U16 => i128::from(value as u16),
+        DType::U32 => i128::from(value as u32),
+        DType::U64 => i128::from(value as u64),
         _ => panic!("{dtype} does not wrap"),
     })
 }
@@ -259,7 +264,7 @@ fn two(op: Op, dtype: DType, x: Value, y: Value) -> Value {
                 match op {
                     Op::Add => x + y,
                     Op::Sub => x - y,
-                    Op::Mul => x * y,
+                    Op::Mul => x.wrapping_mul(y),
                     Op::Div => x / y,
                     Op::Min => x.min(y),
                     Op::Max => x.max(y),
@@ -271,7 +276,7 @@ fn two(op: Op, dtype: DType, x: Value, y: Value) -> Value {
                     // One place at a time, so that a count may be larger than the dtype.
                     Op::Shl => (0..places(dtype, y)).fold(x, |x, _| wrapped(dtype, 2 * x).int()),
                     Op::Shr => (0..places(dtype, y)).fold(x, |x, _| x.div_euclid(2)),
-                    Op::Pow => (0..y).fold(1, |power, _| wrapped(dtype, power * x).int()),
+                    Op::Pow => (0..y).fold(1, |power, _| wrapped(dtype, power.wrapping_mul(x)).int()),
                     _ => panic!("{op} is not binary"),
                 },
             )
@@ -339,9 +344,14 @@ fn cast(value: Value, to: DType) -> Value {
     };
     match to {
         DType::F32 | DType::F64 | DType::F16 | DType::BF16 => Value::Float(value.float()),
+        DType::I8 => saturated(i8::MIN.into(), i8::MAX.into()),
+        DType::I16 => saturated(i16::MIN.into(), i16::MAX.into()),
         DType::I32 => saturated(i32::MIN.into(), i32::MAX.into()),
         DType::I64 => saturated(i64::MIN.into(), i64::MAX.into()),
-        DType::U8 => saturated(0, 255),
+        DType::U8 => saturated(u8::MIN.into(), u8::MAX.into()),
+        DType::U16 => saturated(u16::MIN.into(), u16::MAX.into()),
+        DType::U32 => saturated(u32::MIN.into(), u32::MAX.into()),
+        DType::U64 => saturated(u64::MIN.into(), u64::MAX.into()),
         DType::Bool => Value::Int(value.truth().into()),
     }
 }
@@ -415,7 +425,7 @@ fn reduce(op: Op, dtype: DType, group: &[Value]) -> Value {
         }
         Op::Any => Value::Int(group.iter().any(|value| value.truth()).into()),
         Op::All => Value::Int(group.iter().all(|value| value.truth()).into()),
-        Op::Prod if !dtype.is_float() => group.iter().fold(Value::Int(1), |x, y| wrapped(dtype, x.int() * y.int())),
+        Op::Prod if !dtype.is_float() => group.iter().fold(Value::Int(1), |x, y| wrapped(dtype, x.int().wrapping_mul(y.int()))),
         Op::Prod => Value::Float(group.iter().map(|x| x.float()).product()),
         Op::ReduceMax | Op::ReduceMin if nan.is_some() => Value::Float(f64::NAN),
         Op::ReduceMax => group[largest(group)],
@@ -498,6 +508,7 @@ fn pad(input: &Dense, params: &Params) -> Dense {
     let value = match value {
         Scalar::F64(value) => Value::Float(rounded(input.dtype, value)),
         Scalar::I64(value) => Value::Int(value.into()),
+        Scalar::U64(value) => Value::Int(value.into()),
         Scalar::Bool(value) => Value::Int(value.into()),
     };
     let padded = |axis: usize| params.axes.is_empty() || params.axes.contains(axis);

@@ -50,10 +50,15 @@ fn draw(rng: &mut Rng, dtype: DType, pool: Pool) -> Value {
         let value = if special && pool == Pool::Wild { wild[rng.below(wild.len())] } else { rng.unit() * 8.0 - 4.0 };
         return Value::Float(rounded(dtype, value));
     }
-    let (low, high) = match dtype {
-        DType::I32 => (i128::from(i32::MIN), i128::from(i32::MAX)),
-        DType::I64 => (i128::from(i64::MIN), i128::from(i64::MAX)),
-        DType::U8 => (0, 255),
+    let (low, high): (i128, i128) = match dtype {
+        DType::I8 => (i8::MIN.into(), i8::MAX.into()),
+        DType::I16 => (i16::MIN.into(), i16::MAX.into()),
+        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        DType::I64 => (i64::MIN.into(), i64::MAX.into()),
+        DType::U8 => (u8::MIN.into(), u8::MAX.into()),
+        DType::U16 => (u16::MIN.into(), u16::MAX.into()),
+        DType::U32 => (u32::MIN.into(), u32::MAX.into()),
+        DType::U64 => (u64::MIN.into(), u64::MAX.into()),
         _ => (0, 1),
     };
     let ends = [low, high, low + 1, high - 1, 0, 1];
@@ -160,9 +165,15 @@ impl Tensor {
             // By way of f32, which has what both have.
             (DType::F16, Value::Float(x)) => f16::from_f32(x as f32).to_ne_bytes().to_vec(),
             (DType::BF16, Value::Float(x)) => bf16::from_f32(x as f32).to_ne_bytes().to_vec(),
+            (DType::I8, Value::Int(x)) => (x as i8).to_ne_bytes().to_vec(),
+            (DType::I16, Value::Int(x)) => (x as i16).to_ne_bytes().to_vec(),
             (DType::I32, Value::Int(x)) => (x as i32).to_ne_bytes().to_vec(),
             (DType::I64, Value::Int(x)) => (x as i64).to_ne_bytes().to_vec(),
-            (DType::U8 | DType::Bool, Value::Int(x)) => vec![x as u8],
+            (DType::U8, Value::Int(x)) => (x as u8).to_ne_bytes().to_vec(),
+            (DType::U16, Value::Int(x)) => (x as u16).to_ne_bytes().to_vec(),
+            (DType::U32, Value::Int(x)) => (x as u32).to_ne_bytes().to_vec(),
+            (DType::U64, Value::Int(x)) => (x as u64).to_ne_bytes().to_vec(),
+            (DType::Bool, Value::Int(x)) => vec![x as u8],
             (dtype, value) => panic!("{value:?} is no {dtype}"),
         };
         for (i, byte) in bytes.into_iter().enumerate() {
@@ -181,9 +192,15 @@ impl Tensor {
             DType::F64 => Value::Float(f64::from_ne_bytes(element.try_into().unwrap())),
             DType::F16 => Value::Float(f16::from_ne_bytes(element.try_into().unwrap()).into()),
             DType::BF16 => Value::Float(bf16::from_ne_bytes(element.try_into().unwrap()).into()),
+            DType::I8 => Value::Int(i8::from_ne_bytes(element.try_into().unwrap()).into()),
+            DType::I16 => Value::Int(i16::from_ne_bytes(element.try_into().unwrap()).into()),
             DType::I32 => Value::Int(i32::from_ne_bytes(element.try_into().unwrap()).into()),
             DType::I64 => Value::Int(i64::from_ne_bytes(element.try_into().unwrap()).into()),
-            DType::U8 | DType::Bool => Value::Int(element[0].into()),
+            DType::U8 => Value::Int(u8::from_ne_bytes(element.try_into().unwrap()).into()),
+            DType::U16 => Value::Int(u16::from_ne_bytes(element.try_into().unwrap()).into()),
+            DType::U32 => Value::Int(u32::from_ne_bytes(element.try_into().unwrap()).into()),
+            DType::U64 => Value::Int(u64::from_ne_bytes(element.try_into().unwrap()).into()),
+            DType::Bool => Value::Int(element[0].into()),
         }
     }
 

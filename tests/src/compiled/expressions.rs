@@ -66,9 +66,14 @@ fn bits(tensor: &Tensor) -> Vec<u64> {
         DType::F64 => of(tensor, |it: f64| if it.is_nan() { NAN } else { it.to_bits() }),
         DType::F16 => of(tensor, |it: f16| if it.is_nan() { NAN } else { it.to_bits().into() }),
         DType::BF16 => of(tensor, |it: bf16| if it.is_nan() { NAN } else { it.to_bits().into() }),
+        DType::I8 => of(tensor, |it: i8| it as u64),
+        DType::I16 => of(tensor, |it: i16| it as u64),
         DType::I32 => of(tensor, |it: i32| it as u64),
         DType::I64 => of(tensor, |it: i64| it as u64),
-        DType::U8 => of(tensor, |it: u8| it.into()),
+        DType::U8 => of(tensor, |it: u8| it as u64),
+        DType::U16 => of(tensor, |it: u16| it as u64),
+        DType::U32 => of(tensor, |it: u32| it as u64),
+        DType::U64 => of(tensor, |it: u64| it as u64),
         DType::Bool => of(tensor, |it: bool| it.into()),
     }
 }

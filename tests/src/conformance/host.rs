@@ -29,10 +29,15 @@ pub(super) fn draw(rng: &mut Random, dtype: DType, pool: Pool) -> Value {
         };
         return Value::Float(rounded(dtype, value));
     }
-    let (low, high) = match dtype {
-        DType::I32 => (i128::from(i32::MIN), i128::from(i32::MAX)),
-        DType::I64 => (i128::from(i64::MIN), i128::from(i64::MAX)),
-        DType::U8 => (0, 255),
+    let (low, high): (i128, i128) = match dtype {
+        DType::I8 => (i8::MIN.into(), i8::MAX.into()),
+        DType::I16 => (i16::MIN.into(), i16::MAX.into()),
+        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        DType::I64 => (i64::MIN.into(), i64::MAX.into()),
+        DType::U8 => (u8::MIN.into(), u8::MAX.into()),
+        DType::U16 => (u16::MIN.into(), u16::MAX.into()),
+        DType::U32 => (u32::MIN.into(), u32::MAX.into()),
+        DType::U64 => (u64::MIN.into(), u64::MAX.into()),
         _ => (0, 1),
     };
     let ends = [low, high, low + 1, high - 1];
@@ -170,9 +175,15 @@ pub(super) fn encode(dtype: DType, value: Value) -> Vec<u8> {
         // Through f32, which holds all values of both dtypes.
         DType::F16 => f16::from_f32(value.float() as f32).to_ne_bytes().to_vec(),
         DType::BF16 => bf16::from_f32(value.float() as f32).to_ne_bytes().to_vec(),
+        DType::I8 => (value.int() as i8).to_ne_bytes().to_vec(),
+        DType::I16 => (value.int() as i16).to_ne_bytes().to_vec(),
         DType::I32 => (value.int() as i32).to_ne_bytes().to_vec(),
         DType::I64 => (value.int() as i64).to_ne_bytes().to_vec(),
-        DType::U8 | DType::Bool => vec![value.int() as u8],
+        DType::U8 => (value.int() as u8).to_ne_bytes().to_vec(),
+        DType::U16 => (value.int() as u16).to_ne_bytes().to_vec(),
+        DType::U32 => (value.int() as u32).to_ne_bytes().to_vec(),
+        DType::U64 => (value.int() as u64).to_ne_bytes().to_vec(),
+        DType::Bool => vec![value.int() as u8],
     }
 }
 
@@ -185,8 +196,14 @@ fn decode(dtype: DType, element: &[u8]) -> Value {
         DType::F64 => Value::Float(f64::from_ne_bytes(eight())),
         DType::F16 => Value::Float(f16::from_ne_bytes(two()).into()),
         DType::BF16 => Value::Float(bf16::from_ne_bytes(two()).into()),
+        DType::I8 => Value::Int(i8::from_ne_bytes([element[0]]).into()),
+        DType::I16 => Value::Int(i16::from_ne_bytes(two()).into()),
         DType::I32 => Value::Int(i32::from_ne_bytes(four()).into()),
         DType::I64 => Value::Int(i64::from_ne_bytes(eight()).into()),
-        DType::U8 | DType::Bool => Value::Int(element[0].into()),
+        DType::U8 => Value::Int(u8::from_ne_bytes([element[0]]).into()),
+        DType::U16 => Value::Int(u16::from_ne_bytes(two()).into()),
+        DType::U32 => Value::Int(u32::from_ne_bytes(four()).into()),
+        DType::U64 => Value::Int(u64::from_ne_bytes(eight()).into()),
+        DType::Bool => Value::Int(element[0].into()),
     }
 }

@@ -94,9 +94,14 @@ fn bytes(tensor: &Tensor) -> Result<Vec<u8>, Error> {
         DType::F64 => of(tensor, f64::to_ne_bytes),
         DType::F16 => of(tensor, streamvm::f16::to_ne_bytes),
         DType::BF16 => of(tensor, streamvm::bf16::to_ne_bytes),
+        DType::I8 => of(tensor, i8::to_ne_bytes),
+        DType::I16 => of(tensor, i16::to_ne_bytes),
         DType::I32 => of(tensor, i32::to_ne_bytes),
         DType::I64 => of(tensor, i64::to_ne_bytes),
         DType::U8 => of(tensor, u8::to_ne_bytes),
+        DType::U16 => of(tensor, u16::to_ne_bytes),
+        DType::U32 => of(tensor, u32::to_ne_bytes),
+        DType::U64 => of(tensor, u64::to_ne_bytes),
         DType::Bool => of(tensor, |it: bool| [it.into()]),
     }
 }

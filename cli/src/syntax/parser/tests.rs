@@ -87,7 +87,10 @@ fn errors_point_at_the_token_and_say_what_was_expected() {
         ("let h = add a relu b", (1, 15, "expected the second operand, found `relu`")),
         ("let h = relu a b", (1, 16, "expected the end of the line, found `b`")),
         ("let h = relu (a", (1, 16, "expected `)`, found the end of the script")),
-        ("let h = cast a f8", (1, 16, "expected a dtype (f32, f64, f16, bf16, i32, i64, u8, bool), found `f8`")),
+        (
+            "let h = cast a f8",
+            (1, 16, "expected a dtype (f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64, bool), found `f8`"),
+        ),
         ("device a = cpu", (1, 12, "expected a device such as `cpu:0` or `cuda:0`, found `cpu`")),
         ("expect a ~= b", (1, 14, "expected `tol`, found the end of the script")),
         ("expect a ~= b tol -1", (1, 19, "a tolerance is a finite number, zero or more")),

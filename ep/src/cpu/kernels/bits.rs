@@ -56,7 +56,12 @@ macro_rules! integers {
 }
 
 integers! {
+    i8 as u8;
+    i16 as u16;
     i32 as u32;
     i64 as u64;
     u8 as u8;
+    u16 as u16;
+    u32 as u32;
+    u64 as u64;
 }

@@ -114,30 +114,34 @@ pub(crate) fn fill(target: &mut Operand, value: Scalar) -> Result<(), Error> {
         // SAFETY: see above.
         DType::BF16 => unsafe { fill_nest(target, float::<bf16>(value)) },
         // SAFETY: see above.
-        DType::I32 => unsafe { fill_nest(target, integer(value) as i32) },
+        DType::I8 | DType::U8 | DType::Bool => unsafe { fill_nest(target, integer(value) as u8) },
         // SAFETY: see above.
-        DType::I64 => unsafe { fill_nest(target, integer(value)) },
+        DType::I16 | DType::U16 => unsafe { fill_nest(target, integer(value) as u16) },
         // SAFETY: see above.
-        DType::U8 | DType::Bool => unsafe { fill_nest(target, integer(value) as u8) },
+        DType::I32 | DType::U32 => unsafe { fill_nest(target, integer(value) as u32) },
+        // SAFETY: see above.
+        DType::I64 | DType::U64 => unsafe { fill_nest(target, integer(value)) },
     }
     Ok(())
 }
 
 /// `value` as a float, rounded once; the caller has checked that it fits.
-fn float<T: Nearest<f64> + Nearest<i64>>(value: Scalar) -> T {
+fn float<T: Nearest<f64> + Nearest<i64> + Nearest<u64>>(value: Scalar) -> T {
     match value {
         Scalar::F64(value) => T::nearest(value),
         Scalar::I64(value) => T::nearest(value),
+        Scalar::U64(value) => T::nearest(value),
         Scalar::Bool(value) => T::nearest(i64::from(value)),
     }
 }
 
-/// `value` as an integer; the caller has checked that it fits.
-fn integer(value: Scalar) -> i64 {
+/// The bits of `value` as an integer; the caller has checked that it fits. Those of a smaller integer are the lowest of them.
+fn integer(value: Scalar) -> u64 {
     match value {
-        Scalar::F64(value) => value as i64,
-        Scalar::I64(value) => value,
-        Scalar::Bool(value) => i64::from(value),
+        Scalar::F64(value) => (value as i64).cast_unsigned(),
+        Scalar::I64(value) => value.cast_unsigned(),
+        Scalar::U64(value) => value,
+        Scalar::Bool(value) => u64::from(value),
     }
 }
 

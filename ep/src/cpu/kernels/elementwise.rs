@@ -16,7 +16,8 @@ use crate::tensor::op::Op;
 
 /// The kernel of a unary op.
 pub(super) fn unary<D: DTypeTag, U: Unary<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
-    let ([a], out) = checked_operands(call, [D::DTYPE], D::DTYPE, InPlace::Allowed)?;
+    let dtype = D::dtype(call);
+    let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Allowed)?;
     check_broadcast(call.kernel.op, &[a], out)?;
     if U::IS_CALL {
         // SAFETY: `checked_operands` has checked dtypes, alignment, write access and overlap, and `check_broadcast` the shapes.
@@ -42,7 +43,8 @@ pub(super) fn predicate<D: DTypeTag, P: Predicate<D::Store>>(call: &mut KernelCa
 
 /// The kernel of a binary op.
 pub(super) fn binary<D: DTypeTag, B: Binary<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
-    let ([a, b], out) = checked_operands(call, [D::DTYPE; 2], D::DTYPE, InPlace::Allowed)?;
+    let dtype = D::dtype(call);
+    let ([a, b], out) = checked_operands(call, [dtype; 2], dtype, InPlace::Allowed)?;
     check_broadcast(call.kernel.op, &[a, b], out)?;
     if B::REFUSES {
         check_right::<D, B>(call.kernel.op, b, out)?;
@@ -59,7 +61,7 @@ pub(super) fn binary<D: DTypeTag, B: Binary<D::Store>>(call: &mut KernelCall<'_>
 
 /// The kernel of a comparison.
 pub(super) fn compare<D: DTypeTag, C: Compare<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
-    let ([a, b], out) = checked_operands(call, [D::DTYPE; 2], DType::Bool, InPlace::Allowed)?;
+    let ([a, b], out) = checked_operands(call, [D::dtype(call); 2], DType::Bool, InPlace::Allowed)?;
     check_broadcast(call.kernel.op, &[a, b], out)?;
     // SAFETY: as in `unary`, for both inputs; the elements of the output are bytes.
     unsafe { map2_nest(a, b, out, |x: D::Store, y| u8::from(C::apply(x, y))) };
@@ -68,8 +70,8 @@ pub(super) fn compare<D: DTypeTag, C: Compare<D::Store>>(call: &mut KernelCall<'
 
 /// The kernel of [`Op::Where`].
 pub(super) fn select<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
-    let dtypes = [DType::Bool, D::DTYPE, D::DTYPE];
-    let ([condition, a, b], out) = checked_operands(call, dtypes, D::DTYPE, InPlace::Allowed)?;
+    let dtype = D::dtype(call);
+    let ([condition, a, b], out) = checked_operands(call, [DType::Bool, dtype, dtype], dtype, InPlace::Allowed)?;
     check_broadcast(call.kernel.op, &[condition, a, b], out)?;
     let pick = |condition: u8, x: D::Store, y| if condition != 0 { x } else { y };
     // SAFETY: as in `unary`, for all inputs; the elements of the condition are bytes.

@@ -141,20 +141,30 @@ macro_rules! half_float {
             }
         }
 
-        impl Nearest<i32> for $float {
+        impl Nearest<u64> for $float {
             #[inline(always)]
-            fn nearest(number: i32) -> $float {
-                $float::nearest(i64::from(number))
+            fn nearest(number: u64) -> $float {
+                let near = number as f32;
+                // At most 2^64.
+                $float::rounded(odd(near, Some((near as u128).cmp(&u128::from(number)))))
             }
         }
 
-        impl Nearest<u8> for $float {
+        nearest_half!($float: i64 of i32, u32);
+        nearest_half!($float: f32 of i8, u8, i16, u16);
+    };
+}
+
+/// Of integers that the wider type holds exactly.
+macro_rules! nearest_half {
+    ($float:ident: $wide:ident of $($int:ident),*) => {$(
+        impl Nearest<$int> for $float {
             #[inline(always)]
-            fn nearest(number: u8) -> $float {
-                $float::rounded(f32::from(number))
+            fn nearest(number: $int) -> $float {
+                $float::nearest($wide::from(number))
             }
         }
-    };
+    )*};
 }
 
 // An `f32` can hold the sum of 2^112 of the largest `f16`, but of only one of the largest `bf16`.
@@ -180,8 +190,10 @@ macro_rules! nearest {
 nearest! {
     f64 f32;
     i64 f32;
+    u64 f32;
     f64 f64;
     i64 f64;
+    u64 f64;
 }
 
 /// A number rounded "to odd". `near` is the nearest `f32`, and `size` compares its magnitude with the number's. The result is `near` if

@@ -4,6 +4,7 @@
 
 use half::{bf16, f16};
 
+use crate::call::kernel::KernelCall;
 use crate::cpu::kernels::functions::Functions;
 use crate::tensor::dtype::DType;
 
@@ -12,26 +13,42 @@ pub(super) trait DTypeTag {
     /// The storage of one element; for bool a byte, 0 or 1.
     type Store: Number;
     const DTYPE: DType;
+    /// Of an integer, the one of the same size and the other sign. Sums, products, bits and equality have the same bits for both, so one kernel
+    /// serves both: [`dtype`](DTypeTag::dtype).
+    const OTHER_SIGN: Option<DType>;
+
+    /// The dtype of the elements of a call of a kernel that may serve both signs.
+    #[inline(always)]
+    fn dtype(call: &KernelCall<'_>) -> DType {
+        let asked = call.kernel.dtype;
+        if Self::OTHER_SIGN == Some(asked) { asked } else { Self::DTYPE }
+    }
 }
 
 macro_rules! tags {
-    ($($tag:ty => $store:ty, $dtype:ident;)*) => {$(
+    ($($tag:ty => $store:ty, $dtype:ident, $other:expr;)*) => {$(
         impl DTypeTag for $tag {
             type Store = $store;
             const DTYPE: DType = DType::$dtype;
+            const OTHER_SIGN: Option<DType> = $other;
         }
     )*};
 }
 
 tags! {
-    f32 => f32, F32;
-    f64 => f64, F64;
-    f16 => f16, F16;
-    bf16 => bf16, BF16;
-    i32 => i32, I32;
-    i64 => i64, I64;
-    u8 => u8, U8;
-    bool => u8, Bool;
+    f32 => f32, F32, None;
+    f64 => f64, F64, None;
+    f16 => f16, F16, None;
+    bf16 => bf16, BF16, None;
+    i8 => i8, I8, Some(DType::U8);
+    i16 => i16, I16, Some(DType::U16);
+    i32 => i32, I32, Some(DType::U32);
+    i64 => i64, I64, Some(DType::U64);
+    u8 => u8, U8, Some(DType::I8);
+    u16 => u16, U16, Some(DType::I16);
+    u32 => u32, U32, Some(DType::I32);
+    u64 => u64, U64, Some(DType::I64);
+    bool => u8, Bool, None;
 }
 
 /// An element type with arithmetic.
@@ -389,4 +406,4 @@ macro_rules! integers {
     )*};
 }
 
-integers!(i32, i64, u8);
+integers!(i8, i16, i32, i64, u8, u16, u32, u64);

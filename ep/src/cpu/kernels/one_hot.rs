@@ -26,7 +26,7 @@ where
     check_inferred(Op::OneHot, [a], out, call)?;
     // A second view of the output, because the call only lends it; `out` is not used meanwhile.
     fill(&mut out.duplicate(), Scalar::zero(to))?;
-    // For every arm: the input holds `D`, the elements of the output have the type of the one, and `checked_operands` has checked both.
+    // For every arm: the input holds `D`, the elements of the output have the size of the one, and `checked_operands` has checked both.
     match to {
         // SAFETY: see above.
         DType::F32 => unsafe { ones::<D::Store, _>(a, out, 1f32) },
@@ -37,11 +37,13 @@ where
         // SAFETY: see above.
         DType::BF16 => unsafe { ones::<D::Store, _>(a, out, bf16::ONE) },
         // SAFETY: see above.
-        DType::I32 => unsafe { ones::<D::Store, _>(a, out, 1i32) },
+        DType::I8 | DType::U8 | DType::Bool => unsafe { ones::<D::Store, _>(a, out, 1u8) },
         // SAFETY: see above.
-        DType::I64 => unsafe { ones::<D::Store, _>(a, out, 1i64) },
+        DType::I16 | DType::U16 => unsafe { ones::<D::Store, _>(a, out, 1u16) },
         // SAFETY: see above.
-        DType::U8 | DType::Bool => unsafe { ones::<D::Store, _>(a, out, 1u8) },
+        DType::I32 | DType::U32 => unsafe { ones::<D::Store, _>(a, out, 1u32) },
+        // SAFETY: see above.
+        DType::I64 | DType::U64 => unsafe { ones::<D::Store, _>(a, out, 1u64) },
     }
     Ok(())
 }

@@ -323,7 +323,8 @@ pub(super) fn smaller<T: Number>(x: T, y: T) -> bool {
 
 /// The kernel of a reduction.
 pub(super) fn reduce<D: DTypeTag, F: Fold<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
-    let ([a], out) = checked_operands(call, [D::DTYPE], D::DTYPE, InPlace::Refused)?;
+    let dtype = D::dtype(call);
+    let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;
     check_inferred(F::OP, [a], out, call)?;
     let kept = kept_nest(a.layout(), out.layout(), call.params);
     let axes = call.params.axes.or_all(a.layout().shape().rank());

@@ -28,14 +28,27 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     macro_rules! kernels {
         // The lists of dtypes of the table of ops, whose elements must be types here. A test compares the two.
         (FLOATS $($rest:tt)*) => { kernels!([f32, f64, f16, bf16] $($rest)*) };
-        (SIGNED $($rest:tt)*) => { kernels!([f32, f64, f16, bf16, i32, i64] $($rest)*) };
-        (NUMBERS $($rest:tt)*) => { kernels!([f32, f64, f16, bf16, i32, i64, u8] $($rest)*) };
-        (ALL $($rest:tt)*) => { kernels!([f32, f64, f16, bf16, i32, i64, u8, bool] $($rest)*) };
-        (INTEGERS $($rest:tt)*) => { kernels!([i32, i64, u8] $($rest)*) };
+        (SIGNED $($rest:tt)*) => { kernels!([f32, f64, f16, bf16, i8, i16, i32, i64] $($rest)*) };
+        (NUMBERS $($rest:tt)*) => { kernels!([f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64] $($rest)*) };
+        (ALL $($rest:tt)*) => { kernels!([f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64, bool] $($rest)*) };
+        (INTEGERS $($rest:tt)*) => { kernels!([i8, i16, i32, i64, u8, u16, u32, u64] $($rest)*) };
+        (WIDE_SIGNED $($rest:tt)*) => { kernels!([f32, f64, f16, bf16, i32, i64] $($rest)*) };
+        (INDICES $($rest:tt)*) => { kernels!([i32, i64, u8] $($rest)*) };
         (BOOL $($rest:tt)*) => { kernels!([bool] $($rest)*) };
+        // Kernels that give the same bits for both signs of an integer: each integer has the kernel of one of the two.
+        (BOTH_SIGNS $($rest:tt)*) => {
+            kernels!([i16, i32, i64, u8] $($rest)*);
+            kernels!([u16 by i16, u32 by i32, u64 by i64, i8 by u8] $($rest)*);
+        };
         // Ops of which each is a type of the same name.
         ($dtypes:tt each $kernel:ident: $($op:ident)*) => {
             $(kernels!($dtypes $op $kernel of arith::$op);)*
+        };
+        ([$($dtype:ident by $other:ident),*] $op:ident $kernel:ident) => {
+            $(add(Op::$op, <$dtype as DTypeTag>::DTYPE, $kernel::<$other>);)*
+        };
+        ([$($dtype:ident by $other:ident),*] $op:ident $kernel:ident of $how:ty) => {
+            $(add(Op::$op, <$dtype as DTypeTag>::DTYPE, $kernel::<$other, $how>);)*
         };
         ([$($dtype:ty),*] $op:ident $kernel:ident) => {
             $(add(Op::$op, <$dtype as DTypeTag>::DTYPE, $kernel::<$dtype>);)*
@@ -48,27 +61,37 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     kernels!(FLOATS each unary: Exp Log Sqrt Tanh Sigmoid Erf Gelu GeluTanh Silu Rsqrt);
     kernels!(FLOATS each unary: Reciprocal Floor Ceil Round Trunc Log2 Log10 Exp2);
     kernels!(FLOATS each unary: Sin Cos Tan Asin Acos Atan Sinh Cosh Log1p Expm1);
-    kernels!(INTEGERS each unary: BitNot);
+    kernels!(BOTH_SIGNS each unary: BitNot);
     kernels!(BOOL each unary: Not);
     kernels!(FLOATS each predicate: IsNan IsInf IsFinite);
 
-    kernels!(NUMBERS each binary: Add Sub Mul Div FloorDiv Remainder Pow);
+    kernels!(FLOATS each binary: Add Sub Mul);
+    kernels!(BOTH_SIGNS each binary: Add Sub Mul);
+    kernels!(NUMBERS each binary: Div FloorDiv Remainder Pow);
     kernels!(ALL each binary: Min Max);
     kernels!(FLOATS each binary: Atan2);
-    kernels!(INTEGERS each binary: BitAnd BitOr BitXor Shl Shr);
+    kernels!(BOTH_SIGNS each binary: BitAnd BitOr BitXor Shl);
+    kernels!(INTEGERS each binary: Shr);
     // A bool is a byte of which one bit is in use.
     kernels!(BOOL And binary of arith::BitAnd);
     kernels!(BOOL Or binary of arith::BitOr);
     kernels!(BOOL Xor binary of arith::BitXor);
-    kernels!(ALL each compare: Eq Ne Lt Le Gt Ge);
-    kernels!(ALL Where select);
+    kernels!(FLOATS each compare: Eq Ne);
+    kernels!(BOTH_SIGNS each compare: Eq Ne);
+    kernels!(BOOL each compare: Eq Ne);
+    kernels!(ALL each compare: Lt Le Gt Ge);
+    kernels!(FLOATS Where select);
+    kernels!(BOTH_SIGNS Where select);
+    kernels!(BOOL Where select);
     kernels!(NUMBERS Clamp clamp);
 
-    kernels!(NUMBERS Sum reduce of Sum);
+    kernels!(FLOATS Sum reduce of Sum);
+    kernels!(BOTH_SIGNS Sum reduce of Sum);
     kernels!(FLOATS Mean reduce of Mean);
     kernels!(ALL ReduceMax reduce of Largest);
     kernels!(ALL ReduceMin reduce of Smallest);
-    kernels!(NUMBERS Prod reduce of Prod);
+    kernels!(FLOATS Prod reduce of Prod);
+    kernels!(BOTH_SIGNS Prod reduce of Prod);
     kernels!(FLOATS Var reduce of Var);
     kernels!(FLOATS Std reduce of Std);
     kernels!(BOOL Any reduce of Any);
@@ -76,7 +99,7 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     kernels!(ALL ArgMax arg_extreme of Largest);
     kernels!(ALL ArgMin arg_extreme of Smallest);
 
-    kernels!(SIGNED MatMul matmul);
+    kernels!(WIDE_SIGNED MatMul matmul);
     kernels!(FLOATS Softmax forward of softmax::Softmax);
     kernels!(FLOATS LogSoftmax forward of softmax::LogSoftmax);
     kernels!(FLOATS SoftmaxBackward backward of softmax::SoftmaxBackward);
@@ -84,7 +107,7 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     kernels!(FLOATS Uniform random of random::Uniform);
     kernels!(FLOATS Normal random of random::Normal);
     kernels!(FLOATS LayerNorm layer_norm);
-    kernels!(INTEGERS OneHot one_hot);
+    kernels!(INDICES OneHot one_hot);
     for dtype in DType::ALL {
         add(Op::IndexSelect, dtype, index_select);
         add(Op::Pad, dtype, pad);

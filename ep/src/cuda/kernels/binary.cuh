@@ -174,7 +174,9 @@ template <class T> struct Clamp {
     OF(op, name, four, f64)                  \
     OF(op, name, four, f16)                  \
     OF(op, name, four, bf16)
-#define BINARY_OF_INTEGERS(OF, op, name, four) OF(op, name, four, i32) OF(op, name, four, i64) OF(op, name, four, u8)
+#define BINARY_OF_INTEGERS(OF, op, name, four)                                                                      \
+    OF(op, name, four, i8) OF(op, name, four, i16) OF(op, name, four, i32) OF(op, name, four, i64)                  \
+    OF(op, name, four, u8) OF(op, name, four, u16) OF(op, name, four, u32) OF(op, name, four, u64)
 #define BINARY_OF_NUMBERS(OF, op, name, four) BINARY_OF_FLOATS(OF, op, name, four) BINARY_OF_INTEGERS(OF, op, name, four)
 
 // OF(op, name, four, type) for each, but for bools; `four` is false where the code is long.
@@ -210,6 +212,11 @@ template <class T> struct Clamp {
     OF(Clamp, clamp, f64)   \
     OF(Clamp, clamp, f16)   \
     OF(Clamp, clamp, bf16)  \
+    OF(Clamp, clamp, i8)    \
+    OF(Clamp, clamp, i16)   \
     OF(Clamp, clamp, i32)   \
     OF(Clamp, clamp, i64)   \
-    OF(Clamp, clamp, u8)
+    OF(Clamp, clamp, u8)    \
+    OF(Clamp, clamp, u16)   \
+    OF(Clamp, clamp, u32)   \
+    OF(Clamp, clamp, u64)

@@ -23,9 +23,14 @@ COMPARE(Ge, >=)
     OF(op, name, f64, f64)           \
     OF(op, name, f16, f16)           \
     OF(op, name, bf16, bf16)         \
+    OF(op, name, i8, i8)             \
+    OF(op, name, i16, i16)           \
     OF(op, name, i32, i32)           \
     OF(op, name, i64, i64)           \
     OF(op, name, u8, u8)             \
+    OF(op, name, u16, u16)           \
+    OF(op, name, u32, u32)           \
+    OF(op, name, u64, u64)           \
     OF(op, name, bool, u8)
 
 // OF(op, name, dtype, type of the inputs) for each.

@@ -43,8 +43,11 @@ template <class T> struct IsFloat { enum { value = false }; };
 template <> struct IsFloat<f32> { enum { value = true }; };
 template <> struct IsFloat<f64> { enum { value = true }; };
 
-// What wraps.
+// What wraps. A product of two u16 would be one of int, which must not overflow.
 template <class T> struct UnsignedOf { typedef T type; };
+template <> struct UnsignedOf<i8> { typedef u32 type; };
+template <> struct UnsignedOf<i16> { typedef u32 type; };
+template <> struct UnsignedOf<u16> { typedef u32 type; };
 template <> struct UnsignedOf<i32> { typedef u32 type; };
 template <> struct UnsignedOf<i64> { typedef u64 type; };
 template <class T> using Unsigned = typename UnsignedOf<T>::type;
@@ -58,6 +61,16 @@ template <class T> __device__ __forceinline__ bool is_nan(T x) { return x != x; 
 
 // The largest and the smallest integer, and the first float that is too large.
 template <class I> struct Range;
+template <> struct Range<i8> {
+    static __device__ __forceinline__ i8 lowest() { return -128; }
+    static __device__ __forceinline__ i8 highest() { return 127; }
+    static __device__ __forceinline__ f64 end() { return 128.0; }
+};
+template <> struct Range<i16> {
+    static __device__ __forceinline__ i16 lowest() { return -32768; }
+    static __device__ __forceinline__ i16 highest() { return 32767; }
+    static __device__ __forceinline__ f64 end() { return 32768.0; }
+};
 template <> struct Range<i32> {
     static __device__ __forceinline__ i32 lowest() { return (i32)0x80000000u; }
     static __device__ __forceinline__ i32 highest() { return 0x7fffffff; }
@@ -73,6 +86,21 @@ template <> struct Range<u8> {
     static __device__ __forceinline__ u8 highest() { return 255; }
     static __device__ __forceinline__ f64 end() { return 256.0; }
 };
+template <> struct Range<u16> {
+    static __device__ __forceinline__ u16 lowest() { return 0; }
+    static __device__ __forceinline__ u16 highest() { return 65535; }
+    static __device__ __forceinline__ f64 end() { return 65536.0; }
+};
+template <> struct Range<u32> {
+    static __device__ __forceinline__ u32 lowest() { return 0; }
+    static __device__ __forceinline__ u32 highest() { return 0xffffffffu; }
+    static __device__ __forceinline__ f64 end() { return 4294967296.0; }
+};
+template <> struct Range<u64> {
+    static __device__ __forceinline__ u64 lowest() { return 0; }
+    static __device__ __forceinline__ u64 highest() { return 0xffffffffffffffffull; }
+    static __device__ __forceinline__ f64 end() { return 18446744073709551616.0; }
+};
 template <> struct Range<f32> {
     static __device__ __forceinline__ f32 lowest() { return f32_of(0xff800000u); }
     static __device__ __forceinline__ f32 highest() { return f32_of(0x7f800000u); }
@@ -86,7 +114,7 @@ template <class I, class F> __device__ __forceinline__ I saturated(F x) {
     if (is_nan(x)) return 0;
     if (x <= (F)Range<I>::lowest()) return Range<I>::lowest();
     if (x >= (F)Range<I>::end()) return Range<I>::highest();
-    return (I)(i64)x;
+    return Range<I>::lowest() == 0 ? (I)(u64)x : (I)(i64)x;
 }
 
 // The bf16 nearest to `x`, ties to even; a NaN stays one.
@@ -115,8 +143,19 @@ __device__ __forceinline__ f32 to_odd(i64 x) {
     u64 exact = x < 0 ? 0 - (u64)x : (u64)x;
     return odd(near, size < exact, size > exact);
 }
+__device__ __forceinline__ f32 to_odd(u64 x) {
+    f32 near = (f32)x;
+    // u64 does not hold it.
+    if (near == 18446744073709551616.0f) return odd(near, false, true);
+    return odd(near, (u64)near < x, (u64)near > x);
+}
 __device__ __forceinline__ f32 to_odd(i32 x) { return to_odd((i64)x); }
+__device__ __forceinline__ f32 to_odd(u32 x) { return to_odd((i64)x); }
+// Exact.
+__device__ __forceinline__ f32 to_odd(i8 x) { return (f32)x; }
+__device__ __forceinline__ f32 to_odd(i16 x) { return (f32)x; }
 __device__ __forceinline__ f32 to_odd(u8 x) { return (f32)x; }
+__device__ __forceinline__ f32 to_odd(u16 x) { return (f32)x; }
 
 // `x`, of a type that is computed in, as an element to store.
 template <class T> struct To {
@@ -125,13 +164,16 @@ template <class T> struct To {
 template <class I> struct ToInteger {
     static __device__ __forceinline__ I from(f32 x) { return saturated<I>(x); }
     static __device__ __forceinline__ I from(f64 x) { return saturated<I>(x); }
-    static __device__ __forceinline__ I from(i32 x) { return (I)x; }
-    static __device__ __forceinline__ I from(i64 x) { return (I)x; }
-    static __device__ __forceinline__ I from(u8 x) { return (I)x; }
+    template <class J> static __device__ __forceinline__ I from(J x) { return (I)x; }
 };
+template <> struct To<i8> : ToInteger<i8> {};
+template <> struct To<i16> : ToInteger<i16> {};
 template <> struct To<i32> : ToInteger<i32> {};
 template <> struct To<i64> : ToInteger<i64> {};
 template <> struct To<u8> : ToInteger<u8> {};
+template <> struct To<u16> : ToInteger<u16> {};
+template <> struct To<u32> : ToInteger<u32> {};
+template <> struct To<u64> : ToInteger<u64> {};
 template <> struct To<f16> {
     template <class W> static __device__ __forceinline__ f16 from(W x) { return f16{f32_to_f16(to_odd(x))}; }
 };

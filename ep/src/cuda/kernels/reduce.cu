@@ -357,7 +357,9 @@ template <class T> __device__ __forceinline__ void layer_norm(const Arguments &a
 #define OF_FLOATS(op, name) \
     OF(op, name, f32, f32) OF(op, name, f64, f64) OF(op, name, f16, f16) OF(op, name, bf16, bf16)
 #define OF_NUMBERS(op, name) \
-    OF_FLOATS(op, name) OF(op, name, i32, i32) OF(op, name, i64, i64) OF(op, name, u8, u8)
+    OF_FLOATS(op, name) \
+    OF(op, name, i8, i8) OF(op, name, i16, i16) OF(op, name, i32, i32) OF(op, name, i64, i64) \
+    OF(op, name, u8, u8) OF(op, name, u16, u16) OF(op, name, u32, u32) OF(op, name, u64, u64)
 // A bool is compared as its byte.
 #define OF_ALL(op, name) OF_NUMBERS(op, name) OF(op, name, bool, u8)
 
@@ -386,9 +388,14 @@ ARG_EXTREMES(f32, f32)
 ARG_EXTREMES(f64, f64)
 ARG_EXTREMES(f16, f16)
 ARG_EXTREMES(bf16, bf16)
+ARG_EXTREMES(i8, i8)
+ARG_EXTREMES(i16, i16)
 ARG_EXTREMES(i32, i32)
 ARG_EXTREMES(i64, i64)
 ARG_EXTREMES(u8, u8)
+ARG_EXTREMES(u16, u16)
+ARG_EXTREMES(u32, u32)
+ARG_EXTREMES(u64, u64)
 ARG_EXTREMES(bool, u8)
 
 SOFTMAX(f32)

@@ -137,8 +137,10 @@ PREDICATE(IsInf, absolute(x) == Range<Wide<T>>::highest())
 PREDICATE(IsFinite, absolute(x) < Range<Wide<T>>::highest())
 
 #define UNARY_OF_FLOATS(OF, op, name) OF(op, name, f32) OF(op, name, f64) OF(op, name, f16) OF(op, name, bf16)
-#define UNARY_OF_INTEGERS(OF, op, name) OF(op, name, i32) OF(op, name, i64) OF(op, name, u8)
-#define UNARY_OF_SIGNED(OF, op, name) UNARY_OF_FLOATS(OF, op, name) OF(op, name, i32) OF(op, name, i64)
+#define UNARY_OF_SIGNED_INTEGERS(OF, op, name) OF(op, name, i8) OF(op, name, i16) OF(op, name, i32) OF(op, name, i64)
+#define UNARY_OF_INTEGERS(OF, op, name) \
+    UNARY_OF_SIGNED_INTEGERS(OF, op, name) OF(op, name, u8) OF(op, name, u16) OF(op, name, u32) OF(op, name, u64)
+#define UNARY_OF_SIGNED(OF, op, name) UNARY_OF_FLOATS(OF, op, name) UNARY_OF_SIGNED_INTEGERS(OF, op, name)
 
 // OF(op, name, type) for each, but for bools.
 #define EACH_UNARY(OF)                            \

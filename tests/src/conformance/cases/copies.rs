@@ -16,6 +16,11 @@ table! { "copy":
     of_i32 [],
     of_i64 [],
     of_u8 [],
+    of_i8 [],
+    of_i16 [],
+    of_u16 [],
+    of_u32 [],
+    of_u64 [],
     of_bool [],
     between_any_two_views [],
     from_a_broadcast_view [],
@@ -77,6 +82,26 @@ fn of_i64(bench: &Bench) -> Result<(), Fail> {
 
 fn of_u8(bench: &Bench) -> Result<(), Fail> {
     roundtrip(bench, DType::U8)
+}
+
+fn of_i8(bench: &Bench) -> Result<(), Fail> {
+    roundtrip(bench, DType::I8)
+}
+
+fn of_i16(bench: &Bench) -> Result<(), Fail> {
+    roundtrip(bench, DType::I16)
+}
+
+fn of_u16(bench: &Bench) -> Result<(), Fail> {
+    roundtrip(bench, DType::U16)
+}
+
+fn of_u32(bench: &Bench) -> Result<(), Fail> {
+    roundtrip(bench, DType::U32)
+}
+
+fn of_u64(bench: &Bench) -> Result<(), Fail> {
+    roundtrip(bench, DType::U64)
 }
 
 fn of_bool(bench: &Bench) -> Result<(), Fail> {

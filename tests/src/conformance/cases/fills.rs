@@ -25,8 +25,10 @@ table! { "fill":
 fn value_of(dtype: DType) -> (Scalar, Value) {
     match dtype {
         DType::F32 | DType::F64 | DType::F16 | DType::BF16 => (Scalar::F64(-2.5), Value::Float(-2.5)),
-        DType::I32 | DType::I64 => (Scalar::I64(-7), Value::Int(-7)),
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => (Scalar::I64(-7), Value::Int(-7)),
         DType::U8 => (Scalar::I64(200), Value::Int(200)),
+        DType::U16 | DType::U32 => (Scalar::I64(50_000), Value::Int(50_000)),
+        DType::U64 => (Scalar::U64(u64::MAX - 6), Value::Int((u64::MAX - 6).into())),
         DType::Bool => (Scalar::Bool(true), Value::Int(1)),
     }
 }
@@ -46,19 +48,16 @@ fn writes_every_dtype(bench: &Bench) -> Result<(), Fail> {
 fn writes_ends_of_ranges(bench: &Bench) -> Result<(), Fail> {
     let lab = bench.lab()?;
     let mut lane = lab.lane()?;
-    let ends = [
-        (DType::I32, i64::from(i32::MIN)),
-        (DType::I32, i64::from(i32::MAX)),
-        (DType::I64, i64::MIN),
-        (DType::I64, i64::MAX),
-        (DType::U8, 0),
-        (DType::U8, 255),
-    ];
-    for (dtype, value) in ends {
+    macro_rules! ends {
+        ($($int:ident $dtype:ident),*) => {
+            [$((DType::$dtype, Scalar::from($int::MIN), i128::from($int::MIN)), (DType::$dtype, Scalar::from($int::MAX), i128::from($int::MAX))),*]
+        };
+    }
+    for (dtype, scalar, value) in ends![i8 I8, i16 I16, i32 I32, i64 I64, u8 U8, u16 U16, u32 U32, u64 U64] {
         let buffer = lab.tensor(dtype, &[3])?;
-        lane.fill(&buffer, value)?;
-        let expected = encode(dtype, Value::Int(value.into())).repeat(3);
-        ensure_eq!(lab.bytes(&mut lane, &buffer)?, expected, "{dtype} filled with {value}");
+        lane.fill(&buffer, scalar)?;
+        let expected = encode(dtype, Value::Int(value)).repeat(3);
+        ensure_eq!(lab.bytes(&mut lane, &buffer)?, expected, "{dtype} filled with {scalar}");
     }
     let buffer = lab.tensor(DType::Bool, &[3])?;
     lane.fill(&buffer, true)?;
