@@ -6,6 +6,9 @@
 //! * a value that several streams use, or that only a copy stream uses;
 //! * one in page-locked memory;
 //! * one that a function uses which is a segment by itself: it gets the value as a tensor.
+//!
+//! A value that several lanes of one segment use, and no other segment, shares an arena with other such values of the segment ([`share`]). It lives as long
+//! as the segment, because lanes have no order of their own. So a run has one tensor for all of them.
 
 use std::ops::Range;
 
@@ -14,7 +17,8 @@ use streamvm_ep::{DeviceKind, MemoryKind};
 use streamvm_instructions::Place;
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::ir::program::{Program, Step, Value, ValueRole};
+use crate::compile::segments::Draft;
+use crate::ir::program::{Program, Step, Value, ValueId, ValueRole};
 
 /// Where the bytes of a value live.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -64,6 +68,44 @@ pub(super) fn of(
         }
     }
     (homes.into_iter().map(|home| home.unwrap_or(Home::Own)).collect(), arenas)
+}
+
+/// Puts the values that only lanes of one segment give to each other into an arena of that segment. Returns them, each with its segment.
+pub(super) fn share(
+    program: &Program,
+    kept: &[usize],
+    units: &[Range<usize>],
+    segments: &[Draft],
+    homes: &mut [Home],
+    arenas: &mut Vec<StreamKey>,
+) -> Vec<(ValueId, usize)> {
+    if segments.iter().all(|segment| segment.branches.is_empty()) {
+        return Vec::new();
+    }
+    let mut segment_of: HashMap<ValueId, Option<usize>> = HashMap::new();
+    for (number, segment) in segments.iter().enumerate() {
+        let steps = segment.units.iter().flat_map(|&unit| units[unit].clone()).map(|position| kept[position]);
+        for operand in steps.flat_map(|step| &program.steps[step].operands) {
+            let known = segment_of.entry(operand.value).or_insert(Some(number));
+            *known = known.filter(|known| *known == number);
+        }
+    }
+    let mut shared = Vec::new();
+    let mut arena_of: HashMap<usize, usize> = HashMap::new();
+    for (index, home) in homes.iter_mut().enumerate().filter(|(_, home)| **home == Home::Own) {
+        let Some(Some(number)) = segment_of.get(&ValueId(index)).copied() else { continue };
+        let Draft { stream, branches, .. } = &segments[number];
+        if branches.is_empty() || !shares_an_arena(&program.values[index], *stream) {
+            continue;
+        }
+        let arena = *arena_of.entry(number).or_insert_with(|| {
+            arenas.push(*stream);
+            arenas.len() - 1
+        });
+        *home = Home::Arena(arena);
+        shared.push((ValueId(index), number));
+    }
+    shared
 }
 
 fn shares_an_arena(value: &Value, stream: StreamKey) -> bool {
