@@ -48,8 +48,6 @@ mod tests;
 mod unfetched;
 mod units;
 
-use std::ops::Range;
-
 use streamvm_ep::DeviceKind;
 use streamvm_instructions::Error;
 use streamvm_stream::{StreamKey, StreamType};

@@ -272,7 +272,8 @@ pub(super) fn order(segments: &[Draft], units: &[Range<usize>]) -> Order {
         let mut next = begin;
         let branch = |DraftBranch { units: of, lane, after }: &DraftBranch| {
             let steps: usize = segment.units[of.clone()].iter().map(|&unit| units[unit].len()).sum();
-            let start = std::mem::replace(&mut next, next + steps);
+            let start = next;
+            next += steps;
             SegmentBranch { steps: start..next, lane: *lane, after: after.clone() }
         };
         order.branches.push(segment.branches.iter().map(branch).collect());

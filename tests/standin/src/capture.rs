@@ -113,7 +113,7 @@ impl Capture {
 }
 
 /// How a capture ended without a graph.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoGraph {
     /// The stream did not capture.
     NotCapturing,
@@ -232,7 +232,7 @@ impl Captures {
             Some((capture, lane)) => {
                 let record = capture.records.len();
                 capture.records.push(capture.lanes[lane].passed.clone());
-                capture.captured.push(Captured::Record { lane, record });
+                capture.captured.push(Captured::Record { lane });
                 event.record_captured(CapturedRecord { capture: capture.number, record });
                 Ok(true)
             }

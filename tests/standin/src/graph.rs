@@ -84,8 +84,8 @@ impl Node {
 pub(crate) enum Captured {
     /// A command.
     Command { lane: usize, node: Node },
-    /// A record of an event, with its number among those of the capture.
-    Record { lane: usize, record: usize },
+    /// A record of an event. Records have numbers from 0, in the order of the capture.
+    Record { lane: usize },
     /// A wait for the record of this number.
     Wait { lane: usize, record: usize },
 }
@@ -93,7 +93,7 @@ pub(crate) enum Captured {
 impl Captured {
     fn lane(&self) -> usize {
         match self {
-            Captured::Command { lane, .. } | Captured::Record { lane, .. } | Captured::Wait { lane, .. } => *lane,
+            Captured::Command { lane, .. } | Captured::Record { lane } | Captured::Wait { lane, .. } => *lane,
         }
     }
 
@@ -105,7 +105,7 @@ impl Captured {
             {
                 node.may_become(other, driver)
             }
-            (Captured::Record { lane, .. }, Captured::Record { lane: other, .. }) if lane == other => Ok(()),
+            (Captured::Record { lane }, Captured::Record { lane: other }) if lane == other => Ok(()),
             (Captured::Wait { lane, record }, Captured::Wait { lane: other_lane, record: other_record })
                 if (lane, record) == (other_lane, other_record) =>
             {
