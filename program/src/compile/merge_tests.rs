@@ -61,13 +61,13 @@ arena arena0       write              512 bytes
 arena arena1       write              256 bytes
 arena arena2       write              256 bytes
 branch 0 on lane 0:
-%0 matmul     x x -> arena0+0                           f32[8,8]
-%1 matmul     arena0+0 x -> arena0+256                  f32[8,8]
+%0 matmul     x x -> arena0+256                         f32[8,8]
+%1 matmul     arena0+256 x -> arena0+0                  f32[8,8]
 branch 1 on lane 1:
 %2 matmul     x x -> arena1+0                           f32[8,8]
 %3 matmul     arena1+0 x -> arena2+0                    f32[8,8]
 branch 2 on lane 0, behind branch 1:
-%4 add        arena0+256 arena2+0 -> y                  f32[8,8]
+%4 add        arena0+0 arena2+0 -> y                    f32[8,8]
 "
     );
     assert!(PAGE.contains(&plan.to_string()), "the page about programs shows another plan");
@@ -252,5 +252,5 @@ fn nothing_waits_longer_for_a_merged_segment() {
         }
         assert!(plan.segments().iter().all(|it| it.branches.is_empty() || it.stream.device.kind == DeviceKind::Cuda));
     }
-    assert!(merged > 200 && steps > 1_000, "{merged} merged segments of {steps} branches");
+    assert!(merged > 50 && steps > 200, "{merged} merged segments of {steps} branches");
 }
