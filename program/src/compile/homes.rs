@@ -8,7 +8,7 @@
 //! * one that a function uses which is a segment by itself: it gets the value as a tensor.
 //!
 //! A value that several lanes of one segment use, and no other segment, shares an arena with other such values of the segment ([`share`]). It lives as long
-//! as the segment, because lanes have no order of their own. So a run has one tensor for all of them.
+//! as the segment, because lanes have no order of their own.
 
 use std::ops::Range;
 
@@ -106,6 +106,27 @@ pub(super) fn share(
         shared.push((ValueId(index), number));
     }
     shared
+}
+
+/// For each arena the segment with branches that alone uses it.
+pub(super) fn only_users(
+    program: &Program,
+    kept: &[usize],
+    segments: impl Iterator<Item = (bool, Range<usize>)>,
+    homes: &[Home],
+    arenas: usize,
+) -> Vec<Option<usize>> {
+    // The first user of each arena, and whether it is the only one.
+    let mut users: Vec<Option<(usize, bool)>> = vec![None; arenas];
+    for (number, (has_branches, positions)) in segments.enumerate() {
+        for operand in kept[positions].iter().flat_map(|&step| &program.steps[step].operands) {
+            if let Home::Arena(arena) = homes[operand.value.0] {
+                let (first, is_only) = users[arena].get_or_insert((number, has_branches));
+                *is_only &= *first == number;
+            }
+        }
+    }
+    users.into_iter().map(|user| user.filter(|(_, is_only)| *is_only).map(|(first, _)| first)).collect()
 }
 
 fn shares_an_arena(value: &Value, stream: StreamKey) -> bool {

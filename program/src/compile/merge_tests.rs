@@ -57,17 +57,15 @@ fn lanes_of_a_gpu_become_branches_of_one_segment() {
 program p on cuda:0
 feed  x            read               256 bytes
 fetch y            write              256 bytes
-arena arena0       write              512 bytes
-arena arena1       write              256 bytes
-arena arena2       write              256 bytes
+arena arena        write             1024 bytes
 branch 0 on lane 0:
-%0 matmul     x x -> arena0+256                         f32[8,8]
-%1 matmul     arena0+256 x -> arena0+0                  f32[8,8]
+%0 matmul     x x -> arena+256                          f32[8,8]
+%1 matmul     arena+256 x -> arena+0                    f32[8,8]
 branch 1 on lane 1:
-%2 matmul     x x -> arena1+0                           f32[8,8]
-%3 matmul     arena1+0 x -> arena2+0                    f32[8,8]
+%2 matmul     x x -> arena+512                          f32[8,8]
+%3 matmul     arena+512 x -> arena+768                  f32[8,8]
 branch 2 on lane 0, behind branch 1:
-%4 add        arena0+0 arena2+0 -> y                    f32[8,8]
+%4 add        arena+0 arena+768 -> y                    f32[8,8]
 "
     );
     assert!(PAGE.contains(&plan.to_string()), "the page about programs shows another plan");

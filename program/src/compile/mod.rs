@@ -114,6 +114,9 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     let groups = fused.groups.iter().map(|group| &order[group.steps.clone()]);
     trace.note(|| trace::fuse(&program, groups, &fused.scratch));
     let arenas = arena::plan(&program, (&homes, arena_streams.len()), &lifetimes, &shares, &fused, options)?;
+    let uses = segments.iter().map(|segment| !segment.branches.is_empty()).zip(in_order.ranges.iter().cloned());
+    let users = homes::only_users(&program, &order, uses, &homes, arena_streams.len());
+    let (arenas, arena_streams) = arena::join(arenas, arena_streams, &users);
     trace.note(|| {
         let arenas = arenas.iter().map(|arena| (&arena.offsets[..], arena.bytes, arena.lower_bound));
         trace::arena(&program, arenas)

@@ -278,7 +278,7 @@ fn end(vm: Vm) {
 fn fork(vm: &Vm, capture: bool) -> Result<Executable, VmError> {
     let program = vm.record("fork", |r| {
         let x = r.feed("x", GPU, DType::I32, &[64])?;
-        let chain = |from: i32| -> Result<Tensor, VmError> { (&(&(&x + from)? * 3)? - &x)?.neg() };
+        let chain = |from: i64| -> Result<Tensor, VmError> { (&(&(&x + from)? * 3)? - &x)?.neg() };
         r.fetch("y", &(&(&chain(1)? + &chain(2)?)? + &chain(3)?)?)
     })?;
     vm.compile(&program, &[], &CompileOptions { lanes: 3, hand_over_ns: 0, capture, ..CompileOptions::default() })
