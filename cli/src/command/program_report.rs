@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::base::engine::{
-    BufferRole, Compiled, CompiledStep, DeviceId, Executable, FusedBy, Located, PassReport, Program, SegmentBranch, StepTime,
-    Storage, ValuePlace,
+    BufferRole, Compiled, CompiledStep, DeviceId, Executable, FusedBy, Located, PassReport, Program, SegmentBranch,
+    StepTime, Storage, ValuePlace,
 };
 use crate::base::printable::json_without_controls;
 use crate::command::report::table;

@@ -79,7 +79,11 @@ pub(super) fn plan(
 
 /// Puts arenas that one segment alone uses into one, side by side: those of its lanes, and that of what lanes give to each other. So a run of the segment has one
 /// tensor for all of them. `users` has for each arena the segment with branches that alone uses it.
-pub(super) fn join(arenas: Vec<Arena>, streams: Vec<StreamKey>, users: &[Option<usize>]) -> (Vec<Arena>, Vec<StreamKey>) {
+pub(super) fn join(
+    arenas: Vec<Arena>,
+    streams: Vec<StreamKey>,
+    users: &[Option<usize>],
+) -> (Vec<Arena>, Vec<StreamKey>) {
     let (mut joined, mut joined_streams): (Vec<Arena>, Vec<StreamKey>) = (Vec::new(), Vec::new());
     let mut place_of: HashMap<usize, usize> = HashMap::new();
     for ((arena, stream), user) in arenas.into_iter().zip(streams).zip(users) {

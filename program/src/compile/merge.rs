@@ -113,13 +113,7 @@ impl Order<'_> {
 }
 
 /// The sets of more than one lane that may be merged, in ascending order of their first members.
-fn sets(
-    given: &Given<'_>,
-    segments: &[Draft],
-    clocks: &[Clock],
-    homes: &[Home],
-    uses: &[Vec<Declared>],
-) -> Vec<Set> {
+fn sets(given: &Given<'_>, segments: &[Draft], clocks: &[Clock], homes: &[Home], uses: &[Vec<Declared>]) -> Vec<Set> {
     let order = Order::new(segments, clocks);
     let joins: Vec<bool> = segments.iter().map(|segment| may_join(given, segment)).collect();
     let fixed = fixed_values(given, segments, &joins, homes);
@@ -250,8 +244,7 @@ impl Set {
     }
 
     fn add(&mut self, number: usize, added: Added, order: &Order<'_>, joins: &[bool]) {
-        let outside: Vec<usize> =
-            order.before[number].iter().copied().filter(|&earlier| !self.has(earlier)).collect();
+        let outside: Vec<usize> = order.before[number].iter().copied().filter(|&earlier| !self.has(earlier)).collect();
         self.entries.extend(outside);
         self.members.push(number);
         let ends = self.ends.entry(order.segments[number].stream).or_insert((number, number));

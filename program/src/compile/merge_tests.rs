@@ -170,7 +170,8 @@ fn a_merged_segment_writes_no_more_than_an_instruction_may() {
     for fetches in [0, 40, 100] {
         for lanes in [2, 3, 8] {
             let plan = on_lanes(&crossing(fetches), lanes);
-            let writes = plan.segments().iter().map(|segment| segment.uses.iter().filter(|it| it.access.writes()).count());
+            let writes =
+                plan.segments().iter().map(|segment| segment.uses.iter().filter(|it| it.access.writes()).count());
             assert!(writes.max().unwrap_or(0) <= MAX_WRITES, "{plan}");
             if fetches == 0 {
                 assert_eq!(plan.segments().len(), 1, "{plan}");

@@ -173,7 +173,8 @@ fn divide(
     let on_cpu = streams.first().is_some_and(|stream| stream.device.kind == DeviceKind::Cpu);
     let functions_join = one_stream && options.lanes <= 1 && on_cpu && !options.step_by_step;
     let by_unit = lanes::spread(program, kept, &units, &dependences.all, &mut streams, options);
-    let (mut homes, mut arena_streams) = homes::of(program, kept, &units, &streams, (options.step_by_step, functions_join));
+    let (mut homes, mut arena_streams) =
+        homes::of(program, kept, &units, &streams, (options.step_by_step, functions_join));
     let writes = |unit: usize, found: &mut dyn FnMut(ValueId)| {
         let outputs = kept[units[unit].clone()].iter().flat_map(|&number| program.steps[number].outputs());
         outputs.map(|output| output.value).filter(|value| !matches!(homes[value.0], Home::Arena(_))).for_each(found);

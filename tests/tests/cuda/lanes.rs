@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use streamvm::program::CompileOptions;
+use streamvm::program::{CompileOptions, Mutant};
 use streamvm::{DType, DeviceId, Error as VmError, Executable, Lane, Mode, Tensor, Vm};
 use streamvm_ep::cuda::{CudaConfig, CudaDevice};
 use streamvm_ep::{Access, Device, Error, GraphKey, GraphStart, MemoryKind, Operand, Region, Stream};
 use streamvm_standin::Standin;
+use streamvm_tests::compiled::plan;
 
 use super::devices::{fill, free, memory, open, record, standin, vector};
 
@@ -121,9 +122,11 @@ fn lanes_run_between_what_is_before_and_behind_them() -> Result<(), Error> {
 /// Without one of the waits, the stand-in says what is wrong. They are, in this order, those of the fork, of a lane for a mark, and of the join.
 #[test]
 fn a_wait_that_is_left_out_is_found() -> Result<(), Error> {
-    for (wait, queued, captured) in
-        [(1, "conflict", "for an event that was not recorded in the capture"), (2, "conflict", "conflict"), (3, "conflict", "is not joined")]
-    {
+    for (wait, queued, captured) in [
+        (1, "conflict", "for an event that was not recorded in the capture"),
+        (2, "conflict", "conflict"),
+        (3, "conflict", "is not joined"),
+    ] {
         for is_captured in [false, true] {
             let driver = standin("");
             let device = &open(CudaConfig::default())[0];
@@ -274,14 +277,19 @@ fn end(vm: Vm) {
     vm.shutdown(Duration::from_secs(60)).expect("it ends");
 }
 
-/// Three chains of four steps each over `x`, and the sum of their ends: 14 steps, on three lanes.
+/// Three chains over `x`, and the sum of their ends, on three lanes.
 fn fork(vm: &Vm, capture: bool) -> Result<Executable, VmError> {
+    fork_with(vm, capture, None)
+}
+
+fn fork_with(vm: &Vm, capture: bool, mutant: Option<Mutant>) -> Result<Executable, VmError> {
     let program = vm.record("fork", |r| {
         let x = r.feed("x", GPU, DType::I32, &[64])?;
         let chain = |from: i64| -> Result<Tensor, VmError> { (&(&(&x + from)? * 3)? - &x)?.neg() };
         r.fetch("y", &(&(&chain(1)? + &chain(2)?)? + &chain(3)?)?)
     })?;
-    vm.compile(&program, &[], &CompileOptions { lanes: 3, hand_over_ns: 0, capture, ..CompileOptions::default() })
+    let options = CompileOptions { lanes: 3, hand_over_ns: 0, capture, mutant, ..CompileOptions::default() };
+    vm.compile(&program, &[], &options)
 }
 
 fn run(executable: &Executable, x: &Tensor) -> Result<i32, VmError> {
@@ -366,6 +374,29 @@ fn graphs_of_lanes_follow_the_addresses_of_runs_in_flight() -> Result<(), VmErro
     drop((inputs, executable));
     end(vm);
     assert_eq!(driver.findings(), "");
+    Ok(())
+}
+
+/// Without the waits between branches, the plan is refused by its check, and the driver finds the race in runs with and without a graph.
+#[test]
+fn a_plan_without_waits_between_branches_is_caught() -> Result<(), VmError> {
+    let driver = Standin::load("devices=2;delay=20");
+    let vm = Vm::builder().build()?;
+    let x = vm.full(GPU, DType::I32, &[64], 5)?;
+    vm.wait_all()?;
+    let (fine, broken) = (fork(&vm, true)?, fork_with(&vm, true, Some(Mutant::BranchWaitDropped))?);
+    assert_eq!(plan::check(fine.compiled()), Ok(()));
+    let refused = plan::check(broken.compiled()).expect_err("a branch waits for no other one");
+    assert!(refused.contains("on two lanes have no order"), "{refused}");
+    for _ in 0..4 {
+        let _ = run(&broken, &x)?;
+        let findings = driver.findings();
+        assert!(findings.contains("conflict"), "{findings}");
+    }
+    assert!(driver.calls("cuGraphLaunch") > 0);
+    drop((x, fine, broken));
+    end(vm);
+    let _ = driver.findings();
     Ok(())
 }
 

@@ -6,15 +6,14 @@ use std::sync::atomic::AtomicU64;
 
 use hashbrown::HashMap;
 use streamvm_ep::{
-    CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceBranch, SequenceBuffer,
-    SequenceError, SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition,
-    SequenceStep, SequenceWork, StepLabel,
+    CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceBranch,
+    SequenceBuffer, SequenceError, SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand,
+    SequencePosition, SequenceStep, SequenceWork, StepLabel,
 };
 use streamvm_instructions::{Cause, Error, ProgramError, ProgramStep, StepFailure};
 use streamvm_program::{
     BufferRole, Compiled, CompiledStep, FusedBy, FusedSteps, Located, Segment, SegmentBranch, SegmentUse, StepFunction,
-    Storage,
-    ValueId, Work,
+    Storage, ValueId, Work,
 };
 
 use crate::dispatch::function_outcome::FunctionOutcome;
