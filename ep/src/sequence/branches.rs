@@ -146,7 +146,10 @@ mod tests {
         SequenceBranch { steps, lane, after: after.to_vec() }
     }
 
-    fn turns(branches: &Branches, steps: Range<usize>) -> Vec<(Range<usize>, usize, Vec<usize>, Option<usize>)> {
+    /// Steps, lane, the marks that it waits for, and its own.
+    type Row = (Range<usize>, usize, Vec<usize>, Option<usize>);
+
+    fn turns(branches: &Branches, steps: Range<usize>) -> Vec<Row> {
         let turn = |it: Turn| (it.steps, it.lane, it.behind.to_vec(), it.mark);
         branches.turns(&steps).map(turn).collect()
     }

@@ -17,7 +17,6 @@ use streamvm_ep::{DeviceKind, MemoryKind};
 use streamvm_instructions::Place;
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::compile::segments::Draft;
 use crate::ir::program::{Program, Step, Value, ValueId, ValueRole};
 
 /// Where the bytes of a value live.
@@ -70,16 +69,24 @@ pub(super) fn of(
     (homes.into_iter().map(|home| home.unwrap_or(Home::Own)).collect(), arenas)
 }
 
+/// A segment, as far as homes depend on it.
+pub(super) struct SegmentOf<'s> {
+    pub(super) stream: StreamKey,
+    pub(super) units: &'s [usize],
+    /// Whether it runs on several lanes.
+    pub(super) has_branches: bool,
+}
+
 /// Puts the values that only lanes of one segment give to each other into an arena of that segment. Returns them, each with its segment.
 pub(super) fn share(
     program: &Program,
     kept: &[usize],
     units: &[Range<usize>],
-    segments: &[Draft],
+    segments: &[SegmentOf<'_>],
     homes: &mut [Home],
     arenas: &mut Vec<StreamKey>,
 ) -> Vec<(ValueId, usize)> {
-    if segments.iter().all(|segment| segment.branches.is_empty()) {
+    if !segments.iter().any(|segment| segment.has_branches) {
         return Vec::new();
     }
     let mut segment_of: HashMap<ValueId, Option<usize>> = HashMap::new();
@@ -94,12 +101,12 @@ pub(super) fn share(
     let mut arena_of: HashMap<usize, usize> = HashMap::new();
     for (index, home) in homes.iter_mut().enumerate().filter(|(_, home)| **home == Home::Own) {
         let Some(Some(number)) = segment_of.get(&ValueId(index)).copied() else { continue };
-        let Draft { stream, branches, .. } = &segments[number];
-        if branches.is_empty() || !shares_an_arena(&program.values[index], *stream) {
+        let SegmentOf { stream, has_branches, .. } = segments[number];
+        if !has_branches || !shares_an_arena(&program.values[index], stream) {
             continue;
         }
         let arena = *arena_of.entry(number).or_insert_with(|| {
-            arenas.push(*stream);
+            arenas.push(stream);
             arenas.len() - 1
         });
         *home = Home::Arena(arena);

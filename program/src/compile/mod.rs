@@ -52,7 +52,7 @@ use streamvm_ep::DeviceKind;
 use streamvm_instructions::Error;
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::compile::homes::Home;
+use crate::compile::homes::{Home, SegmentOf};
 use crate::compile::order::Dependences;
 use crate::ir::program::{Program, ValueId};
 use crate::plan::compiled::Compiled;
@@ -189,7 +189,13 @@ fn divide(
     });
     let given = merge::Given { program, kept, units: &units, streams: &streams, dependences: &dependences, options };
     let segments = merge::merge(&given, division, &homes, &uses);
-    let shared = homes::share(program, kept, &units, &segments, &mut homes, &mut arena_streams);
+    let of_homes = segments.iter().map(|segments::Draft { stream, units, branches, .. }| SegmentOf {
+        stream: *stream,
+        units,
+        has_branches: !branches.is_empty(),
+    });
+    let of_homes: Vec<SegmentOf<'_>> = of_homes.collect();
+    let shared = homes::share(program, kept, &units, &of_homes, &mut homes, &mut arena_streams);
     let in_order = segments::order(&segments, &units);
     trace.note(|| {
         let lanes = segments.iter().map(|segment| segment.branches.iter().map(|branch| branch.lane).collect());

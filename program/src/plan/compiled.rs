@@ -23,7 +23,7 @@ pub enum BufferRole {
     Fetched(ValueId),
     /// Memory of each run for a value that several streams use, and that is not fetched.
     Own(ValueId),
-    /// The memory of one run for the other values of one stream: the arena of this number, an index into [`Compiled::arenas`].
+    /// The memory of one run for the other values of one stream, or of the lanes of one segment: the arena of this number, an index into [`Compiled::arenas`].
     Arena(usize),
     /// Page-locked memory of each run, to which a stream of this device copies what the host reads: the conditions of blocks, a byte each, and with
     /// [`CompileOptions::check_finite`] the outputs of steps, one at a time.

@@ -329,16 +329,14 @@ fn several_lanes_of_a_program_are_one_launch() -> Result<(), VmError> {
         assert_eq!(merged.compiled().segments().len(), 1, "{}", merged.compiled());
         assert!(apart.compiled().segments().len() >= 4, "{}", apart.compiled());
         let calls = calls_of_a_run(&driver, &vm, &merged, &x, 5);
-        println!("{mode:?}, {CALLS:?}, runs of one segment with branches: {calls:?}");
         let steps = merged.compiled().steps().len() as u64;
         assert_eq!((calls[0][0], calls[0][1]), (steps, 0), "{mode:?}: the first run launches each step");
         for calls in &calls[2..] {
             let [kernels, graphs, records, waits] = *calls;
-            assert_eq!((kernels, graphs, waits), (0, 1, 0), "{mode:?}: a later run is one launch");
-            assert!(records <= 1, "{mode:?}: and at most an event for those who wait");
+            assert_eq!((kernels, graphs, waits), (0, 1, 0), "{mode:?}: a later run is one launch: {calls:?}");
+            assert!(records <= 1, "{mode:?}: and at most an event for those who wait: {calls:?}");
         }
         let calls = calls_of_a_run(&driver, &vm, &apart, &x, 3);
-        println!("{mode:?}, {CALLS:?}, runs of {} segments: {calls:?}", apart.compiled().segments().len());
         assert!(calls.iter().all(|[kernels, graphs, ..]| (*kernels, *graphs) == (steps, 0)), "{mode:?}: {calls:?}");
         assert!(calls.iter().all(|[_, _, records, waits]| records + waits >= 4), "{mode:?}: {calls:?}");
         drop((x, merged, apart));
