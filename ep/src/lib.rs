@@ -100,9 +100,9 @@ pub use refcount::counted::{Counted, Recycle, Unique};
 pub use refcount::pinned::{BorrowedItem, EitherRef, PinnedItem, PinnedRef, PinnedRefs};
 pub use registry::device_registry::DeviceRegistry;
 pub use sequence::{
-    CommandSequence, CpuSequence, NotFinite, SequenceBuffer, SequenceCode, SequenceError, SequenceFunction,
-    SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep, SequenceTime,
-    SequenceWork, call_checking_finite,
+    CommandSequence, CpuSequence, NotFinite, SequenceBranch, SequenceBuffer, SequenceCode, SequenceError,
+    SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep,
+    SequenceTime, SequenceWork, call_checking_finite,
 };
 pub use tensor::dtype::{DType, Element};
 pub use tensor::error::{OpError, ShapeError};

@@ -56,8 +56,8 @@ pub use jobs::job_plan::{Accumulator, Job, JobFeed, JobInput, JobPlan, JobStage,
 pub use jobs::programs::{JobPort, JobProgram};
 pub use jobs::schedule::{Pipeline, PipelineStage};
 pub use plan::compiled::{
-    ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedBy, FusedSteps, Located, Segment, SegmentUse,
-    Storage,
+    ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedBy, FusedSteps, Located, Segment,
+    SegmentBranch, SegmentUse, Storage,
 };
 pub use plan::costs::Costs;
 #[doc(hidden)]

@@ -121,15 +121,19 @@ fn the_plan_tells_which_values_are_in_registers() -> Result<(), Error> {
 /// Programs of whole numbers with views, blocks and several lanes: the same results as eager calls, as graphs and without.
 #[test]
 fn drawn_programs_compute_what_eager_calls_compute() {
-    let (mut kernels, mut graphs) = (0, 0);
+    let (mut kernels, mut graphs, mut in_branches) = (0, 0, 0);
     for seed in 1..=80u64 {
         let driver = standin("delay=20");
         let vm = Vm::builder().build().expect("an engine");
         let before = driver.calls("cuGraphLaunch");
         let (_, compiled) = compare(&vm, seed, &[CUDA], &|draw| {
             let capture = draw.below(2) == 0;
-            vec![CompileOptions { lanes: 1 + draw.below(2) as u32, capture, ..CompileOptions::default() }]
+            let on_lanes = CompileOptions { lanes: 2, hand_over_ns: 0, ..CompileOptions::default() };
+            vec![CompileOptions { lanes: 1 + draw.below(2) as u32, capture, ..CompileOptions::default() }, on_lanes]
         });
+        for segment in compiled[1].segments().iter().filter(|segment| !segment.branches.is_empty()) {
+            in_branches += compiled[1].fused().iter().filter(|it| segment.steps.contains(&it.steps.start)).count();
+        }
         kernels += compiled.iter().flat_map(|compiled| compiled.fused()).count();
         graphs += u64::from(driver.calls("cuGraphLaunch") > before);
         assert_eq!(
@@ -140,7 +144,10 @@ fn drawn_programs_compute_what_eager_calls_compute() {
         let findings = driver.findings();
         assert!(findings.is_empty(), "seed {seed}: {findings}\n{}", compiled[0]);
     }
-    assert!(kernels > 60 && graphs > 10, "{kernels} groups, {graphs} programs as graphs");
+    assert!(
+        kernels > 60 && graphs > 10 && in_branches > 10,
+        "{kernels} groups, {graphs} programs as graphs, {in_branches} groups of lanes"
+    );
 }
 
 /// Drawn expressions of every elementwise op and dtype.

@@ -193,6 +193,35 @@ fn products_are_captured_if_cublas_has_memory_of_ours() -> Outcome {
     Ok(())
 }
 
+/// A side stream gets cuBLAS of its own at its first product, with memory of its own, so products of two lanes may run at one time. Without it, our kernel
+/// multiplies there.
+#[test]
+fn each_lane_multiplies_by_cublas_of_its_own() -> Outcome {
+    for (settings, of_cublas) in [("delay=20", 4), ("delay=20;fail=cublasCreate_v2:2:NOT_INITIALIZED", 2)] {
+        let driver = standin(settings);
+        let vm = engine();
+        let x = vm.from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?.to(CUDA)?;
+        x.neg()?.to_vec::<f32>()?;
+        let program = vm.record("p", |r| {
+            let x = r.feed("x", CUDA, DType::F32, &[2, 2])?;
+            let chain = |tensor: &Tensor| tensor.matmul(&x)?.matmul(&x);
+            r.fetch("y", &(&chain(&x)? - &chain(&x)?.neg()?)?)
+        })?;
+        let options = CompileOptions { lanes: 2, hand_over_ns: 0, ..CompileOptions::default() };
+        let executable = vm.compile(&program, &[], &options)?;
+        assert!(!executable.compiled().segments()[0].branches.is_empty(), "{}", executable.compiled());
+        for _ in 0..4 {
+            assert_eq!(executable.run(&[("x", &x)])?["y"].to_vec::<f32>()?, [74.0, 108.0, 162.0, 236.0], "{settings}");
+        }
+        let found = (driver.calls("cuGraphLaunch"), vm.cuda_products(CUDA)?);
+        assert_eq!(found, (3, CudaProducts { cublas: 4 * of_cublas, own: 4 * (4 - of_cublas) }), "{settings}");
+        assert_eq!(driver.calls("cublasCreate_v2"), 2, "{settings}: one for each lane");
+        drop((x, executable, vm));
+        assert_eq!(driver.findings(), "", "{settings}");
+    }
+    Ok(())
+}
+
 /// Whoever has multiplied: what cuBLAS was asked for and refused is no time of its own.
 #[test]
 fn a_product_has_one_time_in_a_trace() -> Outcome {

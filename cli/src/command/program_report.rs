@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::base::engine::{
-    BufferRole, Compiled, CompiledStep, DeviceId, Executable, FusedBy, Located, PassReport, Program, StepTime, Storage,
-    ValuePlace,
+    BufferRole, Compiled, CompiledStep, DeviceId, Executable, FusedBy, Located, PassReport, Program, SegmentBranch,
+    StepTime, Storage, ValuePlace,
 };
 use crate::base::printable::json_without_controls;
 use crate::command::report::table;
@@ -124,11 +124,16 @@ fn plan_json(compiled: &Compiled) -> Value {
         FusedBy::Kernel { .. } => json!({ "lower": fused.steps.start, "upper": fused.steps.end, "kernel": true }),
     });
     let segments = compiled.segments().iter().map(|segment| {
+        let branch = |branch: &SegmentBranch| {
+            let SegmentBranch { steps, lane, after } = branch;
+            json!({ "lane": lane, "lower": steps.start, "upper": steps.end, "after": after })
+        };
         json!({
             "stream": segment.stream.to_string(),
             "lower": segment.steps.start,
             "upper": segment.steps.end,
             "after": segment.after,
+            "branches": segment.branches.iter().map(branch).collect::<Vec<_>>(),
         })
     });
     json!({

@@ -51,6 +51,30 @@ pub trait Commands {
     /// # Errors
     /// Those of [`Stream::end_graph`](crate::Stream::end_graph).
     fn end_graph(&mut self, whole: bool) -> Result<bool, Error>;
+
+    /// Begins commands on several lanes; see [`Stream::begin_lanes`](crate::Stream::begin_lanes).
+    ///
+    /// # Errors
+    /// Those of [`Stream::begin_lanes`](crate::Stream::begin_lanes).
+    fn begin_lanes(&mut self, lanes: usize) -> Result<(), Error>;
+
+    /// Queues the next commands on this lane; see [`Stream::enter_lane`](crate::Stream::enter_lane).
+    ///
+    /// # Errors
+    /// Those of [`Stream::enter_lane`](crate::Stream::enter_lane).
+    fn enter_lane(&mut self, lane: usize, behind: &[usize]) -> Result<(), Error>;
+
+    /// Marks a place of the current lane; see [`Stream::mark_lane`](crate::Stream::mark_lane).
+    ///
+    /// # Errors
+    /// Those of [`Stream::mark_lane`](crate::Stream::mark_lane).
+    fn mark_lane(&mut self, mark: usize) -> Result<(), Error>;
+
+    /// Ends the lanes; see [`Stream::end_lanes`](crate::Stream::end_lanes).
+    ///
+    /// # Errors
+    /// Those of [`Stream::end_lanes`](crate::Stream::end_lanes).
+    fn end_lanes(&mut self) -> Result<(), Error>;
 }
 
 /// The arguments of a function that queues commands on the stream of its device.

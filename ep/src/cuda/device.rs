@@ -301,7 +301,13 @@ impl Device for CudaDevice {
                 .ok()
         });
         let timing = self.instance.config.timed.then(|| self.device().time_stream(opened, handle));
-        Ok(Box::new(CudaStream::new(self.index, Arc::clone(&self.instance), handle, blas.flatten(), timing.flatten())))
+        Ok(Box::new(CudaStream::new(
+            self.index,
+            Arc::clone(&self.instance),
+            (handle, number),
+            blas.flatten(),
+            timing.flatten(),
+        )))
     }
 
     fn events(&self) -> &EventPool {

@@ -76,7 +76,8 @@ pub trait Stream: Send {
     /// provided method does.
     ///
     /// After [`GraphStart::Capturing`] the caller makes no other calls than [`begin_step`](Stream::begin_step),
-    /// [`launch`](Stream::launch), [`launch_fused`](Stream::launch_fused), [`copy`](Stream::copy) and [`fill`](Stream::fill), from the same thread, until
+    /// [`launch`](Stream::launch), [`launch_fused`](Stream::launch_fused), [`copy`](Stream::copy), [`fill`](Stream::fill) and those of lanes
+    /// ([`begin_lanes`](Stream::begin_lanes) to [`end_lanes`](Stream::end_lanes)), from the same thread, until
     /// [`end_graph`](Stream::end_graph), which it always calls. At any other call the stream gives the capture up, and none of its commands
     /// runs.
     ///
@@ -97,6 +98,49 @@ pub trait Stream: Send {
     /// The device is lost.
     fn end_graph(&mut self, _whole: bool) -> Result<bool, Error> {
         Ok(false)
+    }
+
+    /// Begins commands on `lanes` lanes, which a device may run side by side: lane 0 is this stream, and the others are side streams of it. Commands
+    /// are queued on lane 0 until [`enter_lane`](Stream::enter_lane) names another one. Each lane comes behind all earlier commands of this stream. A stream
+    /// without side streams queues the commands of all lanes in the order of the calls, as the provided methods do: they do nothing.
+    ///
+    /// Until [`end_lanes`](Stream::end_lanes), which the caller always calls, it makes no other calls than those for lanes,
+    /// [`begin_step`](Stream::begin_step), [`launch`](Stream::launch), [`launch_fused`](Stream::launch_fused), [`copy`](Stream::copy) and
+    /// [`fill`](Stream::fill). At any other call the stream ends the lanes by itself.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the driver; then there are no lanes.
+    fn begin_lanes(&mut self, _lanes: usize) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Queues the next commands on this lane, behind the [marks](Stream::mark_lane) of these numbers.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the driver.
+    fn enter_lane(&mut self, _lane: usize, _behind: &[usize]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Marks the place behind every command of the current lane so far, for lanes that are entered later. The number is free, or its mark is not needed
+    /// any longer.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the driver.
+    fn mark_lane(&mut self, _mark: usize) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Ends the lanes: later commands of this stream come behind those of all lanes.
+    ///
+    /// # Errors
+    ///
+    /// The device is lost.
+    fn end_lanes(&mut self) -> Result<(), Error> {
+        Ok(())
     }
 
     /// Runs a caller's closure over the operands and takes it out of `function`, which then does nothing. After an error or a panic the
@@ -168,5 +212,21 @@ impl Commands for &mut (dyn Stream + '_) {
 
     fn end_graph(&mut self, whole: bool) -> Result<bool, Error> {
         (**self).end_graph(whole)
+    }
+
+    fn begin_lanes(&mut self, lanes: usize) -> Result<(), Error> {
+        (**self).begin_lanes(lanes)
+    }
+
+    fn enter_lane(&mut self, lane: usize, behind: &[usize]) -> Result<(), Error> {
+        (**self).enter_lane(lane, behind)
+    }
+
+    fn mark_lane(&mut self, mark: usize) -> Result<(), Error> {
+        (**self).mark_lane(mark)
+    }
+
+    fn end_lanes(&mut self) -> Result<(), Error> {
+        (**self).end_lanes()
     }
 }

@@ -8,6 +8,9 @@
 //! kernel that refuses elements, because it reports them for each launch, and a kernel that draws random numbers, because its parameters
 //! differ in each run.
 //!
+//! Steps may be divided into branches ([`CommandSequence::on_lanes`]), which lanes of the stream run side by side; the graph of announced steps then has
+//! the same lanes.
+//!
 //! Elementwise steps that a kernel of the device computes together ([`CommandSequence::fused`]) are one command.
 //!
 //! Where a block begins, the condition is in memory of the device. The sequence queues a copy of it to a *flag*, a buffer in page-locked
@@ -34,6 +37,7 @@ use crate::call::operand::{Access, Operand};
 use crate::errors::error::Error;
 use crate::names::device_id::DeviceKind;
 use crate::sequence::blocks::{Part, Parts, Rounds, Test};
+use crate::sequence::branches::{Branches, SequenceBranch, Turn};
 use crate::sequence::buffers::{Buffers, SequenceBuffer, located};
 use crate::sequence::fused::{SequenceFusion, describe};
 use crate::sequence::looks::Look;
@@ -52,6 +56,7 @@ pub struct CommandSequence {
     fused: Vec<Fused>,
     /// All steps in order: where blocks begin and end, and the stretches between.
     parts: Vec<Part<Stretch>>,
+    branches: Branches,
     has_blocks: bool,
     /// The buffer that conditions and outputs are copied to, where the host reads them.
     flag: Option<usize>,
@@ -168,8 +173,8 @@ impl CommandSequence {
         let parts = parts(&steps, &[], false)?;
         let has_blocks = parts.iter().any(|part| matches!(part, Part::Test(_)));
         let (stops, identity) = (Arc::default(), Arc::default());
-        let (fused, looks, times) = (Vec::new(), Vec::new(), None);
-        Ok(CommandSequence { buffers, steps, fused, parts, has_blocks, flag, looks, times, stops, identity })
+        let (fused, branches, looks, times) = (Vec::new(), Branches::default(), Vec::new(), None);
+        Ok(CommandSequence { buffers, steps, fused, parts, branches, has_blocks, flag, looks, times, stops, identity })
     }
 
     /// Lets `make` make a kernel for each of the `fusions`, which are in ascending order, and launches it in their place. Where `make` makes none, the
@@ -197,6 +202,24 @@ impl CommandSequence {
             }
         }
         self.divide();
+        Ok(self)
+    }
+
+    /// Runs the steps on several lanes of the stream, as these branches say. There are no blocks, and what one kernel computes is within a branch. Branches
+    /// that use the same bytes, one of them writing, wait for each other, directly or by way of others: that is not checked here.
+    ///
+    /// # Errors
+    /// [`SequenceError::Branches`] if the branches do not have each step once and in order, if one waits for a later one, if there are blocks, or if the
+    /// steps of a kernel are in several branches.
+    pub fn on_lanes(mut self, branches: Vec<SequenceBranch>) -> Result<CommandSequence, SequenceError> {
+        self.branches = Branches::new(branches, self.steps.len())?;
+        if let Some(mark) = self.steps.iter().position(|command| command.step.work.is_mark()) {
+            return Err(SequenceError::Branches { step: mark, what: "it begins or ends a block".to_owned() });
+        }
+        if let Some(fused) = self.fused.iter().find(|fused| !self.branches.holds_together(&fused.steps)) {
+            let what = format!("one kernel computes the steps {:?}, which are in several branches", fused.steps);
+            return Err(SequenceError::Branches { step: fused.steps.start, what });
+        }
         Ok(self)
     }
 
@@ -275,7 +298,7 @@ impl CommandSequence {
         let lists = size_of_val(self.steps.as_slice()) + size_of_val(self.parts.as_slice());
         let fused: usize = self.fused.iter().map(|fused| size_of_val(fused.views.as_slice())).sum();
         let looks = size_of_val(self.looks.as_slice()) + self.times.as_deref().map_or(0, size_of_val);
-        operands + lists + fused + looks + self.buffers.heap_bytes()
+        operands + lists + fused + looks + self.buffers.heap_bytes() + self.branches.heap_bytes()
     }
 
     /// Queues commands on the stream of `context`, whose operands are the buffers in the same order, from `position` on: one for each step up to
@@ -405,8 +428,47 @@ impl CommandSequence {
         self.queue(steps, stream, buffers, run)
     }
 
-    /// Queues a command for each of these steps, or for each group of them that has a kernel. A group lies within the steps, or outside of them.
+    /// Queues commands for these steps, on the lanes of their branches.
     fn queue(
+        &self,
+        steps: &Range<usize>,
+        stream: &mut dyn Commands,
+        buffers: &[Operand],
+        run: u64,
+    ) -> Result<(), SequenceError> {
+        let lanes = if self.branches.is_empty() { 1 } else { self.branches.lanes(steps) };
+        if lanes < 2 {
+            return self.queue_in_order(steps, stream, buffers, run);
+        }
+        let failed = |error| SequenceError::Step { step: steps.start, error };
+        stream.begin_lanes(lanes).map_err(failed)?;
+        let queued = self.queue_branches(steps, stream, buffers, run);
+        // Also behind a step that fails: later commands of the stream come behind what was queued on its lanes.
+        let ended = stream.end_lanes().map_err(failed);
+        queued.and(ended)
+    }
+
+    /// Queues commands for these steps, branch by branch.
+    fn queue_branches(
+        &self,
+        steps: &Range<usize>,
+        stream: &mut dyn Commands,
+        buffers: &[Operand],
+        run: u64,
+    ) -> Result<(), SequenceError> {
+        for Turn { steps, lane, behind, mark } in self.branches.turns(steps) {
+            let failed = |error| SequenceError::Step { step: steps.start, error };
+            stream.enter_lane(lane, &behind).map_err(failed)?;
+            self.queue_in_order(&steps, stream, buffers, run)?;
+            if let Some(mark) = mark {
+                stream.mark_lane(mark).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues a command for each of these steps, or for each group of them that has a kernel. A group lies within the steps, or outside of them.
+    fn queue_in_order(
         &self,
         steps: &Range<usize>,
         stream: &mut dyn Commands,

@@ -30,7 +30,7 @@ struct Listing {
 
 impl Listing {
     fn add(&mut self, what: &str, operands: &[&Operand]) -> Result<(), Error> {
-        let commands = self.queued.len() / 2;
+        let commands = self.queued.iter().filter(|line| line.starts_with("step ")).count() - 1;
         let places: Vec<usize> = operands.iter().map(|operand| operand.ptr().addr().wrapping_sub(self.base)).collect();
         self.queued.push(format!("{what} {places:?}"));
         if self.refused == Some(commands) { Err(Error::Injected(what.to_owned())) } else { Ok(()) }
@@ -66,6 +66,26 @@ impl Commands for Listing {
     fn end_graph(&mut self, whole: bool) -> Result<bool, Error> {
         self.graphs.push(format!("whole: {whole}"));
         Ok(whole && self.launches)
+    }
+
+    fn begin_lanes(&mut self, lanes: usize) -> Result<(), Error> {
+        self.queued.push(format!("{lanes} lanes"));
+        Ok(())
+    }
+
+    fn enter_lane(&mut self, lane: usize, behind: &[usize]) -> Result<(), Error> {
+        self.queued.push(format!("lane {lane} behind {behind:?}"));
+        Ok(())
+    }
+
+    fn mark_lane(&mut self, mark: usize) -> Result<(), Error> {
+        self.queued.push(format!("mark {mark}"));
+        Ok(())
+    }
+
+    fn end_lanes(&mut self) -> Result<(), Error> {
+        self.queued.push("lanes end".to_owned());
+        Ok(())
     }
 }
 
@@ -160,6 +180,55 @@ fn steps_that_are_the_same_in_each_run_are_announced_together() {
     let one_by_one = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps()).expect("steps").one_by_one();
     let (result, listing) = run_with(&one_by_one, Access::ReadWrite, None, Launched, true);
     assert_eq!((result, listing.graphs.len(), listing.queued.len()), (Ok(()), 0, 6));
+}
+
+/// Two fills on two lanes, and a copy behind both; a step that is refused does not keep lanes open.
+#[test]
+fn branches_are_queued_on_their_lanes() -> Result<(), SequenceError> {
+    use GraphStart::{Capturing, Queue};
+    let fill = |index: usize| SequenceStep {
+        work: SequenceWork::Fill(Scalar::from(7i32)),
+        operands: vec![vector(index, 0, 1, Access::Write)],
+    };
+    let mut steps = steps();
+    (steps[0].0, steps[1].0) = (fill(0), fill(1));
+    let branch = |steps, lane, after: &[usize]| SequenceBranch { steps, lane, after: after.to_vec() };
+    let sequence = || CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps.clone());
+    let branches = vec![branch(0..1, 0, &[]), branch(1..2, 1, &[]), branch(2..3, 0, &[1])];
+    let on_lanes = sequence()?.on_lanes(branches.clone())?;
+    let all = [
+        "2 lanes",
+        "lane 0 behind []",
+        "step 3 add [0]",
+        "fill I64(7) [0]",
+        "lane 1 behind []",
+        "step 5 fill [1]",
+        "fill I64(7) [12]",
+        "mark 0",
+        "lane 0 behind [0]",
+        "step 6 copy [1, 0]",
+        "copy [16, 0]",
+        "lanes end",
+    ];
+    let (result, listing) = run_with(&on_lanes, Access::ReadWrite, None, Queue, false);
+    assert_eq!((result, &listing.queued[..]), (Ok(()), &all.map(str::to_owned)[..]));
+    // All of them are announced, and captured on their lanes.
+    let (result, listing) = run_with(&on_lanes, Access::ReadWrite, None, Capturing, true);
+    assert_eq!((result, &listing.queued[..]), (Ok(()), &all.map(str::to_owned)[..]));
+    let announced = ["from 0 over 2 buffers: Capturing", "whole: true"];
+    assert_eq!(listing.graphs, announced);
+    let (result, listing) = run_with(&on_lanes, Access::ReadWrite, Some(1), Queue, false);
+    assert!(matches!(result, Err(SequenceError::Step { step: 1, .. })), "{result:?}");
+    assert_eq!(listing.queued[7..], ["lanes end"]);
+    // Steps that are all on one lane, whichever it is, are queued on the stream.
+    let on_one = vec![branch(0..1, 1, &[]), branch(1..3, 1, &[])];
+    let (result, listing) = run_with(&sequence()?.on_lanes(on_one)?, Access::ReadWrite, None, Queue, false);
+    assert_eq!((result, listing.queued.len()), (Ok(()), 6), "{:?}", listing.queued);
+    let refused = sequence()?.on_lanes(vec![branch(0..1, 0, &[])]).map(drop);
+    assert!(matches!(refused, Err(SequenceError::Branches { step: 1, .. })), "{refused:?}");
+    let refused = with_blocks(1)?.on_lanes(vec![branch(0..9, 0, &[])]).map(drop);
+    assert!(matches!(refused, Err(SequenceError::Branches { .. })), "{refused:?}");
+    Ok(())
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `step` | a step: its work and its operands |
+//! | `branches` | steps that lanes of a device's stream run side by side |
 //! | `buffers` | the buffers of a sequence, and the check that the operands of a call are these |
 //! | `blocks` | where blocks begin and end, and how many rounds loops may make |
 //! | `cpu_sequence` | runs the steps in the calling thread |
@@ -17,6 +18,7 @@
 //! | `command_sequence` | queues the steps on the stream of a device that runs commands later |
 
 mod blocks;
+mod branches;
 mod buffers;
 mod command_sequence;
 mod cpu_sequence;
@@ -28,6 +30,7 @@ mod looks;
 mod step;
 mod times;
 
+pub use branches::SequenceBranch;
 pub use buffers::SequenceBuffer;
 pub use command_sequence::{CommandSequence, SequencePosition};
 pub use cpu_sequence::CpuSequence;

@@ -140,6 +140,14 @@ pub enum SequenceError {
         /// What is wrong.
         what: &'static str,
     },
+    /// Steps cannot run on several lanes.
+    #[error("step {step} cannot run beside others: {what}")]
+    Branches {
+        /// The step.
+        step: usize,
+        /// Why not.
+        what: String,
+    },
     /// The loops of a run have made as many rounds as they may, and the operand of a `While` is still true.
     #[error("step {step}: its condition is still true after {rounds} rounds of all loops, the most that may run")]
     Rounds {

@@ -252,6 +252,22 @@ impl Commands for Simulated<'_> {
     fn end_graph(&mut self, _: bool) -> Result<bool, Error> {
         Ok(false)
     }
+
+    fn begin_lanes(&mut self, _: usize) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn enter_lane(&mut self, _: usize, _: &[usize]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn mark_lane(&mut self, _: usize) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn end_lanes(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// The source as a function of the host that runs all threads of a launch.

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+use hashbrown::HashMap;
 use streamvm_ep::Shape;
 use streamvm_instructions::{Error, ProgramError};
+use streamvm_stream::StreamKey;
 
 use crate::compile::fuse::Fused;
 use crate::compile::homes::Home;
@@ -73,6 +75,36 @@ pub(super) fn plan(
         values.push((ValueId(index), *shared));
     }
     fillings.into_iter().map(|filling| filling.plan(program, options)).collect()
+}
+
+/// Puts arenas that one segment alone uses into one, side by side: those of its lanes, and that of what lanes give to each other. So a run of the segment has one
+/// tensor for all of them. `users` has for each arena the segment with branches that alone uses it.
+pub(super) fn join(
+    arenas: Vec<Arena>,
+    streams: Vec<StreamKey>,
+    users: &[Option<usize>],
+) -> (Vec<Arena>, Vec<StreamKey>) {
+    let (mut joined, mut joined_streams): (Vec<Arena>, Vec<StreamKey>) = (Vec::new(), Vec::new());
+    let mut place_of: HashMap<usize, usize> = HashMap::new();
+    for ((arena, stream), user) in arenas.into_iter().zip(streams).zip(users) {
+        if let Some(user) = user {
+            if let Some(&place) = place_of.get(user) {
+                let known = &mut joined[place];
+                let begin = known.bytes.next_multiple_of(ALIGNMENT);
+                if Shape::new(&[begin.saturating_add(arena.bytes)]).is_ok() {
+                    known.offsets.extend(arena.offsets.iter().map(|(value, offset)| (*value, begin + offset)));
+                    known.bytes = begin + arena.bytes;
+                    known.lower_bound += arena.lower_bound;
+                    continue;
+                }
+            } else {
+                place_of.insert(*user, joined.len());
+            }
+        }
+        joined.push(arena);
+        joined_streams.push(stream);
+    }
+    (joined, joined_streams)
 }
 
 impl Filling {

@@ -11,7 +11,7 @@ use crate::compile::arena::Arena;
 use crate::compile::extents;
 use crate::compile::fuse::Fused;
 use crate::compile::homes::Home;
-use crate::compile::segments::Draft;
+use crate::compile::segments::{Draft, Order};
 use crate::ir::program::{Operand, Program, ValueId, ValueRole, Work};
 use crate::ir::random::Drawn;
 use crate::plan::compiled::{
@@ -24,8 +24,8 @@ pub(super) struct Found<'f> {
     /// The numbers of the steps, in the order in which they run.
     pub(super) order: &'f [usize],
     pub(super) segments: &'f [Draft],
-    /// The steps of each segment, as positions in the order.
-    pub(super) ranges: &'f [Range<usize>],
+    /// The steps of each segment, and of its branches, as positions in the order.
+    pub(super) in_order: &'f Order,
     pub(super) homes: &'f [Home],
     /// The stream of each arena.
     pub(super) streams: &'f [StreamKey],
@@ -70,7 +70,8 @@ pub(super) fn emit(
         .collect();
     let flags = add_flags(&mut compiled, found);
     let mut touched = vec![false; compiled.buffers.len()];
-    for (draft, range) in found.segments.iter().zip(found.ranges) {
+    let Order { ranges, branches, .. } = found.in_order;
+    for ((draft, range), branches) in found.segments.iter().zip(ranges).zip(branches) {
         let mut uses = uses(&compiled, range.clone(), &in_block, found.segments.len() == 1, &mut touched);
         if let Some(&buffer) = flags.get(&draft.stream).filter(|_| flag_bytes(&compiled, draft.stream, range) > 0) {
             // Behind the other buffers.
@@ -87,6 +88,7 @@ pub(super) fn emit(
             uses,
             after: draft.after.clone(),
             waits: draft.waits.clone(),
+            branches: branches.clone(),
         });
     }
     note_accesses(&mut compiled);
@@ -147,7 +149,7 @@ fn flag_bytes(compiled: &Compiled, stream: StreamKey, steps: &Range<usize>) -> u
 /// Adds a flag for each stream whose segments need one. A stream runs its segments in order, so they share it.
 fn add_flags(compiled: &mut Compiled, found: &Found<'_>) -> HashMap<StreamKey, usize> {
     let mut flags = HashMap::new();
-    for (Draft { stream, .. }, range) in found.segments.iter().zip(found.ranges) {
+    for (Draft { stream, .. }, range) in found.segments.iter().zip(&found.in_order.ranges) {
         let bytes = flag_bytes(compiled, *stream, range);
         if bytes == 0 {
             continue;

@@ -6,6 +6,9 @@
 //! * a value that several streams use, or that only a copy stream uses;
 //! * one in page-locked memory;
 //! * one that a function uses which is a segment by itself: it gets the value as a tensor.
+//!
+//! A value that several lanes of one segment use, and no other segment, shares an arena with other such values of the segment ([`share`]). It lives as long
+//! as the segment, because lanes have no order of their own.
 
 use std::ops::Range;
 
@@ -14,7 +17,7 @@ use streamvm_ep::{DeviceKind, MemoryKind};
 use streamvm_instructions::Place;
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::ir::program::{Program, Step, Value, ValueRole};
+use crate::ir::program::{Program, Step, Value, ValueId, ValueRole};
 
 /// Where the bytes of a value live.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -64,6 +67,73 @@ pub(super) fn of(
         }
     }
     (homes.into_iter().map(|home| home.unwrap_or(Home::Own)).collect(), arenas)
+}
+
+/// A segment, as far as homes depend on it.
+pub(super) struct SegmentOf<'s> {
+    pub(super) stream: StreamKey,
+    pub(super) units: &'s [usize],
+    /// Whether it runs on several lanes.
+    pub(super) has_branches: bool,
+}
+
+/// Puts the values that only lanes of one segment give to each other into an arena of that segment. Returns them, each with its segment.
+pub(super) fn share(
+    program: &Program,
+    kept: &[usize],
+    units: &[Range<usize>],
+    segments: &[SegmentOf<'_>],
+    homes: &mut [Home],
+    arenas: &mut Vec<StreamKey>,
+) -> Vec<(ValueId, usize)> {
+    if !segments.iter().any(|segment| segment.has_branches) {
+        return Vec::new();
+    }
+    let mut segment_of: HashMap<ValueId, Option<usize>> = HashMap::new();
+    for (number, segment) in segments.iter().enumerate() {
+        let steps = segment.units.iter().flat_map(|&unit| units[unit].clone()).map(|position| kept[position]);
+        for operand in steps.flat_map(|step| &program.steps[step].operands) {
+            let known = segment_of.entry(operand.value).or_insert(Some(number));
+            *known = known.filter(|known| *known == number);
+        }
+    }
+    let mut shared = Vec::new();
+    let mut arena_of: HashMap<usize, usize> = HashMap::new();
+    for (index, home) in homes.iter_mut().enumerate().filter(|(_, home)| **home == Home::Own) {
+        let Some(Some(number)) = segment_of.get(&ValueId(index)).copied() else { continue };
+        let SegmentOf { stream, has_branches, .. } = segments[number];
+        if !has_branches || !shares_an_arena(&program.values[index], stream) {
+            continue;
+        }
+        let arena = *arena_of.entry(number).or_insert_with(|| {
+            arenas.push(stream);
+            arenas.len() - 1
+        });
+        *home = Home::Arena(arena);
+        shared.push((ValueId(index), number));
+    }
+    shared
+}
+
+/// For each arena the segment with branches that alone uses it.
+pub(super) fn only_users(
+    program: &Program,
+    kept: &[usize],
+    segments: impl Iterator<Item = (bool, Range<usize>)>,
+    homes: &[Home],
+    arenas: usize,
+) -> Vec<Option<usize>> {
+    // The first user of each arena, and whether it is the only one.
+    let mut users: Vec<Option<(usize, bool)>> = vec![None; arenas];
+    for (number, (has_branches, positions)) in segments.enumerate() {
+        for operand in kept[positions].iter().flat_map(|&step| &program.steps[step].operands) {
+            if let Home::Arena(arena) = homes[operand.value.0] {
+                let (first, is_only) = users[arena].get_or_insert((number, has_branches));
+                *is_only &= *first == number;
+            }
+        }
+    }
+    users.into_iter().map(|user| user.filter(|(_, is_only)| *is_only).map(|(first, _)| first)).collect()
 }
 
 fn shares_an_arena(value: &Value, stream: StreamKey) -> bool {

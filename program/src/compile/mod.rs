@@ -15,6 +15,7 @@
 //! | [`lanes`] | spreads compute steps over several lanes of a device, if asked to |
 //! | [`homes`] | finds which values share an arena, by the streams that use them |
 //! | [`segments`] | divides the steps into segments of one stream, which run as one instruction each |
+//! | [`merge`] | merges segments of several lanes of a GPU into one, which becomes one graph of these lanes |
 //! | [`lifetimes`] | finds between which steps each value lives |
 //! | [`in_place`] | lets an elementwise step write over an input that ends there |
 //! | [`fuse`] | finds elementwise steps that run together, block by block, and the values that only they use |
@@ -34,6 +35,9 @@ mod homes;
 mod in_place;
 mod lanes;
 mod lifetimes;
+mod merge;
+#[cfg(test)]
+mod merge_tests;
 mod order;
 #[cfg(test)]
 mod section_tests;
@@ -44,13 +48,11 @@ mod tests;
 mod unfetched;
 mod units;
 
-use std::ops::Range;
-
 use streamvm_ep::DeviceKind;
 use streamvm_instructions::Error;
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::compile::homes::Home;
+use crate::compile::homes::{Home, SegmentOf};
 use crate::compile::order::Dependences;
 use crate::ir::program::{Program, ValueId};
 use crate::plan::compiled::Compiled;
@@ -89,14 +91,21 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     trace.note(|| trace::fetched_copies(&program, recorded));
     let kept = unfetched::kept_steps(&program, options);
     trace.note(|| trace::unfetched(&program, &kept));
-    let Divided { order, segments, ranges, homes, arena_streams, functions_join } =
+    let Divided { order, segments, in_order, homes, arena_streams, shared, functions_join } =
         divide(&program, &kept, options, &mut trace)?;
     let mut lifetimes = lifetimes::of(&program, &order, options);
+    for (value, segment) in shared {
+        // Lanes have no order that positions tell.
+        lifetimes[value.0] = in_order.ranges[segment].clone();
+    }
     trace.note(|| trace::lifetimes(&program, &lifetimes));
     let in_place = || in_place::find(&program, &order, &homes, &lifetimes, options);
     let shares = if options.in_place { in_place() } else { in_place::none(&program) };
     trace.note(|| trace::in_place(&program, &shares));
-    let fusable = segments.iter().zip(&ranges).map(|(segment, range)| (segment.stream.device.kind, range.clone()));
+    let fusable = segments.iter().enumerate().flat_map(|(number, segment)| {
+        let kind = segment.stream.device.kind;
+        in_order.on_one_lane(number).map(move |steps| (kind, steps))
+    });
     let fused = if options.fuse && !options.check_finite && !options.step_by_step {
         fuse::find(&program, &order, fusable, &mut lifetimes, &shares, options)
     } else {
@@ -105,6 +114,9 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     let groups = fused.groups.iter().map(|group| &order[group.steps.clone()]);
     trace.note(|| trace::fuse(&program, groups, &fused.scratch));
     let arenas = arena::plan(&program, (&homes, arena_streams.len()), &lifetimes, &shares, &fused, options)?;
+    let uses = segments.iter().map(|segment| !segment.branches.is_empty()).zip(in_order.ranges.iter().cloned());
+    let users = homes::only_users(&program, &order, uses, &homes, arena_streams.len());
+    let (arenas, arena_streams) = arena::join(arenas, arena_streams, &users);
     trace.note(|| {
         let arenas = arenas.iter().map(|arena| (&arena.offsets[..], arena.bytes, arena.lower_bound));
         trace::arena(&program, arenas)
@@ -113,7 +125,7 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
         functions_join,
         order: &order,
         segments: &segments,
-        ranges: &ranges,
+        in_order: &in_order,
         homes: &homes,
         streams: &arena_streams,
         arenas: &arenas,
@@ -128,11 +140,13 @@ struct Divided {
     /// The numbers of the steps, segment by segment.
     order: Vec<usize>,
     segments: Vec<segments::Draft>,
-    /// The steps of each segment, as positions in the order.
-    ranges: Vec<Range<usize>>,
+    /// The steps of each segment, and of its branches, as positions in the order.
+    in_order: segments::Order,
     homes: Vec<Home>,
     /// The stream of each arena.
     arena_streams: Vec<StreamKey>,
+    /// Values that lanes of one segment give to each other, in an arena, with the segment.
+    shared: Vec<(ValueId, usize)>,
     /// Functions are steps of segments, and no segments by themselves.
     functions_join: bool,
 }
@@ -159,7 +173,8 @@ fn divide(
     let on_cpu = streams.first().is_some_and(|stream| stream.device.kind == DeviceKind::Cpu);
     let functions_join = one_stream && options.lanes <= 1 && on_cpu && !options.step_by_step;
     let by_unit = lanes::spread(program, kept, &units, &dependences.all, &mut streams, options);
-    let (homes, arena_streams) = homes::of(program, kept, &units, &streams, (options.step_by_step, functions_join));
+    let (mut homes, mut arena_streams) =
+        homes::of(program, kept, &units, &streams, (options.step_by_step, functions_join));
     let writes = |unit: usize, found: &mut dyn FnMut(ValueId)| {
         let outputs = kept[units[unit].clone()].iter().flat_map(|&number| program.steps[number].outputs());
         outputs.map(|output| output.value).filter(|value| !matches!(homes[value.0], Home::Arena(_))).for_each(found);
@@ -167,13 +182,33 @@ fn divide(
     let is_function = |unit: usize| program.steps[kept[units[unit].start]].function().is_some();
     let alone = |unit: usize| options.step_by_step || !functions_join && is_function(unit);
     let uses = units::shared_uses(program, kept, &units, &streams, &homes);
-    let segments = segments::divide(&by_unit, &streams, &dependences, options, &uses, alone, writes);
-    let (order, ranges) = segments::order(&segments, &units);
-    let order: Vec<usize> = order.into_iter().map(|position| kept[position]).collect();
+    let division = segments::divide(&by_unit, &streams, &dependences, options, &uses, alone, writes);
     trace.note(|| {
-        trace::segments(
-            segments.iter().zip(&ranges).map(|(segment, range)| (segment.stream, range.len(), &segment.after[..])),
-        )
+        let in_order = segments::order(&division.segments, &units);
+        trace::segments(described(&division.segments, &in_order))
     });
-    Ok(Divided { order, segments, ranges, homes, arena_streams, functions_join })
+    let given = merge::Given { program, kept, units: &units, streams: &streams, dependences: &dependences, options };
+    let segments = merge::merge(&given, division, &homes, &uses);
+    let of_homes = segments.iter().map(|segments::Draft { stream, units, branches, .. }| SegmentOf {
+        stream: *stream,
+        units,
+        has_branches: !branches.is_empty(),
+    });
+    let of_homes: Vec<SegmentOf<'_>> = of_homes.collect();
+    let shared = homes::share(program, kept, &units, &of_homes, &mut homes, &mut arena_streams);
+    let in_order = segments::order(&segments, &units);
+    trace.note(|| {
+        let lanes = segments.iter().map(|segment| segment.branches.iter().map(|branch| branch.lane).collect());
+        trace::merge(described(&segments, &in_order).zip(lanes))
+    });
+    let order: Vec<usize> = in_order.positions.iter().map(|&position| kept[position]).collect();
+    Ok(Divided { order, segments, in_order, homes, arena_streams, shared, functions_join })
+}
+
+/// The stream of each segment, the number of its steps, and the segments that it waits for.
+fn described<'d>(
+    segments: &'d [segments::Draft],
+    in_order: &'d segments::Order,
+) -> impl Iterator<Item = (StreamKey, usize, &'d [usize])> {
+    segments.iter().zip(&in_order.ranges).map(|(segment, range)| (segment.stream, range.len(), &segment.after[..]))
 }

@@ -27,6 +27,7 @@ use crate::compile::extents::{self, join_exactly};
 use crate::compile::order::Dependences;
 use crate::compile::units::Declared;
 use crate::ir::program::ValueId;
+use crate::plan::compiled::SegmentBranch;
 use crate::plan::mutant::Mutant;
 use crate::plan::options::CompileOptions;
 
@@ -42,16 +43,36 @@ pub(super) struct Draft {
     /// Segments that it waits for though no bytes tell, so that the engine must be told: found without what bytes tell. Copies of its own stream
     /// are among them.
     pub(super) waits: Vec<usize>,
+    /// Its branches, if it runs on several lanes.
+    pub(super) branches: Vec<DraftBranch>,
+}
+
+/// Units of a segment that run one after the other on one lane.
+#[derive(Debug)]
+pub(super) struct DraftBranch {
+    /// Their range in the units of the segment.
+    pub(super) units: Range<usize>,
+    /// The lane, counted from 0 within the segment.
+    pub(super) lane: usize,
+    /// The branches of other lanes that it waits for.
+    pub(super) after: Vec<usize>,
+}
+
+/// Segments, and what has passed when each of them runs.
+#[derive(Debug)]
+pub(super) struct Division {
+    pub(super) segments: Vec<Draft>,
+    pub(super) clocks: Vec<Clock>,
 }
 
 /// For each stream the last segment that has passed when a segment runs, as far as its waits and the order of its stream tell.
-type Clock = HashMap<StreamKey, usize>;
+pub(super) type Clock = HashMap<StreamKey, usize>;
 
-/// The latest of these segments, that come after all of them. `clock` is that of the segment which waits for them; it is raised by what they have
-/// passed, of the streams that `tells` accepts.
-fn latest(
+/// The latest of these segments, that come after all of them. `stream_of` has the stream of each, and `clock` is that of the segment which waits for
+/// them; it is raised by what they have passed, of the streams that `tells` accepts.
+pub(super) fn latest(
     after: &[usize],
-    segments: &[Draft],
+    stream_of: impl Fn(usize) -> StreamKey,
     clocks: &[Clock],
     clock: &mut Clock,
     tells: impl Fn(StreamKey) -> bool,
@@ -59,7 +80,7 @@ fn latest(
     // The latest first: what it waited for needs no wait of its own.
     let mut needed = Vec::new();
     for &earlier in after.iter().rev() {
-        let of = segments[earlier].stream;
+        let of = stream_of(earlier);
         if clock.get(&of).is_none_or(|passed| *passed < earlier) {
             needed.push(earlier);
             clocks[earlier].iter().for_each(|(of, passed)| raise(clock, *of, *passed));
@@ -85,7 +106,7 @@ pub(super) fn divide(
     uses: &[Vec<Declared>],
     alone: impl Fn(usize) -> bool,
     writes: impl Fn(usize, &mut dyn FnMut(ValueId)),
-) -> Vec<Draft> {
+) -> Division {
     let mut segments: Vec<Draft> = Vec::new();
     let mut clocks: Vec<Clock> = Vec::new();
     // As `clocks`, by the order of compute streams and the waits alone that the engine is told of: the bytes of segments may tell less than those of
@@ -151,15 +172,16 @@ pub(super) fn divide(
                 let segment = segments.len();
                 let begin = |clocks: &[Clock]| own.map(|(segment, _)| clocks[segment].clone()).unwrap_or_default();
                 let (mut clock, mut told_clock) = (begin(&clocks), begin(&told));
-                let after = latest(&after, &segments, &clocks, &mut clock, |_| true);
-                let waits = latest(&waits, &segments, &told, &mut told_clock, is_compute);
+                let stream_of = |segment: usize| segments[segment].stream;
+                let after = latest(&after, stream_of, &clocks, &mut clock, |_| true);
+                let waits = latest(&waits, stream_of, &told, &mut told_clock, is_compute);
                 raise(&mut clock, stream, segment);
                 if is_compute(stream) {
                     raise(&mut told_clock, stream, segment);
                 }
                 clocks.push(clock);
                 told.push(told_clock);
-                segments.push(Draft { stream, units: vec![unit], after, waits });
+                segments.push(Draft { stream, units: vec![unit], after, waits, branches: Vec::new() });
                 segment_of[unit] = segment;
                 last.insert(stream, (segment, !alone));
             }
@@ -170,25 +192,91 @@ pub(super) fn divide(
             *known = (extents::both(known.0, *access), extents::joined(&known.1, bytes));
         }
     }
-    segments
+    Division { segments, clocks }
+}
+
+/// Finds what each segment waits for, from what its units come after.
+pub(super) fn find_waits(segments: &mut [Draft], dependences: &Dependences) {
+    let mut segment_of = vec![usize::MAX; dependences.all.len()];
+    for (number, segment) in segments.iter().enumerate() {
+        segment.units.iter().for_each(|&unit| segment_of[unit] = number);
+    }
+    let streams: Vec<StreamKey> = segments.iter().map(|segment| segment.stream).collect();
+    let stream_of = |segment: usize| streams[segment];
+    let (mut clocks, mut told): (Vec<Clock>, Vec<Clock>) = (Vec::new(), Vec::new());
+    let mut last: HashMap<StreamKey, usize> = HashMap::new();
+    for (number, segment) in segments.iter_mut().enumerate() {
+        let needed = |of: &[Vec<usize>], is_told: bool| {
+            let earlier = segment.units.iter().flat_map(|&unit| &of[unit]).map(|&earlier| segment_of[earlier]);
+            let of_others = earlier.filter(|&earlier| {
+                let of = stream_of(earlier);
+                earlier != number && (of != segment.stream || is_told && !is_compute(of))
+            });
+            let mut needed: Vec<usize> = of_others.collect();
+            needed.sort_unstable();
+            needed.dedup();
+            needed
+        };
+        let (after, waits) = (needed(&dependences.all, false), needed(&dependences.explicit, true));
+        debug_assert!(after.last().is_none_or(|&after| after < number), "segments wait for earlier ones");
+        let own = last.insert(segment.stream, number);
+        let begin = |clocks: &[Clock]| own.map(|own| clocks[own].clone()).unwrap_or_default();
+        let (mut clock, mut told_clock) = (begin(&clocks), begin(&told));
+        segment.after = latest(&after, stream_of, &clocks, &mut clock, |_| true);
+        segment.waits = latest(&waits, stream_of, &told, &mut told_clock, is_compute);
+        raise(&mut clock, segment.stream, number);
+        if is_compute(segment.stream) {
+            raise(&mut told_clock, segment.stream, number);
+        }
+        clocks.push(clock);
+        told.push(told_clock);
+    }
 }
 
 fn is_compute(stream: StreamKey) -> bool {
     stream.stream_type == StreamType::Compute
 }
 
-fn raise(clock: &mut Clock, stream: StreamKey, passed: usize) {
+pub(super) fn raise(clock: &mut Clock, stream: StreamKey, passed: usize) {
     let known = clock.entry(stream).or_insert(passed);
     *known = passed.max(*known);
 }
 
-/// The order of steps: their positions among the kept ones, segment by segment, and for each segment its range in that order.
-pub(super) fn order(segments: &[Draft], units: &[Range<usize>]) -> (Vec<usize>, Vec<Range<usize>>) {
-    let (mut order, mut ranges) = (Vec::new(), Vec::with_capacity(segments.len()));
-    for segment in segments {
-        let begin = order.len();
-        order.extend(segment.units.iter().flat_map(|&unit| units[unit].clone()));
-        ranges.push(begin..order.len());
+/// The steps of segments, in the order in which they run.
+#[derive(Debug)]
+pub(super) struct Order {
+    /// Their positions among the kept steps.
+    pub(super) positions: Vec<usize>,
+    /// For each segment its range in that order.
+    pub(super) ranges: Vec<Range<usize>>,
+    /// For each segment its branches, with ranges of that order, if it runs on several lanes.
+    pub(super) branches: Vec<Vec<SegmentBranch>>,
+}
+
+impl Order {
+    /// The steps that one lane runs in their order: those of each branch, or of the whole segment.
+    pub(super) fn on_one_lane(&self, segment: usize) -> impl Iterator<Item = Range<usize>> {
+        let branches = &self.branches[segment];
+        let whole = branches.is_empty().then(|| self.ranges[segment].clone());
+        whole.into_iter().chain(branches.iter().map(|branch| branch.steps.clone()))
     }
-    (order, ranges)
+}
+
+/// The order of the steps of segments over these units.
+pub(super) fn order(segments: &[Draft], units: &[Range<usize>]) -> Order {
+    let mut order = Order { positions: Vec::new(), ranges: Vec::new(), branches: Vec::new() };
+    for segment in segments {
+        let begin = order.positions.len();
+        order.positions.extend(segment.units.iter().flat_map(|&unit| units[unit].clone()));
+        order.ranges.push(begin..order.positions.len());
+        let mut next = begin;
+        let branch = |DraftBranch { units: of, lane, after }: &DraftBranch| {
+            let steps: usize = segment.units[of.clone()].iter().map(|&unit| units[unit].len()).sum();
+            let start = next;
+            next += steps;
+            SegmentBranch { steps: start..next, lane: *lane, after: after.clone() }
+        };
+        order.branches.push(segment.branches.iter().map(branch).collect());
+    }
+    order
 }

@@ -23,7 +23,7 @@ pub enum BufferRole {
     Fetched(ValueId),
     /// Memory of each run for a value that several streams use, and that is not fetched.
     Own(ValueId),
-    /// The memory of one run for the other values of one stream: the arena of this number, an index into [`Compiled::arenas`].
+    /// The memory of one run for the other values of one stream, or of the lanes of one segment: the arena of this number, an index into [`Compiled::arenas`].
     Arena(usize),
     /// Page-locked memory of each run, to which a stream of this device copies what the host reads: the conditions of blocks, a byte each, and with
     /// [`CompileOptions::check_finite`] the outputs of steps, one at a time.
@@ -130,7 +130,7 @@ pub struct SegmentUse {
     pub access: Access,
 }
 
-/// Steps that run as one instruction on one stream, in their order.
+/// Steps that run as one instruction on one stream: in their order, or on several lanes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
     /// The stream. Its lane counts from the lane of the run.
@@ -145,6 +145,21 @@ pub struct Segment {
     /// Segments that it waits for because functions are called in order, or because the recording asks for that: no tensor tells the engine. They are
     /// of other streams, or copies of its own, which may end on another stream.
     pub waits: Vec<usize>,
+    /// The branches into which its steps are divided, if several lanes of a GPU run them; none if its stream runs all of them. Each comes behind the
+    /// earlier ones of its lane, and behind those of other lanes that it names.
+    pub branches: Vec<SegmentBranch>,
+}
+
+/// Steps of a segment that one lane runs in their order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SegmentBranch {
+    /// The steps, as a range of [`Compiled::steps`].
+    pub steps: Range<usize>,
+    /// The lane within the segment: 0 is its stream, and others are side streams of that.
+    pub lane: usize,
+    /// The branches of other lanes that it waits for, as indices into [`Segment::branches`]. One that an earlier branch of its lane has waited for is left
+    /// out, as is one that another of these branches waits for.
+    pub after: Vec<usize>,
 }
 
 impl Segment {
@@ -159,7 +174,7 @@ impl Segment {
     }
 }
 
-/// The memory of one run for values that one stream uses.
+/// The memory of one run for values that one stream uses, or the lanes of one segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ArenaPlan {
     /// The device that the memory is on.
@@ -220,7 +235,8 @@ impl Compiled {
         devices
     }
 
-    /// Memory of each run that several values share, one for each compute stream that needs it.
+    /// Memory of each run that several values share: one for each compute stream or lane that needs it, and one for each segment whose lanes give values
+    /// to each other.
     pub fn arenas(&self) -> &[ArenaPlan] {
         &self.arenas
     }

@@ -18,6 +18,8 @@ pub enum Mutant {
     SectionJoined,
     /// A unit joins the last segment of its stream, although it must come after a further segment of another stream.
     JoinedTooFar,
+    /// A branch of a segment waits for no branch of another lane.
+    BranchWaitDropped,
     /// The last step that uses a value does not count as a use of it.
     LastUseTooEarly,
     /// A loop does not keep the values that were made before it.

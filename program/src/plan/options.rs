@@ -44,7 +44,7 @@ pub struct CompileOptions {
     /// host knows that the one before has run: a time begins when the step is queued, and ends then. Default: no.
     pub time_steps: bool,
     /// Whether steps on a CUDA device that are the same commands in each run are captured into a CUDA graph, once runs use the same memory
-    /// again, and launched by one call. Default: yes.
+    /// again, and launched by one call. Without it, lanes of a CUDA device are segments of their own, and no branches of one. Default: yes.
     pub capture: bool,
     /// How many steps the search for memory offsets may take once a first plan is found. The search ends earlier when the plan reaches
     /// the lower bound. The same number gives the same plan on every machine. Default: 1,000, at most some

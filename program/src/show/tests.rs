@@ -49,6 +49,7 @@ unfetched: removes 1 of 5 steps
   %0 exp
 segments: 1 segment
   segment 0 on compute@cpu:0:0: 4 steps
+merge: no segments are merged
 lifetimes: 5 values are used, each from its first step up to the one behind its last
   x 0..4
   %1 0..2

@@ -5,7 +5,7 @@ use std::fmt;
 use streamvm_ep::{Access, DeviceId};
 
 use crate::ir::program::Work;
-use crate::plan::compiled::{BufferRole, Compiled, FusedBy, Located, Segment, Storage};
+use crate::plan::compiled::{BufferRole, Compiled, FusedBy, Located, Segment, SegmentBranch, Storage};
 
 impl Compiled {
     /// The name of a feed, parameter or fetch; `arena`, with its number where there are several; for a value that several streams use, `%` and
@@ -36,6 +36,13 @@ impl Compiled {
         writeln!(f, "segment {number} on {stream}{waits}:")
     }
 
+    /// The line before the steps of a branch.
+    fn write_branch(&self, f: &mut fmt::Formatter<'_>, number: usize, branch: &SegmentBranch) -> fmt::Result {
+        let after: Vec<String> = branch.after.iter().map(usize::to_string).collect();
+        let waits = if after.is_empty() { String::new() } else { format!(", behind branch {}", after.join(", ")) };
+        writeln!(f, "branch {number} on lane {}{waits}:", branch.lane)
+    }
+
     fn operand(&self, names: &[String], operand: &Located) -> String {
         let mut text = match operand.storage {
             Storage::Buffer { index, offset } if matches!(self.buffers[index].role, BufferRole::Arena(_)) => {
@@ -53,7 +60,8 @@ impl Compiled {
 }
 
 /// Buffers with role, access and size in bytes, then the steps: number, work, operands, type of the output. A line tells
-/// which steps run together, and another which are one of several segments, on which stream, and after which segments of other streams.
+/// which steps run together, and another which are one of several segments, on which stream, and after which segments of other streams. A further
+/// line tells which of them a lane of the segment runs, and after which branches of other lanes.
 impl fmt::Display for Compiled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let devices: Vec<String> = self.devices().iter().map(DeviceId::to_string).collect();
@@ -74,6 +82,8 @@ impl fmt::Display for Compiled {
             writeln!(f, "{}", line.trim_end())?;
         }
         let mut segments = self.segments.iter().enumerate().peekable();
+        let branches = self.segments.iter().flat_map(|segment| segment.branches.iter().enumerate());
+        let mut branches = branches.peekable();
         let mut blocks: usize = 0;
         let width = self.steps.len().saturating_sub(1).to_string().len();
         for (position, step) in self.steps.iter().enumerate() {
@@ -81,6 +91,9 @@ impl fmt::Display for Compiled {
                 && self.segments.len() > 1
             {
                 self.write_segment(f, number)?;
+            }
+            if let Some((number, branch)) = branches.next_if(|(_, branch)| branch.steps.start == position) {
+                self.write_branch(f, number, branch)?;
             }
             if let Some(fused) = self.fused_at(position).filter(|fused| fused.steps.start == position) {
                 let last = fused.steps.end - 1;

@@ -148,13 +148,33 @@ pub(crate) fn arena<'a>(
 
 /// `segments` has for each segment its stream, the number of its steps, and the segments that it waits for.
 pub(crate) fn segments<'p>(segments: impl Iterator<Item = (StreamKey, usize, &'p [usize])>) -> PassReport {
-    let line = |(number, (stream, steps, after)): (usize, (StreamKey, usize, &[usize]))| {
-        let after: Vec<String> = after.iter().map(usize::to_string).collect();
-        let waits = if after.is_empty() { String::new() } else { format!(", waits for segment {}", after.join(", ")) };
-        format!("segment {number} on {stream}: {}{waits}", counted(steps, "step"))
-    };
-    let details: Vec<String> = segments.enumerate().map(line).collect();
+    let details: Vec<String> = segments.enumerate().map(|(number, it)| segment(number, it)).collect();
     PassReport { pass: "segments", summary: counted(details.len(), "segment"), details }
+}
+
+/// `segments` has for each segment the same, and the lanes of its branches, if it has some.
+pub(crate) fn merge<'p>(segments: impl Iterator<Item = ((StreamKey, usize, &'p [usize]), Vec<usize>)>) -> PassReport {
+    let (mut details, mut count) = (Vec::new(), 0);
+    for (number, (it, mut lanes)) in segments.enumerate() {
+        count = number + 1;
+        if !lanes.is_empty() {
+            let branches = counted(lanes.len(), "branch");
+            lanes.sort_unstable();
+            lanes.dedup();
+            details.push(format!("{}, in {branches} on {}", segment(number, it), counted(lanes.len(), "lane")));
+        }
+    }
+    let summary = match details.len() {
+        0 => "no segments are merged".to_owned(),
+        merged => format!("{merged} of {} on several lanes", counted(count, "segment")),
+    };
+    PassReport { pass: "merge", summary, details }
+}
+
+fn segment(number: usize, (stream, steps, after): (StreamKey, usize, &[usize])) -> String {
+    let after: Vec<String> = after.iter().map(usize::to_string).collect();
+    let waits = if after.is_empty() { String::new() } else { format!(", waits for segment {}", after.join(", ")) };
+    format!("segment {number} on {stream}: {}{waits}", counted(steps, "step"))
 }
 
 /// `plan` is the compiled program as text.
@@ -171,6 +191,7 @@ fn counted(number: usize, what: &str) -> String {
     match (number, what) {
         (1, _) => format!("1 {what}"),
         (_, "fetch") => format!("{number} fetches"),
+        (_, "branch") => format!("{number} branches"),
         (_, "copy") => format!("{number} copies"),
         _ => format!("{number} {what}s"),
     }

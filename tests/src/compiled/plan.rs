@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use streamvm::program::{BufferRole, Compiled, CompiledStep, Located, Storage, ValueId, Work};
+use streamvm::ep::Footprint;
+use streamvm::program::{BufferRole, Compiled, CompiledStep, Located, Segment, Storage, ValueId, Work};
 
 /// A value in an arena.
 struct Placed {
@@ -25,13 +26,14 @@ impl Placed {
     }
 }
 
-/// Checks that values of an arena which are needed at one time have no byte in common, unless one took over the memory of the other, and that no step
-/// moves over the begin or the end of a critical section.
+/// Checks that values of an arena which are needed at one time have no byte in common, unless one took over the memory of the other, that no step
+/// moves over the begin or the end of a critical section, and that lanes of a segment wait for each other.
 ///
 /// # Errors
 /// The first two values that do, or the step, as a text with the plan.
 pub fn check(compiled: &Compiled) -> Result<(), String> {
     check_sections(compiled)?;
+    compiled.segments().iter().try_for_each(|segment| check_branches(compiled, segment))?;
     let placed = placed(compiled);
     for fused in compiled.fused() {
         let outside = |it: &&Placed| it.used.start < fused.steps.start || fused.steps.end < it.used.end;
@@ -76,6 +78,58 @@ fn check_sections(compiled: &Compiled) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Checks that the branches of a segment have its steps, each once and in order, and that two of them which use the same bytes, one of them writing, come one
+/// after the other.
+fn check_branches(compiled: &Compiled, segment: &Segment) -> Result<(), String> {
+    let branches = &segment.branches;
+    let parts: Vec<usize> = branches.iter().flat_map(|branch| branch.steps.clone()).collect();
+    if !branches.is_empty() && parts != segment.steps.clone().collect::<Vec<_>>() {
+        return Err(format!("branches have the steps {parts:?} of {:?} in\n{compiled}", segment.steps));
+    }
+    // For each branch those that have passed when it runs.
+    let mut passed: Vec<Vec<bool>> = Vec::new();
+    for (number, branch) in branches.iter().enumerate() {
+        let mut own = vec![false; branches.len()];
+        let before = (0..number).filter(|&other| branches[other].lane == branch.lane || branch.after.contains(&other));
+        for other in before {
+            own[other] = true;
+            own.iter_mut().zip(&passed[other]).for_each(|(own, of_other)| *own |= of_other);
+        }
+        for other in (0..number).filter(|&other| !own[other]) {
+            if let Some((one, two)) = conflict(compiled, &branches[other].steps, &branch.steps) {
+                return Err(format!("steps %{one} and %{two} on two lanes have no order in\n{compiled}"));
+            }
+        }
+        passed.push(own);
+    }
+    Ok(())
+}
+
+/// Two steps, one of each range, that use the same bytes of a buffer, one of them writing.
+fn conflict(compiled: &Compiled, first: &Range<usize>, second: &Range<usize>) -> Option<(usize, usize)> {
+    let bytes = |operand: &Located| match operand.storage {
+        Storage::Buffer { index, offset } => {
+            Some((index, Footprint::scaled(&operand.layout, offset, operand.dtype.size())))
+        }
+        Storage::Scratch(_) => None,
+    };
+    let meet = |one: &Located, other: &Located| {
+        let both = bytes(one).zip(bytes(other)).filter(|_| one.access.writes() || other.access.writes());
+        both.is_some_and(|((buffer, bytes), (other_buffer, other_bytes))| {
+            buffer == other_buffer && bytes.overlaps(&other_bytes)
+        })
+    };
+    for one in first.clone() {
+        for two in second.clone() {
+            let [of_one, of_two] = [one, two].map(|position| &compiled.steps()[position].operands);
+            if of_one.iter().any(|one| of_two.iter().any(|other| meet(one, other))) {
+                return Some((one, two));
+            }
+        }
+    }
+    None
 }
 
 /// The values in arenas, in the order of their first uses.

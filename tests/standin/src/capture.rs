@@ -4,6 +4,11 @@
 //! a call that could wait for the device, or allocate, is refused in the capturing thread (thread-local mode), in every thread (global
 //! mode), or nowhere (relaxed mode). A call that a capture forbids is a finding and invalidates the capture, which then ends without a
 //! graph.
+//!
+//! Further streams join a capture by waiting for an event that was recorded in it. Each is a *lane* of the capture; that which began it is lane 0. A
+//! capture must end on the stream that began it, and everything that the other lanes have captured must be joined to that stream: it waits, directly
+//! or by way of other lanes, for an event that was recorded behind each of their commands and waits. The CUDA driver asks that of commands only; a wait
+//! behind the join of a lane is refused here, too, because nothing could come of it.
 
 use std::ffi::c_uint;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +16,8 @@ use std::thread::ThreadId;
 
 use crate::code::{Code, Outcome};
 use crate::context::Context;
-use crate::graph::Node;
+use crate::event::{CapturedRecord, Event};
+use crate::graph::{Captured, Node};
 use crate::stream::Stream;
 
 /// Calls that could wait for the device, or allocate.
@@ -48,73 +54,221 @@ impl Mode {
     }
 }
 
+/// A stream of a capture.
+#[derive(Debug)]
+struct CapturingLane {
+    stream: Arc<Stream>,
+    /// For each lane how many of its commands and waits come before the next command of this one. Those of lanes beyond the end count as 0.
+    passed: Vec<u64>,
+}
+
 /// A capture that goes on.
 #[derive(Debug)]
 struct Capture {
-    stream: Arc<Stream>,
+    /// Its number among all captures.
+    number: u64,
+    lanes: Vec<CapturingLane>,
     thread: ThreadId,
     mode: Mode,
-    nodes: Vec<Node>,
+    captured: Vec<Captured>,
+    /// What each record in it comes behind, as [`CapturingLane::passed`].
+    records: Vec<Vec<u64>>,
     invalidated: bool,
 }
 
+impl Capture {
+    /// The lane of a stream.
+    fn lane(&self, stream: &Arc<Stream>) -> Option<usize> {
+        self.lanes.iter().position(|lane| Arc::ptr_eq(&lane.stream, stream))
+    }
+
+    /// Counts a command or a wait of a lane.
+    fn count(&mut self, lane: usize) {
+        let passed = &mut self.lanes[lane].passed;
+        if passed.len() <= lane {
+            passed.resize(lane + 1, 0);
+        }
+        passed[lane] += 1;
+    }
+
+    /// Makes a lane wait for a record.
+    fn wait(&mut self, lane: usize, record: usize) {
+        self.count(lane);
+        let passed = &mut self.lanes[lane].passed;
+        for (of, &number) in self.records[record].iter().enumerate() {
+            if passed.len() <= of {
+                passed.resize(of + 1, 0);
+            }
+            passed[of] = passed[of].max(number);
+        }
+        self.captured.push(Captured::Wait { lane, record });
+    }
+
+    /// The first stream that the stream of lane 0 does not come behind.
+    fn unjoined(&self) -> Option<&Arc<Stream>> {
+        let passed = |of: usize| self.lanes[0].passed.get(of).copied().unwrap_or(0);
+        let mut others = self.lanes.iter().enumerate().skip(1);
+        others.find(|(of, lane)| passed(*of) < lane.passed.get(*of).copied().unwrap_or(0)).map(|(_, lane)| &lane.stream)
+    }
+}
+
 /// How a capture ended without a graph.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoGraph {
     /// The stream did not capture.
     NotCapturing,
     /// Another thread began the capture, which goes on.
     WrongThread,
+    /// The stream has joined a capture that another stream began, and that goes on.
+    Unmatched,
     /// A forbidden call has invalidated it.
     Invalidated,
+    /// The stream that began it does not come behind everything that this stream has captured.
+    Unjoined(String),
+}
+
+/// A wait for an event that is not part of the capture.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoWait {
+    /// The stream captures, and the event was not recorded in a capture, or in one that has ended.
+    Isolation,
+    /// The stream captures, and the event was recorded in another capture that goes on.
+    Merge,
+    /// The capture of the stream, or the one in which the event was recorded, was invalidated.
+    Invalidated,
+    /// The stream does not capture, and the capture in which the event was recorded has ended.
+    Ended,
+    /// The stream is of another context than the capture: the CUDA driver can capture several devices, and the stand-in cannot.
+    OtherContext,
+}
+
+/// What a wait of a stream for an event is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WaitKind {
+    /// Part of a capture.
+    Captured,
+    /// Nothing of a capture is in it.
+    Plain,
 }
 
 /// All captures that go on.
 #[derive(Debug, Default)]
-pub(crate) struct Captures(Mutex<Vec<Capture>>);
+pub(crate) struct Captures(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    captures: Vec<Capture>,
+    /// How many there were so far.
+    begun: u64,
+}
+
+impl State {
+    /// The capture that a stream is part of, and its lane there.
+    fn of(&mut self, stream: &Arc<Stream>) -> Option<(&mut Capture, usize)> {
+        self.captures.iter_mut().find_map(|capture| capture.lane(stream).map(|lane| (capture, lane)))
+    }
+}
 
 impl Captures {
     /// Begins a capture; `false` if the stream captures already.
     pub(crate) fn begin(&self, stream: &Arc<Stream>, mode: Mode) -> bool {
-        let mut captures = self.lock();
-        let new = !captures.iter().any(|capture| Arc::ptr_eq(&capture.stream, stream));
+        let mut state = self.lock();
+        let new = state.of(stream).is_none();
         if new {
-            let (stream, thread) = (Arc::clone(stream), std::thread::current().id());
-            captures.push(Capture { stream, thread, mode, nodes: Vec::new(), invalidated: false });
+            state.begun += 1;
+            let lanes = vec![CapturingLane { stream: Arc::clone(stream), passed: Vec::new() }];
+            let (number, thread) = (state.begun, std::thread::current().id());
+            let (captured, records) = (Vec::new(), Vec::new());
+            state.captures.push(Capture { number, lanes, thread, mode, captured, records, invalidated: false });
         }
         new
     }
 
-    /// Ends the capture of a stream and returns its nodes.
-    pub(crate) fn end(&self, stream: &Arc<Stream>) -> Result<Vec<Node>, NoGraph> {
-        let mut captures = self.lock();
-        let found = captures.iter().position(|capture| Arc::ptr_eq(&capture.stream, stream));
+    /// Ends the capture that a stream began, and returns what it has captured.
+    pub(crate) fn end(&self, stream: &Arc<Stream>) -> Result<Vec<Captured>, NoGraph> {
+        let mut state = self.lock();
+        let found = state.captures.iter().position(|capture| capture.lane(stream).is_some());
         let found = found.ok_or(NoGraph::NotCapturing)?;
-        if captures[found].mode != Mode::Relaxed && captures[found].thread != std::thread::current().id() {
+        let capture = &state.captures[found];
+        if !Arc::ptr_eq(&capture.lanes[0].stream, stream) {
+            return Err(NoGraph::Unmatched);
+        }
+        if capture.mode != Mode::Relaxed && capture.thread != std::thread::current().id() {
             return Err(NoGraph::WrongThread);
         }
-        let capture = captures.swap_remove(found);
-        if capture.invalidated { Err(NoGraph::Invalidated) } else { Ok(capture.nodes) }
+        let capture = state.captures.swap_remove(found);
+        if capture.invalidated {
+            return Err(NoGraph::Invalidated);
+        }
+        match capture.unjoined() {
+            Some(stream) => Err(NoGraph::Unjoined(stream.name.clone())),
+            None => Ok(capture.captured),
+        }
     }
 
     /// Whether the stream captures, and if so, whether the capture is still valid.
     pub(crate) fn status(&self, stream: &Arc<Stream>) -> Option<bool> {
-        let captures = self.lock();
-        let found = captures.iter().find(|capture| Arc::ptr_eq(&capture.stream, stream));
-        found.map(|capture| !capture.invalidated)
+        self.lock().of(stream).map(|(capture, _)| !capture.invalidated)
     }
 
-    /// Adds a node to the capture of a stream.
+    /// Adds a command to the capture of a stream.
     pub(crate) fn add(&self, stream: &Arc<Stream>, node: Node) -> Outcome {
-        let mut captures = self.lock();
-        match captures.iter_mut().find(|capture| Arc::ptr_eq(&capture.stream, stream)) {
-            Some(Capture { invalidated: true, .. }) => Err(Code::STREAM_CAPTURE_INVALIDATED),
-            Some(capture) => {
-                capture.nodes.push(node);
+        match self.lock().of(stream) {
+            Some((Capture { invalidated: true, .. }, _)) => Err(Code::STREAM_CAPTURE_INVALIDATED),
+            Some((capture, lane)) => {
+                capture.count(lane);
+                capture.captured.push(Captured::Command { lane, node });
                 Ok(())
             }
             None => Err(Code::ILLEGAL_STATE),
         }
+    }
+
+    /// Records an event in the capture of a stream; `false` if it does not capture.
+    pub(crate) fn record(&self, stream: &Arc<Stream>, event: &Event) -> Outcome<bool> {
+        match self.lock().of(stream) {
+            None => Ok(false),
+            Some((Capture { invalidated: true, .. }, _)) => Err(Code::STREAM_CAPTURE_INVALIDATED),
+            Some((capture, lane)) => {
+                let record = capture.records.len();
+                capture.records.push(capture.lanes[lane].passed.clone());
+                capture.captured.push(Captured::Record { lane });
+                event.record_captured(CapturedRecord { capture: capture.number, record });
+                Ok(true)
+            }
+        }
+    }
+
+    /// Makes a stream wait for an event, if one of them is part of a capture: so a stream joins the capture in which the event was recorded. What a
+    /// capture forbids invalidates that of the stream.
+    pub(crate) fn wait(&self, stream: &Arc<Stream>, event: &Event) -> Result<WaitKind, NoWait> {
+        let mut state = self.lock();
+        let recorded = event.captured();
+        let of_event = recorded.and_then(|it| state.captures.iter().position(|capture| capture.number == it.capture));
+        if let Some((capture, lane)) = state.of(stream) {
+            if capture.invalidated {
+                return Err(NoWait::Invalidated);
+            }
+            if let Some(recorded) = recorded.filter(|recorded| recorded.capture == capture.number) {
+                capture.wait(lane, recorded.record);
+                return Ok(WaitKind::Captured);
+            }
+            capture.invalidated = true;
+            let Some(other) = of_event else { return Err(NoWait::Isolation) };
+            state.captures[other].invalidated = true;
+            return Err(NoWait::Merge);
+        }
+        let Some(recorded) = recorded else { return Ok(WaitKind::Plain) };
+        let capture = &mut state.captures[of_event.ok_or(NoWait::Ended)?];
+        if capture.invalidated {
+            return Err(NoWait::Invalidated);
+        }
+        if capture.lanes[0].stream.context.handle != stream.context.handle {
+            return Err(NoWait::OtherContext);
+        }
+        capture.lanes.push(CapturingLane { stream: Arc::clone(stream), passed: Vec::new() });
+        capture.wait(capture.lanes.len() - 1, recorded.record);
+        Ok(WaitKind::Captured)
     }
 
     /// Invalidates the captures that forbid this call of the calling thread, and returns the stream of one.
@@ -130,35 +284,37 @@ impl Captures {
         })
     }
 
-    /// Invalidates the capture of a stream; `None` if there is none.
+    /// Invalidates the capture that a stream is part of; `None` if there is none.
     pub(crate) fn invalidate_stream(&self, stream: &Arc<Stream>) -> Option<String> {
-        self.invalidate(|capture| Arc::ptr_eq(&capture.stream, stream))
+        self.invalidate(|capture| capture.lane(stream).is_some()).map(|_| stream.name.clone())
     }
 
-    /// Ends the capture of a stream that is destroyed; `false` if there is none.
+    /// Ends the capture of a stream that is destroyed, or invalidates the one that it has joined; `false` if there is none.
     pub(crate) fn drop_stream(&self, stream: &Arc<Stream>) -> bool {
-        let mut captures = self.lock();
-        let before = captures.len();
-        captures.retain(|capture| !Arc::ptr_eq(&capture.stream, stream));
-        captures.len() < before
+        let mut state = self.lock();
+        let Some((capture, lane)) = state.of(stream) else { return false };
+        capture.invalidated = true;
+        let number = capture.number;
+        state.captures.retain(|capture| lane > 0 || capture.number != number);
+        true
     }
 
     /// Invalidates the captures of all streams of a context, and returns the stream of one.
     pub(crate) fn invalidate_context(&self, context: &Context) -> Option<String> {
-        self.invalidate(|capture| capture.stream.context.handle == context.handle)
+        self.invalidate(|capture| capture.lanes[0].stream.context.handle == context.handle)
     }
 
     fn invalidate(&self, which: impl Fn(&Capture) -> bool) -> Option<String> {
-        let mut captures = self.lock();
+        let mut state = self.lock();
         let mut name = None;
-        for capture in captures.iter_mut().filter(|capture| which(capture)) {
+        for capture in state.captures.iter_mut().filter(|capture| which(capture)) {
             capture.invalidated = true;
-            name = Some(capture.stream.name.clone());
+            name = Some(capture.lanes[0].stream.name.clone());
         }
         name
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Capture>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         // Every change is a single step, so the state is consistent even after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -68,6 +68,9 @@ codes! {
     SYSTEM_DRIVER_MISMATCH = 803, "system has unsupported display driver / cuda driver combination";
     STREAM_CAPTURE_UNSUPPORTED = 900, "operation not permitted when stream is capturing";
     STREAM_CAPTURE_INVALIDATED = 901, "operation failed due to a previous error during capture";
+    STREAM_CAPTURE_MERGE = 902, "operation would result in a merge of separate capture sequences";
+    STREAM_CAPTURE_UNMATCHED = 903, "capture was not ended in the same stream as it began";
+    STREAM_CAPTURE_UNJOINED = 904, "capturing stream has unjoined work";
     STREAM_CAPTURE_ISOLATION = 905, "dependency created on uncaptured work in another stream";
     CAPTURED_EVENT = 907, "operation not permitted on an event last recorded in a capturing stream";
     STREAM_CAPTURE_WRONG_THREAD = 908, "attempt to terminate a thread-local capture sequence from another thread";

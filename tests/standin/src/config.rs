@@ -40,7 +40,7 @@ pub(crate) struct Config {
     /// `ready=0`: `cuInit` must be called again. By default a new driver of a process that has called `cuInit` is ready, since a program
     /// calls it only once.
     pub(crate) ready: bool,
-    /// `fail=…`, `illegal=…`, `slow=…`: see [`Fault`].
+    /// `fail=…`, `ignore=…`, `illegal=…`, `slow=…`: see [`Fault`].
     pub(crate) faults: Vec<Fault>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct ConfigError {
 }
 
 const SETTINGS: &str = "devices, memory, pinned, seed, delay, version, capability, peer, pageable, combined, unwritten, order, leaks, ready, \
-                        fail, illegal or slow, each as name=value, with semicolons between";
+                        fail, ignore, illegal or slow, each as name=value, with semicolons between";
 
 impl FromStr for Config {
     type Err = ConfigError;
@@ -120,11 +120,11 @@ pub(crate) fn faults(text: &str) -> Result<Vec<Fault>, ConfigError> {
     parts.map(one).collect()
 }
 
-const FAULTS: &str = "fail=FUNCTION:NTH:CODE, illegal=NTH or slow=NTH:MILLISECONDS";
+const FAULTS: &str = "fail=FUNCTION:NTH:CODE, ignore=FUNCTION:NTH, illegal=NTH or slow=NTH:MILLISECONDS";
 
 fn fault(name: &str, value: &str) -> Result<Fault, &'static str> {
     Fault::parse(name, value).ok_or(match name {
-        "fail" | "illegal" | "slow" => FAULTS,
+        "fail" | "ignore" | "illegal" | "slow" => FAULTS,
         _ => SETTINGS,
     })
 }

@@ -1,6 +1,5 @@
 //! Events and their records.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -27,6 +26,15 @@ impl Mark {
     }
 }
 
+/// A record of an event in a capture: a place in a graph, and no point of a stream.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CapturedRecord {
+    /// The number of the capture.
+    pub(crate) capture: u64,
+    /// The number of the record in it.
+    pub(crate) record: usize,
+}
+
 /// An event. A new record replaces its mark; waits that took the old mark keep it.
 #[derive(Debug)]
 pub(crate) struct Event {
@@ -34,14 +42,14 @@ pub(crate) struct Event {
     /// Does it take a timestamp when it passes?
     pub(crate) timed: bool,
     mark: Mutex<Option<Arc<Mark>>>,
-    /// Was it last recorded in a capture, so that it marks no point of a stream?
-    captured: AtomicBool,
+    /// Its last record, if that was in a capture.
+    captured: Mutex<Option<CapturedRecord>>,
 }
 
 impl Event {
     /// An event without a record.
     pub(crate) fn new(context: Arc<Context>, timed: bool) -> Event {
-        Event { context, timed, mark: Mutex::new(None), captured: AtomicBool::new(false) }
+        Event { context, timed, mark: Mutex::new(None), captured: Mutex::new(None) }
     }
 
     /// Its last record, if it has one.
@@ -49,19 +57,19 @@ impl Event {
         self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Was it last recorded in a capture?
-    pub(crate) fn is_captured(&self) -> bool {
-        self.captured.load(Ordering::Acquire)
+    /// Its last record, if that was in a capture.
+    pub(crate) fn captured(&self) -> Option<CapturedRecord> {
+        *self.captured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a record in a capture.
-    pub(crate) fn record_captured(&self) {
-        self.captured.store(true, Ordering::Release);
+    pub(crate) fn record_captured(&self, record: CapturedRecord) {
+        *self.captured.lock().unwrap_or_else(PoisonError::into_inner) = Some(record);
     }
 
     /// Sets its last record.
     pub(crate) fn record(&self, mark: Arc<Mark>) {
-        self.captured.store(false, Ordering::Release);
+        *self.captured.lock().unwrap_or_else(PoisonError::into_inner) = None;
         *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark);
     }
 }

@@ -9,7 +9,7 @@ use crate::code::Code;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// `fail=FUNCTION:NTH:CODE`: the nth call of a driver function (`*`: every call), counted from 1, does nothing and returns a code. A
-    /// code that ends a context ends it.
+    /// code that ends a context ends it. `ignore=FUNCTION:NTH`: the same with the code of success, so that a test can leave out a call.
     Fail { function: String, at: Trigger, code: Code },
     /// `illegal=NTH` or `illegal=NTH@DEVICE`: the nth kernel, of this device or of all devices, counted from 1, makes an illegal memory
     /// access. From then on everything in its context fails.
@@ -38,6 +38,11 @@ impl Fault {
                 let at = if at == "*" { Trigger::Every } else { Trigger::Nth(count(at)?) };
                 parts.next().is_none().then_some(())?;
                 Some(Fault::Fail { function: function.to_owned(), at, code: Code::parse(code)? })
+            }
+            "ignore" => {
+                let (function, at) = value.split_once(':')?;
+                let at = if at == "*" { Trigger::Every } else { Trigger::Nth(count(at)?) };
+                Some(Fault::Fail { function: function.to_owned(), at, code: Code(0) })
             }
             "illegal" => {
                 let (kernel, device) = match value.split_once('@') {
@@ -165,6 +170,14 @@ mod tests {
         let outcomes: Vec<_> = (0..3).map(|_| faults.call("cuInit")).collect();
         assert_eq!(outcomes, [None, Some(Code::UNKNOWN), None]);
         assert_eq!((faults.call("cuMemAlloc_v2"), faults.calls("cuInit")), (None, 3));
+    }
+
+    #[test]
+    fn a_call_that_is_left_out_succeeds() {
+        let faults = Faults::new(&[Fault::parse("ignore", "cuEventRecord:2").unwrap()]);
+        let outcomes: Vec<_> = (0..3).map(|_| faults.call("cuEventRecord")).collect();
+        assert_eq!(outcomes, [None, Some(Code(0)), None]);
+        assert_eq!(Fault::parse("ignore", "cuEventRecord"), None);
     }
 
     #[test]

@@ -10,4 +10,5 @@ mod engine;
 mod failures;
 mod functions;
 mod graphs;
+mod lanes;
 mod programs;

@@ -22,7 +22,7 @@ fn end(vm: Vm) {
 /// objects to, such as a race between streams.
 #[test]
 fn drawn_programs_compute_what_eager_calls_compute() {
-    let (mut segments, mut on_devices) = (0, 0);
+    let (mut segments, mut on_devices, mut merged) = (0, 0, 0);
     for pageable in [0, 1] {
         let driver = Standin::load(&format!("devices=2;pageable={pageable};delay=20"));
         for seed in 1..=60u64 {
@@ -33,14 +33,15 @@ fn drawn_programs_compute_what_eager_calls_compute() {
             });
             segments += compiled[0].segments().len();
             on_devices += compiled[0].segments().iter().filter(|segment| CUDA.contains(&segment.stream.device)).count();
+            merged += compiled[0].segments().iter().filter(|segment| !segment.branches.is_empty()).count();
             end(vm);
             let findings = driver.findings();
             assert!(findings.is_empty(), "seed {seed}: {findings}\n{}", compiled[0]);
         }
     }
     assert!(
-        segments > 700 && on_devices > 300,
-        "the programs are drawn so that devices have work: {segments} {on_devices}"
+        segments > 700 && on_devices > 300 && merged > 0,
+        "the programs are drawn so that devices have work: {segments} {on_devices} {merged}"
     );
 }
 
@@ -48,24 +49,29 @@ fn drawn_programs_compute_what_eager_calls_compute() {
 #[test]
 fn drawn_programs_with_and_without_graphs_compute_what_eager_calls_compute() {
     let driver = Standin::load("devices=2;pageable=1;delay=20");
-    let mut captured = 0;
+    let (mut captured, mut merged, mut branches) = (0, 0, 0);
     for seed in 1..=100u64 {
         let vm = Vm::builder().build().expect("an engine");
         let before = driver.calls("cuGraphLaunch");
-        compare(&vm, seed, &[CUDA[0]], &|draw| {
+        let (_, compiled) = compare(&vm, seed, &[CUDA[0]], &|draw| {
             let one_by_one = CompileOptions { capture: false, ..CompileOptions::default() };
             let looked_into = CompileOptions { check_finite: true, time_steps: true, ..CompileOptions::default() };
             vec![
                 CompileOptions { lanes: 1 + draw.below(2) as u32, ..CompileOptions::default() },
                 one_by_one,
                 looked_into,
+                CompileOptions { lanes: 2 + draw.below(2) as u32, hand_over_ns: 0, ..CompileOptions::default() },
             ]
         });
+        let of_lanes = compiled[3].segments().iter().filter(|segment| !segment.branches.is_empty());
+        merged += of_lanes.clone().count();
+        branches += of_lanes.map(|segment| segment.branches.len()).sum::<usize>();
         captured += u32::from(driver.calls("cuGraphLaunch") > before);
         end(vm);
         assert_eq!(driver.findings(), "", "seed {seed}");
     }
     assert!(captured > 40, "{captured} programs were launched as graphs");
+    assert!(merged > 30 && branches > 100, "{merged} segments ran {branches} branches on lanes");
 }
 
 /// A step that divides by zero fails on the device, after it was launched, in the middle of its segment.
@@ -466,7 +472,8 @@ fn several_streams_are_captured_batch_by_batch() {
         let options = CompileOptions { lanes: 2, hand_over_ns: 0, capture, ..CompileOptions::default() };
         let program = program.expect("it can be recorded");
         let streams = vm.compile(&program, &[("sum", &sum)], &options).expect("it compiles");
-        assert!(streams.compiled().segments().len() >= 3, "{}", streams.compiled());
+        let (segments, compiled) = (streams.compiled().segments(), streams.compiled());
+        assert_eq!(segments.iter().any(|segment| !segment.branches.is_empty()), capture, "{compiled}");
         // One tensor is fed again and again: a segment is captured when its memory comes again.
         let x = vm.full(CUDA[0], DType::I32, &[64], 0).expect("a tensor");
         let sums = (0..20).map(|batch| {
@@ -481,7 +488,7 @@ fn several_streams_are_captured_batch_by_batch() {
     };
     let captured = batches(true);
     let launches = driver.calls("cuGraphLaunch");
-    assert!(launches >= 20, "{launches} launches of graphs");
+    assert_eq!(launches, 19, "each batch but the first is one launch");
     assert_eq!(batches(false), captured);
     assert_eq!(driver.calls("cuGraphLaunch"), launches, "nothing is captured without `capture`");
     let expected = |batch: i32| (0..=batch).map(|it| (it + 1) * 16 - (3 * it - 20)).sum::<i32>();

@@ -406,6 +406,67 @@ fn sections_print_parse_back_and_are_bound_by_name() {
     assert_eq!(run["z"].to_vec::<f32>().expect("it runs"), [-3.0, -4.0]);
 }
 
+/// A section that names a resource twice, or whose two names are bound to one resource, is a section over that resource: in lists, for threads and in programs.
+#[test]
+fn a_resource_that_a_section_names_twice_counts_once() {
+    let vm = builder().build().expect("an engine");
+    let (log, port) = (Log::default(), vm.critical("port"));
+    let program = vm.record("twice", |r| {
+        let section = r.begin_section(&[&Critical::new("a"), &Critical::new("b")], &[])?;
+        for device in [CPU, OTHER].repeat(MEMBERS / 2) {
+            r.host_fn("member", device, note(&log, 7))?;
+        }
+        r.end_section(section, &[])
+    });
+    let mut program = program.expect("it can be recorded");
+    program.bind_critical("a", &port).expect("a section has it");
+    program.bind_critical("b", &port).expect("a section has it");
+    program.check().expect("its section ends");
+    let run = compiled(&vm, &program, &CompileOptions::default());
+    let of_threads = log.clone();
+    within("the sections", move || {
+        let log = of_threads;
+        std::thread::scope(|scope| {
+            for holder in 0..3 {
+                let (vm, run, log, port) = (&vm, &run, &log, &port);
+                scope.spawn(move || {
+                    let _lane = Lane(holder as u32).enter();
+                    for _ in 0..4 {
+                        match holder {
+                            0 => drop(run.run(&[]).expect("it is taken")),
+                            1 => {
+                                let twice = list(|b| {
+                                    let section = b.begin_section(&[port, port], &[])?;
+                                    for _ in 0..MEMBERS {
+                                        b.host_fn("member", OTHER, note(log, 8));
+                                    }
+                                    b.end_section(section, &[]);
+                                    Ok(())
+                                });
+                                drop(vm.submit(twice).expect("it is taken"));
+                            }
+                            _ => {
+                                let section = vm.enter_section(&[port, port], &[]).expect("it begins");
+                                for _ in 0..MEMBERS {
+                                    let member = list(|b| {
+                                        b.host_fn("member", CPU, note(log, 9));
+                                        Ok(())
+                                    });
+                                    drop(vm.submit(member).expect("it is taken"));
+                                }
+                                drop(section.end(&[]).expect("it ends"));
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        vm.wait_all().expect("nothing fails");
+    });
+    assert_eq!(log.lock().expect("nothing panics").len(), 3 * 4 * MEMBERS);
+    assert_eq!(interleaved(&log), None);
+}
+
 #[test]
 fn lists_with_sections_can_be_recorded() {
     let vm = builder().build().expect("an engine");

@@ -6,14 +6,14 @@ use std::sync::atomic::AtomicU64;
 
 use hashbrown::HashMap;
 use streamvm_ep::{
-    CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceBuffer,
-    SequenceError, SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition,
-    SequenceStep, SequenceWork, StepLabel,
+    CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceBranch,
+    SequenceBuffer, SequenceError, SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand,
+    SequencePosition, SequenceStep, SequenceWork, StepLabel,
 };
 use streamvm_instructions::{Cause, Error, ProgramError, ProgramStep, StepFailure};
 use streamvm_program::{
-    BufferRole, Compiled, CompiledStep, FusedBy, FusedSteps, Located, Segment, SegmentUse, StepFunction, Storage,
-    ValueId, Work,
+    BufferRole, Compiled, CompiledStep, FusedBy, FusedSteps, Located, Segment, SegmentBranch, SegmentUse, StepFunction,
+    Storage, ValueId, Work,
 };
 
 use crate::dispatch::function_outcome::FunctionOutcome;
@@ -191,6 +191,7 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         let fusions: Vec<SequenceFusion> = groups.map(|group| fusion(compiled, group, of_segment)).collect();
         let sequence = CommandSequence::over(kind, buffers, flag, steps);
         let sequence = sequence.and_then(|sequence| sequence.fused(&fusions, &mut |group| device.fuse(group)));
+        let sequence = sequence.and_then(|it| on_lanes(it, segment));
         let sequence = sequence.and_then(|it| if compiled.checks_finite() { it.checking_finite() } else { Ok(it) });
         sequence.map(|sequence| {
             let sequence = if compiled.times_steps() { sequence.timing() } else { sequence };
@@ -203,6 +204,7 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
             SequenceError::Operands { step, .. }
             | SequenceError::PastBuffer { step, .. }
             | SequenceError::Group { step, .. }
+            | SequenceError::Branches { step, .. }
             | SequenceError::Blocks { step, .. } => Some(segment.steps.start + step),
             _ => None,
         };
@@ -217,6 +219,20 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         };
         ProgramError::NotCompiled { program: compiled.program().name.clone(), step, what }.into()
     })
+}
+
+/// A sequence with the branches of its segment, if it has some.
+fn on_lanes(sequence: CommandSequence, segment: &Segment) -> Result<CommandSequence, SequenceError> {
+    if segment.branches.is_empty() {
+        return Ok(sequence);
+    }
+    let first = segment.steps.start;
+    let branch = |branch: &SegmentBranch| SequenceBranch {
+        steps: branch.steps.start - first..branch.steps.end - first,
+        lane: branch.lane,
+        after: branch.after.clone(),
+    };
+    sequence.on_lanes(segment.branches.iter().map(branch).collect())
 }
 
 /// Steps that one kernel of the device may compute. `of_segment` counts their positions from the first step of the segment.

@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicU64;
 use streamvm_ep::{Access, CommandSequence, CpuSequence, DType, FnContext, InlineFn, MemoryKind, Shape};
 use streamvm_instructions::{Place, Role, Tensor, Use};
 use streamvm_program::{
-    BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Operand, Program, Segment, SegmentUse, Step,
+    BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Operand, Program, Segment, SegmentBranch, SegmentUse,
+    Step,
 };
 
 use crate::program_cache::function::LoadedFunction;
@@ -108,7 +109,11 @@ impl LoadedProgram {
     fn plan_bytes(&self) -> usize {
         let of_step = |step: &CompiledStep| size_of::<CompiledStep>() + step.operands.len() * size_of::<Located>();
         let steps: usize = self.compiled.steps().iter().map(of_step).sum();
-        let of_segment = |segment: &Segment| size_of::<Segment>() + segment.uses.len() * size_of::<SegmentUse>();
+        let of_branch = |branch: &SegmentBranch| size_of::<SegmentBranch>() + size_of_val(branch.after.as_slice());
+        let of_segment = |segment: &Segment| {
+            let branches: usize = segment.branches.iter().map(of_branch).sum();
+            size_of::<Segment>() + segment.uses.len() * size_of::<SegmentUse>() + branches
+        };
         let segments: usize = self.compiled.segments().iter().map(of_segment).sum();
         let arenas = size_of_val(self.compiled.arenas());
         let compiled =

@@ -29,7 +29,7 @@ impl CudaStream {
     /// [`Stream::begin_graph`](crate::Stream::begin_graph). Captures nothing under `sync_each_op`, which waits for each command.
     pub(super) fn start_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error> {
         self.device().check()?;
-        self.leave_capture()?;
+        self.leave_lanes_and_capture()?;
         // Kernels access write-combined memory at addresses of its own, by which a graph would not be found.
         let moved = |buffer: &Operand| {
             let address = buffer.ptr().addr();
@@ -69,6 +69,7 @@ impl CudaStream {
 
     /// [`Stream::end_graph`](crate::Stream::end_graph).
     pub(super) fn finish_graph(&mut self, whole: bool) -> Result<bool, Error> {
+        self.join()?;
         let Some(Capture { sequence, first, products, failed, .. }) = self.capture.take() else { return Ok(false) };
         let key = GraphKey { sequence: &sequence, first };
         let instance = Arc::clone(&self.instance);
@@ -143,19 +144,19 @@ impl CudaStream {
         if ends_device(failure.code()) {
             return Err(self.device().fail(failure));
         }
-        // SAFETY: the stream is alive.
-        if unsafe { driver.is_capturing(self.handle) } != Ok(false) {
+        // SAFETY: the stream and its side streams are alive.
+        let is_capturing = |stream| unsafe { driver.is_capturing(stream) } != Ok(false);
+        if is_capturing(self.handle) {
             // SAFETY: as above.
             if let Ok(graph) = unsafe { driver.end_capture(self.handle) } {
                 // SAFETY: the graph was made just now, and nothing uses it.
                 let _ = unsafe { driver.destroy_graph(graph) };
             }
-            // SAFETY: as above.
-            if unsafe { driver.is_capturing(self.handle) } != Ok(false) {
-                let text =
-                    format!("{} gave code {}, and a stream captures commands for ever", failure.call, failure.code());
-                return Err(self.device().mark_lost(text));
-            }
+        }
+        if is_capturing(self.handle) || self.lanes.handles().any(is_capturing) {
+            let text =
+                format!("{} gave code {}, and a stream captures commands for ever", failure.call, failure.code());
+            return Err(self.device().mark_lost(text));
         }
         Ok(Err(failure))
     }
@@ -182,9 +183,10 @@ impl CudaStream {
         unsafe { driver.instantiate(graph) }
     }
 
-    /// Ends a capture that its caller has left open, because it panicked: later commands must run.
+    /// Ends lanes and a capture that their caller has left open, because it panicked: later commands must run, behind those of the lanes.
     #[inline]
-    pub(super) fn leave_capture(&mut self) -> Result<(), Error> {
+    pub(super) fn leave_lanes_and_capture(&mut self) -> Result<(), Error> {
+        self.join()?;
         if self.capture.is_some() { self.finish_graph(false).map(drop) } else { Ok(()) }
     }
 

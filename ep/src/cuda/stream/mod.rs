@@ -5,6 +5,7 @@
 //! are reused.
 
 mod capture;
+mod lanes;
 
 use std::panic::Location;
 use std::ptr;
@@ -33,6 +34,7 @@ use crate::call::label::{Label, StepLabel};
 use crate::call::operand::Operand;
 use crate::call::raw::{RawCall, RawFn};
 use crate::cuda::stream::capture::Capture;
+use crate::cuda::stream::lanes::Lanes;
 use crate::errors::call_error::CallError;
 use crate::errors::error::Error;
 use crate::names::device_id::DeviceKind;
@@ -66,16 +68,20 @@ pub(super) struct CudaStream {
     graphs: Graphs,
     /// The commands that are captured now instead of running.
     capture: Option<Capture>,
+    /// Its side streams, and which of its lanes is current.
+    lanes: Lanes,
+    /// The driver's priority of its streams.
+    priority: i32,
     /// Name and source location of the current instruction, if they were set.
     label: Option<(Arc<str>, &'static Location<'static>)>,
 }
 
 impl CudaStream {
-    /// A stream that owns `handle` and `blas` from now on.
+    /// A stream that owns `handle`, which has this priority, and `blas` from now on.
     pub(super) fn new(
         index: usize,
         instance: Arc<Instance>,
-        handle: StreamHandle,
+        (handle, priority): (StreamHandle, i32),
         blas: Option<Blas>,
         timing: Option<Arc<StreamTiming>>,
     ) -> CudaStream {
@@ -96,6 +102,8 @@ impl CudaStream {
             blas,
             graphs: Graphs::default(),
             capture: None,
+            lanes: Lanes::default(),
+            priority,
             label: None,
         }
     }
@@ -104,7 +112,7 @@ impl CudaStream {
         &self.instance.devices[self.index]
     }
 
-    /// Calls the driver for a command, in the device's context.
+    /// Calls the driver for a command of the current lane, in the device's context.
     #[inline]
     fn submit(
         &self,
@@ -114,7 +122,8 @@ impl CudaStream {
         let device = self.device();
         let opened = self.instance.opened(self.index)?;
         let _current = device.enter(opened)?;
-        command(self.instance.driver, opened, self.handle).map_err(|failure| device.fail(failure))?;
+        let stream = self.lanes.current_handle(self.handle);
+        command(self.instance.driver, opened, stream).map_err(|failure| device.fail(failure))?;
         if self.instance.config.sync_each_op {
             // SAFETY: the stream is alive until `self` is dropped.
             let over = unsafe { self.instance.driver.synchronize_stream(self.handle) };
@@ -141,8 +150,9 @@ impl CudaStream {
     /// Marks the start of the next command, if times are requested. The device's context must be current.
     #[inline]
     fn begin_time(&self) -> Option<EventHandle> {
-        // A capture runs nothing; the launch of its graph is timed.
-        self.timing.as_ref().filter(|_| self.capture.is_none()).and_then(|_| self.record_time())
+        // A capture runs nothing; the launch of its graph is timed. Commands of lanes overlap; all of them together are timed.
+        let is_timed = self.capture.is_none() && !self.lanes.are_open();
+        self.timing.as_ref().filter(|_| is_timed).and_then(|_| self.record_time())
     }
 
     /// Marks the end of the command that started at `begun`, if it was submitted. The device's context must be current.
@@ -197,7 +207,9 @@ impl CudaStream {
 
     /// Multiplies matrices by cuBLAS if it is available and supports the product; otherwise by the planned kernel.
     fn multiply(&mut self, dtype: DType, launch: Launch) -> Result<(), Error> {
-        if let (Some(blas), Some(gemm)) = (&self.blas, Gemm::of(dtype, &launch.arguments)) {
+        self.make_side_blas();
+        let blas = self.lanes.current_blas(self.blas.as_ref());
+        if let (Some(blas), Some(gemm)) = (blas, Gemm::of(dtype, &launch.arguments)) {
             if let Some(capture) = self.capture.as_mut().filter(|_| !blas.has_workspace()) {
                 // Captured without memory of ours, cuBLAS would put allocations into the graph, which then cannot be updated.
                 capture.failed = true;
@@ -342,7 +354,7 @@ impl Stream for CudaStream {
         (self.stream, self.seq, self.step) = (stream, seq, None);
         self.label = None;
         // If the device is lost by this, the next command says so.
-        let _ = self.leave_capture();
+        let _ = self.leave_lanes_and_capture();
         self.progress.begin(stream, seq);
     }
 
@@ -448,6 +460,22 @@ impl Stream for CudaStream {
         self.finish_graph(whole)
     }
 
+    fn begin_lanes(&mut self, lanes: usize) -> Result<(), Error> {
+        self.fork(lanes)
+    }
+
+    fn enter_lane(&mut self, lane: usize, behind: &[usize]) -> Result<(), Error> {
+        self.enter(lane, behind)
+    }
+
+    fn mark_lane(&mut self, mark: usize) -> Result<(), Error> {
+        self.mark(mark)
+    }
+
+    fn end_lanes(&mut self) -> Result<(), Error> {
+        self.join()
+    }
+
     fn call(&mut self, _: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
         FnContext::new(operands)?;
         Err(Error::HostFunction { device: self.device().id }.into())
@@ -455,7 +483,7 @@ impl Stream for CudaStream {
 
     fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError> {
         FnContext::new(operands)?;
-        self.leave_capture().map_err(CallError::Device)?;
+        self.leave_lanes_and_capture().map_err(CallError::Device)?;
         // A slice would be of memory that the host cannot access, or that queued commands still write.
         for operand in operands.iter_mut() {
             operand.set_shared();
@@ -485,7 +513,7 @@ impl Stream for CudaStream {
     }
 
     fn record(&mut self, event: EventId) -> Result<(), Error> {
-        self.leave_capture()?;
+        self.leave_lanes_and_capture()?;
         let Instance { events, driver_events, .. } = &*self.instance;
         // A released event is refused before the driver is called.
         events.is_recorded(event)?;
@@ -500,7 +528,7 @@ impl Stream for CudaStream {
     }
 
     fn wait(&mut self, event: EventId) -> Result<(), Error> {
-        self.leave_capture()?;
+        self.leave_lanes_and_capture()?;
         let unrecorded = Error::EventNotRecorded { event, device: self.device().id };
         if !self.instance.events.is_recorded(event)? {
             return Err(unrecorded);
@@ -518,7 +546,7 @@ impl Stream for CudaStream {
 
     /// Waits for the device. Failures of kernels are reported only by [`take_failures`](crate::Device::take_failures).
     fn synchronize(&mut self) -> Result<(), Error> {
-        self.leave_capture()?;
+        self.leave_lanes_and_capture()?;
         let launched = self.progress.launched();
         // SAFETY: the stream is alive.
         self.submit("synchronize", |driver, _, stream| unsafe { driver.synchronize_stream(stream) })?;
@@ -529,14 +557,16 @@ impl Stream for CudaStream {
 
 impl Drop for CudaStream {
     fn drop(&mut self) {
-        let _ = self.leave_capture();
+        let _ = self.leave_lanes_and_capture();
         let Some(opened) = self.instance.opened_already(self.index) else { return };
         let blas = self.blas.take();
-        let Ok(_current) = self.device().enter(opened) else {
-            // It must be destroyed only in its own context.
+        let Ok(_current) = self.instance.devices[self.index].enter(opened) else {
+            // They must be destroyed only in their own context.
+            self.lanes.forget();
             return std::mem::forget(blas);
         };
         drop(blas);
+        self.lanes.destroy(self.instance.driver);
         for graph in self.graphs.take_all() {
             // SAFETY: the stream has owned the graph, which is not used after this drop.
             let _ = unsafe { self.instance.driver.destroy_exec(graph) };

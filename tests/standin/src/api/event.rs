@@ -53,13 +53,8 @@ driver_calls! {
             let text = format!("{CALL} of an event of cuda:{} on {}", event.context.device, stream.name);
             return Err(driver.refuse(Kind::WrongContext, text, Code::INVALID_HANDLE));
         }
-        match driver.captures.status(&stream) {
-            None => {}
-            Some(true) => {
-                event.record_captured();
-                return Ok(());
-            }
-            Some(false) => return Err(Code::STREAM_CAPTURE_INVALIDATED),
+        if driver.captures.record(&stream, &event)? {
+            return Ok(());
         }
         stream.give(|number| {
             driver.order.given_by_host(stream.actor);
@@ -107,7 +102,7 @@ driver_calls! {
 /// The event of `handle`, which the host asks about: a record in a capture never passes.
 fn uncaptured(driver: &Driver, call: &str, handle: usize) -> Outcome<Arc<Event>> {
     let event = driver.event(call, handle)?;
-    if event.is_captured() {
+    if event.captured().is_some() {
         let text = format!("{call} of an event that was recorded in a capture");
         return Err(driver.refuse(Kind::Capture, text, Code::CAPTURED_EVENT));
     }

@@ -39,7 +39,7 @@ driver_calls! {
         const CALL: &str = "cuStreamEndCapture";
         let stream = driver.stream(CALL, stream)?;
         graph.check()?;
-        let nodes = driver.captures.end(&stream).map_err(|why| match why {
+        let captured = driver.captures.end(&stream).map_err(|why| match why {
             NoGraph::NotCapturing => {
                 let text = format!("{CALL} on {}, which does not capture", stream.name);
                 driver.refuse(Kind::Capture, text, Code::ILLEGAL_STATE)
@@ -48,12 +48,21 @@ driver_calls! {
                 let text = format!("{CALL} on {}; the thread that began the capture must end it", stream.name);
                 driver.refuse(Kind::Capture, text, Code::STREAM_CAPTURE_WRONG_THREAD)
             }
+            NoGraph::Unmatched => {
+                let text = format!("{CALL} on {}, which has joined the capture of another stream", stream.name);
+                driver.refuse(Kind::Capture, text, Code::STREAM_CAPTURE_UNMATCHED)
+            }
+            NoGraph::Unjoined(other) => {
+                let _ = graph.put(0);
+                let text = format!("{CALL} on {}, which is not joined by what {other} has captured", stream.name);
+                driver.refuse(Kind::Capture, text, Code::STREAM_CAPTURE_UNJOINED)
+            }
             NoGraph::Invalidated => {
                 let _ = graph.put(0);
                 Code::STREAM_CAPTURE_INVALIDATED
             }
         })?;
-        let new = Graph { context: Arc::clone(&stream.context), nodes: Arc::new(nodes) };
+        let new = Graph { context: Arc::clone(&stream.context), captured: Arc::new(captured) };
         graph.put(driver.tables().graphs.add(Arc::new(new)))
     }
 
@@ -77,7 +86,8 @@ driver_calls! {
         if flags != 0 {
             return Err(Code::NOT_SUPPORTED);
         }
-        exec.put(driver.tables().execs.add(Arc::new(Exec::new(&graph))))
+        let new = Arc::new(Exec::new(driver, &graph)?);
+        exec.put(driver.tables().execs.add(new))
     }
 
     /// Gives an instantiated graph the parameters of a graph with the same commands.

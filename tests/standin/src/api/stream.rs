@@ -3,8 +3,10 @@
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
+use crate::capture::{NoWait, WaitKind};
 use crate::code::{Code, Outcome};
 use crate::command::{Command, Work};
+use crate::context::Context;
 use crate::driver::Driver;
 use crate::findings::Kind;
 use crate::out::Out;
@@ -78,18 +80,10 @@ driver_calls! {
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        match (driver.captures.status(&stream), event.is_captured()) {
-            // The stream is ordered behind its own record.
-            (Some(true), true) => return Ok(()),
-            (Some(true), false) => {
-                let _ = driver.captures.invalidate_stream(&stream);
-                let text = format!("{CALL} of {}, which captures, for an event that was not captured", stream.name);
-                return Err(driver.refuse(Kind::Capture, text, Code::STREAM_CAPTURE_ISOLATION));
-            }
-            (Some(false), _) => return Err(Code::STREAM_CAPTURE_INVALIDATED),
-            // The CUDA driver would let the stream join the capture.
-            (None, true) => return Err(Code::NOT_SUPPORTED),
-            (None, false) => {}
+        match driver.captures.wait(&stream, &event) {
+            Ok(WaitKind::Plain) => {}
+            Ok(WaitKind::Captured) => return Ok(()),
+            Err(why) => return Err(refuse_wait(driver, &stream, why)),
         }
         let Some(mark) = event.mark() else {
             // The CUDA driver treats the event as passed, so such a wait orders nothing.
@@ -115,6 +109,21 @@ fn uncaptured(driver: &Driver, call: &str, handle: usize) -> Outcome<Arc<Stream>
     Ok(stream)
 }
 
+/// Reports a wait that a capture forbids.
+fn refuse_wait(driver: &Driver, stream: &Stream, why: NoWait) -> Code {
+    const CALL: &str = "cuStreamWaitEvent";
+    let (what, code) = match why {
+        NoWait::Isolation => {
+            ("which captures, for an event that was not recorded in the capture", Code::STREAM_CAPTURE_ISOLATION)
+        }
+        NoWait::Merge => ("which captures, for an event of another capture", Code::STREAM_CAPTURE_MERGE),
+        NoWait::Ended => ("for an event that was recorded in a capture which has ended", Code::CAPTURED_EVENT),
+        NoWait::Invalidated => return Code::STREAM_CAPTURE_INVALIDATED,
+        NoWait::OtherContext => return Code::NOT_SUPPORTED,
+    };
+    driver.refuse(Kind::Capture, format!("{CALL} of {}, {what}", stream.name), code)
+}
+
 fn create(driver: &Arc<Driver>, call: &str, place: &Out<usize>, flags: c_uint) -> Outcome {
     let context = driver.current(call)?;
     place.check()?;
@@ -122,15 +131,22 @@ fn create(driver: &Arc<Driver>, call: &str, place: &Out<usize>, flags: c_uint) -
         let text = format!("{call} of a stream that waits for the null stream; make it non-blocking");
         return Err(driver.refuse(Kind::NullStream, text, Code::NOT_SUPPORTED));
     }
+    let stream = start(driver, &context)?;
+    place.put(driver.tables().streams.add(stream))
+}
+
+/// A new stream of a context, with its thread, that has no handle yet.
+pub(crate) fn start(driver: &Arc<Driver>, context: &Arc<Context>) -> Outcome<Arc<Stream>> {
     let mut tables = driver.tables();
     tables.streams_ever += 1;
     let number = tables.streams_ever;
+    drop(tables);
     let name = format!("stream {number} of cuda:{}", context.device);
     let actor = driver.order.stream(&name);
-    let stream = Arc::new(Stream::new(Arc::clone(&context), number, name, actor));
+    let stream = Arc::new(Stream::new(Arc::clone(context), number, name, actor));
     let (worker, its_driver) = (Arc::clone(&stream), Arc::clone(driver));
     let thread = std::thread::Builder::new().name(format!("standin-{number}"));
     thread.spawn(move || worker.work(&its_driver)).map_err(|_| Code::OPERATING_SYSTEM)?;
     context.add(&stream);
-    place.put(tables.streams.add(stream))
+    Ok(stream)
 }

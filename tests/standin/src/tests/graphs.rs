@@ -12,39 +12,39 @@ const GLOBAL: u32 = 0;
 const THREAD_LOCAL: u32 = 1;
 const RELAXED: u32 = 2;
 
-fn begin(stream: usize) -> Result {
+pub(super) fn begin(stream: usize) -> Result {
     call!(graph::cuStreamBeginCapture_v2(stream, THREAD_LOCAL))
 }
 
-fn end(stream: usize) -> Result<usize> {
+pub(super) fn end(stream: usize) -> Result<usize> {
     let mut made = 0;
     call!(graph::cuStreamEndCapture(stream, Out::to(&mut made))).map(|()| made)
 }
 
 /// Captures what `commands` queues.
-fn captured(stream: usize, commands: impl FnOnce()) -> usize {
+pub(super) fn captured(stream: usize, commands: impl FnOnce()) -> usize {
     begin(stream).unwrap();
     commands();
     end(stream).unwrap()
 }
 
-fn instantiated(graph: usize) -> usize {
+pub(super) fn instantiated(graph: usize) -> usize {
     let mut exec = 0;
     call!(graph::cuGraphInstantiateWithFlags(Out::to(&mut exec), graph, 0)).unwrap();
     exec
 }
 
-fn launched(exec: usize, stream: usize) -> Result {
+pub(super) fn launched(exec: usize, stream: usize) -> Result {
     call!(graph::cuGraphLaunch(exec, stream))
 }
 
 /// An update, and the driver's reason if it refuses.
-fn update(exec: usize, graph: usize) -> (Result, u32) {
+pub(super) fn update(exec: usize, graph: usize) -> (Result, u32) {
     let mut result = UpdateResult::default();
     (call!(graph::cuGraphExecUpdate_v2(exec, graph, Out::to(&mut result))), result.result)
 }
 
-fn status(stream: usize) -> u32 {
+pub(super) fn status(stream: usize) -> u32 {
     let mut status = 9;
     call!(graph::cuStreamIsCapturing(stream, Out::to(&mut status))).unwrap();
     status

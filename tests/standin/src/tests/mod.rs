@@ -6,6 +6,7 @@ mod faults;
 mod graphs;
 mod handles;
 mod kernels;
+mod lanes;
 mod memory;
 mod order;
 mod planned;

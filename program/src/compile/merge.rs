@@ -1,0 +1,359 @@
+//! Pass: segments of several lanes of one GPU become one segment with branches.
+//!
+//! A GPU may run the branches of a segment on lanes of its own, and launch all of them by one call, as a CUDA graph. Between segments, a run pays for
+//! a submission, an event and a wait each time.
+//!
+//! A segment with branches begins when everything that any of them needs has passed, and has passed when all of them have. Segments are merged only where
+//! nothing waits longer for that:
+//!
+//! 1. *Entry*: each segment outside that a member comes after comes before all members.
+//! 2. *Exit*: each segment outside that comes after a member comes after all members.
+//!
+//! Both count the order of streams, and are those of the segments as they were divided. They also keep the merged segments free of cycles: whatever lies
+//! between two members would have to come before all of them and after all of them.
+//!
+//! What a caller fetches does not count: it is there when its segment has passed, as with one lane.
+//!
+//! A segment stays alone if a graph cannot have all of its steps: blocks, kernels that may fail, random numbers. Nothing is merged over the begin or the end of a
+//! critical section, and no more than an instruction may write.
+//!
+//! The pass goes through the segments in order and adds each to the last set of its device while these rules hold, as far as they can be judged then. At the
+//! end, a set that breaks the second rule, or that would write too much, is given up: its segments stay as they were.
+
+use hashbrown::{HashMap, HashSet};
+use streamvm_ep::{Access, DeviceId, DeviceKind, Footprint, MAX_WRITES};
+use streamvm_stream::{StreamKey, StreamType};
+
+use crate::compile::extents::{self, join_exactly};
+use crate::compile::homes::Home;
+use crate::compile::order::Dependences;
+use crate::compile::segments::{Clock, Division, Draft, DraftBranch, find_waits, latest, raise};
+use crate::compile::units::Declared;
+use crate::ir::program::{Program, Step, ValueId, Work};
+use crate::plan::mutant::Mutant;
+use crate::plan::options::CompileOptions;
+
+/// The arena of what lanes give to each other.
+const SHARED: usize = 1;
+
+/// The program and what earlier passes have found.
+pub(super) struct Given<'g> {
+    pub(super) program: &'g Program,
+    /// The numbers of the steps.
+    pub(super) kept: &'g [usize],
+    pub(super) units: &'g [std::ops::Range<usize>],
+    /// The stream of each unit.
+    pub(super) streams: &'g [StreamKey],
+    pub(super) dependences: &'g Dependences,
+    pub(super) options: &'g CompileOptions,
+}
+
+/// Merges segments where the options allow graphs and lanes. `uses` has what each unit declares of values that several streams use.
+pub(super) fn merge(given: &Given<'_>, division: Division, homes: &[Home], uses: &[Vec<Declared>]) -> Vec<Draft> {
+    let CompileOptions { lanes, capture, check_finite, time_steps, step_by_step, .. } = *given.options;
+    let Division { segments, clocks } = division;
+    if lanes < 2 || !capture || check_finite || time_steps || step_by_step {
+        return segments;
+    }
+    let sets = sets(given, &segments, &clocks, homes, uses);
+    if sets.is_empty() {
+        return segments;
+    }
+    let mut merged = joined(segments, sets);
+    find_waits(&mut merged, given.dependences);
+    for segment in merged.iter_mut().filter(|segment| !segment.branches.is_empty()) {
+        find_waits_of_branches(segment, given);
+    }
+    merged
+}
+
+/// Segments that are to become one.
+#[derive(Debug)]
+struct Set {
+    /// In ascending order.
+    members: Vec<usize>,
+    /// The first and the last member of each stream.
+    ends: HashMap<StreamKey, (usize, usize)>,
+    /// The segments outside that members come after.
+    entries: HashSet<usize>,
+    written: HashSet<ValueId>,
+    declared: HashMap<ValueId, (Access, Footprint)>,
+    /// Whether a segment that is in no set comes after a member: then no other segment may join.
+    is_left: bool,
+}
+
+/// The order of segments: those that each comes after and those that come after it, by what they need and by the order of streams.
+struct Order<'o> {
+    segments: &'o [Draft],
+    clocks: &'o [Clock],
+    before: Vec<Vec<usize>>,
+    behind: Vec<Vec<usize>>,
+}
+
+impl Order<'_> {
+    fn new<'o>(segments: &'o [Draft], clocks: &'o [Clock]) -> Order<'o> {
+        let (mut before, mut behind) = (Vec::with_capacity(segments.len()), vec![Vec::new(); segments.len()]);
+        let mut last: HashMap<StreamKey, usize> = HashMap::new();
+        for (number, Draft { stream, after, waits, .. }) in segments.iter().enumerate() {
+            let mut earlier: Vec<usize> = after.iter().chain(waits).copied().collect();
+            earlier.extend(last.insert(*stream, number));
+            earlier.sort_unstable();
+            earlier.dedup();
+            earlier.iter().for_each(|&other| behind[other].push(number));
+            before.push(earlier);
+        }
+        Order { segments, clocks, before, behind }
+    }
+
+    /// Whether `earlier` is `later`, or has passed when that one runs.
+    fn precedes(&self, earlier: usize, later: usize) -> bool {
+        let passed = self.clocks[later].get(&self.segments[earlier].stream);
+        passed.is_some_and(|passed| *passed >= earlier)
+    }
+}
+
+/// The sets of more than one lane that may be merged, in ascending order of their first members.
+fn sets(given: &Given<'_>, segments: &[Draft], clocks: &[Clock], homes: &[Home], uses: &[Vec<Declared>]) -> Vec<Set> {
+    let order = Order::new(segments, clocks);
+    let joins: Vec<bool> = segments.iter().map(|segment| may_join(given, segment)).collect();
+    let fixed = fixed_values(given, segments, &joins, homes);
+    let mut sets: Vec<Set> = Vec::new();
+    let mut open: HashMap<DeviceId, usize> = HashMap::new();
+    for (number, segment) in segments.iter().enumerate() {
+        if segment.stream.stream_type == StreamType::Critical {
+            open.clear();
+        }
+        if !joins[number] {
+            continue;
+        }
+        let added = Added::new(given, segment, homes, uses, &fixed);
+        let last = open.get(&segment.stream.device).copied();
+        let set = match last.filter(|&set| sets[set].takes(number, &added, &order, &joins)) {
+            Some(set) => set,
+            None => {
+                sets.push(Set::new());
+                sets.len() - 1
+            }
+        };
+        open.insert(segment.stream.device, set);
+        sets[set].add(number, added, &order, &joins);
+    }
+    sets.retain(|set| set.ends.len() > 1 && set.is_exact(&order));
+    drop_sets_that_write_too_much(given, segments, homes, &mut sets);
+    sets
+}
+
+/// Drops the sets that would write more buffers than an instruction may: what only members of one set use has one buffer, all else has one for each value.
+fn drop_sets_that_write_too_much(given: &Given<'_>, segments: &[Draft], homes: &[Home], sets: &mut Vec<Set>) {
+    if sets.is_empty() {
+        return;
+    }
+    // Segments in no set have numbers behind those of the sets.
+    let mut set_of: Vec<usize> = (0..segments.len()).map(|number| sets.len() + number).collect();
+    for (number, set) in sets.iter().enumerate() {
+        set.members.iter().for_each(|&member| set_of[member] = number);
+    }
+    let mut users: HashMap<ValueId, HashSet<usize>> = HashMap::new();
+    let mut written: Vec<HashSet<ValueId>> = vec![HashSet::new(); sets.len()];
+    for (segment, &set) in segments.iter().zip(&set_of) {
+        let operands = segment.units.iter().flat_map(|&unit| steps_of(given, unit)).flat_map(|step| &step.operands);
+        for operand in operands.filter(|operand| !matches!(homes[operand.value.0], Home::Arena(_))) {
+            users.entry(operand.value).or_default().insert(set);
+            if let Some(written) = written.get_mut(set).filter(|_| operand.access.writes()) {
+                written.insert(operand.value);
+            }
+        }
+    }
+    let has_buffer = |value: &&ValueId| homes[value.0] == Home::Outside || users[*value].len() > 1;
+    let mut written = written.iter().map(|values| values.iter().filter(has_buffer).count());
+    sets.retain(|set| written.next().unwrap_or(0) + set.ends.len() + SHARED <= MAX_WRITES);
+}
+
+/// What a segment adds to a set.
+struct Added {
+    written: HashSet<ValueId>,
+    declared: HashMap<ValueId, (Access, Footprint)>,
+}
+
+impl Added {
+    fn new(
+        given: &Given<'_>,
+        segment: &Draft,
+        homes: &[Home],
+        uses: &[Vec<Declared>],
+        fixed: &HashSet<ValueId>,
+    ) -> Added {
+        let steps = segment.units.iter().flat_map(|&unit| steps_of(given, unit));
+        let outputs = steps.flat_map(|step| step.outputs()).map(|output| output.value);
+        // Values that lanes give to each other share one buffer.
+        let written = outputs.filter(|value| homes[value.0] == Home::Outside || fixed.contains(value)).collect();
+        let mut declared = HashMap::new();
+        for Declared { value, access, bytes } in segment.units.iter().flat_map(|&unit| &uses[unit]) {
+            if fixed.contains(value) {
+                declare(&mut declared, *value, *access, bytes);
+            }
+        }
+        Added { written, declared }
+    }
+}
+
+fn declare(known: &mut HashMap<ValueId, (Access, Footprint)>, value: ValueId, access: Access, bytes: &Footprint) {
+    let known = known.entry(value).or_insert_with(|| (access, bytes.clone()));
+    *known = (extents::both(known.0, access), extents::joined(&known.1, bytes));
+}
+
+impl Set {
+    fn new() -> Set {
+        Set {
+            members: Vec::new(),
+            ends: HashMap::new(),
+            entries: HashSet::new(),
+            written: HashSet::new(),
+            declared: HashMap::new(),
+            is_left: false,
+        }
+    }
+
+    /// Whether the rules hold with one more segment, as far as they can be judged before later segments are known.
+    fn takes(&self, number: usize, added: &Added, order: &Order<'_>, joins: &[bool]) -> bool {
+        let stream = order.segments[number].stream;
+        let leaves = order.behind[number].iter().any(|&later| !joins[later]);
+        let comes_after_all = || self.ends.values().all(|&(_, last)| order.precedes(last, number));
+        if self.is_left || leaves && !comes_after_all() {
+            return false;
+        }
+        let enters = |outside: usize| {
+            order.precedes(outside, number) && self.ends.values().all(|&(first, _)| order.precedes(outside, first))
+        };
+        let mut before = order.before[number].iter().filter(|&&earlier| !self.has(earlier));
+        let is_new = !self.ends.contains_key(&stream);
+        let entered = before.all(|&earlier| enters(earlier))
+            && (!is_new || self.entries.iter().all(|&entry| order.precedes(entry, number)));
+        // Each lane may have an arena.
+        let lanes = self.ends.len() + usize::from(is_new);
+        let written = self.written.union(&added.written).count() + lanes + SHARED;
+        let is_exact = |(value, (access, bytes)): (&ValueId, &(Access, Footprint))| {
+            let one = self.declared.get(value);
+            one.is_none_or(|(one, of_one)| join_exactly((*one, of_one), (*access, bytes)))
+        };
+        entered && written <= MAX_WRITES && added.declared.iter().all(is_exact)
+    }
+
+    fn has(&self, segment: usize) -> bool {
+        self.members.binary_search(&segment).is_ok()
+    }
+
+    fn add(&mut self, number: usize, added: Added, order: &Order<'_>, joins: &[bool]) {
+        let outside: Vec<usize> = order.before[number].iter().copied().filter(|&earlier| !self.has(earlier)).collect();
+        self.entries.extend(outside);
+        self.members.push(number);
+        let ends = self.ends.entry(order.segments[number].stream).or_insert((number, number));
+        ends.1 = number;
+        self.written.extend(added.written);
+        for (value, (access, bytes)) in added.declared {
+            declare(&mut self.declared, value, access, &bytes);
+        }
+        self.is_left |= order.behind[number].iter().any(|&later| !joins[later]);
+    }
+
+    /// Whether every segment outside that comes after a member comes after all of them.
+    fn is_exact(&self, order: &Order<'_>) -> bool {
+        let behind = self.members.iter().flat_map(|&member| &order.behind[member]);
+        let mut outside = behind.filter(|&&later| !self.has(later));
+        outside.all(|&later| self.ends.values().all(|&(_, last)| order.precedes(last, later)))
+    }
+}
+
+fn steps_of<'g>(given: &Given<'g>, unit: usize) -> impl Iterator<Item = &'g Step> + use<'g> {
+    let Given { program, kept, units, .. } = *given;
+    kept[units[unit].clone()].iter().map(|&number| &program.steps[number])
+}
+
+/// Whether a graph may have all steps of a segment.
+fn may_join(given: &Given<'_>, segment: &Draft) -> bool {
+    let is_captured = |step: &Step| match &step.work {
+        Work::Call(op, _) => {
+            let key = step.operands.get(op.key_input());
+            let dtype = key.map(|operand| given.program.value(operand.value).dtype);
+            !op.is_source() && dtype.is_some_and(|dtype| !op.refuses_elements(dtype))
+        }
+        Work::Copy | Work::Fill(_) => true,
+        _ => false,
+    };
+    segment.stream.device.kind == DeviceKind::Cuda
+        && segment.stream.stream_type == StreamType::Compute
+        && segment.units.iter().all(|&unit| steps_of(given, unit).all(is_captured))
+}
+
+/// The values with memory of their own that segments use which join no set: lanes cannot have them for themselves.
+fn fixed_values(given: &Given<'_>, segments: &[Draft], joins: &[bool], homes: &[Home]) -> HashSet<ValueId> {
+    let mut fixed: HashSet<ValueId> =
+        homes.iter().enumerate().filter(|(_, home)| **home == Home::Outside).map(|(index, _)| ValueId(index)).collect();
+    for (segment, _) in segments.iter().zip(joins).filter(|(_, joins)| !**joins) {
+        let steps = segment.units.iter().flat_map(|&unit| steps_of(given, unit));
+        fixed.extend(steps.flat_map(|step| &step.operands).map(|operand| operand.value));
+    }
+    fixed.retain(|value| !matches!(homes[value.0], Home::Arena(_)));
+    fixed
+}
+
+/// The segments, each set as one of them, in the place of its first member. What they wait for is found later.
+fn joined(segments: Vec<Draft>, sets: Vec<Set>) -> Vec<Draft> {
+    let mut set_of = vec![None; segments.len()];
+    for (number, set) in sets.iter().enumerate() {
+        set.members.iter().for_each(|&member| set_of[member] = Some(number));
+    }
+    // The merged segment of each set, as an index of those made so far, and its streams.
+    let mut places: Vec<Option<usize>> = vec![None; sets.len()];
+    let mut lanes: Vec<Vec<StreamKey>> = vec![Vec::new(); sets.len()];
+    let mut merged: Vec<Draft> = Vec::new();
+    for (segment, set) in segments.into_iter().zip(set_of) {
+        let Some(set) = set else {
+            merged.push(segment);
+            continue;
+        };
+        let place = *places[set].get_or_insert_with(|| {
+            let (stream, units, branches) = (segment.stream, Vec::new(), Vec::new());
+            merged.push(Draft { stream, units, after: Vec::new(), waits: Vec::new(), branches });
+            merged.len() - 1
+        });
+        let known = lanes[set].iter().position(|stream| *stream == segment.stream);
+        let lane = known.unwrap_or_else(|| {
+            lanes[set].push(segment.stream);
+            lanes[set].len() - 1
+        });
+        let Draft { units, branches, .. } = &mut merged[place];
+        let begin = units.len();
+        units.extend(segment.units);
+        branches.push(DraftBranch { units: begin..units.len(), lane, after: Vec::new() });
+    }
+    merged
+}
+
+/// Finds which branches of other lanes each branch waits for.
+fn find_waits_of_branches(segment: &mut Draft, given: &Given<'_>) {
+    let Draft { units, branches, .. } = segment;
+    let mut branch_of = HashMap::with_capacity(units.len());
+    for (number, branch) in branches.iter().enumerate() {
+        units[branch.units.clone()].iter().for_each(|&unit| _ = branch_of.insert(unit, number));
+    }
+    let streams: Vec<StreamKey> = branches.iter().map(|branch| given.streams[units[branch.units.start]]).collect();
+    let stream_of = |branch: usize| streams[branch];
+    let mut clocks: Vec<Clock> = Vec::with_capacity(branches.len());
+    let mut last: HashMap<StreamKey, usize> = HashMap::new();
+    for (number, branch) in branches.iter_mut().enumerate() {
+        let earlier = units[branch.units.clone()].iter().flat_map(|&unit| &given.dependences.all[unit]);
+        let mut after: Vec<usize> = earlier.filter_map(|unit| branch_of.get(unit).copied()).collect();
+        after.retain(|&other| stream_of(other) != stream_of(number));
+        after.sort_unstable();
+        after.dedup();
+        let own = last.insert(stream_of(number), number);
+        let mut clock = own.map(|own| clocks[own].clone()).unwrap_or_default();
+        let needed = latest(&after, stream_of, &clocks, &mut clock, |_| true);
+        raise(&mut clock, stream_of(number), number);
+        clocks.push(clock);
+        if !given.options.has(Mutant::BranchWaitDropped) {
+            branch.after = needed;
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Segments with branches: as golden texts, and what is not merged.
+
+use std::collections::BTreeSet;
+
+use streamvm_ep::{DType, DeviceId, DeviceKind, MAX_WRITES};
+use streamvm_instructions::{Critical, Error, Tensor};
+
+use crate::compile::tests::{CPU, PAGE, recorded};
+use crate::compile::{compile, compile_reporting};
+use crate::plan::compiled::BufferRole;
+use crate::{CompileOptions, Compiled, Program, Recorder};
+
+const GPU: DeviceId = DeviceId::cuda(0);
+
+fn on_lanes(program: &Program, lanes: u32) -> Compiled {
+    compile(program, &options(lanes)).expect("it compiles")
+}
+
+fn options(lanes: u32) -> CompileOptions {
+    CompileOptions { lanes, hand_over_ns: 0, fuse: false, ..CompileOptions::default() }
+}
+
+/// Two chains of products over `x`, and their sum.
+fn chains(x: &Tensor) -> Result<[Tensor; 2], Error> {
+    let chain = || x.matmul(x)?.matmul(x);
+    Ok([chain()?, chain()?])
+}
+
+fn x(r: &Recorder) -> Result<Tensor, Error> {
+    r.feed("x", GPU, DType::F32, &[8, 8])
+}
+
+fn branches(plan: &Compiled) -> usize {
+    plan.segments().iter().map(|segment| segment.branches.len()).sum()
+}
+
+#[test]
+fn lanes_of_a_gpu_become_branches_of_one_segment() {
+    let program = recorded(|r| {
+        let [left, right] = chains(&x(r)?)?;
+        r.fetch("y", &(&left + &right)?)
+    });
+    let mut passes = String::new();
+    let plan = compile_reporting(&program, &options(2), &mut |pass| {
+        if pass.pass == "merge" {
+            passes = format!("{}: {}\n{}", pass.pass, pass.summary, pass.details.join("\n"));
+        }
+    });
+    let plan = plan.expect("it compiles");
+    assert_eq!(
+        passes,
+        "merge: 1 of 1 segment on several lanes\nsegment 0 on compute@cuda:0:0: 5 steps, in 3 branches on 2 lanes"
+    );
+    assert_eq!(
+        plan.to_string(),
+        "\
+program p on cuda:0
+feed  x            read               256 bytes
+fetch y            write              256 bytes
+arena arena        write             1024 bytes
+branch 0 on lane 0:
+%0 matmul     x x -> arena+256                          f32[8,8]
+%1 matmul     arena+256 x -> arena+0                    f32[8,8]
+branch 1 on lane 1:
+%2 matmul     x x -> arena+512                          f32[8,8]
+%3 matmul     arena+512 x -> arena+768                  f32[8,8]
+branch 2 on lane 0, behind branch 1:
+%4 add        arena+0 arena+768 -> y                    f32[8,8]
+"
+    );
+    assert!(PAGE.contains(&plan.to_string()), "the page about programs shows another plan");
+    for other in [
+        CompileOptions { capture: false, ..options(2) },
+        CompileOptions { check_finite: true, ..options(2) },
+        CompileOptions { time_steps: true, ..options(2) },
+        CompileOptions { step_by_step: true, ..options(2) },
+        options(1),
+    ] {
+        let plan = compile(&program, &other).expect("it compiles");
+        assert_eq!(branches(&plan), 0, "{other:?}\n{plan}");
+    }
+}
+
+/// Each copies the results of one lane to the host: merged, the copy of one would wait for the other.
+#[test]
+fn what_another_stream_needs_early_stays_apart() {
+    let program = recorded(|r| {
+        let [left, right] = chains(&x(r)?)?;
+        r.fetch("left", &left.to(CPU)?)?;
+        r.fetch("right", &right.to(CPU)?)
+    });
+    let plan = on_lanes(&program, 2);
+    assert!(branches(&plan) == 0 && plan.segments().len() == 4, "{plan}");
+    // One copy of what both have computed waits for both anyway.
+    let program = recorded(|r| {
+        let [left, right] = chains(&x(r)?)?;
+        r.fetch("y", &(&left + &right)?.to(CPU)?)
+    });
+    let plan = on_lanes(&program, 2);
+    assert!(branches(&plan) == 3 && plan.segments().len() == 2, "{plan}");
+    assert_eq!(plan.segments()[1].after, [0], "{plan}");
+}
+
+/// Merged, the lane that needs one copy would wait for the other.
+#[test]
+fn what_comes_late_from_another_stream_keeps_lanes_apart() {
+    let program = recorded(|r| {
+        let feed = |name| r.feed(name, CPU, DType::F32, &[8, 8]);
+        let [left, right] = [feed("left")?.to(GPU)?, feed("right")?.to(GPU)?];
+        let (left, right) = (left.matmul(&left)?.matmul(&left)?, right.matmul(&right)?.matmul(&right)?);
+        r.fetch("left", &left)?;
+        r.fetch("right", &right)
+    });
+    let plan = on_lanes(&program, 2);
+    assert!(branches(&plan) == 0, "{plan}");
+}
+
+/// Kernels that may fail and random numbers are queued one by one, and would cut the graph; a section keeps its steps on their side.
+#[test]
+fn segments_that_are_no_graph_as_a_whole_stay_apart() {
+    type Case = fn(&Recorder, &[Tensor; 2]) -> Result<(), Error>;
+    let cases: [(&str, Case); 3] = [
+        ("a kernel that may fail", |r, [left, right]| {
+            let one = left.cast(DType::I32)?;
+            r.fetch("left", &(&one / &one)?)?;
+            r.fetch("right", right)
+        }),
+        ("a block", |r, [left, right]| {
+            let small = left.sum(&[])?.lt(&right.sum(&[])?)?;
+            r.if_true(&small, || left.copy_from(right))?;
+            r.fetch("left", left)
+        }),
+        ("a section", |r, [left, right]| {
+            let section = r.begin_section(&[&Critical::new("port")], &[left])?;
+            r.end_section(section, &[right])?;
+            r.fetch("right", &right.neg()?)
+        }),
+    ];
+    for (name, case) in cases {
+        let program = recorded(|r| case(r, &chains(&x(r)?)?));
+        let plan = on_lanes(&program, 2);
+        let is_captured = |name: &str| !["div", "if", "end"].contains(&name);
+        for segment in plan.segments().iter().filter(|segment| !segment.branches.is_empty()) {
+            let steps = &plan.steps()[segment.steps.clone()];
+            assert!(steps.iter().all(|step| is_captured(step.work.name())), "{name}: {plan}");
+            let after_section = steps.iter().filter(|step| step.work.name() == "neg").count();
+            assert!(after_section == 0 || after_section == steps.len(), "{name}: {plan}");
+        }
+    }
+}
+
+/// A merged segment writes no more than an instruction may: what goes from lane to lane is in one buffer, and what is fetched is not.
+#[test]
+fn a_merged_segment_writes_no_more_than_an_instruction_may() {
+    let crossing = |fetches: usize| {
+        recorded(|r| {
+            let x = x(r)?;
+            let products = || (0..100).map(|_| x.matmul(&x)).collect::<Result<Vec<Tensor>, Error>>();
+            let (left, right) = (products()?, products()?);
+            let mut sum = left[0].clone();
+            for (number, (a, b)) in left.iter().zip(&right).enumerate() {
+                sum = (&sum + &(a + b)?)?;
+                if number < fetches {
+                    r.fetch(format!("y{number}"), &sum)?;
+                }
+            }
+            r.fetch("y", &sum)
+        })
+    };
+    for fetches in [0, 40, 100] {
+        for lanes in [2, 3, 8] {
+            let plan = on_lanes(&crossing(fetches), lanes);
+            let writes =
+                plan.segments().iter().map(|segment| segment.uses.iter().filter(|it| it.access.writes()).count());
+            assert!(writes.max().unwrap_or(0) <= MAX_WRITES, "{plan}");
+            if fetches == 0 {
+                assert_eq!(plan.segments().len(), 1, "{plan}");
+                let own = plan.buffers().iter().filter(|buffer| matches!(buffer.role, BufferRole::Own(_)));
+                assert_eq!(own.count(), 0, "{plan}");
+            }
+        }
+    }
+}
+
+/// For each step of the recording those that have passed when it begins.
+fn passed_before(plan: &Compiled) -> Vec<BTreeSet<usize>> {
+    let numbers = |steps: std::ops::Range<usize>| plan.steps()[steps].iter().map(|step| step.number);
+    // Everything that has passed when a segment has.
+    let mut over: Vec<BTreeSet<usize>> = Vec::new();
+    let mut before = vec![BTreeSet::new(); plan.program().steps.len()];
+    for (number, segment) in plan.segments().iter().enumerate() {
+        let on_stream = (0..number).filter(|&other| plan.segments()[other].stream == segment.stream);
+        let earlier = on_stream.chain(segment.after.iter().copied());
+        let passed: BTreeSet<usize> = earlier.flat_map(|other| &over[other]).copied().collect();
+        let whole = crate::SegmentBranch { steps: segment.steps.clone(), lane: 0, after: Vec::new() };
+        let branches = if segment.branches.is_empty() { vec![whole] } else { segment.branches.clone() };
+        let mut ends: Vec<BTreeSet<usize>> = Vec::new();
+        for (place, branch) in branches.iter().enumerate() {
+            let on_lane = (0..place).filter(|&other| branches[other].lane == branch.lane);
+            let mut known = passed.clone();
+            on_lane.chain(branch.after.iter().copied()).for_each(|other| known.extend(&ends[other]));
+            for step in numbers(branch.steps.clone()) {
+                before[step] = known.clone();
+                known.insert(step);
+            }
+            ends.push(known);
+        }
+        over.push(ends.into_iter().flatten().collect());
+    }
+    before
+}
+
+/// Over drawn programs on a GPU and a CPU: no step waits for more than it does where segments are not merged, and for all that it needs.
+#[test]
+fn nothing_waits_longer_for_a_merged_segment() {
+    let (mut merged, mut steps) = (0, 0);
+    for seed in 1..=400u64 {
+        let mut state = seed;
+        let mut draw = |below: usize| {
+            // Knuth's MMIX generator; the high bits are the better ones.
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let program = recorded(|r| {
+            let mut tensors = vec![x(r)?, r.feed("h", CPU, DType::F32, &[8, 8])?.to(GPU)?];
+            for number in 0..6 + draw(20) {
+                let [a, b] = [draw(tensors.len()), draw(tensors.len())].map(|place| tensors[place].clone());
+                match draw(12) {
+                    0 => r.fetch(format!("h{number}"), &a.to(CPU)?)?,
+                    1 => r.fetch(format!("g{number}"), &a.neg()?)?,
+                    2 => tensors.push(a.to(CPU)?.neg()?.to(GPU)?),
+                    3 => tensors.push((&a.cast(DType::I32)? / &b.cast(DType::I32)?)?.cast(DType::F32)?),
+                    4 => tensors.push((&a + &b)?),
+                    _ => tensors.push(a.matmul(&b)?),
+                }
+            }
+            r.fetch("last", &tensors[tensors.len() - 1].neg()?)
+        });
+        let lanes = 2 + draw(3) as u32;
+        let plan = on_lanes(&program, lanes);
+        let apart = compile(&program, &CompileOptions { capture: false, ..options(lanes) }).expect("it compiles");
+        merged += plan.segments().iter().filter(|segment| !segment.branches.is_empty()).count();
+        steps += branches(&plan);
+        for (step, (found, bound)) in passed_before(&plan).iter().zip(&passed_before(&apart)).enumerate() {
+            assert!(found.is_subset(bound), "seed {seed}, step {step} waits longer in\n{plan}\nthan in\n{apart}");
+        }
+        let before = passed_before(&plan);
+        for dependence in plan.dependences() {
+            let [from, to] = [dependence.from, dependence.to].map(|position| plan.steps()[position].number);
+            assert!(before[to].contains(&from), "seed {seed}: step {to} does not wait for {from} in\n{plan}");
+        }
+        assert!(plan.segments().iter().all(|it| it.branches.is_empty() || it.stream.device.kind == DeviceKind::Cuda));
+    }
+    assert!(merged > 50 && steps > 200, "{merged} merged segments of {steps} branches");
+}
