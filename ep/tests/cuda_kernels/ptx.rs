@@ -357,6 +357,16 @@ fn matmul_ptx_does_what_the_cpu_does() {
 }
 
 #[test]
+fn arrange_ptx_does_what_the_cpu_does() {
+    compare(Module::Arrange, 30);
+    for how in [Runner::Ptx, Runner::PtxOtherwise] {
+        let failed = compare_failures(40, how, |name| name.module() == Module::Arrange);
+        assert!(failed[0] > 10 && failed[2] > 10, "{failed:?}");
+    }
+    check_coverage(Module::Arrange);
+}
+
+#[test]
 fn random_ptx_draws_what_the_cpu_draws() {
     compare(Module::Random, 80);
     check_coverage(Module::Random);
