@@ -76,10 +76,8 @@ pub(super) fn new_axis(shape: &Shape, axis: i64, span: Span) -> Result<usize, Di
     let axes = shape.rank() as i64 + 1; // at most 9
     let from_start = if axis < 0 { axis.saturating_add(axes) } else { axis };
     usize::try_from(from_start).ok().filter(|at| *at <= shape.rank()).ok_or_else(|| {
-        Diagnostic::new(
-            span,
-            format!("axis {axis} is no place for a new axis in shape {shape}, which has {} then", axes),
-        )
+        let text = format!("{axis} is no place for a new axis in shape {shape}: its places are 0 to {}", shape.rank());
+        Diagnostic::new(span, text)
     })
 }
 

@@ -192,9 +192,12 @@ impl Parser {
                 ExprKind::View { value, view: View::Roll { shift, axis: self.one_axis()? } }
             }
             Form::Eye => {
-                let (dtype, dims) = (self.dtype()?, self.integers(2)?);
+                let (dtype, dims) = (self.dtype()?, self.integers(MAX_RANK)?);
                 if dims.is_empty() {
                     return Err(self.expected("how many rows there are"));
+                }
+                if let Some(third) = dims.get(2) {
+                    return Err(Diagnostic::new(third.span, "a matrix has rows and columns, and no further size"));
                 }
                 self.require_word("on")?;
                 ExprKind::Eye { dtype, dims, on: self.place()? }

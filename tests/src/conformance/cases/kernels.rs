@@ -49,6 +49,7 @@ ops! {
     broadcasts_its_inputs [],
     random_numbers_are_the_published_ones [],
     a_sequence_is_rounded_once [],
+    a_running_sum_of_negative_zeros_is_one [],
     division_by_zero_is_told [],
     a_negative_exponent_is_told [],
     an_index_out_of_range_is_told [],
@@ -512,6 +513,17 @@ fn a_sequence_is_rounded_once(bench: &Bench) -> Result<(), Fail> {
     lane.op(Op::Arange, &[], &columns, &Params::integers(10, -2))?;
     let flat = turned.with(Layout::contiguous(Shape::new(&[6])?));
     lab.expect(&mut lane, &flat, &[10i64, 4, 8, 2, 6, 0], "a view whose rows are columns")
+}
+
+fn a_running_sum_of_negative_zeros_is_one(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let x = lab.vector(&mut lane, &[-0f32, -0.0, 0.0])?;
+    let sums = lab.tensor(DType::F32, &[3])?;
+    lane.op(Op::CumSum, &[&x], &sums, &Params::over(Axes::new(&[0])?))?;
+    let minus = f32::NEG_INFINITY;
+    lane.op(Op::Reciprocal, &[&sums], &sums, &Params::default())?;
+    lab.expect(&mut lane, &sums, &[minus, minus, f32::INFINITY], "the reciprocals of -0, -0 and 0")
 }
 
 fn integers_wrap(bench: &Bench) -> Result<(), Fail> {
