@@ -60,7 +60,7 @@ pub(super) fn flip(a: &Operand, out: &Operand, params: &Params) -> Option<Launch
 pub(super) fn triangle(op: Op, a: &Operand, out: &Operand, diagonal: i64) -> Option<Launch> {
     let (from, to) = (a.layout().strides(), out.layout().strides());
     let (elements, dims) = (out.layout().elements(), out.layout().shape().dims());
-    let Some((batch, &[rows, columns])) = dims.split_last_chunk::<2>().filter(|_| elements > 0) else { return None };
+    let (batch, &[rows, columns]) = dims.split_last_chunk::<2>().filter(|_| elements > 0)?;
     let mut arguments = over([a, out]);
     let matrices = batch.iter().enumerate().map(|(axis, &size)| (size, [to[axis], from[axis]]));
     Axes::new(Order::ByStride, matrices).write_outer(&mut arguments, [1, 0]);

@@ -37,8 +37,8 @@ impl InstructionsBuilder {
         let sizes = x.shape();
         let is_two = |axis: &usize| counts[*axis] > 1 && sizes.dims()[*axis] > 1;
         // An axis that is repeated, and has more than one element, is two axes of the copy.
-        let axes = sizes.rank() + (0..sizes.rank()).filter(is_two).count();
-        if axes > MAX_RANK
+        let needed = sizes.rank() + (0..sizes.rank()).filter(is_two).count();
+        if needed > MAX_RANK
             && let Some(axis) = (0..sizes.rank()).find(is_two)
         {
             let (size, once) = (sizes.dims()[axis], [&counts[..axis], &[1], &counts[axis + 1..]].concat());
@@ -47,16 +47,18 @@ impl InstructionsBuilder {
             }
             return Ok(());
         }
-        let (mut dims, mut from, mut to) = (Vec::new(), Vec::new(), Vec::new());
+        // Size, stride of the source, stride of the target.
+        let mut axes = Vec::new();
         for (axis, (&size, &count)) in sizes.dims().iter().zip(counts).enumerate() {
-            let strides = [x, target].map(|tensor| tensor.layout().strides()[axis]);
+            let [from, to] = [x, target].map(|tensor| tensor.layout().strides()[axis]);
             if count > 1 {
-                (dims.push(count), from.push(0), to.push(strides[1] * size));
+                axes.push([count, 0, to * size]);
             }
             if size > 1 {
-                (dims.push(size), from.push(strides[0]), to.push(strides[1]));
+                axes.push([size, from, to]);
             }
         }
+        let [dims, from, to] = [0, 1, 2].map(|part| axes.iter().map(|axis| axis[part]).collect::<Vec<usize>>());
         let shape = Shape::new(&dims)?;
         let view = |tensor: &Tensor, strides: &[usize]| {
             tensor.view(Layout::with_strides(shape, strides, tensor.layout().offset())?)
