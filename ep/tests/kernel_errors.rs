@@ -130,6 +130,35 @@ fn a_negative_integer_exponent_is_refused() {
 }
 
 #[test]
+fn an_index_past_an_axis_is_named_and_nothing_is_written() {
+    // Along the first of two axes: element 2 is in the first column and the second row.
+    for (indices, index, row) in [([2i32, 0, 3, -1], 2, 3), ([0, -7, 3, 0], 1, -7)] {
+        for (op, rows) in [(Op::TakeAlongAxis, 2), (Op::Scatter, 3), (Op::ScatterAdd, 3)] {
+            let (mut x, mut source) = ([1f64, 2.0, 3.0, 4.0, 5.0, 6.0], [7f64, 8.0, 9.0, 10.0]);
+            let (mut indices, mut out) = (indices, [9f64; 6]);
+            let mut operands = vec![
+                view(&mut x, dense(&[3, 2]), Access::Read),
+                view(&mut indices, dense(&[2, 2]), Access::Read),
+                view(&mut source, dense(&[2, 2]), Access::Read),
+                view(&mut out, dense(&[rows, 2]), Access::Write),
+            ];
+            if op == Op::TakeAlongAxis {
+                operands.remove(2);
+            }
+            let along = Params::over(Axes::new(&[0]).unwrap());
+            let refused = launch(kernel(op, DType::F64), &mut operands, &along);
+            let expected = KernelError::RowOutOfRange { op, index, row };
+            assert_eq!(refused, Err(expected.clone()));
+            assert_eq!(out, [9.0; 6]);
+            let text = format!(
+                "{op}: the index {row} is past the axis, whose places count from 0; it is element {index} of the indices, row-major"
+            );
+            assert_eq!(expected.to_string(), text);
+        }
+    }
+}
+
+#[test]
 fn an_index_out_of_range_is_named_and_nothing_is_written() {
     for (indices, index, row) in [([2i64, -1, 9], 1, -1), ([0, 1, 3], 2, 3), ([i64::MIN, i64::MAX, 0], 0, i64::MIN)] {
         let mut table = [1f32, 2.0, 3.0, 4.0, 5.0, 6.0];

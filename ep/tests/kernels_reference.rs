@@ -23,7 +23,9 @@ fn pools(op: Op, dtype: DType) -> [Pool; 3] {
         Op::Sum | Op::Mean | Op::Var | Op::Std | Op::Prod | Op::MatMul => [Pool::Tame; 3],
         _ if op.is_softmax() || op == Op::LayerNorm => [Pool::Tame; 3],
         // The tables have more than 8 rows.
-        Op::IndexSelect => [Pool::Wild, Pool::Small, Pool::Wild],
+        Op::IndexSelect | Op::TakeAlongAxis | Op::Scatter => [Pool::Wild, Pool::Small, Pool::Wild],
+        Op::ScatterAdd => [Pool::Tame, Pool::Small, Pool::Tame],
+        Op::CumSum => [Pool::Tame; 3],
         Op::Div | Op::FloorDiv | Op::Remainder if !dtype.is_float() => [Pool::Wild, Pool::NonZero, Pool::Wild],
         Op::Pow if !dtype.is_float() => [Pool::Wild, Pool::Small, Pool::Wild],
         _ => wild,
@@ -54,6 +56,9 @@ fn margin(op: Op, dtype: DType, terms: usize) -> Margin {
                 1.0
             }
         }
+        // As a sum, of at most some 150 terms.
+        Op::CumSum if dtype == DType::F32 => 1.0,
+        Op::CumSum => 75.0,
         Op::Prod if dtype == DType::F32 => 1.0,
         Op::Prod => (2.0 * terms as f64).max(1.0),
         Op::MatMul => 64.0,
@@ -63,6 +68,7 @@ fn margin(op: Op, dtype: DType, terms: usize) -> Margin {
     // Terms are at most 4 in size, those of products 16, and of products there are few.
     let scale = match op {
         Op::Sum => 4.0 * terms as f64,
+        Op::CumSum => 600.0,
         Op::MatMul => 64.0,
         // The sum of a product and a bias, which may cancel: each is at most 4, but for a scaled element, which may be a few.
         Op::LayerNorm => 16.0,
@@ -260,6 +266,29 @@ fn shapes(all: &[&[&[usize]]]) -> Vec<Case> {
     all.iter().map(case).collect()
 }
 
+/// Shapes of the first input, the size of the indices on the axis, and the axis. Indices are below 9.
+fn indexed_cases(op: Op) -> Vec<Case> {
+    let all: [(&[usize], usize, usize); 9] = [
+        (&[9], 4, 0),
+        (&[12], 100, 0),
+        (&[3, 20], 7, 1),
+        (&[20, 3], 30, 0),
+        (&[2, 9, 5], 3, 1),
+        (&[9, 2, 1, 2], 2, 0),
+        (&[2, 9], 0, 1),
+        (&[0, 9], 5, 1),
+        (&[9, 0], 5, 0),
+    ];
+    let case = |(dims, count, axis): (&[usize], usize, usize)| {
+        let mut indices = dims.to_vec();
+        indices[axis] = count;
+        let mut dims = vec![dims.to_vec()];
+        dims.resize(op.arity(), indices);
+        Case { dims, axes: vec![axis], keep_dims: false }
+    };
+    all.into_iter().map(case).collect()
+}
+
 fn cases(op: Op) -> Vec<Case> {
     match op {
         Op::LayerNorm => shapes(&[
@@ -279,7 +308,18 @@ fn cases(op: Op) -> Vec<Case> {
             &[&[9, 2], &[2, 1, 2, 3, 1, 1, 2]],
         ]),
         Op::MatMul => matmul_cases(),
-        _ if op.class() == OpClass::ArgReduction || op.is_softmax() => {
+        Op::Tril | Op::Triu => shapes(&[
+            &[&[1, 1]],
+            &[&[4, 40]],
+            &[&[40, 4]],
+            &[&[2, 3, 5, 5]],
+            &[&[3, 0]],
+            &[&[0, 3]],
+            &[&[0, 3, 3]],
+            &[&[2, 1, 3, 1, 2]],
+        ]),
+        Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd => indexed_cases(op),
+        _ if op.class() == OpClass::ArgReduction || op.is_softmax() || op == Op::CumSum => {
             let mut cases = axis_cases();
             cases.retain(|case| case.axes.len() == 1);
             for case in &mut cases {
@@ -287,7 +327,7 @@ fn cases(op: Op) -> Vec<Case> {
             }
             cases
         }
-        Op::Pad => axis_cases(),
+        Op::Pad | Op::Flip => axis_cases(),
         _ if op.is_reduction() => axis_cases(),
         _ => elementwise_cases(),
     }
@@ -413,11 +453,11 @@ proptest! {
     fn ops_over_axes_agree_on_random_shapes(
         case in random_axes(), views in random_views(), seed in any::<u64>(),
     ) {
-        let others = [Op::Pad, Op::OneHot];
+        let others = [Op::Pad, Op::OneHot, Op::Flip, Op::CumSum];
         for op in Op::ALL.into_iter().filter(|op| op.is_reduction() || op.is_softmax() || others.contains(op)) {
             let mut case = case.clone();
             case.dims.resize(op.arity(), case.dims[0].clone());
-            if op.class() == OpClass::ArgReduction || op.is_softmax() {
+            if op.class() == OpClass::ArgReduction || op.is_softmax() || op == Op::CumSum {
                 case.axes = vec![(seed % case.dims[0].len() as u64) as usize];
             }
             for &dtype in op.dtypes() {
@@ -438,6 +478,25 @@ proptest! {
         for (op, cases) in [(Op::LayerNorm, norm), (Op::IndexSelect, select)] {
             for &dtype in op.dtypes() {
                 run_case(op, dtype, dtype, &cases[0], &views, seed);
+            }
+        }
+    }
+
+    #[test]
+    fn triangles_and_ops_by_index_agree_on_random_shapes(
+        dims in prop::collection::vec(1usize..7, 2..5), size in 9usize..20, count in 0usize..12, views in random_views(),
+        seed in any::<u64>(),
+    ) {
+        let axis = (seed % dims.len() as u64) as usize;
+        let (mut whole, mut indices) = (dims.clone(), dims.clone());
+        (whole[axis], indices[axis]) = (size, count);
+        for op in [Op::Tril, Op::Triu, Op::TakeAlongAxis, Op::Scatter, Op::ScatterAdd] {
+            let mut inputs = vec![whole.clone()];
+            inputs.resize(op.arity(), indices.clone());
+            let axes = if op.arity() > 1 { vec![axis] } else { vec![] };
+            let case = Case { dims: inputs, axes, keep_dims: false };
+            for &dtype in op.dtypes() {
+                run_case(op, dtype, dtype, &case, &views, seed);
             }
         }
     }

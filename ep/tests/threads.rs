@@ -139,7 +139,7 @@ fn check_op(op: Op, dtype: DType, shapes: &[&[usize]], params: &Params, forms: (
     for (input, dims) in shapes.iter().enumerate() {
         let dtype = match (op, input) {
             (Op::Where, 0) => DType::Bool,
-            (Op::IndexSelect, 1) => DType::I32,
+            (Op::IndexSelect | Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd, 1) => DType::I32,
             _ => dtype,
         };
         inputs.push(View::filled(dtype, ins[input % 2].layout(dims)));
@@ -188,6 +188,20 @@ fn cases(op: Op, dtype: DType) -> Vec<(Vec<&'static [usize]>, Params)> {
         }
         Op::OneHot => vec![(vec![&[30_001]], Params::one_hot(17, DType::F32))],
         Op::Pad => vec![(vec![&[300, 400]], Params::pad(Axes::new(&[1]).unwrap(), 1, 2, Scalar::zero(dtype)))],
+        Op::Flip => vec![(vec![&[300, 400]], over(&[1])), (vec![&[100_003]], over(&[]))],
+        Op::Tril | Op::Triu => {
+            vec![(vec![&[300, 400]], Params::diagonal(20)), (vec![&[400, 20, 20]], Params::diagonal(0))]
+        }
+        Op::CumSum => vec![(vec![&[300, 400]], over(&[1])), (vec![&[300, 400]], over(&[0]))],
+        Op::TakeAlongAxis => vec![(vec![&[300, 40], &[300, 401]], over(&[1]))],
+        Op::Scatter | Op::ScatterAdd => {
+            vec![
+                (vec![&[300, 40], &[300, 401], &[300, 401]], over(&[1])),
+                (vec![&[40, 300], &[401, 300], &[401, 300]], over(&[0])),
+            ]
+        }
+        Op::Arange if dtype.is_float() => vec![(Vec::new(), Params::floats(0.1, 0.7))],
+        Op::Arange => vec![(Vec::new(), Params::integers(-3, 7))],
         Op::Uniform | Op::Normal => vec![(Vec::new(), Params::random(7, 11))],
         _ => {
             let whole = vec![&[100_003][..]; op.arity()];

@@ -93,6 +93,15 @@ fn operands_fit_their_op() {
     assert!(matches!(error, BuildError::Op(OpError::Epsilon { .. })), "{error}");
     let error = refused(|b| b.index_select(&f32s(&[2, 3]), &f32s(&[3])));
     assert!(matches!(error, BuildError::Op(OpError::IndexDType { .. })), "{error}");
+    let error = refused(|b| b.triu(&f32s(&[3]), 0));
+    assert!(matches!(error, BuildError::Op(OpError::NoMatrix { .. })), "{error}");
+    let error = refused(|b| b.take_along_axis(&f32s(&[2, 3]), &f32s(&[2, 3]), 0));
+    assert!(matches!(error, BuildError::Op(OpError::IndexDType { .. })), "{error}");
+    let i32s = |dims: &[usize]| tensor(Place::Device(CPU), DType::I32, dims);
+    let error = refused(|b| b.take_along_axis(&f32s(&[2, 3]), &i32s(&[2, 2]), 0));
+    assert!(matches!(error, BuildError::Op(OpError::AlongAxis { .. })), "{error}");
+    let error = refused(|b| b.scatter(&f32s(&[2, 3]), &i32s(&[1, 3]), &f32s(&[2, 3]), 0));
+    assert!(matches!(error, BuildError::Op(OpError::SourceShape { .. })), "{error}");
     let x = f32s(&[4]);
     let error = refused(|b| b.op_into(Op::Pad, &[&x], Params::pad(Axes::NONE, 0, 0, 1.0), &x));
     assert!(matches!(error, BuildError::Overlap { .. }), "{error}");

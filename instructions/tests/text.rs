@@ -137,6 +137,7 @@ fn build(calls: &[Call]) -> InstructionList {
                 builder.rand(&generator, DEVICES[call.device], dtype, &call.dims).ok()
             }
             18 if call.host => builder.layer_norm(&a, &b, &b, 0.1 * f64::from(call.lane)).ok(),
+            18 if call.dims.len() > 1 => builder.tril(&a, i64::from(call.lane) - 1).ok(),
             18 => builder.one_hot(&a, call.dims.len(), dtype).ok(),
             20 | 21 => {
                 match section.take() {
@@ -365,6 +366,13 @@ fn a_text_is_held_to_the_rules_of_the_builder() {
             "must be a finite number that is not negative",
         ),
         ("t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 index_select t0 t0 -> t1 f32[2]", "must be i32, i64 or u8"),
+        ("%0 call compute@cpu:0:0 arange from 1 by 2 -> t0 f32[2]", "Extra::Floats"),
+        ("%0 call compute@cpu:0:0 arange from 1.0 by 2.0 -> t0 i32[2]", "Extra::Integers"),
+        ("%0 call compute@cpu:0:0 arange from 1 by 2.0 -> t0 i32[2]", "two integers"),
+        ("%0 call compute@cpu:0:0 arange from 1 by true -> t0 i32[2]", "two integers"),
+        ("t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 tril diagonal 1 t0 -> t1 f32[2]", "at least 2 axes"),
+        ("t0 = tensor cpu:0 f32[2,2]\n%0 call compute@cpu:0:0 tril diagonal x t0 -> t1 f32[2,2]", "of a diagonal"),
+        ("t0 = tensor cpu:0 f32[2,2]\n%0 call compute@cpu:0:0 triu t0 -> t1 f32[2,2]", "Extra::Diagonal"),
         ("%0 call compute@cpu:0:0 uniform seed 1 at 2 -> t0 i32[2]", "uniform takes f32"),
         ("%0 call compute@cpu:0:0 uniform seed 1 at 2 -> host:t0 f32[2]", "host memory"),
         ("%0 call compute@cpu:0:0 uniform seed 1 at 2 -> cpu:1:t0 f32[2]", "lives on cpu:1"),

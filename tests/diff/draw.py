@@ -70,6 +70,9 @@ class Draw:
         form = FUNCTIONS[function][0]
         if form == "source":
             return self.source(function, dtype)
+        if form == "arrange":
+            place = self.place()
+            return self.bind(self.arrange(function, dtype, place), dtype, place)
         place = self.place(kernel=form != "view")
         if form == "view":
             return self.bind(self.view(function, dtype, self.any_shape(), place, 0), dtype, place)
@@ -485,6 +488,12 @@ class Draw:
             return self.layer_norm(dtype, place, lane)
         if form == "index_select":
             return self.index_select(dtype, place, lane)
+        if form == "flip":
+            return self.flip(dtype, place, lane)
+        if form == "triangle":
+            return self.triangle(function, dtype, place, lane)
+        if form == "by index":
+            return self.by_index(function, dtype, place, lane)
         return self.one_hot(dtype, place, lane)
 
     def binary_call(self, function, dtype, place, shape, depth, form, lane):
@@ -553,6 +562,91 @@ class Draw:
         indices = self.loaded(index_dtype, np.asarray(self.numbers.integers(0, rows, shape), reference.STORE[index_dtype]), place)
         compute = lambda a, i: reference.index_select(dtype, a, i)  # noqa: E731
         return call("index_select", [table, indices], "", compute, dtype, lane), dtype, lane
+
+    def flip(self, dtype, place, lane):
+        shape = self.any_shape()
+        axes = self.choice.sample(range(len(shape)), self.choice.randint(0, len(shape))) if shape else []
+        shown = [str(axis - len(shape) if self.chance(0.3) else axis) for axis in axes]
+        tail = f" axis {shown[0]}" if len(axes) == 1 else f" axes {' '.join(shown)}" if axes else ""
+        value = self.make(dtype, shape, place)
+        return call("flip", [value], tail, lambda a: reference.flip(dtype, a, axes), dtype, lane), dtype, lane
+
+    def triangle(self, function, dtype, place, lane):
+        diagonal = self.choice.choice([None, 0, 1, -1, 2, -3, 300, -300])
+        value = self.make(dtype, self.any_shape(least=2), place)
+        tail = "" if diagonal is None else f" diagonal {diagonal}"
+        return call(function, [value], tail, lambda a: reference.triangle(function, a, diagonal or 0), dtype, lane), dtype, lane
+
+    def by_index(self, function, dtype, place, lane):
+        shape, index_dtype = list(self.any_shape(least=1)), self.choice.choice(INTEGERS)
+        axis = self.choice.randrange(len(shape))
+        shape[axis] = max(shape[axis], 1)
+        inner = list(shape)
+        inner[axis] = self.choice.choice([0, 1, 2, 3, 8, 17])
+        numbers = self.numbers.integers(0, min(shape[axis], 256), inner)
+        inputs = [self.make(dtype, tuple(shape), place), self.loaded(index_dtype, np.asarray(numbers, reference.STORE[index_dtype]), place)]
+        if function != "take_along_axis":
+            inputs.append(self.make(dtype, tuple(inner), place))
+        tail = f" axis {axis - len(shape) if self.chance(0.3) else axis}"
+        compute = lambda a, *rest: reference.BY_INDEX[function](dtype, a, axis, *rest)  # noqa: E731
+        return call(function, inputs, tail, compute, dtype, lane), dtype, lane
+
+    def arrange(self, function, dtype, place):
+        """What copies or fills parts of a new tensor: it may be on the host."""
+        lane = self.lane()
+        if function == "eye":
+            sizes = [self.size() for _ in range(self.choice.randint(1, 2))]
+            text = f"eye {dtype}{''.join(f' {size}' for size in sizes)} on {self.place_text(place)}{lane_text(lane)}"
+            return constant(text, function, lambda state: Exact(np.eye(sizes[0], sizes[-1], dtype=reference.STORE[dtype])), dtype, place)
+        if function in ("arange", "linspace"):
+            return self.range_of(function, dtype, place if place != "host" else "cpu:0", lane)
+        shape = self.any_shape(least=1) if function != "tile" else self.any_shape()
+        if function == "tile":
+            counts, elements_now = [], max(np.prod(shape, dtype=np.int64), 1)
+            for _ in shape:
+                count = self.choice.choice([0, 1, 1, 2, 2, 3]) if elements_now < 3000 else 1
+                counts.append(count)
+                elements_now *= max(count, 1)
+            tail = "".join(f" {count}" for count in counts)
+            return call(function, [self.make(dtype, shape, place)], tail, lambda a: Exact(np.array(np.tile(a, counts))), dtype, lane)
+        if function == "stack":
+            shape = shape[:7]
+            axis = self.choice.randint(0, len(shape))
+            shown = axis - len(shape) - 1 if self.chance(0.3) else axis
+            inputs = [self.make(dtype, shape, place) for _ in range(self.choice.randint(1, 3))]
+            return call(function, inputs, f" axis {shown}", lambda *all_of: Exact(np.stack(all_of, axis)), dtype, lane)
+        axis = self.choice.randrange(len(shape))
+        tail = f" axis {axis - len(shape) if self.chance(0.3) else axis}"
+        if function == "roll":
+            shift = self.choice.choice([-17, -2, -1, 0, 1, 2, 3, 5, 10**12])
+            value = self.make(dtype, shape, place)
+            return call(function, [value], f" {shift}{tail}", lambda a: Exact(np.roll(a, shift, axis)), dtype, lane)
+        sizes = [shape[:axis] + (self.choice.choice([0, 1, 2, shape[axis]]),) + shape[axis + 1:] for _ in range(self.choice.randint(1, 3))]
+        inputs = [self.make(dtype, each, place) for each in sizes]
+        return call(function, inputs, tail, lambda *all_of: Exact(np.concatenate(all_of, axis)), dtype, lane)
+
+    def range_of(self, function, dtype, place, lane):
+        on = f"on {self.place_text(place)}{lane_text(lane)}"
+        if function == "linspace":
+            first, last = (self.choice.choice([0, 1, -0.3, 0.1, 100.5, -1e30, 2.0**60]) for _ in range(2))
+            count = self.choice.choice([0, 1, 2, 3, 7, 50])
+            step = np.float64(last - first) / (count - 1) if count > 1 else np.float64(0)
+            numbers = np.float64(first) + np.arange(count) * step
+            if count > 1:
+                numbers[-1] = last
+            return constant(f"linspace {dtype} {first!r} {last!r} {count} {on}", function,
+                            lambda state: Exact(reference.rounded(numbers, dtype)), dtype, place)
+        count = self.choice.choice([0, 1, 2, 3, 7, 50])
+        if is_float(dtype):
+            # Halves and their like, so that the end is exact.
+            first, step = self.choice.choice([0, 1, -3, 0.5, 1000.25]), self.choice.choice([1, 0.5, -0.25, 2, -3])
+        else:
+            first, step = self.choice.choice([0, 1, 100, 5]), self.choice.choice([1, 2, 3, -1] if dtype != "u8" else [1, 2, 3])
+        end = first + count * step
+        numbers = first + np.arange(count) * step
+        make = (lambda state: Exact(reference.rounded(numbers.astype(np.float64), dtype))) if is_float(dtype) else \
+            (lambda state: Exact(numbers.astype(reference.STORE[dtype])))
+        return constant(f"arange {dtype} {first!r} {end!r} {step!r} {on}", function, make, dtype, place)
 
     def one_hot(self, dtype, place, lane):
         shape = self.any_shape()[:7]

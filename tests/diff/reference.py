@@ -356,7 +356,39 @@ def index_select(dtype, table, indices):
     return Exact(table[indices.astype(np.int64)])
 
 
-ALONG = {"softmax": softmax, "log_softmax": log_softmax}
+def cumsum(dtype, a, axis):
+    if not is_float(dtype):
+        return Exact(np.cumsum(a, axis=axis, dtype=a.dtype))
+    expected = np.cumsum(wide(a, dtype), axis=axis)
+    size = np.cumsum(np.abs(finite(wide(a, dtype))), axis=axis)
+    # A sum on the way may be past the range.
+    return Near(dtype, expected, 2 * a.shape[axis] * SUM_UNIT[dtype] * size, free=size > LARGEST[COMPUTED[dtype]] / 4)
+
+
+def take_along_axis(dtype, a, axis, indices):
+    return Exact(np.take_along_axis(a, indices.astype(np.int64), axis))
+
+
+def scatter(dtype, a, axis, indices, source):
+    """One place of the axis of the indices after the other."""
+    result = np.array(a)
+    for step in range(indices.shape[axis]):
+        at, new = (np.take(each, [step], axis) for each in (indices.astype(np.int64), source))
+        np.put_along_axis(result, at, new, axis)
+    return Exact(result)
+
+
+def scatter_add(dtype, a, axis, indices, source):
+    result = np.array(a)
+    for step in range(indices.shape[axis]):
+        at, new = (np.take(each, [step], axis) for each in (indices.astype(np.int64), source))
+        there = np.take_along_axis(result, at, axis)
+        np.put_along_axis(result, at, BINARY["add"](dtype, there, new).array, axis)
+    return Exact(result)
+
+
+BY_INDEX = {"take_along_axis": take_along_axis, "scatter": scatter, "scatter_add": scatter_add}
+ALONG = {"softmax": softmax, "log_softmax": log_softmax, "cumsum": cumsum}
 ALONG_PAIR = {"softmax_backward": softmax_backward, "log_softmax_backward": log_softmax_backward}
 
 
@@ -396,6 +428,17 @@ def pad(dtype, a, before, after, axes, value):
     if not widths:
         return Exact(a.copy())
     return Exact(np.pad(a, widths, constant_values=literal(value, dtype)))
+
+
+def flip(dtype, a, axes):
+    return Exact(np.array(np.flip(a, over(a, axes))))
+
+
+TRIANGLE = {"tril": np.tril, "triu": np.triu}
+
+
+def triangle(function, a, diagonal):
+    return Exact(TRIANGLE[function](a, diagonal))
 
 
 def one_hot(dtype, a, classes, to):

@@ -168,6 +168,59 @@ impl Vm {
         self.full(place, dtype, shape, Scalar::one(dtype))
     }
 
+    /// Submits an op that makes the numbers from `first` on, by `step` each, that are before `end`, as a new tensor of `dtype` on `device`; see
+    /// [`InstructionsBuilder::arange`]. Blocks as [`Vm::submit`] does.
+    ///
+    /// # Errors
+    /// The numbers do not fit the dtype, or are no sequence; those of [`Vm::submit`].
+    #[track_caller]
+    pub fn arange(
+        &self,
+        device: DeviceId,
+        dtype: DType,
+        first: impl Into<Scalar>,
+        end: impl Into<Scalar>,
+        step: impl Into<Scalar>,
+    ) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let numbers = builder.arange(device, dtype, first, end, step)?;
+        self.submit(builder.finish())?;
+        Ok(numbers)
+    }
+
+    /// Submits an op and a fill that make `count` numbers from `first` to `last`, as a new tensor of `dtype` on `device`; see [`InstructionsBuilder::linspace`].
+    /// Blocks as [`Vm::submit`] does.
+    ///
+    /// # Errors
+    /// The dtype is no float, or the numbers are not finite; those of [`Vm::submit`].
+    #[track_caller]
+    pub fn linspace(
+        &self,
+        device: DeviceId,
+        dtype: DType,
+        first: f64,
+        last: f64,
+        count: usize,
+    ) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let numbers = builder.linspace(device, dtype, first, last, count)?;
+        self.submit(builder.finish())?;
+        Ok(numbers)
+    }
+
+    /// Submits the fills of a new matrix of `dtype` on `place`, with ones, or `true`, on its diagonal and zeros elsewhere; see [`InstructionsBuilder::eye`].
+    /// Blocks as [`Vm::submit`] does.
+    ///
+    /// # Errors
+    /// The shape is impossible; those of [`Vm::submit`].
+    #[track_caller]
+    pub fn eye(&self, place: impl Into<Place>, dtype: DType, rows: usize, columns: usize) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let matrix = builder.eye(place, dtype, rows, columns)?;
+        self.submit(builder.finish())?;
+        Ok(matrix)
+    }
+
     /// A new tensor of `dtype` and `shape` on `device` with random numbers of the uniform distribution over `[0, 1)`; see
     /// [`InstructionsBuilder::rand`]. Blocks as [`Vm::submit`] does.
     ///

@@ -1,8 +1,8 @@
 //! Emits values: loads, copies, fills, kernels, and the numbers among their operands.
 
 use super::{Emitter, view};
-use crate::base::engine::{Axes, BuildError, DType, Extra, Generator, Op, Params, Scalar, Shape, Tensor};
-use crate::syntax::ast::{Expr, ExprKind, ExtraRef, Number};
+use crate::base::engine::{Axes, BuildError, DType, DeviceId, Extra, Generator, Op, Params, Scalar, Shape, Tensor};
+use crate::syntax::ast::{Expr, ExprKind, ExtraRef, Number, PlaceRef, RangeBy};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::{Span, Spanned};
 
@@ -41,12 +41,27 @@ impl Emitter<'_> {
                 };
                 self.builder.on_lane(lane).full(place, *dtype, shape.dims(), value).map_err(at)
             }
+            ExprKind::Range { dtype, first, last, by, on } => {
+                let device = self.device(on, expr.span, Op::Arange.name())?;
+                let mut builder = self.builder.on_lane(lane);
+                match by {
+                    RangeBy::Step(step) => {
+                        let [first, last, step] = [first, last, step].map(|number| any_scalar(number.value));
+                        builder.arange(device, *dtype, first, last, step)
+                    }
+                    RangeBy::Count(count) => {
+                        let float = |number: &Spanned<Number>| match scalar(number, DType::F64)? {
+                            Scalar::I64(value) => Ok(value as f64),
+                            Scalar::F64(value) => Ok(value),
+                            Scalar::Bool(_) => Err(Diagnostic::new(number.span, "expected a number")),
+                        };
+                        builder.linspace(device, *dtype, float(first)?, float(last)?, *count)
+                    }
+                }
+                .map_err(at)
+            }
             ExprKind::Random { op, dtype, dims, seed, on } => {
-                let place = self.devices.place(on)?;
-                let Some(device) = place.device() else {
-                    let help = "draw on a device such as `cpu:0`, and copy from there";
-                    return Err(Diagnostic::new(expr.span, format!("{op} runs on devices alone")).with_help(help));
-                };
+                let device = self.device(on, expr.span, op.name())?;
                 let shape = sizes(dims, expr.span)?;
                 let generator = self.generators.entry(*seed).or_insert_with(|| Generator::new(*seed));
                 let mut builder = self.builder.on_lane(lane);
@@ -62,11 +77,38 @@ impl Emitter<'_> {
                 let inputs: Vec<&Tensor> = inputs.iter().collect();
                 self.builder.on_lane(lane).op(*op, &inputs, params).map_err(at)
             }
+            ExprKind::Join { inputs, axis, is_new } => {
+                let inputs: Vec<Tensor> =
+                    inputs.iter().map(|input| self.value(input, lane)).collect::<Result<_, _>>()?;
+                let shape = inputs.first().map_or(Shape::SCALAR, Tensor::shape);
+                let tensors: Vec<&Tensor> = inputs.iter().collect();
+                let mut builder = self.builder.on_lane(lane);
+                match is_new {
+                    true => builder.stack(&tensors, view::new_axis(&shape, axis.value, axis.span)?),
+                    false => builder.cat(&tensors, view::axis(&shape, axis.value, axis.span)?),
+                }
+                .map_err(at)
+            }
+            ExprKind::Eye { dtype, dims, on } => {
+                let place = self.devices.place(on)?;
+                let shape = sizes(dims, expr.span)?;
+                // The parser takes one size or two.
+                let size = |axis: usize| shape.dims().get(axis).or(shape.dims().first()).copied().unwrap_or_default();
+                self.builder.on_lane(lane).eye(place, *dtype, size(0), size(1)).map_err(at)
+            }
             ExprKind::View { value, view } => {
                 let tensor = self.value(value, lane)?;
                 view::apply(&mut self.builder.on_lane(lane), &tensor, view, expr.span)
             }
         }
+    }
+
+    /// The device of what runs on devices alone.
+    fn device(&self, on: &PlaceRef, span: Span, what: &str) -> Result<DeviceId, Diagnostic> {
+        self.devices.place(on)?.device().ok_or_else(|| {
+            Diagnostic::new(span, format!("{what} runs on devices alone"))
+                .with_help("compute it on a device such as `cpu:0`, and copy from there")
+        })
     }
 
     /// The inputs of an op. A number becomes a scalar tensor of the dtype and place of the tensor beside it.
@@ -100,6 +142,15 @@ impl Emitter<'_> {
             );
         }
         Ok(out)
+    }
+}
+
+/// A number as a value, whatever the dtype.
+fn any_scalar(number: Number) -> Scalar {
+    match number {
+        Number::Int(value) => Scalar::I64(value),
+        Number::Float(value) => Scalar::F64(value),
+        Number::Bool(value) => Scalar::Bool(value),
     }
 }
 
@@ -157,6 +208,7 @@ pub(super) fn params(
             let value = value.as_ref().map_or(Ok(Scalar::zero(dtype)), |value| scalar(value, dtype))?;
             Extra::Pad { before: *before, after: *after, value }
         }
+        ExtraRef::Diagonal(diagonal) => Extra::Diagonal(*diagonal),
         ExtraRef::Classes(classes) => Extra::Classes(*classes),
         ExtraRef::Epsilon(epsilon) => Extra::Epsilon(scalar(epsilon, DType::F64)?),
     };

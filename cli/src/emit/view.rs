@@ -1,4 +1,4 @@
-//! Views: other shapes and parts of the same storage. Only the reshape of a view with gaps copies.
+//! Views: other shapes and parts of the same storage. The reshape of a view with gaps copies, and so do `tile` and `roll`.
 
 use crate::base::engine::{InstructionsBuilder, Shape, Tensor};
 use crate::syntax::ast::{SliceSpec, View};
@@ -35,6 +35,14 @@ pub(super) fn apply(
             tensor.permute(&axes).map_err(|error| Diagnostic::new(span, error.to_string()))
         }
         View::Slice(slices) => slice(tensor, slices),
+        View::Tile(counts) => {
+            let counts: Vec<usize> = counts.iter().map(size).collect::<Result<_, _>>()?;
+            builder.repeat(tensor, &counts).map_err(|error| Diagnostic::new(span, error.to_string()))
+        }
+        View::Roll { shift, axis: at } => {
+            let axis = axis(&shape, at.value, at.span)?;
+            builder.roll(tensor, *shift, axis).map_err(|error| Diagnostic::new(span, error.to_string()))
+        }
     }
 }
 
@@ -60,6 +68,16 @@ pub(super) fn axis(shape: &Shape, axis: i64, span: Span) -> Result<usize, Diagno
     let from_start = if axis < 0 { axis.saturating_add(rank) } else { axis };
     usize::try_from(from_start).ok().filter(|at| *at < shape.rank()).ok_or_else(|| {
         Diagnostic::new(span, format!("there is no axis {axis} in shape {shape}, which has {rank} axes"))
+    })
+}
+
+/// The place of a new axis in a shape, which may be behind the last one; a negative one counts from the end of the new shape.
+pub(super) fn new_axis(shape: &Shape, axis: i64, span: Span) -> Result<usize, Diagnostic> {
+    let axes = shape.rank() as i64 + 1; // at most 9
+    let from_start = if axis < 0 { axis.saturating_add(axes) } else { axis };
+    usize::try_from(from_start).ok().filter(|at| *at <= shape.rank()).ok_or_else(|| {
+        let text = format!("{axis} is no place for a new axis in shape {shape}: its places are 0 to {}", shape.rank());
+        Diagnostic::new(span, text)
     })
 }
 

@@ -237,12 +237,43 @@ pub enum ExprKind {
         /// Parameters of this op alone.
         extra: ExtraRef,
     },
-    /// A view or a reshape.
+    /// A view or a reshape, or the elements in other places.
     View {
         /// The tensor.
         value: Box<Expr>,
         /// The view.
         view: View,
+    },
+    /// `cat a b axis 0`, `stack a b axis 0`
+    Join {
+        /// The tensors, at least one.
+        inputs: Vec<Expr>,
+        /// The axis along which they lie.
+        axis: Spanned<i64>,
+        /// Whether the axis is a new one.
+        is_new: bool,
+    },
+    /// `arange f32 0 10 2 on acc`, `linspace f32 0 1 11 on acc`
+    Range {
+        /// Element type.
+        dtype: DType,
+        /// The first number.
+        first: Spanned<Number>,
+        /// The end, or the last number.
+        last: Spanned<Number>,
+        /// The differences.
+        by: RangeBy,
+        /// The place.
+        on: PlaceRef,
+    },
+    /// `eye f32 3 4 on acc`
+    Eye {
+        /// Element type.
+        dtype: DType,
+        /// Rows, and columns if given.
+        dims: Vec<Spanned<i64>>,
+        /// The place.
+        on: PlaceRef,
     },
 }
 
@@ -260,13 +291,24 @@ pub enum ExtraRef {
         /// The value of these elements; zero if not given.
         value: Option<Spanned<Number>>,
     },
+    /// `tril`, `triu`: the diagonal; 0 if not given.
+    Diagonal(i64),
     /// `one_hot`: the number of classes.
     Classes(usize),
     /// `layer_norm`: what is added to each variance.
     Epsilon(Spanned<Number>),
 }
 
-/// The kinds of views.
+/// How far apart the numbers of a range are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RangeBy {
+    /// By so much.
+    Step(Spanned<Number>),
+    /// As far as so many numbers are.
+    Count(usize),
+}
+
+/// The kinds of views, and of copies with elements in other places.
 #[derive(Clone, Debug, PartialEq)]
 pub enum View {
     /// `reshape h 4 -1`
@@ -277,6 +319,15 @@ pub enum View {
     Permute(Vec<Spanned<i64>>),
     /// `slice h rows 0..16 axis 2 4..`
     Slice(Vec<SliceSpec>),
+    /// `tile h 2 1`: how often on each axis
+    Tile(Vec<Spanned<i64>>),
+    /// `roll h -1 axis 0`
+    Roll {
+        /// By how many places.
+        shift: i64,
+        /// Along which axis.
+        axis: Spanned<i64>,
+    },
 }
 
 /// One range of a slice.

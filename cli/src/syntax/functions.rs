@@ -34,6 +34,26 @@ pub enum Form {
     OneHot,
     /// `layer_norm a w b epsilon 1e-5`
     LayerNorm,
+    /// `flip a`, with `axis 1` or `axes 0 1` if wanted
+    AlongAxes(Op),
+    /// `tril a`, with `diagonal -1` if wanted
+    Triangle(Op),
+    /// `scatter a i s axis 1`, exactly one axis
+    ByIndex(Op),
+    /// `cat a b c axis 0`
+    Cat,
+    /// `stack a b c axis 0`
+    Stack,
+    /// `tile a 2 1`
+    Tile,
+    /// `roll a -1 axis 0`
+    Roll,
+    /// `eye dtype 3 4 on place`
+    Eye,
+    /// `arange dtype 0 10 2 on place`
+    Arange,
+    /// `linspace dtype 0 1 11 on place`
+    Linspace,
     /// `load "file"` and a tensor name
     Load,
     /// `copy a to place`
@@ -55,7 +75,7 @@ pub enum Form {
 }
 
 /// The functions that are not ops.
-const OTHERS: [(&str, Form); 8] = [
+const OTHERS: [(&str, Form); 14] = [
     ("load", Form::Load),
     ("copy", Form::Copy),
     ("empty", Form::Empty),
@@ -64,6 +84,12 @@ const OTHERS: [(&str, Form); 8] = [
     ("broadcast", Form::Broadcast),
     ("permute", Form::Permute),
     ("slice", Form::Slice),
+    ("cat", Form::Cat),
+    ("stack", Form::Stack),
+    ("tile", Form::Tile),
+    ("roll", Form::Roll),
+    ("eye", Form::Eye),
+    ("linspace", Form::Linspace),
 ];
 
 /// Every function of the language: the ops by their names, and the others.
@@ -84,11 +110,15 @@ fn form(op: Op) -> Option<Form> {
         (_, OpClass::Cast) => Form::Cast,
         (_, OpClass::Reduction) => Form::Reduce(op),
         (_, OpClass::ArgReduction) => Form::ArgReduce(op),
-        (_, OpClass::Softmax) => Form::AlongAxis(op),
+        (_, OpClass::Softmax | OpClass::RunningSum) => Form::AlongAxis(op),
+        (_, OpClass::Flip) => Form::AlongAxes(op),
+        (_, OpClass::Triangle) => Form::Triangle(op),
+        (_, OpClass::TakeAlongAxis | OpClass::Scatter) => Form::ByIndex(op),
         (_, OpClass::SoftmaxGradient) => Form::BinaryAlongAxis(op),
         (_, OpClass::Pad) => Form::Pad,
         (_, OpClass::OneHot) => Form::OneHot,
         (_, OpClass::LayerNorm) => Form::LayerNorm,
+        (_, OpClass::Sequence) => Form::Arange,
         (_, OpClass::Source) => Form::Random(op),
     })
 }
@@ -100,7 +130,7 @@ pub const STATEMENTS: &[&str] =
 /// Words that are part of a statement or an expression and therefore name nothing.
 const OTHER_WORDS: &[&str] = &[
     "else", "to", "into", "on", "lane", "value", "axis", "axes", "rows", "cols", "keep", "tol", "accuracy", "host",
-    "true", "false", "inf", "nan", "seed", "epsilon", "f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8",
+    "true", "false", "inf", "nan", "seed", "epsilon", "diagonal", "f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8",
     "u16", "u32", "u64", "bool",
 ];
 

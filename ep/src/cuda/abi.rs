@@ -9,7 +9,11 @@
 //! | pad | the output's axes | those of the input, as many | input and output: one per axis of `shape` |
 //! | one-hot | the axes of the indices | the class axis | indices: those of `shape`; output: those of `shape`, then that of `inner` |
 //! | index_select | the axes of the indices | `[rows, columns]` of the table | table: a row, a column; indices: those of `shape`; output: those of `shape`, then a column |
-//! | random | the output's, in their order | – | one per axis of `shape` |
+//! | flip | the output's axes | – | one per axis of `shape` |
+//! | tril, triu | the axes of matrices | rows, columns | those of `shape`, then of a row and of a column |
+//! | cumsum | the other axes | the axis | those of `shape`, then that of `inner` |
+//! | take_along_axis, scatter, scatter_add | the other axes | the axis of the first input, and of the indices | those of `shape`, then that of the axis |
+//! | arange, random | the output's, in their order | – | one per axis of `shape` |
 //! | sum, mean, largest, smallest, argmax | the kept axes | the reduced axes | input: those of `shape`, then those of `inner`; output: those of `shape` |
 //! | softmax, log-softmax, their gradients | the other axes | the axis | those of `shape`, then that of `inner` |
 //! | layer norm | the other axes | the innermost axis | those of `shape`, then that of `inner`; of weight and bias, the first are 0 |
@@ -22,7 +26,8 @@
 
 use crate::tensor::shape::MAX_RANK;
 
-/// The most operands of a kernel: [`Op::Where`](crate::Op::Where) and [`Op::LayerNorm`](crate::Op::LayerNorm) have three inputs and one output.
+/// The most operands of a kernel: [`Op::Where`](crate::Op::Where), [`Op::LayerNorm`](crate::Op::LayerNorm) and [`Op::Scatter`](crate::Op::Scatter) have three
+/// inputs and one output.
 pub const MAX_VIEWS: usize = 4;
 
 /// One operand.
@@ -47,7 +52,8 @@ pub struct Arguments {
     pub inner: [i64; MAX_RANK],
     /// Number of outer axes.
     pub rank: u32,
-    /// Number of inner axes: 3 for matmul, 2 for index_select, 1 for argmax, softmax, layer norm and one-hot,
+    /// Number of inner axes: 3 for matmul, 2 for index_select, triangles and ops along an axis by indices, 1 for argmax,
+    /// softmax, layer norm, one-hot and cumsum,
     /// `rank` for pad.
     pub inner_rank: u32,
     /// Elements of `shape`: the product of its sizes.
@@ -55,9 +61,10 @@ pub struct Arguments {
     /// For reductions, softmax, layer norm and one-hot: the elements of `inner`, the product of its sizes. Other kernels do not read it.
     pub inner_elements: u64,
     /// For fill and pad, the bits of one element, in the low bytes; for one-hot, those of 1; for layer norm, those of epsilon as
-    /// an `f64`; for random, the seed.
+    /// an `f64`; for random, the seed; for arange, the first element, an `i64` or the bits of an `f64`.
     pub value: u64,
-    /// Random: the first block.
+    /// Random: the first block. Arange: the step, as `value`. Triangles: the diagonal, an `i64`. Take_along_axis and scatters: the product of the sizes of
+    /// the axes behind the axis.
     pub counter: u64,
     /// The address of a [`Status`], aligned to 8 bytes, that the device may read and write. With 0 the kernel does not report failures.
     /// [`plan()`](crate::cuda::plan()) leaves it 0; the launching code sets it if
@@ -68,10 +75,11 @@ pub struct Arguments {
     pub vectors: u32,
     /// Reductions, softmax and layer norm: threads that share one output element or one row, a power of two.
     pub lanes: u32,
-    /// Reductions, softmax and layer norm: 1 if neighbouring threads work on neighbouring outputs or rows, 0 if on neighbouring
-    /// elements of one of them.
+    /// Reductions, softmax, layer norm and take_along_axis: 1 if neighbouring threads work on neighbouring outputs or rows, 0 if on
+    /// neighbouring elements of one of them.
     pub across: u32,
-    /// For pad: the number of output elements before the input, on each axis whose size in `inner` differs from that in `shape`.
+    /// For pad: the number of output elements before the input, on each axis whose size in `inner` differs from that in `shape`. For flip: bit `i` is 1 if axis
+    /// `i` of `shape` is flipped. For take_along_axis and scatters: the bytes of an index.
     pub before: u32,
 }
 
@@ -79,9 +87,9 @@ pub struct Arguments {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Status {
-    /// The smallest row-major index of the output that cannot be computed, for index_select of the indices; `u64::MAX` if there is none.
+    /// The smallest row-major index of the output that cannot be computed, for ops that take indices that of the index; `u64::MAX` if there is none.
     pub index: u64,
-    /// For integer pow: the negative exponent there. For index_select: the index there. Otherwise unchanged.
+    /// For integer pow: the negative exponent there. For ops that take indices: the index there. Otherwise unchanged.
     pub value: i64,
 }
 

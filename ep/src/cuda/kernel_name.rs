@@ -14,7 +14,7 @@ use crate::tensor::op_class::OpClass;
 /// A kernel of ours.
 ///
 /// [`Display`](fmt::Display) gives its name in PTX and [`FromStr`] reads it: `sv_add_f32`, `sv_cast_f32_i64`, `sv_copy_4`,
-/// `sv_one_hot_i64_4`, `sv_index_select_i64_4`.
+/// `sv_one_hot_i64_4`, `sv_index_select_i64_4`, `sv_flip_4`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum KernelName {
     /// An op other than those below, for a dtype of its [key input](Op::key_input).
@@ -31,7 +31,13 @@ pub enum KernelName {
     OneHot(DType, usize),
     /// [`Op::IndexSelect`] by indices of this dtype, of elements of so many bytes: 1, 2, 4 or 8.
     IndexSelect(DType, usize),
+    /// One of the other ops that move elements of so many bytes, 1, 2, 4 or 8, and compute nothing: [`Op::Flip`], [`Op::Tril`], [`Op::Triu`],
+    /// [`Op::TakeAlongAxis`], [`Op::Scatter`].
+    OfSize(Op, usize),
 }
+
+/// The ops of [`KernelName::OfSize`].
+const OF_SIZE: [Op; 5] = [Op::Flip, Op::Tril, Op::Triu, Op::TakeAlongAxis, Op::Scatter];
 
 const OPS: usize = Op::ALL.len();
 const DTYPES: usize = DType::ALL.len();
@@ -40,7 +46,7 @@ const SIZES: usize = 4;
 
 impl KernelName {
     /// An exclusive upper bound of [`index`](KernelName::index).
-    pub const INDICES: usize = (OPS + DTYPES) * DTYPES + (3 + 2 * DTYPES) * SIZES;
+    pub const INDICES: usize = (OPS + DTYPES) * DTYPES + (3 + 2 * DTYPES + OPS) * SIZES;
 
     /// Every kernel that exists.
     pub fn all() -> impl Iterator<Item = KernelName> {
@@ -52,13 +58,15 @@ impl KernelName {
         let by_index = by_index
             .into_iter()
             .flat_map(|name| (0..SIZES).flat_map(move |log| DType::ALL.map(|dtype| name(dtype, 1 << log))));
-        ops.chain(casts).chain(sizes).chain(by_index).filter(|name| name.exists())
+        let moves = OF_SIZE.into_iter().flat_map(|op| (0..SIZES).map(move |log| KernelName::OfSize(op, 1 << log)));
+        ops.chain(casts).chain(sizes).chain(by_index).chain(moves).filter(|name| name.exists())
     }
 
     fn exists(self) -> bool {
         match self {
             KernelName::Op(op, dtype) => {
-                !matches!(op, Op::Cast | Op::Pad | Op::OneHot | Op::IndexSelect) && op.supports(dtype)
+                let has_another = matches!(op, Op::Cast | Op::Pad | Op::OneHot | Op::IndexSelect);
+                !has_another && !OF_SIZE.contains(&op) && op.supports(dtype)
             }
             KernelName::Cast(from, _) => Op::Cast.supports(from),
             KernelName::Copy(bytes) | KernelName::Fill(bytes) | KernelName::Pad(bytes) => is_size(bytes),
@@ -66,6 +74,7 @@ impl KernelName {
             KernelName::OneHot(from, bytes) | KernelName::IndexSelect(from, bytes) => {
                 Op::OneHot.supports(from) && is_size(bytes)
             }
+            KernelName::OfSize(op, bytes) => OF_SIZE.contains(&op) && is_size(bytes),
         }
     }
 
@@ -84,6 +93,9 @@ impl KernelName {
             KernelName::IndexSelect(from, bytes) => {
                 (OPS + DTYPES) * DTYPES + (3 + DTYPES + from as usize) * SIZES + bytes.ilog2() as usize
             }
+            KernelName::OfSize(op, bytes) => {
+                (OPS + DTYPES) * DTYPES + (3 + 2 * DTYPES + op as usize) * SIZES + bytes.ilog2() as usize
+            }
         }
     }
 
@@ -93,6 +105,7 @@ impl KernelName {
         match self {
             KernelName::Copy(_) | KernelName::Fill(_) | KernelName::Pad(_) => Module::Move,
             KernelName::OneHot(..) | KernelName::IndexSelect(..) => Module::Move,
+            KernelName::OfSize(..) | KernelName::Op(Op::CumSum | Op::ScatterAdd | Op::Arange, _) => Module::Arrange,
             KernelName::Op(Op::Where, _) => Module::Move,
             KernelName::Cast(..) => Module::Cast,
             KernelName::Op(Op::MatMul, _) => Module::MatMul,
@@ -105,13 +118,14 @@ impl KernelName {
         }
     }
 
-    /// Whether it can fail for the values of some elements: divisions of integers, pow with a signed exponent, and index_select. Then it needs a
-    /// [`Status`], which [`failure`](KernelName::failure) reads.
+    /// Whether it can fail for the values of some elements: divisions of integers, pow with a signed exponent, and ops that take indices, but for
+    /// one-hot. Then it needs a [`Status`], which [`failure`](KernelName::failure) reads.
     #[inline]
     pub fn can_fail(self) -> bool {
         match self {
             KernelName::Op(op, dtype) => op.refuses_elements(dtype),
             KernelName::IndexSelect(..) => true,
+            KernelName::OfSize(op, _) => matches!(op, Op::TakeAlongAxis | Op::Scatter),
             _ => false,
         }
     }
@@ -129,6 +143,9 @@ impl KernelName {
         let index = status.index as usize;
         match self {
             KernelName::Op(op @ Op::Pow, _) => Err(KernelError::NegativeExponent { op, index, exponent: status.value }),
+            KernelName::Op(op @ Op::ScatterAdd, _) | KernelName::OfSize(op, _) => {
+                Err(KernelError::RowOutOfRange { op, index, row: status.value })
+            }
             KernelName::Op(op, _) => Err(KernelError::DivisionByZero { op, index }),
             KernelName::IndexSelect(..) => {
                 Err(KernelError::RowOutOfRange { op: Op::IndexSelect, index, row: status.value })
@@ -153,6 +170,7 @@ impl fmt::Display for KernelName {
             KernelName::Pad(bytes) => write!(f, "sv_pad_{bytes}"),
             KernelName::OneHot(from, bytes) => write!(f, "sv_one_hot_{}_{bytes}", from.name()),
             KernelName::IndexSelect(from, bytes) => write!(f, "sv_index_select_{}_{bytes}", from.name()),
+            KernelName::OfSize(op, bytes) => write!(f, "sv_{}_{bytes}", op.name()),
         }
     }
 }
@@ -173,6 +191,7 @@ impl FromStr for KernelName {
             Some(("one_hot", from)) => KernelName::OneHot(from.parse()?, bytes()?),
             Some(("index_select", from)) => KernelName::IndexSelect(from.parse()?, bytes()?),
             Some(("cast", from)) => KernelName::Cast(from.parse()?, last.parse()?),
+            _ if bytes().is_ok() => KernelName::OfSize(work.parse()?, bytes()?),
             _ => KernelName::Op(work.parse()?, last.parse()?),
         };
         if name.exists() { Ok(name) } else { Err(refused()) }
@@ -198,6 +217,9 @@ pub enum Module {
     MatMul,
     /// Random numbers.
     Random,
+    /// Other places of elements, and ops along one axis in its order: flip, triangles, cumsum, take_along_axis, scatter,
+    /// scatter_add, arange.
+    Arrange,
 }
 
 /// The text of a module, with the final NUL that the driver requires.
@@ -209,7 +231,7 @@ macro_rules! ptx {
 
 impl Module {
     /// Every module, in the order of the enum.
-    pub const ALL: [Module; 8] = [
+    pub const ALL: [Module; 9] = [
         Module::Unary,
         Module::Binary,
         Module::Compare,
@@ -218,6 +240,7 @@ impl Module {
         Module::Reduce,
         Module::MatMul,
         Module::Random,
+        Module::Arrange,
     ];
 
     /// Its name, for messages; its source is `kernels/<name>.cu`.
@@ -231,6 +254,7 @@ impl Module {
             Module::Reduce => "reduce",
             Module::MatMul => "matmul",
             Module::Random => "random",
+            Module::Arrange => "arrange",
         }
     }
 
@@ -245,6 +269,7 @@ impl Module {
             Module::Reduce => ptx!("reduce"),
             Module::MatMul => ptx!("matmul"),
             Module::Random => ptx!("random"),
+            Module::Arrange => ptx!("arrange"),
         };
         CStr::from_bytes_until_nul(text.as_bytes()).unwrap_or_default()
     }

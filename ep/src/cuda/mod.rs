@@ -63,6 +63,7 @@ mod loaded_kernels;
 #[cfg(feature = "cuda")]
 mod optional_library;
 mod plan;
+mod plan_arrange;
 mod plan_positional;
 mod plan_reduce;
 #[cfg(feature = "cuda")]

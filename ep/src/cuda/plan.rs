@@ -7,6 +7,7 @@ use crate::cpu;
 use crate::cuda::abi::{Arguments, MAX_VIEWS, View};
 use crate::cuda::axes::{Axes, Order, stride_to};
 use crate::cuda::kernel_name::KernelName;
+use crate::cuda::plan_arrange::{arange, cumsum, flip, scatter, take_along_axis, triangle};
 use crate::cuda::plan_positional::{index_select, one_hot, pad, random};
 use crate::cuda::plan_reduce::{layer_norm, matmul, reduction, softmax};
 use crate::errors::error::{Error, KernelError};
@@ -131,9 +132,42 @@ pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
             check_inferred(op, [a], out, call)?;
             Ok(one_hot(a, out)?)
         }
+        OpClass::Flip => {
+            let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;
+            check_inferred(op, [a], out, call)?;
+            Ok(flip(a, out, call.params))
+        }
+        OpClass::Triangle => {
+            let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;
+            check_inferred(op, [a], out, call)?;
+            Ok(triangle(op, a, out, call.params.checked_diagonal(op)?))
+        }
+        OpClass::RunningSum => {
+            let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;
+            check_inferred(op, [a], out, call)?;
+            Ok(cumsum(name, a, out, call.params))
+        }
+        OpClass::TakeAlongAxis => {
+            let from = call.operands.get(1).map_or(DType::I64, Operand::dtype);
+            let ([a, at], out) = checked_operands(call, [dtype, from], dtype, InPlace::Refused)?;
+            check_inferred(op, [a, at], out, call)?;
+            Ok(take_along_axis([a, at, out], call.params))
+        }
+        OpClass::Scatter => {
+            let from = call.operands.get(1).map_or(DType::I64, Operand::dtype);
+            let ([a, at, source], out) = checked_operands(call, [dtype, from, dtype], dtype, InPlace::Refused)?;
+            check_inferred(op, [a, at, source], out, call)?;
+            Ok(scatter(op, dtype, [a, at, source, out], call.params))
+        }
+        OpClass::Sequence => {
+            let ([], out) = checked_operands(call, [], dtype, InPlace::Refused)?;
+            check_source(op, dtype, call.params)?;
+            Ok(arange(name, out, call.params))
+        }
         OpClass::Source => {
             let ([], out) = checked_operands(call, [], dtype, InPlace::Refused)?;
-            let (seed, counter) = check_source(op, dtype, call.params)?;
+            check_source(op, dtype, call.params)?;
+            let (seed, counter) = call.params.checked_random(op)?;
             Ok(random(name, out, seed, counter))
         }
     }

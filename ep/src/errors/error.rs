@@ -48,10 +48,8 @@ pub enum KernelError {
     /// Integer power with a negative exponent.
     #[error("{op} has the negative exponent {exponent} at element {index} of the output, row-major")]
     NegativeExponent { op: Op, index: usize, exponent: i64 },
-    /// A row that a table does not have.
-    #[error(
-        "{op}: the index {row} is no row of the table, whose rows count from 0; it is element {index} of the indices, row-major"
-    )]
+    /// A row that a table does not have, or a place that an axis does not have.
+    #[error("{op}: the index {row} is {}; it is element {index} of the indices, row-major", out_of_range(*op))]
     RowOutOfRange { op: Op, index: usize, row: i64 },
     /// An operand that does not meet the kernel's requirements.
     #[error("operand {operand} of {op}: {source}")]
@@ -59,6 +57,14 @@ pub enum KernelError {
     /// The error of a registered kernel.
     #[error("{0}")]
     Other(String),
+}
+
+/// What an index out of range is for `op`.
+fn out_of_range(op: Op) -> &'static str {
+    match op {
+        Op::IndexSelect => "no row of the table, whose rows count from 0",
+        _ => "past the axis, whose places count from 0",
+    }
 }
 
 /// The error of devices, streams and operands.

@@ -31,6 +31,12 @@ pub enum ShapeError {
     /// A range past the end of its axis.
     #[error("range {start}..{end} does not lie within axis {axis} of shape {shape}")]
     Slice { start: usize, end: usize, axis: usize, shape: Box<Shape> },
+    /// Parts that are not all of an axis.
+    #[error(
+        "parts of the sizes {sizes:?} are not all of axis {axis} of shape {shape}: name at least one part, and sizes with the sum {}",
+        shape.dims()[*axis]
+    )]
+    Split { sizes: Vec<usize>, axis: usize, shape: Box<Shape> },
     /// A squeeze of an axis that has another size than 1.
     #[error("axis {axis} of shape {shape} has size {}, and only an axis of size 1 can be removed", shape.dims()[*axis])]
     Squeeze { axis: usize, shape: Box<Shape> },
@@ -100,6 +106,19 @@ pub enum OpError {
     /// Indices that are no integers.
     #[error("the indices of {op} must be i32, i64 or u8, found {found}; cast them first")]
     IndexDType { op: Op, found: DType },
+    /// A tensor without rows and columns.
+    #[error("{op} needs at least 2 axes, the rows and columns of matrices, found {shape}; reshape it first")]
+    NoMatrix { op: Op, shape: Box<Shape> },
+    /// Indices along an axis that do not fit on the other axes.
+    #[error(
+        "{op} along axis {axis} of {input} needs indices with as many axes, of the same sizes but for that axis, found {indices}"
+    )]
+    AlongAxis { op: Op, axis: usize, input: Box<Shape>, indices: Box<Shape> },
+    /// A source that has not one element for each index.
+    #[error(
+        "{op} needs one element of its source for each index, found a source of {source_shape} and indices of {indices}"
+    )]
+    SourceShape { op: Op, source_shape: Box<Shape>, indices: Box<Shape> },
     /// An empty reduction where at least one element is needed.
     #[error("{op} over no elements: shape {shape} has size 0 on a reduced axis")]
     EmptyReduction { op: Op, shape: Box<Shape> },

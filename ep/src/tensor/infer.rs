@@ -68,7 +68,36 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
         OpClass::IndexSelect => index_select(inputs[0], inputs[1]),
         OpClass::Pad => Ok((dtype, padded(dtype, shape, params)?)),
         OpClass::OneHot => one_hot(shape, params),
-        OpClass::Source => Err(OpError::NoInputs { op }),
+        OpClass::Flip => {
+            check_axes(op, shape, params)?;
+            Ok((dtype, *shape))
+        }
+        OpClass::Triangle => {
+            if shape.rank() < 2 {
+                return Err(OpError::NoMatrix { op, shape: Box::new(*shape) });
+            }
+            params.checked_diagonal(op)?;
+            Ok((dtype, *shape))
+        }
+        OpClass::RunningSum => {
+            one_axis(op, shape, params)?;
+            Ok((dtype, *shape))
+        }
+        OpClass::TakeAlongAxis => {
+            check_indices(op, shape, inputs[1], params)?;
+            Ok((dtype, *inputs[1].1))
+        }
+        OpClass::Scatter => {
+            check_indices(op, shape, inputs[1], params)?;
+            let dtype = same_dtype(op, dtype, inputs[2].0)?;
+            let [indices, source] = [1, 2].map(|input| inputs[input].1);
+            if indices != source {
+                let [indices, source_shape] = [indices, source].map(|shape| Box::new(*shape));
+                return Err(OpError::SourceShape { op, source_shape, indices });
+            }
+            Ok((dtype, *shape))
+        }
+        OpClass::Source | OpClass::Sequence => Err(OpError::NoInputs { op }),
     }
 }
 
@@ -81,21 +110,24 @@ pub fn infer_alike(op: Op, inputs: usize, dtype: DType) -> Option<DType> {
     (decides && fits).then_some(op.elementwise_output(dtype))
 }
 
-/// Checks that an op [without inputs](Op::is_source) can make an output of `dtype`. Returns the seed and the counter of its parameters.
+/// Checks that an op [without inputs](Op::is_source) can make an output of `dtype`.
 ///
 /// # Errors
 ///
 /// [`OpError::DType`], [`OpError::MissingExtra`]; [`OpError::Arity`] for an op with inputs.
-pub fn check_source(op: Op, dtype: DType, params: &Params) -> Result<(u64, u64), OpError> {
+pub fn check_source(op: Op, dtype: DType, params: &Params) -> Result<(), OpError> {
     if !op.is_source() {
         return Err(OpError::Arity { op, found: 0 });
     }
     if !op.supports(dtype) {
         return Err(OpError::DType { op, dtype, available: op.dtypes() });
     }
-    match params.extra {
-        Extra::Random { seed, counter } => Ok((seed, counter)),
-        _ => Err(OpError::MissingExtra { op, expected: "Extra::Random" }),
+    match (op.class(), params.extra) {
+        (OpClass::Source, _) => params.checked_random(op).map(|_| ()),
+        (_, Extra::Floats { .. }) if dtype.is_float() => Ok(()),
+        (_, Extra::Integers { .. }) if !dtype.is_float() => Ok(()),
+        _ if dtype.is_float() => Err(OpError::MissingExtra { op, expected: "Extra::Floats" }),
+        _ => Err(OpError::MissingExtra { op, expected: "Extra::Integers" }),
     }
 }
 
@@ -175,6 +207,22 @@ fn index_select(table: (DType, &Shape), indices: (DType, &Shape)) -> Result<(DTy
     dims[..rank].copy_from_slice(indices.1.dims());
     dims[rank] = columns;
     Ok((table.0, Shape::new(&dims[..rank + 1]).map_err(shape_error(op))?))
+}
+
+/// Checks that the indices are integers, and have the sizes of `input` on every axis but one.
+fn check_indices(op: Op, input: &Shape, indices: (DType, &Shape), params: &Params) -> Result<(), OpError> {
+    if !dtypes::INDICES.contains(&indices.0) {
+        return Err(OpError::IndexDType { op, found: indices.0 });
+    }
+    one_axis(op, input, params)?;
+    let sizes = || input.dims().iter().zip(indices.1.dims()).enumerate();
+    for axis in params.axes.iter() {
+        if input.rank() != indices.1.rank() || sizes().any(|(at, (own, other))| at != axis && own != other) {
+            let [input, indices] = [input, indices.1].map(|shape| Box::new(*shape));
+            return Err(OpError::AlongAxis { op, axis, input, indices });
+        }
+    }
+    Ok(())
 }
 
 fn padded(dtype: DType, shape: &Shape, params: &Params) -> Result<Shape, OpError> {

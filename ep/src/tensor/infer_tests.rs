@@ -132,7 +132,7 @@ fn random_ops_take_their_output_and_a_seed() {
     for op in [Op::Uniform, Op::Normal] {
         assert_eq!(plain(op, &[]), Err(OpError::NoInputs { op }));
         assert_eq!(plain(op, &[given(F32, &[2])]), Err(OpError::Arity { op, found: 1 }));
-        assert_eq!(check_source(op, F16, &Params::random(7, 9)), Ok((7, 9)));
+        assert_eq!(check_source(op, F16, &Params::random(7, 9)), Ok(()));
         assert!(matches!(check_source(op, I32, &Params::random(7, 9)), Err(OpError::DType { .. })));
         let text = check_source(op, F16, &Params::default()).unwrap_err().to_string();
         assert_eq!(text, format!("{op} needs Extra::Random: set Params::extra"));
@@ -239,4 +239,69 @@ fn index_select_gives_a_row_for_each_index() {
     assert_eq!(dtype, Err(OpError::IndexDType { op: Op::IndexSelect, found: F32 }));
     let full = select(given(F32, &[9, 5]), given(I32, &[1; MAX_RANK]));
     assert!(matches!(full, Err(OpError::Shape { source: ShapeError::Rank { .. }, .. })), "{full:?}");
+}
+
+#[test]
+fn triangles_are_of_matrices() {
+    let good = Params::diagonal(-3);
+    for op in [Op::Tril, Op::Triu] {
+        assert_eq!(infer(op, &[given(F16, &[2, 0, 3])], &good), Ok(given(F16, &[2, 0, 3])));
+        let rank = infer(op, &[given(F32, &[3])], &good);
+        assert!(matches!(rank, Err(OpError::NoMatrix { .. })), "{rank:?}");
+        let missing = infer(op, &[given(F32, &[3, 3])], &Params::default());
+        assert!(matches!(missing, Err(OpError::MissingExtra { expected: "Extra::Diagonal", .. })), "{missing:?}");
+    }
+}
+
+#[test]
+fn flips_are_over_any_axes_and_running_sums_over_one() {
+    for axes in [&[][..], &[1], &[0, 1]] {
+        assert_eq!(infer(Op::Flip, &[given(Bool, &[2, 3])], &over(axes)), Ok(given(Bool, &[2, 3])));
+    }
+    let axis = infer(Op::Flip, &[given(F32, &[2])], &over(&[1]));
+    assert!(matches!(axis, Err(OpError::Shape { op: Op::Flip, .. })), "{axis:?}");
+    assert_eq!(infer(Op::CumSum, &[given(U8, &[2, 0])], &over(&[1])), Ok(given(U8, &[2, 0])));
+    for axes in [&[][..], &[0, 1]] {
+        let found = infer(Op::CumSum, &[given(F32, &[2, 3])], &over(axes));
+        assert!(matches!(found, Err(OpError::OneAxis { .. })), "{found:?}");
+    }
+    let dtype = infer(Op::CumSum, &[given(Bool, &[2])], &over(&[0]));
+    assert!(matches!(dtype, Err(OpError::DType { .. })), "{dtype:?}");
+}
+
+#[test]
+fn indices_along_an_axis_fit_on_the_others() {
+    let along = |axis: usize| over(&[axis]);
+    let take = |x, indices, axis| infer(Op::TakeAlongAxis, &[x, indices], &along(axis));
+    assert_eq!(take(given(BF16, &[9, 5]), given(U8, &[2, 5]), 0), Ok(given(BF16, &[2, 5])));
+    assert_eq!(take(given(Bool, &[9, 5]), given(I64, &[9, 0]), 1), Ok(given(Bool, &[9, 0])));
+    for (x, indices) in [(&[9, 5][..], &[2, 4][..]), (&[9, 5], &[2]), (&[9], &[2, 5]), (&[9, 1], &[2, 5])] {
+        let found = take(given(F32, x), given(I32, indices), 0);
+        assert!(matches!(found, Err(OpError::AlongAxis { axis: 0, .. })), "{found:?}");
+    }
+    let dtype = take(given(F32, &[9]), given(F32, &[9]), 0);
+    assert_eq!(dtype, Err(OpError::IndexDType { op: Op::TakeAlongAxis, found: F32 }));
+    let axis = take(given(F32, &[9]), given(I32, &[9]), 1);
+    assert!(matches!(axis, Err(OpError::Shape { .. })), "{axis:?}");
+    let put = |source| infer(Op::Scatter, &[given(F32, &[9, 5]), given(I32, &[2, 5]), source], &along(0));
+    assert_eq!(put(given(F32, &[2, 5])), Ok(given(F32, &[9, 5])));
+    let mixed = put(given(F64, &[2, 5]));
+    assert!(matches!(mixed, Err(OpError::MixedDTypes { .. })), "{mixed:?}");
+    let source = put(given(F32, &[1, 5]));
+    assert!(matches!(source, Err(OpError::SourceShape { .. })), "{source:?}");
+    let bools = infer(Op::ScatterAdd, &[given(Bool, &[2]), given(I32, &[1]), given(Bool, &[1])], &along(0));
+    assert!(matches!(bools, Err(OpError::DType { .. })), "{bools:?}");
+}
+
+#[test]
+fn a_sequence_has_numbers_of_its_dtype() {
+    let (integers, floats) = (Params::integers(3, -1), Params::floats(0.5, 0.25));
+    assert_eq!(plain(Op::Arange, &[]), Err(OpError::NoInputs { op: Op::Arange }));
+    for &dtype in Op::Arange.dtypes() {
+        let (fits, other) = if dtype.is_float() { (floats, integers) } else { (integers, floats) };
+        assert_eq!(check_source(Op::Arange, dtype, &fits), Ok(()));
+        let missing = check_source(Op::Arange, dtype, &other);
+        assert!(matches!(missing, Err(OpError::MissingExtra { .. })), "{missing:?}");
+    }
+    assert!(matches!(check_source(Op::Arange, Bool, &integers), Err(OpError::DType { .. })));
 }

@@ -89,7 +89,7 @@ impl Op {
         match self {
             Op::Div | Op::FloorDiv | Op::Remainder => !dtype.is_float(),
             Op::Pow => matches!(dtype, DType::I8 | DType::I16 | DType::I32 | DType::I64),
-            Op::IndexSelect => true,
+            Op::IndexSelect | Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd => true,
             _ => false,
         }
     }
@@ -111,6 +111,11 @@ impl Op {
 
     /// Whether it has no inputs. Then the caller gives the output, with its dtype and shape.
     pub const fn is_source(self) -> bool {
+        matches!(self.class(), OpClass::Source | OpClass::Sequence)
+    }
+
+    /// Whether it draws random numbers: each call of the same instruction is to draw others.
+    pub const fn is_random(self) -> bool {
         matches!(self.class(), OpClass::Source)
     }
 

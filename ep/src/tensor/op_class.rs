@@ -36,22 +36,38 @@ pub enum OpClass {
     Pad,
     /// Each integer gives a row on a new innermost axis.
     OneHot,
-    /// No input: the caller gives the output, with its dtype and shape.
+    /// Each element goes to another place along some axes; dtype and shape are kept.
+    Flip,
+    /// Each matrix of the two innermost axes keeps what is on one side of a diagonal; dtype and shape are kept.
+    Triangle,
+    /// Each element becomes the sum of those up to it on one axis; dtype and shape are kept.
+    RunningSum,
+    /// Each integer of the second input selects an element of the first along one axis. Both have the same sizes on the other axes; the output has the
+    /// shape of the integers.
+    TakeAlongAxis,
+    /// Each integer of the second input is the place along one axis at which an element of the third goes into the first. The first two have the same sizes
+    /// on the other axes, the third has the shape of the second, and the output that of the first.
+    Scatter,
+    /// Random numbers. No input: the caller gives the output, with its dtype and shape.
     Source,
+    /// Numbers that follow from their place. No input, as for [`OpClass::Source`].
+    Sequence,
 }
 
 impl OpClass {
     /// Number of inputs.
     pub const fn arity(self) -> usize {
         use OpClass::{
-            ArgReduction, Binary, Cast, Comparison, IndexSelect, LayerNorm, MatMul, OneHot, Pad, Predicate, Reduction,
-            Select, Softmax, SoftmaxGradient, Source, Ternary, Unary,
+            ArgReduction, Binary, Cast, Comparison, Flip, IndexSelect, LayerNorm, MatMul, OneHot, Pad, Predicate,
+            Reduction, RunningSum, Scatter, Select, Sequence, Softmax, SoftmaxGradient, Source, TakeAlongAxis, Ternary,
+            Triangle, Unary,
         };
         match self {
-            Source => 0,
+            Source | Sequence => 0,
             Unary | Predicate | Cast | Reduction | ArgReduction | Softmax | Pad | OneHot => 1,
-            Binary | Comparison | MatMul | SoftmaxGradient | IndexSelect => 2,
-            Select | Ternary | LayerNorm => 3,
+            Flip | Triangle | RunningSum => 1,
+            Binary | Comparison | MatMul | SoftmaxGradient | IndexSelect | TakeAlongAxis => 2,
+            Select | Ternary | LayerNorm | Scatter => 3,
         }
     }
 }

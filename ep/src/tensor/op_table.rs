@@ -217,12 +217,40 @@ macro_rules! op_table {
             /// anything to bool is `!= 0`. A value that a float dtype cannot represent is rounded to the nearest, ties to even, or to an
             /// infinity past the range.
             Cast: "cast", Cast, ALL, cast(x; dtype: $crate::DType) => $crate::Params::to(dtype);
+            /// The elements in the opposite order along some axes.
+            Flip: "flip", Flip, ALL, flip(x; axes: &[usize]) => $crate::Params::over($crate::Axes::new(axes)?);
+            /// The lower triangle of each matrix of the two innermost axes: zero, or false, at each column that is more than `diagonal` behind its row.
+            /// So 0 keeps the diagonal and what is below it, and a negative number less.
+            Tril: "tril", Triangle, ALL, tril(x; diagonal: i64) => $crate::Params::diagonal(diagonal);
+            /// The upper triangle of each matrix of the two innermost axes: zero, or false, at each column that is less than `diagonal` behind its row.
+            /// So 0 keeps the diagonal and what is above it, and a negative number more.
+            Triu: "triu", Triangle, ALL, triu(x; diagonal: i64) => $crate::Params::diagonal(diagonal);
+            /// Running sums along one axis: each element is the sum of the elements up to its own place, added one after the other from the first on, so that
+            /// the result has the same bits on every device. Integers wrap. Sums of `f32` are kept in `f64`, those of 16-bit floats in `f32`, and each is
+            /// rounded once.
+            CumSum: "cumsum", RunningSum, NUMBERS, cumsum(x; axis: usize) => $crate::Params::over($crate::Axes::new(&[axis])?);
+            /// For each index the element of `x` at that place of one axis, and at the place of the index on the other axes. Indices count from 0. An index
+            /// that is negative or not below the size of the axis is an error.
+            TakeAlongAxis: "take_along_axis", TakeAlongAxis, ALL, take_along_axis(x, indices; axis: usize)
+                => $crate::Params::over($crate::Axes::new(&[axis])?);
+            /// `x` with elements of the source in place of some: for each index that at the place of the index goes to the place on one axis that the index
+            /// gives. Of several that go to one place, the last on that axis stays. An index that is negative or not below the size of the axis is an
+            /// error.
+            Scatter: "scatter", Scatter, ALL, scatter(x, indices, source; axis: usize) => $crate::Params::over($crate::Axes::new(&[axis])?);
+            /// `x` with elements of the source added to some, as `scatter` would put them there. Each addition is rounded, and several that go to one place are
+            /// added in the order of that axis, so that the result has the same bits on every device. Integers wrap.
+            ScatterAdd: "scatter_add", Scatter, NUMBERS, scatter_add(x, indices, source; axis: usize)
+                => $crate::Params::over($crate::Axes::new(&[axis])?);
             } {
             /// Random numbers, uniform in `[0, 1)`, by [`Extra::Random`](crate::Extra::Random): every multiple of the dtype's smallest
             /// step below 1 is equally likely. The same bits on every device.
             Uniform: "uniform", Source, FLOATS;
             /// Random numbers of the normal distribution with mean 0 and variance 1, by [`Extra::Random`](crate::Extra::Random).
             Normal: "normal", Source, FLOATS;
+            /// `first + i step` for element `i`, in row-major order, by [`Extra::Integers`](crate::Extra::Integers) or
+            /// [`Extra::Floats`](crate::Extra::Floats). Floats are computed in `f64`, and rounded once for narrower dtypes; integers wrap. The same bits on every
+            /// device.
+            Arange: "arange", Sequence, NUMBERS;
         } }
     };
 }

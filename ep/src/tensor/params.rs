@@ -113,8 +113,9 @@ impl FromStr for Axes {
 /// The parameters of an op call. An op ignores those that it does not use.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Params {
-    /// Axes of a reduction and of [`Op::Pad`](crate::Op::Pad) (none: all), of [`Op::ArgMax`](crate::Op::ArgMax) and
-    /// the [softmax family](crate::Op::is_softmax) (exactly one).
+    /// Axes of a reduction, of [`Op::Pad`](crate::Op::Pad) and [`Op::Flip`](crate::Op::Flip) (none: all), of [`Op::ArgMax`](crate::Op::ArgMax), the
+    /// [softmax family](crate::Op::is_softmax), [`Op::CumSum`](crate::Op::CumSum), [`Op::TakeAlongAxis`](crate::Op::TakeAlongAxis) and
+    /// [`Op::Scatter`](crate::Op::Scatter) (exactly one).
     pub axes: Axes,
     /// Whether reduced axes are kept, with size 1.
     pub keep_dims: bool,
@@ -142,8 +143,24 @@ pub enum Extra {
     },
     /// For [`Op::OneHot`](crate::Op::OneHot): the number of classes.
     Classes(usize),
+    /// For [`Op::Tril`](crate::Op::Tril) and [`Op::Triu`](crate::Op::Triu): the column minus the row of the outermost elements that are kept.
+    Diagonal(i64),
     /// For [`Op::LayerNorm`](crate::Op::LayerNorm): what is added to each variance; a finite number that is not negative.
     Epsilon(Scalar),
+    /// For [`Op::Arange`](crate::Op::Arange) of an integer dtype: the first element, and each element minus the one before.
+    Integers {
+        /// The first element.
+        first: i64,
+        /// The difference of two neighbours.
+        step: i64,
+    },
+    /// For [`Op::Arange`](crate::Op::Arange) of a float dtype: as [`Extra::Integers`], as bits of `f64`.
+    Floats {
+        /// The first element.
+        first: u64,
+        /// The difference of two neighbours.
+        step: u64,
+    },
     /// For [`Op::Uniform`](crate::Op::Uniform) and [`Op::Normal`](crate::Op::Normal): the blocks of Philox 4x32-10 (Salmon et al., SC
     /// 2011) with this key, from this counter on. One block makes four consecutive elements in row-major order, or two of `f64`.
     Random {
@@ -171,6 +188,23 @@ impl Params {
         Params { axes, extra, ..Params::default() }
     }
 
+    /// Parameters of a triangle that ends at the elements whose column minus their row is `diagonal`.
+    pub fn diagonal(diagonal: i64) -> Params {
+        Params { extra: Extra::Diagonal(diagonal), ..Params::default() }
+    }
+
+    /// The diagonal of `op`, a triangle.
+    ///
+    /// # Errors
+    ///
+    /// [`OpError::MissingExtra`] if there is none.
+    pub(crate) fn checked_diagonal(&self, op: Op) -> Result<i64, OpError> {
+        match self.extra {
+            Extra::Diagonal(diagonal) => Ok(diagonal),
+            _ => Err(OpError::MissingExtra { op, expected: "Extra::Diagonal" }),
+        }
+    }
+
     /// Parameters of a layer norm that adds `epsilon` to each variance.
     pub fn epsilon(epsilon: f64) -> Params {
         Params { extra: Extra::Epsilon(Scalar::F64(epsilon)), ..Params::default() }
@@ -189,6 +223,28 @@ impl Params {
             Scalar::F64(epsilon) if epsilon.is_finite() && epsilon >= 0.0 => Ok(epsilon),
             Scalar::I64(epsilon) if epsilon >= 0 => Ok(epsilon as f64),
             _ => Err(OpError::Epsilon { found }),
+        }
+    }
+
+    /// Parameters of integers from `first` on, each by `step` more than the one before.
+    pub fn integers(first: i64, step: i64) -> Params {
+        Params { extra: Extra::Integers { first, step }, ..Params::default() }
+    }
+
+    /// Parameters of floats from `first` on, each by `step` more than the one before.
+    pub fn floats(first: f64, step: f64) -> Params {
+        Params { extra: Extra::Floats { first: first.to_bits(), step: step.to_bits() }, ..Params::default() }
+    }
+
+    /// The seed and the counter of `op`, which draws random numbers.
+    ///
+    /// # Errors
+    ///
+    /// [`OpError::MissingExtra`] if there are none.
+    pub(crate) fn checked_random(&self, op: Op) -> Result<(u64, u64), OpError> {
+        match self.extra {
+            Extra::Random { seed, counter } => Ok((seed, counter)),
+            _ => Err(OpError::MissingExtra { op, expected: "Extra::Random" }),
         }
     }
 

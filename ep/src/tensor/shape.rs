@@ -103,7 +103,11 @@ impl Shape {
     }
 
     /// Returns an error unless `axis` is an axis of this shape.
-    pub(crate) fn check_axis(&self, axis: usize) -> Result<(), ShapeError> {
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError::Axis`].
+    pub fn check_axis(&self, axis: usize) -> Result<(), ShapeError> {
         if axis < self.rank() { Ok(()) } else { Err(ShapeError::Axis { axis, shape: Box::new(*self) }) }
     }
 }

@@ -22,24 +22,34 @@ pub(crate) struct Guarded {
 }
 
 /// Bytes of an element of each view.
-pub(crate) fn sizes(function: KernelName) -> Vec<usize> {
+pub(crate) fn sizes(function: KernelName, arguments: &Arguments) -> Vec<usize> {
     match function {
         KernelName::Cast(from, to) => vec![from.size(), to.size()],
         KernelName::Copy(bytes) | KernelName::Pad(bytes) => vec![bytes; 2],
         KernelName::OneHot(from, bytes) => vec![from.size(), bytes],
         KernelName::IndexSelect(from, bytes) => vec![bytes, from.size(), bytes],
         KernelName::Fill(bytes) => vec![bytes],
+        KernelName::OfSize(op, bytes) => by_index(op, arguments, vec![bytes; op.arity() + 1]),
         KernelName::Op(op, dtype) => {
             let mut sizes = vec![dtype.size(); op.arity() + 1];
             match op {
                 Op::Where => sizes[0] = DType::Bool.size(),
                 Op::ArgMax | Op::ArgMin => sizes[1] = DType::I64.size(),
+                Op::ScatterAdd => sizes = by_index(op, arguments, sizes),
                 _ if op.gives_bool() => sizes[op.arity()] = DType::Bool.size(),
                 _ => {}
             }
             sizes
         }
     }
+}
+
+/// Sizes of elements of an op whose launch says which dtype of indices the second input has, if it has any.
+fn by_index(op: Op, arguments: &Arguments, mut sizes: Vec<usize>) -> Vec<usize> {
+    if matches!(op, Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd) {
+        sizes[1] = arguments.before as usize;
+    }
+    sizes
 }
 
 /// Bytes from the first element of a view to behind its last.
@@ -55,6 +65,9 @@ pub(crate) fn span(function: KernelName, arguments: &Arguments, view: usize, siz
         KernelName::Pad(_) if view == 0 => axes = inner.to_vec(),
         KernelName::Pad(_) => {}
         KernelName::OneHot(..) if view == 0 => {}
+        KernelName::OfSize(Op::TakeAlongAxis | Op::Scatter, _) | KernelName::Op(Op::ScatterAdd, _) => {
+            axes.push(if matches!(view, 0 | 3) { inner[0] } else { inner[1] });
+        }
         KernelName::IndexSelect(..) => match view {
             0 => axes = inner.to_vec(),
             1 => {}
@@ -76,7 +89,7 @@ impl Guarded {
     /// Copies the operands, and makes the arguments name the copies.
     pub(crate) fn move_in(function: KernelName, arguments: &mut Arguments) -> Guarded {
         let mut views: Vec<Copied> = Vec::new();
-        for (view, size) in sizes(function).into_iter().enumerate() {
+        for (view, size) in sizes(function, arguments).into_iter().enumerate() {
             let (original, bytes) = (arguments.views[view].base as usize, span(function, arguments, view, size));
             let known = views.iter().find(|copied| (copied.original, copied.bytes) == (original, bytes));
             arguments.views[view].base = match known {

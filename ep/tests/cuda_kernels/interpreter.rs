@@ -52,7 +52,7 @@ fn run_told(launch: &Launch, given: &Arguments, told: bool, seed: u64) -> Status
     let (kernel, mut given) = (launch.kernel, *given);
     let decoded = decoded(kernel.module());
     let mut memory = Memory::new();
-    let views: Vec<(u64, usize)> = sizes(kernel)
+    let views: Vec<(u64, usize)> = sizes(kernel, &launch.arguments)
         .into_iter()
         .enumerate()
         .map(|(view, size)| (launch.arguments.views[view].base, span(kernel, &launch.arguments, view, size)))

@@ -43,7 +43,7 @@ fn pools(op: Op, dtype: DType) -> [Pool; 3] {
         Op::Sum | Op::Mean | Op::Var | Op::Std | Op::Prod | Op::MatMul => [Pool::Tame; 3],
         _ if op.is_softmax() || op == Op::LayerNorm => [Pool::Tame; 3],
         // The tables have more than 8 rows.
-        Op::IndexSelect => [Pool::Wild, Pool::Small, Pool::Wild],
+        Op::IndexSelect | Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd => [Pool::Wild, Pool::Small, Pool::Wild],
         Op::Div | Op::FloorDiv | Op::Remainder if !dtype.is_float() => [Pool::Wild, Pool::NonZero, Pool::Wild],
         Op::Pow if !dtype.is_float() => [Pool::Wild, Pool::Small, Pool::Wild],
         _ => [Pool::Wild; 3],
@@ -99,8 +99,10 @@ fn input_dims(rng: &mut Rng, op: Op) -> (Vec<Vec<usize>>, Params) {
         };
         return (vec![with(rng, m, k), with(rng, k, n)], params);
     }
-    let one_axis = op.class() == OpClass::ArgReduction || op.is_softmax();
+    let by_index = matches!(op, Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd);
+    let one_axis = op.class() == OpClass::ArgReduction || op.is_softmax() || by_index || op == Op::CumSum;
     let rank = match op {
+        Op::Tril | Op::Triu => 2 + rng.below(MAX_RANK - 1),
         Op::OneHot | Op::IndexSelect => rng.below(MAX_RANK),
         Op::LayerNorm => 1 + rng.below(MAX_RANK),
         _ if one_axis => 1 + rng.below(MAX_RANK),
@@ -117,6 +119,17 @@ fn input_dims(rng: &mut Rng, op: Op) -> (Vec<Vec<usize>>, Params) {
     }
     if op == Op::IndexSelect {
         return (vec![vec![9 + rng.below(4), rng.below(6)], whole], params);
+    }
+    if by_index {
+        let axis = rng.below(rank);
+        let mut indices = whole.clone();
+        indices[axis] = rng.below(12);
+        // Indices are at most 8.
+        whole[axis] = 9 + rng.below(4);
+        params.axes = Axes::new(&[axis]).unwrap();
+        let mut all = vec![whole];
+        all.resize(op.arity(), indices);
+        return (all, params);
     }
     if !op.is_elementwise() {
         let mut axes: Vec<usize> = (0..rank).filter(|_| rng.below(2) == 0).collect();
@@ -160,6 +173,7 @@ fn op_of(name: KernelName) -> Option<Op> {
         KernelName::Pad(_) => Some(Op::Pad),
         KernelName::OneHot(..) => Some(Op::OneHot),
         KernelName::IndexSelect(..) => Some(Op::IndexSelect),
+        KernelName::OfSize(op, _) => Some(op),
         KernelName::Copy(_) | KernelName::Fill(_) => None,
     }
 }
@@ -186,18 +200,21 @@ fn draw_call_of(
         KernelName::Cast(from, to) => (from, Some(to)),
         KernelName::Pad(bytes) => (of_size(rng, bytes), None),
         KernelName::OneHot(from, bytes) => (from, Some(of_size(rng, bytes))),
-        KernelName::IndexSelect(_, bytes) => (of_size(rng, bytes), None),
+        KernelName::IndexSelect(_, bytes) | KernelName::OfSize(_, bytes) => (of_size(rng, bytes), None),
         KernelName::Copy(_) | KernelName::Fill(_) => panic!("{name} is no op"),
     };
     let op = op_of(name).unwrap();
     let (dims, params) = shapes(rng, op);
+    // The kernels of other ops that take indices are for one dtype of these, which is in the name.
+    let takes_any = matches!(op, Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd);
+    let of_indices = if takes_any { rng.next() } else { 0 };
     let params = Params { to, extra: reference::extra(op, dtype, rng.next()), ..params };
     let pools = pools(op, dtype);
     let inputs: Vec<Tensor> = (0..op.arity())
         .map(|input| {
             let own = match name {
                 KernelName::IndexSelect(from, _) if input == 1 => from,
-                _ => reference::input_dtype(op, dtype, input, 0),
+                _ => reference::input_dtype(op, dtype, input, of_indices),
             };
             let view = input_view(rng, input);
             Tensor::new(rng, own, &dims[input], view, pools[input])
@@ -476,6 +493,16 @@ fn layer_norm_does_what_the_cpu_does() {
 #[test]
 fn index_select_does_what_the_cpu_does() {
     compare_all(60, |op| op == Op::IndexSelect);
+}
+
+#[test]
+fn flips_and_triangles_do_what_the_cpu_does() {
+    compare_all(200, |op| matches!(op, Op::Flip | Op::Tril | Op::Triu));
+}
+
+#[test]
+fn running_sums_and_ops_by_index_have_the_bits_of_the_cpu() {
+    compare_all(60, |op| matches!(op, Op::CumSum | Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd));
 }
 
 #[test]

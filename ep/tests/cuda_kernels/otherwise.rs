@@ -25,6 +25,7 @@ pub(crate) fn arguments(launch: &Launch, seed: u64) -> Arguments {
     let behind = match launch.kernel {
         KernelName::Op(Op::MatMul, _) => 2,
         KernelName::IndexSelect(..) => 2,
+        KernelName::OfSize(Op::TakeAlongAxis | Op::Scatter, _) | KernelName::Op(Op::ScatterAdd, _) => 1,
         _ if is_pad => 0,
         _ => inner,
     };
@@ -49,6 +50,13 @@ pub(crate) fn arguments(launch: &Launch, seed: u64) -> Arguments {
     } else if reduces {
         changed.inner = lengthened(launch.arguments.inner, inner, before_inner, size);
         changed.inner_rank = (inner + before_inner) as u32;
+    }
+    if matches!(launch.kernel, KernelName::OfSize(Op::Flip, _)) {
+        // A flipped axis counts from its end.
+        if launch.arguments.before & 1 == 1 && outer > 0 {
+            changed.shape[before_outer] = launch.arguments.shape[0];
+        }
+        changed.before = launch.arguments.before << before_outer;
     }
     if changed.lanes > 1 {
         changed.lanes >>= rng.below(changed.lanes.ilog2() as usize + 1);

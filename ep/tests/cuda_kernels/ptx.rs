@@ -30,8 +30,9 @@ fn takes_one_axis(op: Op) -> bool {
 /// `cases` calls of each kernel of a module, launched as planned and otherwise, and of those that take four elements at a time some that do.
 fn compare(module: Module, cases: u64) {
     for name in KernelName::all().filter(|name| name.module() == module && op_of(*name).is_some()) {
-        // The walk of a pad has more cases than others: axes with margins and without.
-        let cases = if matches!(name, KernelName::Pad(_)) { 5 * cases } else { cases };
+        // The walk of a pad or a flip has more cases than others: axes with margins and without, or that are flipped and not.
+        let walks = matches!(name, KernelName::Pad(_) | KernelName::OfSize(Op::Flip, _));
+        let cases = if walks { 5 * cases } else { cases };
         for case in 0..cases {
             let seed = seed_of(name, case);
             compare_one(name, seed, Runner::Ptx);
@@ -186,7 +187,7 @@ const ONE_OFF: &str =
     "corrects a quotient that is one off, because a device divides approximately here; the interpreter divides exactly";
 
 /// Why instructions may be left unreached: the beginning of the names of kernels, how many instructions of each, the reason.
-const UNREACHED: [(&str, usize, &str); 28] = [
+const UNREACHED: [(&str, usize, &str); 32] = [
     ("sv_index_select_", 2, LONG),
     ("sv_one_hot_", 2, LONG),
     ("sv_sum_", 2, LONG),
@@ -210,6 +211,10 @@ const UNREACHED: [(&str, usize, &str); 28] = [
     ("sv_remainder_f32", 11, ONE_OFF),
     ("sv_remainder_f16", 11, ONE_OFF),
     ("sv_remainder_bf16", 11, ONE_OFF),
+    ("sv_tril_", 4, LONG),
+    ("sv_triu_", 4, LONG),
+    ("sv_take_along_axis_", 8, LONG),
+    ("sv_scatter_", 6, LONG),
     ("sv_matmul_", 8, LONG),
     ("sv_normal_f32", 12, SPECIAL),
     ("sv_normal_f16", 12, SPECIAL),
@@ -354,6 +359,16 @@ fn matmul_ptx_does_what_the_cpu_does() {
         compare_call(&call, &mut rng, 0, Runner::Ptx);
     }
     check_coverage(Module::MatMul);
+}
+
+#[test]
+fn arrange_ptx_does_what_the_cpu_does() {
+    compare(Module::Arrange, 30);
+    for how in [Runner::Ptx, Runner::PtxOtherwise] {
+        let failed = compare_failures(40, how, |name| name.module() == Module::Arrange);
+        assert!(failed[0] > 10 && failed[2] > 10, "{failed:?}");
+    }
+    check_coverage(Module::Arrange);
 }
 
 #[test]

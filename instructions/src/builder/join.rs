@@ -4,7 +4,6 @@ use streamvm_ep::{MemoryKind, Shape};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
 use crate::error::build_error::BuildError;
-use crate::list::instruction_list::InstructionList;
 use crate::tensor::handle::Tensor;
 
 impl InstructionsBuilder {
@@ -46,8 +45,7 @@ impl InstructionsBuilder {
             first.dtype(),
             &Shape::new(&dims)?,
         );
-        // Copied in a list of their own, so that an error leaves this list as it is.
-        let mut copies = InstructionsBuilder { list: InstructionList::new(), options: self.options };
+        let mut copies = self.list_of_its_own();
         let mut start = 0;
         for tensor in tensors {
             let end = start + tensor.shape().dims()[axis];

@@ -3,10 +3,11 @@
 //! Layer: uses `place`, `lane`, `error`, `engine`, `tensor`, `list` and `builder`; is used by no other folder.
 //!
 //! * [`calls`] submits ops, copies and reads, and waits for tensors; [`ops`] has a method for each op,
-//!   [`arithmetic`] the operators.
+//!   [`arithmetic`] the operators, [`arrange`] what is made of a few copies or ops.
 //! * [`vars`] waits for variables. [`Passed`](passed::Passed) is the future of a wait.
 
 pub(crate) mod arithmetic;
+mod arrange;
 pub(crate) mod calls;
 pub(crate) mod ops;
 pub(crate) mod passed;

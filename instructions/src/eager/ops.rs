@@ -69,6 +69,24 @@ macro_rules! shapes_of {
     (OneHot) => {
         "The indices are i32, i64 or u8."
     };
+    (Flip) => {
+        "Empty `axes` stand for all axes. The output has the dtype and shape of the input."
+    };
+    (Triangle) => {
+        "The input has at least two axes. The output has its dtype and shape."
+    };
+    (RunningSum) => {
+        "The output has the dtype and shape of the input. A row along the axis is added up by one thread."
+    };
+    (TakeAlongAxis) => {
+        "The indices are i32, i64 or u8, of the sizes of `x` on all axes but this one. The output has the dtype of `x` and the shape of the indices. An \
+         index out of range fails the instruction, with an error that names it, unless the output has no elements."
+    };
+    (Scatter) => {
+        "The indices are i32, i64 or u8, of the sizes of `x` on all axes but this one; the source has the dtype of `x` and the shape of the indices. The \
+         output has the dtype and shape of `x`. An index out of range fails the instruction, with an error that names it, unless the output has no \
+         elements. A row along the axis is written by one thread."
+    };
 }
 
 macro_rules! methods {

@@ -60,6 +60,26 @@ pub enum BuildError {
         /// The dtype of the given output.
         found_dtype: DType,
     },
+    /// Numbers that are no sequence.
+    #[error("{what} from {first} to {last}{}: {}", by(*step), needs(*step))]
+    Range {
+        /// The call.
+        what: String,
+        /// The first number.
+        first: ep::Scalar,
+        /// The end.
+        last: ep::Scalar,
+        /// The difference of two neighbours, if it is given.
+        step: Option<ep::Scalar>,
+    },
+    /// Another number of counts than there are axes to repeat.
+    #[error("a repeat of {shape} needs one count for each axis, found {counts:?}")]
+    Repeat {
+        /// The shape of the tensor.
+        shape: Box<Shape>,
+        /// The counts.
+        counts: Vec<usize>,
+    },
     /// A written operand shares elements with another operand of the same instruction. Operands count from 0, inputs first.
     #[error("{what}: operand {first} is written and has elements in common with operand {second}; {help}")]
     Overlap {
@@ -204,3 +224,14 @@ fn way_out(stream: StreamKey, found: Place) -> String {
 }
 
 ep::debug_as_display!(BuildError);
+
+fn by(step: Option<ep::Scalar>) -> String {
+    step.map_or_else(String::new, |step| format!(" by {step}"))
+}
+
+fn needs(step: Option<ep::Scalar>) -> &'static str {
+    match step {
+        Some(_) => "give finite numbers, and a step other than 0",
+        None => "give finite numbers with a finite difference",
+    }
+}

@@ -251,6 +251,39 @@ impl Tensor {
         Ok(self.view_of(self.0.layout.slice(axis, range)?))
     }
 
+    /// Returns views of consecutive parts of one axis, of these sizes.
+    ///
+    /// # Errors
+    /// There is no such axis, or the sizes do not add up to its size.
+    pub fn split(&self, sizes: &[usize], axis: usize) -> Result<Vec<Tensor>, ShapeError> {
+        let shape = self.shape();
+        shape.check_axis(axis)?;
+        if sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size)) != Some(shape.dims()[axis]) {
+            return Err(ShapeError::Split { sizes: sizes.to_vec(), axis, shape: Box::new(shape) });
+        }
+        let mut start = 0;
+        let part = |&size: &usize| {
+            start += size;
+            self.slice(axis, start - size..start)
+        };
+        sizes.iter().map(part).collect()
+    }
+
+    /// Returns as many views of consecutive parts of one axis, whose sizes differ by one at most; the larger ones come first.
+    ///
+    /// # Errors
+    /// There is no such axis, or no parts are asked for.
+    pub fn chunk(&self, parts: usize, axis: usize) -> Result<Vec<Tensor>, ShapeError> {
+        let shape = self.shape();
+        shape.check_axis(axis)?;
+        if parts == 0 {
+            return Err(ShapeError::Split { sizes: Vec::new(), axis, shape: Box::new(shape) });
+        }
+        let size = shape.dims()[axis];
+        let sizes: Vec<usize> = (0..parts).map(|part| size / parts + usize::from(part < size % parts)).collect();
+        self.split(&sizes, axis)
+    }
+
     /// Returns a view that repeats axes of length 1 without copying. It can be read, but not written.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ use std::fmt::{self, Write as _};
 use std::ptr;
 
 use hashbrown::HashMap;
-use streamvm_ep::{Access, Extra, Layout, MemoryKind, Params, Priority};
+use streamvm_ep::{Access, Extra, Layout, MemoryKind, Params, Priority, Scalar};
 
 use crate::engine::event::Event;
 use crate::list::instruction::Instruction;
@@ -146,7 +146,13 @@ fn describe_params(params: &Params, text: &mut String) {
         Extra::None => Ok(()),
         Extra::Pad { before, after, value } => write!(text, " before {before} after {after} value {value}"),
         Extra::Classes(classes) => write!(text, " classes {classes}"),
+        Extra::Diagonal(diagonal) => write!(text, " diagonal {diagonal}"),
         Extra::Epsilon(epsilon) => write!(text, " epsilon {epsilon}"),
+        Extra::Integers { first, step } => write!(text, " from {first} by {step}"),
+        Extra::Floats { first, step } => {
+            let [first, step] = [first, step].map(|bits| Scalar::F64(f64::from_bits(bits)));
+            write!(text, " from {first} by {step}")
+        }
         Extra::Random { seed, counter } => write!(text, " seed {seed} at {counter}"),
     };
 }

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use streamvm_ep::{DType, Extra, Params, Priority, Shape};
+use streamvm_ep::{DType, Extra, Params, Priority, Scalar, Shape};
 
 use crate::list::kind::{Ahead, LaunchOptions};
 
@@ -174,6 +174,21 @@ pub(super) fn params(words: &mut Words<'_>) -> Result<Params, ParseListError> {
     if words.peek() == "classes" {
         words.next();
         params.extra = Extra::Classes(words.parse("how many classes there are")?);
+    }
+    if words.peek() == "from" {
+        words.next();
+        let first = words.parse("a number such as 3 or 0.5")?;
+        words.expect("by")?;
+        let by = words.peek();
+        params.extra = match (first, words.parse("a number such as 1 or 0.25")?) {
+            (Scalar::I64(first), Scalar::I64(step)) => Extra::Integers { first, step },
+            (Scalar::F64(first), Scalar::F64(step)) => Extra::Floats { first: first.to_bits(), step: step.to_bits() },
+            _ => return Err(words.error("two integers, or two numbers with a point", by)),
+        };
+    }
+    if words.peek() == "diagonal" {
+        words.next();
+        params.extra = Extra::Diagonal(words.parse("the column minus the row of a diagonal")?);
     }
     if words.peek() == "epsilon" {
         words.next();

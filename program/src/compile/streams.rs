@@ -28,7 +28,7 @@ pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> R
         let mut found: Option<StreamKey> = None;
         for &number in numbers {
             let step = &program.steps[number];
-            if is_block && matches!(&step.work, Work::Call(op, _) if op.is_source()) {
+            if is_block && matches!(&step.work, Work::Call(op, _) if op.is_random()) {
                 return Err(refused(program, number, step, &format!("is refused: {DRAWN_IN_BLOCK}")));
             }
             if step.function().is_some_and(|function| function.device().kind == DeviceKind::Cuda) {

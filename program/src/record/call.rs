@@ -123,7 +123,7 @@ impl Recording {
                 Err(ProgramError::NotRecordable { what, location, why }.into())
             };
             match work {
-                Work::Call(op, _) if op.is_source() && depth > 0 => return refused(DRAWN_IN_BLOCK),
+                Work::Call(op, _) if op.is_random() && depth > 0 => return refused(DRAWN_IN_BLOCK),
                 Work::If | Work::While if depth == MOST_NESTED => return refused(TOO_DEEP),
                 Work::If | Work::While => depth += 1,
                 Work::End => depth -= 1,

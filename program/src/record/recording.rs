@@ -137,7 +137,7 @@ impl Recording {
         let (location, name) = (instruction.location, instruction.kind.name());
         let refused = |why| Err(ProgramError::NotRecordable { what: name.to_owned(), location, why }.into());
         let work = match &instruction.kind {
-            Kind::Call { op, .. } if op.is_source() && !self.open.is_empty() => return refused(DRAWN_IN_BLOCK),
+            Kind::Call { op, .. } if op.is_random() && !self.open.is_empty() => return refused(DRAWN_IN_BLOCK),
             Kind::Call { op, params } => Some(Work::Call(*op, *params)),
             Kind::Copy => Some(Work::Copy),
             Kind::Fill(value) => Some(Work::Fill(*value)),

@@ -70,7 +70,15 @@ impl Product {
             return Err(format!("the products lie on each other: a stride of {}", c.stride));
         }
         let function = KernelName::Op(Op::MatMul, dtype);
-        Ok(Decoded { function, operands, params: Params::default(), value: 0, before: Vec::new(), status: None })
+        Ok(Decoded {
+            function,
+            operands,
+            params: Params::default(),
+            value: 0,
+            before: Vec::new(),
+            behind: 1,
+            status: None,
+        })
     }
 
     fn operand(

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use streamvm::ep::ShapeError;
 use streamvm::{BuildError, DType, DeviceId, Error, Generator, InstructionsBuilder, Place, Tensor, TimeLimit, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, block_on, on_device, with_streams};
 
@@ -65,6 +66,167 @@ fn tensors_are_joined_along_an_axis_that_is_there_or_new() {
         let on_last = Tensor::stack(&[&a, &a], 2).expect("they fit");
         assert_eq!(on_last.to_vec::<i32>(), Ok(vec![1, 1, 2, 2, 3, 3, 4, 4]), "{name}");
     }
+}
+
+#[test]
+fn tensors_are_split_into_views_of_sizes_or_of_equal_parts() -> Result<(), Error> {
+    let vm = vm();
+    let x = vm.from_slice(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10], &[2, 5])?;
+    let parts = x.split(&[1, 0, 4], 1)?;
+    let values = |parts: &[Tensor]| parts.iter().map(|part| part.to_vec::<i32>()).collect::<Result<Vec<_>, _>>();
+    assert!(parts.iter().all(Tensor::is_view));
+    assert_eq!(values(&parts)?, [vec![1, 6], vec![], vec![2, 3, 4, 5, 7, 8, 9, 10]]);
+    assert_eq!(values(&x.chunk(3, 1)?)?, [vec![1, 2, 6, 7], vec![3, 4, 8, 9], vec![5, 10]]);
+    assert_eq!(values(&x.chunk(3, 0)?)?, [(1..=5).collect(), (6..=10).collect(), vec![]]);
+    parts[0].fill(0)?;
+    assert_eq!(x.to_vec::<i32>()?, [0, 2, 3, 4, 5, 0, 7, 8, 9, 10], "a part is the same memory");
+    for refused in [x.split(&[1, 3], 1), x.split(&[usize::MAX, 6], 1), x.split(&[], 1), x.chunk(0, 1)] {
+        assert!(matches!(refused, Err(ShapeError::Split { axis: 1, .. })), "{refused:?}");
+    }
+    assert_eq!(
+        x.split(&[1, 3], 1).expect_err("too few").to_string(),
+        "parts of the sizes [1, 3] are not all of axis 1 of shape [2,5]: name at least one part, and sizes with the sum 5"
+    );
+    assert!(x.split(&[2], 2).is_err() && x.chunk(1, 2).is_err());
+    Ok(())
+}
+
+#[test]
+fn tensors_are_repeated_along_any_axes() -> Result<(), Error> {
+    for (name, builder) in with_streams() {
+        let vm = builder.build()?;
+        let x = vm.from_slice(&[1, 2, 3, 4], &[2, 2])?.to(CPU)?;
+        assert_eq!(x.repeat(&[1, 2])?.to_vec::<i32>()?, [1, 2, 1, 2, 3, 4, 3, 4], "{name}");
+        let turned = x.transpose(0, 1)?.repeat(&[2, 1])?;
+        assert_eq!(
+            (turned.shape().dims(), turned.to_vec::<i32>()?),
+            (&[4, 2][..], vec![1, 3, 2, 4, 1, 3, 2, 4]),
+            "{name}"
+        );
+        assert_eq!(x.slice(1, 0..1)?.repeat(&[2, 3])?.to_vec::<i32>()?, [1, 1, 1, 3, 3, 3].repeat(2), "{name}");
+        let none = x.repeat(&[0, 3])?;
+        assert_eq!((none.shape().dims(), none.to_vec::<i32>()?), (&[0, 6][..], vec![]), "{name}");
+        assert_eq!(vm.from_slice(&[7], &[])?.repeat(&[])?.to_vec::<i32>()?, [7], "{name}");
+        // Eight axes that are all repeated: more than one copy can have.
+        let wide = vm.from_slice(&(0..256).collect::<Vec<i32>>(), &[2; 8])?.repeat(&[2; 8])?;
+        let place = |index: usize| (0..8).map(|axis| (index >> (2 * axis) & 1) << axis).sum::<usize>() as i32;
+        assert_eq!(wide.to_vec::<i32>()?, (0..1 << 16).map(place).collect::<Vec<_>>(), "{name}");
+    }
+    let mut builder = InstructionsBuilder::new();
+    let x = builder.full(CPU, DType::F32, &[2, 3], 1.0)?;
+    let before = builder.list().len();
+    assert!(matches!(builder.repeat(&x, &[2]), Err(BuildError::Repeat { .. })));
+    assert!(matches!(builder.repeat(&x, &[usize::MAX, 2]), Err(BuildError::Shape(_))));
+    assert_eq!(builder.list().len(), before, "a refused call leaves the list as it is");
+    builder.repeat(&x, &[4, 5])?;
+    assert_eq!(builder.list().len(), before + 1, "one copy");
+    Ok(())
+}
+
+#[test]
+fn tensors_are_rolled_around_an_axis() -> Result<(), Error> {
+    for (name, builder) in with_streams() {
+        let vm = builder.build()?;
+        let x = vm.from_slice(&[1, 2, 3, 4, 5, 6], &[2, 3])?.to(CPU)?;
+        for (shift, expected) in [
+            (1, [3, 1, 2, 6, 4, 5]),
+            (-1, [2, 3, 1, 5, 6, 4]),
+            (0, [1, 2, 3, 4, 5, 6]),
+            (-3, [1, 2, 3, 4, 5, 6]),
+            (i64::MAX, [3, 1, 2, 6, 4, 5]),
+            (i64::MIN, [3, 1, 2, 6, 4, 5]),
+        ] {
+            assert_eq!(x.roll(shift, 1)?.to_vec::<i32>()?, expected, "{name}, by {shift}");
+        }
+        assert_eq!(x.transpose(0, 1)?.roll(1, 0)?.to_vec::<i32>()?, [3, 6, 1, 4, 2, 5], "{name}");
+        assert_eq!(x.slice(1, 0..0)?.roll(1, 1)?.to_vec::<i32>()?, [0i32; 0], "{name}");
+        assert!(matches!(x.roll(1, 2), Err(Error::Build(BuildError::Shape(_)))));
+    }
+    Ok(())
+}
+
+#[test]
+fn elements_of_a_mask_are_filled_and_matrices_of_the_identity_are_made() -> Result<(), Error> {
+    for (name, builder) in with_streams() {
+        let vm = builder.build()?;
+        let x = vm.from_slice(&[1f32, 2.0, 3.0, 4.0], &[2, 2])?.to(CPU)?;
+        let mask = vm.from_slice(&[true, false], &[2])?.to(CPU)?;
+        let filled = x.masked_fill(&mask, f64::NEG_INFINITY)?;
+        assert_eq!(filled.to_vec::<f32>()?, [f32::NEG_INFINITY, 2.0, f32::NEG_INFINITY, 4.0], "{name}");
+        assert!(matches!(x.masked_fill(&mask, true), Err(Error::Build(BuildError::Value { .. }))));
+        assert!(matches!(x.masked_fill(&x, 1.0), Err(Error::Build(BuildError::Op(_)))));
+        for (rows, columns, expected) in
+            [(2, 3, vec![1u8, 0, 0, 0, 1, 0]), (3, 2, vec![1, 0, 0, 1, 0, 0]), (1, 1, vec![1]), (0, 3, vec![])]
+        {
+            let eye = vm.eye(CPU, DType::U8, rows, columns)?;
+            assert_eq!((eye.shape().dims(), eye.to_vec::<u8>()?), (&[rows, columns][..], expected), "{name}");
+        }
+        assert_eq!(vm.eye(Place::Host, DType::Bool, 2, 2)?.to_vec::<bool>()?, [true, false, false, true], "{name}");
+        assert!(vm.eye(CPU, DType::F32, usize::MAX, 2).is_err());
+    }
+    Ok(())
+}
+
+#[test]
+fn sequences_end_before_their_end_and_ranges_at_their_last_number() -> Result<(), Error> {
+    for (name, builder) in with_streams() {
+        let vm = builder.build()?;
+        let integers = |first: i64, end: i64, step: i64| vm.arange(CPU, DType::I32, first, end, step)?.to_vec::<i32>();
+        assert_eq!(integers(0, 5, 2)?, [0, 2, 4], "{name}");
+        assert_eq!(integers(0, 4, 2)?, [0, 2], "{name}");
+        assert_eq!(integers(3, -2, -2)?, [3, 1, -1], "{name}");
+        assert_eq!((integers(3, 3, 1)?, integers(3, 5, -1)?), (vec![], vec![]), "{name}");
+        assert_eq!(vm.arange(CPU, DType::U8, 250, 256, 5)?.to_vec::<u8>()?, [250, 255], "{name}");
+        let large = vm.arange(CPU, DType::I64, i64::MIN, i64::MAX, i64::MAX)?.to_vec::<i64>()?;
+        assert_eq!(large, [i64::MIN, -1, i64::MAX - 1], "{name}");
+        assert_eq!(vm.arange(CPU, DType::F32, 0, 1.0, 0.25)?.to_vec::<f32>()?, [0.0, 0.25, 0.5, 0.75], "{name}");
+        let tenths = vm.arange(CPU, DType::F64, 1.0, 2.0, 0.1)?.to_vec::<f64>()?;
+        assert_eq!(tenths, (0..10).map(|index| 1.0 + f64::from(index) * 0.1).collect::<Vec<_>>(), "{name}");
+        let line = vm.linspace(CPU, DType::F64, 0.0, 0.7, 8)?.to_vec::<f64>()?;
+        assert_eq!(line[..7], (0..7).map(|index| f64::from(index) * (0.7 / 7.0)).collect::<Vec<_>>(), "{name}");
+        assert_eq!(line[7], 0.7, "{name}");
+        assert_eq!(
+            vm.linspace(CPU, DType::F16, 5.0, -5.0, 3)?.cast(DType::F32)?.to_vec::<f32>()?,
+            [5.0, 0.0, -5.0],
+            "{name}"
+        );
+        assert_eq!(vm.linspace(CPU, DType::F32, 2.0, 9.0, 1)?.to_vec::<f32>()?, [2.0], "{name}");
+        assert_eq!(vm.linspace(CPU, DType::F32, 2.0, 9.0, 0)?.to_vec::<f32>()?, [0f32; 0], "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn numbers_that_are_no_sequence_are_refused() {
+    let mut builder = InstructionsBuilder::new();
+    let text = builder.arange(CPU, DType::I32, 0, 4, 0).expect_err("it does not advance").to_string();
+    assert_eq!(text, "arange from 0 to 4 by 0: give finite numbers, and a step other than 0");
+    for (end, step) in [(1.0, 0.0), (f64::INFINITY, 1.0), (1.0, f64::NAN)] {
+        let error = builder.arange(CPU, DType::F32, 0.0, end, step).expect_err("it does not end");
+        assert!(matches!(error, BuildError::Range { .. }), "{error}");
+    }
+    for error in [
+        builder.arange(CPU, DType::I32, 0.5, 4, 1),
+        builder.arange(CPU, DType::U8, 250, 257, 1),
+        builder.arange(CPU, DType::U8, -1, 257, 1),
+        builder.arange(CPU, DType::Bool, false, true, true),
+        builder.arange(CPU, DType::F32, 0.0, true, 1.0),
+        builder.linspace(CPU, DType::I32, 0.0, 1.0, 2),
+    ] {
+        assert!(matches!(error, Err(BuildError::Value { .. })), "{error:?}");
+    }
+    let error = builder.arange(CPU, DType::Bool, 0, 1, 1);
+    assert!(matches!(error, Err(BuildError::Value { .. })), "{error:?}");
+    for error in [
+        builder.arange(CPU, DType::F64, 0.0, 1e300, 1e-10),
+        builder.arange(CPU, DType::I64, i64::MIN, i64::MAX, 1),
+        builder.linspace(CPU, DType::F64, 0.0, 1.0, usize::MAX),
+    ] {
+        assert!(matches!(error, Err(BuildError::Shape(_))), "{error:?}");
+    }
+    let text = builder.linspace(CPU, DType::F64, -1e308, 1e308, 2).expect_err("too far apart").to_string();
+    assert_eq!(text, "linspace from -1e308 to 1e308: give finite numbers with a finite difference");
+    assert!(builder.list().is_empty());
 }
 
 #[test]

@@ -108,6 +108,14 @@ fn every_eager_call_is_issued_at_its_own_line() {
         x.layer_norm(&row, &row, 1e-5),
         x.index_select(&indices),
         indices.one_hot(3, DType::F32),
+        x.flip(&[0]),
+        x.tril(0),
+        x.cumsum(1),
+        row.take_along_axis(&indices, 0),
+        row.scatter_add(&indices, &row, 0),
+        x.repeat(&[2, 1]),
+        x.roll(1, 0),
+        x.masked_fill(&bools, 0.5),
         x.cast(DType::F64),
         bools.where_(&x, &y),
         &x + &y,
@@ -116,7 +124,7 @@ fn every_eager_call_is_issued_at_its_own_line() {
         &x / &y,
         -&x,
     }
-    assert_eq!(checked, 53);
+    assert_eq!(checked, 61);
 }
 
 /// Builds one instruction; the line is this function's caller's where the builder's call is written.
@@ -168,6 +176,13 @@ fn every_instruction_kind_is_issued_at_its_own_line() {
         ("layer_norm", line!(), &|b| drop(b.layer_norm(&x, &row, &row, 1e-5))),
         ("index_select", line!(), &|b| drop(b.index_select(&x, &indices))),
         ("one_hot", line!(), &|b| drop(b.one_hot(&indices, 3, DType::F32))),
+        ("arange", line!(), &|b| drop(b.arange(CPU, DType::F32, 0, 2, 1))),
+        ("arange", line!(), &|b| drop(b.linspace(CPU, DType::F32, 0.0, 2.0, 1))),
+        ("flip", line!(), &|b| drop(b.flip(&x, &[]))),
+        ("triu", line!(), &|b| drop(b.triu(&x, 1))),
+        ("scatter", line!(), &|b| drop(b.scatter(&row, &indices, &row, 0))),
+        ("copy", line!(), &|b| drop(b.repeat(&x, &[2, 1]))),
+        ("copy", line!(), &|b| drop(b.roll(&x, 0, 1))),
         ("cast", line!(), &|b| drop(b.cast(&x, DType::F64))),
         ("where", line!(), &|b| drop(b.where_(&bools, &x, &y))),
     ];

@@ -36,6 +36,17 @@ fn built() -> InstructionList {
         let indices = b.cast(&row, DType::I64)?;
         let rows = b.index_select(&normal, &indices)?;
         b.release(&rows);
+        let turned = b.flip(&normal, &[0])?;
+        let numbers = b.arange(other, DType::I64, 5, -1, -2)?;
+        b.release(&numbers);
+        let line = b.linspace(other, DType::F32, 0.5, 2.5, 3)?;
+        let lower = b.tril(&turned, -1)?;
+        let lower = b.add(&lower, &line)?;
+        let ones = b.eye(other, DType::I64, 3, 3)?;
+        let places = b.sum(&ones, &[0])?;
+        let places = b.repeat(&places.unsqueeze(0)?, &[3, 1])?;
+        let taken = b.take_along_axis(&lower, &places, 0)?;
+        let memory = b.scatter_add(&memory, &places, &taken, 0)?;
         let compared = b.gt(&product, &product.slice(0, 0..1)?)?;
         let chosen = b.where_(&compared, &product, &soft)?;
         b.touch(CPU, &[&chosen]);

@@ -27,7 +27,7 @@ pub(super) fn work_of(instruction: &Instruction) -> Option<Work> {
         return None;
     }
     match &instruction.kind {
-        Kind::Call { op, params } if !op.is_source() => Some(Work::Call(*op, *params)),
+        Kind::Call { op, params } if !op.is_random() => Some(Work::Call(*op, *params)),
         Kind::Copy => Some(Work::Copy),
         Kind::Fill(value) => Some(Work::Fill(*value)),
         _ => None,

@@ -56,8 +56,11 @@ fn expression(expr: &Expr, errors: &mut Vec<Diagnostic>) {
                 .with_help("draw the numbers outside, and give them to the `run` as an input"),
         ),
         ExprKind::Copy { value, .. } | ExprKind::View { value, .. } => expression(value, errors),
-        ExprKind::Call { inputs, .. } => inputs.iter().for_each(|input| expression(input, errors)),
+        ExprKind::Call { inputs, .. } | ExprKind::Join { inputs, .. } => {
+            inputs.iter().for_each(|input| expression(input, errors));
+        }
         ExprKind::Name(_) | ExprKind::Number(_) | ExprKind::Fill { .. } => {}
+        ExprKind::Eye { .. } | ExprKind::Range { .. } => {}
     }
 }
 

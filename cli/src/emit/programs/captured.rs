@@ -188,8 +188,11 @@ impl<'a> Walk<'a> {
         match &expr.kind {
             ExprKind::Name(name) => self.used(name),
             ExprKind::Copy { value, .. } | ExprKind::View { value, .. } => self.expression(value),
-            ExprKind::Call { inputs, .. } => inputs.iter().for_each(|input| self.expression(input)),
+            ExprKind::Call { inputs, .. } | ExprKind::Join { inputs, .. } => {
+                inputs.iter().for_each(|input| self.expression(input));
+            }
             ExprKind::Number(_) | ExprKind::Load { .. } | ExprKind::Fill { .. } | ExprKind::Random { .. } => {}
+            ExprKind::Eye { .. } | ExprKind::Range { .. } => {}
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::base::engine::Op;
 use crate::base::spelling::did_you_mean;
-use crate::syntax::ast::{ExtraRef, View};
+use crate::syntax::ast::{ExtraRef, RangeBy, View};
 use crate::syntax::functions::Form;
 
 impl Parser {
@@ -152,6 +152,66 @@ impl Parser {
                 let extra = ExtraRef::Epsilon(self.number("what is added to each variance")?);
                 ExprKind::Call { op: Op::LayerNorm, inputs, axes: Vec::new(), keep: false, to: None, extra }
             }
+            Form::AlongAxes(op) => {
+                let inputs = vec![self.atom("an operand")?];
+                let axes = self.axes()?;
+                ExprKind::Call { op, inputs, axes, keep: false, to: None, extra: ExtraRef::None }
+            }
+            Form::Triangle(op) => {
+                let inputs = vec![self.atom("an operand")?];
+                let diagonal = if self.take_word("diagonal") {
+                    self.integer("the column minus the row of a diagonal")?
+                } else {
+                    0
+                };
+                let extra = ExtraRef::Diagonal(diagonal);
+                ExprKind::Call { op, inputs, axes: Vec::new(), keep: false, to: None, extra }
+            }
+            Form::ByIndex(op) => {
+                let mut inputs = vec![self.atom("an operand")?, self.atom("the indices")?];
+                if op.arity() > 2 {
+                    inputs.push(self.atom("the elements that go there")?);
+                }
+                let axes = vec![self.one_axis()?];
+                ExprKind::Call { op, inputs, axes, keep: false, to: None, extra: ExtraRef::None }
+            }
+            Form::Cat | Form::Stack => {
+                let mut inputs = vec![self.atom("an operand")?];
+                while self.operand_follows() {
+                    inputs.push(self.atom("an operand")?);
+                }
+                ExprKind::Join { inputs, axis: self.one_axis()?, is_new: form == Form::Stack }
+            }
+            Form::Tile => {
+                let value = Box::new(self.atom("an operand")?);
+                ExprKind::View { value, view: View::Tile(self.integers(MAX_RANK)?) }
+            }
+            Form::Roll => {
+                let value = Box::new(self.atom("an operand")?);
+                let shift = self.integer("by how many places the elements move")?;
+                ExprKind::View { value, view: View::Roll { shift, axis: self.one_axis()? } }
+            }
+            Form::Eye => {
+                let (dtype, dims) = (self.dtype()?, self.integers(MAX_RANK)?);
+                if dims.is_empty() {
+                    return Err(self.expected("how many rows there are"));
+                }
+                if let Some(third) = dims.get(2) {
+                    return Err(Diagnostic::new(third.span, "a matrix has rows and columns, and no further size"));
+                }
+                self.require_word("on")?;
+                ExprKind::Eye { dtype, dims, on: self.place()? }
+            }
+            Form::Arange | Form::Linspace => {
+                let dtype = self.dtype()?;
+                let (first, last) = (self.number("the first number")?, self.number("the end")?);
+                let by = match form {
+                    Form::Arange => RangeBy::Step(self.number("the step")?),
+                    _ => RangeBy::Count(self.size("how many numbers there are")?),
+                };
+                self.require_word("on")?;
+                ExprKind::Range { dtype, first, last, by, on: self.place()? }
+            }
             Form::Load => {
                 let path = self.text("the path of a file in quotes")?;
                 let tensor = match self.peek() {
@@ -240,6 +300,15 @@ impl Parser {
         let size = T::try_from(number).map_err(|_| Diagnostic::new(self.span(), range()))?;
         self.advance();
         Ok(size)
+    }
+
+    /// A whole number.
+    fn integer(&mut self, what: &str) -> Parsed<i64> {
+        let TokenKind::Int(number) = *self.peek() else {
+            return Err(self.expected(what));
+        };
+        self.advance();
+        Ok(number)
     }
 
     fn one_axis(&mut self) -> Parsed<Spanned<i64>> {

@@ -16,17 +16,22 @@
 //! elementwise op may write exactly the view that it reads.
 
 mod activations;
+mod along_axis;
+mod arange;
 mod argmax;
 mod arith;
 mod binary16;
 mod bits;
 mod cast;
 mod copy;
+mod cumsum;
 mod elementwise;
+mod flip;
 mod folds;
 mod functions;
 mod half_floats;
 mod index_select;
+mod indices;
 mod layer_norm;
 mod library;
 mod loop_nest;
@@ -46,6 +51,7 @@ mod rows;
 mod simd_dispatch;
 mod softmax;
 mod table;
+mod triangle;
 #[cfg(test)]
 mod ulps;
 

@@ -125,7 +125,8 @@ where
     D::Store: Draw,
 {
     let ([], out) = checked_operands(call, [], D::DTYPE, InPlace::Refused)?;
-    let (seed, counter) = check_source(call.kernel.op, D::DTYPE, call.params)?;
+    check_source(call.kernel.op, D::DTYPE, call.params)?;
+    let (seed, counter) = call.params.checked_random(call.kernel.op)?;
     let (layout, elements) = (out.layout(), out.layout().elements());
     let whole = layout.is_contiguous();
     let target = output::<D::Store>(out, 0, 1);
@@ -142,7 +143,7 @@ where
 }
 
 /// The offset of the element with this row-major index, counted from the first element.
-fn offset(layout: &Layout, index: usize) -> usize {
+pub(super) fn offset(layout: &Layout, index: usize) -> usize {
     let mut left = index;
     let axes = layout.shape().dims().iter().zip(layout.strides()).rev();
     axes.fold(0, |offset, (&size, &stride)| {

@@ -4,9 +4,13 @@ use half::{bf16, f16};
 
 use crate::call::kernel::{Kernel, KernelFn};
 use crate::call::kernel_registry::KernelRegistry;
+use crate::cpu::kernels::along_axis::{scatter, scatter_add, take_along_axis};
+use crate::cpu::kernels::arange::arange;
 use crate::cpu::kernels::argmax::arg_extreme;
 use crate::cpu::kernels::cast::cast_from;
+use crate::cpu::kernels::cumsum::cumsum;
 use crate::cpu::kernels::elementwise::{binary, clamp, compare, predicate, select, unary};
+use crate::cpu::kernels::flip::flip;
 use crate::cpu::kernels::index_select::index_select;
 use crate::cpu::kernels::layer_norm::layer_norm;
 use crate::cpu::kernels::matmul::matmul;
@@ -15,6 +19,7 @@ use crate::cpu::kernels::pad::pad;
 use crate::cpu::kernels::random::{self, random};
 use crate::cpu::kernels::reduce::{All, Any, Largest, Mean, Prod, Smallest, Std, Sum, Var, reduce};
 use crate::cpu::kernels::softmax::{self, backward, forward};
+use crate::cpu::kernels::triangle::triangle;
 use crate::cpu::kernels::{arith, number::DTypeTag};
 use crate::names::device_id::DeviceKind;
 use crate::tensor::dtype::DType;
@@ -108,9 +113,19 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     kernels!(FLOATS Normal random of random::Normal);
     kernels!(FLOATS LayerNorm layer_norm);
     kernels!(INDICES OneHot one_hot);
+    kernels!(NUMBERS CumSum cumsum);
+    kernels!(NUMBERS ScatterAdd scatter_add);
+    for &dtype in Op::Arange.dtypes() {
+        add(Op::Arange, dtype, arange);
+    }
     for dtype in DType::ALL {
         add(Op::IndexSelect, dtype, index_select);
         add(Op::Pad, dtype, pad);
         add(Op::Cast, dtype, cast_from(dtype));
+        add(Op::Flip, dtype, flip);
+        add(Op::Tril, dtype, triangle);
+        add(Op::Triu, dtype, triangle);
+        add(Op::TakeAlongAxis, dtype, take_along_axis);
+        add(Op::Scatter, dtype, scatter);
     }
 }

@@ -10,10 +10,9 @@ __device__ __forceinline__ Status *tell(const Arguments &arguments, u64 index) {
     return status;
 }
 
-// As `tell`, with the element of the second view, of dtype T, at that index. A thread that lowers the index writes the element, and again
-// if the index has been lowered meanwhile: the last thread to write has seen the smallest index, or looks once more. The fence between
-// the two lets a test come between.
-template <class T> __device__ __forceinline__ void tell_value(const Arguments &arguments, u64 index) {
+// As `tell`, with the value at that index. A thread that lowers the index writes its value, and again if the index has been lowered meanwhile: the last thread
+// to write has seen the smallest index, or looks once more. The fence between the two lets a test come between.
+template <class F> __device__ __forceinline__ void tell_value_of(const Arguments &arguments, u64 index, F value) {
     Status *status = tell(arguments, index);
     if (status == 0) return;
     volatile Status *shown = status;
@@ -21,10 +20,18 @@ template <class T> __device__ __forceinline__ void tell_value(const Arguments &a
     do {
         __threadfence();
         smallest = shown->index;
-        i64 offsets[2];
-        place(arguments, smallest, offsets);
+        i64 there = value(smallest);
         __threadfence();
-        shown->value = (i64)at<const T>(arguments.views[1])[offsets[1]];
+        shown->value = there;
         __threadfence();
     } while (shown->index != smallest);
+}
+
+// The value is the element of the second view, of dtype T.
+template <class T> __device__ __forceinline__ void tell_value(const Arguments &arguments, u64 index) {
+    tell_value_of(arguments, index, [&](u64 smallest) {
+        i64 offsets[2];
+        place(arguments, smallest, offsets);
+        return (i64)at<const T>(arguments.views[1])[offsets[1]];
+    });
 }

@@ -13,13 +13,13 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
-MODULES = ["unary", "binary", "compare", "cast", "move", "reduce", "matmul", "random"]
+MODULES = ["unary", "binary", "compare", "cast", "move", "reduce", "matmul", "random", "arrange"]
 # The lowest that has `__grid_constant__` and threads of a warp that go on by themselves.
 OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17", f"--include-path={HERE}",
            "--diag-suppress=186"]  # `y < 0` of an unsigned y
 # A multiplication and an addition stay two rounded steps, as in kernels that are fused when a program is compiled: so both give the
 # same bits.
-ELEMENTWISE = ["unary", "binary", "compare", "cast", "move"]
+ELEMENTWISE = ["unary", "binary", "compare", "cast", "move", "arrange"]
 NO_CONTRACTION = "--fmad=false"
 ARCHITECTURES = ["sm_70", "sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
 

@@ -39,7 +39,8 @@ ops! {
     sum Sum, mean Mean, reduce_max ReduceMax, reduce_min ReduceMin, argmax ArgMax, argmin ArgMin,
     var Var, std Std, prod Prod, any Any, all All,
     matmul MatMul, softmax Softmax, log_softmax LogSoftmax, softmax_backward SoftmaxBackward,
-    log_softmax_backward LogSoftmaxBackward, layer_norm LayerNorm, index_select IndexSelect, pad Pad, one_hot OneHot, cast Cast,;
+    log_softmax_backward LogSoftmaxBackward, layer_norm LayerNorm, index_select IndexSelect, pad Pad, one_hot OneHot, cast Cast,
+    flip Flip, tril Tril, triu Triu, cumsum CumSum, take_along_axis TakeAlongAxis, scatter Scatter, scatter_add ScatterAdd,;
     elementwise_in_place [],
     in_place_through_any_view [],
     others_refuse_to_run_in_place [],
@@ -47,9 +48,12 @@ ops! {
     of_many_elements [],
     broadcasts_its_inputs [],
     random_numbers_are_the_published_ones [],
+    a_sequence_is_rounded_once [],
+    a_running_sum_of_negative_zeros_is_one [],
     division_by_zero_is_told [],
     a_negative_exponent_is_told [],
     an_index_out_of_range_is_told [],
+    an_index_past_an_axis_is_told [],
     integers_wrap [],
     sums_on_the_way_may_be_past_the_range [],
     a_registered_kernel_runs [HostKernels],
@@ -95,6 +99,32 @@ fn forms(op: Op) -> &'static [Form] {
             (&[&[2, 0, 3]], &[1], false),
             (&[&[]], &[], false),
         ],
+        Op::Flip => &[
+            (&[&[7]], &[], false),
+            (&[&[3, 4]], &[1], false),
+            (&[&[2, 3, 4]], &[0, 2], false),
+            (&[&[2, 0, 3]], &[1], false),
+            (&[&[]], &[], false),
+        ],
+        Op::Tril | Op::Triu => &[
+            (&[&[4, 4]], &[], false),
+            (&[&[2, 3, 5]], &[], false),
+            (&[&[2, 2, 4, 1]], &[], false),
+            (&[&[0, 2]], &[], false),
+        ],
+        Op::CumSum => &[(&[&[5]], &[0], false), (&[&[3, 4]], &[0], false), (&[&[2, 3, 4]], &[2], false)],
+        Op::TakeAlongAxis => &[
+            (&[&[9], &[4]], &[0], false),
+            (&[&[3, 10], &[3, 5]], &[1], false),
+            (&[&[2, 9, 3], &[2, 4, 3]], &[1], false),
+            (&[&[9, 2], &[0, 2]], &[0], false),
+        ],
+        Op::Scatter | Op::ScatterAdd => &[
+            (&[&[9], &[14], &[14]], &[0], false),
+            (&[&[3, 10], &[3, 5], &[3, 5]], &[1], false),
+            (&[&[2, 9, 3], &[2, 12, 3], &[2, 12, 3]], &[1], false),
+            (&[&[9, 2], &[0, 2], &[0, 2]], &[0], false),
+        ],
         Op::MatMul => &[
             (&[&[3, 4], &[4, 5]], &[], false),
             (&[&[1, 6], &[6, 1]], &[], false),
@@ -121,7 +151,8 @@ fn pool(op: Op, dtype: DType, input: usize) -> Pool {
         Op::Sum | Op::Mean | Op::Var | Op::Std | Op::Prod | Op::MatMul => Pool::Tame,
         _ if op.is_softmax() || op == Op::LayerNorm => Pool::Tame,
         // The tables have more than 8 rows.
-        Op::IndexSelect if input == 1 => Pool::Small,
+        Op::IndexSelect | Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd if input == 1 => Pool::Small,
+        Op::CumSum | Op::ScatterAdd => Pool::Tame,
         Op::Div | Op::FloorDiv | Op::Remainder if !dtype.is_float() && input == 1 => Pool::NonZero,
         Op::Pow if !dtype.is_float() && input == 1 => Pool::Small,
         Op::Pow if dtype.is_float() => Pool::Small,
@@ -215,12 +246,14 @@ fn margin(op: Op) -> Margin {
         Op::Rsqrt => 4.0,
         Op::LayerNorm => 64.0,
         Op::Sum | Op::Mean | Op::Var | Op::Std | Op::Prod | Op::MatMul => 64.0,
+        Op::CumSum => 8.0,
         _ if op.is_softmax() => 64.0,
         _ => 0.0,
     };
     // Summands are at most 4 in size (16 for products), and there are few of them.
     let scale = match op {
         Op::Sum | Op::MatMul => 64.0,
+        Op::CumSum => 20.0,
         Op::Mean => 4.0,
         Op::Var | Op::Std => 16.0,
         Op::LayerNorm => 16.0,
@@ -428,6 +461,69 @@ fn an_index_out_of_range_is_told(bench: &Bench) -> Result<(), Fail> {
     let indices = lab.vector(&mut lane, &[2i64, 0])?;
     lane.op(Op::IndexSelect, &[&table, &indices], &output, &Params::default())?;
     lab.expect(&mut lane, &output.with(Layout::contiguous(Shape::new(&[4])?)), &[5f32, 6.0, 1.0, 2.0], "rows 2 and 0")
+}
+
+fn an_index_past_an_axis_is_told(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let shape = |rows, columns| Ok::<_, Fail>(Layout::contiguous(Shape::new(&[rows, columns])?));
+    let x = lab.vector(&mut lane, &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0])?.with(shape(3, 2)?);
+    let source = lab.vector(&mut lane, &[7f32, 8.0, 9.0, 10.0])?.with(shape(2, 2)?);
+    let (taken, put) = (lab.tensor(DType::F32, &[2, 2])?, lab.tensor(DType::F32, &[3, 2])?);
+    let along = Params::over(Axes::new(&[0])?);
+    // The first in row-major order, which is not the first of a column.
+    for (indices, index, row) in [([2i64, 0, 3, -1], 2, 3), ([0, 5, 3, 0], 1, 5)] {
+        let indices = lab.vector(&mut lane, &indices)?.with(shape(2, 2)?);
+        let calls: [(Op, Vec<_>, _); 3] = [
+            (Op::TakeAlongAxis, vec![&x, &indices], &taken),
+            (Op::Scatter, vec![&x, &indices, &source], &put),
+            (Op::ScatterAdd, vec![&x, &indices, &source], &put),
+        ];
+        for (op, inputs, output) in calls {
+            let cause = lane.failure(|lane| lane.op(op, &inputs, output, &along))?;
+            let told = KernelError::RowOutOfRange { op, index, row };
+            ensure_eq!(cause, LateCause::Device(Error::Kernel(told)), "{op}, place {row} of an axis of 3");
+        }
+    }
+    // Two elements go to one place: of a scatter the last stays, and both are added.
+    let indices = lab.vector(&mut lane, &[1i64, 2, 1, 0])?.with(shape(2, 2)?);
+    lane.op(Op::Scatter, &[&x, &indices, &source], &put, &along)?;
+    let flat = put.with(Layout::contiguous(Shape::new(&[6])?));
+    lab.expect(&mut lane, &flat, &[1f32, 10.0, 9.0, 4.0, 5.0, 8.0], "a scatter")?;
+    lane.op(Op::ScatterAdd, &[&x, &indices, &source], &put, &along)?;
+    lab.expect(&mut lane, &flat, &[1f32, 12.0, 19.0, 4.0, 5.0, 14.0], "a scatter_add")
+}
+
+fn a_sequence_is_rounded_once(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let x = lab.tensor(DType::F32, &[5])?;
+    lane.op(Op::Arange, &[], &x, &Params::floats(-1.0, 0.1))?;
+    let expected: Vec<f32> = (0..5).map(|index| (-1.0 + f64::from(index) * 0.1) as f32).collect();
+    lab.expect(&mut lane, &x, &expected, "floats")?;
+    let half = lab.tensor(DType::F16, &[3])?;
+    // 2049 and 2051 are between two numbers of f16 each, and go to the even ones.
+    lane.op(Op::Arange, &[], &half, &Params::floats(2049.0, 1.0))?;
+    lab.expect(&mut lane, &half, &[2048.0, 2050.0, 2052.0].map(f16::from_f64), "numbers that f16 has not")?;
+    let bytes = lab.tensor(DType::U8, &[4])?;
+    lane.op(Op::Arange, &[], &bytes, &Params::integers(254, 1))?;
+    lab.expect(&mut lane, &bytes, &[254u8, 255, 0, 1], "bytes that wrap")?;
+    let turned = lab.tensor(DType::I64, &[2, 3])?;
+    let columns = turned.with(Layout::contiguous(Shape::new(&[3, 2])?).permute(&[1, 0])?);
+    lane.op(Op::Arange, &[], &columns, &Params::integers(10, -2))?;
+    let flat = turned.with(Layout::contiguous(Shape::new(&[6])?));
+    lab.expect(&mut lane, &flat, &[10i64, 4, 8, 2, 6, 0], "a view whose rows are columns")
+}
+
+fn a_running_sum_of_negative_zeros_is_one(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let x = lab.vector(&mut lane, &[-0f32, -0.0, 0.0])?;
+    let sums = lab.tensor(DType::F32, &[3])?;
+    lane.op(Op::CumSum, &[&x], &sums, &Params::over(Axes::new(&[0])?))?;
+    let minus = f32::NEG_INFINITY;
+    lane.op(Op::Reciprocal, &[&sums], &sums, &Params::default())?;
+    lab.expect(&mut lane, &sums, &[minus, minus, f32::INFINITY], "the reciprocals of -0, -0 and 0")
 }
 
 fn integers_wrap(bench: &Bench) -> Result<(), Fail> {

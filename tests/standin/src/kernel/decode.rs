@@ -19,6 +19,8 @@ pub(crate) struct Decoded {
     pub(crate) value: u64,
     /// Pad: elements of the output before the input, by axis.
     pub(crate) before: Vec<usize>,
+    /// Ops along an axis by indices: how many rows along the axis differ only in axes behind it.
+    pub(crate) behind: usize,
     /// The bytes of the status, to which the kernel reports failures, if it has one.
     pub(crate) status: Option<Range<usize>>,
 }
@@ -106,6 +108,50 @@ pub(crate) fn decode(function: KernelName, arguments: &Arguments) -> Result<Deco
             reader.operand(from, &[], Access::Read)?;
             reader.operand(sized(bytes)?, &[columns], Access::Write)?;
         }
+        KernelName::OfSize(Op::Flip, bytes) => {
+            let flipped: Vec<usize> = (0..outer.len()).filter(|axis| arguments.before >> axis & 1 == 1).collect();
+            if arguments.before.checked_shr(arguments.rank).unwrap_or(0) != 0 {
+                return Err(format!("a flip of {outer:?} along the axes of the bits {:b}", arguments.before));
+            }
+            // No axes would mean all axes.
+            let none = if flipped.is_empty() { vec![1] } else { Vec::new() };
+            let over = if flipped.is_empty() { vec![outer.len()] } else { flipped };
+            params = Params::over(Axes::new(&over).map_err(|error| error.to_string())?);
+            reader.operand(sized(bytes)?, &none, Access::Read)?;
+            reader.operand(sized(bytes)?, &none, Access::Write)?;
+        }
+        KernelName::OfSize(op @ (Op::Tril | Op::Triu), bytes) => {
+            if inner.len() != 2 {
+                return Err(format!("{op} with the inner axes {inner:?}"));
+            }
+            params = Params::diagonal(arguments.counter as i64);
+            reader.operand(sized(bytes)?, &inner, Access::Read)?;
+            reader.operand(sized(bytes)?, &inner, Access::Write)?;
+        }
+        KernelName::Op(Op::CumSum, dtype) => {
+            if inner.len() != 1 {
+                return Err(format!("cumsum with the inner axes {inner:?}"));
+            }
+            params = Params::over(Axes::new(&[outer.len()]).map_err(|error| error.to_string())?);
+            reader.operand(dtype, &inner, Access::Read)?;
+            reader.operand(dtype, &inner, Access::Write)?;
+        }
+        KernelName::OfSize(op @ (Op::TakeAlongAxis | Op::Scatter), _) | KernelName::Op(op @ Op::ScatterAdd, _) => {
+            let &[size, count] = &inner[..] else { return Err(format!("{op} with the inner axes {inner:?}")) };
+            let dtype = match function {
+                KernelName::OfSize(_, bytes) => sized(bytes)?,
+                KernelName::Op(_, dtype) => dtype,
+                _ => return Err(format!("{function} takes no indices")),
+            };
+            params = Params::over(Axes::new(&[outer.len()]).map_err(|error| error.to_string())?);
+            reader.operand(dtype, &[size], Access::Read)?;
+            reader.operand(index_dtype(arguments)?, &[count], Access::Read)?;
+            if op != Op::TakeAlongAxis {
+                reader.operand(dtype, &[count], Access::Read)?;
+            }
+            reader.operand(dtype, &[if op == Op::TakeAlongAxis { count } else { size }], Access::Write)?;
+        }
+        KernelName::OfSize(op, _) => return Err(format!("{op} does not move elements by their size alone")),
         KernelName::Op(Op::LayerNorm, dtype) => {
             let &[length] = &inner[..] else { return Err(format!("layer_norm with the inner axes {inner:?}")) };
             params = Params::epsilon(f64::from_bits(arguments.value));
@@ -138,6 +184,13 @@ pub(crate) fn decode(function: KernelName, arguments: &Arguments) -> Result<Deco
             let kept: &[usize] = if op.is_softmax() { &inner } else { &[] };
             reader.operand(output, kept, Access::Write)?;
         }
+        KernelName::Op(Op::Arange, dtype) => {
+            params = match dtype.is_float() {
+                true => Params::floats(f64::from_bits(arguments.value), f64::from_bits(arguments.counter)),
+                false => Params::integers(arguments.value as i64, arguments.counter as i64),
+            };
+            reader.operand(dtype, &[], Access::Write)?;
+        }
         KernelName::Op(op, dtype) if op.is_source() => {
             params = Params::random(arguments.value, arguments.counter);
             reader.operand(dtype, &[], Access::Write)?;
@@ -154,7 +207,25 @@ pub(crate) fn decode(function: KernelName, arguments: &Arguments) -> Result<Deco
     let operands = reader.finish()?;
     let start = arguments.status as usize;
     let status = (start != 0 && function.can_fail()).then(|| start..start.saturating_add(size_of::<Status>()));
-    Ok(Decoded { function, operands, params, value: arguments.value, before, status })
+    Ok(Decoded {
+        function,
+        operands,
+        params,
+        value: arguments.value,
+        before,
+        behind: arguments.counter as usize,
+        status,
+    })
+}
+
+/// The dtype of the indices of an op along an axis, by the size of one.
+fn index_dtype(arguments: &Arguments) -> Result<DType, String> {
+    match arguments.before {
+        1 => Ok(DType::U8),
+        4 => Ok(DType::I32),
+        8 => Ok(DType::I64),
+        bytes => Err(format!("indices of {bytes} bytes")),
+    }
 }
 
 /// Is it a reduction, of the softmax family or a layer norm, whose threads share the inner elements?

@@ -54,6 +54,9 @@ pub(crate) unsafe fn run(
             operands,
             &decoded.params,
         )?,
+        KernelName::OfSize(op, bytes) => {
+            launch(op, dtype_of(bytes).ok_or("no element has that many bytes")?, operands, &decoded.params)?
+        }
         KernelName::Cast(from, _) => launch(Op::Cast, from, operands, &decoded.params)?,
         KernelName::Op(op, dtype) => launch(op, dtype, operands, &decoded.params)?,
     };
@@ -63,6 +66,10 @@ pub(crate) unsafe fn run(
         Some(Error::Kernel(KernelError::NegativeExponent { index, exponent, .. })) => {
             Status { index: index as u64, value: exponent }
         }
+        Some(Error::Kernel(KernelError::RowOutOfRange {
+            op: Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd,
+            ..
+        })) => first_past_axis(operands, decoded.behind)?,
         Some(Error::Kernel(KernelError::RowOutOfRange { index, row, .. })) => {
             Status { index: index as u64, value: row }
         }
@@ -126,16 +133,7 @@ fn mark(indices: &Operand, target: &Operand, one: u64) -> Result<(), String> {
     let rows = layout.slice(last, 0..classes.min(1)).map_err(|error| error.to_string())?;
     let bits = one.to_le_bytes();
     for (row, from) in offsets(&rows).zip(offsets(indices.layout())) {
-        let element = indices.ptr().wrapping_add(from * indices.dtype().size());
-        let class = match indices.dtype() {
-            // SAFETY: an element of this dtype, whose creator promises that it may be read.
-            DType::I32 => i64::from(unsafe { element.cast::<i32>().read_unaligned() }),
-            // SAFETY: an element of this dtype, whose creator promises that it may be read.
-            DType::I64 => unsafe { element.cast::<i64>().read_unaligned() },
-            // SAFETY: an element of this dtype, whose creator promises that it may be read.
-            DType::U8 => i64::from(unsafe { element.read() }),
-            dtype => return Err(format!("one-hot of {dtype}")),
-        };
+        let class = index_at(indices, from)?;
         if let Some(class) = usize::try_from(class).ok().filter(|&class| class < classes) {
             let marked = target.ptr().wrapping_add((row + class * step) * size);
             // SAFETY: an element of the target, whose creator promises that it may be written; it has `size` bytes.
@@ -143,6 +141,38 @@ fn mark(indices: &Operand, target: &Operand, one: u64) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The index at `offset`, in elements from the first.
+fn index_at(indices: &Operand, offset: usize) -> Result<i64, String> {
+    let element = indices.ptr().wrapping_add(offset * indices.dtype().size());
+    Ok(match indices.dtype() {
+        // SAFETY: an element of this dtype, whose creator promises that it may be read.
+        DType::I32 => i64::from(unsafe { element.cast::<i32>().read_unaligned() }),
+        // SAFETY: an element of this dtype, whose creator promises that it may be read.
+        DType::I64 => unsafe { element.cast::<i64>().read_unaligned() },
+        // SAFETY: an element of this dtype, whose creator promises that it may be read.
+        DType::U8 => i64::from(unsafe { element.read() }),
+        dtype => return Err(format!("indices of {dtype}")),
+    })
+}
+
+/// The first index of an op along an axis that is no place on it. The operands have the axis behind the others, and the first one is that of the order in which
+/// `behind` rows differ in axes behind the axis.
+fn first_past_axis(operands: &[Operand], behind: usize) -> Result<Status, String> {
+    let [source, indices, ..] = operands else { return Err(String::from("an op by indices has at least two inputs")) };
+    let along = |operand: &Operand| operand.layout().shape().dims().last().copied().unwrap_or(1);
+    let (size, count) = (along(source), along(indices));
+    let mut first = Status::CLEAR;
+    for (number, offset) in offsets(indices.layout()).enumerate() {
+        let (row, step) = (number / count, number % count);
+        let index = ((row / behind * count + step) * behind + row % behind) as u64;
+        let value = index_at(indices, offset)?;
+        if !usize::try_from(value).is_ok_and(|place| place < size) && index < first.index {
+            first = Status { index, value };
+        }
+    }
+    Ok(first)
 }
 
 /// The offset of each element from the first, in elements, row-major.

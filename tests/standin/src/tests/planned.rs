@@ -80,7 +80,7 @@ fn both(
 fn op(bench: &Bench, op: Op, dtype: DType, inputs: &[Layout], output: Layout, params: Params) {
     let of = |at: usize| match (op, at) {
         (Op::Where, 0) => DType::Bool,
-        (Op::IndexSelect, 1) => DType::U8,
+        (Op::IndexSelect | Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd, 1) => DType::U8,
         _ => dtype,
     };
     let output_dtype = match op {
@@ -195,6 +195,34 @@ fn rows_that_are_normalised_or_selected() {
 }
 
 #[test]
+fn elements_at_other_places_and_running_sums() {
+    let bench = Bench::new("delay=0");
+    let over = |axes: &[usize]| Params::over(Axes::new(axes).unwrap());
+    let (turned, whole) = (dense(&[4, 3]).permute(&[1, 0]).unwrap(), dense(&[3, 4]));
+    for dtype in DType::ALL {
+        for axes in [&[][..], &[0], &[1], &[0, 1]] {
+            op(&bench, Op::Flip, dtype, &[turned], whole, over(axes));
+            op(&bench, Op::Flip, dtype, &[whole], whole, over(axes));
+        }
+        op(&bench, Op::Flip, dtype, &[dense(&[3, 1])], dense(&[3, 1]), over(&[1]));
+        for of in [Op::Tril, Op::Triu] {
+            op(&bench, of, dtype, &[turned], whole, Params::diagonal(-1));
+            let batch = dense(&[2, 3, 4]).permute(&[0, 2, 1]).unwrap();
+            op(&bench, of, dtype, &[batch], dense(&[2, 4, 3]), Params::diagonal(1));
+        }
+        // Numbers of `tensor` are at most 5.
+        op(&bench, Op::TakeAlongAxis, dtype, &[dense(&[6, 2]), dense(&[3, 2])], dense(&[3, 2]), over(&[0]));
+        let put = [dense(&[2, 6, 2]), dense(&[2, 7, 2]), dense(&[2, 7, 2])];
+        op(&bench, Op::Scatter, dtype, &put, dense(&[2, 6, 2]), over(&[1]));
+        if Op::CumSum.supports(dtype) {
+            op(&bench, Op::CumSum, dtype, &[turned], whole, over(&[0]));
+            op(&bench, Op::CumSum, dtype, &[dense(&[5])], dense(&[5]), over(&[0]));
+            op(&bench, Op::ScatterAdd, dtype, &put, dense(&[2, 6, 2]), over(&[1]));
+        }
+    }
+}
+
+#[test]
 fn random_numbers_of_any_layout() {
     let bench = Bench::new("delay=0");
     let turned = dense(&[4, 3]).permute(&[1, 0]).unwrap();
@@ -203,6 +231,17 @@ fn random_numbers_of_any_layout() {
             op(&bench, of, dtype, &[], turned, Params::random(1 << 40, 3));
             op(&bench, of, dtype, &[], dense(&[3, 8]).slice(1, 2..6).unwrap(), Params::random(5, u64::MAX));
         }
+    }
+}
+
+#[test]
+fn sequences_of_any_layout() {
+    let bench = Bench::new("delay=0");
+    let turned = dense(&[4, 3]).permute(&[1, 0]).unwrap();
+    for &dtype in Op::Arange.dtypes() {
+        let params = if dtype.is_float() { Params::floats(-0.5, 0.3) } else { Params::integers(250, -7) };
+        op(&bench, Op::Arange, dtype, &[], turned, params);
+        op(&bench, Op::Arange, dtype, &[], dense(&[3, 8]).slice(1, 2..6).unwrap(), params);
     }
 }
 

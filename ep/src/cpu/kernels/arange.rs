@@ -1,0 +1,73 @@
+//! A sequence of numbers: element `i`, in row-major order, is `first + i step`.
+
+use half::{bf16, f16};
+
+use crate::call::check::{InPlace, checked_operands};
+use crate::call::kernel::KernelCall;
+use crate::call::operand::Operand;
+use crate::cpu::kernels::elementwise::output;
+use crate::cpu::kernels::half_floats::Nearest;
+use crate::cpu::kernels::parallel;
+use crate::cpu::kernels::random::offset;
+use crate::errors::error::KernelError;
+use crate::tensor::dtype::DType;
+use crate::tensor::infer::check_source;
+use crate::tensor::op::Op;
+use crate::tensor::params::Extra;
+
+/// The kernel of [`Op::Arange`], for every dtype.
+pub(super) fn arange(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+    let dtype = call.kernel.dtype;
+    let ([], out) = checked_operands(call, [], dtype, InPlace::Refused)?;
+    check_source(Op::Arange, dtype, call.params)?;
+    match call.params.extra {
+        Extra::Integers { first, step } => {
+            let at = move |index: usize| first.wrapping_add((index as i64).wrapping_mul(step));
+            // For every arm: the output holds this type, and `checked_operands` has checked the rest.
+            match dtype {
+                // SAFETY: see above.
+                DType::I32 => unsafe { write(out, move |index| at(index) as i32) },
+                // SAFETY: see above.
+                DType::I64 => unsafe { write(out, at) },
+                // SAFETY: see above; `check_source` has refused other dtypes.
+                _ => unsafe { write(out, move |index| at(index) as u8) },
+            }
+        }
+        Extra::Floats { first, step } => {
+            let (first, step) = (f64::from_bits(first), f64::from_bits(step));
+            let at = move |index: usize| first + index as f64 * step;
+            // As above.
+            match dtype {
+                // SAFETY: see above.
+                DType::F32 => unsafe { write(out, move |index| at(index) as f32) },
+                // SAFETY: see above.
+                DType::F16 => unsafe { write(out, move |index| f16::nearest(at(index))) },
+                // SAFETY: see above.
+                DType::BF16 => unsafe { write(out, move |index| bf16::nearest(at(index))) },
+                // SAFETY: see above; `check_source` has refused other dtypes.
+                _ => unsafe { write(out, at) },
+            }
+        }
+        // `check_source` has refused all others.
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Writes each element by its row-major index.
+///
+/// # Safety
+///
+/// * `out` holds elements stored as `T`, aligned.
+/// * It may be written, and reaches no element twice.
+unsafe fn write<T: Copy + Send + Sync>(out: &Operand, at: impl Fn(usize) -> T + Sync) {
+    let (layout, whole) = (out.layout(), out.layout().is_contiguous());
+    parallel::ranges(layout.elements(), parallel::LIGHT, |range| {
+        let target = output::<T>(out, 0, 1);
+        for index in range {
+            let place = if whole { index } else { offset(layout, index) };
+            // SAFETY: this is the position of an index of the output; the caller guarantees the rest.
+            unsafe { target.set(place, at(index)) };
+        }
+    });
+}
