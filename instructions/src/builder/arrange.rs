@@ -221,18 +221,22 @@ fn floats(numbers: [Scalar; 3]) -> Result<[f64; 3], Scalar> {
         *float = match number {
             Scalar::F64(value) => value,
             Scalar::I64(value) => value as f64,
+            Scalar::U64(value) => value as f64,
             Scalar::Bool(_) => return Err(number),
         };
     }
     Ok(all)
 }
 
-/// Numbers as integers, or the one that is none.
+/// Numbers as integers, or the one that is none, or is past the range of `i64`.
 fn integers(numbers: [Scalar; 3]) -> Result<[i64; 3], Scalar> {
     let mut all = [0; 3];
     for (integer, number) in all.iter_mut().zip(numbers) {
-        let Scalar::I64(value) = number else { return Err(number) };
-        *integer = value;
+        *integer = match number {
+            Scalar::I64(value) => value,
+            Scalar::U64(value) => i64::try_from(value).map_err(|_| number)?,
+            _ => return Err(number),
+        };
     }
     Ok(all)
 }

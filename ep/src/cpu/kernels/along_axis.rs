@@ -59,7 +59,7 @@ pub(super) fn scatter(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
 /// The kernel of [`Op::ScatterAdd`].
 pub(super) fn scatter_add<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
     // SAFETY: elements of `D` are stored so.
-    unsafe { put::<D::Store>(Op::ScatterAdd, D::DTYPE, call, D::Store::add) }
+    unsafe { put::<D::Store>(Op::ScatterAdd, D::dtype(call), call, D::Store::add) }
 }
 
 /// The dtype that the indices have; that they are integers is checked by inference.

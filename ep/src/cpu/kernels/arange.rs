@@ -25,11 +25,13 @@ pub(super) fn arange(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
             let at = move |index: usize| first.wrapping_add((index as i64).wrapping_mul(step));
             // For every arm: the output holds this type, and `checked_operands` has checked the rest.
             match dtype {
-                // SAFETY: see above.
-                DType::I32 => unsafe { write(out, move |index| at(index) as i32) },
-                // SAFETY: see above.
-                DType::I64 => unsafe { write(out, at) },
-                // SAFETY: see above; `check_source` has refused other dtypes.
+                // SAFETY: see above; an integer of the other sign has the same bits.
+                DType::I16 | DType::U16 => unsafe { write(out, move |index| at(index) as u16) },
+                // SAFETY: as above.
+                DType::I32 | DType::U32 => unsafe { write(out, move |index| at(index) as u32) },
+                // SAFETY: as above.
+                DType::I64 | DType::U64 => unsafe { write(out, at) },
+                // SAFETY: as above; `check_source` has refused dtypes that are no integers.
                 _ => unsafe { write(out, move |index| at(index) as u8) },
             }
         }

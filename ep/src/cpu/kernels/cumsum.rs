@@ -13,7 +13,8 @@ use crate::tensor::op::Op;
 
 /// The kernel of [`Op::CumSum`].
 pub(super) fn cumsum<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
-    let ([a], out) = checked_operands(call, [D::DTYPE], D::DTYPE, InPlace::Refused)?;
+    let dtype = D::dtype(call);
+    let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;
     check_inferred(Op::CumSum, [a], out, call)?;
     let (dims, to, from) = (out.layout().shape().dims(), out.layout().strides(), a.layout().strides());
     for axis in call.params.axes.iter() {

@@ -113,8 +113,10 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     kernels!(FLOATS Normal random of random::Normal);
     kernels!(FLOATS LayerNorm layer_norm);
     kernels!(INDICES OneHot one_hot);
-    kernels!(NUMBERS CumSum cumsum);
-    kernels!(NUMBERS ScatterAdd scatter_add);
+    kernels!(FLOATS CumSum cumsum);
+    kernels!(BOTH_SIGNS CumSum cumsum);
+    kernels!(FLOATS ScatterAdd scatter_add);
+    kernels!(BOTH_SIGNS ScatterAdd scatter_add);
     for &dtype in Op::Arange.dtypes() {
         add(Op::Arange, dtype, arange);
     }
