@@ -158,6 +158,8 @@ pub(super) fn params(
             Extra::Pad { before: *before, after: *after, value }
         }
         ExtraRef::Classes(classes) => Extra::Classes(*classes),
+        ExtraRef::Convolution(by) => Extra::Convolution(*by),
+        ExtraRef::Pooling(by) => Extra::Pooling(*by),
         ExtraRef::Epsilon(epsilon) => Extra::Epsilon(scalar(epsilon, DType::F64)?),
     };
     Ok(Params { axes, keep_dims: keep, to, extra })

@@ -97,6 +97,8 @@ impl KernelName {
             KernelName::Cast(..) => Module::Cast,
             KernelName::Op(Op::MatMul, _) => Module::MatMul,
             KernelName::Op(Op::LayerNorm, _) => Module::Reduce,
+            KernelName::Op(op, _) if op.moves_a_window() => Module::Window,
+            KernelName::Op(Op::CrossEntropy | Op::CrossEntropyBackward | Op::RmsNorm, _) => Module::Network,
             KernelName::Op(op, _) if op.is_source() => Module::Random,
             KernelName::Op(op, _) if op.is_reduction() || op.is_softmax() => Module::Reduce,
             KernelName::Op(op, _) if op.class() == OpClass::Comparison => Module::Compare,
@@ -198,6 +200,10 @@ pub enum Module {
     MatMul,
     /// Random numbers.
     Random,
+    /// Convolutions, poolings and their gradients.
+    Window,
+    /// Losses, and RMS norm.
+    Network,
 }
 
 /// The text of a module, with the final NUL that the driver requires.
@@ -209,7 +215,7 @@ macro_rules! ptx {
 
 impl Module {
     /// Every module, in the order of the enum.
-    pub const ALL: [Module; 8] = [
+    pub const ALL: [Module; 10] = [
         Module::Unary,
         Module::Binary,
         Module::Compare,
@@ -218,6 +224,8 @@ impl Module {
         Module::Reduce,
         Module::MatMul,
         Module::Random,
+        Module::Window,
+        Module::Network,
     ];
 
     /// Its name, for messages; its source is `kernels/<name>.cu`.
@@ -231,6 +239,8 @@ impl Module {
             Module::Reduce => "reduce",
             Module::MatMul => "matmul",
             Module::Random => "random",
+            Module::Window => "window",
+            Module::Network => "network",
         }
     }
 
@@ -245,6 +255,8 @@ impl Module {
             Module::Reduce => ptx!("reduce"),
             Module::MatMul => ptx!("matmul"),
             Module::Random => ptx!("random"),
+            Module::Window => ptx!("window"),
+            Module::Network => ptx!("network"),
         };
         CStr::from_bytes_until_nul(text.as_bytes()).unwrap_or_default()
     }

@@ -161,7 +161,7 @@ fn the_compiler_is_the_one_that_is_pinned() {
 #[test]
 fn what_is_embedded_stays_small() {
     let bytes: usize = Module::ALL.into_iter().map(|module| text(module).len()).sum();
-    assert!(bytes < 13 << 18, "{bytes} bytes of PTX");
+    assert!(bytes < 15 << 18, "{bytes} bytes of PTX");
 }
 
 #[test]

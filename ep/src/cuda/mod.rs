@@ -65,6 +65,7 @@ mod optional_library;
 mod plan;
 mod plan_positional;
 mod plan_reduce;
+mod plan_window;
 #[cfg(feature = "cuda")]
 mod probe;
 #[cfg(feature = "cuda")]

@@ -21,7 +21,7 @@ use std::fmt::{self, Write as _};
 use std::ptr;
 
 use hashbrown::HashMap;
-use streamvm_ep::{Access, Extra, Layout, MemoryKind, Params, Priority};
+use streamvm_ep::{Access, Convolution, Extra, Layout, MemoryKind, Params, Pooling, Priority};
 
 use crate::engine::event::Event;
 use crate::list::instruction::Instruction;
@@ -147,8 +147,21 @@ fn describe_params(params: &Params, text: &mut String) {
         Extra::Pad { before, after, value } => write!(text, " before {before} after {after} value {value}"),
         Extra::Classes(classes) => write!(text, " classes {classes}"),
         Extra::Epsilon(epsilon) => write!(text, " epsilon {epsilon}"),
+        Extra::Convolution(Convolution { stride, padding, dilation, groups }) => {
+            let [stride, padding, dilation] = [stride, padding, dilation].map(pair);
+            write!(text, " stride {stride} padding {padding} dilation {dilation} groups {groups}")
+        }
+        Extra::Pooling(Pooling { window, stride, padding }) => {
+            let [window, stride, padding] = [window, stride, padding].map(pair);
+            write!(text, " window {window} stride {stride} padding {padding}")
+        }
         Extra::Random { seed, counter } => write!(text, " seed {seed} at {counter}"),
     };
+}
+
+/// Height and width.
+fn pair([height, width]: [u16; 2]) -> String {
+    format!("{height},{width}")
 }
 
 pub(crate) fn access_word(access: Access) -> &'static str {
