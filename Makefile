@@ -32,6 +32,7 @@ test: ## every test: units, suites, documentation examples, example programs
 	for engine in inline shared per-device; do for example in build_files producer_consumer; do \
 	    STREAMVM_ENGINE=$$engine $(TARGET)/debug/examples/$$example || exit 1; done; done
 	$(TARGET)/debug/examples/train_digits --check
+	$(TARGET)/debug/examples/train_conv --check
 	$(TARGET)/debug/examples/pipeline_training --check
 	$(TARGET)/debug/examples/build_files examples
 	$(TARGET)/debug/examples/producer_consumer examples

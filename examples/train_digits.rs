@@ -14,22 +14,15 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]
 
-use std::error::Error;
-use std::fs::File;
-use std::io::BufReader;
-use std::path::Path;
+mod digits;
+
 use std::process::ExitCode;
 use std::time::Instant;
 
-use npyz::{Deserialize, NpyFile};
+use digits::{AnyError, CPU, Digits, PIXELS};
 use streamvm::program::{CompileOptions, Recorder};
-use streamvm::{DType, DeviceId, Executable, Generator, Tensor, Vm};
+use streamvm::{DType, Executable, Generator, Tensor, Vm};
 
-type AnyError = Box<dyn Error + Send + Sync>;
-
-const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/data");
-const CPU: DeviceId = DeviceId::cpu(0);
-const PIXELS: usize = 64;
 const HIDDEN: usize = 64;
 const CLASSES: usize = 10;
 /// Images of a step. A program has fixed shapes, so the images of an epoch that do not fill a batch are left out of it; which ones differs
@@ -187,47 +180,6 @@ fn compile_step(vm: &Vm, model: &Model) -> Result<Executable, streamvm::Error> {
     vm.compile(&program, &model.tensors(), &CompileOptions::default())
 }
 
-/// Images of 64 pixels each, and their labels.
-struct Digits {
-    images: Vec<f32>,
-    labels: Vec<i64>,
-}
-
-impl Digits {
-    fn load(images: &str, labels: &str) -> Result<Digits, AnyError> {
-        let (images, labels) = (elements::<f32>(images)?, elements::<i64>(labels)?);
-        if images.len() != labels.len() * PIXELS {
-            return Err(format!("{} labels need {PIXELS} pixels each, found {}", labels.len(), images.len()).into());
-        }
-        Ok(Digits { images, labels })
-    }
-
-    /// The images and labels in this order, as tensors of the CPU.
-    fn upload(&self, vm: &Vm, order: &[usize]) -> Result<(Tensor, Tensor), streamvm::Error> {
-        let image = |place: &usize| &self.images[place * PIXELS..][..PIXELS];
-        let images: Vec<f32> = order.iter().flat_map(image).copied().collect();
-        let labels: Vec<i64> = order.iter().map(|place| self.labels[*place]).collect();
-        let images = vm.from_slice(&images, &[order.len(), PIXELS])?.to(CPU)?;
-        Ok((images, vm.from_slice(&labels, &[order.len()])?.to(CPU)?))
-    }
-
-    /// An order drawn for an epoch. The host gathers the batches by it, so it is drawn eagerly, before the runs.
-    fn shuffled(&self, vm: &Vm, generator: &Generator) -> Result<Vec<usize>, streamvm::Error> {
-        let keys = vm.rand(generator, CPU, DType::F32, &[self.labels.len()])?.to_vec::<f32>()?;
-        let mut order: Vec<usize> = (0..keys.len()).collect();
-        order.sort_by(|a, b| keys[*a].total_cmp(&keys[*b]));
-        Ok(order)
-    }
-}
-
-/// The elements of a `.npy` file.
-fn elements<T: Deserialize>(name: &str) -> Result<Vec<T>, AnyError> {
-    let path = Path::new(DATA).join(name);
-    let told = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
-    let file = NpyFile::new(BufReader::new(File::open(&path).map_err(told)?)).map_err(told)?;
-    Ok(file.into_vec().map_err(told)?)
-}
-
 /// The result of a training.
 struct Trained {
     tensors: Vec<(&'static str, Vec<f32>)>,
@@ -241,8 +193,7 @@ struct Trained {
 
 /// Trains for all epochs, and prints a line for each.
 fn train(way: Way) -> Result<Trained, AnyError> {
-    let training = Digits::load("digits_train_images.npy", "digits_train_labels.npy")?;
-    let test = Digits::load("digits_images.npy", "digits_labels.npy")?;
+    let (training, test) = (Digits::of_training()?, Digits::of_test()?);
     let vm = Vm::builder().auto_program(matches!(way, Way::Automatic)).build()?;
     let generator = Generator::new(SEED);
     let model = Model::new(&vm, &generator)?;

@@ -114,6 +114,7 @@ pub use tensor::op_class::{ElementWork, OpClass};
 pub use tensor::params::{Axes, Extra, Params};
 pub use tensor::scalar::Scalar;
 pub use tensor::shape::{MAX_RANK, Shape, broadcast_shapes};
+pub use tensor::window::{Convolution, Pooling};
 
 /// The 16-bit floats of the `half` crate.
 pub use half::{bf16, f16};

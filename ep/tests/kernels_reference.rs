@@ -5,7 +5,7 @@ mod reference;
 mod tensors;
 
 use proptest::prelude::*;
-use reference::{Dense, Margin, Value, agrees, evaluate, extra, input_dtype};
+use reference::{Dense, Margin, Value, agrees, evaluate, extra, input_dtype, window_call};
 use streamvm_ep::*;
 use tensors::{Pool, Rng, Tensor, VIEWS, View};
 
@@ -15,13 +15,18 @@ struct Case {
     dims: Vec<Vec<usize>>,
     axes: Vec<usize>,
     keep_dims: bool,
+    /// Parameters that fit the shapes; none for those that [`extra`] picks.
+    extra: Extra,
 }
 
 fn pools(op: Op, dtype: DType) -> [Pool; 3] {
     let wild = [Pool::Wild; 3];
     match op {
         Op::Sum | Op::Mean | Op::Var | Op::Std | Op::Prod | Op::MatMul => [Pool::Tame; 3],
-        _ if op.is_softmax() || op == Op::LayerNorm => [Pool::Tame; 3],
+        _ if op.is_softmax() || matches!(op, Op::LayerNorm | Op::RmsNorm) => [Pool::Tame; 3],
+        Op::CrossEntropy | Op::CrossEntropyBackward => [Pool::Tame, Pool::Small, Pool::Tame],
+        Op::MaxPool2d | Op::MaxPool2dBackward => [Pool::Wild, Pool::Tame, Pool::Tame],
+        _ if op.moves_a_window() => [Pool::Tame; 3],
         // The tables have more than 8 rows.
         Op::IndexSelect | Op::TakeAlongAxis | Op::Scatter => [Pool::Wild, Pool::Small, Pool::Wild],
         Op::ScatterAdd => [Pool::Tame, Pool::Small, Pool::Tame],
@@ -42,8 +47,8 @@ fn margin(op: Op, dtype: DType, terms: usize) -> Margin {
         Op::FloorDiv => 4.0,
         _ if op.element_work() != ElementWork::Light => 8.0,
         Op::Rsqrt => 2.0,
-        Op::LayerNorm if dtype == DType::F64 => 256.0,
-        Op::LayerNorm => 1.0,
+        Op::LayerNorm | Op::RmsNorm if dtype == DType::F64 => 256.0,
+        Op::LayerNorm | Op::RmsNorm => 1.0,
         // Kept in `f64`, and rounded once.
         Op::Sum | Op::Mean if dtype == DType::F32 => 1.0,
         // One after the other, each sum is off by half a step of all the terms at most.
@@ -61,7 +66,11 @@ fn margin(op: Op, dtype: DType, terms: usize) -> Margin {
         Op::CumSum => 75.0,
         Op::Prod if dtype == DType::F32 => 1.0,
         Op::Prod => (2.0 * terms as f64).max(1.0),
-        Op::MatMul => 64.0,
+        Op::MatMul | Op::Conv2d | Op::Conv2dBackwardInput | Op::Conv2dBackwardWeight => 64.0,
+        // Kept in `f64`, and rounded once.
+        Op::MaxPool2dBackward | Op::AvgPool2d | Op::AvgPool2dBackward if dtype == DType::F64 => 16.0,
+        Op::MaxPool2dBackward | Op::AvgPool2d | Op::AvgPool2dBackward => 1.0,
+        Op::CrossEntropy | Op::CrossEntropyBackward => 64.0,
         _ if op.is_softmax() => 64.0,
         _ => 0.0,
     };
@@ -69,7 +78,9 @@ fn margin(op: Op, dtype: DType, terms: usize) -> Margin {
     let scale = match op {
         Op::Sum => 4.0 * terms as f64,
         Op::CumSum => 600.0,
-        Op::MatMul => 64.0,
+        Op::MatMul | Op::Conv2d | Op::Conv2dBackwardInput | Op::Conv2dBackwardWeight => 64.0,
+        Op::MaxPool2dBackward | Op::AvgPool2d | Op::AvgPool2dBackward if dtype == DType::F64 => 16.0,
+        Op::MaxPool2dBackward | Op::AvgPool2d | Op::AvgPool2dBackward => 1e-6,
         // The sum of a product and a bias, which may cancel: each is at most 4, but for a scaled element, which may be a few.
         Op::LayerNorm => 16.0,
         Op::Mean => 4.0,
@@ -77,7 +88,7 @@ fn margin(op: Op, dtype: DType, terms: usize) -> Margin {
         Op::Var | Op::Std if dtype == DType::F64 => 16.0,
         Op::Var | Op::Std => 1e-6,
         // Differences that may cancel; the elements of gradients' inputs are any, not those of a softmax.
-        Op::LogSoftmax => 8.0,
+        Op::LogSoftmax | Op::CrossEntropy | Op::CrossEntropyBackward => 8.0,
         Op::SoftmaxBackward | Op::LogSoftmaxBackward => 256.0,
         _ => 0.0,
     };
@@ -119,7 +130,7 @@ fn run_case(op: Op, dtype: DType, to: DType, case: &Case, views: &[View], seed: 
         axes: Axes::new(&case.axes).unwrap(),
         keep_dims: case.keep_dims,
         to: matches!(op, Op::Cast | Op::OneHot).then_some(to),
-        extra: extra(op, dtype, seed),
+        extra: if case.extra == Extra::None { extra(op, dtype, seed) } else { case.extra },
     };
     let pools = pools(op, dtype);
     let mut inputs: Vec<Tensor> = (0..op.arity())
@@ -206,6 +217,7 @@ fn elementwise_cases() -> Vec<Case> {
         dims: dims.iter().map(|dims| dims.to_vec()).collect(),
         axes: vec![],
         keep_dims: false,
+        extra: Extra::None,
     };
     shapes.iter().map(case).collect()
 }
@@ -230,7 +242,7 @@ fn axis_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (dims, axes) in shapes {
         for keep_dims in [false, true] {
-            cases.push(Case { dims: vec![dims.to_vec()], axes: axes.to_vec(), keep_dims });
+            cases.push(Case { dims: vec![dims.to_vec()], axes: axes.to_vec(), keep_dims, extra: Extra::None });
         }
     }
     cases
@@ -253,6 +265,7 @@ fn matmul_cases() -> Vec<Case> {
         dims: dims.iter().map(|dims| dims.to_vec()).collect(),
         axes: vec![],
         keep_dims: false,
+        extra: Extra::None,
     };
     shapes.iter().map(case).collect()
 }
@@ -262,6 +275,7 @@ fn shapes(all: &[&[&[usize]]]) -> Vec<Case> {
         dims: dims.iter().map(|dims| dims.to_vec()).collect(),
         axes: vec![],
         keep_dims: false,
+        extra: Extra::None,
     };
     all.iter().map(case).collect()
 }
@@ -284,13 +298,21 @@ fn indexed_cases(op: Op) -> Vec<Case> {
         indices[axis] = count;
         let mut dims = vec![dims.to_vec()];
         dims.resize(op.arity(), indices);
-        Case { dims, axes: vec![axis], keep_dims: false }
+        Case { dims, axes: vec![axis], keep_dims: false, extra: Extra::None }
     };
     all.into_iter().map(case).collect()
 }
 
 fn cases(op: Op) -> Vec<Case> {
     match op {
+        Op::RmsNorm => shapes(&[
+            &[&[5], &[5]],
+            &[&[3, 40], &[40]],
+            &[&[2, 3, 150], &[150]],
+            &[&[4, 1], &[1]],
+            &[&[0, 3], &[3]],
+            &[&[3, 0], &[0]],
+        ]),
         Op::LayerNorm => shapes(&[
             &[&[5], &[5], &[5]],
             &[&[3, 40], &[40], &[40]],
@@ -307,6 +329,15 @@ fn cases(op: Op) -> Vec<Case> {
             &[&[9, 0], &[4]],
             &[&[9, 2], &[2, 1, 2, 3, 1, 1, 2]],
         ]),
+        Op::CrossEntropy | Op::CrossEntropyBackward => {
+            let rows: [&[usize]; 5] = [&[], &[7], &[0], &[2, 3], &[30]];
+            let classes = [1, 6, 40, 300];
+            let of = |(rows, classes): (&[usize], usize)| {
+                let dims = [[rows, &[classes]].concat(), rows.to_vec(), rows.to_vec()][..op.arity()].to_vec();
+                Case { dims, axes: vec![], keep_dims: false, extra: Extra::None }
+            };
+            rows.into_iter().flat_map(|rows| classes.map(|classes| (rows, classes))).map(of).collect()
+        }
         Op::MatMul => matmul_cases(),
         Op::Tril | Op::Triu => shapes(&[
             &[&[1, 1]],
@@ -326,6 +357,13 @@ fn cases(op: Op) -> Vec<Case> {
                 case.dims.resize(op.arity(), case.dims[0].clone());
             }
             cases
+        }
+        _ if op.moves_a_window() => {
+            let case = |pick| {
+                let (dims, extra) = window_call(op, pick);
+                Case { dims, axes: vec![], keep_dims: false, extra }
+            };
+            (0..60).map(case).collect()
         }
         Op::Pad | Op::Flip => axis_cases(),
         _ if op.is_reduction() => axis_cases(),
@@ -380,7 +418,7 @@ fn random_broadcast() -> impl Strategy<Value = Case> {
             .collect();
         // The shapes broadcast to the full one only if some input has each axis in full.
         inputs[thin[0].1 % 3] = dims;
-        Case { dims: inputs, axes: vec![], keep_dims: false }
+        Case { dims: inputs, axes: vec![], keep_dims: false, extra: Extra::None }
     })
 }
 
@@ -388,7 +426,7 @@ fn random_axes() -> impl Strategy<Value = Case> {
     let dims = prop::collection::vec(1usize..7, 1..5);
     (dims, any::<u8>(), any::<bool>()).prop_map(|(dims, bits, keep_dims)| {
         let axes = (0..dims.len()).filter(|axis| bits & (1 << axis) != 0);
-        Case { axes: axes.collect(), dims: vec![dims], keep_dims }
+        Case { axes: axes.collect(), dims: vec![dims], keep_dims, extra: Extra::None }
     })
 }
 
@@ -410,7 +448,7 @@ fn random_matmul() -> impl Strategy<Value = Case> {
             let own = batch.iter().map(|&(dim, thin)| if thin == one { 1 } else { dim });
             own.chain(last).collect()
         };
-        Case { dims: vec![side(1, [m, k]), side(2, [k, n])], axes: vec![], keep_dims: false }
+        Case { dims: vec![side(1, [m, k]), side(2, [k, n])], axes: vec![], keep_dims: false, extra: Extra::None }
     })
 }
 
@@ -421,7 +459,7 @@ fn random_views() -> impl Strategy<Value = [View; 4]> {
 /// The errors of all steps go the same way here, and add up to what a margin for few terms does not hold.
 #[test]
 fn sums_of_many_equal_terms_agree() {
-    let case = Case { dims: vec![vec![5, 5, 4, 5]], axes: vec![0, 1, 2, 3], keep_dims: false };
+    let case = Case { dims: vec![vec![5, 5, 4, 5]], axes: vec![0, 1, 2, 3], keep_dims: false, extra: Extra::None };
     let views = [View::Broadcast, View::Contiguous, View::Contiguous, View::Contiguous];
     for op in [Op::Sum, Op::Mean] {
         for &dtype in op.dtypes() {
@@ -469,13 +507,14 @@ proptest! {
     }
 
     #[test]
-    fn layer_norm_and_index_select_agree_on_random_shapes(
+    fn norms_and_index_select_agree_on_random_shapes(
         dims in prop::collection::vec(1usize..7, 1..5), rows in 9usize..20, views in random_views(), seed in any::<u64>(),
     ) {
         let last = dims.last().copied().unwrap_or(1);
         let norm = shapes(&[&[&dims, &[last], &[last]]]);
+        let rms = shapes(&[&[&dims, &[last]]]);
         let select = shapes(&[&[&[rows, last], &dims]]);
-        for (op, cases) in [(Op::LayerNorm, norm), (Op::IndexSelect, select)] {
+        for (op, cases) in [(Op::LayerNorm, norm), (Op::RmsNorm, rms), (Op::IndexSelect, select)] {
             for &dtype in op.dtypes() {
                 run_case(op, dtype, dtype, &cases[0], &views, seed);
             }
@@ -494,7 +533,7 @@ proptest! {
             let mut inputs = vec![whole.clone()];
             inputs.resize(op.arity(), indices.clone());
             let axes = if op.arity() > 1 { vec![axis] } else { vec![] };
-            let case = Case { dims: inputs, axes, keep_dims: false };
+            let case = Case { dims: inputs, axes, keep_dims: false, extra: Extra::None };
             for &dtype in op.dtypes() {
                 run_case(op, dtype, dtype, &case, &views, seed);
             }

@@ -140,6 +140,7 @@ fn check_op(op: Op, dtype: DType, shapes: &[&[usize]], params: &Params, forms: (
         let dtype = match (op, input) {
             (Op::Where, 0) => DType::Bool,
             (Op::IndexSelect | Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd, 1) => DType::I32,
+            (Op::CrossEntropy | Op::CrossEntropyBackward, 1) => DType::I64,
             _ => dtype,
         };
         inputs.push(View::filled(dtype, ins[input % 2].layout(dims)));
@@ -181,10 +182,37 @@ fn cases(op: Op, dtype: DType) -> Vec<(Vec<&'static [usize]>, Params)> {
         Op::Softmax | Op::LogSoftmax => vec![(vec![&[300, 130]], over(&[1])), (vec![&[130, 300]], over(&[0]))],
         Op::SoftmaxBackward | Op::LogSoftmaxBackward => vec![(vec![&[300, 130], &[300, 130]], over(&[1]))],
         Op::Cast => DType::ALL.into_iter().map(|to| (vec![&[100_003][..]], Params::to(to))).collect(),
+        Op::RmsNorm => vec![(vec![&[300, 400], &[400]], Params::epsilon(1e-5))],
         Op::LayerNorm => vec![(vec![&[300, 400], &[400], &[400]], Params::epsilon(1e-5))],
         // Indices are at most 16.
         Op::IndexSelect => {
             vec![(vec![&[40, 300], &[301]], Params::default()), (vec![&[17, 3], &[200, 120]], Params::default())]
+        }
+        Op::CrossEntropy => vec![(vec![&[3000, 30], &[3000]], Params::default())],
+        Op::CrossEntropyBackward => vec![(vec![&[3000, 30], &[3000], &[3000]], Params::default())],
+        Op::Conv2d => {
+            let by = Convolution { padding: [1, 1], ..Convolution::default() };
+            let two = Convolution { stride: [2, 1], groups: 2, ..by };
+            vec![
+                (vec![&[5, 8, 20, 30], &[24, 8, 3, 3]], Params::convolution(by)),
+                (vec![&[3, 6, 40, 50], &[12, 3, 3, 3]], Params::convolution(two)),
+            ]
+        }
+        Op::Conv2dBackwardInput | Op::Conv2dBackwardWeight => {
+            let by = Convolution { padding: [1, 1], ..Convolution::default() };
+            let two = Convolution { stride: [2, 1], groups: 2, ..by };
+            vec![
+                (vec![&[5, 40, 20, 30], &[8, 40, 3, 3], &[5, 8, 20, 30]], Params::convolution(by)),
+                (vec![&[3, 6, 40, 50], &[12, 3, 3, 3], &[3, 12, 20, 50]], Params::convolution(two)),
+            ]
+        }
+        Op::MaxPool2d | Op::AvgPool2d => {
+            let by = Pooling { stride: [1, 2], ..Pooling::square(3) };
+            vec![(vec![&[6, 8, 40, 41]], Params::pooling(by))]
+        }
+        Op::MaxPool2dBackward | Op::AvgPool2dBackward => {
+            let by = Pooling { stride: [1, 2], ..Pooling::square(3) };
+            vec![(vec![&[6, 8, 40, 41], &[6, 8, 38, 20]], Params::pooling(by))]
         }
         Op::OneHot => vec![(vec![&[30_001]], Params::one_hot(17, DType::F32))],
         Op::Pad => vec![(vec![&[300, 400]], Params::pad(Axes::new(&[1]).unwrap(), 1, 2, Scalar::zero(dtype)))],

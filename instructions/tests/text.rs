@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
-use streamvm_ep::{DType, DeviceId, MemoryKind, Op, Priority, Scalar, Shape};
+use streamvm_ep::{Convolution, DType, DeviceId, MemoryKind, Op, Pooling, Priority, Scalar, Shape};
 use streamvm_instructions::{
     Ahead, Critical, Generator, InstructionList, InstructionsBuilder, Kind, LaunchOptions, ParseListError, Place,
     PlanOptions, Role, Tensor, Var, plan,
@@ -483,4 +483,25 @@ fn a_list_from_text_names_the_line_that_read_it() {
     let list = InstructionList::parse("%0 sync barrier@cpu:0:0").expect("a list");
     let (location, line) = (list.instructions()[0].location, line!() - 1);
     assert_eq!((location.file(), location.line()), (file!(), line));
+}
+
+#[test]
+fn the_parameters_of_windows_read_back_as_themselves() {
+    let mut builder = InstructionsBuilder::new();
+    let shape = |dims: &[usize]| Shape::new(dims).unwrap();
+    let tensor = |dims: &[usize]| Tensor::unbound(DEVICES[0].into(), MemoryKind::Device, DType::F32, shape(dims));
+    let (x, weight) = (tensor(&[1, 4, 9, 8]), tensor(&[2, 2, 3, 2]));
+    let by = Convolution { stride: [2, 1], padding: [1, 3], dilation: [1, 2], groups: 2 };
+    let y = builder.conv2d(&x, &weight, by).unwrap();
+    builder.conv2d_backward_weight(&x, &weight, &y, by).unwrap();
+    builder.max_pool2d(&x, Pooling { window: [3, 2], stride: [1, 2], padding: [1, 0] }).unwrap();
+    let text = builder.finish().to_string();
+    for part in
+        ["conv2d stride 2,1 padding 1,3 dilation 1,2 groups 2 t0 t1", "max_pool2d window 3,2 stride 1,2 padding 1,0 t0"]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(InstructionList::parse(&text).unwrap().to_string(), text);
+    let error = InstructionList::parse(&text.replace("stride 2,1", "stride 2")).unwrap_err().to_string();
+    assert!(error.contains("a height and a width, such as 2,1"), "{error}");
 }

@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 
+import images
 import philox
 import reference
 from dtypes import ALL, FLOATS, INDICES, is_float
@@ -484,8 +485,8 @@ class Draw:
             return call("matmul", inputs, "", lambda a, b: reference.matmul(dtype, a, b), dtype, lane), dtype, lane
         if form == "pad":
             return self.pad(dtype, place, lane)
-        if form == "layer_norm":
-            return self.layer_norm(dtype, place, lane)
+        if form == "norm":
+            return self.norm(function, dtype, place, lane)
         if form == "index_select":
             return self.index_select(dtype, place, lane)
         if form == "flip":
@@ -494,6 +495,12 @@ class Draw:
             return self.triangle(function, dtype, place, lane)
         if form == "by index":
             return self.by_index(function, dtype, place, lane)
+        if form == "cross_entropy":
+            return self.cross_entropy(function, dtype, place, lane)
+        if form == "convolution":
+            return self.convolution(function, dtype, place, lane)
+        if form == "pooling":
+            return self.pooling(function, dtype, place, lane)
         return self.one_hot(dtype, place, lane)
 
     def binary_call(self, function, dtype, place, shape, depth, form, lane):
@@ -548,12 +555,12 @@ class Draw:
         tail = f" {before} {after}{tail}" + (f" value {text}" if text else "")
         return call("pad", [value], tail, lambda a: reference.pad(dtype, a, before, after, axes, filled), dtype, lane), dtype, lane
 
-    def layer_norm(self, dtype, place, lane):
-        shape = self.any_shape(least=1)
-        inputs = [self.make(dtype, each, place) for each in (shape, shape[-1:], shape[-1:])]
+    def norm(self, function, dtype, place, lane):
+        shape, rows = self.any_shape(least=1), 2 if function == "layer_norm" else 1
+        inputs = [self.make(dtype, each, place) for each in (shape, *[shape[-1:]] * rows)]
         epsilon = self.choice.choice(["1e-12", "1e-5", "0.5", "3"])
-        compute = lambda a, w, b: reference.layer_norm(dtype, a, w, b, float(epsilon))  # noqa: E731
-        return call("layer_norm", inputs, f" epsilon {epsilon}", compute, dtype, lane), dtype, lane
+        compute = lambda *arrays: getattr(reference, function)(dtype, *arrays, float(epsilon))  # noqa: E731
+        return call(function, inputs, f" epsilon {epsilon}", compute, dtype, lane), dtype, lane
 
     def index_select(self, dtype, place, lane):
         shape, index_dtype = self.any_shape()[:7], self.choice.choice(INDICES)
@@ -578,7 +585,7 @@ class Draw:
         return call(function, [value], tail, lambda a: reference.triangle(function, a, diagonal or 0), dtype, lane), dtype, lane
 
     def by_index(self, function, dtype, place, lane):
-        shape, index_dtype = list(self.any_shape(least=1)), self.choice.choice(INTEGERS)
+        shape, index_dtype = list(self.any_shape(least=1)), self.choice.choice(INDICES)
         axis = self.choice.randrange(len(shape))
         shape[axis] = max(shape[axis], 1)
         inner = list(shape)
@@ -647,6 +654,68 @@ class Draw:
         make = (lambda state: Exact(reference.rounded(numbers.astype(np.float64), dtype))) if is_float(dtype) else \
             (lambda state: Exact(numbers.astype(reference.STORE[dtype])))
         return constant(f"arange {dtype} {first!r} {end!r} {step!r} {on}", function, make, dtype, place)
+    def cross_entropy(self, function, dtype, place, lane):
+        rows, classes = self.any_shape()[:7], self.choice.choice([1, 2, 3, 8, 17])
+        logits = self.make(dtype, (*rows, classes), place)
+        targets = self.loaded("i64", np.asarray(self.numbers.integers(-1, classes + 1, rows), np.int64), place)
+        if function == "cross_entropy":
+            return call(function, [logits, targets], "", lambda a, t: reference.cross_entropy(dtype, a, t), dtype, lane), dtype, lane
+        compute = lambda a, t, dy: reference.cross_entropy_backward(dtype, a, t, dy)  # noqa: E731
+        return call(function, [logits, targets, self.make(dtype, rows, place)], "", compute, dtype, lane), dtype, lane
+
+    def pair(self, word, most, least=1):
+        """A height and a width, and how they are written."""
+        found = self.choice.randint(least, most), self.choice.randint(least, most)
+        short = found[0] == found[1] and self.chance(0.5)
+        return found, f" {word} {found[0]}" + ("" if short else f" {found[1]}")
+
+    def image(self, window, padding, dilation):
+        """Sizes of an image that the window fits into."""
+        sizes = []
+        for size, frame, gaps in zip(window, padding, dilation):
+            reach = (size - 1) * gaps + 1
+            sizes.append(max(reach - 2 * frame, 1) + self.choice.choice([0, 0, 1, 2, 4, 9]))
+        return tuple(sizes)
+
+    def convolution(self, function, dtype, place, lane):
+        window = self.choice.randint(1, 3), self.choice.randint(1, 4)
+        (stride, padding, dilation), tail, groups = ((1, 1), (0, 0), (1, 1)), "", 1
+        if self.chance(0.6):
+            stride, text = self.pair("stride", 3)
+            tail += text
+        if self.chance(0.5):
+            padding, text = self.pair("padding", 2, least=0)
+            tail += text
+        if self.chance(0.3):
+            dilation, text = self.pair("dilation", 3)
+            tail += text
+        if self.chance(0.3):
+            groups = self.choice.choice([1, 2, 3])
+            tail += f" groups {groups}"
+        by = stride, padding, dilation, groups
+        batch, channels, outputs = self.choice.choice([0, 1, 1, 2, 3]), self.choice.choice([0, 1, 1, 2, 3, 5]), self.choice.choice([0, 1, 2, 3])
+        x = (batch, groups * channels, *self.image(window, padding, dilation))
+        weight = (groups * outputs, channels, *window)
+        y = (batch, groups * outputs, *(images.positions(x[2 + axis], window[axis], stride[axis], padding[axis], dilation[axis]) for axis in (0, 1)))
+        of = {"conv2d": "y", "conv2d_backward_input": "x", "conv2d_backward_weight": "weight"}[function]
+        inputs = [self.make(dtype, shape, place) for shape in ((x, weight) if of == "y" else (x, weight, y))]
+        compute = lambda x, w, dy=y: images.convolution(dtype, of, x, w, dy, by)  # noqa: E731
+        return call(function, inputs, tail, compute, dtype, lane), dtype, lane
+
+    def pooling(self, function, dtype, place, lane):
+        window, tail = self.pair("window", 3)
+        stride, padding = window, (0, 0)
+        if self.chance(0.5):
+            stride, text = self.pair("stride", 3)
+            tail += text
+        if self.chance(0.4):
+            padding = self.choice.randint(0, window[0] - 1), self.choice.randint(0, window[1] - 1)
+            tail += f" padding {padding[0]} {padding[1]}"
+        by = window, stride, padding
+        x = (self.choice.choice([0, 1, 2]), self.choice.choice([0, 1, 2, 3]), *self.image(window, padding, (1, 1)))
+        inputs = [self.make(dtype, shape, place) for shape in ((x, images.pooled_shape(x, by)) if function.endswith("_backward") else (x,))]
+        compute = lambda *arrays: getattr(images, function)(dtype, *arrays, by)  # noqa: E731
+        return call(function, inputs, tail, compute, dtype, lane), dtype, lane
 
     def one_hot(self, dtype, place, lane):
         shape = self.any_shape()[:7]

@@ -350,6 +350,18 @@ def layer_norm(dtype, a, weight, bias, epsilon):
     return Near(dtype, expected, np.where(np.isfinite(error), error, 0) + 2 * SMALLEST[COMPUTED[dtype]], free=np.broadcast_to(wild, np.shape(expected)))
 
 
+def rms_norm(dtype, a, weight, epsilon):
+    """In f64, and rounded once."""
+    x, weight, count = wide(a, dtype), wide(weight, dtype), max(np.shape(a)[-1], 1)
+    root = np.sqrt(np.sum(x * x, axis=-1, keepdims=True) / count + epsilon)
+    expected = x / root * weight
+    size = np.max(np.abs(finite(x)), axis=-1, keepdims=True, initial=0)
+    error = (4 * (count + 4) * SUM_UNIT["f64"] + UNIT[COMPUTED[dtype]]) * np.abs(finite(expected))
+    # Squares that are past the range of f64, or lose all their digits, give anything.
+    wild = (size > 1e150) | (np.abs(finite(weight)) > 1e150) | (root < 1e-150)
+    return Near(dtype, expected, np.where(np.isfinite(error), error, 0) + 2 * SMALLEST[COMPUTED[dtype]], free=np.broadcast_to(wild, np.shape(expected)))
+
+
 def index_select(dtype, table, indices):
     if np.any((indices < 0) | (indices.astype(np.int64) >= table.shape[0])):
         raise IndexError
@@ -385,6 +397,30 @@ def scatter_add(dtype, a, axis, indices, source):
         there = np.take_along_axis(result, at, axis)
         np.put_along_axis(result, at, BINARY["add"](dtype, there, new).array, axis)
     return Exact(result)
+
+
+def cross_entropy(dtype, logits, targets):
+    less, _, sums, spread = along(wide(logits, dtype), -1)
+    log = np.log(sums)[..., 0] if logits.size else np.zeros(targets.shape)
+    known = (targets >= 0) & (targets < logits.shape[-1])
+    own = np.take_along_axis(less, np.where(known, targets, 0)[..., None], -1)[..., 0]
+    expected = np.where(known, log - own, 0)
+    unit = UNIT[COMPUTED[dtype]]
+    lost = unit * (2 * np.abs(own) + 2 * np.abs(log) + 2 * (spread[..., 0] if logits.size else 0) + np.abs(expected)) + logits.shape[-1] * 2.0**-52
+    return Near(dtype, expected, np.where(known & np.isfinite(lost), lost, 0) + SMALLEST[COMPUTED[dtype]])
+
+
+def cross_entropy_backward(dtype, logits, targets, dy):
+    less, powers, sums, spread = along(wide(logits, dtype), -1)
+    known = ((targets >= 0) & (targets < logits.shape[-1]))[..., None]
+    dy = wide(dy, dtype)[..., None]
+    shares = powers / sums
+    expected = np.where(known, (shares - (targets[..., None] == np.arange(logits.shape[-1]))) * dy, 0)
+    unit = UNIT[COMPUTED[dtype]]
+    lost = unit * (shares * (2 * finite(np.abs(less)) + 2 * spread + 8) + 2) * np.abs(dy) + 2 * unit * np.abs(expected)
+    # A product of a share that is nearly 0 and an infinity is one or NaN.
+    free = known & ~np.isfinite(dy) & (shares < 2 * SMALLEST[COMPUTED[dtype]])
+    return Near(dtype, expected, np.where(np.isfinite(lost), lost, 0) + 2 * SMALLEST[COMPUTED[dtype]] * (1 + np.abs(finite(dy))), free=np.broadcast_to(free, expected.shape))
 
 
 BY_INDEX = {"take_along_axis": take_along_axis, "scatter": scatter, "scatter_add": scatter_add}

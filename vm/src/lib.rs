@@ -113,8 +113,8 @@ pub mod report {
 /// faults.
 pub use streamvm_ep as ep;
 pub use streamvm_ep::{
-    Access, DType, DeviceId, DeviceInfo, DeviceKind, Element, FnContext, FnError, Layout, MemoryKind, Op, Params,
-    Priority, Scalar, Shape,
+    Access, Convolution, DType, DeviceId, DeviceInfo, DeviceKind, Element, FnContext, FnError, Layout, MemoryKind, Op,
+    Params, Pooling, Priority, Scalar, Shape,
 };
 /// Tensors, lists and soft sync: the layer for those who write engines and passes over lists.
 pub use streamvm_instructions as instructions;

@@ -3,8 +3,8 @@
 pub(crate) use streamvm::ep::cuda::CudaConfig;
 pub(crate) use streamvm::ep::races::Finding;
 pub(crate) use streamvm::ep::{
-    Access, Axes, DType, DeviceId, DeviceInfo, DeviceKind, Error as DeviceError, Extra, Label, MAX_RANK, MemoryKind,
-    Op, OpClass, Params, Scalar, Shape,
+    Access, Axes, Convolution, DType, DeviceId, DeviceInfo, DeviceKind, Error as DeviceError, Extra, Label, MAX_RANK,
+    MemoryKind, Op, OpClass, Params, Pooling, Scalar, Shape,
 };
 pub(crate) use streamvm::instructions::{Instruction, Kind, Resource};
 pub(crate) use streamvm::report::{OpProfile, SyncCounts, Times, WorkerProfile};

@@ -52,6 +52,7 @@ impl Emitter<'_> {
                     RangeBy::Count(count) => {
                         let float = |number: &Spanned<Number>| match scalar(number, DType::F64)? {
                             Scalar::I64(value) => Ok(value as f64),
+                            Scalar::U64(value) => Ok(value as f64),
                             Scalar::F64(value) => Ok(value),
                             Scalar::Bool(_) => Err(Diagnostic::new(number.span, "expected a number")),
                         };
@@ -210,6 +211,8 @@ pub(super) fn params(
         }
         ExtraRef::Diagonal(diagonal) => Extra::Diagonal(*diagonal),
         ExtraRef::Classes(classes) => Extra::Classes(*classes),
+        ExtraRef::Convolution(by) => Extra::Convolution(*by),
+        ExtraRef::Pooling(by) => Extra::Pooling(*by),
         ExtraRef::Epsilon(epsilon) => Extra::Epsilon(scalar(epsilon, DType::F64)?),
     };
     Ok(Params { axes, keep_dims: keep, to, extra })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::engine::{DType, DeviceId, Op};
+use crate::base::engine::{Convolution, DType, DeviceId, Op, Pooling};
 use crate::syntax::source::{Span, Spanned};
 
 /// A whole script, or the body of a block.
@@ -295,7 +295,11 @@ pub enum ExtraRef {
     Diagonal(i64),
     /// `one_hot`: the number of classes.
     Classes(usize),
-    /// `layer_norm`: what is added to each variance.
+    /// Convolutions and their gradients.
+    Convolution(Convolution),
+    /// Poolings and their gradients.
+    Pooling(Pooling),
+    /// `layer_norm` and `rms_norm`: what is added to each variance or mean of squares.
     Epsilon(Spanned<Number>),
 }
 

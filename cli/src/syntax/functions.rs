@@ -32,8 +32,12 @@ pub enum Form {
     Pad,
     /// `one_hot a 10 f32`
     OneHot,
-    /// `layer_norm a w b epsilon 1e-5`
-    LayerNorm,
+    /// `layer_norm a w b epsilon 1e-5`, `rms_norm a w epsilon 1e-5`
+    Norm(Op),
+    /// `conv2d x w` with `stride 2`, `padding 1 0`, `dilation 1` and `groups 2` if wanted; a gradient takes a third operand
+    Convolution(Op),
+    /// `max_pool2d x window 2` with `stride 2` and `padding 1 0` if wanted; a gradient takes a second operand
+    Pooling(Op),
     /// `flip a`, with `axis 1` or `axes 0 1` if wanted
     AlongAxes(Op),
     /// `tril a`, with `diagonal -1` if wanted
@@ -104,9 +108,11 @@ fn form(op: Op) -> Option<Form> {
         (Op::Max, _) => Form::BinaryOrReduce(op, Op::ReduceMax),
         (Op::Min, _) => Form::BinaryOrReduce(op, Op::ReduceMin),
         (_, OpClass::Unary | OpClass::Predicate) => Form::Unary(op),
-        (_, OpClass::Binary | OpClass::Comparison | OpClass::MatMul | OpClass::IndexSelect) => Form::Binary(op),
+        (_, OpClass::Binary | OpClass::Comparison | OpClass::MatMul | OpClass::IndexSelect | OpClass::CrossEntropy) => {
+            Form::Binary(op)
+        }
         (_, OpClass::Select) => Form::Where,
-        (_, OpClass::Ternary) => Form::Ternary(op),
+        (_, OpClass::Ternary | OpClass::CrossEntropyGradient) => Form::Ternary(op),
         (_, OpClass::Cast) => Form::Cast,
         (_, OpClass::Reduction) => Form::Reduce(op),
         (_, OpClass::ArgReduction) => Form::ArgReduce(op),
@@ -117,7 +123,9 @@ fn form(op: Op) -> Option<Form> {
         (_, OpClass::SoftmaxGradient) => Form::BinaryAlongAxis(op),
         (_, OpClass::Pad) => Form::Pad,
         (_, OpClass::OneHot) => Form::OneHot,
-        (_, OpClass::LayerNorm) => Form::LayerNorm,
+        (_, OpClass::LayerNorm | OpClass::RmsNorm) => Form::Norm(op),
+        (_, OpClass::Convolution | OpClass::ConvolutionGradient) => Form::Convolution(op),
+        (_, OpClass::Pooling | OpClass::PoolingGradient) => Form::Pooling(op),
         (_, OpClass::Sequence) => Form::Arange,
         (_, OpClass::Source) => Form::Random(op),
     })
@@ -130,8 +138,8 @@ pub const STATEMENTS: &[&str] =
 /// Words that are part of a statement or an expression and therefore name nothing.
 const OTHER_WORDS: &[&str] = &[
     "else", "to", "into", "on", "lane", "value", "axis", "axes", "rows", "cols", "keep", "tol", "accuracy", "host",
-    "true", "false", "inf", "nan", "seed", "epsilon", "diagonal", "f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8",
-    "u16", "u32", "u64", "bool",
+    "true", "false", "inf", "nan", "seed", "epsilon", "diagonal", "window", "stride", "padding", "dilation", "groups",
+    "f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool",
 ];
 
 /// The form of a function, by name.

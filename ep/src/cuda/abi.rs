@@ -16,7 +16,10 @@
 //! | arange, random | the output's, in their order | – | one per axis of `shape` |
 //! | sum, mean, largest, smallest, argmax | the kept axes | the reduced axes | input: those of `shape`, then those of `inner`; output: those of `shape` |
 //! | softmax, log-softmax, their gradients | the other axes | the axis | those of `shape`, then that of `inner` |
-//! | layer norm | the other axes | the innermost axis | those of `shape`, then that of `inner`; of weight and bias, the first are 0 |
+//! | layer norm, RMS norm | the other axes | the innermost axis | those of `shape`, then that of `inner`; of weight and bias, the first are 0 |
+//! | cross entropy, its gradient | the rows | the classes | those of `shape`, then that of `inner`, which is 0 for what has one element for each row |
+//! | conv2d, and the gradient of its input or weight | the output's four, in their order | channels of a group, window, input; output channels of a group, window, output; images, output, input | each has those of its own four axes |
+//! | poolings; their gradients | the output's four, in their order | window, input; window, output | each has those of its own four axes |
 //! | matmul | the batch axes | `[m, n, k]` | those of `shape`, then of a row and of a column |
 //!
 //! So `shape` followed by `inner` (for matmul by two of `[m, k]`, `[k, n]`, `[m, n]`) describes each operand again, up to changes that
@@ -52,19 +55,20 @@ pub struct Arguments {
     pub inner: [i64; MAX_RANK],
     /// Number of outer axes.
     pub rank: u32,
-    /// Number of inner axes: 3 for matmul, 2 for index_select, triangles and ops along an axis by indices, 1 for argmax,
-    /// softmax, layer norm, one-hot and cumsum,
+    /// Number of inner axes: 5 for convolutions, 4 for poolings, 3 for matmul, 2 for index_select, triangles and ops along an axis by indices, 1 for
+    /// argmax, softmax, layer norm, one-hot and cumsum,
     /// `rank` for pad.
     pub inner_rank: u32,
     /// Elements of `shape`: the product of its sizes.
     pub elements: u64,
     /// For reductions, softmax, layer norm and one-hot: the elements of `inner`, the product of its sizes. Other kernels do not read it.
     pub inner_elements: u64,
-    /// For fill and pad, the bits of one element, in the low bytes; for one-hot, those of 1; for layer norm, those of epsilon as
-    /// an `f64`; for random, the seed; for arange, the first element, an `i64` or the bits of an `f64`.
+    /// For fill and pad, the bits of one element, in the low bytes; for one-hot, those of 1; for norms, those of epsilon as
+    /// an `f64`; for random, the seed; for convolutions and poolings, stride and padding, height before width, 16 bits each; for arange, the first
+    /// element, an `i64` or the bits of an `f64`.
     pub value: u64,
-    /// Random: the first block. Arange: the step, as `value`. Triangles: the diagonal, an `i64`. Take_along_axis and scatters: the product of the sizes of
-    /// the axes behind the axis.
+    /// Random: the first block. Convolutions and poolings: the dilation, height before width, and the number of groups, 16 bits each. Arange: the step, as
+    /// `value`. Triangles: the diagonal, an `i64`. Take_along_axis and scatters: the product of the sizes of the axes behind the axis.
     pub counter: u64,
     /// The address of a [`Status`], aligned to 8 bytes, that the device may read and write. With 0 the kernel does not report failures.
     /// [`plan()`](crate::cuda::plan()) leaves it 0; the launching code sets it if

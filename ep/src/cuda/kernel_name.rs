@@ -110,6 +110,8 @@ impl KernelName {
             KernelName::Cast(..) => Module::Cast,
             KernelName::Op(Op::MatMul, _) => Module::MatMul,
             KernelName::Op(Op::LayerNorm, _) => Module::Reduce,
+            KernelName::Op(op, _) if op.moves_a_window() => Module::Window,
+            KernelName::Op(Op::CrossEntropy | Op::CrossEntropyBackward | Op::RmsNorm, _) => Module::Network,
             KernelName::Op(op, _) if op.is_source() => Module::Random,
             KernelName::Op(op, _) if op.is_reduction() || op.is_softmax() => Module::Reduce,
             KernelName::Op(op, _) if op.class() == OpClass::Comparison => Module::Compare,
@@ -220,6 +222,10 @@ pub enum Module {
     /// Other places of elements, and ops along one axis in its order: flip, triangles, cumsum, take_along_axis, scatter,
     /// scatter_add, arange.
     Arrange,
+    /// Convolutions, poolings and their gradients.
+    Window,
+    /// Losses, and RMS norm.
+    Network,
 }
 
 /// The text of a module, with the final NUL that the driver requires.
@@ -231,7 +237,7 @@ macro_rules! ptx {
 
 impl Module {
     /// Every module, in the order of the enum.
-    pub const ALL: [Module; 9] = [
+    pub const ALL: [Module; 11] = [
         Module::Unary,
         Module::Binary,
         Module::Compare,
@@ -241,6 +247,8 @@ impl Module {
         Module::MatMul,
         Module::Random,
         Module::Arrange,
+        Module::Window,
+        Module::Network,
     ];
 
     /// Its name, for messages; its source is `kernels/<name>.cu`.
@@ -255,6 +263,8 @@ impl Module {
             Module::MatMul => "matmul",
             Module::Random => "random",
             Module::Arrange => "arrange",
+            Module::Window => "window",
+            Module::Network => "network",
         }
     }
 
@@ -270,6 +280,8 @@ impl Module {
             Module::MatMul => ptx!("matmul"),
             Module::Random => ptx!("random"),
             Module::Arrange => ptx!("arrange"),
+            Module::Window => ptx!("window"),
+            Module::Network => ptx!("network"),
         };
         CStr::from_bytes_until_nul(text.as_bytes()).unwrap_or_default()
     }

@@ -168,7 +168,7 @@ fn the_compiler_is_the_one_that_is_pinned() {
 #[test]
 fn what_is_embedded_stays_small() {
     let bytes: usize = Module::ALL.into_iter().map(|module| text(module).len()).sum();
-    assert!(bytes < 20 << 18, "{bytes} bytes of PTX");
+    assert!(bytes < 21 << 18, "{bytes} bytes of PTX");
 }
 
 /// Signed ones first.

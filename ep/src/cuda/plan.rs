@@ -9,7 +9,8 @@ use crate::cuda::axes::{Axes, Order, stride_to};
 use crate::cuda::kernel_name::KernelName;
 use crate::cuda::plan_arrange::{arange, cumsum, flip, scatter, take_along_axis, triangle};
 use crate::cuda::plan_positional::{index_select, one_hot, pad, random};
-use crate::cuda::plan_reduce::{layer_norm, matmul, reduction, softmax};
+use crate::cuda::plan_reduce::{cross_entropy, matmul, norm, reduction, softmax};
+use crate::cuda::plan_window::{convolution, pooling};
 use crate::errors::error::{Error, KernelError};
 use crate::tensor::dtype::DType;
 use crate::tensor::error::OpError;
@@ -113,13 +114,49 @@ pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
         OpClass::LayerNorm => {
             let ([x, weight, bias], out) = checked_operands(call, [dtype; 3], dtype, InPlace::Refused)?;
             check_inferred(op, [x, weight, bias], out, call)?;
-            Ok(layer_norm(name, [out, x, weight, bias], call.params.checked_epsilon(op)?))
+            Ok(norm(name, [out, x, weight, bias], call.params.checked_epsilon(op)?))
+        }
+        OpClass::RmsNorm => {
+            let ([x, weight], out) = checked_operands(call, [dtype; 2], dtype, InPlace::Refused)?;
+            check_inferred(op, [x, weight], out, call)?;
+            Ok(norm(name, [out, x, weight], call.params.checked_epsilon(op)?))
         }
         OpClass::IndexSelect => {
             let from = call.operands.get(1).map_or(DType::I64, Operand::dtype);
             let ([table, indices], out) = checked_operands(call, [dtype, from], dtype, InPlace::Refused)?;
             check_inferred(op, [table, indices], out, call)?;
             Ok(index_select(table, indices, out))
+        }
+        OpClass::CrossEntropy => {
+            let ([logits, targets], out) = checked_operands(call, [dtype, DType::I64], dtype, InPlace::Refused)?;
+            check_inferred(op, [logits, targets], out, call)?;
+            Ok(cross_entropy(name, [out, logits, targets], [false, true, false]))
+        }
+        OpClass::CrossEntropyGradient => {
+            let ([logits, targets, dy], out) =
+                checked_operands(call, [dtype, DType::I64, dtype], dtype, InPlace::Refused)?;
+            check_inferred(op, [logits, targets, dy], out, call)?;
+            Ok(cross_entropy(name, [out, logits, targets, dy], [true, true, false, false]))
+        }
+        OpClass::Convolution => {
+            let ([x, weight], out) = checked_operands(call, [dtype; 2], dtype, InPlace::Refused)?;
+            check_inferred(op, [x, weight], out, call)?;
+            convolution(name, op, &[x, weight, out], call.params)
+        }
+        OpClass::ConvolutionGradient => {
+            let ([x, weight, dy], out) = checked_operands(call, [dtype; 3], dtype, InPlace::Refused)?;
+            check_inferred(op, [x, weight, dy], out, call)?;
+            convolution(name, op, &[x, weight, dy, out], call.params)
+        }
+        OpClass::Pooling => {
+            let ([x], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;
+            check_inferred(op, [x], out, call)?;
+            pooling(name, op, &[x, out], call.params)
+        }
+        OpClass::PoolingGradient => {
+            let ([x, dy], out) = checked_operands(call, [dtype; 2], dtype, InPlace::Refused)?;
+            check_inferred(op, [x, dy], out, call)?;
+            pooling(name, op, &[x, dy, out], call.params)
         }
         OpClass::Pad => {
             let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;

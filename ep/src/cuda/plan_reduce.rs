@@ -1,4 +1,4 @@
-//! Launches whose blocks cooperate: reductions, softmax and its gradients, layer norm, matrix products.
+//! Launches whose blocks cooperate: reductions, softmax and its gradients, norms, cross entropy, matrix products.
 
 use crate::call::operand::Operand;
 use crate::cuda::abi::Arguments;
@@ -77,19 +77,41 @@ pub(super) fn softmax<const N: usize>(kernel: KernelName, operands: [&Operand; N
     cooperative_launch(kernel, operands, rows, &along, |_, arguments| inner.write_inner(arguments, views()))
 }
 
-/// Layer norm, the output first: the rows are the outer axes, the innermost axis is the inner one, along which the weight and the bias lie.
-pub(super) fn layer_norm(kernel: KernelName, operands: [&Operand; 4], epsilon: f64) -> Option<Launch> {
-    let [to, from, weight, bias] = operands.map(Operand::layout);
-    let (dims, last) = (to.shape().dims(), to.shape().rank() - 1);
-    let others = (0..last).map(|axis| (dims[axis], [to.strides()[axis], from.strides()[axis], 0, 0]));
+/// Layer norm or RMS norm, the output and the input first: the rows are the outer axes, the innermost axis is the inner one, along which the other
+/// operands lie.
+pub(super) fn norm<const N: usize>(kernel: KernelName, operands: [&Operand; N], epsilon: f64) -> Option<Launch> {
+    let layouts = operands.map(Operand::layout);
+    let (dims, last) = (layouts[0].shape().dims(), layouts[0].shape().rank() - 1);
+    let stride = |operand: usize, axis: usize| if operand < 2 { layouts[operand].strides()[axis] } else { 0 };
+    let others = (0..last).map(|axis| (dims[axis], std::array::from_fn(|operand| stride(operand, axis))));
     let rows = Axes::new(Order::ByStride, others);
-    let strides = [to.strides()[last], from.strides()[last], weight.strides()[0], bias.strides()[0]];
+    let strides: [usize; N] =
+        std::array::from_fn(|operand| layouts[operand].strides()[if operand < 2 { last } else { 0 }]);
     let inner = Axes::single(dims[last], strides);
     let along = Axes::single(dims[last], [strides[1]]);
     let mut launch =
         cooperative_launch(kernel, operands, rows, &along, |_, arguments| inner.write_inner(arguments, views()))?;
     launch.arguments.value = epsilon.to_bits();
     Some(launch)
+}
+
+/// Cross entropy or its gradient, the output first: the rows are the outer axes, the innermost axis is the inner one, which not every operand has.
+pub(super) fn cross_entropy<const N: usize>(
+    kernel: KernelName,
+    operands: [&Operand; N],
+    has_classes: [bool; N],
+) -> Option<Launch> {
+    let logits = operands[1].layout();
+    let (dims, last) = (logits.shape().dims(), logits.shape().rank() - 1);
+    let others = (0..last).map(|axis| (dims[axis], operands.map(|operand| operand.layout().strides()[axis])));
+    let rows = Axes::new(Order::ByStride, others);
+    let strides: [usize; N] =
+        std::array::from_fn(
+            |operand| if has_classes[operand] { operands[operand].layout().strides()[last] } else { 0 },
+        );
+    let inner = Axes::single(dims[last], strides);
+    let along = Axes::single(dims[last], [strides[1]]);
+    cooperative_launch(kernel, operands, rows, &along, |_, arguments| inner.write_inner(arguments, views()))
 }
 
 /// A launch in which threads share outputs or rows. `kept` has the strides of the output and the inputs, `inner` those of the first

@@ -97,9 +97,60 @@ pub enum OpError {
         "layer_norm of {input} needs a weight and a bias with one axis, of the size of the innermost axis of its input, found {weight} and {bias}"
     )]
     LayerNormShapes { input: Box<Shape>, weight: Box<Shape>, bias: Box<Shape> },
+    /// An RMS norm whose weight is not a row of its input.
+    #[error(
+        "rms_norm of {input} needs a weight with one axis, of the size of the innermost axis of its input, found {weight}"
+    )]
+    RmsNormShapes { input: Box<Shape>, weight: Box<Shape> },
     /// An epsilon that may make a square root fail.
-    #[error("the epsilon of layer_norm must be a finite number that is not negative, such as 1e-5, found {found}")]
-    Epsilon { found: Scalar },
+    #[error("the epsilon of {op} must be a finite number that is not negative, such as 1e-5, found {found}")]
+    Epsilon { op: Op, found: Scalar },
+    /// A convolution of tensors that have not four axes.
+    #[error(
+        "{op} needs an input [n, c, h, w] and a weight [o, c / groups, height, width], found {input} and {weight}; reshape first, \
+         with an axis of size 1 for a convolution along one axis"
+    )]
+    ConvolutionRank { op: Op, input: Box<Shape>, weight: Box<Shape> },
+    /// Channels that groups do not divide, or a weight for others.
+    #[error(
+        "{op} of an input {input} by a weight {weight} in {groups} groups: axis 1 of the input must be {groups} times axis 1 of the \
+         weight, and axis 0 of the weight a multiple of {groups}"
+    )]
+    ConvolutionChannels { op: Op, input: Box<Shape>, weight: Box<Shape>, groups: usize },
+    /// A pooling of a tensor that has not four axes.
+    #[error(
+        "{op} needs an input [n, c, h, w], found {input}; reshape it first, with an axis of size 1 for a pooling along one axis"
+    )]
+    PoolingRank { op: Op, input: Box<Shape> },
+    /// A size or step of 0.
+    #[error("{op} needs a {what} of at least 1, found 0")]
+    WindowOfNothing { op: Op, what: &'static str },
+    /// A window that reaches past both ends of its input.
+    #[error(
+        "{op}: a window that reaches over {reach} elements does not fit into {input} elements with a padding of {padding} on both \
+         sides; use a smaller window or dilation, or more padding"
+    )]
+    WindowReach { op: Op, input: usize, padding: usize, reach: usize },
+    /// An axis that is longer than a window may move over.
+    #[error("{op}: height and width are at most {most}, found {found}")]
+    WindowAxis { op: Op, found: usize, most: usize },
+    /// Windows that would have no element of the input.
+    #[error(
+        "{op}: each window needs an element of the input, so the padding must be less than the window, and the input not empty; found a \
+         padding of {padding}, a window of {window} and an input of {input}"
+    )]
+    PoolingPadding { op: Op, window: usize, padding: usize, input: usize },
+    /// A gradient of another shape than what it is the gradient of.
+    #[error("{op} needs a gradient of shape {expected}, as the forward op gives it, found {found}")]
+    GradientShape { op: Op, expected: Box<Shape>, found: Box<Shape> },
+    /// Targets that are not i64.
+    #[error("the targets of {op} must be i64, found {found}; cast them first")]
+    TargetDType { op: Op, found: DType },
+    /// Targets that are not one for each row of logits.
+    #[error(
+        "{op} needs logits with an innermost axis of classes, and targets with their other axes, found {logits} and {targets}"
+    )]
+    TargetShape { op: Op, logits: Box<Shape>, targets: Box<Shape> },
     /// A table that has not two axes.
     #[error("index_select needs a table of 2 axes, rows and columns, found {table}; reshape it first")]
     TableRank { table: Box<Shape> },

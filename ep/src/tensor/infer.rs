@@ -6,6 +6,7 @@ use crate::tensor::op::Op;
 use crate::tensor::op_class::{OpClass, dtypes};
 use crate::tensor::params::{Extra, Params};
 use crate::tensor::shape::{MAX_RANK, Shape, broadcast_shapes};
+use crate::tensor::window::{ConvolutionForm, pooled};
 
 use DType::{Bool, I64};
 
@@ -65,6 +66,39 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
             Ok((dtype, *shape))
         }
         OpClass::LayerNorm => layer_norm(inputs, params),
+        OpClass::RmsNorm => {
+            let dtype = same_dtype(op, dtype, inputs[1].0)?;
+            let weight = inputs[1].1;
+            if weight.rank() != 1 || weight.dims().last() != shape.dims().last() {
+                return Err(OpError::RmsNormShapes { input: Box::new(*shape), weight: Box::new(*weight) });
+            }
+            params.checked_epsilon(op)?;
+            Ok((dtype, *shape))
+        }
+        OpClass::CrossEntropy => Ok((dtype, losses(op, shape, inputs[1])?)),
+        OpClass::CrossEntropyGradient => {
+            let expected = losses(op, shape, inputs[1])?;
+            let dtype = same_dtype(op, dtype, inputs[2].0)?;
+            same_gradient(op, expected, inputs[2].1)?;
+            Ok((dtype, *shape))
+        }
+        OpClass::Convolution => {
+            let dtype = same_dtype(op, dtype, inputs[1].0)?;
+            let form = ConvolutionForm::of(op, shape, inputs[1].1, params.checked_convolution(op)?)?;
+            Ok((dtype, form.output().map_err(shape_error(op))?))
+        }
+        OpClass::ConvolutionGradient => {
+            let dtype = same_dtype(op, same_dtype(op, dtype, inputs[1].0)?, inputs[2].0)?;
+            let form = ConvolutionForm::of(op, shape, inputs[1].1, params.checked_convolution(op)?)?;
+            same_gradient(op, form.output().map_err(shape_error(op))?, inputs[2].1)?;
+            Ok((dtype, *inputs[usize::from(op == Op::Conv2dBackwardWeight)].1))
+        }
+        OpClass::Pooling => Ok((dtype, pooled(op, shape, params.checked_pooling(op)?)?)),
+        OpClass::PoolingGradient => {
+            let dtype = same_dtype(op, dtype, inputs[1].0)?;
+            same_gradient(op, pooled(op, shape, params.checked_pooling(op)?)?, inputs[1].1)?;
+            Ok((dtype, *shape))
+        }
         OpClass::IndexSelect => index_select(inputs[0], inputs[1]),
         OpClass::Pad => Ok((dtype, padded(dtype, shape, params)?)),
         OpClass::OneHot => one_hot(shape, params),
@@ -143,6 +177,13 @@ fn same_dtype(op: Op, left: DType, right: DType) -> Result<DType, OpError> {
     if left == right { Ok(left) } else { Err(OpError::MixedDTypes { op, left, right }) }
 }
 
+fn same_gradient(op: Op, expected: Shape, found: &Shape) -> Result<(), OpError> {
+    if expected == *found {
+        return Ok(());
+    }
+    Err(OpError::GradientShape { op, expected: Box::new(expected), found: Box::new(*found) })
+}
+
 fn pair(op: Op, left: (DType, &Shape), right: (DType, &Shape)) -> Result<(DType, Shape), OpError> {
     let dtype = same_dtype(op, left.0, right.0)?;
     Ok((dtype, broadcast(op, left.1, right.1)?))
@@ -194,6 +235,18 @@ fn layer_norm(inputs: &[(DType, &Shape)], params: &Params) -> Result<(DType, Sha
     }
     params.checked_epsilon(op)?;
     Ok((dtype, *input))
+}
+
+/// The shape of the losses of logits: one for each target.
+fn losses(op: Op, logits: &Shape, (dtype, targets): (DType, &Shape)) -> Result<Shape, OpError> {
+    if dtype != I64 {
+        return Err(OpError::TargetDType { op, found: dtype });
+    }
+    match logits.dims().split_last() {
+        Some((0, _)) => Err(OpError::EmptyReduction { op, shape: Box::new(*logits) }),
+        Some((_, rows)) if rows == targets.dims() => Ok(*targets),
+        _ => Err(OpError::TargetShape { op, logits: Box::new(*logits), targets: Box::new(*targets) }),
+    }
 }
 
 fn index_select(table: (DType, &Shape), indices: (DType, &Shape)) -> Result<(DType, Shape), OpError> {

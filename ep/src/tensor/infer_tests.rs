@@ -1,4 +1,5 @@
 use super::*;
+use crate::tensor::window::{Convolution, Pooling};
 use DType::{BF16, F16, F32, F64, I32, U8};
 
 fn given(dtype: DType, dims: &[usize]) -> (DType, Shape) {
@@ -304,4 +305,87 @@ fn a_sequence_has_numbers_of_its_dtype() {
         assert!(matches!(missing, Err(OpError::MissingExtra { .. })), "{missing:?}");
     }
     assert!(matches!(check_source(Op::Arange, Bool, &integers), Err(OpError::DType { .. })));
+}
+
+#[test]
+fn convolutions_count_the_positions_of_the_window() {
+    let (x, weight) = (given(F32, &[2, 4, 9, 7]), given(F32, &[6, 2, 3, 2]));
+    let by = Convolution { stride: [2, 1], padding: [1, 0], dilation: [1, 3], groups: 2 };
+    let params = Params::convolution(by);
+    let y = given(F32, &[2, 6, 5, 4]);
+    assert_eq!(infer(Op::Conv2d, &[x, weight], &params), Ok(y));
+    assert_eq!(infer(Op::Conv2dBackwardInput, &[x, weight, y], &params), Ok(x));
+    assert_eq!(infer(Op::Conv2dBackwardWeight, &[x, weight, y], &params), Ok(weight));
+    let error = infer(Op::Conv2dBackwardInput, &[x, weight, x], &params).unwrap_err();
+    assert!(matches!(error, OpError::GradientShape { .. }), "{error}");
+    let with = |by| infer(Op::Conv2d, &[x, weight], &Params::convolution(by)).unwrap_err();
+    let channels = |error: OpError| matches!(error, OpError::ConvolutionChannels { .. });
+    assert!(channels(with(Convolution { groups: 1, ..by })));
+    assert!(channels(with(Convolution { groups: 4, ..by })));
+    assert!(matches!(with(Convolution { groups: 0, ..by }), OpError::WindowOfNothing { .. }));
+    let text = with(Convolution { dilation: [6, 3], ..by }).to_string();
+    assert!(
+        text.contains("reaches over 13 elements") && text.contains("into 9 elements with a padding of 1"),
+        "{text}"
+    );
+    let error = infer(Op::Conv2d, &[given(F32, &[4, 9, 7]), weight], &params).unwrap_err().to_string();
+    assert!(error.contains("found [4,9,7] and [6,2,3,2]"), "{error}");
+    assert!(matches!(
+        plain(Op::Conv2d, &[x, weight]),
+        Err(OpError::MissingExtra { expected: "Extra::Convolution", .. })
+    ));
+    let wide = given(F64, &[6, 2, 3, 2]);
+    assert!(matches!(infer(Op::Conv2d, &[x, wide], &params), Err(OpError::MixedDTypes { .. })));
+}
+
+#[test]
+fn each_window_of_a_pooling_has_an_element() {
+    let x = given(F16, &[2, 3, 7, 4]);
+    let by = Pooling { window: [3, 2], stride: [2, 2], padding: [1, 0] };
+    let y = given(F16, &[2, 3, 4, 2]);
+    assert_eq!(infer(Op::MaxPool2d, &[x], &Params::pooling(by)), Ok(y));
+    assert_eq!(infer(Op::AvgPool2dBackward, &[x, y], &Params::pooling(by)), Ok(x));
+    let error = infer(Op::MaxPool2dBackward, &[x, x], &Params::pooling(by)).unwrap_err();
+    assert!(matches!(error, OpError::GradientShape { .. }), "{error}");
+    let wide = Pooling { padding: [1, 2], ..by };
+    let error = infer(Op::AvgPool2d, &[x], &Params::pooling(wide)).unwrap_err();
+    assert!(matches!(error, OpError::PoolingPadding { padding: 2, window: 2, .. }), "{error}");
+    let empty = infer(Op::MaxPool2d, &[given(F16, &[2, 3, 0, 4])], &Params::pooling(Pooling { padding: [2, 0], ..by }));
+    assert!(matches!(empty, Err(OpError::PoolingPadding { input: 0, .. })), "{empty:?}");
+    assert!(matches!(plain(Op::MaxPool2d, &[x]), Err(OpError::MissingExtra { expected: "Extra::Pooling", .. })));
+    let error = infer(Op::MaxPool2d, &[given(F16, &[7, 4])], &Params::pooling(by)).unwrap_err();
+    assert!(matches!(error, OpError::PoolingRank { .. }), "{error}");
+}
+
+#[test]
+fn a_cross_entropy_has_a_loss_for_each_target() {
+    let (logits, targets) = (given(F32, &[2, 3, 9]), given(I64, &[2, 3]));
+    let losses = given(F32, &[2, 3]);
+    assert_eq!(plain(Op::CrossEntropy, &[logits, targets]), Ok(losses));
+    assert_eq!(plain(Op::CrossEntropyBackward, &[logits, targets, losses]), Ok(logits));
+    let error = plain(Op::CrossEntropy, &[logits, given(I32, &[2, 3])]).unwrap_err();
+    assert!(matches!(error, OpError::TargetDType { found: I32, .. }), "{error}");
+    for (logits, targets) in
+        [(logits, given(I64, &[2])), (logits, given(I64, &[2, 3, 9])), (given(F32, &[]), given(I64, &[]))]
+    {
+        let error = plain(Op::CrossEntropy, &[logits, targets]).unwrap_err();
+        assert!(matches!(error, OpError::TargetShape { .. }), "{error}");
+    }
+    let error = plain(Op::CrossEntropy, &[given(F32, &[2, 0]), given(I64, &[2])]).unwrap_err();
+    assert!(matches!(error, OpError::EmptyReduction { .. }), "{error}");
+    let error = plain(Op::CrossEntropyBackward, &[logits, targets, targets]).unwrap_err();
+    assert!(matches!(error, OpError::MixedDTypes { .. }), "{error}");
+}
+
+#[test]
+fn an_rms_norm_has_a_row_of_weights() {
+    let (x, weight) = (given(F32, &[2, 3]), given(F32, &[3]));
+    let params = Params::epsilon(1e-6);
+    assert_eq!(infer(Op::RmsNorm, &[x, weight], &params), Ok(x));
+    for weight in [given(F32, &[2]), given(F32, &[1, 3])] {
+        let error = infer(Op::RmsNorm, &[x, weight], &params).unwrap_err();
+        assert!(matches!(error, OpError::RmsNormShapes { .. }), "{error}");
+    }
+    let text = infer(Op::RmsNorm, &[x, weight], &Params::epsilon(f64::NAN)).unwrap_err().to_string();
+    assert!(text.contains("the epsilon of rms_norm"), "{text}");
 }

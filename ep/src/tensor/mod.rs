@@ -4,7 +4,8 @@
 //!
 //! Main types: [`DType`](dtype::DType), [`Shape`](shape::Shape), [`Layout`](layout::Layout),
 //! [`Footprint`](footprint::Footprint), [`Scalar`](scalar::Scalar), [`Op`](op::Op), [`OpClass`](op_class::OpClass), [`Params`](params::Params),
-//! [`ShapeError`](error::ShapeError), [`OpError`](error::OpError).
+//! [`Convolution`](window::Convolution), [`Pooling`](window::Pooling), [`ShapeError`](error::ShapeError),
+//! [`OpError`](error::OpError).
 
 pub(crate) mod dtype;
 pub(crate) mod error;
@@ -17,3 +18,4 @@ mod op_table;
 pub(crate) mod params;
 pub(crate) mod scalar;
 pub(crate) mod shape;
+pub(crate) mod window;

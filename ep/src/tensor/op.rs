@@ -109,6 +109,12 @@ impl Op {
         matches!(self.class(), OpClass::Softmax | OpClass::SoftmaxGradient)
     }
 
+    /// Whether a window moves over images: convolutions, poolings and their gradients.
+    pub const fn moves_a_window(self) -> bool {
+        use OpClass::{Convolution, ConvolutionGradient, Pooling, PoolingGradient};
+        matches!(self.class(), Convolution | ConvolutionGradient | Pooling | PoolingGradient)
+    }
+
     /// Whether it has no inputs. Then the caller gives the output, with its dtype and shape.
     pub const fn is_source(self) -> bool {
         matches!(self.class(), OpClass::Source | OpClass::Sequence)

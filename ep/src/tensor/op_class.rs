@@ -30,6 +30,20 @@ pub enum OpClass {
     SoftmaxGradient,
     /// Each row along the innermost axis gives a row. Two further inputs have one axis, the innermost one; all have one dtype.
     LayerNorm,
+    /// A weight `[o, c / groups, height, width]` moves over `[n, c, h, w]`, both of one dtype: `[n, o, positions, positions]`.
+    Convolution,
+    /// From the input, the weight and the gradient of the output of a convolution, all of one dtype: the gradient of one of the first two, of its shape.
+    ConvolutionGradient,
+    /// A window moves over `[n, c, h, w]`: `[n, c, positions, positions]`.
+    Pooling,
+    /// From the input and the gradient of the output of a pooling, of one dtype: the gradient of the input, of its shape.
+    PoolingGradient,
+    /// As [`OpClass::LayerNorm`], with one further input.
+    RmsNorm,
+    /// Each row along the innermost axis, and an i64 of the second input, whose axes are the others, give one element.
+    CrossEntropy,
+    /// From the inputs of a cross entropy and the gradient of its output: that of the first input, of its shape.
+    CrossEntropyGradient,
     /// Each integer of the second input selects a row of the first, `[n, d]`: the output has the axes of the integers, then `d`.
     IndexSelect,
     /// Some axes grow by a margin at both ends.
@@ -58,16 +72,18 @@ impl OpClass {
     /// Number of inputs.
     pub const fn arity(self) -> usize {
         use OpClass::{
-            ArgReduction, Binary, Cast, Comparison, Flip, IndexSelect, LayerNorm, MatMul, OneHot, Pad, Predicate,
-            Reduction, RunningSum, Scatter, Select, Sequence, Softmax, SoftmaxGradient, Source, TakeAlongAxis, Ternary,
-            Triangle, Unary,
+            ArgReduction, Binary, Cast, Comparison, Convolution, ConvolutionGradient, CrossEntropy,
+            CrossEntropyGradient, Flip, IndexSelect, LayerNorm, MatMul, OneHot, Pad, Pooling, PoolingGradient,
+            Predicate, Reduction, RmsNorm, RunningSum, Scatter, Select, Sequence, Softmax, SoftmaxGradient, Source,
+            TakeAlongAxis, Ternary, Triangle, Unary,
         };
         match self {
             Source | Sequence => 0,
-            Unary | Predicate | Cast | Reduction | ArgReduction | Softmax | Pad | OneHot => 1,
+            Unary | Predicate | Cast | Reduction | ArgReduction | Softmax | Pad | OneHot | Pooling => 1,
             Flip | Triangle | RunningSum => 1,
             Binary | Comparison | MatMul | SoftmaxGradient | IndexSelect | TakeAlongAxis => 2,
-            Select | Ternary | LayerNorm | Scatter => 3,
+            Convolution | PoolingGradient | CrossEntropy | RmsNorm => 2,
+            Select | Ternary | LayerNorm | Scatter | ConvolutionGradient | CrossEntropyGradient => 3,
         }
     }
 }

@@ -241,6 +241,39 @@ macro_rules! op_table {
             /// added in the order of that axis, so that the result has the same bits on every device. Integers wrap.
             ScatterAdd: "scatter_add", Scatter, NUMBERS, scatter_add(x, indices, source; axis: usize)
                 => $crate::Params::over($crate::Axes::new(&[axis])?);
+            /// The convolution of `[n, c, h, w]` by a weight `[o, c / groups, height, width]`, as neural networks have it: the sum of the products of the
+            /// weight and the elements under it, at each position, over all channels of a group. The padding is zeros. Sums are added up in the dtype (`f32` for 16-bit
+            /// floats), and 16-bit floats are rounded once.
+            Conv2d: "conv2d", Convolution, FLOATS, conv2d(x, weight; by: $crate::Convolution) => $crate::Params::convolution(by);
+            /// The gradient of the input of a convolution. Inputs: those of `conv2d`, and the gradient `dy` of its output. Of the
+            /// input only the shape is used.
+            Conv2dBackwardInput: "conv2d_backward_input", ConvolutionGradient, FLOATS,
+                conv2d_backward_input(x, weight, dy; by: $crate::Convolution) => $crate::Params::convolution(by);
+            /// The gradient of the weight of a convolution. Inputs: those of `conv2d`, and the gradient `dy` of its output. Of the
+            /// weight only the shape is used.
+            Conv2dBackwardWeight: "conv2d_backward_weight", ConvolutionGradient, FLOATS,
+                conv2d_backward_weight(x, weight, dy; by: $crate::Convolution) => $crate::Params::convolution(by);
+            /// The largest element under a window at each position on the two innermost axes of `[n, c, h, w]`; NaN if any is NaN.
+            MaxPool2d: "max_pool2d", Pooling, FLOATS, max_pool2d(x; by: $crate::Pooling) => $crate::Params::pooling(by);
+            /// The mean over a window at each position on the two innermost axes of `[n, c, h, w]`. The padding counts as zeros. Sums are kept
+            /// in `f64`, and rounded once.
+            AvgPool2d: "avg_pool2d", Pooling, FLOATS, avg_pool2d(x; by: $crate::Pooling) => $crate::Params::pooling(by);
+            /// The gradient of the input of a max pooling. Inputs: its input, and the gradient `dy` of its output. The gradient of a window goes to its
+            /// first largest element in row-major order; a NaN counts as the largest.
+            MaxPool2dBackward: "max_pool2d_backward", PoolingGradient, FLOATS, max_pool2d_backward(x, dy; by: $crate::Pooling)
+                => $crate::Params::pooling(by);
+            /// The gradient of the input of an average pooling. Inputs: its input, of which only the shape is used, and the gradient `dy` of its output.
+            AvgPool2dBackward: "avg_pool2d_backward", PoolingGradient, FLOATS, avg_pool2d_backward(x, dy; by: $crate::Pooling)
+                => $crate::Params::pooling(by);
+            /// `x / sqrt(mean(x^2) + epsilon) * weight`, where the mean is that of each row along the innermost axis. Computed in `f64` on a CPU, and rounded once for
+            /// narrower floats; squares of the elements must be in the range of `f64`.
+            RmsNorm: "rms_norm", RmsNorm, FLOATS, rms_norm(x, weight; epsilon: f64) => $crate::Params::epsilon(epsilon);
+            /// The cross entropy of each row of logits along the innermost axis with its target: `log(sum(exp(x))) - x[target]`, without overflow.
+            /// A row whose target is negative or not below the number of classes has a loss of 0. Computed in the dtype, with sums in `f64`; 16-bit floats in `f32`, and rounded once.
+            CrossEntropy: "cross_entropy", CrossEntropy, FLOATS, cross_entropy(logits, targets);
+            /// The gradient of the logits of a cross entropy. Inputs: those of `cross_entropy`, and the gradient `dy` of its output. Output:
+            /// `(softmax(x) - one_hot(target)) * dy`; zeros for a row whose target is no class.
+            CrossEntropyBackward: "cross_entropy_backward", CrossEntropyGradient, FLOATS, cross_entropy_backward(logits, targets, dy);
             } {
             /// Random numbers, uniform in `[0, 1)`, by [`Extra::Random`](crate::Extra::Random): every multiple of the dtype's smallest
             /// step below 1 is equally likely. The same bits on every device.

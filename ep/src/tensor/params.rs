@@ -9,6 +9,7 @@ use crate::tensor::error::{OpError, ShapeError};
 use crate::tensor::op::Op;
 use crate::tensor::scalar::Scalar;
 use crate::tensor::shape::MAX_RANK;
+use crate::tensor::window::{Convolution, Pooling};
 
 // Every instruction stores the parameters inline, in the builder's list and in the engine's slot, so they must stay small.
 const _: () = assert!(size_of::<Params>() <= 32);
@@ -145,8 +146,6 @@ pub enum Extra {
     Classes(usize),
     /// For [`Op::Tril`](crate::Op::Tril) and [`Op::Triu`](crate::Op::Triu): the column minus the row of the outermost elements that are kept.
     Diagonal(i64),
-    /// For [`Op::LayerNorm`](crate::Op::LayerNorm): what is added to each variance; a finite number that is not negative.
-    Epsilon(Scalar),
     /// For [`Op::Arange`](crate::Op::Arange) of an integer dtype: the first element, and each element minus the one before.
     Integers {
         /// The first element.
@@ -161,6 +160,13 @@ pub enum Extra {
         /// The difference of two neighbours.
         step: u64,
     },
+    /// For [`Op::LayerNorm`](crate::Op::LayerNorm) and [`Op::RmsNorm`](crate::Op::RmsNorm): what is added to each variance, or mean of squares; a finite
+    /// number that is not negative.
+    Epsilon(Scalar),
+    /// For convolutions and their gradients.
+    Convolution(Convolution),
+    /// For poolings and their gradients.
+    Pooling(Pooling),
     /// For [`Op::Uniform`](crate::Op::Uniform) and [`Op::Normal`](crate::Op::Normal): the blocks of Philox 4x32-10 (Salmon et al., SC
     /// 2011) with this key, from this counter on. One block makes four consecutive elements in row-major order, or two of `f64`.
     Random {
@@ -205,12 +211,12 @@ impl Params {
         }
     }
 
-    /// Parameters of a layer norm that adds `epsilon` to each variance.
+    /// Parameters of a layer norm or RMS norm that adds `epsilon` to each variance or mean of squares.
     pub fn epsilon(epsilon: f64) -> Params {
         Params { extra: Extra::Epsilon(Scalar::F64(epsilon)), ..Params::default() }
     }
 
-    /// The epsilon of `op`, a layer norm.
+    /// The epsilon of `op`, a norm.
     ///
     /// # Errors
     ///
@@ -222,7 +228,41 @@ impl Params {
         match found {
             Scalar::F64(epsilon) if epsilon.is_finite() && epsilon >= 0.0 => Ok(epsilon),
             Scalar::I64(epsilon) if epsilon >= 0 => Ok(epsilon as f64),
-            _ => Err(OpError::Epsilon { found }),
+            _ => Err(OpError::Epsilon { op, found }),
+        }
+    }
+
+    /// Parameters of a convolution or a gradient of one.
+    pub fn convolution(by: Convolution) -> Params {
+        Params { extra: Extra::Convolution(by), ..Params::default() }
+    }
+
+    /// The convolution that `op` is of.
+    ///
+    /// # Errors
+    ///
+    /// [`OpError::MissingExtra`] if there is none.
+    pub(crate) fn checked_convolution(&self, op: Op) -> Result<&Convolution, OpError> {
+        match &self.extra {
+            Extra::Convolution(by) => Ok(by),
+            _ => Err(OpError::MissingExtra { op, expected: "Extra::Convolution" }),
+        }
+    }
+
+    /// Parameters of a pooling or a gradient of one.
+    pub fn pooling(by: Pooling) -> Params {
+        Params { extra: Extra::Pooling(by), ..Params::default() }
+    }
+
+    /// The pooling that `op` is of.
+    ///
+    /// # Errors
+    ///
+    /// [`OpError::MissingExtra`] if there is none.
+    pub(crate) fn checked_pooling(&self, op: Op) -> Result<&Pooling, OpError> {
+        match &self.extra {
+            Extra::Pooling(by) => Ok(by),
+            _ => Err(OpError::MissingExtra { op, expected: "Extra::Pooling" }),
         }
     }
 

@@ -33,6 +33,7 @@ pub(crate) fn sizes(function: KernelName, arguments: &Arguments) -> Vec<usize> {
         KernelName::Op(op, dtype) => {
             let mut sizes = vec![dtype.size(); op.arity() + 1];
             match op {
+                Op::CrossEntropy | Op::CrossEntropyBackward => sizes[1] = DType::I64.size(),
                 Op::Where => sizes[0] = DType::Bool.size(),
                 Op::ArgMax | Op::ArgMin => sizes[1] = DType::I64.size(),
                 Op::ScatterAdd => sizes = by_index(op, arguments, sizes),
@@ -58,6 +59,7 @@ pub(crate) fn span(function: KernelName, arguments: &Arguments, view: usize, siz
     let mut axes = arguments.shape[..outer].to_vec();
     let inner = &arguments.inner[..arguments.inner_rank as usize];
     match function {
+        KernelName::Op(op, _) if op.moves_a_window() => axes = window_axes(op, arguments)[view].to_vec(),
         KernelName::Op(Op::MatMul, _) => {
             let (m, n, k) = (inner[0], inner[1], inner[2]);
             axes.extend([[m, k], [k, n], [m, n]][view]);
@@ -83,6 +85,27 @@ pub(crate) fn span(function: KernelName, arguments: &Arguments, view: usize, siz
     let strides = arguments.views[view].strides;
     let last: i64 = axes.iter().zip(strides).map(|(size, stride)| (size - 1) * stride).sum();
     (last as usize + 1) * size
+}
+
+/// The axes of each view of a convolution, a pooling or a gradient of one.
+fn window_axes(op: Op, arguments: &Arguments) -> Vec<[i64; 4]> {
+    let (inner, groups) = (arguments.inner, (arguments.counter >> 32) as i64);
+    let out: [i64; 4] = [0, 1, 2, 3].map(|axis| arguments.shape[axis]);
+    let [first, second, ..] = out;
+    match op {
+        Op::Conv2d => {
+            vec![[first, inner[0] * groups, inner[3], inner[4]], [second, inner[0], inner[1], inner[2]], out]
+        }
+        Op::Conv2dBackwardInput => {
+            let outputs = inner[0] * groups;
+            vec![out, [outputs, second / groups, inner[1], inner[2]], [first, outputs, inner[3], inner[4]], out]
+        }
+        Op::Conv2dBackwardWeight => {
+            vec![[inner[0], second * groups, inner[3], inner[4]], out, [inner[0], first, inner[1], inner[2]], out]
+        }
+        _ if op.arity() == 1 => vec![[first, second, inner[2], inner[3]], out],
+        _ => vec![out, [first, second, inner[2], inner[3]], out],
+    }
 }
 
 impl Guarded {

@@ -41,7 +41,10 @@ struct Call {
 fn pools(op: Op, dtype: DType) -> [Pool; 3] {
     match op {
         Op::Sum | Op::Mean | Op::Var | Op::Std | Op::Prod | Op::MatMul => [Pool::Tame; 3],
-        _ if op.is_softmax() || op == Op::LayerNorm => [Pool::Tame; 3],
+        _ if op.is_softmax() || matches!(op, Op::LayerNorm | Op::RmsNorm) => [Pool::Tame; 3],
+        Op::CrossEntropy | Op::CrossEntropyBackward => [Pool::Tame, Pool::Small, Pool::Tame],
+        Op::MaxPool2d | Op::MaxPool2dBackward => [Pool::Wild; 3],
+        _ if op.moves_a_window() => [Pool::Tame; 3],
         // The tables have more than 8 rows.
         Op::IndexSelect | Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd => [Pool::Wild, Pool::Small, Pool::Wild],
         Op::Div | Op::FloorDiv | Op::Remainder if !dtype.is_float() => [Pool::Wild, Pool::NonZero, Pool::Wild],
@@ -99,12 +102,16 @@ fn input_dims(rng: &mut Rng, op: Op) -> (Vec<Vec<usize>>, Params) {
         };
         return (vec![with(rng, m, k), with(rng, k, n)], params);
     }
+    if op.moves_a_window() {
+        let (shapes, extra) = reference::window_call(op, rng.next());
+        return (shapes, Params { extra, ..params });
+    }
     let by_index = matches!(op, Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd);
     let one_axis = op.class() == OpClass::ArgReduction || op.is_softmax() || by_index || op == Op::CumSum;
     let rank = match op {
         Op::Tril | Op::Triu => 2 + rng.below(MAX_RANK - 1),
         Op::OneHot | Op::IndexSelect => rng.below(MAX_RANK),
-        Op::LayerNorm => 1 + rng.below(MAX_RANK),
+        Op::LayerNorm | Op::RmsNorm | Op::CrossEntropy | Op::CrossEntropyBackward => 1 + rng.below(MAX_RANK),
         _ if one_axis => 1 + rng.below(MAX_RANK),
         _ => rng.below(MAX_RANK + 1),
     };
@@ -113,9 +120,14 @@ fn input_dims(rng: &mut Rng, op: Op) -> (Vec<Vec<usize>>, Params) {
     if op.is_source() {
         return (vec![whole], params);
     }
-    if op == Op::LayerNorm {
+    if matches!(op, Op::LayerNorm | Op::RmsNorm) {
         let row = vec![whole[rank - 1]];
-        return (vec![whole, row.clone(), row], params);
+        return (vec![whole, row.clone(), row][..op.arity()].to_vec(), params);
+    }
+    if matches!(op, Op::CrossEntropy | Op::CrossEntropyBackward) {
+        whole[rank - 1] = whole[rank - 1].max(1);
+        let rows = whole[..rank - 1].to_vec();
+        return (vec![whole, rows.clone(), rows][..op.arity()].to_vec(), params);
     }
     if op == Op::IndexSelect {
         return (vec![vec![9 + rng.below(4), rng.below(6)], whole], params);
@@ -208,7 +220,8 @@ fn draw_call_of(
     // The kernels of other ops that take indices are for one dtype of these, which is in the name.
     let takes_any = matches!(op, Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd);
     let of_indices = if takes_any { rng.next() } else { 0 };
-    let params = Params { to, extra: reference::extra(op, dtype, rng.next()), ..params };
+    let drawn = reference::extra(op, dtype, rng.next());
+    let params = Params { to, extra: if params.extra == Extra::None { drawn } else { params.extra }, ..params };
     let pools = pools(op, dtype);
     let inputs: Vec<Tensor> = (0..op.arity())
         .map(|input| {
@@ -347,13 +360,15 @@ fn tolerance(op: Op, dtype: DType) -> (f64, f64) {
         (Op::FloorDiv | Op::Remainder, _) => (0.0, 0.0),
         _ if op.element_work() != ElementWork::Light => (4.0 * epsilon, 0.0),
         // Kept in `f64`; the sum with the bias may cancel.
-        (Op::LayerNorm, DType::F64) => (64.0 * epsilon, 1e-12),
-        (Op::LayerNorm, _) => (epsilon, 1e-11),
+        (Op::LayerNorm | Op::RmsNorm, DType::F64) => (64.0 * epsilon, 1e-12),
+        (Op::LayerNorm | Op::RmsNorm, _) => (epsilon, 1e-11),
         // The sine and cosine of an angle that is rounded.
         (Op::Normal, DType::F64) => (4.0 * epsilon, 1e-14),
         (Op::Normal, _) => (4.0 * epsilon, 4e-6),
         (Op::Softmax, _) => (16.0 * epsilon, 0.0),
         // Differences: as far apart as what they are made from.
+        (Op::CrossEntropy | Op::CrossEntropyBackward, DType::F64) => (16.0 * epsilon, 1e-14),
+        (Op::CrossEntropy | Op::CrossEntropyBackward, _) => (16.0 * epsilon, 1e-5),
         (Op::LogSoftmax, DType::F64) => (16.0 * epsilon, 1e-14),
         (Op::LogSoftmax, _) => (16.0 * epsilon, 1e-5),
         (Op::SoftmaxBackward, DType::F64) => (64.0 * epsilon, 1e-11),
@@ -374,6 +389,9 @@ fn tolerance(op: Op, dtype: DType) -> (f64, f64) {
         (Op::MatMul, DType::F64) => (64.0 * epsilon, 1e-12),
         (Op::MatMul, DType::F32) => (64.0 * epsilon, 1e-3),
         (Op::MatMul, _) => (epsilon, 1e-3),
+        (Op::Conv2d | Op::Conv2dBackwardInput | Op::Conv2dBackwardWeight, DType::F64) => (64.0 * epsilon, 1e-12),
+        (Op::Conv2d | Op::Conv2dBackwardInput | Op::Conv2dBackwardWeight, DType::F32) => (64.0 * epsilon, 1e-4),
+        (Op::Conv2d | Op::Conv2dBackwardInput | Op::Conv2dBackwardWeight, _) => (epsilon, 1e-4),
         _ => (0.0, 0.0),
     }
 }
@@ -486,8 +504,8 @@ fn one_hot_does_what_the_cpu_does() {
 }
 
 #[test]
-fn layer_norm_does_what_the_cpu_does() {
-    compare_all(60, |op| op == Op::LayerNorm);
+fn norms_do_what_the_cpu_does() {
+    compare_all(60, |op| matches!(op, Op::LayerNorm | Op::RmsNorm));
 }
 
 #[test]
@@ -503,6 +521,16 @@ fn flips_and_triangles_do_what_the_cpu_does() {
 #[test]
 fn running_sums_and_ops_by_index_have_the_bits_of_the_cpu() {
     compare_all(60, |op| matches!(op, Op::CumSum | Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd));
+}
+
+#[test]
+fn cross_entropy_and_its_gradient_do_what_the_cpu_does() {
+    compare_all(60, |op| matches!(op, Op::CrossEntropy | Op::CrossEntropyBackward));
+}
+
+#[test]
+fn convolutions_and_poolings_do_what_the_cpu_does() {
+    compare_all(60, Op::moves_a_window);
 }
 
 #[test]

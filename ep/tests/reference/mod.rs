@@ -2,10 +2,13 @@
 //! multi-index, over `f64` and `i128`. It shares nothing with the kernels but the names of the ops.
 
 mod rounding;
+mod window;
 
 #[allow(unused_imports, reason = "not every suite that takes this file compares rounded values")]
 pub(crate) use rounding::{Margin, agrees, rounded};
 use streamvm_ep::{DType, Extra, Op, Params, Scalar};
+#[allow(unused_imports, reason = "not every suite that takes this file draws such calls")]
+pub(crate) use window::window_call;
 
 /// One element.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -128,7 +131,7 @@ pub(crate) fn extra(op: Op, dtype: DType, pick: u64) -> Extra {
             step: [1, -2, 77, 0][pick as usize / 4 % 4],
         },
         Op::OneHot => Extra::Classes(pick as usize % 7),
-        Op::LayerNorm => Extra::Epsilon(Scalar::F64([1e-12, 1e-5, 0.5][pick as usize % 3])),
+        Op::LayerNorm | Op::RmsNorm => Extra::Epsilon(Scalar::F64([1e-12, 1e-5, 0.5][pick as usize % 3])),
         Op::Uniform | Op::Normal => Extra::Random { seed: pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), counter: pick },
         _ => Extra::None,
     }
@@ -141,6 +144,7 @@ pub(crate) fn input_dtype(op: Op, dtype: DType, input: usize, pick: u64) -> DTyp
         (Op::IndexSelect | Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd, 1) => {
             [DType::I32, DType::I64, DType::U8][pick as usize % 3]
         }
+        (Op::CrossEntropy | Op::CrossEntropyBackward, 1) => DType::I64,
         _ => dtype,
     }
 }
@@ -153,6 +157,9 @@ pub(crate) fn evaluate(op: Op, inputs: &[Dense], params: &Params) -> Dense {
         _ if op.is_softmax() => softmax(op, inputs, params),
         Op::MatMul => matmul(&inputs[0], &inputs[1]),
         Op::LayerNorm => layer_norm(inputs, params),
+        Op::RmsNorm => rms_norm(inputs, params),
+        _ if op.moves_a_window() => window::evaluate(op, inputs, params),
+        Op::CrossEntropy | Op::CrossEntropyBackward => cross_entropy(op, inputs),
         Op::IndexSelect => index_select(&inputs[0], &inputs[1]),
         Op::Pad => pad(&inputs[0], params),
         Op::OneHot => one_hot(&inputs[0], params),
@@ -443,7 +450,9 @@ fn reduce(op: Op, dtype: DType, group: &[Value]) -> Value {
         }
         Op::Any => Value::Int(group.iter().any(|value| value.truth()).into()),
         Op::All => Value::Int(group.iter().all(|value| value.truth()).into()),
-        Op::Prod if !dtype.is_float() => group.iter().fold(Value::Int(1), |x, y| wrapped(dtype, x.int().wrapping_mul(y.int()))),
+        Op::Prod if !dtype.is_float() => {
+            group.iter().fold(Value::Int(1), |x, y| wrapped(dtype, x.int().wrapping_mul(y.int())))
+        }
         Op::Prod => Value::Float(group.iter().map(|x| x.float()).product()),
         Op::ReduceMax | Op::ReduceMin if nan.is_some() => Value::Float(f64::NAN),
         Op::ReduceMax => group[largest(group)],
@@ -511,6 +520,42 @@ fn layer_norm(inputs: &[Dense], params: &Params) -> Dense {
     };
     let values = input.values.chunks(length.max(1)).flat_map(row).collect();
     Dense { values, ..input.clone() }
+}
+
+fn rms_norm(inputs: &[Dense], params: &Params) -> Dense {
+    let [input, weight] = inputs else { panic!("{} inputs of rms_norm", inputs.len()) };
+    let Extra::Epsilon(Scalar::F64(epsilon)) = params.extra else { panic!("rms_norm of {:?}", params.extra) };
+    let length = input.dims.last().copied().unwrap_or_default();
+    let row = |row: &[Value]| -> Vec<Value> {
+        let mean = exact_sum(row.iter().map(|x| x.float().powi(2))) / length as f64;
+        let scaled = |(x, weight): (&Value, &Value)| x.float() / (mean + epsilon).sqrt() * weight.float();
+        row.iter().zip(&weight.values).map(scaled).map(Value::Float).collect()
+    };
+    let values = input.values.chunks(length.max(1)).flat_map(row).collect();
+    Dense { values, ..input.clone() }
+}
+
+/// By the sum of the exponentials of the differences to the logit of the target.
+fn cross_entropy(op: Op, inputs: &[Dense]) -> Dense {
+    let (logits, targets) = (&inputs[0], &inputs[1]);
+    let classes = logits.dims.last().copied().unwrap_or_default();
+    let row = |(place, row): (usize, &[Value])| -> Vec<Value> {
+        let target = usize::try_from(targets.values[place].int()).ok().filter(|&target| target < classes);
+        let share = |of: usize| 1.0 / row.iter().map(|x| (x.float() - row[of].float()).exp()).sum::<f64>();
+        let found: Vec<f64> = match (op, target) {
+            (Op::CrossEntropy, None) => vec![0.0],
+            (Op::CrossEntropy, Some(target)) => vec![-share(target).ln()],
+            (_, None) => vec![0.0; classes],
+            (_, Some(target)) => {
+                let dy = inputs[2].values[place].float();
+                (0..classes).map(|class| (share(class) - f64::from(class == target)) * dy).collect()
+            }
+        };
+        found.into_iter().map(Value::Float).collect()
+    };
+    let values = logits.values.chunks(classes).enumerate().flat_map(row).collect();
+    let dims = if op == Op::CrossEntropy { targets.dims.clone() } else { logits.dims.clone() };
+    Dense { dtype: logits.dtype, dims, values }
 }
 
 fn index_select(table: &Dense, indices: &Dense) -> Dense {

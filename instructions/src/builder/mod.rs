@@ -4,12 +4,14 @@
 //!
 //! * An [`InstructionsBuilder`](instructions_builder::InstructionsBuilder) builds one list. Ops, copies and memory are in its own
 //!   file, callers' functions in [`functions`], and events and barriers in [`sync`]; [`join`] and [`arrange`] copy
-//!   tensors into parts of a new one, and [`copy_stream`] chooses the stream of a copy. Its method for each op is made beside that of tensors, in `eager/ops.rs`.
+//!   tensors into parts of a new one, [`dropout`] drops elements, and [`copy_stream`] chooses the stream of a copy. Its method for each op is made beside that of
+//!   tensors, in `eager/ops.rs`.
 //! * A [`BuilderScope`](scope::BuilderScope) is the builder with an option, such as a lane, that ends with the scope.
 //! * A [`Generator`](random::Generator) divides the random numbers of one seed among the instructions that draw them.
 
 pub(crate) mod arrange;
 pub(crate) mod copy_stream;
+mod dropout;
 pub(crate) mod functions;
 pub(crate) mod instructions_builder;
 pub(crate) mod join;

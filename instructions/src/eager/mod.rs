@@ -3,12 +3,14 @@
 //! Layer: uses `place`, `lane`, `error`, `engine`, `tensor`, `list` and `builder`; is used by no other folder.
 //!
 //! * [`calls`] submits ops, copies and reads, and waits for tensors; [`ops`] has a method for each op,
-//!   [`arithmetic`] the operators, [`arrange`] what is made of a few copies or ops.
+//!   [`arithmetic`] the operators, [`arrange`] what is made of a few copies or ops, [`convolution`] convolutions along one axis, [`dropout`] dropout.
 //! * [`vars`] waits for variables. [`Passed`](passed::Passed) is the future of a wait.
 
 pub(crate) mod arithmetic;
 mod arrange;
 pub(crate) mod calls;
+mod convolution;
+mod dropout;
 pub(crate) mod ops;
 pub(crate) mod passed;
 mod vars;

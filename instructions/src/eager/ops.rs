@@ -63,6 +63,30 @@ macro_rules! shapes_of {
         "The table has two axes, rows and columns; the indices are i32, i64 or u8, of any shape. The output has the dtype of the table, and the \
          axes of the indices, then the columns. An index out of range fails the instruction, with an error that names it."
     };
+    (RmsNorm) => {
+        "Both inputs have one dtype. The weight has one axis, of the size of the innermost axis of the input. The output has the dtype and shape of the \
+         input."
+    };
+    (CrossEntropy) => {
+        "The logits have an innermost axis of classes; the targets are i64, with their other axes. The output has the shape of the targets."
+    };
+    (CrossEntropyGradient) => {
+        "The logits and the targets are those of `cross_entropy`; `dy` has the dtype of the logits and the shape of the targets. The output has the \
+         dtype and shape of the logits."
+    };
+    (Convolution) => {
+        "The input is `[n, c, h, w]` and the weight `[o, c / groups, height, width]`, both of one dtype; the output is `[n, o, y, x]`, with as many \
+         positions y and x as the window has on the padded input. See also [`Tensor::conv1d`]."
+    };
+    (ConvolutionGradient) => {
+        "All inputs have one dtype; `dy` has the shape that `conv2d` gives. The output has the shape of the input that it is the gradient of."
+    };
+    (Pooling) => {
+        "The input is `[n, c, h, w]`, the output `[n, c, y, x]`, with as many positions y and x as the window has on the padded input. The dtype is kept."
+    };
+    (PoolingGradient) => {
+        "Both inputs have one dtype; `dy` has the shape that the pooling gives. The output has the shape of `x`."
+    };
     (Pad) => {
         "Empty `axes` stand for all axes. The dtype is kept."
     };

@@ -1,6 +1,6 @@
 //! The errors of building an instruction.
 
-use streamvm_ep::{self as ep, DType, Op, Shape};
+use streamvm_ep::{self as ep, DType, Op, Scalar, Shape};
 use streamvm_stream::{RunBy, StreamClass, StreamKey};
 
 use crate::place::Place;
@@ -45,6 +45,12 @@ pub enum BuildError {
     OnHost {
         /// The op.
         op: Op,
+    },
+    /// A probability that is none, or of dropping everything.
+    #[error("a dropout needs a probability that is at least 0 and less than 1, such as 0.1, found {found}")]
+    Probability {
+        /// The number.
+        found: Scalar,
     },
     /// The given output does not have the shape or dtype that the instruction produces.
     #[error("{what}: the output is {found_dtype}{found}, and {expected_dtype}{expected} is needed")]

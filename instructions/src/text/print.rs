@@ -21,7 +21,7 @@ use std::fmt::{self, Write as _};
 use std::ptr;
 
 use hashbrown::HashMap;
-use streamvm_ep::{Access, Extra, Layout, MemoryKind, Params, Priority, Scalar};
+use streamvm_ep::{Access, Convolution, Extra, Layout, MemoryKind, Params, Pooling, Priority, Scalar};
 
 use crate::engine::event::Event;
 use crate::list::instruction::Instruction;
@@ -153,8 +153,21 @@ fn describe_params(params: &Params, text: &mut String) {
             let [first, step] = [first, step].map(|bits| Scalar::F64(f64::from_bits(bits)));
             write!(text, " from {first} by {step}")
         }
+        Extra::Convolution(Convolution { stride, padding, dilation, groups }) => {
+            let [stride, padding, dilation] = [stride, padding, dilation].map(pair);
+            write!(text, " stride {stride} padding {padding} dilation {dilation} groups {groups}")
+        }
+        Extra::Pooling(Pooling { window, stride, padding }) => {
+            let [window, stride, padding] = [window, stride, padding].map(pair);
+            write!(text, " window {window} stride {stride} padding {padding}")
+        }
         Extra::Random { seed, counter } => write!(text, " seed {seed} at {counter}"),
     };
+}
+
+/// Height and width.
+fn pair([height, width]: [u16; 2]) -> String {
+    format!("{height},{width}")
 }
 
 pub(crate) fn access_word(access: Access) -> &'static str {

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use streamvm_ep::{DType, Extra, Params, Priority, Scalar, Shape};
+use streamvm_ep::{Convolution, DType, Extra, Params, Pooling, Priority, Scalar, Shape};
 
 use crate::list::kind::{Ahead, LaunchOptions};
 
@@ -143,6 +143,17 @@ pub(super) fn numbers(text: &str) -> Option<Vec<usize>> {
     text.split(',').map(|part| part.parse().ok()).collect()
 }
 
+/// Parses `word` and a height and a width, such as `stride 2,1`.
+fn pair(words: &mut Words<'_>, word: &str) -> Result<[u16; 2], ParseListError> {
+    words.expect(word)?;
+    let found = words.next();
+    let parse = || {
+        let (height, width) = found.split_once(',')?;
+        Some([height.parse().ok()?, width.parse().ok()?])
+    };
+    parse().ok_or_else(|| words.error("a height and a width, such as 2,1", found))
+}
+
 pub(super) fn params(words: &mut Words<'_>) -> Result<Params, ParseListError> {
     let mut params = Params::default();
     if words.peek() == "axes" {
@@ -193,6 +204,17 @@ pub(super) fn params(words: &mut Words<'_>) -> Result<Params, ParseListError> {
     if words.peek() == "epsilon" {
         words.next();
         params.extra = Extra::Epsilon(words.parse("a number such as 1e-5")?);
+    }
+    if words.peek() == "stride" {
+        let (stride, padding) = (pair(words, "stride")?, pair(words, "padding")?);
+        let dilation = pair(words, "dilation")?;
+        words.expect("groups")?;
+        let groups = words.parse("a number of groups")?;
+        params.extra = Extra::Convolution(Convolution { stride, padding, dilation, groups });
+    }
+    if words.peek() == "window" {
+        let (window, stride) = (pair(words, "window")?, pair(words, "stride")?);
+        params.extra = Extra::Pooling(Pooling { window, stride, padding: pair(words, "padding")? });
     }
     Ok(params)
 }

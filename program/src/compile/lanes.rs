@@ -108,6 +108,11 @@ fn finish(
     (chosen, over)
 }
 
+/// Whether an op of this class adds up products, which [`size`] counts.
+fn has_products(class: OpClass) -> bool {
+    matches!(class, OpClass::MatMul | OpClass::Convolution | OpClass::ConvolutionGradient)
+}
+
 /// About how long a step takes, in picoseconds: as measured, or else by its size.
 fn cost(program: &Program, step: &Step, costs: &Costs) -> u64 {
     if let Some(nanoseconds) = costs.nanoseconds_of(&program.name, step) {
@@ -115,7 +120,7 @@ fn cost(program: &Program, step: &Step, costs: &Costs) -> u64 {
     }
     let size = size(step);
     let work = match &step.work {
-        Work::Call(op, _) if op.class() == OpClass::MatMul => size.saturating_mul(40),
+        Work::Call(op, _) if has_products(op.class()) => size.saturating_mul(40),
         Work::Call(op, _) => {
             let each = match op.element_work() {
                 _ if !op.is_elementwise() => 1_000,

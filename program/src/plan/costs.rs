@@ -123,6 +123,12 @@ pub(crate) fn size(step: &Step) -> u64 {
             let inner = step.operands.first().and_then(|a| a.layout.shape().dims().last().copied()).unwrap_or(1) as u64;
             step.output().map_or(0, elements).saturating_mul(inner)
         }
+        Work::Call(op, _) if matches!(op.class(), OpClass::Convolution | OpClass::ConvolutionGradient) => {
+            // The output of the convolution: of a gradient the last input. Each element of it is a sum over an output channel of the weight.
+            let (weight, output) = (&step.operands[1], &step.operands[2]);
+            let channels = weight.layout.shape().dims().first().copied().unwrap_or(1).max(1) as u64;
+            elements(output).saturating_mul(elements(weight) / channels)
+        }
         Work::Call(..) => step.operands.iter().map(elements).max().unwrap_or(0),
         Work::Copy | Work::Fill(_) => step.output().map_or(0, elements),
         Work::Function(_) => step.operands.iter().map(elements).fold(0, u64::saturating_add),

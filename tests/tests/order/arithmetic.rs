@@ -2,7 +2,7 @@
 
 use std::future::IntoFuture;
 
-use streamvm::{BuildError, DType, Error, InstructionsBuilder, Scalar, Tensor, Vm};
+use streamvm::{BuildError, Convolution, DType, DeviceId, Error, Generator, InstructionsBuilder, Scalar, Tensor, Vm};
 use streamvm_tests::{CPU, block_on, on_device};
 
 fn engine() -> Vm {
@@ -43,6 +43,58 @@ fn numbers_bound_a_clamp() -> Result<(), Error> {
     assert_eq!(whole.clamp_between(0, 5)?.to_vec::<i64>()?, [5, 5]);
     let refused = whole.clamp_between(0.5, 5).expect_err("a half is no integer");
     assert!(matches!(refused, Error::Build(BuildError::Value { .. })), "{refused}");
+    Ok(())
+}
+
+#[test]
+fn a_dropout_scales_what_it_keeps_and_drops_as_often_as_it_should() -> Result<(), Error> {
+    let vm = Vm::builder().sim_devices(1).build()?;
+    let elements: Vec<f32> = (1..=20_000).map(|i| i as f32).collect();
+    let x = on_device(&vm, &elements);
+    let (y, factors) = x.dropout(&Generator::new(5), 0.25)?;
+    let (y, factors) = (y.to_vec::<f32>()?, factors.to_vec::<f32>()?);
+    let scale = 4f32 / 3.0;
+    assert!(factors.iter().all(|&factor| factor == 0.0 || factor == scale));
+    for ((y, x), factor) in y.iter().zip(&elements).zip(&factors) {
+        assert_eq!(*y, x * factor);
+    }
+    let dropped = factors.iter().filter(|&&factor| factor == 0.0).count() as f64 / 20_000.0;
+    // Five standard deviations.
+    assert!((dropped - 0.25).abs() < 5.0 * (0.25f64 * 0.75 / 20_000.0).sqrt(), "{dropped} are dropped");
+    // The same on another device, by another generator of the seed; and others at the next call.
+    let generator = Generator::new(5);
+    let elsewhere = x.to(DeviceId::sim(0))?.dropout(&generator, 0.25)?.1.to_vec::<f32>()?;
+    assert_eq!(elsewhere, factors);
+    assert_ne!(x.dropout(&generator, 0.25)?.1.to_vec::<f32>()?, factors);
+    assert_eq!(x.dropout(&generator, 0.0)?.0.to_vec::<f32>()?, elements);
+    Ok(())
+}
+
+#[test]
+fn a_dropout_that_is_refused_takes_no_random_numbers() -> Result<(), Error> {
+    let vm = engine();
+    let generator = Generator::at(7, 40);
+    for p in [1.0, -0.1, f64::NAN] {
+        let refused = on_device(&vm, &[1.0]).dropout(&generator, p).expect_err("no probability");
+        assert!(matches!(refused, Error::Build(BuildError::Probability { .. })), "{refused}");
+    }
+    let refused = vm.full(CPU, DType::I32, &[2], 7)?.dropout(&generator, 0.5).expect_err("no floats");
+    assert!(matches!(refused, Error::Build(BuildError::Op(_))), "{refused}");
+    assert_eq!(generator.position(), 40);
+    Ok(())
+}
+
+#[test]
+fn a_convolution_along_one_axis_is_one_of_images_with_one_line() -> Result<(), Error> {
+    let vm = engine();
+    let x = on_device(&vm, &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0]).reshape(&[1, 1, 6])?;
+    let weight = on_device(&vm, &[1.0, -1.0, 0.5, 0.0]).reshape(&[2, 1, 2])?;
+    let by = Convolution { stride: [9, 2], padding: [9, 1], dilation: [9, 2], ..Convolution::default() };
+    let y = x.conv1d(&weight, by)?;
+    assert_eq!(y.shape().dims(), [1, 2, 3]);
+    assert_eq!(y.to_vec::<f32>()?, [-2.0, -6.0, -24.0, 0.0, 1.0, 4.0]);
+    let refused = x.reshape(&[1, 1, 2, 3])?.conv1d(&weight, by).expect_err("an image");
+    assert!(matches!(refused, Error::Build(_)), "{refused}");
     Ok(())
 }
 

@@ -2,7 +2,8 @@
 
 use streamvm::instructions::ResourceId;
 use streamvm::{
-    Critical, DType, Generator, InstructionsBuilder, MemoryKind, Op, Params, Place, Shape, Tensor, TimeLimit, Use, Var,
+    Convolution, Critical, DType, Generator, InstructionsBuilder, MemoryKind, Op, Params, Place, Pooling, Shape,
+    Tensor, TimeLimit, Use, Var,
 };
 use streamvm_tests::{CPU, Notes, Site};
 
@@ -60,6 +61,8 @@ fn every_eager_call_is_issued_at_its_own_line() {
     let (x, y) = (eager.tensor(DType::F32, &[2, 2]), eager.tensor(DType::F32, &[2, 2]));
     let (bools, flat) = (eager.tensor(DType::Bool, &[2, 2]), x.permute(&[1, 0]).expect("a view"));
     let (indices, row) = (eager.tensor(DType::I32, &[2]), eager.tensor(DType::F32, &[2]));
+    let classes = eager.tensor(DType::I64, &[2]);
+    let (image, lines) = (eager.tensor(DType::F32, &[2, 2, 2, 2]), eager.tensor(DType::F32, &[2, 2, 2]));
     let mut checked = 0;
     each_at_its_line! { eager, checked:
         x.op(Op::Exp, &[], Params::default()),
@@ -104,6 +107,12 @@ fn every_eager_call_is_issued_at_its_own_line() {
         x.softmax_backward(&y, 1),
         x.log_softmax_backward(&y, 1),
         x.pad(&[0], 1, 0, 0.5),
+        x.rms_norm(&row, 1e-5),
+        x.cross_entropy(&classes),
+        x.cross_entropy_backward(&classes, &row),
+        image.conv2d(&image, Convolution::default()),
+        lines.conv1d(&lines, Convolution::default()),
+        image.max_pool2d(Pooling::square(2)),
         x.erf(),
         x.layer_norm(&row, &row, 1e-5),
         x.index_select(&indices),
@@ -124,7 +133,7 @@ fn every_eager_call_is_issued_at_its_own_line() {
         &x / &y,
         -&x,
     }
-    assert_eq!(checked, 61);
+    assert_eq!(checked, 64);
 }
 
 /// Builds one instruction; the line is this function's caller's where the builder's call is written.

@@ -7,7 +7,8 @@
 //! 3. Divide it into parts if it is large ([`parallel`]), and pass each innermost row of a part to a loop of [`rows`](mod@rows) or [`folds`](mod@folds), which
 //!    reads and writes through the pointers.
 //!
-//! Nothing is allocated, except the packing buffers of a matrix product and the results of the blocks of a large reduction.
+//! Nothing is allocated, except the packing buffers of a matrix product, the results of the blocks of a large reduction, the scratch memory of
+//! convolutions, and that of gradients of max poolings.
 //!
 //! Invariant: a result has the same bits on every processor with the same vectors and for any number of threads, because how a kernel is
 //! divided depends on shapes and strides alone. Elementwise results have the same bits on all processors.
@@ -23,7 +24,9 @@ mod arith;
 mod binary16;
 mod bits;
 mod cast;
+mod convolution;
 mod copy;
+mod cross_entropy;
 mod cumsum;
 mod elementwise;
 mod flip;
@@ -43,10 +46,13 @@ mod number;
 mod one_hot;
 mod pad;
 pub(crate) mod parallel;
+mod patches;
 mod philox;
 mod plain;
+mod pooling;
 mod random;
 mod reduce;
+mod rms_norm;
 mod rows;
 mod simd_dispatch;
 mod softmax;

@@ -113,18 +113,22 @@ unsafe fn group<T: Float, F: Forward>(length: usize, count: usize, rows: impl Fn
 /// # Safety
 ///
 /// * As for [`rows::map1_long`].
-unsafe fn exponentials<T: Float>(length: usize, out: OutRow<T>, row: InRow<T>, largest: T::Wide) {
+pub(super) unsafe fn exponentials<T: Float>(length: usize, out: OutRow<T>, row: InRow<T>, largest: T::Wide) {
     // SAFETY: the caller guarantees this.
     unsafe { rows::map1_long(length, out, row, move |x: T| T::rounded(x.wide().sub(largest).exp())) };
 }
 
-/// Calls `visit` with the elements of a row of 16-bit floats as `f32`, block by block: the number of its first element, their count, and
+/// Calls `visit` with the elements of a row in the type of computations, block by block: the number of its first element, their count, and
 /// a row of them that `visit` may write.
 ///
 /// # Safety
 ///
 /// * The first `length` elements of `row` are as [`InRow::get`] requires.
-unsafe fn in_wide_blocks<T: Float>(length: usize, row: InRow<T>, mut visit: impl FnMut(usize, usize, OutRow<T::Wide>)) {
+pub(super) unsafe fn in_wide_blocks<T: Float>(
+    length: usize,
+    row: InRow<T>,
+    mut visit: impl FnMut(usize, usize, OutRow<T::Wide>),
+) {
     let mut elements = [T::LOWEST.wide(); BLOCK];
     let block = OutRow { first: elements.as_mut_ptr(), stride: 1 };
     for first in (0..length).step_by(BLOCK) {

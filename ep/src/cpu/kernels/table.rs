@@ -8,6 +8,8 @@ use crate::cpu::kernels::along_axis::{scatter, scatter_add, take_along_axis};
 use crate::cpu::kernels::arange::arange;
 use crate::cpu::kernels::argmax::arg_extreme;
 use crate::cpu::kernels::cast::cast_from;
+use crate::cpu::kernels::convolution::{conv2d, conv2d_backward_input, conv2d_backward_weight};
+use crate::cpu::kernels::cross_entropy::{cross_entropy, cross_entropy_backward};
 use crate::cpu::kernels::cumsum::cumsum;
 use crate::cpu::kernels::elementwise::{binary, clamp, compare, predicate, select, unary};
 use crate::cpu::kernels::flip::flip;
@@ -16,8 +18,10 @@ use crate::cpu::kernels::layer_norm::layer_norm;
 use crate::cpu::kernels::matmul::matmul;
 use crate::cpu::kernels::one_hot::one_hot;
 use crate::cpu::kernels::pad::pad;
+use crate::cpu::kernels::pooling::{self, avg_backward, max_backward, pool};
 use crate::cpu::kernels::random::{self, random};
 use crate::cpu::kernels::reduce::{All, Any, Largest, Mean, Prod, Smallest, Std, Sum, Var, reduce};
+use crate::cpu::kernels::rms_norm::rms_norm;
 use crate::cpu::kernels::softmax::{self, backward, forward};
 use crate::cpu::kernels::triangle::triangle;
 use crate::cpu::kernels::{arith, number::DTypeTag};
@@ -120,6 +124,16 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     for &dtype in Op::Arange.dtypes() {
         add(Op::Arange, dtype, arange);
     }
+    kernels!(FLOATS Conv2d conv2d);
+    kernels!(FLOATS Conv2dBackwardInput conv2d_backward_input);
+    kernels!(FLOATS Conv2dBackwardWeight conv2d_backward_weight);
+    kernels!(FLOATS RmsNorm rms_norm);
+    kernels!(FLOATS CrossEntropy cross_entropy);
+    kernels!(FLOATS CrossEntropyBackward cross_entropy_backward);
+    kernels!(FLOATS MaxPool2d pool of pooling::Largest);
+    kernels!(FLOATS AvgPool2d pool of pooling::Average);
+    kernels!(FLOATS MaxPool2dBackward max_backward);
+    kernels!(FLOATS AvgPool2dBackward avg_backward);
     for dtype in DType::ALL {
         add(Op::IndexSelect, dtype, index_select);
         add(Op::Pad, dtype, pad);

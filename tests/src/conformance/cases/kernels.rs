@@ -9,7 +9,7 @@ use super::table;
 use crate::conformance::host::{HostTensor, Pool, View, WRITABLE};
 use crate::conformance::lab::{Bench, Fail, Lab, ensure, ensure_eq, ensure_matches};
 use crate::conformance::lane::Lane;
-use crate::conformance::reference::{Dense, Margin, Value, agrees, evaluate, extra, input_dtype};
+use crate::conformance::reference::{Dense, Margin, Value, agrees, evaluate, extra, input_dtype, window_call};
 use crate::support::random::Random;
 
 macro_rules! ops {
@@ -40,7 +40,10 @@ ops! {
     var Var, std Std, prod Prod, any Any, all All,
     matmul MatMul, softmax Softmax, log_softmax LogSoftmax, softmax_backward SoftmaxBackward,
     log_softmax_backward LogSoftmaxBackward, layer_norm LayerNorm, index_select IndexSelect, pad Pad, one_hot OneHot, cast Cast,
-    flip Flip, tril Tril, triu Triu, cumsum CumSum, take_along_axis TakeAlongAxis, scatter Scatter, scatter_add ScatterAdd,;
+    flip Flip, tril Tril, triu Triu, cumsum CumSum, take_along_axis TakeAlongAxis, scatter Scatter, scatter_add ScatterAdd,
+    rms_norm RmsNorm, cross_entropy CrossEntropy, cross_entropy_backward CrossEntropyBackward,
+    conv2d Conv2d, conv2d_backward_input Conv2dBackwardInput, conv2d_backward_weight Conv2dBackwardWeight,
+    max_pool2d MaxPool2d, max_pool2d_backward MaxPool2dBackward, avg_pool2d AvgPool2d, avg_pool2d_backward AvgPool2dBackward,;
     elementwise_in_place [],
     in_place_through_any_view [],
     others_refuse_to_run_in_place [],
@@ -84,6 +87,9 @@ fn forms(op: Op) -> &'static [Form] {
             (&[&[2, 3, 4]], &[], true),
             (&[&[]], &[], false),
         ],
+        Op::RmsNorm => {
+            &[(&[&[5], &[5]], &[], false), (&[&[3, 4], &[4]], &[], false), (&[&[2, 3, 40], &[40]], &[], false)]
+        }
         Op::LayerNorm => &[
             (&[&[5], &[5], &[5]], &[], false),
             (&[&[3, 4], &[4], &[4]], &[], false),
@@ -92,6 +98,14 @@ fn forms(op: Op) -> &'static [Form] {
         Op::IndexSelect => {
             &[(&[&[9, 4], &[6]], &[], false), (&[&[12, 3], &[2, 3]], &[], false), (&[&[9, 1], &[]], &[], false)]
         }
+        Op::CrossEntropy => {
+            &[(&[&[5], &[]], &[], false), (&[&[6, 4], &[6]], &[], false), (&[&[2, 3, 40], &[2, 3]], &[], false)]
+        }
+        Op::CrossEntropyBackward => &[
+            (&[&[5], &[], &[]], &[], false),
+            (&[&[6, 4], &[6], &[6]], &[], false),
+            (&[&[2, 3, 40], &[2, 3], &[2, 3]], &[], false),
+        ],
         Op::Pad => &[
             (&[&[7]], &[], false),
             (&[&[3, 4]], &[1], false),
@@ -149,10 +163,13 @@ fn forms(op: Op) -> &'static [Form] {
 fn pool(op: Op, dtype: DType, input: usize) -> Pool {
     match op {
         Op::Sum | Op::Mean | Op::Var | Op::Std | Op::Prod | Op::MatMul => Pool::Tame,
-        _ if op.is_softmax() || op == Op::LayerNorm => Pool::Tame,
+        _ if op.is_softmax() || matches!(op, Op::LayerNorm | Op::RmsNorm) => Pool::Tame,
+        Op::MaxPool2d | Op::MaxPool2dBackward if input == 0 => Pool::Wild,
+        _ if op.moves_a_window() => Pool::Tame,
         // The tables have more than 8 rows.
         Op::IndexSelect | Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd if input == 1 => Pool::Small,
-        Op::CumSum | Op::ScatterAdd => Pool::Tame,
+        Op::CrossEntropy | Op::CrossEntropyBackward if input == 1 => Pool::Small,
+        Op::CumSum | Op::ScatterAdd | Op::CrossEntropy | Op::CrossEntropyBackward => Pool::Tame,
         Op::Div | Op::FloorDiv | Op::Remainder if !dtype.is_float() && input == 1 => Pool::NonZero,
         Op::Pow if !dtype.is_float() && input == 1 => Pool::Small,
         Op::Pow if dtype.is_float() => Pool::Small,
@@ -167,15 +184,23 @@ fn against_reference(bench: &Bench, op: Op) -> Result<(), Fail> {
     let dtypes = lab.kernels.dtypes(op, lab.kind());
     ensure!(!dtypes.is_empty(), "the device has no kernel for {op}");
     for dtype in dtypes {
+        if op.moves_a_window() {
+            for pick in 0..12 {
+                let (dims, extra) = window_call(op, pick);
+                let params = Params { extra, ..Params::default() };
+                one_call(&lab, &mut lane, &mut rng, (op, dtype), &dims, &params, pick < 4)?;
+            }
+            continue;
+        }
         for form in forms(op) {
             for round in 0..3 {
                 let target = if takes_target(op) { DType::ALL[rng.below(DType::ALL.len())] } else { dtype };
-                one_call(&lab, &mut lane, &mut rng, op, dtype, target, form, round == 0)?;
+                one_form(&lab, &mut lane, &mut rng, op, dtype, target, form, round == 0)?;
             }
         }
         if takes_target(op) {
             for target in DType::ALL {
-                one_call(&lab, &mut lane, &mut rng, op, dtype, target, &forms(op)[0], true)?;
+                one_form(&lab, &mut lane, &mut rng, op, dtype, target, &forms(op)[0], true)?;
             }
         }
     }
@@ -188,9 +213,9 @@ fn takes_target(op: Op) -> bool {
     matches!(op, Op::Cast | Op::OneHot)
 }
 
-/// Runs one call on new inputs, and compares the output, the bytes around it and the inputs.
+/// A call of an op on a form.
 #[expect(clippy::too_many_arguments, reason = "each is one thing that the call depends on")]
-fn one_call(
+fn one_form(
     lab: &Lab,
     lane: &mut Lane,
     rng: &mut Random,
@@ -203,6 +228,21 @@ fn one_call(
     let pick = rng.below(1 << 16) as u64;
     let to = takes_target(op).then_some(target);
     let params = Params { axes: Axes::new(axes)?, keep_dims, to, extra: extra(op, dtype, pick) };
+    let dims: Vec<Vec<usize>> = dims.iter().map(|dims| dims.to_vec()).collect();
+    one_call(lab, lane, rng, (op, dtype), &dims, &params, plain)
+}
+
+/// Runs one call on new inputs, and compares the output, the bytes around it and the inputs.
+fn one_call(
+    lab: &Lab,
+    lane: &mut Lane,
+    rng: &mut Random,
+    (op, dtype): (Op, DType),
+    dims: &[Vec<usize>],
+    params: &Params,
+    plain: bool,
+) -> Result<(), Fail> {
+    let pick = rng.below(1 << 16) as u64;
     let mut views = Vec::new();
     let inputs: Vec<HostTensor> = (0..op.arity())
         .map(|input| {
@@ -210,21 +250,21 @@ fn one_call(
             let view = if plain { View::Contiguous } else { all[rng.below(all.len())] };
             views.push(view);
             let own = input_dtype(op, dtype, input, pick);
-            HostTensor::new(rng, own, dims[input], view, pool(op, dtype, input))
+            HostTensor::new(rng, own, &dims[input], view, pool(op, dtype, input))
         })
         .collect();
     let given: Vec<(DType, &Shape)> = inputs.iter().map(|input| (input.dtype, input.layout.shape())).collect();
-    let (out_dtype, out_shape) = infer(op, &given, &params)?;
+    let (out_dtype, out_shape) = infer(op, &given, params)?;
     let view = if plain { View::Contiguous } else { WRITABLE[rng.below(WRITABLE.len())] };
     views.push(view);
-    let what = format!("{op} of {dtype} {dims:?} over {axes:?} to {out_dtype}{out_shape}, views {views:?}");
+    let what = format!("{op} of {dtype} {dims:?}, {params:?} to {out_dtype}{out_shape}, views {views:?}");
     let before = HostTensor::new(rng, out_dtype, out_shape.dims(), view, Pool::Tame);
     let buffers = inputs.iter().map(|input| lab.upload(lane, input)).collect::<Result<Vec<_>, _>>()?;
     let output = lab.upload(lane, &before)?;
-    lane.op(op, &buffers.iter().collect::<Vec<_>>(), &output, &params)
+    lane.op(op, &buffers.iter().collect::<Vec<_>>(), &output, params)
         .map_err(|error| Fail::from(format!("{what}: {error}")))?;
     let bytes = lab.bytes(lane, &output)?;
-    let expected = evaluate(op, &inputs.iter().map(HostTensor::dense).collect::<Vec<_>>(), &params);
+    let expected = evaluate(op, &inputs.iter().map(HostTensor::dense).collect::<Vec<_>>(), params);
     compare(op, &before.read(&bytes).dense(), &expected, &what)?;
     ensure!(before.same_outside(&bytes), "{what}: it wrote outside of the output's view");
     for (input, buffer) in inputs.iter().zip(&buffers) {
@@ -244,21 +284,25 @@ fn margin(op: Op) -> Margin {
         Op::FloorDiv => 4.0,
         _ if op.element_work() != ElementWork::Light => 16.0,
         Op::Rsqrt => 4.0,
-        Op::LayerNorm => 64.0,
+        Op::LayerNorm | Op::RmsNorm => 64.0,
         Op::Sum | Op::Mean | Op::Var | Op::Std | Op::Prod | Op::MatMul => 64.0,
         Op::CumSum => 8.0,
+        Op::MaxPool2d => 0.0,
+        Op::CrossEntropy | Op::CrossEntropyBackward => 64.0,
+        _ if op.moves_a_window() => 64.0,
         _ if op.is_softmax() => 64.0,
         _ => 0.0,
     };
     // Summands are at most 4 in size (16 for products), and there are few of them.
     let scale = match op {
-        Op::Sum | Op::MatMul => 64.0,
+        Op::Sum | Op::MatMul | Op::Conv2d | Op::Conv2dBackwardInput | Op::Conv2dBackwardWeight => 64.0,
+        Op::AvgPool2d | Op::AvgPool2dBackward | Op::MaxPool2dBackward => 16.0,
         Op::CumSum => 20.0,
         Op::Mean => 4.0,
         Op::Var | Op::Std => 16.0,
-        Op::LayerNorm => 16.0,
+        Op::LayerNorm | Op::RmsNorm => 16.0,
         // Differences may cancel, and the inputs of gradients are arbitrary, not the outputs of a softmax.
-        Op::LogSoftmax => 8.0,
+        Op::LogSoftmax | Op::CrossEntropy | Op::CrossEntropyBackward => 8.0,
         Op::SoftmaxBackward | Op::LogSoftmaxBackward => 256.0,
         _ => 0.0,
     };

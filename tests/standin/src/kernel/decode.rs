@@ -6,7 +6,7 @@ use streamvm_ep::cuda::KernelName;
 use streamvm_ep::cuda::abi::{Arguments, Status, View};
 use streamvm_ep::{Access, Axes, DType, Layout, MAX_RANK, Op, Params, Shape, infer};
 
-use super::dtype_of;
+use super::{dtype_of, window};
 
 /// The decoded parameter of a kernel, with device addresses.
 #[derive(Clone, Debug)]
@@ -152,14 +152,31 @@ pub(crate) fn decode(function: KernelName, arguments: &Arguments) -> Result<Deco
             reader.operand(dtype, &[if op == Op::TakeAlongAxis { count } else { size }], Access::Write)?;
         }
         KernelName::OfSize(op, _) => return Err(format!("{op} does not move elements by their size alone")),
-        KernelName::Op(Op::LayerNorm, dtype) => {
-            let &[length] = &inner[..] else { return Err(format!("layer_norm with the inner axes {inner:?}")) };
+        KernelName::Op(op @ (Op::LayerNorm | Op::RmsNorm), dtype) => {
+            let &[length] = &inner[..] else { return Err(format!("{op} with the inner axes {inner:?}")) };
             params = Params::epsilon(f64::from_bits(arguments.value));
             reader.operand(dtype, &inner, Access::Read)?;
-            for _ in 0..2 {
+            for _ in 1..op.arity() {
                 reader.operand_along_inner(dtype, length)?;
             }
             reader.operand(dtype, &inner, Access::Write)?;
+        }
+        KernelName::Op(op @ (Op::CrossEntropy | Op::CrossEntropyBackward), dtype) => {
+            reader.operand(dtype, &inner, Access::Read)?;
+            reader.operand(DType::I64, &[], Access::Read)?;
+            if op == Op::CrossEntropyBackward {
+                reader.operand(dtype, &[], Access::Read)?;
+                reader.operand(dtype, &inner, Access::Write)?;
+            } else {
+                reader.operand(dtype, &[], Access::Write)?;
+            }
+        }
+        KernelName::Op(op, dtype) if op.moves_a_window() => {
+            params = window::params(op, arguments);
+            for dims in window::inputs(op, &outer, &inner, arguments)? {
+                reader.operand_of(dtype, &dims, Access::Read)?;
+            }
+            reader.operand(dtype, &[], Access::Write)?;
         }
         KernelName::Cast(from, to) => {
             params = Params::to(to);
@@ -228,9 +245,10 @@ fn index_dtype(arguments: &Arguments) -> Result<DType, String> {
     }
 }
 
-/// Is it a reduction, of the softmax family or a layer norm, whose threads share the inner elements?
+/// Is it a reduction, of the softmax family, a norm or a cross entropy, whose threads share the inner elements?
 fn has_lanes(function: KernelName) -> bool {
-    matches!(function, KernelName::Op(op, _) if op.is_reduction() || op.is_softmax() || op == Op::LayerNorm)
+    matches!(function, KernelName::Op(op, _) if op.is_reduction() || op.is_softmax()
+        || matches!(op, Op::LayerNorm | Op::RmsNorm | Op::CrossEntropy | Op::CrossEntropyBackward))
 }
 
 /// Checks the sizes of axes.
@@ -366,6 +384,31 @@ mod tests {
         assert!(shapes("sv_layer_norm_f32", &turned).is_err());
         let product = arguments(&[view(64, &[6, 3, 1]), view(64, &[0, 4, 1]), view(256, &[8, 4, 1])], &[5], &[2, 4, 3]);
         assert_eq!(shapes("sv_matmul_f64", &product).unwrap(), ["f64[5,2,3]", "f64[5,3,4]", "f64[5,2,4]"]);
+    }
+
+    #[test]
+    fn operands_of_windows_follow_from_the_output_and_the_inner_sizes() {
+        let four = |base| view(base, &[64, 16, 4, 1]);
+        let moved = Arguments { value: 1 | 1 << 16, counter: 1 | 1 << 16 | 2 << 32, ..arguments(&[], &[], &[]) };
+        let of = |views: &[u64], shape: &[i64], inner: &[i64]| {
+            let views: Vec<View> = views.iter().map(|&base| four(base)).collect();
+            Arguments { value: moved.value, counter: moved.counter, ..arguments(&views, shape, inner) }
+        };
+        let forward = of(&[64, 128, 256], &[1, 6, 3, 3], &[2, 2, 2, 4, 4]);
+        assert_eq!(shapes("sv_conv2d_f32", &forward).unwrap(), ["f32[1,4,4,4]", "f32[6,2,2,2]", "f32[1,6,3,3]"]);
+        let input = of(&[64, 128, 192, 256], &[1, 4, 4, 4], &[3, 2, 2, 3, 3]);
+        let expected = ["f64[1,4,4,4]", "f64[6,2,2,2]", "f64[1,6,3,3]", "f64[1,4,4,4]"];
+        assert_eq!(shapes("sv_conv2d_backward_input_f64", &input).unwrap(), expected);
+        let weight = of(&[64, 128, 192, 256], &[6, 2, 2, 2], &[1, 3, 3, 4, 4]);
+        let expected = ["f64[1,4,4,4]", "f64[6,2,2,2]", "f64[1,6,3,3]", "f64[6,2,2,2]"];
+        assert_eq!(shapes("sv_conv2d_backward_weight_f64", &weight).unwrap(), expected);
+        let pooled = of(&[64, 256], &[1, 4, 3, 3], &[2, 2, 4, 4]);
+        assert_eq!(shapes("sv_max_pool2d_f32", &pooled).unwrap(), ["f32[1,4,4,4]", "f32[1,4,3,3]"]);
+        let gradient = of(&[64, 128, 256], &[1, 4, 4, 4], &[2, 2, 3, 3]);
+        let expected = ["f32[1,4,4,4]", "f32[1,4,3,3]", "f32[1,4,4,4]"];
+        assert_eq!(shapes("sv_avg_pool2d_backward_f32", &gradient).unwrap(), expected);
+        assert!(shapes("sv_conv2d_f32", &of(&[64, 128, 256], &[1, 6, 3, 3], &[2, 2, 2, 4])).is_err());
+        assert!(shapes("sv_conv2d_f32", &Arguments { counter: 0, ..forward }).is_err());
     }
 
     #[test]

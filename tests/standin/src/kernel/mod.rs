@@ -7,6 +7,7 @@
 mod decode;
 mod fused;
 mod run;
+mod window;
 
 use std::collections::BTreeSet;
 use std::fmt;

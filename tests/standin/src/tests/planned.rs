@@ -2,8 +2,8 @@
 
 use streamvm_ep::cuda::{Launch, plan, plan_copy, plan_fill};
 use streamvm_ep::{
-    Access, Axes, CpuConfig, CpuDevice, DType, Device, DeviceKind, Element, KernelCall, KernelRegistry, Layout, Op,
-    Operand, Params, Scalar, Shape,
+    Access, Axes, Convolution, CpuConfig, CpuDevice, DType, Device, DeviceKind, Element, KernelCall, KernelRegistry,
+    Layout, Op, Operand, Params, Pooling, Scalar, Shape,
 };
 
 use super::bench::Bench;
@@ -81,6 +81,7 @@ fn op(bench: &Bench, op: Op, dtype: DType, inputs: &[Layout], output: Layout, pa
     let of = |at: usize| match (op, at) {
         (Op::Where, 0) => DType::Bool,
         (Op::IndexSelect | Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd, 1) => DType::U8,
+        (Op::CrossEntropy | Op::CrossEntropyBackward, 1) => DType::I64,
         _ => dtype,
     };
     let output_dtype = match op {
@@ -186,6 +187,14 @@ fn rows_that_are_normalised_or_selected() {
         let row = Layout::with_strides(Shape::new(&[4]).unwrap(), &[2], 0).unwrap();
         op(&bench, Op::LayerNorm, dtype, &[turned, row, dense(&[4])], dense(&[3, 4]), Params::epsilon(1e-5));
         op(&bench, Op::LayerNorm, dtype, &[dense(&[5]); 3], dense(&[5]), Params::epsilon(0.5));
+        op(&bench, Op::RmsNorm, dtype, &[turned, row], dense(&[3, 4]), Params::epsilon(1e-5));
+    }
+    for dtype in DType::ALL.into_iter().filter(|&dtype| Op::CrossEntropy.supports(dtype)) {
+        let (logits, column) = (dense(&[4, 3]).permute(&[1, 0]).unwrap(), dense(&[3, 2]).slice(1, 1..2).unwrap());
+        let row = column.squeeze(1).unwrap();
+        op(&bench, Op::CrossEntropy, dtype, &[logits, dense(&[3])], row, Params::default());
+        op(&bench, Op::CrossEntropyBackward, dtype, &[logits, row, dense(&[3])], logits, Params::default());
+        op(&bench, Op::CrossEntropy, dtype, &[dense(&[5]), dense(&[])], dense(&[]), Params::default());
     }
     for dtype in DType::ALL {
         // Numbers of `tensor` are at most 5.
@@ -218,6 +227,28 @@ fn elements_at_other_places_and_running_sums() {
             op(&bench, Op::CumSum, dtype, &[turned], whole, over(&[0]));
             op(&bench, Op::CumSum, dtype, &[dense(&[5])], dense(&[5]), over(&[0]));
             op(&bench, Op::ScatterAdd, dtype, &put, dense(&[2, 6, 2]), over(&[1]));
+        }
+    }
+}
+
+#[test]
+fn convolutions_and_poolings_of_any_layout() {
+    let bench = Bench::new("delay=0");
+    let by = Convolution { stride: [1, 2], padding: [0, 1], dilation: [2, 1], groups: 2 };
+    let (x, weight, y) =
+        (dense(&[4, 1, 2, 4]).permute(&[1, 2, 0, 3]).unwrap(), dense(&[4, 1, 2, 3]), dense(&[1, 4, 2, 2]));
+    let convolution = Params::convolution(by);
+    let pooling = Params::pooling(Pooling { window: [2, 3], stride: [1, 2], padding: [0, 1] });
+    let pooled = dense(&[2, 1, 3, 2]).permute(&[1, 0, 2, 3]).unwrap();
+    for dtype in DType::ALL.into_iter().filter(|&dtype| Op::Conv2d.supports(dtype)) {
+        op(&bench, Op::Conv2d, dtype, &[x, weight], y, convolution);
+        op(&bench, Op::Conv2dBackwardInput, dtype, &[x, weight, y], x, convolution);
+        op(&bench, Op::Conv2dBackwardWeight, dtype, &[x, weight, y], weight, convolution);
+        for forward in [Op::MaxPool2d, Op::AvgPool2d] {
+            op(&bench, forward, dtype, &[x], pooled, pooling);
+        }
+        for backward in [Op::MaxPool2dBackward, Op::AvgPool2dBackward] {
+            op(&bench, backward, dtype, &[x, pooled], x, pooling);
         }
     }
 }

@@ -1,0 +1,42 @@
+//! Dropout (Srivastava et al., JMLR 2014), made of ops: random numbers, a comparison, and a product with what it gives.
+
+use streamvm_ep::{DType, Op, OpError, Scalar};
+
+use crate::builder::instructions_builder::InstructionsBuilder;
+use crate::builder::random::Generator;
+use crate::error::build_error::BuildError;
+use crate::list::instruction_list::InstructionList;
+use crate::tensor::handle::Tensor;
+
+impl InstructionsBuilder {
+    /// Dropout of the elements of `x`, which has a float dtype. Returns `x` times factors, and the factors: each is 0 with probability `p`, else
+    /// `1 / (1 - p)`. The gradient of `x` is that of the output times the same factors.
+    ///
+    /// The factors follow from the generator alone, so they are the same on every device and in every mode of the engine. They take the random
+    /// numbers of a tensor of `f32`, of which each is below `p` or not: so `p` counts in steps of 2^-24.
+    ///
+    /// # Errors
+    /// `p` is not at least 0 and less than 1, `x` has no float dtype, or it lives in host memory. Then the generator does not advance, and the list is
+    /// unchanged.
+    #[track_caller]
+    pub fn dropout(&mut self, x: &Tensor, generator: &Generator, p: f64) -> Result<(Tensor, Tensor), BuildError> {
+        let device = x.place().device().ok_or(BuildError::OnHost { op: Op::Uniform })?;
+        if !x.dtype().is_float() {
+            return Err(OpError::DType { op: Op::Uniform, dtype: x.dtype(), available: Op::Uniform.dtypes() }.into());
+        }
+        if !(0.0..1.0).contains(&p) {
+            return Err(BuildError::Probability { found: Scalar::F64(p) });
+        }
+        // In a list of its own, so that an error leaves this list as it is. What can be refused comes before the generator advances.
+        let mut steps = InstructionsBuilder { list: InstructionList::new(), options: self.options };
+        let scale = steps.full(device, x.dtype(), &[], 1.0 / (1.0 - p))?;
+        let threshold = steps.full(device, DType::F32, &[], p)?;
+        let drawn = steps.rand(generator, device, DType::F32, x.shape().dims())?;
+        let kept = steps.ge(&drawn, &threshold)?;
+        let kept = steps.cast(&kept, x.dtype())?;
+        let factors = steps.mul(&kept, &scale)?;
+        let output = steps.mul(x, &factors)?;
+        self.list.append(steps.finish());
+        Ok((output, factors))
+    }
+}
