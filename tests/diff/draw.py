@@ -7,7 +7,7 @@ import numpy as np
 import images
 import philox
 import reference
-from dtypes import ALL, FLOATS, INDICES, is_float
+from dtypes import ALL, FLOATS, INDICES, SIGNED_INTEGERS, is_float
 from script import (Expr, State, Statement, Target, accuracy, call, constant, copy, drawn_of, expect, into, is_certain, lane_text, let, name,
                     number, refill, repeat, save, view)
 from tables import DIVISIONS, ELEMENTWISE, FUNCTIONS
@@ -648,12 +648,14 @@ class Draw:
             # Halves and their like, so that the end is exact.
             first, step = self.choice.choice([0, 1, -3, 0.5, 1000.25]), self.choice.choice([1, 0.5, -0.25, 2, -3])
         else:
-            first, step = self.choice.choice([0, 1, 100, 5]), self.choice.choice([1, 2, 3, -1] if dtype != "u8" else [1, 2, 3])
+            # Signed ones go down too; the last number is within i8.
+            first, step = self.choice.choice([0, 1, 20, 5]), self.choice.choice([1, 2, -1] if dtype in SIGNED_INTEGERS else [1, 2])
         end = first + count * step
         numbers = first + np.arange(count) * step
         make = (lambda state: Exact(reference.rounded(numbers.astype(np.float64), dtype))) if is_float(dtype) else \
             (lambda state: Exact(numbers.astype(reference.STORE[dtype])))
         return constant(f"arange {dtype} {first!r} {end!r} {step!r} {on}", function, make, dtype, place)
+
     def cross_entropy(self, function, dtype, place, lane):
         rows, classes = self.any_shape()[:7], self.choice.choice([1, 2, 3, 8, 17])
         logits = self.make(dtype, (*rows, classes), place)

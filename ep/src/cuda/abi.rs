@@ -56,12 +56,12 @@ pub struct Arguments {
     /// Number of outer axes.
     pub rank: u32,
     /// Number of inner axes: 5 for convolutions, 4 for poolings, 3 for matmul, 2 for index_select, triangles and ops along an axis by indices, 1 for
-    /// argmax, softmax, layer norm, one-hot and cumsum,
-    /// `rank` for pad.
+    /// argmax, softmax, norms, cross entropy, one-hot and cumsum, `rank` for pad. Their gradients have as many.
     pub inner_rank: u32,
     /// Elements of `shape`: the product of its sizes.
     pub elements: u64,
-    /// For reductions, softmax, layer norm and one-hot: the elements of `inner`, the product of its sizes. Other kernels do not read it.
+    /// For reductions, softmax, norms, cross entropy and one-hot, and gradients of these: the elements of `inner`, the product of its sizes. Other kernels
+    /// do not read it.
     pub inner_elements: u64,
     /// For fill and pad, the bits of one element, in the low bytes; for one-hot, those of 1; for norms, those of epsilon as
     /// an `f64`; for random, the seed; for convolutions and poolings, stride and padding, height before width, 16 bits each; for arange, the first
@@ -77,10 +77,10 @@ pub struct Arguments {
     /// 1 if an elementwise kernel may process four elements at a time: `rank` is 1, each stride is 0 or 1 and that of the output 1, and
     /// each operand with stride 1 starts at a multiple of four elements or of 16 bytes, whichever is smaller.
     pub vectors: u32,
-    /// Reductions, softmax and layer norm: threads that share one output element or one row, a power of two.
+    /// Reductions, softmax, norms and cross entropy, and gradients of these: threads that share one output element or one row, a power of two.
     pub lanes: u32,
-    /// Reductions, softmax, layer norm and take_along_axis: 1 if neighbouring threads work on neighbouring outputs or rows, 0 if on
-    /// neighbouring elements of one of them.
+    /// Reductions, softmax, norms and cross entropy, gradients of these, and take_along_axis: 1 if neighbouring threads work on neighbouring outputs or
+    /// rows, 0 if on neighbouring elements of one of them.
     pub across: u32,
     /// For pad: the number of output elements before the input, on each axis whose size in `inner` differs from that in `shape`. For flip: bit `i` is 1 if axis
     /// `i` of `shape` is flipped. For take_along_axis and scatters: the bytes of an index.

@@ -5,7 +5,8 @@
 //! stream or through a wait on another, finds this event passed too, because the driver's order is transitive. Kernels that cannot fail
 //! have neither status nor event.
 //!
-//! Launches of one stream complete in order, so each stream has a queue, and only its head is queried.
+//! Launches of one stream complete in order, so each stream has a queue, and only its head is queried. Those of its lanes may complete in another order: a status
+//! may then be read later than it could be, and never later than the end of the lanes.
 //!
 //! A status is free, then in flight (only the device writes it), and free again once it has been read. A status that is in flight when
 //! its device is lost stays so, because the device may still write it.

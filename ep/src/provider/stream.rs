@@ -115,7 +115,7 @@ pub trait Stream: Send {
         Ok(())
     }
 
-    /// Queues the next commands on this lane, behind the [marks](Stream::mark_lane) of these numbers.
+    /// Queues the next commands on this lane, behind the [marks](Stream::mark_lane) of these numbers. A mark that was never set counts as passed.
     ///
     /// # Errors
     ///

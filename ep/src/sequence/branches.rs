@@ -49,10 +49,16 @@ impl Branches {
     /// [`SequenceError::Branches`]
     pub(super) fn new(branches: Vec<SequenceBranch>, steps: usize) -> Result<Branches, SequenceError> {
         let mut next = 0;
-        for (number, SequenceBranch { steps, after, .. }) in branches.iter().enumerate() {
+        let count = branches.len();
+        for (number, SequenceBranch { steps, lane, after }) in branches.iter().enumerate() {
             let refused = |what: String| Err(SequenceError::Branches { step: next, what });
             if steps.start != next || steps.is_empty() {
                 return refused(format!("branch {number} has the steps {steps:?}, and the next step is {next}"));
+            }
+            if *lane >= count {
+                return refused(format!(
+                    "branch {number} is on lane {lane}, and {count} branches need no more lanes than {count}, counted from 0"
+                ));
             }
             if let Some(late) = after.iter().find(|&&other| other >= number) {
                 return refused(format!("branch {number} waits for branch {late}, which does not come earlier"));

@@ -193,6 +193,10 @@ impl CommandSequence {
                 let what = format!("its steps {steps:?} are none, or do not come behind those of the group before");
                 return Err(SequenceError::Group { step: steps.start, what });
             }
+            if !self.branches.holds_together(steps) {
+                let what = format!("its steps {steps:?} are in several branches");
+                return Err(SequenceError::Group { step: steps.start, what });
+            }
             end = steps.end;
             let of_group: Vec<&SequenceStep> = self.steps[steps.clone()].iter().map(|command| &command.step).collect();
             let (group, views) = describe(steps.start, &of_group, |step| unstored.contains(&(steps.start + step)))?;

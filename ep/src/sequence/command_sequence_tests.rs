@@ -226,6 +226,8 @@ fn branches_are_queued_on_their_lanes() -> Result<(), SequenceError> {
     assert_eq!((result, listing.queued.len()), (Ok(()), 6), "{:?}", listing.queued);
     let refused = sequence()?.on_lanes(vec![branch(0..1, 0, &[])]).map(drop);
     assert!(matches!(refused, Err(SequenceError::Branches { step: 1, .. })), "{refused:?}");
+    let refused = sequence()?.on_lanes(vec![branch(0..3, 1, &[])]).map(drop);
+    assert!(matches!(refused, Err(SequenceError::Branches { step: 0, .. })), "{refused:?}");
     let refused = with_blocks(1)?.on_lanes(vec![branch(0..9, 0, &[])]).map(drop);
     assert!(matches!(refused, Err(SequenceError::Branches { .. })), "{refused:?}");
     Ok(())

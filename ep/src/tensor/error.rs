@@ -154,7 +154,7 @@ pub enum OpError {
     /// A table that has not two axes.
     #[error("index_select needs a table of 2 axes, rows and columns, found {table}; reshape it first")]
     TableRank { table: Box<Shape> },
-    /// Indices that are no integers.
+    /// Indices of another dtype than `i32`, `i64` or `u8`.
     #[error("the indices of {op} must be i32, i64 or u8, found {found}; cast them first")]
     IndexDType { op: Op, found: DType },
     /// A tensor without rows and columns.

@@ -174,11 +174,13 @@ pub(crate) fn pooling_axes(op: Op, input: &Shape, by: &Pooling) -> Result<[Windo
     };
     let axis = |axis: usize, size| {
         let (window, padding) = (usize::from(by.window[axis]), by.padding[axis]);
-        let found = WindowAxis::new(op, size, window, [by.stride[axis], padding, 1])?;
-        if usize::from(padding) >= window || size == 0 {
-            return Err(OpError::PoolingPadding { op, window, padding: padding.into(), input: size });
+        let without_element = OpError::PoolingPadding { op, window, padding: padding.into(), input: size };
+        // Before the window is found not to fit into an empty input, for which no window would do.
+        if size == 0 {
+            return Err(without_element);
         }
-        Ok(found)
+        let found = WindowAxis::new(op, size, window, [by.stride[axis], padding, 1])?;
+        if usize::from(padding) >= window { Err(without_element) } else { Ok(found) }
     };
     Ok([axis(0, height)?, axis(1, width)?])
 }
@@ -242,5 +244,8 @@ mod tests {
         assert!(axis(3, 3, [1, 1, 2]).is_ok());
         assert!(matches!(axis(usize::MAX / 16, 1, [1, 0, 1]), Err(OpError::WindowAxis { .. })));
         assert!(matches!(axis(4, LONGEST, [1, 0, u16::MAX]), Err(OpError::WindowReach { .. })));
+        let empty = Shape::new(&[1, 1, 4, 0]).unwrap();
+        let refused = pooling_axes(Op::MaxPool2d, &empty, &Pooling::square(2));
+        assert!(matches!(refused, Err(OpError::PoolingPadding { input: 0, padding: 0, .. })), "{refused:?}");
     }
 }

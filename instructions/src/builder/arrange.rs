@@ -36,8 +36,9 @@ impl InstructionsBuilder {
     fn copy_repeated(&mut self, x: &Tensor, target: &Tensor, counts: &[usize]) -> Result<(), BuildError> {
         let sizes = x.shape();
         let is_two = |axis: &usize| counts[*axis] > 1 && sizes.dims()[*axis] > 1;
-        // An axis that is repeated, and has more than one element, is two axes of the copy.
-        let needed = sizes.rank() + (0..sizes.rank()).filter(is_two).count();
+        // An axis that is repeated, and has more than one element, is two axes of the copy; one that is not, and has one, is none.
+        let needed: usize =
+            sizes.dims().iter().zip(counts).map(|(&size, &count)| usize::from(size > 1) + usize::from(count > 1)).sum();
         if needed > MAX_RANK
             && let Some(axis) = (0..sizes.rank()).find(is_two)
         {
@@ -131,8 +132,8 @@ impl InstructionsBuilder {
     /// is `end` or nearly so: [`linspace`](InstructionsBuilder::linspace) has a given number of elements.
     ///
     /// # Errors
-    /// [`BuildError::Value`] if a number, or the last element, does not fit the dtype; [`BuildError::Range`] if the step is 0, or a number is infinite or NaN; there
-    /// are too many elements; the dtype is bool.
+    /// [`BuildError::Value`] if the first or the last element of an integer dtype does not fit it, or a number is no integer; [`BuildError::Range`] if the step is
+    /// 0, a number is infinite or NaN, or `end - first` is past the range of `f64`; there are too many elements; the dtype is bool.
     #[track_caller]
     pub fn arange(
         &mut self,
@@ -147,7 +148,7 @@ impl InstructionsBuilder {
         let range = || BuildError::Range { what: Op::Arange.name().to_owned(), first, last: end, step: Some(step) };
         let (params, elements) = if dtype.is_float() {
             let [first, end, step] = floats(numbers).map_err(refused)?;
-            if step == 0.0 || ![first, end, step].iter().all(|number| number.is_finite()) {
+            if step == 0.0 || ![first, end, step, end - first].iter().all(|number| number.is_finite()) {
                 return Err(range());
             }
             // A float that is too large becomes the largest number, of which there is no shape.
@@ -158,16 +159,18 @@ impl InstructionsBuilder {
                 return Err(range());
             }
             // None of these is past the range of `i128`.
-            let (start, by) = (i128::from(first), i128::from(step));
-            let elements = ((i128::from(end) - start + by - by.signum()) / by).max(0);
+            let elements = ((end - first + step - step.signum()) / step).max(0);
             for index in [0, elements - 1] {
-                // The last is between two numbers of `i64`.
-                let element = Scalar::I64((start + index * by) as i64);
-                if elements > 0 && !element.fits(dtype) {
-                    return Err(refused(element));
+                let element = first + index * step;
+                let fitting =
+                    i64::try_from(element).map(Scalar::I64).or_else(|_| u64::try_from(element).map(Scalar::U64));
+                let fits = fitting.is_ok_and(|element| element.fits(dtype));
+                if elements > 0 && !fits {
+                    return Err(refused(fitting.unwrap_or(numbers[usize::from(index > 0)])));
                 }
             }
-            (Params::integers(first, step), usize::try_from(elements).unwrap_or(usize::MAX))
+            // The kernels count by the low 64 bits, of which an element of any dtype has no more.
+            (Params::integers(first as i64, step as i64), usize::try_from(elements).unwrap_or(usize::MAX))
         };
         let sequence = self.output(device, dtype, Shape::new(&[elements])?);
         self.op_into(Op::Arange, &[], params, &sequence)?;
@@ -228,13 +231,13 @@ fn floats(numbers: [Scalar; 3]) -> Result<[f64; 3], Scalar> {
     Ok(all)
 }
 
-/// Numbers as integers, or the one that is none, or is past the range of `i64`.
-fn integers(numbers: [Scalar; 3]) -> Result<[i64; 3], Scalar> {
+/// Numbers as integers, or the one that is none.
+fn integers(numbers: [Scalar; 3]) -> Result<[i128; 3], Scalar> {
     let mut all = [0; 3];
     for (integer, number) in all.iter_mut().zip(numbers) {
         *integer = match number {
-            Scalar::I64(value) => value,
-            Scalar::U64(value) => i64::try_from(value).map_err(|_| number)?,
+            Scalar::I64(value) => value.into(),
+            Scalar::U64(value) => value.into(),
             _ => return Err(number),
         };
     }

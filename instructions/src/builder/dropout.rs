@@ -1,11 +1,10 @@
-//! Dropout (Srivastava et al., JMLR 2014), made of ops: random numbers, a comparison, and a product with what it gives.
+//! Dropout (Srivastava et al., JMLR 2014), made of ops: random numbers, a comparison, a choice of factors by it, and a product with them.
 
-use streamvm_ep::{DType, Op, OpError, Scalar};
+use streamvm_ep::{DType, Op, OpError, Params, Scalar, f16};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
 use crate::builder::random::Generator;
 use crate::error::build_error::BuildError;
-use crate::list::instruction_list::InstructionList;
 use crate::tensor::handle::Tensor;
 
 impl InstructionsBuilder {
@@ -16,25 +15,32 @@ impl InstructionsBuilder {
     /// numbers of a tensor of `f32`, of which each is below `p` or not: so `p` counts in steps of 2^-24.
     ///
     /// # Errors
-    /// `p` is not at least 0 and less than 1, `x` has no float dtype, or it lives in host memory. Then the generator does not advance, and the list is
-    /// unchanged.
+    /// `p` is not at least 0 and less than 1; `x` has no float dtype, or it lives in host memory; [`BuildError::Value`] if `1 / (1 - p)` is past the range
+    /// of the dtype, which of all dtypes is possible for `f16` alone, above a `p` of about 0.99998. Then the generator does not advance, and the list
+    /// is unchanged.
     #[track_caller]
     pub fn dropout(&mut self, x: &Tensor, generator: &Generator, p: f64) -> Result<(Tensor, Tensor), BuildError> {
-        let device = x.place().device().ok_or(BuildError::OnHost { op: Op::Uniform })?;
+        let device = x.place().device().ok_or(BuildError::OnHost { op: Op::Mul })?;
         if !x.dtype().is_float() {
             return Err(OpError::DType { op: Op::Uniform, dtype: x.dtype(), available: Op::Uniform.dtypes() }.into());
         }
         if !(0.0..1.0).contains(&p) {
             return Err(BuildError::Probability { found: Scalar::F64(p) });
         }
-        // In a list of its own, so that an error leaves this list as it is. What can be refused comes before the generator advances.
-        let mut steps = InstructionsBuilder { list: InstructionList::new(), options: self.options };
-        let scale = steps.full(device, x.dtype(), &[], 1.0 / (1.0 - p))?;
+        let factor = 1.0 / (1.0 - p);
+        // With an infinity as a factor, kept zeros would become NaN.
+        if x.dtype() == DType::F16 && f16::from_f64(factor).is_infinite() {
+            let value = Scalar::F64(factor);
+            return Err(BuildError::Value { what: "dropout".to_owned(), value, dtype: x.dtype() });
+        }
+        // What can be refused comes before the generator advances.
+        let mut steps = self.list_of_its_own();
+        let scale = steps.full(device, x.dtype(), &[], factor)?;
+        let zero = steps.zeros(device, x.dtype(), &[])?;
         let threshold = steps.full(device, DType::F32, &[], p)?;
         let drawn = steps.rand(generator, device, DType::F32, x.shape().dims())?;
         let kept = steps.ge(&drawn, &threshold)?;
-        let kept = steps.cast(&kept, x.dtype())?;
-        let factors = steps.mul(&kept, &scale)?;
+        let factors = steps.op(Op::Where, &[&kept, &scale, &zero], Params::default())?;
         let output = steps.mul(x, &factors)?;
         self.list.append(steps.finish());
         Ok((output, factors))

@@ -52,6 +52,38 @@ pub enum BuildError {
         /// The number.
         found: Scalar,
     },
+    /// A mask that does not broadcast to the scores of an attention.
+    #[error(
+        "an attention has the scores {scores}, queries by keys, and its mask is {found}, which does not broadcast to that"
+    )]
+    Mask {
+        /// The shape of the mask.
+        found: Box<Shape>,
+        /// The shape of the scores.
+        scores: Box<Shape>,
+    },
+    /// Channels that cannot be divided into groups.
+    #[error(
+        "a group norm of {found} by {groups} groups: it needs an input [n, c, ..], and groups that divide its c channels"
+    )]
+    Groups {
+        /// The shape of the input.
+        found: Box<Shape>,
+        /// The number of groups.
+        groups: usize,
+    },
+    /// A parameter that does not have one number for each channel.
+    #[error(
+        "the {what} of a group norm is {found}, and one number for each of {channels} channels is needed: [{channels}]"
+    )]
+    PerChannel {
+        /// The weight or the bias.
+        what: &'static str,
+        /// The shape of the parameter.
+        found: Box<Shape>,
+        /// The number of channels.
+        channels: usize,
+    },
     /// The given output does not have the shape or dtype that the instruction produces.
     #[error("{what}: the output is {found_dtype}{found}, and {expected_dtype}{expected} is needed")]
     Output {

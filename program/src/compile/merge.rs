@@ -4,7 +4,7 @@
 //! a submission, an event and a wait each time.
 //!
 //! A segment with branches begins when everything that any of them needs has passed, and has passed when all of them have. Segments are merged only where
-//! nothing waits longer for that:
+//! no step of the program waits longer for another step of the program:
 //!
 //! 1. *Entry*: each segment outside that a member comes after comes before all members.
 //! 2. *Exit*: each segment outside that comes after a member comes after all members.
@@ -12,7 +12,8 @@
 //! Both count the order of streams, and are those of the segments as they were divided. They also keep the merged segments free of cycles: whatever lies
 //! between two members would have to come before all of them and after all of them.
 //!
-//! What a caller fetches does not count: it is there when its segment has passed, as with one lane.
+//! What the caller sees does not count: a fetch is there when the merged segment has passed, the segment begins when the feeds of all lanes are there and the run
+//! before it has passed on all lanes, and it is skipped if a feed of any lane has failed. All of that is so with one lane.
 //!
 //! A segment stays alone if a graph cannot have all of its steps: blocks, kernels that may fail, random numbers. Nothing is merged over the begin or the end of a
 //! critical section, and no more than an instruction may write.
@@ -139,12 +140,18 @@ fn sets(given: &Given<'_>, segments: &[Draft], clocks: &[Clock], homes: &[Home],
         sets[set].add(number, added, &order, &joins);
     }
     sets.retain(|set| set.ends.len() > 1 && set.is_exact(&order));
-    drop_sets_that_write_too_much(given, segments, homes, &mut sets);
+    drop_unfit_sets(given, segments, (homes, uses), &mut sets);
     sets
 }
 
-/// Drops the sets that would write more buffers than an instruction may: what only members of one set use has one buffer, all else has one for each value.
-fn drop_sets_that_write_too_much(given: &Given<'_>, segments: &[Draft], homes: &[Home], sets: &mut Vec<Set>) {
+/// Drops the sets that would write more buffers than an instruction may, and those that would declare bytes which no member uses, of a value that others use
+/// too: the engine would let those wait. What only members of one set use has one buffer, all else has one for each value.
+fn drop_unfit_sets(
+    given: &Given<'_>,
+    segments: &[Draft],
+    (homes, uses): (&[Home], &[Vec<Declared>]),
+    sets: &mut Vec<Set>,
+) {
     if sets.is_empty() {
         return;
     }
@@ -164,9 +171,13 @@ fn drop_sets_that_write_too_much(given: &Given<'_>, segments: &[Draft], homes: &
             }
         }
     }
-    let has_buffer = |value: &&ValueId| homes[value.0] == Home::Outside || users[*value].len() > 1;
-    let mut written = written.iter().map(|values| values.iter().filter(has_buffer).count());
-    sets.retain(|set| written.next().unwrap_or(0) + set.ends.len() + SHARED <= MAX_WRITES);
+    let has_buffer =
+        |value: &ValueId| homes[value.0] == Home::Outside || users.get(value).is_some_and(|users| users.len() > 1);
+    let mut written = written.iter().map(|values| values.iter().filter(|value| has_buffer(value)).count());
+    sets.retain(|set| {
+        let fits = written.next().unwrap_or(0) + set.ends.len() + SHARED <= MAX_WRITES;
+        fits && set.declares_what_it_uses(segments, uses, &has_buffer)
+    });
 }
 
 /// What a segment adds to a set.
@@ -256,6 +267,29 @@ impl Set {
         self.is_left |= order.behind[number].iter().any(|&later| !joins[later]);
     }
 
+    /// Whether the bytes that the merged segment declares, of the values of which `counts` says so, are those that members use.
+    fn declares_what_it_uses(
+        &self,
+        segments: &[Draft],
+        uses: &[Vec<Declared>],
+        counts: &impl Fn(&ValueId) -> bool,
+    ) -> bool {
+        let mut known: HashMap<ValueId, (Access, Footprint)> = HashMap::new();
+        self.members.iter().all(|&member| {
+            let mut own = HashMap::new();
+            let declared = segments[member].units.iter().flat_map(|&unit| &uses[unit]);
+            for Declared { value, access, bytes } in declared.filter(|declared| counts(&declared.value)) {
+                declare(&mut own, *value, *access, bytes);
+            }
+            own.into_iter().all(|(value, (access, bytes))| {
+                let before = known.get(&value);
+                let is_exact = before.is_none_or(|(one, of_one)| join_exactly((*one, of_one), (access, &bytes)));
+                declare(&mut known, value, access, &bytes);
+                is_exact
+            })
+        })
+    }
+
     /// Whether every segment outside that comes after a member comes after all of them.
     fn is_exact(&self, order: &Order<'_>) -> bool {
         let behind = self.members.iter().flat_map(|&member| &order.behind[member]);
@@ -275,7 +309,7 @@ fn may_join(given: &Given<'_>, segment: &Draft) -> bool {
         Work::Call(op, _) => {
             let key = step.operands.get(op.key_input());
             let dtype = key.map(|operand| given.program.value(operand.value).dtype);
-            !op.is_source() && dtype.is_some_and(|dtype| !op.refuses_elements(dtype))
+            !op.is_random() && dtype.is_some_and(|dtype| !op.refuses_elements(dtype))
         }
         Work::Copy | Work::Fill(_) => true,
         _ => false,

@@ -181,7 +181,8 @@ pub struct ArenaPlan {
     pub device: DeviceId,
     /// Its size.
     pub bytes: usize,
-    /// The largest sum of sizes of values that live in it at one time: no plan can be smaller.
+    /// The largest sum of sizes of values that live in it at one time: no plan can be smaller. Of an arena that the lanes of one segment share, the sum of
+    /// those sums of the lanes, because the device may run any part of one lane beside any part of another.
     pub lower_bound: usize,
 }
 

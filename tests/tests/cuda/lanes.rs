@@ -188,6 +188,45 @@ fn calls_for_lanes_that_fail_leave_commands_in_order() -> Result<(), Error> {
     Ok(())
 }
 
+/// Without side streams, lanes are captured one after the other.
+#[test]
+fn lanes_without_side_streams_are_captured_in_order() -> Result<(), Error> {
+    let driver = standin("delay=30");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream()?;
+    let regions = [(); 3].map(|()| memory(device));
+    let sequence = Arc::new(());
+    driver.fault("fail=cuStreamCreateWithPriority:1:OUT_OF_MEMORY");
+    for round in 0..4 {
+        let launched = driver.calls("cuGraphLaunch");
+        between_writes(&mut *stream, &regions, |stream| announced(stream, &sequence, &regions).map(drop))?;
+        assert_eq!(found(device, &mut *stream, &regions)?, [2, 2, 8], "round {round}");
+        assert_eq!(driver.calls("cuGraphLaunch") - launched, u64::from(round > 0), "round {round}");
+    }
+    stream.synchronize()?;
+    regions.into_iter().for_each(|region| free(device, region));
+    drop(stream);
+    assert_eq!(driver.findings(), "");
+    Ok(())
+}
+
+/// A join that cannot even begin leaves commands of which nothing shows when they are over: the device is lost.
+#[test]
+fn a_device_whose_lanes_cannot_be_joined_is_lost() -> Result<(), Error> {
+    let driver = standin("delay=30");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream()?;
+    let regions = [(); 3].map(|()| memory(device));
+    stream.begin_lanes(2)?;
+    commands(&mut *stream, &regions)?;
+    driver.fault("fail=cuCtxPushCurrent_v2:1:INVALID_CONTEXT");
+    let ended = stream.end_lanes();
+    assert!(matches!(&ended, Err(Error::DeviceLost { reason, .. }) if reason.contains("lanes")), "{ended:?}");
+    let after = fill(&mut *stream, &regions[0], 1);
+    assert!(matches!(after, Err(Error::DeviceLost { .. })), "{after:?}");
+    Ok(())
+}
+
 /// The same while a graph is captured: then there is no graph, and the commands are queued one by one.
 #[test]
 fn calls_for_lanes_that_fail_in_a_capture_end_it() -> Result<(), Error> {

@@ -3,6 +3,7 @@
 mod arithmetic;
 mod back_pressure;
 mod completion;
+mod composed;
 mod engine_scenarios;
 mod executor_scenarios;
 mod fair_room;

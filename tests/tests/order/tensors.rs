@@ -179,6 +179,12 @@ fn sequences_end_before_their_end_and_ranges_at_their_last_number() -> Result<()
         assert_eq!(vm.arange(CPU, DType::U8, 250, 256, 5)?.to_vec::<u8>()?, [250, 255], "{name}");
         let large = vm.arange(CPU, DType::I64, i64::MIN, i64::MAX, i64::MAX)?.to_vec::<i64>()?;
         assert_eq!(large, [i64::MIN, -1, i64::MAX - 1], "{name}");
+        let unsigned = vm.arange(CPU, DType::U64, u64::MAX - 2, u64::MAX, 1u64)?.to_vec::<u64>()?;
+        assert_eq!(unsigned, [u64::MAX - 2, u64::MAX - 1], "{name}");
+        let across = vm.arange(CPU, DType::U64, i64::MAX, 1u64 << 63 | 2, 2)?.to_vec::<u64>()?;
+        assert_eq!(across, [i64::MAX as u64, 1 << 63 | 1], "{name}");
+        assert_eq!(vm.arange(CPU, DType::I8, 100, -129, -76)?.to_vec::<i8>()?, [100, 24, -52, -128], "{name}");
+        assert_eq!(vm.arange(CPU, DType::U16, 65_534, 65_536, 1)?.to_vec::<u16>()?, [65_534, 65_535], "{name}");
         assert_eq!(vm.arange(CPU, DType::F32, 0, 1.0, 0.25)?.to_vec::<f32>()?, [0.0, 0.25, 0.5, 0.75], "{name}");
         let tenths = vm.arange(CPU, DType::F64, 1.0, 2.0, 0.1)?.to_vec::<f64>()?;
         assert_eq!(tenths, (0..10).map(|index| 1.0 + f64::from(index) * 0.1).collect::<Vec<_>>(), "{name}");
@@ -208,6 +214,8 @@ fn numbers_that_are_no_sequence_are_refused() {
     for error in [
         builder.arange(CPU, DType::I32, 0.5, 4, 1),
         builder.arange(CPU, DType::U8, 250, 257, 1),
+        builder.arange(CPU, DType::U64, 1, -2, -1),
+        builder.arange(CPU, DType::I64, 0, u64::MAX, 1u64 << 63),
         builder.arange(CPU, DType::U8, -1, 257, 1),
         builder.arange(CPU, DType::Bool, false, true, true),
         builder.arange(CPU, DType::F32, 0.0, true, 1.0),

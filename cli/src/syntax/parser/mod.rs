@@ -405,7 +405,11 @@ impl Parser {
         if let Some(lane) = self.lane()? {
             value.lane = Some(lane);
         }
-        if matches!(value.kind, ExprKind::Load { .. } | ExprKind::View { .. } | ExprKind::Fill { .. }) {
+        let is_written_whole =
+            matches!(value.kind, ExprKind::Join { .. } | ExprKind::Range { .. } | ExprKind::Eye { .. });
+        if is_written_whole
+            || matches!(value.kind, ExprKind::Load { .. } | ExprKind::View { .. } | ExprKind::Fill { .. })
+        {
             return Err(Diagnostic::new(value.span, "this result cannot be written into a tensor")
                 .with_help("write `copy (...) into ...`"));
         }

@@ -5,8 +5,17 @@
 //! * the gradient of the weight is the sum of `dy * patches(x)^T` over all images.
 //!
 //! Threads share images, groups, and tiles or channels. Each part is computed in one order, and its size follows from the shapes alone, so results do
-//! not depend on the number of threads. 16-bit floats are widened to `f32` and rounded once. Scratch memory is allocated for each part: a tile, and for a
-//! gradient what it adds up.
+//! not depend on the number of threads. 16-bit floats are widened to `f32` and rounded once.
+//!
+//! A thread allocates scratch memory for the parts that it computes, in the type of computations:
+//!
+//! * a [tile](tile_of) of the patch matrix;
+//! * `conv2d` and `conv2d_backward_input` of 16-bit floats, or where the positions of the output are not evenly spaced: a row of the length of a tile
+//!   for each channel of the output in a group; `conv2d_backward_weight` the same, for a gradient of that kind;
+//! * `conv2d_backward_input`: sums for at most [`SUMS`] elements, or one channel of the image if that has more;
+//! * `conv2d_backward_weight`: sums for [`ROWS`] columns of the weight, in each channel of the output in a group.
+//!
+//! A call copies the whole weight, once, if it has 16-bit floats or its rows are not evenly spaced.
 
 use std::ops::Range;
 
@@ -14,6 +23,7 @@ use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
 use crate::cpu::kernels::elementwise::output;
+use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::matmul::{Matrix, by_gemm};
 use crate::cpu::kernels::number::{DTypeTag, Float, Number};
 use crate::cpu::kernels::parallel;
@@ -27,6 +37,10 @@ use crate::tensor::window::ConvolutionForm;
 
 /// Rows of a patch matrix that a part of a gradient has at least, if there are so many: fewer would make products of few rows.
 const ROWS: usize = 128;
+
+/// Elements that a part of a gradient of the input adds up at most, where it has more than one channel: 1 MiB of `f32`, which a second-level cache
+/// holds. Images of up to 128 * 128 elements have 16 channels in a part, more than a window of 3 * 3 asks for by [`ROWS`].
+const SUMS: usize = 1 << 18;
 
 /// The type that elements of `D` are computed in.
 type Wide<D> = <<D as DTypeTag>::Store as Float>::Wide;
@@ -119,10 +133,20 @@ where
     if out.layout().elements() == 0 {
         return Ok(());
     }
+    if form.outputs == 0 {
+        // Nothing adds to the gradient. The window of an empty weight may have any size, so no scratch memory may follow from it.
+        let nest = LoopNest::new([out.layout()]);
+        let [stride] = nest.row_strides();
+        nest.rows_in_parallel(parallel::LIGHT, |[first], length| {
+            // SAFETY: the loop nest stays within the output, which holds elements of `D` that may be written.
+            unsafe { rows::fill(length, output(out, first, stride), D::Store::ZERO) };
+        });
+        return Ok(());
+    }
     // SAFETY: the weight holds elements of `D`, aligned, which nothing writes during the call.
     let weights = unsafe { WideMatrix::of_weight::<D::Store>(weight) };
     let [height, width] = form.axes.map(|axis| axis.input);
-    let channels = (ROWS / form.window()).clamp(1, form.channels);
+    let channels = (ROWS / form.window()).min(SUMS / (height * width)).clamp(1, form.channels);
     let parts_of_group = form.channels.div_ceil(channels);
     let depth = channels * form.window();
     let tile = tile_of(&form, depth);

@@ -14,15 +14,19 @@ use crate::cpu::kernels::number::{Float, Number};
 use crate::cpu::kernels::rows::{self, InRow, OutRow};
 use crate::tensor::window::ConvolutionForm;
 
-/// Elements of a tile: 256 KiB of `f32`, which a second-level cache holds beside the other factor.
+/// Elements of a tile of up to 2048 rows, at most: 256 KiB of `f32` or 512 KiB of `f64`, which a second-level cache holds beside the other factor.
+/// A tile of more rows has [`LEAST_COLUMNS`], so its size grows with the rows.
 const TILE: usize = 1 << 16;
+
+/// Columns of a tile at least, if there are so many positions: fewer would make products of few columns.
+const LEAST_COLUMNS: usize = 32;
 
 /// Products of two elements that are a unit of [work](super::parallel), as for matrix products.
 pub(super) const PRODUCTS: usize = 8;
 
 /// The columns of a tile with so many rows.
 pub(super) fn tile_of(form: &ConvolutionForm, rows: usize) -> usize {
-    (TILE / rows.max(1)).max(32).min(form.positions())
+    (TILE / rows.max(1)).max(LEAST_COLUMNS).min(form.positions())
 }
 
 /// Elements of an image that are next to each other in a row of a patch matrix.

@@ -141,8 +141,7 @@ where
     check_inferred(P::OP, [x], out, call)?;
     let [vertical, horizontal] = pooling_axes(P::OP, x.layout().shape(), call.params.checked_pooling(P::OP)?)?;
     let elements = vertical.window * horizontal.window;
-    let work = vertical.output * horizontal.output * elements * parallel::LIGHT;
-    each_plane([out, x], work, |[to, from]| {
+    each_plane([out, x], work_of([vertical, horizontal]), |[to, from]| {
         let (out, plane) = (Target::<D::Store>::of(out, to), Plane::<D::Store>::of(x, from));
         for y in 0..vertical.output {
             for x in 0..horizontal.output {
@@ -155,6 +154,12 @@ where
         }
     });
     Ok(())
+}
+
+/// The [work](parallel) of one channel: an element of each window. Sizes of empty operands may have any product.
+fn work_of([vertical, horizontal]: [WindowAxis; 2]) -> usize {
+    let elements = vertical.window * horizontal.window;
+    (vertical.output * horizontal.output).saturating_mul(elements).saturating_mul(parallel::LIGHT)
 }
 
 /// Calls `visit` with the place of the first element of each channel of each image in each operand. A channel takes `work`.
@@ -192,7 +197,7 @@ where
 {
     let ([x, dy], out, [vertical, horizontal]) = gradient::<D>(Op::MaxPool2dBackward, call)?;
     let (height, width) = (vertical.input, horizontal.input);
-    let work = vertical.output * horizontal.output * vertical.window * horizontal.window + height * width;
+    let work = work_of([vertical, horizontal]).saturating_add(height * width);
     each_plane([out, x, dy], work, |[to, from, from_dy]| {
         let (out, plane) = (Target::<D::Store>::of(out, to), Plane::<D::Store>::of(x, from));
         let dy = Plane::<D::Store>::of(dy, from_dy);
@@ -221,7 +226,7 @@ where
 {
     let ([_, dy], out, [vertical, horizontal]) = gradient::<D>(Op::AvgPool2dBackward, call)?;
     let elements = vertical.window * horizontal.window;
-    let work = vertical.input * horizontal.input + vertical.output * horizontal.output * elements;
+    let work = work_of([vertical, horizontal]).saturating_add(vertical.input * horizontal.input);
     each_plane([out, dy], work, |[to, from]| {
         let (out, dy) = (Target::<D::Store>::of(out, to), Plane::<D::Store>::of(dy, from));
         for y in 0..vertical.input {

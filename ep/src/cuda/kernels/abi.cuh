@@ -52,7 +52,7 @@ struct Status {
     i64 value;
 };
 
-// Threads of a block: all but reductions and softmax are launched with at most the first.
+// Threads of a block: all kernels but reductions, softmax, norms, cross entropy and gradients of these are launched with at most the first.
 #define BLOCK 256
 #define LARGEST_BLOCK 1024
 

@@ -197,8 +197,8 @@ template <class T> __device__ __forceinline__ void avg_pool2d(const Arguments &a
     }
 }
 
-// Views: input, gradient, output. Inner sizes: height and width of the window, of the gradient and of the input. A thread looks for each window
-// over its element whether the element is the largest of it.
+// Views: input, gradient, output. Inner sizes: height and width of the window and of the gradient; the input has the height and the width of the
+// output, `shape[2]` and `shape[3]`. For each window over its element a thread tests whether the element is the largest of it.
 template <class T> __device__ __forceinline__ void max_pool2d_backward(const Arguments &arguments) {
     Axis rows(arguments, 0, 0, arguments.inner[2]), columns(arguments, 1, 1, arguments.inner[3]);
     Axis inside_rows(arguments, 0, 0, arguments.shape[2]), inside_columns(arguments, 1, 1, arguments.shape[3]);
@@ -225,7 +225,7 @@ template <class T> __device__ __forceinline__ void max_pool2d_backward(const Arg
     }
 }
 
-// Views: input, which is not read, gradient, output. Inner sizes as above.
+// Views: input, which is not read, gradient, output. Inner sizes: height and width of the window and of the gradient.
 template <class T> __device__ __forceinline__ void avg_pool2d_backward(const Arguments &arguments) {
     Axis rows(arguments, 0, 0, arguments.inner[2]), columns(arguments, 1, 1, arguments.inner[3]);
     for (u64 index = first_thread(); index < arguments.elements; index += all_threads()) {

@@ -136,11 +136,8 @@ impl CudaStream {
             return Ok(());
         }
         let needed = lanes - 1;
-        if self.lanes.side.len() < needed
-            && let Some(capture) = &mut self.capture
-        {
-            // A run that was not captured makes them.
-            capture.failed = true;
+        if self.lanes.side.len() < needed && self.capture.is_some() {
+            // A run that was not captured could not make them: the lanes are captured one after the other.
             return Ok(());
         }
         let (driver, device) = (self.instance.driver, &self.instance.devices[self.index]);
@@ -168,7 +165,8 @@ impl CudaStream {
             return Ok(());
         }
         self.lanes.current = lane.min(self.lanes.forked);
-        for mark in behind {
+        // Nothing was marked by a mark that has no event.
+        for mark in behind.iter().filter(|mark| **mark < self.lanes.marks.len()) {
             let event = self.lanes.marks[*mark];
             // SAFETY: event and stream live until `self` is dropped.
             self.submit("wait of a lane", |driver, _, stream| unsafe { driver.stream_wait(stream, event) })?;
@@ -205,7 +203,8 @@ impl CudaStream {
         let begun = self.lanes.begun.take();
         self.lanes.current = 0;
         let (driver, device) = (self.instance.driver, &self.instance.devices[self.index]);
-        let _current = device.enter(self.instance.opened(self.index)?)?;
+        let entered = self.instance.opened(self.index).and_then(|opened| device.enter(opened));
+        let _current = entered.map_err(|error| device.mark_lost(format!("its lanes cannot be joined: {error}")))?;
         for SideStream { handle, joined, .. } in &self.lanes.side[..forked] {
             // SAFETY: the event and both streams are alive, and of the current context.
             let recorded = unsafe { driver.record(*joined, *handle) };
