@@ -455,6 +455,44 @@ fn elements_at_odd_addresses_are_refused() {
     assert!(text.contains("operand 0") && text.contains("multiples of 4"), "{text}");
 }
 
+/// A weight without elements may have windows of any size: no memory is allocated for them.
+#[test]
+fn the_gradient_of_an_input_that_no_output_uses_is_zeros() {
+    let most = usize::from(u16::MAX);
+    let by = Convolution { padding: [u16::MAX; 2], ..Convolution::default() };
+    let (mut x, mut weight, mut dy, mut out) = ([1f32; 12], [0f32; 1], [0f32; 1], [7f32; 12]);
+    let permuted = dense(&[4, 3, 1, 1]).permute(&[2, 3, 1, 0]).unwrap();
+    let mut operands = [
+        view(&mut x, dense(&[1, 1, 3, 4]), Access::Read),
+        view(&mut weight, dense(&[0, 1, 3 + 2 * most, 4 + 2 * most]), Access::Read),
+        view(&mut dy, dense(&[1, 0, 1, 1]), Access::Read),
+        view(&mut out, permuted, Access::Write),
+    ];
+    launch(kernel(Op::Conv2dBackwardInput, DType::F32), &mut operands, &Params::convolution(by)).unwrap();
+    assert_eq!(out, [0.0; 12]);
+}
+
+/// The work of a pooling is a product of sizes that only operands without elements have.
+#[test]
+fn poolings_of_no_images_have_any_size() {
+    let (by, side) = (Pooling { window: [u16::MAX; 2], stride: [1; 2], padding: [0; 2] }, 1 << 20);
+    let (mut x, mut y, mut out) = ([0f32; 1], [0f32; 1], [0f32; 1]);
+    let (large, small) = (dense(&[0, 1, side, side]), side + 1 - usize::from(u16::MAX));
+    let pooled = dense(&[0, 1, small, small]);
+    for op in [Op::MaxPool2d, Op::AvgPool2d] {
+        let mut operands = [view(&mut x, large, Access::Read), view(&mut out, pooled, Access::Write)];
+        launch(kernel(op, DType::F32), &mut operands, &Params::pooling(by)).unwrap();
+    }
+    for op in [Op::MaxPool2dBackward, Op::AvgPool2dBackward] {
+        let mut operands = [
+            view(&mut x, large, Access::Read),
+            view(&mut y, pooled, Access::Read),
+            view(&mut out, large, Access::Write),
+        ];
+        launch(kernel(op, DType::F32), &mut operands, &Params::pooling(by)).unwrap();
+    }
+}
+
 #[test]
 fn bad_parameters_are_refused() {
     let (mut a, mut out) = ([1f32; 4], [0f32; 4]);

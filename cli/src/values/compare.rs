@@ -13,7 +13,7 @@ use crate::values::array::{Array, Element, unravel};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mismatch {
     /// Index of the first element that differs.
-    pub index: Vec<usize>,
+    pub index: Box<[usize]>,
     /// The found element there.
     pub found: Element,
     /// The expected element there.
@@ -61,7 +61,7 @@ pub fn compare(found: &Array, expected: &Array, tolerance: Option<f64>) -> Resul
             continue;
         }
         let entry = mismatch.get_or_insert_with(|| Mismatch {
-            index: unravel(flat, &expected.shape),
+            index: unravel(flat, &expected.shape).into_boxed_slice(),
             found: a,
             expected: b,
             count: 0,

@@ -231,7 +231,8 @@ mod tests {
         assert_eq!(hash(nan), hash(Scalar::F64(f64::NAN)));
         assert_ne!(hash(Scalar::F64(0.0)), hash(Scalar::F64(-0.0)));
         let (signed, unsigned) = (Scalar::I64(7), Scalar::U64(7));
-        assert!(signed == unsigned && unsigned == signed && hash(signed) == hash(unsigned));
+        assert_eq!([signed, unsigned], [unsigned, signed]);
+        assert_eq!(hash(signed), hash(unsigned));
         assert!(Scalar::I64(-1) != Scalar::U64(u64::MAX) && Scalar::U64(u64::MAX) != Scalar::I64(-1));
     }
 

@@ -73,7 +73,7 @@ fn bits(tensor: &Tensor) -> Vec<u64> {
         DType::U8 => of(tensor, |it: u8| it as u64),
         DType::U16 => of(tensor, |it: u16| it as u64),
         DType::U32 => of(tensor, |it: u32| it as u64),
-        DType::U64 => of(tensor, |it: u64| it as u64),
+        DType::U64 => of(tensor, |it: u64| it),
         DType::Bool => of(tensor, |it: bool| it.into()),
     }
 }

@@ -89,18 +89,19 @@ fn a_dropout_that_is_refused_takes_no_random_numbers() -> Result<(), Error> {
 fn a_dropout_has_finite_factors_or_is_refused() -> Result<(), Error> {
     let vm = engine();
     let generator = Generator::at(3, 40);
-    let x = vm.full(CPU, DType::F16, &[1000], 0.0)?;
+    let x = vm.full(CPU, DType::F16, &[200_000], 0.0)?;
     let refused = x.dropout(&generator, 0.99999).expect_err("a factor of 100000");
     let Error::Build(BuildError::Value { what, dtype, .. }) = &refused else { panic!("{refused}") };
     assert_eq!((what.as_str(), *dtype), ("dropout", DType::F16));
     assert_eq!(generator.position(), 40);
-    let halves = x.dropout(&generator, 0.9999)?;
-    let floats = x.cast(DType::F32)?.dropout(&generator, 0.99999)?;
-    for ((y, factors), most) in [(halves, 10_000.0), (floats, 100_000.0)] {
-        let (y, factors) = (y.cast(DType::F32)?.to_vec::<f32>()?, factors.cast(DType::F32)?.to_vec::<f32>()?);
-        assert!(y.iter().all(|&y| y == 0.0), "{y:?}");
-        assert!(factors.iter().all(|&factor| factor == 0.0 || (factor - most).abs() < 1e-3 * most), "{factors:?}");
-    }
+    let (y, factors) = x.dropout(&generator, 0.9999)?;
+    assert!(y.cast(DType::F32)?.to_vec::<f32>()?.iter().all(|&y| y == 0.0));
+    let mut kept = factors.cast(DType::F32)?.to_vec::<f32>()?;
+    kept.retain(|&factor| factor != 0.0);
+    // About 20 of them.
+    assert!(!kept.is_empty() && kept.iter().all(|&factor| factor == 10_000.0), "{kept:?}");
+    let (_, factors) = x.cast(DType::F32)?.dropout(&generator, 0.99999)?;
+    assert!(factors.to_vec::<f32>()?.iter().all(|&factor| factor == 0.0 || (factor - 1e5).abs() < 1.0));
     Ok(())
 }
 

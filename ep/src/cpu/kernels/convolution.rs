@@ -10,8 +10,8 @@
 //! A thread allocates scratch memory for the parts that it computes, in the type of computations:
 //!
 //! * a [tile](tile_of) of the patch matrix;
-//! * `conv2d` and `conv2d_backward_input` of 16-bit floats, or where the positions of the output are not evenly spaced: a row of the length of a tile
-//!   for each channel of the output in a group; `conv2d_backward_weight` the same, for a gradient of that kind;
+//! * for 16-bit floats, or where the positions of the output or of its gradient are not evenly spaced: a matrix with the columns of a tile, and a row
+//!   for each channel of the output in a group;
 //! * `conv2d_backward_input`: sums for at most [`SUMS`] elements, or one channel of the image if that has more;
 //! * `conv2d_backward_weight`: sums for [`ROWS`] columns of the weight, in each channel of the output in a group.
 //!
