@@ -405,10 +405,13 @@ fn every_kernel_agrees_with_the_reference() {
     }
 }
 
-/// Convolutions that a CPU computes in several parts: the ops, the shapes of input, weight and output, and how the window moves. A tile of the patch matrix
+/// Ops, the shapes of input, weight and output, and how the window moves.
+type Convolutions = (&'static [Op], [[usize; 4]; 3], Convolution);
+
+/// Convolutions that a CPU computes in several parts. A tile of the patch matrix
 /// has 65536 / depth columns, where depth is the number of its rows; `conv2d_backward_input` takes 128 / window channels at a time, and
 /// `conv2d_backward_weight` 128 rows. Each last tile begins inside of a line of the output.
-fn convolutions_in_parts() -> Vec<(&'static [Op], [[usize; 4]; 3], Convolution)> {
+fn convolutions_in_parts() -> Vec<Convolutions> {
     let all: &[Op] = &[Op::Conv2d, Op::Conv2dBackwardInput, Op::Conv2dBackwardWeight];
     let input: &[Op] = &[Op::Conv2dBackwardInput];
     let plain = Convolution::default();
