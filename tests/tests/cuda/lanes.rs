@@ -214,7 +214,8 @@ fn lanes_without_side_streams_are_captured_in_order() -> Result<(), Error> {
 #[test]
 fn a_device_whose_lanes_cannot_be_joined_is_lost() -> Result<(), Error> {
     let driver = standin("delay=30");
-    let device = &open(CudaConfig::default())[0];
+    let devices = open(CudaConfig::default());
+    let device = &devices[0];
     let mut stream = device.create_stream()?;
     let regions = [(); 3].map(|()| memory(device));
     stream.begin_lanes(2)?;
@@ -224,6 +225,12 @@ fn a_device_whose_lanes_cannot_be_joined_is_lost() -> Result<(), Error> {
     assert!(matches!(&ended, Err(Error::DeviceLost { reason, .. }) if reason.contains("lanes")), "{ended:?}");
     let after = fill(&mut *stream, &regions[0], 1);
     assert!(matches!(after, Err(Error::DeviceLost { .. })), "{after:?}");
+    regions.into_iter().for_each(|region| free(device, region));
+    drop((stream, devices));
+    // Nothing is given back on it, and this driver's is not broken.
+    let findings = driver.findings();
+    assert!(findings.lines().all(|line| line.starts_with("leak: memory ")), "{findings}");
+    driver.leaks();
     Ok(())
 }
 

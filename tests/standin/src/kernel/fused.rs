@@ -343,7 +343,7 @@ mod tests {
         // SAFETY: the elements outlive the operands, which alone use them.
         let x = unsafe { Operand::new(x.as_mut_ptr().cast(), DType::F32, layout, Access::Read) };
         // SAFETY: as above.
-        let out = unsafe { Operand::new(y.as_mut_ptr(), DType::U8, layout, Access::Write) };
+        let out = unsafe { Operand::new(y.as_mut_ptr(), super::super::dtype_of(1).unwrap(), layout, Access::Write) };
         code.run(&[x, out]).unwrap();
         assert_eq!(y, [1, 0, 1]);
     }
