@@ -359,7 +359,8 @@ impl<'a> Emitter<'a> {
                 let inputs: Vec<&Tensor> = inputs.iter().collect();
                 self.builder.on_lane(lane).op_into(*op, &inputs, params, &target).map_err(at)
             }
-            _ => Err(Diagnostic::new(value.span, "only a copy or an op can be written into a tensor")),
+            _ => Err(Diagnostic::new(value.span, "only a copy or an op can be written into a tensor")
+                .with_help("write `copy (...) into ...`")),
         }
     }
 

@@ -133,7 +133,7 @@ fn every_eager_call_is_issued_at_its_own_line() {
         &x / &y,
         -&x,
     }
-    assert_eq!(checked, 64);
+    assert_eq!(checked, 67);
 }
 
 /// Builds one instruction; the line is this function's caller's where the builder's call is written.

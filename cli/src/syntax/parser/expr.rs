@@ -146,6 +146,58 @@ impl Parser {
                 let (axes, to) = (Vec::new(), Some(self.dtype()?));
                 ExprKind::Call { op: Op::OneHot, inputs: vec![input], axes, keep: false, to, extra }
             }
+            Form::Norm(_) | Form::Convolution(_) | Form::Pooling(_) => self.network_op(form)?,
+            Form::AlongAxes(_) | Form::Triangle(_) | Form::ByIndex(_) => self.arrangement(form)?,
+            Form::Cat | Form::Stack | Form::Tile | Form::Roll => self.arrangement(form)?,
+            Form::Eye | Form::Arange | Form::Linspace => self.arrangement(form)?,
+            Form::Load => {
+                let path = self.text("the path of a file in quotes")?;
+                let tensor = match self.peek() {
+                    TokenKind::Text(_) => Some(self.text("the name of a tensor")?),
+                    _ => None,
+                };
+                ExprKind::Load { path, tensor }
+            }
+            Form::Copy => {
+                let value = Box::new(self.atom("what to copy")?);
+                if self.at_word("into") {
+                    return Ok(ExprKind::Copy { value, to: None });
+                }
+                if !self.take_word("to") {
+                    return Err(self.expected("`to` and a place, or `into` and a tensor"));
+                }
+                ExprKind::Copy { value, to: Some(self.place()?) }
+            }
+            Form::Empty | Form::Fill => {
+                let dtype = self.dtype()?;
+                let dims = self.integers(MAX_RANK)?;
+                let mut value = None;
+                if form == Form::Fill {
+                    self.require_word("value")?;
+                    value = Some(self.number("the value to fill with")?);
+                }
+                self.require_word("on")?;
+                ExprKind::Fill { dtype, dims, value, on: self.place()? }
+            }
+            Form::Random(op) => {
+                let dtype = self.dtype()?;
+                let dims = self.integers(MAX_RANK)?;
+                self.require_word("seed")?;
+                let seed = self.size("the seed")?;
+                self.require_word("on")?;
+                ExprKind::Random { op, dtype, dims, seed, on: self.place()? }
+            }
+            Form::Reshape | Form::Broadcast | Form::Permute | Form::Slice => self.view(form)?,
+        })
+    }
+
+    // The frame of `call` is on the stack for each level of nesting: what needs more than an operand or two has functions of its own, which are not
+    // inlined.
+
+    /// Norms, convolutions and poolings.
+    #[inline(never)]
+    fn network_op(&mut self, form: Form) -> Parsed<ExprKind> {
+        Ok(match form {
             Form::Norm(op) => {
                 let mut inputs = vec![self.atom("an operand")?, self.atom("the weight")?];
                 if op.arity() == 3 {
@@ -183,6 +235,14 @@ impl Parser {
                 let extra = ExtraRef::Pooling(Pooling { window, stride, padding });
                 ExprKind::Call { op, inputs, axes: Vec::new(), keep: false, to: None, extra }
             }
+            _ => unreachable!("`call` passes these forms alone"),
+        })
+    }
+
+    /// What moves elements or makes sequences of numbers.
+    #[inline(never)]
+    fn arrangement(&mut self, form: Form) -> Parsed<ExprKind> {
+        Ok(match form {
             Form::AlongAxes(op) => {
                 let inputs = vec![self.atom("an operand")?];
                 let axes = self.axes()?;
@@ -243,44 +303,7 @@ impl Parser {
                 self.require_word("on")?;
                 ExprKind::Range { dtype, first, last, by, on: self.place()? }
             }
-            Form::Load => {
-                let path = self.text("the path of a file in quotes")?;
-                let tensor = match self.peek() {
-                    TokenKind::Text(_) => Some(self.text("the name of a tensor")?),
-                    _ => None,
-                };
-                ExprKind::Load { path, tensor }
-            }
-            Form::Copy => {
-                let value = Box::new(self.atom("what to copy")?);
-                if self.at_word("into") {
-                    return Ok(ExprKind::Copy { value, to: None });
-                }
-                if !self.take_word("to") {
-                    return Err(self.expected("`to` and a place, or `into` and a tensor"));
-                }
-                ExprKind::Copy { value, to: Some(self.place()?) }
-            }
-            Form::Empty | Form::Fill => {
-                let dtype = self.dtype()?;
-                let dims = self.integers(MAX_RANK)?;
-                let mut value = None;
-                if form == Form::Fill {
-                    self.require_word("value")?;
-                    value = Some(self.number("the value to fill with")?);
-                }
-                self.require_word("on")?;
-                ExprKind::Fill { dtype, dims, value, on: self.place()? }
-            }
-            Form::Random(op) => {
-                let dtype = self.dtype()?;
-                let dims = self.integers(MAX_RANK)?;
-                self.require_word("seed")?;
-                let seed = self.size("the seed")?;
-                self.require_word("on")?;
-                ExprKind::Random { op, dtype, dims, seed, on: self.place()? }
-            }
-            Form::Reshape | Form::Broadcast | Form::Permute | Form::Slice => self.view(form)?,
+            _ => unreachable!("`call` passes these forms alone"),
         })
     }
 

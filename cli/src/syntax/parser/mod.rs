@@ -405,11 +405,7 @@ impl Parser {
         if let Some(lane) = self.lane()? {
             value.lane = Some(lane);
         }
-        let is_written_whole =
-            matches!(value.kind, ExprKind::Join { .. } | ExprKind::Range { .. } | ExprKind::Eye { .. });
-        if is_written_whole
-            || matches!(value.kind, ExprKind::Load { .. } | ExprKind::View { .. } | ExprKind::Fill { .. })
-        {
+        if matches!(value.kind, ExprKind::Load { .. } | ExprKind::View { .. } | ExprKind::Fill { .. }) {
             return Err(Diagnostic::new(value.span, "this result cannot be written into a tensor")
                 .with_help("write `copy (...) into ...`"));
         }
