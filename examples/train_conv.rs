@@ -17,6 +17,7 @@ mod digits;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use digits::training::{Outcome, Parameter, count_correct};
 use digits::{AnyError, CPU, Digits};
 use streamvm::program::{CompileOptions, Recorder};
 use streamvm::{Convolution, DType, Executable, Generator, Pooling, Tensor, Vm};
@@ -31,7 +32,6 @@ const CLASSES: usize = 10;
 const BATCH: usize = 32;
 const EPOCHS: usize = 20;
 const LEARNING_RATE: f64 = 0.01;
-const MOMENTUM: f64 = 0.9;
 const SEED: u64 = 7;
 const WANTED_ACCURACY: f64 = 0.975;
 
@@ -61,30 +61,6 @@ fn main() -> ExitCode {
 enum Way {
     Compiled,
     Eager,
-}
-
-/// A tensor that is trained, and its velocity: the sum of its past gradients, each older one counting less.
-struct Parameter {
-    names: [&'static str; 2],
-    value: Tensor,
-    velocity: Tensor,
-}
-
-impl Parameter {
-    fn new(vm: &Vm, names: [&'static str; 2], value: Tensor) -> Result<Parameter, streamvm::Error> {
-        let velocity = vm.zeros(CPU, DType::F32, value.shape().dims())?;
-        Ok(Parameter { names, value, velocity })
-    }
-
-    /// What stands for it in a recording.
-    fn recorded(&self, r: &Recorder) -> Result<Parameter, streamvm::Error> {
-        let names @ [value, velocity] = self.names;
-        Ok(Parameter {
-            names,
-            value: r.parameter(value, &self.value)?,
-            velocity: r.parameter(velocity, &self.velocity)?,
-        })
-    }
 }
 
 /// Weights and biases of two convolutions and a dense layer.
@@ -149,11 +125,6 @@ impl Model {
     }
 }
 
-/// The number of images whose largest logit is at their label: one i64.
-fn count_correct(logits: &Tensor, labels: &Tensor) -> Result<Tensor, streamvm::Error> {
-    logits.argmax(1)?.eq(labels)?.cast(DType::I64)?.sum(&[])
-}
-
 /// The gradient of the input of relu, given its output: it passes where the output is not 0.
 fn relu_backward(output: &Tensor, gradient: &Tensor) -> Result<Tensor, streamvm::Error> {
     gradient * output.cast(DType::Bool)?.cast(DType::F32)?
@@ -163,12 +134,6 @@ fn relu_backward(output: &Tensor, gradient: &Tensor) -> Result<Tensor, streamvm:
 fn bias_backward(gradient: &Tensor) -> Result<Tensor, streamvm::Error> {
     let channels = gradient.shape().dims()[1];
     gradient.sum(&[0, 2, 3])?.reshape(&[channels, 1, 1])
-}
-
-/// The results of a step over its batch, each one element: the mean loss as f32, and how many images were recognised as i64.
-struct Outcome {
-    loss: Tensor,
-    correct: Tensor,
 }
 
 /// One step of stochastic gradient descent with momentum, which writes the model.
@@ -193,11 +158,8 @@ fn step(model: &Model, images: &Tensor, labels: &Tensor) -> Result<Outcome, stre
     let d_b1 = bias_backward(&d_first)?;
 
     let gradients = [d_w1, d_b1, d_w2, d_b2, d_w3, d_b3];
-    for (Parameter { value, velocity, .. }, gradient) in model.parameters.iter().zip(gradients) {
-        let next_velocity = ((velocity * MOMENTUM)? + gradient)?;
-        let next_value = (value - (&next_velocity * LEARNING_RATE)?)?;
-        velocity.copy_from(&next_velocity)?;
-        value.copy_from(&next_value)?;
+    for (parameter, gradient) in model.parameters.iter().zip(gradients) {
+        parameter.descend(gradient, LEARNING_RATE)?;
     }
     Ok(Outcome { loss, correct })
 }

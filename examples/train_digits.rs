@@ -19,6 +19,7 @@ mod digits;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use digits::training::{Outcome, Parameter, count_correct};
 use digits::{AnyError, CPU, Digits, PIXELS};
 use streamvm::program::{CompileOptions, Recorder};
 use streamvm::{DType, Executable, Generator, Tensor, Vm};
@@ -30,7 +31,6 @@ const CLASSES: usize = 10;
 const BATCH: usize = 32;
 const EPOCHS: usize = 15;
 const LEARNING_RATE: f64 = 0.05;
-const MOMENTUM: f64 = 0.9;
 const SEED: u64 = 7;
 const WANTED_ACCURACY: f64 = 0.97;
 
@@ -57,30 +57,6 @@ enum Way {
     Compiled,
     Eager,
     Automatic,
-}
-
-/// A tensor that is trained, and its velocity: the sum of its past gradients, each older one counting less.
-struct Parameter {
-    names: [&'static str; 2],
-    value: Tensor,
-    velocity: Tensor,
-}
-
-impl Parameter {
-    fn new(vm: &Vm, names: [&'static str; 2], value: Tensor) -> Result<Parameter, streamvm::Error> {
-        let velocity = vm.zeros(CPU, DType::F32, value.shape().dims())?;
-        Ok(Parameter { names, value, velocity })
-    }
-
-    /// What stands for it in a recording.
-    fn recorded(&self, r: &Recorder) -> Result<Parameter, streamvm::Error> {
-        let names @ [value, velocity] = self.names;
-        Ok(Parameter {
-            names,
-            value: r.parameter(value, &self.value)?,
-            velocity: r.parameter(velocity, &self.velocity)?,
-        })
-    }
 }
 
 /// Weights and biases of two dense layers.
@@ -128,17 +104,6 @@ impl Model {
     }
 }
 
-/// The number of images whose largest logit is at their label: one i64.
-fn count_correct(logits: &Tensor, labels: &Tensor) -> Result<Tensor, streamvm::Error> {
-    logits.argmax(1)?.eq(labels)?.cast(DType::I64)?.sum(&[])
-}
-
-/// The results of a step over its batch, each one element: the mean loss as f32, and how many images were recognised as i64.
-struct Outcome {
-    loss: Tensor,
-    correct: Tensor,
-}
-
 /// One step of stochastic gradient descent with momentum, which writes the model.
 fn step(model: &Model, images: &Tensor, labels: &Tensor) -> Result<Outcome, streamvm::Error> {
     let (hidden, logits) = model.forward(images)?;
@@ -159,11 +124,8 @@ fn step(model: &Model, images: &Tensor, labels: &Tensor) -> Result<Outcome, stre
     let d_b1 = d_hidden.sum(&[0])?;
 
     let gradients = [d_w1, d_b1, d_w2, d_b2];
-    for (Parameter { value, velocity, .. }, gradient) in model.parameters().into_iter().zip(gradients) {
-        let next_velocity = ((velocity * MOMENTUM)? + gradient)?;
-        let next_value = (value - (&next_velocity * LEARNING_RATE)?)?;
-        velocity.copy_from(&next_velocity)?;
-        value.copy_from(&next_value)?;
+    for (parameter, gradient) in model.parameters().into_iter().zip(gradients) {
+        parameter.descend(gradient, LEARNING_RATE)?;
     }
     Ok(Outcome { loss, correct })
 }

@@ -191,7 +191,7 @@ fn the_gradient_of_a_cross_entropy_is_the_difference_of_the_function() {
     // Targets that are no class.
     assert_eq!(loss(&logits)[3..], [0.0, 0.0]);
     assert!(gradient[3 * classes..].iter().all(|&of| of == 0.0), "{gradient:?}");
-    // What would overflow.
+    // The exponential of the first logit would be an infinity.
     let mut out = [0f64];
     let huge = [1000.0, 0.0, -1000.0];
     cross_entropy(Op::CrossEntropy, &[vec![3], vec![]], &[], &huge, &[1], &[], &mut out);

@@ -1,5 +1,7 @@
 //! Handwritten digits of 8 by 8 pixels, for the examples that train with them; see `examples/data/README.md`.
 
+pub(crate) mod training;
+
 use std::error::Error;
 use std::fs::File;
 use std::io::BufReader;

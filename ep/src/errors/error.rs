@@ -59,7 +59,7 @@ pub enum KernelError {
     Other(String),
 }
 
-/// What an index out of range is for `op`.
+/// Says why `op` refuses an index.
 fn out_of_range(op: Op) -> &'static str {
     match op {
         Op::IndexSelect => "no row of the table, whose rows count from 0",

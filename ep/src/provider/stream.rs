@@ -115,11 +115,11 @@ pub trait Stream: Send {
         Ok(())
     }
 
-    /// Queues the next commands on this lane, behind the [marks](Stream::mark_lane) of these numbers. A mark that was never set counts as passed.
+    /// Queues the next commands on this lane, behind the [marks](Stream::mark_lane) of these numbers, which were set since the lanes began.
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// Errors of the driver; of a stream with side streams also a mark that no lane has ever set.
     fn enter_lane(&mut self, _lane: usize, _behind: &[usize]) -> Result<(), Error> {
         Ok(())
     }

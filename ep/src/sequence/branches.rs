@@ -57,7 +57,7 @@ impl Branches {
             }
             if *lane >= count {
                 return refused(format!(
-                    "branch {number} is on lane {lane}, and {count} branches need no more lanes than {count}, counted from 0"
+                    "branch {number} is on lane {lane}: lanes count from 0, and there are at most as many as branches, which are {count}"
                 ));
             }
             if let Some(late) = after.iter().find(|&&other| other >= number) {
@@ -194,6 +194,7 @@ mod tests {
             (vec![branch(0..2, 0, &[]), branch(1..3, 1, &[])], 2, "branch 1 has the steps 1..3"),
             (vec![branch(0..1, 0, &[]), branch(1..1, 1, &[])], 1, "branch 1 has the steps 1..1"),
             (vec![branch(0..2, 0, &[])], 2, "end with step 2 of 3"),
+            (vec![branch(0..2, 0, &[]), branch(2..3, 2, &[])], 2, "branch 1 is on lane 2"),
             (vec![branch(0..2, 0, &[1]), branch(2..3, 1, &[])], 0, "waits for branch 1"),
         ] {
             let error = Branches::new(branches, 3).expect_err("they are refused");

@@ -1,6 +1,7 @@
 //! A naive evaluation of every op, to test kernels against: one output element at a time, by its
 //! multi-index, over `f64` and `i128`. It shares nothing with the kernels but the names of the ops.
 
+mod arrange;
 mod rounding;
 mod window;
 
@@ -163,11 +164,11 @@ pub(crate) fn evaluate(op: Op, inputs: &[Dense], params: &Params) -> Dense {
         Op::IndexSelect => index_select(&inputs[0], &inputs[1]),
         Op::Pad => pad(&inputs[0], params),
         Op::OneHot => one_hot(&inputs[0], params),
-        Op::Flip => flip(&inputs[0], params),
-        Op::Tril | Op::Triu => triangle(op, &inputs[0], params),
-        Op::CumSum => cumsum(&inputs[0], params),
-        Op::TakeAlongAxis => take_along_axis(&inputs[0], &inputs[1], params),
-        Op::Scatter | Op::ScatterAdd => scatter(op, inputs, params),
+        Op::Flip => arrange::flip(&inputs[0], params),
+        Op::Tril | Op::Triu => arrange::triangle(op, &inputs[0], params),
+        Op::CumSum => arrange::cumsum(&inputs[0], params),
+        Op::TakeAlongAxis => arrange::take_along_axis(&inputs[0], &inputs[1], params),
+        Op::Scatter | Op::ScatterAdd => arrange::scatter(op, inputs, params),
         _ => elementwise(op, inputs, params),
     }
 }
@@ -587,68 +588,6 @@ fn pad(input: &Dense, params: &Params) -> Dense {
         own.map_or(value, |own| input.at(&own))
     };
     Dense { dtype: input.dtype, values: indices(&dims).iter().map(element).collect(), dims }
-}
-
-fn flip(input: &Dense, params: &Params) -> Dense {
-    let flipped = |axis: usize| params.axes.is_empty() || params.axes.contains(axis);
-    let own = |(axis, &i): (usize, &usize)| if flipped(axis) { input.dims[axis] - 1 - i } else { i };
-    let element = |index: &Vec<usize>| input.at(&index.iter().enumerate().map(own).collect::<Vec<_>>());
-    Dense { values: indices(&input.dims).iter().map(element).collect(), ..input.clone() }
-}
-
-fn triangle(op: Op, input: &Dense, params: &Params) -> Dense {
-    let Extra::Diagonal(diagonal) = params.extra else { panic!("{op} of {:?}", params.extra) };
-    let zero = if input.dtype.is_float() { Value::Float(0.0) } else { Value::Int(0) };
-    let element = |index: &Vec<usize>| {
-        let [.., row, column] = index[..] else { panic!("{op} of {:?}", input.dims) };
-        let away = column as i128 - row as i128;
-        let kept = if op == Op::Tril { away <= diagonal.into() } else { away >= diagonal.into() };
-        if kept { input.at(index) } else { zero }
-    };
-    Dense { values: indices(&input.dims).iter().map(element).collect(), ..input.clone() }
-}
-
-/// The same index with another place on one axis.
-fn at_place(index: &[usize], axis: usize, place: usize) -> Vec<usize> {
-    [&index[..axis], &[place], &index[axis + 1..]].concat()
-}
-
-fn cumsum(input: &Dense, params: &Params) -> Dense {
-    let axis = params.axes.iter().next().unwrap();
-    let element = |index: &Vec<usize>| {
-        let terms = (0..=index[axis]).map(|place| input.at(&at_place(index, axis, place)));
-        match input.dtype.is_float() {
-            true => Value::Float(exact_sum(terms.map(|term| term.float()))),
-            false => wrapped(input.dtype, terms.map(|term| term.int()).sum()),
-        }
-    };
-    Dense { values: indices(&input.dims).iter().map(element).collect(), ..input.clone() }
-}
-
-fn take_along_axis(input: &Dense, by: &Dense, params: &Params) -> Dense {
-    let axis = params.axes.iter().next().unwrap();
-    let element = |index: &Vec<usize>| input.at(&at_place(index, axis, by.at(index).int() as usize));
-    let values = indices(&by.dims).iter().map(element).collect();
-    Dense { dtype: input.dtype, dims: by.dims.clone(), values }
-}
-
-/// For each element of the output, the elements of the source that come there, in the order of the axis.
-fn scatter(op: Op, inputs: &[Dense], params: &Params) -> Dense {
-    let [input, by, source] = inputs else { panic!("{} inputs of {op}", inputs.len()) };
-    let axis = params.axes.iter().next().unwrap();
-    let element = |index: &Vec<usize>| {
-        let places = (0..by.dims[axis]).map(|place| at_place(index, axis, place));
-        let come = places.filter(|place| by.at(place).int() == index[axis] as i128).map(|place| source.at(&place));
-        come.fold(input.at(index), |there, new| match (op, there, new) {
-            (Op::Scatter, ..) => new,
-            (_, Value::Float(there), Value::Float(new)) => {
-                let computed = if input.dtype.size() == 2 { DType::F32 } else { input.dtype };
-                Value::Float(rounded(input.dtype, rounded(computed, there + new)))
-            }
-            _ => wrapped(input.dtype, there.int() + new.int()),
-        })
-    };
-    Dense { values: indices(&input.dims).iter().map(element).collect(), ..input.clone() }
 }
 
 fn one_hot(input: &Dense, params: &Params) -> Dense {

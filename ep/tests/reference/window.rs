@@ -24,7 +24,7 @@ pub(crate) fn window_call(op: Op, pick: u64) -> (Vec<Vec<usize>>, Extra) {
     };
     let axes = [axis(), axis()];
     let pair = |of: fn(&(usize, usize, usize, usize, usize)) -> usize| [of(&axes[0]) as u16, of(&axes[1]) as u16];
-    // What the window reaches over, and some more.
+    // The input has as many elements as the window reaches over, and `more`.
     let sizes = axes.map(|(window, _, padding, dilation, more)| {
         let reach = if is_pooling { window } else { (window - 1) * dilation + 1 };
         (reach + more).saturating_sub(2 * padding).max(1)
@@ -65,7 +65,7 @@ fn places(input: usize, window: usize, output: usize, [stride, padding, dilation
     all
 }
 
-/// What adds to each element of an output.
+/// The terms of the sum that each element of an output is.
 struct Terms {
     dims: Vec<usize>,
     terms: Vec<Vec<f64>>,

@@ -234,6 +234,22 @@ fn a_device_whose_lanes_cannot_be_joined_is_lost() -> Result<(), Error> {
     Ok(())
 }
 
+/// A lane cannot wait for what no lane has marked: that would be no wait.
+#[test]
+fn a_wait_for_no_mark_is_refused() -> Result<(), Error> {
+    let driver = standin("delay=30");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream()?;
+    stream.begin_lanes(2)?;
+    let refused = stream.enter_lane(1, &[3]).expect_err("there is no such mark").to_string();
+    assert!(refused.contains("lane 1 waits for mark 3"), "{refused}");
+    stream.end_lanes()?;
+    stream.synchronize()?;
+    drop(stream);
+    assert_eq!(driver.findings(), "");
+    Ok(())
+}
+
 /// The same while a graph is captured: then there is no graph, and the commands are queued one by one.
 #[test]
 fn calls_for_lanes_that_fail_in_a_capture_end_it() -> Result<(), Error> {

@@ -191,10 +191,9 @@ impl Parser {
         })
     }
 
-    // The frame of `call` is on the stack for each level of nesting: what needs more than an operand or two has functions of its own, which are not
-    // inlined.
+    // The frame of `call` is on the stack for each level of nesting. So calls with many parts are parsed by functions of their own, which are not inlined.
 
-    /// Norms, convolutions and poolings.
+    /// Parses the operands of a norm, a convolution or a pooling.
     #[inline(never)]
     fn network_op(&mut self, form: Form) -> Parsed<ExprKind> {
         Ok(match form {
@@ -239,7 +238,7 @@ impl Parser {
         })
     }
 
-    /// What moves elements or makes sequences of numbers.
+    /// Parses the operands of a call that moves elements or makes a sequence of numbers.
     #[inline(never)]
     fn arrangement(&mut self, form: Form) -> Parsed<ExprKind> {
         Ok(match form {

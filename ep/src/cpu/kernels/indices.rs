@@ -30,12 +30,17 @@ pub(super) unsafe fn at(indices: &Operand, offset: usize) -> i64 {
 /// * `indices` holds `i32`, `i64` or `u8`, aligned.
 pub(super) unsafe fn check(op: Op, indices: &Operand, end: usize) -> Result<(), KernelError> {
     let (dims, strides) = (indices.layout().shape().dims(), indices.layout().strides());
+    // Divisions for each index would take longer than to copy the elements.
+    let is_contiguous = indices.is_contiguous();
     for index in 0..indices.layout().elements() {
-        let mut left = index;
-        let mut offset = 0;
-        for (&size, &stride) in dims.iter().zip(strides).rev() {
-            offset += left % size * stride;
-            left /= size;
+        let mut offset = index;
+        if !is_contiguous {
+            let mut left = index;
+            offset = 0;
+            for (&size, &stride) in dims.iter().zip(strides).rev() {
+                offset += left % size * stride;
+                left /= size;
+            }
         }
         // SAFETY: the offset is that of an index of the view; the caller guarantees the rest.
         let row = unsafe { at(indices, offset) };

@@ -63,7 +63,7 @@ impl<T: Copy> Target<T> {
     }
 }
 
-/// What is computed of the part of a window that is inside of the input.
+/// How a pooling computes its result from the elements of a window that are inside of the input.
 pub(super) trait Pool {
     const OP: Op;
 

@@ -30,7 +30,7 @@ pub(super) fn triangle(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// What is kept of a matrix.
+/// The side of a diagonal whose elements a triangle keeps.
 #[derive(Copy, Clone)]
 struct Side {
     lower: bool,

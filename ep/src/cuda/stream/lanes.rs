@@ -16,7 +16,7 @@ use crate::cuda::blas::{Blas, BlasError};
 use crate::cuda::driver::{Driver, DriverFailure, EventHandle, StreamHandle};
 use crate::cuda::error_codes::ends_device;
 use crate::cuda::stream::CudaStream;
-use crate::errors::error::Error;
+use crate::errors::error::{Error, KernelError};
 
 /// A stream beside a [`CudaStream`].
 #[derive(Debug)]
@@ -165,9 +165,12 @@ impl CudaStream {
             return Ok(());
         }
         self.lanes.current = lane.min(self.lanes.forked);
-        // Nothing was marked by a mark that has no event.
-        for mark in behind.iter().filter(|mark| **mark < self.lanes.marks.len()) {
-            let event = self.lanes.marks[*mark];
+        for mark in behind {
+            let Some(&event) = self.lanes.marks.get(*mark) else {
+                return Err(
+                    KernelError::Other(format!("lane {lane} waits for mark {mark}, which no lane has set")).into()
+                );
+            };
             // SAFETY: event and stream live until `self` is dropped.
             self.submit("wait of a lane", |driver, _, stream| unsafe { driver.stream_wait(stream, event) })?;
         }

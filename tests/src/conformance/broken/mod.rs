@@ -102,7 +102,7 @@ pub fn flaws() -> Vec<(Backend, &'static [&'static str])> {
             &["fill/a_refused_fill_writes_nothing", "copy/to_an_operand_to_read_is_refused"],
         ),
         (Backend::cpu(), AllowsCopiesOntoThemselves, &["copy/onto_part_of_itself_is_refused"]),
-        (Backend::cpu(), SwallowsErrors, &["kernel/division_by_zero_is_told", "operand/another_dtype_is_refused"]),
+        (Backend::cpu(), SwallowsErrors, &["value/division_by_zero_is_told", "operand/another_dtype_is_refused"]),
         (Backend::cpu(), ForgetsRefusedCaptures, &["call/drops_captures_when_it_is_refused"]),
         (
             Backend::cpu(),

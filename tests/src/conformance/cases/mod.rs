@@ -12,6 +12,7 @@ mod operands;
 mod ordering;
 mod streams;
 mod threads;
+mod values;
 
 use std::sync::LazyLock;
 
@@ -52,6 +53,7 @@ pub fn cases() -> &'static [Case] {
             copies::CASES,
             operands::CASES,
             kernels::CASES,
+            values::CASES,
             calls::CASES,
             streams::CASES,
             events::CASES,
