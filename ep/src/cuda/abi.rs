@@ -66,7 +66,7 @@ pub struct Arguments {
     pub inner_elements: u64,
     /// For fill and pad, the bits of one element, in the low bytes; for one-hot, those of 1; for norms, those of epsilon as
     /// an `f64`; for random, the seed; for convolutions and poolings, stride and padding, height before width, 16 bits each; for arange, the first
-    /// element, an `i64` or the bits of an `f64`; for argsort and argtopk, the bits of infinity, or 0 if elements are no floats.
+    /// element, an `i64` or the bits of an `f64`; for argsort and argtopk, the bits of infinity, or all bits if elements are no floats.
     pub value: u64,
     /// Random: the first block. Convolutions and poolings: the dilation, height before width, and the number of groups, 16 bits each. Arange: the step, as
     /// `value`. Triangles: the diagonal, an `i64`. Take_along_axis and scatters: the product of the sizes of the axes behind the axis. Argsort and argtopk:

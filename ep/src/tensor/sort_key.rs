@@ -5,14 +5,14 @@
 
 use crate::tensor::dtype::DType;
 
-/// How the bits of an element become its key.
+/// How the bits of an element become its key. `sort.cu` has the same steps.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SortKey {
     /// The bits that a key has: as many as the element.
     mask: u64,
     /// The sign bit of a float or a signed integer; 0 for others.
     pub(crate) sign: u64,
-    /// The bits of infinity of a float; 0 for others. Larger bits without the sign are those of a NaN.
+    /// The bits of infinity of a float; for others all bits of the element. Larger bits without the sign are those of a NaN.
     pub(crate) infinity: u64,
     /// Whether the largest elements have the smallest keys.
     pub(crate) descending: bool,
@@ -27,8 +27,8 @@ impl SortKey {
             DType::F64 => (top, f64::INFINITY.to_bits()),
             DType::F16 => (top, half::f16::INFINITY.to_bits().into()),
             DType::BF16 => (top, half::bf16::INFINITY.to_bits().into()),
-            DType::I8 | DType::I16 | DType::I32 | DType::I64 => (top, 0),
-            DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::Bool => (0, 0),
+            DType::I8 | DType::I16 | DType::I32 | DType::I64 => (top, mask),
+            DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::Bool => (0, mask),
         };
         SortKey { mask, sign, infinity, descending }
     }
@@ -36,20 +36,13 @@ impl SortKey {
     /// The key of an element with these bits. Keys are in the order in which argsort gives their elements.
     #[inline(always)]
     pub(crate) fn of(self, bits: u64) -> u64 {
-        let key = if self.infinity == 0 { bits ^ self.sign } else { self.of_float(bits) };
-        if self.descending { !key & self.mask } else { key }
-    }
-
-    #[inline(always)]
-    fn of_float(self, bits: u64) -> u64 {
-        let size = bits & !self.sign;
-        if size > self.infinity {
-            self.mask
-        } else if bits & self.sign == 0 || size == 0 {
-            size | self.sign
-        } else {
-            !bits & self.mask
-        }
+        let is_float = self.infinity != self.mask;
+        let bits = if is_float && bits == self.sign { 0 } else { bits };
+        // The bits of negative floats count away from zero, those of negative integers towards it.
+        let inverted = if is_float && bits & self.sign != 0 { self.mask ^ self.sign } else { 0 };
+        let key = bits ^ self.sign ^ inverted;
+        let key = if bits & !self.sign > self.infinity { self.mask } else { key };
+        if self.descending { key ^ self.mask } else { key }
     }
 }
 

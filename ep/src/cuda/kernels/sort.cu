@@ -17,16 +17,24 @@
 
 // A row: elements of the bits K, and places for some of them.
 template <class K> struct Row {
-    const Arguments &arguments;
     const K *elements;
     u32 *places;
     // In elements, and in halves of places.
     i64 element_step, place_step;
     // How many elements the row has, and how many are asked for; at least one.
     u32 length, count;
+    // What makes keys of elements, as in sort_key.rs. Of a float, the bits of the negative zero, and those that a negative number has inverted; else 0.
+    K sign, infinity, negative_zero, inverted;
+    // All bits if the largest come first, else 0.
+    K reversed;
 
     __device__ __forceinline__ Row(const Arguments &arguments, u64 row)
-        : arguments(arguments), length((u32)arguments.inner[0]), count((u32)arguments.inner[1]) {
+        : length((u32)arguments.inner[0]), count((u32)arguments.inner[1]), sign((K)arguments.counter),
+          infinity((K)arguments.value), negative_zero(0), inverted(0), reversed(arguments.before != 0 ? (K)~(K)0 : (K)0) {
+        if (infinity != (K)~(K)0) {
+            negative_zero = sign;
+            inverted = (K)~sign;
+        }
         i64 offsets[2];
         place(arguments, row, offsets);
         elements = at<const K>(arguments.views[0]) + offsets[0];
@@ -35,17 +43,12 @@ template <class K> struct Row {
         place_step = 2 * arguments.views[1].strides[arguments.rank];
     }
 
-    // The key of an element, as in sort_key.rs: `counter` is the sign bit, `value` infinity, and `before` says whether the largest come first.
     __device__ __forceinline__ K key(u32 element) const {
-        K bits = elements[(i64)element * element_step], sign = (K)arguments.counter, infinity = (K)arguments.value;
-        K key = (K)(bits ^ sign);
-        if (infinity != 0) {
-            K size = (K)(bits & (K)~sign);
-            if (size > infinity) key = (K)~(K)0;
-            else if ((bits & sign) == 0 || size == 0) key = (K)(size | sign);
-            else key = (K)~bits;
-        }
-        return arguments.before != 0 ? (K)~key : key;
+        K bits = elements[(i64)element * element_step];
+        bits = bits == negative_zero ? (K)0 : bits;
+        K key = (K)(bits ^ sign ^ ((bits & sign) != 0 ? inverted : (K)0));
+        key = (K)(bits & (K)~sign) > infinity ? (K)~(K)0 : key;
+        return (K)(key ^ reversed);
     }
 
     // The first or second half of place `index`.
@@ -147,7 +150,7 @@ template <class K> __device__ __forceinline__ void select(const Row<K> &row, u32
     u32 equal;
     K largest = select_key(row, cells, equal);
     // A thread has elements that lie together.
-    u64 each = ((u64)row.length + blockDim.x - 1) / blockDim.x, first = threadIdx.x * each, end = first + each;
+    u64 each = row.length / blockDim.x + 1, first = threadIdx.x * each, end = first + each;
     if (end > row.length) end = row.length;
     u32 smaller = 0, same = 0;
 #pragma unroll 1

@@ -255,17 +255,17 @@ fn index_dtype(arguments: &Arguments) -> Result<DType, String> {
 /// The dtype of the elements of an argsort, by their size, the bits of infinity and the sign bit.
 fn sorted_dtype(bytes: usize, arguments: &Arguments) -> Result<DType, String> {
     Ok(match (bytes, arguments.value, arguments.counter) {
-        (1, 0, 0) => DType::U8,
-        (1, 0, 0x80) => DType::I8,
-        (2, 0, 0) => DType::U16,
-        (2, 0, 0x8000) => DType::I16,
+        (1, 0xff, 0) => DType::U8,
+        (1, 0xff, 0x80) => DType::I8,
+        (2, 0xffff, 0) => DType::U16,
+        (2, 0xffff, 0x8000) => DType::I16,
         (2, 0x7c00, 0x8000) => DType::F16,
         (2, 0x7f80, 0x8000) => DType::BF16,
-        (4, 0, 0) => DType::U32,
-        (4, 0, 0x8000_0000) => DType::I32,
+        (4, 0xffff_ffff, 0) => DType::U32,
+        (4, 0xffff_ffff, 0x8000_0000) => DType::I32,
         (4, 0x7f80_0000, 0x8000_0000) => DType::F32,
-        (8, 0, 0) => DType::U64,
-        (8, 0, 0x8000_0000_0000_0000) => DType::I64,
+        (8, u64::MAX, 0) => DType::U64,
+        (8, u64::MAX, 0x8000_0000_0000_0000) => DType::I64,
         (8, 0x7ff0_0000_0000_0000, 0x8000_0000_0000_0000) => DType::F64,
         (_, infinity, sign) => return Err(format!("elements of {bytes} bytes with infinity {infinity:#x} and sign {sign:#x}")),
     })
