@@ -1,4 +1,5 @@
 use super::*;
+use crate::tensor::params::Axes;
 use crate::tensor::window::{Convolution, Pooling};
 use DType::{BF16, F16, F32, F64, I32, U8};
 
@@ -276,7 +277,7 @@ fn places_in_sorted_order_are_as_many_as_are_asked_for() {
     let all = Params::sorted(axis(1), true);
     assert_eq!(infer(Op::ArgSort, &[given(Bool, &[2, 3])], &all), Ok(given(I64, &[2, 3])));
     assert_eq!(infer(Op::ArgSort, &[given(F16, &[2, 0])], &all), Ok(given(I64, &[2, 0])));
-    let top = |count, at, dims: &[usize]| infer(Op::ArgTopK, &[given(U64, dims)], &Params::top(axis(at), count, true));
+    let top = |count, at, dims: &[usize]| infer(Op::ArgTopK, &[given(DType::U64, dims)], &Params::top(axis(at), count, true));
     for count in [0, 1, 3] {
         assert_eq!(top(count, 1, &[2, 3, 4]), Ok(given(I64, &[2, count, 4])));
     }
@@ -293,7 +294,9 @@ fn places_in_sorted_order_are_as_many_as_are_asked_for() {
         let found = infer(Op::ArgSort, &[given(F32, &[2, 3])], &params);
         assert!(matches!(found, Err(OpError::OneAxis { .. })), "{found:?}");
     }
-    for (op, params, expected) in [(Op::ArgSort, Params::top(axis(0), 1, true), "Extra::Order"), (Op::ArgTopK, all, "Extra::Top")] {
+    for (op, params, expected) in
+        [(Op::ArgSort, Params::top(axis(0), 1, true), "Extra::Order"), (Op::ArgTopK, all, "Extra::Top")]
+    {
         let found = infer(op, &[given(F32, &[2, 3])], &params);
         assert_eq!(found, Err(OpError::MissingExtra { op, expected }));
     }

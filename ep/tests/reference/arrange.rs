@@ -72,9 +72,7 @@ pub(super) fn scatter(op: Op, inputs: &[Dense], params: &Params) -> Dense {
 /// The order of two elements: a NaN is larger than every number, and equal to a NaN.
 fn order(x: Value, y: Value) -> Ordering {
     match (x, y) {
-        (Value::Float(x), Value::Float(y)) => {
-            x.partial_cmp(&y).unwrap_or_else(|| x.is_nan().cmp(&y.is_nan()))
-        }
+        (Value::Float(x), Value::Float(y)) => x.partial_cmp(&y).unwrap_or_else(|| x.is_nan().cmp(&y.is_nan())),
         _ => x.int().cmp(&y.int()),
     }
 }

@@ -1,20 +1,23 @@
 //! Sorting of keys that know their places: the order of equal keys is that of their places, so that every algorithm and any number of threads give the same.
 //!
-//! Short rows are sorted by the standard library. Long ones by several threads, which sort pieces and then merge what lies between two splitters in all of
-//! them: Shi and Schaeffer, "Parallel sorting by regular sampling" (1992).
+//! Short rows are sorted by the standard library. Long ones are divided into parts by splitters, which are chosen from a sample, and the parts are sorted by
+//! several threads: Frazer and McKellar, "Samplesort" (1970).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::OnceLock;
 
 use crate::cpu::workers;
 
-/// The least length that is sorted in pieces. One thread takes about 1 ms for it, against some microseconds for a hand-over.
+/// The least length that is divided. One thread sorts it in some milliseconds, against some microseconds for a hand-over.
 const LONG: usize = 1 << 16;
 
-/// The least length of a piece.
-const PIECE: usize = 1 << 14;
+/// About how many keys a part has, at least: fewer are sorted as fast as they are divided.
+const PART: usize = 1 << 14;
 
-/// The most pieces: several for each of many threads. A row has as many splitters, which are chosen among the square of that.
-const PIECES: usize = 64;
+/// The most parts, several for each of many threads. A number of one fits `u8`.
+const PARTS: usize = 64;
+
+/// How many keys of the sample there are for each part: enough that few parts have twice as many keys as they should.
+const SAMPLE: usize = 32;
 
 /// A key and its place in one number, whose order is that of keys, and of places where keys are equal.
 pub(super) trait Ordered: Ord + Copy + Send + Sync {
@@ -60,50 +63,77 @@ pub(super) fn sort<P: Ordered>(all: &mut [P], sorted: impl Fn(usize, &[P]) + Syn
         all.sort_unstable();
         return sorted(0, all);
     }
-    let length = all.len().div_ceil(PIECES).max(PIECE);
-    let pieces: Vec<Mutex<&mut [P]>> = all.chunks_mut(length).map(Mutex::new).collect();
-    workers::split(pieces.len(), &|piece| lock(&pieces[piece]).sort_unstable());
-    drop(pieces);
-    let pieces: Vec<&[P]> = all.chunks(length).collect();
-    let count = pieces.len();
-    let mut samples: Vec<P> = pieces.iter().flat_map(|piece| regular(piece, count)).collect();
-    samples.sort_unstable();
-    // Part `part` is what is not below its splitter, and below that of the next one. The first part has no lower end, and the last no upper one.
-    let splitters: Vec<P> = regular(&samples, count).collect();
-    let begin = |piece: &[P], part: usize| match part {
-        0 => 0,
-        _ => splitters.get(part).map_or(piece.len(), |splitter| piece.partition_point(|one| one < splitter)),
-    };
-    workers::split(count, &|part| {
-        let first: usize = pieces.iter().map(|piece| begin(piece, part)).sum();
-        let mut runs: Vec<P> = Vec::with_capacity(2 * length);
+    let parts = (all.len() / PART).min(PARTS);
+    let splitters = splitters(all, parts);
+    let length = all.len().div_ceil(parts);
+    let pieces: Vec<OnceLock<Divided<P>>> = all.chunks(length).map(|_| OnceLock::new()).collect();
+    workers::split(pieces.len(), &|piece| {
+        let end = all.len().min((piece + 1) * length);
+        pieces[piece].get_or_init(|| Divided::new(&all[piece * length..end], &splitters));
+    });
+    let pieces: Vec<Divided<P>> = pieces.into_iter().filter_map(OnceLock::into_inner).collect();
+    workers::split(parts, &|part| {
+        let first = pieces.iter().map(|piece| piece.begins[part]).sum();
+        let mut keys: Vec<P> = Vec::with_capacity(pieces.iter().map(|piece| piece.part(part).len()).sum());
         for piece in &pieces {
-            runs.extend_from_slice(&piece[begin(piece, part)..begin(piece, part + 1)]);
+            keys.extend_from_slice(piece.part(part));
         }
-        // This sort finds the runs and merges them.
-        runs.sort();
-        sorted(first, &runs);
+        keys.sort_unstable();
+        sorted(first, &keys);
     });
 }
 
-/// `count` elements in equal distances, from the first on; fewer of a slice that has fewer.
-fn regular<P: Copy>(all: &[P], count: usize) -> impl Iterator<Item = P> + '_ {
-    let count = count.min(all.len());
-    (0..count).map(move |place| all[place * all.len() / count])
+/// What the parts but the first begin with: keys of a sample, in equal distances. The places of the sample are spread by the golden ratio, so that it is none of
+/// equal keys if every so many elements are equal.
+fn splitters<P: Ordered>(all: &[P], parts: usize) -> Vec<P> {
+    let place = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize % all.len();
+    let mut sample: Vec<P> = (0..(parts * SAMPLE) as u64).map(|number| all[place(number)]).collect();
+    sample.sort_unstable();
+    (1..parts).map(|part| sample[part * SAMPLE]).collect()
 }
 
-fn lock<'a, T>(mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// A piece of a row, its keys by their parts.
+struct Divided<P> {
+    keys: Vec<P>,
+    /// Where each part begins, and the end of the last.
+    begins: Vec<usize>,
+}
+
+impl<P: Ordered> Divided<P> {
+    fn new(piece: &[P], splitters: &[P]) -> Divided<P> {
+        let parts: Vec<u8> =
+            piece.iter().map(|key| splitters.partition_point(|splitter| splitter <= key) as u8).collect();
+        let mut begins = vec![0; splitters.len() + 2];
+        for &part in &parts {
+            begins[usize::from(part) + 1] += 1;
+        }
+        for part in 1..begins.len() {
+            begins[part] += begins[part - 1];
+        }
+        let (mut next, mut keys) = (begins.clone(), piece.to_vec());
+        for (&key, &part) in piece.iter().zip(&parts) {
+            let next = &mut next[usize::from(part)];
+            keys[*next] = key;
+            *next += 1;
+        }
+        Divided { keys, begins }
+    }
+
+    fn part(&self, part: usize) -> &[P] {
+        &self.keys[self.begins[part]..self.begins[part + 1]]
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     /// What [`sort`] gives, put together.
     fn whole<P: Ordered>(mut all: Vec<P>) -> Vec<P> {
         let parts = Mutex::new(Vec::new());
-        sort(&mut all, |first, part| lock(&parts).push((first, part.to_vec())));
+        sort(&mut all, |first, part: &[P]| parts.lock().unwrap().push((first, part.to_vec())));
         let mut parts = parts.into_inner().unwrap();
         parts.sort_by_key(|(first, part)| (*first, part.len()));
         let mut joined = Vec::new();
@@ -115,10 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn long_rows_are_sorted_in_parts() {
-        let keys: [fn(u64) -> u64; 4] =
-            [|place| place.wrapping_mul(0x9e37_79b9) >> 7 & 0xffff, |_| 3, |place| place, |place| u64::from(u32::MAX) - place];
-        for length in [0, 1, 2, LONG - 1, LONG, LONG + 1, 3 * LONG + 17, 70 * PIECE + 5] {
+    fn long_rows_are_sorted_part_by_part() {
+        let keys: [fn(u64) -> u64; 4] = [
+            |place| place.wrapping_mul(0x9e37_79b9) >> 7 & 0xffff,
+            |_| 3,
+            |place| place,
+            |place| u64::from(u32::MAX) - place,
+        ];
+        for length in [0, 1, 2, LONG - 1, LONG, LONG + 1, 3 * LONG + 17, 70 * PART + 5] {
             for key in keys {
                 let all: Vec<u64> = (0..length).map(|place| u64::new(key(place as u64), place)).collect();
                 let mut expected = all.clone();
