@@ -31,7 +31,7 @@ pub enum KernelName {
     OneHot(DType, usize),
     /// [`Op::IndexSelect`] by indices of this dtype, of elements of so many bytes: 1, 2, 4 or 8.
     IndexSelect(DType, usize),
-    /// One of the other ops that compute nothing, of elements of so many bytes, 1, 2, 4 or 8: [`Op::Flip`], [`Op::Tril`], [`Op::Triu`],
+    /// One of the other ops that only move or compare elements of so many bytes, 1, 2, 4 or 8: [`Op::Flip`], [`Op::Tril`], [`Op::Triu`],
     /// [`Op::TakeAlongAxis`], [`Op::Scatter`], [`Op::ArgSort`]; the last is [`Op::ArgTopK`] too.
     OfSize(Op, usize),
 }

@@ -277,7 +277,8 @@ fn places_in_sorted_order_are_as_many_as_are_asked_for() {
     let all = Params::sorted(axis(1), true);
     assert_eq!(infer(Op::ArgSort, &[given(Bool, &[2, 3])], &all), Ok(given(I64, &[2, 3])));
     assert_eq!(infer(Op::ArgSort, &[given(F16, &[2, 0])], &all), Ok(given(I64, &[2, 0])));
-    let top = |count, at, dims: &[usize]| infer(Op::ArgTopK, &[given(DType::U64, dims)], &Params::top(axis(at), count, true));
+    let top =
+        |count, at, dims: &[usize]| infer(Op::ArgTopK, &[given(DType::U64, dims)], &Params::top(axis(at), count, true));
     for count in [0, 1, 3] {
         assert_eq!(top(count, 1, &[2, 3, 4]), Ok(given(I64, &[2, count, 4])));
     }

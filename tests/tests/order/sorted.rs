@@ -95,7 +95,11 @@ fn tensors_of_few_elements_are_sorted_and_what_there_is_not_is_refused() -> Resu
             assert_eq!(places.shape().dims(), shape, "{name}");
             // Equal elements stay.
             let row: Vec<i64> = (0..shape[axis] as i64).collect();
-            assert_eq!(places.transpose(axis, shape.len() - 1)?.to_vec::<i64>()?, row.repeat(places.shape().elements() / row.len().max(1)), "{name}");
+            assert_eq!(
+                places.transpose(axis, shape.len() - 1)?.to_vec::<i64>()?,
+                row.repeat(places.shape().elements() / row.len().max(1)),
+                "{name}"
+            );
             let (elements, places) = x.topk(0, axis, true)?;
             let mut none = shape.to_vec();
             none[axis] = 0;

@@ -267,7 +267,9 @@ fn sorted_dtype(bytes: usize, arguments: &Arguments) -> Result<DType, String> {
         (8, u64::MAX, 0) => DType::U64,
         (8, u64::MAX, 0x8000_0000_0000_0000) => DType::I64,
         (8, 0x7ff0_0000_0000_0000, 0x8000_0000_0000_0000) => DType::F64,
-        (_, infinity, sign) => return Err(format!("elements of {bytes} bytes with infinity {infinity:#x} and sign {sign:#x}")),
+        (_, infinity, sign) => {
+            return Err(format!("elements of {bytes} bytes with infinity {infinity:#x} and sign {sign:#x}"));
+        }
     })
 }
 
