@@ -536,6 +536,7 @@ fn running_sums_and_ops_by_index_have_the_bits_of_the_cpu() {
 fn argsort_and_argtopk_have_the_places_of_the_cpu() {
     compare_all(60, |op| op == Op::ArgSort);
     sorting::compare_lengths(Runner::Source);
+    sorting::compare_bits(Runner::Source);
 }
 
 #[test]

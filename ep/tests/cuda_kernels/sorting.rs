@@ -1,6 +1,6 @@
 //! Argsorts and argtopks of rows of chosen lengths, beside the CPU kernel: about the threads of a warp, the tile that is sorted in shared memory and twice of it.
 
-use streamvm_ep::cuda::{KernelName, Module};
+use streamvm_ep::cuda::{KernelName, Module, plan};
 use streamvm_ep::*;
 
 use crate::tensors::{Rng, View};
@@ -52,4 +52,47 @@ fn compare_length(name: KernelName, length: usize, extra: Extra, number: usize, 
     let input_view = |rng: &mut Rng, _| views[rng.below(4)];
     let call = draw_call_of(&mut rng, name, shapes, input_view, |rng| views[rng.below(4)]);
     compare_call(&call, &mut rng, seed, how);
+}
+
+/// Floats of every exponent and both signs, NaNs with many bits among them.
+pub(crate) fn compare_bits(how: Runner) {
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        // The high 16 bits of elements, in steps that have no power of two in common with the parts that are sorted.
+        let shift = 8 * dtype.size() - 16;
+        let mut elements: Vec<u8> = Vec::new();
+        for number in 0..5041u64 {
+            let bits = (number * 13 * 1009 % (1 << 16)) << shift | (number % 3) * u64::from(shift > 0);
+            elements.extend(&bits.to_le_bytes()[..dtype.size()]);
+        }
+        let length = elements.len() / dtype.size();
+        // Aligned for every dtype.
+        let mut memory = vec![0u64; elements.len().div_ceil(8)];
+        for (word, bytes) in memory.iter_mut().zip(elements.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(padded);
+        }
+        for descending in [false, true] {
+            let params = Params::sorted(Axes::new(&[0]).unwrap(), descending);
+            let mut run = |on_cpu: bool| {
+                let mut places = vec![0i64; length];
+                let layout = Layout::contiguous(Shape::new(&[length]).unwrap());
+                // SAFETY: so many elements, in memory that outlives the call and that nothing else touches.
+                let input = unsafe { Operand::new(memory.as_mut_ptr().cast(), dtype, layout, Access::Read) };
+                // SAFETY: as above.
+                let output = unsafe { Operand::new(places.as_mut_ptr().cast(), DType::I64, layout, Access::Write) };
+                let kernel = KernelRegistry::builtin().get(Op::ArgSort, DeviceKind::Cpu, dtype).unwrap();
+                let mut operands = [input, output];
+                let mut call = KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params };
+                if on_cpu {
+                    (kernel.run)(&mut call).unwrap();
+                } else {
+                    how.run(&plan(&call).unwrap().unwrap(), 1);
+                }
+                places
+            };
+            let (expected, found) = (run(true), run(false));
+            assert!(found == expected, "{dtype}, descending {descending}");
+        }
+    }
 }

@@ -83,6 +83,26 @@ fn a_sort_is_a_take_by_an_argsort_for_every_dtype() -> Result<(), Error> {
     check_dtype(&vm, &integers.iter().map(|&x| x % 2 == 1).collect::<Vec<_>>())
 }
 
+/// Long enough to be sorted in parts, by one thread and by several.
+#[test]
+fn a_long_row_is_sorted_as_by_the_standard_library() -> Result<(), Error> {
+    let numbers: Vec<f32> = (0..300_001u64).map(|place| (place * 7919 % 40_009) as f32 - 20_000.0).collect();
+    let mut places: Vec<i64> = (0..numbers.len() as i64).collect();
+    places.sort_by(|a, b| numbers[*b as usize].total_cmp(&numbers[*a as usize]));
+    for threads in [1, 3] {
+        let vm = Vm::builder().kernel_threads(threads).build()?;
+        let x = vm.from_slice(&numbers, &[numbers.len()])?.to(CPU)?;
+        assert!(x.argsort(0, true)?.to_vec::<i64>()? == places, "{threads} threads");
+        for count in [10, 250_000] {
+            let (elements, found) = x.topk(count, 0, true)?;
+            assert!(found.to_vec::<i64>()? == places[..count], "{threads} threads, {count}");
+            let expected: Vec<f32> = places[..count].iter().map(|place| numbers[*place as usize]).collect();
+            assert!(elements.to_vec::<f32>()? == expected, "{threads} threads, {count}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn tensors_of_few_elements_are_sorted_and_what_there_is_not_is_refused() -> Result<(), Error> {
     for (name, builder) in with_streams() {
