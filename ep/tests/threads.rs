@@ -225,8 +225,8 @@ fn cases(op: Op, dtype: DType) -> Vec<(Vec<&'static [usize]>, Params)> {
             // Rows that are sorted side by side, and one row that is sorted in pieces. Keys of a few values take places from each piece.
             let shapes: [(&[usize], &[usize]); 3] = [(&[300, 400], &[1]), (&[300, 400], &[0]), (&[200_001], &[0])];
             let params = |axes: &[usize], size: usize| match op {
-                Op::ArgSort => Params::sorted(Axes::new(axes).unwrap(), size % 2 == 0),
-                _ => Params::top(Axes::new(axes).unwrap(), size / 2, size % 2 == 0),
+                Op::ArgSort => Params::sorted(Axes::new(axes).unwrap(), size.is_multiple_of(2)),
+                _ => Params::top(Axes::new(axes).unwrap(), size / 2, size.is_multiple_of(2)),
             };
             shapes.into_iter().map(|(dims, axes)| (vec![dims], params(axes, dims[axes[0]]))).collect()
         }

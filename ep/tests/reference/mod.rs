@@ -132,9 +132,9 @@ pub(crate) fn extra(op: Op, dtype: DType, pick: u64) -> Extra {
             step: [1, -2, 77, 0][pick as usize / 4 % 4],
         },
         Op::OneHot => Extra::Classes(pick as usize % 7),
-        Op::ArgSort => Extra::Order { descending: pick % 2 == 0 },
+        Op::ArgSort => Extra::Order { descending: pick.is_multiple_of(2) },
         // More than there are, until it is fitted.
-        Op::ArgTopK => Extra::Top { count: pick as usize / 2, largest: pick % 2 == 0 },
+        Op::ArgTopK => Extra::Top { count: pick as usize / 2, largest: pick.is_multiple_of(2) },
         Op::LayerNorm | Op::RmsNorm => Extra::Epsilon(Scalar::F64([1e-12, 1e-5, 0.5][pick as usize % 3])),
         Op::Uniform | Op::Normal => Extra::Random { seed: pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), counter: pick },
         _ => Extra::None,
