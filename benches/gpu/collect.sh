@@ -18,13 +18,13 @@ for file in $files; do
   strip "$to/$file.new"
   mv "$to/$file.new" "$to/$file"
 done
-rm -rf "$to/examples" "$to/torch" "$to/gpu-logs" "$to/gpu.json"
+rm -rf "$to/examples" "$to/torch"
 mkdir -p "$to/examples" "$to/torch"
 cp -R "$root"/examples/*.svm "$root/examples/data" "$to/examples"
 cp "$root"/benches/gpu/torch/*.py "$to/torch"
 cp "$root/benches/gpu/run.sh" "$to/run.sh"
 # This archive travels to the machine with the GPU.
-tar -C "$(dirname "$to")" -czf "$to.tar.gz" "$(basename "$to")"
+tar -C "$(dirname "$to")" --exclude gpu-logs --exclude gpu.json -czf "$to.tar.gz" "$(basename "$to")"
 kilobytes=$(du -k "$to.tar.gz" | cut -f 1)
 echo "$kilobytes kB in $to.tar.gz"
 [ "$kilobytes" -lt 61440 ] || { echo "that is 60 MB or more" >&2; exit 1; }

@@ -294,6 +294,7 @@ fn check(
     sync.begin();
     for step in steps {
         if let Some(eighths) = step.begins {
+            sync.end();
             sync.begin();
             sync.forget_parts();
             for (passed, last) in passed.up_to.iter_mut().zip(&model.last) {

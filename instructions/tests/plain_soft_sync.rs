@@ -186,6 +186,7 @@ fn check(streams: usize, steps: &[Step]) -> Result<(), TestCaseError> {
             open(&mut sync, &mut plain);
         }
         if let Some(eighths) = step.begins {
+            sync.end();
             sync.begin();
             // What has passed stays passed.
             let before = |index: usize| passed.0.get(index).copied().unwrap_or(0);

@@ -42,7 +42,8 @@ mod tests {
             let entry = &entry[..entry.find(END).unwrap() + END.len()];
             assert!(module.contains(entry), "{name}");
             // What a kernel uses besides is declared outside of entries.
-            for declaration in ["\n.global ", "\n.extern ", "\n.func "] {
+            for declaration in ["\n.version ", "\n.target ", "\n.address_size ", "\n.global ", "\n.extern ", "\n.func "]
+            {
                 let count = |text: &str| text.matches(declaration).count();
                 assert_eq!(count(&ptx), count(module), "{name}: {declaration}");
             }

@@ -61,12 +61,20 @@ impl LoadedKernels {
         let missing = || LoadError { failure: DriverFailure::NO_FUNCTION, text: text.clone() };
         let (ptx, slot) = kernel_ptx(name).zip(self.table.get(name.index())).ok_or_else(missing)?;
         let module = load_module(driver, &ptx, &text)?;
-        modules.push(module);
         // A name consists of letters, digits and underscores, so it has no NUL.
         let c_name = CString::new(text.as_str()).unwrap_or_default();
         // SAFETY: the module has just been loaded.
-        let function = unsafe { driver.function(module, &c_name) }.map_err(|failure| LoadError { failure, text })?;
-        Ok(*slot.get_or_init(|| function))
+        match unsafe { driver.function(module, &c_name) } {
+            Ok(function) => {
+                modules.push(module);
+                Ok(*slot.get_or_init(|| function))
+            }
+            Err(failure) => {
+                // SAFETY: the module was loaded above, and nothing of it was launched.
+                let _ = unsafe { driver.unload_module(module) };
+                Err(LoadError { failure, text })
+            }
+        }
     }
 
     /// Unloads everything. The context must be current, and no kernel may be running.

@@ -16,8 +16,8 @@ const WARP: usize = 32;
 const LARGEST_BLOCK: usize = 1024;
 /// From this many outputs on, one warp per output fills half of a large device.
 const MANY_OUTPUTS: usize = 4096;
-/// With many outputs, a lane folds at least so many elements, if there are enough for a warp: a kernel that reads its row two or three times finds it in
-/// a cache again only if few rows are under way at once.
+/// With many outputs, a row gets one lane for each 32 elements, from 32 to 256 lanes: fewer rows are then under way at once, and a kernel that reads its row
+/// again finds it in a cache.
 const ELEMENTS_OF_A_LANE: usize = 32;
 /// The threads that an H200 holds at once (132 multiprocessors of 2048), rounded down to a power of two.
 const DEVICE_THREADS: usize = 1 << 18;

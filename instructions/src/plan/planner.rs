@@ -49,6 +49,7 @@ pub fn plan(list: InstructionList, options: &PlanOptions) -> Result<PlannedList,
         planner.decide(line, instruction, &list)?;
     }
     planner.sections.end()?;
+    planner.sync.end();
     Ok(planner.write_out(list))
 }
 

@@ -19,6 +19,8 @@
 //!    dropped.
 //! 5. Each remaining need becomes a wait.
 //!
+//! Behind the last instruction of a list ([`SoftSync::end`](pass::SoftSync::end)), streams on which waits were longer than needed get a record.
+//!
 //! Invariants:
 //! * Every wait names a point that was submitted earlier. So the oldest unfinished instruction can always run.
 //! * A need is dropped only if it is implied: a missing wait is a race, a redundant wait is only slow.

@@ -16,8 +16,9 @@ use streamvm_stream::{Point, StreamId};
 /// The number of records that a stream remembers. A need older than these uses a later record: one longer wait, never a wrong one.
 const REMEMBERED: usize = 32;
 
-/// After a wait that was longer than needed, a stream places so many early records at most that no need uses.
-const EARLY: u32 = 8;
+/// For how many lists a stream places early records after a wait that was longer than needed, or that an early record has kept short: of more, it would
+/// not remember the first.
+const EARLY: usize = REMEMBERED;
 
 /// The position of a planned record.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -40,14 +41,14 @@ pub struct PlannedRecord {
 /// The records of one stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Records {
-    /// The recorded sequence numbers, ascending.
-    recorded: VecDeque<u64>,
+    /// The recorded sequence numbers, ascending, and whether the record was early.
+    recorded: VecDeque<(u64, bool)>,
     /// The stream's last number before the current list.
     before: u64,
     /// (sequence number, list line) of the stream's instructions in the current list.
     lines: Vec<(u64, usize)>,
     /// How many early records the stream still places.
-    early: u32,
+    early: usize,
 }
 
 impl Records {
@@ -64,14 +65,15 @@ impl Records {
 
     /// The highest number with a record.
     pub(super) fn last(&self) -> Option<u64> {
-        self.recorded.back().copied()
+        self.recorded.back().map(|(seq, _)| *seq)
     }
 
     /// The point of the earliest record at or after `point`. If there is none, adds one to `records`.
     pub(super) fn at_or_after(&mut self, point: Point, records: &mut Vec<PlannedRecord>, planted: Planted) -> Point {
-        let next = self.recorded.partition_point(|&seq| seq < point.seq);
-        if let Some(&seq) = self.recorded.get(next) {
-            if self.early > 0 || seq > point.seq {
+        let next = self.recorded.partition_point(|&(seq, _)| seq < point.seq);
+        if let Some(&(seq, early)) = self.recorded.get(next) {
+            // A record made now would be behind the last instruction before this list.
+            if seq > point.seq || (early && seq < self.before) {
                 self.early = EARLY;
             }
             return Point::new(point.stream, seq);
@@ -92,7 +94,7 @@ impl Records {
             // Before the stream's first instruction there is no point to mark.
             return shown;
         }
-        self.add(PlannedRecord { point: shown, place }, records);
+        self.add(PlannedRecord { point: shown, place }, false, records);
         shown
     }
 
@@ -103,14 +105,14 @@ impl Records {
             return;
         }
         self.early -= 1;
-        self.add(PlannedRecord { point: Point::new(stream, seq), place: RecordPlace::Behind(line) }, records);
+        self.add(PlannedRecord { point: Point::new(stream, seq), place: RecordPlace::Behind(line) }, true, records);
     }
 
-    fn add(&mut self, record: PlannedRecord, records: &mut Vec<PlannedRecord>) {
+    fn add(&mut self, record: PlannedRecord, early: bool, records: &mut Vec<PlannedRecord>) {
         if self.recorded.len() == REMEMBERED {
             self.recorded.pop_front();
         }
-        self.recorded.push_back(record.point.seq);
+        self.recorded.push_back((record.point.seq, early));
         records.push(record);
     }
 }

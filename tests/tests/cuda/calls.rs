@@ -250,3 +250,32 @@ fn a_pipeline_records_and_waits_as_one_would_by_hand() {
     drop((vm, batches, weights, outputs));
     assert_eq!(standin.findings(), "");
 }
+
+/// A copy that reuses a buffer waits for the kernel that used it: the compute stream records behind each list, once a wait was too long.
+#[test]
+fn layers_over_a_few_buffers_record_behind_each_kernel() {
+    let (standin, vm) = engine();
+    let weights = vm.from_slice_pinned(CUDA, &[2.0f32; 16], &[4, 4]).expect("memory");
+    let buffers = [(); 3].map(|()| vm.full(CUDA, DType::F32, &[4, 4], 0.0).expect("memory"));
+    let mut x = vm.full(CUDA, DType::F32, &[4, 4], 1.0).expect("memory");
+    vm.wait_all().expect("all is well");
+    let records = || -> u64 {
+        let of = vm.stats().streams.into_iter().filter(|s| s.stream.to_string() == "compute@cuda:0:0");
+        of.map(|s| s.records).sum()
+    };
+    let before = records();
+    // Nothing passes meanwhile, so each copy needs the wait.
+    let held = standin.hold();
+    for layer in 0..12 {
+        let mut b = InstructionsBuilder::new();
+        b.copy_into(&weights, &buffers[layer % 3]).expect("a copy");
+        x = b.add(&x, &buffers[layer % 3]).expect("a sum");
+        vm.submit(b.finish()).expect("it is taken");
+    }
+    // The fourth copy is the first that waits. Without early records there would be three: before the layers 3, 6 and 9.
+    assert_eq!(records() - before, 9);
+    drop(held);
+    assert_eq!(x.to_vec::<f32>(), Ok(vec![25.0; 16]));
+    drop((vm, weights, buffers, x));
+    assert_eq!(standin.findings(), "");
+}

@@ -436,6 +436,7 @@ fn a_kernel_that_the_driver_refuses_fails_its_launch_and_can_be_tried_again() {
     for (fault, text) in [
         ("fail=cuModuleLoadDataEx:2:INVALID_PTX", "cuModuleLoadDataEx gave CUDA_ERROR_INVALID_PTX (218)"),
         ("fail=cuModuleGetFunction:2:NOT_FOUND", "cuModuleGetFunction gave CUDA_ERROR_NOT_FOUND (500)"),
+        ("fail=cuModuleLoadDataEx:2:OUT_OF_MEMORY", "set CudaConfig::memory_limit below what the device has"),
     ] {
         let driver = standin(fault);
         let device = &open(CudaConfig::default())[0];

@@ -77,8 +77,8 @@ struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(256..))]
     kernel_n: Option<u32>,
     /// Calls of an op in a run of `kernels`
-    #[arg(long, value_name = "N")]
-    repetitions: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    repetitions: Option<u32>,
 }
 
 impl Args {
@@ -96,7 +96,7 @@ impl Args {
             layers: or(self.layers, preset.layers),
             takes: or(self.takes, preset.takes),
             kernel_n: or(self.kernel_n.map(|n| n as usize), preset.kernel_n),
-            repetitions: or(self.repetitions, preset.repetitions),
+            repetitions: or(self.repetitions.map(|calls| calls as usize), preset.repetitions),
         }
     }
 }

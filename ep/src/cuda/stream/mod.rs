@@ -16,11 +16,13 @@ use smallvec::SmallVec;
 
 use super::blas::Blas;
 use super::driver::{Driver, DriverFailure, EventHandle, Extent, FunctionHandle, StreamHandle};
+use super::error_codes::OUT_OF_MEMORY;
 use super::fused::plan_views;
 use super::gemm::Gemm;
 use super::graphs::Graphs;
 use super::instance::{DeviceState, Instance, Opened};
 use super::kernel_name::KernelName;
+use super::loaded_kernels::LoadError;
 use super::plan::{Launch, plan, plan_copy, plan_fill};
 use super::progress::Progress;
 use super::statuses::{InFlightLaunches, Launched};
@@ -204,7 +206,14 @@ impl CudaStream {
         }
         let (device, opened) = (self.device(), self.instance.opened(self.index)?);
         let _current = device.enter(opened)?;
-        let loaded = opened.kernels.load(self.instance.driver, kernel);
+        let load = || opened.kernels.load(self.instance.driver, kernel);
+        let loaded = match load() {
+            Err(refused) if refused.failure.code() == OUT_OF_MEMORY => {
+                let again = if device.free_deferred(opened) { load() } else { Err(refused) };
+                again.map_err(|refused| LoadError { text: format!("{}; {NO_ROOM}", refused.text), ..refused })
+            }
+            loaded => loaded,
+        };
         loaded.map(Some).map_err(|refused| device.refused(refused))
     }
 
@@ -325,6 +334,10 @@ impl CudaStream {
         }
     }
 }
+
+/// What a user can do where a kernel does not fit into the device.
+const NO_ROOM: &str = "the code of a kernel needs memory of the device when it is first launched: set CudaConfig::memory_limit below what the device has, or \
+                       run each program once before its data fills the device";
 
 /// A guard that makes the context of a bound thread current again when it is dropped.
 struct RebindContext<'a> {
