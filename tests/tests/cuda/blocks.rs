@@ -41,6 +41,8 @@ fn drawn_blocks_compute_what_the_host_computes() {
             compare_drawn(&vm, CUDA, seed, &mut drawn);
         }
         assert!(drawn.marks > 400, "{drawn:?}");
+        // Loops that the device runs alone, and blocks in them.
+        assert!(driver.calls("cuGraphAddNode_v2") > 40, "{mode:?}: {}", driver.calls("cuGraphAddNode_v2"));
         vm.shutdown(Duration::from_secs(60)).expect("it ends");
         assert_eq!(driver.findings(), "", "{mode:?}");
     }

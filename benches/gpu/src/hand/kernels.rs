@@ -86,7 +86,7 @@ impl<'c> Kernels<'c> {
         Ok(Ready { function, launch: Some(launch) })
     }
 
-    fn load(&self, module: &'static str, ptx: &CStr, kernel: &str) -> Result<sys::CUfunction, DriverError> {
+    pub(super) fn load(&self, module: &'static str, ptx: &CStr, kernel: &str) -> Result<sys::CUfunction, DriverError> {
         let mut modules = self.modules.borrow_mut();
         let module = match modules.get(module) {
             Some(&module) => module,
