@@ -1,5 +1,6 @@
 #!/bin/sh
-# Collects what `make gpu` needs on a machine without Rust: stripped binaries, scripts and examples.
+# Collects what `make gpu` needs on a machine without Rust (stripped binaries, scripts and examples) in a folder, and packs the
+# folder into an archive beside it.
 #
 #   collect.sh BINARIES FOLDER
 set -eu
@@ -17,13 +18,13 @@ for file in $files; do
   strip "$to/$file.new"
   mv "$to/$file.new" "$to/$file"
 done
-rm -rf "$to/examples" "$to/torch"
+rm -rf "$to/examples" "$to/torch" "$to/gpu-logs" "$to/gpu.json"
 mkdir -p "$to/examples" "$to/torch"
 cp -R "$root"/examples/*.svm "$root/examples/data" "$to/examples"
 cp "$root"/benches/gpu/torch/*.py "$to/torch"
 cp "$root/benches/gpu/run.sh" "$to/run.sh"
-# shellcheck disable=SC2086
-kilobytes=$(cd "$to" && du -sk $files examples torch | tee /dev/stderr | awk '{ sum += $1 } END { print sum }')
-echo "$kilobytes kB in $to"
-# They travel to the machine with the GPU.
+# This archive travels to the machine with the GPU.
+tar -C "$(dirname "$to")" -czf "$to.tar.gz" "$(basename "$to")"
+kilobytes=$(du -k "$to.tar.gz" | cut -f 1)
+echo "$kilobytes kB in $to.tar.gz"
 [ "$kilobytes" -lt 61440 ] || { echo "that is 60 MB or more" >&2; exit 1; }

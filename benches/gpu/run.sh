@@ -3,6 +3,8 @@
 #
 #   run.sh FOLDER
 #
+# On a machine without this checkout: unpack gpu.tar.gz, which lies beside the folder, and run `gpu/run.sh gpu`.
+#
 # FOLDER has the binaries, examples/ and torch/; nothing else is needed, and Python with PyTorch is used where it is there.
 # One line of progress a part, one table at the end; gpu.json and the logs go to $OUT, or else to FOLDER. A part that fails or
 # is missing does not stop the others. Exit codes: 0 all suites passed and all of streamvm was measured, 1 not so, 3 there is no
@@ -82,7 +84,7 @@ suite() {
   esac
 }
 
-suite conformance conformance --backend cuda
+suite conformance conformance --backend cuda --progress
 suite "random programs" cuda_programs "${PROGRAMS:-300}" --seed "${SEED:-1}"
 for script in "$folder"/examples/*.svm; do
   [ -f "$script" ] || { told examples missing "there is no script in $folder/examples"; continue; }

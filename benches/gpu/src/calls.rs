@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DriverError, PinnedHostSlice};
 use serde_json::{Value, json};
+use streamvm::Vm;
+use streamvm::ep::cuda::CudaConfig;
 use streamvm_standin::Standin;
 
 use crate::benches::{BUFFERS, Batches, HOSTS, Sizes, calls_of_streamvm};
 use crate::error::Error;
-use crate::hand::Cuda;
+use crate::hand::{Cuda, Products};
 
 /// The longest that a program of streamvm takes to be given to a device.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -61,7 +63,9 @@ impl Counted {
         let streamvm = streamvm(driver, sizes)?;
 
         let cuda = Cuda::open()?;
-        let batches = Batches::new(&cuda, sizes)?;
+        // NVIDIA's cuBLAS, which may be there, does not run over the stand-in.
+        let products = Products::own(&cuda, "the driver is a stand-in");
+        let batches = Batches::new(&cuda, sizes, products)?;
         let before = Calls::so_far();
         batches.three_streams()?;
         let by_hand = Calls::since(before);
@@ -99,7 +103,8 @@ impl Counted {
         let text = String::from_utf8_lossy(&output.stdout);
         let counted = serde_json::from_str(&text).ok().and_then(|value| Counted::from_json(&value));
         counted.ok_or_else(|| {
-            missing(&String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or("it says nothing"))
+            let said = String::from_utf8_lossy(&output.stderr);
+            missing(&format!("{}: {}", output.status, said.lines().last().unwrap_or("it says nothing")))
         })
     }
 
@@ -121,6 +126,8 @@ impl Counted {
 /// nothing that it has seen to be over, and what it sees would hang on the time.
 fn streamvm(driver: &Standin, sizes: Sizes) -> Result<Calls, Error> {
     let copies = || Standin::count("cuMemcpyAsync");
+    let config = CudaConfig { own_matmul: true, ..CudaConfig::default() };
+    let vm = Vm::builder().cuda(Some(config)).build()?;
     let (start, before, held) = (Cell::new(Calls::default()), Cell::new(0), Cell::new(None));
     let all_given = |most: Instant| {
         while copies() < before.get() + 2 * sizes.batches as u64 && Instant::now() < most {
@@ -128,6 +135,7 @@ fn streamvm(driver: &Standin, sizes: Sizes) -> Result<Calls, Error> {
         }
     };
     calls_of_streamvm(
+        &vm,
         sizes,
         || {
             held.set(Some(driver.hold()));

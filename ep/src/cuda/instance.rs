@@ -228,7 +228,7 @@ impl DeviceState {
         let failed = |failure| self.fail(failure);
         // SAFETY: the context stays retained until after the guard is dropped.
         let _current = unsafe { context.enter(driver) }.map_err(failed)?;
-        let kernels = LoadedKernels::load(driver).map_err(|refused| self.refused(refused))?;
+        let kernels = LoadedKernels::new(driver).map_err(|refused| self.refused(refused))?;
         let priorities = driver.priorities().map_err(failed)?;
         let zeroing = driver.create_stream(priorities.0).map_err(failed)?;
         Ok(Opened { context, kernels, zeroing, priorities })
@@ -425,7 +425,7 @@ impl Drop for Instance {
             }
         }
         for (index, device) in devices.iter_mut().enumerate() {
-            let Some(opened) = device.opened.get() else { continue };
+            let Some(opened) = device.opened.get_mut() else { continue };
             // SAFETY: the context is released below, after the guard is dropped.
             if let Ok(current) = unsafe { opened.context.enter(*driver) } {
                 for event in driver_events.drain(index) {

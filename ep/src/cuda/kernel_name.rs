@@ -1,6 +1,5 @@
 //! The names of our kernels, and the modules that contain them.
 
-use std::ffi::CStr;
 use std::fmt;
 use std::str::FromStr;
 
@@ -200,7 +199,7 @@ impl FromStr for KernelName {
     }
 }
 
-/// A module of PTX. It has kernels of one kind, so that the driver compiles little that is not used.
+/// A module of PTX: what NVRTC makes of one source, with the kernels of one kind.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Module {
     /// Unary ops other than casts, and predicates.
@@ -228,10 +227,10 @@ pub enum Module {
     Network,
 }
 
-/// The text of a module, with the final NUL that the driver requires.
+/// The text of a module.
 macro_rules! ptx {
     ($name:literal) => {
-        concat!(include_str!(concat!("../../ptx/", $name, ".ptx")), "\0")
+        include_str!(concat!("../../ptx/", $name, ".ptx"))
     };
 }
 
@@ -268,9 +267,9 @@ impl Module {
         }
     }
 
-    /// Its PTX, in the form that `cuModuleLoadData` takes. Each call searches for the end of the text, so call it once.
-    pub fn ptx(self) -> &'static CStr {
-        let text = match self {
+    /// Its PTX. A driver is given [one kernel](super::kernel_ptx) of it at a time.
+    pub const fn text(self) -> &'static str {
+        match self {
             Module::Unary => ptx!("unary"),
             Module::Binary => ptx!("binary"),
             Module::Compare => ptx!("compare"),
@@ -282,8 +281,7 @@ impl Module {
             Module::Arrange => ptx!("arrange"),
             Module::Window => ptx!("window"),
             Module::Network => ptx!("network"),
-        };
-        CStr::from_bytes_until_nul(text.as_bytes()).unwrap_or_default()
+        }
     }
 }
 

@@ -8,7 +8,7 @@ fn kernels() -> &'static Path {
 }
 
 fn text(module: Module) -> &'static str {
-    module.ptx().to_str().unwrap()
+    module.text()
 }
 
 /// Name and parameters of each entry of a module, and whether it says a register or an address more than that.

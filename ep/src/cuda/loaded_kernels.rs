@@ -1,22 +1,29 @@
-//! The kernels of one context: every module is loaded and every function looked up when the device is first used.
+//! The kernels of one context. Each is a module of its own, which is loaded when the kernel is first launched.
 //!
-//! Loading is eager, because loading a module later would wait for running commands. Looking a function up also loads it, if the driver
-//! loads lazily. After that, a launch finds its function in a table by a small index.
+//! A driver compiles a module of PTX when it is loaded, unless its cache has it: some tens of milliseconds for a kernel, and half a minute for all of
+//! them. Loading may also wait for running commands, so it happens once for each kernel, and never during a capture. After that, a launch finds its
+//! function in a table by a small index.
 
 use std::ffi::{CStr, CString};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::driver::{Driver, DriverFailure, FunctionHandle, ModuleHandle};
-use super::kernel_name::{KernelName, Module};
+use super::kernel_name::KernelName;
+use super::kernel_ptx::kernel_ptx;
 
 /// The size of the buffer for messages of the driver's compiler, in bytes.
 const LOG_BYTES: usize = 4096;
 
+/// The kernel that is loaded when a device is opened: a driver that cannot compile our PTX refuses it there.
+const FIRST: KernelName = KernelName::Fill(4);
+
 /// The kernels of one context.
 #[derive(Debug)]
 pub(super) struct LoadedKernels {
-    modules: Vec<ModuleHandle>,
     /// Indexed by [`KernelName::index`].
-    table: Box<[Option<FunctionHandle>]>,
+    table: Box<[OnceLock<FunctionHandle>]>,
+    /// Locked while a kernel is loaded, so that it is loaded once.
+    modules: Mutex<Vec<ModuleHandle>>,
 }
 
 /// A module or kernel that the driver refused.
@@ -28,48 +35,45 @@ pub(super) struct LoadError {
 }
 
 impl LoadedKernels {
-    /// Loads everything into the current context. Takes long if the driver must compile the kernels because its cache lacks them.
-    pub(super) fn load(driver: Driver) -> Result<LoadedKernels, LoadError> {
-        let mut kernels = LoadedKernels {
-            modules: Vec::with_capacity(Module::ALL.len()),
-            table: vec![None; KernelName::INDICES].into(),
-        };
-        for module in Module::ALL {
-            let loaded = load_module(driver, module.ptx(), module.name()).and_then(|handle| {
-                kernels.modules.push(handle);
-                kernels.look_up(driver, module, handle)
-            });
-            if let Err(refused) = loaded {
-                kernels.unload(driver);
-                return Err(refused);
-            }
-        }
+    /// The kernels of the current context, of which the first one is loaded now.
+    pub(super) fn new(driver: Driver) -> Result<LoadedKernels, LoadError> {
+        let table = (0..KernelName::INDICES).map(|_| OnceLock::new()).collect();
+        let kernels = LoadedKernels { table, modules: Mutex::default() };
+        kernels.load(driver, FIRST)?;
         Ok(kernels)
     }
 
-    fn look_up(&mut self, driver: Driver, module: Module, handle: ModuleHandle) -> Result<(), LoadError> {
-        for name in KernelName::all().filter(|name| name.module() == module) {
-            let text = name.to_string();
-            // A name consists of letters, digits and underscores, so it has no NUL.
-            let c_name = CString::new(text.as_str()).unwrap_or_default();
-            // SAFETY: the module has just been loaded.
-            let function = unsafe { driver.function(handle, &c_name) };
-            self.table[name.index()] = Some(function.map_err(|failure| LoadError { failure, text })?);
-        }
-        Ok(())
-    }
-
-    /// The kernel of this name; every valid name has one.
+    /// The kernel of this name, if it is loaded.
     #[inline]
     pub(super) fn get(&self, name: KernelName) -> Option<FunctionHandle> {
-        self.table.get(name.index()).copied().flatten()
+        self.table.get(name.index())?.get().copied()
+    }
+
+    /// Loads the kernel of this name into the context, which must be current. Takes long if the driver must compile it because its cache lacks it.
+    #[cold]
+    pub(super) fn load(&self, driver: Driver, name: KernelName) -> Result<FunctionHandle, LoadError> {
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have loaded it meanwhile.
+        if let Some(function) = self.get(name) {
+            return Ok(function);
+        }
+        let text = name.to_string();
+        let missing = || LoadError { failure: DriverFailure::NO_FUNCTION, text: text.clone() };
+        let (ptx, slot) = kernel_ptx(name).zip(self.table.get(name.index())).ok_or_else(missing)?;
+        let module = load_module(driver, &ptx, &text)?;
+        modules.push(module);
+        // A name consists of letters, digits and underscores, so it has no NUL.
+        let c_name = CString::new(text.as_str()).unwrap_or_default();
+        // SAFETY: the module has just been loaded.
+        let function = unsafe { driver.function(module, &c_name) }.map_err(|failure| LoadError { failure, text })?;
+        Ok(*slot.get_or_init(|| function))
     }
 
     /// Unloads everything. The context must be current, and no kernel may be running.
-    pub(super) fn unload(&self, driver: Driver) {
-        for module in &self.modules {
+    pub(super) fn unload(&mut self, driver: Driver) {
+        for module in self.modules.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             // SAFETY: the module was loaded into the current context, and is not used any longer.
-            let _ = unsafe { driver.unload_module(*module) };
+            let _ = unsafe { driver.unload_module(module) };
         }
     }
 }

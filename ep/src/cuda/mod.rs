@@ -61,6 +61,7 @@ mod graphs;
 #[cfg(feature = "cuda")]
 mod instance;
 mod kernel_name;
+mod kernel_ptx;
 #[cfg(feature = "cuda")]
 mod loaded_kernels;
 #[cfg(feature = "cuda")]
@@ -94,6 +95,7 @@ pub use config::CudaConfig;
 pub use device::{CudaDevice, CudaProducts};
 pub use fused::{FUSED_NAME, FusedArguments, FusedLaunch, fused_headers, fused_source, plan_fused};
 pub use kernel_name::{KernelName, Module};
+pub use kernel_ptx::kernel_ptx;
 pub use plan::{Launch, plan, plan_copy, plan_fill};
 pub use source::{CompileError, Ptx};
 #[cfg(feature = "cuda")]

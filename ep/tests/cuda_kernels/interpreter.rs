@@ -20,8 +20,8 @@ struct Decoded {
 fn decoded(module: Module) -> &'static Decoded {
     static MODULES: [OnceLock<Decoded>; Module::ALL.len()] = [const { OnceLock::new() }; Module::ALL.len()];
     MODULES[module as usize].get_or_init(|| {
-        let text = module.ptx().to_str().unwrap();
-        let decoded = streamvm_ptx::Module::new(text).unwrap_or_else(|error| panic!("{}.ptx: {error}", module.name()));
+        let decoded =
+            streamvm_ptx::Module::new(module.text()).unwrap_or_else(|error| panic!("{}.ptx: {error}", module.name()));
         let coverage = Mutex::new(Coverage::new(&decoded));
         Decoded { module: decoded, coverage }
     })

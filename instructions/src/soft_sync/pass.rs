@@ -167,6 +167,15 @@ impl SoftSync {
         }
     }
 
+    /// Ends a list, behind its last instruction: adds the records that later lists are expected to need.
+    pub fn end(&mut self) {
+        if self.places_records {
+            for (index, stream) in self.streams.iter_mut().enumerate().filter(|(_, stream)| stream.by_event) {
+                stream.records.end(StreamId(index as u32), &mut self.plan.records);
+            }
+        }
+    }
+
     /// The decisions since [`SoftSync::begin`].
     pub fn plan(&self) -> &Plan {
         &self.plan

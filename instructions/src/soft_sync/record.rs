@@ -3,14 +3,21 @@
 //! A record marks the point of the instruction before it, and takes no number of its own. A need is satisfied by the earliest
 //! record at or after it. If there is none, the pass adds a record: right behind the needed instruction if that is in the current
 //! list, else before the list's first instruction on that stream, so that the record waits for no new work.
+//!
+//! Such a late record is behind all that was submitted since the needed instruction, so the wait may be longer than needed. A stream on which that
+//! happened places *early* records for a while: one behind its last instruction of each list. A pipeline over a few buffers needs them: the copy that reuses a
+//! buffer waits for the kernel that used it, not for those submitted since (docs/adr/0098).
 
 use std::collections::VecDeque;
 
-use streamvm_stream::Point;
 use streamvm_stream::mutant::{Mutant, Planted};
+use streamvm_stream::{Point, StreamId};
 
 /// The number of records that a stream remembers. A need older than these uses a later record: one longer wait, never a wrong one.
 const REMEMBERED: usize = 32;
+
+/// After a wait that was longer than needed, a stream places so many early records at most that no need uses.
+const EARLY: u32 = 8;
 
 /// The position of a planned record.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -39,6 +46,8 @@ pub(super) struct Records {
     before: u64,
     /// (sequence number, list line) of the stream's instructions in the current list.
     lines: Vec<(u64, usize)>,
+    /// How many early records the stream still places.
+    early: u32,
 }
 
 impl Records {
@@ -62,6 +71,9 @@ impl Records {
     pub(super) fn at_or_after(&mut self, point: Point, records: &mut Vec<PlannedRecord>, planted: Planted) -> Point {
         let next = self.recorded.partition_point(|&seq| seq < point.seq);
         if let Some(&seq) = self.recorded.get(next) {
+            if self.early > 0 || seq > point.seq {
+                self.early = EARLY;
+            }
             return Point::new(point.stream, seq);
         }
         let (seq, place) = if point.seq > self.before {
@@ -70,6 +82,9 @@ impl Records {
             let index = if planted.is(Mutant::RecordBefore) { index.checked_sub(1) } else { Some(index) };
             (point.seq, index.map_or(RecordPlace::Start, |index| RecordPlace::Behind(self.lines[index].1)))
         } else {
+            if self.before > point.seq {
+                self.early = EARLY;
+            }
             (self.before, RecordPlace::Start)
         };
         let shown = Point::new(point.stream, seq);
@@ -77,11 +92,25 @@ impl Records {
             // Before the stream's first instruction there is no point to mark.
             return shown;
         }
+        self.add(PlannedRecord { point: shown, place }, records);
+        shown
+    }
+
+    /// Ends a list: adds an early record to `records`, if `stream` places them, has instructions in the list and no record behind the last one.
+    pub(super) fn end(&mut self, stream: StreamId, records: &mut Vec<PlannedRecord>) {
+        let Some(&(seq, line)) = self.lines.last() else { return };
+        if self.early == 0 || self.last().is_some_and(|last| last >= seq) {
+            return;
+        }
+        self.early -= 1;
+        self.add(PlannedRecord { point: Point::new(stream, seq), place: RecordPlace::Behind(line) }, records);
+    }
+
+    fn add(&mut self, record: PlannedRecord, records: &mut Vec<PlannedRecord>) {
         if self.recorded.len() == REMEMBERED {
             self.recorded.pop_front();
         }
-        self.recorded.push_back(seq);
-        records.push(PlannedRecord { point: shown, place });
-        shown
+        self.recorded.push_back(record.point.seq);
+        records.push(record);
     }
 }

@@ -1,4 +1,5 @@
 //! The conformance suite as a program, for machines without a toolchain: a table for each backend, or JSON.
+#![allow(clippy::print_stderr, reason = "a program: its progress is for a terminal")]
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -18,6 +19,9 @@ struct Options {
     /// The seed of the simulated device.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Print the name of each case to the error stream before it runs.
+    #[arg(long)]
+    progress: bool,
     /// One JSON object a backend, instead of tables.
     #[arg(long)]
     json: bool,
@@ -34,7 +38,14 @@ fn main() -> ExitCode {
     let mut out = stdout().lock();
     let mut good = !chosen.is_empty();
     for backend in &chosen {
-        let report = run_some(backend, |name| options.filter.as_ref().is_none_or(|part| name.contains(part)));
+        let report = run_some(backend, |name| {
+            let wanted = options.filter.as_ref().is_none_or(|part| name.contains(part));
+            // Before the case runs: if it hangs, the last line names it.
+            if wanted && options.progress {
+                eprintln!("{name}");
+            }
+            wanted
+        });
         good &= report.is_ok();
         let written = if options.json { writeln!(out, "{}", report.to_json()) } else { writeln!(out, "{report}\n") };
         // The reader has closed the pipe and needs no more output.

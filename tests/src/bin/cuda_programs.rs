@@ -1,5 +1,6 @@
 //! `cuda_programs`: random programs on the CUDA devices of the machine, compared with the inline engine, and random compiled programs on the
-//! first of them, with CUDA graphs and without, with fused steps and without, compared with eager calls.
+//! first of them, with CUDA graphs and without, with fused steps and without, on one lane and on three, with loops and branches, compared
+//! with eager calls.
 //!
 //! This file holds arguments, progress and the exit code; the library does the work.
 #![allow(
@@ -17,6 +18,7 @@ use clap::Parser;
 use streamvm::ep::cuda::{self, CudaConfig, Ptx};
 use streamvm::program::CompileOptions;
 use streamvm::{DType, DeviceId, Vm};
+use streamvm_tests::compiled::blocks::{Drawn, compare_drawn};
 use streamvm_tests::compiled::{compare, compare_expression};
 use streamvm_tests::program::{Machine, Script, judge_on_cuda};
 use streamvm_tests::within;
@@ -28,9 +30,9 @@ const PROGRESS: Duration = Duration::from_secs(5);
 const MOST: usize = 5;
 
 /// Runs random programs on the CUDA devices of this machine, and compares what they see with what they see inline on a CPU. For each, a
-/// random compiled program and a random elementwise expression run on the first device, with CUDA graphs and without, with
-/// fused steps and without, and are compared with the same eager calls. The last line says whether there is an NVRTC that fuses
-/// steps.
+/// random compiled program, one with loops and branches and a random elementwise expression run on the first device, with CUDA
+/// graphs and without, with fused steps and without, on one lane and on three, and are compared with the same eager calls. The
+/// last line says whether there is an NVRTC that fuses steps.
 ///
 /// Programs leave out the ops whose results differ by rounding from device to device. Exit codes: 0 all well, 1 something
 /// failed or there is no CUDA device, 2 the arguments were rejected.
@@ -111,8 +113,12 @@ fn compiled(seed: u64) {
     let vm = Vm::builder().build().expect("an engine");
     let one_by_one = CompileOptions { capture: false, ..CompileOptions::default() };
     let unfused = CompileOptions { fuse: false, ..CompileOptions::default() };
-    let all = [CompileOptions::default(), one_by_one, unfused];
+    // Lanes that cost nothing to change over to, so that drawn programs use them: branches of one graph, and segments of their own.
+    let branches = CompileOptions { lanes: 3, hand_over_ns: 0, ..CompileOptions::default() };
+    let segments = CompileOptions { capture: false, ..branches.clone() };
+    let all = [CompileOptions::default(), one_by_one, unfused, branches, segments];
     compare(&vm, seed, &[DeviceId::cuda(0)], &|_| all.to_vec());
+    compare_drawn(&vm, DeviceId::cuda(0), seed, &mut Drawn::default());
     let dtype = DType::ALL[seed as usize % DType::ALL.len()];
     let compiled = compare_expression(&vm, DeviceId::cuda(0), dtype, seed);
     GROUPS.fetch_add(compiled.fused().len(), Ordering::Relaxed);

@@ -372,10 +372,15 @@ impl Captures {
             return None;
         }
         let thread = std::thread::current().id();
-        self.invalidate(|capture| match capture.mode {
-            Mode::Global => true,
-            Mode::ThreadLocal => capture.thread == thread,
-            Mode::Relaxed => false,
+        self.invalidate(|capture| {
+            // A call in a context that has ended tells of that.
+            let goes_on = capture.lanes[0].stream.context.check().is_ok();
+            goes_on
+                && match capture.mode {
+                    Mode::Global => true,
+                    Mode::ThreadLocal => capture.thread == thread,
+                    Mode::Relaxed => false,
+                }
         })
     }
 

@@ -59,6 +59,12 @@ pub(super) fn divide(stream: &mut dyn Stream, a: &Region, b: &Region, out: &Regi
     stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params })
 }
 
+pub(super) fn negate(stream: &mut dyn Stream, a: &Region, out: &Region) -> Result<(), Error> {
+    let kernel = KernelRegistry::builtin().get(Op::Neg, DeviceKind::Cuda, DType::I32).expect("a kernel");
+    let mut operands = [vector(a, Access::Read), vector(out, Access::Write)];
+    stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() })
+}
+
 /// The check that a registered kernel makes before its launch runs on the host, and could ask its operands for slices.
 #[test]
 fn the_check_of_a_kernel_is_shown_no_memory_of_the_device() {
@@ -399,12 +405,60 @@ fn closures_are_refused_and_a_raw_call_gets_the_stream() {
 }
 
 #[test]
-fn a_module_that_the_driver_refuses_is_told_and_the_device_can_be_tried_again() {
-    let driver = standin("fail=cuModuleLoadDataEx:2:INVALID_PTX");
+fn a_kernel_is_loaded_when_it_is_first_launched() {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let [mut one, mut two] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let [a, b, c] = [(); 3].map(|()| memory(device));
+    let loaded = || (driver.calls("cuModuleLoadDataEx"), driver.calls("cuModuleGetFunction"));
+    // Opening has tried one, the fill of four bytes.
+    assert_eq!(loaded(), (1, 1));
+    fill(&mut *one, &a, 3).expect("a fill");
+    one.synchronize().expect("it is over");
+    assert_eq!(loaded(), (1, 1));
+    let barrier = Barrier::new(2);
+    thread::scope(|scope| {
+        for (stream, out) in [(&mut one, &b), (&mut two, &c)] {
+            let (barrier, a) = (&barrier, &a);
+            scope.spawn(move || {
+                barrier.wait();
+                negate(&mut **stream, a, out).expect("a launch");
+                stream.synchronize().expect("it is over");
+            });
+        }
+    });
+    assert_eq!(loaded(), (2, 2), "two threads launch it first at the same time");
+    [a, b, c].into_iter().for_each(|region| free(device, region));
+}
+
+#[test]
+fn a_kernel_that_the_driver_refuses_fails_its_launch_and_can_be_tried_again() {
+    for (fault, text) in [
+        ("fail=cuModuleLoadDataEx:2:INVALID_PTX", "cuModuleLoadDataEx gave CUDA_ERROR_INVALID_PTX (218)"),
+        ("fail=cuModuleGetFunction:2:NOT_FOUND", "cuModuleGetFunction gave CUDA_ERROR_NOT_FOUND (500)"),
+    ] {
+        let driver = standin(fault);
+        let device = &open(CudaConfig::default())[0];
+        let mut stream = device.create_stream().expect("a stream");
+        let [a, b, out] = [(); 3].map(|()| memory(device));
+        fill(&mut *stream, &b, 3).expect("a fill");
+        let error = divide(&mut *stream, &a, &b, &out).unwrap_err().to_string();
+        assert!(error.contains(text) && error.contains("sv_div_i32"), "{error}");
+        divide(&mut *stream, &a, &b, &out).expect("the second time");
+        stream.synchronize().expect("it is over");
+        [a, b, out].into_iter().for_each(|region| free(device, region));
+        drop(stream);
+        assert_eq!(driver.findings(), "");
+    }
+}
+
+#[test]
+fn a_driver_that_compiles_none_of_the_kernels_is_told_and_the_device_can_be_tried_again() {
+    let driver = standin("fail=cuModuleLoadDataEx:1:INVALID_PTX");
     let device = &open(CudaConfig::default())[0];
     let error = device.create_stream().map(drop).unwrap_err().to_string();
     assert!(error.contains("cuModuleLoadDataEx gave CUDA_ERROR_INVALID_PTX (218)"), "{error}");
-    assert!(error.contains("(module "), "{error}");
+    assert!(error.contains("(module sv_fill_4"), "{error}");
     let stream = device.create_stream().expect("the second time");
     drop(stream);
     assert_eq!(driver.findings(), "");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use streamvm_ep::cuda::CudaConfig;
 use streamvm_ep::{Access, Device, Error, GraphKey, GraphStart, MemoryKind, Operand, Region, Stream};
 
-use super::devices::{divide, fill, free, memory, open, record, standin, vector};
+use super::devices::{divide, fill, free, memory, negate, open, record, standin, vector};
 
 /// Announces commands over `buffers` and queues them, as a sequence does. Returns what the stream did about the announcement, and whether
 /// a graph was launched.
@@ -117,6 +117,28 @@ fn kernels_that_may_fail_are_not_captured() -> Result<(), Error> {
     let failed: Vec<u64> = device.take_failures().into_iter().map(|failure| failure.seq).collect();
     assert_eq!((failed, driver.calls("cuGraphLaunch")), (vec![1, 2, 3], 0));
     [a, b, out].into_iter().for_each(|region| free(device, region));
+    Ok(())
+}
+
+/// The driver may load nothing within a capture. So a kernel that nothing has launched before ends it, and the commands run one by one.
+#[test]
+fn a_kernel_that_is_not_loaded_ends_a_capture() -> Result<(), Error> {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream()?;
+    let [a, out] = [(); 2].map(|()| memory(device));
+    let sequence = Arc::new(());
+    for (round, expected) in [(0, Queue), (1, Capturing), (2, Queue)] {
+        let done = announced(&mut *stream, (&sequence, 0), &[&a, &out], |stream| {
+            fill(stream, &a, 1)?;
+            if round == 0 { Ok(()) } else { negate(stream, &a, &out) }
+        })?;
+        assert_eq!(done, (expected, false), "round {round}");
+    }
+    stream.synchronize()?;
+    let calls = ["cuModuleLoadDataEx", "cuStreamBeginCapture_v2", "cuGraphLaunch"].map(|name| driver.calls(name));
+    assert_eq!((calls, driver.findings()), ([2, 1, 0], String::new()));
+    [a, out].into_iter().for_each(|region| free(device, region));
     Ok(())
 }
 

@@ -219,6 +219,7 @@ impl State {
             self.sync.instruction(point, uses, order, &mut self.snapshot.of(env));
             self.note_ordered(instruction, point, env.me);
         }
+        self.sync.end();
         if let Some(observer) = &env.observer {
             let submission = Submission {
                 plan: self.sync.plan(),

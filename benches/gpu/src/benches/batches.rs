@@ -38,7 +38,7 @@ impl<'c> Batches<'c> {
     ///
     /// # Errors
     /// The driver's.
-    pub fn new(cuda: &'c Cuda, sizes: Sizes) -> Result<Batches<'c>, Error> {
+    pub fn new(cuda: &'c Cuda, sizes: Sizes, products: Products<'c>) -> Result<Batches<'c>, Error> {
         let elements = sizes.n * sizes.n;
         let host = |value| move |cuda: &Cuda| PinnedMemory::filled(cuda, elements, value);
         let device = |cuda: &Cuda| DeviceMemory::new(cuda, elements * 4);
@@ -54,7 +54,7 @@ impl<'c> Batches<'c> {
             copied: events()?,
             computed: events()?,
             stored: events()?,
-            products: Products::find(cuda),
+            products,
             up: cuda.stream()?,
             compute: cuda.stream()?,
             down: cuda.stream()?,

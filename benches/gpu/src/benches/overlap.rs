@@ -7,7 +7,7 @@ use super::{Batches, HOSTS, Settings, Sizes, engine, products_of};
 use crate::CUDA;
 use crate::contest::{Contender, Outcome, Ratio};
 use crate::error::Error;
-use crate::hand::Cuda;
+use crate::hand::{Cuda, Products};
 
 const STREAMVM: &str = "streamvm, plain program order";
 const THREE: &str = "by hand, three streams";
@@ -30,7 +30,7 @@ pub fn overlap(settings: &Settings) -> Result<Outcome, Error> {
     pipeline.run(&vm)?;
     pipeline.check()?;
     let cuda = Cuda::open()?;
-    let by_hand = Batches::new(&cuda, settings.sizes)?;
+    let by_hand = Batches::new(&cuda, settings.sizes, Products::find(&cuda))?;
     by_hand.three_streams()?;
     by_hand.check()?;
     outcome.notes.push(format!("products by hand: {}", by_hand.products.name()));

@@ -1,13 +1,13 @@
 //! How many waits the pipeline of batches takes.
 
-use streamvm::Stats;
+use streamvm::{Stats, Vm};
 
 use super::overlap::Pipeline;
 use super::{Batches, Settings, Sizes, engine};
 use crate::CUDA;
 use crate::contest::Outcome;
 use crate::error::Error;
-use crate::hand::Cuda;
+use crate::hand::{Cuda, Products};
 
 const CUDARC: &str = "cudarc's automatic tracking";
 
@@ -17,16 +17,16 @@ const CUDARC: &str = "cudarc's automatic tracking";
 /// # Errors
 /// There is no device.
 pub fn calls_of_streamvm(
+    vm: &Vm,
     sizes: Sizes,
     at_the_start: impl FnOnce(),
     issued: impl FnOnce(),
 ) -> Result<(u64, u64), Error> {
-    let vm = engine()?;
-    let pipeline = Pipeline::new(&vm, sizes)?;
-    pipeline.run(&vm)?;
+    let pipeline = Pipeline::new(vm, sizes)?;
+    pipeline.run(vm)?;
     let before = records_and_waits(&vm.stats());
     at_the_start();
-    let all = pipeline.issue(&vm);
+    let all = pipeline.issue(vm);
     // Also where that failed: what was issued may be held up until then.
     issued();
     all?;
@@ -49,9 +49,9 @@ pub fn waits(settings: &Settings) -> Result<Outcome, Error> {
     let sizes = settings.sizes;
     let work = format!("one run of {} batches of `overlap`", sizes.batches);
     let mut outcome = Outcome::new("waits", "calls", work);
-    let ours = calls_of_streamvm(sizes, || {}, || {})?;
+    let ours = calls_of_streamvm(&engine()?, sizes, || {}, || {})?;
     let cuda = Cuda::open()?;
-    let by_hand = Batches::new(&cuda, sizes)?;
+    let by_hand = Batches::new(&cuda, sizes, Products::find(&cuda))?;
     let before = cuda.records_and_waits();
     by_hand.three_streams()?;
     let after = cuda.records_and_waits();

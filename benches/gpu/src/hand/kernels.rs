@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
 
 use cudarc::driver::{DriverError, result, sys};
-use streamvm::ep::cuda::{KernelName, Launch, plan, plan_fill};
+use streamvm::ep::cuda::{KernelName, Launch, kernel_ptx, plan, plan_fill};
 use streamvm::ep::{KernelCall, KernelRegistry, Operand};
 use streamvm::{Access, DType, DeviceKind, Layout, Op, Params, Scalar, Shape};
 
@@ -13,11 +13,11 @@ use super::{Cuda, Stream};
 use crate::error::Error;
 use crate::{EMPTY, EMPTY_PTX};
 
-/// Kernels in the current context, each module loaded when it is first asked for.
+/// Kernels in the current context, each loaded when it is first asked for.
 #[derive(Debug)]
 pub struct Kernels<'c> {
     _cuda: &'c Cuda,
-    modules: RefCell<HashMap<&'static str, sys::CUmodule>>,
+    modules: RefCell<Vec<sys::CUmodule>>,
     functions: RefCell<HashMap<KernelName, sys::CUfunction>>,
 }
 
@@ -49,7 +49,7 @@ impl<'c> Kernels<'c> {
     /// The driver's.
     pub fn empty(&self) -> Result<Ready, Error> {
         let ptx = CString::new(EMPTY_PTX).unwrap_or_default();
-        Ok(Ready { function: self.load(EMPTY, &ptx, EMPTY)?, launch: None })
+        Ok(Ready { function: self.load(&ptx, EMPTY)?, launch: None })
     }
 
     /// streamvm's kernel of an op of two inputs over `f32`: `a` and `b`, then where it writes.
@@ -80,23 +80,16 @@ impl<'c> Kernels<'c> {
         if let Some(&function) = self.functions.borrow().get(&name) {
             return Ok(Ready { function, launch: Some(launch) });
         }
-        let module = name.module();
-        let function = self.load(module.name(), module.ptx(), &name.to_string())?;
+        let missing = || Error::Missing(format!("there is no PTX of {name}"));
+        let function = self.load(&kernel_ptx(name).ok_or_else(missing)?, &name.to_string())?;
         self.functions.borrow_mut().insert(name, function);
         Ok(Ready { function, launch: Some(launch) })
     }
 
-    pub(super) fn load(&self, module: &'static str, ptx: &CStr, kernel: &str) -> Result<sys::CUfunction, DriverError> {
-        let mut modules = self.modules.borrow_mut();
-        let module = match modules.get(module) {
-            Some(&module) => module,
-            None => {
-                // SAFETY: the image is C text, which PTX is.
-                let loaded = unsafe { result::module::load_data(ptx.as_ptr().cast()) }?;
-                modules.insert(module, loaded);
-                loaded
-            }
-        };
+    pub(super) fn load(&self, ptx: &CStr, kernel: &str) -> Result<sys::CUfunction, DriverError> {
+        // SAFETY: the image is C text, which PTX is.
+        let module = unsafe { result::module::load_data(ptx.as_ptr().cast()) }?;
+        self.modules.borrow_mut().push(module);
         // SAFETY: the module is loaded.
         unsafe { result::module::get_function(module, CString::new(kernel).unwrap_or_default()) }
     }
@@ -104,7 +97,7 @@ impl<'c> Kernels<'c> {
 
 impl Drop for Kernels<'_> {
     fn drop(&mut self) {
-        for module in self.modules.borrow_mut().drain().map(|(_, module)| module) {
+        for module in self.modules.borrow_mut().drain(..) {
             // SAFETY: it is loaded, and this is its end: streams that ran it are over.
             let _ = unsafe { result::module::unload(module) };
         }

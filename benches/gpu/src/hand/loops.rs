@@ -37,7 +37,7 @@ impl<'m> SetCondition<'m> {
         if version < NEEDED {
             return Ok(None);
         }
-        let function = kernels.load(CONDITION_NAME, CONDITION_PTX, CONDITION_NAME)?;
+        let function = kernels.load(CONDITION_PTX, CONDITION_NAME)?;
         Ok(Some(SetCondition { function, condition, state, stop }))
     }
 

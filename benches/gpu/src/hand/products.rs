@@ -25,7 +25,7 @@ pub enum Products<'c> {
 impl<'c> Products<'c> {
     /// What there is on this machine and starts, as streamvm has it.
     pub fn find(cuda: &'c Cuda) -> Products<'c> {
-        let kernel = |why| Products::Kernel(Kernels::new(cuda), why);
+        let kernel = |why: String| Products::own(cuda, &why);
         // SAFETY: looking for the library runs its initialisers, which is what loading it is for.
         if !unsafe { sys::is_culib_present() } {
             return kernel("no cuBLAS was found".to_owned());
@@ -34,6 +34,11 @@ impl<'c> Products<'c> {
             Ok(handle) => Products::Cublas { handle, stream: Cell::new(std::ptr::null_mut()) },
             Err(error) => kernel(format!("cuBLAS does not start: {:?}", error.0)),
         }
+    }
+
+    /// streamvm's own kernel, and why.
+    pub fn own(cuda: &'c Cuda, why: &str) -> Products<'c> {
+        Products::Kernel(Kernels::new(cuda), why.to_owned())
     }
 
     /// What computes them, for the report.

@@ -8,6 +8,7 @@ use crate::call::graph::{GraphBlocks, GraphKey, GraphStart};
 use crate::call::operand::Operand;
 use crate::cuda::driver::{DriverFailure, GraphExecHandle, GraphHandle};
 use crate::cuda::error_codes::ends_device;
+use crate::cuda::kernel_name::KernelName;
 use crate::cuda::graphs::{Buffer, CapturedProducts, Found, Graph, RunBuffers};
 use crate::cuda::stream::CudaStream;
 use crate::cuda::stream::blocks::BlockCapture;
@@ -114,7 +115,13 @@ impl CudaStream {
             Ok(graph) => graph,
             Err(failure) => return self.refuse_graph(key, failure).map(|()| false),
         };
-        let made = if whole && !failed {
+        let unloaded = blocks.as_ref().map_or(&[][..], BlockCapture::unloaded);
+        let made = if whole && !failed && !unloaded.is_empty() {
+            if !self.load_missing(unloaded) {
+                self.give_up_graph(key, "the driver refuses a kernel");
+            }
+            None
+        } else if whole && !failed {
             let mut spare = self.graphs.take_spare(key);
             if has_blocks && let Some(spare) = spare.take() {
                 // Its kernels would set conditions of the new graph, and nothing says what an update makes of that.
@@ -132,7 +139,7 @@ impl CudaStream {
             Some(Ok(handle)) => {
                 let graph = Graph { handle, products };
                 self.graphs.keep(key, graph);
-                match self.launch_graph(graph, blocks.map(|blocks| blocks.rounds()))? {
+                match self.launch_graph(graph, blocks.as_ref().map(BlockCapture::rounds))? {
                     Ok(()) => Ok(true),
                     Err(failure) => self.refuse_graph(key, failure).map(|()| false),
                 }
@@ -201,6 +208,13 @@ impl CudaStream {
             return Err(self.device().mark_lost(text));
         }
         Ok(Err(failure))
+    }
+
+    /// Loads kernels that a capture has missed; `false` if the driver refuses one, which its first launch will report. The context is current.
+    #[cold]
+    fn load_missing(&self, kernels: &[KernelName]) -> bool {
+        let Ok(opened) = self.instance.opened(self.index) else { return false };
+        kernels.iter().all(|kernel| opened.kernels.load(self.instance.driver, *kernel).is_ok())
     }
 
     /// An instantiated graph of captured commands: `spare` with other parameters, if it has the same commands, or a new one. The context

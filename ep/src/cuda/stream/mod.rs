@@ -21,6 +21,7 @@ use super::fused::plan_views;
 use super::gemm::Gemm;
 use super::graphs::Graphs;
 use super::instance::{DeviceState, Instance, Opened};
+use super::kernel_name::KernelName;
 use super::plan::{Launch, plan, plan_copy, plan_fill};
 use super::progress::Progress;
 use super::statuses::{InFlightLaunches, Launched};
@@ -199,6 +200,30 @@ impl CudaStream {
         }
     }
 
+    /// The kernel of this name, which its first launch loads. `None`: a capture is under way, in which nothing may be loaded, and has failed; its
+    /// commands then run one by one.
+    #[inline]
+    fn function(&mut self, kernel: KernelName) -> Result<Option<FunctionHandle>, Error> {
+        let known = self.instance.opened(self.index)?.kernels.get(kernel);
+        if known.is_some() { Ok(known) } else { self.load(kernel) }
+    }
+
+    #[cold]
+    fn load(&mut self, kernel: KernelName) -> Result<Option<FunctionHandle>, Error> {
+        if let Some(capture) = &mut self.capture {
+            match &mut capture.blocks {
+                // No run may have taken the branch in which it is: it is loaded behind this capture, and a later one has it.
+                Some(blocks) => blocks.misses(kernel),
+                None => capture.failed = true,
+            }
+            return Ok(None);
+        }
+        let (device, opened) = (self.device(), self.instance.opened(self.index)?);
+        let _current = device.enter(opened)?;
+        let loaded = opened.kernels.load(self.instance.driver, kernel);
+        loaded.map(Some).map_err(|refused| device.refused(refused))
+    }
+
     /// Launches one of our kernels.
     #[inline]
     fn launch_planned(&mut self, what: &str, launch: Launch) -> Result<(), Error> {
@@ -210,8 +235,8 @@ impl CudaStream {
             }
             return self.launch_fallible(what, launch);
         }
-        self.submit_timed(what, |driver, opened, stream| {
-            let function = function(opened, &launch)?;
+        let Some(function) = self.function(launch.kernel)? else { return Ok(()) };
+        self.submit_timed(what, |driver, _, stream| {
             // SAFETY: the plan was made for this kernel, from operands whose makers guarantee their memory.
             unsafe { launch_kernel(driver, function, stream, launch) }
         })
@@ -255,11 +280,11 @@ impl CudaStream {
     }
 
     /// Launches one of our kernels that may fail, with a status for the failure.
-    fn launch_fallible(&self, what: &str, mut launch: Launch) -> Result<(), Error> {
+    fn launch_fallible(&mut self, what: &str, mut launch: Launch) -> Result<(), Error> {
+        let Some(function) = self.function(launch.kernel)? else { return Ok(()) };
         let of = Launched { kernel: launch.kernel, stream: self.stream, seq: self.seq, step: self.step };
         let statuses = &self.device().statuses;
-        self.submit_timed(what, |driver, opened, stream| {
-            let function = function(opened, &launch)?;
+        self.submit_timed(what, |driver, _, stream| {
             let slot = statuses.acquire(driver)?;
             launch.arguments.status = slot.address();
             // SAFETY: as in `launch_planned`; the status belongs to this launch alone until its event has passed.
@@ -328,12 +353,6 @@ impl Drop for RebindContext<'_> {
         // SAFETY: the context was bound to this thread before, and a stream of it is in use. The next call reports a failure.
         let _ = unsafe { self.opened.context.bind_again(self.driver) };
     }
-}
-
-/// The kernel of a launch. A name without a kernel gives the error that the driver would return.
-#[inline]
-fn function(opened: &Opened, launch: &Launch) -> Result<FunctionHandle, DriverFailure> {
-    opened.kernels.get(launch.kernel).ok_or(DriverFailure::NO_FUNCTION)
 }
 
 /// Launches a kernel with its one parameter.
