@@ -1,25 +1,32 @@
 //! The kernel that sets conditions of blocks, as PTX, beside what it must compute.
 //!
-//! The interpreter has no function to call, so a store to memory takes the place of the call that sets a condition.
+//! The function that sets a condition is the driver's. Here it is one that stores the value at the address that is given as the handle.
 
 use streamvm_ep::cuda::{CONDITION_NAME, CONDITION_PTX, ConditionArguments, LoopState};
 use streamvm_ptx::{Access, Coverage, Launch, Memory, Module};
 
-/// The text between `from` and `to`, both included, replaced.
-fn replaced(text: &str, from: &str, to: &str, by: &str) -> String {
-    let (before, rest) = text.split_once(from).expect("the text has it");
-    let (_, behind) = rest.split_once(to).expect("the text has its end");
-    format!("{before}{by}{behind}")
+/// In the place of the driver's function.
+const SETS: &str = "
+.func cudaGraphSetConditional(
+	.param .b64 cudaGraphSetConditional_param_0,
+	.param .b32 cudaGraphSetConditional_param_1
+)
+{
+	.reg .b32 %r<2>;
+	.reg .b64 %rd<2>;
+	ld.param.u64 %rd1, [cudaGraphSetConditional_param_0];
+	ld.param.u32 %r1, [cudaGraphSetConditional_param_1];
+	st.global.u32 [%rd1], %r1;
+	ret;
 }
+";
 
-/// The module with a store in the place of the call.
+/// The module with that function.
 fn module() -> Module {
     let text = CONDITION_PTX.to_str().expect("text");
-    let call = "{\n\t.param .b64 param0;\n\tst.param.b64 [param0], %rd1;\n\t.param .b32 param1;\n\tst.param.b32 [param1], %r6;\n\tcall.uni cudaGraphSetConditional, (param0, param1);\n\t}";
-    assert_eq!(text.matches(call).count(), 1, "the handle is the first argument, and the value the second");
-    let text = text.replace(call, "st.global.u32 [%rd1], %r6;");
-    let text = replaced(&text, ".extern .func cudaGraphSetConditional", "\n;", "");
-    Module::new(&text.replace(".version 8.3", ".version 8.0")).expect("the interpreter knows its instructions")
+    let (before, rest) = text.split_once(".extern .func cudaGraphSetConditional").expect("it is declared");
+    let (_, behind) = rest.split_once("\n;\n").expect("the declaration has an end");
+    Module::new(&format!("{before}{SETS}{behind}")).expect("the interpreter knows its instructions")
 }
 
 /// What the kernel sets, and the state that it leaves.
@@ -35,7 +42,8 @@ fn run(
     let mut memory = Memory::new();
     let set = memory.add("the condition of the node", handle, vec![9; 4], Access::ReadWrite);
     memory.add("the condition", condition, vec![is_true], Access::Read);
-    let bytes = [state.rounds.to_le_bytes().to_vec(), state.ended.to_le_bytes().into(), state.step.to_le_bytes().into()];
+    let bytes =
+        [state.rounds.to_le_bytes().to_vec(), state.ended.to_le_bytes().into(), state.step.to_le_bytes().into()];
     let left = memory.add("the state", at_state, bytes.concat(), Access::ReadWrite);
     memory.add("what stops loops", stop, stops.to_le_bytes().into(), Access::Read);
     let of_u64 = [handle, condition, at_state, stop, most_rounds].map(u64::to_le_bytes).concat();

@@ -13,11 +13,11 @@ use std::ffi::CStr;
 pub const CONDITION_NAME: &str = "streamvm_condition";
 
 /// Its module, in PTX.
-pub const CONDITION_PTX: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("kernels/condition.ptx"), "\0").as_bytes())
-{
-    Ok(ptx) => ptx,
-    Err(_) => panic!("the text has no NUL in it"),
-};
+pub const CONDITION_PTX: &CStr =
+    match CStr::from_bytes_with_nul(concat!(include_str!("kernels/condition.ptx"), "\0").as_bytes()) {
+        Ok(ptx) => ptx,
+        Err(_) => panic!("the text has no NUL in it"),
+    };
 
 /// Its parameter. Addresses are those of the device.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -35,7 +35,10 @@ fn files_with(word: &str) -> BTreeSet<String> {
 
 #[test]
 fn only_the_files_of_the_libraries_call_cudarc() {
-    assert_eq!(files_with("cudarc::"), BTreeSet::from(["blas.rs", "compile.rs", "conditional.rs", "driver.rs"].map(str::to_owned)));
+    assert_eq!(
+        files_with("cudarc::"),
+        BTreeSet::from(["blas.rs", "compile.rs", "conditional.rs", "driver.rs"].map(str::to_owned))
+    );
 }
 
 #[test]

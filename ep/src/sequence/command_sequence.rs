@@ -443,10 +443,16 @@ impl CommandSequence {
     }
 
     /// Takes note of how loops have run that were launched as a whole.
-    fn check_loops(&self, LoopsRun { rounds, end }: LoopsRun, position: &mut SequencePosition) -> Result<(), SequenceError> {
+    fn check_loops(
+        &self,
+        LoopsRun { rounds, end }: LoopsRun,
+        position: &mut SequencePosition,
+    ) -> Result<(), SequenceError> {
         position.rounds.set_made(rounds);
         let most_rounds = |step| {
-            let of_step = |part: &Part<Stretch>| if let Part::Test(test) = part { (test.step == step).then(|| test.most_rounds())? } else { None };
+            let of_step = |part: &Part<Stretch>| {
+                if let Part::Test(test) = part { (test.step == step).then(|| test.most_rounds())? } else { None }
+            };
             self.parts.iter().find_map(of_step).unwrap_or_default()
         };
         match end {

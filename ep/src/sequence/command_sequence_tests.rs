@@ -174,7 +174,17 @@ fn run_with(
     };
     let mut operands = [operand(0, 3, access), operand(3, 2, Access::Write)];
     let (queued, graphs) = (Vec::new(), Vec::new());
-    let mut listing = Listing { base: base.addr(), queued, graphs, refused, start, fuses: true, launches, block_start: GraphStart::Queue, loops: LoopsRun::default() };
+    let mut listing = Listing {
+        base: base.addr(),
+        queued,
+        graphs,
+        refused,
+        start,
+        fuses: true,
+        launches,
+        block_start: GraphStart::Queue,
+        loops: LoopsRun::default(),
+    };
     let call = CommandCall { stream: &mut listing, operands: &mut operands, rest: None };
     let mut context = FnContext::of_commands(call).expect("operands that do not overlap");
     let result = sequence.run(&mut context, 0, &mut SequencePosition::default());
@@ -429,10 +439,7 @@ fn a_loop_is_launched_as_a_whole_once_its_condition_is_known() {
     assert_eq!(listing.graphs, ["from 0 over 4 buffers, GraphBlocks { depth: 2, rounds: 0 }: Launched"]);
     let (result, listing) = run(&[true, false], Capturing, LoopsRun { rounds: made, end });
     let captured = "While{most_rounds:9,step:0} add If{has_else:true} fill else copy end end";
-    assert_eq!(
-        (result, &*words(&listing.queued)),
-        (Ok(()), &*format!("copy while:true {captured} while:false copy"))
-    );
+    assert_eq!((result, &*words(&listing.queued)), (Ok(()), &*format!("copy while:true {captured} while:false copy")));
     // Both conditions are in buffer 2.
     let marks = ["step 0 while [2, 3]", "step 2 if [2, 3]"];
     assert!(marks.iter().all(|mark| listing.queued.iter().filter(|line| line == mark).count() >= 1));
@@ -523,7 +530,17 @@ fn run_of_floats(sequence: &CommandSequence, seen: [f32; 2]) -> (Result<(), Sequ
         unsafe { Operand::new(base.wrapping_add(2 * place).cast(), DType::F32, layout, access) }
     };
     let (queued, graphs, refused, start) = (Vec::new(), Vec::new(), None, GraphStart::Queue);
-    let mut listing = Listing { base: base.addr(), queued, graphs, refused, start, fuses: true, launches: false, block_start: GraphStart::Queue, loops: LoopsRun::default() };
+    let mut listing = Listing {
+        base: base.addr(),
+        queued,
+        graphs,
+        refused,
+        start,
+        fuses: true,
+        launches: false,
+        block_start: GraphStart::Queue,
+        loops: LoopsRun::default(),
+    };
     let (mut position, mut paused) = (SequencePosition::default(), Vec::new());
     loop {
         let mut operands = [(0, Access::Read), (1, Access::Write), (2, Access::Write), (3, Access::Write)]

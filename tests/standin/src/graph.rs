@@ -112,9 +112,7 @@ impl Node {
             Node::Copy { call, target, source, bytes } => {
                 copy::prepare_copy(driver, call, (*target, *source), *bytes, false).map(|(prepared, _)| prepared)
             }
-            Node::Fill { call, target, pattern, count } => {
-                set::prepare_fill(driver, call, (*target, *count), *pattern)
-            }
+            Node::Fill { call, target, pattern, count } => set::prepare_fill(driver, call, (*target, *count), *pattern),
             Node::Conditional(Conditional { handle, repeats, body }) => {
                 let condition = conditions.get(*handle).ok_or(Code::INVALID_VALUE)?;
                 let captured = body.captured();

@@ -25,7 +25,11 @@ pub(crate) struct Prepared {
 pub(crate) enum PreparedWork {
     Work(Work),
     /// Runs its body as often as a condition says.
-    Conditional { condition: Arc<AtomicU32>, repeats: bool, body: Vec<Prepared> },
+    Conditional {
+        condition: Arc<AtomicU32>,
+        repeats: bool,
+        body: Vec<Prepared>,
+    },
 }
 
 impl Prepared {

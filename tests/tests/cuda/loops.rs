@@ -104,7 +104,9 @@ fn blocks_in_loops_do_what_they_do_on_the_host() {
             x.fill(from).expect("it is submitted");
             y.fill(round as i32).expect("it is submitted");
             run(&executable).expect("it runs");
-            let values = |x: &Tensor, y: &Tensor| (x.to_scalar::<i32>().expect("it runs"), y.to_scalar::<i32>().expect("it runs"));
+            let values = |x: &Tensor, y: &Tensor| {
+                (x.to_scalar::<i32>().expect("it runs"), y.to_scalar::<i32>().expect("it runs"))
+            };
             assert_eq!(values(&x, &y), values(&expected_x, &expected_y), "from {from}, {mode:?}");
         }
         // The loop, both branches, and the loop in one of them, for each set of buffers.
@@ -142,10 +144,12 @@ fn the_most_rounds_bound_all_loops_of_a_run_together() {
         run(executable).map_err(|error| error.to_string()).map(|()| (x.to_scalar::<i32>(), y.to_scalar::<i32>()))
     };
     let mut failures = Vec::new();
-    for from in [(3, 9), (3, 9), (3, 9), (0, 9), (0, 8), (-8, 10), (-7, 10), (4, 5), (3, 9), (120, 9), (120, 8), (3, 9)] {
+    for from in [(3, 9), (3, 9), (3, 9), (0, 9), (0, 8), (-8, 10), (-7, 10), (4, 5), (3, 9), (120, 9), (120, 8), (3, 9)]
+    {
         let found = outcome(&captured, from);
         let expected = outcome(&one_by_one, from);
-        let without_ids = |outcome: Result<_, String>| outcome.map_err(|error| error.split("step").nth(1).map(str::to_owned));
+        let without_ids =
+            |outcome: Result<_, String>| outcome.map_err(|error| error.split("step").nth(1).map(str::to_owned));
         failures.extend(found.clone().err());
         assert_eq!(without_ids(found), without_ids(expected), "from {from:?}");
     }
@@ -251,9 +255,8 @@ fn runs_in_flight_over_changing_buffers_have_graphs_of_their_own() {
         count_to(By::Recording(r), CUDA, &y, 11)?;
         r.fetch("y", &y)
     });
-    let executable = vm
-        .compile(&program.expect("it can be recorded"), &[], &CompileOptions::default())
-        .expect("it compiles");
+    let executable =
+        vm.compile(&program.expect("it can be recorded"), &[], &CompileOptions::default()).expect("it compiles");
     let feeds: Vec<Tensor> = (0..8).map(|at| number(&vm, at * 2)).collect();
     for turn in 0..6 {
         let mut runs = Vec::new();

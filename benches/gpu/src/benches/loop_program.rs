@@ -1,8 +1,10 @@
 //! A loop on a device whose condition is computed there: as a program, made eagerly, and by hand.
 
-use streamvm::program::{CompileOptions, Recorder};
 use streamvm::ep::Operand;
-use streamvm::{Access, DType, Executable, InstructionList, InstructionsBuilder, Layout, Op, Params, Shape, Tensor, Vm};
+use streamvm::program::{CompileOptions, Recorder};
+use streamvm::{
+    Access, DType, Executable, InstructionList, InstructionsBuilder, Layout, Op, Params, Shape, Tensor, Vm,
+};
 
 use super::{Settings, engine};
 use crate::CUDA;

@@ -53,9 +53,7 @@ impl<'m> SetCondition<'m> {
         };
         let one = (1, 1, 1);
         // SAFETY: the kernel takes this parameter, and its memory outlives the graph.
-        unsafe {
-            result::launch_kernel(self.function, one, one, 0, stream.raw(), &mut [(&raw mut arguments).cast()])
-        }
+        unsafe { result::launch_kernel(self.function, one, one, 0, stream.raw(), &mut [(&raw mut arguments).cast()]) }
     }
 }
 
@@ -127,8 +125,7 @@ impl Stream<'_> {
         of_type.conditional =
             sys::CUDA_CONDITIONAL_NODE_PARAMS { handle, type_, size: 1, phGraph_out: ptr::null_mut(), ctx };
         let type_ = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL;
-        let mut params =
-            sys::CUgraphNodeParams { type_, reserved0: [0; 3], __bindgen_anon_1: of_type, reserved2: 0 };
+        let mut params = sys::CUgraphNodeParams { type_, reserved0: [0; 3], __bindgen_anon_1: of_type, reserved2: 0 };
         let (graph, behind) = self.place()?;
         let mut node = ptr::null_mut();
         // SAFETY: the stream captures into the graph, whose nodes these are.

@@ -70,7 +70,11 @@ impl ConditionalDriver {
     pub(in crate::cuda) fn find(driver: Driver) -> Result<ConditionalDriver, String> {
         let version = driver.version().map_err(|failure| format!("{} gave code {}", failure.call, failure.code()))?;
         if version < NEEDED {
-            return Err(format!("the driver is for CUDA {}.{}, and 12.4 is needed", version / 1000, version % 1000 / 10));
+            return Err(format!(
+                "the driver is for CUDA {}.{}, and 12.4 is needed",
+                version / 1000,
+                version % 1000 / 10
+            ));
         }
         match optional_library::missing(library(), SYMBOLS) {
             Some(function) => Err(format!("the driver has no {function}")),
@@ -191,7 +195,8 @@ mod tests {
     fn every_function_that_is_called_is_looked_for_first() {
         let text = include_str!("conditional.rs");
         let name = |rest: &str| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-        let called: BTreeSet<String> = text.split("call!(").skip(1).map(name).filter(|it: &String| it.starts_with("cu")).collect();
+        let called: BTreeSet<String> =
+            text.split("call!(").skip(1).map(name).filter(|it: &String| it.starts_with("cu")).collect();
         assert_eq!(called.iter().map(String::as_str).collect::<Vec<_>>(), SYMBOLS);
     }
 

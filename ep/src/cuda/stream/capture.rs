@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 
 use crate::call::graph::{GraphBlocks, GraphKey, GraphStart};
 use crate::call::operand::Operand;
-use crate::cuda::driver::{DriverFailure, GraphExecHandle, GraphHandle};
+use crate::cuda::driver::{Driver, DriverFailure, GraphHandle};
 use crate::cuda::error_codes::ends_device;
+use crate::cuda::graphs::{Buffer, CapturedProducts, Found, Graph, GraphHandles, RunBuffers};
 use crate::cuda::kernel_name::KernelName;
-use crate::cuda::graphs::{Buffer, CapturedProducts, Found, Graph, RunBuffers};
 use crate::cuda::stream::CudaStream;
 use crate::cuda::stream::blocks::BlockCapture;
 use crate::errors::error::Error;
@@ -127,13 +127,17 @@ impl CudaStream {
                 // Its kernels would set conditions of the new graph, and nothing says what an update makes of that.
                 self.graphs.discard(spare);
             }
-            Some(self.instantiate(graph, spare))
+            let source = has_blocks.then_some(graph);
+            Some(self.instantiate(graph, spare).map(|handles| GraphHandles { source, ..handles }))
         } else {
             self.give_up_graph(key, "a command cannot be captured");
             None
         };
-        // SAFETY: the graph was made by this capture, and instantiated graphs do not need it.
-        let _ = unsafe { driver.destroy_graph(graph) };
+        let is_kept = matches!(&made, Some(Ok(handles)) if handles.source.is_some());
+        if !is_kept {
+            // SAFETY: the graph was made by this capture, and the instantiated graph does not need it.
+            let _ = unsafe { driver.destroy_graph(graph) };
+        }
         let launched = match made {
             None => Ok(false),
             Some(Ok(handle)) => {
@@ -171,7 +175,7 @@ impl CudaStream {
         // SAFETY: the graph belongs to this stream, which one thread uses at a time, and was captured in this context. Its commands access
         // the buffers that it was captured over, in the way in which these were declared. They were announced again at the same
         // addresses, so their makers guarantee their memory. Kernels stay loaded as long as the instance.
-        let launched = unsafe { self.instance.driver.launch_graph(graph.handle, self.handle) };
+        let launched = unsafe { self.instance.driver.launch_graph(graph.handle.exec, self.handle) };
         self.end_time(begun, launched.is_ok());
         if launched.is_ok() {
             device.products.cublas.fetch_add(graph.products.cublas, Ordering::Relaxed);
@@ -219,15 +223,11 @@ impl CudaStream {
 
     /// An instantiated graph of captured commands: `spare` with other parameters, if it has the same commands, or a new one. The context
     /// is current.
-    fn instantiate(
-        &mut self,
-        graph: GraphHandle,
-        spare: Option<GraphExecHandle>,
-    ) -> Result<GraphExecHandle, DriverFailure> {
+    fn instantiate(&mut self, graph: GraphHandle, spare: Option<GraphHandles>) -> Result<GraphHandles, DriverFailure> {
         let driver = self.instance.driver;
         if let Some(spare) = spare {
             // SAFETY: the stream, which one thread uses at a time, owns both. Launches before this one keep their parameters.
-            match unsafe { driver.update(spare, graph) } {
+            match unsafe { driver.update(spare.exec, graph) } {
                 Ok(()) => return Ok(spare),
                 Err(failure) => {
                     log::debug!("a new graph is made: {} gave code {}", failure.call, failure.code());
@@ -236,7 +236,8 @@ impl CudaStream {
             }
         }
         // SAFETY: this thread alone uses the graph.
-        unsafe { driver.instantiate(graph) }
+        let exec = unsafe { driver.instantiate(graph) }?;
+        Ok(GraphHandles { exec, source: None })
     }
 
     /// Ends lanes and a capture that their caller has left open, because it panicked: later commands must run, behind those of the lanes.
@@ -274,7 +275,28 @@ impl CudaStream {
     pub(super) fn destroy_unused_graphs(&mut self) {
         for graph in self.graphs.take_unused() {
             // SAFETY: the stream has owned the graph and does not know it any longer.
-            let _ = unsafe { self.instance.driver.destroy_exec(graph) };
+            unsafe { destroy(self.instance.driver, graph) };
         }
+    }
+
+    /// Destroys all graphs. The context is current.
+    pub(super) fn destroy_graphs(&mut self) {
+        for graph in self.graphs.take_all() {
+            // SAFETY: as above.
+            unsafe { destroy(self.instance.driver, graph) };
+        }
+    }
+}
+
+/// Destroys a graph; launches that are queued or running still complete.
+///
+/// # Safety
+/// * Its handles are alive and not used any longer, and their context is current.
+unsafe fn destroy(driver: Driver, GraphHandles { exec, source }: GraphHandles) {
+    // SAFETY: as the caller promises.
+    let _ = unsafe { driver.destroy_exec(exec) };
+    if let Some(source) = source {
+        // SAFETY: as above.
+        let _ = unsafe { driver.destroy_graph(source) };
     }
 }

@@ -624,10 +624,7 @@ impl Drop for CudaStream {
         drop(blas);
         self.lanes.destroy(self.instance.driver);
         self.blocks.destroy(self.instance.driver);
-        for graph in self.graphs.take_all() {
-            // SAFETY: the stream has owned the graph, which is not used after this drop.
-            let _ = unsafe { self.instance.driver.destroy_exec(graph) };
-        }
+        self.destroy_graphs();
         // SAFETY: the stream is alive, and is not used after this drop.
         let _ = unsafe { self.instance.driver.destroy_stream(self.handle) };
     }

@@ -12,7 +12,7 @@ use crate::code::{Code, Outcome};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::findings::Kind;
-use crate::graph::{Conditional, Graph, Node, NoCondition};
+use crate::graph::{Conditional, Graph, NoCondition, Node};
 
 /// `CU_GRAPH_NODE_TYPE_CONDITIONAL`.
 pub(crate) const CONDITIONAL: c_int = 13;

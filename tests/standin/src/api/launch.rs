@@ -191,8 +191,7 @@ fn condition(
     match reached {
         Ok((condition, state, stop)) => {
             let of = |span: &Span, access| Touch::new([span.range.clone()], access, None);
-            let touches =
-                vec![of(&condition, Access::Read), of(&state, Access::ReadWrite), of(&stop, Access::Read)];
+            let touches = vec![of(&condition, Access::Read), of(&state, Access::ReadWrite), of(&stop, Access::Read)];
             (Job::Condition { arguments: *arguments, condition, state, stop, cell }, touches)
         }
         Err(code) => (Job::Broken(code), Vec::new()),

@@ -32,7 +32,8 @@ mod tests {
     #[test]
     fn a_loop_ends_with_its_condition_or_after_the_most_rounds_or_when_it_is_stopped() {
         let (mut state, repeats) = (LoopState::default(), arguments(ConditionArguments::WHILE));
-        let rounds: Vec<bool> = [true, false, true, true, true].map(|it| decide(&repeats, it, false, &mut state)).into();
+        let rounds: Vec<bool> =
+            [true, false, true, true, true].map(|it| decide(&repeats, it, false, &mut state)).into();
         assert_eq!(rounds, [true, false, true, false, false]);
         assert_eq!(state, LoopState { rounds: 3, ended: LoopState::MOST_ROUNDS, step: 7 });
         let mut state = LoopState::default();
