@@ -25,6 +25,8 @@
 //! A sequence that is looked into ([`CommandSequence::checking_finite`], [`CommandSequence::timing`]) returns behind each command in the same way: when it
 //! is called again, the command has run, so its output, which was copied to the flag, and its time are known.
 
+mod loops;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -35,14 +37,14 @@ use smallvec::SmallVec;
 use crate::call::commands::{CommandCall, Commands};
 use crate::call::fn_context::FnContext;
 use crate::call::fused::{FusedGroup, FusedKernel};
-use crate::call::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopEnd, LoopsRun};
+use crate::call::graph::{GraphKey, GraphStart};
 use crate::call::kernel::KernelCall;
 use crate::call::label::StepLabel;
 use crate::call::operand::{Access, Operand};
 use crate::errors::error::Error;
 use crate::names::device_id::DeviceKind;
 use crate::sequence::block_graph::{self, BlockGraph};
-use crate::sequence::blocks::{Bodies, Part, Parts, Rounds, Test};
+use crate::sequence::blocks::{Part, Parts, Rounds, Test};
 use crate::sequence::branches::{Branches, SequenceBranch, Turn};
 use crate::sequence::buffers::{Buffers, SequenceBuffer, located};
 use crate::sequence::fused::{SequenceFusion, describe};
@@ -360,7 +362,7 @@ impl CommandSequence {
         };
         self.buffers.check(buffers)?;
         if std::mem::take(&mut position.has_run_loop) {
-            self.check_loops(stream.loops_run(), position)?;
+            self.note_loop(stream.loops_run(), position)?;
         }
         while let Some(part) = self.parts.get(position.next) {
             match part {
@@ -381,11 +383,8 @@ impl CommandSequence {
                 Part::Jump(to) => position.next = *to,
                 Part::Test(test) if std::mem::take(&mut position.is_known) => {
                     let is_true = self.reads_true(test, buffers)?;
-                    if is_true && let Some(of_loop) = self.loop_at(position.next) {
-                        if self.launch_loop(of_loop, test.step, &mut **stream, buffers, run, position.rounds.made())? {
-                            (position.next, position.has_run_loop) = (of_loop.parts.end, true);
-                            return Ok(Some(self.steps[test.step].label));
-                        }
+                    if is_true && self.launch_loop(test.step, &mut **stream, buffers, run, position)? {
+                        return Ok(Some(self.steps[test.step].label));
                     }
                     position.next = test.next(position.next, is_true, &mut position.rounds, &self.stops)?;
                 }
@@ -434,111 +433,6 @@ impl CommandSequence {
             Some(look) => unsafe { look.check(step, buffers) },
             None => Ok(()),
         }
-    }
-
-    /// The loop that begins at this part, if it is announced as a whole.
-    fn loop_at(&self, part: usize) -> Option<&BlockGraph> {
-        let found = self.loops.binary_search_by_key(&part, |of_loop| of_loop.parts.start);
-        found.ok().map(|found| &self.loops[found])
-    }
-
-    /// Takes note of how loops have run that were launched as a whole.
-    fn check_loops(
-        &self,
-        LoopsRun { rounds, end }: LoopsRun,
-        position: &mut SequencePosition,
-    ) -> Result<(), SequenceError> {
-        position.rounds.set_made(rounds);
-        let most_rounds = |step| {
-            let of_step = |part: &Part<Stretch>| {
-                if let Part::Test(test) = part { (test.step == step).then(|| test.most_rounds())? } else { None }
-            };
-            self.parts.iter().find_map(of_step).unwrap_or_default()
-        };
-        match end {
-            None => Ok(()),
-            Some(LoopEnd::MostRounds { step }) => {
-                Err(SequenceError::Rounds { step: step as usize, rounds: most_rounds(step as usize) })
-            }
-            Some(LoopEnd::Stopped { step }) => Err(SequenceError::Stopped { step: step as usize }),
-        }
-    }
-
-    /// Launches a loop as a whole, capturing it if the stream wants that. `false` if nothing was launched.
-    fn launch_loop(
-        &self,
-        of_loop: &BlockGraph,
-        step: usize,
-        stream: &mut dyn Commands,
-        buffers: &[Operand],
-        run: u64,
-        rounds: u64,
-    ) -> Result<bool, SequenceError> {
-        let failed = |error| SequenceError::Step { step, error };
-        let key = GraphKey { sequence: &self.identity, first: step };
-        let blocks = GraphBlocks { depth: of_loop.depth, rounds };
-        match stream.begin_block_graph(key, buffers, blocks).map_err(failed)? {
-            GraphStart::Launched => Ok(true),
-            GraphStart::Queue => Ok(false),
-            GraphStart::Capturing => {
-                let captured = self.capture_parts(of_loop.parts.clone(), stream, buffers, run);
-                stream.end_graph(captured.is_ok()).map_err(failed)
-            }
-        }
-    }
-
-    /// Queues the commands of these parts, with the blocks among them, for a capture.
-    fn capture_parts(
-        &self,
-        parts: Range<usize>,
-        stream: &mut dyn Commands,
-        buffers: &[Operand],
-        run: u64,
-    ) -> Result<(), SequenceError> {
-        let mut next = parts.start;
-        while next < parts.end {
-            next = match &self.parts[next] {
-                Part::Work(stretch) => self.queue(&stretch.steps, stream, buffers, run).map(|()| next + 1)?,
-                Part::Test(test) => {
-                    let Bodies { first, second, end } = test.bodies(next, &self.parts);
-                    self.begin_block(test, second.is_some(), stream, buffers)?;
-                    let failed = |error| SequenceError::Step { step: test.step, error };
-                    self.capture_parts(first, stream, buffers, run)?;
-                    if let Some(second) = second {
-                        stream.begin_else().map_err(failed)?;
-                        self.capture_parts(second, stream, buffers, run)?;
-                    }
-                    stream.end_block().map_err(failed)?;
-                    end
-                }
-                Part::Jump(_) => unreachable!("jumps are between the bodies of blocks"),
-            };
-        }
-        Ok(())
-    }
-
-    /// Begins a block in a capture.
-    fn begin_block(
-        &self,
-        test: &Test,
-        has_else: bool,
-        stream: &mut dyn Commands,
-        buffers: &[Operand],
-    ) -> Result<(), SequenceError> {
-        let Command { label, of_buffers, .. } = &self.steps[test.step];
-        stream.begin_step(*label, of_buffers);
-        let mut operands = [Operand::blank()];
-        let condition = std::slice::from_ref(&test.condition);
-        // SAFETY: as in `queue_in_order`: the condition is the first operand of the step.
-        let condition = &unsafe { located(condition, buffers, &mut operands) }[0];
-        let start = match test.most_rounds() {
-            Some(most_rounds) => {
-                let step = u32::try_from(test.step).unwrap_or(u32::MAX);
-                BlockStart::While { most_rounds, step }
-            }
-            None => BlockStart::If { has_else },
-        };
-        stream.begin_block(start, condition).map_err(|error| SequenceError::Step { step: test.step, error })
     }
 
     /// Whether the flag says that the condition, which was copied to it, is true.

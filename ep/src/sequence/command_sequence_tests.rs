@@ -1,6 +1,6 @@
 use super::*;
 use crate::call::commands::Commands;
-use crate::call::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopsRun};
+use crate::call::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopEnd, LoopsRun};
 use crate::call::kernel_registry::KernelRegistry;
 use crate::call::operand::Access;
 use crate::errors::error::Error;

@@ -289,6 +289,8 @@ fn what_a_driver_refuses_is_decided_by_the_host() {
     let refuse = |call: &str| format!("fail={call}:*:NOT_SUPPORTED");
     let calls = ["cuGraphConditionalHandleCreate", NODES, "cuStreamBeginCaptureToGraph", "cuStreamGetCaptureInfo_v3"];
     let mut cases: Vec<(&str, String)> = calls.iter().map(|call| ("", refuse(call))).collect();
+    // With these there is no kernel for conditions, and no node is added.
+    let without_kernel = ["version=12030", "cuModuleLoadDataEx", "cuModuleGetFunction"];
     cases.extend([
         ("version=12030", String::new()),
         ("", "fail=cuModuleLoadDataEx:*:INVALID_PTX".to_owned()),
@@ -309,23 +311,53 @@ fn what_a_driver_refuses_is_decided_by_the_host() {
             let program = vm
                 .record("nested", |r| nested(By::Recording(r), &r.parameter("x", &x)?, &r.parameter("y", &y)?))
                 .expect("it can be recorded");
-            let executable =
-                vm.compile(&program, &[("x", &x), ("y", &y)], &CompileOptions::default()).expect("it compiles");
+            let compile = |capture| {
+                let options = CompileOptions { capture, ..CompileOptions::default() };
+                vm.compile(&program, &[("x", &x), ("y", &y)], &options).expect("it compiles")
+            };
+            let (one_by_one, executable) = (compile(false), compile(true));
             for round in 0..4 {
                 set(&vm, &x, 5);
                 set(&vm, &y, 1);
-                run(&executable).expect("it runs");
+                run(if round == 0 { &one_by_one } else { &executable }).expect("it runs");
                 // 2·(1 + 4), then 4 − x for x = 6 to 9.
                 assert_eq!(y.to_scalar::<i32>(), Ok(10 + 16 - 6 - 7 - 8 - 9), "{said}, round {round}");
                 if round == 0 && !fault.is_empty() {
-                    // Every other kernel is loaded by now.
+                    // Every kernel of the program is loaded by now.
                     driver.fault(fault);
                 }
             }
-            drop((x, y, program, executable));
+            let has_kernel = !without_kernel.iter().any(|it| said.contains(it));
+            let asked = driver.calls("cuGraphConditionalHandleCreate") > 0 || said.contains("GetCaptureInfo");
+            let asked = asked || said.contains("HostAlloc") || said.contains("StreamCreate");
+            assert_eq!(asked, has_kernel, "{said}");
+            drop((x, y, program, one_by_one, executable));
             end(vm);
             assert_eq!(driver.findings(), "", "{said}");
         }
+    }
+}
+
+/// Calls that are left out, as by a program that forgets them, and what the driver finds: what the host computes instead is right, or the graph is not.
+#[test]
+fn a_forgotten_call_is_found() {
+    for (forgotten, finding) in [
+        ("cuStreamUpdateCaptureDependencies_v2", "does not come behind a node that was added"),
+        ("cuStreamBeginCaptureToGraph", "broken capture"),
+    ] {
+        let driver = Standin::load("devices=2;pageable=1");
+        let vm = Vm::builder().build().expect("an engine");
+        let x = number(&vm, 0);
+        let program = vm.record("count", |r| count_to(By::Recording(r), CUDA, &r.parameter("x", &x)?, 9));
+        let program = program.expect("it can be recorded");
+        let executable = vm.compile(&program, &[("x", &x)], &CompileOptions::default()).expect("it compiles");
+        driver.fault(&format!("ignore={forgotten}:1"));
+        let _ = run(&executable);
+        drop((x, program, executable));
+        let _ = vm.shutdown(Duration::from_secs(60));
+        driver.leaks();
+        let findings = driver.findings();
+        assert!(findings.contains(finding), "{forgotten}: {findings}");
     }
 }
 

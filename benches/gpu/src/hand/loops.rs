@@ -111,7 +111,7 @@ impl Stream<'_> {
         }
         .result()?;
         // SAFETY: the driver has returned so many nodes.
-        Ok((graph, (0..count).map(|at| unsafe { nodes.add(at).read() }).collect()))
+        Ok((graph, (0..count).map(|at| unsafe { nodes.wrapping_add(at).read() }).collect()))
     }
 
     /// Adds a loop behind everything captured, and returns the graph of its body.

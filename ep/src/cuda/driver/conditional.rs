@@ -180,7 +180,7 @@ impl ConditionalDriver {
             return Err(DriverFailure { call: "cuStreamGetCaptureInfo_v3", result });
         }
         // SAFETY: the driver has returned an array of so many nodes, valid until the next call for this stream.
-        let behind = (0..count).map(|at| unsafe { behind.add(at).read() }).collect();
+        let behind = (0..count).map(|at| unsafe { behind.wrapping_add(at).read() }).collect();
         Ok(Place { graph, behind })
     }
 }

@@ -138,7 +138,7 @@ driver_calls! {
         }
         check_context(driver, CALL, &graph.context, of_node.context)?;
         // SAFETY: the caller passes so many nodes.
-        let behind: Vec<usize> = (0..count).map(|at| unsafe { behind.add(at).read() }).collect();
+        let behind: Vec<usize> = (0..count).map(|at| unsafe { behind.wrapping_add(at).read() }).collect();
         graph.use_condition(of_node.handle).map_err(|why| {
             let why = match why {
                 NoCondition::Unknown => "which is no condition of this graph",

@@ -27,7 +27,7 @@ fn place(stream: usize) -> Result<(u32, usize, Vec<usize>)> {
         Out::to(&mut count)
     ))?;
     // SAFETY: the driver has returned so many nodes.
-    Ok((status, graph, (0..count).map(|at| unsafe { nodes.add(at).read() }).collect()))
+    Ok((status, graph, (0..count).map(|at| unsafe { nodes.wrapping_add(at).read() }).collect()))
 }
 
 fn condition(graph: usize, context: usize, default: Option<u32>) -> Result<u64> {
