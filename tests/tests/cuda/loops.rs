@@ -158,7 +158,8 @@ fn the_most_rounds_bound_all_loops_of_a_run_together() {
         failures.iter().all(|error| error.contains("after 12 rounds") && error.contains("most_rounds")),
         "{failures:#?}"
     );
-    assert!(driver.calls(NODES) >= 1 + 4);
+    // The first loop has no blocks in it, and the second has three.
+    assert!(driver.calls(NODES) > 4);
     drop((x, y, program, captured, one_by_one));
     let _ = vm.shutdown(Duration::from_secs(60));
     assert_eq!(driver.findings(), "");
