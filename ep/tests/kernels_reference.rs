@@ -5,7 +5,7 @@ mod reference;
 mod tensors;
 
 use proptest::prelude::*;
-use reference::{Dense, Margin, Value, agrees, evaluate, extra, input_dtype, window_call};
+use reference::{Dense, Margin, Value, agrees, evaluate, extra, fitted, input_dtype, window_call};
 use streamvm_ep::*;
 use tensors::{Pool, Rng, Tensor, VIEWS, View};
 
@@ -137,6 +137,7 @@ fn run_case_of(pools: [Pool; 3], op: Op, dtype: DType, to: DType, case: &Case, v
         to: matches!(op, Op::Cast | Op::OneHot).then_some(to),
         extra: if case.extra == Extra::None { extra(op, dtype, seed) } else { case.extra },
     };
+    let params = if op.arity() > 0 { fitted(params, &case.dims[0]) } else { params };
     let mut inputs: Vec<Tensor> = (0..op.arity())
         .map(|input| {
             let own = input_dtype(op, dtype, input, seed);
@@ -307,6 +308,11 @@ fn indexed_cases(op: Op) -> Vec<Case> {
     all.into_iter().map(case).collect()
 }
 
+/// Whether it works along exactly one axis, and all inputs have one shape.
+fn takes_one_axis(op: Op) -> bool {
+    matches!(op.class(), OpClass::ArgReduction | OpClass::RunningSum | OpClass::ArgSort) || op.is_softmax()
+}
+
 fn cases(op: Op) -> Vec<Case> {
     match op {
         Op::RmsNorm => shapes(&[
@@ -354,7 +360,7 @@ fn cases(op: Op) -> Vec<Case> {
             &[&[2, 1, 3, 1, 2]],
         ]),
         Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd => indexed_cases(op),
-        _ if op.class() == OpClass::ArgReduction || op.is_softmax() || op == Op::CumSum => {
+        _ if takes_one_axis(op) => {
             let mut cases = axis_cases();
             cases.retain(|case| case.axes.len() == 1);
             for case in &mut cases {
@@ -543,7 +549,7 @@ proptest! {
         for op in Op::ALL.into_iter().filter(|op| op.is_reduction() || op.is_softmax() || others.contains(op)) {
             let mut case = case.clone();
             case.dims.resize(op.arity(), case.dims[0].clone());
-            if op.class() == OpClass::ArgReduction || op.is_softmax() || op == Op::CumSum {
+            if takes_one_axis(op) {
                 case.axes = vec![(seed % case.dims[0].len() as u64) as usize];
             }
             for &dtype in op.dtypes() {

@@ -221,6 +221,15 @@ fn cases(op: Op, dtype: DType) -> Vec<(Vec<&'static [usize]>, Params)> {
             vec![(vec![&[300, 400]], Params::diagonal(20)), (vec![&[400, 20, 20]], Params::diagonal(0))]
         }
         Op::CumSum => vec![(vec![&[300, 400]], over(&[1])), (vec![&[300, 400]], over(&[0]))],
+        Op::ArgSort | Op::ArgTopK => {
+            // Rows that are sorted side by side, and one row that is sorted in pieces. Keys of a few values take places from each piece.
+            let shapes: [(&[usize], &[usize]); 3] = [(&[300, 400], &[1]), (&[300, 400], &[0]), (&[200_001], &[0])];
+            let params = |axes: &[usize], size: usize| match op {
+                Op::ArgSort => Params::sorted(Axes::new(axes).unwrap(), size.is_multiple_of(2)),
+                _ => Params::top(Axes::new(axes).unwrap(), size / 2, size.is_multiple_of(2)),
+            };
+            shapes.into_iter().map(|(dims, axes)| (vec![dims], params(axes, dims[axes[0]]))).collect()
+        }
         Op::TakeAlongAxis => vec![(vec![&[300, 40], &[300, 401]], over(&[1]))],
         Op::Scatter | Op::ScatterAdd => {
             vec![

@@ -102,6 +102,13 @@ fn operands_fit_their_op() {
     assert!(matches!(error, BuildError::Op(OpError::AlongAxis { .. })), "{error}");
     let error = refused(|b| b.scatter(&f32s(&[2, 3]), &i32s(&[1, 3]), &f32s(&[2, 3]), 0));
     assert!(matches!(error, BuildError::Op(OpError::SourceShape { .. })), "{error}");
+    for error in [refused(|b| b.argtopk(&f32s(&[2, 3]), 4, 1, true)), refused(|b| b.topk(&f32s(&[2, 3]), 4, 1, false))]
+    {
+        assert!(matches!(error, BuildError::Op(OpError::TopCount { .. })), "{error}");
+    }
+    for error in [refused(|b| b.argsort(&f32s(&[2]), 1, true)), refused(|b| b.sort(&f32s(&[]), 0, false))] {
+        assert!(matches!(error, BuildError::Op(OpError::Shape { .. })), "{error}");
+    }
     let x = f32s(&[4]);
     let error = refused(|b| b.op_into(Op::Pad, &[&x], Params::pad(Axes::NONE, 0, 0, 1.0), &x));
     assert!(matches!(error, BuildError::Overlap { .. }), "{error}");

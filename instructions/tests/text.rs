@@ -373,6 +373,16 @@ fn a_text_is_held_to_the_rules_of_the_builder() {
         ("t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 tril diagonal 1 t0 -> t1 f32[2]", "at least 2 axes"),
         ("t0 = tensor cpu:0 f32[2,2]\n%0 call compute@cpu:0:0 tril diagonal x t0 -> t1 f32[2,2]", "of a diagonal"),
         ("t0 = tensor cpu:0 f32[2,2]\n%0 call compute@cpu:0:0 triu t0 -> t1 f32[2,2]", "Extra::Diagonal"),
+        ("t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 argsort axes 0 t0 -> t1 i64[2]", "Extra::Order"),
+        ("t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 argsort axes 0 largest 1 t0 -> t1 i64[1]", "Extra::Order"),
+        (
+            "t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 argtopk axes 0 largest 3 t0 -> t1 i64[3]",
+            "at most that count",
+        ),
+        (
+            "t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 argtopk axes 0 smallest x t0 -> t1 i64[1]",
+            "how many elements",
+        ),
         ("%0 call compute@cpu:0:0 uniform seed 1 at 2 -> t0 i32[2]", "uniform takes f32"),
         ("%0 call compute@cpu:0:0 uniform seed 1 at 2 -> host:t0 f32[2]", "host memory"),
         ("%0 call compute@cpu:0:0 uniform seed 1 at 2 -> cpu:1:t0 f32[2]", "lives on cpu:1"),

@@ -80,7 +80,8 @@ class Draw:
         if self.chance(0.25) and form in ("unary", "binary", "binary or reduce") and self.in_place(function, dtype, place):
             return None
         expr, result_dtype, lane = self.call(function, dtype, place)
-        if self.chance(0.3):
+        # A sort is two ops, of which neither can be written into a tensor.
+        if function not in ("sort", "topk") and self.chance(0.3):
             return self.write(expr, result_dtype, place, lane)
         return self.bind(expr, result_dtype, place)
 
@@ -495,6 +496,8 @@ class Draw:
             return self.triangle(function, dtype, place, lane)
         if form == "by index":
             return self.by_index(function, dtype, place, lane)
+        if form == "sort":
+            return self.sort(function, dtype, place, lane)
         if form == "cross_entropy":
             return self.cross_entropy(function, dtype, place, lane)
         if form == "convolution":
@@ -597,6 +600,20 @@ class Draw:
         tail = f" axis {axis - len(shape) if self.chance(0.3) else axis}"
         compute = lambda a, *rest: reference.BY_INDEX[function](dtype, a, axis, *rest)  # noqa: E731
         return call(function, inputs, tail, compute, dtype, lane), dtype, lane
+
+    def sort(self, function, dtype, place, lane):
+        shape = self.any_shape(least=1)
+        axis = self.choice.randrange(len(shape))
+        counts, reverses = "topk" in function, self.chance(0.5)
+        count = self.choice.randint(0, shape[axis]) if counts else shape[axis]
+        tail = f" {count}" * counts + f" axis {axis - len(shape) if self.chance(0.3) else axis}"
+        tail += f" {'smallest' if counts else 'descending'}" * reverses
+        # The largest come first unless the smallest are asked for.
+        descending = reverses != counts
+        value, gives_places = self.make(dtype, shape, place), function.startswith("arg")
+        result = "i64" if gives_places else dtype
+        compute = lambda a: reference.sort(a, axis, descending, count, gives_places)  # noqa: E731
+        return call(function, [value], tail, compute, dtype, lane, dtype_of=result), result, lane
 
     def arrange(self, function, dtype, place):
         """What copies or fills parts of a new tensor: it may be on the host."""

@@ -399,6 +399,18 @@ def scatter_add(dtype, a, axis, indices, source):
     return Exact(result)
 
 
+def sort(a, axis, descending, count, gives_places):
+    """The first `count` elements along an axis in sorted order, or their places. Equal elements keep their order, and NaN is the largest."""
+    if descending:
+        # Backwards twice, so that equal elements keep their order.
+        backwards = np.argsort(np.flip(a, axis), axis, kind="stable")
+        places = np.flip(a.shape[axis] - 1 - backwards, axis)
+    else:
+        places = np.argsort(a, axis, kind="stable")
+    places = np.take(places, range(count), axis)
+    return Exact(places.astype(np.int64) if gives_places else np.take_along_axis(a, places, axis))
+
+
 def cross_entropy(dtype, logits, targets):
     less, _, sums, spread = along(wide(logits, dtype), -1)
     log = np.log(sums)[..., 0] if logits.size else np.zeros(targets.shape)

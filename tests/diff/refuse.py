@@ -173,6 +173,15 @@ class Refuse(Draw):
         bad = bad or (function in ("argmax", "argmin") and shape[axis] == 0)
         return self.let(f"{function} {self.tensor('f32', shape)} axis {axis}"), bad
 
+    def line_sort(self):
+        function = self.choice.choice(["sort", "argsort", "topk", "argtopk"])
+        shape = self.small(0, 3)
+        axis, count = self.axis(len(shape)), self.choice.choice([0, 1, 2, 3])
+        bad = not -len(shape) <= axis < len(shape)
+        bad = bad or ("topk" in function and count > shape[axis])
+        shown = f" {count}" if "topk" in function else ""
+        return self.let(f"{function} {self.tensor('u16', shape)}{shown} axis {axis}"), bad
+
     def line_gradient(self):
         one, two = self.pair()
         axis = self.axis(len(one))

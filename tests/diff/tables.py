@@ -40,6 +40,7 @@ FUNCTIONS = {
     "cumsum": ("along", NUMBERS),
     **dict.fromkeys(["take_along_axis", "scatter"], ("by index", ALL)),
     "scatter_add": ("by index", NUMBERS),
+    **dict.fromkeys(["sort", "argsort", "topk", "argtopk"], ("sort", ALL)),
     **dict.fromkeys(["cat", "stack", "tile", "roll", "eye"], ("arrange", ALL)),
     "arange": ("arrange", NUMBERS),
     "linspace": ("arrange", FLOATS),

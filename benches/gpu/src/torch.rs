@@ -1,4 +1,4 @@
-//! PyTorch in a child process: it sets up, then does the work once for each line that it is sent.
+//! PyTorch in a child process: it sets up, then does the work that a line names, for each line that it is sent.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ impl Torch {
         match self.start(script, sizes) {
             Ok(mut script) => {
                 outcome.notes.push(format!("{name}: {}", script.about));
-                Some(Contender { name, run: Box::new(move || script.run()) })
+                Some(Contender { name, run: Box::new(move || script.run("run")) })
             }
             Err(error) => {
                 outcome.add_missing(name, error);
@@ -78,12 +78,12 @@ impl Torch {
 }
 
 impl Script {
-    /// Has the work done once; the script measures it.
+    /// Has the work of this name done once; the script measures it.
     ///
     /// # Errors
     /// The script has ended, or says what is wrong.
-    pub fn run(&mut self) -> Result<Duration, Error> {
-        let sent = writeln!(self.orders, "run").and_then(|()| self.orders.flush());
+    pub fn run(&mut self, work: &str) -> Result<Duration, Error> {
+        let sent = writeln!(self.orders, "{work}").and_then(|()| self.orders.flush());
         sent.map_err(|error| Error::Missing(format!("the script has ended: {error}")))?;
         let line = self.line()?;
         match line.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {

@@ -56,7 +56,7 @@ fn every_bench_is_measured_beside_its_references() {
     let names: Vec<_> = json["benches"].as_array().expect("benches").iter().map(|bench| &bench["bench"]).collect();
     assert_eq!(
         names,
-        ["launch", "add-chain", "chain-program", "loop-program", "overlap", "weights", "allocator", "waits"]
+        ["launch", "add-chain", "chain-program", "loop-program", "overlap", "weights", "allocator", "waits", "kernels"]
     );
     for bench in json["benches"].as_array().expect("benches") {
         assert_eq!(bench["ok"], true, "{bench}");

@@ -13,4 +13,4 @@ def work():
         y = y + x
 
 
-serve(torch, work)
+serve(torch, {"run": work})

@@ -43,4 +43,4 @@ def work():
             stored[b].record(down)
 
 
-serve(torch, work)
+serve(torch, {"run": work})

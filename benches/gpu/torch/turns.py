@@ -1,4 +1,4 @@
-"""What every script does: says that it is ready, then does its work once for each line that it reads.
+"""What every script does: says that it is ready, then does the work that a line names, for each line that it reads.
 
 The first line out is `ready` and what PyTorch this is, or why there is none; each other the seconds of one run.
 """
@@ -25,11 +25,12 @@ def torch_or_exit():
     return torch
 
 
-def serve(torch, work):
-    """Runs `work`, which queues, once a line; the time ends when the device is done."""
+def serve(torch, works):
+    """For each line, a name of `works`, runs that, which queues; the time ends when the device is done."""
     print(f"ready PyTorch {torch.__version__}, CUDA {torch.version.cuda}", flush=True)
-    for _ in sys.stdin:
+    for line in sys.stdin:
         try:
+            work = works[line.strip()]
             torch.cuda.synchronize()
             start = time.perf_counter()
             work()

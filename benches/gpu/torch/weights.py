@@ -27,4 +27,4 @@ def work():
             used[b].record(compute)
 
 
-serve(torch, work)
+serve(torch, {"run": work})

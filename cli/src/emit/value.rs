@@ -210,6 +210,8 @@ pub(super) fn params(
             Extra::Pad { before: *before, after: *after, value }
         }
         ExtraRef::Diagonal(diagonal) => Extra::Diagonal(*diagonal),
+        ExtraRef::Order { descending } => Extra::Order { descending: *descending },
+        ExtraRef::Top { count, largest } => Extra::Top { count: *count, largest: *largest },
         ExtraRef::Classes(classes) => Extra::Classes(*classes),
         ExtraRef::Convolution(by) => Extra::Convolution(*by),
         ExtraRef::Pooling(by) => Extra::Pooling(*by),

@@ -1,4 +1,4 @@
-//! Views: other shapes and parts of the same storage. The reshape of a view with gaps copies, and so do `tile` and `roll`.
+//! Views: other shapes and parts of the same storage. The reshape of a view with gaps copies, and so do `tile` and `roll`; `sort` and `topk` run ops.
 
 use crate::base::engine::{InstructionsBuilder, Shape, Tensor};
 use crate::syntax::ast::{SliceSpec, View};
@@ -42,6 +42,15 @@ pub(super) fn apply(
         View::Roll { shift, axis: at } => {
             let axis = axis(&shape, at.value, at.span)?;
             builder.roll(tensor, *shift, axis).map_err(|error| Diagnostic::new(span, error.to_string()))
+        }
+        View::Sort { axis: at, descending } => {
+            let axis = axis(&shape, at.value, at.span)?;
+            builder.sort(tensor, axis, *descending).map_err(|error| Diagnostic::new(span, error.to_string()))
+        }
+        View::Top { count, axis: at, largest } => {
+            let axis = axis(&shape, at.value, at.span)?;
+            let found = builder.topk(tensor, *count, axis, *largest);
+            found.map(|(elements, _)| elements).map_err(|error| Diagnostic::new(span, error.to_string()))
         }
     }
 }

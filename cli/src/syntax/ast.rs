@@ -293,6 +293,18 @@ pub enum ExtraRef {
     },
     /// `tril`, `triu`: the diagonal; 0 if not given.
     Diagonal(i64),
+    /// `argsort`: whether the largest come first.
+    Order {
+        /// `descending`.
+        descending: bool,
+    },
+    /// `argtopk`.
+    Top {
+        /// How many elements.
+        count: usize,
+        /// Whether the largest, and not `smallest`.
+        largest: bool,
+    },
     /// `one_hot`: the number of classes.
     Classes(usize),
     /// Convolutions and their gradients.
@@ -312,7 +324,7 @@ pub enum RangeBy {
     Count(usize),
 }
 
-/// The kinds of views, and of copies with elements in other places.
+/// The kinds of views, and of new tensors with the elements in other places.
 #[derive(Clone, Debug, PartialEq)]
 pub enum View {
     /// `reshape h 4 -1`
@@ -331,6 +343,22 @@ pub enum View {
         shift: i64,
         /// Along which axis.
         axis: Spanned<i64>,
+    },
+    /// `sort h axis 0 descending`
+    Sort {
+        /// Along which axis.
+        axis: Spanned<i64>,
+        /// `descending`.
+        descending: bool,
+    },
+    /// `topk h 3 axis 0 smallest`
+    Top {
+        /// How many elements.
+        count: usize,
+        /// Along which axis.
+        axis: Spanned<i64>,
+        /// Whether the largest, and not `smallest`.
+        largest: bool,
     },
 }
 

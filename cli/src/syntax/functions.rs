@@ -44,6 +44,14 @@ pub enum Form {
     Triangle(Op),
     /// `scatter a i s axis 1`, exactly one axis
     ByIndex(Op),
+    /// `argsort a axis 1`, exactly one axis, with `descending` if wanted
+    ArgSort,
+    /// `argtopk a 3 axis 1`, exactly one axis, with `smallest` if wanted
+    ArgTopK,
+    /// `sort a axis 1`, exactly one axis, with `descending` if wanted
+    Sort,
+    /// `topk a 3 axis 1`, exactly one axis, with `smallest` if wanted
+    TopK,
     /// `cat a b c axis 0`
     Cat,
     /// `stack a b c axis 0`
@@ -79,7 +87,7 @@ pub enum Form {
 }
 
 /// The functions that are not ops.
-const OTHERS: [(&str, Form); 14] = [
+const OTHERS: [(&str, Form); 16] = [
     ("load", Form::Load),
     ("copy", Form::Copy),
     ("empty", Form::Empty),
@@ -92,6 +100,8 @@ const OTHERS: [(&str, Form); 14] = [
     ("stack", Form::Stack),
     ("tile", Form::Tile),
     ("roll", Form::Roll),
+    ("sort", Form::Sort),
+    ("topk", Form::TopK),
     ("eye", Form::Eye),
     ("linspace", Form::Linspace),
 ];
@@ -121,6 +131,8 @@ fn form(op: Op) -> Option<Form> {
         (_, OpClass::Triangle) => Form::Triangle(op),
         (_, OpClass::TakeAlongAxis | OpClass::Scatter) => Form::ByIndex(op),
         (_, OpClass::SoftmaxGradient) => Form::BinaryAlongAxis(op),
+        (Op::ArgTopK, _) => Form::ArgTopK,
+        (_, OpClass::ArgSort) => Form::ArgSort,
         (_, OpClass::Pad) => Form::Pad,
         (_, OpClass::OneHot) => Form::OneHot,
         (_, OpClass::LayerNorm | OpClass::RmsNorm) => Form::Norm(op),
@@ -137,9 +149,47 @@ pub const STATEMENTS: &[&str] =
 
 /// Words that are part of a statement or an expression and therefore name nothing.
 const OTHER_WORDS: &[&str] = &[
-    "else", "to", "into", "on", "lane", "value", "axis", "axes", "rows", "cols", "keep", "tol", "accuracy", "host",
-    "true", "false", "inf", "nan", "seed", "epsilon", "diagonal", "window", "stride", "padding", "dilation", "groups",
-    "f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool",
+    "else",
+    "to",
+    "into",
+    "on",
+    "lane",
+    "value",
+    "axis",
+    "axes",
+    "rows",
+    "cols",
+    "keep",
+    "tol",
+    "accuracy",
+    "host",
+    "true",
+    "false",
+    "inf",
+    "nan",
+    "seed",
+    "epsilon",
+    "diagonal",
+    "descending",
+    "smallest",
+    "window",
+    "stride",
+    "padding",
+    "dilation",
+    "groups",
+    "f32",
+    "f64",
+    "f16",
+    "bf16",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "bool",
 ];
 
 /// The form of a function, by name.

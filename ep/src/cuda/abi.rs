@@ -12,6 +12,7 @@
 //! | flip | the output's axes | – | one per axis of `shape` |
 //! | tril, triu | the axes of matrices | rows, columns | those of `shape`, then of a row and of a column |
 //! | cumsum | the other axes | the axis | those of `shape`, then that of `inner` |
+//! | argsort, argtopk | the other axes | the axis, and how many places of it are given | those of `shape`, then that of the axis |
 //! | take_along_axis, scatter, scatter_add | the other axes | the axis of the first input, and of the indices | those of `shape`, then that of the axis |
 //! | arange, random | the output's, in their order | – | one per axis of `shape` |
 //! | sum, mean, largest, smallest, argmax | the kept axes | the reduced axes | input: those of `shape`, then those of `inner`; output: those of `shape` |
@@ -55,7 +56,7 @@ pub struct Arguments {
     pub inner: [i64; MAX_RANK],
     /// Number of outer axes.
     pub rank: u32,
-    /// Number of inner axes: 5 for convolutions, 4 for poolings, 3 for matmul, 2 for index_select, triangles and ops along an axis by indices, 1 for
+    /// Number of inner axes: 5 for convolutions, 4 for poolings, 3 for matmul, 2 for index_select, triangles, argsort, argtopk and ops along an axis by indices, 1 for
     /// argmax, softmax, norms, cross entropy, one-hot and cumsum, `rank` for pad. Their gradients have as many.
     pub inner_rank: u32,
     /// Elements of `shape`: the product of its sizes.
@@ -65,10 +66,11 @@ pub struct Arguments {
     pub inner_elements: u64,
     /// For fill and pad, the bits of one element, in the low bytes; for one-hot, those of 1; for norms, those of epsilon as
     /// an `f64`; for random, the seed; for convolutions and poolings, stride and padding, height before width, 16 bits each; for arange, the first
-    /// element, an `i64` or the bits of an `f64`.
+    /// element, an `i64` or the bits of an `f64`; for argsort and argtopk, the bits of infinity, or all bits if elements are no floats.
     pub value: u64,
     /// Random: the first block. Convolutions and poolings: the dilation, height before width, and the number of groups, 16 bits each. Arange: the step, as
-    /// `value`. Triangles: the diagonal, an `i64`. Take_along_axis and scatters: the product of the sizes of the axes behind the axis.
+    /// `value`. Triangles: the diagonal, an `i64`. Take_along_axis and scatters: the product of the sizes of the axes behind the axis. Argsort and argtopk:
+    /// the sign bit of an element, or 0 if elements have no sign.
     pub counter: u64,
     /// The address of a [`Status`], aligned to 8 bytes, that the device may read and write. With 0 the kernel does not report failures.
     /// [`plan()`](crate::cuda::plan()) leaves it 0; the launching code sets it if
@@ -83,7 +85,7 @@ pub struct Arguments {
     /// rows, 0 if on neighbouring elements of one of them.
     pub across: u32,
     /// For pad: the number of output elements before the input, on each axis whose size in `inner` differs from that in `shape`. For flip: bit `i` is 1 if axis
-    /// `i` of `shape` is flipped. For take_along_axis and scatters: the bytes of an index.
+    /// `i` of `shape` is flipped. For take_along_axis and scatters: the bytes of an index. For argsort and argtopk: 1 if the largest come first.
     pub before: u32,
 }
 

@@ -30,13 +30,13 @@ pub enum KernelName {
     OneHot(DType, usize),
     /// [`Op::IndexSelect`] by indices of this dtype, of elements of so many bytes: 1, 2, 4 or 8.
     IndexSelect(DType, usize),
-    /// One of the other ops that move elements of so many bytes, 1, 2, 4 or 8, and compute nothing: [`Op::Flip`], [`Op::Tril`], [`Op::Triu`],
-    /// [`Op::TakeAlongAxis`], [`Op::Scatter`].
+    /// One of the other ops that only move or compare elements of so many bytes, 1, 2, 4 or 8: [`Op::Flip`], [`Op::Tril`], [`Op::Triu`],
+    /// [`Op::TakeAlongAxis`], [`Op::Scatter`], [`Op::ArgSort`]; the last is [`Op::ArgTopK`] too.
     OfSize(Op, usize),
 }
 
 /// The ops of [`KernelName::OfSize`].
-const OF_SIZE: [Op; 5] = [Op::Flip, Op::Tril, Op::Triu, Op::TakeAlongAxis, Op::Scatter];
+const OF_SIZE: [Op; 6] = [Op::Flip, Op::Tril, Op::Triu, Op::TakeAlongAxis, Op::Scatter, Op::ArgSort];
 
 const OPS: usize = Op::ALL.len();
 const DTYPES: usize = DType::ALL.len();
@@ -64,7 +64,7 @@ impl KernelName {
     fn exists(self) -> bool {
         match self {
             KernelName::Op(op, dtype) => {
-                let has_another = matches!(op, Op::Cast | Op::Pad | Op::OneHot | Op::IndexSelect);
+                let has_another = matches!(op, Op::Cast | Op::Pad | Op::OneHot | Op::IndexSelect | Op::ArgTopK);
                 !has_another && !OF_SIZE.contains(&op) && op.supports(dtype)
             }
             KernelName::Cast(from, _) => Op::Cast.supports(from),
@@ -104,6 +104,7 @@ impl KernelName {
         match self {
             KernelName::Copy(_) | KernelName::Fill(_) | KernelName::Pad(_) => Module::Move,
             KernelName::OneHot(..) | KernelName::IndexSelect(..) => Module::Move,
+            KernelName::OfSize(Op::ArgSort, _) => Module::Sort,
             KernelName::OfSize(..) | KernelName::Op(Op::CumSum | Op::ScatterAdd | Op::Arange, _) => Module::Arrange,
             KernelName::Op(Op::Where, _) => Module::Move,
             KernelName::Cast(..) => Module::Cast,
@@ -225,6 +226,8 @@ pub enum Module {
     Window,
     /// Losses, and RMS norm.
     Network,
+    /// Places of elements in sorted order: argsort and argtopk.
+    Sort,
 }
 
 /// The text of a module.
@@ -236,7 +239,7 @@ macro_rules! ptx {
 
 impl Module {
     /// Every module, in the order of the enum.
-    pub const ALL: [Module; 11] = [
+    pub const ALL: [Module; 12] = [
         Module::Unary,
         Module::Binary,
         Module::Compare,
@@ -248,6 +251,7 @@ impl Module {
         Module::Arrange,
         Module::Window,
         Module::Network,
+        Module::Sort,
     ];
 
     /// Its name, for messages; its source is `kernels/<name>.cu`.
@@ -264,6 +268,7 @@ impl Module {
             Module::Arrange => "arrange",
             Module::Window => "window",
             Module::Network => "network",
+            Module::Sort => "sort",
         }
     }
 
@@ -281,6 +286,7 @@ impl Module {
             Module::Arrange => ptx!("arrange"),
             Module::Window => ptx!("window"),
             Module::Network => ptx!("network"),
+            Module::Sort => ptx!("sort"),
         }
     }
 }

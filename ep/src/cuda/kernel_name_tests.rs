@@ -30,7 +30,7 @@ fn names_round_trip_and_have_indices_of_their_own() {
         assert_eq!(name.to_string().parse::<KernelName>(), Ok(name));
         assert!(name.index() < KernelName::INDICES && indices.insert(name.index()), "{name}");
     }
-    let others = [Op::Cast, Op::Pad, Op::OneHot, Op::IndexSelect];
+    let others = [Op::Cast, Op::Pad, Op::OneHot, Op::IndexSelect, Op::ArgTopK];
     let supported = Op::ALL.into_iter().filter(|op| !others.contains(op) && !OF_SIZE.contains(op));
     let pairs: usize = supported.map(|op| op.dtypes().len()).sum();
     assert_eq!(indices.len(), pairs + DTYPES * DTYPES + 3 * SIZES + 2 * 3 * SIZES + OF_SIZE.len() * SIZES);
@@ -62,6 +62,7 @@ fn a_name_of_no_kernel_is_refused() {
         "sv_fill_0",
         "sv_flip_3",
         "sv_flip_f32",
+        "sv_argtopk_4",
         "sv_add_4",
         "sv_scatter_add_4",
         "sv_add_f32_i32",

@@ -70,6 +70,7 @@ mod plan;
 mod plan_arrange;
 mod plan_positional;
 mod plan_reduce;
+mod plan_sort;
 mod plan_window;
 #[cfg(feature = "cuda")]
 mod probe;

@@ -10,6 +10,7 @@ use crate::cuda::kernel_name::KernelName;
 use crate::cuda::plan_arrange::{arange, cumsum, flip, scatter, take_along_axis, triangle};
 use crate::cuda::plan_positional::{index_select, one_hot, pad, random};
 use crate::cuda::plan_reduce::{cross_entropy, matmul, norm, reduction, softmax};
+use crate::cuda::plan_sort::argsort;
 use crate::cuda::plan_window::{convolution, pooling};
 use crate::errors::error::{Error, KernelError};
 use crate::tensor::dtype::DType;
@@ -195,6 +196,11 @@ pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
             let ([a, at, source], out) = checked_operands(call, [dtype, from, dtype], dtype, InPlace::Refused)?;
             check_inferred(op, [a, at, source], out, call)?;
             Ok(scatter(op, dtype, [a, at, source, out], call.params))
+        }
+        OpClass::ArgSort => {
+            let ([a], out) = checked_operands(call, [dtype], DType::I64, InPlace::Refused)?;
+            check_inferred(op, [a], out, call)?;
+            Ok(argsort(op, a, out, call.params)?)
         }
         OpClass::Sequence => {
             let ([], out) = checked_operands(call, [], dtype, InPlace::Refused)?;

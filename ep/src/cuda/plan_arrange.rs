@@ -16,7 +16,7 @@ fn one_each(kernel: KernelName, threads: usize, arguments: Arguments) -> Option<
 }
 
 /// Arguments with the addresses of these operands, inputs first.
-fn over<const N: usize>(operands: [&Operand; N]) -> Arguments {
+pub(super) fn over<const N: usize>(operands: [&Operand; N]) -> Arguments {
     let mut arguments = blank();
     for (view, operand) in operands.into_iter().enumerate() {
         arguments.views[view].base = operand.ptr().addr() as u64;
@@ -133,7 +133,7 @@ pub(super) fn arange(kernel: KernelName, out: &Operand, params: &Params) -> Opti
 }
 
 /// Writes the axes of `shaped` other than `axis` as the outer ones, with the strides of these views.
-fn write_others<const N: usize>(
+pub(super) fn write_others<const N: usize>(
     arguments: &mut Arguments,
     order: Order,
     axis: usize,
@@ -161,7 +161,7 @@ fn write_indexed_axis<const N: usize>(
 }
 
 /// Writes the sizes of one axis as the inner ones, and behind the strides of the outer axes the stride of these views along it.
-fn write_axis<const N: usize>(arguments: &mut Arguments, sizes: &[usize], views: [(usize, usize); N]) {
+pub(super) fn write_axis<const N: usize>(arguments: &mut Arguments, sizes: &[usize], views: [(usize, usize); N]) {
     let rank = arguments.rank as usize;
     arguments.inner_rank = sizes.len() as u32;
     for (place, &size) in sizes.iter().enumerate() {

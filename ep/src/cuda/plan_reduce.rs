@@ -14,9 +14,13 @@ use crate::tensor::params::Params;
 const WARP: usize = 32;
 /// Largest block of a reduction; `LARGEST_BLOCK` in `abi.cuh`.
 const LARGEST_BLOCK: usize = 1024;
-/// From this many outputs on, one warp per output fills half of a large device (about 160 multiprocessors of 2048 threads). From this
-/// many times [`WARP`] on, one thread per output does. Not measured.
+/// From this many outputs on, one warp per output fills half of a large device.
 const MANY_OUTPUTS: usize = 4096;
+/// With many outputs, a lane folds at least so many elements, if there are enough for a warp: a kernel that reads its row two or three times finds it in
+/// a cache again only if few rows are under way at once.
+const ELEMENTS_OF_A_LANE: usize = 32;
+/// The threads that an H200 holds at once (132 multiprocessors of 2048), rounded down to a power of two.
+const DEVICE_THREADS: usize = 1 << 18;
 /// With fewer outputs than this, each gets the largest block, because there are fewer outputs than multiprocessors.
 const FEW_OUTPUTS: usize = 128;
 
@@ -155,10 +159,10 @@ impl Team {
     fn of<const N: usize>(outputs: usize, elements: usize, kept: Axis<N>, reduced: Axis<1>) -> Team {
         let across = kept.size > 1 && kept.strides[1] != 0 && kept.strides[1] < reduced.strides[0];
         let most = match (across, outputs) {
-            (true, outputs) if outputs >= MANY_OUTPUTS * WARP => 1,
-            (true, outputs) if outputs >= MANY_OUTPUTS => BLOCK as usize / WARP,
-            (true, _) => LARGEST_BLOCK / WARP,
-            (false, outputs) if outputs >= MANY_OUTPUTS => WARP,
+            (true, outputs) => floor_to_power_of_two(DEVICE_THREADS / outputs.max(1)).clamp(1, LARGEST_BLOCK / WARP),
+            (false, outputs) if outputs >= MANY_OUTPUTS => {
+                floor_to_power_of_two(elements / ELEMENTS_OF_A_LANE).clamp(WARP, BLOCK as usize)
+            }
             (false, outputs) if outputs >= FEW_OUTPUTS => BLOCK as usize,
             (false, _) => LARGEST_BLOCK,
         };
@@ -167,6 +171,11 @@ impl Team {
         let block = if across { lanes * WARP } else { lanes };
         Team { block: block.max(BLOCK as usize), lanes, across }
     }
+}
+
+/// The largest power of two that is not larger; 0 of 0.
+fn floor_to_power_of_two(number: usize) -> usize {
+    number.checked_ilog2().map_or(0, |log| 1 << log)
 }
 
 /// A matrix product: the batch is the outer axes, m, n and k the inner ones.

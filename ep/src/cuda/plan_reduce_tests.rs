@@ -48,13 +48,17 @@ fn a_sum_over_the_last_axis_has_a_warp_for_each_row() {
     let Arguments { elements, inner_elements, lanes, across, .. } = launch.arguments;
     assert_eq!((elements, inner_elements, lanes, across), (10_000, 300, 32, 0));
     assert_eq!((launch.grid, launch.block, launch.shared_bytes), ([1250, 1, 1], [256, 1, 1], 2048));
+    // Of long rows, few are under way at once.
+    let lanes = [4_096, 8_192, 100_000]
+        .map(|elements| planned(Op::Softmax, DType::F32, &[dense(&[5_000, elements])], &over(&[1])).arguments.lanes);
+    assert_eq!(lanes, [128, 256, 256]);
 }
 
 #[test]
 fn a_sum_over_the_first_axis_reads_across_its_outputs() {
     let launch = planned(Op::Sum, DType::F32, &[dense(&[300, 5000])], &over(&[0]));
     assert_eq!(axes(&launch), [vec![5000], vec![300], vec![1, 5000], vec![1]]);
-    assert_eq!((launch.arguments.lanes, launch.arguments.across, launch.block[0]), (8, 1, 256));
+    assert_eq!((launch.arguments.lanes, launch.arguments.across, launch.block[0]), (32, 1, 1024));
     assert_eq!(launch.grid[0], 5000u32.div_ceil(32));
     // Enough outputs for a thread each.
     let launch = planned(Op::Sum, DType::F32, &[dense(&[300, 1 << 20])], &over(&[0]));

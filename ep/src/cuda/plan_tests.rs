@@ -162,3 +162,40 @@ fn arguments_of_one_kind_of_call_are_small_enough_for_a_launch_and_leave_the_sta
     assert!(launch.kernel.can_fail());
     assert_eq!(launch.arguments.status, 0);
 }
+
+/// The threads of a block and its shared memory, for a row of this length of which so many places are asked for.
+fn sort_of(dtype: DType, length: usize, count: usize) -> ([u32; 3], [u32; 3], u32) {
+    let params = Params::top(crate::tensor::params::Axes::new(&[1]).unwrap(), count, true);
+    let launch = planned(Op::ArgTopK, dtype, &[dense(&[3, length])], &params).unwrap();
+    assert_eq!(launch.arguments.inner[..2], [length as i64, count as i64]);
+    assert_eq!(launch.kernel, KernelName::OfSize(Op::ArgSort, dtype.size()));
+    (launch.grid, launch.block, launch.shared_bytes)
+}
+
+#[test]
+fn a_row_is_sorted_by_a_block_with_a_tile_in_shared_memory() {
+    let rows = [3, 1, 1];
+    assert_eq!(sort_of(DType::F32, 1, 1), (rows, [32, 1, 1], 32 * 8));
+    assert_eq!(sort_of(DType::F32, 65, 3), (rows, [64, 1, 1], 128 * 8));
+    assert_eq!(sort_of(DType::F64, 2048, 2048), (rows, [512, 1, 1], 2048 * 12));
+    assert_eq!(sort_of(DType::U8, 2049, 2049), (rows, [512, 1, 1], 2048 * 5));
+    // The first few of a row that is longer than a tile are selected before.
+    assert_eq!(sort_of(DType::U8, 2049, 2), (rows, [512, 1, 1], 16 * 512 * 4));
+    let none = Params::top(crate::tensor::params::Axes::new(&[1]).unwrap(), 0, true);
+    assert_eq!(planned(Op::ArgTopK, DType::F32, &[dense(&[3, 5])], &none), None);
+}
+
+#[test]
+fn an_axis_that_32_bits_cannot_count_is_refused() {
+    let long = Layout::with_strides(Shape::new(&[1 << 32]).unwrap(), &[0], 0).unwrap();
+    let mut operands = [
+        view_at(SOMEWHERE, DType::U8, long, Access::Read),
+        view_at(2 * SOMEWHERE, DType::I64, dense(&[1]), Access::Write),
+    ];
+    let kernel = Kernel { op: Op::ArgTopK, device: DeviceKind::Cuda, dtype: DType::U8, run: |_| Ok(()) };
+    let params = Params::top(crate::tensor::params::Axes::new(&[0]).unwrap(), 1, true);
+    let refused = plan(&KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params }).unwrap_err();
+    assert!(matches!(refused, KernelError::Op(OpError::SortLength { op: Op::ArgTopK, axis: 0, .. })), "{refused}");
+    let text = "argtopk along axis 0 of [4294967296]: a CUDA device sorts at most 4294967295 elements of an axis; sort it on a CPU, or in parts";
+    assert_eq!(refused.to_string(), text);
+}

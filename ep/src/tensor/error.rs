@@ -170,6 +170,18 @@ pub enum OpError {
         "{op} needs one element of its source for each index, found a source of {source_shape} and indices of {indices}"
     )]
     SourceShape { op: Op, source_shape: Box<Shape>, indices: Box<Shape> },
+    /// More elements than there are on the axis.
+    #[error(
+        "{op} of {count} elements along axis {axis} of {shape}, which has {} there: give at most that count",
+        shape.dims()[*axis]
+    )]
+    TopCount { op: Op, count: usize, axis: usize, shape: Box<Shape> },
+    /// An axis that is too long for a CUDA device.
+    #[error(
+        "{op} along axis {axis} of {shape}: a CUDA device sorts at most {} elements of an axis; sort it on a CPU, or in parts",
+        u32::MAX
+    )]
+    SortLength { op: Op, axis: usize, shape: Box<Shape> },
     /// An empty reduction where at least one element is needed.
     #[error("{op} over no elements: shape {shape} has size 0 on a reduced axis")]
     EmptyReduction { op: Op, shape: Box<Shape> },

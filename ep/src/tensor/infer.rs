@@ -131,6 +131,7 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
             }
             Ok((dtype, *shape))
         }
+        OpClass::ArgSort => Ok((I64, places(op, shape, params)?)),
         OpClass::Source | OpClass::Sequence => Err(OpError::NoInputs { op }),
     }
 }
@@ -276,6 +277,22 @@ fn check_indices(op: Op, input: &Shape, indices: (DType, &Shape), params: &Param
         }
     }
     Ok(())
+}
+
+/// The shape of the places of an argsort or argtopk.
+fn places(op: Op, shape: &Shape, params: &Params) -> Result<Shape, OpError> {
+    one_axis(op, shape, params)?;
+    let mut dims = [0; MAX_RANK];
+    let rank = shape.rank();
+    dims[..rank].copy_from_slice(shape.dims());
+    for axis in params.axes.iter() {
+        let (_, count) = params.checked_order(op, dims[axis])?;
+        if count > dims[axis] {
+            return Err(OpError::TopCount { op, count, axis, shape: Box::new(*shape) });
+        }
+        dims[axis] = count;
+    }
+    Shape::new(&dims[..rank]).map_err(shape_error(op))
 }
 
 fn padded(dtype: DType, shape: &Shape, params: &Params) -> Result<Shape, OpError> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::tensor::params::Axes;
 use crate::tensor::window::{Convolution, Pooling};
 use DType::{BF16, F16, F32, F64, I32, U8};
 
@@ -268,6 +269,38 @@ fn flips_are_over_any_axes_and_running_sums_over_one() {
     }
     let dtype = infer(Op::CumSum, &[given(Bool, &[2])], &over(&[0]));
     assert!(matches!(dtype, Err(OpError::DType { .. })), "{dtype:?}");
+}
+
+#[test]
+fn places_in_sorted_order_are_as_many_as_are_asked_for() {
+    let axis = |axis: usize| Axes::new(&[axis]).unwrap();
+    let all = Params::sorted(axis(1), true);
+    assert_eq!(infer(Op::ArgSort, &[given(Bool, &[2, 3])], &all), Ok(given(I64, &[2, 3])));
+    assert_eq!(infer(Op::ArgSort, &[given(F16, &[2, 0])], &all), Ok(given(I64, &[2, 0])));
+    let top =
+        |count, at, dims: &[usize]| infer(Op::ArgTopK, &[given(DType::U64, dims)], &Params::top(axis(at), count, true));
+    for count in [0, 1, 3] {
+        assert_eq!(top(count, 1, &[2, 3, 4]), Ok(given(I64, &[2, count, 4])));
+    }
+    assert_eq!(top(0, 0, &[0]), Ok(given(I64, &[0])));
+    let more = top(4, 1, &[2, 3]);
+    assert!(matches!(more, Err(OpError::TopCount { count: 4, axis: 1, .. })), "{more:?}");
+    let text = more.unwrap_err().to_string();
+    assert_eq!(text, "argtopk of 4 elements along axis 1 of [2,3], which has 3 there: give at most that count");
+    for (found, what) in [(top(1, 2, &[2, 3]), "past the last axis"), (top(1, 0, &[]), "no axes")] {
+        assert!(matches!(found, Err(OpError::Shape { .. })), "{what}: {found:?}");
+    }
+    for axes in [&[][..], &[0, 1]] {
+        let params = Params::sorted(Axes::new(axes).unwrap(), false);
+        let found = infer(Op::ArgSort, &[given(F32, &[2, 3])], &params);
+        assert!(matches!(found, Err(OpError::OneAxis { .. })), "{found:?}");
+    }
+    for (op, params, expected) in
+        [(Op::ArgSort, Params::top(axis(0), 1, true), "Extra::Order"), (Op::ArgTopK, all, "Extra::Top")]
+    {
+        let found = infer(op, &[given(F32, &[2, 3])], &params);
+        assert_eq!(found, Err(OpError::MissingExtra { op, expected }));
+    }
 }
 
 #[test]

@@ -18,4 +18,5 @@ mod op_table;
 pub(crate) mod params;
 pub(crate) mod scalar;
 pub(crate) mod shape;
+pub(crate) mod sort_key;
 pub(crate) mod window;

@@ -62,6 +62,8 @@ pub enum OpClass {
     /// Each integer of the second input is the place along one axis at which an element of the third goes into the first. The first two have the same sizes
     /// on the other axes, the third has the shape of the second, and the output that of the first.
     Scatter,
+    /// The places of elements along one axis in sorted order, as i64: of all, or of the first few. The other axes are kept.
+    ArgSort,
     /// Random numbers. No input: the caller gives the output, with its dtype and shape.
     Source,
     /// Numbers that follow from their place. No input, as for [`OpClass::Source`].
@@ -72,7 +74,7 @@ impl OpClass {
     /// Number of inputs.
     pub const fn arity(self) -> usize {
         use OpClass::{
-            ArgReduction, Binary, Cast, Comparison, Convolution, ConvolutionGradient, CrossEntropy,
+            ArgReduction, ArgSort, Binary, Cast, Comparison, Convolution, ConvolutionGradient, CrossEntropy,
             CrossEntropyGradient, Flip, IndexSelect, LayerNorm, MatMul, OneHot, Pad, Pooling, PoolingGradient,
             Predicate, Reduction, RmsNorm, RunningSum, Scatter, Select, Sequence, Softmax, SoftmaxGradient, Source,
             TakeAlongAxis, Ternary, Triangle, Unary,
@@ -80,7 +82,7 @@ impl OpClass {
         match self {
             Source | Sequence => 0,
             Unary | Predicate | Cast | Reduction | ArgReduction | Softmax | Pad | OneHot | Pooling => 1,
-            Flip | Triangle | RunningSum => 1,
+            Flip | Triangle | RunningSum | ArgSort => 1,
             Binary | Comparison | MatMul | SoftmaxGradient | IndexSelect | TakeAlongAxis => 2,
             Convolution | PoolingGradient | CrossEntropy | RmsNorm => 2,
             Select | Ternary | LayerNorm | Scatter | ConvolutionGradient | CrossEntropyGradient => 3,

@@ -241,6 +241,14 @@ macro_rules! op_table {
             /// added in the order of that axis, so that the result has the same bits on every device. Integers wrap.
             ScatterAdd: "scatter_add", Scatter, NUMBERS, scatter_add(x, indices, source; axis: usize)
                 => $crate::Params::over($crate::Axes::new(&[axis])?);
+            /// The places along one axis of its elements in sorted order, as i64: smallest first, or largest first if `descending`. Equal elements keep their
+            /// order either way. Zeros of both signs are equal; a NaN is larger than every number, and NaNs are equal. False is smaller than true.
+            ArgSort: "argsort", ArgSort, ALL, argsort(x; axis: usize, descending: bool)
+                => $crate::Params::sorted($crate::Axes::new(&[axis])?, descending);
+            /// The places along one axis of its `count` largest elements, largest first, or smallest elements, smallest first, as i64: the first `count` of what
+            /// `argsort` gives. It takes less time than `argsort` if `count` is less than the size of the axis.
+            ArgTopK: "argtopk", ArgSort, ALL, argtopk(x; count: usize, axis: usize, largest: bool)
+                => $crate::Params::top($crate::Axes::new(&[axis])?, count, largest);
             /// The convolution of `[n, c, h, w]` by a weight `[o, c / groups, height, width]`, as neural networks have it: the sum of the products of the
             /// weight and the elements under it, at each position, over all channels of a group. The padding is zeros. Sums are added up in the dtype (`f32` for 16-bit
             /// floats), and 16-bit floats are rounded once.

@@ -115,8 +115,8 @@ impl FromStr for Axes {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Params {
     /// Axes of a reduction, of [`Op::Pad`](crate::Op::Pad) and [`Op::Flip`](crate::Op::Flip) (none: all), of [`Op::ArgMax`](crate::Op::ArgMax), the
-    /// [softmax family](crate::Op::is_softmax), [`Op::CumSum`](crate::Op::CumSum), [`Op::TakeAlongAxis`](crate::Op::TakeAlongAxis) and
-    /// [`Op::Scatter`](crate::Op::Scatter) (exactly one).
+    /// [softmax family](crate::Op::is_softmax), [`Op::CumSum`](crate::Op::CumSum), [`Op::TakeAlongAxis`](crate::Op::TakeAlongAxis),
+    /// [`Op::Scatter`](crate::Op::Scatter), [`Op::ArgSort`](crate::Op::ArgSort) and [`Op::ArgTopK`](crate::Op::ArgTopK) (exactly one).
     pub axes: Axes,
     /// Whether reduced axes are kept, with size 1.
     pub keep_dims: bool,
@@ -146,6 +146,18 @@ pub enum Extra {
     Classes(usize),
     /// For [`Op::Tril`](crate::Op::Tril) and [`Op::Triu`](crate::Op::Triu): the column minus the row of the outermost elements that are kept.
     Diagonal(i64),
+    /// For [`Op::ArgSort`](crate::Op::ArgSort).
+    Order {
+        /// Whether the largest elements come first.
+        descending: bool,
+    },
+    /// For [`Op::ArgTopK`](crate::Op::ArgTopK).
+    Top {
+        /// How many elements of the axis; at most its size.
+        count: usize,
+        /// Whether these are the largest elements, else the smallest.
+        largest: bool,
+    },
     /// For [`Op::Arange`](crate::Op::Arange) of an integer dtype: the first element, and each element minus the one before.
     Integers {
         /// The first element.
@@ -208,6 +220,30 @@ impl Params {
         match self.extra {
             Extra::Diagonal(diagonal) => Ok(diagonal),
             _ => Err(OpError::MissingExtra { op, expected: "Extra::Diagonal" }),
+        }
+    }
+
+    /// Parameters of an argsort along `axes`, of which there must be one.
+    pub fn sorted(axes: Axes, descending: bool) -> Params {
+        Params { axes, extra: Extra::Order { descending }, ..Params::default() }
+    }
+
+    /// Parameters of an argtopk along `axes`, of which there must be one.
+    pub fn top(axes: Axes, count: usize, largest: bool) -> Params {
+        Params { axes, extra: Extra::Top { count, largest }, ..Params::default() }
+    }
+
+    /// Whether the largest elements come first in the order of `op`, an argsort or argtopk, and how many places it gives of an axis of this size.
+    ///
+    /// # Errors
+    ///
+    /// [`OpError::MissingExtra`] if there is no order.
+    pub(crate) fn checked_order(&self, op: Op, size: usize) -> Result<(bool, usize), OpError> {
+        match (op, self.extra) {
+            (Op::ArgTopK, Extra::Top { count, largest }) => Ok((largest, count)),
+            (Op::ArgTopK, _) => Err(OpError::MissingExtra { op, expected: "Extra::Top" }),
+            (_, Extra::Order { descending }) => Ok((descending, size)),
+            _ => Err(OpError::MissingExtra { op, expected: "Extra::Order" }),
         }
     }
 

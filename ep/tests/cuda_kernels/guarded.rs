@@ -29,6 +29,7 @@ pub(crate) fn sizes(function: KernelName, arguments: &Arguments) -> Vec<usize> {
         KernelName::OneHot(from, bytes) => vec![from.size(), bytes],
         KernelName::IndexSelect(from, bytes) => vec![bytes, from.size(), bytes],
         KernelName::Fill(bytes) => vec![bytes],
+        KernelName::OfSize(Op::ArgSort, bytes) => vec![bytes, DType::I64.size()],
         KernelName::OfSize(op, bytes) => by_index(op, arguments, vec![bytes; op.arity() + 1]),
         KernelName::Op(op, dtype) => {
             let mut sizes = vec![dtype.size(); op.arity() + 1];
@@ -70,6 +71,7 @@ pub(crate) fn span(function: KernelName, arguments: &Arguments, view: usize, siz
         KernelName::OfSize(Op::TakeAlongAxis | Op::Scatter, _) | KernelName::Op(Op::ScatterAdd, _) => {
             axes.push(if matches!(view, 0 | 3) { inner[0] } else { inner[1] });
         }
+        KernelName::OfSize(Op::ArgSort, _) => axes.push(inner[view]),
         KernelName::IndexSelect(..) => match view {
             0 => axes = inner.to_vec(),
             1 => {}

@@ -19,6 +19,7 @@ mod reference;
 mod refusing;
 mod rounding;
 mod simulator;
+mod sorting;
 #[path = "../tensors/mod.rs"]
 mod tensors;
 
@@ -107,7 +108,8 @@ fn input_dims(rng: &mut Rng, op: Op) -> (Vec<Vec<usize>>, Params) {
         return (shapes, Params { extra, ..params });
     }
     let by_index = matches!(op, Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd);
-    let one_axis = op.class() == OpClass::ArgReduction || op.is_softmax() || by_index || op == Op::CumSum;
+    let one_axis = matches!(op.class(), OpClass::ArgReduction | OpClass::RunningSum | OpClass::ArgSort);
+    let one_axis = one_axis || op.is_softmax() || by_index;
     let rank = match op {
         Op::Tril | Op::Triu => 2 + rng.below(MAX_RANK - 1),
         Op::OneHot | Op::IndexSelect => rng.below(MAX_RANK),
@@ -217,11 +219,18 @@ fn draw_call_of(
     };
     let op = op_of(name).unwrap();
     let (dims, params) = shapes(rng, op);
+    // One kernel for both, of which the parameters say one.
+    let op = match params.extra {
+        Extra::Top { .. } => Op::ArgTopK,
+        Extra::None if op == Op::ArgSort && rng.below(2) == 0 => Op::ArgTopK,
+        _ => op,
+    };
     // The kernels of other ops that take indices are for one dtype of these, which is in the name.
     let takes_any = matches!(op, Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd);
     let of_indices = if takes_any { rng.next() } else { 0 };
     let drawn = reference::extra(op, dtype, rng.next());
     let params = Params { to, extra: if params.extra == Extra::None { drawn } else { params.extra }, ..params };
+    let params = if op.arity() > 0 { reference::fitted(params, &dims[0]) } else { params };
     let pools = pools(op, dtype);
     let inputs: Vec<Tensor> = (0..op.arity())
         .map(|input| {
@@ -521,6 +530,13 @@ fn flips_and_triangles_do_what_the_cpu_does() {
 #[test]
 fn running_sums_and_ops_by_index_have_the_bits_of_the_cpu() {
     compare_all(60, |op| matches!(op, Op::CumSum | Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd));
+}
+
+#[test]
+fn argsort_and_argtopk_have_the_places_of_the_cpu() {
+    compare_all(60, |op| op == Op::ArgSort);
+    sorting::compare_lengths(Runner::Source);
+    sorting::compare_bits(Runner::Source);
 }
 
 #[test]

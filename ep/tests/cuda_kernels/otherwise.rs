@@ -29,7 +29,7 @@ pub(crate) fn arguments(launch: &Launch, seed: u64) -> Arguments {
     let behind = match launch.kernel {
         KernelName::Op(Op::MatMul, _) => 2,
         KernelName::IndexSelect(..) => 2,
-        KernelName::OfSize(Op::TakeAlongAxis | Op::Scatter, _) | KernelName::Op(Op::ScatterAdd, _) => 1,
+        KernelName::OfSize(Op::TakeAlongAxis | Op::Scatter | Op::ArgSort, _) | KernelName::Op(Op::ScatterAdd, _) => 1,
         _ if is_pad => 0,
         _ => inner,
     };

@@ -13,6 +13,7 @@ use streamvm_ptx::Unreached;
 use crate::failing::{compare_failures, run_without_a_place_to_tell, tell_the_first_of_few, tell_the_first_row_of_few};
 use crate::moving::{compare_copies, compare_copies_of_sizes, compare_copy, compare_fills};
 use crate::rounding::{compare_hard_casts, compare_sums_beside_ties, compare_sums_past_the_range};
+use crate::sorting::{compare_bits, compare_lengths};
 use crate::tensors::{Rng, View};
 use crate::{Runner, compare_call, compare_one, draw_call_of, draw_view, interpreter, is_near, op_of, tolerance};
 
@@ -424,6 +425,14 @@ fn network_ptx_does_what_the_cpu_does() {
     compare(Module::Network, 60);
     compare_far_logits();
     check_coverage(Module::Network);
+}
+
+#[test]
+fn sort_ptx_does_what_the_cpu_does() {
+    compare(Module::Sort, 12);
+    compare_lengths(Runner::Ptx);
+    compare_bits(Runner::Ptx);
+    check_coverage(Module::Sort);
 }
 
 #[test]

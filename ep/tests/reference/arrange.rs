@@ -1,5 +1,8 @@
 //! Ops that move elements, sum along an axis as they go, or go by indices along one: by their definitions.
 
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
 use streamvm_ep::{DType, Extra, Op, Params};
 
 use super::{Dense, Value, exact_sum, indices, rounded, wrapped};
@@ -64,4 +67,39 @@ pub(super) fn scatter(op: Op, inputs: &[Dense], params: &Params) -> Dense {
         })
     };
     Dense { values: indices(&input.dims).iter().map(element).collect(), ..input.clone() }
+}
+
+/// The order of two elements: a NaN is larger than every number, and equal to a NaN.
+fn order(x: Value, y: Value) -> Ordering {
+    match (x, y) {
+        (Value::Float(x), Value::Float(y)) => x.partial_cmp(&y).unwrap_or_else(|| x.is_nan().cmp(&y.is_nan())),
+        _ => x.int().cmp(&y.int()),
+    }
+}
+
+/// Argsort and argtopk: the places of each row, sorted by the order of their elements and then by themselves.
+pub(super) fn argsort(op: Op, input: &Dense, params: &Params) -> Dense {
+    let axis = params.axes.iter().next().unwrap();
+    let (descending, count) = match params.extra {
+        Extra::Order { descending } => (descending, input.dims[axis]),
+        Extra::Top { count, largest } => (largest, count),
+        extra => panic!("{op} of {extra:?}"),
+    };
+    let mut sorted: HashMap<Vec<usize>, Vec<usize>> = HashMap::new();
+    let mut dims = input.dims.clone();
+    dims[axis] = count;
+    let place = |index: &Vec<usize>| {
+        let row = sorted.entry(at_place(index, axis, 0)).or_insert_with(|| {
+            let element = |place: &usize| input.at(&at_place(index, axis, *place));
+            let mut places: Vec<usize> = (0..input.dims[axis]).collect();
+            places.sort_by(|x, y| {
+                let ascending = order(element(x), element(y));
+                let order = if descending { ascending.reverse() } else { ascending };
+                order.then(x.cmp(y))
+            });
+            places
+        });
+        Value::Int(row[index[axis]] as i128)
+    };
+    Dense { dtype: DType::I64, values: indices(&dims).iter().map(place).collect(), dims }
 }

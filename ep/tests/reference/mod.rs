@@ -132,10 +132,21 @@ pub(crate) fn extra(op: Op, dtype: DType, pick: u64) -> Extra {
             step: [1, -2, 77, 0][pick as usize / 4 % 4],
         },
         Op::OneHot => Extra::Classes(pick as usize % 7),
+        Op::ArgSort => Extra::Order { descending: pick.is_multiple_of(2) },
+        // More than there are, until it is fitted.
+        Op::ArgTopK => Extra::Top { count: pick as usize / 2, largest: pick.is_multiple_of(2) },
         Op::LayerNorm | Op::RmsNorm => Extra::Epsilon(Scalar::F64([1e-12, 1e-5, 0.5][pick as usize % 3])),
         Op::Uniform | Op::Normal => Extra::Random { seed: pick.wrapping_mul(0x9e37_79b9_7f4a_7c15), counter: pick },
         _ => Extra::None,
     }
+}
+
+/// Parameters that fit an input of this shape: a count of elements of an axis is brought within its size.
+pub(crate) fn fitted(mut params: Params, dims: &[usize]) -> Params {
+    if let (Extra::Top { count, .. }, Some(axis)) = (&mut params.extra, params.axes.iter().next()) {
+        *count %= dims[axis] + 1;
+    }
+    params
 }
 
 /// The dtype of input `input` of a call whose kernel is that of `dtype`; indices have any that there is, picked by a number.
@@ -169,6 +180,7 @@ pub(crate) fn evaluate(op: Op, inputs: &[Dense], params: &Params) -> Dense {
         Op::CumSum => arrange::cumsum(&inputs[0], params),
         Op::TakeAlongAxis => arrange::take_along_axis(&inputs[0], &inputs[1], params),
         Op::Scatter | Op::ScatterAdd => arrange::scatter(op, inputs, params),
+        Op::ArgSort | Op::ArgTopK => arrange::argsort(op, &inputs[0], params),
         _ => elementwise(op, inputs, params),
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! * [`calls`] submits ops, copies and reads, and waits for tensors; [`ops`] has a method for each op,
 //!   [`arithmetic`] the operators, [`arrange`] what is made of a few copies or ops, [`convolution`] convolutions along one axis; [`attention`],
-//!   [`dropout`] and [`group_norm`] call what the builder makes of ops.
+//!   [`dropout`], [`group_norm`] and [`sort`] call what the builder makes of ops.
 //! * [`vars`] waits for variables. [`Passed`](passed::Passed) is the future of a wait.
 
 pub(crate) mod arithmetic;
@@ -16,4 +16,5 @@ mod dropout;
 mod group_norm;
 pub(crate) mod ops;
 pub(crate) mod passed;
+mod sort;
 mod vars;

@@ -102,6 +102,10 @@ macro_rules! shapes_of {
     (RunningSum) => {
         "The output has the dtype and shape of the input. A row along the axis is added up by one thread."
     };
+    (ArgSort) => {
+        "The output has the shape of the input, but for the axis of an argtopk, which has `count` places; a count past the size of the axis is refused. A row \
+         along the axis is sorted by one block of a CUDA device. See also [`Tensor::sort`] and [`Tensor::topk`]."
+    };
     (TakeAlongAxis) => {
         "The indices are i32, i64 or u8, of the sizes of `x` on all axes but this one. The output has the dtype of `x` and the shape of the indices. An \
          index out of range fails the instruction, with an error that names it, unless the output has no elements."

@@ -147,6 +147,10 @@ fn describe_params(params: &Params, text: &mut String) {
         Extra::Pad { before, after, value } => write!(text, " before {before} after {after} value {value}"),
         Extra::Classes(classes) => write!(text, " classes {classes}"),
         Extra::Diagonal(diagonal) => write!(text, " diagonal {diagonal}"),
+        Extra::Order { descending: false } => write!(text, " ascending"),
+        Extra::Order { descending: true } => write!(text, " descending"),
+        Extra::Top { count, largest: true } => write!(text, " largest {count}"),
+        Extra::Top { count, largest: false } => write!(text, " smallest {count}"),
         Extra::Epsilon(epsilon) => write!(text, " epsilon {epsilon}"),
         Extra::Integers { first, step } => write!(text, " from {first} by {step}"),
         Extra::Floats { first, step } => {

@@ -201,6 +201,13 @@ pub(super) fn params(words: &mut Words<'_>) -> Result<Params, ParseListError> {
         words.next();
         params.extra = Extra::Diagonal(words.parse("the column minus the row of a diagonal")?);
     }
+    if matches!(words.peek(), "ascending" | "descending") {
+        params.extra = Extra::Order { descending: words.next() == "descending" };
+    }
+    if matches!(words.peek(), "largest" | "smallest") {
+        let largest = words.next() == "largest";
+        params.extra = Extra::Top { count: words.parse("how many elements there are")?, largest };
+    }
     if words.peek() == "epsilon" {
         words.next();
         params.extra = Extra::Epsilon(words.parse("a number such as 1e-5")?);

@@ -17,7 +17,7 @@ mod sections;
 mod waits;
 
 pub use automatic::{judge_automatic, play};
-pub use expressions::compare_expression;
+pub use expressions::{compare_expression, has_the_same_bits_everywhere};
 pub use judge::{Judged, judge};
 pub use waits::{Waits, waits_of};
 

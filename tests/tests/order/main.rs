@@ -15,6 +15,7 @@ mod order;
 mod parts;
 mod sections;
 mod simulated;
+mod sorted;
 mod strands;
 mod submission;
 mod tensors;

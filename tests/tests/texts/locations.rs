@@ -125,6 +125,9 @@ fn every_eager_call_is_issued_at_its_own_line() {
         x.repeat(&[2, 1]),
         x.roll(1, 0),
         x.masked_fill(&bools, 0.5),
+        x.argsort(0, true),
+        x.sort(0, true),
+        x.topk(1, 0, true).map(|(elements, _)| elements),
         x.cast(DType::F64),
         bools.where_(&x, &y),
         &x + &y,
@@ -133,7 +136,7 @@ fn every_eager_call_is_issued_at_its_own_line() {
         &x / &y,
         -&x,
     }
-    assert_eq!(checked, 67);
+    assert_eq!(checked, 70);
 }
 
 /// Builds one instruction; the line is this function's caller's where the builder's call is written.
@@ -190,6 +193,8 @@ fn every_instruction_kind_is_issued_at_its_own_line() {
         ("flip", line!(), &|b| drop(b.flip(&x, &[]))),
         ("triu", line!(), &|b| drop(b.triu(&x, 1))),
         ("scatter", line!(), &|b| drop(b.scatter(&row, &indices, &row, 0))),
+        ("argtopk", line!(), &|b| drop(b.argtopk(&x, 1, 0, true))),
+        ("argsort", line!(), &|b| drop(b.argsort(&x, 0, false))),
         ("copy", line!(), &|b| drop(b.repeat(&x, &[2, 1]))),
         ("copy", line!(), &|b| drop(b.roll(&x, 0, 1))),
         ("cast", line!(), &|b| drop(b.cast(&x, DType::F64))),

@@ -4,6 +4,7 @@ mod add_chain;
 mod allocator;
 mod batches;
 mod chain_program;
+mod kernels;
 mod launch;
 mod loop_program;
 mod overlap;
@@ -14,6 +15,7 @@ pub use add_chain::add_chain;
 pub use allocator::allocator;
 pub use batches::{BUFFERS, Batches, HOSTS};
 pub use chain_program::chain_program;
+pub use kernels::kernels;
 pub use launch::launch;
 pub use loop_program::loop_program;
 pub use overlap::overlap;
@@ -49,6 +51,10 @@ pub struct Sizes {
     pub layers: usize,
     /// Takes and gives back of a run of `allocator`.
     pub takes: usize,
+    /// Rows and columns of the tensors of `kernels`, at least 256.
+    pub kernel_n: usize,
+    /// Calls of an op in a run of `kernels`.
+    pub repetitions: usize,
 }
 
 impl Sizes {
@@ -63,6 +69,8 @@ impl Sizes {
         rows: 2048,
         layers: 32,
         takes: 65_536,
+        kernel_n: 8192,
+        repetitions: 8,
     };
 
     /// For a driver that stands in for one: the figures mean nothing.
@@ -76,6 +84,8 @@ impl Sizes {
         rows: 16,
         layers: 6,
         takes: 256,
+        kernel_n: 256,
+        repetitions: 1,
     };
 }
 
@@ -94,7 +104,7 @@ pub struct Settings {
 pub type Bench = (&'static str, fn(&Settings) -> Result<Outcome, Error>);
 
 /// All of them.
-pub const ALL: [Bench; 8] = [
+pub const ALL: [Bench; 9] = [
     ("launch", launch),
     ("add-chain", add_chain),
     ("chain-program", chain_program),
@@ -103,6 +113,7 @@ pub const ALL: [Bench; 8] = [
     ("weights", weights),
     ("allocator", allocator),
     ("waits", waits),
+    ("kernels", kernels),
 ];
 
 /// Instructions of a list, where several are submitted at once.

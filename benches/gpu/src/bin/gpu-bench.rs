@@ -25,7 +25,7 @@ use streamvm_gpu::torch::Torch;
 #[derive(Parser)]
 #[command(name = "gpu-bench", version, max_term_width = 100)]
 struct Args {
-    /// Only these benches: launch, add-chain, chain-program, loop-program, overlap, weights, allocator, waits
+    /// Only these benches: launch, add-chain, chain-program, loop-program, overlap, weights, allocator, waits, kernels
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Print the devices as JSON, and measure nothing
@@ -73,6 +73,12 @@ struct Args {
     /// Takes and gives back of a run of `allocator`
     #[arg(long, value_name = "N")]
     takes: Option<usize>,
+    /// Rows and columns of the tensors of `kernels`, at least 256
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(256..))]
+    kernel_n: Option<u32>,
+    /// Calls of an op in a run of `kernels`
+    #[arg(long, value_name = "N")]
+    repetitions: Option<usize>,
 }
 
 impl Args {
@@ -89,6 +95,8 @@ impl Args {
             rows: or(self.rows, preset.rows),
             layers: or(self.layers, preset.layers),
             takes: or(self.takes, preset.takes),
+            kernel_n: or(self.kernel_n.map(|n| n as usize), preset.kernel_n),
+            repetitions: or(self.repetitions, preset.repetitions),
         }
     }
 }

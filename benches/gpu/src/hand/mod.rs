@@ -176,6 +176,19 @@ impl Stream<'_> {
         unsafe { sys::cuMemcpyAsync(target.address(), source.address(), target.bytes(), self.raw) }.result()
     }
 
+    /// Copies all of `source` to `target`, which is as long.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Panics
+    /// If the sizes differ.
+    pub fn within_device(&self, source: &DeviceMemory, target: &DeviceMemory) -> Result<(), DriverError> {
+        assert_eq!(source.bytes(), target.bytes());
+        // SAFETY: both are alive and as long, and this stream alone uses them.
+        unsafe { sys::cuMemcpyAsync(target.address(), source.address(), target.bytes(), self.raw) }.result()
+    }
+
     /// Takes memory and gives it back, both in the order of the stream, by the device's pool.
     ///
     /// # Errors

@@ -148,6 +148,7 @@ impl Parser {
             }
             Form::Norm(_) | Form::Convolution(_) | Form::Pooling(_) => self.network_op(form)?,
             Form::AlongAxes(_) | Form::Triangle(_) | Form::ByIndex(_) => self.arrangement(form)?,
+            Form::ArgSort | Form::ArgTopK | Form::Sort | Form::TopK => self.sorting(form)?,
             Form::Cat | Form::Stack | Form::Tile | Form::Roll => self.arrangement(form)?,
             Form::Eye | Form::Arange | Form::Linspace => self.arrangement(form)?,
             Form::Load => {
@@ -303,6 +304,39 @@ impl Parser {
                 ExprKind::Range { dtype, first, last, by, on: self.place()? }
             }
             _ => unreachable!("`call` passes these forms alone"),
+        })
+    }
+
+    /// Parses the operands of a call that sorts.
+    #[inline(never)]
+    fn sorting(&mut self, form: Form) -> Parsed<ExprKind> {
+        let value = self.atom("an operand")?;
+        let count = match form {
+            Form::ArgTopK | Form::TopK => Some(self.size("how many elements are wanted")?),
+            _ => None,
+        };
+        let axis = self.one_axis()?;
+        let places = |op, extra| ExprKind::Call {
+            op,
+            inputs: vec![value.clone()],
+            axes: vec![axis.clone()],
+            keep: false,
+            to: None,
+            extra,
+        };
+        Ok(match (form, count) {
+            (Form::ArgTopK, Some(count)) => {
+                places(Op::ArgTopK, ExtraRef::Top { count, largest: !self.take_word("smallest") })
+            }
+            (Form::ArgSort, _) => places(Op::ArgSort, ExtraRef::Order { descending: self.take_word("descending") }),
+            (_, Some(count)) => {
+                let view = View::Top { count, axis, largest: !self.take_word("smallest") };
+                ExprKind::View { value: Box::new(value), view }
+            }
+            _ => {
+                let view = View::Sort { axis, descending: self.take_word("descending") };
+                ExprKind::View { value: Box::new(value), view }
+            }
         })
     }
 

@@ -8,7 +8,7 @@
 //!    reads and writes through the pointers.
 //!
 //! Nothing is allocated, except the packing buffers of a matrix product, the results of the blocks of a large reduction, the scratch memory of
-//! convolutions, and that of gradients of max poolings.
+//! convolutions, that of gradients of max poolings, and the keys that are sorted.
 //!
 //! Invariant: a result has the same bits on every processor with the same vectors and for any number of threads, because how a kernel is
 //! divided depends on shapes and strides alone. Elementwise results have the same bits on all processors.
@@ -20,6 +20,7 @@ mod activations;
 mod along_axis;
 mod arange;
 mod argmax;
+mod argsort;
 mod arith;
 mod binary16;
 mod bits;
@@ -44,6 +45,7 @@ mod matmul_half;
 mod matmul_vector;
 mod number;
 mod one_hot;
+mod ordered;
 mod pad;
 pub(crate) mod parallel;
 mod patches;

@@ -7,6 +7,7 @@ use crate::call::kernel_registry::KernelRegistry;
 use crate::cpu::kernels::along_axis::{scatter, scatter_add, take_along_axis};
 use crate::cpu::kernels::arange::arange;
 use crate::cpu::kernels::argmax::arg_extreme;
+use crate::cpu::kernels::argsort::argsort;
 use crate::cpu::kernels::cast::cast_from;
 use crate::cpu::kernels::convolution::{conv2d, conv2d_backward_input, conv2d_backward_weight};
 use crate::cpu::kernels::cross_entropy::{cross_entropy, cross_entropy_backward};
@@ -143,5 +144,7 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
         add(Op::Triu, dtype, triangle);
         add(Op::TakeAlongAxis, dtype, take_along_axis);
         add(Op::Scatter, dtype, scatter);
+        add(Op::ArgSort, dtype, argsort);
+        add(Op::ArgTopK, dtype, argsort);
     }
 }

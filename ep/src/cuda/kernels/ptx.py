@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
-MODULES = ["unary", "binary", "compare", "cast", "move", "reduce", "matmul", "random", "arrange", "window", "network"]
+MODULES = ["unary", "binary", "compare", "cast", "move", "reduce", "matmul", "random", "arrange", "window", "network", "sort"]
 # The lowest that has `__grid_constant__` and threads of a warp that go on by themselves.
 OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17", f"--include-path={HERE}",
            "--diag-suppress=186"]  # `y < 0` of an unsigned y

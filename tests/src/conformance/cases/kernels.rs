@@ -8,7 +8,7 @@ use super::table;
 use crate::conformance::host::{HostTensor, Pool, View, WRITABLE};
 use crate::conformance::lab::{Bench, Fail, Lab, ensure, ensure_eq, ensure_matches};
 use crate::conformance::lane::Lane;
-use crate::conformance::reference::{Dense, Margin, Value, agrees, evaluate, extra, input_dtype, window_call};
+use crate::conformance::reference::{Dense, Margin, Value, agrees, evaluate, extra, fitted, input_dtype, window_call};
 use crate::support::random::Random;
 
 macro_rules! ops {
@@ -40,6 +40,7 @@ ops! {
     matmul MatMul, softmax Softmax, log_softmax LogSoftmax, softmax_backward SoftmaxBackward,
     log_softmax_backward LogSoftmaxBackward, layer_norm LayerNorm, index_select IndexSelect, pad Pad, one_hot OneHot, cast Cast,
     flip Flip, tril Tril, triu Triu, cumsum CumSum, take_along_axis TakeAlongAxis, scatter Scatter, scatter_add ScatterAdd,
+    argsort ArgSort, argtopk ArgTopK,
     rms_norm RmsNorm, cross_entropy CrossEntropy, cross_entropy_backward CrossEntropyBackward,
     conv2d Conv2d, conv2d_backward_input Conv2dBackwardInput, conv2d_backward_weight Conv2dBackwardWeight,
     max_pool2d MaxPool2d, max_pool2d_backward MaxPool2dBackward, avg_pool2d AvgPool2d, avg_pool2d_backward AvgPool2dBackward,;
@@ -117,6 +118,15 @@ fn forms(op: Op) -> &'static [Form] {
             (&[&[0, 2]], &[], false),
         ],
         Op::CumSum => &[(&[&[5]], &[0], false), (&[&[3, 4]], &[0], false), (&[&[2, 3, 4]], &[2], false)],
+        // Rows that a CUDA device sorts in one tile, and in several.
+        Op::ArgSort | Op::ArgTopK => &[
+            (&[&[5]], &[0], false),
+            (&[&[3, 4]], &[0], false),
+            (&[&[2, 33, 3]], &[1], false),
+            (&[&[4500]], &[0], false),
+            (&[&[2, 0]], &[1], false),
+            (&[&[0, 2]], &[1], false),
+        ],
         Op::TakeAlongAxis => &[
             (&[&[9], &[4]], &[0], false),
             (&[&[3, 10], &[3, 5]], &[1], false),
@@ -219,6 +229,7 @@ fn one_form(
     let to = takes_target(op).then_some(target);
     let params = Params { axes: Axes::new(axes)?, keep_dims, to, extra: extra(op, dtype, pick) };
     let dims: Vec<Vec<usize>> = dims.iter().map(|dims| dims.to_vec()).collect();
+    let params = dims.first().map_or(params, |dims| fitted(params, dims));
     one_call(lab, lane, rng, (op, dtype), &dims, &params, plain)
 }
 

@@ -151,6 +151,13 @@ pub(crate) fn decode(function: KernelName, arguments: &Arguments) -> Result<Deco
             }
             reader.operand(dtype, &[if op == Op::TakeAlongAxis { count } else { size }], Access::Write)?;
         }
+        KernelName::OfSize(Op::ArgSort, bytes) => {
+            let &[size, count] = &inner[..] else { return Err(format!("argsort with the inner axes {inner:?}")) };
+            let axes = Axes::new(&[outer.len()]).map_err(|error| error.to_string())?;
+            params = Params::top(axes, count, arguments.before == 1);
+            reader.operand(sorted_dtype(bytes, arguments)?, &[size], Access::Read)?;
+            reader.operand(DType::I64, &[count], Access::Write)?;
+        }
         KernelName::OfSize(op, _) => return Err(format!("{op} does not move elements by their size alone")),
         KernelName::Op(op @ (Op::LayerNorm | Op::RmsNorm), dtype) => {
             let &[length] = &inner[..] else { return Err(format!("{op} with the inner axes {inner:?}")) };
@@ -243,6 +250,27 @@ fn index_dtype(arguments: &Arguments) -> Result<DType, String> {
         8 => Ok(DType::I64),
         bytes => Err(format!("indices of {bytes} bytes")),
     }
+}
+
+/// The dtype of the elements of an argsort, by their size, the bits of infinity and the sign bit.
+fn sorted_dtype(bytes: usize, arguments: &Arguments) -> Result<DType, String> {
+    Ok(match (bytes, arguments.value, arguments.counter) {
+        (1, 0xff, 0) => DType::U8,
+        (1, 0xff, 0x80) => DType::I8,
+        (2, 0xffff, 0) => DType::U16,
+        (2, 0xffff, 0x8000) => DType::I16,
+        (2, 0x7c00, 0x8000) => DType::F16,
+        (2, 0x7f80, 0x8000) => DType::BF16,
+        (4, 0xffff_ffff, 0) => DType::U32,
+        (4, 0xffff_ffff, 0x8000_0000) => DType::I32,
+        (4, 0x7f80_0000, 0x8000_0000) => DType::F32,
+        (8, u64::MAX, 0) => DType::U64,
+        (8, u64::MAX, 0x8000_0000_0000_0000) => DType::I64,
+        (8, 0x7ff0_0000_0000_0000, 0x8000_0000_0000_0000) => DType::F64,
+        (_, infinity, sign) => {
+            return Err(format!("elements of {bytes} bytes with infinity {infinity:#x} and sign {sign:#x}"));
+        }
+    })
 }
 
 /// Is it a reduction, of the softmax family, a norm or a cross entropy, whose threads share the inner elements?

@@ -54,6 +54,11 @@ pub(crate) unsafe fn run(
             operands,
             &decoded.params,
         )?,
+        // The kernel of argsort is that of argtopk too, which has the same meaning if it gives all places.
+        KernelName::OfSize(Op::ArgSort, _) => {
+            let dtype = operands.first().ok_or("an argsort has an operand")?.dtype();
+            launch(Op::ArgTopK, dtype, operands, &decoded.params)?
+        }
         KernelName::OfSize(op, bytes) => {
             launch(op, dtype_of(bytes).ok_or("no element has that many bytes")?, operands, &decoded.params)?
         }

@@ -86,7 +86,7 @@ fn op(bench: &Bench, op: Op, dtype: DType, inputs: &[Layout], output: Layout, pa
     };
     let output_dtype = match op {
         Op::Cast | Op::OneHot => params.to.unwrap(),
-        Op::ArgMax | Op::ArgMin => DType::I64,
+        Op::ArgMax | Op::ArgMin | Op::ArgSort | Op::ArgTopK => DType::I64,
         _ => op.elementwise_output(dtype),
     };
     let mut tensors: Vec<Tensor> = inputs.iter().enumerate().map(|(at, layout)| tensor(of(at), *layout)).collect();
@@ -223,6 +223,11 @@ fn elements_at_other_places_and_running_sums() {
         op(&bench, Op::TakeAlongAxis, dtype, &[dense(&[6, 2]), dense(&[3, 2])], dense(&[3, 2]), over(&[0]));
         let put = [dense(&[2, 6, 2]), dense(&[2, 7, 2]), dense(&[2, 7, 2])];
         op(&bench, Op::Scatter, dtype, &put, dense(&[2, 6, 2]), over(&[1]));
+        for reversed in [false, true] {
+            let first = Axes::new(&[0]).unwrap();
+            op(&bench, Op::ArgSort, dtype, &[turned], whole, Params::sorted(first, reversed));
+            op(&bench, Op::ArgTopK, dtype, &[dense(&[5, 2])], dense(&[3, 2]), Params::top(first, 3, reversed));
+        }
         if Op::CumSum.supports(dtype) {
             op(&bench, Op::CumSum, dtype, &[turned], whole, over(&[0]));
             op(&bench, Op::CumSum, dtype, &[dense(&[5])], dense(&[5]), over(&[0]));

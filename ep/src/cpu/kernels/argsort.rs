@@ -1,0 +1,111 @@
+//! The places of elements in sorted order: of all elements of each row along one axis, or of the first few.
+
+use crate::call::check::{InPlace, check_inferred, checked_operands};
+use crate::call::kernel::KernelCall;
+use crate::call::operand::Operand;
+use crate::cpu::kernels::elementwise::{input, output};
+use crate::cpu::kernels::loop_nest::LoopNest;
+use crate::cpu::kernels::ordered::{self, Ordered};
+use crate::cpu::kernels::reduce::FEW;
+use crate::cpu::kernels::rows::{InRow, OutRow};
+use crate::errors::error::KernelError;
+use crate::tensor::dtype::DType;
+use crate::tensor::sort_key::SortKey;
+
+/// The kernel of [`Op::ArgSort`](crate::Op::ArgSort) and [`Op::ArgTopK`](crate::Op::ArgTopK), for every dtype.
+pub(super) fn argsort(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+    let (op, dtype) = (call.kernel.op, call.kernel.dtype);
+    let ([a], out) = checked_operands(call, [dtype], DType::I64, InPlace::Refused)?;
+    check_inferred(op, [a], out, call)?;
+    for axis in call.params.axes.iter() {
+        let (descending, count) = call.params.checked_order(op, a.layout().shape().dims()[axis])?;
+        let key = SortKey::new(dtype, descending);
+        // Places need more than 32 bits if there are more.
+        let is_short = u32::try_from(a.layout().shape().dims()[axis]).is_ok();
+        // For every arm: elements of this size and alignment are read as bits, and `checked_operands` has checked the rest.
+        match (dtype.size(), is_short) {
+            // SAFETY: see above.
+            (1, true) => unsafe { places::<u8, u64>(a, out, axis, count, key) },
+            // SAFETY: see above.
+            (2, true) => unsafe { places::<u16, u64>(a, out, axis, count, key) },
+            // SAFETY: see above.
+            (4, true) => unsafe { places::<u32, u64>(a, out, axis, count, key) },
+            // SAFETY: see above.
+            (1, false) => unsafe { places::<u8, u128>(a, out, axis, count, key) },
+            // SAFETY: see above.
+            (2, false) => unsafe { places::<u16, u128>(a, out, axis, count, key) },
+            // SAFETY: see above.
+            (4, false) => unsafe { places::<u32, u128>(a, out, axis, count, key) },
+            // SAFETY: see above.
+            _ => unsafe { places::<u64, u128>(a, out, axis, count, key) },
+        }
+    }
+    Ok(())
+}
+
+/// Writes the places of the first `count` elements of each row along `axis`.
+///
+/// # Safety
+///
+/// * `a` holds elements of the size and alignment of `T`, and `out` holds `i64`. Both are aligned.
+/// * `out` may be written, does not overlap `a`, and has the shape of `a`, but `count` elements on the axis, which are not more.
+unsafe fn places<T: Copy + Into<u64> + Sync, P: Ordered>(
+    a: &Operand,
+    out: &Operand,
+    axis: usize,
+    count: usize,
+    key: SortKey,
+) {
+    if count == 0 {
+        return;
+    }
+    let (dims, to, from) = (a.layout().shape().dims(), out.layout().strides(), a.layout().strides());
+    let length = dims[axis];
+    let others = (0..dims.len()).filter(|&other| other != axis);
+    let rows: usize = others.clone().map(|other| dims[other]).product();
+    let nest = LoopNest::over(others.map(|other| (dims[other], [to[other], from[other]])));
+    let [to_next, from_next] = nest.row_strides();
+    // Few rows are sorted one after the other, each by all threads. Otherwise a comparison is a light operation, and each element has one for each
+    // halving of the row.
+    let work = if rows < FEW { 0 } else { length.saturating_mul(length.ilog2() as usize + 1) };
+    nest.rows_in_parallel(work, |[first_to, first_from], count_of_rows| {
+        let mut all: Vec<P> = Vec::with_capacity(length);
+        for row in 0..count_of_rows {
+            let elements = input::<T>(a, first_from + row * from_next, from[axis]);
+            let places = output::<i64>(out, first_to + row * to_next, to[axis]);
+            all.clear();
+            // SAFETY: the loop nest and the axis stay within the input; the caller guarantees the rest.
+            unsafe { read(&mut all, length, elements, key) };
+            ordered::select(&mut all, count);
+            ordered::sort(&mut all[..count], |first, part| {
+                // SAFETY: the parts of a row are within the first `count` places, and each place is in one of them; the caller guarantees the rest.
+                unsafe { write(places.from(first), part) };
+            });
+        }
+    });
+}
+
+/// Appends the keys of a row with their places.
+///
+/// # Safety
+///
+/// * The first `length` elements of `row` are as [`InRow::get`] requires.
+unsafe fn read<T: Copy + Into<u64>, P: Ordered>(all: &mut Vec<P>, length: usize, row: InRow<T>, key: SortKey) {
+    all.extend((0..length).map(|place| {
+        // SAFETY: the caller guarantees this for every place below `length`.
+        let element = unsafe { row.get(place) };
+        P::new(key.of(element.into()), place)
+    }));
+}
+
+/// Writes the places of these elements.
+///
+/// # Safety
+///
+/// * As many elements of `row` are as [`OutRow::set`] requires.
+unsafe fn write<P: Ordered>(row: OutRow<i64>, sorted: &[P]) {
+    for (at, one) in sorted.iter().enumerate() {
+        // SAFETY: the caller guarantees this.
+        unsafe { row.set(at, one.place() as i64) };
+    }
+}
