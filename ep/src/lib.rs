@@ -78,7 +78,7 @@ pub use call::closure::{INLINE_BYTES, InlineFn};
 pub use call::commands::{CommandCall, Commands, RestOfCommands};
 pub use call::fn_context::{FnContext, MAX_WRITES, Reads, Writes};
 pub use call::fused::{FusedGroup, FusedKernel, MOST_FUSED_VIEWS};
-pub use call::graph::{GraphKey, GraphStart};
+pub use call::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopEnd, LoopsRun};
 pub use call::kernel::{Kernel, KernelCall, KernelFn};
 pub use call::kernel_registry::KernelRegistry;
 pub use call::label::{Label, StepLabel};

@@ -247,3 +247,45 @@ fn cuda_devices_with_cublas_conform() {
     assert!(driver.calls("cublasGemmStridedBatchedEx") > 0, "no case multiplies");
     assert_eq!(driver.findings(), "");
 }
+
+/// Products in a loop are captured on another stream than those around it, and with the same memory of cuBLAS.
+#[test]
+fn products_in_a_loop_of_a_graph_are_those_of_single_calls() -> Outcome {
+    let driver = standin("delay=0");
+    let vm = engine();
+    let (a, y) = (numbers(&vm, CUDA, DType::F32, &[4, 4], 1)?, numbers(&vm, CUDA, DType::F32, &[4, 4], 5)?);
+    let start = (&y + 0i64)?;
+    let program = vm.record("powers", |r| {
+        let (a, y) = (r.parameter("a", &a)?, r.parameter("y", &y)?);
+        let (x, three) = (r.full(CUDA, DType::I32, &[], 0)?, r.full(CUDA, DType::I32, &[], 3)?);
+        let goes_on = x.lt(&three)?;
+        r.while_true(&goes_on, || {
+            y.copy_from(&y.matmul(&a)?)?;
+            x.copy_from(&(&x + 1)?)?;
+            goes_on.copy_from(&x.lt(&three)?)
+        })?;
+        // Behind the loop, by the stream itself.
+        r.fetch("z", &a.matmul(&y)?)
+    })?;
+    let executable = vm.compile(&program, &[("a", &a), ("y", &y)], &CompileOptions::default())?;
+    let mut expected = (&start + 0i64)?;
+    for _ in 0..3 {
+        expected = expected.matmul(&a)?;
+    }
+    let expected = (expected.to_vec::<f32>()?, a.matmul(&expected)?.to_vec::<f32>()?);
+    for round in 0..4 {
+        y.copy_from(&start)?;
+        let run = executable.run(&[])?;
+        assert_eq!((y.to_vec::<f32>()?, run["z"].to_vec::<f32>()?), expected, "round {round}");
+        assert_eq!(start.matmul(&a)?.to_vec::<f32>()?, a_times(&start, &a)?, "a product beside the program");
+    }
+    assert_eq!(driver.calls("cuGraphAddNode_v2"), 1);
+    Ok(())
+}
+
+/// The product of two 4 by 4 matrices, computed here.
+fn a_times(a: &Tensor, b: &Tensor) -> Outcome<Vec<f32>> {
+    let (a, b) = (a.to_vec::<f32>()?, b.to_vec::<f32>()?);
+    let at = |at: usize| (0..4).map(|k| a[at / 4 * 4 + k] * b[k * 4 + at % 4]).sum();
+    Ok((0..16).map(at).collect())
+}

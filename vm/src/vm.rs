@@ -506,6 +506,7 @@ impl Vm {
         if let Err(error) = self.engine.drain(until) {
             if matches!(error, Error::Timeout(_)) {
                 self.engine.stops_loops.store(true, Ordering::Relaxed);
+                self.engine.devices.iter().for_each(|device| device.stop_loops());
             }
             return Err(error);
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::call::closure::InlineFn;
 use crate::call::fused::FusedKernel;
-use crate::call::graph::{GraphKey, GraphStart};
+use crate::call::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopsRun};
 use crate::call::kernel::KernelCall;
 use crate::call::label::StepLabel;
 use crate::call::operand::Operand;
@@ -45,6 +45,38 @@ pub trait Commands {
     /// # Errors
     /// Those of [`Stream::begin_graph`](crate::Stream::begin_graph).
     fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error>;
+
+    /// Announces commands with blocks; see [`Stream::begin_block_graph`](crate::Stream::begin_block_graph).
+    ///
+    /// # Errors
+    /// Those of [`Stream::begin_block_graph`](crate::Stream::begin_block_graph).
+    fn begin_block_graph(
+        &mut self,
+        key: GraphKey<'_>,
+        buffers: &[Operand],
+        blocks: GraphBlocks,
+    ) -> Result<GraphStart, Error>;
+
+    /// Begins a captured block; see [`Stream::begin_block`](crate::Stream::begin_block).
+    ///
+    /// # Errors
+    /// Those of [`Stream::begin_block`](crate::Stream::begin_block).
+    fn begin_block(&mut self, start: BlockStart, condition: &Operand) -> Result<(), Error>;
+
+    /// Begins the other commands of a captured `if`; see [`Stream::begin_else`](crate::Stream::begin_else).
+    ///
+    /// # Errors
+    /// Those of [`Stream::begin_else`](crate::Stream::begin_else).
+    fn begin_else(&mut self) -> Result<(), Error>;
+
+    /// Ends a captured block; see [`Stream::end_block`](crate::Stream::end_block).
+    ///
+    /// # Errors
+    /// Those of [`Stream::end_block`](crate::Stream::end_block).
+    fn end_block(&mut self) -> Result<(), Error>;
+
+    /// How the loops of the last graph with blocks have run; see [`Stream::loops_run`](crate::Stream::loops_run).
+    fn loops_run(&mut self) -> LoopsRun;
 
     /// Ends a capture and launches the graph; see [`Stream::end_graph`](crate::Stream::end_graph).
     ///

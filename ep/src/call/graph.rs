@@ -12,6 +12,56 @@ pub struct GraphKey<'a> {
     pub first: usize,
 }
 
+/// What the blocks of announced commands need of a stream.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct GraphBlocks {
+    /// How deep blocks are nested; at least 1.
+    pub depth: usize,
+    /// The rounds that loops of the run have made before.
+    pub rounds: u64,
+}
+
+/// How a block of captured commands begins.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum BlockStart {
+    /// The commands run if the condition is true.
+    If {
+        /// Whether further commands run if it is false.
+        has_else: bool,
+    },
+    /// The commands run again as long as the condition is true.
+    While {
+        /// The loops of a run end early if they would make more rounds together.
+        most_rounds: u64,
+        /// The step, for [`LoopEnd`].
+        step: u32,
+    },
+}
+
+/// How the loops of a graph have run.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub struct LoopsRun {
+    /// The rounds that loops of the run have made so far, those before the graph included.
+    pub rounds: u64,
+    /// Whether a loop has ended although its condition was true.
+    pub end: Option<LoopEnd>,
+}
+
+/// Why a loop has ended although its condition was true.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum LoopEnd {
+    /// The loops of the run would have made too many rounds.
+    MostRounds {
+        /// The step that begins the loop.
+        step: u32,
+    },
+    /// [`Device::stop_loops`](crate::Device::stop_loops) was called.
+    Stopped {
+        /// The step that begins the loop.
+        step: u32,
+    },
+}
+
 /// The answer of a stream to [`Stream::begin_graph`](crate::Stream::begin_graph).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum GraphStart {

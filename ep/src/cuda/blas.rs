@@ -104,7 +104,14 @@ pub(super) struct Blas {
     driver: Driver,
     /// The address of memory of ours ([`workspace_bytes`]), if the device had it. Products that are captured into a graph need it: otherwise
     /// cuBLAS captures allocations too. All products of a stream may use the same, because they run one after the other.
-    workspace: Option<u64>,
+    workspace: Option<Workspace>,
+}
+
+/// Device memory for the products of a handle.
+#[derive(Copy, Clone, Debug)]
+struct Workspace {
+    address: u64,
+    bytes: usize,
 }
 
 // SAFETY: a handle is not tied to a thread, and one thread at a time uses it, as for the stream.
@@ -131,8 +138,9 @@ impl Blas {
         let bytes = workspace_bytes(capability);
         let Ok(address) = driver.allocate(bytes) else { return Ok(blas) };
         // The memory is freed after the handle is destroyed. The stream was set before, because setting it takes the memory away.
-        match call!(cublasSetWorkspace_v2(handle, ptr::without_provenance_mut(address as usize), bytes)) {
-            Ok(()) => blas.workspace = Some(address),
+        let workspace = Workspace { address, bytes };
+        match blas.set_workspace(workspace) {
+            Ok(()) => blas.workspace = Some(workspace),
             Err(why) => {
                 why.log_uncaptured();
                 // SAFETY: it was allocated above, and cuBLAS has refused it.
@@ -140,6 +148,22 @@ impl Blas {
             }
         }
         Ok(blas)
+    }
+
+    fn set_workspace(&self, Workspace { address, bytes }: Workspace) -> Result<(), BlasError> {
+        call!(cublasSetWorkspace_v2(self.handle, ptr::without_provenance_mut(address as usize), bytes))
+    }
+
+    /// Queues later products on this stream, whose commands come before and behind those of the stream so far: they use the same memory.
+    ///
+    /// # Errors
+    /// The error of cuBLAS; then products may be queued on either stream, and must not be queued.
+    ///
+    /// # Safety
+    /// * The stream is alive as long as it is used, and of the same context, which is current.
+    pub(super) unsafe fn use_stream(&mut self, stream: StreamHandle) -> Result<(), BlasError> {
+        call!(cublasSetStream_v2(self.handle, stream.raw().cast()))?;
+        self.workspace.map_or(Ok(()), |workspace| self.set_workspace(workspace))
     }
 
     /// Whether products can be captured into graphs.
@@ -213,7 +237,7 @@ impl Drop for Blas {
     fn drop(&mut self) {
         // It was created and is not used any longer. A failure cannot be reported from here.
         let _ = call!(cublasDestroy_v2(self.handle));
-        if let Some(address) = self.workspace {
+        if let Some(Workspace { address, .. }) = self.workspace {
             // SAFETY: it was allocated for the handle, whose end has waited for the device.
             let _ = unsafe { self.driver.free(address) };
         }

@@ -218,6 +218,10 @@ impl Device for CudaDevice {
         device.fused_kernels.make(device, self.instance.driver, group)
     }
 
+    fn stop_loops(&self) {
+        self.device().conditions.stop();
+    }
+
     fn bind_thread(&self) -> Result<(), Error> {
         let opened = self.instance.opened(self.index)?;
         // SAFETY: commands come only from streams, which keep the instance and its context alive.

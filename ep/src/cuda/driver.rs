@@ -1,4 +1,4 @@
-//! The driver: every call of libcuda goes through this file.
+//! The driver: every call of libcuda goes through this file and the one beside it (`driver/conditional.rs`).
 //!
 //! A [`Driver`] proves that the probe (`probe.rs`) has found the library with every function in [`SYMBOLS`]. This matters because cudarc
 //! looks each function up at its first use and panics if it is missing. Only the probe makes a `Driver`, and every call is a method of
@@ -6,6 +6,8 @@
 //!
 //! Methods check only the driver's result. Each one lists what the caller must guarantee: what must be current, alive or large enough.
 //! Calls that wait for the device say so; all others return at once, as far as the driver allows.
+
+pub(super) mod conditional;
 
 use std::ffi::{CStr, c_void};
 use std::ptr;

@@ -10,6 +10,9 @@
 //!   graph is updated to the new addresses; otherwise a new graph is made.
 //! * From then on, the graph is launched.
 //!
+//! A loop with all blocks in it is announced in each of its rounds until it is launched, so its second round captures it. A graph with blocks is never
+//! updated.
+//!
 //! Commands whose capture or launch was refused once are queued one by one from then on.
 //!
 //! This module decides and owns handles; the stream makes the driver calls (`stream/capture.rs`). A stream is used by one thread at a time, so
@@ -22,7 +25,7 @@ use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
-use super::driver::GraphExecHandle;
+use super::driver::{GraphExecHandle, GraphHandle};
 use crate::call::graph::GraphKey;
 use crate::call::operand::Operand;
 
@@ -63,10 +66,18 @@ fn bytes_of(operand: &Operand) -> Range<usize> {
 /// The buffers of one run.
 pub(super) type RunBuffers = SmallVec<[Buffer; 8]>;
 
+/// What the driver has of a graph.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct GraphHandles {
+    pub(super) exec: GraphExecHandle,
+    /// The graph that it was made of, if that must live as long: one with blocks, because nothing says that its conditions outlive it.
+    pub(super) source: Option<GraphHandle>,
+}
+
 /// A graph that can be launched.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Graph {
-    pub(super) handle: GraphExecHandle,
+    pub(super) handle: GraphHandles,
     /// The matrix products in it.
     pub(super) products: CapturedProducts,
 }
@@ -109,11 +120,11 @@ struct Commands {
     /// The last used at the end.
     runs: Vec<Run>,
     /// Graphs whose buffers were forgotten.
-    spare: Vec<GraphExecHandle>,
+    spare: Vec<GraphHandles>,
 }
 
 impl Commands {
-    fn take_graphs(&mut self) -> impl Iterator<Item = GraphExecHandle> {
+    fn take_graphs(&mut self) -> impl Iterator<Item = GraphHandles> {
         self.runs.drain(..).filter_map(|run| run.graph).map(|graph| graph.handle).chain(self.spare.drain(..))
     }
 }
@@ -123,7 +134,7 @@ impl Commands {
 pub(super) struct Graphs {
     commands: HashMap<Key, Commands>,
     /// To be destroyed.
-    unused: Vec<GraphExecHandle>,
+    unused: Vec<GraphHandles>,
 }
 
 fn key(of: GraphKey<'_>) -> Key {
@@ -155,7 +166,7 @@ impl Graphs {
     }
 
     /// A graph of the same commands that may be updated to other addresses.
-    pub(super) fn take_spare(&mut self, of: GraphKey<'_>) -> Option<GraphExecHandle> {
+    pub(super) fn take_spare(&mut self, of: GraphKey<'_>) -> Option<GraphHandles> {
         self.commands.get_mut(&key(of))?.spare.pop()
     }
 
@@ -176,17 +187,17 @@ impl Graphs {
     }
 
     /// Adds a graph that is to be destroyed.
-    pub(super) fn discard(&mut self, graph: GraphExecHandle) {
+    pub(super) fn discard(&mut self, graph: GraphHandles) {
         self.unused.push(graph);
     }
 
     /// The graphs that are to be destroyed; the caller does that.
-    pub(super) fn take_unused(&mut self) -> Vec<GraphExecHandle> {
+    pub(super) fn take_unused(&mut self) -> Vec<GraphHandles> {
         std::mem::take(&mut self.unused)
     }
 
     /// All graphs, which the caller destroys.
-    pub(super) fn take_all(&mut self) -> Vec<GraphExecHandle> {
+    pub(super) fn take_all(&mut self) -> Vec<GraphHandles> {
         let Graphs { commands, unused } = std::mem::take(self);
         unused
             .into_iter()

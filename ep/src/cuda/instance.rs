@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::address_map::{AddressMap, Owner};
+use super::conditions::Conditions;
 use super::config::CudaConfig;
 use super::context_stack::{self, Context, CurrentContext};
 use super::driver::{Driver, DriverFailure, ModuleHandle, StreamHandle};
@@ -66,6 +67,7 @@ pub(super) struct DeviceState {
     pub(super) timing: Timing,
     pub(super) products: Products,
     pub(super) fused_kernels: FusedKernels,
+    pub(super) conditions: Conditions,
     /// Whether a warning has told that the driver refused a graph.
     pub(super) warned_of_graphs: AtomicBool,
     opened: OnceLock<Opened>,
@@ -195,6 +197,7 @@ impl DeviceState {
             timing: Timing::default(),
             products: Products::default(),
             fused_kernels: FusedKernels::default(),
+            conditions: Conditions::default(),
             warned_of_graphs: AtomicBool::new(false),
             opened: OnceLock::new(),
             lost: OnceLock::new(),
@@ -439,6 +442,7 @@ impl Drop for Instance {
                     let _ = unsafe { driver.unload_module(module) };
                 }
                 device.statuses.destroy(*driver);
+                device.conditions.destroy(*driver);
                 device.timing.destroy(*driver);
                 drop(current);
             }

@@ -39,6 +39,9 @@ mod axes;
 mod blas;
 #[cfg(feature = "cuda")]
 mod compile;
+mod condition;
+#[cfg(feature = "cuda")]
+mod conditions;
 mod config;
 #[cfg(feature = "cuda")]
 mod context_stack;
@@ -87,6 +90,7 @@ use std::sync::Arc;
 
 pub use crate::errors::cuda_absent::{CudaAbsent, CudaVersion};
 pub use crate::errors::driver_error::DriverError;
+pub use condition::{CONDITION_NAME, CONDITION_PTX, ConditionArguments, LoopState};
 pub use config::CudaConfig;
 #[cfg(feature = "cuda")]
 pub use device::{CudaDevice, CudaProducts};

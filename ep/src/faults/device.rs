@@ -162,6 +162,10 @@ impl Device for FaultyDevice {
         failures
     }
 
+    fn stop_loops(&self) {
+        self.inner.stop_loops();
+    }
+
     fn take_times(&self) -> Vec<InstructionTime> {
         self.inner.take_times()
     }

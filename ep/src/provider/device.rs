@@ -133,6 +133,10 @@ pub trait Device: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Ends loops that run on the device without the host, at their next round, from now on: those of graphs that were captured with their
+    /// [blocks](crate::Stream::begin_block_graph). A device that has none ignores it. Never blocks.
+    fn stop_loops(&self) {}
+
     /// Prepares the calling thread, a thread of the engine, to submit commands to this device's streams: sets up the driver's state of
     /// this thread. Devices without such state do nothing.
     ///

@@ -3,7 +3,7 @@
 use crate::call::closure::InlineFn;
 use crate::call::commands::Commands;
 use crate::call::fused::FusedKernel;
-use crate::call::graph::{GraphKey, GraphStart};
+use crate::call::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopsRun};
 use crate::call::kernel::KernelCall;
 use crate::call::label::{Label, StepLabel};
 use crate::call::operand::Operand;
@@ -89,7 +89,58 @@ pub trait Stream: Send {
         Ok(GraphStart::Queue)
     }
 
-    /// Ends the capture that [`begin_graph`](Stream::begin_graph) began. If the commands are `whole`, makes a graph of them, keeps it and
+    /// As [`begin_graph`](Stream::begin_graph), for commands of which some run only if a condition in memory of the device is true, or as long as it is
+    /// ([`begin_block`](Stream::begin_block) to [`end_block`](Stream::end_block)). The stream launches all of them by one call, and the device decides. Once they
+    /// have run, and before it announces further commands with blocks, the caller asks [`loops_run`](Stream::loops_run).
+    ///
+    /// After [`GraphStart::Capturing`] the caller may make these calls, too, and none for lanes. The first launch on a stream may wait for the device. A stream
+    /// that cannot decide on the device returns [`GraphStart::Queue`], as the provided method does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`begin_graph`](Stream::begin_graph).
+    fn begin_block_graph(
+        &mut self,
+        _key: GraphKey<'_>,
+        _buffers: &[Operand],
+        _blocks: GraphBlocks,
+    ) -> Result<GraphStart, Error> {
+        Ok(GraphStart::Queue)
+    }
+
+    /// Begins a block of captured commands. `condition` is one bool, which is read where the block begins, and at the end of each round of a loop.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the driver; then the capture gives no graph.
+    fn begin_block(&mut self, _start: BlockStart, _condition: &Operand) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Ends the commands of an `if` whose condition is true, and begins those for the other case.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the driver; then the capture gives no graph.
+    fn begin_else(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Ends the innermost block of captured commands.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the driver; then the capture gives no graph.
+    fn end_block(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// How the loops of the last graph with blocks have run. The caller has waited for the graph.
+    fn loops_run(&mut self) -> LoopsRun {
+        LoopsRun::default()
+    }
+
+    /// Ends the capture that [`begin_graph`](Stream::begin_graph) or [`begin_block_graph`](Stream::begin_block_graph) began. If the commands are `whole`, makes a graph of them, keeps it and
     /// launches it. Returns whether it was launched; if it was not, none of the commands was queued, and the caller queues them one by
     /// one.
     ///
@@ -208,6 +259,31 @@ impl Commands for &mut (dyn Stream + '_) {
 
     fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error> {
         (**self).begin_graph(key, buffers)
+    }
+
+    fn begin_block_graph(
+        &mut self,
+        key: GraphKey<'_>,
+        buffers: &[Operand],
+        blocks: GraphBlocks,
+    ) -> Result<GraphStart, Error> {
+        (**self).begin_block_graph(key, buffers, blocks)
+    }
+
+    fn begin_block(&mut self, start: BlockStart, condition: &Operand) -> Result<(), Error> {
+        (**self).begin_block(start, condition)
+    }
+
+    fn begin_else(&mut self) -> Result<(), Error> {
+        (**self).begin_else()
+    }
+
+    fn end_block(&mut self) -> Result<(), Error> {
+        (**self).end_block()
+    }
+
+    fn loops_run(&mut self) -> LoopsRun {
+        (**self).loops_run()
     }
 
     fn end_graph(&mut self, whole: bool) -> Result<bool, Error> {

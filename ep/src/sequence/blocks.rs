@@ -1,5 +1,6 @@
 //! Blocks of a sequence: which part comes next where a block begins or ends, and how many rounds loops may make.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ pub(super) struct Test {
     pub(super) condition: SequenceOperand,
     /// The part that is next if the condition is false.
     otherwise: usize,
+    /// Of an `if` with an `else`, the jump behind the steps that run if the condition is true.
+    then_ends: Option<usize>,
     /// Of a loop, how long it may go on.
     repeats: Option<LoopLimits>,
 }
@@ -41,7 +44,56 @@ pub(super) struct Rounds {
     since: Option<Instant>,
 }
 
+/// The parts of a block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Bodies {
+    /// Those that run if the condition is true.
+    pub(super) first: Range<usize>,
+    /// Those that run if it is false.
+    pub(super) second: Option<Range<usize>>,
+    /// The part behind the block.
+    pub(super) end: usize,
+}
+
+impl Rounds {
+    /// How many.
+    pub(super) fn made(&self) -> u64 {
+        self.made
+    }
+
+    /// Takes over the count of a device that has run loops.
+    pub(super) fn set_made(&mut self, made: u64) {
+        self.made = made;
+    }
+}
+
 impl Test {
+    /// The most rounds of a loop; `None` for another block.
+    pub(super) fn most_rounds(&self) -> Option<u64> {
+        self.repeats.map(|limits| limits.most_rounds)
+    }
+
+    /// Whether its rounds are bounded in time.
+    pub(super) fn is_timed(&self) -> bool {
+        self.repeats.is_some_and(|limits| limits.most_time.is_some())
+    }
+
+    /// The parts of its block; it is part `here` of `parts`.
+    pub(super) fn bodies<W>(&self, here: usize, parts: &[Part<W>]) -> Bodies {
+        let first = here + 1;
+        match self.then_ends {
+            // The last part of a loop is the jump to its begin.
+            None if self.repeats.is_some() => {
+                Bodies { first: first..self.otherwise - 1, second: None, end: self.otherwise }
+            }
+            None => Bodies { first: first..self.otherwise, second: None, end: self.otherwise },
+            Some(jump) => {
+                let Part::Jump(end) = parts[jump] else { unreachable!("`mark` has added a jump there") };
+                Bodies { first: first..jump, second: Some(self.otherwise..end), end }
+            }
+        }
+    }
+
     /// The part that is next behind this one, which is part `here`, now that its condition is known. Counts the round that a loop begins.
     ///
     /// # Errors
@@ -119,7 +171,7 @@ impl<W> Parts<W> {
         let unknown = usize::MAX;
         let test = |repeats| {
             let condition = step.operands[0].clone();
-            Part::Test(Box::new(Test { step: number, condition, otherwise: unknown, repeats }))
+            Part::Test(Box::new(Test { step: number, condition, otherwise: unknown, then_ends: None, repeats }))
         };
         match step.work {
             SequenceWork::If => {
@@ -135,6 +187,9 @@ impl<W> Parts<W> {
                     self.open.push(OpenBlock { begin: here, kind: BlockKind::Else });
                     self.all.push(Part::Jump(unknown));
                     self.leave_to(begin, here + 1);
+                    if let Part::Test(test) = &mut self.all[begin] {
+                        test.then_ends = Some(here);
+                    }
                 }
                 _ => return wrong("an else belongs to an if, and ends its block"),
             },

@@ -17,8 +17,15 @@
 //! memory of the host, and returns. Once the copy has run, the caller calls the sequence again at the [`SequencePosition`] that it has
 //! reached; it reads the flag and queues the commands that follow.
 //!
+//! A loop whose steps are all announced together can be announced as a whole ([`Stream::begin_block_graph`](crate::Stream::begin_block_graph)): then the device
+//! decides about its rounds and about the blocks in it. The sequence announces it where the loop begins, once its condition is known to be true, and returns
+//! behind it, because it must learn how the loop has ended before it queues what follows. So nothing of a loop is launched while the caller may still find
+//! out that an input has failed.
+//!
 //! A sequence that is looked into ([`CommandSequence::checking_finite`], [`CommandSequence::timing`]) returns behind each command in the same way: when it
 //! is called again, the command has run, so its output, which was copied to the flag, and its time are known.
+
+mod loops;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,6 +43,7 @@ use crate::call::label::StepLabel;
 use crate::call::operand::{Access, Operand};
 use crate::errors::error::Error;
 use crate::names::device_id::DeviceKind;
+use crate::sequence::block_graph::{self, BlockGraph};
 use crate::sequence::blocks::{Part, Parts, Rounds, Test};
 use crate::sequence::branches::{Branches, SequenceBranch, Turn};
 use crate::sequence::buffers::{Buffers, SequenceBuffer, located};
@@ -57,6 +65,8 @@ pub struct CommandSequence {
     /// All steps in order: where blocks begin and end, and the stretches between.
     parts: Vec<Part<Stretch>>,
     branches: Branches,
+    /// Loops that are announced as a whole, in ascending order.
+    loops: Vec<BlockGraph>,
     has_blocks: bool,
     /// The buffer that conditions and outputs are copied to, where the host reads them.
     flag: Option<usize>,
@@ -105,6 +115,8 @@ pub struct SequencePosition {
     /// Whether that part begins a block, and its condition was copied to the flag; or its command has run, and its output was copied there.
     is_known: bool,
     rounds: Rounds,
+    /// Whether a loop was launched as a whole before that part, and has run.
+    has_run_loop: bool,
     /// When the command of that part was queued, if the sequence is looked into.
     begun: Option<Instant>,
 }
@@ -174,7 +186,21 @@ impl CommandSequence {
         let has_blocks = parts.iter().any(|part| matches!(part, Part::Test(_)));
         let (stops, identity) = (Arc::default(), Arc::default());
         let (fused, branches, looks, times) = (Vec::new(), Branches::default(), Vec::new(), None);
-        Ok(CommandSequence { buffers, steps, fused, parts, branches, has_blocks, flag, looks, times, stops, identity })
+        let loops = block_graph::loops_of(&parts, |stretch| is_announced(stretch, &steps));
+        Ok(CommandSequence {
+            buffers,
+            steps,
+            fused,
+            parts,
+            branches,
+            loops,
+            has_blocks,
+            flag,
+            looks,
+            times,
+            stops,
+            identity,
+        })
     }
 
     /// Lets `make` make a kernel for each of the `fusions`, which are in ascending order, and launches it in their place. Where `make` makes none, the
@@ -268,6 +294,11 @@ impl CommandSequence {
     fn divide(&mut self) {
         let parts = parts(&self.steps, &self.fused, self.is_looked_into());
         self.parts = parts.unwrap_or_else(|_| unreachable!("`new` has found that all blocks end"));
+        self.loops = if self.is_looked_into() {
+            Vec::new()
+        } else {
+            block_graph::loops_of(&self.parts, |stretch| is_announced(stretch, &self.steps))
+        };
         if let Some(times) = &mut self.times {
             *times = self.parts.iter().map(|_| PartTime::default()).collect();
         }
@@ -276,6 +307,7 @@ impl CommandSequence {
     /// Queues each command by itself: no stream launches several by one call.
     #[must_use]
     pub fn one_by_one(mut self) -> CommandSequence {
+        self.loops.clear();
         for part in &mut self.parts {
             if let Part::Work(stretch) = part {
                 stretch.together = false;
@@ -300,6 +332,7 @@ impl CommandSequence {
     pub fn heap_bytes(&self) -> usize {
         let operands: usize = self.steps.iter().map(|command| size_of_val(command.step.operands.as_slice())).sum();
         let lists = size_of_val(self.steps.as_slice()) + size_of_val(self.parts.as_slice());
+        let lists = lists + size_of_val(self.loops.as_slice());
         let fused: usize = self.fused.iter().map(|fused| size_of_val(fused.views.as_slice())).sum();
         let looks = size_of_val(self.looks.as_slice()) + self.times.as_deref().map_or(0, size_of_val);
         operands + lists + fused + looks + self.buffers.heap_bytes() + self.branches.heap_bytes()
@@ -328,6 +361,9 @@ impl CommandSequence {
             return Err(SequenceError::Buffers("it was called without the stream of a device".to_owned()));
         };
         self.buffers.check(buffers)?;
+        if std::mem::take(&mut position.has_run_loop) {
+            self.note_loop(stream.loops_run(), position)?;
+        }
         while let Some(part) = self.parts.get(position.next) {
             match part {
                 Part::Work(stretch) if std::mem::take(&mut position.is_known) => {
@@ -347,6 +383,9 @@ impl CommandSequence {
                 Part::Jump(to) => position.next = *to,
                 Part::Test(test) if std::mem::take(&mut position.is_known) => {
                     let is_true = self.reads_true(test, buffers)?;
+                    if is_true && self.launch_loop(test.step, &mut **stream, buffers, run, position)? {
+                        return Ok(Some(self.steps[test.step].label));
+                    }
                     position.next = test.next(position.next, is_true, &mut position.rounds, &self.stops)?;
                 }
                 Part::Test(test) => {
@@ -564,6 +603,11 @@ fn parts(steps: &[Command], fused: &[Fused], alone: bool) -> Result<Vec<Part<Str
         begin = end;
     }
     parts.finish(begin)
+}
+
+/// Whether the steps of a stretch can be part of a graph.
+fn is_announced(stretch: &Stretch, steps: &[Command]) -> bool {
+    steps[stretch.steps.clone()].iter().all(is_same_in_each_run)
 }
 
 /// Whether the step is the same command in each run over the same buffers, and reports nothing that belongs to one launch.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::call::commands::Commands;
-use crate::call::graph::{GraphKey, GraphStart};
+use crate::call::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopEnd, LoopsRun};
 use crate::call::kernel_registry::KernelRegistry;
 use crate::call::operand::Access;
 use crate::errors::error::Error;
@@ -26,6 +26,10 @@ struct Listing {
     fuses: bool,
     /// Whether a graph of them is launched after they were captured.
     launches: bool,
+    /// The answer to each announcement of commands with blocks.
+    block_start: GraphStart,
+    /// How the loops of a graph run.
+    loops: LoopsRun,
 }
 
 impl Listing {
@@ -61,6 +65,35 @@ impl Commands for Listing {
     fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error> {
         self.graphs.push(format!("from {} over {} buffers: {:?}", key.first, buffers.len(), self.start));
         Ok(self.start)
+    }
+
+    fn begin_block_graph(
+        &mut self,
+        key: GraphKey<'_>,
+        buffers: &[Operand],
+        blocks: GraphBlocks,
+    ) -> Result<GraphStart, Error> {
+        let start = self.block_start;
+        self.graphs.push(format!("from {} over {} buffers, {blocks:?}: {start:?}", key.first, buffers.len()));
+        Ok(start)
+    }
+
+    fn begin_block(&mut self, start: BlockStart, condition: &Operand) -> Result<(), Error> {
+        self.add(&format!("{start:?}").replace(' ', ""), &[condition])
+    }
+
+    fn begin_else(&mut self) -> Result<(), Error> {
+        self.queued.push("else".to_owned());
+        Ok(())
+    }
+
+    fn end_block(&mut self) -> Result<(), Error> {
+        self.queued.push("end".to_owned());
+        Ok(())
+    }
+
+    fn loops_run(&mut self) -> LoopsRun {
+        self.loops
     }
 
     fn end_graph(&mut self, whole: bool) -> Result<bool, Error> {
@@ -141,7 +174,17 @@ fn run_with(
     };
     let mut operands = [operand(0, 3, access), operand(3, 2, Access::Write)];
     let (queued, graphs) = (Vec::new(), Vec::new());
-    let mut listing = Listing { base: base.addr(), queued, graphs, refused, start, fuses: true, launches };
+    let mut listing = Listing {
+        base: base.addr(),
+        queued,
+        graphs,
+        refused,
+        start,
+        fuses: true,
+        launches,
+        block_start: GraphStart::Queue,
+        loops: LoopsRun::default(),
+    };
     let call = CommandCall { stream: &mut listing, operands: &mut operands, rest: None };
     let mut context = FnContext::of_commands(call).expect("operands that do not overlap");
     let result = sequence.run(&mut context, 0, &mut SequencePosition::default());
@@ -310,6 +353,17 @@ fn with_blocks(most_rounds: u64) -> Result<CommandSequence, SequenceError> {
 
 /// Runs the steps of [`with_blocks`]; what the host finds in the flag at each call is given.
 fn run_blocks(sequence: &CommandSequence, flags: &[bool]) -> (Result<(), SequenceError>, Vec<String>) {
+    let (result, listing) = run_blocks_with(sequence, flags, GraphStart::Queue, LoopsRun::default());
+    (result, listing.queued)
+}
+
+/// The same for a stream that keeps graphs with blocks, whose loops run so.
+fn run_blocks_with(
+    sequence: &CommandSequence,
+    flags: &[bool],
+    block_start: GraphStart,
+    loops: LoopsRun,
+) -> (Result<(), SequenceError>, Listing) {
     let (mut numbers, mut bools) = ([0i32; 5], [0u8; 3]);
     let base = numbers.as_mut_ptr();
     let view = |base: *mut u8, dtype, elements: usize, access| {
@@ -325,7 +379,9 @@ fn run_blocks(sequence: &CommandSequence, flags: &[bool]) -> (Result<(), Sequenc
         graphs: vec![],
         refused: None,
         start: GraphStart::Queue,
-        launches: false,
+        launches: block_start == GraphStart::Capturing,
+        block_start,
+        loops,
     };
     let (mut position, mut flags) = (SequencePosition::default(), flags.iter());
     loop {
@@ -339,8 +395,8 @@ fn run_blocks(sequence: &CommandSequence, flags: &[bool]) -> (Result<(), Sequenc
         let mut context = FnContext::of_commands(call).expect("operands that do not overlap");
         let condition = match sequence.run(&mut context, 0, &mut position) {
             Ok(Some(label)) => label.what,
-            Ok(None) => return (Ok(()), listing.queued),
-            Err(error) => return (Err(error), listing.queued),
+            Ok(None) => return (Ok(()), listing),
+            Err(error) => return (Err(error), listing),
         };
         let flag = flags.next().expect("no more conditions are asked for");
         listing.queued.push(format!("{condition}: {flag}"));
@@ -351,7 +407,7 @@ fn run_blocks(sequence: &CommandSequence, flags: &[bool]) -> (Result<(), Sequenc
 
 /// The words of the commands and answers, without labels and places.
 fn words(queued: &[String]) -> String {
-    let lines = queued.iter().filter(|line| !line.starts_with("step")).map(|line| match line.split_once(' ') {
+    let lines = queued.iter().filter(|line| !line.starts_with("step ")).map(|line| match line.split_once(' ') {
         Some((word, rest)) if word.ends_with(':') => format!("{word}{rest}"),
         Some((word, _)) => word.to_owned(),
         None => line.clone(),
@@ -369,6 +425,69 @@ fn blocks_are_queued_up_to_each_condition() {
     let (result, queued) = run_blocks(&sequence, &[true, true, true, false, false]);
     let expected = "copy while:true add copy if:true fill copy while:true add copy if:false copy copy while:false copy";
     assert_eq!((result, &*words(&queued)), (Ok(()), expected));
+}
+
+#[test]
+fn a_loop_is_launched_as_a_whole_once_its_condition_is_known() {
+    use GraphStart::{Capturing, Launched};
+    let sequence = with_blocks(9).expect("blocks that end");
+    let run = |flags: &[bool], start, loops| run_blocks_with(&sequence, flags, start, loops);
+    let (made, end) = (3, None);
+    // The host waits for the loop before it queues what follows.
+    let (result, listing) = run(&[true, false], Launched, LoopsRun { rounds: made, end });
+    assert_eq!((result, &*words(&listing.queued)), (Ok(()), "copy while:true while:false copy"));
+    assert_eq!(listing.graphs, ["from 0 over 4 buffers, GraphBlocks { depth: 2, rounds: 0 }: Launched"]);
+    let (result, listing) = run(&[true, false], Capturing, LoopsRun { rounds: made, end });
+    let captured = "While{most_rounds:9,step:0} add If{has_else:true} fill else copy end end";
+    assert_eq!((result, &*words(&listing.queued)), (Ok(()), &*format!("copy while:true {captured} while:false copy")));
+    // Both conditions are in buffer 2.
+    let marks = ["step 0 while [2, 3]", "step 2 if [2, 3]"];
+    assert!(marks.iter().all(|mark| listing.queued.iter().filter(|line| line == mark).count() >= 1));
+    // Nothing of a loop without rounds is launched.
+    let (result, listing) = run(&[false], Launched, LoopsRun::default());
+    assert_eq!((result, &*words(&listing.queued), listing.graphs.len()), (Ok(()), "copy while:false copy", 0));
+}
+
+#[test]
+fn a_loop_that_the_device_has_ended_early_fails_the_run() {
+    let sequence = with_blocks(9).expect("blocks that end");
+    for (end, expected) in [
+        (LoopEnd::MostRounds { step: 0 }, SequenceError::Rounds { step: 0, rounds: 9 }),
+        (LoopEnd::Stopped { step: 0 }, SequenceError::Stopped { step: 0 }),
+    ] {
+        let loops = LoopsRun { rounds: 10, end: Some(end) };
+        let (result, listing) = run_blocks_with(&sequence, &[true, false], GraphStart::Launched, loops);
+        assert_eq!((result, &*words(&listing.queued)), (Err(expected), "copy while:true while:false"));
+    }
+}
+
+#[test]
+fn loops_that_a_device_cannot_run_alone_are_not_announced() {
+    let announced = |sequence: CommandSequence| {
+        // One that is timed returns behind each command, too.
+        let flags = [[true].as_slice(), &[false; 9]].concat();
+        let run = run_blocks_with(&sequence, &flags, GraphStart::Launched, LoopsRun::default());
+        !run.1.graphs.is_empty()
+    };
+    let sequence = || with_blocks(9).expect("blocks that end");
+    assert!(announced(sequence()) && !announced(sequence().one_by_one()) && !announced(sequence().timing()));
+    // A division may fail, and a loop may be bounded in time.
+    let steps = |work: SequenceWork, op: Op| {
+        let [mut step, ..] = <[_; 3]>::try_from(steps()).expect("three steps");
+        let kernel = KernelRegistry::builtin().get(op, DeviceKind::Sim, DType::I32).expect("a kernel");
+        step.0.work = SequenceWork::Kernel(kernel, Params::default());
+        let label = step.1;
+        let condition = SequenceOperand { dtype: DType::Bool, ..vector(2, 0, 1, Access::Read) };
+        let begin = SequenceStep { work, operands: vec![condition] };
+        let end = SequenceStep { work: SequenceWork::End, operands: vec![] };
+        let steps = vec![(begin, label), step, (end, label)];
+        CommandSequence::new(DeviceKind::Sim, &[12, 8, 2, 1], Some(3), steps).expect("blocks that end")
+    };
+    let repeats = |most_time| SequenceWork::While { most_rounds: 9, most_time };
+    assert!(announced(steps(repeats(None), Op::Add)) && !announced(steps(repeats(None), Op::Div)));
+    assert!(!announced(steps(repeats(Some(std::time::Duration::MAX)), Op::Add)));
+    // The host decides about an `if` that is in no loop.
+    assert!(!announced(steps(SequenceWork::If, Op::Add)));
 }
 
 #[test]
@@ -413,7 +532,17 @@ fn run_of_floats(sequence: &CommandSequence, seen: [f32; 2]) -> (Result<(), Sequ
         unsafe { Operand::new(base.wrapping_add(2 * place).cast(), DType::F32, layout, access) }
     };
     let (queued, graphs, refused, start) = (Vec::new(), Vec::new(), None, GraphStart::Queue);
-    let mut listing = Listing { base: base.addr(), queued, graphs, refused, start, fuses: true, launches: false };
+    let mut listing = Listing {
+        base: base.addr(),
+        queued,
+        graphs,
+        refused,
+        start,
+        fuses: true,
+        launches: false,
+        block_start: GraphStart::Queue,
+        loops: LoopsRun::default(),
+    };
     let (mut position, mut paused) = (SequencePosition::default(), Vec::new());
     loop {
         let mut operands = [(0, Access::Read), (1, Access::Write), (2, Access::Write), (3, Access::Write)]

@@ -249,6 +249,26 @@ impl Commands for Simulated<'_> {
         Ok(GraphStart::Queue)
     }
 
+    fn begin_block_graph(&mut self, _: GraphKey<'_>, _: &[Operand], _: GraphBlocks) -> Result<GraphStart, Error> {
+        Ok(GraphStart::Queue)
+    }
+
+    fn begin_block(&mut self, _: BlockStart, _: &Operand) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn begin_else(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn end_block(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn loops_run(&mut self) -> LoopsRun {
+        LoopsRun::default()
+    }
+
     fn end_graph(&mut self, _: bool) -> Result<bool, Error> {
         Ok(false)
     }

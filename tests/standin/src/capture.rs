@@ -17,7 +17,7 @@ use std::thread::ThreadId;
 use crate::code::{Code, Outcome};
 use crate::context::Context;
 use crate::event::{CapturedRecord, Event};
-use crate::graph::{Captured, Node};
+use crate::graph::{Captured, Graph, Node};
 use crate::stream::Stream;
 
 /// Calls that could wait for the device, or allocate.
@@ -73,13 +73,39 @@ struct Capture {
     captured: Vec<Captured>,
     /// What each record in it comes behind, as [`CapturingLane::passed`].
     records: Vec<Vec<u64>>,
+    /// The graph that it makes, once a call has asked for it; for a capture into a body, that.
+    graph: Option<(usize, Arc<Graph>)>,
+    /// A node that was added to the graph, and that the stream does not come behind yet.
+    added: Option<(usize, Node)>,
+    /// Whether a command was captured beside an added node.
+    has_loose_node: bool,
     invalidated: bool,
+}
+
+/// The graph that a capture makes, with its handle.
+pub(crate) type GraphOfCapture = Option<(usize, Arc<Graph>)>;
+
+/// What came of adding a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Adding {
+    /// It has this handle.
+    Added(usize),
+    /// No stream captures into the graph.
+    NotCapturing,
+    /// The node was to come behind other nodes than those of the stream of this name.
+    Elsewhere(String),
 }
 
 impl Capture {
     /// The lane of a stream.
     fn lane(&self, stream: &Arc<Stream>) -> Option<usize> {
         self.lanes.iter().position(|lane| Arc::ptr_eq(&lane.stream, stream))
+    }
+
+    /// The node that the next command of a lane comes behind, if there is one. Its handle is made of the numbers of the capture, the lane and the command.
+    fn node(&self, lane: usize) -> Option<usize> {
+        let count = self.lanes[lane].passed.iter().sum::<u64>() as usize;
+        (count > 0).then_some(0x5B00 << 48 | (self.number as usize & 0xFFFF) << 32 | lane << 24 | count)
     }
 
     /// Counts a command or a wait of a lane.
@@ -125,6 +151,8 @@ pub(crate) enum NoGraph {
     Invalidated,
     /// The stream that began it does not come behind everything that this stream has captured.
     Unjoined(String),
+    /// The stream does not come behind a node that was added to the graph.
+    LooseNode,
 }
 
 /// A wait for an event that is not part of the capture.
@@ -170,8 +198,8 @@ impl State {
 }
 
 impl Captures {
-    /// Begins a capture; `false` if the stream captures already.
-    pub(crate) fn begin(&self, stream: &Arc<Stream>, mode: Mode) -> bool {
+    /// Begins a capture, into a graph if there is one already; `false` if the stream captures already.
+    pub(crate) fn begin(&self, stream: &Arc<Stream>, mode: Mode, graph: GraphOfCapture) -> bool {
         let mut state = self.lock();
         let new = state.of(stream).is_none();
         if new {
@@ -179,30 +207,96 @@ impl Captures {
             let lanes = vec![CapturingLane { stream: Arc::clone(stream), passed: Vec::new() }];
             let (number, thread) = (state.begun, std::thread::current().id());
             let (captured, records) = (Vec::new(), Vec::new());
-            state.captures.push(Capture { number, lanes, thread, mode, captured, records, invalidated: false });
+            let (added, has_loose_node, invalidated) = (None, false, false);
+            let capture =
+                Capture { number, lanes, thread, mode, captured, records, graph, added, has_loose_node, invalidated };
+            state.captures.push(capture);
         }
         new
     }
 
-    /// Ends the capture that a stream began, and returns what it has captured.
-    pub(crate) fn end(&self, stream: &Arc<Stream>) -> Result<Vec<Captured>, NoGraph> {
+    /// Ends the capture that a stream began, and returns what it has captured, and the graph if there is one already.
+    pub(crate) fn end(
+        &self,
+        stream: &Arc<Stream>,
+    ) -> Result<(Vec<Captured>, GraphOfCapture), (NoGraph, GraphOfCapture)> {
         let mut state = self.lock();
         let found = state.captures.iter().position(|capture| capture.lane(stream).is_some());
-        let found = found.ok_or(NoGraph::NotCapturing)?;
+        let found = found.ok_or((NoGraph::NotCapturing, None))?;
         let capture = &state.captures[found];
         if !Arc::ptr_eq(&capture.lanes[0].stream, stream) {
-            return Err(NoGraph::Unmatched);
+            return Err((NoGraph::Unmatched, None));
         }
         if capture.mode != Mode::Relaxed && capture.thread != std::thread::current().id() {
-            return Err(NoGraph::WrongThread);
+            return Err((NoGraph::WrongThread, None));
         }
         let capture = state.captures.swap_remove(found);
         if capture.invalidated {
-            return Err(NoGraph::Invalidated);
+            return Err((NoGraph::Invalidated, capture.graph));
+        }
+        if capture.added.is_some() || capture.has_loose_node {
+            return Err((NoGraph::LooseNode, capture.graph));
         }
         match capture.unjoined() {
-            Some(stream) => Err(NoGraph::Unjoined(stream.name.clone())),
-            None => Ok(capture.captured),
+            Some(stream) => Err((NoGraph::Unjoined(stream.name.clone()), capture.graph)),
+            None => Ok((capture.captured, capture.graph)),
+        }
+    }
+
+    /// The graph that the capture of a stream makes, if a call has asked for it.
+    pub(crate) fn graph_of(&self, stream: &Arc<Stream>) -> Option<usize> {
+        let mut state = self.lock();
+        let (capture, _) = state.of(stream)?;
+        capture.graph.as_ref().map(|(handle, _)| *handle)
+    }
+
+    /// Sets the graph that the capture of a stream makes.
+    pub(crate) fn set_graph(&self, stream: &Arc<Stream>, handle: usize, graph: Arc<Graph>) {
+        if let Some((capture, _)) = self.lock().of(stream) {
+            capture.graph = Some((handle, graph));
+        }
+    }
+
+    /// The graph of a capture, the number of the capture, and the node that the next command of the stream comes behind.
+    pub(crate) fn place(&self, stream: &Arc<Stream>) -> Option<(usize, u64, Option<usize>)> {
+        let mut state = self.lock();
+        let (capture, lane) = state.of(stream)?;
+        let (handle, _) = capture.graph.as_ref()?;
+        Some((*handle, capture.number, capture.node(lane)))
+    }
+
+    /// Whether a stream captures into the graph.
+    pub(crate) fn captures_into(&self, graph: usize) -> bool {
+        self.lock().captures.iter().any(|capture| capture.graph.as_ref().is_some_and(|(handle, _)| *handle == graph))
+    }
+
+    /// Adds a node to a graph into which a stream captures, behind these nodes.
+    pub(crate) fn add_node(&self, graph: usize, behind: &[usize], node: Node) -> Adding {
+        let mut state = self.lock();
+        let into = |capture: &&mut Capture| capture.graph.as_ref().is_some_and(|(handle, _)| *handle == graph);
+        let Some(capture) = state.captures.iter_mut().find(into) else { return Adding::NotCapturing };
+        if behind.iter().copied().ne(capture.node(0)) || capture.added.is_some() {
+            return Adding::Elsewhere(capture.lanes[0].stream.name.clone());
+        }
+        let handle = 0x5A80 << 48 | (capture.number as usize & 0xFFFF) << 32 | (capture.captured.len() + 1);
+        capture.added = Some((handle, node));
+        Adding::Added(handle)
+    }
+
+    /// Lets the next command of a stream come behind the node that was just added; `false` if it is another one.
+    pub(crate) fn go_behind(&self, stream: &Arc<Stream>, node: usize) -> bool {
+        let mut state = self.lock();
+        let Some((capture, lane)) = state.of(stream) else { return false };
+        match capture.added.take() {
+            Some((handle, added)) if handle == node => {
+                capture.count(lane);
+                capture.captured.push(Captured::Command { lane, node: added });
+                true
+            }
+            other => {
+                capture.added = other;
+                false
+            }
         }
     }
 
@@ -216,6 +310,7 @@ impl Captures {
         match self.lock().of(stream) {
             Some((Capture { invalidated: true, .. }, _)) => Err(Code::STREAM_CAPTURE_INVALIDATED),
             Some((capture, lane)) => {
+                capture.has_loose_node |= capture.added.is_some();
                 capture.count(lane);
                 capture.captured.push(Captured::Command { lane, node });
                 Ok(())
@@ -277,10 +372,15 @@ impl Captures {
             return None;
         }
         let thread = std::thread::current().id();
-        self.invalidate(|capture| match capture.mode {
-            Mode::Global => true,
-            Mode::ThreadLocal => capture.thread == thread,
-            Mode::Relaxed => false,
+        self.invalidate(|capture| {
+            // A call in a context that has ended tells of that.
+            let goes_on = capture.lanes[0].stream.context.check().is_ok();
+            goes_on
+                && match capture.mode {
+                    Mode::Global => true,
+                    Mode::ThreadLocal => capture.thread == thread,
+                    Mode::Relaxed => false,
+                }
         })
     }
 

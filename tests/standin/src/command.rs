@@ -9,11 +9,12 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use streamvm_ep::Operand;
-use streamvm_ep::cuda::FUSED_NAME;
 use streamvm_ep::cuda::abi::Status;
+use streamvm_ep::cuda::{ConditionArguments, FUSED_NAME, LoopState};
 
 use crate::code::Code;
 use crate::driver::Driver;
@@ -45,6 +46,8 @@ pub(crate) enum Work {
     Record(Arc<Mark>),
     /// Waits for the record of an event.
     Wait(Arc<Mark>),
+    /// Runs its body once if the condition is not 0, or repeats it as long as it is not.
+    Conditional { condition: Arc<AtomicU32>, repeats: bool, body: Vec<Command> },
 }
 
 // SAFETY: only the data pointer of a host function is not `Send` by itself. The caller that passed it promises the driver that a thread of
@@ -69,6 +72,8 @@ pub(crate) enum Job {
     Ours { decoded: Decoded, spans: Vec<Option<Span>>, status: Option<Span> },
     /// A kernel that streamvm has made of steps, with its views and the bytes of each.
     Fused { code: Arc<FusedCode>, views: Vec<Decoding>, spans: Vec<Option<Span>> },
+    /// The kernel that sets the condition of a block, with the memory of its addresses.
+    Condition { arguments: ConditionArguments, condition: Span, state: Span, stop: Span, cell: Arc<AtomicU32> },
     /// A kernel that accesses memory which it may not access, or has invalid arguments: it ends the context with this code.
     Broken(Code),
 }
@@ -117,7 +122,7 @@ impl Drop for Command {
 }
 
 /// Runs a command. In a context that has ended, only records run; other commands are skipped.
-pub(crate) fn run(driver: &Driver, stream: &Stream, command: Command) {
+pub(crate) fn run(driver: &Driver, stream: &Stream, command: &Command) {
     let ended = stream.context.check().is_err();
     match &command.work {
         Work::Record(mark) => {
@@ -125,7 +130,7 @@ pub(crate) fn run(driver: &Driver, stream: &Stream, command: Command) {
         }
         _ if ended => {}
         Work::Wait(mark) => mark.stream.wait(mark.number),
-        Work::Copy { target, source, before } => copy(driver, stream, &command, target, source, *before),
+        Work::Copy { target, source, before } => copy(driver, stream, command, target, source, *before),
         Work::Fill { target, pattern } => fill(driver, target, *pattern),
         Work::Kernel { job, fate } => {
             if fate.milliseconds > 0 {
@@ -142,6 +147,14 @@ pub(crate) fn run(driver: &Driver, stream: &Stream, command: Command) {
             // SAFETY: the caller that passed the function and the data promises that the driver may call the function with the data once.
             unsafe { function(*data) };
             IN_HOST_FUNCTION.set(false);
+        }
+        Work::Conditional { condition, repeats, body } => {
+            while condition.load(Ordering::Relaxed) != 0 && stream.context.check().is_ok() {
+                body.iter().for_each(|one| run(driver, stream, one));
+                if !repeats {
+                    break;
+                }
+            }
         }
     }
 }
@@ -190,6 +203,19 @@ fn launch(driver: &Driver, stream: &Stream, job: &Job) {
     let (decoded, spans, status) = match job {
         Job::Empty => return,
         Job::Broken(code) => return stream.context.end(*code),
+        Job::Condition { arguments, condition, state, stop, cell } => {
+            let _one_at_a_time = driver.moving();
+            // SAFETY: the span is a live allocation, which it keeps alive. Under the lock no other command moves bytes.
+            let is_true = unsafe { condition.ptr().read() } != 0;
+            // SAFETY: as above; the address was checked to be aligned. The host may write the word at any time.
+            let stops = unsafe { stop.ptr().cast::<u32>().read_volatile() } != 0;
+            let place = state.ptr().cast::<LoopState>();
+            // SAFETY: as above; each bit pattern is a state.
+            let mut now = unsafe { place.read() };
+            cell.store(kernel::decide(arguments, is_true, stops, &mut now).into(), Ordering::Relaxed);
+            // SAFETY: as above.
+            return unsafe { place.write(now) };
+        }
         Job::Ours { decoded, spans, status } => (decoded, spans, status),
         Job::Fused { code, views, spans } => {
             let views: Vec<Operand> = views.iter().zip(spans).map(operand).collect();

@@ -58,6 +58,8 @@ pub(crate) struct Tables {
     pub(crate) cublas: Handles<Cublas>,
     pub(crate) graphs: Handles<Graph>,
     pub(crate) execs: Handles<Exec>,
+    /// How many conditions of conditional nodes there were so far.
+    pub(crate) conditions_ever: u64,
     /// Programs of NVRTC.
     pub(crate) programs: Handles<Program>,
 }
@@ -103,6 +105,7 @@ impl Driver {
             cublas: Handles::new(6, turn),
             graphs: Handles::new(7, turn),
             execs: Handles::new(8, turn),
+            conditions_ever: 0,
             programs: Handles::new(9, turn),
         };
         let memory = Memory { heap: Heap::new(devices)?, in_use: vec![0; devices], pinned_in_use: 0 };
@@ -283,7 +286,7 @@ impl Driver {
         leaks.extend(modules.map(|(handle, module)| format!("module {handle:#x} of cuda:{}", module.context.device)));
         let handles = tables.cublas.live().filter(|(_, cublas)| here(cublas.context.handle));
         leaks.extend(handles.map(|(handle, cublas)| format!("cuBLAS {handle:#x} of cuda:{}", cublas.context.device)));
-        let graphs = tables.graphs.live().filter(|(_, graph)| here(graph.context.handle));
+        let graphs = tables.graphs.live().filter(|(_, graph)| !graph.is_body && here(graph.context.handle));
         leaks.extend(graphs.map(|(handle, graph)| format!("graph {handle:#x} of cuda:{}", graph.context.device)));
         let execs = tables.execs.live().filter(|(_, exec)| here(exec.context.handle));
         leaks.extend(

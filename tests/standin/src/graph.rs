@@ -6,12 +6,17 @@
 //! Several streams may have captured a graph together ([`capture`](crate::capture)). The nodes of the stream that began the capture run as ordinary
 //! commands of the stream on which the graph is launched. Those of each other stream run on a stream of the graph's own, behind and before what the
 //! captured waits say, and at any time that these allow. So nodes without order between them run side by side, and race if they must not.
+//!
+//! A conditional node is one command, which runs the commands of its body in the order of their capture, as often as its condition says. So those
+//! do not race with each other; with other commands they do, whether the body runs or not.
 
+use std::collections::HashMap;
 use std::ffi::c_uint;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use streamvm_ep::cuda::FusedArguments;
 use streamvm_ep::cuda::abi::Arguments;
+use streamvm_ep::cuda::{ConditionArguments, FusedArguments};
 
 use crate::api::copy::Side;
 use crate::api::{copy, launch, set, stream};
@@ -22,6 +27,7 @@ use crate::driver::Driver;
 use crate::event::Mark;
 use crate::faults::KernelFate;
 use crate::kernel::{Decoded, Kernel};
+use crate::prepared::{Prepared, PreparedWork};
 use crate::stream::Stream;
 
 /// The parameter of one of streamvm's kernels.
@@ -29,6 +35,44 @@ use crate::stream::Stream;
 pub(crate) enum Parameter {
     Ours(Box<Arguments>),
     Fused(Box<FusedArguments>),
+    Condition(Box<ConditionArguments>),
+}
+
+/// A conditional node: a graph that runs as often as a condition says.
+#[derive(Clone, Debug)]
+pub(crate) struct Conditional {
+    /// The condition.
+    pub(crate) handle: u64,
+    /// Whether it runs again as long as the condition is not 0.
+    pub(crate) repeats: bool,
+    pub(crate) body: Arc<Graph>,
+}
+
+/// The conditions of a launch.
+#[derive(Debug, Default)]
+pub(crate) struct Conditions(HashMap<u64, Arc<AtomicU32>>);
+
+impl Conditions {
+    /// The condition with this handle.
+    pub(crate) fn get(&self, handle: u64) -> Option<Arc<AtomicU32>> {
+        self.0.get(&handle).cloned()
+    }
+
+    /// Adds those of a graph and of the bodies in it, each with its value at the begin of a launch.
+    fn add(&mut self, graph: &Graph) {
+        for condition in lock(&graph.conditions).iter() {
+            self.0.insert(condition.handle, Arc::new(AtomicU32::new(condition.default.unwrap_or(0))));
+        }
+        self.add_bodies(&graph.captured());
+    }
+
+    fn add_bodies(&mut self, captured: &[Captured]) {
+        for one in captured {
+            if let Captured::Command { node: Node::Conditional(conditional), .. } = one {
+                self.add(&conditional.body);
+            }
+        }
+    }
 }
 
 /// A command, as a call passed it.
@@ -42,24 +86,45 @@ pub(crate) enum Node {
     Copy { call: &'static str, target: Side, source: Side, bytes: usize },
     /// A fill of `count` elements.
     Fill { call: &'static str, target: usize, pattern: Pattern, count: usize },
+    /// A node that was added to a graph.
+    Conditional(Conditional),
 }
 
 impl Node {
-    /// Queues the command.
-    pub(crate) fn queue(&self, driver: &Driver, stream: &Arc<Stream>) -> Outcome {
+    /// Queues the command, in a graph with these conditions.
+    fn queue(&self, driver: &Driver, stream: &Arc<Stream>, conditions: &Conditions) -> Outcome {
+        if let Node::Copy { call, target, source, bytes } = self {
+            return copy::queue_copy(driver, stream, call, (*target, *source), *bytes);
+        }
+        self.prepare(driver, stream, conditions)?.queue(driver, stream);
+        Ok(())
+    }
+
+    /// Checks the command. A copy may run several times.
+    fn prepare(&self, driver: &Driver, stream: &Arc<Stream>, conditions: &Conditions) -> Outcome<Prepared> {
         match self {
             Node::Kernel { function, kernel, parameter } => {
-                launch::queue_kernel(driver, stream, *function, kernel, parameter.as_ref())
+                launch::prepare_kernel(driver, stream, *function, kernel, parameter.as_ref(), conditions)
             }
             Node::Product { decoded } => {
-                launch::queue_decoded(driver, stream, "cublasGemmStridedBatchedEx", decoded.clone());
-                Ok(())
+                Ok(launch::prepare_decoded(driver, stream, "cublasGemmStridedBatchedEx", decoded.clone()))
             }
             Node::Copy { call, target, source, bytes } => {
-                copy::queue_copy(driver, stream, call, (*target, *source), *bytes)
+                copy::prepare_copy(driver, call, (*target, *source), *bytes, false).map(|(prepared, _)| prepared)
             }
-            Node::Fill { call, target, pattern, count } => {
-                set::queue_fill(driver, stream, call, (*target, *count), *pattern)
+            Node::Fill { call, target, pattern, count } => set::prepare_fill(driver, call, (*target, *count), *pattern),
+            Node::Conditional(Conditional { handle, repeats, body }) => {
+                let condition = conditions.get(*handle).ok_or(Code::INVALID_VALUE)?;
+                let captured = body.captured();
+                let nodes = captured.iter().filter_map(|one| match one {
+                    Captured::Command { node, .. } => Some(node),
+                    // They run in the order of their capture.
+                    Captured::Record { .. } | Captured::Wait { .. } => None,
+                });
+                let body = nodes.map(|node| node.prepare(driver, stream, conditions).unwrap_or_else(|_| broken()));
+                let body = body.collect();
+                let work = PreparedWork::Conditional { condition, repeats: *repeats, body };
+                Ok(Prepared { call: CALL, what: "a conditional node".to_owned(), touches: Vec::new(), work })
             }
         }
     }
@@ -74,6 +139,9 @@ impl Node {
                 let fits = same(target, new_target) && same(source, new_source);
                 if fits { Ok(()) } else { Err(UpdateRefusal::Parameters) }
             }
+            (Node::Conditional(one), Node::Conditional(other)) if Arc::ptr_eq(&one.body, &other.body) => Ok(()),
+            // Its kernels set conditions of the other graph. What the CUDA driver makes of that is not documented.
+            (Node::Conditional(_), Node::Conditional(_)) => Err(UpdateRefusal::NotSupported),
             _ => Err(UpdateRefusal::NodeType),
         }
     }
@@ -119,7 +187,7 @@ impl Captured {
 /// Queues a command, or adds it to the graph that its stream captures.
 pub(crate) fn give(driver: &Driver, stream: &Arc<Stream>, node: Node) -> Outcome {
     if driver.captures.status(stream).is_none() {
-        return node.queue(driver, stream);
+        return node.queue(driver, stream, &Conditions::default());
     }
     if let Node::Copy { call, target, source, bytes } = &node {
         copy::check_captured(driver, stream, call, (*target, *source), *bytes)?;
@@ -131,8 +199,86 @@ pub(crate) fn give(driver: &Driver, stream: &Arc<Stream>, node: Node) -> Outcome
 #[derive(Debug)]
 pub(crate) struct Graph {
     pub(crate) context: Arc<Context>,
-    /// In the order of the calls.
-    pub(crate) captured: Arc<Vec<Captured>>,
+    /// Whether it is the body of a conditional node, which owns it.
+    pub(crate) is_body: bool,
+    /// In the order of the calls; nothing before the capture has ended.
+    captured: OnceLock<Arc<Vec<Captured>>>,
+    /// The conditions that were made for it.
+    conditions: Mutex<Vec<Condition>>,
+    /// The handles of the bodies of its nodes.
+    bodies: Mutex<Vec<usize>>,
+}
+
+/// A condition of a graph.
+#[derive(Debug)]
+struct Condition {
+    handle: u64,
+    /// Its value at the begin of each launch, if that was given.
+    default: Option<u32>,
+    has_node: bool,
+}
+
+/// Why a node cannot have a condition.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoCondition {
+    /// The graph has no such condition.
+    Unknown,
+    /// It has a node.
+    Used,
+}
+
+impl Graph {
+    pub(crate) fn new(context: Arc<Context>, is_body: bool) -> Graph {
+        let (captured, conditions, bodies) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        Graph { context, is_body, captured, conditions, bodies }
+    }
+
+    /// Sets what was captured.
+    pub(crate) fn set_captured(&self, captured: Vec<Captured>) {
+        let _ = self.captured.set(Arc::new(captured));
+    }
+
+    /// Whether a capture into it has ended.
+    pub(crate) fn is_captured(&self) -> bool {
+        self.captured.get().is_some()
+    }
+
+    fn captured(&self) -> Arc<Vec<Captured>> {
+        self.captured.get().cloned().unwrap_or_default()
+    }
+
+    /// Adds a condition.
+    pub(crate) fn add_condition(&self, handle: u64, default: Option<u32>) {
+        lock(&self.conditions).push(Condition { handle, default, has_node: false });
+    }
+
+    /// Gives a condition to a node.
+    pub(crate) fn use_condition(&self, handle: u64) -> Result<(), NoCondition> {
+        let mut conditions = lock(&self.conditions);
+        let found = conditions.iter_mut().find(|condition| condition.handle == handle).ok_or(NoCondition::Unknown)?;
+        if std::mem::replace(&mut found.has_node, true) { Err(NoCondition::Used) } else { Ok(()) }
+    }
+
+    /// A condition without a node, in the graph or in a body.
+    pub(crate) fn unused_condition(&self) -> Option<u64> {
+        let here = lock(&self.conditions).iter().find(|condition| !condition.has_node).map(|one| one.handle);
+        here.or_else(|| {
+            self.captured().iter().find_map(|one| match one {
+                Captured::Command { node: Node::Conditional(conditional), .. } => conditional.body.unused_condition(),
+                _ => None,
+            })
+        })
+    }
+
+    /// Adds the body of a node.
+    pub(crate) fn add_body(&self, handle: usize) {
+        lock(&self.bodies).push(handle);
+    }
+
+    /// The handles of the bodies of its nodes.
+    pub(crate) fn bodies(&self) -> Vec<usize> {
+        lock(&self.bodies).clone()
+    }
 }
 
 /// What differs, so that an instantiated graph does not get other parameters.
@@ -141,6 +287,7 @@ pub(crate) enum UpdateRefusal {
     Topology,
     NodeType,
     Parameters,
+    NotSupported,
 }
 
 impl UpdateRefusal {
@@ -150,6 +297,7 @@ impl UpdateRefusal {
             UpdateRefusal::Topology => 2,
             UpdateRefusal::NodeType => 3,
             UpdateRefusal::Parameters => 5,
+            UpdateRefusal::NotSupported => 6,
         }
     }
 }
@@ -166,28 +314,31 @@ pub(crate) struct Exec {
 #[derive(Debug)]
 struct State {
     captured: Arc<Vec<Captured>>,
+    graph: Arc<Graph>,
     /// The end of its last launch.
     last: Option<Arc<Mark>>,
 }
 
 impl Exec {
-    pub(crate) fn new(driver: &Arc<Driver>, graph: &Graph) -> Outcome<Exec> {
-        let lanes = graph.captured.iter().map(Captured::lane).max().unwrap_or(0);
+    pub(crate) fn new(driver: &Arc<Driver>, graph: &Arc<Graph>) -> Outcome<Exec> {
+        let captured = graph.captured();
+        let lanes = captured.iter().map(Captured::lane).max().unwrap_or(0);
         let others = (0..lanes).map(|_| stream::start(driver, &graph.context)).collect::<Outcome<_>>()?;
-        let state = State { captured: Arc::clone(&graph.captured), last: None };
+        let state = State { captured, graph: Arc::clone(graph), last: None };
         Ok(Exec { context: Arc::clone(&graph.context), others, state: Mutex::new(state) })
     }
 
     /// Takes the parameters of a graph with the same commands. Commands of earlier launches have theirs already.
-    pub(crate) fn update(&self, driver: &Driver, graph: &Graph) -> Result<(), UpdateRefusal> {
+    pub(crate) fn update(&self, driver: &Driver, graph: &Arc<Graph>) -> Result<(), UpdateRefusal> {
         let mut state = self.lock();
-        if state.captured.len() != graph.captured.len() || self.context.handle != graph.context.handle {
+        let captured = graph.captured();
+        if state.captured.len() != captured.len() || self.context.handle != graph.context.handle {
             return Err(UpdateRefusal::Topology);
         }
-        for (one, other) in state.captured.iter().zip(graph.captured.iter()) {
+        for (one, other) in state.captured.iter().zip(captured.iter()) {
             one.may_become(other, driver)?;
         }
-        state.captured = Arc::clone(&graph.captured);
+        (state.captured, state.graph) = (captured, Arc::clone(graph));
         Ok(())
     }
 
@@ -197,16 +348,14 @@ impl Exec {
         if let Some(last) = state.last.take().filter(|last| !Arc::ptr_eq(&last.stream, stream)) {
             wait(driver, stream, last);
         }
-        let mut records = Vec::new();
+        let (mut records, mut conditions) = (Vec::new(), Conditions::default());
+        conditions.add(&state.graph);
         for captured in state.captured.iter() {
             let on = captured.lane().checked_sub(1).map_or(stream, |other| &self.others[other]);
             match captured {
                 Captured::Command { node, .. } => {
-                    if node.queue(driver, on).is_err() {
-                        // The finding is told; the device notices when it runs the command.
-                        let fate = KernelFate::default();
-                        let job = Job::Broken(Code::ILLEGAL_ADDRESS);
-                        on.give(|_| Command::new(CALL, Work::Kernel { job, fate }));
+                    if node.queue(driver, on, &conditions).is_err() {
+                        broken().queue(driver, on);
                     }
                 }
                 Captured::Record { .. } => records.push(end(driver, on)),
@@ -217,7 +366,7 @@ impl Exec {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -229,6 +378,17 @@ impl Drop for Exec {
 }
 
 const CALL: &str = "cuGraphLaunch";
+
+/// A command that was refused at the launch: the finding is told, and the device notices when it runs the command.
+fn broken() -> Prepared {
+    let work = Work::Kernel { job: Job::Broken(Code::ILLEGAL_ADDRESS), fate: KernelFate::default() };
+    Prepared { call: CALL, what: CALL.to_owned(), touches: Vec::new(), work: PreparedWork::Work(work) }
+}
+
+/// Every change of the state is a single step, so it is consistent even after a panic.
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The point of a stream behind its commands so far.
 fn end(driver: &Driver, stream: &Arc<Stream>) -> Arc<Mark> {

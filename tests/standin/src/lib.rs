@@ -18,7 +18,8 @@
 //! * unordered accesses, by the race detector of `streamvm-ep`;
 //! * memory that is freed before the host has observed that its last use has passed;
 //! * objects that are alive when their context is destroyed;
-//! * calls that the capture of a graph forbids, and captures that are not ended as they were begun.
+//! * calls that the capture of a graph forbids, and captures that are not ended as they were begun;
+//! * conditions and nodes of graphs that do not belong together, and nodes that their stream does not come behind.
 //!
 //! # How it is set up
 //!
@@ -61,6 +62,7 @@ mod kernel;
 mod memory;
 mod order;
 mod out;
+mod prepared;
 mod random;
 mod stream;
 #[cfg(test)]

@@ -57,19 +57,6 @@ impl Order {
     }
 
     /// Reports the accesses of a command of the stream.
-    pub(crate) fn access(
-        &self,
-        findings: &Findings,
-        stream: ActorId,
-        label: &Label,
-        touches: &[(Range<usize>, Access)],
-    ) {
-        let touches: Vec<Touch> =
-            touches.iter().map(|(range, access)| Touch::new([range.clone()], *access, None)).collect();
-        self.touch(findings, stream, label, &touches);
-    }
-
-    /// Like [`access`](Order::access), for bytes with gaps between them.
     pub(crate) fn touch(&self, findings: &Findings, stream: ActorId, label: &Label, touches: &[Touch]) {
         if self.enabled {
             self.detector.access(stream, label, touches);

@@ -94,7 +94,8 @@ impl Stream {
             if delay > 0 {
                 std::thread::sleep(Duration::from_micros(delay));
             }
-            run(driver, self, command);
+            run(driver, self, &command);
+            drop(command);
             self.lock().passed += 1;
             self.changed.notify_all();
         }

@@ -11,4 +11,5 @@ mod failures;
 mod functions;
 mod graphs;
 mod lanes;
+mod loops;
 mod programs;

@@ -1,13 +1,16 @@
 //! A loop on a device whose condition is computed there: as a program, made eagerly, and by hand.
 
+use streamvm::ep::Operand;
 use streamvm::program::{CompileOptions, Recorder};
-use streamvm::{Access, DType, Executable, InstructionList, InstructionsBuilder, Op, Params, Tensor, Vm};
+use streamvm::{
+    Access, DType, Executable, InstructionList, InstructionsBuilder, Layout, Op, Params, Shape, Tensor, Vm,
+};
 
 use super::{Settings, engine};
 use crate::CUDA;
 use crate::contest::{Contender, Outcome};
 use crate::error::Error;
-use crate::hand::{Cuda, DeviceMemory, Kernels, PinnedMemory, f32s};
+use crate::hand::{Cuda, DeviceMemory, Kernels, PinnedMemory, SetCondition, f32s};
 
 /// Elements of the addition of a round.
 const ELEMENTS: usize = 1024;
@@ -59,8 +62,17 @@ fn eagerly(vm: &Vm, x: &Tensor, rounds: usize) -> Result<Tensor, streamvm::Error
     Ok(of.y)
 }
 
+/// The bool at the begin of memory of the device, as a matrix to be written.
+fn one_bool(memory: &DeviceMemory) -> Result<Operand, Error> {
+    let layout = Layout::contiguous(Shape::new(&[1, 1]).map_err(streamvm::BuildError::from)?);
+    let base = std::ptr::with_exposed_provenance_mut(memory.address() as usize);
+    // SAFETY: what is made of it is a plan, which reads no element; the launch is in the bench's own order.
+    Ok(unsafe { Operand::new(base, DType::Bool, layout, Access::Write) })
+}
+
 /// A round adds, counts, and computes whether there is another: the loop as a program, with and without capture, beside the same calls with a
-/// condition that the caller reads, and beside bare launches and a copy of the count, which the host waits for.
+/// condition that the caller reads, beside bare launches and a copy of the count, which the host waits for, and beside a graph whose conditional node the device
+/// decides about, if the driver has such nodes.
 ///
 /// # Errors
 /// There is no device; a result is wrong.
@@ -112,6 +124,43 @@ pub fn loop_program(settings: &Settings) -> Result<Outcome, Error> {
         Ok(())
     };
 
+    // A loop that the device runs alone.
+    let (most, goes_on, state) = (of(1)?, of(1)?, of(4)?);
+    let stop = PinnedMemory::filled(&cuda, 1, 0.0)?;
+    for ready in [fill(&most, 1, rounds as f32)?, fill(&state, 4, 0.0)?] {
+        stream.launch(&ready)?;
+    }
+    let compared = {
+        let (read, bound) = (view(&count, 1, Access::Read)?, view(&most, 1, Access::Read)?);
+        kernels.binary(Op::Lt, read, bound, one_bool(&goes_on)?)?
+    };
+    let body = cuda.stream()?;
+    let set = SetCondition::new(&kernels, &goes_on, &state, &stop)?;
+    let launch = |stream: &crate::hand::Stream<'_>, all: &[&crate::hand::Ready]| -> Result<(), Error> {
+        Ok(all.iter().try_for_each(|ready| stream.launch(ready))?)
+    };
+    let graph = set
+        .map(|set| {
+            let before = || launch(&stream, &[&starts[0], &starts[1], &compared]);
+            stream.capture_loop(&body, &set, before, || launch(&body, &[&round[0], &round[1], &compared]))
+        })
+        .transpose()?;
+    let as_graph = graph.as_ref().map(|graph| {
+        || {
+            (0..runs).try_for_each(|_| stream.launch_graph(graph))?;
+            Ok(stream.synchronize()?)
+        }
+    });
+    if let Some(run) = &as_graph {
+        run()?;
+        stream.to_host(&count, &found)?;
+        stream.synchronize()?;
+        if found.as_slice() != [rounds as f32] {
+            let found = format!("a graph: {:?} rounds, and {rounds} is right", found.as_slice());
+            return Err(Error::Wrong { who: "the loop by hand", found });
+        }
+    }
+
     // The figures are of what they say.
     for (who, y) in
         [("captured", run(&captured)?), ("one by one", run(&one_by_one)?), ("eager", eagerly(&vm, &x, rounds)?)]
@@ -129,13 +178,18 @@ pub fn loop_program(settings: &Settings) -> Result<Outcome, Error> {
         }
         Ok(last.wait()?)
     };
-    let contenders = vec![
+    let mut contenders = vec![
         Contender::timed("streamvm, captured", || Ok(run(&captured).and_then(|y| y.wait())?)),
         Contender::timed("streamvm, one by one", || Ok(run(&one_by_one).and_then(|y| y.wait())?)),
         Contender::timed("streamvm, eager", eager),
         Contender::timed("by hand", by_hand),
     ];
+    let mut others = vec!["streamvm, one by one", "streamvm, eager", "by hand"];
+    if let Some(run) = as_graph {
+        contenders.push(Contender::timed("by hand, a conditional node", run));
+        others.push("by hand, a conditional node");
+    }
     outcome.contest(settings.runs, (runs * rounds) as f64, contenders);
-    outcome.compare("streamvm, captured", &["streamvm, one by one", "streamvm, eager", "by hand"]);
+    outcome.compare("streamvm, captured", &others);
     Ok(outcome)
 }

@@ -86,7 +86,7 @@ impl<'c> Kernels<'c> {
         Ok(Ready { function, launch: Some(launch) })
     }
 
-    fn load(&self, ptx: &CStr, kernel: &str) -> Result<sys::CUfunction, DriverError> {
+    pub(super) fn load(&self, ptx: &CStr, kernel: &str) -> Result<sys::CUfunction, DriverError> {
         // SAFETY: the image is C text, which PTX is.
         let module = unsafe { result::module::load_data(ptx.as_ptr().cast()) }?;
         self.modules.borrow_mut().push(module);

@@ -5,11 +5,13 @@
 
 mod graph;
 mod kernels;
+mod loops;
 mod memory;
 mod products;
 
 pub use graph::Graph;
 pub use kernels::{Kernels, Ready, f32s};
+pub use loops::SetCondition;
 pub use memory::{DeviceMemory, PinnedMemory};
 pub use products::Products;
 

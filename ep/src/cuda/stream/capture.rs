@@ -1,15 +1,17 @@
 //! Captures of a stream, and launches of its graphs: the driver calls behind [`Stream::begin_graph`](crate::Stream::begin_graph) and
-//! [`Stream::end_graph`](crate::Stream::end_graph). Which commands are captured is decided in `graphs.rs`.
+//! [`Stream::end_graph`](crate::Stream::end_graph). Which commands are captured is decided in `graphs.rs`; blocks in a capture are in `blocks.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::call::graph::{GraphKey, GraphStart};
+use crate::call::graph::{GraphBlocks, GraphKey, GraphStart};
 use crate::call::operand::Operand;
-use crate::cuda::driver::{DriverFailure, GraphExecHandle, GraphHandle};
+use crate::cuda::driver::{Driver, DriverFailure, GraphHandle};
 use crate::cuda::error_codes::ends_device;
-use crate::cuda::graphs::{Buffer, CapturedProducts, Found, Graph, RunBuffers};
+use crate::cuda::graphs::{Buffer, CapturedProducts, Found, Graph, GraphHandles, RunBuffers};
+use crate::cuda::kernel_name::KernelName;
 use crate::cuda::stream::CudaStream;
+use crate::cuda::stream::blocks::BlockCapture;
 use crate::errors::error::Error;
 
 /// A capture that goes on.
@@ -21,13 +23,21 @@ pub(super) struct Capture {
     /// The memory that captured commands may access.
     pub(super) buffers: RunBuffers,
     pub(super) products: CapturedProducts,
+    /// The blocks of the commands, if they have some.
+    pub(super) blocks: Option<BlockCapture>,
     /// Whether a command could not be captured.
     pub(super) failed: bool,
 }
 
 impl CudaStream {
-    /// [`Stream::begin_graph`](crate::Stream::begin_graph). Captures nothing under `sync_each_op`, which waits for each command.
-    pub(super) fn start_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error> {
+    /// [`Stream::begin_graph`](crate::Stream::begin_graph), or, with `blocks`, [`Stream::begin_block_graph`](crate::Stream::begin_block_graph). Captures nothing
+    /// under `sync_each_op`, which waits for each command.
+    pub(super) fn start_graph(
+        &mut self,
+        key: GraphKey<'_>,
+        buffers: &[Operand],
+        blocks: Option<GraphBlocks>,
+    ) -> Result<GraphStart, Error> {
         self.device().check()?;
         self.leave_lanes_and_capture()?;
         // Kernels access write-combined memory at addresses of its own, by which a graph would not be found.
@@ -41,13 +51,21 @@ impl CudaStream {
         let buffers: RunBuffers = buffers.iter().map(Buffer::of).collect();
         match self.graphs.find(key, &buffers) {
             Found::Queue => Ok(GraphStart::Queue),
-            Found::Graph(graph) => match self.launch_graph(graph)? {
+            Found::Graph(graph) => match self.launch_graph(graph, blocks.map(|blocks| blocks.rounds))? {
                 Ok(()) => Ok(GraphStart::Launched),
                 Err(failure) => self.refuse_graph(key, failure).map(|()| GraphStart::Queue),
             },
             Found::Capture => {
-                let device = self.device();
-                let _current = device.enter(self.instance.opened(self.index)?)?;
+                let instance = Arc::clone(&self.instance);
+                let _current = instance.devices[self.index].enter(instance.opened(self.index)?)?;
+                let blocks = match blocks {
+                    None => None,
+                    Some(GraphBlocks { depth, rounds }) => match self.prepare_blocks(depth, rounds) {
+                        None => return self.device().check().map(|()| GraphStart::Queue),
+                        made => made,
+                    },
+                };
+                let has_blocks = blocks.is_some();
                 // SAFETY: the stream is alive.
                 match unsafe { self.instance.driver.begin_capture(self.handle) } {
                     Ok(()) => {
@@ -57,8 +75,14 @@ impl CudaStream {
                             first,
                             buffers,
                             products: CapturedProducts::default(),
+                            blocks,
                             failed: false,
                         });
+                        if has_blocks && let Err(error) = self.capture_record_in() {
+                            self.finish_graph(false)?;
+                            log::debug!("a loop is not captured: {error}");
+                            return Ok(GraphStart::Queue);
+                        }
                         Ok(GraphStart::Capturing)
                     }
                     Err(failure) => self.refuse_graph(key, failure).map(|()| GraphStart::Queue),
@@ -70,30 +94,56 @@ impl CudaStream {
     /// [`Stream::end_graph`](crate::Stream::end_graph).
     pub(super) fn finish_graph(&mut self, whole: bool) -> Result<bool, Error> {
         self.join()?;
-        let Some(Capture { sequence, first, products, failed, .. }) = self.capture.take() else { return Ok(false) };
-        let key = GraphKey { sequence: &sequence, first };
+        if self.capture.is_none() {
+            return Ok(false);
+        }
         let instance = Arc::clone(&self.instance);
         let driver = instance.driver;
         let _current = instance.devices[self.index].enter(instance.opened(self.index)?)?;
-        let graph = match self.end_capture()? {
+        self.leave_blocks();
+        let has_blocks = self.capture.as_ref().is_some_and(|capture| capture.blocks.is_some());
+        let whole = whole && (!has_blocks || self.capture_record_out().is_ok());
+        let Some(Capture { sequence, first, products, blocks, failed, .. }) = self.capture.take() else {
+            return Ok(false);
+        };
+        let key = GraphKey { sequence: &sequence, first };
+        let ended = self.end_capture()?;
+        if has_blocks {
+            self.point_blas();
+        }
+        let graph = match ended {
             Ok(graph) => graph,
             Err(failure) => return self.refuse_graph(key, failure).map(|()| false),
         };
-        let made = if whole && !failed {
-            let spare = self.graphs.take_spare(key);
-            Some(self.instantiate(graph, spare))
+        let unloaded = blocks.as_ref().map_or(&[][..], BlockCapture::unloaded);
+        let made = if whole && !failed && !unloaded.is_empty() {
+            if !self.load_missing(unloaded) {
+                self.give_up_graph(key, "the driver refuses a kernel");
+            }
+            None
+        } else if whole && !failed {
+            let mut spare = self.graphs.take_spare(key);
+            if has_blocks && let Some(spare) = spare.take() {
+                // Its kernels would set conditions of the new graph, and nothing says what an update makes of that.
+                self.graphs.discard(spare);
+            }
+            let source = has_blocks.then_some(graph);
+            Some(self.instantiate(graph, spare).map(|handles| GraphHandles { source, ..handles }))
         } else {
             self.give_up_graph(key, "a command cannot be captured");
             None
         };
-        // SAFETY: the graph was made by this capture, and instantiated graphs do not need it.
-        let _ = unsafe { driver.destroy_graph(graph) };
+        let is_kept = matches!(&made, Some(Ok(handles)) if handles.source.is_some());
+        if !is_kept {
+            // SAFETY: the graph was made by this capture, and the instantiated graph does not need it.
+            let _ = unsafe { driver.destroy_graph(graph) };
+        }
         let launched = match made {
             None => Ok(false),
             Some(Ok(handle)) => {
                 let graph = Graph { handle, products };
                 self.graphs.keep(key, graph);
-                match self.launch_graph(graph)? {
+                match self.launch_graph(graph, blocks.as_ref().map(BlockCapture::rounds))? {
                     Ok(()) => Ok(true),
                     Err(failure) => self.refuse_graph(key, failure).map(|()| false),
                 }
@@ -113,8 +163,11 @@ impl CudaStream {
         capture.failed
     }
 
-    /// Launches a graph of this stream, as one command.
-    fn launch_graph(&self, graph: Graph) -> Result<Result<(), DriverFailure>, Error> {
+    /// Launches a graph of this stream, as one command. `rounds`: the rounds that loops have made before, for a graph with blocks.
+    fn launch_graph(&mut self, graph: Graph, rounds: Option<u64>) -> Result<Result<(), DriverFailure>, Error> {
+        if let Some(rounds) = rounds {
+            self.begin_loops(rounds)?;
+        }
         let device = self.device();
         let opened = self.instance.opened(self.index)?;
         let _current = device.enter(opened)?;
@@ -122,7 +175,7 @@ impl CudaStream {
         // SAFETY: the graph belongs to this stream, which one thread uses at a time, and was captured in this context. Its commands access
         // the buffers that it was captured over, in the way in which these were declared. They were announced again at the same
         // addresses, so their makers guarantee their memory. Kernels stay loaded as long as the instance.
-        let launched = unsafe { self.instance.driver.launch_graph(graph.handle, self.handle) };
+        let launched = unsafe { self.instance.driver.launch_graph(graph.handle.exec, self.handle) };
         self.end_time(begun, launched.is_ok());
         if launched.is_ok() {
             device.products.cublas.fetch_add(graph.products.cublas, Ordering::Relaxed);
@@ -161,17 +214,20 @@ impl CudaStream {
         Ok(Err(failure))
     }
 
+    /// Loads kernels that a capture has missed; `false` if the driver refuses one, which its first launch will report. The context is current.
+    #[cold]
+    fn load_missing(&self, kernels: &[KernelName]) -> bool {
+        let Ok(opened) = self.instance.opened(self.index) else { return false };
+        kernels.iter().all(|kernel| opened.kernels.load(self.instance.driver, *kernel).is_ok())
+    }
+
     /// An instantiated graph of captured commands: `spare` with other parameters, if it has the same commands, or a new one. The context
     /// is current.
-    fn instantiate(
-        &mut self,
-        graph: GraphHandle,
-        spare: Option<GraphExecHandle>,
-    ) -> Result<GraphExecHandle, DriverFailure> {
+    fn instantiate(&mut self, graph: GraphHandle, spare: Option<GraphHandles>) -> Result<GraphHandles, DriverFailure> {
         let driver = self.instance.driver;
         if let Some(spare) = spare {
             // SAFETY: the stream, which one thread uses at a time, owns both. Launches before this one keep their parameters.
-            match unsafe { driver.update(spare, graph) } {
+            match unsafe { driver.update(spare.exec, graph) } {
                 Ok(()) => return Ok(spare),
                 Err(failure) => {
                     log::debug!("a new graph is made: {} gave code {}", failure.call, failure.code());
@@ -180,7 +236,8 @@ impl CudaStream {
             }
         }
         // SAFETY: this thread alone uses the graph.
-        unsafe { driver.instantiate(graph) }
+        let exec = unsafe { driver.instantiate(graph) }?;
+        Ok(GraphHandles { exec, source: None })
     }
 
     /// Ends lanes and a capture that their caller has left open, because it panicked: later commands must run, behind those of the lanes.
@@ -218,7 +275,28 @@ impl CudaStream {
     pub(super) fn destroy_unused_graphs(&mut self) {
         for graph in self.graphs.take_unused() {
             // SAFETY: the stream has owned the graph and does not know it any longer.
-            let _ = unsafe { self.instance.driver.destroy_exec(graph) };
+            unsafe { destroy(self.instance.driver, graph) };
         }
+    }
+
+    /// Destroys all graphs. The context is current.
+    pub(super) fn destroy_graphs(&mut self) {
+        for graph in self.graphs.take_all() {
+            // SAFETY: as above.
+            unsafe { destroy(self.instance.driver, graph) };
+        }
+    }
+}
+
+/// Destroys a graph; launches that are queued or running still complete.
+///
+/// # Safety
+/// * Its handles are alive and not used any longer, and their context is current.
+unsafe fn destroy(driver: Driver, GraphHandles { exec, source }: GraphHandles) {
+    // SAFETY: as the caller promises.
+    let _ = unsafe { driver.destroy_exec(exec) };
+    if let Some(source) = source {
+        // SAFETY: as above.
+        let _ = unsafe { driver.destroy_graph(source) };
     }
 }

@@ -4,6 +4,7 @@
 //! command allocates nothing: a plan is a value, a kernel's parameter is read before the driver's call returns, and events and statuses
 //! are reused.
 
+mod blocks;
 mod capture;
 mod lanes;
 
@@ -31,11 +32,12 @@ use crate::call::check::{check_copy, check_fill};
 use crate::call::closure::InlineFn;
 use crate::call::fn_context::FnContext;
 use crate::call::fused::FusedKernel;
-use crate::call::graph::{GraphKey, GraphStart};
+use crate::call::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopsRun};
 use crate::call::kernel::KernelCall;
 use crate::call::label::{Label, StepLabel};
 use crate::call::operand::Operand;
 use crate::call::raw::{RawCall, RawFn};
+use crate::cuda::stream::blocks::Blocks;
 use crate::cuda::stream::capture::Capture;
 use crate::cuda::stream::lanes::Lanes;
 use crate::errors::call_error::CallError;
@@ -71,6 +73,8 @@ pub(super) struct CudaStream {
     graphs: Graphs,
     /// The commands that are captured now instead of running.
     capture: Option<Capture>,
+    /// What blocks of its graphs need.
+    blocks: Blocks,
     /// Its side streams, and which of its lanes is current.
     lanes: Lanes,
     /// The driver's priority of its streams.
@@ -105,6 +109,7 @@ impl CudaStream {
             blas,
             graphs: Graphs::default(),
             capture: None,
+            blocks: Blocks::default(),
             lanes: Lanes::default(),
             priority,
             label: None,
@@ -115,7 +120,14 @@ impl CudaStream {
         &self.instance.devices[self.index]
     }
 
-    /// Calls the driver for a command of the current lane, in the device's context.
+    /// The driver's stream for the next command: that of the current lane, or of the body of the block that is captured.
+    #[inline]
+    fn current_handle(&self) -> StreamHandle {
+        let of_block = self.capture.as_ref().and_then(|capture| self.blocks.body_stream(capture.blocks.as_ref()?));
+        of_block.unwrap_or_else(|| self.lanes.current_handle(self.handle))
+    }
+
+    /// Calls the driver for a command of the current lane or block, in the device's context.
     #[inline]
     fn submit(
         &self,
@@ -125,7 +137,7 @@ impl CudaStream {
         let device = self.device();
         let opened = self.instance.opened(self.index)?;
         let _current = device.enter(opened)?;
-        let stream = self.lanes.current_handle(self.handle);
+        let stream = self.current_handle();
         command(self.instance.driver, opened, stream).map_err(|failure| device.fail(failure))?;
         if self.instance.config.sync_each_op {
             // SAFETY: the stream is alive until `self` is dropped.
@@ -201,7 +213,11 @@ impl CudaStream {
     #[cold]
     fn load(&mut self, kernel: KernelName) -> Result<Option<FunctionHandle>, Error> {
         if let Some(capture) = &mut self.capture {
-            capture.failed = true;
+            match &mut capture.blocks {
+                // No run may have taken the branch in which it is: it is loaded behind this capture, and a later one has it.
+                Some(blocks) => blocks.misses(kernel),
+                None => capture.failed = true,
+            }
             return Ok(None);
         }
         let (device, opened) = (self.device(), self.instance.opened(self.index)?);
@@ -481,7 +497,32 @@ impl Stream for CudaStream {
     }
 
     fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error> {
-        self.start_graph(key, buffers)
+        self.start_graph(key, buffers, None)
+    }
+
+    fn begin_block_graph(
+        &mut self,
+        key: GraphKey<'_>,
+        buffers: &[Operand],
+        blocks: GraphBlocks,
+    ) -> Result<GraphStart, Error> {
+        self.start_graph(key, buffers, Some(blocks))
+    }
+
+    fn begin_block(&mut self, start: BlockStart, condition: &Operand) -> Result<(), Error> {
+        self.open_block(start, condition)
+    }
+
+    fn begin_else(&mut self) -> Result<(), Error> {
+        self.open_else()
+    }
+
+    fn end_block(&mut self) -> Result<(), Error> {
+        self.close_block()
+    }
+
+    fn loops_run(&mut self) -> LoopsRun {
+        self.read_loops()
     }
 
     fn end_graph(&mut self, whole: bool) -> Result<bool, Error> {
@@ -595,10 +636,8 @@ impl Drop for CudaStream {
         };
         drop(blas);
         self.lanes.destroy(self.instance.driver);
-        for graph in self.graphs.take_all() {
-            // SAFETY: the stream has owned the graph, which is not used after this drop.
-            let _ = unsafe { self.instance.driver.destroy_exec(graph) };
-        }
+        self.blocks.destroy(self.instance.driver);
+        self.destroy_graphs();
         // SAFETY: the stream is alive, and is not used after this drop.
         let _ = unsafe { self.instance.driver.destroy_stream(self.handle) };
     }

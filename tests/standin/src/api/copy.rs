@@ -5,14 +5,15 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use streamvm_ep::Access;
+use streamvm_ep::races::Touch;
 
 use crate::code::{Code, Outcome};
-use crate::command::{Command, Work, fingerprint};
+use crate::command::{Work, fingerprint};
 use crate::driver::Driver;
 use crate::findings::Kind;
 use crate::graph::{Node, give};
 use crate::memory::{Allocation, Home, Missing, Span};
-use crate::order::label;
+use crate::prepared::{Prepared, PreparedWork};
 use crate::stream::Stream;
 
 driver_calls! {
@@ -140,9 +141,27 @@ pub(crate) fn queue_copy(
     driver: &Driver,
     stream: &Stream,
     call: &'static str,
-    (target, source): (Side, Side),
+    sides: (Side, Side),
     bytes: usize,
 ) -> Outcome {
+    let (prepared, pageable) = prepare_copy(driver, call, sides, bytes, true)?;
+    let number = prepared.queue(driver, stream);
+    if pageable {
+        // The pageable memory belongs to the caller and is valid only during the call, so the call waits for the copy.
+        stream.wait(number);
+        return stream.context.check();
+    }
+    Ok(())
+}
+
+/// Checks a copy, and whether one side is pageable. `once`: it runs once, and not as often as a condition says.
+pub(crate) fn prepare_copy(
+    driver: &Driver,
+    call: &'static str,
+    (target, source): (Side, Side),
+    bytes: usize,
+    once: bool,
+) -> Outcome<(Prepared, bool)> {
     let target = target.find(driver, call, "the target", bytes)?;
     let source = source.find(driver, call, "the source", bytes)?;
     driver.check_written(call, &target);
@@ -153,20 +172,11 @@ pub(crate) fn queue_copy(
     let sides = [(&source, Access::Read), (&target, Access::Write)];
     let pageable = sides.iter().any(|(side, _)| side.allocation.home == Home::Host);
     let known = sides.into_iter().filter(|(side, _)| side.allocation.home != Home::Host);
-    let touches: Vec<_> = known.map(|(side, access)| (side.range.clone(), access)).collect();
+    let touches: Vec<_> = known.map(|(side, access)| Touch::new([side.range.clone()], access, None)).collect();
     // Pinned memory that no queued command writes can be changed only by the host, so its fingerprint shows if the host changes it too
     // early.
-    let settled = source.allocation.home.is_pinned() && !source.is_written();
+    let settled = once && source.allocation.home.is_pinned() && !source.is_written();
     let before = settled.then(|| fingerprint(&source));
-    let number = stream.give(|number| {
-        driver.order.given_by_host(stream.actor);
-        driver.order.access(&driver.findings, stream.actor, &label(stream.number, number, call), &touches);
-        Command::new(call, Work::Copy { target, source, before })
-    });
-    if pageable {
-        // The pageable memory belongs to the caller and is valid only during the call, so the call waits for the copy.
-        stream.wait(number);
-        return stream.context.check();
-    }
-    Ok(())
+    let work = PreparedWork::Work(Work::Copy { target, source, before });
+    Ok((Prepared { call, what: call.to_owned(), touches, work }, pageable))
 }

@@ -27,7 +27,7 @@ driver_calls! {
         const CALL: &str = "cuStreamBeginCapture_v2";
         let stream = driver.stream(CALL, stream)?;
         let mode = Mode::of(mode).ok_or(Code::INVALID_VALUE)?;
-        if !driver.captures.begin(&stream, mode) {
+        if !driver.captures.begin(&stream, mode, None) {
             let text = format!("{CALL} on {}, which captures already", stream.name);
             return Err(driver.refuse(Kind::Capture, text, Code::ILLEGAL_STATE));
         }
@@ -39,7 +39,13 @@ driver_calls! {
         const CALL: &str = "cuStreamEndCapture";
         let stream = driver.stream(CALL, stream)?;
         graph.check()?;
-        let captured = driver.captures.end(&stream).map_err(|why| match why {
+        let ended = driver.captures.end(&stream).map_err(|(why, made)| {
+            if let Some((handle, _)) = made.filter(|(_, made)| !made.is_body) {
+                let _ = driver.tables().graphs.remove(handle);
+            }
+            why
+        });
+        let (captured, made) = ended.map_err(|why| match why {
             NoGraph::NotCapturing => {
                 let text = format!("{CALL} on {}, which does not capture", stream.name);
                 driver.refuse(Kind::Capture, text, Code::ILLEGAL_STATE)
@@ -57,13 +63,22 @@ driver_calls! {
                 let text = format!("{CALL} on {}, which is not joined by what {other} has captured", stream.name);
                 driver.refuse(Kind::Capture, text, Code::STREAM_CAPTURE_UNJOINED)
             }
+            NoGraph::LooseNode => {
+                let _ = graph.put(0);
+                let text = format!("{CALL} on {}, which does not come behind a node that was added", stream.name);
+                driver.refuse(Kind::Capture, text, Code::STREAM_CAPTURE_UNJOINED)
+            }
             NoGraph::Invalidated => {
                 let _ = graph.put(0);
                 Code::STREAM_CAPTURE_INVALIDATED
             }
         })?;
-        let new = Graph { context: Arc::clone(&stream.context), captured: Arc::new(captured) };
-        graph.put(driver.tables().graphs.add(Arc::new(new)))
+        let (handle, of_capture) = made.unwrap_or_else(|| {
+            let new = Arc::new(Graph::new(Arc::clone(&stream.context), false));
+            (driver.tables().graphs.add(Arc::clone(&new)), new)
+        });
+        of_capture.set_captured(captured);
+        graph.put(handle)
     }
 
     /// Does the stream capture: no (0), yes (1), or yes and the capture was invalidated (2)?
@@ -85,6 +100,10 @@ driver_calls! {
         graph.context.check()?;
         if flags != 0 {
             return Err(Code::NOT_SUPPORTED);
+        }
+        if let Some(condition) = graph.unused_condition() {
+            let text = format!("{CALL} of a graph whose condition {condition:#x} has no node");
+            return Err(driver.refuse(Kind::BadArguments, text, Code::INVALID_VALUE));
         }
         let new = Arc::new(Exec::new(driver, &graph)?);
         exec.put(driver.tables().execs.add(new))
@@ -132,8 +151,18 @@ driver_calls! {
 
     /// Destroys a graph; graphs that were instantiated from it stay.
     fn cuGraphDestroy(driver, graph: usize) {
-        let removed = driver.tables().graphs.remove(graph);
-        removed.map_err(|why| driver.bad_handle("cuGraphDestroy", "graph", graph, why, Code::INVALID_VALUE))?;
+        const CALL: &str = "cuGraphDestroy";
+        let found = driver.tables().graphs.get(graph).cloned();
+        let found = found.map_err(|why| driver.bad_handle(CALL, "graph", graph, why, Code::INVALID_VALUE))?;
+        if found.is_body || driver.captures.captures_into(graph) {
+            let text = format!("{CALL} of a graph that belongs to a conditional node or to a capture");
+            return Err(driver.refuse(Kind::BadArguments, text, Code::INVALID_VALUE));
+        }
+        let mut tables = driver.tables();
+        let mut gone = vec![graph];
+        while let Some(handle) = gone.pop() {
+            gone.extend(tables.graphs.remove(handle).iter().flat_map(|graph| graph.bodies()));
+        }
         Ok(())
     }
 }

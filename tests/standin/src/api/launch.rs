@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use streamvm_ep::cuda::abi::Arguments;
-use streamvm_ep::cuda::{FusedArguments, KernelName};
+use streamvm_ep::cuda::{ConditionArguments, FusedArguments, KernelName, LoopState};
 use streamvm_ep::races::Touch;
 use streamvm_ep::{Access, Operand};
 
@@ -16,10 +16,10 @@ use crate::command::{Command, HostFunction, Job, Work};
 use crate::context::Context;
 use crate::driver::Driver;
 use crate::findings::Kind;
-use crate::graph::{Node, Parameter, give};
+use crate::graph::{Conditions, Node, Parameter, give};
 use crate::kernel::{Decoded, Decoding, FusedCode, Kernel, decode};
 use crate::memory::{Missing, Span};
-use crate::order::label;
+use crate::prepared::{Prepared, PreparedWork};
 use crate::stream::Stream;
 
 /// Most threads of a block: the number that every device supports.
@@ -68,6 +68,11 @@ driver_calls! {
                 let arguments = unsafe { parameter::<FusedArguments>(parameters, code.parameter_bytes()) };
                 Some(Parameter::Fused(Box::new(arguments.ok_or_else(missing)?)))
             }
+            Kernel::Condition => {
+                // SAFETY: as above, for the parameter of this kernel.
+                let arguments = unsafe { parameter::<ConditionArguments>(parameters, size_of::<ConditionArguments>()) };
+                Some(Parameter::Condition(Box::new(arguments.ok_or_else(missing)?)))
+            }
         };
         give(driver, &stream, Node::Kernel { function, kernel, parameter })
     }
@@ -100,24 +105,30 @@ fn kernel_of(driver: &Driver, stream: &Stream, handle: usize) -> Outcome<Kernel>
     Ok(kernel)
 }
 
-/// Queues the kernel of the function with this handle.
-pub(crate) fn queue_kernel(
+/// Checks a launch of the kernel of the function with this handle, in a graph with these conditions.
+pub(crate) fn prepare_kernel(
     driver: &Driver,
     stream: &Stream,
     function: usize,
     kernel: &Kernel,
     parameter: Option<&Parameter>,
-) -> Outcome {
+    conditions: &Conditions,
+) -> Outcome<Prepared> {
     // A graph may outlive the module.
     kernel_of(driver, stream, function)?;
-    match (kernel, parameter) {
+    let what = kernel.to_string();
+    Ok(match (kernel, parameter) {
         (Kernel::Ours(name), Some(Parameter::Ours(arguments))) => match decode(*name, arguments) {
-            Ok(decoded) => queue_decoded(driver, stream, CALL, decoded),
+            Ok(decoded) => prepare_decoded(driver, stream, CALL, decoded),
             Err(text) => {
                 driver.findings.add(Kind::BadArguments, format!("{name}: {text}"));
-                queue(driver, stream, CALL, &name.to_string(), Job::Broken(Code::LAUNCH_FAILED), &[]);
+                prepare(driver, stream, CALL, what, Job::Broken(Code::LAUNCH_FAILED), Vec::new())
             }
         },
+        (Kernel::Condition, Some(Parameter::Condition(arguments))) => {
+            let (job, touches) = condition(driver, &stream.context, arguments, conditions);
+            prepare(driver, stream, CALL, what, job, touches)
+        }
         (Kernel::Fused(code), Some(Parameter::Fused(arguments))) => {
             let views = code.decode(arguments).and_then(|views| FusedCode::check_overlaps(&views).map(|()| views));
             let (job, touches) = match views {
@@ -130,28 +141,61 @@ pub(crate) fn queue_kernel(
                     (Job::Broken(Code::LAUNCH_FAILED), Vec::new())
                 }
             };
-            queue(driver, stream, CALL, &kernel.to_string(), job, &touches);
+            prepare(driver, stream, CALL, what, job, touches)
         }
-        _ => queue(driver, stream, CALL, crate::EMPTY, Job::Empty, &[]),
-    }
-    Ok(())
+        _ => prepare(driver, stream, CALL, what, Job::Empty, Vec::new()),
+    })
 }
 
-/// Queues a kernel with decoded operands.
-pub(crate) fn queue_decoded(driver: &Driver, stream: &Stream, call: &'static str, decoded: Decoded) {
+/// Checks a launch of a kernel with decoded operands.
+pub(crate) fn prepare_decoded(driver: &Driver, stream: &Stream, call: &'static str, decoded: Decoded) -> Prepared {
     let name = decoded.function;
     let (job, touches) = job(driver, &stream.context, name, decoded);
-    queue(driver, stream, call, &name.to_string(), job, &touches);
+    prepare(driver, stream, call, name.to_string(), job, touches)
 }
 
-/// Queues a kernel, which accesses the memory of `touches`.
-fn queue(driver: &Driver, stream: &Stream, call: &'static str, what: &str, job: Job, touches: &[Touch]) {
+/// A kernel, which accesses the memory of `touches`.
+fn prepare(
+    driver: &Driver,
+    stream: &Stream,
+    call: &'static str,
+    what: String,
+    job: Job,
+    touches: Vec<Touch>,
+) -> Prepared {
     let fate = driver.faults.kernel(stream.context.device);
-    stream.give(|number| {
-        driver.order.given_by_host(stream.actor);
-        driver.order.touch(&driver.findings, stream.actor, &label(stream.number, number, what), touches);
-        Command::new(call, Work::Kernel { job, fate })
+    Prepared { call, what, touches, work: PreparedWork::Work(Work::Kernel { job, fate }) }
+}
+
+/// The job of the kernel that sets the condition of a block, and the bytes that it accesses.
+fn condition(
+    driver: &Driver,
+    context: &Context,
+    arguments: &ConditionArguments,
+    conditions: &Conditions,
+) -> (Job, Vec<Touch>) {
+    let Some(cell) = conditions.get(arguments.handle) else {
+        let text = format!("{} sets {:#x}, which is no condition of its graph", Kernel::Condition, arguments.handle);
+        driver.findings.add(Kind::BadArguments, text);
+        return (Job::Broken(Code::LAUNCH_FAILED), Vec::new());
+    };
+    let reach = |what: &str, address: u64, bytes: usize| {
+        let range = address as usize..(address as usize).saturating_add(bytes);
+        let aligned = range.start.is_multiple_of(bytes.min(8));
+        within(driver, context, &Kernel::Condition, what, range, aligned)
+    };
+    let reached = reach("the condition", arguments.condition, 1).and_then(|condition| {
+        let state = reach("the state of loops", arguments.state, size_of::<LoopState>())?;
+        Ok((condition, state, reach("what stops loops", arguments.stop, 4)?))
     });
+    match reached {
+        Ok((condition, state, stop)) => {
+            let of = |span: &Span, access| Touch::new([span.range.clone()], access, None);
+            let touches = vec![of(&condition, Access::Read), of(&state, Access::ReadWrite), of(&stop, Access::Read)];
+            (Job::Condition { arguments: *arguments, condition, state, stop, cell }, touches)
+        }
+        Err(code) => (Job::Broken(code), Vec::new()),
+    }
 }
 
 /// Refuses launch dimensions that no device supports.
@@ -195,6 +239,7 @@ unsafe fn parameter<T: Numbers>(parameters: *const *const c_void, bytes: usize) 
 trait Numbers {}
 impl Numbers for Arguments {}
 impl Numbers for FusedArguments {}
+impl Numbers for ConditionArguments {}
 
 /// The job of a launch, and the bytes that it accesses. A launch that cannot work is found at the call, but ends its context only when it
 /// runs, as on a device.

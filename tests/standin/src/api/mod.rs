@@ -26,6 +26,7 @@ macro_rules! driver_calls {
     };
 }
 
+pub mod conditional;
 pub mod context;
 pub mod copy;
 pub mod cublas;
@@ -44,6 +45,7 @@ pub mod stream;
 /// Names and addresses of all driver calls.
 fn exported() -> Vec<(&'static str, usize)> {
     let files = [
+        conditional::exported(),
         context::exported(),
         copy::exported(),
         device::exported(),

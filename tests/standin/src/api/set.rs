@@ -3,14 +3,14 @@
 use std::ffi::{c_uchar, c_uint, c_ushort};
 
 use streamvm_ep::Access;
+use streamvm_ep::races::Touch;
 
 use crate::code::{Code, Outcome};
-use crate::command::{Command, Pattern, Work};
+use crate::command::{Pattern, Work};
 use crate::driver::Driver;
 use crate::findings::Kind;
 use crate::graph::{Node, give};
-use crate::order::label;
-use crate::stream::Stream;
+use crate::prepared::{Prepared, PreparedWork};
 
 driver_calls! {
     /// Fills units of one byte.
@@ -41,21 +41,16 @@ fn set(driver: &Driver, call: &'static str, target: u64, pattern: Pattern, count
     give(driver, &stream, Node::Fill { call, target: target as usize, pattern, count })
 }
 
-/// Queues a fill of `count` elements from an address.
-pub(crate) fn queue_fill(
+/// Checks a fill of `count` elements from an address.
+pub(crate) fn prepare_fill(
     driver: &Driver,
-    stream: &Stream,
     call: &'static str,
     (target, count): (usize, usize),
     pattern: Pattern,
-) -> Outcome {
+) -> Outcome<Prepared> {
     let target = driver.span(call, "the target", target, count.saturating_mul(pattern.bytes))?;
     driver.check_written(call, &target);
-    let touches = [(target.range.clone(), Access::Write)];
-    stream.give(|number| {
-        driver.order.given_by_host(stream.actor);
-        driver.order.access(&driver.findings, stream.actor, &label(stream.number, number, call), &touches);
-        Command::new(call, Work::Fill { target, pattern })
-    });
-    Ok(())
+    let touches = vec![Touch::new([target.range.clone()], Access::Write, None)];
+    let work = PreparedWork::Work(Work::Fill { target, pattern });
+    Ok(Prepared { call, what: call.to_owned(), touches, work })
 }

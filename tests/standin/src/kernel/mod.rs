@@ -4,6 +4,7 @@
 //! ([`Arguments`](streamvm_ep::cuda::abi::Arguments)) into operands, and runs the CPU kernel of the same op over their bytes. Grid and
 //! block are only checked against the limits of devices; whether a grid covers all elements must be tested on a real device.
 
+mod condition;
 mod decode;
 mod fused;
 mod run;
@@ -14,8 +15,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use streamvm_ep::DType;
-use streamvm_ep::cuda::{FUSED_NAME, KernelName};
+use streamvm_ep::cuda::{CONDITION_NAME, FUSED_NAME, KernelName};
 
+pub(crate) use condition::decide;
 pub(crate) use decode::{Decoded, Decoding, decode};
 pub(crate) use fused::FusedCode;
 pub(crate) use run::run;
@@ -36,6 +38,8 @@ pub(crate) enum Kernel {
     Ours(KernelName),
     /// A kernel that streamvm has made of steps of a program.
     Fused(Arc<FusedCode>),
+    /// The kernel that sets the condition of a block.
+    Condition,
 }
 
 impl fmt::Display for Kernel {
@@ -44,6 +48,7 @@ impl fmt::Display for Kernel {
             Kernel::Empty => f.write_str(EMPTY),
             Kernel::Ours(name) => name.fmt(f),
             Kernel::Fused(_) => f.write_str(FUSED_NAME),
+            Kernel::Condition => f.write_str(CONDITION_NAME),
         }
     }
 }
@@ -53,6 +58,9 @@ impl Kernel {
     pub(crate) fn named(name: &str) -> Option<Kernel> {
         if name == EMPTY {
             return Some(Kernel::Empty);
+        }
+        if name == CONDITION_NAME {
+            return Some(Kernel::Condition);
         }
         name.parse().ok().map(Kernel::Ours)
     }

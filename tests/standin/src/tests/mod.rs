@@ -1,6 +1,7 @@
 //! Tests of the driver through its exported functions, within this process: each provokes a check.
 
 mod bench;
+mod conditional;
 mod contexts;
 mod faults;
 mod graphs;
