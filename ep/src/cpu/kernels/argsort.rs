@@ -72,8 +72,8 @@ unsafe fn places<T: Copy + Into<u64> + Sync, P: Ordered>(
     let rows: usize = others.clone().map(|other| dims[other]).product();
     let nest = LoopNest::over(others.map(|other| (dims[other], [to[other], from[other]])));
     let [to_next, from_next] = nest.row_strides();
-    // Few rows are sorted one after the other, each by all threads. Otherwise a comparison is a light operation, and each element has one for each
-    // halving of the row.
+    // Few rows are sorted one after the other, each by all threads if it is long. Otherwise a comparison is a light operation, and each element has one
+    // for each halving of the row.
     let work = if rows < FEW { 0 } else { length.saturating_mul(length.ilog2() as usize + 1) };
     let sort_rows = |[first_to, first_from]: [usize; 2], count_of_rows: usize| -> Result<(), NoRoom> {
         let mut all: Vec<P> = ordered::room(length, "the keys of a row")?;
