@@ -381,7 +381,7 @@ fn a_text_is_held_to_the_rules_of_the_builder() {
         ),
         (
             "t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 argtopk axes 0 smallest x t0 -> t1 i64[1]",
-            "how many elements",
+            "how many elements are wanted",
         ),
         ("%0 call compute@cpu:0:0 uniform seed 1 at 2 -> t0 i32[2]", "uniform takes f32"),
         ("%0 call compute@cpu:0:0 uniform seed 1 at 2 -> host:t0 f32[2]", "host memory"),

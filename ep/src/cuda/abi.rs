@@ -12,7 +12,7 @@
 //! | flip | the output's axes | – | one per axis of `shape` |
 //! | tril, triu | the axes of matrices | rows, columns | those of `shape`, then of a row and of a column |
 //! | cumsum | the other axes | the axis | those of `shape`, then that of `inner` |
-//! | argsort, argtopk | the other axes | the axis, and how many places of it are given | those of `shape`, then that of the axis |
+//! | argsort, argtopk | the other axes | the axis, and how many indices of it are given | those of `shape`, then that of the axis |
 //! | take_along_axis, scatter, scatter_add | the other axes | the axis of the first input, and of the indices | those of `shape`, then that of the axis |
 //! | arange, random | the output's, in their order | – | one per axis of `shape` |
 //! | sum, mean, largest, smallest, argmax | the kept axes | the reduced axes | input: those of `shape`, then those of `inner`; output: those of `shape` |

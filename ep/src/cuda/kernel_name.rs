@@ -226,7 +226,7 @@ pub enum Module {
     Window,
     /// Losses, and RMS norm.
     Network,
-    /// Places of elements in sorted order: argsort and argtopk.
+    /// Indices of elements in sorted order: argsort and argtopk.
     Sort,
 }
 

@@ -55,8 +55,9 @@ pub struct Launch {
 ///
 /// # Errors
 ///
-/// Those of a CPU kernel for the same operands, except errors that depend on elements: see [`KernelName::failure`]. [`OpError::DType`]
-/// if the op does not support the dtype.
+/// Those of a CPU kernel for the same operands, except [`KernelError::OutOfMemory`] and errors that depend on elements: see
+/// [`KernelName::failure`]. [`OpError::DType`] if the op does not support the dtype. [`OpError::SortLength`], which no CPU kernel returns, if
+/// an argsort or argtopk is along an axis of more than 2^32 - 1 elements.
 pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
     let (op, dtype) = (call.kernel.op, call.kernel.dtype);
     if !op.supports(dtype) {

@@ -51,6 +51,12 @@ pub enum KernelError {
     /// A row that a table does not have, or a place that an axis does not have.
     #[error("{op}: the index {row} is {}; it is element {index} of the indices, row-major", out_of_range(*op))]
     RowOutOfRange { op: Op, index: usize, row: i64 },
+    /// Memory for intermediate results of a kernel that the machine did not give.
+    #[error(
+        "{op} needs {bytes} bytes of memory for {purpose}, which the machine did not give; \
+         divide the input, or use fewer threads"
+    )]
+    OutOfMemory { op: Op, bytes: u64, purpose: &'static str },
     /// An operand that does not meet the kernel's requirements.
     #[error("operand {operand} of {op}: {source}")]
     Operand { op: Op, operand: usize, source: Box<Error> },

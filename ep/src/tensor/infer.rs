@@ -279,7 +279,7 @@ fn check_indices(op: Op, input: &Shape, indices: (DType, &Shape), params: &Param
     Ok(())
 }
 
-/// The shape of the places of an argsort or argtopk.
+/// The shape of the indices of an argsort or argtopk.
 fn places(op: Op, shape: &Shape, params: &Params) -> Result<Shape, OpError> {
     one_axis(op, shape, params)?;
     let mut dims = [0; MAX_RANK];

@@ -62,7 +62,7 @@ pub enum OpClass {
     /// Each integer of the second input is the place along one axis at which an element of the third goes into the first. The first two have the same sizes
     /// on the other axes, the third has the shape of the second, and the output that of the first.
     Scatter,
-    /// The places of elements along one axis in sorted order, as i64: of all, or of the first few. The other axes are kept.
+    /// The indices of elements along one axis in sorted order, as i64: of all, or of the first few. The other axes are kept.
     ArgSort,
     /// Random numbers. No input: the caller gives the output, with its dtype and shape.
     Source,

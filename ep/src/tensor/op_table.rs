@@ -241,12 +241,13 @@ macro_rules! op_table {
             /// added in the order of that axis, so that the result has the same bits on every device. Integers wrap.
             ScatterAdd: "scatter_add", Scatter, NUMBERS, scatter_add(x, indices, source; axis: usize)
                 => $crate::Params::over($crate::Axes::new(&[axis])?);
-            /// The places along one axis of its elements in sorted order, as i64: smallest first, or largest first if `descending`. Equal elements keep their
+            /// The indices along one axis of its elements in sorted order, as i64: smallest first, or largest first if `descending`. Equal elements keep their
             /// order either way. Zeros of both signs are equal; a NaN is larger than every number, and NaNs are equal. False is smaller than true.
             ArgSort: "argsort", ArgSort, ALL, argsort(x; axis: usize, descending: bool)
                 => $crate::Params::sorted($crate::Axes::new(&[axis])?, descending);
-            /// The places along one axis of its `count` largest elements, largest first, or smallest elements, smallest first, as i64: the first `count` of what
-            /// `argsort` gives. It takes less time than `argsort` if `count` is less than the size of the axis.
+            /// The indices along one axis of its `count` largest elements, largest first, or smallest elements, smallest first, as i64: the first `count` of what
+            /// `argsort` gives. It takes less time than `argsort` if `count` is much less than the size of the axis; on a CUDA device, only for axes of more than
+            /// 2048 elements.
             ArgTopK: "argtopk", ArgSort, ALL, argtopk(x; count: usize, axis: usize, largest: bool)
                 => $crate::Params::top($crate::Axes::new(&[axis])?, count, largest);
             /// The convolution of `[n, c, h, w]` by a weight `[o, c / groups, height, width]`, as neural networks have it: the sum of the products of the

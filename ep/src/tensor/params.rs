@@ -233,7 +233,7 @@ impl Params {
         Params { axes, extra: Extra::Top { count, largest }, ..Params::default() }
     }
 
-    /// Whether the largest elements come first in the order of `op`, an argsort or argtopk, and how many places it gives of an axis of this size.
+    /// Whether the largest elements come first in the order of `op`, an argsort or argtopk, and how many indices it gives of an axis of this size.
     ///
     /// # Errors
     ///

@@ -103,7 +103,7 @@ macro_rules! shapes_of {
         "The output has the dtype and shape of the input. A row along the axis is added up by one thread."
     };
     (ArgSort) => {
-        "The output has the shape of the input, but for the axis of an argtopk, which has `count` places; a count past the size of the axis is refused. A row \
+        "The output has the shape of the input, but for the axis of an argtopk, which has `count` indices; a count past the size of the axis is refused. A row \
          along the axis is sorted by one block of a CUDA device. See also [`Tensor::sort`] and [`Tensor::topk`]."
     };
     (TakeAlongAxis) => {

@@ -5,7 +5,7 @@ use crate::error::engine_error::Error;
 use crate::tensor::handle::Tensor;
 
 impl Tensor {
-    /// The elements along `axis` in sorted order: see [`InstructionsBuilder::sort`]. [`Tensor::argsort`] gives their places.
+    /// The elements along `axis` in sorted order: see [`InstructionsBuilder::sort`]. [`Tensor::argsort`] gives their indices.
     ///
     /// # Errors
     /// There is no such axis; those of [`Tensor::op`].
@@ -17,7 +17,7 @@ impl Tensor {
         Ok(sorted)
     }
 
-    /// The `count` largest elements along `axis`, or the smallest, and their places: see [`InstructionsBuilder::topk`]. [`Tensor::argtopk`] gives the places
+    /// The `count` largest elements along `axis`, or the smallest, and their indices: see [`InstructionsBuilder::topk`]. [`Tensor::argtopk`] gives the indices
     /// alone.
     ///
     /// # Errors

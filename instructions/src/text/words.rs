@@ -206,7 +206,7 @@ pub(super) fn params(words: &mut Words<'_>) -> Result<Params, ParseListError> {
     }
     if matches!(words.peek(), "largest" | "smallest") {
         let largest = words.next() == "largest";
-        params.extra = Extra::Top { count: words.parse("how many elements there are")?, largest };
+        params.extra = Extra::Top { count: words.parse("how many elements are wanted")?, largest };
     }
     if words.peek() == "epsilon" {
         words.next();

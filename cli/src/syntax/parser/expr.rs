@@ -312,11 +312,11 @@ impl Parser {
     fn sorting(&mut self, form: Form) -> Parsed<ExprKind> {
         let value = self.atom("an operand")?;
         let count = match form {
-            Form::ArgTopK | Form::TopK => Some(self.size("how many elements are wanted")?),
+            Form::ArgTopK | Form::TopK => Some(self.size("the number of elements")?),
             _ => None,
         };
         let axis = self.one_axis()?;
-        let places = |op, extra| ExprKind::Call {
+        let indices = |op, extra| ExprKind::Call {
             op,
             inputs: vec![value.clone()],
             axes: vec![axis.clone()],
@@ -324,11 +324,11 @@ impl Parser {
             to: None,
             extra,
         };
-        Ok(match (form, count) {
+        let call = match (form, count) {
             (Form::ArgTopK, Some(count)) => {
-                places(Op::ArgTopK, ExtraRef::Top { count, largest: !self.take_word("smallest") })
+                indices(Op::ArgTopK, ExtraRef::Top { count, largest: !self.take_word("smallest") })
             }
-            (Form::ArgSort, _) => places(Op::ArgSort, ExtraRef::Order { descending: self.take_word("descending") }),
+            (Form::ArgSort, _) => indices(Op::ArgSort, ExtraRef::Order { descending: self.take_word("descending") }),
             (_, Some(count)) => {
                 let view = View::Top { count, axis, largest: !self.take_word("smallest") };
                 ExprKind::View { value: Box::new(value), view }
@@ -337,7 +337,12 @@ impl Parser {
                 let view = View::Sort { axis, descending: self.take_word("descending") };
                 ExprKind::View { value: Box::new(value), view }
             }
-        })
+        };
+        if self.at_word("descending") || self.at_word("smallest") {
+            let help = "`sort` and `argsort` take `descending`; `topk` and `argtopk` take `smallest`";
+            return Err(self.expected("the end of the call").with_help(help));
+        }
+        Ok(call)
     }
 
     fn view(&mut self, form: Form) -> Parsed<ExprKind> {

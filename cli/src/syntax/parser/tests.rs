@@ -86,6 +86,7 @@ fn errors_point_at_the_token_and_say_what_was_expected() {
         ("let h = relu", (1, 13, "expected an operand, found the end of the script")),
         ("let h = add a relu b", (1, 15, "expected the second operand, found `relu`")),
         ("let h = relu a b", (1, 16, "expected the end of the line, found `b`")),
+        ("let a = neg (sort x axis 0 smallest)", (1, 28, "expected the end of the call, found `smallest`")),
         ("let h = relu (a", (1, 16, "expected `)`, found the end of the script")),
         (
             "let h = cast a f8",

@@ -1,11 +1,13 @@
-//! The places of elements in sorted order: of all elements of each row along one axis, or of the first few.
+//! The indices of elements in sorted order: of all elements of each row along one axis, or of the first few.
+
+use std::sync::OnceLock;
 
 use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
 use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::ordered::{self, Ordered};
+use crate::cpu::kernels::ordered::{self, NoRoom, Ordered};
 use crate::cpu::kernels::reduce::FEW;
 use crate::cpu::kernels::rows::{InRow, OutRow};
 use crate::errors::error::KernelError;
@@ -20,10 +22,10 @@ pub(super) fn argsort(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
     for axis in call.params.axes.iter() {
         let (descending, count) = call.params.checked_order(op, a.layout().shape().dims()[axis])?;
         let key = SortKey::new(dtype, descending);
-        // Places need more than 32 bits if there are more.
+        // Indices need more than 32 bits if there are more.
         let is_short = u32::try_from(a.layout().shape().dims()[axis]).is_ok();
         // For every arm: elements of this size and alignment are read as bits, and `checked_operands` has checked the rest.
-        match (dtype.size(), is_short) {
+        let sorted = match (dtype.size(), is_short) {
             // SAFETY: see above.
             (1, true) => unsafe { places::<u8, u64>(a, out, axis, count, key) },
             // SAFETY: see above.
@@ -38,12 +40,17 @@ pub(super) fn argsort(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
             (4, false) => unsafe { places::<u32, u128>(a, out, axis, count, key) },
             // SAFETY: see above.
             _ => unsafe { places::<u64, u128>(a, out, axis, count, key) },
-        }
+        };
+        sorted.map_err(|wanted| wanted.of(op))?;
     }
     Ok(())
 }
 
-/// Writes the places of the first `count` elements of each row along `axis`.
+/// Writes the indices of the first `count` elements of each row along `axis`.
+///
+/// # Errors
+///
+/// There is no memory for the keys. Some indices may have been written.
 ///
 /// # Safety
 ///
@@ -55,9 +62,9 @@ unsafe fn places<T: Copy + Into<u64> + Sync, P: Ordered>(
     axis: usize,
     count: usize,
     key: SortKey,
-) {
+) -> Result<(), NoRoom> {
     if count == 0 {
-        return;
+        return Ok(());
     }
     let (dims, to, from) = (a.layout().shape().dims(), out.layout().strides(), a.layout().strides());
     let length = dims[axis];
@@ -65,11 +72,11 @@ unsafe fn places<T: Copy + Into<u64> + Sync, P: Ordered>(
     let rows: usize = others.clone().map(|other| dims[other]).product();
     let nest = LoopNest::over(others.map(|other| (dims[other], [to[other], from[other]])));
     let [to_next, from_next] = nest.row_strides();
-    // Few rows are sorted one after the other, each by all threads. Otherwise a comparison is a light operation, and each element has one for each
-    // halving of the row.
+    // Few rows are sorted one after the other, each by all threads if it is long. Otherwise a comparison is a light operation, and each element has one
+    // for each halving of the row.
     let work = if rows < FEW { 0 } else { length.saturating_mul(length.ilog2() as usize + 1) };
-    nest.rows_in_parallel(work, |[first_to, first_from], count_of_rows| {
-        let mut all: Vec<P> = Vec::with_capacity(length);
+    let sort_rows = |[first_to, first_from]: [usize; 2], count_of_rows: usize| -> Result<(), NoRoom> {
+        let mut all: Vec<P> = ordered::room(length, "the keys of a row")?;
         for row in 0..count_of_rows {
             let elements = input::<T>(a, first_from + row * from_next, from[axis]);
             let places = output::<i64>(out, first_to + row * to_next, to[axis]);
@@ -80,12 +87,20 @@ unsafe fn places<T: Copy + Into<u64> + Sync, P: Ordered>(
             ordered::sort(&mut all[..count], |first, part| {
                 // SAFETY: the parts of a row are within the first `count` places, and each place is in one of them; the caller guarantees the rest.
                 unsafe { write(places.from(first), part) };
-            });
+            })?;
+        }
+        Ok(())
+    };
+    let failed = OnceLock::new();
+    nest.rows_in_parallel(work, |first, count_of_rows| {
+        if let Err(error) = sort_rows(first, count_of_rows) {
+            failed.get_or_init(|| error);
         }
     });
+    failed.into_inner().map_or(Ok(()), Err)
 }
 
-/// Appends the keys of a row with their places.
+/// Appends the keys of a row with their indices. There is room for them.
 ///
 /// # Safety
 ///
@@ -98,7 +113,7 @@ unsafe fn read<T: Copy + Into<u64>, P: Ordered>(all: &mut Vec<P>, length: usize,
     }));
 }
 
-/// Writes the places of these elements.
+/// Writes the indices of these elements.
 ///
 /// # Safety
 ///

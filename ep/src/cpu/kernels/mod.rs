@@ -11,7 +11,8 @@
 //! convolutions, that of gradients of max poolings, and the keys that are sorted.
 //!
 //! Invariant: a result has the same bits on every processor with the same vectors and for any number of threads, because how a kernel is
-//! divided depends on shapes and strides alone. Elementwise results have the same bits on all processors.
+//! divided depends on shapes and strides alone. A sort is divided by its keys, of which no two are equal, so its result does not depend on
+//! the division. Elementwise results have the same bits on all processors.
 //!
 //! Invariant: kernels access memory only through raw pointers, and read an element before they write the one at the same index. So an
 //! elementwise op may write exactly the view that it reads.

@@ -1,11 +1,16 @@
-//! Sorting of keys that know their places: the order of equal keys is that of their places, so that every algorithm and any number of threads give the same.
+//! Sorting of pairs of a key and an index: the order of equal keys is that of their indices, so that every algorithm and any number of threads give the same.
 //!
 //! Short rows are sorted by the standard library. Long ones are divided into parts by splitters, which are chosen from a sample, and the parts are sorted by
 //! several threads: Frazer and McKellar, "Samplesort" (1970).
+//!
+//! Memory that grows with a row is asked for by [`room`], which returns an error if the machine gives none. A view may have far more elements than its storage, so
+//! a row of one can be larger than the memory of the machine.
 
 use std::sync::OnceLock;
 
 use crate::cpu::workers;
+use crate::errors::error::KernelError;
+use crate::tensor::op::Op;
 
 /// The least length that is divided. One thread sorts it in some milliseconds, against some microseconds for a hand-over.
 const LONG: usize = 1 << 16;
@@ -13,19 +18,19 @@ const LONG: usize = 1 << 16;
 /// About how many keys a part has, at least: fewer are sorted as fast as they are divided.
 const PART: usize = 1 << 14;
 
-/// The most parts, several for each of many threads. A number of one fits `u8`.
+/// The most parts, several for each of many threads. The number of a part fits `u8`.
 const PARTS: usize = 64;
 
 /// How many keys of the sample there are for each part: enough that few parts have twice as many keys as they should.
 const SAMPLE: usize = 32;
 
-/// A key and its place in one number, whose order is that of keys, and of places where keys are equal.
+/// A key and an index in one number, whose order is that of keys, and of indices where keys are equal.
 pub(super) trait Ordered: Ord + Copy + Send + Sync {
     fn new(key: u64, place: usize) -> Self;
     fn place(self) -> usize;
 }
 
-/// Keys and places of up to 32 bits.
+/// Keys and indices of up to 32 bits.
 impl Ordered for u64 {
     #[inline(always)]
     fn new(key: u64, place: usize) -> u64 {
@@ -50,6 +55,29 @@ impl Ordered for u128 {
     }
 }
 
+/// Memory for a sort that the machine did not give.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct NoRoom {
+    bytes: u64,
+    purpose: &'static str,
+}
+
+impl NoRoom {
+    /// The error of a kernel of `op`.
+    pub(super) fn of(self, op: Op) -> KernelError {
+        KernelError::OutOfMemory { op, bytes: self.bytes, purpose: self.purpose }
+    }
+}
+
+/// An empty vector with room for `length` elements. The purpose completes "bytes of memory for".
+pub(super) fn room<T>(length: usize, purpose: &'static str) -> Result<Vec<T>, NoRoom> {
+    let mut room = Vec::new();
+    match room.try_reserve_exact(length) {
+        Ok(()) => Ok(room),
+        Err(_) => Err(NoRoom { bytes: (length as u64).saturating_mul(size_of::<T>() as u64), purpose }),
+    }
+}
+
 /// Moves the `count` smallest to the front, in any order. A count past the end leaves all as they are.
 pub(super) fn select<P: Ordered>(all: &mut [P], count: usize) {
     if count > 0 && count < all.len() {
@@ -57,37 +85,58 @@ pub(super) fn select<P: Ordered>(all: &mut [P], count: usize) {
     }
 }
 
-/// Sorts, and calls `sorted` with parts of the result and the place of their first element in the whole: each part once, by any thread.
-pub(super) fn sort<P: Ordered>(all: &mut [P], sorted: impl Fn(usize, &[P]) + Sync) {
+/// Sorts, and calls `sorted` with parts of the result and the index of their first element in the whole: each part once, by any thread.
+///
+/// # Errors
+///
+/// There is no memory for the parts of a long row. `sorted` has been called with some parts, or with none.
+pub(super) fn sort<P: Ordered>(all: &mut [P], sorted: impl Fn(usize, &[P]) + Sync) -> Result<(), NoRoom> {
     if all.len() < LONG {
         all.sort_unstable();
-        return sorted(0, all);
+        sorted(0, all);
+        return Ok(());
     }
     let parts = (all.len() / PART).min(PARTS);
     let splitters = splitters(all, parts);
     let length = all.len().div_ceil(parts);
-    let pieces: Vec<OnceLock<Divided<P>>> = all.chunks(length).map(|_| OnceLock::new()).collect();
+    let pieces: Vec<OnceLock<Result<Divided<P>, NoRoom>>> = all.chunks(length).map(|_| OnceLock::new()).collect();
     workers::split(pieces.len(), &|piece| {
         let end = all.len().min((piece + 1) * length);
         pieces[piece].get_or_init(|| Divided::new(&all[piece * length..end], &splitters));
     });
-    let pieces: Vec<Divided<P>> = pieces.into_iter().filter_map(OnceLock::into_inner).collect();
-    workers::split(parts, &|part| {
-        let first = pieces.iter().map(|piece| piece.begins[part]).sum();
-        let mut keys: Vec<P> = Vec::with_capacity(pieces.iter().map(|piece| piece.part(part).len()).sum());
-        for piece in &pieces {
-            keys.extend_from_slice(piece.part(part));
+    let pieces = pieces.into_iter().filter_map(OnceLock::into_inner).collect::<Result<Vec<Divided<P>>, NoRoom>>()?;
+    let failed = OnceLock::new();
+    workers::split(parts, &|part| match joined(&pieces, part) {
+        Ok(mut keys) => {
+            keys.sort_unstable();
+            sorted(pieces.iter().map(|piece| piece.begins[part]).sum(), &keys);
         }
-        keys.sort_unstable();
-        sorted(first, &keys);
+        Err(error) => {
+            failed.get_or_init(|| error);
+        }
     });
+    failed.into_inner().map_or(Ok(()), Err)
 }
 
-/// What the parts but the first begin with: keys of a sample, in equal distances. The places of the sample are spread by the golden ratio, so that it is none of
-/// equal keys if every so many elements are equal.
+/// The keys of a part, from all pieces.
+fn joined<P: Ordered>(pieces: &[Divided<P>], part: usize) -> Result<Vec<P>, NoRoom> {
+    let length = pieces.iter().map(|piece| piece.part(part).len()).sum();
+    let mut keys = room(length, "the keys of a part of a row")?;
+    for piece in pieces {
+        keys.extend_from_slice(piece.part(part));
+    }
+    Ok(keys)
+}
+
+/// What the parts but the first begin with: keys of a sample, in equal distances. The indices of the sample are spread over the row by multiples of the golden
+/// ratio, so that periodic input does not give a sample of equal keys. The multiples are spread evenly in their high bits, so an index is the high half of a
+/// product with the length.
 fn splitters<P: Ordered>(all: &[P], parts: usize) -> Vec<P> {
-    let place = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize % all.len();
-    let mut sample: Vec<P> = (0..(parts * SAMPLE) as u64).map(|number| all[place(number)]).collect();
+    let index = |number: u64| {
+        let multiple = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((u128::from(multiple) * all.len() as u128) >> 64) as usize
+    };
+    let mut sample: Vec<P> = (0..(parts * SAMPLE) as u64).map(|number| all[index(number)]).collect();
     sample.sort_unstable();
     (1..parts).map(|part| sample[part * SAMPLE]).collect()
 }
@@ -100,9 +149,11 @@ struct Divided<P> {
 }
 
 impl<P: Ordered> Divided<P> {
-    fn new(piece: &[P], splitters: &[P]) -> Divided<P> {
-        let parts: Vec<u8> =
-            piece.iter().map(|key| splitters.partition_point(|splitter| splitter <= key) as u8).collect();
+    fn new(piece: &[P], splitters: &[P]) -> Result<Divided<P>, NoRoom> {
+        let mut parts: Vec<u8> = room(piece.len(), "the numbers of the parts of keys")?;
+        parts.extend(piece.iter().map(|key| splitters.partition_point(|splitter| splitter <= key) as u8));
+        let mut keys = room(piece.len(), "the keys of a row by their parts")?;
+        keys.extend_from_slice(piece);
         let mut begins = vec![0; splitters.len() + 2];
         for &part in &parts {
             begins[usize::from(part) + 1] += 1;
@@ -110,13 +161,13 @@ impl<P: Ordered> Divided<P> {
         for part in 1..begins.len() {
             begins[part] += begins[part - 1];
         }
-        let (mut next, mut keys) = (begins.clone(), piece.to_vec());
+        let mut next = begins.clone();
         for (&key, &part) in piece.iter().zip(&parts) {
             let next = &mut next[usize::from(part)];
             keys[*next] = key;
             *next += 1;
         }
-        Divided { keys, begins }
+        Ok(Divided { keys, begins })
     }
 
     fn part(&self, part: usize) -> &[P] {
@@ -133,7 +184,7 @@ mod tests {
     /// What [`sort`] gives, put together.
     fn whole<P: Ordered>(mut all: Vec<P>) -> Vec<P> {
         let parts = Mutex::new(Vec::new());
-        sort(&mut all, |first, part: &[P]| parts.lock().unwrap().push((first, part.to_vec())));
+        sort(&mut all, |first, part: &[P]| parts.lock().unwrap().push((first, part.to_vec()))).unwrap();
         let mut parts = parts.into_inner().unwrap();
         parts.sort_by_key(|(first, part)| (*first, part.len()));
         let mut joined = Vec::new();
@@ -164,6 +215,35 @@ mod tests {
         let mut expected = wide.clone();
         expected.sort_unstable();
         assert!(whole(wide) == expected);
+    }
+
+    #[test]
+    fn parts_of_sorted_rows_have_about_the_same_length() {
+        // Indices by a remainder of the multiples, not by their high bits, give one part nearly all elements of the first two lengths.
+        for length in [310_123, 359_536, 500_000, LONG, LONG + 1, 70 * PART + 5] {
+            for descends in [false, true] {
+                let key = |index: u64| if descends { length as u64 - index } else { index };
+                let mut all: Vec<u64> = (0..length).map(|index| u64::new(key(index as u64), index)).collect();
+                let (lengths, parts) = (Mutex::new(Vec::new()), (length / PART).min(PARTS));
+                sort(&mut all, |_, part: &[u64]| lengths.lock().unwrap().push(part.len())).unwrap();
+                let lengths = lengths.into_inner().unwrap();
+                assert_eq!((lengths.len(), lengths.iter().sum::<usize>()), (parts, length));
+                let largest = lengths.into_iter().max().unwrap();
+                assert!(largest * parts <= 2 * length, "{largest} of {length} elements in one of {parts} parts");
+            }
+        }
+    }
+
+    #[test]
+    fn memory_that_cannot_be_had_is_an_error() {
+        assert!(room::<u64>(100, "keys").unwrap().capacity() >= 100);
+        // More bytes than an allocation may have, so that the machine is not asked.
+        assert_eq!(room::<u128>(1 << 59, "keys"), Err(NoRoom { bytes: 1 << 63, purpose: "keys" }));
+        let text = NoRoom { bytes: 64, purpose: "the keys of a row" }.of(Op::ArgSort).to_string();
+        assert_eq!(
+            text,
+            "argsort needs 64 bytes of memory for the keys of a row, which the machine did not give; divide the input, or use fewer threads"
+        );
     }
 
     #[test]
