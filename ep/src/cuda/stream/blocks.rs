@@ -17,7 +17,6 @@ use crate::cuda::condition::{ConditionArguments, LoopState};
 use crate::cuda::conditions::{ConditionKernel, LoopRecord};
 use crate::cuda::driver::conditional::{ConditionHandle, Repeats};
 use crate::cuda::driver::{Driver, StreamHandle};
-use crate::cuda::kernel_name::KernelName;
 use crate::cuda::stream::CudaStream;
 use crate::errors::error::Error;
 
@@ -40,8 +39,6 @@ pub(super) struct BlockCapture {
     rounds: u64,
     /// The blocks whose bodies are captured now, the outermost first.
     open: Vec<OpenBlock>,
-    /// Kernels that were not loaded: the capture lacks their launches.
-    unloaded: Vec<KernelName>,
 }
 
 /// A block whose body is captured.
@@ -85,7 +82,7 @@ impl CudaStream {
             self.blocks.record = Some(made.ok()?);
         }
         let record = self.blocks.record?;
-        Some(BlockCapture { kernel, record, rounds, open: Vec::new(), unloaded: Vec::new() })
+        Some(BlockCapture { kernel, record, rounds, open: Vec::new() })
     }
 
     /// Captures the copy of the record to the device, which comes first.
@@ -269,16 +266,6 @@ impl CudaStream {
 }
 
 impl BlockCapture {
-    /// Notes a kernel that is not loaded.
-    pub(super) fn misses(&mut self, kernel: KernelName) {
-        self.unloaded.push(kernel);
-    }
-
-    /// The kernels that were not loaded.
-    pub(super) fn unloaded(&self) -> &[KernelName] {
-        &self.unloaded
-    }
-
     /// The rounds that loops of the run have made before.
     pub(super) fn rounds(&self) -> u64 {
         self.rounds

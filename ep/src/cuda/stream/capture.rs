@@ -27,6 +27,8 @@ pub(super) struct Capture {
     pub(super) blocks: Option<BlockCapture>,
     /// Whether a command could not be captured.
     pub(super) failed: bool,
+    /// Kernels that are not loaded yet, such as those of a branch that no run has taken. They are loaded behind this capture, and a later one has them.
+    pub(super) unloaded: Vec<KernelName>,
 }
 
 impl CudaStream {
@@ -77,6 +79,7 @@ impl CudaStream {
                             products: CapturedProducts::default(),
                             blocks,
                             failed: false,
+                            unloaded: Vec::new(),
                         });
                         if has_blocks && let Err(error) = self.capture_record_in() {
                             self.finish_graph(false)?;
@@ -103,7 +106,7 @@ impl CudaStream {
         self.leave_blocks();
         let has_blocks = self.capture.as_ref().is_some_and(|capture| capture.blocks.is_some());
         let whole = whole && (!has_blocks || self.capture_record_out().is_ok());
-        let Some(Capture { sequence, first, products, blocks, failed, .. }) = self.capture.take() else {
+        let Some(Capture { sequence, first, products, blocks, failed, unloaded, .. }) = self.capture.take() else {
             return Ok(false);
         };
         let key = GraphKey { sequence: &sequence, first };
@@ -115,9 +118,8 @@ impl CudaStream {
             Ok(graph) => graph,
             Err(failure) => return self.refuse_graph(key, failure).map(|()| false),
         };
-        let unloaded = blocks.as_ref().map_or(&[][..], BlockCapture::unloaded);
         let made = if whole && !failed && !unloaded.is_empty() {
-            if !self.load_missing(unloaded) {
+            if !self.load_missing(&unloaded) {
                 self.give_up_graph(key, "the driver refuses a kernel");
             }
             None

@@ -202,8 +202,8 @@ impl CudaStream {
         }
     }
 
-    /// The kernel of this name, which its first launch loads. `None`: a capture is under way, in which nothing may be loaded, and has failed; its
-    /// commands then run one by one.
+    /// The kernel of this name, which its first launch loads. `None`: a capture is under way, in which nothing may be loaded; it gives no graph, and its
+    /// commands run one by one.
     #[inline]
     fn function(&mut self, kernel: KernelName) -> Result<Option<FunctionHandle>, Error> {
         let known = self.instance.opened(self.index)?.kernels.get(kernel);
@@ -213,11 +213,7 @@ impl CudaStream {
     #[cold]
     fn load(&mut self, kernel: KernelName) -> Result<Option<FunctionHandle>, Error> {
         if let Some(capture) = &mut self.capture {
-            match &mut capture.blocks {
-                // No run may have taken the branch in which it is: it is loaded behind this capture, and a later one has it.
-                Some(blocks) => blocks.misses(kernel),
-                None => capture.failed = true,
-            }
+            capture.unloaded.push(kernel);
             return Ok(None);
         }
         let (device, opened) = (self.device(), self.instance.opened(self.index)?);
