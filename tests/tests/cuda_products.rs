@@ -283,6 +283,63 @@ fn products_in_a_loop_of_a_graph_are_those_of_single_calls() -> Outcome {
     Ok(())
 }
 
+/// cuBLAS is pointed to the body of a loop, at its end back to the stream, and to the stream again behind the capture. If that fails, nothing is multiplied by
+/// it any longer, but graphs with products have the address of its memory.
+#[test]
+fn graphs_outlive_the_use_of_a_cublas_that_cannot_be_pointed_back() -> Outcome {
+    for failing in ["3", "*"] {
+        let driver = standin("delay=0");
+        let vm = engine();
+        let (a, y) = (numbers(&vm, CUDA, DType::F32, &[4, 4], 1)?, numbers(&vm, CUDA, DType::F32, &[4, 4], 5)?);
+        let start = (&y + 0i64)?;
+        let older = vm.record("older", |r| {
+            let x = r.feed("x", CUDA, DType::F32, &[4, 4])?;
+            r.fetch("z", &(&x.matmul(&x)?.relu()? + &x)?.matmul(&x)?)
+        })?;
+        let older = vm.compile(&older, &[], &CompileOptions::default())?;
+        let run_older = || -> Outcome<Vec<f32>> { Ok(older.run(&[("x", &a)])?["z"].to_vec()?) };
+        let of_older = run_older()?;
+        for _ in 0..3 {
+            assert_eq!(run_older()?, of_older, "{failing}");
+        }
+        assert!(driver.calls("cuGraphLaunch") > 0, "the products are not captured");
+        let program = vm.record("powers", |r| {
+            let (a, y) = (r.parameter("a", &a)?, r.parameter("y", &y)?);
+            let (x, three) = (r.full(CUDA, DType::I32, &[], 0)?, r.full(CUDA, DType::I32, &[], 3)?);
+            let goes_on = x.lt(&three)?;
+            r.while_true(&goes_on, || {
+                y.copy_from(&y.matmul(&a)?)?;
+                x.copy_from(&(&x + 1)?)?;
+                goes_on.copy_from(&x.lt(&three)?)
+            })
+        })?;
+        let executable = vm.compile(&program, &[("a", &a), ("y", &y)], &CompileOptions::default())?;
+        let mut powers = (&start + 0i64)?;
+        for _ in 0..3 {
+            powers = powers.matmul(&a)?;
+        }
+        let powers = powers.to_vec::<f32>()?;
+        let own = vm.cuda_products(CUDA)?.own;
+        driver.fault(&format!("fail=cublasSetStream_v2:{failing}:INVALID_VALUE"));
+        let mut launches = 0;
+        for round in 0..3 {
+            y.copy_from(&start)?;
+            executable.run(&[])?.wait()?;
+            assert_eq!(y.to_vec::<f32>()?, powers, "{failing}, round {round}");
+            let before = driver.calls("cuGraphLaunch");
+            assert_eq!(run_older()?, of_older, "{failing}, round {round}");
+            launches += driver.calls("cuGraphLaunch") - before;
+        }
+        assert_eq!(start.matmul(&a)?.to_vec::<f32>()?, a_times(&start, &a)?, "{failing}");
+        assert!(vm.cuda_products(CUDA)?.own > own, "{failing}: cuBLAS still multiplies");
+        assert!(launches > 0, "{failing}: the older graph is not launched");
+        assert!(driver.calls("cuGraphAddNode_v2") > 0, "{failing}: the loop is not captured");
+        drop((a, y, start, older, program, executable, vm));
+        assert_eq!(driver.findings(), "", "{failing}");
+    }
+    Ok(())
+}
+
 /// The product of two 4 by 4 matrices, computed here.
 fn a_times(a: &Tensor, b: &Tensor) -> Outcome<Vec<f32>> {
     let (a, b) = (a.to_vec::<f32>()?, b.to_vec::<f32>()?);

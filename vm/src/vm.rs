@@ -493,7 +493,11 @@ impl Vm {
     ///
     /// # Errors
     /// * [`Error::Timeout`] if work or callbacks still run after `limit`. Threads that still run end by themselves, and the
-    ///   memory that they can access is freed after that. Runs of programs that are in a loop fail at its next round.
+    ///   memory that they can access is freed after that. Runs of programs that are in a loop fail at its next round. The call may
+    ///   return later than `limit`: where this thread submits commands itself, as under [`Mode::Inline`](crate::Mode::Inline), or
+    ///   compiles calls that automatic programs hold back, the driver of a device may wait for the device. If the device runs a loop
+    ///   alone then, the driver waits for the end of the loop, and loops are stopped only after that.
+    ///   [`most_rounds`](crate::program::CompileOptions::most_rounds) bounds that wait.
     /// * Otherwise, the first root cause that no wait has returned; the others are logged.
     /// * [`Error::WouldDeadlock`] on a thread of an engine; the engine is closed then. [`Error::Forked`] in a forked child.
     pub fn shutdown(mut self, limit: Duration) -> Result<(), Error> {

@@ -1,18 +1,35 @@
 //! What a device has for conditional nodes of graphs: the kernel that sets conditions, the word that stops loops, and memory of streams.
 //!
 //! All of it is made when a stream captures a loop for the first time. Where the driver has no conditional nodes, or refuses the kernel, the log says so once,
-//! and the host decides about each round, as it does on other devices.
+//! and the host decides about each round, as it does on other devices. Where only memory is missing, a later capture tries again.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::condition::{CONDITION_NAME, CONDITION_PTX, ConditionArguments, LoopState};
 use super::driver::conditional::ConditionalDriver;
 use super::driver::{Driver, DriverFailure, Extent, FunctionHandle, ModuleHandle, StreamHandle};
+use super::error_codes::OUT_OF_MEMORY;
 use super::instance::DeviceState;
 use super::loaded_kernels::load_module;
 
 /// The bytes of page-locked memory of a request: the smallest unit that the driver locks.
 const PAGE: usize = 4096;
+
+/// Why a stream cannot capture blocks.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum NoBlocks {
+    /// The device or the host lacks memory, which may be there later.
+    NoMemory,
+    /// The driver lacks a function, or has refused a call.
+    Refused,
+}
+
+impl NoBlocks {
+    /// The reason if a call has failed so.
+    pub(super) fn of(failure: DriverFailure) -> NoBlocks {
+        if failure.code() == OUT_OF_MEMORY { NoBlocks::NoMemory } else { NoBlocks::Refused }
+    }
+}
 
 /// What captures of blocks need.
 #[derive(Copy, Clone, Debug)]
@@ -103,28 +120,54 @@ impl StopWord {
 /// The part of a device for conditional nodes.
 #[derive(Debug, Default)]
 pub(super) struct Conditions {
-    /// `None` inside if there is no kernel.
+    /// `None` inside if there is no kernel, whatever comes.
     kernel: OnceLock<Option<ConditionKernel>>,
+    /// Locked while the kernel is loaded, so that it is loaded once.
+    loading: Mutex<()>,
     stop: Mutex<Stop>,
     /// Those of all streams, also of dropped ones, whose commands may still run.
     records: Mutex<Vec<LoopRecord>>,
 }
 
 impl Conditions {
-    /// The kernel, which the first call loads: that takes long, and waits for the device. `None` if the driver has no conditional nodes or has refused it.
-    /// The device's context is current, and the thread captures nothing.
-    pub(super) fn kernel(&self, device: &DeviceState, driver: Driver) -> Option<ConditionKernel> {
-        *self.kernel.get_or_init(|| {
-            let made = self.load(device, driver);
-            let id = device.id;
-            made.inspect_err(|why| log::info!("{id} reads conditions of loops back, round by round: {why}")).ok()
-        })
+    /// The kernel, which the first call loads: that takes long, and waits for the device. The device's context is current, and the thread captures nothing.
+    ///
+    /// # Errors
+    /// [`NoBlocks::Refused`] if the driver has no conditional nodes or has refused the kernel: then it is not asked again. [`NoBlocks::NoMemory`] if memory is
+    /// missing for it; the next call tries again.
+    pub(super) fn kernel(&self, device: &DeviceState, driver: Driver) -> Result<ConditionKernel, NoBlocks> {
+        if let Some(known) = self.kernel.get() {
+            return known.ok_or(NoBlocks::Refused);
+        }
+        let _alone = lock(&self.loading);
+        // Another thread may have loaded it meanwhile.
+        if let Some(known) = self.kernel.get() {
+            return known.ok_or(NoBlocks::Refused);
+        }
+        let id = device.id;
+        match self.load(device, driver) {
+            Ok(kernel) => {
+                let _ = self.kernel.set(Some(kernel));
+                Ok(kernel)
+            }
+            Err((NoBlocks::NoMemory, why)) => {
+                log::debug!("{id} has no memory to run loops alone: {why}");
+                Err(NoBlocks::NoMemory)
+            }
+            Err((NoBlocks::Refused, why)) => {
+                log::info!("{id} reads conditions of loops back, round by round: {why}");
+                let _ = self.kernel.set(None);
+                Err(NoBlocks::Refused)
+            }
+        }
     }
 
-    fn load(&self, device: &DeviceState, driver: Driver) -> Result<ConditionKernel, String> {
-        let conditional = ConditionalDriver::find(driver)?;
+    /// # Errors
+    /// The reason why there is no kernel, and what the driver says.
+    fn load(&self, device: &DeviceState, driver: Driver) -> Result<ConditionKernel, (NoBlocks, String)> {
+        let conditional = ConditionalDriver::find(driver).map_err(|why| (NoBlocks::Refused, why))?;
         let loaded = load_module(driver, CONDITION_PTX, CONDITION_NAME);
-        let module = loaded.map_err(|refused| device.refused(refused).to_string())?;
+        let module = loaded.map_err(|refused| (NoBlocks::of(refused.failure), device.refused(refused).to_string()))?;
         let name = std::ffi::CString::new(CONDITION_NAME).unwrap_or_default();
         // SAFETY: the module was loaded just now.
         let made = unsafe { driver.function(module, &name) }.and_then(|function| {
@@ -139,7 +182,7 @@ impl Conditions {
         made.map_err(|failure| {
             // SAFETY: it was loaded above, and nothing uses it.
             let _ = unsafe { driver.unload_module(module) };
-            device.fail(failure).to_string()
+            (NoBlocks::of(failure), device.fail(failure).to_string())
         })
     }
 

@@ -13,7 +13,8 @@
 //! A loop with all blocks in it is announced in each of its rounds until it is launched, so its second round captures it. A graph with blocks is never
 //! updated.
 //!
-//! Commands whose capture or launch was refused once are queued one by one from then on.
+//! Commands whose capture or launch was refused once are queued one by one from then on. Where a capture only lacks memory of the device, it is tried again
+//! later: after one announcement, then after two, four and so on.
 //!
 //! This module decides and owns handles; the stream makes the driver calls (`stream/capture.rs`). A stream is used by one thread at a time, so
 //! nothing here is locked, and no two streams share a graph. The driver guarantees what makes this simple: an update leaves earlier
@@ -31,6 +32,10 @@ use crate::call::operand::Operand;
 
 /// For how many sets of buffers a stream knows the same commands. A program with a few runs in flight uses as many sets in turn.
 const MOST_RUNS: usize = 6;
+
+/// The most announcements that are queued until a capture that lacked memory is tried again. A try costs a few times what an announcement of a few
+/// commands costs, so behind so many it is lost among them.
+const LONGEST_WAIT: u32 = 1024;
 
 /// A buffer of a run: commands of its graph access no other bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -117,6 +122,10 @@ struct Commands {
     sequence: Weak<()>,
     /// Whether they are never captured again.
     refused: bool,
+    /// How many announcements are still queued before the next capture, because the last one lacked memory.
+    wait: u32,
+    /// The number of them if the next one lacks memory, too.
+    next_wait: u32,
     /// The last used at the end.
     runs: Vec<Run>,
     /// Graphs whose buffers were forgotten.
@@ -160,7 +169,14 @@ impl Graphs {
             return Found::Queue;
         };
         let run = commands.runs.remove(known);
-        let found = run.graph.map_or(Found::Capture, Found::Graph);
+        let found = match run.graph {
+            Some(graph) => Found::Graph(graph),
+            None if commands.wait > 0 => {
+                commands.wait -= 1;
+                Found::Queue
+            }
+            None => Found::Capture,
+        };
         commands.runs.push(run);
         found
     }
@@ -183,6 +199,14 @@ impl Graphs {
         if let Some(commands) = self.commands.get_mut(&key(of)) {
             commands.refused = true;
             self.unused.extend(commands.take_graphs());
+        }
+    }
+
+    /// Captures these commands later, because memory was missing now.
+    pub(super) fn put_off(&mut self, of: GraphKey<'_>) {
+        if let Some(commands) = self.commands.get_mut(&key(of)) {
+            commands.wait = commands.next_wait;
+            commands.next_wait = (2 * commands.next_wait).min(LONGEST_WAIT);
         }
     }
 
@@ -216,6 +240,7 @@ impl Graphs {
             alive
         });
         let sequence = Arc::downgrade(of.sequence);
-        commands.insert(key(of), Commands { sequence, refused: false, runs: Vec::new(), spare: Vec::new() });
+        let (runs, spare) = (Vec::new(), Vec::new());
+        commands.insert(key(of), Commands { sequence, refused: false, wait: 0, next_wait: 1, runs, spare });
     }
 }

@@ -30,8 +30,8 @@ pub(super) fn loops_of<W>(parts: &[Part<W>], can_be_captured: impl Fn(&W) -> boo
     loops
 }
 
-/// How deep the block of a test is nested; `None` if something in it cannot be captured. Each body has work: what a driver makes of an empty one is not
-/// documented.
+/// How deep the block of a test is nested; `None` if something in it cannot be captured. Each body has steps: what a driver makes of an empty one is not
+/// documented. Steps without elements may still queue no command, which a stream finds when it captures them.
 fn depth_of<W>(test: &Test, here: usize, parts: &[Part<W>], can_be_captured: &impl Fn(&W) -> bool) -> Option<usize> {
     if test.is_timed() {
         return None;

@@ -9,7 +9,6 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use streamvm_ep::Operand;
@@ -21,6 +20,7 @@ use crate::driver::Driver;
 use crate::event::Mark;
 use crate::faults::KernelFate;
 use crate::findings::Kind;
+use crate::graph::ConditionValue;
 use crate::kernel::{self, Decoded, Decoding, FusedCode};
 use crate::memory::Span;
 use crate::stream::Stream;
@@ -47,7 +47,7 @@ pub(crate) enum Work {
     /// Waits for the record of an event.
     Wait(Arc<Mark>),
     /// Runs its body once if the condition is not 0, or repeats it as long as it is not.
-    Conditional { condition: Arc<AtomicU32>, repeats: bool, body: Vec<Command> },
+    Conditional { condition: Arc<ConditionValue>, repeats: bool, body: Vec<Command> },
 }
 
 // SAFETY: only the data pointer of a host function is not `Send` by itself. The caller that passed it promises the driver that a thread of
@@ -73,7 +73,7 @@ pub(crate) enum Job {
     /// A kernel that streamvm has made of steps, with its views and the bytes of each.
     Fused { code: Arc<FusedCode>, views: Vec<Decoding>, spans: Vec<Option<Span>> },
     /// The kernel that sets the condition of a block, with the memory of its addresses.
-    Condition { arguments: ConditionArguments, condition: Span, state: Span, stop: Span, cell: Arc<AtomicU32> },
+    Condition { arguments: ConditionArguments, condition: Span, state: Span, stop: Span, cell: Arc<ConditionValue> },
     /// A kernel that accesses memory which it may not access, or has invalid arguments: it ends the context with this code.
     Broken(Code),
 }
@@ -149,7 +149,7 @@ pub(crate) fn run(driver: &Driver, stream: &Stream, command: &Command) {
             IN_HOST_FUNCTION.set(false);
         }
         Work::Conditional { condition, repeats, body } => {
-            while condition.load(Ordering::Relaxed) != 0 && stream.context.check().is_ok() {
+            while is_true(driver, stream, condition) && stream.context.check().is_ok() {
                 body.iter().for_each(|one| run(driver, stream, one));
                 if !repeats {
                     break;
@@ -157,6 +157,19 @@ pub(crate) fn run(driver: &Driver, stream: &Stream, command: &Command) {
             }
         }
     }
+}
+
+/// Whether the condition of a node that is reached is not 0. One that nothing has set is a finding, and counts as 0.
+fn is_true(driver: &Driver, stream: &Stream, condition: &ConditionValue) -> bool {
+    let value = condition.get();
+    if value.is_none() {
+        let text = format!(
+            "{} reaches a conditional node whose condition has no default and was not set in this launch",
+            stream.name
+        );
+        driver.findings.add(Kind::BadArguments, text);
+    }
+    value.is_some_and(|value| value != 0)
 }
 
 /// A hash of the bytes: if two fingerprints differ, the bytes were changed in between.
@@ -212,7 +225,7 @@ fn launch(driver: &Driver, stream: &Stream, job: &Job) {
             let place = state.ptr().cast::<LoopState>();
             // SAFETY: as above; each bit pattern is a state.
             let mut now = unsafe { place.read() };
-            cell.store(kernel::decide(arguments, is_true, stops, &mut now).into(), Ordering::Relaxed);
+            cell.set(kernel::decide(arguments, is_true, stops, &mut now));
             // SAFETY: as above.
             return unsafe { place.write(now) };
         }

@@ -27,8 +27,8 @@ pub(crate) struct Cublas {
 pub(crate) struct Set {
     pub(crate) stream: Option<Arc<Stream>>,
     pub(crate) math: c_int,
-    /// Does it use device memory of the caller?
-    pub(crate) own_workspace: bool,
+    /// The address of device memory of the caller that it uses.
+    pub(crate) own_workspace: Option<u64>,
 }
 
 /// One matrix of a product, as passed to cuBLAS.

@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_uint;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use streamvm_ep::cuda::abi::Arguments;
@@ -48,20 +48,42 @@ pub(crate) struct Conditional {
     pub(crate) body: Arc<Graph>,
 }
 
+/// The value of a condition in one launch.
+#[derive(Debug)]
+pub(crate) struct ConditionValue(AtomicU64);
+
+impl ConditionValue {
+    /// Stands for a value that nothing has set.
+    const UNDEFINED: u64 = u64::MAX;
+
+    fn new(default: Option<u32>) -> ConditionValue {
+        ConditionValue(AtomicU64::new(default.map_or(ConditionValue::UNDEFINED, u64::from)))
+    }
+
+    pub(crate) fn set(&self, is_true: bool) {
+        self.0.store(is_true.into(), Ordering::Relaxed);
+    }
+
+    /// The value; `None` if the condition has no default, and no kernel of the launch has set it yet.
+    pub(crate) fn get(&self) -> Option<u32> {
+        u32::try_from(self.0.load(Ordering::Relaxed)).ok()
+    }
+}
+
 /// The conditions of a launch.
 #[derive(Debug, Default)]
-pub(crate) struct Conditions(HashMap<u64, Arc<AtomicU32>>);
+pub(crate) struct Conditions(HashMap<u64, Arc<ConditionValue>>);
 
 impl Conditions {
     /// The condition with this handle.
-    pub(crate) fn get(&self, handle: u64) -> Option<Arc<AtomicU32>> {
+    pub(crate) fn get(&self, handle: u64) -> Option<Arc<ConditionValue>> {
         self.0.get(&handle).cloned()
     }
 
     /// Adds those of a graph and of the bodies in it, each with its value at the begin of a launch.
     fn add(&mut self, graph: &Graph) {
         for condition in lock(&graph.conditions).iter() {
-            self.0.insert(condition.handle, Arc::new(AtomicU32::new(condition.default.unwrap_or(0))));
+            self.0.insert(condition.handle, Arc::new(ConditionValue::new(condition.default)));
         }
         self.add_bodies(&graph.captured());
     }
@@ -80,8 +102,8 @@ impl Conditions {
 pub(crate) enum Node {
     /// `cuLaunchKernel` of the function with this handle; a kernel without work has no parameter.
     Kernel { function: usize, kernel: Kernel, parameter: Option<Parameter> },
-    /// A product of cuBLAS.
-    Product { decoded: Decoded },
+    /// A product of cuBLAS, and the address of memory of the caller that it uses.
+    Product { decoded: Decoded, workspace: Option<u64> },
     /// A copy.
     Copy { call: &'static str, target: Side, source: Side, bytes: usize },
     /// A fill of `count` elements.
@@ -106,7 +128,11 @@ impl Node {
             Node::Kernel { function, kernel, parameter } => {
                 launch::prepare_kernel(driver, stream, *function, kernel, parameter.as_ref(), conditions)
             }
-            Node::Product { decoded } => {
+            Node::Product { decoded, workspace } => {
+                if let Some(workspace) = workspace {
+                    // A graph may outlive the memory.
+                    driver.span("cublasGemmStridedBatchedEx", "the workspace", *workspace as usize, 1)?;
+                }
                 Ok(launch::prepare_decoded(driver, stream, "cublasGemmStridedBatchedEx", decoded.clone()))
             }
             Node::Copy { call, target, source, bytes } => {

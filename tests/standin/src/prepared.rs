@@ -1,12 +1,12 @@
 //! Commands that were checked and are not queued yet: those of a stream, and those in the body of a conditional node.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use streamvm_ep::races::Touch;
 
 use crate::command::{Command, Work};
 use crate::driver::Driver;
+use crate::graph::ConditionValue;
 use crate::order::label;
 use crate::stream::Stream;
 
@@ -26,7 +26,7 @@ pub(crate) enum PreparedWork {
     Work(Work),
     /// Runs its body as often as a condition says.
     Conditional {
-        condition: Arc<AtomicU32>,
+        condition: Arc<ConditionValue>,
         repeats: bool,
         body: Vec<Prepared>,
     },

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use streamvm_ep::cuda::CudaConfig;
-use streamvm_ep::{Access, Device, Error, GraphKey, GraphStart, MemoryKind, Operand, Region, Stream};
+use streamvm_ep::{
+    Access, BlockStart, DType, Device, Error, GraphBlocks, GraphKey, GraphStart, Layout, MemoryKind, Operand, Region,
+    Scalar, Shape, Stream,
+};
 
 use super::devices::{divide, fill, free, memory, negate, open, record, standin, vector};
 
@@ -117,6 +120,77 @@ fn kernels_that_may_fail_are_not_captured() -> Result<(), Error> {
     let failed: Vec<u64> = device.take_failures().into_iter().map(|failure| failure.seq).collect();
     assert_eq!((failed, driver.calls("cuGraphLaunch")), (vec![1, 2, 3], 0));
     [a, b, out].into_iter().for_each(|region| free(device, region));
+    Ok(())
+}
+
+/// A capture that has missed a kernel for which there is no memory is tried again later.
+#[test]
+fn a_kernel_without_memory_puts_a_capture_off_further() -> Result<(), Error> {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream()?;
+    let [a, out] = [(); 2].map(|()| memory(device));
+    let sequence = Arc::new(());
+    for (round, expected) in [
+        (0, (Queue, false)),
+        (1, (Capturing, false)),
+        (2, (Queue, false)),
+        (3, (Capturing, true)),
+        (4, (Launched, true)),
+    ] {
+        if round == 1 {
+            // The load behind the capture. That of the launch behind it has memory.
+            driver.fault("fail=cuModuleLoadDataEx:1:OUT_OF_MEMORY");
+        }
+        let done = announced(&mut *stream, (&sequence, 0), &[&a, &out], |stream| {
+            fill(stream, &a, 1)?;
+            if round == 0 { Ok(()) } else { negate(stream, &a, &out) }
+        })?;
+        assert_eq!(done, expected, "round {round}");
+    }
+    stream.synchronize()?;
+    assert_eq!((driver.calls("cuStreamBeginCapture_v2"), driver.findings()), (2, String::new()));
+    [a, out].into_iter().for_each(|region| free(device, region));
+    Ok(())
+}
+
+/// What a driver makes of a body without commands is not documented. So a capture gives no graph if no command of a body has elements.
+#[test]
+fn a_block_whose_commands_have_no_elements_is_not_captured() -> Result<(), Error> {
+    let driver = standin("");
+    let device = &open(CudaConfig::default())[0];
+    let mut stream = device.create_stream()?;
+    let [a, flag] = [(); 2].map(|()| memory(device));
+    let part = |region: &Region, dtype: DType, dims: &[usize], access: Access| {
+        let layout = Layout::contiguous(Shape::new(dims).expect("a small shape"));
+        // SAFETY: it lies within the region, which is zeroed, and freed behind a synchronize of the stream that uses it.
+        unsafe { Operand::new(region.base(), dtype, layout, access) }
+    };
+    let buffers = [vector(&a, Access::Write), vector(&flag, Access::Write)];
+    let condition = part(&flag, DType::Bool, &[], Access::Read);
+    // The elements that each body of an `if` in a loop fills.
+    let cases: [&[usize]; 5] = [&[1], &[0], &[1, 1], &[0, 1], &[1, 0]];
+    for bodies in cases {
+        let sequence = Arc::new(());
+        let (key, blocks) = (GraphKey { sequence: &sequence, first: 0 }, GraphBlocks { depth: 2, rounds: 0 });
+        assert_eq!(stream.begin_block_graph(key, &buffers, blocks)?, Queue);
+        assert_eq!(stream.begin_block_graph(key, &buffers, blocks)?, Capturing);
+        stream.begin_block(BlockStart::While { most_rounds: 9, step: 0 }, &condition)?;
+        stream.begin_block(BlockStart::If { has_else: bodies.len() > 1 }, &condition)?;
+        for (body, &elements) in bodies.iter().enumerate() {
+            if body > 0 {
+                stream.begin_else()?;
+            }
+            stream.fill(&mut part(&a, DType::I32, &[elements], Access::Write), Scalar::from(1i32))?;
+        }
+        stream.end_block()?;
+        fill(&mut *stream, &a, 1)?;
+        stream.end_block()?;
+        assert_eq!(stream.end_graph(true)?, !bodies.contains(&0), "{bodies:?}");
+        stream.synchronize()?;
+    }
+    assert_eq!((driver.calls("cuGraphLaunch"), driver.findings()), (2, String::new()));
+    [a, flag].into_iter().for_each(|region| free(device, region));
     Ok(())
 }
 

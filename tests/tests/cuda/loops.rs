@@ -341,6 +341,43 @@ fn what_a_driver_refuses_is_decided_by_the_host() {
     }
 }
 
+/// Memory that is missing for a capture is asked for again, less and less often. After another refusal the driver is not asked again.
+#[test]
+fn a_loop_is_captured_once_there_is_memory() {
+    let (page, stream) = ("cuMemHostAlloc", "cuStreamCreateWithPriority");
+    for (call, fault, is_captured, most) in [
+        (page, "1:OUT_OF_MEMORY", true, 10),
+        (stream, "1:OUT_OF_MEMORY", true, 10),
+        (stream, "*:OUT_OF_MEMORY", false, 20),
+        (stream, "*:NOT_SUPPORTED", false, 3),
+    ] {
+        let driver = Standin::load("devices=2;pageable=1");
+        let vm = Vm::builder().build().expect("an engine");
+        let x = number(&vm, 0);
+        let program = vm.record("count", |r| count_to(By::Recording(r), CUDA, &r.parameter("x", &x)?, 100));
+        let program = program.expect("it can be recorded");
+        let compile = |capture| {
+            let options = CompileOptions { capture, ..CompileOptions::default() };
+            vm.compile(&program, &[("x", &x)], &options).expect("it compiles")
+        };
+        let (one_by_one, executable) = (compile(false), compile(true));
+        // Every kernel of the program is loaded by this.
+        run(&one_by_one).expect("it runs");
+        assert_eq!(x.to_scalar::<i32>(), Ok(100));
+        set(&vm, &x, 0);
+        let before = driver.calls(call);
+        driver.fault(&format!("fail={call}:{fault}"));
+        run(&executable).expect("it runs");
+        assert_eq!(x.to_scalar::<i32>(), Ok(100), "{call}:{fault}");
+        assert_eq!(driver.calls(NODES) > 0, is_captured, "{call}:{fault}");
+        let asked = driver.calls(call) - before;
+        assert!(0 < asked && asked <= most, "{call}:{fault}: {asked} calls");
+        drop((x, program, one_by_one, executable));
+        end(vm);
+        assert_eq!(driver.findings(), "", "{call}:{fault}");
+    }
+}
+
 /// Calls that are left out, as by a program that forgets them, and what the driver finds: what the host computes instead is right, or the graph is not.
 #[test]
 fn a_forgotten_call_is_found() {

@@ -82,7 +82,7 @@ impl ConditionalDriver {
         }
     }
 
-    /// Makes a condition for a node of the graph into which the stream captures. It is 0 until a kernel sets it.
+    /// Makes a condition for a node of the graph into which the stream captures. It is undefined until a kernel sets it.
     ///
     /// # Safety
     /// * The stream is alive and captures, and the context is its context.
@@ -158,6 +158,15 @@ impl ConditionalDriver {
         let () = self.proof;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         call!(cuStreamBeginCaptureToGraph(stream.0, body.0, ptr::null(), ptr::null(), 0, mode))
+    }
+
+    /// Whether the stream has captured a command, in a capture that began with an empty graph.
+    ///
+    /// # Safety
+    /// * The stream is alive and captures.
+    pub(in crate::cuda) unsafe fn has_captured(self, stream: StreamHandle) -> Result<bool, DriverFailure> {
+        // SAFETY: as the caller promises.
+        unsafe { self.place(stream) }.map(|place| !place.behind.is_empty())
     }
 
     /// # Safety

@@ -7,16 +7,17 @@
 //!
 //! A kernel sets the condition of the node, before the node and, in a loop, again at the end of the body ([`condition`](crate::cuda::ConditionArguments)). It
 //! keeps count of the rounds in a [`LoopRecord`] of the stream: the graph copies it to the device first and back at its end, where the host reads how
-//! the loops have ended. So one launch with loops is in flight at a time, which the launching thread ensures: it waits for the launch before it reads.
+//! the loops have ended. So one launch with loops is in flight at a time. The caller ensures that: it waits for the launch before it reads. If it has not
+//! read, the next launch waits for the last one itself.
 //!
 //! Body streams are made outside of captures and used in captures alone, one for each level of nesting, so that nothing ever runs on them.
 
 use crate::call::graph::{BlockStart, LoopEnd, LoopsRun};
 use crate::call::operand::Operand;
 use crate::cuda::condition::{ConditionArguments, LoopState};
-use crate::cuda::conditions::{ConditionKernel, LoopRecord};
+use crate::cuda::conditions::{ConditionKernel, LoopRecord, NoBlocks};
 use crate::cuda::driver::conditional::{ConditionHandle, Repeats};
-use crate::cuda::driver::{Driver, StreamHandle};
+use crate::cuda::driver::{Driver, DriverFailure, StreamHandle};
 use crate::cuda::stream::CudaStream;
 use crate::errors::error::Error;
 
@@ -51,6 +52,11 @@ struct OpenBlock {
 }
 
 impl Blocks {
+    /// The body streams.
+    pub(super) fn handles(&self) -> impl Iterator<Item = StreamHandle> + '_ {
+        self.streams.iter().copied()
+    }
+
     /// Destroys the body streams. The context is current.
     pub(super) fn destroy(&mut self, driver: Driver) {
         for stream in self.streams.drain(..) {
@@ -66,23 +72,42 @@ impl Blocks {
 }
 
 impl CudaStream {
-    /// What a capture of blocks that are `depth` deep needs; `None` if there is none. Makes it at the first capture, outside of captures: that may wait for
-    /// the device. The context is current.
-    pub(super) fn prepare_blocks(&mut self, depth: usize, rounds: u64) -> Option<BlockCapture> {
+    /// What a capture of blocks that are `depth` deep needs. Makes it at the first capture, outside of captures: that may wait for the device. If the device
+    /// has no memory for it, memory whose free was deferred is freed first. The context is current.
+    ///
+    /// # Errors
+    /// The reason why there is none. If the device is lost by it, the next check of the device says so.
+    pub(super) fn prepare_blocks(&mut self, depth: usize, rounds: u64) -> Result<BlockCapture, NoBlocks> {
+        let made = match self.make_blocks(depth) {
+            Err(NoBlocks::NoMemory) if self.frees_deferred() => self.make_blocks(depth),
+            made => made,
+        };
+        let (kernel, record) = made?;
+        Ok(BlockCapture { kernel, record, rounds, open: Vec::new() })
+    }
+
+    fn make_blocks(&mut self, depth: usize) -> Result<(ConditionKernel, LoopRecord), NoBlocks> {
         let device = &self.instance.devices[self.index];
         let driver = self.instance.driver;
         let kernel = device.conditions.kernel(device, driver)?;
-        let refused = |failure| log::debug!("a loop is not captured: {}", device.fail(failure));
+        let refused = |failure: DriverFailure| {
+            log::debug!("a loop is not captured: {}", device.fail(failure));
+            NoBlocks::of(failure)
+        };
         while self.blocks.streams.len() < depth {
-            let made = driver.create_stream(self.priority).inspect_err(|failure| refused(*failure));
-            self.blocks.streams.push(made.ok()?);
+            self.blocks.streams.push(driver.create_stream(self.priority).map_err(refused)?);
         }
-        if self.blocks.record.is_none() {
-            let made = device.conditions.add_record(driver).inspect_err(|failure| refused(*failure));
-            self.blocks.record = Some(made.ok()?);
-        }
-        let record = self.blocks.record?;
-        Some(BlockCapture { kernel, record, rounds, open: Vec::new() })
+        let record = match self.blocks.record {
+            Some(record) => record,
+            None => device.conditions.add_record(driver).map_err(refused)?,
+        };
+        self.blocks.record = Some(record);
+        Ok((kernel, record))
+    }
+
+    /// Frees memory of the device whose free was deferred; `false` if there was none.
+    fn frees_deferred(&self) -> bool {
+        self.instance.opened(self.index).is_ok_and(|opened| self.device().free_deferred(opened))
     }
 
     /// Captures the copy of the record to the device, which comes first.
@@ -211,8 +236,8 @@ impl CudaStream {
         // SAFETY: body streams live as long as this stream, whose cuBLAS is dropped before them.
         if let Err(why) = unsafe { blas.use_stream(stream) } {
             why.log();
-            // A product on a wrong stream would be no part of the capture. Dropping cuBLAS may wait for the device, which a capture forbids.
-            if self.capture.is_some() { self.fail_capture() } else { self.blas = None }
+            // A product on a wrong stream would be no part of the capture. Graphs have the address of the memory of cuBLAS, so it lives as long as they.
+            if self.capture.is_some() { self.fail_capture() } else { self.retired_blas = self.blas.take() }
         }
     }
 
@@ -236,22 +261,29 @@ impl CudaStream {
         self.point_blas();
     }
 
-    /// Ends the body of the innermost block. `None` if there is none, or if the capture gives no graph.
+    /// Ends the body of the innermost block. `None` if there is none, or if the capture gives no graph. A body in which nothing was captured, such as one
+    /// whose commands have no elements, gives no graph: what a driver makes of an empty body is not documented.
     fn pop_block(&mut self) -> Result<Option<(OpenBlock, ConditionKernel)>, Error> {
         let Some(capture) = self.capture.as_ref().filter(|capture| !capture.failed) else { return Ok(None) };
         let Some(capture) = &capture.blocks else { return Ok(None) };
         let Some(&open) = capture.open.last() else { return Ok(None) };
-        let kernel = capture.kernel;
+        let (kernel, mut is_empty) = (capture.kernel, false);
         self.submit("end of a block", |driver, _, stream| {
-            if let Some(again) = open.again {
+            match open.again {
                 // SAFETY: as in `open_block`: the body belongs to the graph that the handle was made for.
-                unsafe { kernel.launch(driver, stream, again) }?;
+                Some(again) => unsafe { kernel.launch(driver, stream, again) }?,
+                // SAFETY: the stream is alive and captures.
+                None => is_empty = !unsafe { kernel.driver.has_captured(stream) }?,
             }
             // SAFETY: the stream is alive; this thread has begun the capture. The body goes with its graph.
             unsafe { driver.end_capture(stream) }.map(drop)
         })?;
-        if let Some(capture) = self.capture.as_mut().and_then(|capture| capture.blocks.as_mut()) {
-            capture.open.pop();
+        if let Some(capture) = &mut self.capture {
+            // Kernels that are not loaded yet are left out; a later capture has them.
+            capture.failed |= is_empty && capture.unloaded.is_empty();
+            if let Some(blocks) = &mut capture.blocks {
+                blocks.open.pop();
+            }
         }
         self.point_blas();
         Ok(Some((open, kernel)))

@@ -6,10 +6,12 @@ use std::sync::atomic::Ordering;
 
 use crate::call::graph::{GraphBlocks, GraphKey, GraphStart};
 use crate::call::operand::Operand;
+use crate::cuda::conditions::NoBlocks;
 use crate::cuda::driver::{Driver, DriverFailure, GraphHandle};
-use crate::cuda::error_codes::ends_device;
+use crate::cuda::error_codes::{OUT_OF_MEMORY, ends_device};
 use crate::cuda::graphs::{Buffer, CapturedProducts, Found, Graph, GraphHandles, RunBuffers};
 use crate::cuda::kernel_name::KernelName;
+use crate::cuda::loaded_kernels::LoadError;
 use crate::cuda::stream::CudaStream;
 use crate::cuda::stream::blocks::BlockCapture;
 use crate::errors::error::Error;
@@ -63,8 +65,14 @@ impl CudaStream {
                 let blocks = match blocks {
                     None => None,
                     Some(GraphBlocks { depth, rounds }) => match self.prepare_blocks(depth, rounds) {
-                        None => return self.device().check().map(|()| GraphStart::Queue),
-                        made => made,
+                        Ok(made) => Some(made),
+                        Err(why) => {
+                            match why {
+                                NoBlocks::NoMemory => self.graphs.put_off(key),
+                                NoBlocks::Refused => self.graphs.refuse(key),
+                            }
+                            return self.device().check().map(|()| GraphStart::Queue);
+                        }
                     },
                 };
                 let has_blocks = blocks.is_some();
@@ -119,8 +127,13 @@ impl CudaStream {
             Err(failure) => return self.refuse_graph(key, failure).map(|()| false),
         };
         let made = if whole && !failed && !unloaded.is_empty() {
-            if !self.load_missing(&unloaded) {
-                self.give_up_graph(key, "the driver refuses a kernel");
+            match self.load_missing(&unloaded)? {
+                Ok(()) => {}
+                Err(refused) if refused.failure.code() == OUT_OF_MEMORY => {
+                    log::debug!("commands are captured later: {}", refused.text);
+                    self.graphs.put_off(key);
+                }
+                Err(refused) => self.give_up_graph(key, &format!("the driver refuses a kernel: {}", refused.text)),
             }
             None
         } else if whole && !failed {
@@ -199,7 +212,7 @@ impl CudaStream {
         if ends_device(failure.code()) {
             return Err(self.device().fail(failure));
         }
-        // SAFETY: the stream and its side streams are alive.
+        // SAFETY: the stream, its side streams and its body streams are alive.
         let is_capturing = |stream| unsafe { driver.is_capturing(stream) } != Ok(false);
         if is_capturing(self.handle) {
             // SAFETY: as above.
@@ -208,7 +221,7 @@ impl CudaStream {
                 let _ = unsafe { driver.destroy_graph(graph) };
             }
         }
-        if is_capturing(self.handle) || self.lanes.handles().any(is_capturing) {
+        if is_capturing(self.handle) || self.lanes.handles().chain(self.blocks.handles()).any(is_capturing) {
             let text =
                 format!("{} gave code {}, and a stream captures commands for ever", failure.call, failure.code());
             return Err(self.device().mark_lost(text));
@@ -216,11 +229,12 @@ impl CudaStream {
         Ok(Err(failure))
     }
 
-    /// Loads kernels that a capture has missed; `false` if the driver refuses one, which its first launch will report. The context is current.
+    /// Loads kernels that a capture has missed. The inner error is that of a kernel that the driver refuses, which its first launch will report. The context
+    /// is current.
     #[cold]
-    fn load_missing(&self, kernels: &[KernelName]) -> bool {
-        let Ok(opened) = self.instance.opened(self.index) else { return false };
-        kernels.iter().all(|kernel| opened.kernels.load(self.instance.driver, *kernel).is_ok())
+    fn load_missing(&self, kernels: &[KernelName]) -> Result<Result<(), LoadError>, Error> {
+        let opened = self.instance.opened(self.index)?;
+        Ok(kernels.iter().try_for_each(|kernel| self.load_now(opened, *kernel).map(drop)))
     }
 
     /// An instantiated graph of captured commands: `spare` with other parameters, if it has the same commands, or a new one. The context

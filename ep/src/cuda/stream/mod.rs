@@ -69,6 +69,8 @@ pub(super) struct CudaStream {
     timing: Option<Arc<StreamTiming>>,
     /// cuBLAS for products of floats, if it is available and not disabled.
     blas: Option<Blas>,
+    /// A cuBLAS that is not used any longer, because it could not be pointed back to this stream. Graphs of the stream have the address of its memory.
+    retired_blas: Option<Blas>,
     /// Its graphs.
     graphs: Graphs,
     /// The commands that are captured now instead of running.
@@ -107,6 +109,7 @@ impl CudaStream {
             step: None,
             timing,
             blas,
+            retired_blas: None,
             graphs: Graphs::default(),
             capture: None,
             blocks: Blocks::default(),
@@ -218,15 +221,21 @@ impl CudaStream {
         }
         let (device, opened) = (self.device(), self.instance.opened(self.index)?);
         let _current = device.enter(opened)?;
+        self.load_now(opened, kernel).map(Some).map_err(|refused| device.refused(refused))
+    }
+
+    /// Loads a kernel. If the device has no memory for it, memory whose free was deferred is freed first. The context is current, and the stream captures
+    /// nothing.
+    #[cold]
+    fn load_now(&self, opened: &Opened, kernel: KernelName) -> Result<FunctionHandle, LoadError> {
         let load = || opened.kernels.load(self.instance.driver, kernel);
-        let loaded = match load() {
+        match load() {
             Err(refused) if refused.failure.code() == OUT_OF_MEMORY => {
-                let again = if device.free_deferred(opened) { load() } else { Err(refused) };
+                let again = if self.device().free_deferred(opened) { load() } else { Err(refused) };
                 again.map_err(|refused| LoadError { text: format!("{}; {NO_ROOM}", refused.text), ..refused })
             }
             loaded => loaded,
-        };
-        loaded.map(Some).map_err(|refused| device.refused(refused))
+        }
     }
 
     /// Launches one of our kernels.
@@ -624,7 +633,7 @@ impl Drop for CudaStream {
     fn drop(&mut self) {
         let _ = self.leave_lanes_and_capture();
         let Some(opened) = self.instance.opened_already(self.index) else { return };
-        let blas = self.blas.take();
+        let blas = (self.blas.take(), self.retired_blas.take());
         let Ok(_current) = self.instance.devices[self.index].enter(opened) else {
             // They must be destroyed only in their own context.
             self.lanes.forget();

@@ -88,7 +88,7 @@ cublas_calls! {
         let stream = driver.stream_here(CALL, stream)?;
         let mut set = cublas.set.lock().unwrap_or_else(PoisonError::into_inner);
         // As in cuBLAS, the handle goes back to its own memory.
-        (set.stream, set.own_workspace) = (Some(stream), false);
+        (set.stream, set.own_workspace) = (Some(stream), None);
         Ok(())
     }
 
@@ -101,7 +101,7 @@ cublas_calls! {
             let text = format!("{CALL} of {}", span.allocation);
             return Err(driver.refuse(Kind::WrongMemory, text, Code::INVALID_VALUE));
         }
-        cublas.set.lock().unwrap_or_else(PoisonError::into_inner).own_workspace = true;
+        cublas.set.lock().unwrap_or_else(PoisonError::into_inner).own_workspace = Some(workspace);
         Ok(())
     }
 
@@ -181,12 +181,12 @@ cublas_calls! {
             count,
         };
         let decoded = product.decode().map_err(wrong)?;
-        if driver.captures.status(&stream).is_some() && !own_workspace {
+        if driver.captures.status(&stream).is_some() && own_workspace.is_none() {
             // cuBLAS would capture allocations, with which a graph cannot be updated.
             let text = format!("{CALL} on {}, which captures; give the handle memory by cublasSetWorkspace_v2", stream.name);
             return Err(driver.refuse(Kind::Capture, text, Code::STREAM_CAPTURE_UNSUPPORTED));
         }
-        give(driver, &stream, Node::Product { decoded })
+        give(driver, &stream, Node::Product { decoded, workspace: own_workspace })
     }
 }
 

@@ -205,7 +205,7 @@ fn a_loop_that_was_ended_early_leaves_the_reason() {
 }
 
 #[test]
-fn a_condition_that_no_kernel_sets_has_its_default() {
+fn a_condition_that_no_kernel_sets_has_its_default_or_is_found() {
     let bench = Bench::new("");
     let (stream, body, device) = (bench.stream(), bench.stream(), bench.device(1));
     for (default, expected) in [(None, 7), (Some(0), 7), (Some(1), 8)] {
@@ -223,6 +223,9 @@ fn a_condition_that_no_kernel_sets_has_its_default() {
         assert_eq!(made, graph);
         launched(instantiated(made), stream).unwrap();
         assert_eq!(bench.read(device, 1, stream), [expected]);
+        if default.is_none() {
+            assert!(bench.found("bad kernel arguments").contains("has no default and was not set in this launch"));
+        }
     }
 }
 
@@ -233,7 +236,7 @@ fn a_body_races_like_any_command() {
     let (stream, body, other, device) = (bench.stream(), bench.stream(), bench.stream(), bench.device(4));
     begin(stream).unwrap();
     let (_, graph, behind) = place(stream).unwrap();
-    let handle = condition(graph, bench.context(), None).unwrap();
+    let handle = condition(graph, bench.context(), Some(0)).unwrap();
     let (node, of_body) = add(graph, &behind, &mut ConditionalParams::new(handle, false, bench.context())).unwrap();
     go_behind(stream, node).unwrap();
     begin_to(body, of_body).unwrap();

@@ -4,7 +4,7 @@ use super::bench::{Bench, Result, call, look};
 use super::kernels::arguments;
 use crate::Out;
 use crate::api::graph::UpdateResult;
-use crate::api::{context, copy, event, graph, launch, memory, module, stream};
+use crate::api::{context, copy, cublas, event, graph, launch, memory, module, stream};
 use crate::code::Code;
 
 /// The modes of a capture.
@@ -386,6 +386,53 @@ fn each_kernel_of_a_launch_counts_for_faults() {
     launched(exec, stream).unwrap();
     assert_eq!(bench.synchronize(stream), Err(Code::ILLEGAL_ADDRESS));
     assert_eq!(launched(exec, stream), Err(Code::ILLEGAL_ADDRESS));
+}
+
+/// A product in a graph has the memory that cuBLAS was given by its address.
+#[test]
+fn the_memory_of_cublas_must_be_there_at_each_launch() {
+    let bench = Bench::new("");
+    let (stream, workspace) = (bench.stream(), bench.device(4096));
+    let [a, b, c] = [2.0f32, 3.0, 0.0].map(|value| bench.written(&value.to_ne_bytes(), stream));
+    let mut handle = 0;
+    call!(cublas::cublasCreate_v2(Out::to(&mut handle))).unwrap();
+    call!(cublas::cublasSetStream_v2(handle, stream)).unwrap();
+    call!(cublas::cublasSetWorkspace_v2(handle, workspace, 4096)).unwrap();
+    let (alpha, beta) = (1.0f32, 0.0f32);
+    let exec = instantiated(captured(stream, || {
+        call!(cublas::cublasGemmStridedBatchedEx(
+            handle,
+            0,
+            0,
+            1,
+            1,
+            1,
+            std::ptr::from_ref(&alpha).cast(),
+            a,
+            0,
+            1,
+            1,
+            b,
+            0,
+            1,
+            1,
+            std::ptr::from_ref(&beta).cast(),
+            c,
+            0,
+            1,
+            1,
+            1,
+            68,
+            0
+        ))
+        .unwrap();
+    }));
+    launched(exec, stream).unwrap();
+    assert_eq!(bench.read(c, 4, stream), 6.0f32.to_ne_bytes());
+    bench.free(workspace).unwrap();
+    launched(exec, stream).unwrap();
+    assert!(bench.found("use after free").contains("the workspace"));
+    assert_eq!(bench.synchronize(stream), Err(Code::ILLEGAL_ADDRESS));
 }
 
 #[test]
