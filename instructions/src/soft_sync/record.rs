@@ -72,8 +72,8 @@ impl Records {
     pub(super) fn at_or_after(&mut self, point: Point, records: &mut Vec<PlannedRecord>, planted: Planted) -> Point {
         let next = self.recorded.partition_point(|&(seq, _)| seq < point.seq);
         if let Some(&(seq, early)) = self.recorded.get(next) {
-            // A record made now would be behind the last instruction before this list.
-            if seq > point.seq || (early && seq < self.before) {
+            // Records at the ends of lists help needs of earlier lists only, where a record made now would be behind the last instruction before this list.
+            if point.seq <= self.before && (seq > point.seq || (early && seq < self.before)) {
                 self.early = EARLY;
             }
             return Point::new(point.stream, seq);
