@@ -147,18 +147,18 @@ impl Parser {
                 ExprKind::Call { op: Op::OneHot, inputs: vec![input], axes, keep: false, to, extra }
             }
             Form::Norm(_) | Form::Convolution(_) | Form::Pooling(_) => self.network_op(form)?,
-            Form::AlongAxes(_) | Form::Triangle(_) | Form::ByIndex(_) => self.arrangement(form)?,
+            Form::AlongAxes(_)
+            | Form::Triangle(_)
+            | Form::ByIndex(_)
+            | Form::Cat
+            | Form::Stack
+            | Form::Tile
+            | Form::Roll
+            | Form::Eye
+            | Form::Arange
+            | Form::Linspace => self.arrangement(form)?,
             Form::ArgSort | Form::ArgTopK | Form::Sort | Form::TopK => self.sorting(form)?,
-            Form::Cat | Form::Stack | Form::Tile | Form::Roll => self.arrangement(form)?,
-            Form::Eye | Form::Arange | Form::Linspace => self.arrangement(form)?,
-            Form::Load => {
-                let path = self.text("the path of a file in quotes")?;
-                let tensor = match self.peek() {
-                    TokenKind::Text(_) => Some(self.text("the name of a tensor")?),
-                    _ => None,
-                };
-                ExprKind::Load { path, tensor }
-            }
+            Form::Load | Form::Empty | Form::Fill | Form::Random(_) => self.source(form)?,
             Form::Copy => {
                 let value = Box::new(self.atom("what to copy")?);
                 if self.at_word("into") {
@@ -168,6 +168,24 @@ impl Parser {
                     return Err(self.expected("`to` and a place, or `into` and a tensor"));
                 }
                 ExprKind::Copy { value, to: Some(self.place()?) }
+            }
+            Form::Reshape | Form::Broadcast | Form::Permute | Form::Slice => self.view(form)?,
+        })
+    }
+
+    // The frame of `call` is on the stack for each level of nesting. So calls with many parts are parsed by functions of their own, which are not inlined.
+
+    /// Parses a call that makes a tensor from none: of a file, of numbers or of chance.
+    #[inline(never)]
+    fn source(&mut self, form: Form) -> Parsed<ExprKind> {
+        Ok(match form {
+            Form::Load => {
+                let path = self.text("the path of a file in quotes")?;
+                let tensor = match self.peek() {
+                    TokenKind::Text(_) => Some(self.text("the name of a tensor")?),
+                    _ => None,
+                };
+                ExprKind::Load { path, tensor }
             }
             Form::Empty | Form::Fill => {
                 let dtype = self.dtype()?;
@@ -188,11 +206,9 @@ impl Parser {
                 self.require_word("on")?;
                 ExprKind::Random { op, dtype, dims, seed, on: self.place()? }
             }
-            Form::Reshape | Form::Broadcast | Form::Permute | Form::Slice => self.view(form)?,
+            _ => unreachable!("`call` passes these forms alone"),
         })
     }
-
-    // The frame of `call` is on the stack for each level of nesting. So calls with many parts are parsed by functions of their own, which are not inlined.
 
     /// Parses the operands of a norm, a convolution or a pooling.
     #[inline(never)]
