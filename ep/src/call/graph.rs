@@ -12,7 +12,7 @@ pub struct GraphKey<'a> {
     pub first: usize,
 }
 
-/// What the blocks of announced commands need of a stream.
+/// How many streams the blocks of announced commands need for their captures, and where their loops begin to count.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct GraphBlocks {
     /// How deep blocks are nested; at least 1.

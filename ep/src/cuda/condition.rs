@@ -35,7 +35,7 @@ pub struct ConditionArguments {
     pub most_rounds: u64,
     /// The step that begins the block, for [`LoopState::step`].
     pub step: u32,
-    /// What is set: see the constants.
+    /// How the kernel decides: [`IF`](ConditionArguments::IF), [`ELSE`](ConditionArguments::ELSE) or [`WHILE`](ConditionArguments::WHILE).
     pub test: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What a device has for conditional nodes of graphs: the kernel that sets conditions, the word that stops loops, and memory of streams.
+//! The state of a device for conditional nodes of graphs: the kernel that sets conditions, the word that stops loops, and memory of streams.
 //!
 //! All of it is made when a stream captures a loop for the first time. Where the driver has no conditional nodes, or refuses the kernel, the log says so once,
 //! and the host decides about each round, as it does on other devices. Where only memory is missing, a later capture tries again.
@@ -31,7 +31,7 @@ impl NoBlocks {
     }
 }
 
-/// What captures of blocks need.
+/// The kernel that sets conditions, and what its launches need.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct ConditionKernel {
     pub(super) driver: ConditionalDriver,

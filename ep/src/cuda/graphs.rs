@@ -71,7 +71,7 @@ fn bytes_of(operand: &Operand) -> Range<usize> {
 /// The buffers of one run.
 pub(super) type RunBuffers = SmallVec<[Buffer; 8]>;
 
-/// What the driver has of a graph.
+/// The driver's handles of a graph.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct GraphHandles {
     pub(super) exec: GraphExecHandle,

@@ -10,7 +10,7 @@ use crate::contest::{Contender, Outcome};
 use crate::error::Error;
 use crate::hand::{Cuda, DeviceMemory, Kernels, f32s};
 
-/// What the ops take.
+/// The tensors that the ops read.
 struct Inputs {
     /// `[n, n]`, from -0.5 to 0.5.
     x: Tensor,

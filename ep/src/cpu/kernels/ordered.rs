@@ -128,7 +128,7 @@ fn joined<P: Ordered>(pieces: &[Divided<P>], part: usize) -> Result<Vec<P>, NoRo
     Ok(keys)
 }
 
-/// What the parts but the first begin with: keys of a sample, in equal distances. The indices of the sample are spread over the row by multiples of the golden
+/// The smallest keys of the parts, but of the first: keys of a sorted sample, in equal distances. The indices of the sample are spread over the row by multiples of the golden
 /// ratio, so that periodic input does not give a sample of equal keys. The multiples are spread evenly in their high bits, so an index is the high half of a
 /// product with the length.
 fn splitters<P: Ordered>(all: &[P], parts: usize) -> Vec<P> {
@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    /// What [`sort`] gives, put together.
+    /// The parts that [`sort`] hands out, joined in their order.
     fn whole<P: Ordered>(mut all: Vec<P>) -> Vec<P> {
         let parts = Mutex::new(Vec::new());
         sort(&mut all, |first, part: &[P]| parts.lock().unwrap().push((first, part.to_vec()))).unwrap();

@@ -66,7 +66,7 @@ struct Place {
 
 impl ConditionalDriver {
     /// # Errors
-    /// What the driver lacks.
+    /// A text that names the function or the version that the driver lacks.
     pub(in crate::cuda) fn find(driver: Driver) -> Result<ConditionalDriver, String> {
         let version = driver.version().map_err(|failure| format!("{} gave code {}", failure.call, failure.code()))?;
         if version < NEEDED {
