@@ -296,7 +296,9 @@ def along(a, axis):
 def softmax(dtype, a, axis):
     less, powers, sums, spread = along(wide(a, dtype), axis)
     expected = powers / sums
-    return Near(dtype, expected, UNIT[COMPUTED[dtype]] * expected * (2 * finite(np.abs(less)) + 2 * spread + 8))
+    # The powers are added up in f64: each addition is off by one unit of the sum at most.
+    adding = a.shape[axis] * SUM_UNIT["f64"]
+    return Near(dtype, expected, expected * (UNIT[COMPUTED[dtype]] * (2 * finite(np.abs(less)) + 2 * spread + 8) + adding))
 
 
 def log_softmax(dtype, a, axis):
