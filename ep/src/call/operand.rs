@@ -111,6 +111,20 @@ impl Operand {
         self.layout.set(layout);
     }
 
+    /// Makes this the same view of the storage that starts at `base`.
+    ///
+    /// # Safety
+    ///
+    /// * The duties of [`new`](Operand::new).
+    #[inline]
+    pub(crate) unsafe fn move_to(&mut self, base: *mut u8) {
+        let offset = self.layout.offset() * self.dtype.size();
+        self.ptr = base.wrapping_add(offset);
+        // Strides are not negative, so a view begins at its first element.
+        let start = self.ptr.addr();
+        self.span = start..start.wrapping_add(self.span.len());
+    }
+
     /// Makes this a row-major view without gaps of the storage that starts at `base`. Its sizes are the first `rank` of `dims`. Same as
     /// [`set`](Operand::set) with [`Layout::contiguous`].
     ///

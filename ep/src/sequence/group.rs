@@ -24,9 +24,7 @@ use smallvec::SmallVec;
 use crate::call::operand::{Access, Operand};
 use crate::cpu::parallel;
 use crate::errors::error::Error;
-use crate::sequence::step::{
-    MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, run_work,
-};
+use crate::sequence::step::{SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, run_work};
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
 use crate::tensor::shape::{MAX_RANK, Shape};
@@ -94,9 +92,27 @@ struct Blocks {
 #[expect(dead_code, reason = "the bytes are used through the address of the pages")]
 struct Page([u8; 4096]);
 
+/// What a thread keeps from run to run.
+#[derive(Default)]
+struct Kept {
+    /// Scratch memory, of the largest size so far.
+    scratch: Vec<Page>,
+    /// Room for the operands of all steps of a group.
+    operands: Vec<Operand>,
+}
+
 thread_local! {
-    /// The scratch memory of a thread. It keeps its largest size.
-    static SCRATCH: Cell<Vec<Page>> = const { Cell::new(Vec::new()) };
+    static KEPT: Cell<Kept> = const { Cell::new(Kept { scratch: Vec::new(), operands: Vec::new() }) };
+}
+
+/// The parts of the operands in one block, and where they are.
+struct BlockMemory<'a> {
+    buffers: &'a [Operand],
+    scratch: *mut u8,
+    /// The first index of the block on each axis up to the divided one.
+    index: SmallVec<[usize; 3]>,
+    /// It is the last block of its round, which may be shorter.
+    is_last: bool,
 }
 
 impl Group {
@@ -168,25 +184,24 @@ impl Group {
     pub(super) unsafe fn run(&self, buffers: &[Operand]) -> Result<(), SequenceError> {
         let failed: Mutex<Option<(usize, SequenceError)>> = Mutex::new(None);
         parallel::ranges(self.blocks.count, self.work, |range| {
-            let mut scratch = SCRATCH.take();
+            let mut kept = KEPT.take();
             let pages = self.scratch_bytes / size_of::<Page>();
-            if scratch.len() < pages {
-                scratch.resize(pages, Page([0; 4096]));
+            if kept.scratch.len() < pages {
+                kept.scratch.resize(pages, Page([0; 4096]));
             }
-            for block in range {
-                // SAFETY: the caller guarantees the first two; `scratch` has the bytes that the group needs, is aligned to a page,
-                // is initialised, and belongs to this thread alone, which uses it for this call only. Other threads compute other blocks.
-                let result = unsafe { self.run_block(block, buffers, scratch.as_mut_ptr().cast()) };
-                if let Err((step, error)) = result {
-                    let error = SequenceError::Step { step, error };
-                    let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-                    if failed.as_ref().is_none_or(|(other, _)| block < *other) {
-                        *failed = Some((block, error));
-                    }
-                    break;
+            // SAFETY: the caller guarantees the first two; the scratch memory has the bytes that the group needs, is aligned to a page,
+            // is initialised, and belongs to this thread alone, which uses it for this call only. Other threads compute other blocks.
+            let result =
+                unsafe { self.run_blocks(range, buffers, kept.scratch.as_mut_ptr().cast(), &mut kept.operands) };
+            if let Err((block, step, error)) = result {
+                let error = SequenceError::Step { step, error };
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                if failed.as_ref().is_none_or(|(other, _)| block < *other) {
+                    *failed = Some((block, error));
                 }
             }
-            SCRATCH.set(scratch);
+            kept.operands.clear();
+            KEPT.set(kept);
         });
         match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some((_, error)) => Err(error),
@@ -194,37 +209,73 @@ impl Group {
         }
     }
 
-    /// Runs all steps on one block. An error comes with the number of its step.
+    /// Runs all steps on these blocks, one block after the other, up to the first error, which comes with the numbers of its block and its step.
+    /// `operands` is room for the operands of all steps: from block to block mostly their addresses alone change.
     ///
     /// # Safety
     ///
     /// * As for [`run`](Group::run).
     /// * `scratch` are `scratch_bytes` initialised bytes, aligned to a page, which nothing else uses during the call.
-    /// * No other call for the same block runs at the same time.
-    unsafe fn run_block(&self, block: usize, buffers: &[Operand], scratch: *mut u8) -> Result<(), (usize, Error)> {
-        let (index, last) = self.blocks.index(block);
-        let mut operands: [Operand; MOST_OPERANDS] = std::array::from_fn(|_| Operand::blank());
-        for (place, step) in self.steps.iter().enumerate() {
-            let operands = &mut operands[..step.operands.len()];
-            for (operand, described) in operands.iter_mut().zip(&step.operands) {
-                let base = match described.memory {
-                    SequenceMemory::Scratch(offset) => scratch.wrapping_add(offset),
-                    SequenceMemory::Buffer { index: buffer, offset } => {
-                        let offset = index.iter().zip(&described.steps).fold(offset, |sum, (at, step)| sum + at * step);
-                        buffers[buffer].ptr().wrapping_add(offset)
-                    }
-                };
-                let layout = &described.layouts[usize::from(last)];
-                // SAFETY: a block of a view lies within the view, which `Buffers::add` has found to lie within its buffer; the caller
-                // guarantees that the operand of the call is a contiguous view of as many bytes, written if a step writes. The maker of that
-                // operand guarantees that the bytes are alive, initialised, and used by this call alone. Calls for other blocks touch none of
-                // the bytes that this one writes, by the invariant of this module. A piece of scratch memory has the bytes of a block of
-                // the widest dtype.
-                unsafe { operand.set(base, described.dtype, layout, described.access) };
+    /// * No other call for the same blocks runs at the same time.
+    unsafe fn run_blocks(
+        &self,
+        range: Range<usize>,
+        buffers: &[Operand],
+        scratch: *mut u8,
+        operands: &mut Vec<Operand>,
+    ) -> Result<(), (usize, usize, Error)> {
+        operands.clear();
+        operands.resize_with(self.steps.iter().map(|step| step.operands.len()).sum(), Operand::blank);
+        // Whether the operands have the layouts of a last block; not known before the first block.
+        let mut set_for: Option<bool> = None;
+        for block in range {
+            let (index, is_last) = self.blocks.index(block);
+            let memory = BlockMemory { buffers, scratch, index, is_last };
+            let only_moves = set_for == Some(is_last);
+            set_for = Some(is_last);
+            let mut rest = &mut operands[..];
+            for (place, step) in self.steps.iter().enumerate() {
+                let (of_step, others) = rest.split_at_mut(step.operands.len());
+                rest = others;
+                for (operand, described) in of_step.iter_mut().zip(&step.operands) {
+                    // SAFETY: the caller guarantees it.
+                    unsafe { described.place(operand, &memory, only_moves) };
+                }
+                run_work(&step.work, of_step, step.overlaps).map_err(|error| (block, self.first + place, error))?;
             }
-            run_work(&step.work, operands, step.overlaps).map_err(|error| (self.first + place, error))?;
         }
         Ok(())
+    }
+}
+
+impl BlockOperand {
+    /// Makes `operand` the part of this one in a block. `only_moves`: it is the part in another block already, of the same layout.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`Group::run_blocks`].
+    #[inline]
+    unsafe fn place(&self, operand: &mut Operand, block: &BlockMemory<'_>, only_moves: bool) {
+        let base = match self.memory {
+            SequenceMemory::Scratch(_) if only_moves => return,
+            SequenceMemory::Scratch(offset) => block.scratch.wrapping_add(offset),
+            SequenceMemory::Buffer { index, offset } => {
+                let offset = block.index.iter().zip(&self.steps).fold(offset, |sum, (at, step)| sum + at * step);
+                block.buffers[index].ptr().wrapping_add(offset)
+            }
+        };
+        let layout = &self.layouts[usize::from(block.is_last)];
+        // SAFETY: a block of a view lies within the view, which `Buffers::add` has found to lie within its buffer; the caller
+        // guarantees that the operand of the call is a contiguous view of as many bytes, written if a step writes. The maker of that
+        // operand guarantees that the bytes are alive, initialised, and used by this call alone. Calls for other blocks touch none of
+        // the bytes that this one writes, by the invariant of this module. A piece of scratch memory has the bytes of a block of
+        // the widest dtype.
+        unsafe {
+            match only_moves {
+                true => operand.move_to(base),
+                false => operand.set(base, self.dtype, layout, self.access),
+            }
+        }
     }
 }
 
