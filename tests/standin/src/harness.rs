@@ -102,6 +102,12 @@ impl Standin {
         self.text_of("standin_leaks")
     }
 
+    /// The kernels whose PTX was launched in this process with the setting `kernels=ptx`, one module a line: the instructions that were reached, all instructions, and
+    /// the names of the kernels, with spaces between.
+    pub fn coverage(&self) -> String {
+        self.text_of("standin_coverage")
+    }
+
     /// Adds faults, such as `fail=cuMemAlloc_v2:1:2`, which count from now on.
     ///
     /// # Panics
@@ -166,7 +172,7 @@ impl Standin {
     }
 
     fn text_of(&self, function: &str) -> String {
-        // SAFETY: the library exports both functions that are called here with this type.
+        // SAFETY: the library exports all functions that are called here with this type.
         let function =
             unsafe { self.library.get::<unsafe extern "C" fn(*mut u8, usize) -> usize>(function.as_bytes()) };
         let function = function.expect("the library is the stand-in");

@@ -58,6 +58,7 @@ mod findings;
 mod graph;
 mod handles;
 mod harness;
+mod interpreter;
 mod kernel;
 mod memory;
 mod order;
