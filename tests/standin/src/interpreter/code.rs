@@ -52,12 +52,16 @@ impl PtxCode {
     }
 }
 
-/// The modules of which kernels were launched in this process, one a line: the instructions that were reached, all instructions, and the names of the kernels.
+/// The modules of which kernels have run in this process, one a line: the instructions that were reached, all instructions of the functions that were entered,
+/// and the names of the kernels.
 pub(crate) fn coverage() -> String {
     let mut text = String::new();
     for code in lock(&DECODED).values() {
         if let Some(coverage) = &*lock(&code.coverage) {
-            let (reached, all) = coverage.counts(&code.module);
+            let (reached, all) = coverage.counts_of_entered(&code.module);
+            if reached == 0 {
+                continue;
+            }
             let kernels: Vec<&str> = code.module.kernels().collect();
             text.push_str(&format!("{reached} {all} {}\n", kernels.join(" ")));
         }

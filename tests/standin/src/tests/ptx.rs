@@ -269,7 +269,11 @@ fn what_was_reached_is_told_for_each_kernel() {
     let bench = Bench::new("kernels=ptx");
     subtracted(&bench, unchanged).unwrap();
     let text = crate::interpreter::coverage();
-    let line = text.lines().find(|line| line.ends_with(" sv_sub_f32")).unwrap();
-    let counts: Vec<usize> = line.split(' ').take(2).map(|count| count.parse().unwrap()).collect();
-    assert!(counts[0] > 40 && counts[0] <= counts[1], "{line}");
+    // Other tests have launched kernels of this name too.
+    let lines: Vec<&str> = text.lines().filter(|line| line.ends_with(" sv_sub_f32")).collect();
+    for line in &lines {
+        let counts: Vec<usize> = line.split(' ').take(2).map(|count| count.parse().unwrap()).collect();
+        assert!(counts[0] > 40 && counts[0] < counts[1] && counts[1] < 170, "{line}");
+    }
+    assert!(!lines.is_empty(), "{text}");
 }
