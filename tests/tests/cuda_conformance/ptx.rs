@@ -12,7 +12,7 @@ use streamvm_tests::compiled::blocks::{By, Drawn, compare_drawn, count_to};
 use streamvm_tests::compiled::{compare, compare_expression, has_the_same_bits_everywhere};
 use streamvm_tests::conformance::{Backend, cases, run};
 use streamvm_tests::program::{Machine, Script, judge_on_cuda};
-use streamvm_tests::within;
+use streamvm_tests::{run_alone, within};
 
 use crate::DEVICES;
 
@@ -96,5 +96,27 @@ fn a_loop_in_a_graph_ends_if_the_ptx_of_its_condition_runs() {
     let coverage = driver.coverage();
     assert!(coverage.lines().any(|line| line.ends_with(" streamvm_condition")), "{coverage}");
     drop((executable, x));
+    vm.shutdown(Duration::from_secs(60)).expect("it ends");
+}
+
+#[test]
+fn the_environment_adds_settings_to_those_of_tests() {
+    for settings in ["", "kernels=ptx"] {
+        let variables = [("STREAMVM_STANDIN_ALSO", settings)];
+        let time = Duration::from_secs(60);
+        assert_eq!(run_alone("ptx::a_kernel_runs_as_the_environment_says", &variables, time), Ok(()), "`{settings}`");
+    }
+}
+
+#[test]
+#[ignore = "another test runs it"]
+fn a_kernel_runs_as_the_environment_says() {
+    let driver = Standin::load(&format!("devices={DEVICES};pageable=1"));
+    let vm = Vm::builder().build().expect("an engine");
+    let x = vm.full(CUDA, DType::F32, &[4], 2.0).expect("a tensor").neg().expect("it is submitted");
+    assert_eq!(x.to_vec::<f32>(), Ok(vec![-2.0; 4]));
+    let is_set = std::env::var("STREAMVM_STANDIN_ALSO") == Ok("kernels=ptx".to_owned());
+    assert_eq!(!driver.coverage().is_empty(), is_set, "{}", driver.coverage());
+    drop(x);
     vm.shutdown(Duration::from_secs(60)).expect("it ends");
 }

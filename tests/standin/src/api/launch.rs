@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use streamvm_ep::cuda::abi::Arguments;
-use streamvm_ep::cuda::{ConditionArguments, FusedArguments, KernelName, LoopState};
+use streamvm_ep::cuda::{ConditionArguments, FUSED_NAME, FusedArguments, KernelName, LoopState};
 use streamvm_ep::races::Touch;
 use streamvm_ep::{Access, Operand};
 
@@ -159,6 +159,13 @@ pub(crate) fn prepare_kernel(
                     (Job::Broken(Code::LAUNCH_FAILED), Vec::new())
                 }
             };
+            let job = match (job, ptx) {
+                (Job::Fused { code: fused, views, spans }, Some((code, extent))) if fused.is_compiled => {
+                    let launch = fused_as_ptx((code, extent), (&fused, arguments), &views, spans, &touches);
+                    Job::Ptx(Box::new(launch))
+                }
+                (job, _) => job,
+            };
             prepare(driver, stream, CALL, what, job, touches)
         }
         _ => prepare(driver, stream, CALL, what, Job::Empty, Vec::new()),
@@ -174,15 +181,36 @@ fn as_ptx(
     status: Option<Span>,
     touches: &[Touch],
 ) -> PtxLaunch {
-    let addresses = decoded.operands.iter().map(|operand| operand.bytes().start);
-    let named = (0..).map(|number| format!("operand {number}")).zip(addresses).zip(spans);
-    let operands = named.filter_map(|((what, address), span)| span.map(|span| (what, address, span)));
+    let operands = of_operands(&decoded.operands, spans);
     let told = status.map(|span| ("the status".to_owned(), arguments.status as usize, span));
     let has_status = told.is_some();
     let regions: Vec<Region> = regions(operands.chain(told), touches);
     let status = has_status.then(|| regions.len() - 1);
     let (code, kernel, parameters) = (Arc::clone(code), decoded.function.to_string(), bytes_of(arguments));
     PtxLaunch { code, kernel, extent, parameters, regions, status, condition: None }
+}
+
+/// The launch of a fused kernel as PTX.
+fn fused_as_ptx(
+    (code, extent): (&Arc<PtxCode>, Extent),
+    (fused, arguments): (&FusedCode, &FusedArguments),
+    views: &[Decoding],
+    spans: Vec<Option<Span>>,
+    touches: &[Touch],
+) -> PtxLaunch {
+    let (code, kernel) = (Arc::clone(code), FUSED_NAME.to_owned());
+    let mut parameters = bytes_of(arguments);
+    parameters.truncate(fused.parameter_bytes());
+    let regions = regions(of_operands(views, spans), touches);
+    PtxLaunch { code, kernel, extent, parameters, regions, status: None, condition: None }
+}
+
+/// The operands that have elements, each with its name and the address by which the kernel accesses it.
+fn of_operands(operands: &[Decoding], spans: Vec<Option<Span>>) -> impl Iterator<Item = (String, usize, Span)> {
+    let named = operands.iter().zip(spans).enumerate();
+    named.filter_map(|(number, (operand, span))| {
+        span.map(|span| (format!("operand {number}"), operand.bytes().start, span))
+    })
 }
 
 /// The launch of the kernel that sets a condition as PTX.
