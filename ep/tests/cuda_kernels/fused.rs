@@ -410,6 +410,7 @@ fn compare(group: &mut Group, number: usize, described: &FusedGroup, how: How<'_
 }
 
 #[test]
+#[allow(clippy::print_stdout, reason = "what was reached is for people to read")]
 fn sources_of_drawn_groups_compile_and_run_as_ptx_where_there_is_a_compiler() {
     // With a compiler these take some twenty seconds.
     let mut rng = Rng(SEED + 1);

@@ -94,7 +94,7 @@ pub unsafe extern "C" fn standin_leaks(place: *mut u8, room: usize) -> usize {
     text.len()
 }
 
-/// Writes what launches have reached of the PTX of kernels in this process: see [`coverage`](crate::interpreter::coverage). The buffer works as in
+/// Writes what launches have reached of the PTX of kernels in this process, as [`Standin::coverage`](crate::Standin::coverage) gives it. The buffer works as in
 /// [`standin_leaks`].
 ///
 /// # Safety
