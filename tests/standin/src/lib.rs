@@ -27,7 +27,7 @@
 //! # How it is set up
 //!
 //! By a text of settings, separated by semicolons, from `STREAMVM_STANDIN` or [`Standin::load`], such as `devices=2;memory=64M;seed=7`. The
-//! setting `kernels=ptx` runs the PTX of kernels. The
+//! setting `kernels=ptx` runs the PTX of kernels; that of fused kernels too, if `STREAMVM_STANDIN_NVRTC` names the library of NVIDIA's NVRTC. The
 //! settings `fail=cuMemAlloc_v2:3:OUT_OF_MEMORY`, `illegal=5` (the fifth kernel ends its context) and `slow=2:50` (the second takes 50 ms
 //! longer) are faults on demand.
 //!
