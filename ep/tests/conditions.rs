@@ -1,31 +1,13 @@
 //! The kernel that sets conditions of blocks, as PTX, beside what it must compute.
 //!
-//! The function that sets a condition is the driver's. Here it is one that stores the value at the address that is given as the handle.
+//! The function that sets a condition is the driver's. That of the interpreter stores the value at the address that is given as the handle.
 
 use streamvm_ep::cuda::{CONDITION_NAME, CONDITION_PTX, ConditionArguments, LoopState};
 use streamvm_ptx::{Access, Coverage, Launch, Memory, Module};
 
-/// In the place of the driver's function.
-const SETS: &str = "
-.func cudaGraphSetConditional(
-	.param .b64 cudaGraphSetConditional_param_0,
-	.param .b32 cudaGraphSetConditional_param_1
-)
-{
-	.reg .b32 %r<2>;
-	.reg .b64 %rd<2>;
-	ld.param.u64 %rd1, [cudaGraphSetConditional_param_0];
-	ld.param.u32 %r1, [cudaGraphSetConditional_param_1];
-	st.global.u32 [%rd1], %r1;
-	ret;
-}
-";
-
-/// A module of this text, with that function.
+/// A module of this text.
 fn module(text: &str) -> Module {
-    let (before, rest) = text.split_once(".extern .func cudaGraphSetConditional").expect("it is declared");
-    let (_, behind) = rest.split_once("\n;\n").expect("the declaration has an end");
-    Module::new(&format!("{before}{SETS}{behind}")).expect("the interpreter knows its instructions")
+    Module::new(text).expect("the interpreter knows its instructions")
 }
 
 /// A launch of the kernel.

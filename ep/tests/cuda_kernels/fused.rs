@@ -1,6 +1,7 @@
 //! Fused kernels: the source that is made of drawn groups of steps, run on the CPU beside the shipped kernels that run the steps one by one. Both have to
-//! give the same bits. Where there is an NVRTC, it compiles the sources too.
+//! give the same bits. Where there is an NVRTC, it compiles the sources too, and its PTX runs beside that of the shipped kernels.
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::panic::Location;
 
@@ -8,10 +9,12 @@ use streamvm_ep::cuda::{
     FUSED_NAME, FusedArguments, KernelName, Ptx, fused_headers, fused_source, plan, plan_copy, plan_fill, plan_fused,
 };
 use streamvm_ep::*;
+use streamvm_ptx::Coverage;
 
 use crate::reference::Value;
-use crate::simulator::{self, Library};
+use crate::simulator::Library;
 use crate::tensors::{Pool, Rng, Tensor, VIEWS, View};
+use crate::{Runner, interpreter};
 
 /// Drawn steps over buffers, one for each value.
 struct Group {
@@ -199,11 +202,29 @@ impl Group {
     }
 }
 
-/// Runs commands at once, by kernels that were compiled for the CPU.
-struct Simulated<'a> {
+/// A fused kernel.
+#[derive(Copy, Clone)]
+enum Fused<'a> {
+    /// Compiled by g++: a function of this library.
+    Host(&'a Library, &'a str),
+    /// Compiled by NVRTC.
+    Ptx(&'a streamvm_ptx::Module, &'a RefCell<Coverage>),
+}
+
+/// How a group runs.
+#[derive(Copy, Clone)]
+struct How<'a> {
     /// The fused kernel, if the steps are fused.
-    fused: Option<(&'a FusedGroup, &'a Library, String)>,
-    few_blocks: bool,
+    fused: Option<(&'a FusedGroup, Fused<'a>)>,
+    /// The shipped kernels, if they are not.
+    shipped: Runner,
+    /// Whether the fused kernel is launched in another way of the same meaning: with one block, which takes elements one by one.
+    otherwise: bool,
+}
+
+/// Runs commands at once.
+struct Simulated<'a> {
+    how: How<'a>,
     launches: usize,
     /// How many launches took four elements at a time.
     vectors: usize,
@@ -214,34 +235,44 @@ impl Commands for Simulated<'_> {
 
     fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
         self.launches += 1;
-        plan(call)?.iter().for_each(|launch| _ = simulator::run(launch, 1));
+        plan(call)?.iter().for_each(|launch| _ = self.how.shipped.run(launch, 1));
         Ok(())
     }
 
     fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
         self.launches += 1;
-        plan_copy(source, target).iter().for_each(|launch| _ = simulator::run(launch, 1));
+        plan_copy(source, target).iter().for_each(|launch| _ = self.how.shipped.run(launch, 1));
         Ok(())
     }
 
     fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
         self.launches += 1;
-        plan_fill(target, value)?.iter().for_each(|launch| _ = simulator::run(launch, 1));
+        plan_fill(target, value)?.iter().for_each(|launch| _ = self.how.shipped.run(launch, 1));
         Ok(())
     }
 
     fn launch_fused(&mut self, _: &FusedKernel, views: &mut [Operand]) -> Result<bool, Error> {
-        let Some((group, library, symbol)) = &self.fused else { return Ok(false) };
+        let Some((group, fused)) = self.how.fused else { return Ok(false) };
         self.launches += 1;
-        let Some(launch) = plan_fused(group, views)? else { return Ok(true) };
-        // SAFETY: the library has this function, of this type.
-        let run: unsafe extern "C" fn(*const FusedArguments, u32, u32) =
-            unsafe { std::mem::transmute(library.symbol(symbol)) };
+        let Some(mut launch) = plan_fused(group, views)? else { return Ok(true) };
+        if self.how.otherwise {
+            // A block goes on where another would have begun.
+            launch.blocks = 1;
+            launch.arguments.vectors = 0;
+        }
         self.vectors += launch.arguments.vectors as usize;
-        // Fewer blocks give the same: each goes on where another would have begun.
-        let blocks = if self.few_blocks { 1 } else { launch.blocks };
-        // SAFETY: the kernel was made of the group whose views these are, and they are alive.
-        unsafe { run(&raw const launch.arguments, blocks, launch.threads) };
+        match fused {
+            Fused::Host(library, symbol) => {
+                // SAFETY: the library has this function, of this type.
+                let run: unsafe extern "C" fn(*const FusedArguments, u32, u32) =
+                    unsafe { std::mem::transmute(library.symbol(symbol)) };
+                // SAFETY: the kernel was made of the group whose views these are, and they are alive.
+                unsafe { run(&raw const launch.arguments, launch.blocks, launch.threads) };
+            }
+            Fused::Ptx(module, coverage) => {
+                interpreter::run_fused(module, &launch, views, &mut coverage.borrow_mut());
+            }
+        }
         Ok(true)
     }
 
@@ -316,11 +347,11 @@ extern \"C\" void run_{number}(const void *arguments, unsigned blocks, unsigned 
     )
 }
 
-/// Runs the steps, as a fused kernel if one is given. Returns how many kernels were launched, and how many took four elements at a time.
-fn run(group: &mut Group, fused: Option<(&FusedGroup, &Library, String)>, few_blocks: bool) -> (usize, usize) {
+/// Runs the steps. Returns how many kernels were launched, and how many took four elements at a time.
+fn run(group: &mut Group, how: How<'_>) -> (usize, usize) {
     let sequence = group.sequence(&mut |_| Some(FusedKernel::default()));
     let mut operands: Vec<Operand> = group.buffers.iter_mut().map(|buffer| buffer.storage(Access::ReadWrite)).collect();
-    let mut stream = Simulated { fused, few_blocks, launches: 0, vectors: 0 };
+    let mut stream = Simulated { how, launches: 0, vectors: 0 };
     let call = CommandCall { stream: &mut stream, operands: &mut operands, rest: None };
     sequence.run(&mut FnContext::of_commands(call).unwrap(), 0, &mut SequencePosition::default()).unwrap();
     (stream.launches, stream.vectors)
@@ -344,35 +375,44 @@ fn a_fused_kernel_gives_the_bits_of_its_steps_one_by_one() {
     let library = Library::of("fused", &text);
     let mut vectors = 0;
     for (number, (group, described)) in groups.iter_mut().zip(&described).enumerate() {
-        let before = group.buffers.clone();
-        let (steps, _) = run(group, None, false);
-        let expected = std::mem::replace(&mut group.buffers, before);
-        let (launches, by_four) = run(group, Some((described, &library, format!("run_{number}"))), number % 3 == 0);
-        vectors += by_four;
-        assert_eq!((steps, launches), (group.steps.len(), 1));
-        for (buffer, (found, expected)) in group.buffers.iter().zip(&expected).enumerate() {
-            if !group.compared[buffer] {
-                continue;
-            }
-            let what = format!("seed {SEED}, group {number}, buffer {buffer}:\n{}", fused_source(described).unwrap());
-            assert!(found.same_outside(expected), "wrote outside the view, {what}");
-            for (place, pair) in found.dense().values.into_iter().zip(expected.dense().values).enumerate() {
-                let same = match pair {
-                    (Value::Float(one), Value::Float(other)) => {
-                        one.to_bits() == other.to_bits() || (one.is_nan() && other.is_nan())
-                    }
-                    (one, other) => one == other,
-                };
-                assert!(same, "element {place} is {:?}, not {:?}, {what}", pair.0, pair.1);
-            }
-        }
+        let symbol = format!("run_{number}");
+        let fused = Fused::Host(&library, &symbol);
+        let how = How { fused: Some((described, fused)), shipped: Runner::Source, otherwise: number % 3 == 0 };
+        vectors += compare(group, number, described, how);
     }
     assert!(vectors > 8 && vectors < groups.len(), "{vectors} kernels took four elements at a time");
 }
 
+/// Runs a group as a fused kernel, and step by step by shipped kernels: both must leave the same bits. Returns how many kernels took four elements at a time.
+fn compare(group: &mut Group, number: usize, described: &FusedGroup, how: How<'_>) -> usize {
+    let before = group.buffers.clone();
+    let (steps, _) = run(group, How { fused: None, ..how });
+    let expected = std::mem::replace(&mut group.buffers, before);
+    let (launches, by_four) = run(group, how);
+    assert_eq!((steps, launches), (group.steps.len(), 1));
+    for (buffer, (found, expected)) in group.buffers.iter().zip(&expected).enumerate() {
+        if !group.compared[buffer] {
+            continue;
+        }
+        let what = format!("group {number}, buffer {buffer}:\n{}", fused_source(described).unwrap());
+        assert!(found.same_outside(expected), "wrote outside the view, {what}");
+        for (place, pair) in found.dense().values.into_iter().zip(expected.dense().values).enumerate() {
+            let same = match pair {
+                (Value::Float(one), Value::Float(other)) => {
+                    one.to_bits() == other.to_bits() || (one.is_nan() && other.is_nan())
+                }
+                (one, other) => one == other,
+            };
+            assert!(same, "element {place} is {:?}, not {:?}, {what}", pair.0, pair.1);
+        }
+    }
+    by_four
+}
+
 #[test]
-fn sources_of_drawn_groups_compile_where_there_is_a_compiler() {
-    // With a compiler these take some ten seconds.
+#[allow(clippy::print_stdout, reason = "what was reached is for people to read")]
+fn sources_of_drawn_groups_compile_and_run_as_ptx_where_there_is_a_compiler() {
+    // With a compiler these take some twenty seconds.
     let mut rng = Rng(SEED + 1);
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("fused");
     std::fs::create_dir_all(&folder).unwrap();
@@ -382,8 +422,10 @@ fn sources_of_drawn_groups_compile_where_there_is_a_compiler() {
     let include = format!("--include-path={}", folder.display());
     let options =
         ["--gpu-architecture=compute_70", "--std=c++17", "--fmad=false", "--diag-suppress=186", include.as_str()];
+    let (mut vectors, mut reached, mut all) = (0, 0, 0);
     for (number, mut group) in all_groups(&mut rng, 30, 24).into_iter().enumerate() {
-        let source = fused_source(&group.describe()).unwrap();
+        let described = group.describe();
+        let source = fused_source(&described).unwrap();
         let ptx = match Ptx::compile("fused.cu", &source, &options) {
             Ok(ptx) => ptx,
             Err(error @ cuda::CompileError::NoCompiler { .. }) => {
@@ -404,5 +446,16 @@ fn sources_of_drawn_groups_compile_where_there_is_a_compiler() {
         // No multiplication and addition may become one step: that is done where neither says how it rounds.
         let loose = |line: &&str| ["\tadd.f", "\tmul.f", "\tsub.f"].iter().any(|start| line.starts_with(start));
         assert_eq!(ptx.lines().find(loose), None, "{source}");
+        let module = streamvm_ptx::Module::new(ptx).unwrap_or_else(|error| panic!("{error}\n{source}"));
+        let coverage = RefCell::new(Coverage::new(&module));
+        for otherwise in [false, true] {
+            let fused = Some((&described, Fused::Ptx(&module, &coverage)));
+            vectors += compare(&mut group, number, &described, How { fused, shipped: Runner::Ptx, otherwise });
+        }
+        let counts = coverage.into_inner().counts(&module);
+        (reached, all) = (reached + counts.0, all + counts.1);
     }
+    println!("fused kernels as PTX: {reached} of {all} instructions have run, {} %", 100 * reached / all);
+    assert!(vectors > 8, "{vectors} kernels took four elements at a time");
+    assert!(2 * reached > all, "{reached} of {all} instructions have run");
 }

@@ -1,9 +1,13 @@
-//! The PTX that ships, run by an interpreter that checks every access: launched as a driver would, over copies of the operands.
+//! PTX, that which ships and that of fused kernels, run by an interpreter that checks every access: launched as a driver would, over copies of the operands.
 
+use std::mem::offset_of;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use streamvm_ep::cuda::abi::{Arguments, Status};
-use streamvm_ep::cuda::{Launch, Module};
+use streamvm_ep::Operand;
+use streamvm_ep::cuda::abi::{Arguments, Status, View};
+use streamvm_ep::cuda::{FUSED_NAME, FusedArguments, FusedLaunch, Launch, Module};
+use streamvm_ep::races::Touch;
 use streamvm_ptx::{Access, Coverage, Memory};
 
 use crate::guarded::{sizes, span};
@@ -116,4 +120,66 @@ fn run_told(launch: &Launch, given: &Arguments, told: bool, seed: u64) -> Status
         let word = |at: usize| <[u8; 8]>::try_from(&memory.bytes(status)[at..at + 8]).unwrap();
         Status { index: u64::from_le_bytes(word(0)), value: i64::from_le_bytes(word(8)) }
     })
+}
+
+/// Bytes that views reach, some perhaps with gaps between, as one allocation.
+struct Window {
+    addresses: Range<usize>,
+    views: Vec<usize>,
+}
+
+/// Runs the launch of a fused kernel to its end. It may read and write what its views say, byte by byte.
+pub(crate) fn run_fused(
+    module: &streamvm_ptx::Module,
+    launch: &FusedLaunch,
+    views: &[Operand],
+    coverage: &mut Coverage,
+) {
+    let touches: Vec<Touch> = views.iter().map(|view| Touch::of(view, None)).collect();
+    let span = |touch: &Touch| touch.runs()[0].start..touch.runs()[touch.runs().len() - 1].end;
+    let mut order: Vec<usize> = (0..views.len()).collect();
+    order.sort_by_key(|&view| span(&touches[view]).start);
+    let mut windows: Vec<Window> = Vec::new();
+    for view in order {
+        let addresses = span(&touches[view]);
+        match windows.last_mut().filter(|last| addresses.start < last.addresses.end) {
+            Some(last) => {
+                last.addresses.end = last.addresses.end.max(addresses.end);
+                last.views.push(view);
+            }
+            None => windows.push(Window { addresses, views: vec![view] }),
+        }
+    }
+    let mut memory = Memory::new();
+    for Window { addresses, views } in &windows {
+        let (mut has_value, mut may_write) = (vec![false; addresses.len()], vec![false; addresses.len()]);
+        for touch in views.iter().map(|&view| &touches[view]) {
+            for run in touch.runs().iter().map(|run| run.start - addresses.start..run.end - addresses.start) {
+                has_value[run.clone()].iter_mut().for_each(|byte| *byte |= touch.access().reads());
+                may_write[run].iter_mut().for_each(|byte| *byte |= touch.access().writes());
+            }
+        }
+        // SAFETY: the bytes lie in one buffer of a group, from a view to another one, which nothing else uses now.
+        let bytes = unsafe { std::slice::from_raw_parts(addresses.start as *const u8, addresses.len()) }.to_vec();
+        memory.add_bytes(&format!("views {views:?}"), addresses.start as u64, bytes, has_value, may_write);
+    }
+    let bytes = offset_of!(FusedArguments, views) + views.len() * size_of::<View>();
+    // SAFETY: a struct of plain numbers without gaps between them, as a test of its layout shows, which is longer.
+    let parameters = unsafe { std::slice::from_raw_parts((&raw const launch.arguments).cast::<u8>(), bytes) };
+    let settings = streamvm_ptx::Launch {
+        kernel: FUSED_NAME,
+        grid: [launch.blocks, 1, 1],
+        block: [launch.threads, 1, 1],
+        shared_bytes: 0,
+        parameters,
+        seed: 1,
+        limit: LIMIT,
+    };
+    module.launch(&settings, &mut memory, coverage).unwrap_or_else(|error| panic!("{error}\n{launch:?}"));
+    for (number, Window { addresses, .. }) in windows.iter().enumerate() {
+        for (at, _) in memory.written(number).iter().enumerate().filter(|(_, written)| **written) {
+            // SAFETY: a byte that a view may write, of a buffer that is alive.
+            unsafe { ((addresses.start + at) as *mut u8).write(memory.bytes(number)[at]) };
+        }
+    }
 }

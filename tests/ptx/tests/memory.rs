@@ -3,7 +3,7 @@
 mod run;
 
 use run::{ADDRESS, HEAD, run, run_module};
-use streamvm_ptx::{Access, Coverage, Launch, Memory, Module};
+use streamvm_ptx::{Access, Coverage, FaultKind, Launch, LaunchError, Memory, Module};
 
 #[test]
 fn elements_of_vectors_lie_side_by_side_and_signs_are_extended() {
@@ -149,4 +149,55 @@ fn a_seed_draws_the_order_of_threads() {
     found.sort();
     found.dedup();
     assert!(found.len() > 5, "{found:?}");
+}
+
+/// A kernel that copies the first word to the second one, over words of which it may read and write some bytes.
+fn copy_word(has_value: [bool; 8], may_write: [bool; 8]) -> Result<Vec<u8>, FaultKind> {
+    let text = format!(
+        "{HEAD}.visible .entry k(.param .u64 memory) {{ .reg .b64 %m; .reg .b32 %w;
+        ld.param.u64 %m, [memory]; ld.global.u32 %w, [%m]; st.global.u32 [%m+4], %w; ld.global.u32 %w, [%m+4]; ret; }}"
+    );
+    let module = Module::new(&text).unwrap();
+    let mut memory = Memory::new();
+    let words = memory.add_bytes("words", ADDRESS, (1..9).collect(), has_value.to_vec(), may_write.to_vec());
+    let (grid, block, parameters) = ([1; 3], [1; 3], &ADDRESS.to_le_bytes());
+    let launch = Launch { kernel: "k", grid, block, shared_bytes: 0, parameters, seed: 1, limit: 100 };
+    match module.launch(&launch, &mut memory, &mut Coverage::new(&module)) {
+        Ok(()) => Ok(memory.bytes(words).to_vec()),
+        Err(LaunchError::Fault(fault)) => Err(fault.what),
+        Err(refused) => panic!("{refused}"),
+    }
+}
+
+#[test]
+fn each_byte_of_an_allocation_may_be_read_and_written_by_itself() {
+    let (first, second) =
+        ([true, true, true, true, false, false, false, false], [false, false, false, false, true, true, true, true]);
+    assert_eq!(copy_word(first, second), Ok(vec![1, 2, 3, 4, 1, 2, 3, 4]));
+    assert_eq!(copy_word([true; 8], [true; 8]), Ok(vec![1, 2, 3, 4, 1, 2, 3, 4]));
+    let one = |mut bytes: [bool; 8], at: usize| {
+        bytes[at] = false;
+        bytes
+    };
+    let unread = copy_word(one([true; 8], 2), [true; 8]);
+    assert!(
+        matches!(unread, Err(FaultKind::UninitialisedMemory { address, .. }) if address == ADDRESS + 2),
+        "{unread:?}"
+    );
+    for may_write in [one([true; 8], 7), first, [false; 8]] {
+        let written = copy_word([true; 8], may_write);
+        assert!(matches!(written, Err(FaultKind::ReadOnly { .. })), "{may_write:?}: {written:?}");
+    }
+}
+
+#[test]
+fn the_value_of_a_condition_lies_at_its_handle() {
+    let before = "
+        .extern .func cudaGraphSetConditional (.param .b64 cudaGraphSetConditional_param_0, .param .b32 cudaGraphSetConditional_param_1) ;";
+    let body = "
+        .reg .b64 %m; .reg .b32 %value;
+        ld.param.u64 %m, [memory]; mov.u32 %value, 7;
+        { .param .b64 param0; st.param.b64 [param0+0], %m; .param .b32 param1; st.param.b32 [param1+0], %value;
+          call.uni cudaGraphSetConditional, (param0, param1); }";
+    assert_eq!(run_module(before, body, 1, &[0]), Ok(vec![7]));
 }

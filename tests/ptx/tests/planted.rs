@@ -1,12 +1,11 @@
 //! Bugs planted in kernels that ship: each is found, and without it the launch passes. Each is an edit of the PTX, at a place that the test names.
 
+use streamvm_ptx::plant::{self, Field};
 use streamvm_ptx::{Access, Coverage, FaultKind, Launch, LaunchError, Memory, Module};
 
-/// The lines of a kernel, in which bugs are planted.
+/// A kernel that ships, in which bugs are planted.
 struct Shipped {
-    before: String,
-    kernel: String,
-    after: String,
+    field: Field,
     name: &'static str,
 }
 
@@ -14,28 +13,13 @@ impl Shipped {
     fn of(module: &str, name: &'static str) -> Shipped {
         let text =
             std::fs::read_to_string(format!("{}/../../ep/ptx/{module}.ptx", env!("CARGO_MANIFEST_DIR"))).unwrap();
-        let start = text.find(&format!(".visible .entry {name}(\n")).unwrap();
-        let end = start + text[start..].find("\n}\n").unwrap() + 3;
-        Shipped {
-            before: text[..start].to_owned(),
-            kernel: text[start..end].to_owned(),
-            after: text[end..].to_owned(),
-            name,
-        }
+        Shipped { field: Field::of(&text, name).unwrap(), name }
     }
 
     /// The module with a change in the kernel.
     fn with(&self, change: impl Fn(&str) -> String) -> Module {
-        let changed = change(&self.kernel);
-        Module::new(&format!("{}{changed}{}", self.before, self.after)).unwrap()
+        Module::new(&self.field.with(change)).unwrap()
     }
-}
-
-/// The kernel with `to` in place of the occurrence number `which` of `from`.
-fn replaced(kernel: &str, from: &str, which: usize, to: &str) -> String {
-    let places: Vec<usize> = kernel.match_indices(from).map(|(place, _)| place).collect();
-    assert!(which < places.len(), "{} times {from}", places.len());
-    format!("{}{to}{}", &kernel[..places[which]], &kernel[places[which] + from.len()..])
 }
 
 /// The bytes of the struct `Arguments` of `ep/src/cuda/kernels/abi.cuh`: four views of a base and eight strides, then sizes and counts.
@@ -153,13 +137,7 @@ fn found(shipped: &Shipped, run: fn(&Module) -> Result<(), LaunchError>, change:
 
 #[test]
 fn a_bound_that_is_off_by_one_is_found() {
-    let subtraction = Shipped::of("binary", "sv_sub_f32");
-    // The last comparison of an index with the number of elements: that of the loop over single elements.
-    let loops = subtraction.kernel.matches("setp.lt.u64").count();
-    let fault = found(&subtraction, subtract, |kernel| {
-        let first = replaced(kernel, "setp.ge.u64", kernel.matches("setp.ge.u64").count() - 1, "setp.gt.u64");
-        replaced(&first, "setp.lt.u64", loops - 1, "setp.le.u64")
-    });
+    let fault = found(&Shipped::of("binary", "sv_sub_f32"), subtract, plant::bound_off_by_one);
     assert!(
         matches!(fault, FaultKind::OutOfBounds { address: 0x7000_04b0 | 0x7100_04b0 | 0x7200_04b0, .. }),
         "{fault}"
@@ -168,24 +146,18 @@ fn a_bound_that_is_off_by_one_is_found() {
 
 #[test]
 fn parameters_in_the_wrong_order_are_found() {
-    // The base of the output is taken for that of the first input, and the other way round.
-    let fault = found(&Shipped::of("binary", "sv_sub_f32"), subtract, |kernel| {
-        let last = kernel.matches("[%rd2+144]").count() - 1;
-        let swapped = replaced(kernel, "[%rd2+144]", last, "[%rd2+OTHER]");
-        let last = swapped.matches("[%rd2];").count() - 1;
-        replaced(&swapped, "[%rd2];", last, "[%rd2+144];").replace("[%rd2+OTHER]", "[%rd2]")
-    });
+    let fault = found(&Shipped::of("binary", "sv_sub_f32"), subtract, plant::operands_swapped);
     assert!(matches!(fault, FaultKind::UninitialisedMemory { .. } | FaultKind::ReadOnly { .. }), "{fault}");
 }
 
 #[test]
 fn each_missing_barrier_is_found() {
     let kernel = Shipped::of("reduce", "sv_sum_i32");
-    let barriers = kernel.kernel.matches("bar.sync \t0;").count();
+    let barriers = plant::barriers(&kernel.field.kernel);
     assert!(barriers >= 3);
     // All but the last, behind which the next round would begin: this launch has one.
     for barrier in 0..barriers - 1 {
-        let fault = found(&kernel, sum, |kernel| replaced(kernel, "bar.sync \t0;", barrier, ""));
+        let fault = found(&kernel, sum, |kernel| plant::barrier_missing(kernel, barrier));
         assert!(
             matches!(fault, FaultKind::Race { .. } | FaultKind::UninitialisedMemory { .. }),
             "barrier {barrier}: {fault}"
@@ -195,31 +167,16 @@ fn each_missing_barrier_is_found() {
 
 #[test]
 fn a_barrier_that_some_threads_miss_is_found() {
-    // The threads that the tree has left pass by the barrier.
-    let fault = found(&Shipped::of("reduce", "sv_sum_i32"), sum, |kernel| {
-        let barrier = kernel.match_indices("bar.sync \t0;").next().unwrap().0;
-        let test = kernel[barrier..].find("setp.ge.u32").unwrap() + barrier;
-        let end = kernel[test..].find("bra").unwrap() + test;
-        let end = kernel[end..].find('\n').unwrap() + end;
-        format!("{}{}\n\tbar.sync \t0;{}", &kernel[..barrier], &kernel[test..end], &kernel[end..])
-    });
+    let fault = found(&Shipped::of("reduce", "sv_sum_i32"), sum, plant::barrier_passed_by);
     assert!(matches!(fault, FaultKind::DivergentBarrier { .. }), "{fault}");
 }
 
 #[test]
 fn reads_of_what_was_not_written_are_found() {
     // The register of a sum does not begin with 0; and shared memory is read before this thread has written it.
-    let kernel = Shipped::of("binary", "sv_sub_f32");
-    let fault = found(&kernel, subtract, |kernel| {
-        let last = kernel.matches("ld.global.f32 \t%f38").count() - 1;
-        replaced(kernel, "ld.global.f32 \t%f38", last, "ld.global.f32 \t%f37")
-    });
+    let fault = found(&Shipped::of("binary", "sv_sub_f32"), subtract, plant::register_not_written);
     assert!(matches!(&fault, FaultKind::UninitialisedRegister { register } if register == "%f38"), "{fault}");
-    let fault = found(&Shipped::of("reduce", "sv_sum_i32"), sum, |kernel| {
-        let first = kernel.find("st.shared.u32").unwrap();
-        let end = kernel[first..].find('\n').unwrap() + first;
-        format!("{}{}", &kernel[..first], &kernel[end..])
-    });
+    let fault = found(&Shipped::of("reduce", "sv_sum_i32"), sum, plant::shared_memory_not_written);
     assert!(matches!(fault, FaultKind::UninitialisedMemory { .. }), "{fault}");
 }
 
@@ -227,10 +184,7 @@ fn reads_of_what_was_not_written_are_found() {
 fn a_wrong_size_of_an_element_is_found() {
     // Indices are shifted by one bit too many or too few: past the end, or no multiple of four.
     for bits in [1, 3] {
-        let fault = found(&Shipped::of("binary", "sv_sub_f32"), subtract, |kernel| {
-            let last = kernel.matches(", 2;\n\tadd.s64").count() - 1;
-            replaced(kernel, ", 2;\n\tadd.s64", last, &format!(", {bits};\n\tadd.s64"))
-        });
+        let fault = found(&Shipped::of("binary", "sv_sub_f32"), subtract, |kernel| plant::element_size(kernel, bits));
         assert!(matches!(fault, FaultKind::OutOfBounds { .. } | FaultKind::Misaligned { .. }), "{bits}: {fault}");
     }
 }

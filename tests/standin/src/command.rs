@@ -21,6 +21,7 @@ use crate::event::Mark;
 use crate::faults::KernelFate;
 use crate::findings::Kind;
 use crate::graph::ConditionValue;
+use crate::interpreter::{PtxLaunch, Stopped};
 use crate::kernel::{self, Decoded, Decoding, FusedCode};
 use crate::memory::Span;
 use crate::stream::Stream;
@@ -72,6 +73,8 @@ pub(crate) enum Job {
     Ours { decoded: Decoded, spans: Vec<Option<Span>>, status: Option<Span> },
     /// A kernel that streamvm has made of steps, with its views and the bytes of each.
     Fused { code: Arc<FusedCode>, views: Vec<Decoding>, spans: Vec<Option<Span>> },
+    /// A kernel whose PTX runs.
+    Ptx(Box<PtxLaunch>),
     /// The kernel that sets the condition of a block, with the memory of its addresses.
     Condition { arguments: ConditionArguments, condition: Span, state: Span, stop: Span, cell: Arc<ConditionValue> },
     /// A kernel that accesses memory which it may not access, or has invalid arguments: it ends the context with this code.
@@ -104,7 +107,12 @@ impl Work {
         };
         let stored =
             views.iter().zip(of_views).filter(|(view, _)| view.access.writes()).filter_map(|(_, span)| span.as_ref());
-        one.into_iter().chain(spans.iter().flatten()).chain(status).chain(stored)
+        let regions = match self {
+            Work::Kernel { job: Job::Ptx(launch), .. } => &launch.regions[..],
+            _ => &[],
+        };
+        let of_regions = regions.iter().filter(|region| region.touch.access().writes()).map(|region| &region.span);
+        one.into_iter().chain(spans.iter().flatten()).chain(status).chain(stored).chain(of_regions)
     }
 }
 
@@ -200,10 +208,12 @@ fn copy(driver: &Driver, stream: &Stream, command: &Command, target: &Span, sour
     }
     // SAFETY: both spans were found in live allocations, which they keep alive, and have the same length.
     unsafe { target.ptr().copy_from(source.ptr(), target.range.len()) };
+    target.copy_valued(&source.valued());
 }
 
 fn fill(driver: &Driver, target: &Span, pattern: Pattern) {
     let _one_at_a_time = driver.moving();
+    target.set_valued();
     let bits = pattern.bits.to_le_bytes();
     for at in (0..target.range.len()).step_by(pattern.bytes) {
         let element = target.ptr().wrapping_add(at);
@@ -229,11 +239,15 @@ fn launch(driver: &Driver, stream: &Stream, job: &Job) {
             // SAFETY: as above.
             return unsafe { place.write(now) };
         }
+        Job::Ptx(launch) => return launch_ptx(driver, stream, launch),
         Job::Ours { decoded, spans, status } => (decoded, spans, status),
         Job::Fused { code, views, spans } => {
+            let written = views.iter().zip(spans).filter(|(view, _)| view.access.writes());
+            let written: Vec<&Span> = written.filter_map(|(_, span)| span.as_ref()).collect();
             let views: Vec<Operand> = views.iter().zip(spans).map(operand).collect();
             let ran = {
                 let _one_at_a_time = driver.moving();
+                written.into_iter().for_each(Span::set_valued);
                 catch_unwind(AssertUnwindSafe(|| code.run(&views)))
             };
             return finish(driver, stream, FUSED_NAME, ran);
@@ -243,10 +257,32 @@ fn launch(driver: &Driver, stream: &Stream, job: &Job) {
     let status = status.as_ref().map(|span| span.ptr().cast::<Status>());
     let ran = {
         let _one_at_a_time = driver.moving();
+        spans.last().into_iter().flatten().for_each(Span::set_valued);
         // SAFETY: the status, if any, lies in a live allocation, at a multiple of 8.
         catch_unwind(AssertUnwindSafe(|| unsafe { kernel::run(decoded, &mut operands, status) }))
     };
     finish(driver, stream, &decoded.function.to_string(), ran);
+}
+
+/// Runs the PTX of a kernel.
+fn launch_ptx(driver: &Driver, stream: &Stream, launch: &PtxLaunch) {
+    let number = stream.running();
+    let ran = {
+        let _one_at_a_time = driver.moving();
+        catch_unwind(AssertUnwindSafe(|| launch.run(driver, driver.config.seed ^ number)))
+    };
+    match ran {
+        Ok(Ok(())) => {}
+        Ok(Err(Stopped { kind, text, code })) => {
+            driver.findings.add(kind, format!("#{number} on {}: {text}", stream.name));
+            stream.context.end(code);
+        }
+        Err(_) => {
+            let text = format!("{} on {}: the interpreter of PTX panicked", launch.kernel, stream.name);
+            driver.findings.add(Kind::Panic, text);
+            stream.context.end(Code::LAUNCH_FAILED);
+        }
+    }
 }
 
 /// An operand over the memory of this process.

@@ -31,6 +31,8 @@ pub(crate) struct Config {
     pub(crate) pageable: bool,
     /// `combined=1`: a command that writes write-combined memory is not a finding.
     pub(crate) combined: bool,
+    /// `kernels=ptx`: launches run the PTX of their kernel, in an interpreter. With `cpu`, the default, they run the CPU's kernel of the same op.
+    pub(crate) runs_ptx: bool,
     /// `unwritten=0`: reading memory that was never written is not a finding.
     pub(crate) unwritten: bool,
     /// `order=0`: unordered accesses are not findings.
@@ -57,6 +59,7 @@ impl Default for Config {
             peer: true,
             pageable: false,
             combined: false,
+            runs_ptx: false,
             unwritten: true,
             order: true,
             leaks: false,
@@ -74,7 +77,7 @@ pub(crate) struct ConfigError {
     expected: &'static str,
 }
 
-const SETTINGS: &str = "devices, memory, pinned, seed, delay, version, capability, peer, pageable, combined, unwritten, order, leaks, ready, \
+const SETTINGS: &str = "devices, memory, pinned, seed, delay, version, capability, peer, pageable, combined, kernels, unwritten, order, leaks, ready, \
                         fail, ignore, illegal or slow, each as name=value, with semicolons between";
 
 impl FromStr for Config {
@@ -96,6 +99,7 @@ impl FromStr for Config {
                 "version" => config.version = value.parse().map_err(|_| refused("a version, such as 13000"))?,
                 "capability" => config.capability = capability(value).ok_or_else(|| refused("two numbers: 8.0"))?,
                 "peer" => config.peer = flag(value).ok_or_else(|| refused("0 or 1"))?,
+                "kernels" => config.runs_ptx = kernels(value).ok_or_else(|| refused("cpu or ptx"))?,
                 "unwritten" => config.unwritten = flag(value).ok_or_else(|| refused("0 or 1"))?,
                 "pageable" => config.pageable = flag(value).ok_or_else(|| refused("0 or 1"))?,
                 "combined" => config.combined = flag(value).ok_or_else(|| refused("0 or 1"))?,
@@ -137,6 +141,15 @@ fn flag(value: &str) -> Option<bool> {
     }
 }
 
+/// Whether launches run PTX.
+fn kernels(value: &str) -> Option<bool> {
+    match value {
+        "cpu" => Some(false),
+        "ptx" => Some(true),
+        _ => None,
+    }
+}
+
 fn capability(value: &str) -> Option<(i32, i32)> {
     let (major, minor) = value.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
@@ -161,9 +174,10 @@ mod tests {
 
     #[test]
     fn settings_are_read_and_the_rest_keeps_its_value() {
-        let config: Config = " devices=2; memory=64M ;seed=7;capability=9.0;unwritten=0;".parse().unwrap();
+        let config: Config = " devices=2; memory=64M ;seed=7;capability=9.0;kernels=ptx;unwritten=0;".parse().unwrap();
         let expected =
-            Config { devices: 2, memory: 64 << 20, seed: 7, capability: (9, 0), unwritten: false, ..Config::default() };
+            Config { devices: 2, memory: 64 << 20, seed: 7, capability: (9, 0), runs_ptx: true, ..Config::default() };
+        let expected = Config { unwritten: false, ..expected };
         assert_eq!(config, expected);
         assert_eq!("".parse(), Ok(Config::default()));
     }
@@ -183,8 +197,17 @@ mod tests {
 
     #[test]
     fn what_says_nothing_is_refused_with_what_would() {
-        for text in ["device=2", "devices", "devices=two", "memory=1X", "peer=2", "capability=8", "illegal=", "slow=1"]
-        {
+        for text in [
+            "device=2",
+            "devices",
+            "devices=two",
+            "memory=1X",
+            "peer=2",
+            "capability=8",
+            "illegal=",
+            "slow=1",
+            "kernels=c",
+        ] {
             let error = text.parse::<Config>().unwrap_err().to_string();
             assert!(error.contains(text) && error.contains("expected"), "{error}");
         }

@@ -23,6 +23,7 @@ use crate::faults::Faults;
 use crate::findings::{FILE, Findings, Kind};
 use crate::graph::{Exec, Graph};
 use crate::handles::{Handles, NoHandle};
+use crate::interpreter::PtxCode;
 use crate::kernel::{Kernel, Ptx};
 use crate::memory::{Heap, Home, Missing, Span};
 use crate::order::Order;
@@ -69,6 +70,8 @@ pub(crate) struct Tables {
 pub(crate) struct Module {
     pub(crate) context: Arc<Context>,
     pub(crate) ptx: Ptx,
+    /// Its decoded PTX, if launches run that.
+    pub(crate) code: Option<Arc<PtxCode>>,
 }
 
 /// A kernel of a module.
@@ -108,7 +111,11 @@ impl Driver {
             conditions_ever: 0,
             programs: Handles::new(9, turn),
         };
-        let memory = Memory { heap: Heap::new(devices)?, in_use: vec![0; devices], pinned_in_use: 0 };
+        let memory = Memory {
+            heap: Heap::new(devices, config.runs_ptx && config.unwritten)?,
+            in_use: vec![0; devices],
+            pinned_in_use: 0,
+        };
         Some(Driver {
             ready: AtomicBool::new(false),
             faults: Faults::new(&config.faults),
@@ -222,12 +229,12 @@ impl Driver {
         code
     }
 
-    /// The kernel of `handle`, whose module must be loaded, and the context of the module.
-    pub(crate) fn function(&self, call: &str, handle: usize) -> Outcome<(Kernel, usize)> {
+    /// The kernel of `handle`, whose module must be loaded, and the module.
+    pub(crate) fn function(&self, call: &str, handle: usize) -> Outcome<(Kernel, Arc<Module>)> {
         let tables = self.tables();
         let found = tables.functions.get(handle).and_then(|function| {
             let module = tables.modules.get(function.module)?;
-            Ok((function.kernel.clone(), module.context.handle))
+            Ok((function.kernel.clone(), Arc::clone(module)))
         });
         drop(tables);
         found.map_err(|why| self.bad_handle(call, "kernel", handle, why, Code::INVALID_HANDLE))

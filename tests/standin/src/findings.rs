@@ -51,6 +51,20 @@ pub(crate) enum Kind {
     CallInHostFunction,
     /// Invalid arguments of a kernel.
     BadArguments,
+    /// An access of a kernel to bytes that its arguments do not say it reads, or writes.
+    Undeclared,
+    /// An access of a kernel at an address that is no multiple of its size.
+    Misaligned,
+    /// A read of a kernel of a register or of memory that has no value yet.
+    Uninitialised,
+    /// Two threads of a launch access one byte, one of them writes it, and nothing orders them.
+    ThreadRace,
+    /// A barrier that not all threads of a block come to.
+    Barrier,
+    /// A kernel has ended without writing all of its output.
+    NotWritten,
+    /// A kernel does what PTX has no result for, or does not end.
+    BrokenKernel,
     /// A kernel, or a host function, that panicked in the stand-in.
     Panic,
     /// A call that the capture of a graph forbids, or a capture that is not ended as it was begun.
@@ -83,6 +97,13 @@ impl Kind {
             Kind::SourceChanged => "source of a queued copy changed",
             Kind::CallInHostFunction => "driver call in a host function",
             Kind::BadArguments => "bad kernel arguments",
+            Kind::Undeclared => "undeclared access",
+            Kind::Misaligned => "misaligned access",
+            Kind::Uninitialised => "uninitialised read",
+            Kind::ThreadRace => "race of threads",
+            Kind::Barrier => "divergent barrier",
+            Kind::NotWritten => "output not written",
+            Kind::BrokenKernel => "broken kernel",
             Kind::Panic => "panic",
             Kind::Capture => "broken capture",
             Kind::Leak => "leak",

@@ -26,6 +26,7 @@ use crate::context::Context;
 use crate::driver::Driver;
 use crate::event::Mark;
 use crate::faults::KernelFate;
+use crate::interpreter::Extent;
 use crate::kernel::{Decoded, Kernel};
 use crate::prepared::{Prepared, PreparedWork};
 use crate::stream::Stream;
@@ -101,7 +102,7 @@ impl Conditions {
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     /// `cuLaunchKernel` of the function with this handle; a kernel without work has no parameter.
-    Kernel { function: usize, kernel: Kernel, parameter: Option<Parameter> },
+    Kernel { function: usize, kernel: Kernel, parameter: Option<Parameter>, extent: Extent },
     /// A product of cuBLAS, and the address of memory of the caller that it uses.
     Product { decoded: Decoded, workspace: Option<u64> },
     /// A copy.
@@ -125,8 +126,9 @@ impl Node {
     /// Checks the command. A copy may run several times.
     fn prepare(&self, driver: &Driver, stream: &Arc<Stream>, conditions: &Conditions) -> Outcome<Prepared> {
         match self {
-            Node::Kernel { function, kernel, parameter } => {
-                launch::prepare_kernel(driver, stream, *function, kernel, parameter.as_ref(), conditions)
+            Node::Kernel { function, kernel, parameter, extent } => {
+                let launch = (*function, kernel, *extent);
+                launch::prepare_kernel(driver, stream, launch, parameter.as_ref(), conditions)
             }
             Node::Product { decoded, workspace } => {
                 if let Some(workspace) = workspace {

@@ -11,6 +11,9 @@ const FILE: &str = "libstreamvm_standin.so";
 const CUBLAS: &str = "libstreamvm_standin_cublas.so";
 const NVRTC: &str = "libstreamvm_standin_nvrtc.so";
 
+/// The environment variable with settings for all tests.
+const ALSO: &str = "STREAMVM_STANDIN_ALSO";
+
 /// The stand-in, loaded into this process as its CUDA driver and set up for one test.
 ///
 /// Only one test at a time has it. When it is dropped, the test fails if findings were not taken or if objects are still alive. A test that
@@ -25,6 +28,8 @@ pub struct Standin {
 impl Standin {
     /// Loads the stand-in, unless it is loaded already, and sets it up; blocks while another test has it.
     ///
+    /// The settings in the environment variable `STREAMVM_STANDIN_ALSO` come before those of the test, so that suites can run with `kernels=ptx`.
+    ///
     /// A program that asks a driver only once per process for the number of its devices, as streamvm does, sees the number of the first
     /// test. So the tests of one binary that use streamvm must use the same number.
     ///
@@ -36,7 +41,12 @@ impl Standin {
         // A test that failed while it had the driver does not affect this one, since the driver is set up anew.
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let driver = Standin { library: loaded(), leaks_wanted: false.into(), _alone: alone };
-        assert_eq!(driver.with_text("standin_set_up", settings), 0, "settings `{settings}`: stderr says what is wrong");
+        let settings = format!("{};{settings}", std::env::var(ALSO).unwrap_or_default());
+        assert_eq!(
+            driver.with_text("standin_set_up", &settings),
+            0,
+            "settings `{settings}`: stderr says what is wrong"
+        );
         driver
     }
 
@@ -100,6 +110,12 @@ impl Standin {
     pub fn leaks(&self) -> String {
         self.leaks_wanted.set(true);
         self.text_of("standin_leaks")
+    }
+
+    /// The kernels whose PTX was launched in this process with the setting `kernels=ptx`, one module a line: the instructions that were reached, all instructions of the
+    /// functions that were entered, and the names of the kernels, with spaces between.
+    pub fn coverage(&self) -> String {
+        self.text_of("standin_coverage")
     }
 
     /// Adds faults, such as `fail=cuMemAlloc_v2:1:2`, which count from now on.
@@ -166,7 +182,7 @@ impl Standin {
     }
 
     fn text_of(&self, function: &str) -> String {
-        // SAFETY: the library exports both functions that are called here with this type.
+        // SAFETY: the library exports all functions that are called here with this type.
         let function =
             unsafe { self.library.get::<unsafe extern "C" fn(*mut u8, usize) -> usize>(function.as_bytes()) };
         let function = function.expect("the library is the stand-in");

@@ -2,7 +2,8 @@
 //!
 //! The library exports the calls of the CUDA driver that streamvm makes, and runs them on threads of the host: every stream has a thread,
 //! which runs its commands in order, each after a delay drawn from a seed. Device memory has addresses that the host cannot access. Kernels
-//! are streamvm's own, found by name, or by their source if they are fused, and computed by its kernels for the CPU. The stand-in does not depend on streamvm's engine, which
+//! are streamvm's own, found by name, or by their source if they are fused. Its kernels for the CPU compute them, or, with the setting `kernels=ptx`, an interpreter runs
+//! their PTX (`interpreter/`). The stand-in does not depend on streamvm's engine, which
 //! drives it through cudarc like a GPU.
 //!
 //! # What it checks
@@ -19,11 +20,14 @@
 //! * memory that is freed before the host has observed that its last use has passed;
 //! * objects that are alive when their context is destroyed;
 //! * calls that the capture of a graph forbids, and captures that are not ended as they were begun;
+//! * with `kernels=ptx`, what a kernel does that its arguments do not declare, and what the interpreter finds: accesses out of bounds and misaligned ones, reads of what was
+//!   not written, races of threads, divergent barriers, and output that was not written;
 //! * conditions and nodes of graphs that do not belong together, and nodes that their stream does not come behind.
 //!
 //! # How it is set up
 //!
 //! By a text of settings, separated by semicolons, from `STREAMVM_STANDIN` or [`Standin::load`], such as `devices=2;memory=64M;seed=7`. The
+//! setting `kernels=ptx` runs the PTX of kernels; that of fused kernels too, if `STREAMVM_STANDIN_NVRTC` names the library of NVIDIA's NVRTC. The
 //! settings `fail=cuMemAlloc_v2:3:OUT_OF_MEMORY`, `illegal=5` (the fifth kernel ends its context) and `slow=2:50` (the second takes 50 ms
 //! longer) are faults on demand.
 //!
@@ -58,8 +62,10 @@ mod findings;
 mod graph;
 mod handles;
 mod harness;
+mod interpreter;
 mod kernel;
 mod memory;
+mod nvrtc;
 mod order;
 mod out;
 mod prepared;

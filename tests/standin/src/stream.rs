@@ -65,6 +65,11 @@ impl Stream {
         self.lock().passed >= number
     }
 
+    /// The number of the command that runs, if one does.
+    pub(crate) fn running(&self) -> u64 {
+        self.lock().passed + 1
+    }
+
     /// Blocks until the first `number` commands have passed.
     pub(crate) fn wait(&self, number: u64) {
         let mut queue = self.lock();

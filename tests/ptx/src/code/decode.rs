@@ -8,6 +8,7 @@ use crate::code::statement::{Known, special};
 use crate::code::{CALLS, LOCAL, PARAMETERS, SHARED, VARIABLES, WINDOW};
 use crate::compute::PREDICATE;
 use crate::text::parser::parse;
+use crate::text::runtime::link;
 use crate::text::syntax::{self, Item, Kind, Operand, ParseError, Space, Statement, Syntax, Type, Variable};
 
 /// A module of PTX, decoded once and run any number of times. It does not change, and threads may share it.
@@ -50,7 +51,8 @@ impl Module {
     ///
     /// [`ParseError`] at the first line that is no PTX, or that uses what this crate does not know: nothing is skipped.
     pub fn new(text: &str) -> Result<Module, ParseError> {
-        let syntax = parse(text)?;
+        let text = link(text);
+        let syntax = parse(&text)?;
         let mut decoder = Decoder::new(&syntax)?;
         decoder.module.text = text.lines().map(str::to_owned).collect();
         // Called functions have registers behind those of entries.

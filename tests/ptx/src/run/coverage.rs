@@ -44,6 +44,13 @@ impl Coverage {
         (written().filter(|&operation| self.reached[operation]).count(), written().count())
     }
 
+    /// As [`Coverage::counts`], of the functions of which some instruction was reached: those of a module that other kernels call are left out.
+    pub fn counts_of_entered(&self, module: &Module) -> (usize, usize) {
+        let entered = |operation: usize| self.reached[module.function_of(operation).code.clone()].contains(&true);
+        let written = || (0..self.reached.len()).filter(|&it| !is_implied(module, it) && entered(it));
+        (written().filter(|&operation| self.reached[operation]).count(), written().count())
+    }
+
     /// The instructions that were not reached, in the order of the module.
     pub fn unreached(&self, module: &Module) -> Vec<Unreached> {
         let left =

@@ -23,6 +23,8 @@ pub(super) struct Block {
     /// Empty if all have values.
     known: Vec<bool>,
     may_write: bool,
+    /// Which bytes may be written; empty if all may that `may_write` allows.
+    writable: Vec<bool>,
     written: Vec<bool>,
     /// `None` if it cannot race: it is only read, or of one thread.
     races: Option<Races>,
@@ -35,7 +37,8 @@ impl Block {
         let known = if access == Access::WriteFirst { vec![false; bytes.len()] } else { Vec::new() };
         let may_write = access != Access::Read;
         let written = if may_write { vec![false; bytes.len()] } else { Vec::new() };
-        Block { name: name.to_owned(), address, bytes, known, may_write, written, races: None, allows_same: false }
+        let name = name.to_owned();
+        Block { name, address, bytes, known, may_write, writable: Vec::new(), written, races: None, allows_same: false }
     }
 
     /// Looks for races from now on.
@@ -63,10 +66,13 @@ impl Block {
             let near = format!("the {} bytes at {:#x} of {}", self.bytes.len(), self.address, self.name);
             return Err(FaultKind::OutOfBounds { attempt, address, bytes, near });
         }
-        if attempt != Attempt::Read && !self.may_write {
+        let start = (address - self.address) as usize;
+        let may_write =
+            self.may_write && self.writable.get(start..start + bytes).is_none_or(|each| !each.contains(&false));
+        if attempt != Attempt::Read && !may_write {
             return Err(FaultKind::ReadOnly { attempt, address, bytes, memory: self.name.clone() });
         }
-        Ok((address - self.address) as usize)
+        Ok(start)
     }
 
     /// Reads up to 8 bytes. `actor` is `None` for an access that may race.
@@ -157,6 +163,30 @@ impl Memory {
         assert!(overlapping.is_none(), "{name} overlaps {}", overlapping.map_or("", |block| &block.name));
         self.blocks.push(Block::new(name, address, bytes, access));
         self.blocks.len() - 1
+    }
+
+    /// As [`Memory::add`], for an allocation of which a kernel may read and write some bytes alone. A byte that it may not read is one that has no value
+    /// yet: the kernel may read it once it has written it.
+    ///
+    /// # Panics
+    ///
+    /// As [`Memory::add`]; and if `has_value` or `may_write` do not have one entry for each byte.
+    pub fn add_bytes(
+        &mut self,
+        name: &str,
+        address: u64,
+        bytes: Vec<u8>,
+        has_value: Vec<bool>,
+        may_write: Vec<bool>,
+    ) -> usize {
+        assert!(has_value.len() == bytes.len() && may_write.len() == bytes.len(), "{name}: one entry for each byte");
+        let access = if may_write.contains(&true) { Access::ReadWrite } else { Access::Read };
+        let number = self.add(name, address, bytes, access);
+        let block = &mut self.blocks[number];
+        // No entries mean that all bytes have values, or may be written if any may.
+        block.known = if has_value.contains(&false) { has_value } else { Vec::new() };
+        block.writable = if may_write.contains(&false) { may_write } else { Vec::new() };
+        number
     }
 
     /// The bytes of an allocation.

@@ -4,4 +4,5 @@
 
 pub(crate) mod lexer;
 pub(crate) mod parser;
+pub(crate) mod runtime;
 pub(crate) mod syntax;

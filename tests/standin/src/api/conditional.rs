@@ -109,7 +109,8 @@ driver_calls! {
         }
         let mut tables = driver.tables();
         tables.conditions_ever += 1;
-        let number = 0x5C00 << 48 | tables.conditions_ever;
+        // A multiple of 8: the interpreter of PTX has the value at the handle, as if that were an address.
+        let number = 0x5C00 << 48 | tables.conditions_ever << 3;
         drop(tables);
         graph.add_condition(number, (flags == ASSIGN_DEFAULT).then_some(value));
         handle.put(number)

@@ -7,16 +7,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use streamvm_ep::cuda::abi::Arguments;
-use streamvm_ep::cuda::{ConditionArguments, FusedArguments, KernelName, LoopState};
+use streamvm_ep::cuda::{ConditionArguments, FUSED_NAME, FusedArguments, KernelName, LoopState};
 use streamvm_ep::races::Touch;
 use streamvm_ep::{Access, Operand};
 
 use crate::code::{Code, Outcome};
 use crate::command::{Command, HostFunction, Job, Work};
 use crate::context::Context;
-use crate::driver::Driver;
+use crate::driver::{Driver, Module};
 use crate::findings::Kind;
-use crate::graph::{Conditions, Node, Parameter, give};
+use crate::graph::{ConditionValue, Conditions, Node, Parameter, give};
+use crate::interpreter::{Extent, PtxCode, PtxLaunch, Region};
 use crate::kernel::{Decoded, Decoding, FusedCode, Kernel, decode};
 use crate::memory::{Missing, Span};
 use crate::prepared::{Prepared, PreparedWork};
@@ -46,7 +47,7 @@ driver_calls! {
         extra: *const *const c_void,
     ) {
         let stream = driver.stream_here(CALL, stream)?;
-        let kernel = kernel_of(driver, &stream, function)?;
+        let (kernel, _) = kernel_of(driver, &stream, function)?;
         check_extent([grid_x, grid_y, grid_z], [block_x, block_y, block_z], shared_bytes)
             .map_err(|text| driver.refuse(Kind::BadArguments, format!("{CALL}: {text}"), Code::INVALID_VALUE))?;
         if !extra.is_null() {
@@ -74,7 +75,8 @@ driver_calls! {
                 Some(Parameter::Condition(Box::new(arguments.ok_or_else(missing)?)))
             }
         };
-        give(driver, &stream, Node::Kernel { function, kernel, parameter })
+        let extent = Extent { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
+        give(driver, &stream, Node::Kernel { function, kernel, parameter, extent })
     }
 
     /// Calls a host function, after all commands of the stream so far and before all later ones.
@@ -95,31 +97,40 @@ driver_calls! {
 
 const CALL: &str = "cuLaunchKernel";
 
-/// The kernel of `handle`, for a launch on `stream`: its module must be loaded, in the context of the stream.
-fn kernel_of(driver: &Driver, stream: &Stream, handle: usize) -> Outcome<Kernel> {
-    let (kernel, context) = driver.function(CALL, handle)?;
-    if context != stream.context.handle {
+/// The kernel of `handle`, for a launch on `stream`, and its module, which must be loaded, in the context of the stream.
+fn kernel_of(driver: &Driver, stream: &Stream, handle: usize) -> Outcome<(Kernel, Arc<Module>)> {
+    let (kernel, module) = driver.function(CALL, handle)?;
+    if module.context.handle != stream.context.handle {
         let text = format!("{CALL} of a kernel of another context on {}", stream.name);
         return Err(driver.refuse(Kind::WrongContext, text, Code::INVALID_HANDLE));
     }
-    Ok(kernel)
+    Ok((kernel, module))
 }
 
-/// Checks a launch of the kernel of the function with this handle, in a graph with these conditions.
+/// Checks a launch of the kernel of the function with this handle, with this extent, in a graph with these conditions.
 pub(crate) fn prepare_kernel(
     driver: &Driver,
     stream: &Stream,
-    function: usize,
-    kernel: &Kernel,
+    (function, kernel, extent): (usize, &Kernel, Extent),
     parameter: Option<&Parameter>,
     conditions: &Conditions,
 ) -> Outcome<Prepared> {
     // A graph may outlive the module.
-    kernel_of(driver, stream, function)?;
+    let (_, module) = kernel_of(driver, stream, function)?;
     let what = kernel.to_string();
+    let ptx = module.code.as_ref().map(|code| (code, extent));
     Ok(match (kernel, parameter) {
         (Kernel::Ours(name), Some(Parameter::Ours(arguments))) => match decode(*name, arguments) {
-            Ok(decoded) => prepare_decoded(driver, stream, CALL, decoded),
+            Ok(decoded) => {
+                let (job, touches) = job(driver, &stream.context, *name, decoded);
+                let job = match (job, ptx) {
+                    (Job::Ours { decoded, spans, status }, Some((code, extent))) => {
+                        Job::Ptx(Box::new(as_ptx((code, extent), arguments, decoded, spans, status, &touches)))
+                    }
+                    (job, _) => job,
+                };
+                prepare(driver, stream, CALL, what, job, touches)
+            }
             Err(text) => {
                 driver.findings.add(Kind::BadArguments, format!("{name}: {text}"));
                 prepare(driver, stream, CALL, what, Job::Broken(Code::LAUNCH_FAILED), Vec::new())
@@ -127,6 +138,13 @@ pub(crate) fn prepare_kernel(
         },
         (Kernel::Condition, Some(Parameter::Condition(arguments))) => {
             let (job, touches) = condition(driver, &stream.context, arguments, conditions);
+            let job = match (job, ptx) {
+                (Job::Condition { condition, state, stop, cell, .. }, Some((code, extent))) => {
+                    let spans = [(arguments.condition, condition), (arguments.state, state), (arguments.stop, stop)];
+                    Job::Ptx(Box::new(condition_as_ptx((code, extent), arguments, spans, &touches, cell)))
+                }
+                (job, _) => job,
+            };
             prepare(driver, stream, CALL, what, job, touches)
         }
         (Kernel::Fused(code), Some(Parameter::Fused(arguments))) => {
@@ -141,10 +159,85 @@ pub(crate) fn prepare_kernel(
                     (Job::Broken(Code::LAUNCH_FAILED), Vec::new())
                 }
             };
+            let job = match (job, ptx) {
+                (Job::Fused { code: fused, views, spans }, Some((code, extent))) if fused.is_compiled => {
+                    let launch = fused_as_ptx((code, extent), (&fused, arguments), &views, spans, &touches);
+                    Job::Ptx(Box::new(launch))
+                }
+                (job, _) => job,
+            };
             prepare(driver, stream, CALL, what, job, touches)
         }
         _ => prepare(driver, stream, CALL, what, Job::Empty, Vec::new()),
     })
+}
+
+/// The launch of one of streamvm's kernels as PTX; `touches` are those of the operands that have elements, and of the status.
+fn as_ptx(
+    (code, extent): (&Arc<PtxCode>, Extent),
+    arguments: &Arguments,
+    decoded: Decoded,
+    spans: Vec<Option<Span>>,
+    status: Option<Span>,
+    touches: &[Touch],
+) -> PtxLaunch {
+    let operands = of_operands(&decoded.operands, spans);
+    let told = status.map(|span| ("the status".to_owned(), arguments.status as usize, span));
+    let has_status = told.is_some();
+    let regions: Vec<Region> = regions(operands.chain(told), touches);
+    let status = has_status.then(|| regions.len() - 1);
+    let (code, kernel, parameters) = (Arc::clone(code), decoded.function.to_string(), bytes_of(arguments));
+    PtxLaunch { code, kernel, extent, parameters, regions, status, condition: None }
+}
+
+/// The launch of a fused kernel as PTX.
+fn fused_as_ptx(
+    (code, extent): (&Arc<PtxCode>, Extent),
+    (fused, arguments): (&FusedCode, &FusedArguments),
+    views: &[Decoding],
+    spans: Vec<Option<Span>>,
+    touches: &[Touch],
+) -> PtxLaunch {
+    let (code, kernel) = (Arc::clone(code), FUSED_NAME.to_owned());
+    let mut parameters = bytes_of(arguments);
+    parameters.truncate(fused.parameter_bytes());
+    let regions = regions(of_operands(views, spans), touches);
+    PtxLaunch { code, kernel, extent, parameters, regions, status: None, condition: None }
+}
+
+/// The operands that have elements, each with its name and the address by which the kernel accesses it.
+fn of_operands(operands: &[Decoding], spans: Vec<Option<Span>>) -> impl Iterator<Item = (String, usize, Span)> {
+    let named = operands.iter().zip(spans).enumerate();
+    named.filter_map(|(number, (operand, span))| {
+        span.map(|span| (format!("operand {number}"), operand.bytes().start, span))
+    })
+}
+
+/// The launch of the kernel that sets a condition as PTX.
+fn condition_as_ptx(
+    (code, extent): (&Arc<PtxCode>, Extent),
+    arguments: &ConditionArguments,
+    spans: [(u64, Span); 3],
+    touches: &[Touch],
+    value: Arc<ConditionValue>,
+) -> PtxLaunch {
+    let names = ["the condition", "the state of loops", "what stops loops"].map(str::to_owned);
+    let named = names.into_iter().zip(spans).map(|(what, (address, span))| (what, address as usize, span));
+    let (code, kernel, parameters) = (Arc::clone(code), Kernel::Condition.to_string(), bytes_of(arguments));
+    let (regions, condition) = (regions(named, touches), Some((arguments.handle, value)));
+    PtxLaunch { code, kernel, extent, parameters, regions, status: None, condition }
+}
+
+/// Memory, each with its name and its address for kernels, with what is accessed of it.
+fn regions(named: impl Iterator<Item = (String, usize, Span)>, touches: &[Touch]) -> Vec<Region> {
+    let each = named.zip(touches);
+    each.map(|((what, address, span), touch)| Region { what, address, span, touch: touch.clone() }).collect()
+}
+
+/// The bytes of a parameter.
+fn bytes_of<T: Numbers>(parameter: &T) -> Vec<u8> {
+    // SAFETY: a `T` has only numbers, without gaps between them, as tests of its layout show.
+    unsafe { std::slice::from_raw_parts((&raw const *parameter).cast::<u8>(), size_of::<T>()) }.to_vec()
 }
 
 /// Checks a launch of a kernel with decoded operands.

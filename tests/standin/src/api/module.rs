@@ -3,8 +3,9 @@
 use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::sync::Arc;
 
-use crate::code::{Code, Outcome};
+use crate::code::Code;
 use crate::driver::{Driver, Function, Module};
+use crate::interpreter::PtxCode;
 use crate::kernel::Ptx;
 use crate::out::Out;
 
@@ -18,7 +19,7 @@ driver_calls! {
     /// Loads a module of PTX for the current context's device.
     fn cuModuleLoadData(driver, module: Out<usize>, image: *const c_void) {
         // SAFETY: the caller passes null or PTX that ends with a NUL.
-        unsafe { load(driver, "cuModuleLoadData", &module, image) }
+        unsafe { load(driver, "cuModuleLoadData", &module, image) }.map_err(|refused| refused.code)
     }
 
     /// Loads a module of PTX for the device of the current context, and writes errors to the buffer of the options.
@@ -32,11 +33,13 @@ driver_calls! {
     ) {
         // SAFETY: the caller passes null or PTX that ends with a NUL.
         let loaded = unsafe { load(driver, "cuModuleLoadDataEx", &module, image) };
-        if loaded == Err(Code::INVALID_PTX) {
-            // SAFETY: the caller passes `count` options and as many values.
-            unsafe { tell(count, options, values) };
-        }
-        loaded
+        loaded.map_err(|refused| {
+            if let Some(why) = &refused.why {
+                // SAFETY: the caller passes `count` options and as many values.
+                unsafe { tell(why, count, options, values) };
+            }
+            refused.code
+        })
     }
 
     /// Unloads a module and its kernels.
@@ -64,21 +67,37 @@ driver_calls! {
     }
 }
 
+/// A module that was not loaded.
+struct Refused {
+    code: Code,
+    /// What the compiler of PTX says.
+    why: Option<String>,
+}
+
+impl From<Code> for Refused {
+    fn from(code: Code) -> Refused {
+        Refused { code, why: None }
+    }
+}
+
 /// # Safety
 ///
 /// * `image` is null or ends with a NUL.
-unsafe fn load(driver: &Driver, call: &str, module: &Out<usize>, image: *const c_void) -> Outcome {
+unsafe fn load(driver: &Driver, call: &str, module: &Out<usize>, image: *const c_void) -> Result<(), Refused> {
     let context = driver.current(call)?;
     module.check()?;
     if image.is_null() {
-        return Err(Code::INVALID_VALUE);
+        return Err(Code::INVALID_VALUE.into());
     }
     // SAFETY: `image` is not null, so by the caller's duty it ends with a NUL.
     let text = unsafe { CStr::from_ptr(image.cast()) };
     // An image that is not text is a binary, which is for a real device.
     let text = text.to_str().map_err(|_| Code::INVALID_IMAGE)?;
-    let ptx = Ptx::read(text).ok_or(Code::INVALID_PTX)?;
-    module.put(driver.tables().modules.add(Arc::new(Module { context, ptx })))
+    let invalid = |why: String| Refused { code: Code::INVALID_PTX, why: Some(why) };
+    let no_ptx = || invalid("the stand-in found no .version and .target: this is no PTX".to_owned());
+    let ptx = Ptx::read(text).ok_or_else(no_ptx)?;
+    let code = if driver.config.runs_ptx { Some(PtxCode::of(text).map_err(invalid)?) } else { None };
+    Ok(module.put(driver.tables().modules.add(Arc::new(Module { context, ptx, code })))?)
 }
 
 /// Writes the error to the buffer of the options, if there is one and it has room.
@@ -86,8 +105,8 @@ unsafe fn load(driver: &Driver, call: &str, module: &Out<usize>, image: *const c
 /// # Safety
 ///
 /// * `options` and `values` have `count` entries each, and each value is valid for its option.
-unsafe fn tell(count: c_uint, options: *const c_uint, values: *const *mut c_void) {
-    let text = b"the stand-in found no .version and .target: this is no PTX\0";
+unsafe fn tell(why: &str, count: c_uint, options: *const c_uint, values: *const *mut c_void) {
+    let text = [why.as_bytes(), b"\0"].concat();
     let (mut place, mut room) = (std::ptr::null_mut::<u8>(), 0);
     for at in 0..count as usize {
         let (option, value) = (options.wrapping_add(at), values.wrapping_add(at));

@@ -1,7 +1,8 @@
 //! The functions of NVRTC that streamvm calls. The stand-in library for NVRTC (`tests/standin/nvrtc`) forwards its calls to these functions.
 //!
 //! A program compiles if it is a fused kernel of streamvm's, comes with the header that it includes, and has the options that such a kernel needs. Its PTX
-//! says nothing but the name of the kernel, and keeps the source, which the stand-in for the driver runs (`kernel/fused.rs`).
+//! says nothing but the name of the kernel, and keeps the source, which the stand-in for the driver runs (`kernel/fused.rs`). With the setting `kernels=ptx`, and
+//! if the environment names NVIDIA's NVRTC (`nvrtc.rs`), the PTX is what that one compiles, and keeps the source too.
 
 use std::ffi::{c_char, c_int};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::code::{Code, Outcome};
 use crate::driver::Driver;
 use crate::kernel::FusedCode;
+use crate::nvrtc::Nvrtc;
 use crate::out::Out;
 
 /// The architectures that it compiles for.
@@ -18,7 +20,8 @@ const ARCHITECTURES: [c_int; 4] = [70, 80, 86, 90];
 #[derive(Debug)]
 pub(crate) struct Program {
     source: String,
-    headers: Vec<String>,
+    /// The name and the text of each header.
+    headers: Vec<(String, String)>,
     /// The PTX, and the messages.
     compiled: Mutex<(String, String)>,
 }
@@ -87,14 +90,17 @@ nvrtc_calls! {
         source: *const c_char,
         _name: *const c_char,
         count: c_int,
-        _headers: *const *const c_char,
+        headers: *const *const c_char,
         names: *const *const c_char,
     ) {
         program.check()?;
         // SAFETY: the caller passes null or a C string, which outlives the call.
         let source = unsafe { super::init::text(source) }?.to_owned();
         // SAFETY: the caller passes as many names as it says.
-        let headers = unsafe { texts(count, names) }?;
+        let names = unsafe { texts(count, names) }?;
+        // SAFETY: as above, for the texts.
+        let headers = unsafe { texts(count, headers) }?;
+        let headers = names.into_iter().zip(headers).collect();
         let new = Program { source, headers, compiled: Mutex::default() };
         program.put(driver.tables().programs.add(Arc::new(new)))
     }
@@ -104,7 +110,7 @@ nvrtc_calls! {
         let program = find(driver, program)?;
         // SAFETY: the caller passes as many options as it says.
         let options = unsafe { texts(count, options) }?;
-        let (compiled, outcome) = match compile(&program, &options) {
+        let (compiled, outcome) = match compile(driver, &program, &options) {
             Ok(ptx) => ((ptx, String::new()), Ok(())),
             Err(why) => ((String::new(), why), Err(Code::INVALID_PTX)),
         };
@@ -159,7 +165,7 @@ fn find(driver: &Driver, program: usize) -> Outcome<Arc<Program>> {
 /// # Errors
 ///
 /// The messages of the compiler.
-fn compile(program: &Program, options: &[String]) -> Result<String, String> {
+fn compile(driver: &Driver, program: &Program, options: &[String]) -> Result<String, String> {
     let architecture = options.iter().find_map(|option| option.strip_prefix("--gpu-architecture=compute_"));
     let architecture = architecture.and_then(|number| number.parse().ok()).filter(|it| ARCHITECTURES.contains(it));
     let architecture = architecture.ok_or_else(|| format!("no architecture that there is, in {options:?}"))?;
@@ -168,10 +174,13 @@ fn compile(program: &Program, options: &[String]) -> Result<String, String> {
             "a fused kernel must not contract multiplications and additions: --fmad=false is missing".to_owned()
         );
     }
-    if !program.headers.iter().any(|name| name == "fused.cuh") {
+    if !program.headers.iter().any(|(name, _)| name == "fused.cuh") {
         return Err("could not open source file \"fused.cuh\"".to_owned());
     }
-    FusedCode::ptx(&program.source, architecture)
+    let compiler = if driver.config.runs_ptx { Nvrtc::named()? } else { None };
+    let compile = |compiler: &Nvrtc| compiler.compile(&program.source, &program.headers, options);
+    let compiled = compiler.map(compile).transpose()?;
+    FusedCode::ptx(&program.source, architecture, compiled.as_deref())
 }
 
 /// Writes the text and a NUL to `place`, which has room for them.

@@ -94,6 +94,20 @@ pub unsafe extern "C" fn standin_leaks(place: *mut u8, room: usize) -> usize {
     text.len()
 }
 
+/// Writes what launches have reached of the PTX of kernels in this process, as [`Standin::coverage`](crate::Standin::coverage) gives it. The buffer works as in
+/// [`standin_leaks`].
+///
+/// # Safety
+///
+/// * `place` has room for `room` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn standin_coverage(place: *mut u8, room: usize) -> usize {
+    let text = crate::interpreter::coverage();
+    // SAFETY: by the caller's duty `place` has room for `room` bytes.
+    unsafe { hand_over(&text, place, room) };
+    text.len()
+}
+
 /// Copies a text to `place` if it fits.
 ///
 /// # Safety

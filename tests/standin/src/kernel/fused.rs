@@ -16,9 +16,14 @@ use super::decode::{Decoding, axes, strides};
 /// What the comments with the source begin with.
 const COMMENT: &str = "// fused: ";
 
+/// The comment of PTX whose kernel computes nothing.
+const EMPTY: &str = "// The kernel is empty: the driver runs the lines of the source.\n";
+
 /// A fused kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FusedCode {
+    /// Whether the PTX computes what the source says.
+    pub(crate) is_compiled: bool,
     views: usize,
     /// The view and the size of its elements in bytes.
     loads: Vec<(usize, usize)>,
@@ -72,7 +77,8 @@ impl FusedCode {
     ///
     /// The line that is none of a fused kernel, with its number.
     pub(crate) fn read(source: &str) -> Result<FusedCode, String> {
-        let mut code = FusedCode { views: 0, loads: Vec::new(), steps: Vec::new(), stores: Vec::new() };
+        let mut code =
+            FusedCode { is_compiled: false, views: 0, loads: Vec::new(), steps: Vec::new(), stores: Vec::new() };
         let mut written: Vec<(usize, usize)> = Vec::new();
         let mut stored: Vec<(usize, usize)> = Vec::new();
         for (number, line) in source.lines().enumerate() {
@@ -164,12 +170,19 @@ impl FusedCode {
         views + self.views * size_of::<streamvm_ep::cuda::abi::View>()
     }
 
-    /// PTX that says which kernel it has, and that keeps the source.
-    pub(crate) fn ptx(source: &str, architecture: i32) -> Result<String, String> {
+    /// PTX that keeps the source: that of a compiler, or, without one, that of an empty kernel of this name.
+    ///
+    /// # Errors
+    ///
+    /// As [`FusedCode::read`].
+    pub(crate) fn ptx(source: &str, architecture: i32, compiled: Option<&str>) -> Result<String, String> {
         let code = FusedCode::read(source)?;
         let comments: String = source.lines().map(|line| format!("{COMMENT}{line}\n")).collect();
+        if let Some(compiled) = compiled {
+            return Ok(format!("{comments}{compiled}"));
+        }
         Ok(format!(
-            ".version 8.0\n.target sm_{architecture}\n.address_size 64\n{comments}.visible .entry {FUSED_NAME}(\n\
+            "{EMPTY}.version 8.0\n.target sm_{architecture}\n.address_size 64\n{comments}.visible .entry {FUSED_NAME}(\n\
              \t.param .align 8 .b8 {FUSED_NAME}_param_0[{}]\n)\n{{\n\tret;\n}}\n",
             code.parameter_bytes()
         ))
@@ -178,7 +191,8 @@ impl FusedCode {
     /// The kernel whose source is in the comments of PTX.
     pub(crate) fn of_ptx(text: &str) -> Option<FusedCode> {
         let source: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(COMMENT)).collect();
-        if source.is_empty() { None } else { FusedCode::read(&source.join("\n")).ok() }
+        let code = if source.is_empty() { None } else { FusedCode::read(&source.join("\n")).ok() };
+        code.map(|code| FusedCode { is_compiled: !text.contains(EMPTY), ..code })
     }
 
     /// The views of a launch, with device addresses.
@@ -336,8 +350,10 @@ mod tests {
     fn a_source_runs_line_by_line() {
         let code = FusedCode::read(SOURCE).unwrap();
         assert_eq!((code.views, code.steps.len(), code.parameter_bytes()), (2, 3, 80 + 2 * 72));
-        let ptx = FusedCode::ptx(SOURCE, 80).unwrap();
+        let ptx = FusedCode::ptx(SOURCE, 80, None).unwrap();
         assert_eq!(FusedCode::of_ptx(&ptx), Some(code.clone()));
+        let ptx = FusedCode::ptx(SOURCE, 80, Some(crate::EMPTY_PTX)).unwrap();
+        assert_eq!(FusedCode::of_ptx(&ptx), Some(FusedCode { is_compiled: true, ..code.clone() }));
         let (mut x, mut y) = ([1.0f32, -1.0, 3.0], [7u8; 3]);
         let layout = Layout::contiguous(Shape::new(&[3]).unwrap());
         // SAFETY: the elements outlive the operands, which alone use them.

@@ -4,8 +4,8 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::fmt;
 use std::ops::Range;
 use std::ptr::{NonNull, with_exposed_provenance_mut};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::arena::POISON;
 
@@ -43,6 +43,8 @@ pub(crate) struct Allocation {
     pub(crate) number: u64,
     /// Number of queued commands that write it.
     pub(crate) writers: AtomicUsize,
+    /// Which bytes have values; `None` if that is not kept, and all count as having one.
+    valued: Option<Mutex<Vec<bool>>>,
     bytes: NonNull<u8>,
     /// The layout of the bytes, if they were allocated separately from the addresses.
     backing: Option<Layout>,
@@ -54,13 +56,21 @@ unsafe impl Send for Allocation {}
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
-    /// Device memory: separate bytes behind addresses that the host cannot access. `None` if the machine has no more memory.
-    pub(super) fn device(device: usize, context: u64, range: Range<usize>, number: u64) -> Option<Allocation> {
+    /// Device memory: separate bytes behind addresses that the host cannot access. `None` if the machine has no more memory. `keeps_valued`: whether to keep
+    /// which bytes have values.
+    pub(super) fn device(
+        device: usize,
+        context: u64,
+        range: Range<usize>,
+        number: u64,
+        keeps_valued: bool,
+    ) -> Option<Allocation> {
         let layout = Layout::from_size_align(range.len().max(1), ALIGNMENT).ok()?;
         // SAFETY: the size is not 0.
         let bytes = NonNull::new(unsafe { alloc(layout) })?;
         let (home, writers) = (Home::Device(device), AtomicUsize::new(0));
-        let new = Allocation { home, context, range, number, writers, bytes, backing: Some(layout) };
+        let valued = keeps_valued.then(|| Mutex::new(vec![false; range.len()]));
+        let new = Allocation { home, context, range, number, writers, valued, bytes, backing: Some(layout) };
         new.poison();
         Some(new)
     }
@@ -69,7 +79,7 @@ impl Allocation {
     pub(super) fn pinned(home: Home, context: u64, range: Range<usize>, number: u64) -> Option<Allocation> {
         let bytes = NonNull::new(with_exposed_provenance_mut::<u8>(range.start))?;
         let writers = AtomicUsize::new(0);
-        let new = Allocation { home, context, range, number, writers, bytes, backing: None };
+        let new = Allocation { home, context, range, number, writers, valued: None, bytes, backing: None };
         new.poison();
         Some(new)
     }
@@ -78,12 +88,17 @@ impl Allocation {
     pub(crate) fn host(range: Range<usize>) -> Option<Allocation> {
         let bytes = NonNull::new(with_exposed_provenance_mut::<u8>(range.start))?;
         let (home, writers) = (Home::Host, AtomicUsize::new(0));
-        Some(Allocation { home, context: 0, range, number: 0, writers, bytes, backing: None })
+        Some(Allocation { home, context: 0, range, number: 0, writers, valued: None, bytes, backing: None })
     }
 
     fn poison(&self) {
         // SAFETY: the bytes are exactly those of the new allocation, to which no other code has a pointer yet.
         unsafe { self.bytes.write_bytes(POISON, self.range.len()) };
+    }
+
+    fn valued(&self) -> Option<MutexGuard<'_, Vec<bool>>> {
+        // Every change is a fill or a copy, so the state is consistent even after a panic.
+        self.valued.as_ref().map(|valued| valued.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The device that holds it; `None` for host memory.
@@ -138,6 +153,34 @@ impl Span {
     /// The pointer of this process to the first byte.
     pub(crate) fn ptr(&self) -> *mut u8 {
         self.allocation.translate(self.range.start)
+    }
+
+    /// Which of the bytes have values: they were written, or are in memory that the host can write.
+    pub(crate) fn valued(&self) -> Vec<bool> {
+        match self.allocation.valued() {
+            Some(valued) => valued[self.offsets()].to_vec(),
+            None => vec![true; self.range.len()],
+        }
+    }
+
+    /// Notes that all of the bytes have values.
+    pub(crate) fn set_valued(&self) {
+        if let Some(mut valued) = self.allocation.valued() {
+            valued[self.offsets()].fill(true);
+        }
+    }
+
+    /// Notes which bytes have values, and which have none.
+    pub(crate) fn copy_valued(&self, from: &[bool]) {
+        if let Some(mut valued) = self.allocation.valued() {
+            valued[self.offsets()].copy_from_slice(from);
+        }
+    }
+
+    /// The bytes, by their distance from the first of the allocation.
+    fn offsets(&self) -> Range<usize> {
+        let start = self.allocation.range.start;
+        self.range.start - start..self.range.end - start
     }
 
     /// Counts a queued command that will write the bytes.

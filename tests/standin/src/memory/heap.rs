@@ -44,14 +44,16 @@ pub(crate) struct Heap {
     /// First address → end and name of a freed allocation; removed when its addresses are allocated again.
     freed: BTreeMap<usize, (usize, String)>,
     given: u64,
+    /// Whether device memory keeps which of its bytes have values.
+    keeps_valued: bool,
 }
 
 impl Heap {
-    /// An empty heap; `None` if the system cannot reserve the addresses.
-    pub(crate) fn new(devices: usize) -> Option<Heap> {
+    /// An empty heap; `None` if the system cannot reserve the addresses. `keeps_valued`: whether device memory keeps which of its bytes have values.
+    pub(crate) fn new(devices: usize, keeps_valued: bool) -> Option<Heap> {
         let devices = (0..devices).map(|_| Arena::reserve(DEVICE_ADDRESSES)).collect::<Option<_>>()?;
         let (pinned, mapped) = (Arena::reserve(PINNED_ADDRESSES)?, Arena::reserve(PINNED_ADDRESSES)?);
-        Some(Heap { devices, pinned, mapped, live: BTreeMap::new(), freed: BTreeMap::new(), given: 0 })
+        Some(Heap { devices, pinned, mapped, live: BTreeMap::new(), freed: BTreeMap::new(), given: 0, keeps_valued })
     }
 
     /// Allocates memory and fills it with poison. `None` if the machine has no more.
@@ -65,7 +67,7 @@ impl Heap {
         let new = match home {
             Home::Device(device) => {
                 let range = self.devices.get_mut(device)?.piece(bytes, STEP, SHIFT, taken)?;
-                Allocation::device(device, context, range, number)?
+                Allocation::device(device, context, range, number, self.keeps_valued)?
             }
             Home::Pinned(_) | Home::Combined(_) => {
                 let range = self.pinned.piece(bytes, 1 << 12, 0, taken)?;
@@ -171,7 +173,7 @@ mod tests {
 
     #[test]
     fn addresses_of_a_device_are_translated_and_lead_nowhere_themselves() {
-        let mut heap = Heap::new(1).unwrap();
+        let mut heap = Heap::new(1, false).unwrap();
         let given = heap.allocate(Home::Device(0), 1, 100).unwrap();
         assert_eq!(given.range.start % 512, 256);
         let span = heap.find(given.range.start + 10..given.range.start + 20).unwrap();
@@ -182,7 +184,7 @@ mod tests {
 
     #[test]
     fn addresses_are_told_apart() {
-        let mut heap = Heap::new(1).unwrap();
+        let mut heap = Heap::new(1, false).unwrap();
         let given = heap.allocate(Home::Device(0), 1, 100).unwrap();
         let start = given.range.start;
         assert!(matches!(heap.find(start + 90..start + 101), Err(Missing::OutOfBounds(_))));
@@ -196,7 +198,7 @@ mod tests {
 
     #[test]
     fn what_was_given_back_is_not_given_out_again_at_once() {
-        let mut heap = Heap::new(1).unwrap();
+        let mut heap = Heap::new(1, false).unwrap();
         for home in [Home::Device(0), Home::Pinned(0), Home::Combined(0)] {
             let starts: Vec<usize> = (0..4)
                 .map(|_| {

@@ -11,4 +11,5 @@ mod lanes;
 mod memory;
 mod order;
 mod planned;
+mod ptx;
 mod streams;

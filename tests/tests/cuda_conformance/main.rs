@@ -1,6 +1,8 @@
-//! CUDA devices do what the conformance suite asks, over a driver that stands in for NVIDIA's.
+//! CUDA devices do what the conformance suite asks, over a driver that stands in for NVIDIA's; there, and in drawn programs, also if it runs the PTX of kernels.
 
 #![cfg(target_os = "linux")]
+
+mod ptx;
 
 use streamvm_standin::Standin;
 use streamvm_tests::conformance::{Backend, cases, run};
