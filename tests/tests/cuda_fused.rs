@@ -1,5 +1,5 @@
 //! Fused kernels of programs on CUDA devices, over libraries that stand in for the driver's and for NVRTC: they compute what the steps compute one by one,
-//! in fewer launches, and without NVRTC, or if it or the driver refuses a kernel, the steps run one by one. `make fused` also runs these tests with the PTX that NVIDIA's
+//! in fewer launches, and without NVRTC, or if it or the driver refuses a kernel, the steps run one by one. `make fused-ptx` also runs these tests with the PTX that NVIDIA's
 //! NVRTC compiles.
 
 #![cfg(target_os = "linux")]
@@ -169,7 +169,7 @@ fn drawn_expressions_give_the_bits_of_eager_calls() {
     assert!(missing.is_empty(), "no group has {missing:?}");
     let coverage = driver.coverage();
     let as_ptx = coverage.lines().filter(|line| line.ends_with(" sv_fused")).count();
-    // The driver is told so by `make fused`.
+    // The driver is told so by `make fused-ptx`.
     let is_compiled = std::env::var_os("STREAMVM_STANDIN_NVRTC").is_some();
     assert!(if is_compiled { as_ptx > 150 } else { as_ptx == 0 }, "{as_ptx} fused kernels have run as PTX");
     let made = driver.calls("nvrtcCompileProgram");
