@@ -265,16 +265,15 @@ impl BlockOperand {
             }
         };
         let layout = &self.layouts[usize::from(block.is_last)];
-        // SAFETY: a block of a view lies within the view, which `Buffers::add` has found to lie within its buffer; the caller
-        // guarantees that the operand of the call is a contiguous view of as many bytes, written if a step writes. The maker of that
-        // operand guarantees that the bytes are alive, initialised, and used by this call alone. Calls for other blocks touch none of
-        // the bytes that this one writes, by the invariant of this module. A piece of scratch memory has the bytes of a block of
-        // the widest dtype.
-        unsafe {
-            match only_moves {
-                true => operand.move_to(base),
-                false => operand.set(base, self.dtype, layout, self.access),
-            }
+        match only_moves {
+            // SAFETY: a block of a view lies within the view, which `Buffers::add` has found to lie within its buffer; the caller
+            // guarantees that the operand of the call is a contiguous view of as many bytes, written if a step writes. The maker of that
+            // operand guarantees that the bytes are alive, initialised, and used by this call alone. Calls for other blocks touch none of
+            // the bytes that this one writes, by the invariant of this module. A piece of scratch memory has the bytes of a block of
+            // the widest dtype.
+            true => unsafe { operand.move_to(base) },
+            // SAFETY: as above.
+            false => unsafe { operand.set(base, self.dtype, layout, self.access) },
         }
     }
 }
