@@ -345,6 +345,8 @@ def normal_rows(x, epsilon):
     # What the sums lose, relative to the largest element, is divided by the root.
     size = np.max(np.abs(finite(x)), axis=-1, keepdims=True, initial=0)
     lost = 8 * (count + 2) * SUM_UNIT["f64"] * (size / root + np.abs(finite(away / root)) * (1 + size * size / (root * root)))
+    # A mean of subnormal numbers is off by a step of them, which is divided by the root, too; so is the quotient.
+    lost = lost + 2 * SMALLEST[np.float64] * (1 + 1 / root)
     # Squares that are past the range of f64, or lose all their digits, give anything. A row with an infinity or NaN is all NaN.
     wild = (~np.isfinite(lost) & np.isfinite(x).all(axis=-1, keepdims=True)) | (size > 1e150) | (root < 1e-150)
     return away / root, np.where(np.isfinite(lost), lost, 0), wild
