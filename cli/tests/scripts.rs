@@ -46,6 +46,8 @@ fn both_modes_give_the_same() {
         "ops_place",
         "ops_softmax",
         "ops_random",
+        "ops_composed",
+        "program_composed",
         "half",
         "files",
         "into",

@@ -3,7 +3,8 @@
 usage: diff.py [-h] [--scripts N] [--seed SEED] [--only INDEX] [--keep FOLDER] COMMAND
 
 COMMAND is the `streamvm` to test. Script INDEX of a seed is always the same; a failure names both, is made smaller by dropping lines, and
-is left in FOLDER. At the end stands how much was drawn of what; a function of functions.txt that no script had is a failure too.
+is left in FOLDER. At the end stands how much was drawn of what; a function of functions.txt that no script had is a failure too, and so is a
+function or a dtype that docs/language.md has and tables.py does not.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from collections import Counter
 
 import numpy as np
 
+from documented import undrawn
 from draw import Draw
 from files import write_npy, write_safetensors
 from refuse import Refuse
@@ -205,8 +207,11 @@ def main():
     gone = missing(counted, len(jobs)) if given.only is None and not failures else []
     for what in gone:
         print(f"no script had {what}: teach it to tables.py and draw.py")
+    differ = list(undrawn())
+    for what in differ:
+        print(f"{what}: make them say the same, and draw what is new")
     print(f"seed {given.seed}: {len(jobs)} scripts, {counted['statements']} lines, {len(failures)} wrong")
-    return 1 if failures or gone else 0
+    return 1 if failures or gone or differ else 0
 
 
 if __name__ == "__main__":

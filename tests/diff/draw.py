@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 
+import composed
 import images
 import philox
 import reference
@@ -74,14 +75,16 @@ class Draw:
         if form == "arrange":
             place = self.place()
             return self.bind(self.arrange(function, dtype, place), dtype, place)
+        if form == "dropout":
+            return self.dropout(dtype, self.place(kernel=True))
         place = self.place(kernel=form != "view")
         if form == "view":
             return self.bind(self.view(function, dtype, self.any_shape(), place, 0), dtype, place)
         if self.chance(0.25) and form in ("unary", "binary", "binary or reduce") and self.in_place(function, dtype, place):
             return None
         expr, result_dtype, lane = self.call(function, dtype, place)
-        # A sort is two ops, of which neither can be written into a tensor.
-        if function not in ("sort", "topk") and self.chance(0.3):
+        # What is made of several ops cannot be written into a tensor.
+        if function not in ("sort", "topk", "attention", "group_norm") and self.chance(0.3):
             return self.write(expr, result_dtype, place, lane)
         return self.bind(expr, result_dtype, place)
 
@@ -504,6 +507,10 @@ class Draw:
             return self.convolution(function, dtype, place, lane)
         if form == "pooling":
             return self.pooling(function, dtype, place, lane)
+        if form == "attention":
+            return self.attention(dtype, place, lane)
+        if form == "group_norm":
+            return self.group_norm(dtype, place, lane)
         return self.one_hot(dtype, place, lane)
 
     def binary_call(self, function, dtype, place, shape, depth, form, lane):
@@ -564,6 +571,54 @@ class Draw:
         epsilon = self.choice.choice(["1e-12", "1e-5", "0.5", "3"])
         compute = lambda *arrays: getattr(reference, function)(dtype, *arrays, float(epsilon))  # noqa: E731
         return call(function, inputs, f" epsilon {epsilon}", compute, dtype, lane), dtype, lane
+
+    def group_norm(self, dtype, place, lane):
+        shape, groups = list(self.any_shape(least=2)), self.choice.choice([1, 1, 2, 3])
+        shape[1] = groups * self.choice.choice([0, 1, 1, 2, 3])
+        inputs = [self.make(dtype, each, place) for each in (tuple(shape), (shape[1],), (shape[1],))]
+        epsilon = self.choice.choice(["1e-12", "1e-5", "0.5", "3"])
+        compute = lambda a, w, b: composed.group_norm(dtype, a, w, b, groups, float(epsilon))  # noqa: E731
+        expr = call("group_norm", inputs, f" groups {groups} epsilon {epsilon}", compute, dtype, lane)
+        expr.drawn[f"group_norm of {'several groups' if groups > 1 else 'one group'}"] += 1
+        return expr, dtype, lane
+
+    def dropout(self, dtype, place):
+        """A statement of its own: each time that its meaning is asked for, it takes random numbers."""
+        p, seed = self.choice.choice(["0", "0.1", "0.5", "0.9"]), self.choice.choice([0, 1, 7, 2**40 + 5])
+        lane, value = self.lane(), self.make(dtype, self.any_shape(), place)
+
+        def meaning(state):
+            array = value.tensor(state).array
+            result, blocks = composed.dropout(dtype, array, float(p), seed, state.blocks[seed])
+            state.blocks[seed] += blocks
+            return result, dtype, place
+
+        lanes = ["on a lane"] if lane is not None else []
+        text = f"dropout {value.operand()} {p} seed {seed}{lane_text(lane)}"
+        return self.bind(Expr(text, meaning, drawn_of([value], ("dropout", dtype), *lanes)), dtype, place, certain=True)
+
+    def attention(self, dtype, place, lane):
+        sizes = [0, 1, 2, 3, 5, 8]
+        # More than 128 queries are taken in several parts.
+        m = self.choice.choice([129, 130, 257] if self.chance(0.15) else sizes)
+        n, d, e = (self.choice.choice(sizes) for _ in range(3))
+        batches = self.spread(tuple(self.choice.choice([1, 2, 3]) for _ in range(self.choice.choice([0, 0, 1, 2]))), 3)
+        of_scores = np.broadcast_shapes(*batches[:2]) + (m, n)
+        shapes = [batch + inner for batch, inner in zip(batches, [(m, d), (n, d), (n, e)])]
+        # Of numbers of every size nearly all weights are 0 or 1.
+        kind = self.choice.choice([None, "small", "ordinary", "ordinary"])
+        inputs = [self.make(dtype, shape, place, kind=kind) for shape in shapes]
+        mask = self.choice.choice(["no mask", "a mask of bools", "a mask of numbers"])
+        if mask == "a mask of bools":
+            inputs.append(self.make("bool", self.shrunk(of_scores), place))
+        elif mask == "a mask of numbers":
+            shape = self.shrunk(of_scores)
+            numbers = np.where(self.numbers.random(shape) < 0.2, -np.inf, elements(self.numbers, dtype, shape, "ordinary"))
+            inputs.append(self.loaded(dtype, numbers.astype(reference.STORE[dtype]), place))
+        expr = call("attention", inputs, "", lambda *arrays: composed.attention(dtype, *arrays), dtype, lane)
+        expr.drawn[f"attention with {mask}"] += 1
+        expr.drawn["attention of more than 128 queries"] += m > 128
+        return expr, dtype, lane
 
     def index_select(self, dtype, place, lane):
         shape, index_dtype = self.any_shape()[:7], self.choice.choice(INDICES)

@@ -336,19 +336,29 @@ def log_softmax_backward(dtype, y, dy, axis):
     return Near(dtype, expected, error, free=(size > largest) | (np.abs(finite(powers)) * np.maximum(size, 1) > largest) | underflows)
 
 
-def layer_norm(dtype, a, weight, bias, epsilon):
-    """In f64, and rounded once."""
-    x, weight, bias, count = wide(a, dtype), wide(weight, dtype), wide(bias, dtype), max(np.shape(a)[-1], 1)
+def normal_rows(x, epsilon):
+    """Rows of mean 0 and variance 1, in f64: the numbers, what its roundings change of them, and where they may be anything."""
+    count = max(np.shape(x)[-1], 1)
     away = x - np.sum(x, axis=-1, keepdims=True) / count
     variance = np.sum(away * away, axis=-1, keepdims=True) / count
     root = np.sqrt(variance + epsilon)
-    expected = away / root * weight + bias
     # What the sums lose, relative to the largest element, is divided by the root.
     size = np.max(np.abs(finite(x)), axis=-1, keepdims=True, initial=0)
     lost = 8 * (count + 2) * SUM_UNIT["f64"] * (size / root + np.abs(finite(away / root)) * (1 + size * size / (root * root)))
+    # A mean of subnormal numbers is off by a step of them, which is divided by the root, too; so is the quotient.
+    lost = lost + 2 * SMALLEST[np.float64] * (1 + 1 / root)
+    # Squares that are past the range of f64, or lose all their digits, give anything. A row with an infinity or NaN is all NaN.
+    wild = (~np.isfinite(lost) & np.isfinite(x).all(axis=-1, keepdims=True)) | (size > 1e150) | (root < 1e-150)
+    return away / root, np.where(np.isfinite(lost), lost, 0), wild
+
+
+def layer_norm(dtype, a, weight, bias, epsilon):
+    """In f64, and rounded once."""
+    weight, bias = wide(weight, dtype), wide(bias, dtype)
+    normal, lost, wild = normal_rows(wide(a, dtype), epsilon)
+    expected = normal * weight + bias
     error = lost * np.abs(finite(weight)) + 4 * SUM_UNIT["f64"] * np.abs(finite(bias)) + UNIT[COMPUTED[dtype]] * np.abs(finite(expected))
-    # Squares and products that are past the range of f64, or lose all their digits, give anything.
-    wild = ~np.isfinite(lost) | (size > 1e150) | (np.abs(finite(weight)) > 1e150) | (root < 1e-150)
+    wild = wild | (np.abs(finite(weight)) > 1e150)
     return Near(dtype, expected, np.where(np.isfinite(error), error, 0) + 2 * SMALLEST[COMPUTED[dtype]], free=np.broadcast_to(wild, np.shape(expected)))
 
 

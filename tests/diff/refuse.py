@@ -182,6 +182,44 @@ class Refuse(Draw):
         shown = f" {count}" if "topk" in function else ""
         return self.let(f"{function} {self.tensor('u16', shape)}{shown} axis {axis}"), bad
 
+    def line_attention(self):
+        m, n, d, e = (self.choice.choice([1, 2, 3]) for _ in range(4))
+        batches = [self.choice.choice([(), (), (1,), (2,), (3,)]) for _ in range(4)]
+        shapes = [batches[0] + (m, d), batches[1] + (n, d if self.chance(0.9) else 4), batches[2] + (n if self.chance(0.9) else 4, e)]
+        if self.chance(0.1):
+            at = self.choice.randrange(3)
+            shapes[at] = shapes[at][-1:]
+        dtypes = [self.choice.choice(["f32", "f32", "f32", "f64", "i32"])] * 3
+        if self.chance(0.1):
+            dtypes[self.choice.randrange(3)] = "f16"
+        q, k, v = (np.zeros(shape) for shape in shapes)
+        if self.chance(0.6):
+            shapes.append(batches[3] + self.choice.choice([(m, n), (1, n), (n,), (m, 1), (4, n), ()]))
+            dtypes.append(self.choice.choice(["bool", dtypes[0], "f64"]))
+        bad = min(len(shape) for shape in shapes[:3]) < 2 or raises(lambda: np.matmul(np.matmul(q, np.swapaxes(k, -1, -2)), v))
+        bad = bad or len({*dtypes[:3]}) > 1 or dtypes[0] not in FLOATS
+        if not bad and len(shapes) > 3:
+            of_scores = np.broadcast_shapes(q.shape[:-2], k.shape[:-2]) + (m, n)
+            bad = dtypes[3] not in ("bool", dtypes[0]) or raises(lambda: np.broadcast_to(np.zeros(shapes[3]), of_scores))
+        return self.let(f"attention {' '.join(self.tensor(dtype, shape) for dtype, shape in zip(dtypes, shapes))}"), bad
+
+    def line_group_norm(self):
+        shape = tuple(self.choice.choice([1, 2, 3, 4, 6]) for _ in range(self.choice.choice([1, 2, 3, 3, 4])))
+        channels, groups = shape[1] if len(shape) > 1 else 1, self.choice.choice([0, 1, 1, 2, 2, 3])
+        shapes = [(channels,) if self.chance(0.85) else self.choice.choice([(), (5,), (channels, 1)]) for _ in range(2)]
+        dtype, epsilon = self.choice.choice(["f32", "f16", "f64", "bf16", "f32", "i32"]), self.choice.choice(["1e-5", "0", "1", "-1", "inf"])
+        bad = len(shape) < 2 or groups == 0 or channels % groups != 0 or any(each != (channels,) for each in shapes)
+        bad = bad or dtype not in FLOATS or epsilon in ("-1", "inf")
+        inputs = " ".join(self.tensor(dtype, each) for each in (shape, *shapes))
+        return self.let(f"group_norm {inputs} groups {groups} epsilon {epsilon}"), bad
+
+    def line_dropout(self):
+        dtype, place = self.choice.choice(FLOATS + ["f16", "i32", "bool"]), self.choice.choice(["cpu:0", "cpu:0", "sim:0", "host"])
+        p = self.choice.choice(["0", "0.25", "0.999", "0.99999", "1", "-0.5", "nan", "inf"])
+        # A factor that f16 does not have is refused.
+        bad = dtype not in FLOATS or place == "host" or not 0 <= float(p) < 1 or (dtype == "f16" and p == "0.99999")
+        return self.let(f"dropout {self.tensor(dtype, (2,), place)} {p} seed 1"), bad
+
     def line_gradient(self):
         one, two = self.pair()
         axis = self.axis(len(one))
@@ -336,4 +374,5 @@ class Refuse(Draw):
         return self.choice.choice([(self.let(f"add {a}"), True), (self.let(f"neg {a} {a}"), True), (self.let(f"sum {a} axes"), True),
                                    (self.let(f"argmax {a}"), True), (self.let(f"pad {a} -1 0"), True), (self.let(f"pad {a} 1 0"), False),
                                    (self.let(f"cast {a} f8"), True), (self.let(f"slice {a}"), True), (self.let(f"slice {a} rows -1..2"), True),
-                                   (self.let(f"one_hot {a} 2"), True), (self.let(f"softmax {a}"), True)])
+                                   (self.let(f"one_hot {a} 2"), True), (self.let(f"softmax {a}"), True), (self.let(f"attention {a} {a}"), True),
+                                   (self.let(f"group_norm {a} {a} {a} groups 2"), True), (self.let(f"dropout {a} seed 1"), True)])

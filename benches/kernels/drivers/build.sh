@@ -5,7 +5,7 @@ set -u
 sources=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "${1:?called as: build.sh FOLDER}" && out=$(cd "$1" && pwd)
 
-cp "$sources/python.py" "$sources/model.py" "$out"
+cp "$sources/python.py" "$sources/model.py" "$sources/network.py" "$out"
 if ! cmp -s "$sources/requirements.txt" "$out/venv/installed"; then
   python3 -m venv "$out/venv" && "$out/venv/bin/pip" install --quiet -r "$sources/requirements.txt" &&
     cp "$sources/requirements.txt" "$out/venv/installed" || { rm -rf "$out/venv"; echo "PyTorch, NumPy and ONNX Runtime were not installed" >&2; }

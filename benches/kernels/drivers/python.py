@@ -6,7 +6,9 @@ import sys
 import time
 
 import model
+import network
 import numpy as np
+from network import numbers, small
 
 BATCHES = 9
 
@@ -28,12 +30,6 @@ def measure(call, budget):
     return statistics.median(times)
 
 
-def numbers(*shape, dtype=np.float32, least=-4.0):
-    """As `Operands::make` in src/ours.rs."""
-    count = int(np.prod(shape))
-    return (np.arange(count) * 7919 % 8192 / 1024.0 + least).astype(dtype).reshape(shape)
-
-
 def halves(*shape):
     return (np.arange(int(np.prod(shape))) * 31 % 0x3C00).astype(np.uint16).view(np.float16).reshape(shape)
 
@@ -50,6 +46,8 @@ MATMULS = {
 def in_numpy(name):
     if name.startswith("bert_layer_"):
         return None
+    if name in network.NAMES:
+        return network.in_numpy(name)
     if name in MATMULS:
         a, b, out = MATMULS[name]
         a, b, out = numbers(*a), numbers(*b), np.zeros(out, np.float32)
@@ -109,6 +107,8 @@ def in_torch(name):
 
     if name.startswith("bert_layer_"):
         return layer_in_torch(int(name.removeprefix("bert_layer_")))
+    if name in network.NAMES:
+        return network.in_torch(name)
     if name in MATMULS:
         a, b, out = MATMULS[name]
         a, b, out = tensor(numbers(*a)), tensor(numbers(*b)), zeros(*out)
@@ -154,12 +154,6 @@ def in_torch(name):
 HIDDEN, HEADS, TOKENS, INNER = 384, 12, 128, 1536
 
 
-def small(*shape):
-    """As `numbers` in src/layer.rs."""
-    count = int(np.prod(shape))
-    return ((np.arange(count) * 7919 % 8192 / 4096.0 - 1.0) * 0.05).astype(np.float32).reshape(shape)
-
-
 def layer_in_torch(batch):
     """The layer of src/layer.rs, as a user of PyTorch writes it."""
     import torch
@@ -200,6 +194,16 @@ def model_of(library, threads, folder):
     return None
 
 
+def element(name, result):
+    """The element that is compared, as src/entrant.rs says; `-` of a call that gives nothing."""
+    if result is None:
+        return "-"
+    if name.startswith("minilm_"):
+        return float(result[-1, 0])
+    elements = result.reshape(-1)
+    return float(elements[len(elements) // 2])
+
+
 def main():
     library, threads, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     make = {"numpy": in_numpy, "torch": in_torch}.get(library, lambda name: None)
@@ -219,7 +223,7 @@ def main():
         if call is None:
             answer = "-"
         elif budget == "0":
-            answer = call()[-1, 0]
+            answer = element(name, call())
         else:
             answer = measure(call, int(budget) * 1_000_000)
         print(answer, flush=True)

@@ -1,9 +1,9 @@
 //! The cases: an op on operands of one size, `f32` where nothing else is said. The drivers of other libraries know them by name.
 
-use streamvm_ep::{Axes, DType, Op, Params};
+use streamvm_ep::{Axes, Convolution, DType, Op, Params, Pooling};
 
 /// The names of all cases.
-pub(crate) const NAMES: [&str; 37] = [
+pub(crate) const NAMES: [&str; 50] = [
     "matmul_128x384x384",
     "matmul_128x384x1536",
     "matmul_1024x1024x1024",
@@ -36,6 +36,20 @@ pub(crate) const NAMES: [&str; 37] = [
     "transposed_copy_1000x1000",
     "relu_1e5",
     "relu_1e7",
+    // The convolutions of examples/train_conv.rs, and one of ResNet's.
+    "conv2d_32x1x8x8_16x3x3",
+    "conv2d_32x16x4x4_32x3x3",
+    "conv2d_1x64x56x56_64x3x3",
+    "conv2d_8x64x56x56_64x3x3",
+    "conv1d_8x64x1000_64x3",
+    "max_pool2d_8x64x56x56_2x2",
+    "avg_pool2d_8x64x56x56_2x2",
+    "cross_entropy_1024x1000",
+    "rms_norm_1024x1024",
+    "cumsum_1e6",
+    "sort_1e6",
+    "topk_10_of_1e6",
+    "attention_12x128x64",
     "bert_layer_1",
     "bert_layer_8",
     "minilm_1",
@@ -59,7 +73,8 @@ pub(crate) struct Case {
     pub(crate) out: (DType, Vec<usize>),
 }
 
-/// The case with this name, if it is a single op. The others are [layers](crate::layer) and [models](crate::model).
+/// The case with this name, if it is a single op. The others are [made of several ops](crate::composed), [layers](crate::layer) and
+/// [models](crate::model).
 pub(crate) fn find(name: &str) -> Option<Case> {
     let last = |axis: usize| Params { axes: Axes::new(&[axis]).unwrap_or_default(), ..Params::default() };
     let op = |op: Op, params: Params, dtype: DType, inputs: &[&[usize]], to: DType, out: &[usize]| {
@@ -70,6 +85,13 @@ pub(crate) fn find(name: &str) -> Option<Case> {
     let f32s = |which: Op, params: Params, inputs: &[&[usize]], out: &[usize]| {
         op(which, params, DType::F32, inputs, DType::F32, out)
     };
+    // A stride of 1, and padding that leaves the height and the width of the images.
+    let convolution = |x: &[usize], weight: &[usize]| {
+        let padding = [2, 3].map(|axis| weight[axis] as u16 / 2);
+        let by = Convolution { padding, ..Convolution::default() };
+        f32s(Op::Conv2d, Params::convolution(by), &[x, weight], &[x[0], weight[0], x[2], x[3]])
+    };
+    let halves = Params::pooling(Pooling::square(2));
     let count = |text: &str| match text {
         "1e3" => Some(1_000),
         "1e5" => Some(100_000),
@@ -98,6 +120,26 @@ pub(crate) fn find(name: &str) -> Option<Case> {
             let inputs = vec![(DType::F32, vec![1000, 1000])];
             return Some(Case { call: Call::Permuted(&[1, 0]), inputs, out: (DType::F32, vec![1000, 1000]) });
         }
+        "conv2d_32x1x8x8_16x3x3" => return convolution(&[32, 1, 8, 8], &[16, 1, 3, 3]),
+        "conv2d_32x16x4x4_32x3x3" => return convolution(&[32, 16, 4, 4], &[32, 16, 3, 3]),
+        "conv2d_1x64x56x56_64x3x3" => return convolution(&[1, 64, 56, 56], &[64, 64, 3, 3]),
+        "conv2d_8x64x56x56_64x3x3" => return convolution(&[8, 64, 56, 56], &[64, 64, 3, 3]),
+        // What `Tensor::conv1d` calls.
+        "conv1d_8x64x1000_64x3" => return convolution(&[8, 64, 1, 1000], &[64, 64, 1, 3]),
+        "max_pool2d_8x64x56x56_2x2" => {
+            return f32s(Op::MaxPool2d, halves, &[&[8, 64, 56, 56]], &[8, 64, 28, 28]);
+        }
+        "avg_pool2d_8x64x56x56_2x2" => {
+            return f32s(Op::AvgPool2d, halves, &[&[8, 64, 56, 56]], &[8, 64, 28, 28]);
+        }
+        "cross_entropy_1024x1000" => {
+            let inputs = vec![(DType::F32, vec![1024, 1000]), (DType::I64, vec![1024])];
+            return Some(Case { call: Call::Op(Op::CrossEntropy, none), inputs, out: (DType::F32, vec![1024]) });
+        }
+        "rms_norm_1024x1024" => {
+            return f32s(Op::RmsNorm, Params::epsilon(1e-6), &[&[1024, 1024], &[1024]], &[1024, 1024]);
+        }
+        "cumsum_1e6" => return f32s(Op::CumSum, last(0), &[&[1_000_000]], &[1_000_000]),
         _ => {}
     }
     let (which, size) = name.rsplit_once('_')?;
@@ -120,7 +162,7 @@ pub(crate) fn find(name: &str) -> Option<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{layer, model};
+    use crate::{composed, layer, model};
 
     #[test]
     fn every_name_is_a_case() {
@@ -128,6 +170,7 @@ mod tests {
             NAMES
                 .into_iter()
                 .filter(|name| find(name).is_none()
+                    && composed::Call::of(name).is_none()
                     && layer::batch_of(name).is_none()
                     && model::batch_of(name).is_none())
                 .collect::<Vec<_>>(),

@@ -2,7 +2,7 @@
 //!
 //! A process is called with its number of threads and the folder of the model, and reads lines `CASE MILLISECONDS`. It answers each with the
 //! median time of a call in nanoseconds, or with `-` if it does not have the case. With 0 milliseconds it answers with one element of the
-//! result, if the case is a [model](crate::model).
+//! result: the middle one in row-major order, or of a [model](crate::model) the first of the last embedding.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use streamvm::{DType, DeviceId, Error, Tensor, Vm};
 
-use crate::ours::time;
+use crate::ours::{middle, time};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 const TOKENS: usize = 128;
@@ -96,15 +96,27 @@ impl Layer {
 }
 
 /// Small numbers, as `small` in drivers/python.py and drivers/candle.
-fn numbers(vm: &Vm, shape: &[usize]) -> Result<Tensor, Error> {
+pub(crate) fn numbers(vm: &Vm, shape: &[usize]) -> Result<Tensor, Error> {
     let count = shape.iter().product();
     let numbers: Vec<f32> = (0..count).map(|i: usize| ((i * 7919 % 8192) as f32 / 4096.0 - 1.0) * 0.05).collect();
     vm.from_slice(&numbers, shape)?.to(CPU)
 }
 
+/// An engine with so many threads for streams, and as many for a kernel.
+pub(crate) fn engine(threads: usize) -> Result<Vm, Error> {
+    Vm::builder().cpu_threads(threads).kernel_threads(threads).build()
+}
+
+/// The middle element of the output of a layer.
+pub(crate) fn element(threads: usize, batch: usize) -> Result<f64, Error> {
+    let vm = engine(threads)?;
+    let x = numbers(&vm, &[batch * TOKENS, HIDDEN])?;
+    middle(&Layer::new(&vm)?.apply(&x, batch)?)
+}
+
 /// The median time of a layer in nanoseconds, from the first call until its output is there.
 pub(crate) fn measure(threads: usize, batch: usize, budget: Duration) -> Result<f64, Error> {
-    let vm = Vm::builder().cpu_threads(threads).kernel_threads(threads).build()?;
+    let vm = engine(threads)?;
     let (layer, x) = (Layer::new(&vm)?, numbers(&vm, &[batch * TOKENS, HIDDEN])?);
     vm.wait_all()?;
     time(budget, || layer.apply(&x, batch)?.wait())

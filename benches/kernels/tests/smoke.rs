@@ -1,25 +1,59 @@
-//! The program runs without the other libraries, and says what was measured.
+//! The program runs without the other libraries, says what was measured, and compares what the libraries compute.
 
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn kernels(filter: &str, options: &[&str], out: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kernels"))
+        .args(["--quick", "--runs", "1", "--filter", filter])
+        .args(options)
+        .arg("--out")
+        .arg(out)
+        .output()
+        .unwrap()
+}
 
 #[test]
 fn streamvm_alone_is_measured_with_one_and_two_threads() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("kernels.json");
-    let run = Command::new(env!("CARGO_BIN_EXE_kernels"))
-        .args(["--quick", "--runs", "1", "--alone", "--filter", "exp_1e5", "--out"])
-        .arg(&out)
-        .output()
-        .unwrap();
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    assert!(String::from_utf8_lossy(&run.stdout).contains("exp_1e5"));
-    let measured: serde_json::Value = serde_json::from_slice(&std::fs::read(out).unwrap()).unwrap();
-    assert_eq!(measured.as_array().map(Vec::len), Some(2));
-    assert!(measured[0]["nanoseconds"].as_f64().unwrap() > 0.0);
+    // A kernel, one with parameters, one with classes, and a call of several ops.
+    for case in ["exp_1e5", "conv2d_32x16x4x4_32x3x3", "cross_entropy_1024x1000", "attention_12x128x64"] {
+        let run = kernels(case, &["--alone"], &out);
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        assert!(String::from_utf8_lossy(&run.stdout).contains(case));
+        let measured: serde_json::Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
+        assert_eq!(measured.as_array().map(Vec::len), Some(2));
+        assert!(measured[0]["nanoseconds"].as_f64().unwrap() > 0.0);
+    }
 }
 
 #[test]
 fn an_unknown_case_is_rejected() {
     let run = Command::new(env!("CARGO_BIN_EXE_kernels")).args(["--filter", "nothing"]).output().unwrap();
     assert_eq!(run.status.code(), Some(2));
+}
+
+/// A driver that answers every question with a number.
+#[cfg(unix)]
+#[test]
+fn a_library_that_computes_something_else_is_not_measured() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    let (out, driver) = (folder.path().join("kernels.json"), folder.path().join("candle"));
+    let drivers = ["--drivers", folder.path().to_str().unwrap()];
+    // The middle of the numbers that the case reads, two others, and a case that the library does not have.
+    for (answer, code) in [("1.921875", Some(0)), ("0", Some(1)), ("nan", Some(1)), ("-", Some(0))] {
+        std::fs::write(&driver, format!("#!/bin/sh\nwhile read -r line; do echo {answer}; done\n")).unwrap();
+        std::fs::set_permissions(&driver, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let run = kernels("relu_1e5", &drivers, &out);
+        let told = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), code, "{answer}: {told}");
+        assert_eq!(
+            told.contains("as an element of `relu_1e5`, and streamvm 1.921875"),
+            code == Some(1),
+            "{answer}: {told}"
+        );
+    }
 }

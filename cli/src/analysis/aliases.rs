@@ -72,7 +72,7 @@ fn each_load<'a>(expr: &'a Expr, found: &mut impl FnMut(&'a Spanned<String>, boo
     match &expr.kind {
         ExprKind::Load { path, .. } => found(path, false),
         ExprKind::Copy { value, .. } | ExprKind::View { value, .. } => each_load(value, found),
-        ExprKind::Call { inputs, .. } | ExprKind::Join { inputs, .. } => {
+        ExprKind::Call { inputs, .. } | ExprKind::Composed { inputs, .. } | ExprKind::Join { inputs, .. } => {
             inputs.iter().for_each(|input| each_load(input, found));
         }
         ExprKind::Name(_) | ExprKind::Number(_) | ExprKind::Fill { .. } | ExprKind::Random { .. } => {}

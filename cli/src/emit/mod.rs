@@ -12,6 +12,7 @@
 //! A name stands for a tensor, which may be a view of another name's storage. Names have one scope for the whole script, and one for
 //! each run of a program; a `let` of a known name binds it anew.
 
+mod composed;
 pub mod devices;
 pub mod programs;
 pub(crate) mod rounds;

@@ -49,15 +49,7 @@ impl Emitter<'_> {
                         let [first, last, step] = [first, last, step].map(|number| any_scalar(number.value));
                         builder.arange(device, *dtype, first, last, step)
                     }
-                    RangeBy::Count(count) => {
-                        let float = |number: &Spanned<Number>| match scalar(number, DType::F64)? {
-                            Scalar::I64(value) => Ok(value as f64),
-                            Scalar::U64(value) => Ok(value as f64),
-                            Scalar::F64(value) => Ok(value),
-                            Scalar::Bool(_) => Err(Diagnostic::new(number.span, "expected a number")),
-                        };
-                        builder.linspace(device, *dtype, float(first)?, float(last)?, *count)
-                    }
+                    RangeBy::Count(count) => builder.linspace(device, *dtype, float(first)?, float(last)?, *count),
                 }
                 .map_err(at)
             }
@@ -77,6 +69,10 @@ impl Emitter<'_> {
                 let params = params(&inputs, axes, *keep, *to, extra)?;
                 let inputs: Vec<&Tensor> = inputs.iter().collect();
                 self.builder.on_lane(lane).op(*op, &inputs, params).map_err(at)
+            }
+            ExprKind::Composed { inputs, call } => {
+                let inputs = inputs.iter().map(|input| self.value(input, lane)).collect::<Result<Vec<_>, _>>()?;
+                self.composed(call, &inputs, expr.span, lane)
             }
             ExprKind::Join { inputs, axis, is_new } => {
                 let inputs: Vec<Tensor> =
@@ -173,6 +169,16 @@ pub(crate) fn scalar(number: &Spanned<Number>, dtype: DType) -> Result<Scalar, D
         _ => "expected a whole number in its range",
     };
     Err(Diagnostic::new(number.span, format!("{value} does not fit {dtype}, {expected}")))
+}
+
+/// A number as an `f64`.
+pub(super) fn float(number: &Spanned<Number>) -> Result<f64, Diagnostic> {
+    match scalar(number, DType::F64)? {
+        Scalar::I64(value) => Ok(value as f64),
+        Scalar::U64(value) => Ok(value as f64),
+        Scalar::F64(value) => Ok(value),
+        Scalar::Bool(_) => Err(Diagnostic::new(number.span, "expected a number")),
+    }
 }
 
 /// The shape of sizes as the script gives them.

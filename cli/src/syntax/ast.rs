@@ -244,6 +244,13 @@ pub enum ExprKind {
         /// The view.
         view: View,
     },
+    /// A call that is made of several ops.
+    Composed {
+        /// Its inputs.
+        inputs: Vec<Expr>,
+        /// The call.
+        call: Composed,
+    },
     /// `cat a b axis 0`, `stack a b axis 0`
     Join {
         /// The tensors, at least one.
@@ -313,6 +320,27 @@ pub enum ExtraRef {
     Pooling(Pooling),
     /// `layer_norm` and `rms_norm`: what is added to each variance or mean of squares.
     Epsilon(Spanned<Number>),
+}
+
+/// The calls of neural networks that are made of several ops, with their parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Composed {
+    /// `attention q k v`, `attention q k v mask`
+    Attention,
+    /// `group_norm x w b groups 4 epsilon 1e-5`
+    GroupNorm {
+        /// Into how many groups the channels are divided.
+        groups: usize,
+        /// What is added to each variance.
+        epsilon: Spanned<Number>,
+    },
+    /// `dropout x 0.1 seed 7`
+    Dropout {
+        /// The probability with which an element is dropped.
+        p: Spanned<Number>,
+        /// The seed of the generator.
+        seed: u64,
+    },
 }
 
 /// How far apart the numbers of a range are.

@@ -38,6 +38,12 @@ pub enum Form {
     Convolution(Op),
     /// `max_pool2d x window 2` with `stride 2` and `padding 1 0` if wanted; a gradient takes a second operand
     Pooling(Op),
+    /// `attention q k v`, with a mask as a fourth operand if wanted
+    Attention,
+    /// `group_norm x w b groups 4 epsilon 1e-5`
+    GroupNorm,
+    /// `dropout x 0.1 seed 7`
+    Dropout,
     /// `flip a`, with `axis 1` or `axes 0 1` if wanted
     AlongAxes(Op),
     /// `tril a`, with `diagonal -1` if wanted
@@ -87,7 +93,7 @@ pub enum Form {
 }
 
 /// The functions that are not ops.
-const OTHERS: [(&str, Form); 16] = [
+const OTHERS: [(&str, Form); 19] = [
     ("load", Form::Load),
     ("copy", Form::Copy),
     ("empty", Form::Empty),
@@ -102,6 +108,9 @@ const OTHERS: [(&str, Form); 16] = [
     ("roll", Form::Roll),
     ("sort", Form::Sort),
     ("topk", Form::TopK),
+    ("attention", Form::Attention),
+    ("group_norm", Form::GroupNorm),
+    ("dropout", Form::Dropout),
     ("eye", Form::Eye),
     ("linspace", Form::Linspace),
 ];

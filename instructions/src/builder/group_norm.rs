@@ -1,6 +1,6 @@
 //! Group norm (Wu and He, ECCV 2018), made of a layer norm of groups of channels, a product and a sum.
 
-use streamvm_ep::{Op, Shape};
+use streamvm_ep::{Op, OpError, Shape};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
 use crate::error::build_error::BuildError;
@@ -14,7 +14,7 @@ impl InstructionsBuilder {
     /// It is rounded after the division, the product and the sum. An `x` whose elements lie in another order is copied first.
     ///
     /// # Errors
-    /// `x` has no two axes, or `groups` does not divide its channels; weight or bias has another shape; those of
+    /// `x` has no float dtype, or no two axes, or `groups` does not divide its channels; weight or bias has another shape; those of
     /// [`layer_norm`](InstructionsBuilder::layer_norm). The list is unchanged then.
     #[track_caller]
     pub fn group_norm(
@@ -26,6 +26,10 @@ impl InstructionsBuilder {
         epsilon: f64,
     ) -> Result<Tensor, BuildError> {
         let device = x.place().device().ok_or(BuildError::OnHost { op: Op::LayerNorm })?;
+        if !x.dtype().is_float() {
+            let (op, dtype) = (Op::LayerNorm, x.dtype());
+            return Err(OpError::DType { op, dtype, available: op.dtypes() }.into());
+        }
         let shape = x.shape();
         let &[examples, channels, ref inner @ ..] = shape.dims() else { return Err(refused(&shape, groups)) };
         if groups == 0 || !channels.is_multiple_of(groups) {

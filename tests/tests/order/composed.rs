@@ -183,5 +183,8 @@ fn group_norm_says_what_does_not_fit() -> Result<(), Error> {
         assert!(refused.contains(with) && refused.contains("6 channels"), "{refused}");
     }
     assert!(x.group_norm(2, &six, &six, -1.0).is_err());
+    let whole = vm.full(CPU, DType::I32, &[3, 6], 1)?;
+    let refused = whole.group_norm(2, &six, &six, 1e-5).expect_err("no floats").to_string();
+    assert!(refused.contains("layer_norm takes f32") && refused.contains("found i32"), "{refused}");
     Ok(())
 }

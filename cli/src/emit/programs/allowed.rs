@@ -1,6 +1,6 @@
 //! The statements that a program can have: those that only compute and copy.
 
-use crate::syntax::ast::{Block, Expr, ExprKind, RunCall, Statement, StatementKind};
+use crate::syntax::ast::{Block, Composed, Expr, ExprKind, RunCall, Statement, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::Span;
 
@@ -56,7 +56,12 @@ fn expression(expr: &Expr, errors: &mut Vec<Diagnostic>) {
                 .with_help("draw the numbers outside, and give them to the `run` as an input"),
         ),
         ExprKind::Copy { value, .. } | ExprKind::View { value, .. } => expression(value, errors),
-        ExprKind::Call { inputs, .. } | ExprKind::Join { inputs, .. } => {
+        ExprKind::Call { inputs, .. } | ExprKind::Composed { inputs, .. } | ExprKind::Join { inputs, .. } => {
+            if let ExprKind::Composed { call: Composed::Dropout { .. }, .. } = &expr.kind {
+                errors.push(Diagnostic::new(expr.span, "`dropout` cannot be part of a program").with_help(
+                    "make the factors outside, by a `dropout` of ones, and give them to the `run` as an input",
+                ));
+            }
             inputs.iter().for_each(|input| expression(input, errors));
         }
         ExprKind::Name(_) | ExprKind::Number(_) | ExprKind::Fill { .. } => {}

@@ -188,7 +188,7 @@ impl<'a> Walk<'a> {
         match &expr.kind {
             ExprKind::Name(name) => self.used(name),
             ExprKind::Copy { value, .. } | ExprKind::View { value, .. } => self.expression(value),
-            ExprKind::Call { inputs, .. } | ExprKind::Join { inputs, .. } => {
+            ExprKind::Call { inputs, .. } | ExprKind::Composed { inputs, .. } | ExprKind::Join { inputs, .. } => {
                 inputs.iter().for_each(|input| self.expression(input));
             }
             ExprKind::Number(_) | ExprKind::Load { .. } | ExprKind::Fill { .. } | ExprKind::Random { .. } => {}

@@ -4,7 +4,7 @@ use super::{
     DType, Diagnostic, Expr, ExprKind, MAX_LANE, MAX_RANK, Number, Parsed, Parser, PlaceRef, SliceSpec, Span, Spanned,
     TokenKind, function, functions, is_reserved,
 };
-use crate::base::engine::{Convolution, Op, Pooling};
+use crate::base::engine::Op;
 use crate::base::spelling::did_you_mean;
 use crate::syntax::ast::{ExtraRef, RangeBy, View};
 use crate::syntax::functions::Form;
@@ -146,7 +146,12 @@ impl Parser {
                 let (axes, to) = (Vec::new(), Some(self.dtype()?));
                 ExprKind::Call { op: Op::OneHot, inputs: vec![input], axes, keep: false, to, extra }
             }
-            Form::Norm(_) | Form::Convolution(_) | Form::Pooling(_) => self.network_op(form)?,
+            Form::Norm(_)
+            | Form::Convolution(_)
+            | Form::Pooling(_)
+            | Form::Attention
+            | Form::GroupNorm
+            | Form::Dropout => self.network_op(form)?,
             Form::AlongAxes(_)
             | Form::Triangle(_)
             | Form::ByIndex(_)
@@ -205,51 +210,6 @@ impl Parser {
                 let seed = self.size("the seed")?;
                 self.require_word("on")?;
                 ExprKind::Random { op, dtype, dims, seed, on: self.place()? }
-            }
-            _ => unreachable!("`call` passes these forms alone"),
-        })
-    }
-
-    /// Parses the operands of a norm, a convolution or a pooling.
-    #[inline(never)]
-    fn network_op(&mut self, form: Form) -> Parsed<ExprKind> {
-        Ok(match form {
-            Form::Norm(op) => {
-                let mut inputs = vec![self.atom("an operand")?, self.atom("the weight")?];
-                if op.arity() == 3 {
-                    inputs.push(self.atom("the bias")?);
-                }
-                self.require_word("epsilon")?;
-                let extra = ExtraRef::Epsilon(self.number("what is added to each variance")?);
-                ExprKind::Call { op, inputs, axes: Vec::new(), keep: false, to: None, extra }
-            }
-            Form::Convolution(op) => {
-                let mut inputs = vec![self.atom("an operand")?, self.atom("the weight")?];
-                if op.arity() == 3 {
-                    inputs.push(self.atom("the gradient of the output")?);
-                }
-                let mut by = Convolution::default();
-                by.stride = self.pair("stride")?.unwrap_or(by.stride);
-                by.padding = self.pair("padding")?.unwrap_or(by.padding);
-                by.dilation = self.pair("dilation")?.unwrap_or(by.dilation);
-                if self.take_word("groups") {
-                    by.groups = self.size("the number of groups")?;
-                }
-                let extra = ExtraRef::Convolution(by);
-                ExprKind::Call { op, inputs, axes: Vec::new(), keep: false, to: None, extra }
-            }
-            Form::Pooling(op) => {
-                let mut inputs = vec![self.atom("an operand")?];
-                if op.arity() == 2 {
-                    inputs.push(self.atom("the gradient of the output")?);
-                }
-                let Some(window) = self.pair("window")? else {
-                    return Err(self.expected("`window` and its height and width"));
-                };
-                let stride = self.pair("stride")?.unwrap_or(window);
-                let padding = self.pair("padding")?.unwrap_or([0; 2]);
-                let extra = ExtraRef::Pooling(Pooling { window, stride, padding });
-                ExprKind::Call { op, inputs, axes: Vec::new(), keep: false, to: None, extra }
             }
             _ => unreachable!("`call` passes these forms alone"),
         })
@@ -399,18 +359,8 @@ impl Parser {
         Ok(axes)
     }
 
-    /// Parses `word` and a height and a width, or one number for both, if present.
-    fn pair(&mut self, word: &str) -> Parsed<Option<[u16; 2]>> {
-        if !self.take_word(word) {
-            return Ok(None);
-        }
-        let height = self.size("a whole number")?;
-        let has_two = matches!(self.peek(), TokenKind::Int(_));
-        Ok(Some([height, if has_two { self.size("a whole number")? } else { height }]))
-    }
-
     /// A whole number that is not negative.
-    fn size<T: TryFrom<i64>>(&mut self, what: &str) -> Parsed<T> {
+    pub(super) fn size<T: TryFrom<i64>>(&mut self, what: &str) -> Parsed<T> {
         let TokenKind::Int(number) = *self.peek() else {
             return Err(self.expected(what));
         };

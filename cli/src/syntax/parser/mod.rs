@@ -5,6 +5,7 @@
 //! depend on the input.
 
 mod expr;
+mod network;
 mod program;
 
 use crate::base::engine::{DType, DeviceId, MAX_RANK};
@@ -405,7 +406,10 @@ impl Parser {
         if let Some(lane) = self.lane()? {
             value.lane = Some(lane);
         }
-        if matches!(value.kind, ExprKind::Load { .. } | ExprKind::View { .. } | ExprKind::Fill { .. }) {
+        if matches!(
+            value.kind,
+            ExprKind::Load { .. } | ExprKind::View { .. } | ExprKind::Fill { .. } | ExprKind::Composed { .. }
+        ) {
             return Err(Diagnostic::new(value.span, "this result cannot be written into a tensor")
                 .with_help("write `copy (...) into ...`"));
         }
