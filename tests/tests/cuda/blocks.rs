@@ -8,7 +8,7 @@ use streamvm::program::CompileOptions;
 use streamvm::{DType, DeviceId, Error, Lane, Mode, TimeLimit, Vm};
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::block_scenarios::{SCENARIOS, endless};
-use streamvm_tests::compiled::blocks::{By, Drawn, compare_drawn, count_to};
+use streamvm_tests::compiled::blocks::{By, Drawn, compare_drawn, compare_drawn_branches, count_to};
 use streamvm_tests::{until, within};
 
 const CUDA: DeviceId = DeviceId::cuda(1);
@@ -43,6 +43,25 @@ fn drawn_blocks_compute_what_the_host_computes() {
         assert!(drawn.marks > 400, "{drawn:?}");
         // Loops that the device runs alone, and blocks in them.
         assert!(driver.calls("cuGraphAddNode_v2") > 40, "{mode:?}: {}", driver.calls("cuGraphAddNode_v2"));
+        vm.shutdown(Duration::from_secs(60)).expect("it ends");
+        assert_eq!(driver.findings(), "", "{mode:?}");
+    }
+}
+
+/// Without loops, every conditional node is a branch that is in none.
+#[test]
+fn drawn_branches_are_decided_by_the_device() {
+    for mode in MODES {
+        let driver = Standin::load("devices=2;pageable=1;delay=5");
+        let vm = Vm::builder().mode(mode).build().expect("an engine");
+        let mut drawn = Drawn::default();
+        let has_nodes = |seed: u64, drawn: &mut Drawn| {
+            let before = driver.calls("cuGraphAddNode_v2");
+            compare_drawn_branches(&vm, CUDA, seed, drawn);
+            driver.calls("cuGraphAddNode_v2") > before
+        };
+        let of_device = (1..=60).filter(|&seed| has_nodes(seed, &mut drawn)).count();
+        assert!(of_device > 20, "{mode:?}: {of_device} programs, {drawn:?}");
         vm.shutdown(Duration::from_secs(60)).expect("it ends");
         assert_eq!(driver.findings(), "", "{mode:?}");
     }

@@ -185,13 +185,16 @@ fn condition(
         within(driver, context, &Kernel::Condition, what, range, aligned)
     };
     let reached = reach("the condition", arguments.condition, 1).and_then(|condition| {
-        let state = reach("the state of loops", arguments.state, size_of::<LoopState>())?;
-        Ok((condition, state, reach("what stops loops", arguments.stop, 4)?))
+        // Only a loop needs a state.
+        let has_state = arguments.state != 0 || arguments.test == ConditionArguments::WHILE;
+        let state = has_state.then(|| reach("the state of loops", arguments.state, size_of::<LoopState>()));
+        Ok((condition, state.transpose()?, reach("what stops loops", arguments.stop, 4)?))
     });
     match reached {
         Ok((condition, state, stop)) => {
             let of = |span: &Span, access| Touch::new([span.range.clone()], access, None);
-            let touches = vec![of(&condition, Access::Read), of(&state, Access::ReadWrite), of(&stop, Access::Read)];
+            let mut touches = vec![of(&condition, Access::Read), of(&stop, Access::Read)];
+            touches.extend(state.iter().map(|state| of(state, Access::ReadWrite)));
             (Job::Condition { arguments: *arguments, condition, state, stop, cell }, touches)
         }
         Err(code) => (Job::Broken(code), Vec::new()),
