@@ -316,6 +316,24 @@ impl CommandSequence {
         self
     }
 
+    /// Announces steps without blocks only where they are at least so many calls of a driver: one for each command, and those for the events of lanes. A
+    /// graph of fewer costs more than it saves. Blocks are announced however few steps they have, because that saves waits of the host. Call it behind all
+    /// that divides the steps: fusion, lanes and looks.
+    #[must_use]
+    pub fn announcing_from(mut self, calls: usize) -> CommandSequence {
+        let is_large = |part: &Part<Stretch>| match part {
+            Part::Work(Stretch { steps, .. }) => commands(steps, &self.fused) + self.branches.calls(steps) >= calls,
+            _ => false,
+        };
+        let is_large: Vec<bool> = self.parts.iter().map(is_large).collect();
+        for (part, is_large) in self.parts.iter_mut().zip(is_large) {
+            if let Part::Work(stretch) = part {
+                stretch.together &= is_large;
+            }
+        }
+        self
+    }
+
     /// Makes loops fail at their next round from the time when `stops` is set: [`SequenceError::Stopped`].
     #[must_use]
     pub fn stopped_by(mut self, stops: Arc<AtomicBool>) -> CommandSequence {
@@ -599,16 +617,19 @@ fn parts(steps: &[Command], fused: &[Fused], alone: bool) -> Result<Vec<Part<Str
         if group[0].step.work.is_mark() {
             parts.mark(begin, &group[0].step)?;
         } else {
-            // All steps of a group are the same in each run, so a group lies within one stretch.
-            let of_stretch = &fused[fused.partition_point(|fused| fused.steps.start < begin)..];
-            let of_stretch = of_stretch.iter().take_while(|fused| fused.steps.start < end);
-            let commands = group.len() - of_stretch.map(|fused| fused.steps.len() - 1).sum::<usize>();
-            let together = commands > 1 && is_same_in_each_run(&group[0]);
+            let together = commands(&(begin..end), fused) > 1 && is_same_in_each_run(&group[0]);
             parts.work(Stretch { steps: begin..end, together });
         }
         begin = end;
     }
     parts.finish(begin)
+}
+
+/// The number of commands for these steps, which are a stretch. All steps of a group are the same in each run, so a group lies within one stretch.
+fn commands(steps: &Range<usize>, fused: &[Fused]) -> usize {
+    let of_stretch = &fused[fused.partition_point(|fused| fused.steps.start < steps.start)..];
+    let of_stretch = of_stretch.iter().take_while(|fused| fused.steps.start < steps.end);
+    steps.len() - of_stretch.map(|fused| fused.steps.len() - 1).sum::<usize>()
 }
 
 /// Whether the steps of a stretch can be part of a graph.

@@ -707,6 +707,32 @@ fn a_flag_is_a_buffer_of_its_own() {
     assert!(matches!(ends, Err(SequenceError::Blocks { step: 0, .. })), "{ends:?}");
 }
 
+/// Three commands, or two with a fused kernel; blocks are announced however few steps they have.
+#[test]
+fn steps_are_announced_together_where_they_are_enough_calls() -> Result<(), SequenceError> {
+    let three = || CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps());
+    let announced = |sequence: CommandSequence| {
+        let (result, listing) = run_with(&sequence, Access::ReadWrite, None, GraphStart::Queue, false);
+        assert_eq!(result, Ok(()));
+        listing.graphs.len()
+    };
+    let of_three = [1, 3, 4].map(|least| three().map(|sequence| announced(sequence.announcing_from(least))));
+    assert_eq!(of_three, [Ok(1), Ok(1), Ok(0)]);
+    let fusions = [SequenceFusion { steps: 0..2, unstored: vec![] }];
+    let two = || three()?.fused(&fusions, &mut |_| Some(FusedKernel::default()));
+    assert_eq!([2, 3].map(|least| two().map(|it| announced(it.announcing_from(least)))), [Ok(1), Ok(0)]);
+    // A fork, a join and an edge between lanes are two calls each.
+    let branch = |steps: Range<usize>, lane, after: &[usize]| SequenceBranch { steps, lane, after: after.to_vec() };
+    let lanes = || three()?.on_lanes(vec![branch(0..1, 0, &[]), branch(1..2, 1, &[]), branch(2..3, 0, &[1])]);
+    assert_eq!([9, 10].map(|least| lanes().map(|it| announced(it.announcing_from(least)))), [Ok(1), Ok(0)]);
+    for words in ["if fill end", "while fill end"] {
+        let sequence = of_words(words, 9)?.announcing_from(100);
+        let (result, listing) = run_blocks_with(&sequence, &[true, false], GraphStart::Launched, LoopsRun::default());
+        assert_eq!((result, listing.graphs.len()), (Ok(()), 1), "{words}");
+    }
+    Ok(())
+}
+
 /// A kernel takes the place of its steps; the command for the others stays. One command alone is not announced as a graph.
 #[test]
 fn fused_steps_are_one_command() {

@@ -3,9 +3,9 @@
 use streamvm::program::{self, CompileOptions, Compiled, Program, Recorder, Work};
 use streamvm::{DType, DeviceId, Error, FnContext, FnError, InstructionList, Tensor, Use, Vm};
 
-use crate::Random;
 use crate::compiled::check_plan;
 use crate::program::{Failing, Verdict};
+use crate::{Random, small_graphs};
 
 /// Who runs the calls.
 #[derive(Copy, Clone, Debug)]
@@ -220,7 +220,7 @@ pub fn compare_drawn(vm: &Vm, device: DeviceId, seed: u64, drawn: &mut Drawn) {
     // Blocks of one to three of the four elements.
     let (block, in_place) = (1 + (number_of(seed) >> 5) as usize % 3, number_of(seed) & 2 == 0);
     let search_steps = number_of(seed) % 50;
-    let options = CompileOptions { in_place, block, search_steps, ..CompileOptions::default() };
+    let options = CompileOptions { in_place, block, search_steps, ..small_graphs() };
     let compared = try_compare_blocks(vm, device, (seed, Kinds::All, ROUNDS), &options, drawn);
     compared.unwrap_or_else(|Verdict { failing, text }| panic!("{failing:?}: {text}"));
 }
@@ -230,7 +230,7 @@ pub fn compare_drawn(vm: &Vm, device: DeviceId, seed: u64, drawn: &mut Drawn) {
 /// # Panics
 /// As [`compare_drawn`].
 pub fn compare_drawn_branches(vm: &Vm, device: DeviceId, seed: u64, drawn: &mut Drawn) {
-    let options = CompileOptions::default();
+    let options = small_graphs();
     let compared = try_compare_blocks(vm, device, (seed, Kinds::WithoutLoops, 5), &options, drawn);
     compared.unwrap_or_else(|Verdict { failing, text }| panic!("{failing:?}: {text}"));
 }
