@@ -195,8 +195,8 @@ mod tests {
         assert_eq!(turns(&branches, 4..6), [(4..5, 0, vec![], Some(1)), (5..6, 1, vec![1], Some(0))]);
         assert_eq!(turns(&branches, 0..1), [(0..1, 0, vec![], None)]);
         assert_eq!([0..7, 4..6, 2..3, 0..2].map(|steps| branches.lanes(&steps)), [2, 2, 1, 1]);
-        // A fork and a join are a record and a wait, and a record and a wait; then there are three marks, and four waits for them.
-        assert_eq!([0..7, 4..6, 2..3].map(|steps| branches.calls(&steps)), [4 + 4 + 4, 4 + 1 + 1, 0]);
+        // A fork and a join are a record and a wait each; then there are the marks, and the waits for them.
+        assert_eq!([0..7, 4..6, 2..3].map(|steps| branches.calls(&steps)), [4 + 4 + 4, 4 + 2 + 1, 0]);
         assert_eq!([3..5, 0..1, 1..3].map(|steps| branches.holds_together(&steps)), [true, true, false]);
         Ok(())
     }

@@ -81,8 +81,9 @@ impl Blocks {
 }
 
 impl CudaStream {
-    /// What a capture of blocks that are `depth` deep needs, of which some are loops if there are `rounds` that loops have made before. Makes it at the first capture, outside of captures: that may wait for the device. If the device
-    /// has no memory for it, memory whose free was deferred is freed first. The context is current.
+    /// What a capture of blocks that are `depth` deep needs. Some are loops if there are `rounds`, which are those that loops have made before. Makes it at the
+    /// first capture, outside of captures: that may wait for the device. If the device has no memory for it, memory whose free was deferred is freed first.
+    /// The context is current.
     ///
     /// # Errors
     /// The reason why there is none. If the device is lost by it, the next check of the device says so.
