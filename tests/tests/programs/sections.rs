@@ -539,13 +539,13 @@ fn the_cache_compares_sections_by_their_resources() {
 #[test]
 fn drawn_sections_over_several_resources_of_two_threads_never_overlap() {
     let mut all = SharedSections::default();
-    for seed in 1..=40 {
+    for seed in 1..=20 {
         let judged = within("the sections", move || judge_shared_sections(seed, true));
         let SharedSections { over_several, under_two_names } = judged.unwrap_or_else(|found| panic!("{found:?}"));
         all.over_several += over_several;
         all.under_two_names += under_two_names;
     }
-    assert!(all.over_several > 100 && all.under_two_names > 30, "{all:?}");
+    assert!(all.over_several > 40 && all.under_two_names > 12, "{all:?}");
 }
 
 /// The same where the resources of the threads differ: the checks must find that.
