@@ -17,19 +17,23 @@ struct Case {
     most_rounds: u64,
     is_true: u8,
     stops: u32,
-    state: LoopState,
+    /// `None` in a graph without loops.
+    state: Option<LoopState>,
 }
 
-/// What the kernel sets, and the state that it leaves; `None` if it makes an access that is not allowed.
+/// What the kernel sets, and the state that it leaves, which is the default one if there is none; `None` if it makes an access that is not allowed.
 fn run(module: &Module, coverage: &mut Coverage, case: &Case) -> Option<(u32, LoopState)> {
     let Case { test, most_rounds, is_true, stops, state } = *case;
     let (handle, condition, at_state, stop) = (0x1000_0000u64, 0x2000_0003u64, 0x3000_0000u64, 0x4000_0000u64);
     let mut memory = Memory::new();
     let set = memory.add("the condition of the node", handle, vec![9; 4], Access::ReadWrite);
     memory.add("the condition", condition, vec![is_true], Access::Read);
-    let bytes =
-        [state.rounds.to_le_bytes().to_vec(), state.ended.to_le_bytes().into(), state.step.to_le_bytes().into()];
-    let left = memory.add("the state", at_state, bytes.concat(), Access::ReadWrite);
+    let left = state.map(|state| {
+        let bytes =
+            [state.rounds.to_le_bytes().to_vec(), state.ended.to_le_bytes().into(), state.step.to_le_bytes().into()];
+        memory.add("the state", at_state, bytes.concat(), Access::ReadWrite)
+    });
+    let at_state = if state.is_some() { at_state } else { 0 };
     memory.add("what stops loops", stop, stops.to_le_bytes().into(), Access::Read);
     let of_u64 = [handle, condition, at_state, stop, most_rounds].map(u64::to_le_bytes).concat();
     let parameters = [of_u64, [7u32, test].map(u32::to_le_bytes).concat()].concat();
@@ -38,7 +42,7 @@ fn run(module: &Module, coverage: &mut Coverage, case: &Case) -> Option<(u32, Lo
     let launch =
         Launch { kernel: CONDITION_NAME, grid, block, shared_bytes: 0, parameters: &parameters, seed: 1, limit: 1000 };
     module.launch(&launch, &mut memory, coverage).ok()?;
-    let left = memory.bytes(left);
+    let left = left.map_or([0; 16].as_slice(), |left| memory.bytes(left));
     let of = |from: usize| u32::from_le_bytes(left[from..from + 4].try_into().expect("four bytes"));
     let rounds = u64::from_le_bytes(left[..8].try_into().expect("eight bytes"));
     let set = u32::from_le_bytes(memory.bytes(set).try_into().expect("four bytes"));
@@ -53,7 +57,9 @@ fn cases() -> Vec<(Case, (u32, LoopState))> {
     for (is_true, taken) in [(0, 0), (1, 1), (255, 1)] {
         // A branch is not counted and not stopped.
         for (test, taken) in [(ConditionArguments::IF, taken), (ConditionArguments::ELSE, 1 - taken)] {
-            cases.push((Case { test, most_rounds: 0, is_true, stops: 1, state: fine(5) }, (taken, fine(5))));
+            let case = |state| Case { test, most_rounds: 0, is_true, stops: 1, state };
+            cases.push((case(Some(fine(5))), (taken, fine(5))));
+            cases.push((case(None), (taken, fine(0))));
         }
     }
     let ended = |rounds, ended| LoopState { rounds, ended, step: 7 };
@@ -69,14 +75,14 @@ fn cases() -> Vec<(Case, (u32, LoopState))> {
         (far, 1, 0, far, (0, ended(far + 1, LoopState::MOST_ROUNDS))),
         (u64::MAX, 1, 0, u64::MAX - 1, (1, fine(u64::MAX))),
     ] {
-        let (test, state) = (ConditionArguments::WHILE, fine(rounds));
+        let (test, state) = (ConditionArguments::WHILE, Some(fine(rounds)));
         cases.push((Case { test, most_rounds, is_true, stops, state }, expected));
     }
     // Once a loop was ended, nothing runs.
     let over = LoopState { rounds: 3, ended: LoopState::STOPPED, step: 2 };
     for test in [ConditionArguments::IF, ConditionArguments::ELSE, ConditionArguments::WHILE] {
         for is_true in [0, 1] {
-            cases.push((Case { test, most_rounds: 9, is_true, stops: 0, state: over }, (0, over)));
+            cases.push((Case { test, most_rounds: 9, is_true, stops: 0, state: Some(over) }, (0, over)));
         }
     }
     cases
@@ -106,6 +112,9 @@ fn a_kernel_with_a_defect_is_found() {
         ("st.global.u64 [%rd7], %rd10", "st.global.u64 [%rd7], %rd9"),
         ("st.global.u32 [%rd7+12], %r1", "st.global.u32 [%rd7+12], %r2"),
         ("@!%p4 bra SET", "@%p4 bra SET"),
+        ("@%p7 ld.global.u32", "ld.global.u32"),
+        ("setp.ne.s64 %p7, %rd3, 0", "setp.eq.s64 %p7, %rd3, 0"),
+        ("mov.u32 %r3, 0", "mov.u32 %r3, 1"),
         ("@%p5 bra ENDED", "@!%p5 bra ENDED"),
         ("selp.u32 %r6, 1, 0, %p1", "selp.u32 %r6, 0, 1, %p1"),
         ("call.uni cudaGraphSetConditional, (param0, param1);", ""),

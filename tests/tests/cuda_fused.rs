@@ -13,7 +13,7 @@ use streamvm::program::{CompileOptions, FusedBy};
 use streamvm::{DType, DeviceId, Error, Executable, Mode, Op, Tensor, Vm};
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::{compare, compare_expression};
-use streamvm_tests::logged;
+use streamvm_tests::{logged, small_graphs};
 
 const CUDA: DeviceId = DeviceId::cuda(0);
 
@@ -65,8 +65,8 @@ fn steps_that_run_together_are_one_launch() -> Result<(), Error> {
         let driver = standin("");
         let vm = Vm::builder().mode(mode).build()?;
         let x = vm.from_slice(&X, &[4])?.to(CUDA)?;
-        let fused = chain(&vm, CUDA, 4, &CompileOptions::default())?;
-        let one_by_one = chain(&vm, CUDA, 4, &CompileOptions { fuse: false, ..CompileOptions::default() })?;
+        let fused = chain(&vm, CUDA, 4, &small_graphs())?;
+        let one_by_one = chain(&vm, CUDA, 4, &CompileOptions { fuse: false, ..small_graphs() })?;
         // One kernel is no graph: launching that would save nothing.
         for round in 0..4 {
             let count = launches(&driver, || assert_eq!(run(&fused, &x).expect("it runs"), results()));
@@ -86,7 +86,7 @@ fn one_kernel_serves_programs_of_all_shapes() -> Result<(), Error> {
     let driver = standin("");
     let vm = Vm::builder().build()?;
     let compiled = || driver.calls("nvrtcCompileProgram");
-    let options = CompileOptions::default();
+    let options = small_graphs();
     for elements in [1, 4, 1000] {
         let executable = chain(&vm, CUDA, elements, &options)?;
         let x = vm.full(CUDA, DType::F32, &[elements], 0.25)?;
@@ -108,7 +108,7 @@ fn one_kernel_serves_programs_of_all_shapes() -> Result<(), Error> {
 fn the_plan_tells_which_values_are_in_registers() -> Result<(), Error> {
     let _driver = standin("");
     let vm = Vm::builder().build()?;
-    let executable = chain(&vm, CUDA, 4, &CompileOptions::default())?;
+    let executable = chain(&vm, CUDA, 4, &small_graphs())?;
     let [group] = executable.compiled().fused() else { panic!("one group: {}", executable.compiled()) };
     assert!(matches!(&group.by, FusedBy::Kernel { unstored } if unstored.len() == 2), "{group:?}");
     let text = executable.compiled().to_string();
@@ -129,8 +129,8 @@ fn drawn_programs_compute_what_eager_calls_compute() {
         let before = driver.calls("cuGraphLaunch");
         let (_, compiled) = compare(&vm, seed, &[CUDA], &|draw| {
             let capture = draw.below(2) == 0;
-            let on_lanes = CompileOptions { lanes: 2, hand_over_ns: 0, ..CompileOptions::default() };
-            vec![CompileOptions { lanes: 1 + draw.below(2) as u32, capture, ..CompileOptions::default() }, on_lanes]
+            let on_lanes = CompileOptions { lanes: 2, hand_over_ns: 0, ..small_graphs() };
+            vec![CompileOptions { lanes: 1 + draw.below(2) as u32, capture, ..small_graphs() }, on_lanes]
         });
         for segment in compiled[1].segments().iter().filter(|segment| !segment.branches.is_empty()) {
             in_branches += compiled[1].fused().iter().filter(|it| segment.steps.contains(&it.steps.start)).count();
@@ -189,7 +189,7 @@ fn a_device_makes_a_bounded_number_of_kernels() -> Result<(), Error> {
             let x = r.feed("x", CUDA, DType::F32, &[4])?;
             r.fetch("y", &(&x * &r.full(CUDA, DType::F32, &[4], number as f64)?)?)
         })?;
-        vm.compile(&program, &[], &CompileOptions::default())
+        vm.compile(&program, &[], &small_graphs())
     };
     let check = |executable: &Executable, number: usize| {
         assert_eq!(executable.run(&[("x", &x)])?["y"].to_vec::<f32>()?, [2.0 * number as f32; 4]);
@@ -226,7 +226,7 @@ fn what_is_refused_runs_one_by_one() -> Result<(), Error> {
         let told = || logged(Level::Warn, "cuda:0 runs elementwise steps of programs one by one");
         let before = told().len();
         for (elements, kernels) in [(4, 4), (2, 4)] {
-            let executable = chain(&vm, CUDA, elements, &CompileOptions::default())?;
+            let executable = chain(&vm, CUDA, elements, &small_graphs())?;
             let x = x.slice(0, 0..elements)?;
             let (y, z) = results();
             let expected = (y[..elements].to_vec(), z[..elements].to_vec());
@@ -252,7 +252,7 @@ fn too_little_memory_refuses_one_group_alone() -> Result<(), Error> {
     let x = vm.from_slice(&X, &[4])?.to(CUDA)?;
     let (y, z) = results();
     for kernels in [4, 1] {
-        let executable = chain(&vm, CUDA, 4, &CompileOptions::default())?;
+        let executable = chain(&vm, CUDA, 4, &small_graphs())?;
         let expected = (y.to_vec(), z.to_vec());
         let count = launches(&driver, || assert_eq!(run(&executable, &x).expect("it runs"), expected));
         assert_eq!(count[0], kernels);
@@ -273,7 +273,7 @@ fn a_division_of_integers_stays_a_kernel_of_its_own() -> Result<(), Error> {
         let quotient = (&x.neg()?.abs()? / &y.abs()?.neg()?)?;
         r.fetch("quotient", &(&(&quotient + &x)? * &y)?)
     })?;
-    let executable = vm.compile(&program, &[], &CompileOptions::default())?;
+    let executable = vm.compile(&program, &[], &small_graphs())?;
     let feed = |values: [i32; 3]| vm.from_slice(&values, &[3])?.to(CUDA);
     let (x, y, zero) = (feed([7, -9, 4])?, feed([2, 3, -4])?, feed([2, 0, 1])?);
     let mut found = Vec::new();

@@ -8,7 +8,7 @@ use streamvm::program::CompileOptions;
 use streamvm::{DType, DeviceId, InstructionsBuilder, Op, Params, Tensor, Vm};
 use streamvm_standin::Standin;
 use streamvm_tests::conformance::{Backend, run};
-use streamvm_tests::{CPU, Text};
+use streamvm_tests::{CPU, Text, small_graphs};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
@@ -179,7 +179,7 @@ fn products_are_captured_if_cublas_has_memory_of_ours() -> Outcome {
             let product = x.matmul(&x)?;
             r.fetch("y", &(&product.relu()? + &x)?.matmul(&x)?)
         })?;
-        let executable = vm.compile(&program, &[], &CompileOptions::default())?;
+        let executable = vm.compile(&program, &[], &small_graphs())?;
         for _ in 0..5 {
             assert_eq!(executable.run(&[("x", &x)])?["y"].to_vec::<f32>()?, [44.0, 64.0, 96.0, 140.0], "{settings}");
         }
@@ -207,7 +207,7 @@ fn each_lane_multiplies_by_cublas_of_its_own() -> Outcome {
             let chain = |tensor: &Tensor| tensor.matmul(&x)?.matmul(&x);
             r.fetch("y", &(&chain(&x)? - &chain(&x)?.neg()?)?)
         })?;
-        let options = CompileOptions { lanes: 2, hand_over_ns: 0, ..CompileOptions::default() };
+        let options = CompileOptions { lanes: 2, hand_over_ns: 0, ..small_graphs() };
         let executable = vm.compile(&program, &[], &options)?;
         assert!(!executable.compiled().segments()[0].branches.is_empty(), "{}", executable.compiled());
         for _ in 0..4 {
@@ -267,7 +267,7 @@ fn products_in_a_loop_of_a_graph_are_those_of_single_calls() -> Outcome {
         // Behind the loop, by the stream itself.
         r.fetch("z", &a.matmul(&y)?)
     })?;
-    let executable = vm.compile(&program, &[("a", &a), ("y", &y)], &CompileOptions::default())?;
+    let executable = vm.compile(&program, &[("a", &a), ("y", &y)], &small_graphs())?;
     let mut expected = (&start + 0i64)?;
     for _ in 0..3 {
         expected = expected.matmul(&a)?;
@@ -296,7 +296,7 @@ fn graphs_outlive_the_use_of_a_cublas_that_cannot_be_pointed_back() -> Outcome {
             let x = r.feed("x", CUDA, DType::F32, &[4, 4])?;
             r.fetch("z", &(&x.matmul(&x)?.relu()? + &x)?.matmul(&x)?)
         })?;
-        let older = vm.compile(&older, &[], &CompileOptions::default())?;
+        let older = vm.compile(&older, &[], &small_graphs())?;
         let run_older = || -> Outcome<Vec<f32>> { Ok(older.run(&[("x", &a)])?["z"].to_vec()?) };
         let of_older = run_older()?;
         for _ in 0..3 {
@@ -313,7 +313,7 @@ fn graphs_outlive_the_use_of_a_cublas_that_cannot_be_pointed_back() -> Outcome {
                 goes_on.copy_from(&x.lt(&three)?)
             })
         })?;
-        let executable = vm.compile(&program, &[("a", &a), ("y", &y)], &CompileOptions::default())?;
+        let executable = vm.compile(&program, &[("a", &a), ("y", &y)], &small_graphs())?;
         let mut powers = (&start + 0i64)?;
         for _ in 0..3 {
             powers = powers.matmul(&a)?;

@@ -75,7 +75,7 @@ pub trait Commands {
     /// Those of [`Stream::end_block`](crate::Stream::end_block).
     fn end_block(&mut self) -> Result<(), Error>;
 
-    /// How the loops of the last graph with blocks have run; see [`Stream::loops_run`](crate::Stream::loops_run).
+    /// How the loops of the last graph with loops have run; see [`Stream::loops_run`](crate::Stream::loops_run).
     fn loops_run(&mut self) -> LoopsRun;
 
     /// Ends a capture and launches the graph; see [`Stream::end_graph`](crate::Stream::end_graph).

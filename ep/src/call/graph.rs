@@ -8,7 +8,7 @@ pub struct GraphKey<'a> {
     /// The sequence that queues the commands. A stream drops the graphs of a sequence some time after the sequence, which alone keeps this
     /// alive.
     pub sequence: &'a Arc<()>,
-    /// The number of the first of the commands in the sequence.
+    /// The number of the first of the commands in the sequence; of commands with blocks, that of the step which begins the first block.
     pub first: usize,
 }
 
@@ -17,8 +17,8 @@ pub struct GraphKey<'a> {
 pub struct GraphBlocks {
     /// How deep blocks are nested; at least 1.
     pub depth: usize,
-    /// The rounds that loops of the run have made before.
-    pub rounds: u64,
+    /// The rounds that loops of the run have made before; `None` if no block is a loop.
+    pub rounds: Option<u64>,
 }
 
 /// How a block of captured commands begins.

@@ -27,7 +27,7 @@ pub struct ConditionArguments {
     pub handle: u64,
     /// The address of the condition, a bool.
     pub condition: u64,
-    /// The address of the [`LoopState`], in memory of the device.
+    /// The address of the [`LoopState`], in memory of the device; 0 in a graph without loops.
     pub state: u64,
     /// The address of a `u32` in page-locked memory: not 0 once loops must end.
     pub stop: u64,

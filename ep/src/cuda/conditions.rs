@@ -1,7 +1,7 @@
 //! The state of a device for conditional nodes of graphs: the kernel that sets conditions, the word that stops loops, and memory of streams.
 //!
-//! All of it is made when a stream captures a loop for the first time. Where the driver has no conditional nodes, or refuses the kernel, the log says so once,
-//! and the host decides about each round, as it does on other devices. Where only memory is missing, a later capture tries again.
+//! The kernel is loaded when a stream captures blocks for the first time. Where the driver has no conditional nodes, or refuses the kernel, the log says so once,
+//! and the host decides about blocks, as it does on other devices. Where only memory is missing, a later capture tries again.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -151,11 +151,11 @@ impl Conditions {
                 Ok(kernel)
             }
             Err((NoBlocks::NoMemory, why)) => {
-                log::debug!("{id} has no memory to run loops alone: {why}");
+                log::debug!("{id} has no memory to run blocks alone: {why}");
                 Err(NoBlocks::NoMemory)
             }
             Err((NoBlocks::Refused, why)) => {
-                log::info!("{id} reads conditions of loops back, round by round: {why}");
+                log::info!("{id} reads conditions of blocks back: {why}");
                 let _ = self.kernel.set(None);
                 Err(NoBlocks::Refused)
             }

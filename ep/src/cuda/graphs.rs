@@ -10,8 +10,8 @@
 //!   graph is updated to the new addresses; otherwise a new graph is made.
 //! * From then on, the graph is launched.
 //!
-//! A loop with all blocks in it is announced in each of its rounds until it is launched, so its second round captures it. A graph with blocks is never
-//! updated.
+//! A loop with all blocks in it is announced in each of its rounds until it is launched, so its second round captures it. Branches are announced once in a run,
+//! as other commands are. A graph with blocks is never updated.
 //!
 //! Commands whose capture or launch was refused once are queued one by one from then on. Where a capture only lacks memory of the device, it is tried again
 //! later: after one announcement, then after two, four and so on.

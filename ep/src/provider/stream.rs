@@ -90,11 +90,12 @@ pub trait Stream: Send {
     }
 
     /// As [`begin_graph`](Stream::begin_graph), for commands of which some run only if a condition in memory of the device is true, or as long as it is
-    /// ([`begin_block`](Stream::begin_block) to [`end_block`](Stream::end_block)). The stream launches all of them by one call, and the device decides. Once they
-    /// have run, and before it announces further commands with blocks, the caller asks [`loops_run`](Stream::loops_run).
+    /// ([`begin_block`](Stream::begin_block) to [`end_block`](Stream::end_block)). The stream launches all of them by one call, and the device decides. If a
+    /// block is a loop, the caller asks [`loops_run`](Stream::loops_run) once they have run, and before it announces other commands with loops.
     ///
-    /// After [`GraphStart::Capturing`] the caller may make these calls, too, and none for lanes. The first launch on a stream may wait for the device. A stream
-    /// that cannot decide on the device returns [`GraphStart::Queue`], as the provided method does.
+    /// After [`GraphStart::Capturing`] the caller may make these calls, too, and none for lanes; it begins a loop only if it has announced one
+    /// ([`GraphBlocks::rounds`]). The first launch on a stream may wait for the device. A stream that cannot decide on the device returns
+    /// [`GraphStart::Queue`], as the provided method does.
     ///
     /// # Errors
     ///
@@ -135,7 +136,7 @@ pub trait Stream: Send {
         Ok(())
     }
 
-    /// How the loops of the last graph with blocks have run. The caller has waited for the graph.
+    /// How the loops of the last graph with loops have run. The caller has waited for the graph.
     fn loops_run(&mut self) -> LoopsRun {
         LoopsRun::default()
     }

@@ -78,6 +78,11 @@ impl Test {
         self.repeats.is_some_and(|limits| limits.most_time.is_some())
     }
 
+    /// Whether steps run if its condition is false.
+    pub(super) fn has_else(&self) -> bool {
+        self.then_ends.is_some()
+    }
+
     /// The parts of its block; it is part `here` of `parts`.
     pub(super) fn bodies<W>(&self, here: usize, parts: &[Part<W>]) -> Bodies {
         let first = here + 1;

@@ -107,6 +107,17 @@ impl Branches {
         })
     }
 
+    /// The calls of a driver that the lanes of these steps need where no graph has them: records of events, and waits. One fork, a join of each lane, and a mark
+    /// and a wait for each edge between lanes.
+    pub(super) fn calls(&self, steps: &Range<usize>) -> usize {
+        let lanes = self.lanes(steps);
+        if lanes < 2 {
+            return 0;
+        }
+        let edges = self.turns(steps).map(|turn| turn.behind.len() + usize::from(turn.mark.is_some()));
+        1 + 3 * (lanes - 1) + edges.sum::<usize>()
+    }
+
     /// The bytes that they take on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         let after: usize = self.0.iter().map(|branch| size_of_val(branch.of.after.as_slice())).sum();
@@ -184,6 +195,8 @@ mod tests {
         assert_eq!(turns(&branches, 4..6), [(4..5, 0, vec![], Some(1)), (5..6, 1, vec![1], Some(0))]);
         assert_eq!(turns(&branches, 0..1), [(0..1, 0, vec![], None)]);
         assert_eq!([0..7, 4..6, 2..3, 0..2].map(|steps| branches.lanes(&steps)), [2, 2, 1, 1]);
+        // A fork and a join are a record and a wait each; then there are the marks, and the waits for them.
+        assert_eq!([0..7, 4..6, 2..3].map(|steps| branches.calls(&steps)), [4 + 4 + 4, 4 + 2 + 1, 0]);
         assert_eq!([3..5, 0..1, 1..3].map(|steps| branches.holds_together(&steps)), [true, true, false]);
         Ok(())
     }

@@ -17,15 +17,15 @@
 //! memory of the host, and returns. Once the copy has run, the caller calls the sequence again at the [`SequencePosition`] that it has
 //! reached; it reads the flag and queues the commands that follow.
 //!
-//! A loop whose steps are all announced together can be announced as a whole ([`Stream::begin_block_graph`](crate::Stream::begin_block_graph)): then the device
-//! decides about its rounds and about the blocks in it. The sequence announces it where the loop begins, once its condition is known to be true, and returns
-//! behind it, because it must learn how the loop has ended before it queues what follows. So nothing of a loop is launched while the caller may still find
-//! out that an input has failed.
+//! Blocks whose steps are all announced together can be announced as a whole ([`Stream::begin_block_graph`](crate::Stream::begin_block_graph)): then the device
+//! decides about them. Branches without loops are announced with the steps around them, and no condition is copied. A loop, or a branch with a loop in it, is
+//! announced once its condition is known, and the sequence returns behind it, because it must learn how the loop has ended before it queues what follows. So
+//! nothing of a loop is launched while the caller may still find out that an input has failed.
 //!
 //! A sequence that is looked into ([`CommandSequence::checking_finite`], [`CommandSequence::timing`]) returns behind each command in the same way: when it
 //! is called again, the command has run, so its output, which was copied to the flag, and its time are known.
 
-mod loops;
+mod block_graphs;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -65,8 +65,8 @@ pub struct CommandSequence {
     /// All steps in order: where blocks begin and end, and the stretches between.
     parts: Vec<Part<Stretch>>,
     branches: Branches,
-    /// Loops that are announced as a whole, in ascending order.
-    loops: Vec<BlockGraph>,
+    /// Parts with blocks that are announced as a whole, in ascending order.
+    block_graphs: Vec<BlockGraph>,
     has_blocks: bool,
     /// The buffer that conditions and outputs are copied to, where the host reads them.
     flag: Option<usize>,
@@ -186,14 +186,14 @@ impl CommandSequence {
         let has_blocks = parts.iter().any(|part| matches!(part, Part::Test(_)));
         let (stops, identity) = (Arc::default(), Arc::default());
         let (fused, branches, looks, times) = (Vec::new(), Branches::default(), Vec::new(), None);
-        let loops = block_graph::loops_of(&parts, |stretch| is_announced(stretch, &steps));
+        let block_graphs = block_graph::graphs_of(&parts, |stretch| is_announced(stretch, &steps));
         Ok(CommandSequence {
             buffers,
             steps,
             fused,
             parts,
             branches,
-            loops,
+            block_graphs,
             has_blocks,
             flag,
             looks,
@@ -294,10 +294,10 @@ impl CommandSequence {
     fn divide(&mut self) {
         let parts = parts(&self.steps, &self.fused, self.is_looked_into());
         self.parts = parts.unwrap_or_else(|_| unreachable!("`new` has found that all blocks end"));
-        self.loops = if self.is_looked_into() {
+        self.block_graphs = if self.is_looked_into() {
             Vec::new()
         } else {
-            block_graph::loops_of(&self.parts, |stretch| is_announced(stretch, &self.steps))
+            block_graph::graphs_of(&self.parts, |stretch| is_announced(stretch, &self.steps))
         };
         if let Some(times) = &mut self.times {
             *times = self.parts.iter().map(|_| PartTime::default()).collect();
@@ -307,10 +307,28 @@ impl CommandSequence {
     /// Queues each command by itself: no stream launches several by one call.
     #[must_use]
     pub fn one_by_one(mut self) -> CommandSequence {
-        self.loops.clear();
+        self.block_graphs.clear();
         for part in &mut self.parts {
             if let Part::Work(stretch) = part {
                 stretch.together = false;
+            }
+        }
+        self
+    }
+
+    /// Announces steps without blocks only where they are at least so many calls of a driver: one for each command, and those for the events of lanes. A
+    /// graph of fewer costs more than it saves. Blocks are announced however few steps they have, because that saves waits of the host. Call it behind all
+    /// that divides the steps: fusion, lanes and looks.
+    #[must_use]
+    pub fn announcing_from(mut self, calls: usize) -> CommandSequence {
+        let is_large = |part: &Part<Stretch>| match part {
+            Part::Work(Stretch { steps, .. }) => commands(steps, &self.fused) + self.branches.calls(steps) >= calls,
+            _ => false,
+        };
+        let is_large: Vec<bool> = self.parts.iter().map(is_large).collect();
+        for (part, is_large) in self.parts.iter_mut().zip(is_large) {
+            if let Part::Work(stretch) = part {
+                stretch.together &= is_large;
             }
         }
         self
@@ -332,7 +350,7 @@ impl CommandSequence {
     pub fn heap_bytes(&self) -> usize {
         let operands: usize = self.steps.iter().map(|command| size_of_val(command.step.operands.as_slice())).sum();
         let lists = size_of_val(self.steps.as_slice()) + size_of_val(self.parts.as_slice());
-        let lists = lists + size_of_val(self.loops.as_slice());
+        let lists = lists + size_of_val(self.block_graphs.as_slice());
         let fused: usize = self.fused.iter().map(|fused| size_of_val(fused.views.as_slice())).sum();
         let looks = size_of_val(self.looks.as_slice()) + self.times.as_deref().map_or(0, size_of_val);
         operands + lists + fused + looks + self.buffers.heap_bytes() + self.branches.heap_bytes()
@@ -365,6 +383,9 @@ impl CommandSequence {
             self.note_loop(stream.loops_run(), position)?;
         }
         while let Some(part) = self.parts.get(position.next) {
+            if !position.is_known && self.launch_blocks(&mut **stream, buffers, run, position)? {
+                continue;
+            }
             match part {
                 Part::Work(stretch) if std::mem::take(&mut position.is_known) => {
                     self.note_run(stretch, position, buffers)?;
@@ -381,9 +402,12 @@ impl CommandSequence {
                     position.next += 1;
                 }
                 Part::Jump(to) => position.next = *to,
-                Part::Test(test) if std::mem::take(&mut position.is_known) => {
+                Part::Test(test) if position.is_known => {
                     let is_true = self.reads_true(test, buffers)?;
-                    if is_true && self.launch_loop(test.step, &mut **stream, buffers, run, position)? {
+                    let has_steps = is_true || test.has_else();
+                    let is_launched = has_steps && self.launch_blocks(&mut **stream, buffers, run, position)?;
+                    position.is_known = false;
+                    if is_launched {
                         return Ok(Some(self.steps[test.step].label));
                     }
                     position.next = test.next(position.next, is_true, &mut position.rounds, &self.stops)?;
@@ -593,16 +617,19 @@ fn parts(steps: &[Command], fused: &[Fused], alone: bool) -> Result<Vec<Part<Str
         if group[0].step.work.is_mark() {
             parts.mark(begin, &group[0].step)?;
         } else {
-            // All steps of a group are the same in each run, so a group lies within one stretch.
-            let of_stretch = &fused[fused.partition_point(|fused| fused.steps.start < begin)..];
-            let of_stretch = of_stretch.iter().take_while(|fused| fused.steps.start < end);
-            let commands = group.len() - of_stretch.map(|fused| fused.steps.len() - 1).sum::<usize>();
-            let together = commands > 1 && is_same_in_each_run(&group[0]);
+            let together = commands(&(begin..end), fused) > 1 && is_same_in_each_run(&group[0]);
             parts.work(Stretch { steps: begin..end, together });
         }
         begin = end;
     }
     parts.finish(begin)
+}
+
+/// The number of commands for these steps, which are a stretch. All steps of a group are the same in each run, so a group lies within one stretch.
+fn commands(steps: &Range<usize>, fused: &[Fused]) -> usize {
+    let of_stretch = &fused[fused.partition_point(|fused| fused.steps.start < steps.start)..];
+    let of_stretch = of_stretch.iter().take_while(|fused| fused.steps.start < steps.end);
+    steps.len() - of_stretch.map(|fused| fused.steps.len() - 1).sum::<usize>()
 }
 
 /// Whether the steps of a stretch can be part of a graph.

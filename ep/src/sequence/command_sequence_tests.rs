@@ -331,23 +331,37 @@ fn blocks_without_a_flag_scratch_memory_and_kernels_of_other_devices_are_refused
 
 /// `while go { out = a + a[1..]; if small { out = 7 } else { a[0] = out[1] } }; a[0] = out[1]`, over buffers for numbers, bools and the flag.
 fn with_blocks(most_rounds: u64) -> Result<CommandSequence, SequenceError> {
-    let [add, fill, copy] = <[_; 3]>::try_from(steps()).expect("three steps");
+    of_words("while add if fill else copy end end copy", most_rounds)
+}
+
+/// These steps, over the buffers of [`with_blocks`]: `out = a + a[1..]` or a division that may fail, `out = 7`, `a[0] = out[1]`, and blocks. The condition of
+/// a loop is the first bool, and that of an `if` the second.
+fn of_words(words: &str, most_rounds: u64) -> Result<CommandSequence, SequenceError> {
     let bool_at = |offset| SequenceOperand { dtype: DType::Bool, ..vector(2, offset, 1, Access::Read) };
-    let mark = |step, what, work, condition: Option<usize>| {
-        let label = StepLabel { step, what, location: std::panic::Location::caller() };
-        (SequenceStep { work, operands: condition.map(bool_at).into_iter().collect() }, label)
+    let step = |(number, what): (usize, &'static str)| {
+        let [add, fill, copy] = <[_; 3]>::try_from(steps()).expect("three steps");
+        let mark = |work, condition: Option<usize>| {
+            let label = StepLabel { step: number, what, location: std::panic::Location::caller() };
+            (SequenceStep { work, operands: condition.map(bool_at).into_iter().collect() }, label)
+        };
+        match what {
+            "add" => add,
+            "fill" => fill,
+            "copy" => copy,
+            "div" => {
+                let kernel = KernelRegistry::builtin().get(Op::Div, DeviceKind::Sim, DType::I32).expect("a kernel");
+                let (SequenceStep { operands, .. }, label) = add;
+                (SequenceStep { work: SequenceWork::Kernel(kernel, Params::default()), operands }, label)
+            }
+            "while" => mark(SequenceWork::While { most_rounds, most_time: None }, Some(0)),
+            "if" => mark(SequenceWork::If, Some(1)),
+            "else" => mark(SequenceWork::Else, None),
+            "end" => mark(SequenceWork::End, None),
+            other => panic!("{other} is no step"),
+        }
     };
-    let steps = vec![
-        mark(0, "while", SequenceWork::While { most_rounds, most_time: None }, Some(0)),
-        add,
-        mark(2, "if", SequenceWork::If, Some(1)),
-        fill,
-        mark(4, "else", SequenceWork::Else, None),
-        copy.clone(),
-        mark(6, "end", SequenceWork::End, None),
-        mark(7, "end", SequenceWork::End, None),
-        copy,
-    ];
+    let words: Vec<&'static str> = words.to_owned().leak().split(' ').collect();
+    let steps = words.into_iter().enumerate().map(step).collect();
     CommandSequence::new(DeviceKind::Sim, &[12, 8, 2, 1], Some(3), steps)
 }
 
@@ -436,7 +450,7 @@ fn a_loop_is_launched_as_a_whole_once_its_condition_is_known() {
     // The host waits for the loop before it queues what follows.
     let (result, listing) = run(&[true, false], Launched, LoopsRun { rounds: made, end });
     assert_eq!((result, &*words(&listing.queued)), (Ok(()), "copy while:true while:false copy"));
-    assert_eq!(listing.graphs, ["from 0 over 4 buffers, GraphBlocks { depth: 2, rounds: 0 }: Launched"]);
+    assert_eq!(listing.graphs, ["from 0 over 4 buffers, GraphBlocks { depth: 2, rounds: Some(0) }: Launched"]);
     let (result, listing) = run(&[true, false], Capturing, LoopsRun { rounds: made, end });
     let captured = "While{most_rounds:9,step:0} add If{has_else:true} fill else copy end end";
     assert_eq!((result, &*words(&listing.queued)), (Ok(()), &*format!("copy while:true {captured} while:false copy")));
@@ -486,8 +500,70 @@ fn loops_that_a_device_cannot_run_alone_are_not_announced() {
     let repeats = |most_time| SequenceWork::While { most_rounds: 9, most_time };
     assert!(announced(steps(repeats(None), Op::Add)) && !announced(steps(repeats(None), Op::Div)));
     assert!(!announced(steps(repeats(Some(std::time::Duration::MAX)), Op::Add)));
-    // The host decides about an `if` that is in no loop.
-    assert!(!announced(steps(SequenceWork::If, Op::Add)));
+    assert!(announced(steps(SequenceWork::If, Op::Add)) && !announced(steps(SequenceWork::If, Op::Div)));
+}
+
+/// The announcements of blocks in a run, without the number of buffers and the answer, and the words of what is queued.
+fn announced(words_of: &str, flags: &[bool], start: GraphStart) -> (Vec<String>, String) {
+    let sequence = of_words(words_of, 9).expect("blocks that end");
+    let (result, listing) = run_blocks_with(&sequence, flags, start, LoopsRun { rounds: 3, end: None });
+    assert_eq!(result, Ok(()), "{words_of}");
+    let of_blocks = listing.graphs.iter().filter(|line| line.contains("GraphBlocks"));
+    let short = |line: &String| line.replace("over 4 buffers, GraphBlocks", "").replace(&format!(": {start:?}"), "");
+    (of_blocks.map(short).collect(), words(&listing.queued))
+}
+
+#[test]
+fn branches_are_launched_with_the_steps_around_them_and_no_condition_is_read() {
+    use GraphStart::{Capturing, Launched, Queue};
+    let text = "fill if copy else add end copy";
+    let first = vec!["from 1  { depth: 1, rounds: None }".to_owned()];
+    assert_eq!(announced(text, &[], Launched), (first.clone(), String::new()));
+    let captured = "fill If{has_else:true} copy else add end copy".to_owned();
+    assert_eq!(announced(text, &[], Capturing), (first.clone(), captured));
+    // The host reads the condition if the stream leaves the branch to it, and does not ask again.
+    assert_eq!(announced(text, &[true], Queue), (first.clone(), "fill copy if:true copy copy".to_owned()));
+    assert_eq!(announced(text, &[false], Queue), (first, "fill copy if:false add copy".to_owned()));
+    // Several branches, nested ones among them.
+    let (blocks, queued) = announced("if if fill end end copy if copy end", &[], Capturing);
+    assert_eq!(blocks, ["from 0  { depth: 2, rounds: None }"]);
+    assert_eq!(queued, "If{has_else:false} If{has_else:false} fill end end copy If{has_else:false} copy end");
+    // A step that a graph cannot have is queued between two graphs, and one in a branch leaves the branch to the host.
+    let (blocks, queued) = announced("if fill end div if fill end", &[], Launched);
+    assert_eq!((blocks.len(), &*queued), (2, "div"), "{blocks:?}");
+    let (blocks, queued) = announced("if div end copy if fill end", &[true], Launched);
+    assert_eq!((blocks, &*queued), (vec!["from 4  { depth: 1, rounds: None }".to_owned()], "copy if:true div"));
+    // So does a body without steps.
+    assert_eq!(announced("if else fill end", &[true], Launched), (vec![], "copy if:true".to_owned()));
+}
+
+#[test]
+fn a_branch_with_a_loop_is_launched_once_its_condition_is_known() {
+    use GraphStart::{Launched, Queue};
+    let text = "fill if while add end else fill end copy";
+    let (outer, inner) = ("from 1  { depth: 2, rounds: Some(0) }", "from 2  { depth: 1, rounds: Some(0) }");
+    // The host waits behind it, for the end of the loop.
+    for taken in [true, false] {
+        let (blocks, queued) = announced(text, &[taken, true], Launched);
+        assert_eq!((blocks, queued), (vec![outer.to_owned()], format!("fill copy if:{taken} if:true copy")));
+    }
+    let (blocks, queued) = announced("if while add end end copy", &[false], Launched);
+    assert_eq!((blocks, &*queued), (vec![], "copy if:false copy"));
+    // Left to the host, the loop in it is announced by itself.
+    let (blocks, queued) = announced(text, &[true, true, false], Queue);
+    assert_eq!(
+        (blocks, &*queued),
+        (vec![outer.to_owned(), inner.to_owned()], "fill copy if:true copy while:true add copy while:false copy")
+    );
+    // Branches of a loop that the host runs are launched in each round.
+    let (blocks, queued) = announced("while if fill end div end", &[true, true, false], Launched);
+    assert_eq!(blocks, ["from 1  { depth: 1, rounds: None }"; 2]);
+    assert_eq!(queued, "copy while:true div copy while:true div copy while:false");
+    // Those of a loop that a stream captures are not.
+    assert_eq!(
+        announced("while if fill end end", &[true, false, false], Queue).0,
+        ["from 0  { depth: 2, rounds: Some(0) }"]
+    );
 }
 
 #[test]
@@ -629,6 +705,32 @@ fn a_flag_is_a_buffer_of_its_own() {
         vec![(SequenceStep { work: SequenceWork::End, operands: vec![] }, label)],
     );
     assert!(matches!(ends, Err(SequenceError::Blocks { step: 0, .. })), "{ends:?}");
+}
+
+/// Three commands, or two with a fused kernel; blocks are announced however few steps they have.
+#[test]
+fn steps_are_announced_together_where_they_are_enough_calls() -> Result<(), SequenceError> {
+    let three = || CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps());
+    let announced = |sequence: CommandSequence| {
+        let (result, listing) = run_with(&sequence, Access::ReadWrite, None, GraphStart::Queue, false);
+        assert_eq!(result, Ok(()));
+        listing.graphs.len()
+    };
+    let of_three = [1, 3, 4].map(|least| three().map(|sequence| announced(sequence.announcing_from(least))));
+    assert_eq!(of_three, [Ok(1), Ok(1), Ok(0)]);
+    let fusions = [SequenceFusion { steps: 0..2, unstored: vec![] }];
+    let two = || three()?.fused(&fusions, &mut |_| Some(FusedKernel::default()));
+    assert_eq!([2, 3].map(|least| two().map(|it| announced(it.announcing_from(least)))), [Ok(1), Ok(0)]);
+    // A fork, a join and an edge between lanes are two calls each.
+    let branch = |steps: Range<usize>, lane, after: &[usize]| SequenceBranch { steps, lane, after: after.to_vec() };
+    let lanes = || three()?.on_lanes(vec![branch(0..1, 0, &[]), branch(1..2, 1, &[]), branch(2..3, 0, &[1])]);
+    assert_eq!([9, 10].map(|least| lanes().map(|it| announced(it.announcing_from(least)))), [Ok(1), Ok(0)]);
+    for words in ["if fill end", "while fill end"] {
+        let sequence = of_words(words, 9)?.announcing_from(100);
+        let (result, listing) = run_blocks_with(&sequence, &[true, false], GraphStart::Launched, LoopsRun::default());
+        assert_eq!((result, listing.graphs.len()), (Ok(()), 1), "{words}");
+    }
+    Ok(())
 }
 
 /// A kernel takes the place of its steps; the command for the others stays. One command alone is not announced as a graph.

@@ -8,7 +8,7 @@
 //! | `branches` | steps that lanes of a device's stream run side by side |
 //! | `buffers` | the buffers of a sequence, and the check that the operands of a call are these |
 //! | `blocks` | where blocks begin and end, and how many rounds loops may make |
-//! | `block_graph` | which loops a stream may launch as a whole |
+//! | `block_graph` | which parts with blocks a stream may launch as a whole |
 //! | `cpu_sequence` | runs the steps in the calling thread |
 //! | `function` | a step that is a function of the caller |
 //! | `group` | elementwise steps that run together, block by block |

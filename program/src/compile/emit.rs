@@ -60,6 +60,7 @@ pub(super) fn emit(
         step_by_step: options.step_by_step,
         time_steps: options.time_steps,
         capture: options.capture,
+        smallest_graph: options.smallest_graph,
         functions_join: found.functions_join,
     };
     compiled.arenas = found

@@ -305,14 +305,9 @@ fn steps_of<'g>(given: &Given<'g>, unit: usize) -> impl Iterator<Item = &'g Step
 
 /// Whether a graph may have all steps of a segment.
 fn may_join(given: &Given<'_>, segment: &Draft) -> bool {
-    let is_captured = |step: &Step| match &step.work {
-        Work::Call(op, _) => {
-            let key = step.operands.get(op.key_input());
-            let dtype = key.map(|operand| given.program.value(operand.value).dtype);
-            !op.is_random() && dtype.is_some_and(|dtype| !op.refuses_elements(dtype))
-        }
-        Work::Copy | Work::Fill(_) => true,
-        _ => false,
+    let is_captured = |step: &Step| {
+        let key = if let Work::Call(op, _) = &step.work { step.operands.get(op.key_input()) } else { None };
+        step.work.is_captured(key.map(|operand| given.program.value(operand.value).dtype))
     };
     segment.stream.device.kind == DeviceKind::Cuda
         && segment.stream.stream_type == StreamType::Compute

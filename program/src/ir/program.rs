@@ -123,6 +123,16 @@ impl Work {
         matches!(self, Work::If | Work::Else | Work::While | Work::End)
     }
 
+    /// Whether a CUDA graph can have it: the same command in each run, which reports nothing that belongs to one launch. `dtype` is that of the operand by
+    /// which the kernel of a [`Call`](Work::Call) is chosen ([`Op::key_input`]).
+    pub(crate) fn is_captured(&self, dtype: Option<DType>) -> bool {
+        match self {
+            Work::Call(op, _) => !op.is_random() && dtype.is_some_and(|dtype| !op.refuses_elements(dtype)),
+            Work::Copy | Work::Fill(_) => true,
+            _ => false,
+        }
+    }
+
     /// The critical section that it begins or ends.
     pub fn section(&self) -> Option<&StepSection> {
         if let Work::SectionBegin(section) | Work::SectionEnd(section) = self { Some(section) } else { None }

@@ -201,6 +201,7 @@ pub struct Compiled {
     pub(crate) step_by_step: bool,
     pub(crate) time_steps: bool,
     pub(crate) capture: bool,
+    pub(crate) smallest_graph: usize,
     /// Functions are steps of the segments of their streams; otherwise each is a segment by itself.
     pub(crate) functions_join: bool,
 }
@@ -301,6 +302,11 @@ impl Compiled {
     /// Whether steps on a CUDA device may be launched as graphs: [`CompileOptions::capture`].
     pub fn captures(&self) -> bool {
         self.capture
+    }
+
+    /// The fewest calls of the driver that a graph without blocks replaces: [`CompileOptions::smallest_graph`].
+    pub fn smallest_graph(&self) -> usize {
+        self.smallest_graph
     }
 
     /// Whether a run looks for infinities and NaN in what its steps write: [`CompileOptions::check_finite`].

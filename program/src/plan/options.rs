@@ -46,6 +46,10 @@ pub struct CompileOptions {
     /// Whether steps on a CUDA device that are the same commands in each run are captured into a CUDA graph, once runs use the same memory
     /// again, and launched by one call. Without it, lanes of a CUDA device are segments of their own, and no branches of one. Default: yes.
     pub capture: bool,
+    /// The fewest calls of the driver that a CUDA graph replaces, unless it has blocks: launches, copies and fills, and the records and waits of lanes. A graph
+    /// of fewer costs more than the calls. Graphs with blocks are made however few calls they replace, because the host then waits for no condition, or for
+    /// none in each round. Default: 4.
+    pub smallest_graph: usize,
     /// How many steps the search for memory offsets may take once a first plan is found. The search ends earlier when the plan reaches
     /// the lower bound. The same number gives the same plan on every machine. Default: 1,000, at most some
     /// tens of milliseconds.
@@ -84,6 +88,7 @@ impl Default for CompileOptions {
             step_by_step: false,
             time_steps: false,
             capture: true,
+            smallest_graph: 4,
             search_steps: 1_000,
             #[cfg(feature = "mutants")]
             mutant: None,

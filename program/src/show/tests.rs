@@ -21,6 +21,57 @@ fn parameter(r: &Recorder) -> Result<Tensor, Error> {
     r.parameter("w", &Tensor::unbound(CPU.into(), MemoryKind::Device, DType::F32, Shape::new(&[4, 4])?))
 }
 
+/// The lines of a plan about graphs.
+fn too_small(options: &CompileOptions, f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Vec<String> {
+    let plan = compile(&recorded(f), options).expect("it compiles").to_string();
+    plan.lines().filter(|line| line.contains("calls of the driver")).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_plan_says_which_steps_on_a_gpu_are_too_few_for_a_graph() {
+    let gpu = DeviceId::cuda(0);
+    let products = |count: usize, device: DeviceId| {
+        move |r: &Recorder| {
+            let x = r.feed("x", device, DType::F32, &[4, 4])?;
+            let y = (0..count).try_fold(x.clone(), |y, _| y.matmul(&x))?;
+            r.fetch("y", &y)
+        }
+    };
+    let default = CompileOptions::default;
+    let said = |last: usize, least: usize| {
+        let calls = last + 1;
+        format!("%0 to %{last} are {calls} calls of the driver, and no graph: it would replace at least {least}:")
+    };
+    assert_eq!(too_small(&default(), products(3, gpu)), [said(2, 4)]);
+    assert_eq!(too_small(&default(), products(4, gpu)), Vec::<String>::new());
+    assert_eq!(too_small(&CompileOptions { smallest_graph: 6, ..default() }, products(5, gpu)), [said(4, 6)]);
+    // One call is never a graph, and neither is one of a CPU. Without graphs, the plan does not speak of them.
+    let none: [Vec<String>; 4] = [
+        too_small(&default(), products(1, gpu)),
+        too_small(&default(), products(3, CPU)),
+        too_small(&CompileOptions { capture: false, ..default() }, products(3, gpu)),
+        too_small(&CompileOptions { smallest_graph: 1, ..default() }, products(3, gpu)),
+    ];
+    assert!(none.iter().all(Vec::is_empty), "{none:?}");
+    // Two products, a kernel that may fail, and two additions that are one kernel: the plan names the steps on both sides of the division that are several calls.
+    let lines = too_small(&default(), |r| {
+        let (x, n) = (r.feed("x", gpu, DType::F32, &[4, 4])?, r.feed("n", gpu, DType::I32, &[4, 4])?);
+        let y = x.matmul(&x)?.matmul(&x)?;
+        r.fetch("y", &y)?;
+        let quotient = (&n / &n)?;
+        r.fetch("z", &(&(&quotient + &n)? + &n)?)
+    });
+    assert_eq!(lines, [said(1, 4)]);
+    // The device decides about a branch, so steps beside it are in its graph.
+    let beside_a_branch = too_small(&default(), |r| {
+        let (x, yes) = (r.feed("x", gpu, DType::F32, &[4, 4])?, r.feed("yes", gpu, DType::Bool, &[])?);
+        let y = x.matmul(&x)?.matmul(&x)?;
+        r.if_true(&yes, || y.copy_from(&x))?;
+        r.fetch("y", &y)
+    });
+    assert_eq!(beside_a_branch, Vec::<String>::new());
+}
+
 /// The summaries of the passes, and the details of those that are not the program or the plan.
 #[test]
 fn each_pass_reports_what_it_did() {

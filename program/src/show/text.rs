@@ -1,11 +1,13 @@
 //! A compiled program as text, for people and golden tests.
 
 use std::fmt;
+use std::ops::Range;
 
-use streamvm_ep::{Access, DeviceId};
+use streamvm_ep::{Access, DeviceId, DeviceKind};
+use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::program::Work;
-use crate::plan::compiled::{BufferRole, Compiled, FusedBy, Located, Segment, SegmentBranch, Storage};
+use crate::plan::compiled::{BufferRole, Compiled, CompiledStep, FusedBy, Located, Segment, SegmentBranch, Storage};
 
 impl Compiled {
     /// The name of a feed, parameter or fetch; `arena`, with its number where there are several; for a value that several streams use, `%` and
@@ -43,6 +45,38 @@ impl Compiled {
         writeln!(f, "branch {number} on lane {}{waits}:", branch.lane)
     }
 
+    /// Neighbouring steps that would be a CUDA graph if one were made of so few calls of the driver, with the number of these: of segments on one lane without
+    /// blocks. Lanes need calls for their events, so no segment on several lanes is that small by default.
+    fn too_small_for_graphs(&self) -> Vec<(Range<usize>, usize)> {
+        let mut found = Vec::new();
+        if !self.capture || self.check_finite || self.time_steps {
+            return found;
+        }
+        let is_on_gpu = |segment: &&Segment| {
+            let StreamKey { device, stream_type, .. } = segment.stream;
+            (device.kind, stream_type) == (DeviceKind::Cuda, StreamType::Compute) && segment.branches.is_empty()
+        };
+        for Segment { steps, .. } in self.segments.iter().filter(is_on_gpu) {
+            let has_blocks = self.steps[steps.clone()].iter().any(|step| step.work.is_mark());
+            let mut begin = steps.start;
+            while begin < steps.end && !has_blocks {
+                let is_captured = |step: &CompiledStep| {
+                    let key = if let Work::Call(op, _) = &step.work { step.operands.get(op.key_input()) } else { None };
+                    step.work.is_captured(key.map(|operand| operand.dtype))
+                };
+                let of_graph = self.steps[begin..steps.end].iter().take_while(|step| is_captured(step)).count();
+                let of_graph = begin..begin + of_graph;
+                let groups = self.fused.iter().filter(|fused| of_graph.contains(&fused.steps.start));
+                let calls = of_graph.len() - groups.map(|fused| fused.steps.len() - 1).sum::<usize>();
+                begin = of_graph.end + 1;
+                if calls > 1 && calls < self.smallest_graph {
+                    found.push((of_graph, calls));
+                }
+            }
+        }
+        found
+    }
+
     fn operand(&self, names: &[String], operand: &Located) -> String {
         let mut text = match operand.storage {
             Storage::Buffer { index, offset } if matches!(self.buffers[index].role, BufferRole::Arena(_)) => {
@@ -61,7 +95,7 @@ impl Compiled {
 
 /// Buffers with role, access and size in bytes, then the steps: number, work, operands, type of the output. A line tells
 /// which steps run together, and another which are one of several segments, on which stream, and after which segments of other streams. A further
-/// line tells which of them a lane of the segment runs, and after which branches of other lanes.
+/// line tells which of them a lane of the segment runs, and after which branches of other lanes; and one which steps on a CUDA device are too few for a graph.
 impl fmt::Display for Compiled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let devices: Vec<String> = self.devices().iter().map(DeviceId::to_string).collect();
@@ -84,6 +118,7 @@ impl fmt::Display for Compiled {
         let mut segments = self.segments.iter().enumerate().peekable();
         let branches = self.segments.iter().flat_map(|segment| segment.branches.iter().enumerate());
         let mut branches = branches.peekable();
+        let mut too_small = self.too_small_for_graphs().into_iter().peekable();
         let mut blocks: usize = 0;
         let width = self.steps.len().saturating_sub(1).to_string().len();
         for (position, step) in self.steps.iter().enumerate() {
@@ -94,6 +129,13 @@ impl fmt::Display for Compiled {
             }
             if let Some((number, branch)) = branches.next_if(|(_, branch)| branch.steps.start == position) {
                 self.write_branch(f, number, branch)?;
+            }
+            if let Some((steps, calls)) = too_small.next_if(|(steps, _)| steps.start == position) {
+                let (last, least) = (steps.end - 1, self.smallest_graph);
+                writeln!(
+                    f,
+                    "%{position} to %{last} are {calls} calls of the driver, and no graph: it would replace at least {least}:"
+                )?;
             }
             if let Some(fused) = self.fused_at(position).filter(|fused| fused.steps.start == position) {
                 let last = fused.steps.end - 1;

@@ -21,7 +21,7 @@ use streamvm::{DType, DeviceId, Vm};
 use streamvm_tests::compiled::blocks::{Drawn, compare_drawn};
 use streamvm_tests::compiled::{compare, compare_expression, has_the_same_bits_everywhere};
 use streamvm_tests::program::{Machine, Script, judge_on_cuda};
-use streamvm_tests::within;
+use streamvm_tests::{small_graphs, within};
 
 /// Interval between progress lines.
 const PROGRESS: Duration = Duration::from_secs(5);
@@ -111,12 +111,12 @@ static GROUPS: AtomicUsize = AtomicUsize::new(0);
 /// If a result differs.
 fn compiled(seed: u64) {
     let vm = Vm::builder().build().expect("an engine");
-    let one_by_one = CompileOptions { capture: false, ..CompileOptions::default() };
-    let unfused = CompileOptions { fuse: false, ..CompileOptions::default() };
+    let one_by_one = CompileOptions { capture: false, ..small_graphs() };
+    let unfused = CompileOptions { fuse: false, ..small_graphs() };
     // Lanes that cost nothing to change over to, so that drawn programs use them: branches of one graph, and segments of their own.
-    let branches = CompileOptions { lanes: 3, hand_over_ns: 0, ..CompileOptions::default() };
+    let branches = CompileOptions { lanes: 3, hand_over_ns: 0, ..small_graphs() };
     let segments = CompileOptions { capture: false, ..branches.clone() };
-    let all = [CompileOptions::default(), one_by_one, unfused, branches, segments];
+    let all = [small_graphs(), one_by_one, unfused, branches, segments];
     compare(&vm, seed, &[DeviceId::cuda(0)], &|_| all.to_vec());
     compare_drawn(&vm, DeviceId::cuda(0), seed, &mut Drawn::default());
     let dtype = DType::ALL[seed as usize % DType::ALL.len()];

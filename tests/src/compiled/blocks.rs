@@ -3,9 +3,9 @@
 use streamvm::program::{self, CompileOptions, Compiled, Program, Recorder, Work};
 use streamvm::{DType, DeviceId, Error, FnContext, FnError, InstructionList, Tensor, Use, Vm};
 
-use crate::Random;
 use crate::compiled::check_plan;
 use crate::program::{Failing, Verdict};
+use crate::{Random, small_graphs};
 
 /// Who runs the calls.
 #[derive(Copy, Clone, Debug)]
@@ -132,8 +132,23 @@ pub fn count_to(by: By<'_>, device: DeviceId, x: &Tensor, most: i32) -> Result<(
     })
 }
 
+/// Which blocks drawn calls have.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Kinds {
+    /// Branches, loops and calls of programs.
+    All,
+    /// All but loops.
+    WithoutLoops,
+}
+
 /// Makes drawn calls over `numbers`, vectors on a device that the calls overwrite, and nests blocks up to `depth` deep.
-fn calls(by: By<'_>, device: DeviceId, seed: u64, numbers: &[Tensor], depth: usize) -> Result<(), Error> {
+fn calls(
+    by: By<'_>,
+    device: DeviceId,
+    (seed, kinds): (u64, Kinds),
+    numbers: &[Tensor],
+    depth: usize,
+) -> Result<(), Error> {
     let mut draw = Random::new(seed, 0);
     // What this block makes; a block in it may use that, too.
     let mut known = numbers.to_vec();
@@ -141,7 +156,8 @@ fn calls(by: By<'_>, device: DeviceId, seed: u64, numbers: &[Tensor], depth: usi
         let some = |draw: &mut Random, known: &[Tensor]| known[draw.below(known.len())].clone();
         let (x, y, target) = (some(&mut draw, &known), some(&mut draw, &known), some(&mut draw, numbers));
         let inner = draw.next();
-        match draw.below(if depth == 0 { 5 } else { 9 }) {
+        let of_blocks = if kinds == Kinds::All { 4 } else { 3 };
+        match draw.below(if depth == 0 { 5 } else { 5 + of_blocks }) {
             0 => known.push((&x + &y)?),
             1 => known.push((&x - &y)?),
             2 => known.push(x.minimum(&y)?),
@@ -153,19 +169,19 @@ fn calls(by: By<'_>, device: DeviceId, seed: u64, numbers: &[Tensor], depth: usi
                 let (then, otherwise) = (known.clone(), known.clone());
                 by.if_else(
                     &x.sum(&[])?.lt(&y.sum(&[])?)?,
-                    || calls(by, device, inner, &then, depth - 1),
-                    Some(|| calls(by, device, inner ^ 0xff00, &otherwise, depth - 1)),
+                    || calls(by, device, (inner, kinds), &then, depth - 1),
+                    Some(|| calls(by, device, (inner ^ 0xff00, kinds), &otherwise, depth - 1)),
                 )?;
             }
             6 => by.if_else(
                 &x.sum(&[])?.eq(&y.sum(&[])?)?,
-                || calls(by, device, inner, &known, depth - 1),
+                || calls(by, device, (inner, kinds), &known, depth - 1),
                 None::<fn() -> Result<(), Error>>,
             )?,
             7 => {
                 // Views are fed as well as whole tensors, and a written tensor is one of the results.
                 let fed = by.call(&(&x - &y)?.slice(0, 0..4)?, numbers, |by, fed, numbers| {
-                    calls(by, device, inner, numbers, depth - 1)?;
+                    calls(by, device, (inner, kinds), numbers, depth - 1)?;
                     Ok(vec![(fed + &numbers[1])?, numbers[0].clone()])
                 })?;
                 known.extend(fed);
@@ -174,7 +190,7 @@ fn calls(by: By<'_>, device: DeviceId, seed: u64, numbers: &[Tensor], depth: usi
                 let (round, most) = (by.full(device, 0)?, by.full(device, 1 + draw.below(3) as i32)?);
                 let goes_on = round.lt(&most)?;
                 by.while_true(&goes_on, || {
-                    calls(by, device, inner, &known, depth - 1)?;
+                    calls(by, device, (inner, kinds), &known, depth - 1)?;
                     round.copy_from(&(&round + 1)?)?;
                     goes_on.copy_from(&round.lt(&most)?)
                 })?;
@@ -204,8 +220,18 @@ pub fn compare_drawn(vm: &Vm, device: DeviceId, seed: u64, drawn: &mut Drawn) {
     // Blocks of one to three of the four elements.
     let (block, in_place) = (1 + (number_of(seed) >> 5) as usize % 3, number_of(seed) & 2 == 0);
     let search_steps = number_of(seed) % 50;
-    let options = CompileOptions { in_place, block, search_steps, ..CompileOptions::default() };
-    let compared = try_compare_drawn(vm, device, seed, &options, drawn);
+    let options = CompileOptions { in_place, block, search_steps, ..small_graphs() };
+    let compared = try_compare_blocks(vm, device, (seed, Kinds::All, ROUNDS), &options, drawn);
+    compared.unwrap_or_else(|Verdict { failing, text }| panic!("{failing:?}: {text}"));
+}
+
+/// As [`compare_drawn`], for a program without loops, which runs often enough that a CUDA device decides about its branches.
+///
+/// # Panics
+/// As [`compare_drawn`].
+pub fn compare_drawn_branches(vm: &Vm, device: DeviceId, seed: u64, drawn: &mut Drawn) {
+    let options = small_graphs();
+    let compared = try_compare_blocks(vm, device, (seed, Kinds::WithoutLoops, 5), &options, drawn);
     compared.unwrap_or_else(|Verdict { failing, text }| panic!("{failing:?}: {text}"));
 }
 
@@ -231,13 +257,24 @@ pub(super) fn try_compare_drawn(
     options: &CompileOptions,
     drawn: &mut Drawn,
 ) -> Result<(), Verdict> {
+    try_compare_blocks(vm, device, (seed, Kinds::All, ROUNDS), options, drawn)
+}
+
+/// As [`try_compare_drawn`], with these kinds of blocks, in so many runs.
+fn try_compare_blocks(
+    vm: &Vm,
+    device: DeviceId,
+    (seed, kinds, rounds): (u64, Kinds, usize),
+    options: &CompileOptions,
+    drawn: &mut Drawn,
+) -> Result<(), Verdict> {
     let names = ["a", "b", "c"];
-    let calls_seed = number_of(seed);
-    let start = |vm: &Vm| -> Vec<Tensor> {
+    let calls_seed = (number_of(seed), kinds);
+    let vectors = |vm: &Vm| -> Vec<Tensor> {
         let vector = |it: i32| vm.from_slice(&[5 * it - 4, it, 3, -it], &[4]).and_then(|it| it.to(device));
         (0..3).map(|it| vector(it).expect("a tensor")).collect()
     };
-    let (expected, found) = (start(vm), start(vm));
+    let (eager, found) = (vectors(vm), vectors(vm));
     // Two parameters, and a third value of the run that is fetched.
     let program = vm
         .record("drawn", |r| {
@@ -259,16 +296,20 @@ pub(super) fn try_compare_drawn(
     check_plan(executable.compiled(), seed)?;
     drawn.removed += program.steps.len() - executable.compiled().steps().len();
     drawn.fused_in_loops += fused_in_loops_of(executable.compiled());
-    for round in 0..ROUNDS {
-        let mut numbers = expected.clone();
+    let values = |tensors: &[Tensor]| -> Vec<Vec<i32>> {
+        tensors.iter().map(|tensor| tensor.to_vec::<i32>().expect("it runs")).collect()
+    };
+    let eagerly = |_| {
+        let mut numbers = eager.clone();
         numbers.push(vm.full(device, DType::I32, &[4], 9).expect("a tensor"));
         calls(By::Engine(vm), device, calls_seed, &numbers, 3).expect("eager calls are accepted");
+        values(&numbers)
+    };
+    // First all eager calls, so that no tensors of these are in the places of a run when the next one begins.
+    let expected: Vec<Vec<Vec<i32>>> = (0..rounds).map(eagerly).collect();
+    for (round, expected) in expected.into_iter().enumerate() {
         let run = executable.run(&[]).expect("it is submitted");
-        let values = |tensors: &[Tensor]| -> Vec<Vec<i32>> {
-            tensors.iter().map(|tensor| tensor.to_vec::<i32>().expect("it runs")).collect()
-        };
         let results = values(&[&found[..], &[run["d"].clone()]].concat());
-        let expected = values(&numbers);
         if results != expected {
             let compiled = executable.compiled();
             let text = format!(

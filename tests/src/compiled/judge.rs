@@ -99,6 +99,7 @@ fn options(draw: &mut Random, mutant: Option<Mutant>) -> CompileOptions {
         time_steps: draw.once_in(4),
         capture: !draw.once_in(4),
         search_steps: *draw.pick(&[0, 20, 1_000]),
+        smallest_graph: 1 + draw.below(6),
         mutant,
         ..CompileOptions::default()
     }

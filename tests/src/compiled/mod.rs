@@ -14,11 +14,13 @@ mod functions;
 mod judge;
 pub mod plan;
 mod sections;
+mod shared_sections;
 mod waits;
 
 pub use automatic::{judge_automatic, play};
 pub use expressions::{compare_expression, has_the_same_bits_everywhere};
 pub use judge::{Judged, judge};
+pub use shared_sections::{SharedSections, judge_shared_sections};
 pub use waits::{Waits, waits_of};
 
 use streamvm::program::{CompileOptions, Compiled, Program, Recorder};
@@ -26,7 +28,7 @@ use streamvm::{DType, DeviceId, Error, Fetches, InstructionsBuilder, Lane, Op, P
 
 use crate::compiled::blocks::By;
 use crate::compiled::functions::Orders;
-use crate::compiled::sections::Sections;
+use crate::compiled::sections::{Resources, Sections};
 use crate::program::{Failing, Verdict};
 use crate::{CPU, Random};
 
@@ -39,12 +41,14 @@ fn calls<'v>(
     draw: &mut Random,
     given: &[Tensor],
     devices: &[DeviceId],
-    (steps, has_sections): (usize, bool),
+    (steps, resources): (usize, Option<&Resources>),
     by: By<'v>,
 ) -> Result<Vec<Tensor>, Error> {
     let mut tensors = given.to_vec();
     let parameter = given.len() - 1;
-    let (mut orders, mut sections) = (Orders::default(), Sections::new());
+    let mut orders = Orders::default();
+    // They draw apart, so that the other calls are the same whatever resources there are.
+    let mut sections = resources.map(|resources| Sections::new(resources, draw.clone()));
     for _ in 0..steps {
         let some = |draw: &mut Random, tensors: &[Tensor]| {
             // Recent tensors more often, so that chains form; transposed views at times.
@@ -60,7 +64,7 @@ fn calls<'v>(
         if y.place() != x.place() {
             y = y.to(x.place())?;
         }
-        let result = match draw.below(if has_sections { 16 } else { 15 }) {
+        let result = match draw.below(if sections.is_some() { 16 } else { 15 }) {
             0 | 1 => (&x + &y)?,
             2 => (&x - &y)?,
             3 => (&x * &y)?,
@@ -83,7 +87,8 @@ fn calls<'v>(
             }
             15 => {
                 let result = &tensors[draw.below(tensors.len() - parameter) + parameter];
-                sections.draw(functions::host_of(*draw.pick(devices)), &x, result, by)?;
+                let device = functions::host_of(*draw.pick(devices));
+                sections.as_mut().map_or(Ok(()), |sections| sections.draw(device, &x, result, by))?;
                 continue;
             }
             12 => {
@@ -114,7 +119,7 @@ fn calls<'v>(
         };
         tensors.push(result);
     }
-    sections.end(&[], by)?;
+    sections.map_or(Ok(()), |mut sections| sections.end(&[], by))?;
     let mut fetched: Vec<Tensor> = (0..3).map(|_| tensors[draw.below(tensors.len())].clone()).collect();
     fetched.push(tensors[tensors.len() - 1].clone());
     Ok(fetched)
@@ -199,12 +204,12 @@ fn try_compare(
 ) -> Result<(Program, Vec<Compiled>), Verdict> {
     let mut draw = Random::new(seed, 0);
     let drawn = Drawn::new(vm, devices[0], &mut draw);
-    let Drawn { tensors, program_seed, steps, has_sections } = &drawn;
+    let Drawn { tensors, program_seed, steps, sections } = &drawn;
     let parameter = tensors[2].to_vec::<i32>().expect("it is there");
     let mut expected = Vec::new();
     for _ in 0..ROUNDS {
         let results =
-            calls(&mut Random::new(*program_seed, 0), tensors, devices, (*steps, *has_sections), By::Engine(vm))
+            calls(&mut Random::new(*program_seed, 0), tensors, devices, (*steps, sections.as_ref()), By::Engine(vm))
                 .expect("eager calls are accepted");
         expected.push((elements(&results), elements(&tensors[2..])));
     }
@@ -253,14 +258,15 @@ struct Drawn {
     tensors: Vec<Tensor>,
     program_seed: u64,
     steps: usize,
-    has_sections: bool,
+    /// What its critical sections are over; `None` if it has none.
+    sections: Option<Resources>,
 }
 
 impl Drawn {
     fn new(vm: &Vm, home: DeviceId, draw: &mut Random) -> Drawn {
         let steps = 1 + draw.below(25);
         let tensors = given(vm, home, draw);
-        Drawn { tensors, program_seed: draw.next(), steps, has_sections: true }
+        Drawn { tensors, program_seed: draw.next(), steps, sections: Some(Resources::new()) }
     }
 }
 
@@ -274,8 +280,10 @@ fn record(vm: &Vm, devices: &[DeviceId], drawn: &Drawn) -> Program {
             r.parameter("c", &drawn.tensors[2])?,
         ];
         let mut draw = Random::new(drawn.program_seed, 0);
-        let results = calls(&mut draw, &stand_ins, devices, (drawn.steps, drawn.has_sections), By::Recording(r))?;
+        let results = calls(&mut draw, &stand_ins, devices, (drawn.steps, drawn.sections.as_ref()), By::Recording(r))?;
         results.iter().enumerate().try_for_each(|(place, tensor)| r.fetch(format!("f{place}"), tensor))
     };
-    vm.record("drawn", calls).expect("what an engine takes can be recorded")
+    let mut program = vm.record("drawn", calls).expect("what an engine takes can be recorded");
+    drawn.sections.iter().for_each(|resources| resources.bind(&mut program));
+    program
 }

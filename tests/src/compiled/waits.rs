@@ -34,7 +34,7 @@ pub fn waits_of(seed: u64) -> Option<Waits> {
     let engine = || {
         let vm = Vm::builder().sim_devices(2).build().expect("an engine");
         // The resource of a section belongs to one engine, and there are several here.
-        let drawn = Drawn { has_sections: false, ..Drawn::new(&vm, devices[0], &mut Random::new(seed, 0)) };
+        let drawn = Drawn { sections: None, ..Drawn::new(&vm, devices[0], &mut Random::new(seed, 0)) };
         vm.wait_all().expect("the tensors are copied");
         (vm, drawn)
     };
@@ -55,7 +55,8 @@ pub fn waits_of(seed: u64) -> Option<Waits> {
     });
     let eager = waits_made(&vm, &drawn, || {
         let mut draw = Random::new(drawn.program_seed, 0);
-        let results = calls(&mut draw, &drawn.tensors, &devices, (drawn.steps, drawn.has_sections), By::Engine(&vm));
+        let results =
+            calls(&mut draw, &drawn.tensors, &devices, (drawn.steps, drawn.sections.as_ref()), By::Engine(&vm));
         let results = results.expect("eager calls are accepted");
         // A run copies what it fetches of feeds and parameters, because a later run may overwrite them.
         let of_given = |result: &&Tensor| drawn.tensors.iter().any(|given| given.overlaps(result));

@@ -2,12 +2,18 @@
 
 use std::sync::Arc;
 
+use streamvm::program::CompileOptions;
 use streamvm::{
     BuildError, DeviceId, Error, Failure, InstructionList, InstructionsBuilder, MemoryKind, Place, Tensor, Ticket, Vm,
 };
 
 /// The device of most tests.
 pub const CPU: DeviceId = DeviceId::cpu(0);
+
+/// The default options of programs, but for CUDA graphs: neighbouring steps are a graph even where they are two launches, as in small programs of tests.
+pub fn small_graphs() -> CompileOptions {
+    CompileOptions { smallest_graph: 1, ..CompileOptions::default() }
+}
 
 /// A list of the instructions that `build` emits.
 ///

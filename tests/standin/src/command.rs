@@ -75,8 +75,14 @@ pub(crate) enum Job {
     Fused { code: Arc<FusedCode>, views: Vec<Decoding>, spans: Vec<Option<Span>> },
     /// A kernel whose PTX runs.
     Ptx(Box<PtxLaunch>),
-    /// The kernel that sets the condition of a block, with the memory of its addresses.
-    Condition { arguments: ConditionArguments, condition: Span, state: Span, stop: Span, cell: Arc<ConditionValue> },
+    /// The kernel that sets the condition of a block, with the memory of its addresses. A graph without loops has no state of them.
+    Condition {
+        arguments: ConditionArguments,
+        condition: Span,
+        state: Option<Span>,
+        stop: Span,
+        cell: Arc<ConditionValue>,
+    },
     /// A kernel that accesses memory which it may not access, or has invalid arguments: it ends the context with this code.
     Broken(Code),
 }
@@ -232,12 +238,15 @@ fn launch(driver: &Driver, stream: &Stream, job: &Job) {
             let is_true = unsafe { condition.ptr().read() } != 0;
             // SAFETY: as above; the address was checked to be aligned. The host may write the word at any time.
             let stops = unsafe { stop.ptr().cast::<u32>().read_volatile() } != 0;
-            let place = state.ptr().cast::<LoopState>();
+            let place = state.as_ref().map(|state| state.ptr().cast::<LoopState>());
             // SAFETY: as above; each bit pattern is a state.
-            let mut now = unsafe { place.read() };
+            let mut now = place.map_or_else(LoopState::default, |place| unsafe { place.read() });
             cell.set(kernel::decide(arguments, is_true, stops, &mut now));
-            // SAFETY: as above.
-            return unsafe { place.write(now) };
+            if let Some(place) = place {
+                // SAFETY: as above.
+                unsafe { place.write(now) };
+            }
+            return;
         }
         Job::Ptx(launch) => return launch_ptx(driver, stream, launch),
         Job::Ours { decoded, spans, status } => (decoded, spans, status),

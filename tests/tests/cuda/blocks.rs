@@ -8,8 +8,8 @@ use streamvm::program::CompileOptions;
 use streamvm::{DType, DeviceId, Error, Lane, Mode, TimeLimit, Vm};
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::block_scenarios::{SCENARIOS, endless};
-use streamvm_tests::compiled::blocks::{By, Drawn, compare_drawn, count_to};
-use streamvm_tests::{until, within};
+use streamvm_tests::compiled::blocks::{By, Drawn, compare_drawn, compare_drawn_branches, count_to};
+use streamvm_tests::{small_graphs, until, within};
 
 const CUDA: DeviceId = DeviceId::cuda(1);
 const MODES: [Mode; 2] = [Mode::Threaded, Mode::Inline];
@@ -48,6 +48,25 @@ fn drawn_blocks_compute_what_the_host_computes() {
     }
 }
 
+/// Without loops, every conditional node is a branch that is in none.
+#[test]
+fn drawn_branches_are_decided_by_the_device() {
+    for mode in MODES {
+        let driver = Standin::load("devices=2;pageable=1;delay=5");
+        let vm = Vm::builder().mode(mode).build().expect("an engine");
+        let mut drawn = Drawn::default();
+        let has_nodes = |seed: u64, drawn: &mut Drawn| {
+            let before = driver.calls("cuGraphAddNode_v2");
+            compare_drawn_branches(&vm, CUDA, seed, drawn);
+            driver.calls("cuGraphAddNode_v2") > before
+        };
+        let of_device = (1..=60).filter(|&seed| has_nodes(seed, &mut drawn)).count();
+        assert!(of_device > 20, "{mode:?}: {of_device} programs, {drawn:?}");
+        vm.shutdown(Duration::from_secs(60)).expect("it ends");
+        assert_eq!(driver.findings(), "", "{mode:?}");
+    }
+}
+
 /// A loop is captured in its second round, with all that follow it.
 #[test]
 fn rounds_from_the_second_on_are_one_graph() -> Result<(), Error> {
@@ -57,7 +76,7 @@ fn rounds_from_the_second_on_are_one_graph() -> Result<(), Error> {
         let x = vm.full(CUDA, DType::I32, &[], 0)?;
         let program = vm.record("count", |r| count_to(By::Recording(r), CUDA, &r.parameter("x", &x)?, 100))?;
         for (capture, expected) in [(true, [2 + 3 + 3 + 2, 1, 1]), (false, [2 + 100 * 3, 0, 0])] {
-            let options = CompileOptions { capture, ..CompileOptions::default() };
+            let options = CompileOptions { capture, ..small_graphs() };
             let executable = vm.compile(&program, &[("x", &x)], &options)?;
             x.fill(0)?;
             x.wait()?;
@@ -89,7 +108,7 @@ fn an_endless_loop_holds_no_other_stream() {
         let vm = Vm::builder().faults(plan.clone()).build().expect("an engine");
         let before = (&vm.full(CUDA, DType::I32, &[], 3).expect("a tensor") + 4).expect("it is submitted");
         let program = vm.record("endless", |r| endless(r, CUDA, |x| x.copy_from(&(x + 1)?)));
-        let options = CompileOptions { most_rounds: u64::MAX, ..CompileOptions::default() };
+        let options = CompileOptions { most_rounds: u64::MAX, ..small_graphs() };
         let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
         let run = executable.run(&[]).expect("it is submitted");
         {
@@ -123,8 +142,7 @@ fn calls_that_fail_in_a_loop_fail_the_run_or_nothing() {
                     let x = vm.full(CUDA, DType::I32, &[], 0).expect("a tensor");
                     let program = vm.record("count", |r| count_to(By::Recording(r), CUDA, &r.parameter("x", &x)?, 11));
                     let program = program.expect("it can be recorded");
-                    let executable =
-                        vm.compile(&program, &[("x", &x)], &CompileOptions::default()).expect("it compiles");
+                    let executable = vm.compile(&program, &[("x", &x)], &small_graphs()).expect("it compiles");
                     vm.wait_all().expect("it passes");
                     driver.fault(&format!("fail={call}:{nth}:{code}"));
                     let outcome = within(&said, move || {

@@ -172,7 +172,7 @@ fn a_block_whose_commands_have_no_elements_is_not_captured() -> Result<(), Error
     let cases: [&[usize]; 5] = [&[1], &[0], &[1, 1], &[0, 1], &[1, 0]];
     for bodies in cases {
         let sequence = Arc::new(());
-        let (key, blocks) = (GraphKey { sequence: &sequence, first: 0 }, GraphBlocks { depth: 2, rounds: 0 });
+        let (key, blocks) = (GraphKey { sequence: &sequence, first: 0 }, GraphBlocks { depth: 2, rounds: Some(0) });
         assert_eq!(stream.begin_block_graph(key, &buffers, blocks)?, Queue);
         assert_eq!(stream.begin_block_graph(key, &buffers, blocks)?, Capturing);
         stream.begin_block(BlockStart::While { most_rounds: 9, step: 0 }, &condition)?;

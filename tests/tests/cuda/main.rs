@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 
 mod blocks;
+mod branches;
 mod calls;
 mod devices;
 mod ends;

@@ -8,6 +8,7 @@ use streamvm::{
     Critical, DType, DeviceId, Error, Executable, FnError, InstructionList, InstructionsBuilder, Lane, Mode,
     ProgramError, Tensor, Vm, Watch,
 };
+use streamvm_tests::compiled::{SharedSections, judge_shared_sections};
 use streamvm_tests::{CPU, ClosedGate, Text, list, no_races, on_device, until, within};
 use streamvm_verify::{Trace, verify};
 
@@ -532,4 +533,30 @@ fn the_cache_compares_sections_by_their_resources() {
     }
     let counted = vm.stats().programs;
     assert_eq!((counted.hits, counted.misses), (1, 2));
+}
+
+/// Runs, eager calls and lists of two threads, with sections over one to three resources, some of them under two names.
+#[test]
+fn drawn_sections_over_several_resources_of_two_threads_never_overlap() {
+    let mut all = SharedSections::default();
+    for seed in 1..=20 {
+        let judged = within("the sections", move || judge_shared_sections(seed, true));
+        let SharedSections { over_several, under_two_names } = judged.unwrap_or_else(|found| panic!("{found:?}"));
+        all.over_several += over_several;
+        all.under_two_names += under_two_names;
+    }
+    assert!(all.over_several > 40 && all.under_two_names > 12, "{all:?}");
+}
+
+/// The same where the resources of the threads differ: the checks must find that.
+#[test]
+fn drawn_sections_that_are_not_over_the_same_resources_are_found_to_overlap() {
+    let overlaps = |seed| match within("the sections", move || judge_shared_sections(seed, false)) {
+        Ok(_) => false,
+        Err(found) => {
+            assert!(found.text.contains("within another one"), "{found:?}");
+            true
+        }
+    };
+    assert!((1..=40).any(overlaps), "no section began within another one");
 }

@@ -196,7 +196,11 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         sequence.map(|sequence| {
             let sequence = if compiled.times_steps() { sequence.timing() } else { sequence };
             let sequence = sequence.stopped_by(env.stops_loops.clone());
-            LoadedSegment::Commands(Box::new(if compiled.captures() { sequence } else { sequence.one_by_one() }))
+            let sequence = match compiled.captures() {
+                true => sequence.announcing_from(compiled.smallest_graph()),
+                false => sequence.one_by_one(),
+            };
+            LoadedSegment::Commands(Box::new(sequence))
         })
     };
     loaded.map_err(|error| {

@@ -5,10 +5,12 @@
 //! a body stream                                 └ steps · condition ┘
 //! ```
 //!
-//! A kernel sets the condition of the node, before the node and, in a loop, again at the end of the body ([`condition`](crate::cuda::ConditionArguments)). It
-//! keeps count of the rounds in a [`LoopRecord`] of the stream: the graph copies it to the device first and back at its end, where the host reads how
-//! the loops have ended. So one launch with loops is in flight at a time. The caller ensures that: it waits for the launch before it reads. If it has not
-//! read, the next launch waits for the last one itself.
+//! A kernel sets the condition of the node, before the node and, in a loop, again at the end of the body ([`condition`](crate::cuda::ConditionArguments)).
+//!
+//! Of a graph with loops, the kernel keeps count of the rounds in a [`LoopRecord`] of the stream: the graph copies it to the device first and back at its end,
+//! where the host reads how the loops have ended. So one launch with loops is in flight at a time. The caller ensures that: it waits for the launch before it
+//! reads. If it has not read, the next launch waits for the last one itself. A graph without loops has no copies in and out, and its launches may follow each
+//! other.
 //!
 //! Body streams are made outside of captures and used in captures alone, one for each level of nesting, so that nothing ever runs on them.
 
@@ -35,11 +37,18 @@ pub(super) struct Blocks {
 #[derive(Debug)]
 pub(super) struct BlockCapture {
     kernel: ConditionKernel,
+    /// Of loops: what keeps count of their rounds.
+    loops: Option<CapturedLoops>,
+    /// The blocks whose bodies are captured now, the outermost first.
+    open: Vec<OpenBlock>,
+}
+
+/// The loops of a capture.
+#[derive(Copy, Clone, Debug)]
+struct CapturedLoops {
     record: LoopRecord,
     /// The rounds that loops of the run have made before.
     rounds: u64,
-    /// The blocks whose bodies are captured now, the outermost first.
-    open: Vec<OpenBlock>,
 }
 
 /// A block whose body is captured.
@@ -72,37 +81,40 @@ impl Blocks {
 }
 
 impl CudaStream {
-    /// What a capture of blocks that are `depth` deep needs. Makes it at the first capture, outside of captures: that may wait for the device. If the device
-    /// has no memory for it, memory whose free was deferred is freed first. The context is current.
+    /// What a capture of blocks that are `depth` deep needs. Some are loops if there are `rounds`, which are those that loops have made before. Makes it at the
+    /// first capture, outside of captures: that may wait for the device. If the device has no memory for it, memory whose free was deferred is freed first.
+    /// The context is current.
     ///
     /// # Errors
     /// The reason why there is none. If the device is lost by it, the next check of the device says so.
-    pub(super) fn prepare_blocks(&mut self, depth: usize, rounds: u64) -> Result<BlockCapture, NoBlocks> {
-        let made = match self.make_blocks(depth) {
-            Err(NoBlocks::NoMemory) if self.frees_deferred() => self.make_blocks(depth),
+    pub(super) fn prepare_blocks(&mut self, depth: usize, rounds: Option<u64>) -> Result<BlockCapture, NoBlocks> {
+        match self.make_blocks(depth, rounds) {
+            Err(NoBlocks::NoMemory) if self.frees_deferred() => self.make_blocks(depth, rounds),
             made => made,
-        };
-        let (kernel, record) = made?;
-        Ok(BlockCapture { kernel, record, rounds, open: Vec::new() })
+        }
     }
 
-    fn make_blocks(&mut self, depth: usize) -> Result<(ConditionKernel, LoopRecord), NoBlocks> {
+    fn make_blocks(&mut self, depth: usize, rounds: Option<u64>) -> Result<BlockCapture, NoBlocks> {
         let device = &self.instance.devices[self.index];
         let driver = self.instance.driver;
         let kernel = device.conditions.kernel(device, driver)?;
         let refused = |failure: DriverFailure| {
-            log::debug!("a loop is not captured: {}", device.fail(failure));
+            log::debug!("blocks are not captured: {}", device.fail(failure));
             NoBlocks::of(failure)
         };
         while self.blocks.streams.len() < depth {
             self.blocks.streams.push(driver.create_stream(self.priority).map_err(refused)?);
         }
-        let record = match self.blocks.record {
-            Some(record) => record,
-            None => device.conditions.add_record(driver).map_err(refused)?,
-        };
-        self.blocks.record = Some(record);
-        Ok((kernel, record))
+        let mut capture = BlockCapture { kernel, loops: None, open: Vec::new() };
+        if let Some(rounds) = rounds {
+            let record = match self.blocks.record {
+                Some(record) => record,
+                None => device.conditions.add_record(driver).map_err(refused)?,
+            };
+            self.blocks.record = Some(record);
+            capture.loops = Some(CapturedLoops { record, rounds });
+        }
+        Ok(capture)
     }
 
     /// Frees memory of the device whose free was deferred; `false` if there was none.
@@ -110,7 +122,7 @@ impl CudaStream {
         self.instance.opened(self.index).is_ok_and(|opened| self.device().free_deferred(opened))
     }
 
-    /// Captures the copy of the record to the device, which comes first.
+    /// Captures the copy of the record to the device, which comes first in a graph with loops.
     pub(super) fn capture_record_in(&self) -> Result<(), Error> {
         self.capture_copy_of_record(|record| (record.on_device, record.host_address()))
     }
@@ -121,8 +133,9 @@ impl CudaStream {
     }
 
     fn capture_copy_of_record(&self, sides: impl Fn(&LoopRecord) -> (u64, u64)) -> Result<(), Error> {
-        let Some(record) = &self.blocks.record else { return Ok(()) };
-        let (to, from) = sides(record);
+        let blocks = self.capture.as_ref().and_then(|capture| capture.blocks.as_ref());
+        let Some(CapturedLoops { record, .. }) = blocks.and_then(|blocks| blocks.loops) else { return Ok(()) };
+        let (to, from) = sides(&record);
         // SAFETY: both live as long as the instance and have these bytes, and are used by one launch at a time. The stream is alive.
         self.submit("state of loops", |driver, _, stream| unsafe { driver.copy(to, from, LoopRecord::BYTES, stream) })
     }
@@ -158,13 +171,18 @@ impl CudaStream {
         }
         self.check_reach(condition)?;
         let Some((capture, body_stream)) = self.next_block() else { return Ok(()) };
-        let (kernel, record) = (capture.kernel, capture.record);
+        let (kernel, loops) = (capture.kernel, capture.loops);
+        if loops.is_none() && matches!(start, BlockStart::While { .. }) {
+            // No loop was announced, so nothing counts its rounds.
+            self.fail_capture();
+            return Ok(());
+        }
         let (test, most_rounds, step, has_else) = match start {
             BlockStart::If { has_else } => (ConditionArguments::IF, 0, 0, has_else),
             BlockStart::While { most_rounds, step } => (ConditionArguments::WHILE, most_rounds, step, false),
         };
         let condition = self.instance.address_map.kernel_address(condition.ptr().addr()) as u64;
-        let (state, stop) = (record.on_device, kernel.stop);
+        let (state, stop) = (loops.map_or(0, |loops| loops.record.on_device), kernel.stop);
         let arguments = |handle: ConditionHandle, test: u32| {
             let handle = handle.number();
             ConditionArguments { handle, condition, state, stop, most_rounds, step, test }
@@ -298,8 +316,8 @@ impl CudaStream {
 }
 
 impl BlockCapture {
-    /// The rounds that loops of the run have made before.
-    pub(super) fn rounds(&self) -> u64 {
-        self.rounds
+    /// The rounds that loops of the run have made before, if there are loops.
+    pub(super) fn rounds(&self) -> Option<u64> {
+        self.loops.map(|loops| loops.rounds)
     }
 }

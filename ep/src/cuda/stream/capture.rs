@@ -55,7 +55,7 @@ impl CudaStream {
         let buffers: RunBuffers = buffers.iter().map(Buffer::of).collect();
         match self.graphs.find(key, &buffers) {
             Found::Queue => Ok(GraphStart::Queue),
-            Found::Graph(graph) => match self.launch_graph(graph, blocks.map(|blocks| blocks.rounds))? {
+            Found::Graph(graph) => match self.launch_graph(graph, blocks.and_then(|blocks| blocks.rounds))? {
                 Ok(()) => Ok(GraphStart::Launched),
                 Err(failure) => self.refuse_graph(key, failure).map(|()| GraphStart::Queue),
             },
@@ -91,7 +91,7 @@ impl CudaStream {
                         });
                         if has_blocks && let Err(error) = self.capture_record_in() {
                             self.finish_graph(false)?;
-                            log::debug!("a loop is not captured: {error}");
+                            log::debug!("blocks are not captured: {error}");
                             return Ok(GraphStart::Queue);
                         }
                         Ok(GraphStart::Capturing)
@@ -158,7 +158,7 @@ impl CudaStream {
             Some(Ok(handle)) => {
                 let graph = Graph { handle, products };
                 self.graphs.keep(key, graph);
-                match self.launch_graph(graph, blocks.as_ref().map(BlockCapture::rounds))? {
+                match self.launch_graph(graph, blocks.as_ref().and_then(BlockCapture::rounds))? {
                     Ok(()) => Ok(true),
                     Err(failure) => self.refuse_graph(key, failure).map(|()| false),
                 }
@@ -178,7 +178,7 @@ impl CudaStream {
         capture.failed
     }
 
-    /// Launches a graph of this stream, as one command. `rounds`: the rounds that loops have made before, for a graph with blocks.
+    /// Launches a graph of this stream, as one command. `rounds`: the rounds that loops have made before, for a graph with loops.
     fn launch_graph(&mut self, graph: Graph, rounds: Option<u64>) -> Result<Result<(), DriverFailure>, Error> {
         if let Some(rounds) = rounds {
             self.begin_loops(rounds)?;

@@ -140,8 +140,8 @@ pub(crate) fn prepare_kernel(
             let (job, touches) = condition(driver, &stream.context, arguments, conditions);
             let job = match (job, ptx) {
                 (Job::Condition { condition, state, stop, cell, .. }, Some((code, extent))) => {
-                    let spans = [(arguments.condition, condition), (arguments.state, state), (arguments.stop, stop)];
-                    Job::Ptx(Box::new(condition_as_ptx((code, extent), arguments, spans, &touches, cell)))
+                    let launch = condition_as_ptx((code, extent), arguments, (condition, stop, state), &touches, cell);
+                    Job::Ptx(Box::new(launch))
                 }
                 (job, _) => job,
             };
@@ -217,14 +217,18 @@ fn of_operands(operands: &[Decoding], spans: Vec<Option<Span>>) -> impl Iterator
 fn condition_as_ptx(
     (code, extent): (&Arc<PtxCode>, Extent),
     arguments: &ConditionArguments,
-    spans: [(u64, Span); 3],
+    (condition, stop, state): (Span, Span, Option<Span>),
     touches: &[Touch],
     value: Arc<ConditionValue>,
 ) -> PtxLaunch {
-    let names = ["the condition", "the state of loops", "what stops loops"].map(str::to_owned);
-    let named = names.into_iter().zip(spans).map(|(what, (address, span))| (what, address as usize, span));
+    // In the order of the touches.
+    let mut named = vec![
+        ("the condition".to_owned(), arguments.condition as usize, condition),
+        ("what stops loops".to_owned(), arguments.stop as usize, stop),
+    ];
+    named.extend(state.map(|state| ("the state of loops".to_owned(), arguments.state as usize, state)));
     let (code, kernel, parameters) = (Arc::clone(code), Kernel::Condition.to_string(), bytes_of(arguments));
-    let (regions, condition) = (regions(named, touches), Some((arguments.handle, value)));
+    let (regions, condition) = (regions(named.into_iter(), touches), Some((arguments.handle, value)));
     PtxLaunch { code, kernel, extent, parameters, regions, status: None, condition }
 }
 
@@ -278,13 +282,16 @@ fn condition(
         within(driver, context, &Kernel::Condition, what, range, aligned)
     };
     let reached = reach("the condition", arguments.condition, 1).and_then(|condition| {
-        let state = reach("the state of loops", arguments.state, size_of::<LoopState>())?;
-        Ok((condition, state, reach("what stops loops", arguments.stop, 4)?))
+        // Only a loop needs a state.
+        let has_state = arguments.state != 0 || arguments.test == ConditionArguments::WHILE;
+        let state = has_state.then(|| reach("the state of loops", arguments.state, size_of::<LoopState>()));
+        Ok((condition, state.transpose()?, reach("what stops loops", arguments.stop, 4)?))
     });
     match reached {
         Ok((condition, state, stop)) => {
             let of = |span: &Span, access| Touch::new([span.range.clone()], access, None);
-            let touches = vec![of(&condition, Access::Read), of(&state, Access::ReadWrite), of(&stop, Access::Read)];
+            let mut touches = vec![of(&condition, Access::Read), of(&stop, Access::Read)];
+            touches.extend(state.iter().map(|state| of(state, Access::ReadWrite)));
             (Job::Condition { arguments: *arguments, condition, state, stop, cell }, touches)
         }
         Err(code) => (Job::Broken(code), Vec::new()),

@@ -1,5 +1,5 @@
-//! Loops of a sequence that a stream launches as a whole: [`Stream::begin_block_graph`](crate::Stream::begin_block_graph). Which ones these are is decided
-//! in `block_graph.rs`.
+//! Parts of a sequence that a stream launches as a whole, with the blocks among them:
+//! [`Stream::begin_block_graph`](crate::Stream::begin_block_graph). Which parts these are is decided in `sequence/block_graph.rs`.
 
 use std::ops::Range;
 
@@ -7,39 +7,47 @@ use super::{Command, CommandSequence, SequencePosition};
 use crate::call::commands::Commands;
 use crate::call::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopEnd, LoopsRun};
 use crate::call::operand::Operand;
+use crate::sequence::block_graph::BlockGraph;
 use crate::sequence::blocks::{Bodies, Part, Test};
 use crate::sequence::buffers::located;
 use crate::sequence::step::SequenceError;
 
 impl CommandSequence {
-    /// Launches the loop at `position`, whose condition is true, capturing it if the stream wants that; the position is then behind the loop. `false` if
-    /// nothing was launched: the loop is none of those, or the stream leaves it to the host. `step` begins the loop.
-    pub(super) fn launch_loop(
+    /// Launches the parts that begin at `position` as a whole, capturing them if the stream wants that; the position is then behind them. `false` if
+    /// nothing was launched: no such parts begin there, or the stream leaves them to the host. If there is a loop among them, the host knows that it comes
+    /// to them, because it has read the condition of the block that they are.
+    pub(super) fn launch_blocks(
         &self,
-        step: usize,
         stream: &mut dyn Commands,
         buffers: &[Operand],
         run: u64,
         position: &mut SequencePosition,
     ) -> Result<bool, SequenceError> {
-        let found = self.loops.binary_search_by_key(&position.next, |of_loop| of_loop.parts.start);
-        let Ok(found) = found else { return Ok(false) };
-        let of_loop = &self.loops[found];
-        let failed = |error| SequenceError::Step { step, error };
-        let key = GraphKey { sequence: &self.identity, first: step };
-        let blocks = GraphBlocks { depth: of_loop.depth, rounds: position.rounds.made() };
+        let Some(BlockGraph { parts, step, depth, has_loops }) = self.block_graph_at(position) else {
+            return Ok(false);
+        };
+        let failed = |error| SequenceError::Step { step: *step, error };
+        let key = GraphKey { sequence: &self.identity, first: *step };
+        let blocks = GraphBlocks { depth: *depth, rounds: has_loops.then(|| position.rounds.made()) };
         let is_launched = match stream.begin_block_graph(key, buffers, blocks).map_err(failed)? {
             GraphStart::Launched => true,
             GraphStart::Queue => false,
             GraphStart::Capturing => {
-                let captured = self.capture_parts(of_loop.parts.clone(), stream, buffers, run);
+                let captured = self.capture_parts(parts.clone(), stream, buffers, run);
                 stream.end_graph(captured.is_ok()).map_err(failed)?
             }
         };
         if is_launched {
-            (position.next, position.has_run_loop) = (of_loop.parts.end, true);
+            (position.next, position.has_run_loop) = (parts.end, *has_loops);
         }
         Ok(is_launched)
+    }
+
+    /// The parts that begin at `position` and may be launched as a whole now. A block with a loop may be once its condition is known.
+    fn block_graph_at(&self, position: &SequencePosition) -> Option<&BlockGraph> {
+        let found = self.block_graphs.binary_search_by_key(&position.next, |graph| graph.parts.start);
+        let graph = &self.block_graphs[found.ok()?];
+        (graph.has_loops == position.is_known).then_some(graph)
     }
 
     /// Notes how a loop has run that was launched as a whole.
