@@ -38,7 +38,8 @@ const SPIN: Duration = Duration::from_micros(20);
 /// The first and the longest sleep between two polls.
 const SLEEP: (Duration, Duration) = (Duration::from_micros(10), Duration::from_micros(500));
 
-/// The number of matrix products that were submitted to a device, by implementation. A product without elements does not count.
+/// The number of matrix products that were submitted to a device, by implementation. A product without elements does not count. A product in a block that is
+/// part of a graph counts once for each launch of the graph.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct CudaProducts {
     /// Products, or whole batches of them, by cuBLAS.

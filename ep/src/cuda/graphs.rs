@@ -18,7 +18,7 @@
 //!
 //! This module decides and owns handles; the stream makes the driver calls (`stream/capture.rs`). A stream is used by one thread at a time, so
 //! nothing here is locked, and no two streams share a graph. The driver guarantees what makes this simple: an update leaves earlier
-//! launches as they are, and a graph that is destroyed while it runs goes once it has completed.
+//! launches as they are, and a graph that is destroyed while it runs goes once it has completed. Graphs with blocks are waited for instead.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -14,7 +14,7 @@ use crate::sequence::blocks::{Bodies, Part};
 /// Parts that a stream may capture and launch as a whole.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct BlockGraph {
-    /// Of a block, from its test to the last part of it.
+    /// The numbers of the parts. Those of a block are from the test of its condition to its last part.
     pub(super) parts: Range<usize>,
     /// The step that begins the first block in them. It is the first command of no other announcement, so it names this one.
     pub(super) step: usize,
@@ -24,7 +24,7 @@ pub(super) struct BlockGraph {
     pub(super) has_loops: bool,
 }
 
-/// The parts that can be launched as a whole, in ascending order; `can_be_captured` tells it of work. A block with a loop that can be launched as a whole may
+/// The parts that can be launched as a whole, in ascending order. `can_be_captured` tells whether a stream can capture the work of a part. A block with a loop that can be launched as a whole may
 /// still be left to the host; then an inner loop of an `if` is one of the parts, too.
 pub(super) fn graphs_of<W>(parts: &[Part<W>], can_be_captured: impl Fn(&W) -> bool) -> Vec<BlockGraph> {
     let mut finder = Finder { parts, can_be_captured, found: Vec::new() };

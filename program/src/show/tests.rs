@@ -40,7 +40,7 @@ fn a_plan_says_which_steps_on_a_gpu_are_too_few_for_a_graph() {
     let default = CompileOptions::default;
     let said = |last: usize, least: usize| {
         let calls = last + 1;
-        format!("%0 to %{last} are {calls} calls of the driver, and no graph: it would replace at least {least}:")
+        format!("%0 to %{last} are {calls} calls of the driver, too few for a graph (smallest_graph is {least}):")
     };
     assert_eq!(too_small(&default(), products(3, gpu)), [said(2, 4)]);
     assert_eq!(too_small(&default(), products(4, gpu)), Vec::<String>::new());
@@ -62,6 +62,14 @@ fn a_plan_says_which_steps_on_a_gpu_are_too_few_for_a_graph() {
         r.fetch("z", &(&(&quotient + &n)? + &n)?)
     });
     assert_eq!(lines, [said(1, 4)]);
+    // A product, and five steps that are one kernel where NVRTC is found.
+    let with_fused = too_small(&default(), |r| {
+        let x = r.feed("x", gpu, DType::F32, &[4, 4])?;
+        let y = (0..5).try_fold(x.matmul(&x)?, |y, _| y.neg())?;
+        r.fetch("y", &y)
+    });
+    let calls = "2 calls of the driver where they are fused, too few for a graph (smallest_graph is 4):";
+    assert_eq!(with_fused, [format!("%0 to %5 are {calls}")]);
     // The device decides about a branch, so steps beside it are in its graph.
     let beside_a_branch = too_small(&default(), |r| {
         let (x, yes) = (r.feed("x", gpu, DType::F32, &[4, 4])?, r.feed("yes", gpu, DType::Bool, &[])?);

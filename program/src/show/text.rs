@@ -132,9 +132,11 @@ impl fmt::Display for Compiled {
             }
             if let Some((steps, calls)) = too_small.next_if(|(steps, _)| steps.start == position) {
                 let (last, least) = (steps.end - 1, self.smallest_graph);
+                // Where NVRTC is missing, each step of a fused kernel is a call.
+                let fused = if steps.len() < least { "" } else { " where they are fused" };
                 writeln!(
                     f,
-                    "%{position} to %{last} are {calls} calls of the driver, and no graph: it would replace at least {least}:"
+                    "%{position} to %{last} are {calls} calls of the driver{fused}, too few for a graph (smallest_graph is {least}):"
                 )?;
             }
             if let Some(fused) = self.fused_at(position).filter(|fused| fused.steps.start == position) {

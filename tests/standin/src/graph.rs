@@ -235,6 +235,8 @@ pub(crate) struct Graph {
     conditions: Mutex<Vec<Condition>>,
     /// The handles of the bodies of its nodes.
     bodies: Mutex<Vec<usize>>,
+    /// The end of its last launch, if it has conditions.
+    last: Mutex<Option<Arc<Mark>>>,
 }
 
 /// A condition of a graph.
@@ -258,7 +260,7 @@ pub(crate) enum NoCondition {
 impl Graph {
     pub(crate) fn new(context: Arc<Context>, is_body: bool) -> Graph {
         let (captured, conditions, bodies) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        Graph { context, is_body, captured, conditions, bodies }
+        Graph { context, is_body, captured, conditions, bodies, last: Mutex::default() }
     }
 
     /// Sets what was captured.
@@ -306,6 +308,11 @@ impl Graph {
     /// The handles of the bodies of its nodes.
     pub(crate) fn bodies(&self) -> Vec<usize> {
         lock(&self.bodies).clone()
+    }
+
+    /// Whether a launch of it may still set its conditions.
+    pub(crate) fn sets_conditions(&self) -> bool {
+        lock(&self.last).as_ref().is_some_and(|last| !last.has_passed())
     }
 }
 
@@ -390,7 +397,11 @@ impl Exec {
                 Captured::Wait { record, .. } => wait(driver, on, Arc::clone(&records[*record])),
             }
         }
-        state.last = Some(end(driver, stream));
+        let last = end(driver, stream);
+        if !lock(&state.graph.conditions).is_empty() {
+            *lock(&state.graph.last) = Some(Arc::clone(&last));
+        }
+        state.last = Some(last);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -165,6 +165,10 @@ fn branches_do_what_they_do_on_the_host() {
             let before = driver.calls("cuMemcpyAsync");
             run(&executable).expect("it runs");
             let read = driver.calls("cuMemcpyAsync") - before;
+            if name == "while in if" {
+                // Launched alone, the loop would have its first condition read, too.
+                assert_eq!(read, 1, "{mode:?}: the condition of the `if`");
+            }
             assert_eq!(read == 0, nodes == 2 && name == "if and else" || nodes == 5, "{name}, {mode:?}: {read} copies");
             drop((x, executable));
             end(vm);
@@ -265,6 +269,32 @@ fn launches_follow_each_other_without_a_wait() {
     assert_eq!(driver.findings(), "");
 }
 
+/// A program may be gone while its last run is launched. The graph of its branch stays until that launch has passed: the launch sets conditions of the graph.
+#[test]
+fn a_graph_with_a_branch_outlives_its_launches() {
+    let driver = Standin::load("devices=2;pageable=1;delay=2000");
+    let vm = Vm::builder().build().expect("an engine");
+    let (x, other) = (number(&vm, 2), number(&vm, 2));
+    let executable = compile(&vm, step, &x, &CompileOptions::default());
+    for _ in 0..3 {
+        run(&executable).expect("it runs");
+    }
+    let without_blocks: Calls = |_, x| (0..4).try_for_each(|_| x.copy_from(&(x + 1)?));
+    let later = compile(&vm, without_blocks, &other, &small_graphs());
+    later.run(&[]).expect("it is submitted").wait().expect("it runs");
+    let destroyed = driver.calls("cuGraphExecDestroy");
+    drop(executable.run(&[]).expect("it is submitted"));
+    drop(executable);
+    // The stream finds that the program is gone when another one is new, and destroys its graphs behind the next capture.
+    let newer = compile(&vm, without_blocks, &other, &small_graphs());
+    let runs: Vec<_> = (0..4).map(|_| newer.run(&[]).expect("it is submitted")).collect();
+    runs.iter().for_each(|run| run.wait().expect("it runs"));
+    assert!(driver.calls("cuGraphExecDestroy") > destroyed, "the graph is gone");
+    drop((x, other, later, newer, runs));
+    end(vm);
+    assert_eq!(driver.findings(), "");
+}
+
 /// A branch that no run has taken has kernels that are not loaded: they are loaded behind the first capture, and the next run captures again.
 #[test]
 fn a_branch_that_no_run_has_taken_is_captured_once_its_kernels_are_loaded() {
@@ -307,11 +337,12 @@ impl MatmulOfOnes for Tensor {
     }
 }
 
-/// The input fails on another stream, perhaps behind the launch: what the run writes has failed, and a later run is fine.
+/// The input fails on another stream, with threads only behind the launch: what the run writes has failed, and a later run is fine.
 #[test]
 fn a_failed_input_fails_a_run_with_a_branch() {
+    let mut launches = Vec::new();
     for mode in MODES {
-        let driver = Standin::load("devices=2;pageable=1");
+        let driver = Standin::load("devices=2;pageable=1;delay=300");
         within("a branch over a failed input", move || {
             let vm = Vm::builder().mode(mode).build().expect("an engine");
             let x = number(&vm, 0);
@@ -334,8 +365,14 @@ fn a_failed_input_fails_a_run_with_a_branch() {
             let _ = vm.shutdown(Duration::from_secs(60));
         });
         assert!(driver.calls(NODES) > 0);
+        launches.push(driver.calls("cuGraphLaunch"));
         assert_eq!(driver.findings(), "");
     }
+    assert_eq!(
+        launches[0],
+        launches[1] + 1,
+        "with threads, the graph is launched before the failure of its input is known"
+    );
 }
 
 /// Where a driver has no conditional nodes or refuses a call, the host reads the condition, as ever.

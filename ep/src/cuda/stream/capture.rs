@@ -287,27 +287,41 @@ impl CudaStream {
         log::log!(level, "{} runs commands without a CUDA graph, one call each: {why} (in {what})", device.id);
     }
 
-    /// Destroys the graphs that are not needed any longer. The context is current.
+    /// Destroys the graphs that are not needed any longer. The context is current, and the stream captures nothing.
     pub(super) fn destroy_unused_graphs(&mut self) {
-        for graph in self.graphs.take_unused() {
-            // SAFETY: the stream has owned the graph and does not know it any longer.
-            unsafe { destroy(self.instance.driver, graph) };
-        }
+        let unused = self.graphs.take_unused();
+        // SAFETY: the stream has owned the graphs and does not know them any longer.
+        unsafe { self.destroy_each(unused) };
     }
 
-    /// Destroys all graphs. The context is current.
+    /// Destroys all graphs. The context is current, and the stream captures nothing.
     pub(super) fn destroy_graphs(&mut self) {
-        for graph in self.graphs.take_all() {
-            // SAFETY: as above.
-            unsafe { destroy(self.instance.driver, graph) };
+        let all = self.graphs.take_all();
+        // SAFETY: as above.
+        unsafe { self.destroy_each(all) };
+    }
+
+    /// Destroys graphs. Launches that are queued or running still complete; those of graphs with blocks are waited for first, because nothing says that a launch
+    /// can set its conditions without the graph that they belong to. If that wait fails, these graphs stay.
+    ///
+    /// # Safety
+    /// * The handles are alive, of this stream and not used any longer; their context is current, and the stream captures nothing.
+    unsafe fn destroy_each(&self, graphs: Vec<GraphHandles>) {
+        let driver = self.instance.driver;
+        let has_blocks = graphs.iter().any(|graph| graph.source.is_some());
+        // SAFETY: the stream is alive.
+        let have_passed = !has_blocks || unsafe { driver.synchronize_stream(self.handle) }.is_ok();
+        for graph in graphs.into_iter().filter(|graph| graph.source.is_none() || have_passed) {
+            // SAFETY: as the caller promises.
+            unsafe { destroy(driver, graph) };
         }
     }
 }
 
-/// Destroys a graph; launches that are queued or running still complete.
+/// Destroys a graph; launches that are queued or running still complete, if it has no blocks.
 ///
 /// # Safety
-/// * Its handles are alive and not used any longer, and their context is current.
+/// * Its handles are alive and not used any longer, and their context is current. If it has blocks, its launches have passed.
 unsafe fn destroy(driver: Driver, GraphHandles { exec, source }: GraphHandles) {
     // SAFETY: as the caller promises.
     let _ = unsafe { driver.destroy_exec(exec) };

@@ -149,7 +149,7 @@ driver_calls! {
         Ok(())
     }
 
-    /// Destroys a graph; graphs that were instantiated from it stay.
+    /// Destroys a graph; graphs that were instantiated from it stay. NVIDIA's documentation does not say that conditions outlive their graph.
     fn cuGraphDestroy(driver, graph: usize) {
         const CALL: &str = "cuGraphDestroy";
         let found = driver.tables().graphs.get(graph).cloned();
@@ -157,6 +157,10 @@ driver_calls! {
         if found.is_body || driver.captures.captures_into(graph) {
             let text = format!("{CALL} of a graph that belongs to a conditional node or to a capture");
             return Err(driver.refuse(Kind::BadArguments, text, Code::INVALID_VALUE));
+        }
+        if found.sets_conditions() {
+            let text = format!("{CALL} of a graph with conditions, while a launch of it runs");
+            driver.findings.add(Kind::Destroyed, text);
         }
         let mut tables = driver.tables();
         let mut gone = vec![graph];
