@@ -79,73 +79,26 @@ impl Parser {
         }
     }
 
+    // The frame of a call is on the stack for each level of nesting. So each kind of call is parsed by a function of its own, which is not inlined, and operands
+    // are parsed in loops, without the frames of an iterator.
+
+    #[inline(never)]
     fn call(&mut self, form: Form) -> Parsed<ExprKind> {
-        let plain =
-            |op, inputs| ExprKind::Call { op, inputs, axes: Vec::new(), keep: false, to: None, extra: ExtraRef::None };
         Ok(match form {
-            Form::Unary(op) => plain(op, vec![self.atom("an operand")?]),
-            Form::Binary(op) => plain(op, vec![self.atom("the first operand")?, self.atom("the second operand")?]),
-            Form::Ternary(op) => {
-                let first = self.atom("the first operand")?;
-                plain(op, vec![first, self.atom("the second operand")?, self.atom("the third operand")?])
+            Form::Unary(op) => self.call_of(op, &["an operand"])?,
+            Form::Binary(op) => self.call_of(op, &["the first operand", "the second operand"])?,
+            Form::Ternary(op) => self.call_of(op, &["the first operand", "the second operand", "the third operand"])?,
+            Form::Where => {
+                let operands = ["the condition", "the value where it holds", "the value where it does not"];
+                self.call_of(Op::Where, &operands)?
             }
-            Form::Where => plain(
-                Op::Where,
-                vec![
-                    self.atom("the condition")?,
-                    self.atom("the value where it holds")?,
-                    self.atom("the value where it does not")?,
-                ],
-            ),
-            Form::BinaryOrReduce(binary, reduction) => {
-                let first = self.atom("an operand")?;
-                if self.operand_follows() {
-                    plain(binary, vec![first, self.atom("the second operand")?])
-                } else {
-                    self.reduction(reduction, first)?
-                }
-            }
+            Form::BinaryOrReduce(binary, reduction) => self.binary_or_reduction(binary, reduction)?,
             Form::Reduce(op) => {
                 let input = self.atom("an operand")?;
                 self.reduction(op, input)?
             }
-            Form::ArgReduce(op) => {
-                let input = self.atom("an operand")?;
-                let axes = vec![self.one_axis()?];
-                let keep = self.take_word("keep");
-                ExprKind::Call { op, inputs: vec![input], axes, keep, to: None, extra: ExtraRef::None }
-            }
-            Form::AlongAxis(op) => {
-                let inputs = vec![self.atom("an operand")?];
-                let axes = vec![self.one_axis()?];
-                ExprKind::Call { op, inputs, axes, keep: false, to: None, extra: ExtraRef::None }
-            }
-            Form::BinaryAlongAxis(op) => {
-                let inputs = vec![self.atom("what the op gave")?, self.atom("its gradient")?];
-                let axes = vec![self.one_axis()?];
-                ExprKind::Call { op, inputs, axes, keep: false, to: None, extra: ExtraRef::None }
-            }
-            Form::Cast => {
-                let input = self.atom("an operand")?;
-                let to = Some(self.dtype()?);
-                let (axes, extra) = (Vec::new(), ExtraRef::None);
-                ExprKind::Call { op: Op::Cast, inputs: vec![input], axes, keep: false, to, extra }
-            }
-            Form::Pad => {
-                let input = self.atom("an operand")?;
-                let before = self.size("how many elements come before the operand")?;
-                let after = self.size("how many elements come after the operand")?;
-                let axes = self.axes()?;
-                let value = if self.take_word("value") { Some(self.number("the value of the margins")?) } else { None };
-                let extra = ExtraRef::Pad { before, after, value };
-                ExprKind::Call { op: Op::Pad, inputs: vec![input], axes, keep: false, to: None, extra }
-            }
-            Form::OneHot => {
-                let input = self.atom("the indices")?;
-                let extra = ExtraRef::Classes(self.size("how many classes there are")?);
-                let (axes, to) = (Vec::new(), Some(self.dtype()?));
-                ExprKind::Call { op: Op::OneHot, inputs: vec![input], axes, keep: false, to, extra }
-            }
+            Form::ArgReduce(_) | Form::AlongAxis(_) | Form::BinaryAlongAxis(_) => self.along_axis(form)?,
+            Form::Cast | Form::Pad | Form::OneHot => self.to_other_shape(form)?,
             Form::Norm(_)
             | Form::Convolution(_)
             | Form::Pooling(_)
@@ -164,21 +117,73 @@ impl Parser {
             | Form::Linspace => self.arrangement(form)?,
             Form::ArgSort | Form::ArgTopK | Form::Sort | Form::TopK => self.sorting(form)?,
             Form::Load | Form::Empty | Form::Fill | Form::Random(_) => self.source(form)?,
-            Form::Copy => {
-                let value = Box::new(self.atom("what to copy")?);
-                if self.at_word("into") {
-                    return Ok(ExprKind::Copy { value, to: None });
-                }
-                if !self.take_word("to") {
-                    return Err(self.expected("`to` and a place, or `into` and a tensor"));
-                }
-                ExprKind::Copy { value, to: Some(self.place()?) }
-            }
+            Form::Copy => self.copy()?,
             Form::Reshape | Form::Broadcast | Form::Permute | Form::Slice => self.view(form)?,
         })
     }
 
-    // The frame of `call` is on the stack for each level of nesting. So calls with many parts are parsed by functions of their own, which are not inlined.
+    /// A call of an op with these operands and nothing else.
+    #[inline(never)]
+    fn call_of(&mut self, op: Op, operands: &[&str]) -> Parsed<ExprKind> {
+        let mut inputs = Vec::with_capacity(operands.len());
+        for what in operands {
+            inputs.push(self.atom(what)?);
+        }
+        Ok(ExprKind::Call { op, inputs, axes: Vec::new(), keep: false, to: None, extra: ExtraRef::None })
+    }
+
+    #[inline(never)]
+    fn binary_or_reduction(&mut self, binary: Op, reduction: Op) -> Parsed<ExprKind> {
+        let first = self.atom("an operand")?;
+        if !self.operand_follows() {
+            return self.reduction(reduction, first);
+        }
+        let inputs = vec![first, self.atom("the second operand")?];
+        Ok(ExprKind::Call { op: binary, inputs, axes: Vec::new(), keep: false, to: None, extra: ExtraRef::None })
+    }
+
+    /// A call of an op along one axis.
+    #[inline(never)]
+    fn along_axis(&mut self, form: Form) -> Parsed<ExprKind> {
+        let (op, operands): (_, &[&str]) = match form {
+            Form::ArgReduce(op) | Form::AlongAxis(op) => (op, &["an operand"]),
+            Form::BinaryAlongAxis(op) => (op, &["what the op gave", "its gradient"]),
+            _ => unreachable!("`call` has chosen by the form"),
+        };
+        let mut inputs = Vec::with_capacity(operands.len());
+        for what in operands {
+            inputs.push(self.atom(what)?);
+        }
+        let axes = vec![self.one_axis()?];
+        let keep = matches!(form, Form::ArgReduce(_)) && self.take_word("keep");
+        Ok(ExprKind::Call { op, inputs, axes, keep, to: None, extra: ExtraRef::None })
+    }
+
+    /// A call whose words behind the operand decide about the dtype or the shape of the result.
+    #[inline(never)]
+    fn to_other_shape(&mut self, form: Form) -> Parsed<ExprKind> {
+        let input = self.atom(if matches!(form, Form::OneHot) { "the indices" } else { "an operand" })?;
+        let inputs = vec![input];
+        Ok(match form {
+            Form::Cast => {
+                let (axes, to) = (Vec::new(), Some(self.dtype()?));
+                ExprKind::Call { op: Op::Cast, inputs, axes, keep: false, to, extra: ExtraRef::None }
+            }
+            Form::Pad => {
+                let before = self.size("how many elements come before the operand")?;
+                let after = self.size("how many elements come after the operand")?;
+                let axes = self.axes()?;
+                let value = if self.take_word("value") { Some(self.number("the value of the margins")?) } else { None };
+                let extra = ExtraRef::Pad { before, after, value };
+                ExprKind::Call { op: Op::Pad, inputs, axes, keep: false, to: None, extra }
+            }
+            Form::OneHot => {
+                let extra = ExtraRef::Classes(self.size("how many classes there are")?);
+                ExprKind::Call { op: Op::OneHot, inputs, axes: Vec::new(), keep: false, to: Some(self.dtype()?), extra }
+            }
+            _ => unreachable!("`call` has chosen by the form"),
+        })
+    }
 
     /// Parses a call that makes a tensor from none: of a file, of numbers or of chance.
     #[inline(never)]
@@ -321,6 +326,19 @@ impl Parser {
         Ok(call)
     }
 
+    #[inline(never)]
+    fn copy(&mut self) -> Parsed<ExprKind> {
+        let value = Box::new(self.atom("what to copy")?);
+        if self.at_word("into") {
+            return Ok(ExprKind::Copy { value, to: None });
+        }
+        if !self.take_word("to") {
+            return Err(self.expected("`to` and a place, or `into` and a tensor"));
+        }
+        Ok(ExprKind::Copy { value, to: Some(self.place()?) })
+    }
+
+    #[inline(never)]
     fn view(&mut self, form: Form) -> Parsed<ExprKind> {
         let value = Box::new(self.atom("an operand")?);
         let view = match form {
