@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use streamvm_ep::Access;
 use streamvm_ep::races::Touch;
-use streamvm_ptx::{FaultKind, Launch, LaunchError, Memory};
+use streamvm_ptx::{END_OF_WINDOWS, FaultKind, Launch, LaunchError, Memory};
 
 use super::PtxCode;
 use crate::code::Code;
@@ -16,9 +16,6 @@ use crate::memory::{Missing, Span};
 
 /// The most instructions of one thread: more than any kernel runs over the operands of a test.
 const LIMIT: u64 = 50_000_000;
-
-/// Below are the addresses of state spaces other than global memory.
-const GLOBAL: u64 = 0x1000_0000;
 
 /// The sizes that `cuLaunchKernel` got.
 #[derive(Copy, Clone, Debug)]
@@ -212,9 +209,16 @@ impl PtxLaunch {
             LaunchError::Fault(fault) => fault,
         };
         let (kind, code, why) = match &fault.what {
+            FaultKind::OutOfBounds { address, .. } if *address < END_OF_WINDOWS => {
+                let why = "no operand lies at such a low address, which is one of shared or local memory, of a parameter, of a variable, or null; check the bytes of shared memory of the launch";
+                (Kind::OutOfBounds, Code::ILLEGAL_ADDRESS, why.to_owned())
+            }
             FaultKind::OutOfBounds { address, bytes, .. } => {
                 let (kind, why) = self.outside(driver, *address as usize, *bytes);
                 (kind, Code::ILLEGAL_ADDRESS, why)
+            }
+            FaultKind::ReadOnly { address, .. } if *address < END_OF_WINDOWS => {
+                (Kind::BrokenKernel, Code::LAUNCH_FAILED, "no kernel may write constants or parameters".to_owned())
             }
             FaultKind::ReadOnly { .. } => {
                 (Kind::Undeclared, Code::LAUNCH_FAILED, "its arguments do not say that it writes there".to_owned())
@@ -240,7 +244,7 @@ impl PtxLaunch {
 
     /// Is it a byte of global memory that no region declares to be read?
     fn is_undeclared(&self, address: u64) -> bool {
-        address >= GLOBAL && !self.regions.iter().any(|region| region.reads(address as usize))
+        address >= END_OF_WINDOWS && !self.regions.iter().any(|region| region.reads(address as usize))
     }
 
     /// What lies at an address outside of all declared bytes.

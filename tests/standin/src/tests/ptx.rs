@@ -64,11 +64,16 @@ fn subtract(
 
 /// The sum of 1000 numbers, by one block of 128 threads of the kernel with this change.
 fn summed(bench: &Bench, change: impl Fn(&str) -> String) -> Result<Vec<u8>> {
+    summed_in(bench, change, 128 * 4)
+}
+
+/// As [`summed`], with so many bytes of shared memory.
+fn summed_in(bench: &Bench, change: impl Fn(&str) -> String, shared_bytes: c_uint) -> Result<Vec<u8>> {
     let stream = bench.stream();
     let numbers = bench.written(i32::as_bytes(&(0..1000).collect::<Vec<i32>>()), stream);
     let out = bench.device(4);
     let arguments = Arguments { lanes: 128, ..arguments(&[(numbers, &[1]), (out, &[])], &[], &[1000]) };
-    launched(bench, (&shipped("sv_sum_i32", change), "sv_sum_i32"), &arguments, [1, 128, 128 * 4], stream)?;
+    launched(bench, (&shipped("sv_sum_i32", change), "sv_sum_i32"), &arguments, [1, 128, shared_bytes], stream)?;
     Ok(bench.read(out, 4, stream))
 }
 
@@ -111,6 +116,30 @@ fn a_bound_that_is_off_by_one_is_out_of_bounds() {
     let bench = Bench::new("kernels=ptx");
     let ran = subtracted(&bench, plant::bound_off_by_one);
     assert_eq!(found(&bench, ran, "out of bounds", &["sv_sub_f32", "line ", "0x"]), Code::ILLEGAL_ADDRESS);
+}
+
+/// Each of the 128 threads has four bytes.
+#[test]
+fn an_access_past_the_shared_memory_of_the_launch_is_out_of_bounds() {
+    for shared_bytes in [0, 127 * 4] {
+        let bench = Bench::new("kernels=ptx");
+        let ran = summed_in(&bench, unchanged, shared_bytes);
+        let shared = format!("outside of the {shared_bytes} bytes at 0x1000000 of shared memory");
+        let parts = ["sv_sum_i32", &shared, "check the bytes of shared memory of the launch"];
+        assert_eq!(found(&bench, ran, "out of bounds", &parts), Code::ILLEGAL_ADDRESS);
+    }
+}
+
+#[test]
+fn a_write_to_a_constant_is_a_broken_kernel() {
+    let bench = Bench::new("kernels=ptx");
+    let writes_constant = |kernel: &str| {
+        let changed = replaced_last(kernel, "[%rd97], %f39", "[table], %f39");
+        format!(".const .align 4 .b8 table[4];\n{changed}")
+    };
+    let ran = subtracted(&bench, writes_constant);
+    let parts = ["writes 4 bytes", "of table", "no kernel may write constants or parameters"];
+    assert_eq!(found(&bench, ran, "broken kernel", &parts), Code::LAUNCH_FAILED);
 }
 
 /// Within an allocation the driver sees no bound, but the launch declares what it accesses.
