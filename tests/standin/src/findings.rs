@@ -61,7 +61,7 @@ pub(crate) enum Kind {
     ThreadRace,
     /// A barrier that not all threads of a block come to.
     Barrier,
-    /// A kernel has ended without writing all of its output.
+    /// A kernel has ended without writing all of its output, or without setting its condition.
     NotWritten,
     /// A kernel does what PTX has no result for, or does not end.
     BrokenKernel,

@@ -90,7 +90,7 @@ impl PtxLaunch {
     ///
     /// # Errors
     ///
-    /// The first fault of a thread, or output that was not written.
+    /// The first fault of a thread, a condition that was not set, or output that was not written.
     pub(crate) fn run(&self, driver: &Driver, seed: u64) -> Result<(), Stopped> {
         let (mut memory, windows) = (Memory::new(), self.windows());
         let numbers: Vec<usize> = windows.iter().map(|window| self.add(&mut memory, window)).collect();
@@ -113,12 +113,18 @@ impl PtxLaunch {
         for (window, &number) in windows.iter().zip(&numbers) {
             write_back(&window.span, memory.bytes(number), memory.written(number));
         }
-        if let Some((number, value)) = condition
-            && memory.written(number).iter().all(|&written| written)
-        {
-            value.set(memory.bytes(number).iter().any(|&byte| byte != 0));
+        let mut has_set = true;
+        if let Some((number, value)) = condition {
+            has_set = memory.written(number).iter().all(|&written| written);
+            if has_set {
+                value.set(memory.bytes(number).iter().any(|&byte| byte != 0));
+            }
         }
         ran.map_err(|error| self.explain(driver, &error))?;
+        if !has_set {
+            let text = format!("{} has ended and has not set its condition", self.kernel);
+            return Err(Stopped { kind: Kind::NotWritten, text, code: Code::LAUNCH_FAILED });
+        }
         self.check_output(&windows, |window| memory.written(numbers[window]))
     }
 
