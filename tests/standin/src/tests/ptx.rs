@@ -282,12 +282,15 @@ fn parameters_that_the_ptx_declares_otherwise_are_refused() {
     found(&bench, ran, "bad kernel arguments", &["480 bytes of parameters are given and 472 are declared"]);
 }
 
-/// As of a driver that is older than the PTX.
+/// The refusal is that of a driver which is older than the PTX. An engine may go on without the module, so the refusal is a finding too.
 #[test]
 fn ptx_that_the_interpreter_does_not_know_is_refused() {
     let bench = Bench::new("kernels=ptx");
     let unknown = shipped("sv_sub_f32", |kernel| replaced_last(kernel, "sub.rn.f32", "tanh.approx.f32"));
     assert_eq!(bench.load(&unknown), Err(Code::INVALID_PTX));
+    let (line, _) = (1..).zip(unknown.lines()).find(|(_, line)| line.contains("tanh.approx.f32")).unwrap();
+    let text = bench.found("unknown PTX");
+    assert!(text.contains(&format!("line {line} of the PTX is not understood")), "{text}");
     drop(bench);
     let bench = Bench::new("");
     assert!(bench.load(&unknown).is_ok(), "kernels of the CPU need no PTX");
