@@ -233,8 +233,14 @@ fn condition_as_ptx(
 }
 
 /// Memory, each with its name and its address for kernels, with what is accessed of it.
+///
+/// # Panics
+///
+/// If there are not as many touches.
 fn regions(named: impl Iterator<Item = (String, usize, Span)>, touches: &[Touch]) -> Vec<Region> {
-    let each = named.zip(touches);
+    let named: Vec<_> = named.collect();
+    assert_eq!(named.len(), touches.len(), "one touch for each piece of memory");
+    let each = named.into_iter().zip(touches);
     each.map(|((what, address, span), touch)| Region { what, address, span, touch: touch.clone() }).collect()
 }
 
