@@ -5,6 +5,7 @@
 //!
 //! All commands move bytes under one lock. So commands that race, which is a finding, mix their data but do no other harm to this process.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -214,7 +215,7 @@ fn copy(driver: &Driver, stream: &Stream, command: &Command, target: &Span, sour
     }
     // SAFETY: both spans were found in live allocations, which they keep alive, and have the same length.
     unsafe { target.ptr().copy_from(source.ptr(), target.range.len()) };
-    target.copy_valued(&source.valued());
+    target.copy_valued_of(source);
 }
 
 fn fill(driver: &Driver, target: &Span, pattern: Pattern) {
@@ -275,10 +276,10 @@ fn launch(driver: &Driver, stream: &Stream, job: &Job) {
 
 /// Runs the PTX of a kernel.
 fn launch_ptx(driver: &Driver, stream: &Stream, launch: &PtxLaunch) {
-    let number = stream.running();
+    let (number, seed) = (stream.running(), stream.next_seed(driver.config.seed));
     let ran = {
         let _one_at_a_time = driver.moving();
-        catch_unwind(AssertUnwindSafe(|| launch.run(driver, driver.config.seed ^ number)))
+        catch_unwind(AssertUnwindSafe(|| launch.run(driver, seed)))
     };
     match ran {
         Ok(Ok(())) => {}
@@ -286,8 +287,10 @@ fn launch_ptx(driver: &Driver, stream: &Stream, launch: &PtxLaunch) {
             driver.findings.add(kind, format!("#{number} on {}: {text}", stream.name));
             stream.context.end(code);
         }
-        Err(_) => {
-            let text = format!("{} on {}: the interpreter of PTX panicked", launch.kernel, stream.name);
+        Err(panic) => {
+            let message = message(&*panic);
+            let text =
+                format!("#{number} on {}: {}: the interpreter of PTX panicked: {message}", stream.name, launch.kernel);
             driver.findings.add(Kind::Panic, text);
             stream.context.end(Code::LAUNCH_FAILED);
         }
@@ -305,13 +308,32 @@ fn operand((one, span): (&Decoding, &Option<Span>)) -> Operand {
     }
 }
 
+/// The message of a panic.
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&'static str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a value that is no text")
+}
+
 /// Ends the context of a kernel that failed.
 fn finish(driver: &Driver, stream: &Stream, name: &str, ran: std::thread::Result<Result<(), String>>) {
     let (kind, text) = match ran {
         Ok(Ok(())) => return,
         Ok(Err(text)) => (Kind::BadArguments, text),
-        Err(_) => (Kind::Panic, String::from("the CPU's kernel panicked")),
+        Err(panic) => (Kind::Panic, format!("the CPU's kernel panicked: {}", message(&*panic))),
     };
     driver.findings.add(kind, format!("{name} on {}: {text}", stream.name));
     stream.context.end(Code::LAUNCH_FAILED);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_of_a_panic_is_kept() {
+        let told = |panics: fn()| message(&*catch_unwind(panics).expect_err("it panics")).to_owned();
+        assert_eq!(told(|| panic!("a literal")), "a literal");
+        assert_eq!(told(|| panic!("number {}", std::hint::black_box(7))), "number 7");
+        assert_eq!(told(|| std::panic::panic_any(7)), "a value that is no text");
+    }
 }
