@@ -16,6 +16,7 @@ use streamvm_ep::Operand;
 use streamvm_ep::cuda::abi::Status;
 use streamvm_ep::cuda::{ConditionArguments, FUSED_NAME, LoopState};
 
+use crate::api::launch::touch;
 use crate::code::Code;
 use crate::driver::Driver;
 use crate::event::Mark;
@@ -253,11 +254,11 @@ fn launch(driver: &Driver, stream: &Stream, job: &Job) {
         Job::Ours { decoded, spans, status } => (decoded, spans, status),
         Job::Fused { code, views, spans } => {
             let written = views.iter().zip(spans).filter(|(view, _)| view.access.writes());
-            let written: Vec<&Span> = written.filter_map(|(_, span)| span.as_ref()).collect();
+            let written: Vec<_> = written.collect();
             let views: Vec<Operand> = views.iter().zip(spans).map(operand).collect();
             let ran = {
                 let _one_at_a_time = driver.moving();
-                written.into_iter().for_each(Span::set_valued);
+                written.into_iter().for_each(set_valued);
                 catch_unwind(AssertUnwindSafe(|| code.run(&views)))
             };
             return finish(driver, stream, FUSED_NAME, ran);
@@ -267,7 +268,8 @@ fn launch(driver: &Driver, stream: &Stream, job: &Job) {
     let status = status.as_ref().map(|span| span.ptr().cast::<Status>());
     let ran = {
         let _one_at_a_time = driver.moving();
-        spans.last().into_iter().flatten().for_each(Span::set_valued);
+        // The output is the last operand.
+        decoded.operands.iter().zip(spans).next_back().into_iter().for_each(set_valued);
         // SAFETY: the status, if any, lies in a live allocation, at a multiple of 8.
         catch_unwind(AssertUnwindSafe(|| unsafe { kernel::run(decoded, &mut operands, status) }))
     };
@@ -294,6 +296,15 @@ fn launch_ptx(driver: &Driver, stream: &Stream, launch: &PtxLaunch) {
             driver.findings.add(Kind::Panic, text);
             stream.context.end(Code::LAUNCH_FAILED);
         }
+    }
+}
+
+/// Notes that the elements of an output, which a kernel writes, have values. Gaps between them stay as they are.
+fn set_valued((output, span): (&Decoding, &Option<Span>)) {
+    let Some(span) = span.as_ref().filter(|span| span.keeps_valued()) else { return };
+    for run in touch(output, span).runs() {
+        let (allocation, range) = (Arc::clone(&span.allocation), run.clone());
+        Span { allocation, range }.set_valued();
     }
 }
 

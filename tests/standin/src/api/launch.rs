@@ -441,7 +441,7 @@ fn within(
 }
 
 /// The bytes of the elements of an operand whose memory is `span`.
-fn touch(operand: &Decoding, span: &Span) -> Touch {
+pub(crate) fn touch(operand: &Decoding, span: &Span) -> Touch {
     let base = std::ptr::without_provenance_mut(span.range.start);
     // SAFETY: the pointer is a device address, from which only the layout of accesses is computed; it is never dereferenced.
     let operand = unsafe { Operand::new(base, operand.dtype, operand.layout, operand.access) };

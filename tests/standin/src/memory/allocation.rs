@@ -178,7 +178,7 @@ impl Span {
     }
 
     /// Is it kept which of the bytes have values?
-    fn keeps_valued(&self) -> bool {
+    pub(crate) fn keeps_valued(&self) -> bool {
         self.allocation.valued.is_some()
     }
 

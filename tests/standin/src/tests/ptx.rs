@@ -9,7 +9,8 @@ use streamvm_ptx::plant::{self, Field, replaced_last};
 
 use super::bench::{Bench, Result, call};
 use super::kernels::arguments;
-use crate::api::{copy, launch};
+use crate::Out;
+use crate::api::{copy, cublas, launch};
 use crate::code::Code;
 
 /// The elements of a subtraction: more than a block.
@@ -232,6 +233,30 @@ fn operands_without_values_are_uninitialised_also_behind_a_copy() {
     let stream = bench.stream();
     let memory = [bench.device(4 * MANY), bench.device(4 * MANY), bench.device(4 * MANY)];
     assert!(subtract(&bench, memory, unchanged, stream).is_ok(), "no finding, as is set");
+}
+
+/// The stand-in for cuBLAS computes products also where kernels run as PTX. This one has one row and two columns, with a number between them.
+#[test]
+fn what_lies_between_the_columns_of_a_product_has_no_value() {
+    let bench = Bench::new("kernels=ptx;order=0");
+    let stream = bench.stream();
+    let [a, b] = [&[2.0f32][..], &[3.0, 5.0]].map(|numbers| bench.written(f32::as_bytes(numbers), stream));
+    let (c, out) = (bench.device(12), bench.device(12));
+    let (mut handle, alpha, beta) = (0, 1.0f32, 0.0f32);
+    call!(cublas::cublasCreate_v2(Out::to(&mut handle))).unwrap();
+    call!(cublas::cublasSetStream_v2(handle, stream)).unwrap();
+    let (alpha, beta) = (std::ptr::from_ref(&alpha).cast(), std::ptr::from_ref(&beta).cast());
+    call!(cublas::cublasGemmStridedBatchedEx(
+        handle, 0, 0, 1, 2, 1, alpha, a, 0, 1, 1, b, 0, 1, 1, beta, c, 0, 2, 3, 1, 68, 0
+    ))
+    .unwrap();
+    let read = |distance: i64| {
+        let arguments = arguments(&[(c, &[distance]), (c, &[distance]), (out, &[1])], &[2], &[]);
+        launched(&bench, (&shipped("sv_sub_f32", unchanged), "sv_sub_f32"), &arguments, [1, 32, 0], stream)
+    };
+    assert_eq!(read(2), Ok(()));
+    let ran = read(1);
+    found(&bench, ran, "uninitialised read", &[&format!("reads {:#x} of operand 0", c + 4)]);
 }
 
 #[test]
