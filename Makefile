@@ -199,14 +199,15 @@ fused: ## fused CUDA kernels: drawn sources through NVRTC, run on the CPU and by
 	$(WITH_NVRTC) $(CARGO) test --quiet --workspace --lib --test cuda_kernels -- cuda::source fused::
 
 # Each of the two compiles hundreds of kernels more, which takes minutes.
-fused-ptx: ## fused CUDA kernels of engines over the stand-in driver, which runs the PTX of NVRTC: minutes (python3 and PyPI, no GPU)
+fused-ptx: ## fused CUDA kernels of engines over the stand-in driver, which runs the PTX of NVRTC; without two tests that compile hundreds of kernels more: minutes (python3 and PyPI, no GPU)
 	$(WITH_NVRTC) STREAMVM_STANDIN_ALSO=kernels=ptx STREAMVM_STANDIN_NVRTC=$$nvrtc \
 	    $(CARGO) test --quiet --workspace --test cuda_fused -- \
 	    --skip a_device_makes_a_bounded_number_of_kernels --skip drawn_programs_compute_what_eager_calls_compute
 
-# Left out: `cuda_programs`, which compares with the bits of a CPU, and `cuda_fused`, which needs NVRTC (`make fused-ptx`).
+# Left out: `cuda_programs`, which compares with the bits of a CPU; `cuda_fused`, which needs NVRTC (`make fused-ptx`); the tests of the command and the examples, which run
+# over the driver as processes of their own, to which STREAMVM_STANDIN_ALSO does not apply.
 cuda-ptx: PROGRAMS ?= 300
-cuda-ptx: ## suites over CUDA devices over the stand-in driver, which runs the PTX of kernels, with PROGRAMS=300 drawn programs; tells how much of the PTX has run
+cuda-ptx: ## suites over CUDA devices, over the stand-in driver, which runs the PTX of kernels, with PROGRAMS=300 drawn programs; tells how much of the PTX has run; without cuda_programs (compares bits of a CPU), cuda_fused (needs NVRTC), the command and the examples (processes of their own)
 	STREAMVM_STANDIN_ALSO=kernels=ptx STREAMVM_PTX_PROGRAMS=$(PROGRAMS) \
 	    $(CARGO) test --quiet --workspace --test cuda --test cuda_one --test cuda_products --test cuda_conformance -- --nocapture
 

@@ -68,7 +68,7 @@ pub mod plant;
 mod run;
 mod text;
 
-pub use code::Module;
+pub use code::{END_OF_WINDOWS, Module};
 pub use run::coverage::{Coverage, Unreached};
 pub use run::fault::{Attempt, Fault, FaultKind, LaunchError};
 pub use run::launch::Launch;

@@ -5,6 +5,7 @@
 //!
 //! All commands move bytes under one lock. So commands that race, which is a finding, mix their data but do no other harm to this process.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,6 +16,7 @@ use streamvm_ep::Operand;
 use streamvm_ep::cuda::abi::Status;
 use streamvm_ep::cuda::{ConditionArguments, FUSED_NAME, LoopState};
 
+use crate::api::launch::touch;
 use crate::code::Code;
 use crate::driver::Driver;
 use crate::event::Mark;
@@ -214,7 +216,7 @@ fn copy(driver: &Driver, stream: &Stream, command: &Command, target: &Span, sour
     }
     // SAFETY: both spans were found in live allocations, which they keep alive, and have the same length.
     unsafe { target.ptr().copy_from(source.ptr(), target.range.len()) };
-    target.copy_valued(&source.valued());
+    target.copy_valued_of(source);
 }
 
 fn fill(driver: &Driver, target: &Span, pattern: Pattern) {
@@ -252,11 +254,11 @@ fn launch(driver: &Driver, stream: &Stream, job: &Job) {
         Job::Ours { decoded, spans, status } => (decoded, spans, status),
         Job::Fused { code, views, spans } => {
             let written = views.iter().zip(spans).filter(|(view, _)| view.access.writes());
-            let written: Vec<&Span> = written.filter_map(|(_, span)| span.as_ref()).collect();
+            let written: Vec<_> = written.collect();
             let views: Vec<Operand> = views.iter().zip(spans).map(operand).collect();
             let ran = {
                 let _one_at_a_time = driver.moving();
-                written.into_iter().for_each(Span::set_valued);
+                written.into_iter().for_each(set_valued);
                 catch_unwind(AssertUnwindSafe(|| code.run(&views)))
             };
             return finish(driver, stream, FUSED_NAME, ran);
@@ -266,7 +268,8 @@ fn launch(driver: &Driver, stream: &Stream, job: &Job) {
     let status = status.as_ref().map(|span| span.ptr().cast::<Status>());
     let ran = {
         let _one_at_a_time = driver.moving();
-        spans.last().into_iter().flatten().for_each(Span::set_valued);
+        // The output is the last operand.
+        decoded.operands.iter().zip(spans).next_back().into_iter().for_each(set_valued);
         // SAFETY: the status, if any, lies in a live allocation, at a multiple of 8.
         catch_unwind(AssertUnwindSafe(|| unsafe { kernel::run(decoded, &mut operands, status) }))
     };
@@ -275,10 +278,10 @@ fn launch(driver: &Driver, stream: &Stream, job: &Job) {
 
 /// Runs the PTX of a kernel.
 fn launch_ptx(driver: &Driver, stream: &Stream, launch: &PtxLaunch) {
-    let number = stream.running();
+    let (number, seed) = (stream.running(), stream.next_seed(driver.config.seed));
     let ran = {
         let _one_at_a_time = driver.moving();
-        catch_unwind(AssertUnwindSafe(|| launch.run(driver, driver.config.seed ^ number)))
+        catch_unwind(AssertUnwindSafe(|| launch.run(driver, seed)))
     };
     match ran {
         Ok(Ok(())) => {}
@@ -286,11 +289,22 @@ fn launch_ptx(driver: &Driver, stream: &Stream, launch: &PtxLaunch) {
             driver.findings.add(kind, format!("#{number} on {}: {text}", stream.name));
             stream.context.end(code);
         }
-        Err(_) => {
-            let text = format!("{} on {}: the interpreter of PTX panicked", launch.kernel, stream.name);
+        Err(panic) => {
+            let message = message(&*panic);
+            let text =
+                format!("#{number} on {}: {}: the interpreter of PTX panicked: {message}", stream.name, launch.kernel);
             driver.findings.add(Kind::Panic, text);
             stream.context.end(Code::LAUNCH_FAILED);
         }
+    }
+}
+
+/// Notes that the elements of an output, which a kernel writes, have values. Gaps between them stay as they are.
+fn set_valued((output, span): (&Decoding, &Option<Span>)) {
+    let Some(span) = span.as_ref().filter(|span| span.keeps_valued()) else { return };
+    for run in touch(output, span).runs() {
+        let (allocation, range) = (Arc::clone(&span.allocation), run.clone());
+        Span { allocation, range }.set_valued();
     }
 }
 
@@ -305,13 +319,32 @@ fn operand((one, span): (&Decoding, &Option<Span>)) -> Operand {
     }
 }
 
+/// The message of a panic.
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&'static str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a value that is no text")
+}
+
 /// Ends the context of a kernel that failed.
 fn finish(driver: &Driver, stream: &Stream, name: &str, ran: std::thread::Result<Result<(), String>>) {
     let (kind, text) = match ran {
         Ok(Ok(())) => return,
         Ok(Err(text)) => (Kind::BadArguments, text),
-        Err(_) => (Kind::Panic, String::from("the CPU's kernel panicked")),
+        Err(panic) => (Kind::Panic, format!("the CPU's kernel panicked: {}", message(&*panic))),
     };
     driver.findings.add(kind, format!("{name} on {}: {text}", stream.name));
     stream.context.end(Code::LAUNCH_FAILED);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_of_a_panic_is_kept() {
+        let told = |panics: fn()| message(&*catch_unwind(panics).expect_err("it panics")).to_owned();
+        assert_eq!(told(|| panic!("a literal")), "a literal");
+        assert_eq!(told(|| panic!("number {}", std::hint::black_box(7))), "number 7");
+        assert_eq!(told(|| std::panic::panic_any(7)), "a value that is no text");
+    }
 }

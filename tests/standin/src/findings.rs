@@ -61,10 +61,12 @@ pub(crate) enum Kind {
     ThreadRace,
     /// A barrier that not all threads of a block come to.
     Barrier,
-    /// A kernel has ended without writing all of its output.
+    /// A kernel has ended without writing all of its output, or without setting its condition.
     NotWritten,
     /// A kernel does what PTX has no result for, or does not end.
     BrokenKernel,
+    /// A module that was to run as PTX has a line that the interpreter does not know.
+    UnknownPtx,
     /// A kernel, or a host function, that panicked in the stand-in.
     Panic,
     /// A call that the capture of a graph forbids, or a capture that is not ended as it was begun.
@@ -104,6 +106,7 @@ impl Kind {
             Kind::Barrier => "divergent barrier",
             Kind::NotWritten => "output not written",
             Kind::BrokenKernel => "broken kernel",
+            Kind::UnknownPtx => "unknown PTX",
             Kind::Panic => "panic",
             Kind::Capture => "broken capture",
             Kind::Leak => "leak",

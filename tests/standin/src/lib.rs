@@ -21,7 +21,8 @@
 //! * objects that are alive when their context is destroyed;
 //! * calls that the capture of a graph forbids, and captures that are not ended as they were begun;
 //! * with `kernels=ptx`, what a kernel does that its arguments do not declare, and what the interpreter finds: accesses out of bounds and misaligned ones, reads of what was
-//!   not written, races of threads, divergent barriers, and output that was not written;
+//!   not written, races of threads, divergent barriers, and output that was not written; and PTX that the interpreter
+//!   does not know;
 //! * conditions and nodes of graphs that do not belong together, and nodes that their stream does not come behind.
 //!
 //! # How it is set up

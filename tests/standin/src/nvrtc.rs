@@ -97,11 +97,14 @@ impl Nvrtc {
         let mut bytes = 0;
         // SAFETY: the program is alive, and the size is written to a local variable.
         let measured = unsafe { size_of(program, &raw mut bytes) };
+        if measured != 0 {
+            return Err(format!("{size:?} gives {measured}"));
+        }
         let mut room = vec![0u8; bytes];
         // SAFETY: the buffer has room for as many bytes as the call above has said.
         let copied = unsafe { copy(program, room.as_mut_ptr().cast()) };
-        if (measured, copied) != (0, 0) {
-            return Err(format!("{size:?} gives {measured}, and {text:?} {copied}"));
+        if copied != 0 {
+            return Err(format!("{text:?} gives {copied}"));
         }
         while room.last() == Some(&0) {
             room.pop();

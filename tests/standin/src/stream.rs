@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub(crate) struct Stream {
     pub(crate) actor: ActorId,
     queue: Mutex<Queue>,
     changed: Condvar,
+    /// How many launches of it have run as PTX.
+    ptx_launches: AtomicU64,
 }
 
 struct Queue {
@@ -38,7 +41,15 @@ struct Queue {
 impl Stream {
     pub(crate) fn new(context: Arc<Context>, number: u32, name: String, actor: ActorId) -> Stream {
         let queue = Queue { commands: VecDeque::new(), given: 0, passed: 0, closed: false };
-        Stream { context, number, name, actor, queue: Mutex::new(queue), changed: Condvar::new() }
+        Stream {
+            context,
+            number,
+            name,
+            actor,
+            queue: Mutex::new(queue),
+            changed: Condvar::new(),
+            ptx_launches: AtomicU64::new(0),
+        }
     }
 
     /// Queues a command and returns its number. `make` gets the number and reports the command to the race detector. It is called under the
@@ -68,6 +79,11 @@ impl Stream {
     /// The number of the command that runs, if one does.
     pub(crate) fn running(&self) -> u64 {
         self.lock().passed + 1
+    }
+
+    /// A seed for the next launch that runs as PTX. Each launch gets another one, also each round of the body of a loop.
+    pub(crate) fn next_seed(&self, seed: u64) -> u64 {
+        seed ^ u64::from(self.number) << 32 ^ self.ptx_launches.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Blocks until the first `number` commands have passed.
@@ -151,5 +167,27 @@ impl Gate {
         while *shut {
             shut = self.opened.wait(shut).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use streamvm_ep::races::Detector;
+
+    use super::*;
+
+    /// Also launches of one command, which the body of a loop repeats.
+    #[test]
+    fn launches_of_ptx_have_different_seeds() {
+        let detector = Detector::new();
+        let stream = |number: u32| {
+            let context = Arc::new(Context::new(1, 0));
+            Stream::new(context, number, format!("stream {number}"), detector.actor("a stream"))
+        };
+        let seeds: BTreeSet<u64> =
+            [1, 2].map(stream).iter().flat_map(|stream| [0; 100].map(|_| stream.next_seed(7))).collect();
+        assert_eq!(seeds.len(), 200);
     }
 }

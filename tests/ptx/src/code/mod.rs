@@ -27,7 +27,7 @@ pub(crate) const PARAMETERS: u64 = 0x0300_0000;
 pub(crate) const CALLS: u64 = 0x0400_0000;
 /// Variables of the module.
 pub(crate) const VARIABLES: u64 = 0x0500_0000;
-/// The windows end here; allocations lie above.
-pub(crate) const END_OF_WINDOWS: u64 = 0x1000_0000;
+/// Memory of a launch lies at this address or above. Below it are the addresses of shared and local memory, of parameters, and of variables of the module.
+pub const END_OF_WINDOWS: u64 = 0x1000_0000;
 /// The most bytes of a window.
 pub(crate) const WINDOW: u64 = 0x0100_0000;

@@ -154,7 +154,7 @@ impl Memory {
     ///
     /// # Panics
     ///
-    /// If it overlaps another allocation, or lies below 0x1000_0000, where other state spaces have their addresses.
+    /// If it overlaps another allocation, or lies below [`END_OF_WINDOWS`], where other state spaces have their addresses.
     pub fn add(&mut self, name: &str, address: u64, bytes: Vec<u8>, access: Access) -> usize {
         assert!(address >= END_OF_WINDOWS, "{name} lies at {address:#x}, below {END_OF_WINDOWS:#x}");
         let end = address.checked_add(bytes.len() as u64).expect("an allocation ends before addresses do");

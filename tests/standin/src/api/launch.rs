@@ -233,8 +233,14 @@ fn condition_as_ptx(
 }
 
 /// Memory, each with its name and its address for kernels, with what is accessed of it.
+///
+/// # Panics
+///
+/// If there are not as many touches.
 fn regions(named: impl Iterator<Item = (String, usize, Span)>, touches: &[Touch]) -> Vec<Region> {
-    let each = named.zip(touches);
+    let named: Vec<_> = named.collect();
+    assert_eq!(named.len(), touches.len(), "one touch for each piece of memory");
+    let each = named.into_iter().zip(touches);
     each.map(|((what, address, span), touch)| Region { what, address, span, touch: touch.clone() }).collect()
 }
 
@@ -435,7 +441,7 @@ fn within(
 }
 
 /// The bytes of the elements of an operand whose memory is `span`.
-fn touch(operand: &Decoding, span: &Span) -> Touch {
+pub(crate) fn touch(operand: &Decoding, span: &Span) -> Touch {
     let base = std::ptr::without_provenance_mut(span.range.start);
     // SAFETY: the pointer is a device address, from which only the layout of accesses is computed; it is never dereferenced.
     let operand = unsafe { Operand::new(base, operand.dtype, operand.layout, operand.access) };

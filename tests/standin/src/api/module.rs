@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::code::Code;
 use crate::driver::{Driver, Function, Module};
+use crate::findings::Kind;
 use crate::interpreter::PtxCode;
 use crate::kernel::Ptx;
 use crate::out::Out;
@@ -96,7 +97,11 @@ unsafe fn load(driver: &Driver, call: &str, module: &Out<usize>, image: *const c
     let invalid = |why: String| Refused { code: Code::INVALID_PTX, why: Some(why) };
     let no_ptx = || invalid("the stand-in found no .version and .target: this is no PTX".to_owned());
     let ptx = Ptx::read(text).ok_or_else(no_ptx)?;
-    let code = if driver.config.runs_ptx { Some(PtxCode::of(text).map_err(invalid)?) } else { None };
+    let unknown = |why: String| {
+        driver.findings.add(Kind::UnknownPtx, format!("{call}: {why}; fix the PTX, or add it to tests/ptx"));
+        invalid(why)
+    };
+    let code = if driver.config.runs_ptx { Some(PtxCode::of(text).map_err(unknown)?) } else { None };
     Ok(module.put(driver.tables().modules.add(Arc::new(Module { context, ptx, code })))?)
 }
 

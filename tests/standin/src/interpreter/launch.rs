@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use streamvm_ep::Access;
 use streamvm_ep::races::Touch;
-use streamvm_ptx::{FaultKind, Launch, LaunchError, Memory};
+use streamvm_ptx::{END_OF_WINDOWS, FaultKind, Launch, LaunchError, Memory};
 
 use super::PtxCode;
 use crate::code::Code;
@@ -16,9 +16,6 @@ use crate::memory::{Missing, Span};
 
 /// The most instructions of one thread: more than any kernel runs over the operands of a test.
 const LIMIT: u64 = 50_000_000;
-
-/// Below are the addresses of state spaces other than global memory.
-const GLOBAL: u64 = 0x1000_0000;
 
 /// The sizes that `cuLaunchKernel` got.
 #[derive(Copy, Clone, Debug)]
@@ -93,7 +90,7 @@ impl PtxLaunch {
     ///
     /// # Errors
     ///
-    /// The first fault of a thread, or output that was not written.
+    /// The first fault of a thread, a condition that was not set, or output that was not written.
     pub(crate) fn run(&self, driver: &Driver, seed: u64) -> Result<(), Stopped> {
         let (mut memory, windows) = (Memory::new(), self.windows());
         let numbers: Vec<usize> = windows.iter().map(|window| self.add(&mut memory, window)).collect();
@@ -116,12 +113,18 @@ impl PtxLaunch {
         for (window, &number) in windows.iter().zip(&numbers) {
             write_back(&window.span, memory.bytes(number), memory.written(number));
         }
-        if let Some((number, value)) = condition
-            && memory.written(number).iter().all(|&written| written)
-        {
-            value.set(memory.bytes(number).iter().any(|&byte| byte != 0));
+        let mut has_set = true;
+        if let Some((number, value)) = condition {
+            has_set = memory.written(number).iter().all(|&written| written);
+            if has_set {
+                value.set(memory.bytes(number).iter().any(|&byte| byte != 0));
+            }
         }
         ran.map_err(|error| self.explain(driver, &error))?;
+        if !has_set {
+            let text = format!("{} has ended and has not set its condition", self.kernel);
+            return Err(Stopped { kind: Kind::NotWritten, text, code: Code::LAUNCH_FAILED });
+        }
         self.check_output(&windows, |window| memory.written(numbers[window]))
     }
 
@@ -212,9 +215,16 @@ impl PtxLaunch {
             LaunchError::Fault(fault) => fault,
         };
         let (kind, code, why) = match &fault.what {
+            FaultKind::OutOfBounds { address, .. } if *address < END_OF_WINDOWS => {
+                let why = "no operand lies at such a low address, which is one of shared or local memory, of a parameter, of a variable, or null; check the bytes of shared memory of the launch";
+                (Kind::OutOfBounds, Code::ILLEGAL_ADDRESS, why.to_owned())
+            }
             FaultKind::OutOfBounds { address, bytes, .. } => {
                 let (kind, why) = self.outside(driver, *address as usize, *bytes);
                 (kind, Code::ILLEGAL_ADDRESS, why)
+            }
+            FaultKind::ReadOnly { address, .. } if *address < END_OF_WINDOWS => {
+                (Kind::BrokenKernel, Code::LAUNCH_FAILED, "no kernel may write constants or parameters".to_owned())
             }
             FaultKind::ReadOnly { .. } => {
                 (Kind::Undeclared, Code::LAUNCH_FAILED, "its arguments do not say that it writes there".to_owned())
@@ -240,7 +250,7 @@ impl PtxLaunch {
 
     /// Is it a byte of global memory that no region declares to be read?
     fn is_undeclared(&self, address: u64) -> bool {
-        address >= GLOBAL && !self.regions.iter().any(|region| region.reads(address as usize))
+        address >= END_OF_WINDOWS && !self.regions.iter().any(|region| region.reads(address as usize))
     }
 
     /// What lies at an address outside of all declared bytes.

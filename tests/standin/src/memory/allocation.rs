@@ -170,6 +170,18 @@ impl Span {
         }
     }
 
+    /// Notes that those bytes have values which have one in the source of a copy, of the same length.
+    pub(crate) fn copy_valued_of(&self, source: &Span) {
+        if self.keeps_valued() {
+            self.copy_valued(&source.valued());
+        }
+    }
+
+    /// Is it kept which of the bytes have values?
+    pub(crate) fn keeps_valued(&self) -> bool {
+        self.allocation.valued.is_some()
+    }
+
     /// Notes which bytes have values, and which have none.
     pub(crate) fn copy_valued(&self, from: &[bool]) {
         if let Some(mut valued) = self.allocation.valued() {

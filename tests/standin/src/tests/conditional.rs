@@ -1,13 +1,14 @@
 //! Conditional nodes: how often bodies run, and each rule with a program that breaks it.
 
 use streamvm_ep::cuda::{CONDITION_NAME, CONDITION_PTX, ConditionArguments, LoopState};
+use streamvm_ptx::plant::replaced_last;
 
 use super::bench::{Bench, Result, call};
 use super::graphs::{begin, end, instantiated, launched, update};
 use super::kernels::arguments;
 use crate::Out;
 use crate::api::conditional::{self, ConditionalParams};
-use crate::api::{graph, module};
+use crate::api::graph;
 use crate::code::Code;
 
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`.
@@ -74,9 +75,13 @@ struct Counting<'b> {
 
 impl Counting<'_> {
     fn new(bench: &Bench) -> Counting<'_> {
+        Counting::with(bench, CONDITION_PTX.to_str().unwrap())
+    }
+
+    /// With this PTX of the kernel that sets conditions.
+    fn with<'b>(bench: &'b Bench, text: &str) -> Counting<'b> {
         let stream = bench.stream();
-        let mut loaded = 0;
-        call!(module::cuModuleLoadData(Out::to(&mut loaded), CONDITION_PTX.as_ptr().cast())).unwrap();
+        let loaded = bench.load(text).unwrap();
         let others = bench.module(&["sv_add_i32", "sv_lt_i32"]).unwrap();
         let [adds, is_less] = ["sv_add_i32", "sv_lt_i32"].map(|name| bench.function(others, name).unwrap());
         let sets = bench.function(loaded, CONDITION_NAME).unwrap();
@@ -225,6 +230,30 @@ fn a_condition_that_no_kernel_sets_has_its_default_or_is_found() {
         assert_eq!(bench.read(device, 1, stream), [expected]);
         if default.is_none() {
             assert!(bench.found("bad kernel arguments").contains("has no default and was not set in this launch"));
+        }
+    }
+}
+
+#[test]
+fn ptx_that_does_not_set_its_condition_is_found_at_its_launch() {
+    let shipped = CONDITION_PTX.to_str().unwrap();
+    let sets_none = replaced_last(shipped, "call.uni cudaGraphSetConditional, (param0, param1);", "");
+    for (text, is_set) in [(shipped, true), (&*sets_none, false)] {
+        let bench = Bench::new("kernels=ptx");
+        let counting = Counting::with(&bench, text);
+        let (stream, body, number) = (counting.stream, bench.stream(), counting.number(0));
+        let is_taken = bench.written(&[1], stream);
+        begin(stream).unwrap();
+        counting.block(stream, body, is_taken, ConditionArguments::IF);
+        bench.set(number, 1, 1, body).unwrap();
+        end(body).unwrap();
+        launched(instantiated(end(stream).unwrap()), stream).unwrap();
+        if is_set {
+            assert_eq!(counting.read(number), 1);
+        } else {
+            assert_eq!(bench.synchronize(stream), Err(Code::LAUNCH_FAILED));
+            let text = bench.found("output not written");
+            assert!(text.contains("streamvm_condition has ended and has not set its condition"), "{text}");
         }
     }
 }

@@ -9,7 +9,8 @@ use streamvm_ptx::plant::{self, Field, replaced_last};
 
 use super::bench::{Bench, Result, call};
 use super::kernels::arguments;
-use crate::api::{copy, launch};
+use crate::Out;
+use crate::api::{copy, cublas, launch};
 use crate::code::Code;
 
 /// The elements of a subtraction: more than a block.
@@ -64,11 +65,16 @@ fn subtract(
 
 /// The sum of 1000 numbers, by one block of 128 threads of the kernel with this change.
 fn summed(bench: &Bench, change: impl Fn(&str) -> String) -> Result<Vec<u8>> {
+    summed_in(bench, change, 128 * 4)
+}
+
+/// As [`summed`], with so many bytes of shared memory.
+fn summed_in(bench: &Bench, change: impl Fn(&str) -> String, shared_bytes: c_uint) -> Result<Vec<u8>> {
     let stream = bench.stream();
     let numbers = bench.written(i32::as_bytes(&(0..1000).collect::<Vec<i32>>()), stream);
     let out = bench.device(4);
     let arguments = Arguments { lanes: 128, ..arguments(&[(numbers, &[1]), (out, &[])], &[], &[1000]) };
-    launched(bench, (&shipped("sv_sum_i32", change), "sv_sum_i32"), &arguments, [1, 128, 128 * 4], stream)?;
+    launched(bench, (&shipped("sv_sum_i32", change), "sv_sum_i32"), &arguments, [1, 128, shared_bytes], stream)?;
     Ok(bench.read(out, 4, stream))
 }
 
@@ -113,6 +119,30 @@ fn a_bound_that_is_off_by_one_is_out_of_bounds() {
     assert_eq!(found(&bench, ran, "out of bounds", &["sv_sub_f32", "line ", "0x"]), Code::ILLEGAL_ADDRESS);
 }
 
+/// Each of the 128 threads has four bytes.
+#[test]
+fn an_access_past_the_shared_memory_of_the_launch_is_out_of_bounds() {
+    for shared_bytes in [0, 127 * 4] {
+        let bench = Bench::new("kernels=ptx");
+        let ran = summed_in(&bench, unchanged, shared_bytes);
+        let shared = format!("outside of the {shared_bytes} bytes at 0x1000000 of shared memory");
+        let parts = ["sv_sum_i32", &shared, "check the bytes of shared memory of the launch"];
+        assert_eq!(found(&bench, ran, "out of bounds", &parts), Code::ILLEGAL_ADDRESS);
+    }
+}
+
+#[test]
+fn a_write_to_a_constant_is_a_broken_kernel() {
+    let bench = Bench::new("kernels=ptx");
+    let writes_constant = |kernel: &str| {
+        let changed = replaced_last(kernel, "[%rd97], %f39", "[table], %f39");
+        format!(".const .align 4 .b8 table[4];\n{changed}")
+    };
+    let ran = subtracted(&bench, writes_constant);
+    let parts = ["writes 4 bytes", "of table", "no kernel may write constants or parameters"];
+    assert_eq!(found(&bench, ran, "broken kernel", &parts), Code::LAUNCH_FAILED);
+}
+
 /// Within an allocation the driver sees no bound, but the launch declares what it accesses.
 #[test]
 fn an_access_past_the_operands_within_their_allocation_is_undeclared() {
@@ -147,6 +177,7 @@ fn each_missing_barrier_is_a_race_or_an_uninitialised_read() {
     let name = "sv_sum_i32";
     let barriers = plant::barriers(&Field::of(&shipped(name, unchanged), name).unwrap().kernel);
     drop(bench);
+    assert!(barriers >= 3, "{barriers} barriers: the kernel has changed, and the loop below would show little");
     // All but the last, behind which the next round would begin: this launch has one.
     for barrier in 0..barriers - 1 {
         let bench = Bench::new("kernels=ptx");
@@ -204,6 +235,30 @@ fn operands_without_values_are_uninitialised_also_behind_a_copy() {
     assert!(subtract(&bench, memory, unchanged, stream).is_ok(), "no finding, as is set");
 }
 
+/// The stand-in for cuBLAS computes products also where kernels run as PTX. This one has one row and two columns, with a number between them.
+#[test]
+fn what_lies_between_the_columns_of_a_product_has_no_value() {
+    let bench = Bench::new("kernels=ptx;order=0");
+    let stream = bench.stream();
+    let [a, b] = [&[2.0f32][..], &[3.0, 5.0]].map(|numbers| bench.written(f32::as_bytes(numbers), stream));
+    let (c, out) = (bench.device(12), bench.device(12));
+    let (mut handle, alpha, beta) = (0, 1.0f32, 0.0f32);
+    call!(cublas::cublasCreate_v2(Out::to(&mut handle))).unwrap();
+    call!(cublas::cublasSetStream_v2(handle, stream)).unwrap();
+    let (alpha, beta) = (std::ptr::from_ref(&alpha).cast(), std::ptr::from_ref(&beta).cast());
+    call!(cublas::cublasGemmStridedBatchedEx(
+        handle, 0, 0, 1, 2, 1, alpha, a, 0, 1, 1, b, 0, 1, 1, beta, c, 0, 2, 3, 1, 68, 0
+    ))
+    .unwrap();
+    let read = |distance: i64| {
+        let arguments = arguments(&[(c, &[distance]), (c, &[distance]), (out, &[1])], &[2], &[]);
+        launched(&bench, (&shipped("sv_sub_f32", unchanged), "sv_sub_f32"), &arguments, [1, 32, 0], stream)
+    };
+    assert_eq!(read(2), Ok(()));
+    let ran = read(1);
+    found(&bench, ran, "uninitialised read", &[&format!("reads {:#x} of operand 0", c + 4)]);
+}
+
 #[test]
 fn an_access_to_freed_memory_is_a_use_after_free() {
     let bench = Bench::new("kernels=ptx");
@@ -253,12 +308,15 @@ fn parameters_that_the_ptx_declares_otherwise_are_refused() {
     found(&bench, ran, "bad kernel arguments", &["480 bytes of parameters are given and 472 are declared"]);
 }
 
-/// As of a driver that is older than the PTX.
+/// The refusal is that of a driver which is older than the PTX. An engine may go on without the module, so the refusal is a finding too.
 #[test]
 fn ptx_that_the_interpreter_does_not_know_is_refused() {
     let bench = Bench::new("kernels=ptx");
     let unknown = shipped("sv_sub_f32", |kernel| replaced_last(kernel, "sub.rn.f32", "tanh.approx.f32"));
     assert_eq!(bench.load(&unknown), Err(Code::INVALID_PTX));
+    let (line, _) = (1..).zip(unknown.lines()).find(|(_, line)| line.contains("tanh.approx.f32")).unwrap();
+    let text = bench.found("unknown PTX");
+    assert!(text.contains(&format!("line {line} of the PTX is not understood")), "{text}");
     drop(bench);
     let bench = Bench::new("");
     assert!(bench.load(&unknown).is_ok(), "kernels of the CPU need no PTX");
