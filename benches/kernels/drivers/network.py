@@ -15,7 +15,7 @@ NAMES = {*CONVOLUTIONS, *POOLINGS, "cross_entropy_1024x1000", "rms_norm_1024x102
 
 
 def numbers(*shape, dtype=np.float32, least=-4.0):
-    """As `Operands::make` in src/ours.rs."""
+    """As `number` in src/ours.rs."""
     count = int(np.prod(shape))
     return (np.arange(count) * 7919 % 8192 / 1024.0 + least).astype(dtype).reshape(shape)
 
@@ -71,5 +71,5 @@ def in_torch(name):
         a = torch.from_numpy(scattered())
         return lambda: torch.topk(a, 10).values
     # The attention of each head to itself.
-    x = torch.from_numpy(small(12, 128, 64))
+    x = torch.from_numpy(numbers(12, 128, 64))
     return lambda: functional.scaled_dot_product_attention(x, x, x)
