@@ -20,7 +20,7 @@ from collections import Counter
 import numpy as np
 
 from documented import undrawn
-from draw import Draw
+from draw import TAGS, Draw
 from files import write_npy, write_safetensors
 from refuse import Refuse
 from script import Dropped, State, Wrong
@@ -173,10 +173,14 @@ def summary(counted):
 
 
 def missing(counted, scripts):
-    """What should have been drawn and was not: every function of the command, and with enough scripts each with all its dtypes."""
+    """What should have been drawn and was not: every function of the command, and with enough scripts every tag of `TAGS`, and each function with
+    all its dtypes."""
     listed = [line.split()[0] for line in (HERE / "functions.txt").read_text().splitlines() if line and not line.startswith("#")]
     seen = {key[0] for key in counted if isinstance(key, tuple)}
     gone = [function for function in listed if function not in seen]
+    # A tag is drawn about six times or more then, and `make diff` runs as many.
+    if scripts >= 2 * len(PAIRS):
+        gone += [tag for tag in TAGS if tag not in counted]
     if scripts >= 3 * len(PAIRS):
         gone += [f"{function} of {dtype}" for function, dtype in PAIRS if (function, dtype) not in counted]
     return gone
