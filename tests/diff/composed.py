@@ -19,7 +19,7 @@ MOST = {dtype: NARROW[dtype][2] if dtype in NARROW else LARGEST[COMPUTED[dtype]]
 
 def stored(dtype, numbers, error):
     """The error of numbers that are off by `error` and rounded: in what streamvm computes in, and to the dtype."""
-    return error + 2 * ROUNDING[dtype] * (np.abs(finite(numbers)) + error) + LEAST[dtype]
+    return error + (ROUNDING[dtype] + UNIT[COMPUTED[dtype]]) * (np.abs(finite(numbers)) + error) + LEAST[dtype]
 
 
 def group_norm(dtype, a, weight, bias, groups, epsilon):
