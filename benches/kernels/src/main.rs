@@ -7,7 +7,11 @@
 //! As speed without the right result is worth nothing, every entrant first names one element of its result of each case, and these are compared.
 //! [`cases::tolerance`] says how far apart two of them may be.
 //!
-//! Outputs exist before a call where the library allows it (`out=` of PyTorch and NumPy). candle allocates each output.
+//! streamvm's kernels are launched without the engine; the sort, the selection of the largest, the attention, the transformer layer and the model
+//! are eager calls, which go through the engine and allocate their outputs.
+//!
+//! Outputs of the others exist before a call where the library allows it (`out=` of PyTorch and NumPy). PyTorch's convolutions, poolings, rms norm,
+//! cross entropy, attention and layer, and NumPy's sort and softmax, allocate their outputs. candle allocates each output.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
