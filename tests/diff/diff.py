@@ -4,7 +4,7 @@ usage: diff.py [-h] [--scripts N] [--seed SEED] [--only INDEX] [--keep FOLDER] C
 
 COMMAND is the `streamvm` to test. Script INDEX of a seed is always the same; a failure names both, is made smaller by dropping lines, and
 is left in FOLDER. At the end stands how much was drawn of what; a function of functions.txt that no script had is a failure too, and so is a
-function or a dtype that docs/language.md has and tables.py does not.
+function or a dtype that only one of docs/language.md and tables.py has.
 """
 
 import argparse
