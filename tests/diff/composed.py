@@ -1,7 +1,7 @@
 """What attention, group norm and dropout mean, in NumPy, with the error that streamvm may make; see reference.py.
 
 docs/language.md says of which ops each is made, and that each op rounds its result to the dtype. So an error is followed from op to op: an op
-changes the error that its operands have, adds its own, and `stored` adds that of rounding the result.
+changes the error that its operands have, adds its own, and `stored` adds that of rounding the result. `lost` and `wild` are defined in reference.py.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ MOST = {dtype: NARROW[dtype][2] if dtype in NARROW else LARGEST[COMPUTED[dtype]]
 
 def stored(dtype, numbers, error):
     """The error of numbers that are off by `error` and rounded: in what streamvm computes in, and to the dtype."""
-    return error + 2 * ROUNDING[dtype] * (np.abs(finite(numbers)) + error) + LEAST[dtype]
+    return error + (ROUNDING[dtype] + UNIT[COMPUTED[dtype]]) * (np.abs(finite(numbers)) + error) + LEAST[dtype]
 
 
 def group_norm(dtype, a, weight, bias, groups, epsilon):
@@ -47,7 +47,8 @@ def dropout(dtype, a, p, seed, first):
 
 
 def product(dtype, a, b, a_error):
-    """The product of a matrix that is off by `a_error` and one that is not: its error, and where a sum on the way may be past the range."""
+    """The product of a matrix that is off by `a_error` and one that is not: its error, and where it is wild, because a sum on the way
+    may be past the range."""
     count, largest = a.shape[-1], np.abs(finite(b))
     size = np.matmul(np.abs(finite(a)) + a_error, largest)
     error = np.matmul(a_error, largest) + 2 * (count + 2) * UNIT[COMPUTED[dtype]] * size + count * SMALLEST[COMPUTED[dtype]]
@@ -83,7 +84,7 @@ def attention(dtype, q, k, v, mask=None):
     weights_error = np.minimum(stored(dtype, weights, weights_error), 1)
 
     expected = np.matmul(weights, v)
-    error, past = product(dtype, weights, v, weights_error)
+    error, wild_sums = product(dtype, weights, v, weights_error)
     # A weight that may be zero times an infinity is one, or NaN.
-    unknown = np.matmul((finite(weights) <= weights_error).astype(np.float64), (~np.isfinite(v)).astype(np.float64)) > 0
-    return Near(dtype, expected, error, free=past | wild | unknown)
+    wild_weights = np.matmul((finite(weights) <= weights_error).astype(np.float64), (~np.isfinite(v)).astype(np.float64)) > 0
+    return Near(dtype, expected, error, free=wild | wild_sums | wild_weights)

@@ -4,7 +4,7 @@ usage: diff.py [-h] [--scripts N] [--seed SEED] [--only INDEX] [--keep FOLDER] C
 
 COMMAND is the `streamvm` to test. Script INDEX of a seed is always the same; a failure names both, is made smaller by dropping lines, and
 is left in FOLDER. At the end stands how much was drawn of what; a function of functions.txt that no script had is a failure too, and so is a
-function or a dtype that docs/language.md has and tables.py does not.
+function or a dtype that only one of docs/language.md and tables.py has.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from collections import Counter
 import numpy as np
 
 from documented import undrawn
-from draw import Draw
+from draw import TAGS, Draw
 from files import write_npy, write_safetensors
 from refuse import Refuse
 from script import Dropped, State, Wrong
@@ -173,10 +173,14 @@ def summary(counted):
 
 
 def missing(counted, scripts):
-    """What should have been drawn and was not: every function of the command, and with enough scripts each with all its dtypes."""
+    """What should have been drawn and was not: every function of the command, and with enough scripts every tag of `TAGS`, and each function with
+    all its dtypes."""
     listed = [line.split()[0] for line in (HERE / "functions.txt").read_text().splitlines() if line and not line.startswith("#")]
     seen = {key[0] for key in counted if isinstance(key, tuple)}
     gone = [function for function in listed if function not in seen]
+    # A tag is drawn about six times or more then, and `make diff` runs as many.
+    if scripts >= 2 * len(PAIRS):
+        gone += [tag for tag in TAGS if tag not in counted]
     if scripts >= 3 * len(PAIRS):
         gone += [f"{function} of {dtype}" for function, dtype in PAIRS if (function, dtype) not in counted]
     return gone

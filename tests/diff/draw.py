@@ -15,6 +15,10 @@ from tables import DIVISIONS, ELEMENTWISE, FUNCTIONS
 from result import Exact
 from values import elements
 
+SEVERAL_BLOCKS = "attention of several blocks of queries"
+# What every run of enough scripts has, besides every function with every dtype.
+TAGS = [f"{SEVERAL_BLOCKS} with {mask}" for mask in ("no mask", "a mask")]
+
 DEVICES = ["cpu:0", "cpu:1", "sim:0"]
 
 
@@ -576,7 +580,7 @@ class Draw:
         shape, groups = list(self.any_shape(least=2)), self.choice.choice([1, 1, 2, 3])
         shape[1] = groups * self.choice.choice([0, 1, 1, 2, 3])
         inputs = [self.make(dtype, each, place) for each in (tuple(shape), (shape[1],), (shape[1],))]
-        epsilon = self.choice.choice(["1e-12", "1e-5", "0.5", "3"])
+        epsilon = self.choice.choice(["0", "1e-12", "1e-5", "0.5", "3"])
         compute = lambda a, w, b: composed.group_norm(dtype, a, w, b, groups, float(epsilon))  # noqa: E731
         expr = call("group_norm", inputs, f" groups {groups} epsilon {epsilon}", compute, dtype, lane)
         expr.drawn[f"group_norm of {'several groups' if groups > 1 else 'one group'}"] += 1
@@ -599,14 +603,14 @@ class Draw:
 
     def attention(self, dtype, place, lane):
         sizes = [0, 1, 2, 3, 5, 8]
-        # More than 128 queries are taken in several parts.
-        m = self.choice.choice([129, 130, 257] if self.chance(0.15) else sizes)
+        # More than 128 queries are taken in several blocks.
+        m = self.choice.choice([129, 130, 257] if self.chance(0.4) else sizes)
         n, d, e = (self.choice.choice(sizes) for _ in range(3))
         batches = self.spread(tuple(self.choice.choice([1, 2, 3]) for _ in range(self.choice.choice([0, 0, 1, 2]))), 3)
         of_scores = np.broadcast_shapes(*batches[:2]) + (m, n)
         shapes = [batch + inner for batch, inner in zip(batches, [(m, d), (n, d), (n, e)])]
-        # Of numbers of every size nearly all weights are 0 or 1.
-        kind = self.choice.choice([None, "small", "ordinary", "ordinary"])
+        # Of numbers of every size nearly all weights are 0 or 1, or NaN, so no element of a block would be told from another.
+        kind = self.choice.choice(["small", "ordinary", "ordinary"] + [None] * (m <= 128))
         inputs = [self.make(dtype, shape, place, kind=kind) for shape in shapes]
         mask = self.choice.choice(["no mask", "a mask of bools", "a mask of numbers"])
         if mask == "a mask of bools":
@@ -617,7 +621,8 @@ class Draw:
             inputs.append(self.loaded(dtype, numbers.astype(reference.STORE[dtype]), place))
         expr = call("attention", inputs, "", lambda *arrays: composed.attention(dtype, *arrays), dtype, lane)
         expr.drawn[f"attention with {mask}"] += 1
-        expr.drawn["attention of more than 128 queries"] += m > 128
+        if m > 128:
+            expr.drawn[f"{SEVERAL_BLOCKS} with {'no mask' if mask == 'no mask' else 'a mask'}"] += 1
         return expr, dtype, lane
 
     def index_select(self, dtype, place, lane):

@@ -3,6 +3,12 @@
 Written from docs/language.md and shares no code with streamvm. Each function takes arrays as `dtypes.py` keeps them and gives an
 `Exact` or `Near`. A unit below is half the distance from 1 to the next number of the type that streamvm computes in (f32 for 16-bit
 floats), so that one correctly rounded operation is off by at most one unit of its result.
+
+Two names mean the same in every function:
+
+* `lost`: by how much the roundings on the way may change a number.
+* `wild`: where streamvm may give anything, because a number on the way may be past the range, lose all its digits, or be an infinity or NaN by
+  roundings alone. It becomes `free` of a `Near`.
 """
 
 import math

@@ -15,7 +15,7 @@ NAMES = {*CONVOLUTIONS, *POOLINGS, "cross_entropy_1024x1000", "rms_norm_1024x102
 
 
 def numbers(*shape, dtype=np.float32, least=-4.0):
-    """As `Operands::make` in src/ours.rs."""
+    """As `number` in src/ours.rs."""
     count = int(np.prod(shape))
     return (np.arange(count) * 7919 % 8192 / 1024.0 + least).astype(dtype).reshape(shape)
 
@@ -65,11 +65,11 @@ def in_torch(name):
         a, out = torch.from_numpy(numbers(1_000_000)), torch.zeros(1_000_000)
         return lambda: torch.cumsum(a, 0, out=out)
     if name == "sort_1e6":
-        a = torch.from_numpy(scattered())
-        return lambda: torch.sort(a).values
+        a, out = torch.from_numpy(scattered()), (torch.zeros(1_000_000), torch.zeros(1_000_000, dtype=torch.int64))
+        return lambda: torch.sort(a, out=out)[0]
     if name == "topk_10_of_1e6":
-        a = torch.from_numpy(scattered())
-        return lambda: torch.topk(a, 10).values
+        a, out = torch.from_numpy(scattered()), (torch.zeros(10), torch.zeros(10, dtype=torch.int64))
+        return lambda: torch.topk(a, 10, out=out)[0]
     # The attention of each head to itself.
-    x = torch.from_numpy(small(12, 128, 64))
+    x = torch.from_numpy(numbers(12, 128, 64))
     return lambda: functional.scaled_dot_product_attention(x, x, x)

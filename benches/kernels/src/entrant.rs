@@ -2,11 +2,19 @@
 //!
 //! A process is called with its number of threads and the folder of the model, and reads lines `CASE MILLISECONDS`. It answers each with the
 //! median time of a call in nanoseconds, or with `-` if it does not have the case. With 0 milliseconds it answers with one element of the
-//! result: the middle one in row-major order, or of a [model](crate::model) the first of the last embedding.
+//! result: the one at [`compared`] in row-major order, or of a [model](crate::model) the first of the last embedding.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// The index of the element that is compared of a result of `count` elements, as in drivers/python.py and drivers/candle.
+///
+/// At a tenth no result is 0, and the first, the middle and the mirrored element are others. At a half a sort in the other direction gives nearly
+/// the same element, and at a third `relu` gives 0 and an attention its first element, because its operands repeat after 8192 numbers.
+pub(crate) fn compared(count: usize) -> usize {
+    count / 10
+}
 
 /// A library.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

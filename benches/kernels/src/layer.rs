@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use streamvm::{DType, DeviceId, Error, Tensor, Vm};
 
-use crate::ours::{middle, time};
+use crate::ours::{self, time};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 const TOKENS: usize = 128;
@@ -107,11 +107,11 @@ pub(crate) fn engine(threads: usize) -> Result<Vm, Error> {
     Vm::builder().cpu_threads(threads).kernel_threads(threads).build()
 }
 
-/// The middle element of the output of a layer.
+/// The compared element of the output of a layer.
 pub(crate) fn element(threads: usize, batch: usize) -> Result<f64, Error> {
     let vm = engine(threads)?;
     let x = numbers(&vm, &[batch * TOKENS, HIDDEN])?;
-    middle(&Layer::new(&vm)?.apply(&x, batch)?)
+    ours::element(&Layer::new(&vm)?.apply(&x, batch)?)
 }
 
 /// The median time of a layer in nanoseconds, from the first call until its output is there.

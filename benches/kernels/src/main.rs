@@ -5,8 +5,13 @@
 //! hits all of them alike. A process answers each case with its median time of a call.
 //!
 //! As speed without the right result is worth nothing, every entrant first names one element of its result of each case, and these are compared.
+//! [`cases::tolerance`] says how far apart two of them may be.
 //!
-//! Outputs exist before a call where the library allows it (`out=` of PyTorch and NumPy). candle allocates each output.
+//! streamvm's kernels are launched without the engine; the sort, the selection of the largest, the attention, the transformer layer and the model
+//! are eager calls, which go through the engine and allocate their outputs.
+//!
+//! Outputs of the others exist before a call where the library allows it (`out=` of PyTorch and NumPy). PyTorch's convolutions, poolings, rms norm,
+//! cross entropy, attention and layer, and NumPy's sort and softmax, allocate their outputs. candle allocates each output.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -32,10 +37,6 @@ use crate::report::Figure;
 
 /// How long an entrant measures one case in one run, in milliseconds: enough for 5 calls of the slowest case.
 const BUDGET_MS: u32 = 100;
-
-/// The difference that two libraries may have in an element of an op, relative to numbers above 1. They add up in different orders, and 576
-/// products of numbers up to 4 in single precision lose a thousandth of a sum that happens to be small.
-const TOLERANCE: f64 = 1e-3;
 
 /// The budget of a quick run.
 const QUICK_BUDGET_MS: u32 = 2;
@@ -135,12 +136,8 @@ fn compare(case: &str, running: &mut [(Entrant, Process)]) -> Result<(), entrant
     for (entrant, process) in running {
         let Some(found) = process.ask(case, 0)? else { continue };
         let &mut expected = expected.get_or_insert(found);
-        let tolerance = match model::batch_of(case) {
-            Some(_) => model::TOLERANCE,
-            None => TOLERANCE * expected.abs().max(1.0),
-        };
         // NaN is near nothing.
-        let is_near = (found - expected).abs() <= tolerance;
+        let is_near = (found - expected).abs() <= cases::tolerance(case, expected);
         if !is_near {
             let (name, case) = (entrant.name(), case.to_owned());
             return Err(entrant::Error::Differs { name, case, found, expected });

@@ -11,6 +11,7 @@ use streamvm_ep::{
 
 use crate::cases::{self, Call, Case};
 use crate::composed;
+use crate::entrant::compared;
 use crate::layer;
 use crate::model::{self, Model};
 
@@ -73,6 +74,11 @@ pub(crate) fn answer(threads: usize, folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Element `i` of an operand of ordinary numbers, from `least` to 8 more, as `numbers` in drivers/network.py and drivers/candle.
+pub(crate) fn number(i: usize, least: f32) -> f32 {
+    (i * 7919 % 8192) as f32 / 1024.0 + least
+}
+
 /// Operands in memory of the device.
 struct Operands<'a> {
     device: &'a CpuDevice,
@@ -88,17 +94,16 @@ impl Operands<'_> {
         let base = region.base();
         self.regions.push(region);
         if access == Access::Read {
-            let number = |i: usize| (i * 7919 % 8192) as f32 / 1024.0 + least;
             for i in 0..count {
                 match dtype {
                     // SAFETY: the region holds `count` elements of this size, aligned, and nothing else uses it.
-                    DType::F64 => unsafe { base.cast::<f64>().wrapping_add(i).write(f64::from(number(i))) },
+                    DType::F64 => unsafe { base.cast::<f64>().wrapping_add(i).write(f64::from(number(i, least))) },
                     // SAFETY: as above. 0x3c00 is 1.0, and all smaller bits are finite numbers.
                     DType::F16 => unsafe { base.cast::<u16>().wrapping_add(i).write((i * 31 % 0x3c00) as u16) },
                     // SAFETY: as above. Classes of a cross entropy, of which every case has at least 1000.
                     DType::I64 => unsafe { base.cast::<i64>().wrapping_add(i).write((i * 31 % 1000) as i64) },
                     // SAFETY: as above; no case has inputs of another dtype.
-                    _ => unsafe { base.cast::<f32>().wrapping_add(i).write(number(i)) },
+                    _ => unsafe { base.cast::<f32>().wrapping_add(i).write(number(i, least)) },
                 }
             }
         }
@@ -116,29 +121,29 @@ impl Drop for Operands<'_> {
     }
 }
 
-/// The middle element of a tensor of `f32`, in row-major order.
-pub(crate) fn middle(tensor: &streamvm::Tensor) -> Result<f64, streamvm::Error> {
+/// The [compared] element of a tensor of `f32`.
+pub(crate) fn element(tensor: &streamvm::Tensor) -> Result<f64, streamvm::Error> {
     let elements = tensor.to_vec::<f32>()?;
-    Ok(f64::from(elements[elements.len() / 2]))
+    Ok(f64::from(elements[compared(elements.len())]))
 }
 
-/// The middle element of an output, in row-major order.
-fn middle_of(out: &Operand) -> f64 {
-    let middle = out.layout().elements() / 2;
+/// The [compared] element of an output.
+fn element_of(out: &Operand) -> f64 {
+    let place = compared(out.layout().elements());
     let base = out.ptr();
     match out.dtype() {
         // SAFETY: the output is contiguous, has so many elements of this type, and no kernel runs.
-        DType::F64 => unsafe { base.cast::<f64>().wrapping_add(middle).read() },
+        DType::F64 => unsafe { base.cast::<f64>().wrapping_add(place).read() },
         // SAFETY: as above.
-        DType::I64 => unsafe { base.cast::<i64>().wrapping_add(middle).read() as f64 },
+        DType::I64 => unsafe { base.cast::<i64>().wrapping_add(place).read() as f64 },
         // SAFETY: as above.
-        DType::F16 => f64::from(unsafe { base.cast::<f16>().wrapping_add(middle).read() }),
+        DType::F16 => f64::from(unsafe { base.cast::<f16>().wrapping_add(place).read() }),
         // SAFETY: as above; no case has an output of another dtype.
-        _ => f64::from(unsafe { base.cast::<f32>().wrapping_add(middle).read() }),
+        _ => f64::from(unsafe { base.cast::<f32>().wrapping_add(place).read() }),
     }
 }
 
-/// The median time of a call in nanoseconds; without a budget the middle element of its output.
+/// The median time of a call in nanoseconds; without a budget the compared element of its output.
 fn measure(device: &CpuDevice, case: &Case, budget: Duration) -> Result<f64, Error> {
     let mut stream = device.create_stream()?;
     let mut memory = Operands { device, regions: Vec::new() };
@@ -157,7 +162,7 @@ fn measure(device: &CpuDevice, case: &Case, budget: Duration) -> Result<f64, Err
             let mut call = KernelCall { kernel, operands: &mut operands, inputs, params: &params };
             if budget.is_zero() {
                 stream.launch(&mut call)?;
-                return Ok(middle_of(&operands[inputs]));
+                return Ok(element_of(&operands[inputs]));
             }
             time(budget, || stream.launch(&mut call))
         }
@@ -168,7 +173,7 @@ fn measure(device: &CpuDevice, case: &Case, budget: Duration) -> Result<f64, Err
             let view = unsafe { Operand::new(source.ptr(), dtype, layout, Access::Read) };
             if budget.is_zero() {
                 stream.copy(&view, &mut out)?;
-                return Ok(middle_of(&out));
+                return Ok(element_of(&out));
             }
             time(budget, || stream.copy(&view, &mut out))
         }

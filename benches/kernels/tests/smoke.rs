@@ -43,17 +43,33 @@ fn a_library_that_computes_something_else_is_not_measured() {
     let folder = tempfile::tempdir().unwrap();
     let (out, driver) = (folder.path().join("kernels.json"), folder.path().join("candle"));
     let drivers = ["--drivers", folder.path().to_str().unwrap()];
-    // The middle of the numbers that the case reads, two others, and a case that the library does not have.
-    for (answer, code) in [("1.921875", Some(0)), ("0", Some(1)), ("nan", Some(1)), ("-", Some(0))] {
+    let answers = [
+        // The compared element, two other numbers, and that the library does not have the case.
+        ("relu_1e5", "1.984375", true),
+        ("relu_1e5", "0", false),
+        ("relu_1e5", "nan", false),
+        ("relu_1e5", "-", true),
+        // The compared element, its neighbours in sorted order, and what a descending sort gives in its place and beside it.
+        ("sort_1e6", "1677724", true),
+        ("sort_1e6", "1677702", false),
+        ("sort_1e6", "1677746", false),
+        ("sort_1e6", "15099469", false),
+        ("sort_1e6", "15099447", false),
+        // The compared element by another order of additions, nothing, and another element.
+        ("attention_12x128x64", "-0.66054", true),
+        ("attention_12x128x64", "0", false),
+        ("attention_12x128x64", "-0.6627", false),
+    ];
+    for (case, answer, is_right) in answers {
         std::fs::write(&driver, format!("#!/bin/sh\nwhile read -r line; do echo {answer}; done\n")).unwrap();
         std::fs::set_permissions(&driver, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let run = kernels("relu_1e5", &drivers, &out);
+        let run = kernels(case, &drivers, &out);
         let told = String::from_utf8_lossy(&run.stderr);
-        assert_eq!(run.status.code(), code, "{answer}: {told}");
+        assert_eq!(run.status.code(), Some(i32::from(!is_right)), "{case}, {answer}: {told}");
         assert_eq!(
-            told.contains("as an element of `relu_1e5`, and streamvm 1.921875"),
-            code == Some(1),
-            "{answer}: {told}"
+            told.contains(&format!("as an element of `{case}`, and streamvm ")),
+            !is_right,
+            "{case}, {answer}: {told}"
         );
     }
 }
