@@ -26,6 +26,7 @@ impl Parser {
     }
 
     /// A name without operands is a tensor; a name with operands is a call of an unknown function.
+    #[inline(never)]
     fn name_or_unknown_call(&mut self, word: &str) -> Parsed<Expr> {
         let span = self.span();
         let name = self.atom("a tensor or a call")?;
@@ -93,10 +94,7 @@ impl Parser {
                 self.call_of(Op::Where, &operands)?
             }
             Form::BinaryOrReduce(binary, reduction) => self.binary_or_reduction(binary, reduction)?,
-            Form::Reduce(op) => {
-                let input = self.atom("an operand")?;
-                self.reduction(op, input)?
-            }
+            Form::Reduce(op) => self.reduction_of_one(op)?,
             Form::ArgReduce(_) | Form::AlongAxis(_) | Form::BinaryAlongAxis(_) => self.along_axis(form)?,
             Form::Cast | Form::Pad | Form::OneHot => self.to_other_shape(form)?,
             Form::Norm(_)
@@ -140,6 +138,12 @@ impl Parser {
         }
         let inputs = vec![first, self.atom("the second operand")?];
         Ok(ExprKind::Call { op: binary, inputs, axes: Vec::new(), keep: false, to: None, extra: ExtraRef::None })
+    }
+
+    #[inline(never)]
+    fn reduction_of_one(&mut self, op: Op) -> Parsed<ExprKind> {
+        let input = self.atom("an operand")?;
+        self.reduction(op, input)
     }
 
     /// A call of an op along one axis.
