@@ -96,7 +96,7 @@ impl Parser {
             Form::BinaryOrReduce(binary, reduction) => self.binary_or_reduction(binary, reduction)?,
             Form::Reduce(op) => self.reduction_of_one(op)?,
             Form::ArgReduce(_) | Form::AlongAxis(_) | Form::BinaryAlongAxis(_) => self.along_axis(form)?,
-            Form::Cast | Form::Pad | Form::OneHot => self.to_other_shape(form)?,
+            Form::Cast | Form::Pad | Form::OneHot => self.cast_pad_or_one_hot(form)?,
             Form::Norm(_)
             | Form::Convolution(_)
             | Form::Pooling(_)
@@ -165,7 +165,7 @@ impl Parser {
 
     /// A call whose words behind the operand decide about the dtype or the shape of the result.
     #[inline(never)]
-    fn to_other_shape(&mut self, form: Form) -> Parsed<ExprKind> {
+    fn cast_pad_or_one_hot(&mut self, form: Form) -> Parsed<ExprKind> {
         let input = self.atom(if matches!(form, Form::OneHot) { "the indices" } else { "an operand" })?;
         let inputs = vec![input];
         Ok(match form {
