@@ -21,7 +21,8 @@ struct Case {
     state: Option<LoopState>,
 }
 
-/// What the kernel sets, and the state that it leaves, which is the default one if there is none; `None` if it makes an access that is not allowed.
+/// The value to which the kernel sets the condition, and the state of loops behind its launch, the default one if it was given none. `None` if the kernel makes an
+/// access that is not allowed.
 fn run(module: &Module, coverage: &mut Coverage, case: &Case) -> Option<(u32, LoopState)> {
     let Case { test, most_rounds, is_true, stops, state } = *case;
     let (handle, condition, at_state, stop) = (0x1000_0000u64, 0x2000_0003u64, 0x3000_0000u64, 0x4000_0000u64);

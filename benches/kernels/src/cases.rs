@@ -147,7 +147,7 @@ pub(crate) fn find(name: &str) -> Option<Case> {
         "conv2d_32x16x4x4_32x3x3" => return convolution(&[32, 16, 4, 4], &[32, 16, 3, 3]),
         "conv2d_1x64x56x56_64x3x3" => return convolution(&[1, 64, 56, 56], &[64, 64, 3, 3]),
         "conv2d_8x64x56x56_64x3x3" => return convolution(&[8, 64, 56, 56], &[64, 64, 3, 3]),
-        // What `Tensor::conv1d` calls.
+        // `Tensor::conv1d` calls `conv2d` with images of one row.
         "conv1d_8x64x1000_64x3" => return convolution(&[8, 64, 1, 1000], &[64, 64, 1, 3]),
         "max_pool2d_8x64x56x56_2x2" => {
             return f32s(Op::MaxPool2d, halves, &[&[8, 64, 56, 56]], &[8, 64, 28, 28]);

@@ -13,7 +13,7 @@ const LARGEST: usize = 10;
 /// Heads, tokens, and the numbers of a token in a head.
 const HEADS: [usize; 3] = [12, 128, 64];
 
-/// What a case calls.
+/// The function of `Tensor` that a case calls.
 #[derive(Copy, Clone)]
 pub(crate) enum Call {
     /// All elements, in sorted order.

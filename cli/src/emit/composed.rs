@@ -10,7 +10,7 @@ impl Emitter<'_> {
     /// Emits the ops of a call. `inputs` are those that the parser asks for; `span` is the whole expression.
     ///
     /// # Errors
-    /// What the builder refuses. The name of the call stands in front if the builder names an op that the call is made of.
+    /// The error of the builder, at `span`. The name of the call stands in front if the builder names an op that the call is made of.
     pub(super) fn composed(
         &mut self,
         call: &Composed,

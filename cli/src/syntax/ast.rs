@@ -331,7 +331,7 @@ pub enum Composed {
     GroupNorm {
         /// Into how many groups the channels are divided.
         groups: usize,
-        /// What is added to each variance.
+        /// The number that `layer_norm` adds to each variance.
         epsilon: Spanned<Number>,
     },
     /// `dropout x 0.1 seed 7`

@@ -111,7 +111,8 @@ impl Operand {
         self.layout.set(layout);
     }
 
-    /// Makes this the same view of the storage that starts at `base`.
+    /// Makes this the same view of the storage that starts at `base`. Whether another operand of its call overlaps it stays as it was: the operands of a call move
+    /// together.
     ///
     /// # Safety
     ///

@@ -159,3 +159,19 @@ fn a_view_knows_whether_it_has_gaps() {
     assert!(operand.is_contiguous() && operand.layout().is_contiguous());
     assert_eq!(operand.slice::<f64>().unwrap(), [0.0; 5]);
 }
+
+#[test]
+fn a_moved_operand_is_the_same_view_of_the_other_storage() {
+    let mut memory: [i32; 12] = std::array::from_fn(|index| index as i32);
+    let (first, second) = memory.split_at_mut(6);
+    let turned = dense(&[2, 3]).permute(&[1, 0]).unwrap();
+    for layout in [dense(&[3, 2]).slice(0, 1..3).unwrap(), turned.slice(0, 1..3).unwrap(), dense(&[3, 0])] {
+        let made = over(second, DType::I32, layout, Access::ReadWrite);
+        let mut moved = over(first, DType::I32, layout, Access::ReadWrite);
+        moved.shared = true;
+        // SAFETY: the span of each view is within six elements, which nothing else accesses.
+        unsafe { moved.move_to(second.as_mut_ptr().cast()) };
+        assert_eq!((moved.ptr, &moved.span, moved.contiguous), (made.ptr, &made.span, made.contiguous), "{layout:?}");
+        assert!(moved.shared && moved.same_view(&made), "{layout:?}");
+    }
+}

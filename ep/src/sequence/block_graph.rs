@@ -39,7 +39,7 @@ struct Finder<'a, W, F> {
     found: Vec<BlockGraph>,
 }
 
-/// What a block needs of a capture.
+/// How deep the blocks of a part are nested, and whether a loop is among them.
 struct Shape {
     depth: usize,
     has_loops: bool,

@@ -357,7 +357,7 @@ impl CommandSequence {
     }
 
     /// Queues commands on the stream of `context`, whose operands are the buffers in the same order, from `position` on: one for each step up to
-    /// the next block, and a copy of the condition of that block. If it is looked into, one for the next step, and a copy of its output. Does not wait for them. `run` is the number of the run, which decides about
+    /// the next block whose condition the host reads, and a copy of that condition. If it is looked into, one for the next step, and a copy of its output. Does not wait for them. `run` is the number of the run, which decides about
     /// its random numbers.
     ///
     /// Returns `None` once all commands of the run are queued. Otherwise returns the step that begins the block, or whose command was queued. Then the caller

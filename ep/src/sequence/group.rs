@@ -92,7 +92,7 @@ struct Blocks {
 #[expect(dead_code, reason = "the bytes are used through the address of the pages")]
 struct Page([u8; 4096]);
 
-/// What a thread keeps from run to run.
+/// Memory that a thread keeps from run to run, so that a run allocates nothing.
 #[derive(Default)]
 struct Kept {
     /// Scratch memory, of the largest size so far.

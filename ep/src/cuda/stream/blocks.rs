@@ -81,7 +81,7 @@ impl Blocks {
 }
 
 impl CudaStream {
-    /// What a capture of blocks that are `depth` deep needs. Some are loops if there are `rounds`, which are those that loops have made before. Makes it at the
+    /// The kernel, the streams and the state of loops for a capture of blocks that are `depth` deep. Some are loops if there are `rounds`, which are those that loops have made before. Makes it at the
     /// first capture, outside of captures: that may wait for the device. If the device has no memory for it, memory whose free was deferred is freed first.
     /// The context is current.
     ///
