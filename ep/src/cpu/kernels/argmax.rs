@@ -37,7 +37,7 @@ macro_rules! extremes {
 
             #[inline(always)]
             fn is_better(x: T, y: T) -> bool {
-                x $compare y
+                x.compared() $compare y.compared()
             }
 
             unsafe fn of_row(length: usize, row: InRow<T>) -> T {
@@ -116,7 +116,7 @@ unsafe fn first_equal<T: Number>(length: usize, row: InRow<T>, extreme: T) -> us
         // SAFETY: the caller guarantees this.
         true => unsafe { folds::position(length, row, T::is_nan) },
         // SAFETY: as above.
-        false => unsafe { folds::position(length, row, |x| x == extreme) },
+        false => unsafe { folds::position(length, row, |x| x.compared() == extreme.compared()) },
     }
 }
 

@@ -147,7 +147,7 @@ pub(super) struct IsInf;
 impl<T: Float> Predicate<T> for IsInf {
     #[inline(always)]
     fn apply(x: T) -> bool {
-        x.wide().abs() == T::Wide::HIGHEST
+        x.wide().abs().compared() == T::Wide::HIGHEST.compared()
     }
 }
 
@@ -156,7 +156,7 @@ pub(super) struct IsFinite;
 impl<T: Float> Predicate<T> for IsFinite {
     #[inline(always)]
     fn apply(x: T) -> bool {
-        x.wide().abs() < T::Wide::HIGHEST
+        x.wide().abs().compared() < T::Wide::HIGHEST.compared()
     }
 }
 
@@ -252,7 +252,7 @@ macro_rules! compare {
         impl<T: Number> Compare<T> for $op {
             #[inline(always)]
             fn apply(x: T, y: T) -> bool {
-                x $operator y
+                x.compared() $operator y.compared()
             }
         }
     )*};

@@ -99,7 +99,7 @@ unsafe fn map3_nest<A: Copy, B: Copy>(
     b: &Operand,
     c: &Operand,
     out: &Operand,
-    f: impl Fn(A, B, B) -> B + Sync,
+    f: impl Fn(A, B, B) -> B + Copy + Sync,
 ) {
     let nest = LoopNest::new([out.layout(), a.layout(), b.layout(), c.layout()]);
     let [out_stride, a_stride, b_stride, c_stride] = nest.row_strides();
@@ -109,7 +109,7 @@ unsafe fn map3_nest<A: Copy, B: Copy>(
         let b = input::<B>(b, from_b, b_stride);
         let c = input::<B>(c, from_c, c_stride);
         // SAFETY: the loop nest stays within the operands; the caller guarantees the rest.
-        unsafe { rows::map3(length, out, a, b, c, &f) };
+        unsafe { rows::map3(length, out, a, b, c, f) };
     });
 }
 
@@ -118,12 +118,16 @@ unsafe fn map3_nest<A: Copy, B: Copy>(
 /// * `a` holds elements stored as `A`, `out` as `O`, both aligned; `a` broadcasts to `out`.
 /// * `out` may be written, does not reach an element twice, and overlaps `a` only as the same view.
 #[inline]
-pub(super) unsafe fn map1_nest<A: Copy + Sync, O: Copy + Send>(a: &Operand, out: &Operand, f: impl Fn(A) -> O + Sync) {
+pub(super) unsafe fn map1_nest<A: Copy + Sync, O: Copy + Send>(
+    a: &Operand,
+    out: &Operand,
+    f: impl Fn(A) -> O + Copy + Sync,
+) {
     if let Some(length) = single_row(&[a], out) {
         let (out, a) = (output::<O>(out, 0, 1), input::<A>(a, 0, 1));
         // SAFETY: these are elements of both; the caller guarantees the rest.
         return parallel::ranges(length, parallel::LIGHT, |part| unsafe {
-            rows::map1(part.len(), out.from(part.start), a.from(part.start), &f)
+            rows::map1(part.len(), out.from(part.start), a.from(part.start), f)
         });
     }
     let nest = LoopNest::new([out.layout(), a.layout()]);
@@ -132,7 +136,7 @@ pub(super) unsafe fn map1_nest<A: Copy + Sync, O: Copy + Send>(a: &Operand, out:
         let out = output::<O>(out, to, out_stride);
         let a = input::<A>(a, from, a_stride);
         // SAFETY: the loop nest stays within the operands; the caller guarantees the rest.
-        unsafe { rows::map1(length, out, a, &f) };
+        unsafe { rows::map1(length, out, a, f) };
     });
 }
 
@@ -152,14 +156,14 @@ pub(super) fn rows_of<A: Copy, O: Copy>(a: &Operand, out: &Operand, row: impl Fn
 ///
 /// * As for [`map1_nest`].
 #[inline]
-unsafe fn map1_long_nest<A: Copy, O: Copy>(a: &Operand, out: &Operand, f: impl Fn(A) -> O + Sync) {
+unsafe fn map1_long_nest<A: Copy, O: Copy>(a: &Operand, out: &Operand, f: impl Fn(A) -> O + Copy + Sync) {
     let nest = LoopNest::new([out.layout(), a.layout()]);
     let [out_stride, a_stride] = nest.row_strides();
     nest.rows_in_parallel(parallel::LONG, |[to, from], length| {
         let out = output::<O>(out, to, out_stride);
         let a = input::<A>(a, from, a_stride);
         // SAFETY: the loop nest stays within the operands; the caller guarantees the rest.
-        unsafe { rows::map1_long(length, out, a, &f) };
+        unsafe { rows::map1_long(length, out, a, f) };
     });
 }
 
@@ -191,13 +195,13 @@ unsafe fn map2_nest<A: Copy + Sync, O: Copy + Send>(
     a: &Operand,
     b: &Operand,
     out: &Operand,
-    f: impl Fn(A, A) -> O + Sync,
+    f: impl Fn(A, A) -> O + Copy + Sync,
 ) {
     if let Some(length) = single_row(&[a, b], out) {
         let (out, a, b) = (output::<O>(out, 0, 1), input::<A>(a, 0, 1), input::<A>(b, 0, 1));
         // SAFETY: these are elements of the three; the caller guarantees the rest.
         return parallel::ranges(length, parallel::LIGHT, |part| unsafe {
-            rows::map2(part.len(), out.from(part.start), a.from(part.start), b.from(part.start), &f)
+            rows::map2(part.len(), out.from(part.start), a.from(part.start), b.from(part.start), f)
         });
     }
     // SAFETY: the caller guarantees this.
@@ -211,7 +215,7 @@ unsafe fn map2_nest<A: Copy + Sync, O: Copy + Send>(
 ///
 /// * As for [`map2_nest`].
 #[inline(never)]
-unsafe fn map2_rows<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f: impl Fn(A, A) -> O + Sync) {
+unsafe fn map2_rows<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f: impl Fn(A, A) -> O + Copy + Sync) {
     let nest = LoopNest::new([out.layout(), a.layout(), b.layout()]);
     let [out_stride, a_stride, b_stride] = nest.row_strides();
     nest.rows_in_parallel(parallel::LIGHT, |[to, from_a, from_b], length| {
@@ -219,7 +223,7 @@ unsafe fn map2_rows<A: Copy, O: Copy>(a: &Operand, b: &Operand, out: &Operand, f
         let a = input::<A>(a, from_a, a_stride);
         let b = input::<A>(b, from_b, b_stride);
         // SAFETY: the loop nest stays within the operands; the caller guarantees the rest.
-        unsafe { rows::map2(length, out, a, b, &f) };
+        unsafe { rows::map2(length, out, a, b, f) };
     });
 }
 

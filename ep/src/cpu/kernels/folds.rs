@@ -7,6 +7,7 @@ use std::ops::BitOr;
 
 use pulp::{Simd, WithSimd};
 
+use crate::cpu::kernels::lanes;
 use crate::cpu::kernels::number::{Float, Number};
 use crate::cpu::kernels::rows::{InRow, LANES};
 use crate::cpu::kernels::simd_dispatch;
@@ -83,8 +84,8 @@ impl<A: Copy, S: Copy, T: Fn(S, A) -> S, J: Fn(S, S) -> S> WithSimd for FoldRow<
 fn join_all<S: Copy>(parts: [S; LANES], join: impl Fn(S, S) -> S) -> S {
     // Through memory: the compiler would otherwise choose the vectors of the loop before by those of the last joins, which are narrow.
     let parts = black_box(parts);
-    let parts: [S; 8] = std::array::from_fn(|lane| join(parts[lane], parts[lane + 8]));
-    let parts: [S; 4] = std::array::from_fn(|lane| join(parts[lane], parts[lane + 4]));
+    let parts: [S; 8] = lanes::array(|lane| join(parts[lane], parts[lane + 8]));
+    let parts: [S; 4] = lanes::array(|lane| join(parts[lane], parts[lane + 4]));
     join(join(parts[0], parts[2]), join(parts[1], parts[3]))
 }
 

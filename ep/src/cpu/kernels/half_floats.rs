@@ -14,6 +14,7 @@ use crate::cpu::kernels::number::{Float, Number};
 macro_rules! half_float {
     ($float:ident by $wide:path, $rounded:path: sum overflows $overflows:literal, binary $($binary:ident)*) => {
         impl Number for $float {
+            type Compared = f32;
             type Sum = f32;
 
             const IS_FLOAT: bool = true;
@@ -43,6 +44,11 @@ macro_rules! half_float {
             #[inline(always)]
             fn sign(self) -> $float {
                 $float::rounded(Number::sign(self.wide()))
+            }
+
+            #[inline(always)]
+            fn compared(self) -> f32 {
+                self.wide()
             }
 
             #[inline(always)]

@@ -9,7 +9,7 @@
 //! This leaves one innermost *row*, with a length and one stride per operand, and a counter over the outer axes. Contiguous operands of
 //! one shape always become a single row.
 
-use crate::cpu::kernels::parallel;
+use crate::cpu::kernels::{lanes, parallel};
 use crate::tensor::layout::Layout;
 use crate::tensor::shape::MAX_RANK;
 
@@ -130,7 +130,7 @@ impl<const N: usize> LoopNest<N> {
                 _ => part.outer[0].size = range.len(),
             }
             let first = axis.strides.map(|stride| range.start * stride);
-            part.rows(|offsets| visit(std::array::from_fn(|operand| first[operand] + offsets[operand]), part.row.size));
+            part.rows(|offsets| visit(lanes::array(|operand| first[operand] + offsets[operand]), part.row.size));
         });
     }
 
@@ -152,7 +152,7 @@ impl<const N: usize> LoopNest<N> {
             let mut first = offsets;
             for _ in 0..last.size {
                 visit(first);
-                first = std::array::from_fn(|operand| first[operand] + last.strides[operand]);
+                first = lanes::array(|operand| first[operand] + last.strides[operand]);
             }
             // Increments the index of the other axes, innermost first; an axis that overflows restarts at 0.
             let mut place = others.len();
@@ -205,7 +205,7 @@ mod tests {
         let mut found = Vec::new();
         nest.rows(|row| {
             for i in 0..nest.row_length() {
-                found.push(std::array::from_fn(|k| row[k] + i * nest.row_strides()[k]));
+                found.push(lanes::array(|k| row[k] + i * nest.row_strides()[k]));
             }
         });
         found

@@ -37,6 +37,7 @@ mod functions;
 mod half_floats;
 mod index_select;
 mod indices;
+mod lanes;
 mod layer_norm;
 mod library;
 mod loop_nest;

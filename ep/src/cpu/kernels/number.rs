@@ -52,7 +52,9 @@ tags! {
 }
 
 /// An element type with arithmetic.
-pub(super) trait Number: Copy + PartialOrd + Send + Sync + 'static {
+pub(super) trait Number: Copy + Send + Sync + 'static {
+    /// What an element is compared as: itself, or `f32` for 16-bit floats, because the comparisons of these are chains of branches.
+    type Compared: PartialOrd;
     /// The type of sums and products: `f64` for `f32` and `f64`, so that a sum of many `f32` is rounded once, and `f32` for 16-bit floats.
     type Sum: Number;
 
@@ -80,6 +82,8 @@ pub(super) trait Number: Copy + PartialOrd + Send + Sync + 'static {
     fn abs(self) -> Self;
     /// 1, -1 or 0, as the number is positive, negative or a zero; NaN stays NaN.
     fn sign(self) -> Self;
+    /// The value for `<`, `==` and the others; NaN is neither equal nor ordered.
+    fn compared(self) -> Self::Compared;
     fn to_sum(self) -> Self::Sum;
     fn from_sum(sum: Self::Sum) -> Self;
     /// The nearest `f64`; exact for floats.
@@ -96,31 +100,31 @@ pub(super) trait Number: Copy + PartialOrd + Send + Sync + 'static {
     #[inline(always)]
     #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
     fn is_nan(self) -> bool {
-        self != self
+        self.compared() != self.compared()
     }
 
     /// Whether it is larger, without a branch. NaN compares in any way, and zeros of two signs may count as different.
     #[inline(always)]
     fn exceeds(self, other: Self) -> bool {
-        self > other
+        self.compared() > other.compared()
     }
 
     /// The smaller value; NaN if either is NaN.
     #[inline(always)]
     fn min(self, other: Self) -> Self {
-        if self < other || self.is_nan() { self } else { other }
+        if self.compared() < other.compared() || self.is_nan() { self } else { other }
     }
 
     /// The larger value; NaN if either is NaN.
     #[inline(always)]
     fn max(self, other: Self) -> Self {
-        if self > other || self.is_nan() { self } else { other }
+        if self.compared() > other.compared() || self.is_nan() { self } else { other }
     }
 
     /// The larger of this and 0; NaN stays NaN.
     #[inline(always)]
     fn relu(self) -> Self {
-        if self > Self::ZERO || self.is_nan() { self } else { Self::ZERO }
+        if self.compared() > Self::ZERO.compared() || self.is_nan() { self } else { Self::ZERO }
     }
 }
 
@@ -143,6 +147,7 @@ pub(super) trait Float: Number {
 macro_rules! floats {
     ($($float:ident: sum overflows $overflows:literal),*) => {$(
         impl Number for $float {
+            type Compared = $float;
             type Sum = f64;
 
             const IS_FLOAT: bool = true;
@@ -224,6 +229,11 @@ macro_rules! floats {
             }
 
             #[inline(always)]
+            fn compared(self) -> $float {
+                self
+            }
+
+            #[inline(always)]
             fn to_sum(self) -> f64 {
                 f64::from(self)
             }
@@ -286,6 +296,7 @@ floats!(f32: sum overflows false, f64: sum overflows true);
 macro_rules! integers {
     ($($int:ident),*) => {$(
         impl Number for $int {
+            type Compared = $int;
             type Sum = $int;
 
             const IS_FLOAT: bool = false;
@@ -370,6 +381,11 @@ macro_rules! integers {
                 } else {
                     0
                 }
+            }
+
+            #[inline(always)]
+            fn compared(self) -> $int {
+                self
             }
 
             #[inline(always)]

@@ -9,6 +9,7 @@ use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
 use crate::cpu::kernels::elementwise::{input, output};
+use crate::cpu::kernels::lanes;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::{DTypeTag, Float, Number};
 use crate::cpu::kernels::parallel;
@@ -123,7 +124,7 @@ unsafe fn largest<T: Float>(plane: Plane<T>, rows: Range<usize>, columns: Range<
         for x in columns.clone() {
             // SAFETY: the caller guarantees this.
             let element = unsafe { plane.get(y, x) }.wide();
-            if element > found || (element.is_nan() && !found.is_nan()) {
+            if element.compared() > found.compared() || (element.is_nan() && !found.is_nan()) {
                 (found, place) = (element, [y, x]);
             }
         }
@@ -173,7 +174,7 @@ fn each_plane<const N: usize>(operands: [&Operand; N], work: usize, visit: impl 
     let next = nest.row_strides();
     nest.rows_in_parallel(work.max(1), |first, count| {
         for place in 0..count {
-            visit(std::array::from_fn(|operand| first[operand] + place * next[operand]));
+            visit(lanes::array(|operand| first[operand] + place * next[operand]));
         }
     });
 }

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 use pulp::{Simd, WithSimd};
 
-use crate::cpu::kernels::simd_dispatch;
+use crate::cpu::kernels::{lanes, simd_dispatch};
 
 /// The number of elements computed at a time. 16 `f32` are a cache line, four SSE or two AVX registers; more would spill registers for
 /// elements of 8 bytes.
@@ -61,6 +61,22 @@ impl<T: Copy> InRow<T> {
         let block = self.first.wrapping_add(index).cast::<[T; LANES]>();
         // SAFETY: the caller guarantees the elements, and an array has the alignment of its elements.
         unsafe { block.read() }
+    }
+
+    /// [`block`](InRow::block), or with stride 0 the one element in each place.
+    ///
+    /// # Safety
+    ///
+    /// * The stride is 1 or 0.
+    /// * Elements `index` to `index + LANES` are as for [`get`](InRow::get).
+    #[inline(always)]
+    unsafe fn block_or_same(self, index: usize) -> [T; LANES] {
+        match self.stride {
+            // SAFETY: the caller guarantees the element, which is each of the block.
+            0 => [unsafe { self.get(index) }; LANES],
+            // SAFETY: the caller guarantees this.
+            _ => unsafe { self.block(index) },
+        }
     }
 }
 
@@ -191,13 +207,13 @@ pub(super) unsafe fn map2<A: Copy, B: Copy, O: Copy>(
             // SAFETY: `length` is not 0, so the caller guarantees element 0.
             let y = unsafe { b.get(0) };
             // SAFETY: the caller guarantees this for `a`.
-            unsafe { map1(length, out, a, |x| f(x, y)) };
+            unsafe { map1(length, out, a, move |x| f(x, y)) };
         }
         (0, _) => {
             // SAFETY: `length` is not 0, so the caller guarantees element 0.
             let x = unsafe { a.get(0) };
             // SAFETY: the caller guarantees this for `b`.
-            unsafe { map1(length, out, b, |y| f(x, y)) };
+            unsafe { map1(length, out, b, move |y| f(x, y)) };
         }
         _ => {
             for i in 0..length {
@@ -242,8 +258,8 @@ pub(super) unsafe fn map3<A: Copy, B: Copy, C: Copy, O: Copy>(
     c: InRow<C>,
     f: impl Fn(A, B, C) -> O,
 ) {
-    if (out.stride, a.stride, b.stride, c.stride) == (1, 1, 1, 1) {
-        // SAFETY: the caller guarantees the elements; the strides are 1.
+    if out.stride == 1 && a.stride.max(b.stride).max(c.stride) <= 1 {
+        // SAFETY: the caller guarantees the elements; the strides are 1, of inputs 1 or 0.
         return simd_dispatch::run(unsafe { Map3::new(length, out, a, b, c, f) });
     }
     for i in 0..length {
@@ -286,7 +302,7 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
         while i + LANES <= length {
             // SAFETY: the caller of `new` guarantees it: the strides are 1, and the block ends within `length`.
             let x = unsafe { a.block(i) };
-            let y = std::array::from_fn(|lane| f(x[lane]));
+            let y = lanes::array(|lane| f(x[lane]));
             // SAFETY: as above; the block of `a` at the same indices has been read already.
             unsafe { out.set_block(i, y) };
             i += LANES;
@@ -455,7 +471,7 @@ impl<A: Copy, B: Copy, O: Copy, F: Fn(A, B) -> O> WithSimd for Map2<A, B, O, F> 
             let x = unsafe { a.block(i) };
             // SAFETY: as above.
             let y = unsafe { b.block(i) };
-            let z = std::array::from_fn(|lane| f(x[lane], y[lane]));
+            let z = lanes::array(|lane| f(x[lane], y[lane]));
             // SAFETY: as above; the inputs at the same indices have been read already.
             unsafe { out.set_block(i, z) };
             i += LANES;
@@ -472,7 +488,7 @@ impl<A: Copy, B: Copy, O: Copy, F: Fn(A, B) -> O> WithSimd for Map2<A, B, O, F> 
     }
 }
 
-/// [`map3`] for elements with stride 1.
+/// [`map3`] for an output with stride 1 and inputs with stride 1 or 0. An input with stride 0 is no element of the output, as in [`map2`].
 struct Map3<A, B, C, O, F> {
     length: usize,
     out: OutRow<O>,
@@ -485,7 +501,7 @@ struct Map3<A, B, C, O, F> {
 impl<A, B, C, O, F> Map3<A, B, C, O, F> {
     /// # Safety
     ///
-    /// * The requirements of [`map3`] hold as long as the value exists, and the strides are 1.
+    /// * The requirements of [`map3`] hold as long as the value exists. The stride of the output is 1, the others are 1 or 0.
     #[inline(always)]
     unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, b: InRow<B>, c: InRow<C>, f: F) -> Self {
         Map3 { length, out, a, b, c, f }
@@ -500,14 +516,14 @@ impl<A: Copy, B: Copy, C: Copy, O: Copy, F: Fn(A, B, C) -> O> WithSimd for Map3<
         let Map3 { length, out, a, b, c, f } = self;
         let mut i = 0;
         while i + LANES <= length {
-            // SAFETY: the caller of `new` guarantees it: the strides are 1, and the block ends within `length`.
-            let x = unsafe { a.block(i) };
+            // SAFETY: the caller of `new` guarantees it: the stride is 1 or 0, and the block ends within `length`.
+            let x = unsafe { a.block_or_same(i) };
             // SAFETY: as above.
-            let y = unsafe { b.block(i) };
+            let y = unsafe { b.block_or_same(i) };
             // SAFETY: as above.
-            let z = unsafe { c.block(i) };
-            let w = std::array::from_fn(|lane| f(x[lane], y[lane], z[lane]));
-            // SAFETY: as above; the inputs at the same indices have been read already.
+            let z = unsafe { c.block_or_same(i) };
+            let w = lanes::array(|lane| f(x[lane], y[lane], z[lane]));
+            // SAFETY: as above, and the stride of the output is 1; the inputs at the same indices have been read already.
             unsafe { out.set_block(i, w) };
             i += LANES;
         }

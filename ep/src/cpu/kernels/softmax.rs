@@ -14,6 +14,7 @@ use crate::call::operand::Operand;
 use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::folds;
 use crate::cpu::kernels::functions::Functions as _;
+use crate::cpu::kernels::lanes;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::{DTypeTag, Float, Number};
 use crate::cpu::kernels::parallel;
@@ -218,7 +219,7 @@ fn each_group<const N: usize>(
         let most = (GROUP_ELEMENTS / dims[axis]).clamp(1, GROUP);
         nest.rows_in_parallel(dims[axis] * parallel::LONG, |first, rows| {
             for start in (0..rows).step_by(most) {
-                let firsts = |place| std::array::from_fn(|operand| first[operand] + (start + place) * next[operand]);
+                let firsts = |place| lanes::array(|operand| first[operand] + (start + place) * next[operand]);
                 group(dims[axis], most.min(rows - start), &firsts, strides(axis));
             }
         });
