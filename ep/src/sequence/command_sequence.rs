@@ -647,5 +647,8 @@ fn is_same_in_each_run(command: &Command) -> bool {
 }
 
 #[cfg(test)]
+#[path = "command_sequence_block_tests.rs"]
+mod block_tests;
+#[cfg(test)]
 #[path = "command_sequence_tests.rs"]
 mod tests;

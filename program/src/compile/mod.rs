@@ -25,12 +25,16 @@
 //! [`compile_reporting`] also tells what each pass did ([`trace`]).
 
 mod arena;
+#[cfg(test)]
+mod block_tests;
 mod emit;
 mod extents;
 mod fetched_copies;
 #[cfg(test)]
 mod function_tests;
 mod fuse;
+#[cfg(test)]
+mod fuse_tests;
 mod homes;
 mod in_place;
 mod lanes;
