@@ -58,13 +58,8 @@ unsafe fn copy_nest<T: Copy + Send + Sync>(source: &Operand, target: &Operand) {
     let strides = nest.row_strides();
     nest.rows_in_parallel(parallel::LIGHT, |[to, from], length| {
         let (out, row) = (output::<T>(target, to, strides[0]), input::<T>(source, from, strides[1]));
-        if strides == [1, 1] {
-            // SAFETY: the loop nest stays within both operands; the caller guarantees the rest.
-            unsafe { row.first.copy_to_nonoverlapping(out.first, length) };
-        } else {
-            // SAFETY: as above.
-            unsafe { rows::map1(length, out, row, |bits| bits) };
-        }
+        // SAFETY: the loop nest stays within both operands; the caller guarantees the rest.
+        unsafe { rows::copy(length, out, row) };
     });
 }
 

@@ -55,7 +55,7 @@ unsafe fn flipped<T: Copy + Send + Sync>(a: &Operand, out: &Operand, axes: Axes)
         let out = output::<T>(out, to, to_next);
         if back == 0 {
             // SAFETY: the loop nest stays within both operands; the caller guarantees the rest.
-            return unsafe { rows::map1(length, out, input::<T>(a, from, forward), |element| element) };
+            return unsafe { rows::copy(length, out, input::<T>(a, from, forward)) };
         }
         for place in 0..length {
             // SAFETY: as above; along a flipped row the offsets descend to that of its first element.

@@ -57,7 +57,7 @@ unsafe fn select<T: Copy + Send>(table: &Operand, at: &Operand, out: &Operand) {
             let row = input::<T>(table, row as usize * row_stride, column_stride);
             let out = output::<T>(out, first_to + place * to_next, to[rank]);
             // SAFETY: the row is one of the table, and the loop nest stays within the output; the caller guarantees the rest.
-            unsafe { rows::map1(columns, out, row, |element| element) };
+            unsafe { rows::copy(columns, out, row) };
         }
     });
 }

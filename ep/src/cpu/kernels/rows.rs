@@ -63,7 +63,8 @@ impl<T: Copy> InRow<T> {
         unsafe { block.read() }
     }
 
-    /// [`block`](InRow::block), or with stride 0 the one element in each place.
+    /// [`block`](InRow::block), or with stride 0 the one element in each place. Such an element is not in an output that a loop has begun to write: an input that is
+    /// also the output has the stride of the output, which is 0 only for a single element.
     ///
     /// # Safety
     ///
@@ -134,6 +135,88 @@ pub(super) unsafe fn fill<T: Copy>(length: usize, out: OutRow<T>, value: T) {
     }
 }
 
+/// `out[i] = a[i]` for `i` in `0..length`.
+///
+/// # Safety
+///
+/// * Each of these elements is as [`InRow::get`] and [`OutRow::set`] require, except that an element of `a` may be an element of `out` if
+///   both have the same index.
+#[inline(never)]
+pub(super) unsafe fn copy<T: Copy>(length: usize, out: OutRow<T>, a: InRow<T>) {
+    if (out.stride, a.stride) == (1, 1) {
+        // SAFETY: the caller guarantees the elements; with stride 1 they are contiguous.
+        return unsafe { out.first.copy_from(a.first, length) };
+    }
+    for i in 0..length {
+        // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
+        let x = unsafe { a.get(i) };
+        // SAFETY: as above.
+        unsafe { out.set(i, x) };
+    }
+}
+
+/// The elements of a block, side by side. A loop for any strides copies them here, computes them with vectors, and copies the results to where they belong: so
+/// there is one loop for each function, and the loops for any strides are one for each type.
+struct Block<T>([MaybeUninit<T>; BLOCK]);
+
+impl<T: Copy> Block<T> {
+    #[inline(always)]
+    fn new() -> Block<T> {
+        Block([const { MaybeUninit::uninit() }; BLOCK])
+    }
+
+    /// The first `count` elements of `row` as a row with stride 1 or 0, copied if they are not.
+    ///
+    /// # Safety
+    ///
+    /// * Each of these elements is as [`InRow::get`] requires; `count` is at most [`BLOCK`].
+    #[inline(always)]
+    unsafe fn gather(&mut self, count: usize, row: InRow<T>) -> InRow<T> {
+        if row.stride <= 1 {
+            return row;
+        }
+        let here = self.row();
+        // SAFETY: the caller guarantees the elements, and this has room for them, which nothing else accesses.
+        unsafe { copy(count, here, row) };
+        here.written()
+    }
+
+    /// Room for the results, with stride 1: `out` itself, or here.
+    #[inline(always)]
+    fn room(&mut self, out: OutRow<T>) -> OutRow<T> {
+        if out.stride == 1 { out } else { self.row() }
+    }
+
+    /// Copies the first `count` results to `out`, unless it was the room.
+    ///
+    /// # Safety
+    ///
+    /// * They have been written to the [room](Block::room) for `out`, which has `count` elements as [`OutRow::set`] requires; `count` is at most [`BLOCK`].
+    #[inline(always)]
+    unsafe fn scatter(&mut self, count: usize, out: OutRow<T>) {
+        if out.stride != 1 {
+            // SAFETY: the caller guarantees the elements, and that those here are written.
+            unsafe { copy(count, out, self.row().written()) };
+        }
+    }
+
+    #[inline(always)]
+    fn row(&mut self) -> OutRow<T> {
+        OutRow { first: self.0.as_mut_ptr().cast(), stride: 1 }
+    }
+}
+
+/// Calls `block` with the first index and the number of elements of each block of `length` elements.
+#[inline(always)]
+fn blocks(length: usize, mut block: impl FnMut(usize, usize)) {
+    let mut first = 0;
+    while first < length {
+        let count = BLOCK.min(length - first);
+        block(first, count);
+        first += count;
+    }
+}
+
 /// `out[i] = f(a[i])` for `i` in `0..length`.
 ///
 /// # Safety
@@ -141,17 +224,21 @@ pub(super) unsafe fn fill<T: Copy>(length: usize, out: OutRow<T>, value: T) {
 /// * Each of these elements is as [`InRow::get`] and [`OutRow::set`] require, except that an element of `a` may be an element of `out` if
 ///   both have the same index.
 #[inline]
-pub(super) unsafe fn map1<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O) {
-    if (out.stride, a.stride) == (1, 1) {
-        // SAFETY: the caller guarantees the elements; the strides are 1.
+pub(super) unsafe fn map1<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O + Copy) {
+    if out.stride == 1 && a.stride <= 1 {
+        // SAFETY: the caller guarantees the elements; the strides are 1, that of the input may be 0.
         return simd_dispatch::run(unsafe { Map1::new(length, out, a, f) });
     }
-    for i in 0..length {
-        // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
-        let x = unsafe { a.get(i) };
-        // SAFETY: as above.
-        unsafe { out.set(i, f(x)) };
-    }
+    let (mut results, mut inputs) = (Block::<O>::new(), Block::<A>::new());
+    blocks(length, |first, count| {
+        let out = out.from(first);
+        // SAFETY: the caller guarantees this for every index below `length`.
+        let a = unsafe { inputs.gather(count, a.from(first)) };
+        // SAFETY: as above, and the rows here have room for a block; the strides are those that the loop needs.
+        simd_dispatch::run(unsafe { Map1::new(count, results.room(out), a, f) });
+        // SAFETY: the results have been written; the caller guarantees the elements of `out`.
+        unsafe { results.scatter(count, out) };
+    });
 }
 
 /// [`map1`] for an `f` of many operations, for any strides: a loop that the compiler vectorises as a loop, with the widest vectors. What `f`
@@ -191,41 +278,24 @@ pub(super) unsafe fn map2<A: Copy, B: Copy, O: Copy>(
     out: OutRow<O>,
     a: InRow<A>,
     b: InRow<B>,
-    f: impl Fn(A, B) -> O,
+    f: impl Fn(A, B) -> O + Copy,
 ) {
-    if length == 0 {
-        return;
+    if out.stride == 1 && a.stride.max(b.stride) <= 1 {
+        // SAFETY: the caller guarantees the elements; the strides are 1, those of the inputs may be 0.
+        return simd_dispatch::run(unsafe { Map2::new(length, out, a, b, f) });
     }
-    // An operand with stride 0 is one element, which is read once. It is not an element of `out`: an input that is also the output has
-    // the stride of `out`, which is not 0 unless there is only one element.
-    match (a.stride, b.stride) {
-        (1, 1) if out.stride == 1 => {
-            // SAFETY: the caller guarantees the elements; the strides are 1.
-            simd_dispatch::run(unsafe { Map2::new(length, out, a, b, f) });
-        }
-        (_, 0) => {
-            // SAFETY: `length` is not 0, so the caller guarantees element 0.
-            let y = unsafe { b.get(0) };
-            // SAFETY: the caller guarantees this for `a`.
-            unsafe { map1(length, out, a, move |x| f(x, y)) };
-        }
-        (0, _) => {
-            // SAFETY: `length` is not 0, so the caller guarantees element 0.
-            let x = unsafe { a.get(0) };
-            // SAFETY: the caller guarantees this for `b`.
-            unsafe { map1(length, out, b, move |y| f(x, y)) };
-        }
-        _ => {
-            for i in 0..length {
-                // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
-                let x = unsafe { a.get(i) };
-                // SAFETY: as above.
-                let y = unsafe { b.get(i) };
-                // SAFETY: as above.
-                unsafe { out.set(i, f(x, y)) };
-            }
-        }
-    }
+    let (mut results, mut left, mut right) = (Block::<O>::new(), Block::<A>::new(), Block::<B>::new());
+    blocks(length, |first, count| {
+        let out = out.from(first);
+        // SAFETY: the caller guarantees this for every index below `length`.
+        let a = unsafe { left.gather(count, a.from(first)) };
+        // SAFETY: as above.
+        let b = unsafe { right.gather(count, b.from(first)) };
+        // SAFETY: as above, and the rows here have room for a block; the strides are those that the loop needs.
+        simd_dispatch::run(unsafe { Map2::new(count, results.room(out), a, b, f) });
+        // SAFETY: the results have been written; the caller guarantees the elements of `out`.
+        unsafe { results.scatter(count, out) };
+    });
 }
 
 /// [`map2`] for an `f` that calls a library, as [`map1_called`].
@@ -256,25 +326,30 @@ pub(super) unsafe fn map3<A: Copy, B: Copy, C: Copy, O: Copy>(
     a: InRow<A>,
     b: InRow<B>,
     c: InRow<C>,
-    f: impl Fn(A, B, C) -> O,
+    f: impl Fn(A, B, C) -> O + Copy,
 ) {
     if out.stride == 1 && a.stride.max(b.stride).max(c.stride) <= 1 {
-        // SAFETY: the caller guarantees the elements; the strides are 1, of inputs 1 or 0.
+        // SAFETY: the caller guarantees the elements; the strides are 1, those of the inputs may be 0.
         return simd_dispatch::run(unsafe { Map3::new(length, out, a, b, c, f) });
     }
-    for i in 0..length {
-        // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
-        let x = unsafe { a.get(i) };
+    let (mut results, mut left, mut middle, mut right) =
+        (Block::<O>::new(), Block::<A>::new(), Block::<B>::new(), Block::<C>::new());
+    blocks(length, |first, count| {
+        let out = out.from(first);
+        // SAFETY: the caller guarantees this for every index below `length`.
+        let a = unsafe { left.gather(count, a.from(first)) };
         // SAFETY: as above.
-        let y = unsafe { b.get(i) };
+        let b = unsafe { middle.gather(count, b.from(first)) };
         // SAFETY: as above.
-        let z = unsafe { c.get(i) };
-        // SAFETY: as above.
-        unsafe { out.set(i, f(x, y, z)) };
-    }
+        let c = unsafe { right.gather(count, c.from(first)) };
+        // SAFETY: as above, and the rows here have room for a block; the strides are those that the loop needs.
+        simd_dispatch::run(unsafe { Map3::new(count, results.room(out), a, b, c, f) });
+        // SAFETY: the results have been written; the caller guarantees the elements of `out`.
+        unsafe { results.scatter(count, out) };
+    });
 }
 
-/// [`map1`] for elements with stride 1.
+/// [`map1`] for an output with stride 1 and an input with stride 1 or 0.
 struct Map1<A, O, F> {
     length: usize,
     out: OutRow<O>,
@@ -285,7 +360,7 @@ struct Map1<A, O, F> {
 impl<A, O, F> Map1<A, O, F> {
     /// # Safety
     ///
-    /// * The requirements of [`map1`] hold as long as the value exists, and the strides are 1.
+    /// * The requirements of [`map1`] hold as long as the value exists. The stride of the output is 1, that of the input 1 or 0.
     #[inline(always)]
     unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, f: F) -> Self {
         Map1 { length, out, a, f }
@@ -300,10 +375,10 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
         let Map1 { length, out, a, f } = self;
         let mut i = 0;
         while i + LANES <= length {
-            // SAFETY: the caller of `new` guarantees it: the strides are 1, and the block ends within `length`.
-            let x = unsafe { a.block(i) };
+            // SAFETY: the caller of `new` guarantees it: the stride is 1 or 0, and the block ends within `length`.
+            let x = unsafe { a.block_or_same(i) };
             let y = lanes::array(|lane| f(x[lane]));
-            // SAFETY: as above; the block of `a` at the same indices has been read already.
+            // SAFETY: as above, and the stride of the output is 1; the block of `a` at the same indices has been read already.
             unsafe { out.set_block(i, y) };
             i += LANES;
         }
@@ -440,7 +515,7 @@ pub(super) unsafe fn map2_in_blocks<A: Copy, B: Copy, O: Copy>(
     }
 }
 
-/// [`map2`] for elements with stride 1.
+/// [`map2`] for an output with stride 1 and inputs with stride 1 or 0.
 struct Map2<A, B, O, F> {
     length: usize,
     out: OutRow<O>,
@@ -452,7 +527,7 @@ struct Map2<A, B, O, F> {
 impl<A, B, O, F> Map2<A, B, O, F> {
     /// # Safety
     ///
-    /// * The requirements of [`map2`] hold as long as the value exists, and the strides are 1.
+    /// * The requirements of [`map2`] hold as long as the value exists. The stride of the output is 1, those of the inputs are 1 or 0.
     #[inline(always)]
     unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, b: InRow<B>, f: F) -> Self {
         Map2 { length, out, a, b, f }
@@ -467,12 +542,12 @@ impl<A: Copy, B: Copy, O: Copy, F: Fn(A, B) -> O> WithSimd for Map2<A, B, O, F> 
         let Map2 { length, out, a, b, f } = self;
         let mut i = 0;
         while i + LANES <= length {
-            // SAFETY: the caller of `new` guarantees it: the strides are 1, and the block ends within `length`.
-            let x = unsafe { a.block(i) };
+            // SAFETY: the caller of `new` guarantees it: the stride is 1 or 0, and the block ends within `length`.
+            let x = unsafe { a.block_or_same(i) };
             // SAFETY: as above.
-            let y = unsafe { b.block(i) };
+            let y = unsafe { b.block_or_same(i) };
             let z = lanes::array(|lane| f(x[lane], y[lane]));
-            // SAFETY: as above; the inputs at the same indices have been read already.
+            // SAFETY: as above, and the stride of the output is 1; the inputs at the same indices have been read already.
             unsafe { out.set_block(i, z) };
             i += LANES;
         }
@@ -488,7 +563,7 @@ impl<A: Copy, B: Copy, O: Copy, F: Fn(A, B) -> O> WithSimd for Map2<A, B, O, F> 
     }
 }
 
-/// [`map3`] for an output with stride 1 and inputs with stride 1 or 0. An input with stride 0 is no element of the output, as in [`map2`].
+/// [`map3`] for an output with stride 1 and inputs with stride 1 or 0.
 struct Map3<A, B, C, O, F> {
     length: usize,
     out: OutRow<O>,

@@ -102,3 +102,51 @@ fn results_do_not_depend_on_the_processor() {
     same2(|x, y| x * y - x);
     same3(|x, y, z| x * y + z);
 }
+
+/// Every combination of strides of two inputs and the output, over several blocks and a part of one, is computed element by element.
+#[test]
+fn strides_do_not_change_results() {
+    let length = 2 * BLOCK + 5;
+    let elements: Vec<i32> = (0..3 * length as i32).collect();
+    let row = |stride: usize| InRow { first: elements.as_ptr(), stride };
+    let index = |stride: usize, i: usize| (i * stride) as i32;
+    for strides in (0..27).map(|it| [it % 3, it / 3 % 3, it / 9]) {
+        for out_stride in [1, 2] {
+            let run = |f: &dyn Fn(OutRow<i32>), expected: &dyn Fn(usize) -> i32| {
+                let mut found = vec![-1; 2 * length];
+                f(OutRow { first: found.as_mut_ptr(), stride: out_stride });
+                for (place, &found) in found.iter().enumerate() {
+                    let i = place / out_stride;
+                    let expected = if place % out_stride == 0 && i < length { expected(i) } else { -1 };
+                    assert_eq!(found, expected, "strides {strides:?} to {out_stride}, place {place}");
+                }
+            };
+            let [a, b, c] = strides;
+            // SAFETY: the elements and the output have room for `length` elements with strides of at most 2, and outlive the calls.
+            run(&|out| unsafe { copy(length, out, row(a)) }, &|i| index(a, i));
+            // SAFETY: as above.
+            run(&|out| unsafe { map1(length, out, row(a), |x| x * 2 + 1) }, &|i| index(a, i) * 2 + 1);
+            // SAFETY: as above.
+            run(&|out| unsafe { map2(length, out, row(a), row(b), |x, y| x - 3 * y) }, &|i| {
+                index(a, i) - 3 * index(b, i)
+            });
+            run(
+                // SAFETY: as above.
+                &|out| unsafe { map3(length, out, row(a), row(b), row(c), |x, y, z| x - 3 * y + 5 * z) },
+                &|i| index(a, i) - 3 * index(b, i) + 5 * index(c, i),
+            );
+        }
+    }
+}
+
+/// An output with gaps that is also an input: each element is read before it is written.
+#[test]
+fn a_row_with_gaps_may_be_written_over_itself() {
+    let length = BLOCK + 7;
+    let mut both: Vec<i32> = (0..2 * length as i32).collect();
+    let out = OutRow { first: both.as_mut_ptr(), stride: 2 };
+    // SAFETY: there are `length` elements with stride 2; each is its own input.
+    unsafe { map2(length, out, out.written(), out.written(), |x, y| x + y) };
+    let expected: Vec<i32> = (0..2 * length as i32).map(|it| if it % 2 == 0 { 2 * it } else { it }).collect();
+    assert_eq!(both, expected);
+}

@@ -66,7 +66,7 @@ unsafe fn kept<T: Copy + Send + Sync + From<u8>>(a: &Operand, out: &Operand, sid
                     let (copied, zeros, length) =
                         if side.lower { (0, split, split) } else { (split, 0, columns - split) };
                     // SAFETY: the columns are those of a row of both operands; the caller guarantees the rest.
-                    unsafe { rows::map1(length, out.from(copied), row.from(copied), |element| element) };
+                    unsafe { rows::copy(length, out.from(copied), row.from(copied)) };
                     // SAFETY: as above.
                     unsafe { rows::fill(columns - length, out.from(zeros), T::from(0)) };
                 }
