@@ -9,9 +9,9 @@ use crate::tensor::op_class::ElementWork;
 
 /// An op on one element.
 pub(super) trait Unary<T> {
-    /// Whether it takes many operations, so that [`map1_long`](crate::cpu::kernels::rows::map1_long) is the loop for it.
+    /// Whether it takes many operations, so that [`map1_long`](crate::cpu::kernels::long_rows::map1_long) is the loop for it.
     const IS_LONG: bool;
-    /// Whether it calls a library, so that [`map1_called`](crate::cpu::kernels::rows::map1_called) is the loop for it.
+    /// Whether it calls a library, so that [`map1_called`](crate::cpu::kernels::long_rows::map1_called) is the loop for it.
     const IS_CALL: bool;
 
     fn apply(x: T) -> T;
@@ -24,7 +24,7 @@ pub(super) trait Predicate<T> {
 
 /// An op on two elements of one type.
 pub(super) trait Binary<T: Number> {
-    /// Whether it calls a library, so that [`map2_called`](crate::cpu::kernels::rows::map2_called) is the loop for it.
+    /// Whether it calls a library, so that [`map2_called`](crate::cpu::kernels::long_rows::map2_called) is the loop for it.
     const IS_CALL: bool;
 
     fn apply(x: T, y: T) -> T;

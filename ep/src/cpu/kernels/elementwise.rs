@@ -6,6 +6,7 @@ use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
 use crate::cpu::kernels::arith::{Binary, Compare, Predicate, Unary};
 use crate::cpu::kernels::folds;
+use crate::cpu::kernels::long_rows;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::{DTypeTag, Number as _};
 use crate::cpu::kernels::parallel;
@@ -163,7 +164,7 @@ unsafe fn map1_long_nest<A: Copy, O: Copy>(a: &Operand, out: &Operand, f: impl F
         let out = output::<O>(out, to, out_stride);
         let a = input::<A>(a, from, a_stride);
         // SAFETY: the loop nest stays within the operands; the caller guarantees the rest.
-        unsafe { rows::map1_long(length, out, a, f) };
+        unsafe { long_rows::map1_long(length, out, a, f) };
     });
 }
 
@@ -181,7 +182,7 @@ unsafe fn map1_called_nest<T: Copy>(a: &Operand, out: &Operand, f: fn(T) -> T) {
         let out = output::<T>(out, to, out_stride);
         let a = input::<T>(a, from, a_stride);
         // SAFETY: the loop nest stays within the operands; the caller guarantees the rest.
-        unsafe { rows::map1_called(length, out, a, f) };
+        unsafe { long_rows::map1_called(length, out, a, f) };
     });
 }
 
@@ -241,7 +242,7 @@ unsafe fn map2_called_nest<T: Copy>(a: &Operand, b: &Operand, out: &Operand, f: 
         let a = input::<T>(a, from_a, a_stride);
         let b = input::<T>(b, from_b, b_stride);
         // SAFETY: the loop nest stays within the operands; the caller guarantees the rest.
-        unsafe { rows::map2_called(length, out, a, b, f) };
+        unsafe { long_rows::map2_called(length, out, a, b, f) };
     });
 }
 

@@ -40,6 +40,7 @@ mod indices;
 mod lanes;
 mod layer_norm;
 mod library;
+mod long_rows;
 mod loop_nest;
 mod math;
 mod matmul;

@@ -15,10 +15,12 @@ use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::folds;
 use crate::cpu::kernels::functions::Functions as _;
 use crate::cpu::kernels::lanes;
+use crate::cpu::kernels::long_rows;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::{DTypeTag, Float, Number};
 use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{self, BLOCK, InRow, OutRow};
+
+use crate::cpu::kernels::rows::{BLOCK, InRow, OutRow};
 use crate::cpu::kernels::simd_dispatch;
 use crate::errors::error::KernelError;
 use crate::tensor::op::Op;
@@ -113,10 +115,10 @@ unsafe fn group<T: Float, F: Forward>(length: usize, count: usize, rows: impl Fn
 ///
 /// # Safety
 ///
-/// * As for [`rows::map1_long`].
+/// * As for [`long_rows::map1_long`].
 pub(super) unsafe fn exponentials<T: Float>(length: usize, out: OutRow<T>, row: InRow<T>, largest: T::Wide) {
     // SAFETY: the caller guarantees this.
-    unsafe { rows::map1_long(length, out, row, move |x: T| T::rounded(x.wide().sub(largest).exp())) };
+    unsafe { long_rows::map1_long(length, out, row, move |x: T| T::rounded(x.wide().sub(largest).exp())) };
 }
 
 /// Calls `visit` with the elements of a row in the type of computations, block by block: the number of its first element, their count, and
@@ -135,7 +137,7 @@ pub(super) unsafe fn in_wide_blocks<T: Float>(
     for first in (0..length).step_by(BLOCK) {
         let count = BLOCK.min(length - first);
         // SAFETY: the caller guarantees the elements, and the block has room for `count`.
-        unsafe { rows::map1_long(count, block, row.from(first), T::wide) };
+        unsafe { long_rows::map1_long(count, block, row.from(first), T::wide) };
         visit(first, count, block);
     }
 }
@@ -247,7 +249,7 @@ impl Forward for Softmax {
             // SAFETY: as above.
             unsafe { scaled(count, block, factor, error) };
             // SAFETY: as above, and the caller guarantees the elements of `out`.
-            unsafe { rows::map1_long(count, out.from(first), block.written(), T::rounded) };
+            unsafe { long_rows::map1_long(count, out.from(first), block.written(), T::rounded) };
         };
         // SAFETY: the caller guarantees this.
         unsafe { in_wide_blocks(length, row, finish) };
@@ -262,7 +264,7 @@ impl Forward for Softmax {
 unsafe fn scaled<T: Float>(length: usize, row: OutRow<T>, factor: T::Wide, error: T::Wide) {
     let product = move |x: T| T::rounded(x.wide().mul_add(factor, x.wide().mul(error)));
     // SAFETY: the caller guarantees this.
-    unsafe { rows::map1_long(length, row, row.written(), product) };
+    unsafe { long_rows::map1_long(length, row, row.written(), product) };
 }
 
 /// `x - log(sum(exp(x)))`. The logarithm is computed from the sum in `f64`, because a row with one dominant element has a sum only a
@@ -278,14 +280,14 @@ impl Forward for LogSoftmax {
         if !T::IS_HALF {
             // SAFETY: the caller guarantees this.
             return unsafe {
-                rows::map1_long(length, out, row, move |x: T| T::rounded(x.wide().sub(largest).sub(log)))
+                long_rows::map1_long(length, out, row, move |x: T| T::rounded(x.wide().sub(largest).sub(log)))
             };
         }
         let finish = |first, count, block: OutRow<T::Wide>| {
             // SAFETY: `in_wide_blocks` gives `count` elements, which nothing else accesses.
-            unsafe { rows::map1_long(count, block, block.written(), move |x: T::Wide| x.sub(largest).sub(log)) };
+            unsafe { long_rows::map1_long(count, block, block.written(), move |x: T::Wide| x.sub(largest).sub(log)) };
             // SAFETY: as above, and the caller guarantees the elements of `out`.
-            unsafe { rows::map1_long(count, out.from(first), block.written(), T::rounded) };
+            unsafe { long_rows::map1_long(count, out.from(first), block.written(), T::rounded) };
         };
         // SAFETY: the caller guarantees this.
         unsafe { in_wide_blocks(length, row, finish) };
@@ -305,7 +307,7 @@ impl Backward for SoftmaxBackward {
         let sum = unsafe { folds::fold2(length, y, dy, 0.0, 0.0, step, Number::add) };
         let gradient = |y: T, dy: T| T::rounded(y.wide().mul(T::Wide::from_sum(dy.wide().to_sum() - sum)));
         // SAFETY: the caller guarantees this.
-        unsafe { rows::map2_in_blocks(length, out, y, dy, gradient) };
+        unsafe { long_rows::map2_in_blocks(length, out, y, dy, gradient) };
     }
 }
 
@@ -321,6 +323,6 @@ impl Backward for LogSoftmaxBackward {
         let sum = unsafe { folds::sum(length, dy) };
         let gradient = |y: T, dy: T| T::rounded(T::Wide::from_sum(dy.wide().to_sum() - y.wide().exp().to_sum() * sum));
         // SAFETY: the caller guarantees this.
-        unsafe { rows::map2_in_blocks(length, out, y, dy, gradient) };
+        unsafe { long_rows::map2_in_blocks(length, out, y, dy, gradient) };
     }
 }
