@@ -3,6 +3,7 @@ use crate::call::kernel::{Kernel, KernelCall};
 use crate::call::operand::Access;
 use crate::names::device_id::DeviceKind;
 use crate::tensor::infer::infer;
+use crate::tensor::op::Op;
 use crate::tensor::params;
 use crate::tensor::shape::Shape;
 
