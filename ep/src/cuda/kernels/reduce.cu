@@ -104,11 +104,11 @@ template <class T, bool LARGEST> struct ArgExtreme {
         Wide<T> extreme;
         i64 index;
     };
-    enum : i64 { NONE = -1 };
-    static __device__ __forceinline__ State start() { return State{0, NONE}; }
+    // Behind every element: of equal ones, the one with the smaller index is taken.
+    static __device__ __forceinline__ State start() {
+        return State{LARGEST ? Range<Wide<T>>::lowest() : Range<Wide<T>>::highest(), 0x7fffffffffffffff};
+    }
     static __device__ __forceinline__ State join(State x, State y) {
-        if (y.index == NONE) return x;
-        if (x.index == NONE) return y;
         bool x_nan = is_nan(x.extreme), y_nan = is_nan(y.extreme);
         if (x_nan != y_nan) return x_nan ? x : y;
         if (!x_nan && x.extreme != y.extreme) return (x.extreme > y.extreme) == LARGEST ? x : y;
