@@ -19,8 +19,7 @@ fn planned_over(op: Op, dtype: DType, layout: Layout, axes: &[usize]) -> Launch 
         // SAFETY: never read or written.
         unsafe { Operand::new(std::ptr::without_provenance_mut(at << 56), dtype, layout, access) }
     };
-    let mut operands =
-        [view(1, dtype, layout, Access::Read), view(9, to, Layout::contiguous(shape), Access::Write)];
+    let mut operands = [view(1, dtype, layout, Access::Read), view(9, to, Layout::contiguous(shape), Access::Write)];
     let kernel = Kernel { op, device: DeviceKind::Cuda, dtype, run: |_| Ok(()) };
     let call = KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params };
     crate::cuda::plan(&call).unwrap().unwrap()
@@ -61,7 +60,10 @@ fn both_launches_describe_the_reduction_and_its_states() {
     assert_eq!(join.arguments.views[..2], [states, to]);
     for (pass, before) in [(&fold, Arguments::FOLD), (&join, Arguments::JOIN)] {
         let Arguments { elements, inner_elements, inner, shape, counter, .. } = pass.arguments;
-        assert_eq!((elements, inner_elements, inner, shape), (3, 100_000, launch.arguments.inner, launch.arguments.shape));
+        assert_eq!(
+            (elements, inner_elements, inner, shape),
+            (3, 100_000, launch.arguments.inner, launch.arguments.shape)
+        );
         assert_eq!((pass.arguments.before, counter, pass.parts, pass.kernel), (before, 24, 1, launch.kernel));
         assert_eq!(pass.shared_bytes, 16 * pass.block[0]);
     }

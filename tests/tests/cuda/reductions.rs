@@ -5,6 +5,11 @@ use std::time::Duration;
 
 use streamvm::program::CompileOptions;
 use streamvm::{DType, DeviceId, Error, Executable, Lane, Mode, Tensor, Vm};
+use streamvm_ep::cuda::{CudaConfig, CudaDevice};
+use streamvm_ep::{
+    self as ep, Access, Device, DeviceKind, KernelCall, KernelRegistry, Layout, MemoryKind, Op, Operand, Params,
+    Region, Shape,
+};
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::blocks::By;
 use streamvm_tests::small_graphs;
@@ -134,9 +139,9 @@ fn streams_that_reduce_at_once_have_scratch_memory_each() -> Result<(), Error> {
     Ok(())
 }
 
-/// Adds the sum of `x` to `y`, and 1 to `x`, as long as `y` is below ten million.
+/// Adds the sum of `x` to `y`, and 1 to `x`, as long as `y` is below a bound that takes some rounds.
 fn add_sums(by: By<'_>, x: &Tensor, y: &Tensor) -> Result<(), Error> {
-    let most = by.full(CUDA, 10_000_000)?;
+    let most = by.full(CUDA, 700_000)?;
     let goes_on = y.lt(&most)?;
     by.while_true(&goes_on, || {
         y.copy_from(&(y + &x.sum(&[])?)?)?;
@@ -151,9 +156,8 @@ fn a_loop_that_the_device_runs_reduces_in_each_round() -> Result<(), Error> {
         let driver = driver(kernels);
         let vm = engine(mode);
         let (x, y) = (many(&vm, 1)?, vm.full(CUDA, DType::I32, &[], 0)?);
-        let program = vm.record("sums", |r| {
-            add_sums(By::Recording(r), &r.parameter("x", &x)?, &r.parameter("y", &y)?)
-        })?;
+        let program =
+            vm.record("sums", |r| add_sums(By::Recording(r), &r.parameter("x", &x)?, &r.parameter("y", &y)?))?;
         let executable = vm.compile(&program, &[("x", &x), ("y", &y)], &small_graphs())?;
         for from in [1, 7, 1] {
             let (expected_x, expected_y) = (many(&vm, from)?, vm.full(CUDA, DType::I32, &[], 0)?);
@@ -233,6 +237,35 @@ fn a_reduction_without_room_for_its_states_fails_and_the_next_one_does_not() -> 
         let _ = vm.shutdown(Duration::from_secs(60));
         assert_eq!(driver.findings(), "", "{mode:?}");
     }
+    Ok(())
+}
+
+/// A stream is dropped behind a reduction that has not run yet. cuBLAS, which would wait, is not there.
+#[test]
+fn a_stream_frees_its_scratch_memory_behind_its_commands() -> Result<(), ep::Error> {
+    let driver = driver("kernels=cpu;delay=50");
+    let devices =
+        CudaDevice::open(&CudaConfig { own_matmul: true, ..CudaConfig::default() }).expect("there are devices");
+    let device = &devices[1];
+    let mut stream = device.create_stream()?;
+    let [from, to] = [4 * MANY as usize, 4].map(|bytes| device.allocate(MemoryKind::Device, bytes).expect("memory"));
+    let view = |region: &Region, dims: &[usize], access| {
+        let layout = Layout::contiguous(Shape::new(dims).expect("a small shape"));
+        // SAFETY: it has the bytes of the region, which is freed behind the commands of the stream.
+        unsafe { Operand::new(region.base(), DType::I32, layout, access) }
+    };
+    let kernel = KernelRegistry::builtin().get(Op::Sum, DeviceKind::Cuda, DType::I32)?;
+    let mut operands = [view(&from, &DIMS, Access::Read), view(&to, &[], Access::Write)];
+    let params = Params::default();
+    stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params })?;
+    drop(stream);
+    assert_eq!(driver.findings(), "");
+    for region in [from, to] {
+        // SAFETY: the drop of the stream has waited for its commands.
+        unsafe { device.free(region) };
+    }
+    drop(devices);
+    assert_eq!(driver.findings(), "");
     Ok(())
 }
 

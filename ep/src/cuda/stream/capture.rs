@@ -250,8 +250,7 @@ impl CudaStream {
         let instance = Arc::clone(&self.instance);
         let opened = instance.opened(self.index)?;
         let loaded = kernels.iter().try_for_each(|kernel| self.load_now(opened, *kernel).map(drop));
-        Ok(loaded
-            .and_then(|()| without_scratch.iter().try_for_each(|lane| self.make_scratch(opened, *lane).map(drop))))
+        Ok(loaded.and_then(|()| without_scratch.iter().try_for_each(|lane| self.make_scratch(opened, *lane).map(drop))))
     }
 
     /// An instantiated graph of captured commands: `spare` with other parameters, if it has the same commands, or a new one. The context

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use streamvm_ep::cuda::{KernelName, ReductionState};
 use streamvm_ep::cuda::abi::{Arguments, Status, View};
+use streamvm_ep::cuda::{KernelName, ReductionState};
 use streamvm_ep::{Access, Axes, DType, Layout, MAX_RANK, Op, Params, Shape, infer};
 
 use super::{dtype_of, window};

@@ -73,7 +73,8 @@ fn a_fold_and_a_join_compute_the_reduction() {
 
 #[test]
 fn a_join_of_one_state_too_few_or_with_too_few_lanes_is_refused() {
-    for (lanes, counter, part) in [(32, 16, "70000 elements in 16 parts of 4118"), (16, 17, "joins 17 parts by 16 lanes")]
+    for (lanes, counter, part) in
+        [(32, 16, "70000 elements in 16 parts of 4118"), (16, 17, "joins 17 parts by 16 lanes")]
     {
         let bench = Bench::new("");
         let stream = bench.stream();
