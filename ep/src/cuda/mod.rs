@@ -77,6 +77,7 @@ mod plan_window;
 mod probe;
 #[cfg(feature = "cuda")]
 mod progress;
+mod reduction_state;
 mod source;
 #[cfg(feature = "cuda")]
 mod statuses;
@@ -99,7 +100,8 @@ pub use fused::{FUSED_NAME, FusedArguments, FusedLaunch, fused_headers, fused_so
 pub use kernel_name::{KernelName, Module};
 pub use kernel_ptx::kernel_ptx;
 pub use plan::{Launch, plan, plan_copy, plan_fill};
-pub use plan_parts::{ReductionState, SCRATCH_BYTES};
+pub use plan_parts::SCRATCH_BYTES;
+pub use reduction_state::ReductionState;
 pub use source::{CompileError, Ptx};
 #[cfg(feature = "cuda")]
 pub use user_kernel::{CudaArgument, CudaFunction, CudaGrid};

@@ -45,8 +45,6 @@ pub struct Launch {
     pub shared_bytes: u32,
     /// Its one parameter.
     pub arguments: Arguments,
-    /// Of a reduction that leaves most of a device idle: into how many parts [`Launch::in_parts`] divides it. Otherwise 1.
-    pub parts: u32,
 }
 
 /// The launch for a call of a built-in op on a CUDA device, whose memory the operands are in; `None` if the output has no elements. Reads
@@ -321,7 +319,7 @@ pub(super) fn blank() -> Arguments {
 /// A launch of `blocks` blocks, at most [`MAX_BLOCKS`].
 pub(super) fn launch(kernel: KernelName, blocks: usize, block: u32, shared_bytes: u32, arguments: Arguments) -> Launch {
     let blocks = blocks.clamp(1, MAX_BLOCKS) as u32;
-    Launch { kernel, grid: [blocks, 1, 1], block: [block, 1, 1], shared_bytes, arguments, parts: 1 }
+    Launch { kernel, grid: [blocks, 1, 1], block: [block, 1, 1], shared_bytes, arguments }
 }
 
 #[cfg(test)]

@@ -8,14 +8,10 @@
 //! The states are in scratch memory, which the stream has. Parts, lanes and the order of joining follow from the shapes alone, so a result has the same bits each time
 //! and on each device. No two threads write one address, so nothing is atomic.
 
-use smallvec::{SmallVec, smallvec};
-
 use crate::cuda::abi::{Arguments, View};
-use crate::cuda::kernel_name::KernelName;
 use crate::cuda::plan::{BLOCK, Launch, launch};
 use crate::cuda::plan_reduce::{DEVICE_THREADS, LARGEST_BLOCK, WARP, shared_state};
-use crate::tensor::dtype::DType;
-use crate::tensor::op::Op;
+use crate::cuda::reduction_state::ReductionState;
 use crate::tensor::shape::MAX_RANK;
 
 /// From this many elements for each thread on, a second launch pays. On an H200, one block of 1024 threads that loaded one element after the other summed
@@ -29,67 +25,29 @@ const ELEMENTS_OF_A_FOLDING_THREAD: usize = 4;
 /// largest state has 24 bytes.
 pub const SCRATCH_BYTES: usize = DEVICE_THREADS / LARGEST_BLOCK * WARP * 24;
 
-/// What the kernel of a reduction knows of some elements of one output: `F::State` in `kernels/reduce.cu`, as it lies in scratch memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReductionState(SmallVec<[DType; 3]>);
-
-impl ReductionState {
-    /// The state of a kernel; `None` if it is of no reduction.
-    pub fn of(kernel: KernelName) -> Option<ReductionState> {
-        let KernelName::Op(op, dtype) = kernel else { return None };
-        let wide = match dtype {
-            DType::F16 | DType::BF16 => DType::F32,
-            DType::Bool => DType::U8,
-            dtype => dtype,
-        };
-        Some(ReductionState(match op {
-            // A sum of scaled elements goes along.
-            Op::Sum | Op::Mean if dtype == DType::F64 => smallvec![DType::F64; 2],
-            Op::Sum | Op::Mean if matches!(dtype, DType::F32 | DType::BF16) => smallvec![DType::F64],
-            Op::Prod if dtype == DType::F32 => smallvec![DType::F64],
-            // Count, mean and squares.
-            Op::Var | Op::Std => smallvec![DType::F64; 3],
-            Op::ArgMax | Op::ArgMin => smallvec![wide, DType::I64],
-            op if op.is_reduction() => smallvec![wide],
-            _ => return None,
-        }))
-    }
-
-    /// The dtypes of its fields. A state of several fields has eight bytes for each.
-    pub fn fields(&self) -> &[DType] {
-        &self.0
-    }
-
-    /// The bytes from one state to the next.
-    pub fn bytes(&self) -> usize {
-        match self.fields() {
-            [one] => one.size(),
-            fields => 8 * fields.len(),
-        }
-    }
-}
-
-/// Into how many parts a reduction is divided: so many that all threads of a large device fold, but each of them some elements; 1 if it is launched as it is.
-pub(super) fn parts(whole: &Launch) -> u32 {
-    let Arguments { elements: outputs, inner_elements, lanes, .. } = whole.arguments;
-    let (outputs, of_a_thread) = (outputs as usize, inner_elements as usize / lanes as usize);
-    let Some(state) = ReductionState::of(whole.kernel) else { return 1 };
-    if of_a_thread < ELEMENTS_OF_A_THREAD {
-        return 1;
-    }
-    let idle = DEVICE_THREADS / (whole.grid[0] as usize * whole.block[0] as usize);
-    let parts = idle.min(of_a_thread / ELEMENTS_OF_A_FOLDING_THREAD);
-    // By how `Team` is chosen, these are no closer bounds.
-    parts.min(LARGEST_BLOCK).min(SCRATCH_BYTES / outputs.saturating_mul(state.bytes()).max(1)).max(1) as u32
-}
-
 impl Launch {
-    /// The two launches in the place of this one, which has several `parts`, with these bytes of the device for their states:
-    /// [`SCRATCH_BYTES`] are enough, aligned to 8. Both read and write nothing else than this launch. The second one comes behind the first one, and what else
+    /// Into how many parts a reduction is divided: so many that all threads of a large device fold, but each of them some elements. 1 if it is launched as it
+    /// is, as all other launches are.
+    pub fn parts(&self) -> u32 {
+        let Arguments { elements: outputs, inner_elements, lanes, .. } = self.arguments;
+        let of_a_thread = inner_elements.checked_div(lanes.into()).unwrap_or(0) as usize;
+        if of_a_thread < ELEMENTS_OF_A_THREAD {
+            return 1;
+        }
+        let Some(state) = ReductionState::of(self.kernel) else { return 1 };
+        let idle = DEVICE_THREADS / (self.grid[0] as usize * self.block[0] as usize);
+        let parts = idle.min(of_a_thread / ELEMENTS_OF_A_FOLDING_THREAD);
+        // By how `Team` is chosen, these are no closer bounds.
+        let states = SCRATCH_BYTES / (outputs as usize).saturating_mul(state.bytes()).max(1);
+        parts.min(LARGEST_BLOCK).min(states).max(1) as u32
+    }
+
+    /// The two launches in the place of this one, a reduction, which is divided into at most so many parts; at most 1024. `scratch` is memory of the device for
+    /// their states: [`SCRATCH_BYTES`] are enough for [`parts`](Launch::parts), aligned to 8. Both read and write nothing else than this launch. The second one comes behind the first one, and what else
     /// uses the scratch memory comes before the first one or behind the second one.
-    pub fn in_parts(&self, scratch: u64) -> [Launch; 2] {
+    pub fn in_parts(&self, parts: u32, scratch: u64) -> [Launch; 2] {
         let Arguments { elements: outputs, inner_elements, .. } = self.arguments;
-        let of_a_part = inner_elements.div_ceil(self.parts.max(1).into()).max(1);
+        let of_a_part = inner_elements.div_ceil(parts.max(1).into()).max(1);
         // Rounding up may leave fewer parts; none is empty.
         let parts = inner_elements.div_ceil(of_a_part).max(1);
         let (value, counter) = (of_a_part, parts);
@@ -105,7 +63,7 @@ impl Launch {
         arguments.views[0] = states;
         let blocks = (outputs as usize).div_ceil(block / lanes);
         let join = launch(self.kernel, blocks, block as u32, (block * shared_state(self.kernel)) as u32, arguments);
-        [Launch { parts: 1, ..fold }, join]
+        [fold, join]
     }
 }
 

@@ -1,9 +1,12 @@
 use super::*;
 use crate::call::kernel::{Kernel, KernelCall};
 use crate::call::operand::{Access, Operand};
+use crate::cuda::kernel_name::KernelName;
 use crate::names::device_id::DeviceKind;
+use crate::tensor::dtype::DType;
 use crate::tensor::infer::infer;
 use crate::tensor::layout::Layout;
+use crate::tensor::op::Op;
 use crate::tensor::params::{Axes, Params};
 use crate::tensor::shape::Shape;
 
@@ -27,7 +30,7 @@ fn planned_over(op: Op, dtype: DType, layout: Layout, axes: &[usize]) -> Launch 
 
 /// The blocks of the fold, parts among them, the threads of one, and the elements of a part; the blocks of the join, the threads of one, and its lanes.
 fn shapes(launch: &Launch) -> ([usize; 4], [usize; 3]) {
-    let [fold, join] = launch.in_parts(1 << 30);
+    let [fold, join] = launch.in_parts(launch.parts(), 1 << 30);
     (
         [fold.grid[0] as usize, fold.grid[1] as usize, fold.block[0] as usize, fold.arguments.value as usize],
         [join.grid[0] as usize, join.block[0] as usize, join.arguments.lanes as usize],
@@ -37,7 +40,7 @@ fn shapes(launch: &Launch) -> ([usize; 4], [usize; 3]) {
 #[test]
 fn a_sum_of_all_fills_a_device() {
     let launch = planned(Op::Sum, DType::F32, &[8192, 8192], &[]);
-    assert_eq!((launch.parts, launch.grid[0]), (256, 1));
+    assert_eq!((launch.parts(), launch.grid[0]), (256, 1));
     assert_eq!(shapes(&launch), ([1, 256, 1024, 1 << 18], [1, 256, 256]));
     // Fewer parts of few elements: each thread loads at least four.
     let launch = planned(Op::Sum, DType::F32, &[70_000], &[]);
@@ -53,7 +56,7 @@ fn a_sum_of_all_fills_a_device() {
 #[test]
 fn both_launches_describe_the_reduction_and_its_states() {
     let launch = planned(Op::ArgMax, DType::F16, &[3, 100_000], &[1]);
-    let [fold, join] = launch.in_parts(1 << 30);
+    let [fold, join] = launch.in_parts(launch.parts(), 1 << 30);
     let [from, to] = [0, 1].map(|view| launch.arguments.views[view]);
     let states = View { base: 1 << 30, strides: [0; MAX_RANK] };
     assert_eq!(fold.arguments.views[..2], [from, states]);
@@ -64,7 +67,7 @@ fn both_launches_describe_the_reduction_and_its_states() {
             (elements, inner_elements, inner, shape),
             (3, 100_000, launch.arguments.inner, launch.arguments.shape)
         );
-        assert_eq!((pass.arguments.before, counter, pass.parts, pass.kernel), (before, 24, 1, launch.kernel));
+        assert_eq!((pass.arguments.before, counter, pass.kernel), (before, 24, launch.kernel));
         assert_eq!(pass.shared_bytes, 16 * pass.block[0]);
     }
     assert_eq!((fold.arguments.lanes, join.arguments.lanes, join.arguments.across), (1024, 32, 0));
@@ -83,11 +86,11 @@ fn what_one_launch_computes_soon_or_over_a_whole_device_stays_one() {
         (&[8192, 8192], &[0]),
         (&[1024, 1 << 20], &[1]),
     ] {
-        assert_eq!(planned(Op::Sum, DType::F32, dims, axes).parts, 1, "{dims:?} over {axes:?}");
+        assert_eq!(planned(Op::Sum, DType::F32, dims, axes).parts(), 1, "{dims:?} over {axes:?}");
     }
-    assert_ne!(planned(Op::Sum, DType::F32, &[65_536], &[]).parts, 1);
+    assert_ne!(planned(Op::Sum, DType::F32, &[65_536], &[]).parts(), 1);
     let softmax = planned_over(Op::Softmax, DType::F32, Layout::contiguous(Shape::new(&[2, 1 << 24]).unwrap()), &[1]);
-    assert_eq!(softmax.parts, 1);
+    assert_eq!(softmax.parts(), 1);
 }
 
 /// Strides, kept and reduced axes in either order, one to many outputs, and every kernel.
@@ -100,10 +103,10 @@ fn parts_cover_all_elements_and_states_fit_the_scratch_memory() {
             for elements in [1, 63, 1000, 2048, 65_537, 1_000_003, 1 << 30] {
                 for (dims, axis) in [([outputs, elements], 1), ([elements, outputs], 0)] {
                     let launch = planned(op, dtype, &dims, &[axis]);
-                    if launch.parts == 1 {
+                    if launch.parts() == 1 {
                         continue;
                     }
-                    let [fold, join] = launch.in_parts(1 << 30);
+                    let [fold, join] = launch.in_parts(launch.parts(), 1 << 30);
                     let parts = fold.grid[1] as usize;
                     let Arguments { value, counter, .. } = join.arguments;
                     assert!(counter as usize == parts && parts > 1, "{launch:?}");

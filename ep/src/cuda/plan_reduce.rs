@@ -5,7 +5,7 @@ use crate::cuda::abi::Arguments;
 use crate::cuda::axes::{Axes, Axis, Order, stride_to};
 use crate::cuda::kernel_name::KernelName;
 use crate::cuda::plan::{BLOCK, Launch, blank, launch, views};
-use crate::cuda::plan_parts::{ReductionState, parts};
+use crate::cuda::reduction_state::ReductionState;
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
 use crate::tensor::params::Params;
@@ -56,10 +56,9 @@ pub(super) fn reduction(kernel: KernelName, a: &Operand, out: &Operand, params: 
         }),
     );
     let inner = Axes::new(Order::ByStride, reduced.iter().map(|axis| (dims[axis], [from.strides()[axis]])));
-    let launch = cooperative_launch(kernel, [out, a], kept, &inner.or_one(), |inner, arguments| {
+    cooperative_launch(kernel, [out, a], kept, &inner.or_one(), |inner, arguments| {
         inner.write_inner(arguments, [0]);
-    })?;
-    Some(Launch { parts: parts(&launch), ..launch })
+    })
 }
 
 /// Softmax, log-softmax and their gradients, the output first: the rows are the outer axes, the axis the inner one.

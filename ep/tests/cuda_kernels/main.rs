@@ -306,8 +306,11 @@ impl Call {
         let result = match self.planned(in_place)? {
             Some(launch) => {
                 assert_eq!(launch.kernel, self.name);
-                let launch = Launch { parts: self.parts.unwrap_or(launch.parts), ..launch };
-                let status = how.run(&any_grid(rng, launch), rng.next());
+                let launch = any_grid(rng, launch);
+                let status = match self.parts {
+                    Some(parts) => parts::run(how, &launch, parts, rng.next()),
+                    None => how.run(&launch, rng.next()),
+                };
                 launch.kernel.failure(&status)
             }
             None => Ok(()),
@@ -338,7 +341,8 @@ impl Runner {
     /// Runs a launch to its end, or two in its place if it has parts; `seed` says in which order the threads of a block take turns. Says what failed, as the
     /// device would.
     fn run(self, launch: &Launch, seed: u64) -> Status {
-        if launch.parts > 1 { parts::run(self, launch, seed) } else { self.run_once(launch, seed) }
+        let parts = launch.parts();
+        if parts > 1 { parts::run(self, launch, parts, seed) } else { self.run_once(launch, seed) }
     }
 
     fn run_once(self, launch: &Launch, seed: u64) -> Status {

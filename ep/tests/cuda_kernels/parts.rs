@@ -10,10 +10,10 @@ use crate::{Call, Runner, compare_call, draw_call, draw_call_of, draw_view, op_o
 /// What states have before the fold has written them.
 const OLD: u64 = 0xa5a5_a5a5_a5a5_a5a5;
 
-/// Runs both launches of a reduction with several parts. For every other seed, as many empty parts are added as the join has lanes for.
-pub(crate) fn run(how: Runner, launch: &Launch, seed: u64) -> Status {
+/// Runs both launches of a reduction in so many parts. For every other seed, as many empty parts are added as the join has lanes for.
+pub(crate) fn run(how: Runner, launch: &Launch, parts: u32, seed: u64) -> Status {
     let state = ReductionState::of(launch.kernel).expect("a reduction");
-    let [mut fold, mut join] = launch.in_parts(0);
+    let [mut fold, mut join] = launch.in_parts(parts, 0);
     if seed & 1 == 1 {
         let parts = join.arguments.lanes;
         fold.grid[1] = parts;
@@ -73,7 +73,7 @@ pub(crate) fn compare_planned_parts(step: usize, how: Runner) {
         let mut rng = Rng(seed);
         let view = |rng: &mut Rng, _| if dims.len() > 1 { draw_view(rng) } else { View::Contiguous };
         let mut call = draw_call_of(&mut rng, name, shapes, view, |_| View::Contiguous);
-        in_parts += usize::from(call.planned(None).unwrap().unwrap().parts > 1);
+        in_parts += usize::from(call.planned(None).unwrap().unwrap().parts() > 1);
         all += 1;
         compare_call(&call, &mut rng, seed, how);
     }
@@ -97,7 +97,7 @@ pub(crate) fn compare_places_across_parts(how: Runner) {
         let params = Params::over(Axes::new(&[0]).unwrap());
         let call = KernelCall { kernel, operands: &mut [input, out], inputs: 1, params: &params };
         let launch = plan(&call).unwrap().unwrap();
-        assert!(launch.parts > 8, "{launch:?}");
+        assert!(launch.parts() > 8, "{launch:?}");
         how.run(&launch, 2);
         result[0]
     };

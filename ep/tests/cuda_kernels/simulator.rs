@@ -101,7 +101,7 @@ pub(crate) fn run_untold(launch: &Launch) {
 }
 
 fn run_as_it_is(launch: &Launch, seed: u64) {
-    let Launch { kernel, grid, block, shared_bytes, mut arguments, .. } = *launch;
+    let Launch { kernel, grid, block, shared_bytes, mut arguments } = *launch;
     let guarded = Guarded::move_in(kernel, &mut arguments);
     let library = library(kernel.module());
     // SAFETY: the library has this function, of this type.

@@ -62,8 +62,9 @@ impl CudaStream {
             return self.launch_fallible(what, launch);
         }
         let Some(function) = self.function(launch.kernel)? else { return Ok(()) };
-        if launch.parts > 1 {
-            return self.launch_in_parts(what, function, &launch);
+        let parts = launch.parts();
+        if parts > 1 {
+            return self.launch_in_parts(what, function, (&launch, parts));
         }
         self.submit_timed(what, |driver, _, stream| {
             // SAFETY: the plan was made for this kernel, from operands whose makers guarantee their memory.
@@ -72,9 +73,14 @@ impl CudaStream {
     }
 
     /// Launches a reduction twice: its parts, and what joins them. Both are one command.
-    fn launch_in_parts(&mut self, what: &str, function: FunctionHandle, launch: &Launch) -> Result<(), Error> {
+    fn launch_in_parts(
+        &mut self,
+        what: &str,
+        function: FunctionHandle,
+        (launch, parts): (&Launch, u32),
+    ) -> Result<(), Error> {
         let Some(scratch) = self.scratch()? else { return Ok(()) };
-        let [fold, join] = launch.in_parts(scratch);
+        let [fold, join] = launch.in_parts(parts, scratch);
         self.submit_timed(what, |driver, _, stream| {
             // SAFETY: as in `launch_planned`. The scratch memory has the bytes that `in_parts` asks for, and belongs to this stream of the driver, whose
             // commands run in their order, also as a graph.

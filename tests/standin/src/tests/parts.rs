@@ -25,8 +25,8 @@ fn launches(op: Op, dtype: DType, [from, to, scratch]: [u64; 3]) -> [Launch; 2] 
     let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cuda, dtype).unwrap();
     let call = KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params };
     let launch = plan(&call).unwrap().unwrap();
-    assert_eq!(launch.parts, 17);
-    launch.in_parts(scratch)
+    assert_eq!(launch.parts(), 17);
+    launch.in_parts(17, scratch)
 }
 
 /// Launches a kernel that ships.
