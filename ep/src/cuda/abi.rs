@@ -16,6 +16,7 @@
 //! | take_along_axis, scatter, scatter_add | the other axes | the axis of the first input, and of the indices | those of `shape`, then that of the axis |
 //! | arange, random | the output's, in their order | – | one per axis of `shape` |
 //! | sum, mean, largest, smallest, argmax | the kept axes | the reduced axes | input: those of `shape`, then those of `inner`; output: those of `shape` |
+//! | the same, if launched twice | as above | as above | as above; those of the states are 0 |
 //! | softmax, log-softmax, their gradients | the other axes | the axis | those of `shape`, then that of `inner` |
 //! | layer norm, RMS norm | the other axes | the innermost axis | those of `shape`, then that of `inner`; of weight and bias, the first are 0 |
 //! | cross entropy, its gradient | the rows | the classes | those of `shape`, then that of `inner`, which is 0 for what has one element for each row |
@@ -66,11 +67,12 @@ pub struct Arguments {
     pub inner_elements: u64,
     /// For fill and pad, the bits of one element, in the low bytes; for one-hot, those of 1; for norms, those of epsilon as
     /// an `f64`; for random, the seed; for convolutions and poolings, stride and padding, height before width, 16 bits each; for arange, the first
-    /// element, an `i64` or the bits of an `f64`; for argsort and argtopk, the bits of infinity, or all bits if elements are no floats.
+    /// element, an `i64` or the bits of an `f64`; for argsort and argtopk, the bits of infinity, or all bits if elements are no floats; for a reduction that is launched
+    /// twice, the inner elements of each part but the last.
     pub value: u64,
     /// Random: the first block. Convolutions and poolings: the dilation, height before width, and the number of groups, 16 bits each. Arange: the step, as
     /// `value`. Triangles: the diagonal, an `i64`. Take_along_axis and scatters: the product of the sizes of the axes behind the axis. Argsort and argtopk:
-    /// the sign bit of an element, or 0 if elements have no sign.
+    /// the sign bit of an element, or 0 if elements have no sign. Reductions that are launched twice: the number of parts.
     pub counter: u64,
     /// The address of a [`Status`], aligned to 8 bytes, that the device may read and write. With 0 the kernel does not report failures.
     /// [`plan()`](crate::cuda::plan()) leaves it 0; the launching code sets it if
@@ -85,8 +87,17 @@ pub struct Arguments {
     /// rows, 0 if on neighbouring elements of one of them.
     pub across: u32,
     /// For pad: the number of output elements before the input, on each axis whose size in `inner` differs from that in `shape`. For flip: bit `i` is 1 if axis
-    /// `i` of `shape` is flipped. For take_along_axis and scatters: the bytes of an index. For argsort and argtopk: 1 if the largest come first.
+    /// `i` of `shape` is flipped. For take_along_axis and scatters: the bytes of an index. For argsort and argtopk: 1 if the largest come first. For reductions:
+    /// [`FOLD`](Arguments::FOLD), [`JOIN`](Arguments::JOIN), or 0 if one launch does both.
     pub before: u32,
+}
+
+impl Arguments {
+    /// `before` of a reduction that folds a part of the inner elements of each output. View 1 has the states: as many as outputs for the first part, then those
+    /// for the second and so on. The place of a block along the second axis of the grid is its part.
+    pub const FOLD: u32 = 1;
+    /// `before` of a reduction that joins these states, which are view 0, and finishes. It has at least as many lanes as there are parts.
+    pub const JOIN: u32 = 2;
 }
 
 /// The failure that a kernel reports. Initially [`Status::CLEAR`].
@@ -152,5 +163,7 @@ mod tests {
             before);
         let source = include_str!("kernels/abi.cuh");
         assert!(source.contains(&format!("#define MAX_RANK {MAX_RANK}\n#define MAX_VIEWS {MAX_VIEWS}\n")));
+        let (fold, join) = (Arguments::FOLD, Arguments::JOIN);
+        assert!(source.contains(&format!("#define FOLD {fold}\n#define JOIN {join}\n")));
     }
 }

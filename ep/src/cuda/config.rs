@@ -3,7 +3,8 @@
 /// The configuration of the CUDA devices of one engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CudaConfig {
-    /// The most bytes that may be allocated from each device, over all memory kinds; `None` if only the machine limits it.
+    /// The most bytes that may be allocated from each device, over all memory kinds; `None` if only the machine limits it. What kernels, cuBLAS and
+    /// reductions need of the device for themselves does not count.
     pub memory_limit: Option<u64>,
     /// Makes each call wait for its command. The error of a kernel then names its instruction, and not only a range of instructions;
     /// nothing runs in parallel.

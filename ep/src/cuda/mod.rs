@@ -21,7 +21,7 @@
 //! | pinned and pageable memory | page-locked host memory, at the host's address on every device |
 //! | upload memory | page-locked and write-combined, at one address on every device, which may differ from the host's |
 //! | copy | `cuMemcpyAsync`, which derives the direction from the addresses; views with gaps by a kernel |
-//! | kernel | one launch with one parameter, planned in the thread that launches |
+//! | kernel | one launch with one parameter, planned in the thread that launches; two for a reduction of many elements to few (`plan_parts.rs`) |
 //! | elementwise steps of a program | one kernel, compiled by NVRTC when the program is (`fused/`) |
 //! | commands that are queued again over the same memory | a graph, captured on their stream and launched by one call (`graphs.rs`) |
 //! | a kernel's own failure | a status in page-locked memory, read once the launch is over |
@@ -68,6 +68,7 @@ mod loaded_kernels;
 mod optional_library;
 mod plan;
 mod plan_arrange;
+mod plan_parts;
 mod plan_positional;
 mod plan_reduce;
 mod plan_sort;
@@ -76,6 +77,7 @@ mod plan_window;
 mod probe;
 #[cfg(feature = "cuda")]
 mod progress;
+mod reduction_state;
 mod source;
 #[cfg(feature = "cuda")]
 mod statuses;
@@ -98,6 +100,8 @@ pub use fused::{FUSED_NAME, FusedArguments, FusedLaunch, fused_headers, fused_so
 pub use kernel_name::{KernelName, Module};
 pub use kernel_ptx::kernel_ptx;
 pub use plan::{Launch, plan, plan_copy, plan_fill};
+pub use plan_parts::SCRATCH_BYTES;
+pub use reduction_state::ReductionState;
 pub use source::{CompileError, Ptx};
 #[cfg(feature = "cuda")]
 pub use user_kernel::{CudaArgument, CudaFunction, CudaGrid};

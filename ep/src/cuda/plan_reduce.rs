@@ -5,36 +5,31 @@ use crate::cuda::abi::Arguments;
 use crate::cuda::axes::{Axes, Axis, Order, stride_to};
 use crate::cuda::kernel_name::KernelName;
 use crate::cuda::plan::{BLOCK, Launch, blank, launch, views};
+use crate::cuda::reduction_state::ReductionState;
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
-use crate::tensor::op::Op;
 use crate::tensor::params::Params;
 
 /// The threads of a warp, which is also the number of neighbouring elements that memory is best read in.
-const WARP: usize = 32;
+pub(super) const WARP: usize = 32;
 /// Largest block of a reduction; `LARGEST_BLOCK` in `abi.cuh`.
-const LARGEST_BLOCK: usize = 1024;
+pub(super) const LARGEST_BLOCK: usize = 1024;
 /// From this many outputs on, one warp per output fills half of a large device.
 const MANY_OUTPUTS: usize = 4096;
 /// With many outputs, a row gets one lane for each 32 elements, from 32 to 256 lanes: fewer rows are then under way at once, and a kernel that reads its row
 /// again finds it in a cache.
 const ELEMENTS_OF_A_LANE: usize = 32;
 /// The threads that an H200 holds at once (132 multiprocessors of 2048), rounded down to a power of two.
-const DEVICE_THREADS: usize = 1 << 18;
+pub(super) const DEVICE_THREADS: usize = 1 << 18;
 /// With fewer outputs than this, each gets the largest block, because there are fewer outputs than multiprocessors.
 const FEW_OUTPUTS: usize = 128;
 
-/// The bytes of one part of a thread's state, the largest over all dtypes.
+/// The bytes of one field of a thread's state, the largest over all dtypes.
 const STATE: usize = 8;
 
-/// The number of parts of a state: element and index for argmax and argmin, two sums for sum and mean of f64, three numbers for
-/// variances.
-fn parts_of_state(kernel: KernelName) -> usize {
-    match kernel {
-        KernelName::Op(Op::Var | Op::Std, _) => 3,
-        KernelName::Op(Op::ArgMax | Op::ArgMin, _) | KernelName::Op(Op::Sum | Op::Mean, DType::F64) => 2,
-        _ => 1,
-    }
+/// Bytes of shared memory for each thread.
+pub(super) fn shared_state(kernel: KernelName) -> usize {
+    STATE * ReductionState::of(kernel).map_or(1, |state| state.fields().len())
 }
 
 /// Tile, depth and pitch of `matmul.cu`.
@@ -140,9 +135,8 @@ fn cooperative_launch<const N: usize>(
     let team = Team::of(outputs, inner.elements(), kept.innermost(), inner.innermost());
     arguments.lanes = team.lanes as u32;
     arguments.across = team.across.into();
-    let state = STATE * parts_of_state(kernel);
     let blocks = outputs.div_ceil(team.block / team.lanes);
-    Some(launch(kernel, blocks, team.block as u32, (team.block * state) as u32, arguments))
+    Some(launch(kernel, blocks, team.block as u32, (team.block * shared_state(kernel)) as u32, arguments))
 }
 
 /// How threads share the outputs.

@@ -3,6 +3,7 @@ use crate::call::kernel::{Kernel, KernelCall};
 use crate::call::operand::Access;
 use crate::names::device_id::DeviceKind;
 use crate::tensor::infer::infer;
+use crate::tensor::op::Op;
 use crate::tensor::params;
 use crate::tensor::shape::Shape;
 
@@ -66,7 +67,7 @@ fn a_sum_over_the_first_axis_reads_across_its_outputs() {
 }
 
 #[test]
-fn a_sum_over_everything_is_one_block_of_many_lanes() {
+fn a_sum_over_everything_has_one_output_of_many_lanes() {
     let launch = planned(Op::Sum, DType::F32, &[dense(&[100, 200, 300])], &Params::default());
     assert_eq!(axes(&launch), [vec![], vec![6_000_000], vec![1], vec![]]);
     assert_eq!((launch.grid[0], launch.block[0], launch.arguments.lanes), (1, 1024, 1024));

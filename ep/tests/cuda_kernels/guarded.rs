@@ -1,8 +1,8 @@
 //! Operands of one launch, copied to where the memory ends behind them: a kernel that reads past the end of a view is killed by
 //! the machine (signal 11), as a device may do.
 
-use streamvm_ep::cuda::KernelName;
 use streamvm_ep::cuda::abi::Arguments;
+use streamvm_ep::cuda::{KernelName, ReductionState};
 use streamvm_ep::{DType, Op};
 
 /// Vectors are aligned to so many bytes at most; a copy lies as its original does.
@@ -21,8 +21,26 @@ pub(crate) struct Guarded {
     views: Vec<Copied>,
 }
 
+/// The view that has states, if it is one of the two launches of a reduction.
+fn view_of_states(function: KernelName, arguments: &Arguments) -> Option<usize> {
+    let is_reduction = matches!(function, KernelName::Op(op, _) if op.is_reduction());
+    match arguments.before {
+        Arguments::FOLD if is_reduction => Some(1),
+        Arguments::JOIN if is_reduction => Some(0),
+        _ => None,
+    }
+}
+
 /// Bytes of an element of each view.
 pub(crate) fn sizes(function: KernelName, arguments: &Arguments) -> Vec<usize> {
+    let mut sizes = sizes_of_tensors(function, arguments);
+    if let (Some(view), Some(state)) = (view_of_states(function, arguments), ReductionState::of(function)) {
+        sizes[view] = state.bytes();
+    }
+    sizes
+}
+
+fn sizes_of_tensors(function: KernelName, arguments: &Arguments) -> Vec<usize> {
     match function {
         KernelName::Cast(from, to) => vec![from.size(), to.size()],
         KernelName::Copy(bytes) | KernelName::Pad(bytes) => vec![bytes; 2],
@@ -56,6 +74,9 @@ fn by_index(op: Op, arguments: &Arguments, mut sizes: Vec<usize>) -> Vec<usize> 
 
 /// Bytes from the first element of a view to behind its last.
 pub(crate) fn span(function: KernelName, arguments: &Arguments, view: usize, size: usize) -> usize {
+    if view_of_states(function, arguments) == Some(view) {
+        return (arguments.elements * arguments.counter) as usize * size;
+    }
     let outer = arguments.rank as usize;
     let mut axes = arguments.shape[..outer].to_vec();
     let inner = &arguments.inner[..arguments.inner_rank as usize];

@@ -8,6 +8,7 @@ mod guarded;
 mod interpreter;
 mod moving;
 mod otherwise;
+mod parts;
 mod ptx;
 #[allow(
     dead_code,
@@ -37,6 +38,8 @@ struct Call {
     params: Params,
     inputs: Vec<Tensor>,
     out: Tensor,
+    /// Into how many parts a reduction is divided; as planned if `None`.
+    parts: Option<u32>,
 }
 
 fn pools(op: Op, dtype: DType) -> [Pool; 3] {
@@ -249,7 +252,7 @@ fn draw_call_of(
     };
     let view = output_view(rng);
     let out = Tensor::new(rng, out_dtype, out_shape.dims(), view, Pool::Tame);
-    Call { name, op, dtype, params, inputs, out }
+    Call { name, op, dtype, params, inputs, out, parts: None }
 }
 
 impl Call {
@@ -291,20 +294,27 @@ impl Call {
         result
     }
 
-    fn simulated(&mut self, in_place: Option<usize>, rng: &mut Rng, how: Runner) -> Result<(), Error> {
+    /// The launch for the call.
+    fn planned(&mut self, in_place: Option<usize>) -> Result<Option<Launch>, KernelError> {
         let (op, params, inputs) = (self.op, self.params, self.inputs.len());
         let kernel = Kernel { op, device: DeviceKind::Cuda, dtype: self.dtype, run: |_| Ok(()) };
         let mut operands = self.operands(in_place);
-        let planned = plan(&KernelCall { kernel, operands: &mut operands, inputs, params: &params })?;
-        let result = match planned {
+        plan(&KernelCall { kernel, operands: &mut operands, inputs, params: &params })
+    }
+
+    fn simulated(&mut self, in_place: Option<usize>, rng: &mut Rng, how: Runner) -> Result<(), Error> {
+        let result = match self.planned(in_place)? {
             Some(launch) => {
                 assert_eq!(launch.kernel, self.name);
-                let status = how.run(&any_grid(rng, launch), rng.next());
+                let launch = any_grid(rng, launch);
+                let status = match self.parts {
+                    Some(parts) => parts::run(how, &launch, parts, rng.next()),
+                    None => how.run(&launch, rng.next()),
+                };
                 launch.kernel.failure(&status)
             }
             None => Ok(()),
         };
-        drop(operands);
         self.take_output(in_place);
         Ok(result?)
     }
@@ -328,8 +338,14 @@ enum Runner {
 }
 
 impl Runner {
-    /// Runs a launch to its end; `seed` says in which order the threads of a block take turns. Says what failed, as the device would.
+    /// Runs a launch to its end, or two in its place if it has parts; `seed` says in which order the threads of a block take turns. Says what failed, as the
+    /// device would.
     fn run(self, launch: &Launch, seed: u64) -> Status {
+        let parts = launch.parts();
+        if parts > 1 { parts::run(self, launch, parts, seed) } else { self.run_once(launch, seed) }
+    }
+
+    fn run_once(self, launch: &Launch, seed: u64) -> Status {
         match self {
             Runner::Source => simulator::run(launch, seed),
             Runner::Ptx => interpreter::run(launch, seed),

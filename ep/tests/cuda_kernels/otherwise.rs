@@ -62,7 +62,8 @@ pub(crate) fn arguments(launch: &Launch, seed: u64) -> Arguments {
         }
         changed.before = launch.arguments.before << before_outer;
     }
-    if changed.lanes > 1 {
+    // Each lane of a join has one state.
+    if changed.lanes > 1 && !(reduces && changed.before == Arguments::JOIN) {
         changed.lanes >>= rng.below(changed.lanes.ilog2() as usize + 1);
     }
     for (number, view) in changed.views.iter_mut().enumerate() {

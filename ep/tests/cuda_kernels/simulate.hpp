@@ -199,8 +199,8 @@ extern "C" int simulate(simulation::Kernel kernel, const unsigned *grid, const u
     world.seed = seed;
     world.grid_size = Dim{grid[0], grid[1], grid[2]};
     world.block_size = Dim{block[0], block[1], block[2]};
-    for (unsigned at = 0; at < grid[0]; ++at) {
-        world.block = Dim{at, 0, 0};
+    for (unsigned at = 0; at < grid[0] * grid[1]; ++at) {
+        world.block = Dim{at % grid[0], at / grid[0], 0};
         memset(world.shared, 0xa5, sizeof world.shared);
         if (coroutines) {
             if (!run_block(block[0])) {

@@ -78,6 +78,7 @@ impl Product {
             before: Vec::new(),
             behind: 1,
             status: None,
+            has_states: false,
         })
     }
 

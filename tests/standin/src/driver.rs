@@ -70,7 +70,8 @@ pub(crate) struct Tables {
 pub(crate) struct Module {
     pub(crate) context: Arc<Context>,
     pub(crate) ptx: Ptx,
-    /// Its decoded PTX, if launches run that.
+    pub(crate) text: String,
+    /// Its decoded PTX, if all launches run that.
     pub(crate) code: Option<Arc<PtxCode>>,
 }
 

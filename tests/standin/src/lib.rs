@@ -3,7 +3,7 @@
 //! The library exports the calls of the CUDA driver that streamvm makes, and runs them on threads of the host: every stream has a thread,
 //! which runs its commands in order, each after a delay drawn from a seed. Device memory has addresses that the host cannot access. Kernels
 //! are streamvm's own, found by name, or by their source if they are fused. Its kernels for the CPU compute them, or, with the setting `kernels=ptx`, an interpreter runs
-//! their PTX (`interpreter/`). The stand-in does not depend on streamvm's engine, which
+//! their PTX (`interpreter/`); it always runs both launches of a reduction in parts. The stand-in does not depend on streamvm's engine, which
 //! drives it through cudarc like a GPU.
 //!
 //! # What it checks

@@ -14,3 +14,4 @@ mod graphs;
 mod lanes;
 mod loops;
 mod programs;
+mod reductions;

@@ -47,6 +47,10 @@ struct FusedArguments {
     View views[N];
 };
 
+// `before` of a reduction that is launched twice; 0 if it is launched once.
+#define FOLD 1
+#define JOIN 2
+
 struct Status {
     u64 index;
     i64 value;

@@ -104,11 +104,11 @@ template <class T, bool LARGEST> struct ArgExtreme {
         Wide<T> extreme;
         i64 index;
     };
-    enum : i64 { NONE = -1 };
-    static __device__ __forceinline__ State start() { return State{0, NONE}; }
+    // Behind every element: of equal ones, the one with the smaller index is taken.
+    static __device__ __forceinline__ State start() {
+        return State{LARGEST ? Range<Wide<T>>::lowest() : Range<Wide<T>>::highest(), 0x7fffffffffffffff};
+    }
     static __device__ __forceinline__ State join(State x, State y) {
-        if (y.index == NONE) return x;
-        if (x.index == NONE) return y;
         bool x_nan = is_nan(x.extreme), y_nan = is_nan(y.extreme);
         if (x_nan != y_nan) return x_nan ? x : y;
         if (!x_nan && x.extreme != y.extreme) return (x.extreme > y.extreme) == LARGEST ? x : y;
@@ -120,24 +120,51 @@ template <class T, bool LARGEST> struct ArgExtreme {
     static __device__ __forceinline__ i64 finish(State state, u64) { return state.index; }
 };
 
+// One of three passes, which `before` names. A whole reduction folds all elements of its outputs. FOLD folds a part of the elements of each output, the part of
+// the block's place along y, and stores the state in the second view: as many states as outputs, part by part. JOIN loads these states from the first view,
+// one for each lane, and joins them. A part may be empty.
 template <class T, class O, class F> __device__ __forceinline__ void reduce(const Arguments &arguments) {
+    typedef typename F::State State;
     Team team(arguments);
-    u64 rounds = (arguments.elements + team.teams - 1) / team.teams;
+    u64 outputs = arguments.elements;
+    u64 begin = blockIdx.y * arguments.value;
+    u64 end = arguments.inner_elements;
+    if (arguments.before == FOLD && begin + arguments.value < end) end = begin + arguments.value;
+    u64 rounds = (outputs + team.teams - 1) / team.teams;
     for (u64 round = blockIdx.x; round < rounds; round += gridDim.x) {
         u64 output = round * team.teams + team.team;
         i64 offsets[2] = {0, 0};
-        typename F::State state = F::start();
-        if (output < arguments.elements) {
+        State state = F::start();
+        if (output < outputs) {
             place(arguments, output, offsets);
-            const T *first = at<const T>(arguments.views[0]) + offsets[0];
-#pragma unroll 4
-            for (u64 index = team.lane; index < arguments.inner_elements; index += team.lanes) {
-                state = F::step(state, first[inner_place(arguments, index)], index);
+            if (arguments.before == JOIN) {
+                if (team.lane < arguments.counter) state = at<const State>(arguments.views[0])[team.lane * outputs + output];
+            } else {
+                const T *first = at<const T>(arguments.views[0]) + offsets[0];
+                u64 index = begin + team.lane, lanes = team.lanes;
+                // Along one axis, four elements are loaded before the first of them is folded.
+                if (arguments.inner_rank < 2) {
+                    i64 stride = arguments.views[0].strides[arguments.rank];
+#pragma unroll 1
+                    for (; index + 3 * lanes < end; index += 4 * lanes) {
+                        T elements[4];
+#pragma unroll
+                        for (int i = 0; i < 4; ++i) elements[i] = first[(i64)(index + i * lanes) * stride];
+#pragma unroll
+                        for (int i = 0; i < 4; ++i) state = F::step(state, elements[i], index + i * lanes);
+                    }
+                }
+#pragma unroll 1
+                for (; index < end; index += lanes) state = F::step(state, first[inner_place(arguments, index)], index);
             }
         }
         state = team.join<F>(state);
-        if (output < arguments.elements && team.lane == 0) {
-            at<O>(arguments.views[1])[offsets[1]] = F::finish(state, arguments.inner_elements);
+        if (output < outputs && team.lane == 0) {
+            if (arguments.before == FOLD) {
+                at<State>(arguments.views[1])[blockIdx.y * outputs + output] = state;
+            } else {
+                at<O>(arguments.views[1])[offsets[1]] = F::finish(state, arguments.inner_elements);
+            }
         }
     }
 }

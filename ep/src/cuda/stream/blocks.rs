@@ -297,8 +297,8 @@ impl CudaStream {
             unsafe { driver.end_capture(stream) }.map(drop)
         })?;
         if let Some(capture) = &mut self.capture {
-            // Kernels that are not loaded yet are left out; a later capture has them.
-            capture.failed |= is_empty && capture.unloaded.is_empty();
+            // Kernels that are not loaded yet, or have no scratch memory, are left out; a later capture has them.
+            capture.failed |= is_empty && !capture.lacks_commands();
             if let Some(blocks) = &mut capture.blocks {
                 blocks.open.pop();
             }

@@ -31,6 +31,15 @@ pub(super) struct Capture {
     pub(super) failed: bool,
     /// Kernels that are not loaded yet, such as those of a branch that no run has taken. They are loaded behind this capture, and a later one has them.
     pub(super) unloaded: Vec<KernelName>,
+    /// Lanes of reductions that have no scratch memory yet. It is allocated behind this capture, and a later one has it.
+    pub(super) without_scratch: Vec<usize>,
+}
+
+impl Capture {
+    /// Whether commands are missing that a later capture will have.
+    pub(super) fn lacks_commands(&self) -> bool {
+        !(self.unloaded.is_empty() && self.without_scratch.is_empty())
+    }
 }
 
 impl CudaStream {
@@ -88,6 +97,7 @@ impl CudaStream {
                             blocks,
                             failed: false,
                             unloaded: Vec::new(),
+                            without_scratch: Vec::new(),
                         });
                         if has_blocks && let Err(error) = self.capture_record_in() {
                             self.finish_graph(false)?;
@@ -114,9 +124,9 @@ impl CudaStream {
         self.leave_blocks();
         let has_blocks = self.capture.as_ref().is_some_and(|capture| capture.blocks.is_some());
         let whole = whole && (!has_blocks || self.capture_record_out().is_ok());
-        let Some(Capture { sequence, first, products, blocks, failed, unloaded, .. }) = self.capture.take() else {
-            return Ok(false);
-        };
+        let Some(capture) = self.capture.take() else { return Ok(false) };
+        let lacks_commands = capture.lacks_commands();
+        let Capture { sequence, first, products, blocks, failed, unloaded, without_scratch, .. } = capture;
         let key = GraphKey { sequence: &sequence, first };
         let ended = self.end_capture()?;
         if has_blocks {
@@ -126,14 +136,14 @@ impl CudaStream {
             Ok(graph) => graph,
             Err(failure) => return self.refuse_graph(key, failure).map(|()| false),
         };
-        let made = if whole && !failed && !unloaded.is_empty() {
-            match self.load_missing(&unloaded)? {
+        let made = if whole && !failed && lacks_commands {
+            match self.load_missing(&unloaded, &without_scratch)? {
                 Ok(()) => {}
                 Err(refused) if refused.failure.code() == OUT_OF_MEMORY => {
                     log::debug!("commands are captured later: {}", refused.text);
                     self.graphs.put_off(key);
                 }
-                Err(refused) => self.give_up_graph(key, &format!("the driver refuses a kernel: {}", refused.text)),
+                Err(refused) => self.give_up_graph(key, &format!("the driver refuses a command: {}", refused.text)),
             }
             None
         } else if whole && !failed {
@@ -229,12 +239,18 @@ impl CudaStream {
         Ok(Err(failure))
     }
 
-    /// Loads kernels that a capture has missed. The inner error is that of a kernel that the driver refuses, which its first launch will report. The context
-    /// is current.
+    /// Loads kernels and allocates scratch memory that a capture has missed. The inner error is that of what the driver refuses, which the next command that
+    /// needs it will report. The context is current.
     #[cold]
-    fn load_missing(&self, kernels: &[KernelName]) -> Result<Result<(), LoadError>, Error> {
-        let opened = self.instance.opened(self.index)?;
-        Ok(kernels.iter().try_for_each(|kernel| self.load_now(opened, *kernel).map(drop)))
+    fn load_missing(
+        &mut self,
+        kernels: &[KernelName],
+        without_scratch: &[usize],
+    ) -> Result<Result<(), LoadError>, Error> {
+        let instance = Arc::clone(&self.instance);
+        let opened = instance.opened(self.index)?;
+        let loaded = kernels.iter().try_for_each(|kernel| self.load_now(opened, *kernel).map(drop));
+        Ok(loaded.and_then(|()| without_scratch.iter().try_for_each(|lane| self.make_scratch(opened, *lane).map(drop))))
     }
 
     /// An instantiated graph of captured commands: `spare` with other parameters, if it has the same commands, or a new one. The context

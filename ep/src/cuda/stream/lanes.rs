@@ -16,6 +16,7 @@ use crate::cuda::blas::{Blas, BlasError};
 use crate::cuda::driver::{Driver, DriverFailure, EventHandle, StreamHandle};
 use crate::cuda::error_codes::ends_device;
 use crate::cuda::stream::CudaStream;
+use crate::cuda::stream::scratch::Scratch;
 use crate::errors::error::{Error, KernelError};
 
 /// A stream beside a [`CudaStream`].
@@ -26,6 +27,8 @@ struct SideStream {
     joined: EventHandle,
     /// cuBLAS, once a product has asked for it; the inner `None` if there is none.
     blas: Option<Option<Blas>>,
+    /// Scratch memory, once a reduction has asked for it.
+    scratch: Option<Scratch>,
 }
 
 /// The lanes of a stream.
@@ -71,6 +74,22 @@ impl Lanes {
         }
     }
 
+    /// The lane of the next command.
+    pub(super) fn current(&self) -> usize {
+        self.current
+    }
+
+    /// The scratch memory of a lane, if it has some; `stream` is that of lane 0.
+    #[inline]
+    pub(super) fn scratch(&self, lane: usize, stream: Option<Scratch>) -> Option<Scratch> {
+        lane.checked_sub(1).map_or(stream, |side| self.side[side].scratch)
+    }
+
+    /// Where the scratch memory of each side stream is kept.
+    pub(super) fn scratch_of_sides(&mut self) -> impl Iterator<Item = &mut Option<Scratch>> {
+        self.side.iter_mut().map(|side| &mut side.scratch)
+    }
+
     /// Makes side streams until there are `needed`, and the event of the fork. The context is current.
     fn make(&mut self, driver: Driver, needed: usize, priority: i32) -> Result<(), DriverFailure> {
         while self.side.len() < needed {
@@ -79,7 +98,7 @@ impl Lanes {
                 // SAFETY: the stream was made just now, and nothing uses it.
                 let _ = unsafe { driver.destroy_stream(handle) };
             })?;
-            self.side.push(SideStream { handle, joined, blas: None });
+            self.side.push(SideStream { handle, joined, blas: None, scratch: None });
         }
         if self.fork.is_none() {
             self.fork = Some(driver.create_event(false)?);
@@ -105,7 +124,7 @@ impl Lanes {
         let Lanes { side, fork, marks, .. } = std::mem::take(self);
         let (mut events, mut streams) = (marks, Vec::new());
         events.extend(fork);
-        for SideStream { handle, joined, blas } in side {
+        for SideStream { handle, joined, blas, .. } in side {
             // Destroyed before its stream.
             drop(blas);
             events.push(joined);

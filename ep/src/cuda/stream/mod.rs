@@ -7,6 +7,8 @@
 mod blocks;
 mod capture;
 mod lanes;
+mod launch;
+mod scratch;
 
 use std::panic::Location;
 use std::ptr;
@@ -16,17 +18,14 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 
 use super::blas::Blas;
-use super::driver::{Driver, DriverFailure, EventHandle, Extent, FunctionHandle, StreamHandle};
-use super::error_codes::OUT_OF_MEMORY;
+use super::driver::{Driver, DriverFailure, EventHandle, Extent, StreamHandle};
 use super::fused::plan_views;
 use super::gemm::Gemm;
 use super::graphs::Graphs;
 use super::instance::{DeviceState, Instance, Opened};
-use super::kernel_name::KernelName;
-use super::loaded_kernels::LoadError;
 use super::plan::{Launch, plan, plan_copy, plan_fill};
 use super::progress::Progress;
-use super::statuses::{InFlightLaunches, Launched};
+use super::statuses::InFlightLaunches;
 use super::timing::StreamTiming;
 use crate::call::check::{check_copy, check_fill};
 use crate::call::closure::InlineFn;
@@ -40,6 +39,7 @@ use crate::call::raw::{RawCall, RawFn};
 use crate::cuda::stream::blocks::Blocks;
 use crate::cuda::stream::capture::Capture;
 use crate::cuda::stream::lanes::Lanes;
+use crate::cuda::stream::scratch::Scratch;
 use crate::errors::call_error::CallError;
 use crate::errors::error::Error;
 use crate::names::device_id::DeviceKind;
@@ -50,7 +50,7 @@ use crate::tensor::op::Op;
 use crate::tensor::scalar::Scalar;
 
 /// A stream of a [`CudaDevice`](super::CudaDevice). Its queued commands still run after it is dropped. Dropping a stream with cuBLAS
-/// waits for the device, because cuBLAS does.
+/// waits for the device, because cuBLAS does; dropping one with scratch memory waits for its commands.
 #[derive(Debug)]
 pub(super) struct CudaStream {
     /// The index of its device.
@@ -79,6 +79,8 @@ pub(super) struct CudaStream {
     blocks: Blocks,
     /// Its side streams, and which of its lanes is current.
     lanes: Lanes,
+    /// Scratch memory of its own commands; side streams have some of theirs.
+    scratch: Option<Scratch>,
     /// The driver's priority of its streams.
     priority: i32,
     /// Name and source location of the current instruction, if they were set.
@@ -114,6 +116,7 @@ impl CudaStream {
             capture: None,
             blocks: Blocks::default(),
             lanes: Lanes::default(),
+            scratch: None,
             priority,
             label: None,
         }
@@ -205,57 +208,6 @@ impl CudaStream {
         }
     }
 
-    /// The kernel of this name, which its first launch loads. `None`: a capture is under way, in which nothing may be loaded; it gives no graph, and its
-    /// commands run one by one.
-    #[inline]
-    fn function(&mut self, kernel: KernelName) -> Result<Option<FunctionHandle>, Error> {
-        let known = self.instance.opened(self.index)?.kernels.get(kernel);
-        if known.is_some() { Ok(known) } else { self.load(kernel) }
-    }
-
-    #[cold]
-    fn load(&mut self, kernel: KernelName) -> Result<Option<FunctionHandle>, Error> {
-        if let Some(capture) = &mut self.capture {
-            capture.unloaded.push(kernel);
-            return Ok(None);
-        }
-        let (device, opened) = (self.device(), self.instance.opened(self.index)?);
-        let _current = device.enter(opened)?;
-        self.load_now(opened, kernel).map(Some).map_err(|refused| device.refused(refused))
-    }
-
-    /// Loads a kernel. If the device has no memory for it, memory whose free was deferred is freed first. The context is current, and the stream captures
-    /// nothing.
-    #[cold]
-    fn load_now(&self, opened: &Opened, kernel: KernelName) -> Result<FunctionHandle, LoadError> {
-        let load = || opened.kernels.load(self.instance.driver, kernel);
-        match load() {
-            Err(refused) if refused.failure.code() == OUT_OF_MEMORY => {
-                let again = if self.device().free_deferred(opened) { load() } else { Err(refused) };
-                again.map_err(|refused| LoadError { text: format!("{}; {NO_ROOM}", refused.text), ..refused })
-            }
-            loaded => loaded,
-        }
-    }
-
-    /// Launches one of our kernels.
-    #[inline]
-    fn launch_planned(&mut self, what: &str, launch: Launch) -> Result<(), Error> {
-        if launch.kernel.can_fail() {
-            if let Some(capture) = &mut self.capture {
-                // Its status belongs to one launch, and its event must be recorded behind that.
-                capture.failed = true;
-                return Ok(());
-            }
-            return self.launch_fallible(what, launch);
-        }
-        let Some(function) = self.function(launch.kernel)? else { return Ok(()) };
-        self.submit_timed(what, |driver, _, stream| {
-            // SAFETY: the plan was made for this kernel, from operands whose makers guarantee their memory.
-            unsafe { launch_kernel(driver, function, stream, launch) }
-        })
-    }
-
     /// Multiplies matrices by cuBLAS if it is available and supports the product; otherwise by the planned kernel.
     fn multiply(&mut self, dtype: DType, launch: Launch) -> Result<(), Error> {
         self.make_side_blas();
@@ -293,49 +245,6 @@ impl CudaStream {
         Ok(())
     }
 
-    /// Launches one of our kernels that may fail, with a status for the failure.
-    fn launch_fallible(&mut self, what: &str, mut launch: Launch) -> Result<(), Error> {
-        let Some(function) = self.function(launch.kernel)? else { return Ok(()) };
-        let of = Launched { kernel: launch.kernel, stream: self.stream, seq: self.seq, step: self.step };
-        let statuses = &self.device().statuses;
-        self.submit_timed(what, |driver, _, stream| {
-            let slot = statuses.acquire(driver)?;
-            launch.arguments.status = slot.address();
-            // SAFETY: as in `launch_planned`; the status belongs to this launch alone until its event has passed.
-            if let Err(failure) = unsafe { launch_kernel(driver, function, stream, launch) } {
-                statuses.give_back(slot);
-                return Err(failure);
-            }
-            // SAFETY: the event belongs to the slot and was made in this context; the stream is alive.
-            match unsafe { driver.record(slot.passed(), stream) } {
-                Ok(()) => statuses.launched(&self.fallible_launches, slot, of),
-                // Nothing shows when it is over, so it is waited for.
-                // SAFETY: the stream is alive.
-                Err(_) => match unsafe { driver.synchronize_stream(stream) } {
-                    Ok(()) => statuses.finish(slot, of),
-                    // The slot is never reused, because the device may still write it.
-                    Err(failure) => {
-                        self.device().mark_lost(format!(
-                            "{} gave code {} behind a kernel",
-                            failure.call,
-                            failure.code()
-                        ));
-                    }
-                },
-            }
-            Ok(())
-        })
-    }
-
-    /// The launch with the addresses at which kernels access the operands.
-    #[inline]
-    fn with_kernel_addresses(&self, mut launch: Launch) -> Launch {
-        for view in &mut launch.arguments.views {
-            view.base = self.instance.address_map.kernel_address(view.base as usize) as u64;
-        }
-        launch
-    }
-
     /// Returns an error if the driver would stage the copy and staging is disabled.
     fn check_pinned(&self, operand: &Operand) -> Result<(), Error> {
         let address = operand.ptr().addr();
@@ -356,10 +265,6 @@ impl CudaStream {
     }
 }
 
-/// What a user can do where a kernel does not fit into the device.
-const NO_ROOM: &str = "the code of a kernel needs memory of the device when it is first launched: set CudaConfig::memory_limit below what the device has, or \
-                       run each program once before its data fills the device";
-
 /// A guard that makes the context of a bound thread current again when it is dropped.
 struct RebindContext<'a> {
     driver: Driver,
@@ -371,25 +276,6 @@ impl Drop for RebindContext<'_> {
         // SAFETY: the context was bound to this thread before, and a stream of it is in use. The next call reports a failure.
         let _ = unsafe { self.opened.context.bind_again(self.driver) };
     }
-}
-
-/// Launches a kernel with its one parameter.
-///
-/// # Safety
-/// * `function` is the one that the launch names, of a loaded module; its context is current.
-/// * The stream is alive.
-/// * The memory that the launch names is valid, and other accesses to it are ordered by streams.
-#[inline]
-unsafe fn launch_kernel(
-    driver: Driver,
-    function: FunctionHandle,
-    stream: StreamHandle,
-    mut launch: Launch,
-) -> Result<(), DriverFailure> {
-    let Launch { grid, block, shared_bytes, .. } = launch;
-    let mut parameters = [ptr::from_mut(&mut launch.arguments).cast()];
-    // SAFETY: each of our kernels takes one parameter of this type; the caller guarantees the rest.
-    unsafe { driver.launch(function, &Extent { grid, block, shared_bytes }, stream, &mut parameters) }
 }
 
 impl Stream for CudaStream {
@@ -640,6 +526,7 @@ impl Drop for CudaStream {
             return std::mem::forget(blas);
         };
         drop(blas);
+        self.free_scratch();
         self.lanes.destroy(self.instance.driver);
         self.blocks.destroy(self.instance.driver);
         self.destroy_graphs();

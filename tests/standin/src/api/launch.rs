@@ -122,9 +122,10 @@ pub(crate) fn prepare_kernel(
     Ok(match (kernel, parameter) {
         (Kernel::Ours(name), Some(Parameter::Ours(arguments))) => match decode(*name, arguments) {
             Ok(decoded) => {
+                let code = code_of(driver, &module, &decoded)?;
                 let (job, touches) = job(driver, &stream.context, *name, decoded);
-                let job = match (job, ptx) {
-                    (Job::Ours { decoded, spans, status }, Some((code, extent))) => {
+                let job = match (job, &code) {
+                    (Job::Ours { decoded, spans, status }, Some(code)) => {
                         Job::Ptx(Box::new(as_ptx((code, extent), arguments, decoded, spans, status, &touches)))
                     }
                     (job, _) => job,
@@ -170,6 +171,15 @@ pub(crate) fn prepare_kernel(
         }
         _ => prepare(driver, stream, CALL, what, Job::Empty, Vec::new()),
     })
+}
+
+/// The PTX that a launch runs, if it runs some: in a driver that runs no other PTX, one that no kernel of the CPU can compute.
+fn code_of(driver: &Driver, module: &Module, decoded: &Decoded) -> Outcome<Option<Arc<PtxCode>>> {
+    if module.code.is_some() || !decoded.has_states {
+        return Ok(module.code.clone());
+    }
+    let unknown = |why| driver.refuse(Kind::UnknownPtx, format!("{CALL}: {why}"), Code::INVALID_PTX);
+    PtxCode::of(&module.text).map(Some).map_err(unknown)
 }
 
 /// The launch of one of streamvm's kernels as PTX; `touches` are those of the operands that have elements, and of the status.

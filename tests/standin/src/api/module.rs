@@ -102,7 +102,8 @@ unsafe fn load(driver: &Driver, call: &str, module: &Out<usize>, image: *const c
         invalid(why)
     };
     let code = if driver.config.runs_ptx { Some(PtxCode::of(text).map_err(unknown)?) } else { None };
-    Ok(module.put(driver.tables().modules.add(Arc::new(Module { context, ptx, code })))?)
+    let text = text.to_owned();
+    Ok(module.put(driver.tables().modules.add(Arc::new(Module { context, ptx, text, code })))?)
 }
 
 /// Writes the error to the buffer of the options, if there is one and it has room.

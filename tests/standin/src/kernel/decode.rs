@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use streamvm_ep::cuda::KernelName;
 use streamvm_ep::cuda::abi::{Arguments, Status, View};
+use streamvm_ep::cuda::{KernelName, ReductionState};
 use streamvm_ep::{Access, Axes, DType, Layout, MAX_RANK, Op, Params, Shape, infer};
 
 use super::{dtype_of, window};
@@ -23,6 +23,8 @@ pub(crate) struct Decoded {
     pub(crate) behind: usize,
     /// The bytes of the status, to which the kernel reports failures, if it has one.
     pub(crate) status: Option<Range<usize>>,
+    /// Whether it is one of the two launches of a reduction, over states that no kernel of a CPU has: only its PTX computes it.
+    pub(crate) has_states: bool,
 }
 
 /// One operand.
@@ -72,7 +74,7 @@ pub(crate) fn decode(function: KernelName, arguments: &Arguments) -> Result<Deco
         }
     }
     let mut reader = Reader { arguments, outer: &outer, next: 0, operands: Vec::new() };
-    let mut params = Params::default();
+    let (mut params, mut has_states) = (Params::default(), false);
     let mut before = Vec::new();
     let sized = |bytes| dtype_of(bytes).ok_or("no element has that many bytes");
     match function {
@@ -201,12 +203,17 @@ pub(crate) fn decode(function: KernelName, arguments: &Arguments) -> Result<Deco
             let inner = if inner.is_empty() { vec![1] } else { inner.clone() };
             let over: Vec<usize> = (outer.len()..outer.len() + inner.len()).collect();
             params = Params::over(Axes::new(&over).map_err(|error| error.to_string())?);
-            for _ in 0..op.arity() {
-                reader.operand(dtype, &inner, Access::Read)?;
+            has_states = op.is_reduction() && arguments.before != 0;
+            if has_states {
+                reader.pass(function, &inner, &params)?;
+            } else {
+                for _ in 0..op.arity() {
+                    reader.operand(dtype, &inner, Access::Read)?;
+                }
+                let output = reader.output_dtype(op, &params)?;
+                let kept: &[usize] = if op.is_softmax() { &inner } else { &[] };
+                reader.operand(output, kept, Access::Write)?;
             }
-            let output = reader.output_dtype(op, &params)?;
-            let kept: &[usize] = if op.is_softmax() { &inner } else { &[] };
-            reader.operand(output, kept, Access::Write)?;
         }
         KernelName::Op(Op::Arange, dtype) => {
             params = match dtype.is_float() {
@@ -239,6 +246,7 @@ pub(crate) fn decode(function: KernelName, arguments: &Arguments) -> Result<Deco
         before,
         behind: arguments.counter as usize,
         status,
+        has_states,
     })
 }
 
@@ -325,6 +333,52 @@ impl Reader<'_> {
         }
         let row = Shape::new(&[length]).and_then(|shape| Layout::with_strides(shape, along, 0));
         *layout = row.map_err(|error| error.to_string())?;
+        Ok(())
+    }
+
+    /// Reads the views of one of the two launches of a reduction over these inner axes.
+    fn pass(&mut self, function: KernelName, inner: &[usize], params: &Params) -> Result<(), String> {
+        let (KernelName::Op(op, dtype), Some(state)) = (function, ReductionState::of(function)) else {
+            return Err(format!("{function} has no states"));
+        };
+        let Arguments { value: of_a_part, counter: parts, inner_elements: all, lanes, .. } = *self.arguments;
+        if of_a_part == 0 || all.div_ceil(of_a_part) != parts {
+            return Err(format!("{function} of {all} elements in {parts} parts of {of_a_part}"));
+        }
+        match self.arguments.before {
+            Arguments::FOLD => {
+                self.operand(dtype, inner, Access::Read)?;
+                self.states(&state, Access::Write)
+            }
+            Arguments::JOIN if parts > u64::from(lanes) => {
+                Err(format!("{function} joins {parts} parts by {lanes} lanes, of which each has one"))
+            }
+            Arguments::JOIN => {
+                self.states(&state, Access::Read)?;
+                let whole: Vec<usize> = self.outer.iter().chain(inner).copied().collect();
+                let whole = Shape::new(&whole).map_err(|error| error.to_string())?;
+                let (output, _) = infer(op, &[(dtype, &whole)], params).map_err(|error| error.to_string())?;
+                self.operand(output, &[], Access::Write)
+            }
+            other => Err(format!("{function} in pass {other}")),
+        }
+    }
+
+    /// Reads the next view, as the states of a reduction: an operand for each field of them.
+    fn states(&mut self, state: &ReductionState, access: Access) -> Result<(), String> {
+        let (Arguments { elements, counter, .. }, number) = (self.arguments, self.next);
+        let base = self.arguments.views.get(number).ok_or("more operands than there are views")?.base as usize;
+        self.next += 1;
+        let count = usize::try_from(elements.saturating_mul(*counter)).map_err(|error| error.to_string())?;
+        if !base.is_multiple_of(8) {
+            return Err(format!("view {number}: states at {base:#x}, which is no multiple of 8"));
+        }
+        let shape = Shape::new(&[count]).map_err(|error| error.to_string())?;
+        for (field, &dtype) in state.fields().iter().enumerate() {
+            let layout = Layout::with_strides(shape, &[state.bytes() / dtype.size()], 0);
+            let layout = layout.map_err(|error| error.to_string())?;
+            self.operands.push(Decoding { base: base + 8 * field, dtype, layout, access });
+        }
         Ok(())
     }
 

@@ -10,6 +10,7 @@ mod kernels;
 mod lanes;
 mod memory;
 mod order;
+mod parts;
 mod planned;
 mod ptx;
 mod streams;
