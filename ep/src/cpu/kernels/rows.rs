@@ -302,7 +302,7 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
 }
 
 /// The number of results that [`map1_in_blocks`] collects: at most 1 KiB, and long enough that the ends of blocks do not count.
-pub(super) const BLOCK: usize = 128;
+const BLOCK: usize = 128;
 
 /// [`map1_long`].
 struct MapLong<A, O, F> {
