@@ -40,11 +40,11 @@ const TILE: usize = 64;
 /// Channels of the output that are computed together: with four vectors each, their sums take 24 of 32 registers.
 const OUTPUTS: usize = 6;
 
-/// Channels of the output whose sums are kept until they are copied to the output, 6 KiB. Sums that have just been stored cannot be loaded at other
-/// addresses without a stall.
+/// Channels of the output whose sums are kept until they are copied to the output: 6 KiB, which the first-level cache holds. So most sums were stored
+/// long before they are copied; a load right behind a store at another address would wait for it.
 const ROWS: usize = 4 * OUTPUTS;
 
-/// Tiles of a part at most. More would copy fewer lines twice, and fewer leave a thread without work at the end.
+/// Tiles of a part at most. A part of more tiles copies fewer lines that its neighbour copies, too; parts of fewer tiles are shared more evenly by threads.
 const TILES: usize = 8;
 
 /// Parts of a call at least, if there are so many tiles.
