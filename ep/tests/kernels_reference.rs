@@ -341,7 +341,7 @@ fn cases(op: Op) -> Vec<Case> {
         ]),
         Op::CrossEntropy | Op::CrossEntropyBackward => {
             let rows: [&[usize]; 5] = [&[], &[7], &[0], &[2, 3], &[30]];
-            let classes = [1, 6, 40, 300];
+            let classes = [1, 6, 40, 300, 1100];
             let of = |(rows, classes): (&[usize], usize)| {
                 let dims = [[rows, &[classes]].concat(), rows.to_vec(), rows.to_vec()][..op.arity()].to_vec();
                 Case { dims, axes: vec![], keep_dims: false, extra: Extra::None }
@@ -363,6 +363,10 @@ fn cases(op: Op) -> Vec<Case> {
         _ if takes_one_axis(op) => {
             let mut cases = axis_cases();
             cases.retain(|case| case.axes.len() == 1);
+            if op.is_softmax() {
+                // Several blocks of a row.
+                cases.push(Case { dims: vec![vec![2, 1100]], axes: vec![1], keep_dims: false, extra: Extra::None });
+            }
             for case in &mut cases {
                 case.dims.resize(op.arity(), case.dims[0].clone());
             }
@@ -414,7 +418,7 @@ fn every_kernel_agrees_with_the_reference() {
 /// Ops, the shapes of input, weight and output, and how the window moves.
 type Convolutions = (&'static [Op], [[usize; 4]; 3], Convolution);
 
-/// Convolutions that a CPU computes in several parts. A tile of the patch matrix
+/// Convolutions that a CPU computes in several parts. By patches, as those of `f64` and with strides, a tile of the patch matrix
 /// has 65536 / depth columns, where depth is the number of its rows; `conv2d_backward_input` takes 128 / window channels at a time, and
 /// `conv2d_backward_weight` 128 rows. Each last tile begins inside of a line of the output.
 fn convolutions_in_parts() -> Vec<Convolutions> {
@@ -445,7 +449,7 @@ fn convolutions_in_several_tiles_agree_with_the_reference() {
         for &op in ops {
             let dims = shapes[..op.arity()].iter().map(|dims| dims.to_vec()).collect();
             let case = Case { dims, axes: vec![], keep_dims: false, extra: Extra::Convolution(by) };
-            for dtype in [DType::F32, DType::F16] {
+            for dtype in [DType::F32, DType::F16, DType::F64] {
                 for view in [View::Contiguous, View::Permuted] {
                     seed += 1;
                     run_case_of([Pool::Small; 3], op, dtype, dtype, &case, &[view; 4], seed);

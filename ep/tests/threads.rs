@@ -196,6 +196,11 @@ fn cases(op: Op, dtype: DType) -> Vec<(Vec<&'static [usize]>, Params)> {
             vec![
                 (vec![&[5, 8, 20, 30], &[24, 8, 3, 3]], Params::convolution(by)),
                 (vec![&[3, 6, 40, 50], &[12, 3, 3, 3]], Params::convolution(two)),
+                // Two strips of columns.
+                (
+                    vec![&[2, 16, 44, 131], &[30, 16, 2, 3]],
+                    Params::convolution(Convolution { dilation: [40, 1], ..by }),
+                ),
             ]
         }
         Op::Conv2dBackwardInput | Op::Conv2dBackwardWeight => {

@@ -1,6 +1,6 @@
 //! Convolutions and their gradients, as products of the weight and tiles of the [patch matrix](super::patches) of each image:
 //!
-//! * `y = weight * patches(x)`;
+//! * `y = weight * patches(x)`, where it is not [computed directly](super::direct_convolution);
 //! * the gradient of the patches is `weight^T * dy`, and that of the input adds up, for each element, those of the patches that have it;
 //! * the gradient of the weight is the sum of `dy * patches(x)^T` over all images.
 //!
@@ -22,6 +22,7 @@ use std::ops::Range;
 use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
+use crate::cpu::kernels::direct_convolution::Convolve;
 use crate::cpu::kernels::elementwise::output;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::matmul::{Matrix, by_gemm};
@@ -54,7 +55,7 @@ fn part_of(count: usize, length: usize, index: usize) -> Range<usize> {
 pub(super) fn conv2d<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
 where
     D: DTypeTag,
-    D::Store: Float,
+    D::Store: Convolve,
 {
     let ([x, weight], out) = checked_operands(call, [D::DTYPE; 2], D::DTYPE, InPlace::Refused)?;
     check_inferred(Op::Conv2d, [x, weight], out, call)?;
@@ -65,6 +66,10 @@ where
     }
     // SAFETY: the weight holds elements of `D`, aligned, which nothing writes during the call.
     let weights = unsafe { WideMatrix::of_weight::<D::Store>(weight) };
+    // SAFETY: the operands hold elements of `D`, aligned; the output may be written, reaches no element twice, and overlaps no input.
+    if unsafe { D::Store::convolve(&form, x, &weights, out) } {
+        return Ok(());
+    }
     let depth = form.channels * form.window();
     let tile = tile_of(&form, depth);
     let tiles = form.positions().div_ceil(tile);

@@ -13,7 +13,7 @@ use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::{DTypeTag, Float, Number};
 use crate::cpu::kernels::parallel;
 use crate::cpu::kernels::rows::{self, InRow, OutRow};
-use crate::cpu::kernels::softmax::{exponentials, in_wide_blocks};
+use crate::cpu::kernels::softmax::exponential_blocks;
 use crate::errors::error::KernelError;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
@@ -33,13 +33,11 @@ unsafe fn total<T: Float>(length: usize, row: InRow<T>) -> (T::Wide, f64) {
     let largest = unsafe { folds::extreme(length, row, T::LOWEST, T::exceeds) }.wide();
     let mut sum = 0.0;
     let add = |_, count, block: OutRow<T::Wide>| {
-        // SAFETY: `in_wide_blocks` gives `count` elements, which nothing else accesses.
-        unsafe { exponentials(count, block, block.written(), largest) };
-        // SAFETY: as above.
+        // SAFETY: `exponential_blocks` gives `count` elements, which nothing else accesses.
         sum += unsafe { folds::sum(count, block.written()) };
     };
     // SAFETY: the caller guarantees this.
-    unsafe { in_wide_blocks(length, row, add) };
+    unsafe { exponential_blocks(length, row, largest, add) };
     (largest, sum)
 }
 
@@ -127,14 +125,12 @@ unsafe fn gradient<T: Float>(classes: usize, out: OutRow<T>, row: InRow<T>, clas
     let (largest, sum) = unsafe { total(classes, row) };
     let factor = dy / sum;
     let write = |first, count, block: OutRow<T::Wide>| {
-        // SAFETY: `in_wide_blocks` gives `count` elements, which nothing else accesses.
-        unsafe { exponentials(count, block, block.written(), largest) };
         let scaled = move |x: T::Wide| T::from_f64(x.to_f64() * factor);
-        // SAFETY: as above, and the caller guarantees the elements of `out`.
+        // SAFETY: `exponential_blocks` gives `count` elements, which nothing else accesses, and the caller guarantees the elements of `out`.
         unsafe { rows::map1(count, out.from(first), block.written(), scaled) };
     };
     // SAFETY: the caller guarantees this.
-    unsafe { in_wide_blocks(classes, row, write) };
+    unsafe { exponential_blocks(classes, row, largest, write) };
     // SAFETY: the caller guarantees this.
     let exponential = unsafe { row.get(class) }.wide().sub(largest).exp().to_f64();
     // SAFETY: the caller guarantees this.

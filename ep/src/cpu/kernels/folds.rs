@@ -173,7 +173,41 @@ impl<A: Number, F: Fn(A, A) -> bool> WithSimd for Extreme<A, F> {
 #[inline]
 pub(super) unsafe fn sum<T: Float>(length: usize, a: InRow<T>) -> f64 {
     // SAFETY: the caller guarantees this.
-    unsafe { fold(length, a, 0.0, 0.0, |sum, x: T| sum + x.wide().to_sum(), |x, y| x + y) }
+    simd_dispatch::run(unsafe { SumRow::new(length, a) })
+}
+
+/// [`sum`].
+struct SumRow<T> {
+    length: usize,
+    a: InRow<T>,
+}
+
+impl<T> SumRow<T> {
+    /// # Safety
+    ///
+    /// * The requirements of [`sum`] hold as long as the value exists.
+    #[inline(always)]
+    unsafe fn new(length: usize, a: InRow<T>) -> Self {
+        SumRow { length, a }
+    }
+}
+
+impl<T: Float> WithSimd for SumRow<T> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<V: Simd>(self, simd: V) -> f64 {
+        let SumRow { length, a } = self;
+        // Each addition waits for the one before it. So a long row is a row of pairs, whose sums wait for nothing: half as many additions wait.
+        let half = if length >= 4 * LANES { length / 2 } else { 0 };
+        let pair = |sum: f64, x: T, y: T| sum + (x.wide().to_sum() + y.wide().to_sum());
+        // SAFETY: the caller of `new` guarantees this.
+        let pairs = unsafe { fold2(half, a, a.from(half), 0.0, 0.0, pair, Number::add) };
+        let step = |sum: f64, x: T| sum + x.wide().to_sum();
+        // SAFETY: as above.
+        let rest = unsafe { FoldRow::new(length - 2 * half, a.from(2 * half), (pairs, 0.0), step, Number::add) };
+        rest.with_simd(simd)
+    }
 }
 
 /// Like [`fold`], over pairs of elements of `a` and `b` with the same index.
@@ -314,6 +348,29 @@ mod tests {
             let wide = simd_dispatch::run_wide(unsafe { FoldRow::new(length, row(&x), (0.0, 0.0), step, step) });
             // SAFETY: as above.
             let narrow = Arch::Scalar.dispatch(unsafe { FoldRow::new(length, row(&x), (0.0, 0.0), step, step) });
+            assert_eq!([here.to_bits(), narrow.to_bits()], [wide.to_bits(); 2], "{length} elements");
+        }
+    }
+
+    #[test]
+    fn every_element_is_summed_once_on_every_processor() {
+        for length in (0..140).chain([1000]) {
+            // Whole numbers, whose sums are exact in any order; and others, whose order of additions shows.
+            let whole: Vec<f64> = (1..=length).map(|i| i as f64).collect();
+            // SAFETY: the numbers outlive the call.
+            let found = unsafe { sum(length, row(&whole)) };
+            assert_eq!(found, (length * (length + 1) / 2) as f64, "{length} elements");
+            let spread: Vec<f64> = (0..3 * length).map(|i| if i % 3 == 0 { whole[i / 3] } else { 1e9 }).collect();
+            let every_third = InRow { first: spread.as_ptr(), stride: 3 };
+            // SAFETY: as above.
+            assert_eq!(unsafe { sum(length, every_third) }, found, "{length} elements, with gaps");
+            let x = numbers(length);
+            // SAFETY: as above.
+            let wide = simd_dispatch::run_wide(unsafe { SumRow::new(length, row(&x)) });
+            // SAFETY: as above.
+            let narrow = Arch::Scalar.dispatch(unsafe { SumRow::new(length, row(&x)) });
+            // SAFETY: as above.
+            let here = unsafe { sum(length, row(&x)) };
             assert_eq!([here.to_bits(), narrow.to_bits()], [wide.to_bits(); 2], "{length} elements");
         }
     }

@@ -30,6 +30,7 @@ mod convolution;
 mod copy;
 mod cross_entropy;
 mod cumsum;
+mod direct_convolution;
 mod elementwise;
 mod flip;
 mod folds;

@@ -81,7 +81,7 @@ impl<'a> Image<'a> {
         Image { operand, first, strides: [strides[1], strides[2], strides[3]] }
     }
 
-    fn place(&self, channel: usize, [y, x]: [usize; 2]) -> usize {
+    pub(super) fn place(&self, channel: usize, [y, x]: [usize; 2]) -> usize {
         self.first + channel * self.strides[0] + y * self.strides[1] + x * self.strides[2]
     }
 }

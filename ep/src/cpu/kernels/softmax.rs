@@ -5,6 +5,7 @@
 //! NaN.
 
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 use pulp::{Simd, WithSimd};
 
@@ -19,8 +20,7 @@ use crate::cpu::kernels::long_rows;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::{DTypeTag, Float, Number};
 use crate::cpu::kernels::parallel;
-
-use crate::cpu::kernels::rows::{BLOCK, InRow, OutRow};
+use crate::cpu::kernels::rows::{InRow, OutRow};
 use crate::cpu::kernels::simd_dispatch;
 use crate::errors::error::KernelError;
 use crate::tensor::op::Op;
@@ -92,13 +92,11 @@ unsafe fn group<T: Float, F: Forward>(length: usize, count: usize, rows: impl Fn
         let (out, row) = rows(place);
         if T::IS_HALF {
             let add = |_, count, block: OutRow<T::Wide>| {
-                // SAFETY: `in_wide_blocks` gives `count` elements, which nothing else accesses.
-                unsafe { exponentials(count, block, block.written(), largest[place]) };
-                // SAFETY: as above.
+                // SAFETY: `exponential_blocks` gives `count` elements, which nothing else accesses.
                 *sum += unsafe { folds::sum(count, block.written()) };
             };
             // SAFETY: the caller guarantees this.
-            unsafe { in_wide_blocks(length, row, add) };
+            unsafe { exponential_blocks(length, row, largest[place], add) };
         } else {
             // SAFETY: `out` holds the elements that were just written, and nothing else accesses it.
             *sum = unsafe { folds::sum(length, out.written()) };
@@ -116,9 +114,39 @@ unsafe fn group<T: Float, F: Forward>(length: usize, count: usize, rows: impl Fn
 /// # Safety
 ///
 /// * As for [`long_rows::map1_long`].
-pub(super) unsafe fn exponentials<T: Float>(length: usize, out: OutRow<T>, row: InRow<T>, largest: T::Wide) {
+unsafe fn exponentials<T: Float>(length: usize, out: OutRow<T>, row: InRow<T>, largest: T::Wide) {
     // SAFETY: the caller guarantees this.
     unsafe { long_rows::map1_long(length, out, row, move |x: T| T::rounded(x.wide().sub(largest).exp())) };
+}
+
+/// Calls `visit` with the exponentials of the elements of a row less `largest`, block by block: the number of the first of them, their count, and
+/// a row of them that `visit` may write.
+///
+/// # Safety
+///
+/// * The first `length` elements of `row` are as [`InRow::get`] requires.
+pub(super) unsafe fn exponential_blocks<T: Float>(
+    length: usize,
+    row: InRow<T>,
+    largest: T::Wide,
+    mut visit: impl FnMut(usize, usize, OutRow<T::Wide>),
+) {
+    if T::IS_HALF {
+        let visit = |first, count, block: OutRow<T::Wide>| {
+            // SAFETY: `in_wide_blocks` gives `count` elements, which nothing else accesses.
+            unsafe { exponentials(count, block, block.written(), largest) };
+            visit(first, count, block);
+        };
+        // SAFETY: the caller guarantees this.
+        return unsafe { in_wide_blocks(length, row, visit) };
+    }
+    // The same type.
+    let row: InRow<T::Wide> = InRow { first: row.first.cast(), stride: row.stride };
+    in_blocks(length, |first, count, block| {
+        // SAFETY: the caller guarantees the elements, and the block has room for `count`.
+        unsafe { exponentials(count, block, row.from(first), largest) };
+        visit(first, count, block);
+    });
 }
 
 /// Calls `visit` with the elements of a row in the type of computations, block by block: the number of its first element, their count, and
@@ -127,18 +155,23 @@ pub(super) unsafe fn exponentials<T: Float>(length: usize, out: OutRow<T>, row: 
 /// # Safety
 ///
 /// * The first `length` elements of `row` are as [`InRow::get`] requires.
-pub(super) unsafe fn in_wide_blocks<T: Float>(
-    length: usize,
-    row: InRow<T>,
-    mut visit: impl FnMut(usize, usize, OutRow<T::Wide>),
-) {
-    let mut elements = [T::LOWEST.wide(); BLOCK];
-    let block = OutRow { first: elements.as_mut_ptr(), stride: 1 };
-    for first in (0..length).step_by(BLOCK) {
-        let count = BLOCK.min(length - first);
+unsafe fn in_wide_blocks<T: Float>(length: usize, row: InRow<T>, mut visit: impl FnMut(usize, usize, OutRow<T::Wide>)) {
+    in_blocks(length, |first, count, block| {
         // SAFETY: the caller guarantees the elements, and the block has room for `count`.
         unsafe { long_rows::map1_long(count, block, row.from(first), T::wide) };
         visit(first, count, block);
+    });
+}
+
+/// The elements of a block: at most 4 KiB, and so many that calls for each block do not count.
+const BLOCK: usize = 512;
+
+/// Calls `visit` for each block of a row: the number of its first element, its count, and room for so many elements, which are not initialised.
+fn in_blocks<W: Copy>(length: usize, mut visit: impl FnMut(usize, usize, OutRow<W>)) {
+    let mut elements = [const { MaybeUninit::<W>::uninit() }; BLOCK];
+    let block = OutRow { first: elements.as_mut_ptr().cast(), stride: 1 };
+    for first in (0..length).step_by(BLOCK) {
+        visit(first, BLOCK.min(length - first), block);
     }
 }
 
@@ -244,15 +277,13 @@ impl Forward for Softmax {
             return unsafe { scaled(length, out, factor, error) };
         }
         let finish = |first, count, block: OutRow<T::Wide>| {
-            // SAFETY: `in_wide_blocks` gives `count` elements, which nothing else accesses.
-            unsafe { exponentials(count, block, block.written(), largest) };
-            // SAFETY: as above.
+            // SAFETY: `exponential_blocks` gives `count` elements, which nothing else accesses.
             unsafe { scaled(count, block, factor, error) };
             // SAFETY: as above, and the caller guarantees the elements of `out`.
             unsafe { long_rows::map1_long(count, out.from(first), block.written(), T::rounded) };
         };
         // SAFETY: the caller guarantees this.
-        unsafe { in_wide_blocks(length, row, finish) };
+        unsafe { exponential_blocks(length, row, largest, finish) };
     }
 }
 
