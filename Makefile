@@ -16,7 +16,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test lint bench doc ci ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan fused fused-ptx cuda-ptx
+.PHONY: help model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test lint bench doc ci users-build ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan fused fused-ptx cuda-ptx
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -43,6 +43,9 @@ lint: ## formatting, the direction of imports, clippy and documentation; warning
 	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
 	# With the examples come the dependencies of tests, so that what clippy has checked is not checked anew with other features.
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --no-deps --lib --bins --examples
+
+users-build: ## the library with Cargo's default release profile, as users compile it, within 20 minutes; CI has no time for it
+	timeout 1200 $(CARGO) build --quiet --profile users -p streamvm
 
 bench: bench-engine bench-curves ## workloads beside their floors, and growth curves: tables, and JSON and SVG plots in target/bench
 

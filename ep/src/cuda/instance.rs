@@ -299,7 +299,7 @@ impl DeviceState {
         self.lost.get_or_init(|| Error::DeviceLost { device: self.id, reason }).clone()
     }
 
-    /// The error for a module or kernel that the driver refused.
+    /// The error for a module, a kernel or scratch memory that the driver refused.
     pub(super) fn refused(&self, refused: LoadError) -> Error {
         match self.fail(refused.failure) {
             Error::Driver { device, mut source } => {

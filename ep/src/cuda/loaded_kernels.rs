@@ -26,11 +26,11 @@ pub(super) struct LoadedKernels {
     modules: Mutex<Vec<ModuleHandle>>,
 }
 
-/// A module or kernel that the driver refused.
+/// A module, a kernel or scratch memory that the driver refused.
 #[derive(Debug)]
 pub(super) struct LoadError {
     pub(super) failure: DriverFailure,
-    /// Its name, and the messages of the driver's compiler.
+    /// What was refused: of kernels the name, and the messages of the driver's compiler; of memory what to do.
     pub(super) text: String,
 }
 

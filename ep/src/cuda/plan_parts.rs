@@ -5,7 +5,7 @@
 //! join   states ──> output  one team for each output, with a state for each lane
 //! ```
 //!
-//! The states are in scratch memory, which the stream has. Parts, lanes and the order of joining follow from the shapes alone, so a result has the same bits each time
+//! The states are in scratch memory, which the stream has. Parts, lanes and the order of joining follow from the shapes and strides alone, so a result has the same bits each time
 //! and on each device. No two threads write one address, so nothing is atomic.
 
 use crate::cuda::abi::{Arguments, View};
@@ -26,7 +26,7 @@ const ELEMENTS_OF_A_FOLDING_THREAD: usize = 4;
 pub const SCRATCH_BYTES: usize = DEVICE_THREADS / LARGEST_BLOCK * WARP * 24;
 
 impl Launch {
-    /// Into how many parts a reduction is divided: so many that all threads of a large device fold, but each of them some elements. 1 if it is launched as it
+    /// Into how many parts a reduction is divided: so many that all threads of a large device fold, and each of them at least four elements. 1 if it is launched as it
     /// is, as all other launches are.
     pub fn parts(&self) -> u32 {
         let Arguments { elements: outputs, inner_elements, lanes, .. } = self.arguments;
@@ -35,15 +35,15 @@ impl Launch {
             return 1;
         }
         let Some(state) = ReductionState::of(self.kernel) else { return 1 };
-        let idle = DEVICE_THREADS / (self.grid[0] as usize * self.block[0] as usize);
+        let idle = DEVICE_THREADS.checked_div(self.grid[0] as usize * self.block[0] as usize).unwrap_or(0);
         let parts = idle.min(of_a_thread / ELEMENTS_OF_A_FOLDING_THREAD);
-        // By how `Team` is chosen, these are no closer bounds.
+        // `Team` never leads to more parts than the two bounds below, which keep accesses to scratch memory within it all the same.
         let states = SCRATCH_BYTES / (outputs as usize).saturating_mul(state.bytes()).max(1);
         parts.min(LARGEST_BLOCK).min(states).max(1) as u32
     }
 
     /// The two launches in the place of this one, a reduction, which is divided into at most so many parts; at most 1024. `scratch` is memory of the device for
-    /// their states: [`SCRATCH_BYTES`] are enough for [`parts`](Launch::parts), aligned to 8. Both read and write nothing else than this launch. The second one comes behind the first one, and what else
+    /// their states: [`SCRATCH_BYTES`] are enough for [`parts`](Launch::parts), aligned to 8. Beside that memory they read and write what this launch does. The second one comes behind the first one, and what else
     /// uses the scratch memory comes before the first one or behind the second one.
     pub fn in_parts(&self, parts: u32, scratch: u64) -> [Launch; 2] {
         let Arguments { elements: outputs, inner_elements, .. } = self.arguments;

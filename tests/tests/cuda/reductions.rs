@@ -175,8 +175,8 @@ fn a_loop_that_the_device_runs_reduces_in_each_round() -> Result<(), Error> {
     Ok(())
 }
 
-/// The first reduction of many elements on the stream is in a branch that the run does not take. So the capture has no scratch memory for it, in which nothing
-/// may be allocated; behind it, there is some.
+/// The first reduction of many elements on the stream is in a branch that the run does not take. In a capture nothing may be allocated, so it
+/// has no scratch memory for the reduction; that is allocated behind it.
 #[test]
 fn scratch_memory_that_a_capture_lacks_is_allocated_behind_it() -> Result<(), Error> {
     for lacks_memory in [false, true] {

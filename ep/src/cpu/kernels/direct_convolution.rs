@@ -37,7 +37,7 @@ use crate::tensor::window::ConvolutionForm;
 /// Places that are computed together: four vectors of 512 bits.
 const TILE: usize = 64;
 
-/// Channels of the output that are computed together: with four vectors each, their sums take 24 of 32 registers.
+/// Channels of the output that are computed together: with four vectors each, their sums take 24 of 32 registers; with two, 12 of 16.
 const OUTPUTS: usize = 6;
 
 /// Channels of the output whose sums are kept until they are copied to the output: 6 KiB, which the first-level cache holds. So most sums were stored
@@ -53,15 +53,15 @@ const PARTS: usize = 16;
 /// Products that are summed up before they are added to those before them: the error of a sum grows with the number of its terms.
 const DEPTH: usize = 512;
 
-/// Elements of a copy of lines: 256 KiB, which a second-level cache holds beside the weight. One line of a window of many elements may take more, up
-/// to [`MOST`].
+/// Elements of a copy of lines that the division is planned for: 256 KiB, which a second-level cache holds beside the weight. The lines under one line of the
+/// output, a strip of it in wide images, fit if a strip of 64 columns does; a part that begins in one line and ends in another may take more, up to [`MOST`].
 const SCRATCH: usize = 1 << 16;
 
 /// Elements of a copy of lines at most; convolutions that need more are not computed here.
 const MOST: usize = 4 * SCRATCH;
 
 thread_local! {
-    /// The copy of lines of the last part, at most [`MOST`] elements: memory that the system had to give for each part anew would take longer than
+    /// The copy of lines of the last part, with what a tile may read behind it, at most [`MOST`] elements: memory that the system had to give for each part anew would take longer than
     /// to fill it.
     static LINES: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
@@ -113,16 +113,16 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// The plan for a convolution, if it has strides of 1, the processor has vectors, and lines fit into scratch memory.
+    /// The plan for a convolution, if it has strides of 1 and channels of the input, the processor has vectors, and lines fit into scratch memory.
     fn of(form: &ConvolutionForm) -> Option<Plan<'_>> {
         let [vertical, horizontal] = &form.axes;
-        if (vertical.stride, horizontal.stride) != (1, 1) || simd_dispatch::run_wide(Lanes) == 1 {
+        if (vertical.stride, horizontal.stride) != (1, 1) || form.channels == 0 || simd_dispatch::run_wide(Lanes) == 1 {
             return None;
         }
         // The lines and columns that a window reaches beyond its first.
         let [below, beside] = form.axes.map(|axis| (axis.window - 1).saturating_mul(axis.dilation));
         let width = horizontal.output;
-        let room = SCRATCH / form.channels.max(1).saturating_mul(below.saturating_add(1));
+        let room = SCRATCH / form.channels.saturating_mul(below.saturating_add(1));
         let columns = room.saturating_sub(beside).max(TILE).min(width);
         let columns = width.div_ceil(width.div_ceil(columns));
         let line = match columns == width {
@@ -139,7 +139,8 @@ impl Plan<'_> {
         let fits = |tiles: &usize, most: usize| form.channels.saturating_mul(channel(*tiles)) <= most;
         let most = (tiles / PARTS).clamp(1, TILES);
         let tiles = (2..=most).rev().find(|tiles| fits(tiles, SCRATCH)).unwrap_or(1);
-        fits(&tiles, MOST).then(|| Plan { form, columns, line, part: tiles * TILE, channel: channel(tiles) })
+        let plan = Plan { form, columns, line, part: tiles * TILE, channel: channel(tiles) };
+        fits(&tiles, MOST.saturating_sub(plan.beyond())).then_some(plan)
     }
 
     /// The places from one element of the window, in one channel, to each element of the window in each channel.
@@ -168,6 +169,8 @@ impl Plan<'_> {
         let work = (self.part * form.outputs).saturating_mul(distances.len()) / PRODUCTS + 1;
         parallel::ranges(form.batch * form.groups * strips * parts, work, |numbers| {
             let mut lines = LINES.take();
+            // Exactly, because the thread keeps it.
+            lines.reserve_exact(room.saturating_sub(lines.len()));
             lines.resize(lines.len().max(room), 0.0);
             let mut sums = [[0.0; TILE]; ROWS];
             for number in numbers {
@@ -206,7 +209,7 @@ impl Plan<'_> {
     /// The elements behind the copy of the last channel that a tile may read: for places behind the last line, and behind the last position.
     fn beyond(&self) -> usize {
         let horizontal = &self.form.axes[1];
-        (horizontal.window - 1) * horizontal.dilation + TILE
+        (horizontal.window - 1).saturating_mul(horizontal.dilation).saturating_add(TILE)
     }
 
     /// Copies what is under these columns and lines of the output, channel by channel.
@@ -334,11 +337,12 @@ impl<'a> Products<'a> {
             let mut sums = [[simd.splat_f32s(0.0); V]; N];
             for &distance in distances {
                 let places = places.wrapping_add(distance as usize);
-                let elements: [S::f32s; V] = std::array::from_fn(|vector| {
+                let mut elements = [simd.splat_f32s(0.0); V];
+                for vector in 0..V {
                     let from = places.wrapping_add(vector * lanes).cast::<S::f32s>();
                     // SAFETY: the caller of `new` guarantees that the slice has these elements, and a vector may hold any.
-                    unsafe { from.read_unaligned() }
-                });
+                    elements[vector] = unsafe { from.read_unaligned() };
+                }
                 for channel in 0..N {
                     // SAFETY: the caller of `new` guarantees the weights, of which this is one.
                     let weight = unsafe { *weights.wrapping_add(channel * self.strides[0]) };

@@ -167,6 +167,9 @@ fn what_has_strides_or_reaches_too_far_is_not_computed_directly() {
     let far = Convolution { dilation: [200, 1], ..plain };
     assert_eq!(direct([1, 8, 401, 70], [1, 8, 3, 1], far), has_vectors());
     assert!(!direct([1, 32, 401, 70], [1, 32, 3, 1], far));
+    // Without channels there is nothing to read; and the window alone, of one channel, reaches over more elements than a thread keeps.
+    assert!(!direct([1, 0, 100, 100], [4, 0, 3, 3], plain));
+    assert!(!direct([1, 1, 1, MOST], [1, 1, 1, MOST], plain));
 }
 
 /// Tiles also compute places between lines, and read what an earlier call has left in scratch memory. None of that reaches the output.
@@ -202,6 +205,32 @@ fn a_nan_reaches_only_the_positions_whose_window_has_it() {
                     "{special} at {at:?}: {found} at {y}, {x}"
                 );
             }
+        }
+    }
+}
+
+/// Vectors of 256 bits give the bits of the widest ones, in tiles of every number of places.
+#[test]
+fn products_do_not_depend_on_the_width_of_vectors() {
+    let distances: Vec<u32> = (0..DEPTH as u32 + 9).map(|it| it * 7 % 100).collect();
+    let numbers = |seed: usize| move |i: usize| ((i * 7919 + seed) % 1013) as f32 / 37.0 - 13.0;
+    let places: Vec<f32> = (0..100 + TILE).map(numbers(1)).collect();
+    let weights: Vec<f32> = (0..ROWS * distances.len()).map(numbers(2)).collect();
+    for (count, outputs) in (1..=TILE).map(|count| (count, 1 + count % ROWS)) {
+        let [mut widest, mut narrow] = [[[0.0; TILE]; ROWS]; 2];
+        let strides = [distances.len(), 1];
+        let products = |sums| {
+            // SAFETY: there is a weight for each channel and distance, and the largest distance and a tile fit into the places.
+            unsafe { Products::new(&distances, (&places, count), (weights.as_ptr(), strides), outputs, sums) }
+        };
+        simd_dispatch::run_wide(products(&mut widest));
+        simd_dispatch::run(products(&mut narrow));
+        for output in 0..outputs {
+            assert_eq!(
+                widest[output][..count],
+                narrow[output][..count],
+                "{count} places, channel {output} of {outputs}"
+            );
         }
     }
 }

@@ -155,10 +155,10 @@ pub(super) unsafe fn copy<T: Copy>(length: usize, out: OutRow<T>, a: InRow<T>) {
     }
 }
 
-/// The elements of a block: at most 1 KiB, and enough that the ends of blocks do not count.
+/// The elements of a block: at most 1 KiB of one operand on the stack, and eight steps of the loops over 16 elements.
 pub(super) const BLOCK: usize = 128;
 
-/// Room for the elements of a block, side by side. A loop for any strides copies a block together, computes it with vectors, and copies the results to where they
+/// Room for the elements of a block, side by side. A loop for any strides copies the elements of a block side by side, computes them with vectors, and copies the results to where they
 /// belong. So there is one loop for each function, and the loops for any strides are one for each type.
 struct Block<T>([MaybeUninit<T>; BLOCK]);
 

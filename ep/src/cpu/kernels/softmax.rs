@@ -163,15 +163,15 @@ unsafe fn in_wide_blocks<T: Float>(length: usize, row: InRow<T>, mut visit: impl
     });
 }
 
-/// The elements of a block: at most 4 KiB, and so many that calls for each block do not count.
-const BLOCK: usize = 512;
+/// The exponentials that are computed together: at most 4 KiB, which stay in the first-level cache.
+const EXPONENTIALS: usize = 512;
 
 /// Calls `visit` for each block of a row: the number of its first element, its count, and room for so many elements, which are not initialised.
 fn in_blocks<W: Copy>(length: usize, mut visit: impl FnMut(usize, usize, OutRow<W>)) {
-    let mut elements = [const { MaybeUninit::<W>::uninit() }; BLOCK];
+    let mut elements = [const { MaybeUninit::<W>::uninit() }; EXPONENTIALS];
     let block = OutRow { first: elements.as_mut_ptr().cast(), stride: 1 };
-    for first in (0..length).step_by(BLOCK) {
-        visit(first, BLOCK.min(length - first), block);
+    for first in (0..length).step_by(EXPONENTIALS) {
+        visit(first, EXPONENTIALS.min(length - first), block);
     }
 }
 

@@ -12,18 +12,20 @@
 //! * A graph is launched on the stream that has captured it, and no two streams share one. An update gives a graph the same scratch memory again.
 //!
 //! In a capture nothing may be allocated. A reduction that has no scratch memory there is left out; the memory is allocated behind the capture, and a later
-//! capture has it. So it is with kernels that are not loaded yet.
+//! capture has it. So it is with kernels that are not loaded yet. `CommandSequence::on_lanes` refuses lanes in sequences with blocks.
 //!
 //! If the device lacks memory, memory whose free was deferred is freed first. If it still lacks memory, the reduction fails. One launch could compute it without
 //! scratch memory, but adds in another order: a result would then depend on how full the device is. The bytes do not count for the memory limit, as those of cuBLAS
 //! and of kernels do not.
 
+use crate::cuda::driver::DriverFailure;
 use crate::cuda::error_codes::OUT_OF_MEMORY;
 use crate::cuda::instance::Opened;
 use crate::cuda::loaded_kernels::LoadError;
 use crate::cuda::plan_parts::SCRATCH_BYTES;
 use crate::cuda::stream::CudaStream;
 use crate::errors::error::Error;
+use crate::names::memory_kind::MemoryKind;
 
 /// The address of scratch memory.
 #[derive(Copy, Clone, Debug)]
@@ -69,7 +71,11 @@ impl CudaStream {
             OUT_OF_MEMORY if self.device().free_deferred(opened) => allocate(),
             _ => Err(failure),
         });
-        let made = Scratch(allocated.map_err(|failure| LoadError { failure, text: String::from(NO_ROOM) })?);
+        let refused = |failure: DriverFailure| {
+            let text = if failure.code() == OUT_OF_MEMORY { NO_ROOM } else { "scratch memory of a reduction" };
+            LoadError { failure, text: String::from(text) }
+        };
+        let made = Scratch(allocated.map_err(refused)?);
         let place = match lane.checked_sub(1) {
             None => Some(&mut self.scratch),
             Some(side) => self.lanes.scratch_of_sides().nth(side),
@@ -80,19 +86,21 @@ impl CudaStream {
         Ok(made)
     }
 
-    /// Frees the scratch memory of the stream and of its side streams, once their commands have passed. The context is current, lanes are joined, and
-    /// the stream captures nothing. If the device cannot tell what has passed, the memory stays until its context ends.
+    /// Gives back the scratch memory of the stream and of its side streams, once their commands have passed; a thread that does not launch frees it. The context is
+    /// current, lanes are joined, and the stream captures nothing. If the device is lost or cannot tell what has passed, the memory stays until its context ends: a device
+    /// is lost where lanes could not be joined.
     pub(super) fn free_scratch(&mut self) {
         let driver = self.instance.driver;
         let mut all: Vec<Scratch> = self.scratch.take().into_iter().collect();
         all.extend(self.lanes.scratch_of_sides().filter_map(Option::take));
         // SAFETY: the stream is alive.
-        if all.is_empty() || unsafe { driver.synchronize_stream(self.handle) }.is_err() {
+        if all.is_empty() || self.device().is_lost() || unsafe { driver.synchronize_stream(self.handle) }.is_err() {
             return;
         }
+        let Ok(opened) = self.instance.opened(self.index) else { return };
         for Scratch(address) in all {
-            // SAFETY: it was allocated for this stream; its commands, behind which those of side streams were joined, have passed, and it queues no more.
-            let _ = unsafe { driver.free(address) };
+            // The commands of the stream have passed, and so have those of side streams, which were joined. It counts for no limit: 0 bytes.
+            self.device().free_or_defer(opened, address as usize, 0, MemoryKind::Device);
         }
     }
 }
