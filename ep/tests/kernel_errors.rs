@@ -488,6 +488,26 @@ fn the_gradient_of_an_input_that_no_output_uses_is_zeros() {
     assert_eq!(out, [0.0; 12]);
 }
 
+/// A sum of no products, in images of any size: the window of the second one reaches over more elements than memory holds.
+#[test]
+fn a_convolution_of_no_channels_is_zeros() {
+    let far = 1 << 40;
+    for (x_dims, weight_dims, out_dims) in
+        [([1, 0, 100, 100], [4, 0, 3, 3], [1, 4, 98, 98]), ([1, 0, 1, far], [2, 0, 1, far], [1, 2, 1, 1])]
+    {
+        let (mut x, mut weight) = ([0f32; 1], [0f32; 1]);
+        let mut out = vec![7f32; out_dims.iter().product()];
+        let mut operands = [
+            view(&mut x, dense(&x_dims), Access::Read),
+            view(&mut weight, dense(&weight_dims), Access::Read),
+            view(&mut out, dense(&out_dims), Access::Write),
+        ];
+        let by = Params::convolution(Convolution::default());
+        launch(kernel(Op::Conv2d, DType::F32), &mut operands, &by).unwrap();
+        assert!(out.iter().all(|&element| element == 0.0), "{out_dims:?}");
+    }
+}
+
 /// The work of a pooling is a product of sizes that only operands without elements have.
 #[test]
 fn poolings_of_no_images_have_any_size() {
