@@ -278,7 +278,7 @@ impl Device for CudaDevice {
         self.instance.address_map.remove(address);
         // A device that was never opened has handed out no memory. The region is leaked, because the caller has broken its guarantee.
         if let Some(opened) = self.instance.opened_already(self.index) {
-            device.free_or_defer(opened, address, bytes, region.kind());
+            device.free_or_defer(opened, address, Some(bytes), region.kind());
         }
     }
 

@@ -103,7 +103,8 @@ pub(super) struct Opened {
 #[derive(Debug)]
 struct DeferredFree {
     address: usize,
-    bytes: usize,
+    /// The bytes of a region that counts for the memory limit; `None` for memory that does not, such as scratch memory.
+    counted: Option<usize>,
     kind: MemoryKind,
 }
 
@@ -354,9 +355,9 @@ impl DeviceState {
         unsafe { self.driver.synchronize_stream(opened.zeroing) }
     }
 
-    /// Frees memory. If this thread launches, another thread frees it later, because the driver may wait for the device.
-    pub(super) fn free_or_defer(&self, opened: &Opened, address: usize, bytes: usize, kind: MemoryKind) {
-        self.deferred_frees().push(DeferredFree { address, bytes, kind });
+    /// Frees memory. If this thread launches, another thread frees it later, because the driver may wait for the device. `counted` is as in [`DeferredFree`].
+    pub(super) fn free_or_defer(&self, opened: &Opened, address: usize, counted: Option<usize>, kind: MemoryKind) {
+        self.deferred_frees().push(DeferredFree { address, counted, kind });
         self.free_deferred_unless_launching(opened);
     }
 
@@ -376,12 +377,14 @@ impl DeviceState {
         }
         // A lost device frees nothing; its memory goes with its context.
         let current = if self.is_lost() { None } else { self.enter(opened).ok() };
-        for DeferredFree { address, bytes, kind } in deferred_frees {
+        for DeferredFree { address, counted, kind } in deferred_frees {
             if current.is_some() {
                 // SAFETY: the caller that gave the memory back guaranteed that nothing uses it any longer.
                 unsafe { self.free(address, kind) };
             }
-            self.accounts.give_back(kind, bytes as u64);
+            if let Some(bytes) = counted {
+                self.accounts.give_back(kind, bytes as u64);
+            }
         }
         true
     }

@@ -99,8 +99,8 @@ impl CudaStream {
         }
         let Ok(opened) = self.instance.opened(self.index) else { return };
         for Scratch(address) in all {
-            // The commands of the stream have passed, and so have those of side streams, which were joined. It counts for no limit: 0 bytes.
-            self.device().free_or_defer(opened, address as usize, 0, MemoryKind::Device);
+            // The commands of the stream have passed, and so have those of side streams, which were joined. It counts for no limit.
+            self.device().free_or_defer(opened, address as usize, None, MemoryKind::Device);
         }
     }
 }
