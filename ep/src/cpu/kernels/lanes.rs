@@ -2,8 +2,8 @@
 
 /// The results of `f` for `0..N`, in this order. `f` is called once more for 0, so that there is an array to begin with.
 ///
-/// `std::array::from_fn` calls its closure through a function that is not marked `#[inline]`. A build with several codegen units, such as Cargo's default release
-/// profile, may leave that call in the innermost loops: then there is a call for each element, and it is compiled for the oldest processor.
+/// `std::array::from_fn` calls its closure through a function that is not marked `#[inline]`. A build with several codegen units may leave that
+/// call in the innermost loops: then there is a call for each element, and it is compiled for the oldest processor.
 #[inline(always)]
 pub(super) fn array<const N: usize, T: Copy>(f: impl Fn(usize) -> T) -> [T; N] {
     let mut results = [f(0); N];
