@@ -30,7 +30,7 @@ pub(super) struct LoadedKernels {
 #[derive(Debug)]
 pub(super) struct LoadError {
     pub(super) failure: DriverFailure,
-    /// What was refused: of kernels the name, and the messages of the driver's compiler; of memory what to do.
+    /// For a kernel, its name and the messages of the driver's compiler; for scratch memory, the advice to the user.
     pub(super) text: String,
 }
 

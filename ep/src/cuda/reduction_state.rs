@@ -1,4 +1,4 @@
-//! What a reduction that is launched twice keeps in between, as the kernels lay it out.
+//! The state of a part of a reduction: the first of two launches stores it in scratch memory, and the second one reads it.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -6,7 +6,7 @@ use crate::cuda::kernel_name::KernelName;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
 
-/// What the kernel of a reduction knows of some elements of one output: `F::State` in `kernels/reduce.cu`, as it lies in scratch memory.
+/// The intermediate result of a kernel over some elements of one output: `F::State` in `kernels/reduce.cu`, as it lies in scratch memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReductionState(SmallVec<[DType; 3]>);
 

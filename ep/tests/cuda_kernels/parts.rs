@@ -7,7 +7,7 @@ use streamvm_ep::*;
 use crate::tensors::{Rng, View};
 use crate::{Call, Runner, compare_call, draw_call, draw_call_of, draw_view, op_of};
 
-/// What states have before the fold has written them.
+/// The bits of each eight bytes of scratch memory before the fold writes its states.
 const OLD: u64 = 0xa5a5_a5a5_a5a5_a5a5;
 
 /// Runs both launches of a reduction in so many parts. For every other seed, as many empty parts are added as the join has lanes for.

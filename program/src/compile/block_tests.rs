@@ -1,4 +1,4 @@
-//! What the passes do with loops and branches, as golden texts, and what they must not do.
+//! The plans that the passes make of loops and branches, as golden texts, and plans that they must not make.
 
 use streamvm_ep::{Access, DType, DeviceId, Op, Params};
 use streamvm_instructions::{Generator, InstructionsBuilder, Tensor};

@@ -53,7 +53,7 @@ tags! {
 
 /// An element type with arithmetic.
 pub(super) trait Number: Copy + Send + Sync + 'static {
-    /// What an element is compared as: itself, or `f32` for 16-bit floats, because the comparisons of these are chains of branches.
+    /// The type in which elements are compared: their own, or `f32` for 16-bit floats, because the crate `half` compares those by a chain of branches.
     type Compared: PartialOrd;
     /// The type of sums and products: `f64` for `f32` and `f64`, so that a sum of many `f32` is rounded once, and `f32` for 16-bit floats.
     type Sum: Number;

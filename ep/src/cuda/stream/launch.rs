@@ -12,7 +12,7 @@ use crate::cuda::statuses::Launched;
 use crate::cuda::stream::CudaStream;
 use crate::errors::error::Error;
 
-/// What a user can do where a kernel does not fit into the device.
+/// The advice in the error for a kernel that does not fit into the device.
 const NO_ROOM: &str = "the code of a kernel needs memory of the device when it is first launched: set CudaConfig::memory_limit below what the device has, or \
                        run each program once before its data fills the device";
 
@@ -82,8 +82,8 @@ impl CudaStream {
         let Some(scratch) = self.scratch()? else { return Ok(()) };
         let [fold, join] = launch.in_parts(parts, scratch);
         self.submit_timed(what, |driver, _, stream| {
-            // SAFETY: as in `launch_planned`. The scratch memory has the bytes that `in_parts` asks for, and belongs to this stream of the driver, whose
-            // commands run in their order, also as a graph.
+            // SAFETY: as in `launch_planned`. The scratch memory has the bytes that `in_parts` asks for, and no other command uses it
+            // meanwhile, as the module `scratch` shows.
             unsafe { launch_kernel(driver, function, stream, fold) }?;
             // SAFETY: as above.
             unsafe { launch_kernel(driver, function, stream, join) }

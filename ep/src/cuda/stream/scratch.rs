@@ -18,6 +18,8 @@
 //! scratch memory, but adds in another order: a result would then depend on how full the device is. The bytes do not count for the memory limit, as those of cuBLAS
 //! and of kernels do not.
 
+use std::sync::Arc;
+
 use crate::cuda::driver::DriverFailure;
 use crate::cuda::error_codes::OUT_OF_MEMORY;
 use crate::cuda::instance::Opened;
@@ -31,7 +33,7 @@ use crate::names::memory_kind::MemoryKind;
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Scratch(u64);
 
-/// What a user can do where scratch memory does not fit into the device.
+/// The advice in the error for scratch memory that does not fit into the device.
 const NO_ROOM: &str = "a reduction of many elements needs scratch memory of the device the first time that a stream runs one: set CudaConfig::memory_limit below what \
                        the device has, or run each program once before its data fills the device";
 
@@ -53,7 +55,7 @@ impl CudaStream {
             capture.without_scratch.push(lane);
             return Ok(None);
         }
-        let instance = std::sync::Arc::clone(&self.instance);
+        let instance = Arc::clone(&self.instance);
         let (device, opened) = (&instance.devices[self.index], instance.opened(self.index)?);
         let _current = device.enter(opened)?;
         let Scratch(address) = self.make_scratch(opened, lane).map_err(|refused| device.refused(refused))?;
