@@ -501,6 +501,7 @@ impl VmBuilder {
             devices,
             kernels: KernelRegistry::builtin(),
             tells_ops,
+            threaded,
             inline_tasks: inline.is_some().then(MpscQueue::new),
             planted: self.planted,
             completion: Completion::new(),

@@ -84,6 +84,15 @@ impl Operand {
         operand
     }
 
+    /// A view without memory, whose addresses count from 0: the first byte of its storage has address `offset`. Only for
+    /// [`set_prepared`](Operand::set_prepared).
+    pub(crate) fn prepared(offset: usize, dtype: DType, layout: &Layout, access: Access) -> Operand {
+        let mut operand = Operand::blank();
+        // SAFETY: nobody uses the operand but `set_prepared`, which reads its fields and gives the copy an address.
+        unsafe { operand.set(std::ptr::without_provenance_mut(offset), dtype, layout, access) };
+        operand
+    }
+
     /// A view without elements, to be overwritten by [`set`](Operand::set).
     pub fn blank() -> Operand {
         let (ptr, span) = (std::ptr::without_provenance_mut(64), 0..0);
@@ -109,6 +118,22 @@ impl Operand {
         self.shared = false;
         self.contiguous = layout.is_contiguous();
         self.layout.set(layout);
+    }
+
+    /// Makes this the view `prepared`, whose addresses count from 0, of the storage that starts at `base`. Cheaper than [`set`](Operand::set), because
+    /// what follows from the layout is known. An operand that was prepared as shared stays shared.
+    ///
+    /// # Safety
+    ///
+    /// * The duties of [`new`](Operand::new).
+    #[inline]
+    pub(crate) unsafe fn set_prepared(&mut self, prepared: &Operand, base: *mut u8) {
+        self.ptr = base.wrapping_add(prepared.ptr.addr());
+        let start = base.addr().wrapping_add(prepared.span.start);
+        self.span = start..start.wrapping_add(prepared.span.len());
+        (self.dtype, self.access, self.shared, self.contiguous) =
+            (prepared.dtype, prepared.access, prepared.shared, prepared.contiguous);
+        self.layout.set(&prepared.layout);
     }
 
     /// Makes this the same view of the storage that starts at `base`. Whether another operand of its call overlaps it stays as it was: the operands of a call move
@@ -286,6 +311,15 @@ impl Operand {
     /// Marks the operand as shared: it gives no slices from now on.
     pub(crate) fn set_shared(&mut self) {
         self.shared = true;
+    }
+
+    /// Makes the operand give slices again, after a call for which it was [shared](Operand::set_shared).
+    ///
+    /// # Safety
+    ///
+    /// * As long as slices of it exist, no other operand is used that overlaps it.
+    pub(crate) unsafe fn set_alone(&mut self) {
+        self.shared = false;
     }
 
     /// Moves the view to another address, at which the device reaches the same memory. If the address changes, the operand gives no

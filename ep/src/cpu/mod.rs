@@ -13,3 +13,4 @@ pub use device::{CpuConfig, CpuDevice};
 pub(crate) use kernels::{copy, fill, parallel, register};
 #[cfg(test)]
 pub(crate) use workers::set_threads;
+pub(crate) use workers::split;

@@ -43,32 +43,12 @@ pub(super) struct Turn {
 }
 
 impl Branches {
-    /// Checks that the branches have all `steps` steps, each once and in order, and that each comes behind earlier ones.
+    /// Branches that [`check`] accepts.
     ///
     /// # Errors
     /// [`SequenceError::Branches`]
     pub(super) fn new(branches: Vec<SequenceBranch>, steps: usize) -> Result<Branches, SequenceError> {
-        let mut next = 0;
-        let count = branches.len();
-        for (number, SequenceBranch { steps, lane, after }) in branches.iter().enumerate() {
-            let refused = |what: String| Err(SequenceError::Branches { step: next, what });
-            if steps.start != next || steps.is_empty() {
-                return refused(format!("branch {number} has the steps {steps:?}, and the next step is {next}"));
-            }
-            if *lane >= count {
-                return refused(format!(
-                    "branch {number} is on lane {lane}: lanes count from 0, and there are at most as many as branches, which are {count}"
-                ));
-            }
-            if let Some(late) = after.iter().find(|&&other| other >= number) {
-                return refused(format!("branch {number} waits for branch {late}, which does not come earlier"));
-            }
-            next = steps.end;
-        }
-        if next != steps {
-            let what = format!("the branches end with step {next} of {steps}");
-            return Err(SequenceError::Branches { step: next, what });
-        }
+        check(&branches, steps)?;
         Ok(Branches(with_marks(branches)))
     }
 
@@ -130,6 +110,35 @@ impl Branches {
         let end = steps.end;
         self.0[first..].iter().take_while(move |branch| branch.of.steps.start < end)
     }
+}
+
+/// Checks that branches have all `steps` steps, each once and in order, and that each comes behind earlier ones.
+///
+/// # Errors
+/// [`SequenceError::Branches`]
+pub(super) fn check(branches: &[SequenceBranch], steps: usize) -> Result<(), SequenceError> {
+    let mut next = 0;
+    let count = branches.len();
+    for (number, SequenceBranch { steps, lane, after }) in branches.iter().enumerate() {
+        let refused = |what: String| Err(SequenceError::Branches { step: next, what });
+        if steps.start != next || steps.is_empty() {
+            return refused(format!("branch {number} has the steps {steps:?}, and the next step is {next}"));
+        }
+        if *lane >= count {
+            return refused(format!(
+                "branch {number} is on lane {lane}: lanes count from 0, and there are at most as many as branches, which are {count}"
+            ));
+        }
+        if let Some(late) = after.iter().find(|&&other| other >= number) {
+            return refused(format!("branch {number} waits for branch {late}, which does not come earlier"));
+        }
+        next = steps.end;
+    }
+    if next != steps {
+        let what = format!("the branches end with step {next} of {steps}");
+        return Err(SequenceError::Branches { step: next, what });
+    }
+    Ok(())
 }
 
 /// Gives each branch that others wait for a mark, whose number is free again behind the last of these.

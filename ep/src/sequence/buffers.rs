@@ -125,6 +125,56 @@ fn is_view(operand: &Operand, layout: &Layout, element: usize) -> bool {
     (found.shape(), found.strides(), operand.dtype().size()) == (layout.shape(), layout.strides(), element)
 }
 
+/// A view of a buffer of which all is known but the address of the buffer. A type of its own, because an operand that is prepared must not be used.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    buffer: usize,
+    view: Operand,
+}
+
+impl Prepared {
+    /// Prepares the operands of a step, which lie in buffers; those of which `shared` is true give no slices.
+    pub(super) fn new(operands: &[SequenceOperand], shared: &[bool]) -> Box<[Prepared]> {
+        let prepared = |(operand, &shared): (&SequenceOperand, &bool)| {
+            let (buffer, offset) = in_buffer(operand);
+            let mut view = Operand::prepared(offset, operand.dtype, &operand.layout, operand.access);
+            if shared {
+                view.set_shared();
+            }
+            Prepared { buffer, view }
+        };
+        operands.iter().zip(shared).map(prepared).collect()
+    }
+}
+
+/// Fills the first entries of `operands` with the prepared views of `buffers`, and returns them.
+///
+/// # Safety
+///
+/// * [`Buffers::add`] has accepted what the views were prepared from.
+/// * [`Buffers::check`] of the same buffers has accepted `buffers`, and no slice of a written one exists.
+#[inline(always)]
+pub(super) unsafe fn placed<'o>(
+    prepared: &[Prepared],
+    buffers: &[Operand],
+    operands: &'o mut [Operand],
+) -> &'o mut [Operand] {
+    let operands = &mut operands[..prepared.len()];
+    for (operand, Prepared { buffer, view }) in operands.iter_mut().zip(prepared) {
+        // SAFETY: as in `located`.
+        unsafe { operand.set_prepared(view, buffers[*buffer].ptr()) };
+    }
+    operands
+}
+
+/// The buffer of an operand of a step that runs by itself, and where the operand's storage begins there, in bytes.
+fn in_buffer(operand: &SequenceOperand) -> (usize, usize) {
+    match operand.memory {
+        SequenceMemory::Buffer { index, offset } => (index, offset),
+        SequenceMemory::Scratch(_) => unreachable!("steps that run by themselves use no scratch memory"),
+    }
+}
+
 /// Fills the first entries of `operands` with the described views of `buffers`, and returns them.
 ///
 /// # Safety
@@ -139,9 +189,7 @@ pub(super) unsafe fn located<'o>(
 ) -> &'o mut [Operand] {
     let operands = &mut operands[..described.len()];
     for (operand, described) in operands.iter_mut().zip(described) {
-        let SequenceMemory::Buffer { index, offset } = described.memory else {
-            unreachable!("steps that run by themselves use no scratch memory")
-        };
+        let (index, offset) = in_buffer(described);
         let base = buffers[index].ptr().wrapping_add(offset);
         // SAFETY: `Buffers::add` has checked that the layout, counted from `offset`, lies within the buffer, and the caller guarantees
         // that the operand of the call is a contiguous view of as many bytes, or the view with gaps whose elements the layout uses, which it

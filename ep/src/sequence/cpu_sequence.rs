@@ -2,7 +2,10 @@
 //!
 //! Each CPU segment of a compiled program runs as one function: its operands are *buffers*, and the operands of each step are views of these
 //! buffers at fixed offsets. [`CpuSequence::new`] checks all steps once; a run only adds the addresses of the buffers.
+//!
+//! The calling thread runs the steps in their order. With branches ([`CpuSequence::over`]), it and helpers of the process's pool run these side by side.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -13,12 +16,15 @@ use crate::call::fn_context::FnContext;
 use crate::call::operand::Operand;
 use crate::names::device_id::DeviceKind;
 use crate::sequence::blocks::{Part, Parts, Rounds, Test};
-use crate::sequence::buffers::{Buffers, SequenceBuffer, located};
+use crate::sequence::branches::{self, SequenceBranch};
+use crate::sequence::buffers::{Buffers, Prepared, SequenceBuffer, located, placed};
+use crate::sequence::conflicts;
 use crate::sequence::finite::first_not_finite;
 use crate::sequence::function::SequenceFunction;
 use crate::sequence::group::{Group, SequenceGroup};
+use crate::sequence::host_lanes::HostLanes;
 use crate::sequence::step::{
-    MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, params_of_run, run_work,
+    MOST_OPERANDS, SequenceError, SequenceMemory, SequenceStep, SequenceWork, params_of_run, run_work,
 };
 use crate::sequence::times::{PartTime, SequenceTime};
 
@@ -26,8 +32,8 @@ use crate::sequence::times::{PartTime, SequenceTime};
 #[derive(Debug)]
 struct Single {
     number: usize,
-    step: SequenceStep,
-    overlaps: bool,
+    work: SequenceWork,
+    operands: Box<[Prepared]>,
 }
 
 /// A step, or a group of steps that run together.
@@ -45,7 +51,7 @@ enum Work {
 struct FunctionStep {
     number: usize,
     function: SequenceFunction,
-    operands: Vec<SequenceOperand>,
+    operands: Box<[Prepared]>,
 }
 
 /// Steps that were checked: every operand lies within its buffer.
@@ -61,6 +67,8 @@ pub struct CpuSequence {
     calls_functions: bool,
     /// The most operands of a step that runs by itself.
     most_operands: usize,
+    /// The parts of each branch, if threads run branches side by side.
+    lanes: Option<HostLanes>,
     /// For each part how long it took so far, if runs are timed.
     times: Option<Box<[PartTime]>>,
 }
@@ -76,19 +84,23 @@ impl CpuSequence {
         steps: Vec<SequenceStep>,
         groups: &[SequenceGroup],
     ) -> Result<CpuSequence, SequenceError> {
-        CpuSequence::over(buffers.iter().map(|&bytes| SequenceBuffer::Bytes(bytes)).collect(), steps, groups)
+        CpuSequence::over(buffers.iter().map(|&bytes| SequenceBuffer::Bytes(bytes)).collect(), steps, groups, &[])
     }
 
-    /// [`new`](CpuSequence::new) over buffers of which some may have gaps.
+    /// [`new`](CpuSequence::new) over buffers of which some may have gaps. If there are `branches`, threads run them side by side: as many as kernels of
+    /// the stream's thread may use. Without branches all steps run in their order.
     ///
     /// # Errors
     /// Those of [`new`](CpuSequence::new); [`SequenceError::Operands`], too, for an operand that uses other elements than its buffer has, if that has
-    /// gaps.
+    /// gaps; [`SequenceError::Branches`] if the branches do not have each step once and in order, if one waits for a later one, if there are blocks, if a
+    /// group is in several branches, or if two branches use the same bytes, one of them writing, and neither waits for the other.
     pub fn over(
         buffers: Vec<SequenceBuffer>,
         steps: Vec<SequenceStep>,
         groups: &[SequenceGroup],
+        branches: &[SequenceBranch],
     ) -> Result<CpuSequence, SequenceError> {
+        let count = buffers.len();
         let mut buffers = Buffers::new(buffers);
         for (number, step) in steps.iter().enumerate() {
             step.check_form(number, DeviceKind::Cpu)?;
@@ -100,11 +112,15 @@ impl CpuSequence {
             let what = format!("its steps {:?} are none, or are not among the {} steps", group.steps, steps.len());
             return Err(SequenceError::Group { step: group.steps.start, what });
         }
+        check_branches(branches, &steps, groups, count)?;
         let mut parts = Parts::new();
+        // For each part its first step.
+        let mut begins = Vec::new();
         let mut groups = groups.iter().peekable();
         let mut steps = steps.into_iter();
         let mut number = 0;
         while let Some(step) = steps.next() {
+            begins.push(number);
             match groups.next_if(|group| group.steps.start == number) {
                 Some(group) => {
                     let others = steps.by_ref().take(group.steps.len() - 1);
@@ -133,6 +149,10 @@ impl CpuSequence {
             _ => None,
         });
         let most = of_functions.max();
+        // Without blocks, each part is work.
+        let part_of = |step: usize| begins.partition_point(|begin| *begin < step);
+        let parts_of = |branch: &SequenceBranch| part_of(branch.steps.start)..part_of(branch.steps.end);
+        let of_branches: Vec<Range<usize>> = branches.iter().map(parts_of).collect();
         Ok(CpuSequence {
             buffers,
             parts,
@@ -140,6 +160,7 @@ impl CpuSequence {
             checks_finite: false,
             calls_functions: most.is_some(),
             most_operands: most.unwrap_or(0).max(MOST_OPERANDS),
+            lanes: (!branches.is_empty()).then(|| HostLanes::new(branches, &of_branches)),
             times: None,
         })
     }
@@ -191,12 +212,13 @@ impl CpuSequence {
         let of_part = |part: &Part<Work>| match part {
             Part::Work(Work::Single(single) | Work::Draw(single)) => single.heap_bytes(),
             Part::Work(Work::Group(group)) => group.heap_bytes(),
-            Part::Work(Work::Function(function)) => size_of_val(function.operands.as_slice()),
+            Part::Work(Work::Function(function)) => size_of_val(&*function.operands),
             Part::Test(test) => size_of_val(&**test),
             Part::Jump(_) => 0,
         };
         let parts: usize = self.parts.iter().map(of_part).sum();
-        parts + size_of_val(self.parts.as_slice()) + self.buffers.heap_bytes()
+        let lanes = self.lanes.as_ref().map_or(0, HostLanes::heap_bytes);
+        parts + size_of_val(self.parts.as_slice()) + lanes + self.buffers.heap_bytes()
     }
 
     /// Runs all steps over the operands of `context`, which are the buffers in the same order. `run` is the number of the run, which decides
@@ -227,42 +249,65 @@ impl CpuSequence {
     ///
     /// * [`Buffers::check`] has accepted `buffers`, and no slice of a written one exists.
     unsafe fn run_parts<const TIMED: bool>(&self, buffers: &[Operand], run: u64) -> Result<(), SequenceError> {
-        // One set for all parts: to make one costs more than a short function.
-        let mut operands: SmallVec<[Operand; MOST_OPERANDS]> =
-            (0..self.most_operands).map(|_| Operand::blank()).collect();
+        // One set for many parts: to make one costs more than a short function.
+        let operands =
+            || -> SmallVec<[Operand; MOST_OPERANDS]> { (0..self.most_operands).map(|_| Operand::blank()).collect() };
+        match &self.lanes {
+            // SAFETY: the caller has the same duties.
+            None => unsafe { self.run_range::<TIMED>(buffers, run, 0..self.parts.len(), &mut operands()) },
+            // SAFETY: as above. Another thread may hold slices of what a function uses there meanwhile. `check_branches` has found that a branch writes no byte that
+            // a branch uses which may run at the same time.
+            Some(lanes) => {
+                lanes.run(operands, |operands, parts| unsafe { self.run_range::<TIMED>(buffers, run, parts, operands) })
+            }
+        }
+    }
+
+    /// Runs these parts.
+    ///
+    /// # Safety
+    ///
+    /// * [`Buffers::check`] has accepted `buffers`, and no slice exists of bytes that these parts write, nor a mutable one of bytes that they use.
+    unsafe fn run_range<const TIMED: bool>(
+        &self,
+        buffers: &[Operand],
+        run: u64,
+        parts: Range<usize>,
+        operands: &mut [Operand],
+    ) -> Result<(), SequenceError> {
         let mut rounds = Rounds::default();
-        let mut next = 0;
-        while let Some(part) = self.parts.get(next) {
+        let mut next = parts.start;
+        while let Some(part) = self.parts[..parts.end].get(next) {
             let place = next;
             next += 1;
             match part {
                 // SAFETY: the caller has the same duties.
                 Part::Work(Work::Single(single)) => self.timed::<TIMED, _>(place, || unsafe {
-                    single.run(&single.step.work, buffers, &mut operands, self.checks_finite)
+                    single.run(&single.work, buffers, operands, self.checks_finite)
                 })?,
                 // SAFETY: as above.
                 Part::Work(Work::Group(group)) => self.timed::<TIMED, _>(place, || unsafe { group.run(buffers) })?,
                 Part::Work(Work::Draw(single)) => {
-                    let SequenceWork::Draw { kernel, params, advance } = &single.step.work else {
+                    let SequenceWork::Draw { kernel, params, advance } = &single.work else {
                         unreachable!("`new` makes a draw of no other work")
                     };
                     let work = SequenceWork::Kernel(*kernel, params_of_run(params, *advance, run));
                     // SAFETY: as above.
                     self.timed::<TIMED, _>(place, || unsafe {
-                        single.run(&work, buffers, &mut operands, self.checks_finite)
+                        single.run(&work, buffers, operands, self.checks_finite)
                     })?;
                 }
                 Part::Work(Work::Function(function)) => {
                     self.timed::<TIMED, _>(place, || {
                         // SAFETY: as above. The slices that a function gets end with its call, because its code takes a context of any lifetime. So
                         // no slice exists when the next part begins.
-                        unsafe { function.run(buffers, &mut operands) }
+                        unsafe { function.run(buffers, operands) }
                     })?
                 }
                 Part::Jump(to) => next = *to,
                 Part::Test(test) => {
                     // SAFETY: as above.
-                    let is_true = unsafe { is_true(test, buffers, &mut operands)? };
+                    let is_true = unsafe { is_true(test, buffers, operands)? };
                     next = test.next(place, is_true, &mut rounds, &self.stops)?;
                 }
             }
@@ -283,12 +328,12 @@ impl CpuSequence {
 impl Single {
     fn new(number: usize, step: SequenceStep) -> Result<Single, SequenceError> {
         let step = in_buffers(number, step)?;
-        let overlaps = step.overlaps_itself();
-        Ok(Single { number, step, overlaps })
+        let operands = Prepared::new(&step.operands, &step.shared_operands(number)?);
+        Ok(Single { number, work: step.work, operands })
     }
 
     fn heap_bytes(&self) -> usize {
-        size_of_val(self.step.operands.as_slice())
+        size_of_val(&*self.operands)
     }
 
     /// Runs the step, whose work is `work`.
@@ -306,14 +351,16 @@ impl Single {
         checks_finite: bool,
     ) -> Result<(), SequenceError> {
         // SAFETY: the caller has the same duties.
-        let set = unsafe { located(&self.step.operands, buffers, operands) };
-        run_work(work, set, self.overlaps).map_err(|error| SequenceError::Step { step: self.number, error })?;
-        if checks_finite {
-            // SAFETY: the caller has the same duties. The operands are set anew, because kernels take the slices of operands that overlap.
-            let set = unsafe { located(&self.step.operands, buffers, operands) };
-            return set.last().map_or(Ok(()), |output| self.check_finite(output));
+        let set = unsafe { placed(&self.operands, buffers, operands) };
+        run_work(work, set).map_err(|error| SequenceError::Step { step: self.number, error })?;
+        match set.last_mut() {
+            Some(output) if checks_finite => {
+                // SAFETY: the kernel has returned, and this borrows the only operand that is still used.
+                unsafe { output.set_alone() };
+                self.check_finite(output)
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     #[inline(never)]
@@ -329,6 +376,8 @@ impl FunctionStep {
     fn new(number: usize, step: SequenceStep) -> Result<FunctionStep, SequenceError> {
         let SequenceStep { work, operands } = in_buffers(number, step)?;
         let SequenceWork::Function(function) = work else { unreachable!("the caller has looked at the work") };
+        // The context of its call looks for operands that share bytes.
+        let operands = Prepared::new(&operands, &vec![false; operands.len()]);
         Ok(FunctionStep { number, function, operands })
     }
 
@@ -340,10 +389,38 @@ impl FunctionStep {
     #[inline]
     unsafe fn run(&self, buffers: &[Operand], operands: &mut [Operand]) -> Result<(), SequenceError> {
         // SAFETY: the caller has the same duties.
-        let set = unsafe { located(&self.operands, buffers, operands) };
+        let set = unsafe { placed(&self.operands, buffers, operands) };
         let mut context = FnContext::new(set).map_err(|error| SequenceError::Step { step: self.number, error })?;
         self.function.call(&mut context).map_err(|error| SequenceError::Function { step: self.number, error })
     }
+}
+
+/// Checks branches: they have all steps, and no blocks; each group is within one; and those that use the same bytes of the buffers, of which there are
+/// `buffers`, are ordered.
+///
+/// # Errors
+/// [`SequenceError::Branches`]
+fn check_branches(
+    branches: &[SequenceBranch],
+    steps: &[SequenceStep],
+    groups: &[SequenceGroup],
+    buffers: usize,
+) -> Result<(), SequenceError> {
+    if branches.is_empty() {
+        return Ok(());
+    }
+    branches::check(branches, steps.len())?;
+    if let Some(mark) = steps.iter().position(|step| step.work.is_mark()) {
+        return Err(SequenceError::Branches { step: mark, what: "it begins or ends a block".to_owned() });
+    }
+    for SequenceGroup { steps, .. } in groups {
+        let branch = branches.partition_point(|branch| branch.steps.end <= steps.start);
+        if branches[branch].steps.end < steps.end {
+            let what = format!("the steps {steps:?} of its group are in several branches");
+            return Err(SequenceError::Branches { step: steps.start, what });
+        }
+    }
+    conflicts::check_ordered(branches, steps, buffers)
 }
 
 /// The step, if its operands lie in buffers.

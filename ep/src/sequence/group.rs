@@ -58,7 +58,6 @@ pub(super) struct Group {
 struct BlockStep {
     work: SequenceWork,
     operands: Vec<BlockOperand>,
-    overlaps: bool,
 }
 
 /// An operand, and its part in each block.
@@ -67,6 +66,8 @@ struct BlockOperand {
     memory: SequenceMemory,
     dtype: DType,
     access: Access,
+    /// Whether it gives no slices, because its step reads and writes it at once.
+    shared: bool,
     /// The layouts of a full block, and of the last block of the divided axis, which may be shorter.
     layouts: [Layout; 2],
     /// Byte strides of the axes up to the divided one; unused in scratch memory.
@@ -140,17 +141,17 @@ impl Group {
         let mut work: usize = 0;
         let mut prepared = Vec::with_capacity(steps.len());
         for (step, layouts) in steps.into_iter().zip(&strides) {
-            let overlaps = step.overlaps_itself();
+            let shared = step.shared_operands(first + prepared.len())?;
             work = work.saturating_add(blocks.elements().saturating_mul(work_of_element(&step.work)));
-            let operand = |(operand, layout): (&SequenceOperand, &Layout)| {
+            let operand = |((operand, layout), &shared): ((&SequenceOperand, &Layout), &bool)| {
                 let memory = match operand.memory {
                     SequenceMemory::Scratch(number) => SequenceMemory::Scratch(number * piece),
                     buffer => buffer,
                 };
-                blocks.operand(operand, memory, layout)
+                BlockOperand { shared, ..blocks.operand(operand, memory, layout) }
             };
-            let operands = step.operands.iter().zip(layouts).map(operand).collect();
-            prepared.push(BlockStep { work: step.work, operands, overlaps });
+            let operands = step.operands.iter().zip(layouts).zip(&shared).map(operand).collect();
+            prepared.push(BlockStep { work: step.work, operands });
         }
         Ok(Group { first, steps: prepared, blocks, work, scratch_bytes })
     }
@@ -241,7 +242,7 @@ impl Group {
                     // SAFETY: the caller guarantees it.
                     unsafe { described.place(operand, &memory, only_moves) };
                 }
-                run_work(&step.work, of_step, step.overlaps).map_err(|error| (block, self.first + place, error))?;
+                run_work(&step.work, of_step).map_err(|error| (block, self.first + place, error))?;
             }
         }
         Ok(())
@@ -274,6 +275,9 @@ impl BlockOperand {
             true => unsafe { operand.move_to(base) },
             // SAFETY: as above.
             false => unsafe { operand.set(base, self.dtype, layout, self.access) },
+        }
+        if self.shared {
+            operand.set_shared();
         }
     }
 }
@@ -347,7 +351,8 @@ impl Blocks {
             scratch => scratch,
         };
         let steps = strides[..=self.divided].iter().map(|stride| stride * dtype.size()).collect();
-        BlockOperand { memory, dtype, access, layouts: [part(self.length.min(divided_size)), part(tail)], steps }
+        let layouts = [part(self.length.min(divided_size)), part(tail)];
+        BlockOperand { memory, dtype, access, shared: false, layouts, steps }
     }
 
     /// The strides of a view on the axes, of which each is made of one or more axes of the view.
@@ -407,11 +412,7 @@ fn check_overlaps(first: usize, steps: &[SequenceStep]) -> Result<(), SequenceEr
     let all = || steps.iter().enumerate().flat_map(|(place, step)| step.operands.iter().map(move |it| (place, it)));
     for (place, output) in all().filter(|(_, operand)| operand.access.writes()) {
         for (other_place, other) in all() {
-            let same_view = output.memory == other.memory
-                && output.dtype.size() == other.dtype.size()
-                && output.layout.offset() == other.layout.offset()
-                && output.layout.same_steps(&other.layout);
-            if !same_view && output.overlaps(other) {
+            if !output.is_same_view(other) && output.overlaps(other) {
                 let what = format!("step {} uses the bytes that it writes through another view", first + other_place);
                 return Err(SequenceError::Group { step: first + place, what });
             }

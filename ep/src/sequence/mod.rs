@@ -5,11 +5,14 @@
 //! | file | idea |
 //! |---|---|
 //! | `step` | a step: its work and its operands |
-//! | `branches` | steps that lanes of a device's stream run side by side |
+//! | `branches` | steps that lanes run side by side |
+//! | `conflicts` | the check that branches which use the same bytes are ordered |
 //! | `buffers` | the buffers of a sequence, and the check that the operands of a call are these |
 //! | `blocks` | where blocks begin and end, and how many rounds loops may make |
 //! | `block_graph` | which parts with blocks a stream may launch as a whole |
-//! | `cpu_sequence` | runs the steps in the calling thread |
+//! | `cpu_sequence` | runs the steps in the calling thread, or branches of them in several threads |
+//! | `host_lanes` | the threads that run branches side by side |
+//! | `sync` | atomics, and how a thread waits for another one |
 //! | `function` | a step that is a function of the caller |
 //! | `group` | elementwise steps that run together, block by block |
 //! | `fused` | elementwise steps that one kernel of a device computes together |
@@ -23,13 +26,16 @@ mod blocks;
 mod branches;
 mod buffers;
 mod command_sequence;
+mod conflicts;
 mod cpu_sequence;
 mod finite;
 mod function;
 mod fused;
 mod group;
+mod host_lanes;
 mod looks;
 mod step;
+mod sync;
 mod times;
 
 pub use branches::SequenceBranch;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::call::kernel::{Kernel, KernelCall};
 use crate::call::operand::{Access, Operand};
 use crate::cpu;
@@ -226,6 +228,14 @@ impl SequenceOperand {
         }
     }
 
+    /// Whether both have the same elements in the same order, of the same size.
+    pub(super) fn is_same_view(&self, other: &SequenceOperand) -> bool {
+        self.memory == other.memory
+            && self.layout.offset() == other.layout.offset()
+            && self.layout.same_steps(&other.layout)
+            && self.dtype.size() == other.dtype.size()
+    }
+
     /// Whether both are views of one buffer that share bytes.
     pub(super) fn overlaps(&self, other: &SequenceOperand) -> bool {
         match (self.bytes(), other.bytes()) {
@@ -238,9 +248,24 @@ impl SequenceOperand {
 }
 
 impl SequenceStep {
-    /// Whether an input shares bytes with the output. Then the kernel must be told at each call.
-    pub(super) fn overlaps_itself(&self) -> bool {
-        self.operands.split_last().is_some_and(|(output, inputs)| inputs.iter().any(|input| input.overlaps(output)))
+    /// For each operand of a kernel, whether it gives no slices, because it is an input and the output at once.
+    ///
+    /// # Errors
+    /// [`SequenceError::Operands`] if an input shares bytes with the output in another way, or the kernel's op is not elementwise.
+    pub(super) fn shared_operands(&self, number: usize) -> Result<SmallVec<[bool; MOST_OPERANDS]>, SequenceError> {
+        let mut shared = SmallVec::from_elem(false, self.operands.len());
+        let (SequenceWork::Kernel(kernel, _), Some((output, inputs))) = (&self.work, self.operands.split_last()) else {
+            return Ok(shared);
+        };
+        for (place, input) in inputs.iter().enumerate().filter(|(_, input)| input.overlaps(output)) {
+            if !kernel.op.is_elementwise() || !input.is_same_view(output) {
+                let expected = "an output that shares no bytes with an input, or that an elementwise kernel reads as exactly the same view";
+                let found = format!("{kernel:?} from {input:?} to {output:?}");
+                return Err(SequenceError::Operands { step: number, expected, found });
+            }
+            (shared[place], shared[inputs.len()]) = (true, true);
+        }
+        Ok(shared)
     }
 
     /// Checks the kernel, the number of operands and their accesses; `number` is that of the step.
@@ -299,17 +324,14 @@ pub(super) fn params_of_run(params: &Params, advance: u64, run: u64) -> Params {
     }
 }
 
-/// Runs the kernel, copy or fill of a step that [`SequenceStep::check_form`] has accepted. `overlaps` says whether an input shares bytes with the output.
+/// Runs the kernel, copy or fill of a step that [`SequenceStep::check_form`] has accepted. Of a kernel, the
+/// [shared operands](SequenceStep::shared_operands) are marked.
 #[inline]
-pub(super) fn run_work(work: &SequenceWork, operands: &mut [Operand], overlaps: bool) -> Result<(), Error> {
+pub(super) fn run_work(work: &SequenceWork, operands: &mut [Operand]) -> Result<(), Error> {
     match (work, operands) {
         (SequenceWork::Kernel(kernel, params), operands) => {
             let inputs = operands.len() - 1;
-            let mut call = KernelCall { kernel: *kernel, operands, inputs, params };
-            if overlaps {
-                call.mark_overlapping_shared()?;
-            }
-            Ok((kernel.run)(&mut call)?)
+            Ok((kernel.run)(&mut KernelCall { kernel: *kernel, operands, inputs, params })?)
         }
         (SequenceWork::Copy, [source, target]) => cpu::copy(source, target),
         (SequenceWork::Fill(value), [target]) => cpu::fill(target, *value),

@@ -350,7 +350,7 @@ fn a_buffer_with_gaps_is_used_as_the_view_that_it_is() {
         let operand = SequenceOperand { memory, dtype: DType::I32, layout, access: Access::Write };
         let buffer = SequenceBuffer::View { layout: column(0), element: 4 };
         let step = SequenceStep { work: SequenceWork::Fill(Scalar::from(7i32)), operands: vec![operand] };
-        CpuSequence::over(vec![buffer], vec![step], &[])
+        CpuSequence::over(vec![buffer], vec![step], &[], &[])
     };
     let sequence = fill(column(0)).expect("the same view");
     let mut matrix = [0i32; 12];
@@ -439,4 +439,87 @@ fn a_function_is_refused_in_groups_and_on_devices() {
     assert!(text.contains("it is no kernel, copy or fill"), "{text}");
     let refused = step().check_form(0, DeviceKind::Sim).expect_err("the device cannot call it").to_string();
     assert!(refused.contains("a function of the caller"), "{refused}");
+}
+
+/// Two lanes: `a + 1` and `b + 1` by functions, their sum by a kernel on lane 0, and a group of two steps on lane 1.
+fn two_lanes(behind: &[usize]) -> Result<CpuSequence, SequenceError> {
+    use Access::{Read, Write};
+    let plus_one = |offset| {
+        function(vec![vector(0, offset, 2, Read), vector(1, offset, 2, Write)], |context| {
+            let from = text_of(context.reads.get::<i32>(0))?;
+            let to = text_of(context.writes.take::<i32>(0))?;
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = from + 1);
+            Ok(())
+        })
+    };
+    let steps = vec![
+        plus_one(0),
+        plus_one(8),
+        call(Op::Neg, vec![vector(0, 0, 4, Read), vector(3, 0, 4, Write)]),
+        call(Op::Abs, vec![vector(3, 0, 4, Read), vector(3, 0, 4, Write)]),
+        call(Op::Add, vec![vector(1, 0, 2, Read), vector(1, 8, 2, Read), vector(2, 0, 2, Write)]),
+    ];
+    let branches = [
+        SequenceBranch { steps: 0..1, lane: 0, after: vec![] },
+        SequenceBranch { steps: 1..4, lane: 1, after: vec![] },
+        SequenceBranch { steps: 4..5, lane: 0, after: behind.to_vec() },
+    ];
+    let buffers = [16, 16, 8, 16].map(SequenceBuffer::Bytes).to_vec();
+    CpuSequence::over(buffers, steps, &[SequenceGroup { steps: 2..4, block: 2 }], &branches)
+}
+
+#[test]
+fn threads_run_branches_and_each_sees_what_it_waits_for() {
+    use Access::{Read, Write};
+    let sequence = two_lanes(&[1]).expect("branches that are ordered");
+    assert!(sequence.calls_functions());
+    for threads in [1, 2] {
+        crate::cpu::set_threads(threads);
+        for _ in 0..if cfg!(miri) { 3 } else { 100 } {
+            let mut data = [(vec![1, 2, -30, 40], Read), (vec![0; 4], Write), (vec![0; 2], Write), (vec![0; 4], Write)];
+            run(&sequence, &mut data).expect("it runs");
+            assert_eq!((&data[2].0[..], &data[3].0[..]), (&[-27, 44][..], &[1, 2, 30, 40][..]), "{threads} threads");
+        }
+        crate::cpu::set_threads(1);
+    }
+}
+
+#[test]
+fn branches_that_could_race_or_divide_a_group_or_have_blocks_are_refused() {
+    let refused = two_lanes(&[]).map(drop).expect_err("the sum reads what lane 1 writes");
+    let SequenceError::Branches { step: 4, what } = &refused else { panic!("{refused}") };
+    assert!(what.contains("bytes of buffer 1 that step 1 of another branch uses"), "{what}");
+    let fill = |offset| SequenceStep {
+        work: SequenceWork::Fill(Scalar::from(1i32)),
+        operands: vec![vector(0, offset, 1, Access::Write)],
+    };
+    let branch = |steps, lane| SequenceBranch { steps, lane, after: vec![] };
+    let halves = [branch(0..1, 0), branch(1..2, 1)];
+    let over = |steps, groups: &[SequenceGroup], branches: &[SequenceBranch]| {
+        CpuSequence::over(vec![SequenceBuffer::Bytes(8)], steps, groups, branches).map(drop)
+    };
+    assert_eq!(over(vec![fill(0), fill(4)], &[], &halves), Ok(()));
+    let group = [SequenceGroup { steps: 0..2, block: 1 }];
+    let text = over(vec![fill(0), fill(4)], &group, &halves).expect_err("a group is one part").to_string();
+    assert!(text.contains("the steps 0..2 of its group are in several branches"), "{text}");
+    let text = over(vec![fill(0), fill(4)], &[], &halves[..1]).expect_err("a step is in no branch").to_string();
+    assert!(text.contains("the branches end with step 1 of 2"), "{text}");
+    let condition = SequenceOperand { dtype: DType::Bool, ..vector(0, 0, 1, Access::Read) };
+    let mark = |work, operands| SequenceStep { work, operands };
+    let block = vec![mark(SequenceWork::If, vec![condition]), mark(SequenceWork::End, vec![])];
+    let text = over(block, &[], &halves).expect_err("a block is no branch").to_string();
+    assert!(text.contains("it begins or ends a block"), "{text}");
+}
+
+/// An output that is an input, too, gives no slices; nothing else is.
+#[test]
+fn an_output_that_an_input_shares_in_another_way_is_refused() {
+    use Access::{Read, Write};
+    let add = |input, output| call(Op::Add, vec![vector(0, 0, 2, Read), input, output]);
+    let over = |step| CpuSequence::new(&[16], vec![step], &[]).map(drop);
+    assert_eq!(over(add(vector(0, 8, 2, Read), vector(0, 8, 2, Write))), Ok(()));
+    let text = over(add(vector(0, 8, 2, Read), vector(0, 4, 2, Write))).expect_err("it is another view").to_string();
+    assert!(text.contains("needs an output that shares no bytes with an input"), "{text}");
+    let sum = call(Op::CumSum, vec![vector(0, 0, 2, Read), vector(0, 0, 2, Write)]);
+    assert!(matches!(over(sum), Err(SequenceError::Operands { step: 0, .. })), "the op is not elementwise");
 }

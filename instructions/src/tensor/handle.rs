@@ -172,11 +172,18 @@ impl Tensor {
 
     /// Whether two tensors share an element. Exact for views of one storage that slices, permutations and reshapes make: see
     /// [`Footprint::overlaps`].
+    #[inline]
     pub fn overlaps(&self, other: &Tensor) -> bool {
-        self.shares_storage(other) && Footprint::of(&self.0.layout).overlaps(&Footprint::of(&other.0.layout))
+        self.shares_storage(other) && self.elements_overlap(other)
+    }
+
+    #[inline(never)]
+    fn elements_overlap(&self, other: &Tensor) -> bool {
+        Footprint::of(&self.0.layout).overlaps(&Footprint::of(&other.0.layout))
     }
 
     /// Whether two tensors are views of one storage.
+    #[inline]
     pub fn shares_storage(&self, other: &Tensor) -> bool {
         std::ptr::eq(self.resource(), other.resource())
     }

@@ -67,7 +67,8 @@ segment 2 on compute@sim:0:0:
 fn orders_are_waits_where_streams_differ() {
     let other = DeviceId::cpu(1);
     let program = recorded(|r| {
-        let square = |name: &str, device| r.feed(name, device, DType::F32, &[64, 64]);
+        // Large, so that lanes of a CPU are not merged.
+        let square = |name: &str, device| r.feed(name, device, DType::F32, &[128, 128]);
         let (x, y) = (square("x", CPU)?, square("y", other)?);
         let ((), first) = r.after(&[], || r.host_fn("first", CPU, || Ok(())))?;
         let (products, all) = r.after(&[&first], || Ok([x.matmul(&x)?, x.exp()?, y.matmul(&y)?]))?;
@@ -146,11 +147,16 @@ fn measured_costs_decide_about_lanes() {
     let lanes = |costs: crate::Costs| {
         let options = CompileOptions { lanes: 2, costs, ..CompileOptions::default() };
         let plan = compile(&program, &options).expect("it compiles");
-        let of = |segment: &crate::Segment| {
-            let names: Vec<&str> = plan.steps[segment.steps.clone()].iter().map(|step| step.work.name()).collect();
-            format!("{}: {}", segment.stream.lane, names.join(" "))
+        let names = |steps: &std::ops::Range<usize>| {
+            let names: Vec<&str> = plan.steps[steps.clone()].iter().map(|step| step.work.name()).collect();
+            names.join(" ")
         };
-        plan.segments.iter().map(of).collect::<Vec<String>>()
+        // What costs little is a branch of one segment.
+        let of = |segment: &crate::Segment| match &segment.branches[..] {
+            [] => vec![format!("{}: {}", segment.stream.lane, names(&segment.steps))],
+            branches => branches.iter().map(|branch| format!("{}: {}", branch.lane, names(&branch.steps))).collect(),
+        };
+        plan.segments.iter().flat_map(of).collect::<Vec<String>>()
     };
     assert_eq!(lanes(crate::Costs::default()), ["0: exp tanh exp", "1: exp exp"]);
     let mut costs = crate::Costs::default();
@@ -219,4 +225,35 @@ fn ordered_copies_wait_for_each_other_on_one_stream() {
     });
     let waits: Vec<_> = plan.segments.iter().map(|segment| (segment.stream.lane, &segment.waits[..])).collect();
     assert_eq!(waits, [(0, &[][..]), (0, &[]), (0, &[0, 1])], "{plan}");
+}
+
+/// Functions on workers, and the same functions in the order of the recording: on two lanes, the latter come one behind the other. A text says which are on workers.
+#[test]
+fn functions_on_workers_are_ordered_by_their_uses_alone() {
+    let program = |on_workers: bool| {
+        recorded(move |r| {
+            for name in ["a", "b"] {
+                let y = r.feed(name, CPU, DType::F32, &[16])?.neg()?;
+                match on_workers {
+                    true => r.call_fn_on_workers(name, CPU, [y.update()], |_| Ok(()))?,
+                    false => r.call_fn(name, CPU, [y.update()], |_| Ok(()))?,
+                }
+                r.fetch(format!("{name}y"), &y)?;
+            }
+            Ok(())
+        })
+    };
+    let waits = |program: &Program| {
+        let options = CompileOptions { lanes: 2, hand_over_ns: 0, ..CompileOptions::default() };
+        let plan = compile(program, &options).expect("it compiles");
+        let [segment] = &plan.segments[..] else { panic!("{plan}") };
+        segment.branches.iter().map(|branch| branch.after.len()).sum::<usize>()
+    };
+    assert_eq!((waits(&program(true)), waits(&program(false))), (0, 1));
+    let text = program(true).to_string();
+    assert!(text.contains("fn workers@cpu:0:0 \"a\""), "{text}");
+    let parsed = Program::parse(&text).expect("its own text");
+    let on_workers = |step: &crate::Step| step.function().is_none_or(|function| function.is_on_workers());
+    assert!(parsed.steps.iter().all(on_workers) && parsed.to_string() == text, "{parsed}");
+    assert_ne!(program(true), program(false));
 }

@@ -114,7 +114,7 @@ fn has_products(class: OpClass) -> bool {
 }
 
 /// About how long a step takes, in picoseconds: as measured, or else by its size.
-fn cost(program: &Program, step: &Step, costs: &Costs) -> u64 {
+pub(super) fn cost(program: &Program, step: &Step, costs: &Costs) -> u64 {
     if let Some(nanoseconds) = costs.nanoseconds_of(&program.name, step) {
         return nanoseconds.saturating_mul(1_000);
     }

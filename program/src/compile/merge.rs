@@ -1,7 +1,7 @@
-//! Pass: segments of several lanes of one GPU become one segment with branches.
+//! Pass: segments of several lanes of one device become one segment with branches.
 //!
-//! A GPU may run the branches of a segment on lanes of its own, and launch all of them by one call, as a CUDA graph. Between segments, a run pays for
-//! a submission, an event and a wait each time.
+//! A GPU may run the branches of a segment on lanes of its own, and launch all of them by one call, as a CUDA graph. On a CPU threads run them side by
+//! side. Between segments, a run pays for a submission each time, and for an event and a wait, or for waking a thread.
 //!
 //! A segment with branches begins when everything that any of them needs has passed, and has passed when all of them have. Segments are merged only where
 //! no step of the program waits longer for another step of the program:
@@ -15,8 +15,9 @@
 //! What the caller sees does not count: a fetch is there when the merged segment has passed, the segment begins when the feeds of all lanes are there and the run
 //! before it has passed on all lanes, and it is skipped if a feed of any lane has failed. All of that is so with one lane.
 //!
-//! A segment stays alone if a graph cannot have all of its steps: blocks, kernels that may fail, random numbers. Nothing is merged over the begin or the end of a
-//! critical section, and no more than an instruction may write.
+//! A segment stays alone if a graph cannot have all of its steps: blocks, kernels that may fail, random numbers; on a CPU, if it has blocks, or a kernel that is
+//! so large that it uses all cores by itself: the thread of a branch would run it alone. Nothing is merged over the begin or the end of a critical section, and
+//! no more than an instruction may write.
 //!
 //! The pass goes through the segments in order and adds each to the last set of its device while these rules hold, as far as they can be judged then. At the
 //! end, a set that breaks the second rule, or that would write too much, is given up: its segments stay as they were.
@@ -27,6 +28,7 @@ use streamvm_stream::{StreamKey, StreamType};
 
 use crate::compile::extents::{self, join_exactly};
 use crate::compile::homes::Home;
+use crate::compile::lanes::cost;
 use crate::compile::order::Dependences;
 use crate::compile::segments::{Clock, Division, Draft, DraftBranch, find_waits, latest, raise};
 use crate::compile::units::Declared;
@@ -36,6 +38,10 @@ use crate::plan::options::CompileOptions;
 
 /// The arena of what lanes give to each other.
 const SHARED: usize = 1;
+
+/// Picoseconds. A kernel on a CPU that takes longer, by estimate, is divided among all cores (`cpu/kernels/parallel.rs` of `streamvm-ep`: 65,536 light
+/// operations).
+const LARGE: u64 = 16_000_000;
 
 /// The program and what earlier passes have found.
 pub(super) struct Given<'g> {
@@ -47,25 +53,33 @@ pub(super) struct Given<'g> {
     pub(super) streams: &'g [StreamKey],
     pub(super) dependences: &'g Dependences,
     pub(super) options: &'g CompileOptions,
+    /// Whether functions are steps of segments, and no segments by themselves.
+    pub(super) functions_join: bool,
 }
 
-/// Merges segments where the options allow graphs and lanes. `uses` has what each unit declares of values that several streams use.
-pub(super) fn merge(given: &Given<'_>, division: Division, homes: &[Home], uses: &[Vec<Declared>]) -> Vec<Draft> {
-    let CompileOptions { lanes, capture, check_finite, time_steps, step_by_step, .. } = *given.options;
+/// Merges segments where the options allow lanes, and on a CUDA device graphs; `None` if none are merged. `uses` has what each unit declares of values that
+/// several streams use.
+pub(super) fn merge(
+    given: &Given<'_>,
+    division: &Division,
+    homes: &[Home],
+    uses: &[Vec<Declared>],
+) -> Option<Vec<Draft>> {
+    let CompileOptions { lanes, check_finite, time_steps, step_by_step, .. } = *given.options;
     let Division { segments, clocks } = division;
-    if lanes < 2 || !capture || check_finite || time_steps || step_by_step {
-        return segments;
+    if lanes < 2 || check_finite || time_steps || step_by_step {
+        return None;
     }
-    let sets = sets(given, &segments, &clocks, homes, uses);
+    let sets = sets(given, segments, clocks, homes, uses);
     if sets.is_empty() {
-        return segments;
+        return None;
     }
     let mut merged = joined(segments, sets);
     find_waits(&mut merged, given.dependences);
     for segment in merged.iter_mut().filter(|segment| !segment.branches.is_empty()) {
         find_waits_of_branches(segment, given);
     }
-    merged
+    Some(merged)
 }
 
 /// Segments that are to become one.
@@ -117,6 +131,11 @@ impl Order<'_> {
 fn sets(given: &Given<'_>, segments: &[Draft], clocks: &[Clock], homes: &[Home], uses: &[Vec<Declared>]) -> Vec<Set> {
     let order = Order::new(segments, clocks);
     let joins: Vec<bool> = segments.iter().map(|segment| may_join(given, segment)).collect();
+    if joins.iter().all(|joins| *joins)
+        && let Some(set) = whole(given, segments, homes)
+    {
+        return vec![set];
+    }
     let fixed = fixed_values(given, segments, &joins, homes);
     let mut sets: Vec<Set> = Vec::new();
     let mut open: HashMap<DeviceId, usize> = HashMap::new();
@@ -142,6 +161,24 @@ fn sets(given: &Given<'_>, segments: &[Draft], clocks: &[Clock], homes: &[Home],
     sets.retain(|set| set.ends.len() > 1 && set.is_exact(&order));
     drop_unfit_sets(given, segments, (homes, uses), &mut sets);
     sets
+}
+
+/// The set of all segments, which all may join, if they are on several lanes of one device and write no more than an instruction may. No segment is outside, so none
+/// waits longer; and like that of a program on one lane, the only segment of a program uses its buffers whole.
+fn whole(given: &Given<'_>, segments: &[Draft], homes: &[Home]) -> Option<Set> {
+    let mut set = Set::new();
+    for (number, segment) in segments.iter().enumerate() {
+        if segment.stream.device != segments[0].stream.device {
+            return None;
+        }
+        let outputs = segment.units.iter().flat_map(|&unit| steps_of(given, unit)).flat_map(|step| step.outputs());
+        let outside = outputs.map(|output| output.value).filter(|value| homes[value.0] == Home::Outside);
+        set.written.extend(outside);
+        set.members.push(number);
+        set.ends.entry(segment.stream).or_insert((number, number)).1 = number;
+    }
+    let writes = set.written.len() + set.ends.len() + SHARED;
+    (set.ends.len() > 1 && writes <= MAX_WRITES).then_some(set)
 }
 
 /// Drops the sets that would write more buffers than an instruction may, and those that would declare bytes which no member uses, of a value that others use
@@ -303,15 +340,24 @@ fn steps_of<'g>(given: &Given<'g>, unit: usize) -> impl Iterator<Item = &'g Step
     kept[units[unit].clone()].iter().map(|&number| &program.steps[number])
 }
 
-/// Whether a graph may have all steps of a segment.
+/// Whether a segment may be a part of one with branches.
 fn may_join(given: &Given<'_>, segment: &Draft) -> bool {
+    let Given { program, options, functions_join, .. } = *given;
     let is_captured = |step: &Step| {
         let key = if let Work::Call(op, _) = &step.work { step.operands.get(op.key_input()) } else { None };
-        step.work.is_captured(key.map(|operand| given.program.value(operand.value).dtype))
+        step.work.is_captured(key.map(|operand| program.value(operand.value).dtype))
     };
-    segment.stream.device.kind == DeviceKind::Cuda
-        && segment.stream.stream_type == StreamType::Compute
-        && segment.units.iter().all(|&unit| steps_of(given, unit).all(is_captured))
+    let is_small = |step: &Step| match &step.work {
+        Work::Function(_) => functions_join,
+        work => !work.is_mark() && cost(program, step, &options.costs) < LARGE,
+    };
+    let may_join = |step: &Step| match segment.stream.device.kind {
+        DeviceKind::Cpu => is_small(step),
+        DeviceKind::Cuda => options.capture && is_captured(step),
+        DeviceKind::Sim => false,
+    };
+    segment.stream.stream_type == StreamType::Compute
+        && segment.units.iter().all(|&unit| steps_of(given, unit).all(may_join))
 }
 
 /// The values with memory of their own that segments use which join no set: lanes cannot have them for themselves.
@@ -327,7 +373,7 @@ fn fixed_values(given: &Given<'_>, segments: &[Draft], joins: &[bool], homes: &[
 }
 
 /// The segments, each set as one of them, in the place of its first member. What they wait for is found later.
-fn joined(segments: Vec<Draft>, sets: Vec<Set>) -> Vec<Draft> {
+fn joined(segments: &[Draft], sets: Vec<Set>) -> Vec<Draft> {
     let mut set_of = vec![None; segments.len()];
     for (number, set) in sets.iter().enumerate() {
         set.members.iter().for_each(|&member| set_of[member] = Some(number));
@@ -336,9 +382,9 @@ fn joined(segments: Vec<Draft>, sets: Vec<Set>) -> Vec<Draft> {
     let mut places: Vec<Option<usize>> = vec![None; sets.len()];
     let mut lanes: Vec<Vec<StreamKey>> = vec![Vec::new(); sets.len()];
     let mut merged: Vec<Draft> = Vec::new();
-    for (segment, set) in segments.into_iter().zip(set_of) {
+    for (segment, set) in segments.iter().zip(set_of) {
         let Some(set) = set else {
-            merged.push(segment);
+            merged.push(segment.clone());
             continue;
         };
         let place = *places[set].get_or_insert_with(|| {
@@ -353,7 +399,7 @@ fn joined(segments: Vec<Draft>, sets: Vec<Set>) -> Vec<Draft> {
         });
         let Draft { units, branches, .. } = &mut merged[place];
         let begin = units.len();
-        units.extend(segment.units);
+        units.extend_from_slice(&segment.units);
         branches.push(DraftBranch { units: begin..units.len(), lane, after: Vec::new() });
     }
     merged

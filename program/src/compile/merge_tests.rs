@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use streamvm_ep::{DType, DeviceId, DeviceKind, MAX_WRITES};
+use streamvm_ep::{DType, DeviceId, DeviceKind, MAX_WRITES, MemoryKind, Shape};
 use streamvm_instructions::{Critical, Error, Tensor};
 
 use crate::compile::tests::{CPU, PAGE, recorded};
@@ -321,4 +321,81 @@ fn nothing_waits_longer_for_a_merged_segment() {
         }
     }
     assert!(merged > 50 && steps > 200, "{merged} merged segments of {steps} branches");
+}
+
+/// Kernels that each take one core are branches, and so are functions, one each. Kernels that are divided among the cores keep lanes apart, and so does a run that is looked into. Graphs
+/// are of GPUs alone.
+#[test]
+fn lanes_of_a_cpu_become_branches_unless_a_kernel_uses_all_cores() {
+    let chains = |elements: usize| {
+        recorded(move |r| {
+            let x = r.feed("x", CPU, DType::F32, &[elements])?;
+            for name in ["left", "right"] {
+                r.fetch(name, &x.sin()?.sin()?)?;
+            }
+            Ok(())
+        })
+    };
+    let (small, large) = (chains(256), chains(100_000));
+    let plan = on_lanes(&small, 2);
+    assert!(branches(&plan) == 2 && plan.segments().len() == 1, "{plan}");
+    let plan = on_lanes(&large, 2);
+    assert!(branches(&plan) == 0 && plan.segments().len() == 2, "{plan}");
+    let without = compile(&small, &CompileOptions { capture: false, ..options(2) }).expect("it compiles");
+    assert_eq!(branches(&without), 2, "{without}");
+    for other in [
+        CompileOptions { check_finite: true, ..options(2) },
+        CompileOptions { time_steps: true, ..options(2) },
+        CompileOptions { step_by_step: true, ..options(2) },
+    ] {
+        let plan = compile(&small, &other).expect("it compiles");
+        assert!(branches(&plan) == 0 && plan.segments().len() > 1, "{other:?}\n{plan}");
+    }
+}
+
+/// A program of functions and small kernels on one CPU is one segment: each function is a branch, and gets what it uses from the arena. With a large kernel it is several, and
+/// functions are instructions of their own.
+#[test]
+fn functions_are_branches_where_the_whole_program_is_one_segment() {
+    let program = |elements: usize| {
+        recorded(move |r| {
+            let x = r.feed("x", CPU, DType::F32, &[elements])?;
+            for name in ["left", "right"] {
+                let y = x.sin()?;
+                let z = r.full(CPU, DType::F32, &[elements], 0.0)?;
+                r.call_fn_on_workers(name, CPU, [y.read(), z.write()], |_| Ok(()))?;
+                r.fetch(name, &z.sin()?)?;
+            }
+            Ok(())
+        })
+    };
+    let plan = on_lanes(&program(256), 2);
+    let [segment] = plan.segments() else { panic!("{plan}") };
+    let of = |branch: &crate::SegmentBranch| {
+        let names: Vec<&str> = plan.steps()[branch.steps.clone()].iter().map(|step| step.work.name()).collect();
+        format!("{}: {} {:?}", branch.lane, names.join(" "), branch.after)
+    };
+    let found: Vec<String> = segment.branches.iter().map(of).collect();
+    assert_eq!(found, ["0: sin []", "1: sin []", "0: fn []", "1: fn []", "0: sin []", "1: sin []"], "{plan}");
+    assert!(plan.function_of(segment).is_none());
+    let plan = on_lanes(&program(100_000), 2);
+    assert!(branches(&plan) == 0, "{plan}");
+    let functions = plan.segments().iter().filter(|segment| plan.function_of(segment).is_some());
+    assert_eq!(functions.count(), 2, "{plan}");
+}
+
+/// Parts of one parameter that lanes use in any order are no reason to keep lanes apart, if there is nothing else in the program.
+#[test]
+fn a_program_that_is_one_segment_uses_its_buffers_whole() {
+    let program = recorded(|r| {
+        let x = r.feed("x", CPU, DType::F32, &[8, 16])?;
+        let shape = Shape::new(&[8, 16])?;
+        let parameter = r.parameter("y", &Tensor::unbound(CPU.into(), MemoryKind::Device, DType::F32, shape))?;
+        for row in [0, 5, 2, 7] {
+            parameter.slice(0, row..row + 1)?.copy_from(&x.slice(0, row..row + 1)?)?;
+        }
+        Ok(())
+    });
+    let plan = on_lanes(&program, 2);
+    assert!(branches(&plan) >= 2 && plan.segments().len() == 1, "{plan}");
 }

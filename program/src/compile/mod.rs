@@ -15,7 +15,7 @@
 //! | [`lanes`] | spreads compute steps over several lanes of a device, if asked to |
 //! | [`homes`] | finds which values share an arena, by the streams that use them |
 //! | [`segments`] | divides the steps into segments of one stream, which run as one instruction each |
-//! | [`merge`] | merges segments of several lanes of a GPU into one, which becomes one graph of these lanes |
+//! | [`merge`] | merges segments of several lanes of a device into one: one graph of a GPU, threads side by side on a CPU |
 //! | [`lifetimes`] | finds between which steps each value lives |
 //! | [`in_place`] | lets an elementwise step write over an input that ends there |
 //! | [`fuse`] | finds elementwise steps that run together, block by block, and the values that only they use |
@@ -172,27 +172,29 @@ fn divide(
         let by_bytes = units::dependences(program, kept, &units, options);
         order::add(program, kept, &units, &streams, by_bytes, options)?
     };
-    // The thread that runs the steps calls the functions, too. If a program has several streams, another stream may need the result of a step before a
-    // function while the function waits for that stream. Streams of devices cannot call code of the host between commands.
     let on_cpu = streams.first().is_some_and(|stream| stream.device.kind == DeviceKind::Cpu);
-    let functions_join = one_stream && options.lanes <= 1 && on_cpu && !options.step_by_step;
+    let may_join = one_stream && on_cpu && !options.step_by_step;
     let by_unit = lanes::spread(program, kept, &units, &dependences.all, &mut streams, options);
-    let (mut homes, mut arena_streams) =
-        homes::of(program, kept, &units, &streams, (options.step_by_step, functions_join));
-    let writes = |unit: usize, found: &mut dyn FnMut(ValueId)| {
-        let outputs = kept[units[unit].clone()].iter().flat_map(|&number| program.steps[number].outputs());
-        outputs.map(|output| output.value).filter(|value| !matches!(homes[value.0], Home::Arena(_))).for_each(found);
+    let given = |functions_join| merge::Given {
+        program,
+        kept,
+        units: &units,
+        streams: &streams,
+        dependences: &dependences,
+        options,
+        functions_join,
     };
-    let is_function = |unit: usize| program.steps[kept[units[unit].start]].function().is_some();
-    let alone = |unit: usize| options.step_by_step || !functions_join && is_function(unit);
-    let uses = units::shared_uses(program, kept, &units, &streams, &homes);
-    let division = segments::divide(&by_unit, &streams, &dependences, options, &uses, alone, writes);
+    // The threads that run the steps call the functions, too. If a program has several segments, another one may need the result of a step before a
+    // function while the function waits for that segment. Streams of devices cannot call code of the host between commands.
+    let joined = may_join.then(|| into_segments(&given(true), &by_unit)).filter(Segments::is_one);
+    let functions_join = joined.is_some();
+    let Segments { mut homes, mut arena_streams, divided, merged } =
+        joined.unwrap_or_else(|| into_segments(&given(false), &by_unit));
     trace.note(|| {
-        let in_order = segments::order(&division.segments, &units);
-        trace::segments(described(&division.segments, &in_order))
+        let in_order = segments::order(&divided, &units);
+        trace::segments(described(&divided, &in_order))
     });
-    let given = merge::Given { program, kept, units: &units, streams: &streams, dependences: &dependences, options };
-    let segments = merge::merge(&given, division, &homes, &uses);
+    let segments = merged.unwrap_or(divided);
     let of_homes = segments.iter().map(|segments::Draft { stream, units, branches, .. }| SegmentOf {
         stream: *stream,
         units,
@@ -207,6 +209,40 @@ fn divide(
     });
     let order: Vec<usize> = in_order.positions.iter().map(|&position| kept[position]).collect();
     Ok(Divided { order, segments, in_order, homes, arena_streams, shared, functions_join })
+}
+
+/// Segments, before and after the pass that merges them.
+struct Segments {
+    homes: Vec<Home>,
+    /// The stream of each arena.
+    arena_streams: Vec<StreamKey>,
+    divided: Vec<segments::Draft>,
+    /// `None` if none were merged.
+    merged: Option<Vec<segments::Draft>>,
+}
+
+impl Segments {
+    fn is_one(&self) -> bool {
+        self.merged.as_ref().unwrap_or(&self.divided).len() <= 1
+    }
+}
+
+/// Divides the units, which can run in this order, and merges lanes.
+fn into_segments(given: &merge::Given<'_>, by_unit: &[usize]) -> Segments {
+    let merge::Given { program, kept, units, streams, dependences, options, functions_join } = *given;
+    let (homes, arena_streams) = homes::of(program, kept, units, streams, (options.step_by_step, functions_join));
+    let writes = |unit: usize, found: &mut dyn FnMut(ValueId)| {
+        let outputs = kept[units[unit].clone()].iter().flat_map(|&number| program.steps[number].outputs());
+        outputs.map(|output| output.value).filter(|value| !matches!(homes[value.0], Home::Arena(_))).for_each(found);
+    };
+    let is_function = |unit: usize| program.steps[kept[units[unit].start]].function().is_some();
+    // A function beside other lanes is a branch by itself, so that what does not need it does not wait for it.
+    let joins = functions_join && streams.iter().all(|stream| *stream == streams[0]);
+    let alone = |unit: usize| options.step_by_step || !joins && is_function(unit);
+    let uses = units::shared_uses(program, kept, units, streams, &homes);
+    let division = segments::divide(by_unit, streams, dependences, options, &uses, alone, writes);
+    let merged = merge::merge(given, &division, &homes, &uses);
+    Segments { homes, arena_streams, divided: division.segments, merged }
 }
 
 /// The stream of each segment, the number of its steps, and the segments that it waits for.

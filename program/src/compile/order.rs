@@ -1,6 +1,7 @@
 //! Pass: order that no bytes tell: of functions, and of steps that the recording has ordered.
 //!
-//! * Functions of one device are called in the order of the program, because eager calls would be on one stream. One without operands is for
+//! * Functions of one device are called in the order of the program, because eager calls would be on one stream; those on workers are ordered by their
+//!   uses alone. One without operands is for
 //!   its effects alone: it comes behind all earlier steps on the compute streams of its device, and before all later ones.
 //! * Each later step of a [`StepOrder`](crate::StepOrder) comes behind the earlier ones. Only those of the earlier units which no other of them comes
 //!   behind are noted, and only for those of the later units which come behind no other of them: the rest follows. A removed step orders nothing.
@@ -13,7 +14,7 @@ use streamvm_ep::DeviceId;
 use streamvm_instructions::{Error, ProgramError};
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::ir::program::Program;
+use crate::ir::program::{Program, Step};
 use crate::plan::mutant::Mutant;
 use crate::plan::options::CompileOptions;
 
@@ -78,7 +79,8 @@ fn functions(
     streams: &[StreamKey],
     explicit: &mut [Vec<usize>],
 ) {
-    if !program.steps.iter().any(|step| step.function().is_some()) {
+    let is_in_order = |step: &Step| step.function().is_some_and(|function| !function.is_on_workers());
+    if !program.steps.iter().any(is_in_order) {
         return;
     }
     let mut devices: HashMap<DeviceId, Called> = HashMap::new();
@@ -89,7 +91,7 @@ fn functions(
         let called = devices.entry(stream.device).or_default();
         explicit[unit].extend(called.last_alone);
         let step = &program.steps[kept[positions.start]];
-        let is_function = step.function().is_some();
+        let is_function = is_in_order(step);
         if is_function {
             explicit[unit].extend(called.last.replace(unit));
         }

@@ -32,7 +32,7 @@ use crate::plan::mutant::Mutant;
 use crate::plan::options::CompileOptions;
 
 /// Units that run as one instruction.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Draft {
     pub(super) stream: StreamKey,
     /// Its units, in the order in which they run.
@@ -48,7 +48,7 @@ pub(super) struct Draft {
 }
 
 /// Units of a segment that run one after the other on one lane.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct DraftBranch {
     /// Their range in the units of the segment.
     pub(super) units: Range<usize>,

@@ -254,24 +254,23 @@ fn independent_chains_are_spread_over_lanes() {
         "\
 program p on cpu:0
 feed  x            read             16384 bytes
-value %5           write            16384 bytes
 fetch y            write            16384 bytes
-arena arena0       write            32768 bytes
-arena arena1       write            32768 bytes
-segment 0 on compute@cpu:0:0:
-%0 matmul     x x -> arena0+0                           f32[64,64]
-%1 matmul     arena0+0 x -> arena0+16384                f32[64,64]
-%2 matmul     arena0+16384 x -> arena0+0                f32[64,64]
-segment 1 on compute@cpu:0:1:
-%3 matmul     x x -> arena1+0                           f32[64,64]
-%4 matmul     arena1+0 x -> arena1+16384                f32[64,64]
-%5 matmul     arena1+16384 x -> %5                      f32[64,64]
-segment 2 on compute@cpu:0:0, behind segment 1:
-%6 add        arena0+0 %5 -> y                          f32[64,64]
+arena arena        write            81920 bytes
+branch 0 on lane 0:
+%0 matmul     x x -> arena+0                            f32[64,64]
+%1 matmul     arena+0 x -> arena+16384                  f32[64,64]
+%2 matmul     arena+16384 x -> arena+0                  f32[64,64]
+branch 1 on lane 1:
+%3 matmul     x x -> arena+32768                        f32[64,64]
+%4 matmul     arena+32768 x -> arena+49152              f32[64,64]
+%5 matmul     arena+49152 x -> arena+65536              f32[64,64]
+branch 2 on lane 0, behind branch 1:
+%6 add        arena+0 arena+65536 -> y                  f32[64,64]
 "
     );
-    assert_eq!(lanes(1, 0).segments().len(), 1);
-    assert_eq!(lanes(2, 1_000_000).segments().len(), 1, "the hand-over would cost more than it gains");
+    let branches = |plan: Compiled| plan.segments()[0].branches.len();
+    assert_eq!(branches(lanes(1, 0)), 0);
+    assert_eq!(branches(lanes(2, 1_000_000)), 0, "the hand-over would cost more than it gains");
     assert_eq!(lanes(8, 2_000).segments(), lanes(2, 2_000).segments(), "there are no more than two chains");
 }
 

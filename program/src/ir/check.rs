@@ -274,7 +274,8 @@ impl Program {
             Access::Write => view.write(),
             Access::ReadWrite => view.update(),
         });
-        let stream = StreamKey::new(function.device(), StreamType::Compute, 0);
+        let stream_type = if function.is_on_workers() { StreamType::Workers } else { StreamType::Compute };
+        let stream = StreamKey::new(function.device(), stream_type, 0);
         let kind = Kind::Function { role: Role::Function, name: function.name().to_owned().into(), body: None };
         InstructionList::new().push(stream, kind, uses, step.location).map_err(|error| error.to_string())
     }

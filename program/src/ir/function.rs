@@ -14,18 +14,30 @@ pub type FunctionCode = dyn for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), 
 /// A function that was parsed from text has no code: a program with it is checked, compiled and printed, and an engine refuses to run it
 /// until [`Program::bind_function`](crate::Program::bind_function) has given it some.
 ///
-/// Two functions are equal if they have the same name, device and code: the same object, not code that does the same.
+/// Two functions are equal if they have the same name, device, order and code: the same object, not code that does the same.
 #[derive(Clone)]
 pub struct StepFunction {
     name: Arc<str>,
     device: DeviceId,
+    on_workers: bool,
     code: Option<Arc<FunctionCode>>,
 }
 
 impl StepFunction {
     /// A function that runs on the compute stream of `device`; without code it is a placeholder.
     pub fn new(name: impl Into<Arc<str>>, device: DeviceId, code: Option<Arc<FunctionCode>>) -> StepFunction {
-        StepFunction { name: name.into(), device, code }
+        StepFunction { name: name.into(), device, on_workers: false, code }
+    }
+
+    /// The same function, ordered by its uses alone, as functions on workers are.
+    #[must_use]
+    pub fn on_workers(self) -> StepFunction {
+        StepFunction { on_workers: true, ..self }
+    }
+
+    /// Whether its uses alone order it, and not the functions of its device that were recorded before it.
+    pub fn is_on_workers(&self) -> bool {
+        self.on_workers
     }
 
     /// Its name in errors, profiles and printed programs.
@@ -55,7 +67,8 @@ impl StepFunction {
 
 impl PartialEq for StepFunction {
     fn eq(&self, other: &StepFunction) -> bool {
-        (&self.name, self.device, self.address()) == (&other.name, other.device, other.address())
+        let known = |it: &StepFunction| (it.device, it.on_workers, it.address());
+        self.name == other.name && known(self) == known(other)
     }
 }
 
@@ -63,7 +76,7 @@ impl Eq for StepFunction {}
 
 impl Hash for StepFunction {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.name, self.device, self.address()).hash(state);
+        (&self.name, self.device, self.on_workers, self.address()).hash(state);
     }
 }
 

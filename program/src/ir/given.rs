@@ -14,6 +14,10 @@ pub fn in_order<'n, T: Copy>(
     names: impl Iterator<Item = &'n str> + Clone,
     given: &[(&str, T)],
 ) -> Result<SmallVec<[T; 4]>, String> {
+    // Most callers give them in the order of the names.
+    if given.len() == names.clone().count() && names.clone().zip(given).all(|(name, (other, _))| name == *other) {
+        return Ok(given.iter().map(|(_, it)| *it).collect());
+    }
     for (place, (name, _)) in given.iter().enumerate() {
         if !names.clone().any(|known| known == *name) {
             return Err(format!("there is no {kind} {name:?}"));

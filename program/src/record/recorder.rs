@@ -211,6 +211,52 @@ impl Recorder {
         self.with(|recording| recording.add_function(&list, &function))
     }
 
+    /// Records a call of a function that its uses alone order, as [`InstructionsBuilder::on_workers`] does in a list: it comes behind the steps that write what it
+    /// uses, and before those that overwrite it or use what it writes. Other functions may be called before, behind or beside it. In a program that is compiled for
+    /// several [lanes](crate::CompileOptions::lanes) of a CPU, several threads call such functions. Else as [`call_fn`](Recorder::call_fn).
+    ///
+    /// ```
+    /// use streamvm_ep::{DType, DeviceId};
+    ///
+    /// # fn main() -> Result<(), streamvm_instructions::Error> {
+    /// let cpu = DeviceId::cpu(0);
+    /// let program = streamvm_program::record("sorts", |r| {
+    ///     for name in ["a", "b"] {
+    ///         let x = r.feed(name, cpu, DType::F32, &[4])?.abs()?;
+    ///         r.call_fn_on_workers("sort", cpu, [x.update()], |context| {
+    ///             context.writes.take::<f32>(0)?.sort_by(f32::total_cmp);
+    ///             Ok(())
+    ///         })?;
+    ///         r.fetch(format!("sorted {name}"), &x)?;
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// assert!(program.to_string().contains("fn workers@cpu:0:0 \"sort\""));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`call_fn`](Recorder::call_fn).
+    #[track_caller]
+    pub fn call_fn_on_workers<'u, F>(
+        &self,
+        name: impl Into<String>,
+        device: DeviceId,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        f: F,
+    ) -> Result<(), Error>
+    where
+        F: for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + Sync + 'static,
+    {
+        let name = name.into();
+        let function = StepFunction::new(name.as_str(), device, Some(Arc::new(f))).on_workers();
+        let mut builder = InstructionsBuilder::new();
+        builder.on_workers().call_fn(name, device, uses, |_| Ok(()))?;
+        let list = builder.finish();
+        self.with(|recording| recording.add_function(&list, &function))
+    }
+
     /// Records a call of a function that uses no tensor, such as one that counts or logs. As [`call_fn`](Recorder::call_fn) without uses.
     ///
     /// # Errors

@@ -150,7 +150,11 @@ impl Recording {
             Kind::Function { .. } if !self.open.is_empty() => return refused(FUNCTION_IN_BLOCK),
             Kind::Function { role: Role::Function | Role::Host, name, body } => match (function, body) {
                 (Some(function), _) => Some(Work::Function(function.clone())),
-                (None, None) => Some(Work::Function(StepFunction::new(&**name, instruction.stream.device, None))),
+                (None, None) => {
+                    let function = StepFunction::new(&**name, instruction.stream.device, None);
+                    let on_workers = instruction.stream.stream_type == StreamType::Workers;
+                    Some(Work::Function(if on_workers { function.on_workers() } else { function }))
+                }
                 (None, Some(_)) => {
                     return refused(
                         "the code of a list can be called once; record the function with `Recorder::call_fn`, for code that each run calls",

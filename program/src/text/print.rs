@@ -117,7 +117,11 @@ impl Program {
                         Access::Write => tensor.write(),
                         Access::ReadWrite => tensor.update(),
                     });
-                    builder.call_fn(function.name().to_owned(), function.device(), uses, |_| Ok(()))?;
+                    let (name, device) = (function.name().to_owned(), function.device());
+                    match function.is_on_workers() {
+                        true => builder.on_workers().call_fn(name, device, uses, |_| Ok(()))?,
+                        false => builder.call_fn(name, device, uses, |_| Ok(()))?,
+                    }
                 }
                 (Work::SectionBegin(section), feeds) => {
                     builder.begin(section.section(), &feeds.iter().collect::<Vec<&Tensor>>(), location)?;

@@ -56,6 +56,23 @@ impl By<'_> {
         }
     }
 
+    /// Calls a function that its uses alone order in a program.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn call_fn_on_workers(
+        self,
+        name: &'static str,
+        device: DeviceId,
+        uses: Vec<Use<'_>>,
+        f: impl for<'c, 'b> Fn(&'c mut FnContext<'b>) -> Result<(), FnError> + Send + Sync + 'static,
+    ) -> Result<(), Error> {
+        match self {
+            By::Engine(_) => self.call_fn(name, device, uses, f),
+            By::Recording(r) => r.call_fn_on_workers(name, device, uses, f),
+        }
+    }
+
     /// A loop.
     ///
     /// # Errors

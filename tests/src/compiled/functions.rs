@@ -28,21 +28,25 @@ pub(super) fn call(
     let y = if y.layout().is_contiguous() { y.clone() } else { y.neg()? };
     if kind == 2 && target.place() == x.place() {
         let rows = target.slice(0, from..super::ROWS)?;
-        by.call_fn("shifts", device, vec![rows.update()], |context| {
+        by.call_fn_on_workers("shifts", device, vec![rows.update()], |context| {
             context.writes.take::<i32>(0)?.iter_mut().for_each(|it| *it = it.wrapping_sub(3));
             Ok(())
         })?;
         return Ok(None);
     }
     let new = x.neg()?;
-    let target = if kind == 0 { new.write() } else { new.update() };
-    by.call_fn("adds", device, vec![y.read(), target], move |context| {
-        let (read, written) = (context.reads.get::<i32>(0)?, context.writes.take::<i32>(0)?);
-        for (to, from) in written.iter_mut().zip(read) {
-            *to = if kind == 0 { from.wrapping_mul(3) } else { to.wrapping_add(*from) };
-        }
-        Ok(())
-    })?;
+    match kind {
+        0 => by.call_fn("triples", device, vec![y.read(), new.write()], |context| {
+            let (read, written) = (context.reads.get::<i32>(0)?, context.writes.take::<i32>(0)?);
+            written.iter_mut().zip(read).for_each(|(to, from)| *to = from.wrapping_mul(3));
+            Ok(())
+        })?,
+        _ => by.call_fn_on_workers("adds", device, vec![y.read(), new.update()], |context| {
+            let (read, written) = (context.reads.get::<i32>(0)?, context.writes.take::<i32>(0)?);
+            written.iter_mut().zip(read).for_each(|(to, from)| *to = to.wrapping_add(*from));
+            Ok(())
+        })?,
+    }
     Ok(Some(new))
 }
 

@@ -12,6 +12,7 @@ mod fusion;
 mod jit;
 mod jobs;
 mod judged;
+mod lanes;
 mod random;
 mod recording;
 mod runs;

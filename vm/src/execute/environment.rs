@@ -52,6 +52,8 @@ pub(crate) struct Environment {
     pub(crate) kernels: KernelRegistry,
     /// Whether devices get the name and source line of each instruction for their reports.
     pub(crate) tells_ops: bool,
+    /// Whether threads of the engine run tasks; in inline and simulated mode callers do.
+    pub(crate) threaded: bool,
     /// In inline mode: the submitted instructions, in program order.
     pub(crate) inline_tasks: Option<MpscQueue<Task>>,
     /// The planted bug, in builds for test suites.

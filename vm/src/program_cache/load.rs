@@ -20,6 +20,7 @@ use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::execute::environment::Environment;
 use crate::program_cache::function::{CallTime, LoadedFunction};
 use crate::program_cache::loaded::{LoadedProgram, LoadedSegment};
+use crate::sync::engine_thread;
 
 impl LoadedProgram {
     /// Finds the kernels of a compiled program.
@@ -176,7 +177,10 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
             FusedBy::Kernel { .. } => None,
         };
         let groups: Vec<SequenceGroup> = groups.filter_map(block_by_block).collect();
-        let sequence = CpuSequence::over(buffers, steps, &groups);
+        // Where callers run all work, functions are called in their threads, in the order of the steps.
+        let side_by_side = env.threaded || !steps.iter().any(|step| matches!(step.work, SequenceWork::Function(_)));
+        let branches = if side_by_side { branches(segment) } else { Vec::new() };
+        let sequence = CpuSequence::over(buffers, steps, &groups, &branches);
         sequence.map(|sequence| {
             let sequence = sequence.checking_finite(compiled.checks_finite()).stopped_by(env.stops_loops.clone());
             LoadedSegment::Cpu(if compiled.times_steps() { sequence.timing() } else { sequence })
@@ -191,7 +195,8 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         let fusions: Vec<SequenceFusion> = groups.map(|group| fusion(compiled, group, of_segment)).collect();
         let sequence = CommandSequence::over(kind, buffers, flag, steps);
         let sequence = sequence.and_then(|sequence| sequence.fused(&fusions, &mut |group| device.fuse(group)));
-        let sequence = sequence.and_then(|it| on_lanes(it, segment));
+        let branches = branches(segment);
+        let sequence = sequence.and_then(|it| if branches.is_empty() { Ok(it) } else { it.on_lanes(branches) });
         let sequence = sequence.and_then(|it| if compiled.checks_finite() { it.checking_finite() } else { Ok(it) });
         sequence.map(|sequence| {
             let sequence = if compiled.times_steps() { sequence.timing() } else { sequence };
@@ -225,18 +230,15 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
     })
 }
 
-/// A sequence with the branches of its segment, if it has some.
-fn on_lanes(sequence: CommandSequence, segment: &Segment) -> Result<CommandSequence, SequenceError> {
-    if segment.branches.is_empty() {
-        return Ok(sequence);
-    }
+/// The branches of a segment, in the numbers of its steps.
+fn branches(segment: &Segment) -> Vec<SequenceBranch> {
     let first = segment.steps.start;
     let branch = |branch: &SegmentBranch| SequenceBranch {
         steps: branch.steps.start - first..branch.steps.end - first,
         lane: branch.lane,
         after: branch.after.clone(),
     };
-    sequence.on_lanes(segment.branches.iter().map(branch).collect())
+    segment.branches.iter().map(branch).collect()
 }
 
 /// Steps that one kernel of the device may compute. `of_segment` counts their positions from the first step of the segment.
@@ -281,7 +283,12 @@ fn sequence_step(
         Work::Function(function) => {
             // The sequence takes the times.
             let loaded = load_function(compiled, function, None)?;
-            SequenceWork::Function(SequenceFunction::new(move |context| loaded.call(context)))
+            // A thread that helps with branches is none of the engine's.
+            let helped = env.threaded && !segment.branches.is_empty();
+            SequenceWork::Function(SequenceFunction::new(move |context| {
+                let _here = helped.then(engine_thread::visit);
+                loaded.call(context)
+            }))
         }
     };
     Ok(SequenceStep {

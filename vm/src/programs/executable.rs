@@ -13,7 +13,7 @@ use streamvm_instructions::{
     BuildError, Error, InstructionList, InstructionsBuilder, Issued, Kind, Lane, LaunchOptions, Place, Resource, Role,
     Single, Tensor, WaitFor, copy_stream,
 };
-use streamvm_program::{BufferRole, Compiled, Located, Port, Program, SegmentUse, Storage, Work};
+use streamvm_program::{BufferRole, Compiled, Located, Program, SegmentUse, Storage, Work};
 use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::engine::core::Engine;
@@ -279,11 +279,12 @@ impl Executable {
     /// The results, as views of the tensors that the run writes.
     pub(super) fn fetches(&self, run: &Run<'_>, submitted: Submitted) -> Result<Fetches, Error> {
         let LoadedProgram { compiled, fetches, .. } = &*self.inner;
-        let result = |(fetch, buffer): (&Port, &usize)| {
+        let mut tensors = SmallVec::with_capacity(fetches.len());
+        for (fetch, buffer) in compiled.program().fetches.iter().zip(fetches) {
             let tensor = run.buffer(*buffer);
-            if fetch.layout == *tensor.layout() { Ok(tensor.clone()) } else { Ok(tensor.view(fetch.layout)?) }
-        };
-        let tensors = compiled.program().fetches.iter().zip(fetches).map(result).collect::<Result<_, Error>>()?;
+            let whole = fetch.layout == *tensor.layout();
+            tensors.push(if whole { tensor.clone() } else { tensor.view(fetch.layout)? });
+        }
         Ok(Fetches { engine: self.engine.clone(), submitted, of: self.inner.clone(), tensors })
     }
 }

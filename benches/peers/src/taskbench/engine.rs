@@ -29,11 +29,12 @@ pub enum Program {
 }
 
 /// All engines, streamvm's first.
-pub static ENGINES: [Engine; 8] = [
+pub static ENGINES: [Engine; 9] = [
     Engine { name: "streamvm workers", program: Program::Streamvm(Way::Workers) },
     Engine { name: "streamvm streams", program: Program::Streamvm(Way::Streams) },
     Engine { name: "streamvm lists", program: Program::Streamvm(Way::Lists) },
     Engine { name: "streamvm program", program: Program::Streamvm(Way::Programs) },
+    Engine { name: "streamvm graph", program: Program::Streamvm(Way::GraphPrograms) },
     // The thread that makes the tasks is one of the two.
     driver("openmp gcc", "libgomp", &[("OMP_NUM_THREADS", "2")]),
     driver("openmp clang", "libomp", &[("OMP_NUM_THREADS", "2")]),

@@ -6,7 +6,8 @@
 //! The figure of an engine is its METG(50 %), the *minimum effective task granularity*: the smallest task, as wall time × cores / tasks,
 //! at which the engine still reaches half of the peak rate of floating-point operations. [`metg`] finds it.
 //!
-//! [`streamvm`] runs graphs on streamvm in four ways, one of them as programs (`programs.rs`). [`native`] runs them on OpenMP tasks, StarPU and MPI, whose drivers
+//! [`streamvm`] runs graphs on streamvm in five ways, two of them as programs: of a row (`programs.rs`), and of many rows
+//! (`graph_programs.rs`). [`native`] runs them on OpenMP tasks, StarPU and MPI, whose drivers
 //! `native/taskbench.sh` builds. These have the same patterns, task and kernel in `native/taskbench.h`; a test compares the inputs that
 //! both sides name. The search is on this side alone: a driver runs one graph at a time and answers with its seconds.
 //!
@@ -15,6 +16,7 @@
 pub mod board;
 pub mod engine;
 pub mod error;
+mod graph_programs;
 pub mod kernel;
 pub mod metg;
 pub mod native;

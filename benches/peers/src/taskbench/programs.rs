@@ -86,7 +86,7 @@ impl RowProgram {
 }
 
 /// After how many rows both slots and inputs repeat.
-fn round(graph: &Graph) -> u32 {
+pub(super) fn round(graph: &Graph) -> u32 {
     let period = graph.pattern.period(graph.width);
     (1..).map(|rounds| rounds * VERSIONS).find(|rows| rows % period == 0).unwrap_or(VERSIONS)
 }

@@ -99,13 +99,13 @@ mod tests {
             table(&outcome()),
             "\
 METG(50 %) in µs, width 8
-pattern  streamvm workers  streamvm streams  streamvm lists  streamvm program  openmp gcc  openmp clang  starpu  mpi
-trivial              0.70                 -               -                 -        3.25             -       -    -
-fft                     -                 -               -                 -      104.00             -       -    -
+pattern  streamvm workers  streamvm streams  streamvm lists  streamvm program  streamvm graph  openmp gcc  openmp clang  starpu  mpi
+trivial              0.70                 -               -                 -               -        3.25             -       -    -
+fft                     -                 -               -                 -               -      104.00             -       -    -
 
 METG(50 %) in µs, width 2
-pattern  streamvm workers  streamvm streams  streamvm lists  streamvm program  openmp gcc  openmp clang  starpu  mpi
-trivial              0.50                 -               -                 -           -             -       -    -
+pattern  streamvm workers  streamvm streams  streamvm lists  streamvm program  streamvm graph  openmp gcc  openmp clang  starpu  mpi
+trivial              0.50                 -               -                 -               -           -             -       -    -
 
 mpi: not run: there is no apt-get
 "

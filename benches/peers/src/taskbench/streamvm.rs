@@ -7,6 +7,7 @@ use streamvm_benches::workloads::graph::LIST;
 
 use super::board::{Board, Graph, Place};
 use super::error::Error;
+use super::graph_programs::GraphProgram;
 use super::metg::CORES;
 use super::programs::Programs;
 
@@ -21,6 +22,8 @@ pub enum Way {
     Lists,
     /// The functions of a row on one of these streams are a program, which was compiled before and is run for each row.
     Programs,
+    /// The tasks of many rows are functions of one program, which was compiled before for two lanes.
+    GraphPrograms,
 }
 
 /// streamvm with two threads that run tasks, beside the thread that submits.
@@ -31,6 +34,7 @@ pub struct Streamvm {
     boards: Vec<&'static Board>,
     /// Those of graphs that were run as programs.
     programs: Vec<Programs>,
+    graph_programs: Vec<GraphProgram>,
 }
 
 impl Streamvm {
@@ -41,7 +45,14 @@ impl Streamvm {
     pub fn new(way: Way) -> Result<Streamvm, Error> {
         let threads = CORES as usize;
         let vm = Vm::builder().workers(threads).cpu_threads(threads).build()?;
-        Ok(Streamvm { way, vm, variables: Vec::new(), boards: Vec::new(), programs: Vec::new() })
+        Ok(Streamvm {
+            way,
+            vm,
+            variables: Vec::new(),
+            boards: Vec::new(),
+            programs: Vec::new(),
+            graph_programs: Vec::new(),
+        })
     }
 
     /// Runs a graph and returns the seconds from the first submission until the last task has passed. Programs are compiled before.
@@ -56,6 +67,10 @@ impl Streamvm {
         if self.way == Way::Programs && !self.programs.iter().any(|programs| programs.fits(graph)) {
             self.programs.push(Programs::new(&self.vm, board, graph)?);
         }
+        if self.way == Way::GraphPrograms && !self.graph_programs.iter().any(|program| program.fits(graph)) {
+            self.graph_programs.push(GraphProgram::new(&self.vm, board, graph)?);
+        }
+        let graph_program = self.graph_programs.iter().find(|program| program.fits(graph));
         let programs = self.programs.iter().find(|programs| programs.fits(graph));
         let start = Instant::now();
         match self.way {
@@ -63,6 +78,7 @@ impl Streamvm {
             Way::Streams => self.call_each(board, graph)?,
             Way::Lists => self.submit_lists(board, graph)?,
             Way::Programs => programs.map_or(Ok(()), |programs| programs.submit(graph))?,
+            Way::GraphPrograms => graph_program.map_or(Ok(()), |program| program.submit(graph))?,
         }
         self.vm.wait_all()?;
         let seconds = start.elapsed().as_secs_f64();
@@ -149,7 +165,7 @@ mod tests {
     use super::*;
     use crate::taskbench::pattern::Pattern;
 
-    const WAYS: [Way; 4] = [Way::Workers, Way::Streams, Way::Lists, Way::Programs];
+    const WAYS: [Way; 5] = [Way::Workers, Way::Streams, Way::Lists, Way::Programs, Way::GraphPrograms];
 
     #[test]
     fn every_pattern_runs_in_every_way() {
