@@ -26,6 +26,7 @@
 //! is called again, the command has run, so its output, which was copied to the flag, and its time are known.
 
 mod block_graphs;
+mod stretches;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,21 +38,17 @@ use smallvec::SmallVec;
 use crate::call::commands::{CommandCall, Commands};
 use crate::call::fn_context::FnContext;
 use crate::call::fused::{FusedGroup, FusedKernel};
-use crate::call::graph::{GraphKey, GraphStart};
-use crate::call::kernel::KernelCall;
 use crate::call::label::StepLabel;
 use crate::call::operand::{Access, Operand};
-use crate::errors::error::Error;
 use crate::names::device_id::DeviceKind;
 use crate::sequence::block_graph::{self, BlockGraph};
-use crate::sequence::blocks::{Part, Parts, Rounds, Test};
-use crate::sequence::branches::{Branches, SequenceBranch, Turn};
+use crate::sequence::blocks::{Part, Rounds, Test};
+use crate::sequence::branches::{Branches, SequenceBranch};
 use crate::sequence::buffers::{Buffers, SequenceBuffer, located};
+use crate::sequence::command_sequence::stretches::{Stretch, commands, is_announced, parts};
 use crate::sequence::fused::{SequenceFusion, describe};
 use crate::sequence::looks::Look;
-use crate::sequence::step::{
-    MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, params_of_run,
-};
+use crate::sequence::step::{MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep};
 use crate::sequence::times::{PartTime, SequenceTime};
 use crate::tensor::layout::Layout;
 
@@ -88,14 +85,6 @@ struct Fused {
     views: Vec<SequenceOperand>,
     /// For each view its buffer.
     of_buffers: Vec<usize>,
-}
-
-/// Neighbouring steps that are all announced together, or all queued one by one.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Stretch {
-    steps: Range<usize>,
-    /// Whether they are announced together.
-    together: bool,
 }
 
 #[derive(Debug)]
@@ -467,182 +456,6 @@ impl CommandSequence {
         });
         let bytes = flag.bytes().map_err(|error| SequenceError::Step { step: test.step, error })?;
         Ok(bytes.first().is_some_and(|byte| *byte != 0))
-    }
-
-    /// Queues a command for each step of a stretch, or launches a graph of them.
-    fn queue_stretch(
-        &self,
-        Stretch { steps, together }: &Stretch,
-        stream: &mut dyn Commands,
-        buffers: &[Operand],
-        run: u64,
-    ) -> Result<(), SequenceError> {
-        let failed = |error| SequenceError::Step { step: steps.start, error };
-        if *together {
-            let key = GraphKey { sequence: &self.identity, first: steps.start };
-            match stream.begin_graph(key, buffers).map_err(failed)? {
-                GraphStart::Launched => return Ok(()),
-                GraphStart::Capturing => {
-                    let captured = self.queue(steps, stream, buffers, run);
-                    // If no graph is launched, the steps are queued one by one below; a step that fails returns its error there.
-                    if stream.end_graph(captured.is_ok()).map_err(failed)? {
-                        return Ok(());
-                    }
-                }
-                GraphStart::Queue => {}
-            }
-        }
-        self.queue(steps, stream, buffers, run)
-    }
-
-    /// Queues commands for these steps, on the lanes of their branches.
-    fn queue(
-        &self,
-        steps: &Range<usize>,
-        stream: &mut dyn Commands,
-        buffers: &[Operand],
-        run: u64,
-    ) -> Result<(), SequenceError> {
-        let lanes = if self.branches.is_empty() { 1 } else { self.branches.lanes(steps) };
-        if lanes < 2 {
-            return self.queue_in_order(steps, stream, buffers, run);
-        }
-        let failed = |error| SequenceError::Step { step: steps.start, error };
-        stream.begin_lanes(lanes).map_err(failed)?;
-        let queued = self.queue_branches(steps, stream, buffers, run);
-        // Also behind a step that fails: later commands of the stream come behind what was queued on its lanes.
-        let ended = stream.end_lanes().map_err(failed);
-        queued.and(ended)
-    }
-
-    /// Queues commands for these steps, branch by branch.
-    fn queue_branches(
-        &self,
-        steps: &Range<usize>,
-        stream: &mut dyn Commands,
-        buffers: &[Operand],
-        run: u64,
-    ) -> Result<(), SequenceError> {
-        for Turn { steps, lane, behind, mark } in self.branches.turns(steps) {
-            let failed = |error| SequenceError::Step { step: steps.start, error };
-            stream.enter_lane(lane, &behind).map_err(failed)?;
-            self.queue_in_order(&steps, stream, buffers, run)?;
-            if let Some(mark) = mark {
-                stream.mark_lane(mark).map_err(failed)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Queues a command for each of these steps, or for each group of them that has a kernel. A group lies within the steps, or outside of them.
-    fn queue_in_order(
-        &self,
-        steps: &Range<usize>,
-        stream: &mut dyn Commands,
-        buffers: &[Operand],
-        run: u64,
-    ) -> Result<(), SequenceError> {
-        let mut operands: [Operand; MOST_OPERANDS] = std::array::from_fn(|_| Operand::blank());
-        let mut fused =
-            self.fused[self.fused.partition_point(|fused| fused.steps.start < steps.start)..].iter().peekable();
-        let mut computed = 0;
-        for (number, Command { step, label, of_buffers }) in
-            self.steps.iter().enumerate().take(steps.end).skip(steps.start)
-        {
-            if let Some(group) = fused.next_if(|fused| fused.steps.start == number)
-                && queue_fused(group, *label, stream, buffers)
-                    .map_err(|error| SequenceError::Step { step: number, error })?
-            {
-                computed = group.steps.end;
-            }
-            if number < computed {
-                continue;
-            }
-            stream.begin_step(*label, of_buffers);
-            // SAFETY: `new` has added the operands of the steps to the buffers, and `check` has accepted those of the call. They give no
-            // slices: the host cannot access their memory.
-            let set = unsafe { located(&step.operands, buffers, &mut operands) };
-            let queued = match (&step.work, set) {
-                (SequenceWork::Kernel(kernel, params), operands) => {
-                    let inputs = operands.len() - 1;
-                    stream.launch(&mut KernelCall { kernel: *kernel, operands, inputs, params })
-                }
-                (SequenceWork::Draw { kernel, params, advance }, operands) => {
-                    let params = &params_of_run(params, *advance, run);
-                    stream.launch(&mut KernelCall { kernel: *kernel, operands, inputs: 0, params })
-                }
-                // The condition of a block is copied to the flag.
-                (SequenceWork::Copy | SequenceWork::If | SequenceWork::While { .. }, [source, target]) => {
-                    stream.copy(source, target)
-                }
-                (SequenceWork::Fill(value), [target]) => stream.fill(target, *value),
-                _ => unreachable!("`new` has counted the operands, and no stretch has an `Else` or `End`"),
-            };
-            queued.map_err(|error| SequenceError::Step { step: number, error })?;
-        }
-        Ok(())
-    }
-}
-
-/// Launches the kernel of a group. `false` if the stream has none any longer.
-fn queue_fused(group: &Fused, label: StepLabel, stream: &mut dyn Commands, buffers: &[Operand]) -> Result<bool, Error> {
-    stream.begin_step(label, &group.of_buffers);
-    let mut views: SmallVec<[Operand; 8]> = group.views.iter().map(|_| Operand::blank()).collect();
-    // SAFETY: the views are those of steps that `new` has added to the buffers, and `check` has accepted the buffers of the call. They give no slices:
-    // the host cannot access their memory.
-    let views = unsafe { located(&group.views, buffers, &mut views) };
-    stream.launch_fused(&group.kernel, views)
-}
-
-/// Divides the steps. A single command is queued by itself: a graph would save no call. With `alone`, each command is.
-///
-/// # Errors
-/// [`SequenceError::Blocks`]
-fn parts(steps: &[Command], fused: &[Fused], alone: bool) -> Result<Vec<Part<Stretch>>, SequenceError> {
-    let mut parts = Parts::new();
-    let mut begin = 0;
-    let is_one_command = |one: usize, next: usize| {
-        let group = fused.get(fused.partition_point(|fused| fused.steps.end <= one));
-        group.is_some_and(|group| group.steps.start <= one && next < group.steps.end)
-    };
-    let joins_next = |number: usize| {
-        let (one, next) = (&steps[number], &steps[number + 1]);
-        let is_alike = is_same_in_each_run(one) == is_same_in_each_run(next);
-        let may_join = !one.step.work.is_mark() && !next.step.work.is_mark() && is_alike;
-        may_join && (!alone || is_one_command(number, number + 1))
-    };
-    while begin < steps.len() {
-        let last = (begin..steps.len() - 1).find(|&number| !joins_next(number)).unwrap_or(steps.len() - 1);
-        let (end, group) = (last + 1, &steps[begin..=last]);
-        if group[0].step.work.is_mark() {
-            parts.mark(begin, &group[0].step)?;
-        } else {
-            let together = commands(&(begin..end), fused) > 1 && is_same_in_each_run(&group[0]);
-            parts.work(Stretch { steps: begin..end, together });
-        }
-        begin = end;
-    }
-    parts.finish(begin)
-}
-
-/// The number of commands for these steps, which are a stretch. All steps of a group are the same in each run, so a group lies within one stretch.
-fn commands(steps: &Range<usize>, fused: &[Fused]) -> usize {
-    let of_stretch = &fused[fused.partition_point(|fused| fused.steps.start < steps.start)..];
-    let of_stretch = of_stretch.iter().take_while(|fused| fused.steps.start < steps.end);
-    steps.len() - of_stretch.map(|fused| fused.steps.len() - 1).sum::<usize>()
-}
-
-/// Whether the steps of a stretch can be part of a graph.
-fn is_announced(stretch: &Stretch, steps: &[Command]) -> bool {
-    steps[stretch.steps.clone()].iter().all(is_same_in_each_run)
-}
-
-/// Whether the step is the same command in each run over the same buffers, and reports nothing that belongs to one launch.
-fn is_same_in_each_run(command: &Command) -> bool {
-    match &command.step.work {
-        SequenceWork::Kernel(kernel, _) => !kernel.op.refuses_elements(kernel.dtype),
-        SequenceWork::Copy | SequenceWork::Fill(_) => true,
-        _ => false,
     }
 }
 

@@ -3,7 +3,7 @@ use super::*;
 use crate::call::graph::{GraphStart, LoopEnd, LoopsRun};
 use crate::call::kernel_registry::KernelRegistry;
 use crate::call::operand::Access;
-use crate::sequence::step::SequenceOperand;
+use crate::sequence::step::{SequenceOperand, SequenceWork};
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
 use crate::tensor::op::Op;

@@ -14,12 +14,22 @@ use super::devices::{divide, fill, free, memory, negate, open, record, standin, 
 /// a graph was launched.
 fn announced(
     stream: &mut dyn Stream,
-    (sequence, first): (&Arc<()>, usize),
+    key: (&Arc<()>, usize),
     buffers: &[&Region],
     commands: impl Fn(&mut dyn Stream) -> Result<(), Error>,
 ) -> Result<(GraphStart, bool), Error> {
     let buffers: Vec<Operand> = buffers.iter().map(|region| vector(region, Access::Write)).collect();
-    let start = stream.begin_graph(GraphKey { sequence, first }, &buffers)?;
+    announced_over(stream, key, &buffers, commands)
+}
+
+/// As [`announced`], over these views.
+pub(super) fn announced_over(
+    stream: &mut dyn Stream,
+    (sequence, first): (&Arc<()>, usize),
+    buffers: &[Operand],
+    commands: impl Fn(&mut dyn Stream) -> Result<(), Error>,
+) -> Result<(GraphStart, bool), Error> {
+    let start = stream.begin_graph(GraphKey { sequence, first }, buffers)?;
     let launched = match start {
         GraphStart::Launched => return Ok((start, true)),
         GraphStart::Capturing => {

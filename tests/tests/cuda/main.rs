@@ -15,3 +15,4 @@ mod lanes;
 mod loops;
 mod programs;
 mod reductions;
+mod scratch;

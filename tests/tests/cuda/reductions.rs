@@ -4,15 +4,14 @@
 use std::time::Duration;
 
 use streamvm::program::CompileOptions;
-use streamvm::{DType, DeviceId, Error, Executable, Lane, Mode, Tensor, Vm};
+use streamvm::{DType, DeviceId, Error, Executable, Lane, MemoryKind, Mode, Tensor, Vm};
 use streamvm_ep::cuda::{CudaConfig, CudaDevice};
 use streamvm_ep::{
-    self as ep, Access, Device, DeviceKind, KernelCall, KernelRegistry, Layout, MemoryKind, Op, Operand, Params,
-    Region, Shape,
+    self as ep, Access, Device, DeviceKind, KernelCall, KernelRegistry, Layout, Op, Operand, Params, Region, Shape,
 };
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::blocks::By;
-use streamvm_tests::small_graphs;
+use streamvm_tests::{small_graphs, within};
 
 const CUDA: DeviceId = DeviceId::cuda(1);
 const MODES: [Mode; 2] = [Mode::Threaded, Mode::Inline];
@@ -89,33 +88,79 @@ fn a_sum_has_the_same_bits_eagerly_and_in_a_graph() -> Result<(), Error> {
     Ok(())
 }
 
-/// The sums of two chains over `x` on two lanes, and their difference.
-fn two_sums(vm: &Vm) -> Result<Executable, Error> {
+/// The sums of two chains over `x` on so many lanes, and their difference.
+fn two_sums(vm: &Vm, lanes: u32) -> Result<Executable, Error> {
     let program = vm.record("two sums", |r| {
         let x = r.feed("x", CUDA, DType::I32, &DIMS)?;
         let sum = |factor: i64| (&x * factor)?.sum(&[])?.neg();
         r.fetch("y", &(&sum(5)? - &sum(3)?)?)
     })?;
-    vm.compile(&program, &[], &CompileOptions { lanes: 2, hand_over_ns: 0, ..small_graphs() })
+    vm.compile(&program, &[], &CompileOptions { lanes, hand_over_ns: 0, ..small_graphs() })
+}
+
+/// How many of the driver's allocations are alive that are none of the engine's regions.
+fn scratch_memories(vm: &Vm, driver: &Standin) -> u64 {
+    let [allocated, freed] = ["cuMemAlloc_v2", "cuMemFree_v2"].map(|call| driver.calls(call));
+    let stats = vm.stats();
+    let pools = stats.memory.iter().filter(|pool| pool.kind == MemoryKind::Device && pool.place == CUDA.into());
+    allocated - freed - pools.map(|pool| pool.allocator.regions as u64).sum::<u64>()
 }
 
 #[test]
 fn lanes_that_reduce_at_once_have_scratch_memory_each() -> Result<(), Error> {
-    for (mode, kernels) in MODES.into_iter().flat_map(|mode| KERNELS.map(|kernels| (mode, kernels))) {
+    let settings =
+        MODES.into_iter().flat_map(|mode| [(1, KERNELS[0]), (2, KERNELS[0]), (2, KERNELS[1])].map(|of| (mode, of)));
+    for (mode, (lanes, kernels)) in settings {
         let driver = driver(kernels);
         let vm = engine(mode);
-        let executable = two_sums(&vm)?;
+        let executable = two_sums(&vm, lanes)?;
         assert_eq!(executable.compiled().segments().len(), 1, "{}", executable.compiled());
         let x = many(&vm, 2)?;
         x.wait()?;
+        assert_eq!(scratch_memories(&vm, &driver), 0, "{lanes} lanes, {mode:?}, {kernels}");
         for round in 0..5 {
             let run = executable.run(&[("x", &x)])?;
             assert_eq!(run["y"].to_scalar::<i32>()?, -2 * 2 * MANY, "round {round}, {mode:?}, {kernels}");
+            let found = scratch_memories(&vm, &driver);
+            assert_eq!(found, u64::from(lanes), "round {round}, {lanes} lanes, {mode:?}, {kernels}");
         }
         assert!(driver.calls("cuGraphLaunch") >= 3, "{mode:?}, {kernels}");
         drop((x, executable));
         end(vm, &driver, kernels);
     }
+    Ok(())
+}
+
+/// A graph has at least four commands here. The sum is one command and two launches, so it needs three negations.
+#[test]
+fn a_reduction_in_two_launches_is_one_command_of_a_graph() -> Result<(), Error> {
+    let driver = driver("kernels=cpu");
+    let vm = engine(Mode::Threaded);
+    let x = many(&vm, 2)?;
+    x.wait()?;
+    for negations in 1..6 {
+        let program = vm.record("sum", |r| {
+            let sum = r.feed("x", CUDA, DType::I32, &DIMS)?.sum(&[])?;
+            r.fetch("y", &(0..negations).try_fold(sum, |sum, _| sum.neg())?)
+        })?;
+        let executable =
+            vm.compile(&program, &[], &CompileOptions { smallest_graph: 4, ..CompileOptions::default() })?;
+        let count = || ["cuLaunchKernel", "cuGraphLaunch"].map(|call| driver.calls(call));
+        for round in 0..4 {
+            let before = count();
+            let sum = executable.run(&[("x", &x)])?["y"].to_scalar::<i32>()?;
+            assert_eq!(sum, if negations % 2 == 0 { 2 * MANY } else { -2 * MANY });
+            let after = count();
+            // The second run captures the launches.
+            let is_graph = negations >= 3;
+            let launches = if is_graph && round > 1 { 0 } else { 2 + negations };
+            let expected = [launches, u64::from(is_graph && round > 0)];
+            let found = [after[0] - before[0], after[1] - before[1]];
+            assert_eq!(found, expected, "{negations} negations, round {round}");
+        }
+    }
+    drop(x);
+    end(vm, &driver, "commands");
     Ok(())
 }
 
@@ -296,6 +341,26 @@ fn a_launch_of_a_reduction_that_fails_fails_it() -> Result<(), Error> {
             let findings = driver.findings();
             assert!(ends || findings.is_empty(), "{fault}, {mode:?}: {findings}");
         }
+    }
+    Ok(())
+}
+
+/// The stream has scratch memory when a launch of its second reduction breaks the device.
+#[test]
+fn an_engine_ends_and_frees_nothing_of_a_device_that_a_reduction_breaks() -> Result<(), Error> {
+    for (mode, launch) in MODES.into_iter().flat_map(|mode| [1, 2].map(|launch| (mode, launch))) {
+        let driver = driver("kernels=cpu");
+        let vm = engine(mode);
+        let x = many(&vm, 2)?;
+        assert_eq!(x.sum(&[])?.to_scalar::<i32>()?, 2 * MANY);
+        driver.fault(&format!("illegal={launch}"));
+        let error = x.sum(&[])?.to_scalar::<i32>().expect_err("the device breaks").to_string();
+        assert!(error.contains("ILLEGAL_ADDRESS"), "launch {launch}, {mode:?}: {error}");
+        let freed = driver.calls("cuMemFree_v2");
+        within("the end of an engine with a lost device", move || drop((x, vm)));
+        assert_eq!(driver.calls("cuMemFree_v2"), freed, "launch {launch}, {mode:?}");
+        driver.leaks();
+        assert_eq!(driver.findings(), "", "launch {launch}, {mode:?}");
     }
     Ok(())
 }
