@@ -86,9 +86,9 @@ bench-planner: ## the planner of memory on PLANNER_FILES and on 28,000 buffers: 
 
 bench-instr: ## instructions of the processor per operation, counted under valgrind, beside the committed counts (needs valgrind and gungraun-runner)
 	rm -rf $(TARGET)/gungraun
-	$(CARGO) bench --quiet -p streamvm-benches --bench instructions -- --save-summary=json >$(TARGET)/gungraun.log 2>&1 || { cat $(TARGET)/gungraun.log; exit 1; }
+	$(CARGO) bench --quiet -p streamvm-counts --bench instructions -- --save-summary=json >$(TARGET)/gungraun.log 2>&1 || { cat $(TARGET)/gungraun.log; exit 1; }
 	# A bench is built with the programs of its crate: `cargo run` would build them again, with other features.
-	$(TARGET)/release/instructions --from $(TARGET)/gungraun/streamvm-benches $(WRITE)
+	$(TARGET)/release/instructions --from $(TARGET)/gungraun/streamvm-counts $(WRITE)
 
 doc: ## the documentation of all crates, in target/doc
 	$(CARGO) doc --quiet --workspace --no-deps
@@ -230,10 +230,8 @@ diff: diff-tools ## N=2000 random scripts of SEED=1 beside NumPy, or script ONLY
 	$(CARGO) build --quiet -p streamvm-cli
 	$(DIFF) $(if $(ONLY),--only $(ONLY))
 
-# Programs are run as `test` and `bench-instr` have built them.
+# Programs are run as `test` has built them.
 ci: lint test diff-tools loom shuttle bench-instr ## what CI runs
 	$(TARGET)/debug/streamvm run --stats examples/digits.svm
 	$(TARGET)/debug/streamvm run --stats --compiled examples/program.svm
 	$(DIFF)
-	$(TARGET)/release/engine --quick --out target/bench/quick.json
-	$(TARGET)/release/curves --quick --out target/bench/quick-curves.json

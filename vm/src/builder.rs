@@ -271,11 +271,12 @@ impl VmBuilder {
     }
 
     /// Sets the most threads that compute one large kernel on a CPU device, the thread that runs the instruction included; at least 1.
-    /// Results have the same bits for every number, and small kernels always run on one thread.
+    /// Results have the same bits for every number, and small kernels always run on one thread. As many threads run the lanes of a program that was compiled for
+    /// several lanes of a CPU.
     ///
     /// Default: the environment variable `STREAMVM_CPU_THREADS`, else the number of cores that the process may use. An engine whose builder
-    /// was not given a number is refused if the variable holds anything but a number above 0. The helping threads are started by the first
-    /// large kernel, are shared by all engines of the process, and sleep while there is no large kernel.
+    /// was not given a number is refused if the variable holds anything but a number above 0. The helping threads are started when they are needed first, are shared
+    /// by all engines of the process, and sleep while they are not needed.
     #[must_use]
     pub fn kernel_threads(mut self, threads: usize) -> VmBuilder {
         self.cpu.threads = Some(threads);

@@ -31,7 +31,7 @@ const LARGE: usize = 1 << 22;
 pub struct CpuConfig {
     /// The most bytes that may be allocated from the device, over all memory kinds; `None` for no limit.
     pub memory_limit: Option<u64>,
-    /// The most threads that compute one large kernel, the calling thread included; `None` for the number of cores that the process may
+    /// The most threads that compute one large kernel, or run the lanes of a sequence, the calling thread included; `None` for the number of cores that the process may
     /// use. Results have the same bits for every number.
     pub threads: Option<usize>,
 }

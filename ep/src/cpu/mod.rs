@@ -6,11 +6,13 @@
 
 mod device;
 mod kernels;
+mod patience;
 mod stream;
 mod workers;
 
 pub use device::{CpuConfig, CpuDevice};
 pub(crate) use kernels::{copy, fill, parallel, register};
+pub(crate) use patience::Patience;
 #[cfg(test)]
 pub(crate) use workers::set_threads;
 pub(crate) use workers::split;

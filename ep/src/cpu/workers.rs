@@ -1,12 +1,14 @@
-//! The threads that help with large kernels: one pool for all CPU devices of a process.
+//! The threads that help with large kernels, and with lanes of programs: one pool for all CPU devices of a process.
 //!
-//! A kernel is divided into parts with numbers from 0. The calling thread *opens* the work, takes parts itself until none is left, *closes*
+//! A kernel is divided into parts with numbers from 0, and so is a run on several lanes, of which each is a part. The calling thread *opens* the work, takes parts itself until none is left, *closes*
 //! the work and waits for the helpers that are still in a part. A helper that comes too late finds the work closed. So a call never waits
 //! for a thread that has not begun to help, and streams that compute at the same time share the helpers without a queue of stale tasks.
 //!
 //! * Helpers join only while the threads that compute, callers and helpers, are fewer than the call allows. So callers that compute side by
 //!   side on all cores get no helpers that would take these cores from them.
-//! * No thread is started before a large kernel needs it. The pool grows to the largest number of helpers that a call has asked for.
+//! * A lane may call functions of the caller, which may take long, block, or call engines: a thread that waits for it sleeps after a while, and such calls do not change how many
+//!   threads the next part may use. A function that never returns keeps its threads, and those count as threads that compute.
+//! * No thread is started before it is needed. The pool grows to the largest number of helpers that a call has asked for.
 //! * An idle helper polls for [`SPIN`] after its last part, because large kernels often follow each other, and then sleeps.
 //! * A child of `fork` has none of the threads, and a lock of the pool may be held by a thread that it does not have. So a pool is used only
 //!   by the process that made it; a child makes its own ([`fork`](crate::process::fork)).
@@ -23,6 +25,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::cpu::patience::Patience;
 use crate::process::fork::PerProcess;
 
 /// How long an idle helper polls before it sleeps: a wake-up of a sleeping thread takes about as long.
@@ -66,6 +69,8 @@ impl Work<'_> {
                 if part >= self.parts {
                     return;
                 }
+                // A part is not divided again. A function of the caller in the part before may have set another number.
+                THREADS.set(1);
                 (self.part)(part);
             }
         }));
@@ -162,11 +167,9 @@ impl Pool {
         state.open.retain(|&open| open != address);
         state.callers -= 1;
         self.publish(state, 1);
-        let mut polls = 0u32;
+        let mut patience = Patience::default();
         while work.helpers.load(Ordering::Acquire) > 0 {
-            polls = polls.wrapping_add(1);
-            // A helper in a part may have lost its core to another thread.
-            if polls.is_multiple_of(POLLS * 16) { thread::yield_now() } else { std::hint::spin_loop() }
+            patience.wait();
         }
     }
 
@@ -255,7 +258,7 @@ pub(crate) fn split(parts: usize, part: &(dyn Fn(usize) + Sync)) {
     let work = Work {
         part,
         parts,
-        threads: places + 1,
+        threads: THREADS.get(),
         next: AtomicUsize::new(0),
         places: AtomicUsize::new(places),
         helpers: AtomicUsize::new(0),
@@ -264,8 +267,8 @@ pub(crate) fn split(parts: usize, part: &(dyn Fn(usize) + Sync)) {
     let address = Address(ptr::from_ref(&work).cast());
     let pool = POOL.get();
     pool.open(address, places);
-    // A part is not divided again: a second open work would count this thread twice, and keep helpers out of both.
-    let threads = THREADS.replace(1);
+    // A second open work would count this thread twice, and keep helpers out of both: `help` sets 1.
+    let threads = THREADS.get();
     work.help();
     THREADS.set(threads);
     pool.close(address, &work);

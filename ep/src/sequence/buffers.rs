@@ -125,7 +125,7 @@ fn is_view(operand: &Operand, layout: &Layout, element: usize) -> bool {
     (found.shape(), found.strides(), operand.dtype().size()) == (layout.shape(), layout.strides(), element)
 }
 
-/// A view of a buffer of which all is known but the address of the buffer. A type of its own, because an operand that is prepared must not be used.
+/// A view of a buffer, complete but for the address of the buffer, which a run adds. A type of its own, because nothing may use the view before.
 #[derive(Debug)]
 pub(super) struct Prepared {
     buffer: usize,

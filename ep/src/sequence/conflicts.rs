@@ -3,8 +3,9 @@
 //! Threads run branches side by side, and functions of the caller get slices of what they use. So a missing order would be a data race, which the sequence
 //! rules out before it runs anything.
 //!
-//! The branches are gone through in their order. For each buffer the uses are kept with which a later step could still conflict: a write replaces those
-//! whose bytes it covers, because what comes behind the write comes behind them, too.
+//! The check takes the branches in their order. For each buffer it keeps the uses with which a later step could still conflict: a write replaces those
+//! whose bytes it covers, because what comes behind the write comes behind them, too; and uses that all lanes are behind are dropped now and then, so that the
+//! time of the check is about in proportion to the steps.
 
 use smallvec::SmallVec;
 
@@ -25,6 +26,16 @@ struct Earlier {
 /// For each lane how many of its branches have run before a branch begins.
 type Clock = SmallVec<[usize; 4]>;
 
+/// The uses of a buffer with which a later step could conflict.
+struct Uses {
+    all: Vec<Earlier>,
+    /// How many there may be before those are dropped that all lanes are behind.
+    limit: usize,
+}
+
+/// The least number of uses that are looked through to drop some.
+const FEW: usize = 64;
+
 /// Checks the steps of branches that [`Branches::new`](crate::sequence::branches::Branches::new) has accepted. There are so many buffers.
 ///
 /// # Errors
@@ -37,7 +48,7 @@ pub(super) fn check_ordered(
     let lanes = branches.iter().map(|branch| branch.lane + 1).max().unwrap_or(0);
     let mut clocks: Vec<Clock> = Vec::with_capacity(branches.len());
     let mut last: Vec<Option<usize>> = vec![None; lanes];
-    let mut earlier: Vec<Vec<Earlier>> = (0..buffers).map(|_| Vec::new()).collect();
+    let mut earlier: Vec<Uses> = (0..buffers).map(|_| Uses { all: Vec::new(), limit: FEW }).collect();
     for (number, branch) in branches.iter().enumerate() {
         let mut clock: Clock = SmallVec::from_elem(0, lanes);
         for other in branch.after.iter().copied().chain(last[branch.lane]) {
@@ -48,7 +59,7 @@ pub(super) fn check_ordered(
             for operand in &steps[step].operands {
                 let Some((buffer, bytes)) = operand.bytes() else { continue };
                 let writes = operand.access.writes();
-                let uses = &mut earlier[buffer];
+                let Uses { all: uses, limit } = &mut earlier[buffer];
                 let conflicts = |other: &&Earlier| {
                     (writes || other.writes) && other.place > clock[other.lane] && other.lane != branch.lane
                 };
@@ -59,13 +70,19 @@ pub(super) fn check_ordered(
                     );
                     return Err(SequenceError::Branches { step, what });
                 }
-                // What a read covers is dropped only if it is a read of the same lane: a later write must come behind all others.
+                // A read replaces reads of its own lane alone: a later write must come behind those of the other lanes, too.
                 uses.retain(|other| {
                     let is_replaced = writes || !other.writes && other.lane == branch.lane;
                     !is_replaced || !bytes.covers(&other.bytes)
                 });
                 let place = clock[branch.lane] + 1;
                 uses.push(Earlier { bytes, writes, step, lane: branch.lane, place });
+                if uses.len() > *limit {
+                    let is_behind =
+                        |lane: Option<usize>, it: &Earlier| lane.is_some_and(|last| clocks[last][it.lane] >= it.place);
+                    uses.retain(|it| !last.iter().all(|&lane| is_behind(lane, it)));
+                    *limit = FEW.max(2 * uses.len());
+                }
             }
         }
         clock[branch.lane] += 1;

@@ -108,3 +108,55 @@ fn a_write_in_between_hides_no_conflict() {
     ];
     assert_eq!(later_step(check(&rows)), 3);
 }
+
+/// A branch of several steps, of which a later one reads and writes the bytes, and an earlier one other bytes.
+#[test]
+fn each_step_and_each_operand_of_a_branch_counts() {
+    let branches = [
+        SequenceBranch { steps: 0..1, lane: 0, after: vec![] },
+        SequenceBranch { steps: 1..3, lane: 1, after: vec![] },
+    ];
+    let first = step(vec![bytes(0, (0, 8, 1), Read)]);
+    let free = step(vec![bytes(1, (0, 8, 1), Write)]);
+    let conflicting = step(vec![bytes(1, (0, 8, 1), Read), bytes(0, (7, 1, 1), ReadWrite)]);
+    let check = |steps: [&SequenceStep; 3]| check_ordered(&branches, &steps.map(Clone::clone), 2);
+    assert_eq!(later_step(check([&first, &free, &conflicting])), 2);
+    assert_eq!(later_step(check([&first, &conflicting, &free])), 1);
+    assert_eq!(check([&first, &free, &free]), Ok(()));
+}
+
+/// A write of every second byte replaces what used exactly these, and not what used the bytes between them.
+#[test]
+fn a_write_with_gaps_replaces_only_what_it_covers() {
+    let (even, all) = ((0, 4, 2), (0, 8, 1));
+    let rows =
+        |last: SequenceOperand| [(1, &[][..], bytes(0, all, Read)), (0, &[0], bytes(0, even, Write)), (2, &[1], last)];
+    assert_eq!(check(&rows(bytes(0, (1, 4, 2), Write))), Ok(()), "it is behind the read by way of the write");
+    let mut without = rows(bytes(0, (1, 4, 2), Write));
+    without[2].1 = &[];
+    assert_eq!(later_step(check(&without)), 2, "the read of all is still known");
+}
+
+/// Many uses, of which all lanes are behind the first ones: those are dropped, and a conflict with a later one is found.
+#[test]
+fn of_many_uses_those_that_could_conflict_are_kept() {
+    let parts = 500;
+    let part = |place: usize, access| bytes(0, (place % parts, 1, 1), access);
+    let mut rows: Vec<(usize, Vec<usize>, SequenceOperand)> = Vec::new();
+    for round in 0..3 {
+        for place in 0..parts {
+            // Both lanes wait for each other at the begin of a round.
+            let last = rows.len().checked_sub(1).filter(|_| place == 0);
+            rows.push((round % 2, last.into_iter().collect(), part(place, Write)));
+        }
+    }
+    let check = |rows: &[(usize, Vec<usize>, SequenceOperand)]| {
+        let rows: Vec<(usize, &[usize], SequenceOperand)> =
+            rows.iter().map(|(lane, after, operand)| (*lane, &after[..], operand.clone())).collect();
+        check(&rows)
+    };
+    assert_eq!(check(&rows), Ok(()));
+    let count = rows.len();
+    rows.push((1, vec![], part(parts - 1, Read)));
+    assert_eq!(later_step(check(&rows)), count, "the last write of lane 0 is not waited for");
+}

@@ -10,16 +10,16 @@
 //!   first one waits for nothing: its lane is taken by a thread that goes on, or by none.
 //! * When [`HostLanes::run`] returns, every branch has run, or one has failed.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 
-use crate::cpu::split;
+use crate::cpu::{Patience, split};
 use crate::sequence::branches::SequenceBranch;
-use crate::sequence::sync::{AtomicBool, AtomicUsize, Ordering, Patience};
+use crate::sequence::sync::{AtomicBool, AtomicUsize, Ordering};
 
 /// The branches of a sequence, by lane.
 #[derive(Debug)]
@@ -56,6 +56,8 @@ struct Run<'r, E> {
 struct Taken<'r, E> {
     run: &'r Run<'r, E>,
     lane: usize,
+    /// Whether a branch of it runs; still true when it is dropped if the branch has panicked.
+    runs: Cell<bool>,
 }
 
 impl HostLanes {
@@ -75,12 +77,13 @@ impl HostLanes {
 
     /// The bytes that they take on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
-        let of_lane = |lane: &Vec<HostBranch>| size_of_val(lane.as_slice());
+        let of_branch = |branch: &HostBranch| if branch.after.spilled() { size_of_val(&*branch.after) } else { 0 };
+        let of_lane = |lane: &Vec<HostBranch>| size_of_val(lane.as_slice()) + lane.iter().map(of_branch).sum::<usize>();
         size_of_val(self.0.as_slice()) + self.0.iter().map(of_lane).sum::<usize>()
     }
 
-    /// Calls `body` with the parts of each branch, behind the branches that it waits for, in as many threads as a kernel of the calling thread may use. Each thread
-    /// makes what it keeps from call to call with `own`. Blocks until all have run. After a failure no further branch begins.
+    /// Calls `body` with the parts of each branch, behind the branches that it waits for, in as many threads as a kernel of the calling thread may use. `own` makes
+    /// what a thread keeps from branch to branch, once for each lane that it begins with. Blocks until all have run. After a failure no further branch begins.
     ///
     /// # Errors
     /// That of the first branch, by its parts, of those that have failed.
@@ -132,9 +135,9 @@ impl<E> Run<'_, E> {
     fn take(&self, lane: usize) -> Option<Taken<'_, E>> {
         let taken = &self.states[lane].taken;
         // Acquire: the thread that had it before has written `done`, and what its branches have written.
-        let is_free = !taken.load(Ordering::Relaxed) && !taken.swap(true, Ordering::Acquire);
+        let is_free = taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
         // Not `then_some`: dropping a lane that was not taken would give away that of another thread.
-        if is_free { Some(Taken { run: self, lane }) } else { None }
+        if is_free { Some(Taken { run: self, lane, runs: Cell::new(false) }) } else { None }
     }
 
     #[cold]
@@ -158,7 +161,10 @@ impl<E> Taken<'_, E> {
             if run.stopped.load(Ordering::Relaxed) {
                 return;
             }
-            if let Err(error) = body(own, branch.parts.clone()) {
+            self.runs.set(true);
+            let ran = body(own, branch.parts.clone());
+            self.runs.set(false);
+            if let Err(error) = ran {
                 return run.fail(branch.parts.start, error);
             }
             // Release: a thread that sees the number sees what the branch has written.
@@ -169,8 +175,8 @@ impl<E> Taken<'_, E> {
 
 impl<E> Drop for Taken<'_, E> {
     fn drop(&mut self) {
-        if thread::panicking() {
-            // Nobody would wait for the rest of the lane in vain.
+        if self.runs.get() {
+            // The branch has panicked. Other threads must not wait for branches that this thread will not run.
             self.run.stopped.store(true, Ordering::Relaxed);
         }
         self.run.states[self.lane].taken.store(false, Ordering::Release);

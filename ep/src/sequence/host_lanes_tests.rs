@@ -80,11 +80,14 @@ mod threads {
     }
 
     /// Two branches that each wait until the other one has begun end only if two threads run them.
+    /// So many that a helper joins although other tests compute.
+    const MANY: usize = 16;
+
     #[test]
     fn two_lanes_run_at_the_same_time() {
         let lanes = lanes(&[(0, &[]), (1, &[])]);
         let barrier = std::sync::Barrier::new(2);
-        set_threads(2);
+        set_threads(MANY);
         let run: Result<(), ()> = lanes.run(
             || (),
             |(), _| {
@@ -122,7 +125,7 @@ mod threads {
             set_threads(1);
         }
         // Both lanes fail: one thread finds the first failure alone, two may find both.
-        set_threads(2);
+        set_threads(MANY);
         let barrier = std::sync::Barrier::new(2);
         let run = lanes(&[(0, &[]), (1, &[])]).run(
             || (),
@@ -133,6 +136,34 @@ mod threads {
         );
         set_threads(1);
         assert_eq!(run, Err(0));
+    }
+
+    /// A destructor that runs lanes while its thread unwinds, as one that waits for an engine in inline mode does.
+    #[test]
+    fn a_run_within_a_panic_runs_all_branches() {
+        struct RunsLanes<'r>(&'r AtomicU64);
+
+        impl Drop for RunsLanes<'_> {
+            fn drop(&mut self) {
+                let lanes = lanes(&[(0, &[]), (1, &[0]), (0, &[1])]);
+                let run: Result<(), ()> = lanes.run(
+                    || (),
+                    |(), _| {
+                        self.0.fetch_add(1, Ordering::SeqCst);
+                        Ok(())
+                    },
+                );
+                assert_eq!(run, Ok(()));
+            }
+        }
+
+        let ran = AtomicU64::new(0);
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _runs = RunsLanes(&ran);
+            panic!("on purpose");
+        }));
+        panic.expect_err("the panic goes on");
+        assert_eq!(ran.into_inner(), 3);
     }
 
     #[test]
@@ -209,7 +240,8 @@ mod models {
                     });
                     Ok(())
                 };
-                [first, 1 - first].into_iter().for_each(|lane| finish(run, lane, &body));
+                let count = run.states.len();
+                (0..count).for_each(|next| finish(run, (first + next) % count, &body));
             };
             let of_helper = shared.clone();
             let helper = thread::spawn(move || help(&of_helper, 1));
@@ -228,9 +260,50 @@ mod models {
         model(&[(0, &[]), (1, &[]), (0, &[1]), (1, &[0])], finish);
     }
 
+    /// A thread may have two lanes while it runs branches of the third.
+    #[test]
+    fn loom_branches_of_three_lanes_run_once_and_see_what_they_wait_for() {
+        model(&[(2, &[]), (1, &[0]), (0, &[1])], finish);
+    }
+
+    /// A broken [`Run::take`], which does not see what the thread that had the lane before has written.
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn loom_a_lane_that_is_taken_without_acquire_is_a_race() {
+        model(&[(0, &[]), (0, &[0])], |run, lane, body| {
+            let state = &run.states[lane];
+            let is_free = || state.taken.compare_exchange(false, true, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            for count in [1, 2] {
+                if is_free() {
+                    Taken { run, lane, runs: Cell::new(false) }.advance(count, &mut (), &body);
+                }
+            }
+        });
+    }
+
+    /// A broken [`Taken::advance`], which does not pass on what the branch has written.
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn loom_a_branch_that_is_counted_without_release_is_a_race() {
+        model(&[(0, &[]), (1, &[0])], |run, lane, body| {
+            if lane == 1 {
+                return finish(run, lane, body);
+            }
+            if let Some(taken) = run.take(lane)
+                && run.states[lane].done.load(Ordering::Relaxed) == 0
+            {
+                body(&mut (), 0..1).expect("it does not fail");
+                run.states[lane].done.store(1, Ordering::Relaxed);
+                // Others see the number before the lane is given back.
+                thread::yield_now();
+                drop(taken);
+            }
+        });
+    }
+
     /// A broken [`Run::take`], which looks and takes in two steps.
     #[test]
-    #[should_panic(expected = "it runs once")]
+    #[should_panic(expected = "Causality violation")]
     fn loom_a_lane_that_two_threads_take_runs_twice() {
         model(&[(0, &[]), (1, &[])], |run, lane, body| {
             let state = &run.states[lane];
@@ -240,14 +313,14 @@ mod models {
                     continue;
                 }
                 state.taken.store(true, Ordering::Relaxed);
-                Taken { run, lane }.advance(1, &mut (), &body);
+                Taken { run, lane, runs: Cell::new(false) }.advance(1, &mut (), &body);
             }
         });
     }
 
     /// A broken [`Taken::advance`], which tells that a branch has run before it has.
     #[test]
-    #[should_panic(expected = "it has run")]
+    #[should_panic(expected = "Causality violation")]
     fn loom_a_branch_that_counts_too_early_is_not_waited_for() {
         model(&[(0, &[]), (1, &[0])], |run, lane, body| {
             if lane == 1 {

@@ -12,7 +12,7 @@
 //! | `block_graph` | which parts with blocks a stream may launch as a whole |
 //! | `cpu_sequence` | runs the steps in the calling thread, or branches of them in several threads |
 //! | `host_lanes` | the threads that run branches side by side |
-//! | `sync` | atomics, and how a thread waits for another one |
+//! | `sync` | the atomics of this folder |
 //! | `function` | a step that is a function of the caller |
 //! | `group` | elementwise steps that run together, block by block |
 //! | `fused` | elementwise steps that one kernel of a device computes together |

@@ -254,7 +254,9 @@ impl SequenceStep {
     /// [`SequenceError::Operands`] if an input shares bytes with the output in another way, or the kernel's op is not elementwise.
     pub(super) fn shared_operands(&self, number: usize) -> Result<SmallVec<[bool; MOST_OPERANDS]>, SequenceError> {
         let mut shared = SmallVec::from_elem(false, self.operands.len());
-        let (SequenceWork::Kernel(kernel, _), Some((output, inputs))) = (&self.work, self.operands.split_last()) else {
+        let (SequenceWork::Kernel(kernel, _) | SequenceWork::Draw { kernel, .. }, Some((output, inputs))) =
+            (&self.work, self.operands.split_last())
+        else {
             return Ok(shared);
         };
         for (place, input) in inputs.iter().enumerate().filter(|(_, input)| input.overlaps(output)) {

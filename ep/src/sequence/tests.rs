@@ -511,7 +511,7 @@ fn branches_that_could_race_or_divide_a_group_or_have_blocks_are_refused() {
     assert!(text.contains("it begins or ends a block"), "{text}");
 }
 
-/// An output that is an input, too, gives no slices; nothing else is.
+/// An elementwise kernel may write exactly the view that it reads; no kernel may share bytes between an input and its output in another way.
 #[test]
 fn an_output_that_an_input_shares_in_another_way_is_refused() {
     use Access::{Read, Write};
@@ -520,6 +520,16 @@ fn an_output_that_an_input_shares_in_another_way_is_refused() {
     assert_eq!(over(add(vector(0, 8, 2, Read), vector(0, 8, 2, Write))), Ok(()));
     let text = over(add(vector(0, 8, 2, Read), vector(0, 4, 2, Write))).expect_err("it is another view").to_string();
     assert!(text.contains("needs an output that shares no bytes with an input"), "{text}");
+    let SequenceStep { work: SequenceWork::Kernel(kernel, params), .. } =
+        add(vector(0, 8, 2, Read), vector(0, 8, 2, Write))
+    else {
+        unreachable!("a kernel")
+    };
+    let drawn = SequenceStep {
+        work: SequenceWork::Draw { kernel, params, advance: 1 },
+        operands: vec![vector(0, 0, 2, Read), vector(0, 8, 2, Read), vector(0, 4, 2, Write)],
+    };
+    assert!(matches!(over(drawn), Err(SequenceError::Operands { step: 0, .. })), "a draw is no exception");
     let sum = call(Op::CumSum, vec![vector(0, 0, 2, Read), vector(0, 0, 2, Write)]);
     assert!(matches!(over(sum), Err(SequenceError::Operands { step: 0, .. })), "the op is not elementwise");
 }

@@ -136,7 +136,7 @@ pub(super) fn only_users(
     users.into_iter().map(|user| user.filter(|(_, is_only)| *is_only).map(|(first, _)| first)).collect()
 }
 
-fn shares_an_arena(value: &Value, stream: StreamKey) -> bool {
+pub(super) fn shares_an_arena(value: &Value, stream: StreamKey) -> bool {
     let on_device = match value.place {
         Place::Host => stream.device.kind == DeviceKind::Cpu,
         Place::Device(device) => stream.device == device,

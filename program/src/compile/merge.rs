@@ -27,12 +27,13 @@ use streamvm_ep::{Access, DeviceId, DeviceKind, Footprint, MAX_WRITES};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::compile::extents::{self, join_exactly};
-use crate::compile::homes::Home;
+use crate::compile::homes::{Home, shares_an_arena};
 use crate::compile::lanes::cost;
 use crate::compile::order::Dependences;
 use crate::compile::segments::{Clock, Division, Draft, DraftBranch, find_waits, latest, raise};
 use crate::compile::units::Declared;
 use crate::ir::program::{Program, Step, ValueId, Work};
+use crate::plan::costs::{Costs, size};
 use crate::plan::mutant::Mutant;
 use crate::plan::options::CompileOptions;
 
@@ -172,8 +173,12 @@ fn whole(given: &Given<'_>, segments: &[Draft], homes: &[Home]) -> Option<Set> {
             return None;
         }
         let outputs = segment.units.iter().flat_map(|&unit| steps_of(given, unit)).flat_map(|step| step.outputs());
-        let outside = outputs.map(|output| output.value).filter(|value| homes[value.0] == Home::Outside);
-        set.written.extend(outside);
+        // Other values of one segment lie in its arenas.
+        let has_buffer = |value: &ValueId| {
+            let shares = shares_an_arena(given.program.value(*value), segment.stream);
+            homes[value.0] == Home::Outside || homes[value.0] == Home::Own && !shares
+        };
+        set.written.extend(outputs.map(|output| output.value).filter(has_buffer));
         set.members.push(number);
         set.ends.entry(segment.stream).or_insert((number, number)).1 = number;
     }
@@ -347,17 +352,32 @@ fn may_join(given: &Given<'_>, segment: &Draft) -> bool {
         let key = if let Work::Call(op, _) = &step.work { step.operands.get(op.key_input()) } else { None };
         step.work.is_captured(key.map(|operand| program.value(operand.value).dtype))
     };
+    // By estimate, because a measured time is that of all cores together.
+    let cost = |step: &Step| cost(program, step, &Costs::default());
     let is_small = |step: &Step| match &step.work {
         Work::Function(_) => functions_join,
-        work => !work.is_mark() && cost(program, step, &options.costs) < LARGE,
+        work => !work.is_mark() && cost(step) < LARGE,
     };
     let may_join = |step: &Step| match segment.stream.device.kind {
         DeviceKind::Cpu => is_small(step),
         DeviceKind::Cuda => options.capture && is_captured(step),
         DeviceKind::Sim => false,
     };
+    let steps = || segment.units.iter().flat_map(|&unit| steps_of(given, unit));
+    // Neighbouring elementwise steps over more elements than a block may run together, and are divided together.
+    let mut together: u64 = 0;
+    let is_small_together = |step: &Step| {
+        let is_elementwise = match &step.work {
+            Work::Call(op, _) => op.is_elementwise(),
+            work => matches!(work, Work::Copy | Work::Fill(_)),
+        };
+        let may_fuse = options.fuse && is_elementwise && size(step) > options.block as u64;
+        together = if may_fuse { together.saturating_add(cost(step)) } else { 0 };
+        together < LARGE
+    };
     segment.stream.stream_type == StreamType::Compute
-        && segment.units.iter().all(|&unit| steps_of(given, unit).all(may_join))
+        && steps().all(may_join)
+        && (segment.stream.device.kind != DeviceKind::Cpu || steps().all(is_small_together))
 }
 
 /// The values with memory of their own that segments use which join no set: lanes cannot have them for themselves.

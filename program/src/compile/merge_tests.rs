@@ -353,6 +353,38 @@ fn lanes_of_a_cpu_become_branches_unless_a_kernel_uses_all_cores() {
     }
 }
 
+/// A kernel counts as large by its size: a time that was measured is that of all cores. Neighbouring elementwise steps that may run together count together.
+#[test]
+fn kernels_count_as_large_by_estimate_and_fused_ones_together() {
+    let chains = |elements: usize, steps: usize| {
+        recorded(move |r| {
+            let x = r.feed("x", CPU, DType::F32, &[elements])?;
+            for name in ["left", "right"] {
+                let mut y = x.clone();
+                for _ in 0..steps {
+                    y = y.neg()?;
+                }
+                r.fetch(name, &y)?;
+            }
+            Ok(())
+        })
+    };
+    let (large, light) = (chains(100_000, 1), chains(20_000, 2));
+    let mut costs = crate::Costs::default();
+    for program in [&large, &light] {
+        (0..2).for_each(|step| costs.add(program, step, std::time::Duration::from_micros(12)));
+    }
+    let with_costs = |program: &Program| compile(program, &CompileOptions { costs: costs.clone(), ..options(2) });
+    let plan = with_costs(&large).expect("it compiles");
+    assert!(branches(&plan) == 0 && plan.segments().len() == 2, "{plan}");
+    assert_eq!(branches(&with_costs(&light).expect("it compiles")), 2);
+    // 10 µs for each chain of two steps, 20 for one of four.
+    for (steps, fuse, expected) in [(2, true, 2), (4, true, 0), (4, false, 2)] {
+        let plan = compile(&chains(20_000, steps), &CompileOptions { fuse, ..options(2) }).expect("it compiles");
+        assert_eq!(branches(&plan), expected, "{steps} steps, fused: {fuse}\n{plan}");
+    }
+}
+
 /// A program of functions and small kernels on one CPU is one segment: each function is a branch, and gets what it uses from the arena. With a large kernel it is several, and
 /// functions are instructions of their own.
 #[test]

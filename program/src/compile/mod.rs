@@ -186,7 +186,8 @@ fn divide(
     };
     // The threads that run the steps call the functions, too. If a program has several segments, another one may need the result of a step before a
     // function while the function waits for that segment. Streams of devices cannot call code of the host between commands.
-    let joined = may_join.then(|| into_segments(&given(true), &by_unit)).filter(Segments::is_one);
+    let calls = kept.iter().any(|&number| program.steps[number].function().is_some());
+    let joined = may_join.then(|| into_segments(&given(true), &by_unit)).filter(|found| !calls || found.is_one());
     let functions_join = joined.is_some();
     let Segments { mut homes, mut arena_streams, divided, merged } =
         joined.unwrap_or_else(|| into_segments(&given(false), &by_unit));

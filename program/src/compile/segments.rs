@@ -6,7 +6,7 @@
 //!    it has already would wait longer than they need.
 //! 2. A segment of another stream already waits for the last segment, and would then wait longer.
 //! 3. The last segment would write more buffers than an instruction may.
-//! 4. The unit is an instruction of its own: a copy between two memories, or a function in a program of several streams or on a device that runs
+//! 4. The unit is an instruction of its own: a copy between two memories, or a function in a program of several segments, beside other lanes, or on a device that runs
 //!    commands later; or each step runs by itself (`step_by_step`).
 //! 5. The segment would declare more than its units of a value that several streams use, such as both columns between which another one lies, or a write
 //!    of all of what is only read. Then other streams would wait for what no unit does.

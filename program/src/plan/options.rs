@@ -21,8 +21,9 @@ pub struct CompileOptions {
     /// from the one that it is submitted on. Large kernels use every core by themselves, so more lanes help programs of many steps that are too
     /// small for that and do not depend on each other. Default: 1.
     pub lanes: u32,
-    /// How long it takes, by estimate, until one stream sees that another has passed a point, in nanoseconds. Steps that depend on each other are
-    /// put on different lanes only where that gains more. Default: 2,000.
+    /// How long it takes, by estimate, until one lane sees that another has passed a point, in nanoseconds. Steps that depend on each other are
+    /// put on different lanes only where that gains more. Default: 2,000, as between streams of the engine or of a GPU; threads that run the lanes of one segment
+    /// on a CPU see it sooner, so set less for programs of small steps there.
     pub hand_over_ns: u64,
     /// How long steps take, as far as it was measured, for spreading them over lanes; estimates from the sizes of tensors fill the rest. Default: none.
     pub costs: Costs,

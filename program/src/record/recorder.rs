@@ -165,8 +165,9 @@ impl Recorder {
     /// device, and before all later ones. Runs that overlap call it from several threads at once. An error or a panic is the failure
     /// of this step, and fails all that its segment writes.
     ///
-    /// If all steps are for one stream of a CPU and the program is compiled for one lane, the function is called between the steps of one segment. Then it
-    /// must not wait for anything that needs a result of the same run, nor may anything that writes a feed or parameter of the run wait for it.
+    /// If the whole program is one segment on a CPU, the function is called between the steps of that segment. Then it must not wait for anything that needs a
+    /// result of the same run, nor may anything that writes a feed or parameter of the run wait for it. It must never wait for another function of the same run that is
+    /// not ordered before it: one thread may call both, one after the other.
     ///
     /// ```
     /// use streamvm_ep::{DType, DeviceId};
@@ -212,7 +213,7 @@ impl Recorder {
     }
 
     /// Records a call of a function that its uses alone order, as [`InstructionsBuilder::on_workers`] does in a list: it comes behind the steps that write what it
-    /// uses, and before those that overwrite it or use what it writes. Other functions may be called before, behind or beside it. In a program that is compiled for
+    /// uses, and before those that overwrite it or use what it writes. Other functions may be called before, behind or beside it, so it must not wait for them. In a program that is compiled for
     /// several [lanes](crate::CompileOptions::lanes) of a CPU, several threads call such functions. Else as [`call_fn`](Recorder::call_fn).
     ///
     /// ```

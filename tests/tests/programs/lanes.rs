@@ -80,10 +80,13 @@ fn lanes_that_need_each_other_give_the_values_of_one_lane() {
     }
 }
 
+/// So many threads that a helper joins although other tests compute.
+const MANY: usize = 16;
+
 /// Both functions of each round wait for each other, which ends only if two threads run them. In the other modes the caller calls all functions.
 #[test]
-fn functions_of_two_lanes_run_at_the_same_time_on_threads_of_the_engine_alone() {
-    let vm = Vm::builder().kernel_threads(2).build().expect("an engine");
+fn functions_of_two_lanes_run_at_the_same_time_unless_callers_run_them() {
+    let vm = Vm::builder().kernel_threads(MANY).build().expect("an engine");
     let both = Arc::new(Barrier::new(2));
     let program = ladder(&vm, 10, move |_, _| {
         both.wait();
@@ -134,7 +137,7 @@ fn a_function_that_fails_on_a_lane_ends_the_run_and_the_next_one_is_whole() {
 /// A thread that helps with lanes is a thread of the engine while it calls a function.
 #[test]
 fn waiting_inside_a_function_on_a_lane_would_deadlock_and_says_so() {
-    let vm = Vm::builder().kernel_threads(2).build().expect("an engine");
+    let vm = Vm::builder().kernel_threads(MANY).build().expect("an engine");
     let waited_for = on_device(&vm, &[1.0]);
     let (both, answers) = (Arc::new(Barrier::new(2)), Arc::new(Mutex::new(Vec::new())));
     let answered = answers.clone();
@@ -157,7 +160,7 @@ fn kernels_on_lanes_give_the_bits_of_one_lane() {
     let vm = Vm::builder().kernel_threads(3).build().expect("an engine");
     let program = vm
         .record("kernels", |r| {
-            let x = r.feed("x", CPU, DType::F32, &[3000])?;
+            let x = r.feed("x", CPU, DType::F32, &[400])?;
             let mut sums = Vec::new();
             for chain in 0..4 {
                 let mut y = (&x * (1.0 + f64::from(chain)))?;
@@ -167,17 +170,17 @@ fn kernels_on_lanes_give_the_bits_of_one_lane() {
                 sums.push(y.sum(&[])?);
             }
             let mut builder = InstructionsBuilder::new();
-            let noise = builder.rand(&Generator::new(11), CPU, DType::F32, &[3000])?;
+            let noise = builder.rand(&Generator::new(11), CPU, DType::F32, &[400])?;
             r.submit(builder.finish())?;
             sums.push((&noise * &x)?.sum(&[])?);
             let [a, b, c, d, e] = &sums[..] else { unreachable!("five sums") };
             r.fetch("y", &(&(&(a + b)? + &(c + d)?)? + e)?)
         })
         .expect("it can be recorded");
-    let elements: Vec<f32> = (0..3000).map(|it| (it as f32).sin()).collect();
-    let x = vm.from_slice(&elements, &[3000]).expect("a tensor").to(CPU).expect("a copy");
+    let elements: Vec<f32> = (0..400).map(|it| (it as f32).sin()).collect();
+    let x = vm.from_slice(&elements, &[400]).expect("a tensor").to(CPU).expect("a copy");
     let runs = |lanes| {
-        let options = CompileOptions { lanes, hand_over_ns: 0, ..CompileOptions::default() };
+        let options = CompileOptions { lanes, hand_over_ns: 0, block: 128, ..CompileOptions::default() };
         let executable = vm.compile(&program, &[], &options).expect("it compiles");
         let branches = executable.compiled().segments()[0].branches.len();
         assert_eq!(branches > 0, lanes > 1, "{}", executable.compiled());

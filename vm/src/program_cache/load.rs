@@ -283,7 +283,7 @@ fn sequence_step(
         Work::Function(function) => {
             // The sequence takes the times.
             let loaded = load_function(compiled, function, None)?;
-            // A thread that helps with branches is none of the engine's.
+            // Helpers of the pool are not marked as threads of an engine, and a wait in a function must fail there, too.
             let helped = env.threaded && !segment.branches.is_empty();
             SequenceWork::Function(SequenceFunction::new(move |context| {
                 let _here = helped.then(engine_thread::visit);

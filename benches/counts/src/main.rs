@@ -15,7 +15,7 @@ use streamvm_benches::instructions;
 #[command(name = "instructions", version, max_term_width = 100)]
 struct Args {
     /// Where the benchmark left its summaries
-    #[arg(long, value_name = "FOLDER", default_value = "target/gungraun/streamvm-benches")]
+    #[arg(long, value_name = "FOLDER", default_value = "target/gungraun/streamvm-counts")]
     from: PathBuf,
     /// The committed counts
     #[arg(long, value_name = "FILE", default_value = "benches/instructions.json")]
