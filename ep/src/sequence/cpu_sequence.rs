@@ -255,11 +255,11 @@ impl CpuSequence {
         match &self.lanes {
             // SAFETY: the caller has the same duties.
             None => unsafe { self.run_range::<TIMED>(buffers, run, 0..self.parts.len(), &mut operands()) },
-            // SAFETY: as above. While these parts run, another thread may hold slices that a function got there. `check_branches` has found that a branch writes no byte that
-            // a branch uses which may run at the same time.
-            Some(lanes) => {
-                lanes.run(operands, |operands, parts| unsafe { self.run_range::<TIMED>(buffers, run, parts, operands) })
-            }
+            Some(lanes) => lanes.run(operands, |operands, parts| {
+                // SAFETY: as above. While these parts run, another thread may hold slices that a function got there. `check_branches` has found that a branch writes no
+                // byte that a branch uses which may run at the same time.
+                unsafe { self.run_range::<TIMED>(buffers, run, parts, operands) }
+            }),
         }
     }
 
