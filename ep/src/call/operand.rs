@@ -57,6 +57,34 @@ pub struct Operand {
     layout: Layout,
 }
 
+/// A view of storage whose address is not known yet: all else of an [`Operand`].
+#[derive(Debug)]
+pub(crate) struct PreparedOperand {
+    /// Bytes from the start of the storage to the first element.
+    first: usize,
+    /// Bytes from the first to behind the last element.
+    bytes: usize,
+    dtype: DType,
+    access: Access,
+    shared: bool,
+    contiguous: bool,
+    layout: Layout,
+}
+
+impl PreparedOperand {
+    /// A view of the storage that begins `offset` bytes behind the address that [`Operand::set_prepared`] gets. One that is `shared` gives no slices.
+    pub(crate) fn new(
+        offset: usize,
+        dtype: DType,
+        layout: &Layout,
+        (access, shared): (Access, bool),
+    ) -> PreparedOperand {
+        let first = offset.wrapping_add(layout.offset() * dtype.size());
+        let bytes = layout.span_elements().len() * dtype.size();
+        PreparedOperand { first, bytes, dtype, access, shared, contiguous: layout.is_contiguous(), layout: *layout }
+    }
+}
+
 // SAFETY: an operand is used only by the call that it was made for. The caller of `Operand::new` guarantees that nothing races with it,
 // on any thread.
 unsafe impl Send for Operand {}
@@ -81,15 +109,6 @@ impl Operand {
         let mut operand = Operand::blank();
         // SAFETY: the caller has the same duties as the callee's.
         unsafe { operand.set(base, dtype, &layout, access) };
-        operand
-    }
-
-    /// A view without memory, whose addresses count from 0: the first byte of its storage has address `offset`. Only for
-    /// [`set_prepared`](Operand::set_prepared).
-    pub(crate) fn prepared(offset: usize, dtype: DType, layout: &Layout, access: Access) -> Operand {
-        let mut operand = Operand::blank();
-        // SAFETY: nobody uses the operand but `set_prepared`, which reads its fields and gives the copy an address.
-        unsafe { operand.set(std::ptr::without_provenance_mut(offset), dtype, layout, access) };
         operand
     }
 
@@ -120,17 +139,17 @@ impl Operand {
         self.layout.set(layout);
     }
 
-    /// Makes this the view `prepared`, whose addresses count from 0, of the storage that starts at `base`. Cheaper than [`set`](Operand::set), because
-    /// what follows from the layout is known. An operand that was prepared as shared stays shared.
+    /// Makes this the view `prepared` of the storage that starts at `base`. Cheaper than [`set`](Operand::set), because what follows from the layout is known.
     ///
     /// # Safety
     ///
     /// * The duties of [`new`](Operand::new).
     #[inline]
-    pub(crate) unsafe fn set_prepared(&mut self, prepared: &Operand, base: *mut u8) {
-        self.ptr = base.wrapping_add(prepared.ptr.addr());
-        let start = base.addr().wrapping_add(prepared.span.start);
-        self.span = start..start.wrapping_add(prepared.span.len());
+    pub(crate) unsafe fn set_prepared(&mut self, prepared: &PreparedOperand, base: *mut u8) {
+        self.ptr = base.wrapping_add(prepared.first);
+        // Strides are not negative, so a view begins at its first element.
+        let start = self.ptr.addr();
+        self.span = start..start.wrapping_add(prepared.bytes);
         (self.dtype, self.access, self.shared, self.contiguous) =
             (prepared.dtype, prepared.access, prepared.shared, prepared.contiguous);
         self.layout.set(&prepared.layout);

@@ -7,7 +7,7 @@
 //! is noted as written. [`Buffers::check`] compares the operands of a call with that, so no step reaches memory that the call did not
 //! declare.
 
-use crate::call::operand::Operand;
+use crate::call::operand::{Operand, PreparedOperand};
 use crate::sequence::step::{SequenceError, SequenceMemory, SequenceOperand};
 use crate::tensor::footprint::Footprint;
 use crate::tensor::layout::Layout;
@@ -125,11 +125,11 @@ fn is_view(operand: &Operand, layout: &Layout, element: usize) -> bool {
     (found.shape(), found.strides(), operand.dtype().size()) == (layout.shape(), layout.strides(), element)
 }
 
-/// A view of a buffer, complete but for the address of the buffer, which a run adds. A type of its own, because nothing may use the view before.
+/// A view of a buffer, complete but for the address of the buffer, which a run adds.
 #[derive(Debug)]
 pub(super) struct Prepared {
     buffer: usize,
-    view: Operand,
+    view: PreparedOperand,
 }
 
 impl Prepared {
@@ -137,11 +137,8 @@ impl Prepared {
     pub(super) fn new(operands: &[SequenceOperand], shared: &[bool]) -> Box<[Prepared]> {
         let prepared = |(operand, &shared): (&SequenceOperand, &bool)| {
             let (buffer, offset) = in_buffer(operand);
-            let mut view = Operand::prepared(offset, operand.dtype, &operand.layout, operand.access);
-            if shared {
-                view.set_shared();
-            }
-            Prepared { buffer, view }
+            let SequenceOperand { dtype, layout, access, .. } = operand;
+            Prepared { buffer, view: PreparedOperand::new(offset, *dtype, layout, (*access, shared)) }
         };
         operands.iter().zip(shared).map(prepared).collect()
     }

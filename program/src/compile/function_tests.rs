@@ -251,9 +251,10 @@ fn functions_on_workers_are_ordered_by_their_uses_alone() {
     };
     assert_eq!((waits(&program(true)), waits(&program(false))), (0, 1));
     let text = program(true).to_string();
-    assert!(text.contains("fn workers@cpu:0:0 \"a\""), "{text}");
+    assert!(text.contains("workers@cpu:0:0"), "{text}");
     let parsed = Program::parse(&text).expect("its own text");
     let on_workers = |step: &crate::Step| step.function().is_none_or(|function| function.is_on_workers());
-    assert!(parsed.steps.iter().all(on_workers) && parsed.to_string() == text, "{parsed}");
+    assert!(parsed.steps.iter().all(on_workers), "{parsed}");
+    assert_eq!(parsed.to_string(), text);
     assert_ne!(program(true), program(false));
 }

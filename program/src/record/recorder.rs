@@ -214,7 +214,7 @@ impl Recorder {
 
     /// Records a call of a function that its uses alone order, as [`InstructionsBuilder::on_workers`] does in a list: it comes behind the steps that write what it
     /// uses, and before those that overwrite it or use what it writes. Other functions may be called before, behind or beside it, so it must not wait for them. In a program that is compiled for
-    /// several [lanes](crate::CompileOptions::lanes) of a CPU, several threads call such functions. Else as [`call_fn`](Recorder::call_fn).
+    /// several [lanes](crate::CompileOptions::lanes) of a CPU, several threads call such functions. Threads of the host call them, so `device` is a CPU. Else as [`call_fn`](Recorder::call_fn).
     ///
     /// ```
     /// use streamvm_ep::{DType, DeviceId};
@@ -232,7 +232,7 @@ impl Recorder {
     ///     }
     ///     Ok(())
     /// })?;
-    /// assert!(program.to_string().contains("fn workers@cpu:0:0 \"sort\""));
+    /// assert!(program.to_string().contains("workers@cpu:0:0"));
     /// # Ok(())
     /// # }
     /// ```

@@ -1,7 +1,7 @@
 //! Programs with blocks: `if` and `while` in programs compute what the host's `if` and `while` over the same calls compute.
 
 use streamvm::program::{self, CompileOptions, Compiled, Program, Recorder, Work};
-use streamvm::{DType, DeviceId, Error, FnContext, FnError, InstructionList, Tensor, Use, Vm};
+use streamvm::{DType, DeviceId, DeviceKind, Error, FnContext, FnError, InstructionList, Tensor, Use, Vm};
 
 use crate::compiled::check_plan;
 use crate::program::{Failing, Verdict};
@@ -56,7 +56,7 @@ impl By<'_> {
         }
     }
 
-    /// Calls a function that its uses alone order in a program.
+    /// Calls a function that its uses alone order in a program, if it is called on a CPU.
     ///
     /// # Errors
     /// As above.
@@ -68,8 +68,8 @@ impl By<'_> {
         f: impl for<'c, 'b> Fn(&'c mut FnContext<'b>) -> Result<(), FnError> + Send + Sync + 'static,
     ) -> Result<(), Error> {
         match self {
-            By::Engine(_) => self.call_fn(name, device, uses, f),
-            By::Recording(r) => r.call_fn_on_workers(name, device, uses, f),
+            By::Recording(r) if device.kind == DeviceKind::Cpu => r.call_fn_on_workers(name, device, uses, f),
+            By::Engine(_) | By::Recording(_) => self.call_fn(name, device, uses, f),
         }
     }
 
