@@ -28,7 +28,7 @@ use crate::ir::program::{Operand, Program, Step, Work};
 /// costs.add(&program, 0, Duration::from_millis(1)); // as `exp` over so many elements takes
 /// costs.set_all_sizes("tanh", Duration::from_millis(2));
 /// let options = CompileOptions { lanes: 2, costs, ..CompileOptions::default() };
-/// assert_eq!(compile(&program, &options)?.segments().len(), 2);
+/// assert_eq!(compile(&program, &options)?.segments()[0].branches.len(), 2);
 /// # Ok(())
 /// # }
 /// ```

@@ -228,7 +228,7 @@ impl Recorder {
     ///             context.writes.take::<f32>(0)?.sort_by(f32::total_cmp);
     ///             Ok(())
     ///         })?;
-    ///         r.fetch(format!("sorted {name}"), &x)?;
+    ///         r.fetch(format!("sorted_{name}"), &x)?;
     ///     }
     ///     Ok(())
     /// })?;
