@@ -140,7 +140,7 @@ fn a_write_with_gaps_replaces_only_what_it_covers() {
 /// Many uses, of which all lanes are behind the first ones: those are dropped, and a conflict with a later one is found.
 #[test]
 fn of_many_uses_those_that_could_conflict_are_kept() {
-    let parts = 500;
+    let parts = if cfg!(miri) { 70 } else { 500 };
     let part = |place: usize, access| bytes(0, (place % parts, 1, 1), access);
     let mut rows: Vec<(usize, Vec<usize>, SequenceOperand)> = Vec::new();
     for round in 0..3 {
