@@ -216,7 +216,7 @@ mod models {
     // SAFETY: as above.
     unsafe impl Send for Values {}
 
-    /// What a branch does.
+    /// The code that a thread runs for a branch, which gets the parts of the branch.
     type Body<'b> = &'b dyn Fn(&mut (), Range<usize>) -> Result<(), ()>;
 
     /// Two threads run all branches by `finish`, which gets a lane, first different ones. Each branch reads what those that it waits for have written.

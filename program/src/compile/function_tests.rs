@@ -7,7 +7,7 @@ use streamvm_instructions::Tensor;
 
 use crate::compile::compile;
 use crate::compile::tests::{CPU, PAGE, SIM, compiled, recorded, x};
-use crate::{CompileOptions, Program};
+use crate::{CompileOptions, Program, record};
 
 /// A step, a function on the device that reads its result, and two steps behind it. What the function overwrites is not filled before.
 fn around_a_function(device: DeviceId) -> String {
@@ -151,7 +151,7 @@ fn measured_costs_decide_about_lanes() {
             let names: Vec<&str> = plan.steps[steps.clone()].iter().map(|step| step.work.name()).collect();
             names.join(" ")
         };
-        // What costs little is a branch of one segment.
+        // The compiler merges small steps of both lanes into one segment with branches.
         let of = |segment: &crate::Segment| match &segment.branches[..] {
             [] => vec![format!("{}: {}", segment.stream.lane, names(&segment.steps))],
             branches => branches.iter().map(|branch| format!("{}: {}", branch.lane, names(&branch.steps))).collect(),
@@ -257,4 +257,15 @@ fn functions_on_workers_are_ordered_by_their_uses_alone() {
     assert!(parsed.steps.iter().all(on_workers), "{parsed}");
     assert_eq!(parsed.to_string(), text);
     assert_ne!(program(true), program(false));
+}
+
+/// Threads of the host call functions on workers, and cannot reach the memory of another device.
+#[test]
+fn a_function_on_workers_of_another_device_is_refused() {
+    let refused = record("p", |r| {
+        let y = r.feed("x", SIM, DType::F32, &[16])?.neg()?;
+        r.call_fn_on_workers("f", SIM, [y.update()], |_| Ok(()))
+    });
+    let text = refused.expect_err("the memory is out of reach").to_string();
+    assert!(text.contains("threads of the host run workers@sim:0:0, which cannot reach it"), "{text}");
 }

@@ -203,13 +203,7 @@ impl Recorder {
     where
         F: for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + Sync + 'static,
     {
-        let name = name.into();
-        let function = StepFunction::new(name.as_str(), device, Some(Arc::new(f)));
-        let mut builder = InstructionsBuilder::new();
-        // The list only says what the function uses.
-        builder.call_fn(name, device, uses, |_| Ok(()))?;
-        let list = builder.finish();
-        self.with(|recording| recording.add_function(&list, &function))
+        self.add_call(StepFunction::new(name.into(), device, Some(Arc::new(f))), uses)
     }
 
     /// Records a call of a function that its uses alone order, as [`InstructionsBuilder::on_workers`] does in a list: it comes behind the steps that write what it
@@ -250,10 +244,18 @@ impl Recorder {
     where
         F: for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + Sync + 'static,
     {
-        let name = name.into();
-        let function = StepFunction::new(name.as_str(), device, Some(Arc::new(f))).on_workers();
+        self.add_call(StepFunction::new(name.into(), device, Some(Arc::new(f))).on_workers(), uses)
+    }
+
+    #[track_caller]
+    fn add_call<'u>(&self, function: StepFunction, uses: impl IntoIterator<Item = Use<'u>>) -> Result<(), Error> {
+        let (name, device) = (function.name().to_owned(), function.device());
         let mut builder = InstructionsBuilder::new();
-        builder.on_workers().call_fn(name, device, uses, |_| Ok(()))?;
+        // The list only says what the function uses.
+        match function.is_on_workers() {
+            true => builder.on_workers().call_fn(name, device, uses, |_| Ok(()))?,
+            false => builder.call_fn(name, device, uses, |_| Ok(()))?,
+        }
         let list = builder.finish();
         self.with(|recording| recording.add_function(&list, &function))
     }

@@ -28,7 +28,7 @@ pub(super) struct GraphProgram {
     tasks: Arc<Tasks>,
 }
 
-/// What the functions of the program share.
+/// The board of the graph and the counters that all functions of the program use.
 struct Tasks {
     board: &'static Board,
     /// For each function the row of its next call.
