@@ -7,6 +7,8 @@
 //! is noted as written. [`Buffers::check`] compares the operands of a call with that, so no step reaches memory that the call did not
 //! declare.
 
+use std::ops::Range;
+
 use crate::call::operand::{Operand, PreparedOperand};
 use crate::sequence::step::{SequenceError, SequenceMemory, SequenceOperand};
 use crate::tensor::footprint::Footprint;
@@ -132,15 +134,38 @@ pub(super) struct Prepared {
     view: PreparedOperand,
 }
 
-impl Prepared {
-    /// Prepares the operands of a step, which lie in buffers; those of which `shared` is true give no slices.
-    pub(super) fn new(operands: &[SequenceOperand], shared: &[bool]) -> Box<[Prepared]> {
+/// The prepared operands of all steps of a sequence, in the order of the steps. They lie one behind the other: a run reads them in this order, and with many
+/// steps their memory exceeds the caches.
+#[derive(Debug, Default)]
+pub(super) struct PreparedOperands(Vec<Prepared>);
+
+impl PreparedOperands {
+    /// Prepares the operands of a step, which lie in buffers, and returns their places; those of which `shared` is true give no slices.
+    pub(super) fn add(&mut self, operands: &[SequenceOperand], shared: &[bool]) -> Range<usize> {
         let prepared = |(operand, &shared): (&SequenceOperand, &bool)| {
             let (buffer, offset) = in_buffer(operand);
             let SequenceOperand { dtype, layout, access, .. } = operand;
             Prepared { buffer, view: PreparedOperand::new(offset, *dtype, layout, (*access, shared)) }
         };
-        operands.iter().zip(shared).map(prepared).collect()
+        let first = self.0.len();
+        self.0.extend(operands.iter().zip(shared).map(prepared));
+        first..self.0.len()
+    }
+
+    /// Those of a step, by their places.
+    #[inline]
+    pub(super) fn of(&self, places: &Range<usize>) -> &[Prepared] {
+        &self.0[places.start..places.end]
+    }
+
+    /// Gives back the memory beyond the last operand.
+    pub(super) fn finish(&mut self) {
+        self.0.shrink_to_fit();
+    }
+
+    /// The bytes that they take on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        size_of_val(self.0.as_slice())
     }
 }
 

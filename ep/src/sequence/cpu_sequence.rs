@@ -17,7 +17,7 @@ use crate::call::operand::Operand;
 use crate::names::device_id::DeviceKind;
 use crate::sequence::blocks::{Part, Parts, Rounds, Test};
 use crate::sequence::branches::{self, SequenceBranch};
-use crate::sequence::buffers::{Buffers, Prepared, SequenceBuffer, located, placed};
+use crate::sequence::buffers::{Buffers, PreparedOperands, SequenceBuffer, located, placed};
 use crate::sequence::conflicts;
 use crate::sequence::finite::first_not_finite;
 use crate::sequence::function::SequenceFunction;
@@ -33,7 +33,8 @@ use crate::sequence::times::{PartTime, SequenceTime};
 struct Single {
     number: usize,
     work: SequenceWork,
-    operands: Box<[Prepared]>,
+    /// Their places among the prepared operands.
+    operands: Range<usize>,
 }
 
 /// A step, or a group of steps that run together.
@@ -51,13 +52,16 @@ enum Work {
 struct FunctionStep {
     number: usize,
     function: SequenceFunction,
-    operands: Box<[Prepared]>,
+    /// Their places among the prepared operands.
+    operands: Range<usize>,
 }
 
 /// Steps that were checked: every operand lies within its buffer.
 #[derive(Debug)]
 pub struct CpuSequence {
     buffers: Buffers,
+    /// Of the steps that run by themselves.
+    operands: PreparedOperands,
     parts: Vec<Part<Work>>,
     /// Set when loops must end.
     stops: Arc<AtomicBool>,
@@ -114,6 +118,7 @@ impl CpuSequence {
         }
         check_branches(branches, &steps, groups, count)?;
         let mut parts = Parts::new();
+        let mut operands = PreparedOperands::default();
         // For each part its first step.
         let mut begins = Vec::new();
         let mut groups = groups.iter().peekable();
@@ -131,9 +136,11 @@ impl CpuSequence {
                 None => {
                     match step.work {
                         _ if step.work.is_mark() => parts.mark(number, &in_buffers(number, step)?)?,
-                        SequenceWork::Draw { .. } => parts.work(Work::Draw(Single::new(number, step)?)),
-                        SequenceWork::Function(_) => parts.work(Work::Function(FunctionStep::new(number, step)?)),
-                        _ => parts.work(Work::Single(Single::new(number, step)?)),
+                        SequenceWork::Draw { .. } => parts.work(Work::Draw(Single::new(number, step, &mut operands)?)),
+                        SequenceWork::Function(_) => {
+                            parts.work(Work::Function(FunctionStep::new(number, step, &mut operands)?))
+                        }
+                        _ => parts.work(Work::Single(Single::new(number, step, &mut operands)?)),
                     }
                     number += 1;
                 }
@@ -144,6 +151,7 @@ impl CpuSequence {
             return Err(SequenceError::Group { step: group.steps.start, what });
         }
         let parts = parts.finish(number)?;
+        operands.finish();
         let of_functions = parts.iter().filter_map(|part| match part {
             Part::Work(Work::Function(function)) => Some(function.operands.len()),
             _ => None,
@@ -155,6 +163,7 @@ impl CpuSequence {
         let of_branches: Vec<Range<usize>> = branches.iter().map(parts_of).collect();
         Ok(CpuSequence {
             buffers,
+            operands,
             parts,
             stops: Arc::default(),
             checks_finite: false,
@@ -210,15 +219,13 @@ impl CpuSequence {
     /// The bytes that the steps take on the heap.
     pub fn heap_bytes(&self) -> usize {
         let of_part = |part: &Part<Work>| match part {
-            Part::Work(Work::Single(single) | Work::Draw(single)) => single.heap_bytes(),
             Part::Work(Work::Group(group)) => group.heap_bytes(),
-            Part::Work(Work::Function(function)) => size_of_val(&*function.operands),
             Part::Test(test) => size_of_val(&**test),
-            Part::Jump(_) => 0,
+            Part::Work(Work::Single(_) | Work::Draw(_) | Work::Function(_)) | Part::Jump(_) => 0,
         };
         let parts: usize = self.parts.iter().map(of_part).sum();
         let lanes = self.lanes.as_ref().map_or(0, HostLanes::heap_bytes);
-        parts + size_of_val(self.parts.as_slice()) + lanes + self.buffers.heap_bytes()
+        parts + size_of_val(self.parts.as_slice()) + lanes + self.operands.heap_bytes() + self.buffers.heap_bytes()
     }
 
     /// Runs all steps over the operands of `context`, which are the buffers in the same order. `run` is the number of the run, which decides
@@ -283,7 +290,7 @@ impl CpuSequence {
             match part {
                 // SAFETY: the caller has the same duties.
                 Part::Work(Work::Single(single)) => self.timed::<TIMED, _>(place, || unsafe {
-                    single.run(&single.work, buffers, operands, self.checks_finite)
+                    single.run(&single.work, self.placed(&single.operands, buffers, operands), self.checks_finite)
                 })?,
                 // SAFETY: as above.
                 Part::Work(Work::Group(group)) => self.timed::<TIMED, _>(place, || unsafe { group.run(buffers) })?,
@@ -294,14 +301,14 @@ impl CpuSequence {
                     let work = SequenceWork::Kernel(*kernel, params_of_run(params, *advance, run));
                     // SAFETY: as above.
                     self.timed::<TIMED, _>(place, || unsafe {
-                        single.run(&work, buffers, operands, self.checks_finite)
+                        single.run(&work, self.placed(&single.operands, buffers, operands), self.checks_finite)
                     })?;
                 }
                 Part::Work(Work::Function(function)) => {
                     self.timed::<TIMED, _>(place, || {
                         // SAFETY: as above. The slices that a function gets end with its call, because its code takes a context of any lifetime. So
                         // no slice exists when the next part begins.
-                        unsafe { function.run(buffers, operands) }
+                        unsafe { function.run(self.placed(&function.operands, buffers, operands)) }
                     })?
                 }
                 Part::Jump(to) => next = *to,
@@ -315,6 +322,22 @@ impl CpuSequence {
         Ok(())
     }
 
+    /// Fills the first entries of `operands` with the operands of a step, and returns them.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`placed`].
+    #[inline(always)]
+    unsafe fn placed<'o>(
+        &self,
+        places: &Range<usize>,
+        buffers: &[Operand],
+        operands: &'o mut [Operand],
+    ) -> &'o mut [Operand] {
+        // SAFETY: the caller has the same duties; `over` has added what the operands were prepared from to the buffers.
+        unsafe { placed(self.operands.of(places), buffers, operands) }
+    }
+
     #[inline(always)]
     fn timed<const TIMED: bool, R>(&self, place: usize, part: impl FnOnce() -> R) -> R {
         let Some(time) = self.times.as_ref().filter(|_| TIMED).map(|times| &times[place]) else { return part() };
@@ -326,32 +349,19 @@ impl CpuSequence {
 }
 
 impl Single {
-    fn new(number: usize, step: SequenceStep) -> Result<Single, SequenceError> {
+    fn new(number: usize, step: SequenceStep, prepared: &mut PreparedOperands) -> Result<Single, SequenceError> {
         let step = in_buffers(number, step)?;
-        let operands = Prepared::new(&step.operands, &step.shared_operands(number)?);
+        let operands = prepared.add(&step.operands, &step.shared_operands(number)?);
         Ok(Single { number, work: step.work, operands })
     }
 
-    fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.operands)
-    }
-
-    /// Runs the step, whose work is `work`.
+    /// Runs the step, whose work is `work`, over its operands.
     ///
     /// # Safety
     ///
-    /// * [`Buffers::check`] of the buffers that the step was checked with has accepted `buffers`.
-    /// * No slice of a written one exists.
+    /// * No slice of the operands exists, and no other operand is used that overlaps them.
     #[inline]
-    unsafe fn run(
-        &self,
-        work: &SequenceWork,
-        buffers: &[Operand],
-        operands: &mut [Operand],
-        checks_finite: bool,
-    ) -> Result<(), SequenceError> {
-        // SAFETY: the caller has the same duties.
-        let set = unsafe { placed(&self.operands, buffers, operands) };
+    unsafe fn run(&self, work: &SequenceWork, set: &mut [Operand], checks_finite: bool) -> Result<(), SequenceError> {
         run_work(work, set).map_err(|error| SequenceError::Step { step: self.number, error })?;
         match set.last_mut() {
             Some(output) if checks_finite => {
@@ -373,23 +383,18 @@ impl Single {
 }
 
 impl FunctionStep {
-    fn new(number: usize, step: SequenceStep) -> Result<FunctionStep, SequenceError> {
+    fn new(number: usize, step: SequenceStep, prepared: &mut PreparedOperands) -> Result<FunctionStep, SequenceError> {
         let SequenceStep { work, operands } = in_buffers(number, step)?;
         let SequenceWork::Function(function) = work else { unreachable!("the caller has looked at the work") };
         // The context of its call looks for operands that share bytes.
-        let operands = Prepared::new(&operands, &vec![false; operands.len()]);
+        let shared: SmallVec<[bool; MOST_OPERANDS]> = SmallVec::from_elem(false, operands.len());
+        let operands = prepared.add(&operands, &shared);
         Ok(FunctionStep { number, function, operands })
     }
 
-    /// Calls the function over its operands, made in `operands`. Operands that share bytes, one of them written, are refused.
-    ///
-    /// # Safety
-    ///
-    /// * As for [`Single::run`].
+    /// Calls the function over its operands. Operands that share bytes, one of them written, are refused.
     #[inline]
-    unsafe fn run(&self, buffers: &[Operand], operands: &mut [Operand]) -> Result<(), SequenceError> {
-        // SAFETY: the caller has the same duties.
-        let set = unsafe { placed(&self.operands, buffers, operands) };
+    fn run(&self, set: &mut [Operand]) -> Result<(), SequenceError> {
         let mut context = FnContext::new(set).map_err(|error| SequenceError::Step { step: self.number, error })?;
         self.function.call(&mut context).map_err(|error| SequenceError::Function { step: self.number, error })
     }
