@@ -15,6 +15,8 @@
 //! | `sync` | the atomics of this folder |
 //! | `function` | a step that is a function of the caller |
 //! | `group` | elementwise steps that run together, block by block |
+//! | `group_blocks` | the blocks of a group, and the parts of operands in them |
+//! | `chains` | which steps of a group are computed together in registers |
 //! | `fused` | elementwise steps that one kernel of a device computes together |
 //! | `finite` | finds infinities and NaN in an output |
 //! | `looks` | copies outputs of a device to the host, and looks for them there |
@@ -25,6 +27,7 @@ mod block_graph;
 mod blocks;
 mod branches;
 mod buffers;
+mod chains;
 mod command_sequence;
 mod conflicts;
 mod cpu_sequence;
@@ -32,6 +35,7 @@ mod finite;
 mod function;
 mod fused;
 mod group;
+mod group_blocks;
 mod host_lanes;
 mod looks;
 mod step;

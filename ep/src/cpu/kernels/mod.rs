@@ -26,6 +26,7 @@ mod arith;
 mod binary16;
 mod bits;
 mod cast;
+pub(crate) mod chain;
 mod convolution;
 mod copy;
 mod cross_entropy;

@@ -1,0 +1,201 @@
+//! Which steps of a group are a chain: each reads what the one before it wrote, so that the value between them can stay in registers
+//! ([`chain`]).
+//!
+//! A result is stored if memory needs it: it lies in a buffer, or a step behind the next one reads it from scratch memory.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use crate::call::operand::Operand;
+use crate::cpu::chain::{self, Link, LinkWork, Other};
+use crate::sequence::group_blocks::{BlockOperand, BlockStep};
+use crate::sequence::step::{SequenceMemory, SequenceWork};
+use crate::tensor::dtype::DType;
+use crate::tensor::layout::Layout;
+use crate::tensor::op::Op;
+
+/// Steps that are computed together. Operands are numbered through all of its steps.
+#[derive(Debug)]
+pub(super) struct Chain {
+    /// The places of its steps in the group.
+    pub(super) steps: Range<usize>,
+    dtype: DType,
+    links: Box<[ChainLink]>,
+}
+
+#[derive(Copy, Clone, Debug)]
+struct ChainLink {
+    work: LinkWork,
+    other: Source,
+    /// The operand that the result is stored in.
+    stored: Option<usize>,
+}
+
+/// The other operand of a link.
+#[derive(Copy, Clone, Debug)]
+enum Source {
+    Value,
+    Elements(usize),
+    Single(usize),
+}
+
+/// What a group runs as a whole in each block.
+#[derive(Debug)]
+pub(super) enum Piece {
+    /// The step at this place.
+    Step(usize),
+    Chain(Chain),
+}
+
+/// Divides the steps of a group into chains, as long as possible, and steps that run by themselves.
+pub(super) fn pieces(steps: &[BlockStep]) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut next = 0;
+    while next < steps.len() {
+        match Chain::beginning_at(steps, next) {
+            Some(chain) => {
+                next = chain.steps.end;
+                pieces.push(Piece::Chain(chain));
+            }
+            None => {
+                pieces.push(Piece::Step(next));
+                next += 1;
+            }
+        }
+    }
+    pieces
+}
+
+impl Chain {
+    /// The longest chain that begins with this step; `None` if it would be that step alone.
+    fn beginning_at(steps: &[BlockStep], first: usize) -> Option<Chain> {
+        let (dtype, op, inputs, _) = elementwise(&steps[first])?;
+        let mut links = Vec::new();
+        links.push(ChainLink { work: LinkWork::Take, other: source(&inputs[0], 0)?, stored: None });
+        links.push(match inputs {
+            [_] => ChainLink { work: LinkWork::of_one(op)?, other: Source::Value, stored: None },
+            [_, right] => ChainLink { work: LinkWork::of_two(op, true)?, other: source(right, 1)?, stored: None },
+            _ => return None,
+        });
+        let mut operands = steps[first].operands.len();
+        let mut end = first + 1;
+        while let Some(step) = steps.get(end)
+            && let Some(link) = following(&steps[end - 1], step, dtype, operands)
+        {
+            // The next step has the value in registers.
+            set_stored(&mut links, steps, (end - 1, end + 1), operands - 1);
+            links.push(link);
+            operands += step.operands.len();
+            end += 1;
+        }
+        if end - first < 2 {
+            return None;
+        }
+        set_stored(&mut links, steps, (end - 1, end), operands - 1);
+        Some(Chain { steps: first..end, dtype, links: links.into() })
+    }
+
+    /// Computes the chain over a block, whose parts are `operands`, those of all steps in order. Returns false, with nothing done, if one of them is not aligned: the
+    /// kernel of its step says so.
+    ///
+    /// # Safety
+    ///
+    /// * `operands` are those of the steps that the chain was made of, in one block, and may be used as these steps use them. No slices of them exist.
+    #[inline]
+    pub(super) unsafe fn run(&self, operands: &[Operand]) -> bool {
+        if !operands.iter().all(Operand::is_aligned) {
+            return false;
+        }
+        let link = |link: &ChainLink| Link {
+            work: link.work,
+            other: match link.other {
+                Source::Value => Other::Value,
+                Source::Elements(operand) => Other::Elements(operands[operand].ptr()),
+                Source::Single(operand) => Other::Single(operands[operand].ptr()),
+            },
+            to: link.stored.map_or(std::ptr::null_mut(), |operand| operands[operand].ptr()),
+        };
+        let links: SmallVec<[Link; 16]> = self.links.iter().map(link).collect();
+        let length = operands.last().map_or(0, |output| output.layout().elements());
+        // SAFETY: outputs and `Elements` are contiguous parts with as many elements as the last output, `Single` have one element, all of the chain's dtype and aligned.
+        // The caller guarantees that they may be used. Operands that share bytes, one of them written, are the same view, which the group has checked.
+        unsafe { chain::run(self.dtype, &links, length) };
+        true
+    }
+
+    /// The bytes that it takes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.links)
+    }
+}
+
+/// The dtype, the op, the inputs and the output of a step that can be part of a chain.
+fn elementwise(step: &BlockStep) -> Option<(DType, Op, &[BlockOperand], &BlockOperand)> {
+    let SequenceWork::Kernel(kernel, _) = &step.work else { return None };
+    let (output, inputs) = step.operands.split_last()?;
+    let is_one_dtype = inputs.iter().all(|input| input.dtype == output.dtype);
+    (is_one_dtype && chain::has_chains(output.dtype) && is_contiguous(output) && !inputs.is_empty()).then_some((
+        output.dtype,
+        kernel.op,
+        inputs,
+        output,
+    ))
+}
+
+/// The link of `step`, if it goes on with the result of `before`. `first` is the number of its first operand.
+fn following(before: &BlockStep, step: &BlockStep, dtype: DType, first: usize) -> Option<ChainLink> {
+    let value = before.operands.last()?;
+    let (own, op, inputs, _) = elementwise(step)?;
+    if own != dtype {
+        return None;
+    }
+    let is_value = |input: &BlockOperand| {
+        (input.memory, input.layouts, &input.steps) == (value.memory, value.layouts, &value.steps)
+    };
+    let (work, other) = match inputs {
+        [input] if is_value(input) => (LinkWork::of_one(op)?, Source::Value),
+        [left, right] => match (is_value(left), is_value(right)) {
+            (true, true) => (LinkWork::of_two(op, true)?, Source::Value),
+            (true, false) => (LinkWork::of_two(op, true)?, source(right, first + 1)?),
+            (false, true) => (LinkWork::of_two(op, false)?, source(left, first)?),
+            (false, false) => return None,
+        },
+        _ => return None,
+    };
+    Some(ChainLink { work, other, stored: None })
+}
+
+/// The operand of this number, if its part in a block is elements one behind the other, or one element for all.
+fn source(input: &BlockOperand, number: usize) -> Option<Source> {
+    let is_single = |layout: &Layout| layout.strides().iter().all(|stride| *stride == 0);
+    if is_contiguous(input) {
+        Some(Source::Elements(number))
+    } else if input.layouts.iter().all(is_single) {
+        Some(Source::Single(number))
+    } else {
+        None
+    }
+}
+
+fn is_contiguous(operand: &BlockOperand) -> bool {
+    operand.layouts.iter().all(Layout::is_contiguous)
+}
+
+/// Lets the last link store its result, that of the step at `place` and operand `output` of the chain, if memory needs it. Steps from `readers` on read the result
+/// from memory.
+fn set_stored(links: &mut [ChainLink], steps: &[BlockStep], (place, readers): (usize, usize), output: usize) {
+    if let (Some(last), Some(result)) = (links.last_mut(), steps[place].operands.last()) {
+        last.stored = is_needed(result.memory, &steps[readers.min(steps.len())..]).then_some(output);
+    }
+}
+
+/// Whether a result in this memory must be stored, if only these steps could read it from there.
+fn is_needed(memory: SequenceMemory, steps: &[BlockStep]) -> bool {
+    if let SequenceMemory::Buffer { .. } = memory {
+        return true;
+    }
+    // Scratch memory is used for one result after the other. A step reads its inputs before it writes.
+    let uses = steps.iter().flat_map(|step| &step.operands).find(|operand| operand.memory == memory);
+    uses.is_some_and(|operand| operand.access.reads())
+}
