@@ -35,6 +35,8 @@ struct ChainLink {
 /// The other operand of a link.
 #[derive(Copy, Clone, Debug)]
 enum Source {
+    /// That of the link before, which is still in registers; also of links without other operands.
+    Same,
     Value,
     Elements(usize),
     Single(usize),
@@ -70,18 +72,23 @@ pub(super) fn pieces(steps: &[BlockStep]) -> Vec<Piece> {
 impl Chain {
     /// The longest chain that begins with this step; `None` if it would be that step alone.
     fn beginning_at(steps: &[BlockStep], first: usize) -> Option<Chain> {
-        let (dtype, op, inputs, _) = elementwise(&steps[first])?;
-        let mut links = Vec::new();
-        links.push(ChainLink { work: LinkWork::Take, other: source(&inputs[0], 0)?, stored: None });
-        links.push(match inputs {
-            [_] => ChainLink { work: LinkWork::of_one(op)?, other: Source::Value, stored: None },
-            [_, right] => ChainLink { work: LinkWork::of_two(op, true)?, other: source(right, 1)?, stored: None },
+        let (dtype, op, inputs, output) = elementwise(&steps[first])?;
+        let mut others = Others::default();
+        let taken = others.source(&inputs[0], 0)?;
+        let (work, other) = match inputs {
+            [_] => (LinkWork::of_one(op)?, Source::Same),
+            [_, right] => (LinkWork::of_two(op, true)?, others.source(right, 1)?),
             _ => return None,
-        });
+        };
+        others.note_written(output);
+        let mut links = vec![
+            ChainLink { work: LinkWork::Take, other: taken, stored: None },
+            ChainLink { work, other, stored: None },
+        ];
         let mut operands = steps[first].operands.len();
         let mut end = first + 1;
         while let Some(step) = steps.get(end)
-            && let Some(link) = following(&steps[end - 1], step, dtype, operands)
+            && let Some(link) = following(&steps[end - 1], step, dtype, operands, &mut others)
         {
             // The next step has the value in registers.
             set_stored(&mut links, steps, (end - 1, end + 1), operands - 1);
@@ -111,6 +118,7 @@ impl Chain {
             work: link.work,
             other: match link.other {
                 Source::Value => Other::Value,
+                Source::Same => Other::Same,
                 Source::Elements(operand) => Other::Elements(operands[operand].ptr()),
                 Source::Single(operand) => Other::Single(operands[operand].ptr()),
             },
@@ -144,38 +152,75 @@ fn elementwise(step: &BlockStep) -> Option<(DType, Op, &[BlockOperand], &BlockOp
 }
 
 /// The link of `step`, if it goes on with the result of `before`. `first` is the number of its first operand.
-fn following(before: &BlockStep, step: &BlockStep, dtype: DType, first: usize) -> Option<ChainLink> {
+fn following<'s>(
+    before: &BlockStep,
+    step: &'s BlockStep,
+    dtype: DType,
+    first: usize,
+    others: &mut Others<'s>,
+) -> Option<ChainLink> {
     let value = before.operands.last()?;
-    let (own, op, inputs, _) = elementwise(step)?;
+    let (own, op, inputs, output) = elementwise(step)?;
     if own != dtype {
         return None;
     }
-    let is_value = |input: &BlockOperand| {
-        (input.memory, input.layouts, &input.steps) == (value.memory, value.layouts, &value.steps)
-    };
+    let is_value = |input| is_same(input, value);
     let (work, other) = match inputs {
-        [input] if is_value(input) => (LinkWork::of_one(op)?, Source::Value),
+        [input] if is_value(input) => (LinkWork::of_one(op)?, Source::Same),
         [left, right] => match (is_value(left), is_value(right)) {
-            (true, true) => (LinkWork::of_two(op, true)?, Source::Value),
-            (true, false) => (LinkWork::of_two(op, true)?, source(right, first + 1)?),
-            (false, true) => (LinkWork::of_two(op, false)?, source(left, first)?),
+            (true, true) => (LinkWork::of_two(op, true)?, others.value()),
+            (true, false) => (LinkWork::of_two(op, true)?, others.source(right, first + 1)?),
+            (false, true) => (LinkWork::of_two(op, false)?, others.source(left, first)?),
             (false, false) => return None,
         },
         _ => return None,
     };
+    others.note_written(output);
     Some(ChainLink { work, other, stored: None })
 }
 
-/// The operand of this number, if its part in a block is elements one behind the other, or one element for all.
-fn source(input: &BlockOperand, number: usize) -> Option<Source> {
-    let is_single = |layout: &Layout| layout.strides().iter().all(|stride| *stride == 0);
-    if is_contiguous(input) {
-        Some(Source::Elements(number))
-    } else if input.layouts.iter().all(is_single) {
-        Some(Source::Single(number))
-    } else {
-        None
+/// The other operands of the links so far.
+#[derive(Default)]
+struct Others<'s> {
+    /// The one that is in registers.
+    held: Option<&'s BlockOperand>,
+}
+
+impl<'s> Others<'s> {
+    /// The operand of this number, if its part in a block is elements one behind the other, or one element for all.
+    fn source(&mut self, input: &'s BlockOperand, number: usize) -> Option<Source> {
+        let is_single = |layout: &Layout| layout.strides().iter().all(|stride| *stride == 0);
+        if self.held.is_some_and(|held| is_same(held, input)) {
+            return Some(Source::Same);
+        }
+        let source = if is_contiguous(input) {
+            Source::Elements(number)
+        } else if input.layouts.iter().all(is_single) {
+            Source::Single(number)
+        } else {
+            return None;
+        };
+        self.held = Some(input);
+        Some(source)
     }
+
+    /// The value of the chain.
+    fn value(&mut self) -> Source {
+        self.held = None;
+        Source::Value
+    }
+
+    /// Notes the output of a link, which may be written over what is in registers.
+    fn note_written(&mut self, output: &BlockOperand) {
+        if self.held.is_some_and(|held| held.memory == output.memory) {
+            self.held = None;
+        }
+    }
+}
+
+/// Whether both are the same part of the same memory.
+fn is_same(one: &BlockOperand, other: &BlockOperand) -> bool {
+    (one.memory, one.layouts, &one.steps) == (other.memory, other.layouts, &other.steps)
 }
 
 fn is_contiguous(operand: &BlockOperand) -> bool {
@@ -199,3 +244,7 @@ fn is_needed(memory: SequenceMemory, steps: &[BlockStep]) -> bool {
     let uses = steps.iter().flat_map(|step| &step.operands).find(|operand| operand.memory == memory);
     uses.is_some_and(|operand| operand.access.reads())
 }
+
+#[cfg(test)]
+#[path = "chains_tests.rs"]
+mod tests;

@@ -122,6 +122,12 @@ impl Group {
         self.steps.len()
     }
 
+    /// What runs as a whole in each block.
+    #[cfg(test)]
+    pub(super) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
     /// The numbers of its steps.
     pub(super) fn steps(&self) -> Range<usize> {
         self.first..self.first + self.len()

@@ -74,7 +74,9 @@ impl LinkWork {
 /// The other operand of a link.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Other {
-    /// The value of the chain itself; also of links without other operands.
+    /// That of the link before, which is still in registers; also of links without other operands.
+    Same,
+    /// The value of the chain itself.
     Value,
     /// Elements one behind the other, from this address on.
     Elements(*const u8),
@@ -181,8 +183,10 @@ macro_rules! chains {
             unsafe fn tile<S: Simd, const WIDTH: usize, const PARTIAL: bool>(self, simd: S, tile: Tile) {
                 let zero = simd.$splat(0.0);
                 let mut value = [zero; WIDTH];
+                let mut other = [zero; WIDTH];
                 for link in self.links {
-                    let other = match link.other {
+                    other = match link.other {
+                        Other::Same => other,
                         Other::Value => value,
                         Other::Elements(from) => {
                             let from = from.cast::<$float>().wrapping_add(tile.first);

@@ -1,0 +1,376 @@
+//! Chains compute what the kernels of their steps compute, and store what others read.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::call::fn_context::FnContext;
+use crate::call::kernel_registry::KernelRegistry;
+use crate::call::operand::Access;
+use crate::names::device_id::DeviceKind;
+use crate::sequence::group::Group;
+use crate::sequence::{CpuSequence, SequenceGroup, SequenceOperand, SequenceStep};
+use crate::tensor::params::Params;
+use crate::tensor::shape::Shape;
+
+/// Where an operand of a drawn step comes from.
+#[derive(Copy, Clone, Debug)]
+enum Given {
+    /// The first or the second feed.
+    Feed(usize),
+    /// One element for all.
+    Single,
+    /// The result of the step so many steps before, or the first feed.
+    Before(usize),
+}
+
+/// A step. It keeps its result in scratch memory, unless the result is `kept`.
+#[derive(Clone, Debug)]
+struct Drawn {
+    op: Op,
+    from: [Given; 2],
+    kept: bool,
+}
+
+const OPS: [Op; 12] = [
+    Op::Neg,
+    Op::Abs,
+    Op::Relu,
+    Op::Sqrt,
+    Op::Reciprocal,
+    Op::Add,
+    Op::Sub,
+    Op::Mul,
+    Op::Div,
+    Op::Min,
+    Op::Max,
+    // Of no chain.
+    Op::Floor,
+];
+
+/// Buffers of the feeds and of the single element, before those of the results.
+const FEEDS: usize = 3;
+
+fn step(op: Op, dtype: DType, operands: Vec<SequenceOperand>) -> SequenceStep {
+    let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, dtype).expect("a kernel");
+    SequenceStep { work: SequenceWork::Kernel(kernel, Params::default()), operands }
+}
+
+/// The drawn steps over `length` elements. With `scratch`, results that are not kept are in scratch memory.
+fn steps(drawn: &[Drawn], dtype: DType, length: usize, scratch: bool) -> Vec<SequenceStep> {
+    let all = Layout::contiguous(Shape::new(&[length]).expect("a shape"));
+    let result = |place: usize, access| {
+        let memory = match scratch && !drawn[place].kept {
+            true => SequenceMemory::Scratch(place),
+            false => SequenceMemory::Buffer { index: FEEDS + place, offset: 0 },
+        };
+        SequenceOperand { memory, dtype, layout: all, access }
+    };
+    let of_step = |(place, it): (usize, &Drawn)| {
+        let input = |from: Given| match from {
+            Given::Before(back) if back < place => result(place - 1 - back, Access::Read),
+            Given::Single => SequenceOperand {
+                memory: SequenceMemory::Buffer { index: 2, offset: 0 },
+                dtype,
+                layout: Layout::contiguous(Shape::SCALAR).broadcast_to(all.shape()).expect("a view"),
+                access: Access::Read,
+            },
+            Given::Feed(_) | Given::Before(_) => {
+                let index = if let Given::Feed(index) = from { index } else { 0 };
+                SequenceOperand {
+                    memory: SequenceMemory::Buffer { index, offset: 0 },
+                    dtype,
+                    layout: all,
+                    access: Access::Read,
+                }
+            }
+        };
+        let inputs = it.from[..it.op.arity()].iter().map(|from| input(*from));
+        step(it.op, dtype, inputs.chain([result(place, Access::Write)]).collect())
+    };
+    drawn.iter().enumerate().map(of_step).collect()
+}
+
+/// Runs a sequence over buffers of words of 8 bytes each.
+fn run(sequence: &CpuSequence, dtype: DType, (length, results): (usize, usize), data: &mut [Vec<u64>]) {
+    let operand = |(index, words): (usize, &mut Vec<u64>)| {
+        let shape = if index == 2 { Shape::SCALAR } else { Shape::new(&[length]).expect("a shape") };
+        let access = if index < FEEDS { Access::Read } else { Access::ReadWrite };
+        // SAFETY: a vector of its own for each operand, with a word for each element, borrowed until the end of this function.
+        unsafe { Operand::new(words.as_mut_ptr().cast(), dtype, Layout::contiguous(shape), access) }
+    };
+    let mut operands: Vec<Operand> = data[..FEEDS + results].iter_mut().enumerate().map(operand).collect();
+    sequence.run(&mut FnContext::new(&mut operands).expect("buffers of their own"), 0).expect("it runs");
+}
+
+/// Bits of the elements; all NaN are one.
+fn bits(words: &[u64], dtype: DType, length: usize) -> Vec<u64> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let of = |element: &[u8]| match dtype {
+        DType::F32 => {
+            let it = f32::from_ne_bytes(element.try_into().expect("four bytes"));
+            if it.is_nan() { u64::MAX } else { it.to_bits().into() }
+        }
+        _ => {
+            let it = f64::from_ne_bytes(element.try_into().expect("eight bytes"));
+            if it.is_nan() { u64::MAX } else { it.to_bits() }
+        }
+    };
+    bytes.chunks_exact(dtype.size()).take(length).map(of).collect()
+}
+
+/// Numbers of all kinds, as the words of a buffer.
+fn feed(dtype: DType, length: usize, salt: usize) -> Vec<u64> {
+    const KINDS: [f64; 12] =
+        [0.0, -0.0, 1.0, -1.5, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1e-40, -3.25e30, 0.1, -7.0, 1e-310];
+    let number = |place: usize| match (place * 7 + salt) % 23 {
+        kind if kind < KINDS.len() => KINDS[kind],
+        other => (place as f64 - length as f64 / 3.0) / (other as f64 + 0.7),
+    };
+    let bytes: Vec<u8> = match dtype {
+        DType::F32 => (0..length).flat_map(|place| (number(place) as f32).to_ne_bytes()).collect(),
+        _ => (0..length).flat_map(|place| number(place).to_ne_bytes()).collect(),
+    };
+    let mut words = vec![0u64; length.max(1)];
+    for (place, byte) in bytes.into_iter().enumerate() {
+        let mut word = words[place / 8].to_ne_bytes();
+        word[place % 8] = byte;
+        words[place / 8] = u64::from_ne_bytes(word);
+    }
+    words
+}
+
+fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
+    let from = prop_oneof![
+        (0..2usize).prop_map(Given::Feed),
+        Just(Given::Single),
+        // Mostly the step before.
+        Just(Given::Before(0)),
+        Just(Given::Before(0)),
+        (0..4usize).prop_map(Given::Before),
+    ];
+    let from = [from.clone().boxed(), from.boxed()];
+    let step = (0..OPS.len(), from, any::<bool>()).prop_map(|(op, from, kept)| Drawn { op: OPS[op], from, kept });
+    prop::collection::vec(step, 1..12).prop_map(|mut steps| {
+        if let Some(last) = steps.last_mut() {
+            last.kept = true;
+        }
+        steps
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 512 }, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn chains_give_the_bits_of_kernels(
+        drawn in drawn(),
+        dtype in prop_oneof![Just(DType::F32), Just(DType::F64)],
+        // Around the sizes of vectors and tiles.
+        length in prop_oneof![1..20usize, 60..70usize, 125..135usize, 250..300usize],
+        block in prop_oneof![Just(1000usize), 1..140usize],
+    ) {
+        let results = drawn.len();
+        let words = |results| -> Vec<Vec<u64>> {
+            let feeds = [feed(dtype, length, 3), feed(dtype, length, 11), feed(dtype, 1, 9)];
+            feeds.into_iter().chain((0..results).map(|_| vec![0; length])).collect()
+        };
+        let size = dtype.size();
+        let sizes: Vec<usize> = (0..FEEDS + results).map(|index| if index == 2 { size } else { length * size }).collect();
+        let alone = CpuSequence::new(&sizes, steps(&drawn, dtype, length, false), &[]).expect("steps");
+        let groups = [SequenceGroup { steps: 0..results, block }];
+        let group = CpuSequence::new(&sizes, steps(&drawn, dtype, length, true), &groups).expect("a group");
+        let (mut expected, mut found) = (words(results), words(results));
+        run(&alone, dtype, (length, results), &mut expected);
+        run(&group, dtype, (length, results), &mut found);
+        for (place, _) in drawn.iter().enumerate().filter(|(_, step)| step.kept) {
+            let [expected, found] = [&expected, &found].map(|data| bits(&data[FEEDS + place], dtype, length));
+            prop_assert_eq!(found, expected, "result {} of {:?}", place, drawn);
+        }
+    }
+}
+
+/// The pieces of a group as text: numbers of single steps, and chains in brackets, in which `=` says that the other operand is still in registers, and a star that
+/// the result is stored.
+fn shown(steps: Vec<SequenceStep>) -> String {
+    let group = Group::new(0, steps, 64).expect("a group");
+    let of_piece = |piece: &Piece| match piece {
+        Piece::Step(place) => place.to_string(),
+        Piece::Chain(chain) => {
+            // The first link takes the first operand of the first step.
+            let links = chain.links[1..].iter().map(|link| {
+                let is_held = matches!(link.other, Source::Same) && LinkWork::of_one(Op::Neg) != Some(link.work);
+                let held = if is_held { "=" } else { "" };
+                format!("{held}{}", if link.stored.is_some() { "*" } else { "" })
+            });
+            let steps: Vec<String> =
+                chain.steps.clone().zip(links).map(|(place, link)| format!("{place}{link}")).collect();
+            format!("[{}]", steps.join(" "))
+        }
+    };
+    group.pieces().iter().map(of_piece).collect::<Vec<_>>().join(" ")
+}
+
+fn of(op: Op, from: [Given; 2]) -> Drawn {
+    Drawn { op, from, kept: false }
+}
+
+#[test]
+fn steps_that_hand_on_their_result_are_a_chain() {
+    use Given::{Before, Feed, Single};
+    let shown = |drawn: &[Drawn]| shown(steps(drawn, DType::F32, 100, true));
+    let add = |from| of(Op::Add, from);
+    let kept = |it: Drawn| Drawn { kept: true, ..it };
+    let first = || add([Feed(0), Feed(1)]);
+    assert_eq!(shown(&[first(), add([Before(0), Feed(0)]), kept(add([Feed(1), Before(0)]))]), "[0 1 2*]");
+    assert_eq!(shown(&[kept(first())]), "0", "a step alone runs by its kernel");
+    assert_eq!(shown(&[kept(first()), kept(add([Before(0), Single]))]), "[0* 1*]", "what is kept is stored");
+    assert_eq!(
+        shown(&[first(), add([Before(0), Feed(0)]), kept(add([Before(0), Before(1)]))]),
+        "[0* 1 2*]",
+        "a later step reads the first result from memory"
+    );
+    assert_eq!(shown(&[first(), kept(of(Op::Mul, [Before(0), Before(0)]))]), "[0 1*]", "the value twice");
+    assert_eq!(
+        shown(&[first(), first(), kept(add([Before(0), Before(1)]))]),
+        "0 [1 2*]",
+        "the second step does not read the first result"
+    );
+    let floor = || of(Op::Floor, [Before(0), Feed(0)]);
+    assert_eq!(shown(&[first(), floor(), kept(of(Op::Neg, [Before(0), Feed(0)]))]), "0 1 2", "no link for the op");
+    let negs = [first(), of(Op::Neg, [Before(0), Feed(0)]), floor(), kept(of(Op::Abs, [Before(0), Feed(0)]))];
+    assert_eq!(shown(&negs), "[0 1*] 2 3", "the step behind the chain reads its result from memory");
+}
+
+#[test]
+fn an_operand_that_comes_again_stays_in_registers() {
+    use Given::{Before, Feed, Single};
+    let shown = |drawn: &[Drawn]| shown(steps(drawn, DType::F32, 100, true));
+    let add = |from| of(Op::Add, from);
+    let last = |from| Drawn { kept: true, ..add(from) };
+    assert_eq!(shown(&[add([Feed(0), Feed(0)]), last([Before(0), Feed(0)])]), "[0= 1=*]");
+    assert_eq!(shown(&[add([Feed(0), Feed(1)]), last([Before(0), Feed(0)])]), "[0 1*]", "the other feed is held");
+    assert_eq!(shown(&[add([Feed(0), Single]), last([Single, Before(0)])]), "[0 1=*]");
+    let neg = of(Op::Neg, [Before(0), Feed(0)]);
+    assert_eq!(shown(&[add([Feed(0), Feed(1)]), neg, last([Before(0), Feed(1)])]), "[0 1 2=*]");
+    let twice = of(Op::Mul, [Before(0), Before(0)]);
+    assert_eq!(shown(&[add([Feed(0), Feed(1)]), twice, last([Before(0), Feed(1)])]), "[0 1 2*]");
+}
+
+/// `t = x + y; y = t + y; u = -y; z = u + y`: the last step reads the new `y`.
+#[test]
+fn an_operand_that_was_written_is_loaded_again() {
+    let all = Layout::contiguous(Shape::new(&[20]).expect("a shape"));
+    let operand = |memory, access| SequenceOperand { memory, dtype: DType::F32, layout: all, access };
+    let buffer = |index| SequenceMemory::Buffer { index, offset: 0 };
+    let [x, y, z] = [0, 1, 3].map(buffer);
+    let steps = |t, u| {
+        let add = |a, b, to| {
+            let operands = vec![operand(a, Access::Read), operand(b, Access::Read), operand(to, Access::Write)];
+            step(Op::Add, DType::F32, operands)
+        };
+        let neg = step(Op::Neg, DType::F32, vec![operand(y, Access::Read), operand(u, Access::Write)]);
+        vec![add(x, y, t), add(t, y, y), neg, add(u, y, z)]
+    };
+    let in_scratch = || steps(SequenceMemory::Scratch(0), SequenceMemory::Scratch(2));
+    assert_eq!(shown(in_scratch()), "[0 1=* 2 3*]");
+    let results = |steps, groups: &[SequenceGroup]| {
+        let sequence = CpuSequence::new(&[80, 80, 4, 80, 80, 80], steps, groups).expect("steps");
+        let mut data = [[1.5f32; 20], [0.25; 20], [0.0; 20], [0.0; 20], [0.0; 20], [0.0; 20]];
+        let operand = |(index, elements): (usize, &mut [f32; 20])| {
+            let shape = if index == 2 { Shape::SCALAR } else { *all.shape() };
+            // SAFETY: an array of its own for each operand, borrowed until the end of the closure.
+            unsafe {
+                Operand::new(elements.as_mut_ptr().cast(), DType::F32, Layout::contiguous(shape), Access::ReadWrite)
+            }
+        };
+        let mut operands: Vec<Operand> = data.iter_mut().enumerate().map(operand).collect();
+        sequence.run(&mut FnContext::new(&mut operands).expect("arrays of their own"), 0).expect("it runs");
+        (data[1], data[3])
+    };
+    let expected = results(steps(buffer(4), buffer(5)), &[]);
+    assert_eq!(expected, ([2.0; 20], [0.0; 20]));
+    assert_eq!(results(in_scratch(), &[SequenceGroup { steps: 0..4, block: 64 }]), expected);
+}
+
+/// Scratch memory that holds another result by the time it is read does not count as a reader of the first.
+#[test]
+fn a_result_is_not_stored_for_readers_of_another() {
+    use Given::{Before, Feed};
+    let mut steps = steps(
+        &[
+            of(Op::Add, [Feed(0), Feed(1)]),
+            of(Op::Neg, [Before(0), Feed(0)]),
+            of(Op::Floor, [Feed(0), Feed(0)]),
+            Drawn { kept: true, ..of(Op::Add, [Before(1), Before(0)]) },
+        ],
+        DType::F32,
+        100,
+        true,
+    );
+    // The third step writes to the memory of the first result, and the fourth reads it from there.
+    let memory = SequenceMemory::Scratch(0);
+    steps[2].operands[1].memory = memory;
+    steps[3].operands[1].memory = memory;
+    assert_eq!(shown(steps), "[0 1*] 2 3");
+}
+
+#[test]
+fn operands_that_are_no_plain_elements_are_in_no_chain() {
+    let all = Layout::contiguous(Shape::new(&[8, 100]).expect("a shape"));
+    let whole = |index, layout, access| SequenceOperand {
+        memory: SequenceMemory::Buffer { index, offset: 0 },
+        dtype: DType::F32,
+        layout,
+        access,
+    };
+    let row = Layout::contiguous(Shape::new(&[100]).expect("a shape"));
+    let column = Layout::contiguous(Shape::new(&[8, 1]).expect("a shape"));
+    let shown_with = |other: Layout| {
+        let add = |from, to| {
+            let operands =
+                vec![whole(from, all, Access::Read), whole(1, other, Access::Read), whole(to, all, Access::Write)];
+            step(Op::Add, DType::F32, operands)
+        };
+        shown(vec![add(0, 2), add(2, 3)])
+    };
+    assert_eq!(shown_with(all), "[0* 1=*]");
+    assert_eq!(shown_with(Layout::contiguous(Shape::SCALAR)), "[0* 1=*]");
+    assert_eq!(shown_with(row), "[0* 1=*]", "a block is a part of one row, and so are its elements of the row");
+    assert_eq!(shown_with(column), "[0* 1=*]", "a block has one element of the column");
+    let gaps = Layout::with_strides(*all.shape(), &[1, 8], 0).expect("a layout");
+    assert_eq!(shown_with(gaps), "0 1");
+    let integers = |from, to| {
+        let operands = [whole(from, all, Access::Read), whole(1, all, Access::Read), whole(to, all, Access::Write)];
+        step(Op::Add, DType::I32, operands.map(|it| SequenceOperand { dtype: DType::I32, ..it }).to_vec())
+    };
+    assert_eq!(shown(vec![integers(0, 2), integers(2, 3)]), "0 1");
+}
+
+/// An operand that is not aligned is refused by the kernel, as without chains.
+#[test]
+fn an_operand_that_is_not_aligned_is_refused() {
+    let all = Layout::contiguous(Shape::new(&[16]).expect("a shape"));
+    let operand = |index, offset, access| SequenceOperand {
+        memory: SequenceMemory::Buffer { index, offset },
+        dtype: DType::F32,
+        layout: all,
+        access,
+    };
+    let add = |from: SequenceOperand, to| {
+        step(Op::Add, DType::F32, vec![from, operand(0, 2, Access::Read), operand(to, 0, Access::Write)])
+    };
+    let steps = vec![add(operand(0, 0, Access::Read), 1), add(operand(1, 0, Access::Read), 2)];
+    let sequence =
+        CpuSequence::new(&[68, 64, 64], steps, &[SequenceGroup { steps: 0..2, block: 64 }]).expect("a group");
+    let mut data = [vec![0u64; 9], vec![0; 8], vec![0; 8]];
+    let bytes = [68, 64, 64];
+    let operand = |(words, bytes): (&mut Vec<u64>, usize)| {
+        let shape = Shape::new(&[bytes]).expect("a shape");
+        // SAFETY: a vector of its own for each operand, borrowed until the end of the test.
+        unsafe { Operand::new(words.as_mut_ptr().cast(), DType::U8, Layout::contiguous(shape), Access::ReadWrite) }
+    };
+    let mut operands: Vec<Operand> = data.iter_mut().zip(bytes).map(operand).collect();
+    let refused = sequence.run(&mut FnContext::new(&mut operands).expect("buffers of their own"), 0);
+    let text = refused.expect_err("it is not aligned").to_string();
+    assert!(text.contains("multiples of 4"), "{text}");
+}
