@@ -2,7 +2,7 @@
 //!
 //! All steps compute the first block of elements, then all compute the next. So what one step writes is still in the processor's cache
 //! when the next one reads it, and a value that no step outside the group reads never goes to memory: each thread keeps one block of it, in
-//! *scratch memory*. Blocks are divided among threads as large kernels are.
+//! *scratch memory*. Light steps that hand on their results keep these in registers ([`chains`](super::chains)). Blocks are divided among threads as large kernels are.
 //!
 //! The result is the same as that of the steps one after the other, because each element of an output depends on the elements at the same
 //! index only. [`Group::new`] checks what that needs:

@@ -7,6 +7,8 @@
 //! Only operations of a few instructions that IEEE 754 defines are done so, with the meaning that [`Number`](super::number::Number) gives them. So the results have
 //! the bits of the kernels. NaN is an exception: where both operands are NaN, the result may be either.
 
+use std::marker::PhantomData;
+
 use pulp::{Simd, WithSimd};
 
 use crate::cpu::kernels::lanes;
@@ -108,8 +110,8 @@ pub(crate) fn has_chains(dtype: DType) -> bool {
 pub(crate) unsafe fn run(dtype: DType, links: &[Link], length: usize) {
     debug_assert!(matches!(links.first(), Some(Link { work: LinkWork::Take, .. })));
     match dtype {
-        DType::F32 => run_wide(Chain::<f32> { links, length, element: 0.0 }),
-        DType::F64 => run_wide(Chain::<f64> { links, length, element: 0.0 }),
+        DType::F32 => run_wide(Chain::<f32> { links, length, elements: PhantomData }),
+        DType::F64 => run_wide(Chain::<f64> { links, length, elements: PhantomData }),
         _ => unreachable!("`has_chains` is false"),
     }
 }
@@ -118,8 +120,7 @@ pub(crate) unsafe fn run(dtype: DType, links: &[Link], length: usize) {
 struct Chain<'l, T> {
     links: &'l [Link],
     length: usize,
-    /// Tells the type of the elements.
-    element: T,
+    elements: PhantomData<T>,
 }
 
 /// A part of the elements, for which all links are done before the next part.
@@ -158,7 +159,7 @@ macro_rules! chains {
             /// * The elements are as [`run`] asks.
             #[inline(always)]
             unsafe fn tiles<S: Simd, const WIDTH: usize>(self, simd: S) {
-                let lanes = size_of::<S::$vector>() / size_of_val(&self.element);
+                let lanes = size_of::<S::$vector>() / size_of::<$float>();
                 let mut first = 0;
                 // SAFETY: the tiles lie within the elements; the caller guarantees the rest.
                 unsafe {

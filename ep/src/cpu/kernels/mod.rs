@@ -7,6 +7,8 @@
 //! 3. Divide it into parts if it is large ([`parallel`]), and pass each innermost row of a part to a loop of [`rows`](mod@rows) or [`folds`](mod@folds), which
 //!    reads and writes through the pointers.
 //!
+//! Light calls that follow each other in a compiled program are computed together in registers ([`chain`](mod@chain)).
+//!
 //! Nothing is allocated, except the packing buffers of a matrix product, the results of the blocks of a large reduction, the scratch memory of
 //! convolutions, that of gradients of max poolings, and the keys that are sorted.
 //!
