@@ -278,38 +278,47 @@ fn a_function_in_a_block_may_wait_for_what_needs_an_earlier_step() {
     });
 }
 
-/// Functions before, in and behind two blocks note their numbers. Chains between them leave lanes something to do.
+/// Functions before, in and behind two blocks note their numbers, and share no tensor. The first one of each block takes long, so that others would come before it.
 #[test]
 fn functions_in_blocks_are_called_in_the_recorded_order_on_any_lanes() {
     for lanes in [1, 3] {
         let vm = engine(Mode::Threaded);
         let noted = Arc::new(Mutex::new(Vec::new()));
         let program = vm.record("ordered", |r| {
-            let note = |number: usize| {
+            let note = |number: usize, time: Duration| {
                 let noted = noted.clone();
-                r.host_fn("notes", CPU, move || {
+                move || -> Result<(), FnError> {
+                    thread::sleep(time);
                     noted.lock().map_err(|_| "a test panicked")?.push(number);
                     Ok(())
-                })
+                }
             };
-            let x = r.feed("x", CPU, DType::I32, &[8])?;
-            note(0)?;
+            let beside = |number: usize| {
+                let (tensor, note) =
+                    (r.feed(format!("x{number}"), CPU, DType::I32, &[8])?, note(number, Duration::ZERO));
+                r.call_fn("notes", CPU, [tensor.read()], move |_| note())
+            };
+            beside(0)?;
             for block in 0..2 {
-                let chain = || (0..8).try_fold(x.neg()?, |it, _| it.neg());
-                r.fetch(format!("y{block}"), &(&chain()? + &chain()?)?)?;
+                let fed = r.feed(format!("block{block}"), CPU, DType::I32, &[])?;
                 rounds(r, 2, |_| {
-                    note(3 * block + 1)?;
-                    note(3 * block + 2)
+                    let first = note(3 * block + 1, Duration::from_millis(1));
+                    r.call_fn("notes", CPU, [fed.read()], move |_| first())?;
+                    r.call_fn("notes", CPU, [fed.read()], {
+                        let second = note(3 * block + 2, Duration::ZERO);
+                        move |_| second()
+                    })
                 })?;
-                note(3 * block + 3)?;
+                beside(3 * block + 3)?;
             }
             Ok(())
         });
         let options = CompileOptions { lanes, hand_over_ns: 0, ..CompileOptions::default() };
         let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
-        let x = vm.full(CPU, DType::I32, &[8], 3).expect("a tensor");
-        for _ in 0..100 {
-            executable.run(&[("x", &x)]).expect("it is submitted").wait().expect("it runs");
+        let (x, block) = (vm.full(CPU, DType::I32, &[8], 3).expect("a tensor"), number(&vm, 1));
+        let feeds = [("x0", &x), ("x3", &x), ("x6", &x), ("block0", &block), ("block1", &block)];
+        for _ in 0..50 {
+            executable.run(&feeds).expect("it is submitted").wait().expect("it runs");
             let found = std::mem::take(&mut *noted.lock().expect("no function panicked"));
             assert_eq!(found, [0, 1, 2, 1, 2, 3, 4, 5, 4, 5, 6], "{lanes} lanes");
         }
