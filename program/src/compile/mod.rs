@@ -240,7 +240,8 @@ fn into_segments(given: &merge::Given<'_>, by_unit: &[usize]) -> Segments {
     };
     let calls =
         |unit: usize| kept[units[unit].clone()].iter().any(|&number| program.steps[number].function().is_some());
-    // A function beside other lanes is a branch by itself, so that what does not need it does not wait for it. So is a block that calls functions a segment.
+    // A function beside other lanes is a branch by itself, so that what does not need it does not wait for it. A block that calls functions is a segment
+    // by itself for that reason: blocks are in no branch.
     let joins = functions_join && streams.iter().all(|stream| *stream == streams[0]);
     let alone = |unit: usize| options.step_by_step || !joins && calls(unit);
     let uses = units::shared_uses(program, kept, units, streams, &homes);

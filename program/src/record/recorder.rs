@@ -360,7 +360,7 @@ impl Recorder {
 
     /// Records what `body` records as a block that runs as long as `condition`, one bool, is true: it is looked at before each round, so `body`
     /// must write it. `body` is called once. What its calls make exists in the block only: a value that the next round or a later step uses is
-    /// made before the loop, and `body` copies into it.
+    /// made before the loop, and `body` copies into it. On a CPU, `body` may record functions ([`call_fn`](Recorder::call_fn)), which each round calls.
     ///
     /// ```
     /// use streamvm_ep::{DType, DeviceId};

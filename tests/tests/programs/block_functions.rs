@@ -150,7 +150,7 @@ fn a_function_of_a_branch_is_called_if_the_branch_runs() {
                         r.host_fn("then", CPU, count(then_counted))?;
                         r.if_true(&is_late, || {
                             r.host_fn("inner", CPU, count(inner_counted))?;
-                            r.call_fn_on_workers("adds", CPU, [y.update()], |context| add_one(context))
+                            r.call_fn_on_workers("adds", CPU, [y.update()], add_one)
                         })
                     },
                     || r.host_fn("otherwise", CPU, count(otherwise_counted)),
@@ -437,10 +437,9 @@ fn functions_in_blocks_are_timed_watched_and_their_outputs_looked_at() {
 #[test]
 fn called_and_parsed_programs_keep_the_functions_in_their_blocks() {
     let vm = engine(Mode::Threaded);
-    let add = |context: &mut FnContext<'_>| add_one(context);
     let inner = vm.record("inner", |r| {
         let y = (&r.feed("x", CPU, DType::I32, &[])? * 2)?;
-        rounds(r, 3, |_| r.call_fn("adds", CPU, [y.update()], add))?;
+        rounds(r, 3, |_| r.call_fn("adds", CPU, [y.update()], add_one))?;
         r.fetch("y", &y)
     });
     let inner = inner.expect("it can be recorded");
@@ -455,7 +454,7 @@ fn called_and_parsed_programs_keep_the_functions_in_their_blocks() {
     assert_eq!(parsed.to_string(), text);
     let refused = vm.compile(&parsed, &[], &CompileOptions::default()).map(drop).expect_err("there is no code");
     assert!(refused.to_string().contains("adds"), "{refused}");
-    parsed.bind_function("adds", add).expect("it is called twice");
+    parsed.bind_function("adds", add_one).expect("it is called twice");
     for (program, beside) in
         [&outer, &parsed].into_iter().flat_map(|it| [Beside::Nothing, Beside::StepByStep].map(|beside| (it, beside)))
     {
