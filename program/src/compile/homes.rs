@@ -5,7 +5,7 @@
 //!
 //! * a value that several streams use, or that only a copy stream uses;
 //! * one in page-locked memory;
-//! * one that a function uses which is a segment by itself: it gets the value as a tensor.
+//! * one that a function uses which is a segment by itself: it gets the value as a tensor. A function in a block is none.
 //!
 //! A value that several lanes of one segment use, and no other segment, shares an arena with other such values of the segment ([`share`]). It lives as long
 //! as the segment, because lanes have no order of their own.
@@ -31,7 +31,8 @@ pub(super) enum Home {
 }
 
 /// The homes of the values, and the stream of each arena. `kept` has the numbers of the steps, `units` their units, and `streams` the stream of
-/// each unit. With `all_own`, no value shares memory with another; with `functions_join`, functions are steps like others.
+/// each unit. With `all_own`, no value shares memory with another; with `functions_join`, functions outside of blocks are steps like others, as those in
+/// blocks always are.
 pub(super) fn of(
     program: &Program,
     kept: &[usize],
@@ -48,7 +49,8 @@ pub(super) fn of(
     let mut numbers: HashMap<StreamKey, usize> = HashMap::new();
     for (unit, stream) in units.iter().zip(streams) {
         let steps = kept[unit.clone()].iter().map(|&number| &program.steps[number]);
-        let takes_tensors = |step: &Step| !functions_join && step.function().is_some();
+        // The unit of a function in a block has further steps, which begin and end the block.
+        let takes_tensors = |step: &Step| !functions_join && unit.len() == 1 && step.function().is_some();
         let operands = steps.flat_map(|step| step.operands.iter().map(move |operand| (operand, takes_tensors(step))));
         for (operand, as_tensor) in operands {
             let value = program.value(operand.value);

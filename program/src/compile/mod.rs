@@ -26,6 +26,8 @@
 
 mod arena;
 #[cfg(test)]
+mod block_function_tests;
+#[cfg(test)]
 mod block_tests;
 mod emit;
 mod extents;
@@ -236,10 +238,12 @@ fn into_segments(given: &merge::Given<'_>, by_unit: &[usize]) -> Segments {
         let outputs = kept[units[unit].clone()].iter().flat_map(|&number| program.steps[number].outputs());
         outputs.map(|output| output.value).filter(|value| !matches!(homes[value.0], Home::Arena(_))).for_each(found);
     };
-    let is_function = |unit: usize| program.steps[kept[units[unit].start]].function().is_some();
-    // A function beside other lanes is a branch by itself, so that what does not need it does not wait for it.
+    let calls =
+        |unit: usize| kept[units[unit].clone()].iter().any(|&number| program.steps[number].function().is_some());
+    // A function beside other lanes is a branch by itself, so that what does not need it does not wait for it. A block that calls functions is a segment
+    // by itself for that reason: blocks are in no branch.
     let joins = functions_join && streams.iter().all(|stream| *stream == streams[0]);
-    let alone = |unit: usize| options.step_by_step || !joins && is_function(unit);
+    let alone = |unit: usize| options.step_by_step || !joins && calls(unit);
     let uses = units::shared_uses(program, kept, units, streams, &homes);
     let division = segments::divide(by_unit, streams, dependences, options, &uses, alone, writes);
     let merged = merge::merge(given, &division, &homes, &uses);

@@ -2,7 +2,8 @@
 //!
 //! * Functions of one device are called in the order of the program, because eager calls would be on one stream; those on workers are ordered by their
 //!   uses alone. One without operands is for
-//!   its effects alone: it comes behind all earlier steps on the compute streams of its device, and before all later ones.
+//!   its effects alone: it comes behind all earlier steps on the compute streams of its device, and before all later ones. A block is ordered as the
+//!   functions in it are: the steps of a block run in their order, so the order of functions within it needs nothing.
 //! * Each later step of a [`StepOrder`](crate::StepOrder) comes behind the earlier ones. Only those of the earlier units which no other of them comes
 //!   behind are noted, and only for those of the later units which come behind no other of them: the rest follows. A removed step orders nothing.
 //!   Between steps that are independent of each other that are as many edges as pairs, so their number is bounded.
@@ -90,12 +91,16 @@ fn functions(
         }
         let called = devices.entry(stream.device).or_default();
         explicit[unit].extend(called.last_alone);
-        let step = &program.steps[kept[positions.start]];
-        let is_function = is_in_order(step);
-        if is_function {
+        let steps = kept[positions.clone()].iter().map(|&number| &program.steps[number]);
+        let (mut calls, mut calls_alone) = (false, false);
+        for function in steps.filter(|step| is_in_order(step)) {
+            calls = true;
+            calls_alone |= function.operands.is_empty();
+        }
+        if calls {
             explicit[unit].extend(called.last.replace(unit));
         }
-        if is_function && step.operands.is_empty() {
+        if calls_alone {
             explicit[unit].append(&mut called.since);
             called.last_alone = Some(unit);
         } else {

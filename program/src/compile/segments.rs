@@ -7,7 +7,7 @@
 //! 2. A segment of another stream already waits for the last segment, and would then wait longer.
 //! 3. The last segment would write more buffers than an instruction may.
 //! 4. The unit is an instruction of its own: a copy between two memories, or a function in a program of several segments, beside other lanes, or on a device that runs
-//!    commands later; or each step runs by itself (`step_by_step`).
+//!    commands later; a block that calls functions, in such a program or beside other lanes; or each step runs by itself (`step_by_step`).
 //! 5. The segment would declare more than its units of a value that several streams use, such as both columns between which another one lies, or a write
 //!    of all of what is only read. Then other streams would wait for what no unit does.
 //! 6. A critical section begins or ends in between: the units of a section are segments behind its begin and before its end.

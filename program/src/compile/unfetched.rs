@@ -2,7 +2,7 @@
 //! writes, or if it writes a fetch or a parameter, unless a step in between overwrites all of it. A function is needed in any case, because it may
 //! do anything, and so are the begin and the end of a critical section.
 //!
-//! A block is needed if one of its steps is; then so is its condition. A step in a block might be skipped, so earlier writes of the same value
+//! A block is needed if one of its steps is, such as a function; then so is its condition. A step in a block might be skipped, so earlier writes of the same value
 //! stay needed. In a loop, the order of steps does not say which step reads which write: each step that writes a needed value is needed,
 //! because a later round may read it.
 
@@ -51,8 +51,11 @@ pub(super) fn kept_steps(program: &Program, options: &CompileOptions) -> Vec<usi
     (0..kept.len()).filter(|&number| kept[number]).collect()
 }
 
-/// Keeps the steps of a loop that write what is needed after it, or by kept steps of the loop.
+/// Keeps the functions of a loop, and the steps that write what is needed after it, or by kept steps of the loop.
 fn keep_of_loop(program: &Program, blocks: &Blocks, steps: Range<usize>, live: &mut [bool], kept: &mut [bool]) {
+    for number in steps.clone().filter(|&number| program.steps[number].function().is_some()) {
+        blocks.keep(program, number, kept, |value| live[value.0] = true);
+    }
     let mut writers: Vec<(usize, usize)> =
         steps.filter_map(|number| program.steps[number].output().map(|output| (output.value.0, number))).collect();
     writers.sort_unstable();

@@ -47,7 +47,7 @@ impl Program {
                 self.check_section_operands(step).map_err(refused)?;
                 sections.line(number, &kind, step.location)?;
             } else {
-                if !blocks.is_empty() && step.function().is_some() {
+                if !blocks.is_empty() && step.function().is_some_and(|function| !function.may_lie_in_block()) {
                     return Err(refused(FUNCTION_IN_BLOCK.to_owned()));
                 }
                 self.check_step(step).map_err(refused)?;

@@ -4,9 +4,10 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use streamvm_ep::{DeviceId, FnContext, FnError};
+use streamvm_ep::{DeviceId, DeviceKind, FnContext, FnError};
 
-/// The code of a [`StepFunction`]. It is called once in each run, by several threads at once where runs overlap.
+/// The code of a [`StepFunction`]. It is called each time that its step runs: once in each run, or as often as the blocks around the step say; by several
+/// threads at once where runs overlap.
 pub type FunctionCode = dyn for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + Sync;
 
 /// A function that a step of a program calls, over the operands of the step. `Send`, `Sync`; clones call the same code.
@@ -48,6 +49,11 @@ impl StepFunction {
     /// The device whose compute stream calls it.
     pub fn device(&self) -> DeviceId {
         self.device
+    }
+
+    /// Whether it can be called between the steps of a block. The thread that runs these steps calls it, and other devices run them without a thread.
+    pub(crate) fn may_lie_in_block(&self) -> bool {
+        self.device.kind == DeviceKind::Cpu
     }
 
     /// Its code; `None` if it was parsed from text and not bound since.

@@ -3,7 +3,7 @@
 //! Invariants, which [`Program::check`] checks:
 //! * Every operand lies within its value; a step reads a value only after a step that writes it, unless it is a feed or a parameter.
 //! * A block of steps, which an `if`, an `else` or a `while` begins, has an end. A value that a step of a block writes first exists within
-//!   that block only.
+//!   that block only. A function in a block is on a CPU.
 //! * No step writes a feed: it is the caller's tensor. Parameters may be written.
 //! * The later steps of an order come behind its earlier ones.
 //! * A critical section that begins has an end, lies in no block and has no other section in it; blocks may lie in a section.
@@ -23,7 +23,8 @@ use crate::ir::section::StepSection;
 pub(crate) const MOST_NESTED: usize = 64;
 
 /// Why a function cannot lie in a block.
-pub(crate) const FUNCTION_IN_BLOCK: &str = "a function cannot lie in a block; call it before the block or behind it";
+pub(crate) const FUNCTION_IN_BLOCK: &str = "in a block, functions are called on CPUs alone, between the steps of the block; run the block on a CPU and call the \
+                                            function there, or call it before the block or behind it";
 
 /// A value of a program, as an index into [`Program::values`].
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -82,7 +83,7 @@ pub enum Work {
     Copy,
     /// Sets every element of its only operand.
     Fill(Scalar),
-    /// Calls a function of the caller, which reads and writes its operands. It is never removed, and lies in no block.
+    /// Calls a function of the caller, which reads and writes its operands. It is never removed. In a block it is on a CPU.
     Function(StepFunction),
     /// Begins a block of steps that runs if its only operand, one bool, is true.
     If,

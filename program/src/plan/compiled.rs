@@ -202,7 +202,7 @@ pub struct Compiled {
     pub(crate) time_steps: bool,
     pub(crate) capture: bool,
     pub(crate) smallest_graph: usize,
-    /// Functions are steps of the segments of their streams; otherwise each is a segment by itself.
+    /// Functions are steps of the segments of their streams; otherwise each that lies in no block is a segment by itself.
     pub(crate) functions_join: bool,
 }
 

@@ -127,7 +127,9 @@ impl Recording {
                 Work::If | Work::While if depth == MOST_NESTED => return refused(TOO_DEEP),
                 Work::If | Work::While => depth += 1,
                 Work::End => depth -= 1,
-                Work::Function(_) if depth > 0 => return refused(FUNCTION_IN_BLOCK),
+                Work::Function(function) if depth > 0 && !function.may_lie_in_block() => {
+                    return refused(FUNCTION_IN_BLOCK);
+                }
                 Work::SectionBegin(_) | Work::SectionEnd(_) if depth > 0 => return refused(SECTION_IN_BLOCK),
                 Work::Function(_) | Work::Else | Work::Call(..) | Work::Copy | Work::Fill(_) => {}
                 Work::SectionBegin(_) | Work::SectionEnd(_) => {}

@@ -142,8 +142,8 @@ impl Recorder {
     /// Nothing is recorded then. A feed or parameter is missing, unknown or given twice ([`ProgramError::Unknown`]), or does not fit
     /// ([`ProgramError::Mismatch`], [`ProgramError::PartOfStorage`]); a parameter that the program writes is also a feed, or another parameter, of the call
     /// ([`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap)). [`ProgramError::NotRecordable`]: a tensor is not of this recording, or
-    /// was made in a block that has ended; the program writes a feed of this recording; it draws random numbers, and a block is open; more than 64
-    /// blocks would be nested. [`Error::NeverWritten`] and [`Error::Released`] of a tensor. [`ProgramError::Malformed`] and [`ProgramError::Name`] of the
+    /// was made in a block that has ended; the program writes a feed of this recording; it draws random numbers, or calls functions on another device than a
+    /// CPU, and a block is open; more than 64 blocks would be nested. [`Error::NeverWritten`] and [`Error::Released`] of a tensor. [`ProgramError::Malformed`] and [`ProgramError::Name`] of the
     /// program.
     #[track_caller]
     pub fn call(
@@ -157,15 +157,18 @@ impl Recorder {
     }
 
     /// Records a call of a function over declared reads and writes, on the compute stream of `device`, a CPU or a simulated device. It is
-    /// [`InstructionsBuilder::call_fn`] for a function that is called once in each run: the function gets slices of the tensors that its uses
-    /// stand for, the reads in the order declared, then the writes and updates in the order declared.
+    /// [`InstructionsBuilder::call_fn`] for a function that is called once in each run, or each time that its step runs where it lies in a block: the function
+    /// gets slices of the tensors that its uses stand for, the reads in the order declared, then the writes and updates in the order declared.
     ///
     /// Each run calls it, also if nobody needs what it writes, unless its segment is skipped or ends because of a failure. It comes behind the steps
     /// that its uses need, and behind the functions of the same device that were recorded before. A function without uses is called behind all steps that were recorded before it for compute streams of its
     /// device, and before all later ones. Runs that overlap call it from several threads at once. An error or a panic is the failure
     /// of this step, and fails all that its segment writes.
     ///
-    /// If the whole program is one segment on a CPU, the function is called between the steps of that segment. Then it must not wait for anything that needs a
+    /// In a block, the function and the block are on one CPU. A failure ends the loops around it. The block is ordered behind others, and others behind the
+    /// block, as its functions are.
+    ///
+    /// If the whole program is one segment on a CPU, or the function lies in a block, it is called between the steps of its segment. Then it must not wait for anything that needs a
     /// result of the same run, nor may anything that writes a feed or parameter of the run wait for it. It must never wait for another function of the same run that is
     /// not ordered before it: one thread may call both, one after the other.
     ///
@@ -190,8 +193,9 @@ impl Recorder {
     ///
     /// # Errors
     /// Nothing is recorded then. Those of [`InstructionsBuilder::call_fn`]: the host cannot reach a tensor, or a written one shares elements with another.
-    /// [`ProgramError::NotRecordable`]: it uses a variable, writes a feed, or lies in a block; or a tensor is not of this recording.
-    /// [`Error::NeverWritten`] and [`Error::Released`] of a tensor. A CUDA device is refused when the program is compiled.
+    /// [`ProgramError::NotRecordable`]: it uses a variable, writes a feed, or lies in a block and `device` is no CPU; or a tensor is not of this recording.
+    /// [`Error::NeverWritten`] and [`Error::Released`] of a tensor. A CUDA device, and a block on another device than the function, are refused when the
+    /// program is compiled.
     #[track_caller]
     pub fn call_fn<'u, F>(
         &self,
@@ -208,7 +212,7 @@ impl Recorder {
 
     /// Records a call of a function that its uses alone order, as [`InstructionsBuilder::on_workers`] does in a list: it comes behind the steps that write what it
     /// uses, and before those that overwrite it or use what it writes. Other functions may be called before, behind or beside it, so it must not wait for them. In a program that is compiled for
-    /// several [lanes](crate::CompileOptions::lanes) of a CPU, several threads call such functions. Threads of the host call them, so `device` is a CPU. Else as [`call_fn`](Recorder::call_fn).
+    /// several [lanes](crate::CompileOptions::lanes) of a CPU, several threads call such functions. In a block they are called in the order of the recording. Threads of the host call them, so `device` is a CPU. Else as [`call_fn`](Recorder::call_fn).
     ///
     /// ```
     /// use streamvm_ep::{DType, DeviceId};
@@ -356,7 +360,7 @@ impl Recorder {
 
     /// Records what `body` records as a block that runs as long as `condition`, one bool, is true: it is looked at before each round, so `body`
     /// must write it. `body` is called once. What its calls make exists in the block only: a value that the next round or a later step uses is
-    /// made before the loop, and `body` copies into it.
+    /// made before the loop, and `body` copies into it. On a CPU, `body` may record functions ([`call_fn`](Recorder::call_fn)), which each round calls.
     ///
     /// ```
     /// use streamvm_ep::{DType, DeviceId};

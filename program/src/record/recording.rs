@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::panic::Location;
 
 use hashbrown::{HashMap, HashSet};
-use streamvm_ep::{Access, DType, Layout};
+use streamvm_ep::{Access, DType, DeviceKind, Layout};
 use streamvm_instructions::{
     Batch, Declared, EngineRef, Error, Instruction, Kind, ProgramError, Resource, ResourceId, Role, Tensor,
 };
@@ -147,7 +147,9 @@ impl Recording {
             Kind::Touch if instruction.stream.stream_type == StreamType::Critical => None,
             Kind::Touch => return Ok(()),
             Kind::Release => None,
-            Kind::Function { .. } if !self.open.is_empty() => return refused(FUNCTION_IN_BLOCK),
+            Kind::Function { .. } if !self.open.is_empty() && instruction.stream.device.kind != DeviceKind::Cpu => {
+                return refused(FUNCTION_IN_BLOCK);
+            }
             Kind::Function { role: Role::Function | Role::Host, name, body } => match (function, body) {
                 (Some(function), _) => Some(Work::Function(function.clone())),
                 (None, None) => {

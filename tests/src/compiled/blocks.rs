@@ -1,9 +1,12 @@
-//! Programs with blocks: `if` and `while` in programs compute what the host's `if` and `while` over the same calls compute.
+//! Programs with blocks: `if` and `while` in programs compute what the host's `if` and `while` over the same calls compute, and call the same functions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use streamvm::program::{self, CompileOptions, Compiled, Program, Recorder, Work};
 use streamvm::{DType, DeviceId, DeviceKind, Error, FnContext, FnError, InstructionList, Tensor, Use, Vm};
 
-use crate::compiled::check_plan;
+use crate::compiled::{check_plan, functions};
 use crate::program::{Failing, Verdict};
 use crate::{Random, small_graphs};
 
@@ -158,14 +161,33 @@ enum Kinds {
     WithoutLoops,
 }
 
-/// Makes drawn calls over `numbers`, vectors on a device that the calls overwrite, and nests blocks up to `depth` deep.
-fn calls(
-    by: By<'_>,
+/// What all drawn calls of a program have in common.
+#[derive(Copy, Clone)]
+struct Common<'c> {
     device: DeviceId,
-    (seed, kinds): (u64, Kinds),
-    numbers: &[Tensor],
-    depth: usize,
-) -> Result<(), Error> {
+    kinds: Kinds,
+    /// How often the function that uses no tensor was called.
+    counted: &'c Arc<AtomicU64>,
+}
+
+/// The function that uses no tensor.
+fn count(counted: &Arc<AtomicU64>) -> impl Fn(&mut FnContext<'_>) -> Result<(), FnError> + Send + Sync + 'static {
+    let counted = counted.clone();
+    move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+fn add(context: &mut FnContext<'_>) -> Result<(), FnError> {
+    let (read, written) = (context.reads.get::<i32>(0)?, context.writes.take::<i32>(0)?);
+    written.iter_mut().zip(read).for_each(|(to, from)| *to = to.wrapping_add(*from));
+    Ok(())
+}
+
+/// Makes drawn calls over `numbers`, vectors on a device that the calls overwrite, and nests blocks up to `depth` deep. On a CPU some call functions.
+fn calls(by: By<'_>, common: Common<'_>, seed: u64, numbers: &[Tensor], depth: usize) -> Result<(), Error> {
+    let Common { device, kinds, counted } = common;
     let mut draw = Random::new(seed, 0);
     // What this block makes; a block in it may use that, too.
     let mut known = numbers.to_vec();
@@ -174,7 +196,7 @@ fn calls(
         let (x, y, target) = (some(&mut draw, &known), some(&mut draw, &known), some(&mut draw, numbers));
         let inner = draw.next();
         let of_blocks = if kinds == Kinds::All { 4 } else { 3 };
-        match draw.below(if depth == 0 { 5 } else { 5 + of_blocks }) {
+        match draw.below(if depth == 0 { 6 } else { 6 + of_blocks }) {
             0 => known.push((&x + &y)?),
             1 => known.push((&x - &y)?),
             2 => known.push(x.minimum(&y)?),
@@ -182,23 +204,33 @@ fn calls(
                 let value = (&(&x * 3)? - &y)?;
                 target.copy_from(&value)?;
             }
-            5 => {
+            5 if device.kind != DeviceKind::Cpu => known.push(x.neg()?),
+            5 => match inner % 4 {
+                0 => {
+                    let sum = x.neg()?;
+                    by.call_fn("adds", device, vec![y.read(), sum.update()], add)?;
+                    known.push(sum);
+                }
+                1 => by.call_fn("counts", device, Vec::new(), count(counted))?,
+                kind => functions::call_in_block(kind as usize - 2, device, &target, by)?,
+            },
+            6 => {
                 let (then, otherwise) = (known.clone(), known.clone());
                 by.if_else(
                     &x.sum(&[])?.lt(&y.sum(&[])?)?,
-                    || calls(by, device, (inner, kinds), &then, depth - 1),
-                    Some(|| calls(by, device, (inner ^ 0xff00, kinds), &otherwise, depth - 1)),
+                    || calls(by, common, inner, &then, depth - 1),
+                    Some(|| calls(by, common, inner ^ 0xff00, &otherwise, depth - 1)),
                 )?;
             }
-            6 => by.if_else(
+            7 => by.if_else(
                 &x.sum(&[])?.eq(&y.sum(&[])?)?,
-                || calls(by, device, (inner, kinds), &known, depth - 1),
+                || calls(by, common, inner, &known, depth - 1),
                 None::<fn() -> Result<(), Error>>,
             )?,
-            7 => {
+            8 => {
                 // Views are fed as well as whole tensors, and a written tensor is one of the results.
                 let fed = by.call(&(&x - &y)?.slice(0, 0..4)?, numbers, |by, fed, numbers| {
-                    calls(by, device, (inner, kinds), numbers, depth - 1)?;
+                    calls(by, common, inner, numbers, depth - 1)?;
                     Ok(vec![(fed + &numbers[1])?, numbers[0].clone()])
                 })?;
                 known.extend(fed);
@@ -207,7 +239,7 @@ fn calls(
                 let (round, most) = (by.full(device, 0)?, by.full(device, 1 + draw.below(3) as i32)?);
                 let goes_on = round.lt(&most)?;
                 by.while_true(&goes_on, || {
-                    calls(by, device, (inner, kinds), &known, depth - 1)?;
+                    calls(by, common, inner, &known, depth - 1)?;
                     round.copy_from(&(&round + 1)?)?;
                     goes_on.copy_from(&round.lt(&most)?)
                 })?;
@@ -226,6 +258,8 @@ pub struct Drawn {
     pub removed: usize,
     /// Groups of fused steps in loops.
     pub fused_in_loops: usize,
+    /// Calls of functions in blocks.
+    pub functions: usize,
 }
 
 /// Runs a drawn program of nested blocks over vectors on `device`, several times, each from where the run before ended, and compares with eager
@@ -286,7 +320,8 @@ fn try_compare_blocks(
     drawn: &mut Drawn,
 ) -> Result<(), Verdict> {
     let names = ["a", "b", "c"];
-    let calls_seed = (number_of(seed), kinds);
+    let calls_seed = number_of(seed);
+    let [eager_calls, program_calls] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
     let vectors = |vm: &Vm| -> Vec<Tensor> {
         let vector = |it: i32| vm.from_slice(&[5 * it - 4, it, 3, -it], &[4]).and_then(|it| it.to(device));
         (0..3).map(|it| vector(it).expect("a tensor")).collect()
@@ -300,13 +335,23 @@ fn try_compare_blocks(
                 numbers.push(r.parameter(*name, like)?);
             }
             numbers.push(r.full(device, DType::I32, &[4], 9)?);
-            calls(By::Recording(r), device, calls_seed, &numbers, 3)?;
+            let common = Common { device, kinds, counted: &program_calls };
+            calls(By::Recording(r), common, calls_seed, &numbers, 3)?;
             r.fetch("d", &numbers[3])
         })
         .expect("it can be recorded");
     let text = program.to_string();
-    let parsed = Program::parse(&text).expect("it parses back");
+    let mut parsed = Program::parse(&text).expect("it parses back");
     assert_eq!(parsed.to_string(), text);
+    for name in program.functions() {
+        let bound = match name {
+            "adds" => parsed.bind_function(name, add),
+            "changes" => parsed.bind_function(name, functions::change),
+            _ => parsed.bind_function(name, count(&program_calls)),
+        };
+        bound.expect("the parsed program has the same functions");
+    }
+    drawn.functions += functions_in_blocks(&program);
     drawn.marks += program.steps.iter().filter(|step| step.work.is_mark()).count();
     let parameters: Vec<(&str, &Tensor)> = names.into_iter().zip(&found).collect();
     let executable = vm.compile(&parsed, &parameters, options).expect("it compiles");
@@ -319,14 +364,18 @@ fn try_compare_blocks(
     let eagerly = |_| {
         let mut numbers = eager.clone();
         numbers.push(vm.full(device, DType::I32, &[4], 9).expect("a tensor"));
-        calls(By::Engine(vm), device, calls_seed, &numbers, 3).expect("eager calls are accepted");
-        values(&numbers)
+        let common = Common { device, kinds, counted: &eager_calls };
+        calls(By::Engine(vm), common, calls_seed, &numbers, 3).expect("eager calls are accepted");
+        // Functions that write nothing among them.
+        vm.wait_all().expect("nothing fails");
+        (values(&numbers), eager_calls.load(Ordering::SeqCst))
     };
     // First all eager calls, so that no tensors of these are in the places of a run when the next one begins.
-    let expected: Vec<Vec<Vec<i32>>> = (0..rounds).map(eagerly).collect();
+    let expected: Vec<(Vec<Vec<i32>>, u64)> = (0..rounds).map(eagerly).collect();
     for (round, expected) in expected.into_iter().enumerate() {
         let run = executable.run(&[]).expect("it is submitted");
-        let results = values(&[&found[..], &[run["d"].clone()]].concat());
+        run.wait().expect("nothing fails");
+        let results = (values(&[&found[..], &[run["d"].clone()]].concat()), program_calls.load(Ordering::SeqCst));
         if results != expected {
             let compiled = executable.compiled();
             let text = format!(
@@ -336,6 +385,19 @@ fn try_compare_blocks(
         }
     }
     Ok(())
+}
+
+fn functions_in_blocks(program: &Program) -> usize {
+    let (mut depth, mut found) = (0, 0);
+    for step in &program.steps {
+        match step.work {
+            Work::If | Work::While => depth += 1,
+            Work::End => depth -= 1,
+            Work::Function(_) if depth > 0 => found += 1,
+            _ => {}
+        }
+    }
+    found
 }
 
 /// How many groups of fused steps lie in loops.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use streamvm::program::Steps;
-use streamvm::{DeviceId, DeviceKind, Error, Place, Tensor};
+use streamvm::{DeviceId, DeviceKind, Error, FnContext, FnError, Place, Tensor};
 
 use crate::compiled::blocks::By;
 use crate::{CPU, Random};
@@ -48,6 +48,24 @@ pub(super) fn call(
         })?,
     }
     Ok(Some(new))
+}
+
+/// Calls a function in a block of `device`, if that is a CPU and the kind asks for one: it changes all of `target`, which has no gaps.
+///
+/// # Errors
+/// As [`call`].
+pub(super) fn call_in_block(kind: usize, device: DeviceId, target: &Tensor, by: By<'_>) -> Result<(), Error> {
+    match kind {
+        0 if device.kind == DeviceKind::Cpu => by.call_fn("changes", device, vec![target.update()], change),
+        1 if device.kind == DeviceKind::Cpu => by.call_fn_on_workers("changes", device, vec![target.update()], change),
+        _ => Ok(()),
+    }
+}
+
+/// Changes all numbers that are written, so that one call more or fewer shows in each of them.
+pub(super) fn change(context: &mut FnContext<'_>) -> Result<(), FnError> {
+    context.writes.take::<i32>(0)?.iter_mut().for_each(|it| *it = it.wrapping_mul(5).wrapping_add(1));
+    Ok(())
 }
 
 /// The device itself, or a CPU for one that calls no function.

@@ -125,21 +125,41 @@ fn calls<'v>(
     Ok(fetched)
 }
 
-/// Makes a block over the device of `x` and `y` that changes one of `targets` there, if one is: a branch or a loop of up to three rounds.
+/// Makes a block over the device of `x` and `y` that changes one of `targets` there, if one is: a branch or a loop of up to three rounds. On a CPU some
+/// blocks call a function.
 fn block(draw: &mut Random, (x, y): (&Tensor, &Tensor), targets: &[Tensor], by: By<'_>) -> Result<(), Error> {
     let Place::Device(device) = x.place() else { return Ok(()) };
     let there: Vec<&Tensor> = targets.iter().filter(|target| target.place() == x.place()).collect();
     let (kind, place, rounds) = (draw.below(3), draw.below(there.len().max(1)), 1 + draw.below(3) as i32);
     let Some(target) = there.get(place) else { return Ok(()) };
+    // Drawn once for all rounds.
+    let function = draw.below(4);
+    let call = |target: &Tensor| functions::call_in_block(function, device, target, by);
     let is_less = || x.sum(&[])?.lt(&y.sum(&[])?);
     match kind {
-        0 => by.if_else(&is_less()?, || target.copy_from(&(x + y)?), None::<fn() -> Result<(), Error>>),
-        1 => by.if_else(&is_less()?, || target.copy_from(&(x - y)?), Some(|| target.copy_from(&target.minimum(y)?))),
+        0 => by.if_else(
+            &is_less()?,
+            || {
+                let sum = (x + y)?;
+                call(&sum)?;
+                target.copy_from(&sum)
+            },
+            None::<fn() -> Result<(), Error>>,
+        ),
+        1 => by.if_else(
+            &is_less()?,
+            || target.copy_from(&(x - y)?),
+            Some(|| {
+                target.copy_from(&target.minimum(y)?)?;
+                call(target)
+            }),
+        ),
         _ => {
             let (round, most) = (by.full(device, 0)?, by.full(device, rounds)?);
             let goes_on = round.lt(&most)?;
             by.while_true(&goes_on, || {
                 target.copy_from(&(&(*target * x)? + y)?)?;
+                call(target)?;
                 round.copy_from(&(&round + 1)?)?;
                 goes_on.copy_from(&round.lt(&most)?)
             })

@@ -103,10 +103,11 @@ fn drawn_blocks_compute_what_the_host_computes() {
             compare_drawn(&vm, device, seed, &mut drawn);
         }
         assert!(vm.races().is_empty(), "{name}: {:?}", vm.races());
-        let Drawn { marks, removed, fused_in_loops } = drawn;
+        let Drawn { marks, removed, fused_in_loops, functions } = drawn;
         let fused = device != CPU || fused_in_loops > seeds as usize / 3;
+        let calls = device != CPU || functions > seeds as usize;
         assert!(
-            marks > 10 * seeds as usize && removed > seeds as usize && fused,
+            marks > 10 * seeds as usize && removed > seeds as usize && fused && calls,
             "{name}: the programs are drawn so that passes have work: {drawn:?}"
         );
     }

@@ -390,7 +390,7 @@ fn functions_that_cannot_be_called_are_refused_at_their_line() {
     let calls: [(Call<'_>, &str); 5] = [
         (&|r, x, _| r.call_fn("f", CPU, [x.update()], |_| Ok(())), "it writes a feed"),
         (&|r, _, _| r.call_fn("f", CPU, [var.update()], |_| Ok(())), "it uses a variable"),
-        (&|r, _, y| r.if_true(y, || r.host_fn("f", CPU, || Ok(()))), "a function cannot lie in a block"),
+        (&|r, _, y| r.if_true(y, || r.host_fn("f", SIM, || Ok(()))), "in a block, functions are called on CPUs alone"),
         (
             &|r, x, _| {
                 let mut builder = InstructionsBuilder::new();
@@ -466,11 +466,19 @@ fn a_called_program_keeps_its_functions_and_orders() {
     let run = executable.run(&[("x", &x)]).expect("it is submitted");
     assert_eq!(run["y"].to_vec::<f32>().expect("it runs"), [2.0; 2]);
     assert_eq!(calls.load(Ordering::Relaxed), 2);
-    let refused = vm.record("blocked", |r| {
+    // A block is on one device, and the functions are on two.
+    let blocked = vm.record("blocked", |r| {
         let (x, c) = (r.feed("x", CPU, DType::F32, &[2])?, r.full(CPU, DType::Bool, &[], true)?);
         r.if_true(&c, || r.call(&inner, &[("x", &x)], &[]).map(drop))
     });
-    assert!(refused.expect_err("it has functions").to_string().contains("a function cannot lie in a block"));
+    let refused = vm.compile(&blocked.expect("it can be recorded"), &[], &CompileOptions::default());
+    assert!(
+        refused
+            .map(drop)
+            .expect_err("they are on two devices")
+            .to_string()
+            .contains("must be on the compute stream of one device")
+    );
 }
 
 /// What an engine has measured is what the compiler takes.

@@ -1,0 +1,288 @@
+//! Functions in blocks: as golden texts, what they keep, which order they have, and where they are refused.
+
+use std::collections::BTreeSet;
+
+use streamvm_ep::{DType, DeviceId};
+use streamvm_instructions::Error;
+
+use crate::compile::compile;
+use crate::compile::tests::{CPU, PAGE, SIM, compiled, recorded, x, x_like};
+use crate::ir::function::StepFunction;
+use crate::plan::compiled::{BufferRole, Storage};
+use crate::{CompileOptions, Compiled, Program, Recorder, Segment, Work, record};
+
+/// A loop of `rounds` rounds around `body`.
+fn rounds(r: &Recorder, rounds: i32, body: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+    let (round, most) = (r.full(CPU, DType::I32, &[], 0)?, r.full(CPU, DType::I32, &[], rounds)?);
+    let goes_on = round.lt(&most)?;
+    r.while_true(&goes_on, || {
+        body()?;
+        round.copy_from(&(&round + 1)?)?;
+        goes_on.copy_from(&round.lt(&most)?)
+    })
+}
+
+fn names<'p>(plan: &'p Compiled, segment: &Segment) -> Vec<&'p str> {
+    plan.steps[segment.steps.clone()].iter().map(|step| step.work.name()).collect()
+}
+
+/// The names of the steps of each segment, in a line.
+fn segments(plan: &Compiled) -> Vec<String> {
+    plan.segments.iter().map(|segment| format!("{} {}", segment.stream, names(plan, segment).join(" "))).collect()
+}
+
+/// A function that says whether a loop goes on, by what the round has computed.
+#[test]
+fn a_function_in_a_loop_is_a_step_of_the_loop() {
+    let plan = compiled(|r| {
+        let (y, goes_on) = (x(r)?.neg()?, r.full(CPU, DType::Bool, &[], true)?);
+        r.while_true(&goes_on, || {
+            let loss = y.sum(&[])?;
+            r.call_fn("look", CPU, [loss.read(), goes_on.write()], |_| Ok(()))?;
+            y.copy_from(&y.tanh()?)
+        })?;
+        r.fetch("y", &y)
+    });
+    assert_eq!(
+        plan.to_string(),
+        "\
+program p on cpu:0
+feed  x            read                64 bytes
+fetch y            write               64 bytes
+arena arena        write              128 bytes
+%0 neg        x -> y                                    f32[16]
+%1 fill       -> arena+0                                bool[]
+%2 while      arena+0
+%3   sum      y -> arena+64                             f32[]
+%4   fn       \"look\" arena+64 -> arena+0
+%5   tanh     y -> arena+64                             f32[16]
+%6   copy     arena+64 -> y                             f32[16]
+%7 end
+"
+    );
+    assert!(PAGE.contains(&plan.to_string()), "the page about programs shows another plan");
+    let frames = plan.dot();
+    assert!(frames.contains("label=\"while\"") && frames.contains("%4 fn look\\nbool[]"), "{frames}");
+}
+
+/// Another segment may need the result of a step before the block while the function waits for that segment; and callers that wait run the
+/// segments beside the block, but not the block.
+#[test]
+fn in_a_program_of_several_segments_a_block_with_functions_is_one_by_itself() {
+    let program = |with_function: bool| {
+        recorded(|r| {
+            let y = x(r)?.neg()?;
+            rounds(r, 3, || {
+                let next = y.exp()?;
+                if with_function {
+                    r.call_fn("look", CPU, [next.update()], |_| Ok(()))?;
+                }
+                y.copy_from(&next)
+            })?;
+            r.fetch("y", &y.tanh()?)?;
+            r.fetch("there", &r.feed("z", SIM, DType::F32, &[16])?.neg()?)
+        })
+    };
+    let block = "while exp fn copy fill add copy lt copy end";
+    let options = CompileOptions::default();
+    let plan = compile(&program(true), &options).expect("it compiles");
+    let of_function = [
+        "compute@cpu:0:0 neg fill fill lt".to_owned(),
+        format!("compute@cpu:0:0 {block}"),
+        "compute@cpu:0:0 tanh".to_owned(),
+        "compute@sim:0:0 neg".to_owned(),
+    ];
+    assert_eq!(segments(&plan), of_function);
+    // What the function uses lies in the arena, as what other steps of the block use.
+    let function = plan.steps.iter().find(|step| matches!(step.work, Work::Function(_))).expect("it is kept");
+    let Storage::Buffer { index, .. } = function.operands[0].storage else { panic!("{plan}") };
+    assert!(matches!(plan.buffers[index].role, BufferRole::Arena(_)), "{plan}");
+    let without = compile(&program(false), &options).expect("it compiles");
+    assert_eq!(without.segments.len(), 2, "{without}");
+    // Step by step, too, a block is one segment.
+    let options = CompileOptions { step_by_step: true, ..options };
+    let plan = compile(&program(true), &options).expect("it compiles");
+    assert!(segments(&plan).contains(&of_function[1]), "{plan}");
+}
+
+/// On two lanes a block is a segment by itself, between steps that need it and that it needs.
+#[test]
+fn on_lanes_a_block_with_functions_is_a_segment_by_itself() {
+    let program = recorded(|r| {
+        let y = x(r)?.neg()?;
+        rounds(r, 3, || r.call_fn("look", CPU, [y.update()], |_| Ok(())))?;
+        r.fetch("y", &y.tanh()?)?;
+        let chain = (0..6).try_fold(x_like(r)?, |it, _| it.exp())?;
+        r.fetch("chain", &chain)
+    });
+    let options = CompileOptions { lanes: 2, hand_over_ns: 0, ..CompileOptions::default() };
+    let plan = compile(&program, &options).expect("it compiles");
+    let of_lanes: BTreeSet<u32> = plan.segments.iter().map(|segment| segment.stream.lane).collect();
+    assert_eq!(of_lanes.len(), 2, "{plan}");
+    let names = plan.segments.iter().map(|segment| names(&plan, segment).join(" "));
+    let of_block: Vec<String> = names.filter(|names| names.contains("while")).collect();
+    assert_eq!(of_block, ["while fn fill add copy lt copy end"], "{plan}");
+}
+
+/// The function does something that nobody sees: it stays, with its block, the condition, what it reads, and what the next round reads. `unused` goes.
+#[test]
+fn a_block_with_a_function_is_needed() {
+    let kept = |plan: &Compiled| plan.steps.iter().map(|step| step.work.name()).collect::<Vec<_>>().join(" ");
+    let plan = compiled(|r| {
+        let (read, unused) = (x(r)?.neg()?, x_like(r)?.sqrt()?);
+        rounds(r, 3, || {
+            r.call_fn("log", CPU, [read.read()], |_| Ok(()))?;
+            unused.copy_from(&unused.exp()?)?;
+            read.copy_from(&read.tanh()?)
+        })
+    });
+    assert_eq!(kept(&plan), "neg fill fill lt while fn tanh copy fill add copy lt copy end");
+    let branch = |otherwise: bool| {
+        compiled(move |r| {
+            let y = x(r)?.sum(&[])?;
+            let log = || r.call_fn("log", CPU, [y.read()], |_| Ok(()));
+            let nothing = || y.exp().map(drop);
+            let is_large = y.gt(&r.full(CPU, DType::F32, &[], 1.0)?)?;
+            if otherwise { r.if_else(&is_large, nothing, log) } else { r.if_else(&is_large, log, nothing) }
+        })
+    };
+    assert_eq!(kept(&branch(false)), "sum fill gt if fn else end");
+    assert_eq!(kept(&branch(true)), "sum fill gt if else fn end");
+}
+
+/// What a function in an `if` overwrites may be read as it was, if the function is not called. Outside of blocks the fill is removed.
+#[test]
+fn what_a_function_in_a_block_overwrites_is_still_needed() {
+    let fills = |in_block: bool| {
+        let plan = compiled(move |r| {
+            let (y, yes) = (r.full(CPU, DType::F32, &[16], 5.0)?, r.feed("yes", CPU, DType::Bool, &[])?);
+            let write = || r.call_fn("write", CPU, [y.write()], |_| Ok(()));
+            if in_block {
+                r.if_true(&yes, write)?
+            } else {
+                write()?
+            }
+            r.fetch("y", &y.neg()?)
+        });
+        plan.steps.iter().filter(|step| matches!(step.work, Work::Fill(_))).count()
+    };
+    assert_eq!((fills(true), fills(false)), (1, 0));
+}
+
+/// How two blocks, each with a function, and steps around them wait for each other, on devices where nothing else orders them.
+#[test]
+fn blocks_are_ordered_as_their_functions_are() {
+    #[derive(Copy, Clone)]
+    enum Calls {
+        Nothing,
+        Alone,
+        Reading,
+        OnWorkers,
+    }
+    // For each unit how many units it must come behind, by order alone.
+    let waits = |calls: Calls| {
+        let program = recorded(|r| {
+            let yes = r.feed("yes", CPU, DType::Bool, &[])?;
+            for name in ["a", "b"] {
+                let fed = r.feed(name, CPU, DType::F32, &[16])?;
+                let y = fed.neg()?;
+                r.if_true(&yes, || {
+                    y.copy_from(&fed)?;
+                    match calls {
+                        Calls::Nothing => Ok(()),
+                        Calls::Alone => r.host_fn("log", CPU, || Ok(())),
+                        Calls::Reading => r.call_fn("log", CPU, [y.read()], |_| Ok(())),
+                        Calls::OnWorkers => r.call_fn_on_workers("log", CPU, [y.read()], |_| Ok(())),
+                    }
+                })?;
+                r.fetch(format!("{name}y"), &y)?;
+            }
+            Ok(())
+        });
+        let options = CompileOptions::default();
+        let kept: Vec<usize> = (0..program.steps.len()).collect();
+        let units = crate::compile::units::of(&program, &kept);
+        let streams = crate::compile::streams::of(&program, &kept, &units).expect("each has a stream");
+        let none = vec![Vec::new(); units.len()];
+        let found = crate::compile::order::add(&program, &kept, &units, &streams, none, &options);
+        found.expect("it is ordered").explicit
+    };
+    // The units are a negation, a block, a negation, a block.
+    let nothing: Vec<Vec<usize>> = vec![vec![]; 4];
+    assert_eq!(waits(Calls::Nothing), nothing);
+    assert_eq!(waits(Calls::OnWorkers), nothing);
+    assert_eq!(waits(Calls::Reading), [vec![], vec![], vec![], vec![1]]);
+    assert_eq!(waits(Calls::Alone), [vec![], vec![0], vec![1], vec![1, 2]]);
+}
+
+/// Recording refuses a function on another device than a CPU at its line, alone and in a called program; programs of another origin are malformed.
+#[test]
+fn functions_in_blocks_are_called_on_cpus() {
+    let yes = |r: &Recorder, device| r.full(device, DType::Bool, &[], true);
+    let text_of = |refused: Result<Program, Error>| refused.expect_err("it is refused").to_string();
+    for device in [SIM, DeviceId::cuda(0)] {
+        let called = recorded(|r| r.host_fn("f", device, || Ok(())));
+        let refused = [
+            record("p", |r| r.if_true(&yes(r, device)?, || r.host_fn("f", device, || Ok(())))),
+            record("p", |r| r.while_true(&yes(r, CPU)?, || r.host_fn("f", device, || Ok(())))),
+            record("p", |r| r.if_true(&yes(r, device)?, || r.call(&called, &[], &[]).map(drop))),
+        ];
+        for text in refused.map(text_of) {
+            for part in ["on CPUs alone", "before the block or behind it", "block_function_tests.rs:"] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+        }
+        let mut program = recorded(|r| r.if_true(&yes(r, CPU)?, || r.host_fn("f", CPU, || Ok(()))));
+        program.steps[2].work = Work::Function(StepFunction::new("f", device, None));
+        let text = program.check().expect_err("it is malformed").to_string();
+        assert!(text.contains("step 2 (fn)") && text.contains("on CPUs alone"), "{text}");
+    }
+}
+
+/// All steps of a block are on one device, and a function is one of them.
+#[test]
+fn a_function_of_another_device_than_its_block_is_refused() {
+    for of_block in [DeviceId::cpu(1), SIM] {
+        let program = recorded(|r| {
+            let yes = r.full(of_block, DType::Bool, &[], true)?;
+            r.if_true(&yes, || r.host_fn("f", CPU, || Ok(())))
+        });
+        let refused = compile(&program, &CompileOptions::default()).expect_err("it is elsewhere").to_string();
+        let block = format!("the block has a condition or steps on compute@{of_block}:0");
+        for part in ["step 2 (fn)", "compute@cpu:0:0", block.as_str(), "one device", "block_function_tests.rs:"] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
+    }
+}
+
+/// Functions in nested blocks, by both ways of recording, print and parse; each name is bound at all of its places.
+#[test]
+fn functions_in_blocks_are_printed_and_parsed() {
+    let program = recorded(|r| {
+        let y = x(r)?.neg()?;
+        let yes = r.full(CPU, DType::Bool, &[], true)?;
+        rounds(r, 2, || {
+            r.host_fn("begin", CPU, || Ok(()))?;
+            r.if_else(
+                &yes,
+                || r.call_fn("look", CPU, [y.read()], |_| Ok(())),
+                || r.call_fn_on_workers("look", CPU, [y.update()], |_| Ok(())),
+            )
+        })?;
+        r.fetch("y", &y)
+    });
+    let text = program.to_string();
+    let mut parsed = Program::parse(&text).expect("its own text");
+    assert_eq!(parsed.to_string(), text);
+    assert_eq!(parsed.functions(), ["begin", "look"]);
+    parsed.bind_function("look", |_| Ok(())).expect("there are two");
+    let codes = |program: &Program| -> Vec<bool> {
+        program.steps.iter().filter_map(|step| Some(step.function()?.code().is_some())).collect()
+    };
+    assert_eq!(codes(&parsed), [false, true, true]);
+    let plans = [&program, &parsed].map(|program| compile(program, &CompileOptions::default()).expect("it compiles"));
+    assert_eq!(plans[0].to_string(), plans[1].to_string());
+    let moved = text.replace("workers@", "compute@").replace("cpu:0", "sim:0");
+    let refused = Program::parse(&moved).expect_err("it is on a simulated device").to_string();
+    assert!(refused.contains("on CPUs alone"), "{refused}\n{moved}");
+}
