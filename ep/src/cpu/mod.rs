@@ -11,7 +11,7 @@ mod stream;
 mod workers;
 
 pub use device::{CpuConfig, CpuDevice};
-pub(crate) use kernels::{chain, copy, fill, parallel, register};
+pub(crate) use kernels::{chain, copy, fill, is_own, parallel, register};
 pub(crate) use patience::Patience;
 #[cfg(test)]
 pub(crate) use workers::set_threads;

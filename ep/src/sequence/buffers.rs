@@ -134,8 +134,8 @@ pub(super) struct Prepared {
     view: PreparedOperand,
 }
 
-/// The prepared operands of all steps of a sequence, in the order of the steps. They lie one behind the other: a run reads them in this order, and with many
-/// steps their memory exceeds the caches.
+/// The prepared operands of the steps that run by themselves, in the order of the steps. They lie one behind the other, because a run reads them in this order, and
+/// those of many steps exceed the caches.
 #[derive(Debug, Default)]
 pub(super) struct PreparedOperands(Vec<Prepared>);
 
@@ -183,7 +183,8 @@ pub(super) unsafe fn placed<'o>(
 ) -> &'o mut [Operand] {
     let operands = &mut operands[..prepared.len()];
     for (operand, Prepared { buffer, view }) in operands.iter_mut().zip(prepared) {
-        // SAFETY: as in `located`.
+        // SAFETY: `Buffers::add` has checked that the view lies within its buffer, and the caller guarantees that the operand of the call is that buffer, and writable if a
+        // step writes. By the duties of `Operand::new`, the maker of that operand guarantees that the bytes are alive, initialised, and used by this call alone.
         unsafe { operand.set_prepared(view, buffers[*buffer].ptr()) };
     }
     operands

@@ -1,14 +1,15 @@
 //! Which steps of a group are a chain: each reads what the one before it wrote, so that the value between them can stay in registers
 //! ([`chain`]).
 //!
-//! A result is stored if memory needs it: it lies in a buffer, or a step behind the next one reads it from scratch memory.
+//! A result is stored if it lies in a buffer, or if a step behind the next one reads it from scratch memory. The next step takes it from registers.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
 use crate::call::operand::Operand;
-use crate::cpu::chain::{self, Link, LinkWork, Other};
+use crate::cpu::chain::{self, Link, LinkWork, OtherOperand};
+use crate::cpu::is_own;
 use crate::sequence::group_blocks::{BlockOperand, BlockStep};
 use crate::sequence::step::{SequenceMemory, SequenceWork};
 use crate::tensor::dtype::DType;
@@ -35,60 +36,60 @@ struct ChainLink {
 /// The other operand of a link.
 #[derive(Copy, Clone, Debug)]
 enum Source {
-    /// That of the link before, which is still in registers; also of links without other operands.
+    /// The other operand of the previous link, which is still in registers. Links of unary ops have this, too, and ignore it.
     Same,
     Value,
     Elements(usize),
     Single(usize),
 }
 
-/// What a group runs as a whole in each block.
+/// What a group runs as a whole in each block: a step by its kernel, or a chain.
 #[derive(Debug)]
-pub(super) enum Piece {
+pub(super) enum GroupItem {
     /// The step at this place.
     Step(usize),
     Chain(Chain),
 }
 
 /// Divides the steps of a group into chains, as long as possible, and steps that run by themselves.
-pub(super) fn pieces(steps: &[BlockStep]) -> Vec<Piece> {
-    let mut pieces = Vec::new();
+pub(super) fn items(steps: &[BlockStep]) -> Vec<GroupItem> {
+    let mut items = Vec::new();
     let mut next = 0;
     while next < steps.len() {
         match Chain::beginning_at(steps, next) {
             Some(chain) => {
                 next = chain.steps.end;
-                pieces.push(Piece::Chain(chain));
+                items.push(GroupItem::Chain(chain));
             }
             None => {
-                pieces.push(Piece::Step(next));
+                items.push(GroupItem::Step(next));
                 next += 1;
             }
         }
     }
-    pieces
+    items
 }
 
 impl Chain {
     /// The longest chain that begins with this step; `None` if it would be that step alone.
     fn beginning_at(steps: &[BlockStep], first: usize) -> Option<Chain> {
-        let (dtype, op, inputs, output) = elementwise(&steps[first])?;
-        let mut others = Others::default();
-        let taken = others.source(&inputs[0], 0)?;
+        let (dtype, op, inputs, output) = linkable(&steps[first])?;
+        let mut held = Held::default();
+        let begin = held.source(&inputs[0], 0)?;
         let (work, other) = match inputs {
             [_] => (LinkWork::of_one(op)?, Source::Same),
-            [_, right] => (LinkWork::of_two(op, true)?, others.source(right, 1)?),
+            [_, right] => (LinkWork::of_two(op, true)?, held.source(right, 1)?),
             _ => return None,
         };
-        others.note_written(output);
+        held.note_written(output);
         let mut links = vec![
-            ChainLink { work: LinkWork::Take, other: taken, stored: None },
+            ChainLink { work: LinkWork::Take, other: begin, stored: None },
             ChainLink { work, other, stored: None },
         ];
         let mut operands = steps[first].operands.len();
         let mut end = first + 1;
         while let Some(step) = steps.get(end)
-            && let Some(link) = following(&steps[end - 1], step, dtype, operands, &mut others)
+            && let Some(link) = following(&steps[end - 1], step, dtype, operands, &mut held)
         {
             // The next step has the value in registers.
             set_stored(&mut links, steps, (end - 1, end + 1), operands - 1);
@@ -117,10 +118,10 @@ impl Chain {
         let link = |link: &ChainLink| Link {
             work: link.work,
             other: match link.other {
-                Source::Value => Other::Value,
-                Source::Same => Other::Same,
-                Source::Elements(operand) => Other::Elements(operands[operand].ptr()),
-                Source::Single(operand) => Other::Single(operands[operand].ptr()),
+                Source::Value => OtherOperand::Value,
+                Source::Same => OtherOperand::Same,
+                Source::Elements(operand) => OtherOperand::Elements(operands[operand].ptr()),
+                Source::Single(operand) => OtherOperand::Single(operands[operand].ptr()),
             },
             to: link.stored.map_or(std::ptr::null_mut(), |operand| operands[operand].ptr()),
         };
@@ -138,17 +139,13 @@ impl Chain {
     }
 }
 
-/// The dtype, the op, the inputs and the output of a step that can be part of a chain.
-fn elementwise(step: &BlockStep) -> Option<(DType, Op, &[BlockOperand], &BlockOperand)> {
+/// The dtype, the op, the inputs and the output of a step, if its kernel is ours and over one dtype that has chains.
+fn linkable(step: &BlockStep) -> Option<(DType, Op, &[BlockOperand], &BlockOperand)> {
     let SequenceWork::Kernel(kernel, _) = &step.work else { return None };
     let (output, inputs) = step.operands.split_last()?;
-    let is_one_dtype = inputs.iter().all(|input| input.dtype == output.dtype);
-    (is_one_dtype && chain::has_chains(output.dtype) && is_contiguous(output) && !inputs.is_empty()).then_some((
-        output.dtype,
-        kernel.op,
-        inputs,
-        output,
-    ))
+    let is_one_dtype = inputs.iter().all(|input| input.dtype == output.dtype) && kernel.dtype == output.dtype;
+    (is_one_dtype && is_own(kernel) && chain::has_chains(output.dtype) && is_contiguous(output) && !inputs.is_empty())
+        .then_some((output.dtype, kernel.op, inputs, output))
 }
 
 /// The link of `step`, if it goes on with the result of `before`. `first` is the number of its first operand.
@@ -157,10 +154,10 @@ fn following<'s>(
     step: &'s BlockStep,
     dtype: DType,
     first: usize,
-    others: &mut Others<'s>,
+    held: &mut Held<'s>,
 ) -> Option<ChainLink> {
     let value = before.operands.last()?;
-    let (own, op, inputs, output) = elementwise(step)?;
+    let (own, op, inputs, output) = linkable(step)?;
     if own != dtype {
         return None;
     }
@@ -168,29 +165,28 @@ fn following<'s>(
     let (work, other) = match inputs {
         [input] if is_value(input) => (LinkWork::of_one(op)?, Source::Same),
         [left, right] => match (is_value(left), is_value(right)) {
-            (true, true) => (LinkWork::of_two(op, true)?, others.value()),
-            (true, false) => (LinkWork::of_two(op, true)?, others.source(right, first + 1)?),
-            (false, true) => (LinkWork::of_two(op, false)?, others.source(left, first)?),
+            (true, true) => (LinkWork::of_two(op, true)?, held.value()),
+            (true, false) => (LinkWork::of_two(op, true)?, held.source(right, first + 1)?),
+            (false, true) => (LinkWork::of_two(op, false)?, held.source(left, first)?),
             (false, false) => return None,
         },
         _ => return None,
     };
-    others.note_written(output);
+    held.note_written(output);
     Some(ChainLink { work, other, stored: None })
 }
 
-/// The other operands of the links so far.
+/// The other operand of the last link so far that has one, as long as it stays in registers.
 #[derive(Default)]
-struct Others<'s> {
-    /// The one that is in registers.
-    held: Option<&'s BlockOperand>,
+struct Held<'s> {
+    operand: Option<&'s BlockOperand>,
 }
 
-impl<'s> Others<'s> {
+impl<'s> Held<'s> {
     /// The operand of this number, if its part in a block is elements one behind the other, or one element for all.
     fn source(&mut self, input: &'s BlockOperand, number: usize) -> Option<Source> {
         let is_single = |layout: &Layout| layout.strides().iter().all(|stride| *stride == 0);
-        if self.held.is_some_and(|held| is_same(held, input)) {
+        if self.operand.is_some_and(|held| is_same(held, input)) {
             return Some(Source::Same);
         }
         let source = if is_contiguous(input) {
@@ -200,20 +196,20 @@ impl<'s> Others<'s> {
         } else {
             return None;
         };
-        self.held = Some(input);
+        self.operand = Some(input);
         Some(source)
     }
 
     /// The value of the chain.
     fn value(&mut self) -> Source {
-        self.held = None;
+        self.operand = None;
         Source::Value
     }
 
     /// Notes the output of a link, which may be written over what is in registers.
     fn note_written(&mut self, output: &BlockOperand) {
-        if self.held.is_some_and(|held| held.memory == output.memory) {
-            self.held = None;
+        if self.operand.is_some_and(|held| held.memory == output.memory) {
+            self.operand = None;
         }
     }
 }
@@ -227,8 +223,8 @@ fn is_contiguous(operand: &BlockOperand) -> bool {
     operand.layouts.iter().all(Layout::is_contiguous)
 }
 
-/// Lets the last link store its result, that of the step at `place` and operand `output` of the chain, if memory needs it. Steps from `readers` on read the result
-/// from memory.
+/// Decides whether the last link stores its result. The result is that of the step at `place`; its operand has the number `output` in the chain. Steps before `readers`
+/// take it from registers.
 fn set_stored(links: &mut [ChainLink], steps: &[BlockStep], (place, readers): (usize, usize), output: usize) {
     if let (Some(last), Some(result)) = (links.last_mut(), steps[place].operands.last()) {
         last.stored = is_needed(result.memory, &steps[readers.min(steps.len())..]).then_some(output);

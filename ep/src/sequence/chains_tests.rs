@@ -8,7 +8,7 @@ use crate::call::kernel_registry::KernelRegistry;
 use crate::call::operand::Access;
 use crate::names::device_id::DeviceKind;
 use crate::sequence::group::Group;
-use crate::sequence::{CpuSequence, SequenceGroup, SequenceOperand, SequenceStep};
+use crate::sequence::{CpuSequence, SequenceError, SequenceGroup, SequenceOperand, SequenceStep};
 use crate::tensor::params::Params;
 use crate::tensor::shape::Shape;
 
@@ -23,12 +23,14 @@ enum Given {
     Before(usize),
 }
 
-/// A step. It keeps its result in scratch memory, unless the result is `kept`.
+/// A step. Its result is in scratch memory, unless it is `kept`. `in_place`: if its first operand is in a buffer, and is not the single element, the result is
+/// written over it.
 #[derive(Clone, Debug)]
 struct Drawn {
     op: Op,
     from: [Given; 2],
     kept: bool,
+    in_place: bool,
 }
 
 const OPS: [Op; 12] = [
@@ -55,16 +57,33 @@ fn step(op: Op, dtype: DType, operands: Vec<SequenceOperand>) -> SequenceStep {
     SequenceStep { work: SequenceWork::Kernel(kernel, Params::default()), operands }
 }
 
-/// The drawn steps over `length` elements. With `scratch`, results that are not kept are in scratch memory.
-fn steps(drawn: &[Drawn], dtype: DType, length: usize, scratch: bool) -> Vec<SequenceStep> {
-    let all = Layout::contiguous(Shape::new(&[length]).expect("a shape"));
-    let result = |place: usize, access| {
-        let memory = match scratch && !drawn[place].kept {
+/// The memory of each result. With `scratch`, results that are not kept are in scratch memory.
+fn homes(drawn: &[Drawn], scratch: bool) -> Vec<SequenceMemory> {
+    let mut homes: Vec<SequenceMemory> = Vec::new();
+    // Of the results, whether they lie in buffers also with scratch memory.
+    let mut in_buffer: Vec<bool> = Vec::new();
+    for (place, it) in drawn.iter().enumerate() {
+        let overwritten = match it.from[0] {
+            Given::Feed(index) => Some(SequenceMemory::Buffer { index, offset: 0 }),
+            Given::Before(back) if back < place => in_buffer[place - 1 - back].then(|| homes[place - 1 - back]),
+            Given::Before(_) => Some(SequenceMemory::Buffer { index: 0, offset: 0 }),
+            Given::Single => None,
+        };
+        let overwritten = overwritten.filter(|_| it.in_place);
+        in_buffer.push(it.kept || overwritten.is_some());
+        homes.push(overwritten.unwrap_or(match scratch && !it.kept {
             true => SequenceMemory::Scratch(place),
             false => SequenceMemory::Buffer { index: FEEDS + place, offset: 0 },
-        };
-        SequenceOperand { memory, dtype, layout: all, access }
-    };
+        }));
+    }
+    homes
+}
+
+/// The drawn steps over `length` elements.
+fn steps(drawn: &[Drawn], dtype: DType, length: usize, scratch: bool) -> Vec<SequenceStep> {
+    let all = Layout::contiguous(Shape::new(&[length]).expect("a shape"));
+    let homes = homes(drawn, scratch);
+    let result = |place: usize, access| SequenceOperand { memory: homes[place], dtype, layout: all, access };
     let of_step = |(place, it): (usize, &Drawn)| {
         let input = |from: Given| match from {
             Given::Before(back) if back < place => result(place - 1 - back, Access::Read),
@@ -94,9 +113,8 @@ fn steps(drawn: &[Drawn], dtype: DType, length: usize, scratch: bool) -> Vec<Seq
 fn run(sequence: &CpuSequence, dtype: DType, (length, results): (usize, usize), data: &mut [Vec<u64>]) {
     let operand = |(index, words): (usize, &mut Vec<u64>)| {
         let shape = if index == 2 { Shape::SCALAR } else { Shape::new(&[length]).expect("a shape") };
-        let access = if index < FEEDS { Access::Read } else { Access::ReadWrite };
         // SAFETY: a vector of its own for each operand, with a word for each element, borrowed until the end of this function.
-        unsafe { Operand::new(words.as_mut_ptr().cast(), dtype, Layout::contiguous(shape), access) }
+        unsafe { Operand::new(words.as_mut_ptr().cast(), dtype, Layout::contiguous(shape), Access::ReadWrite) }
     };
     let mut operands: Vec<Operand> = data[..FEEDS + results].iter_mut().enumerate().map(operand).collect();
     sequence.run(&mut FnContext::new(&mut operands).expect("buffers of their own"), 0).expect("it runs");
@@ -149,7 +167,8 @@ fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
         (0..4usize).prop_map(Given::Before),
     ];
     let from = [from.clone().boxed(), from.boxed()];
-    let step = (0..OPS.len(), from, any::<bool>()).prop_map(|(op, from, kept)| Drawn { op: OPS[op], from, kept });
+    let step = (0..OPS.len(), from, any::<bool>(), prop::bool::weighted(0.2));
+    let step = step.prop_map(|(op, from, kept, in_place)| Drawn { op: OPS[op], from, kept, in_place });
     prop::collection::vec(step, 1..12).prop_map(|mut steps| {
         if let Some(last) = steps.last_mut() {
             last.kept = true;
@@ -182,23 +201,29 @@ proptest! {
         let (mut expected, mut found) = (words(results), words(results));
         run(&alone, dtype, (length, results), &mut expected);
         run(&group, dtype, (length, results), &mut found);
-        for (place, _) in drawn.iter().enumerate().filter(|(_, step)| step.kept) {
-            let [expected, found] = [&expected, &found].map(|data| bits(&data[FEEDS + place], dtype, length));
-            prop_assert_eq!(found, expected, "result {} of {:?}", place, drawn);
+        let in_buffers = homes(&drawn, true).into_iter().filter_map(|memory| match memory {
+            SequenceMemory::Buffer { index, .. } => Some(index),
+            SequenceMemory::Scratch(_) => None,
+        });
+        for buffer in in_buffers {
+            let [expected, found] = [&expected, &found].map(|data| bits(&data[buffer], dtype, length));
+            prop_assert_eq!(found, expected, "buffer {} of {:?}", buffer, drawn);
         }
     }
 }
 
-/// The pieces of a group as text: numbers of single steps, and chains in brackets, in which `=` says that the other operand is still in registers, and a star that
+/// The items of a group as text: numbers of single steps, and chains in brackets, in which `=` says that the other operand is still in registers, and a star that
 /// the result is stored.
 fn shown(steps: Vec<SequenceStep>) -> String {
     let group = Group::new(0, steps, 64).expect("a group");
-    let of_piece = |piece: &Piece| match piece {
-        Piece::Step(place) => place.to_string(),
-        Piece::Chain(chain) => {
+    let of_item = |item: &GroupItem| match item {
+        GroupItem::Step(place) => place.to_string(),
+        GroupItem::Chain(chain) => {
             // The first link takes the first operand of the first step.
             let links = chain.links[1..].iter().map(|link| {
-                let is_held = matches!(link.other, Source::Same) && LinkWork::of_one(Op::Neg) != Some(link.work);
+                use LinkWork::{Abs, Neg, Reciprocal, Relu, Sqrt};
+                let is_unary = matches!(link.work, Neg | Abs | Relu | Sqrt | Reciprocal);
+                let is_held = matches!(link.other, Source::Same) && !is_unary;
                 let held = if is_held { "=" } else { "" };
                 format!("{held}{}", if link.stored.is_some() { "*" } else { "" })
             });
@@ -207,11 +232,11 @@ fn shown(steps: Vec<SequenceStep>) -> String {
             format!("[{}]", steps.join(" "))
         }
     };
-    group.pieces().iter().map(of_piece).collect::<Vec<_>>().join(" ")
+    group.items().iter().map(of_item).collect::<Vec<_>>().join(" ")
 }
 
 fn of(op: Op, from: [Given; 2]) -> Drawn {
-    Drawn { op, from, kept: false }
+    Drawn { op, from, kept: false, in_place: false }
 }
 
 #[test]
@@ -346,7 +371,25 @@ fn operands_that_are_no_plain_elements_are_in_no_chain() {
     assert_eq!(shown(vec![integers(0, 2), integers(2, 3)]), "0 1");
 }
 
-/// An operand that is not aligned is refused by the kernel, as without chains.
+/// A kernel that a caller has put in the place of ours is called, and one for another dtype refuses the call.
+#[test]
+fn kernels_that_are_not_ours_are_in_no_chain() {
+    let feeds = [Given::Feed(0), Given::Feed(1)];
+    let drawn = [of(Op::Add, feeds), Drawn { kept: true, ..of(Op::Add, [Given::Before(0), Given::Feed(0)]) }];
+    let with = |change: &dyn Fn(&mut crate::call::kernel::Kernel)| {
+        let mut steps = steps(&drawn, DType::F32, 100, true);
+        if let SequenceWork::Kernel(kernel, _) = &mut steps[1].work {
+            change(kernel);
+        }
+        shown(steps)
+    };
+    assert_eq!(with(&|_| ()), "[0 1*]", "ours");
+    assert_eq!(with(&|kernel| kernel.run = |_| Ok(())), "0 1");
+    let double = KernelRegistry::builtin().get(Op::Add, DeviceKind::Cpu, DType::F64).expect("a kernel");
+    assert_eq!(with(&|kernel| *kernel = double), "0 1");
+}
+
+/// Of a chain in which an operand is not aligned, the kernel of that step refuses the call, as without chains.
 #[test]
 fn an_operand_that_is_not_aligned_is_refused() {
     let all = Layout::contiguous(Shape::new(&[16]).expect("a shape"));
@@ -356,10 +399,12 @@ fn an_operand_that_is_not_aligned_is_refused() {
         layout: all,
         access,
     };
-    let add = |from: SequenceOperand, to| {
-        step(Op::Add, DType::F32, vec![from, operand(0, 2, Access::Read), operand(to, 0, Access::Write)])
+    let add = |from, offset, to| {
+        let operands =
+            vec![operand(from, 0, Access::Read), operand(0, offset, Access::Read), operand(to, 0, Access::Write)];
+        step(Op::Add, DType::F32, operands)
     };
-    let steps = vec![add(operand(0, 0, Access::Read), 1), add(operand(1, 0, Access::Read), 2)];
+    let steps = vec![add(0, 0, 1), add(1, 2, 2)];
     let sequence =
         CpuSequence::new(&[68, 64, 64], steps, &[SequenceGroup { steps: 0..2, block: 64 }]).expect("a group");
     let mut data = [vec![0u64; 9], vec![0; 8], vec![0; 8]];
@@ -371,6 +416,41 @@ fn an_operand_that_is_not_aligned_is_refused() {
     };
     let mut operands: Vec<Operand> = data.iter_mut().zip(bytes).map(operand).collect();
     let refused = sequence.run(&mut FnContext::new(&mut operands).expect("buffers of their own"), 0);
-    let text = refused.expect_err("it is not aligned").to_string();
-    assert!(text.contains("multiples of 4"), "{text}");
+    let refused = refused.expect_err("it is not aligned");
+    assert!(matches!(refused, SequenceError::Step { step: 1, .. }), "{refused}");
+    assert!(refused.to_string().contains("multiples of 4"), "{refused}");
+}
+
+/// Large enough that several threads compute blocks, if the machine has them.
+#[test]
+#[cfg_attr(miri, ignore = "Miri takes minutes for as many elements as threads divide")]
+fn threads_compute_different_blocks_of_a_chain() {
+    use Given::{Before, Feed};
+    const LENGTH: usize = (1 << 18) + 5;
+    let drawn = [of(Op::Add, [Feed(0), Feed(1)]), Drawn { kept: true, ..of(Op::Mul, [Before(0), Feed(0)]) }];
+    let sizes = [LENGTH * 4, LENGTH * 4, 4, LENGTH * 4, LENGTH * 4];
+    let groups = [SequenceGroup { steps: 0..2, block: 1000 }];
+    let alone = CpuSequence::new(&sizes, steps(&drawn, DType::F32, LENGTH, false), &[]).expect("steps");
+    let group = CpuSequence::new(&sizes, steps(&drawn, DType::F32, LENGTH, true), &groups).expect("a group");
+    let words = || -> Vec<Vec<u64>> {
+        let feeds = [feed(DType::F32, LENGTH, 3), feed(DType::F32, LENGTH, 11), vec![0]];
+        feeds.into_iter().chain((0..2).map(|_| vec![0; LENGTH])).collect()
+    };
+    let (mut expected, mut found) = (words(), words());
+    run(&alone, DType::F32, (LENGTH, 2), &mut expected);
+    crate::cpu::set_threads(4);
+    run(&group, DType::F32, (LENGTH, 2), &mut found);
+    crate::cpu::set_threads(1);
+    assert!(bits(&found[4], DType::F32, LENGTH) == bits(&expected[4], DType::F32, LENGTH));
+}
+
+#[test]
+fn a_chain_over_no_elements_runs() {
+    use Given::{Before, Feed};
+    let drawn = [of(Op::Add, [Feed(0), Feed(1)]), Drawn { kept: true, ..of(Op::Mul, [Before(0), Feed(0)]) }];
+    let groups = [SequenceGroup { steps: 0..2, block: 64 }];
+    let group = CpuSequence::new(&[0, 0, 4, 0, 0], steps(&drawn, DType::F32, 0, true), &groups).expect("a group");
+    let mut data = vec![vec![7u64]; 5];
+    run(&group, DType::F32, (0, 2), &mut data);
+    assert_eq!(data, [[7]; 5]);
 }

@@ -38,7 +38,7 @@ pub(super) fn with_blocks(most_rounds: u64) -> Result<CommandSequence, SequenceE
 
 /// These steps, over the buffers of [`with_blocks`]: `out = a + a[1..]` or a division that may fail, `out = 7`, `a[0] = out[1]`, and blocks. The condition of
 /// a loop is the first bool, and that of an `if` the second.
-pub(super) fn of_words(words: &str, most_rounds: u64) -> Result<CommandSequence, SequenceError> {
+pub(super) fn of_words(words: &'static str, most_rounds: u64) -> Result<CommandSequence, SequenceError> {
     let bool_at = |offset| SequenceOperand { dtype: DType::Bool, ..vector(2, offset, 1, Access::Read) };
     let step = |(number, what): (usize, &'static str)| {
         let [add, fill, copy] = <[_; 3]>::try_from(steps()).expect("three steps");
@@ -62,7 +62,7 @@ pub(super) fn of_words(words: &str, most_rounds: u64) -> Result<CommandSequence,
             other => panic!("{other} is no step"),
         }
     };
-    let words: Vec<&'static str> = words.to_owned().leak().split(' ').collect();
+    let words: Vec<&'static str> = words.split(' ').collect();
     let steps = words.into_iter().enumerate().map(step).collect();
     CommandSequence::new(DeviceKind::Sim, &[12, 8, 2, 1], Some(3), steps)
 }
@@ -206,7 +206,7 @@ fn loops_that_a_device_cannot_run_alone_are_not_announced() {
 }
 
 /// The announcements of blocks in a run, without the number of buffers and the answer, and the words of what is queued.
-fn announced(words_of: &str, flags: &[bool], start: GraphStart) -> (Vec<String>, String) {
+fn announced(words_of: &'static str, flags: &[bool], start: GraphStart) -> (Vec<String>, String) {
     let sequence = of_words(words_of, 9).expect("blocks that end");
     let (result, listing) = run_blocks_with(&sequence, flags, start, LoopsRun { rounds: 3, end: None });
     assert_eq!(result, Ok(()), "{words_of}");

@@ -22,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::call::operand::{Access, Operand};
 use crate::cpu::parallel;
 use crate::errors::error::Error;
-use crate::sequence::chains::{self, Piece};
+use crate::sequence::chains::{self, GroupItem};
 use crate::sequence::group_blocks::{BlockMemory, BlockOperand, BlockStep, Blocks};
 use crate::sequence::step::{SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, run_work};
 use crate::tensor::dtype::DType;
@@ -48,7 +48,7 @@ pub(super) struct Group {
     first: usize,
     steps: Vec<BlockStep>,
     /// What runs as a whole in each block.
-    pieces: Vec<Piece>,
+    items: Vec<GroupItem>,
     blocks: Blocks,
     /// What a block costs, in the units of [`parallel`].
     work: usize,
@@ -113,8 +113,8 @@ impl Group {
             let operands = step.operands.iter().zip(layouts).zip(&shared).map(operand).collect();
             prepared.push(BlockStep { work: step.work, operands });
         }
-        let pieces = chains::pieces(&prepared);
-        Ok(Group { first, steps: prepared, pieces, blocks, work, scratch_bytes })
+        let items = chains::items(&prepared);
+        Ok(Group { first, steps: prepared, items, blocks, work, scratch_bytes })
     }
 
     /// The number of steps.
@@ -124,8 +124,8 @@ impl Group {
 
     /// What runs as a whole in each block.
     #[cfg(test)]
-    pub(super) fn pieces(&self) -> &[Piece] {
-        &self.pieces
+    pub(super) fn items(&self) -> &[GroupItem] {
+        &self.items
     }
 
     /// The numbers of its steps.
@@ -136,11 +136,11 @@ impl Group {
     /// The bytes that the group takes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         let of_step = |step: &BlockStep| size_of::<BlockStep>() + step.operands.len() * size_of::<BlockOperand>();
-        let of_piece = |piece: &Piece| match piece {
-            Piece::Step(_) => size_of::<Piece>(),
-            Piece::Chain(chain) => size_of::<Piece>() + chain.heap_bytes(),
+        let of_item = |item: &GroupItem| match item {
+            GroupItem::Step(_) => size_of::<GroupItem>(),
+            GroupItem::Chain(chain) => size_of::<GroupItem>() + chain.heap_bytes(),
         };
-        self.steps.iter().map(of_step).sum::<usize>() + self.pieces.iter().map(of_piece).sum::<usize>()
+        self.steps.iter().map(of_step).sum::<usize>() + self.items.iter().map(of_item).sum::<usize>()
     }
 
     /// Runs all steps on all blocks, with as many threads as kernels of the calling thread may use. After an error, the blocks after the one
@@ -211,21 +211,21 @@ impl Group {
                 unsafe { described.place(operand, &memory, only_moves) };
             }
             let mut rest = &mut operands[..];
-            for piece in &self.pieces {
-                let steps = match piece {
-                    Piece::Step(place) => *place..place + 1,
-                    Piece::Chain(chain) => chain.steps.clone(),
+            for item in &self.items {
+                let steps = match item {
+                    GroupItem::Step(place) => *place..place + 1,
+                    GroupItem::Chain(chain) => chain.steps.clone(),
                 };
                 let count = self.steps[steps.clone()].iter().map(|step| step.operands.len()).sum();
-                let (of_piece, others) = rest.split_at_mut(count);
-                rest = others;
-                if let Piece::Chain(chain) = piece {
-                    // SAFETY: the caller guarantees it; nobody makes slices of the operands.
-                    if unsafe { chain.run(of_piece) } {
+                let (of_item, behind) = rest.split_at_mut(count);
+                rest = behind;
+                if let GroupItem::Chain(chain) = item {
+                    // SAFETY: the caller guarantees it; this function makes no slice of them.
+                    if unsafe { chain.run(of_item) } {
                         continue;
                     }
                 }
-                self.run_steps(steps, of_piece).map_err(|(place, error)| (block, self.first + place, error))?;
+                self.run_steps(steps, of_item).map_err(|(place, error)| (block, self.first + place, error))?;
             }
         }
         Ok(())
@@ -236,8 +236,8 @@ impl Group {
     fn run_steps(&self, places: Range<usize>, mut operands: &mut [Operand]) -> Result<(), (usize, Error)> {
         for place in places {
             let step = &self.steps[place];
-            let (of_step, others) = operands.split_at_mut(step.operands.len());
-            operands = others;
+            let (of_step, behind) = operands.split_at_mut(step.operands.len());
+            operands = behind;
             run_work(&step.work, of_step).map_err(|error| (place, error))?;
         }
         Ok(())

@@ -124,7 +124,7 @@ fn on_lanes_a_block_with_functions_is_a_segment_by_itself() {
     assert_eq!(of_block, ["while fn fill add copy lt copy end"], "{plan}");
 }
 
-/// The function does something that nobody sees: it stays, with its block, the condition, what it reads, and what the next round reads. `unused` goes.
+/// Nothing reads what the function does. The compiler keeps it, its block, the condition, and all that it reads in any round; it removes `unused`.
 #[test]
 fn a_block_with_a_function_is_needed() {
     let kept = |plan: &Compiled| plan.steps.iter().map(|step| step.work.name()).collect::<Vec<_>>().join(" ");

@@ -30,7 +30,7 @@ pub(super) struct Found<'f> {
     /// The stream of each arena.
     pub(super) streams: &'f [StreamKey],
     pub(super) arenas: &'f [Arena],
-    /// Functions are steps of segments, and no segments by themselves.
+    /// Functions are steps of segments; otherwise each that lies in no block is a segment by itself.
     pub(super) functions_join: bool,
 }
 

@@ -5,7 +5,8 @@
 //!
 //! * a value that several streams use, or that only a copy stream uses;
 //! * one in page-locked memory;
-//! * one that a function uses which is a segment by itself: it gets the value as a tensor. A function in a block is none.
+//! * one that a function uses which is a segment by itself: it gets the value as a tensor. A function in a block is no
+//!   segment by itself, so its operands may lie in an arena.
 //!
 //! A value that several lanes of one segment use, and no other segment, shares an arena with other such values of the segment ([`share`]). It lives as long
 //! as the segment, because lanes have no order of their own.

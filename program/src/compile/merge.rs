@@ -54,7 +54,7 @@ pub(super) struct Given<'g> {
     pub(super) streams: &'g [StreamKey],
     pub(super) dependences: &'g Dependences,
     pub(super) options: &'g CompileOptions,
-    /// Whether functions are steps of segments, and no segments by themselves.
+    /// Functions are steps of segments; otherwise each that lies in no block is a segment by itself.
     pub(super) functions_join: bool,
 }
 

@@ -153,7 +153,7 @@ struct Divided {
     arena_streams: Vec<StreamKey>,
     /// Values that lanes of one segment give to each other, in an arena, with the segment.
     shared: Vec<(ValueId, usize)>,
-    /// Functions are steps of segments, and no segments by themselves.
+    /// Functions are steps of segments; otherwise each that lies in no block is a segment by itself.
     functions_join: bool,
 }
 
@@ -242,8 +242,8 @@ fn into_segments(given: &merge::Given<'_>, by_unit: &[usize]) -> Segments {
         |unit: usize| kept[units[unit].clone()].iter().any(|&number| program.steps[number].function().is_some());
     // A function beside other lanes is a branch by itself, so that what does not need it does not wait for it. A block that calls functions is a segment
     // by itself for that reason: blocks are in no branch.
-    let joins = functions_join && streams.iter().all(|stream| *stream == streams[0]);
-    let alone = |unit: usize| options.step_by_step || !joins && calls(unit);
+    let all_on_one_lane = functions_join && streams.iter().all(|stream| *stream == streams[0]);
+    let alone = |unit: usize| options.step_by_step || !all_on_one_lane && calls(unit);
     let uses = units::shared_uses(program, kept, units, streams, &homes);
     let division = segments::divide(by_unit, streams, dependences, options, &uses, alone, writes);
     let merged = merge::merge(given, &division, &homes, &uses);

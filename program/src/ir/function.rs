@@ -51,7 +51,7 @@ impl StepFunction {
         self.device
     }
 
-    /// Whether it can be called between the steps of a block. The thread that runs these steps calls it, and other devices run them without a thread.
+    /// Whether it may lie in a block. Only on a CPU does a thread run the steps of a block; that thread calls it.
     pub(crate) fn may_lie_in_block(&self) -> bool {
         self.device.kind == DeviceKind::Cpu
     }

@@ -22,7 +22,7 @@ use crate::ir::section::StepSection;
 /// How deep blocks may nest. It bounds the work of passes that look at a step once for each block around it.
 pub(crate) const MOST_NESTED: usize = 64;
 
-/// Why a function cannot lie in a block.
+/// Why a function of another device than a CPU cannot lie in a block.
 pub(crate) const FUNCTION_IN_BLOCK: &str = "in a block, functions are called on CPUs alone, between the steps of the block; run the block on a CPU and call the \
                                             function there, or call it before the block or behind it";
 

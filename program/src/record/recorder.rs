@@ -160,7 +160,7 @@ impl Recorder {
     /// [`InstructionsBuilder::call_fn`] for a function that is called once in each run, or each time that its step runs where it lies in a block: the function
     /// gets slices of the tensors that its uses stand for, the reads in the order declared, then the writes and updates in the order declared.
     ///
-    /// Each run calls it, also if nobody needs what it writes, unless its segment is skipped or ends because of a failure. It comes behind the steps
+    /// Each run calls it once, or in a block each time that its step runs, also if nobody needs what it writes, unless its segment is skipped or ends because of a failure. It comes behind the steps
     /// that its uses need, and behind the functions of the same device that were recorded before. A function without uses is called behind all steps that were recorded before it for compute streams of its
     /// device, and before all later ones. Runs that overlap call it from several threads at once. An error or a panic is the failure
     /// of this step, and fails all that its segment writes.
@@ -169,7 +169,7 @@ impl Recorder {
     /// block, as its functions are.
     ///
     /// If the whole program is one segment on a CPU, or the function lies in a block, it is called between the steps of its segment. Then it must not wait for anything that needs a
-    /// result of the same run, nor may anything that writes a feed or parameter of the run wait for it. It must never wait for another function of the same run that is
+    /// result of this segment, nor for later steps of the same stream, nor may anything that writes a feed or parameter of the segment wait for it. It must never wait for another function of the same run that is
     /// not ordered before it: one thread may call both, one after the other.
     ///
     /// ```

@@ -315,6 +315,7 @@ fn functions_in_blocks_are_called_in_the_recorded_order_on_any_lanes() {
         });
         let options = CompileOptions { lanes, hand_over_ns: 0, ..CompileOptions::default() };
         let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
+        assert_eq!(executable.compiled().segments().len() > 1, lanes > 1, "{}", executable.compiled());
         let (x, block) = (vm.full(CPU, DType::I32, &[8], 3).expect("a tensor"), number(&vm, 1));
         let feeds = [("x0", &x), ("x3", &x), ("x6", &x), ("block0", &block), ("block1", &block)];
         for _ in 0..50 {

@@ -1,11 +1,11 @@
 //! Chains: elementwise calls of which each reads what the one before wrote, computed in the processor's registers.
 //!
-//! Kernels that run one after the other over a block of elements load and store each result, if only in the first-level cache: a light operation takes less time
-//! than that. A chain keeps the elements of one *tile*, a few vectors, in registers, does all its calls there, and goes on to the next tile. What each
-//! call does is looked up once for a tile.
+//! When kernels run one after the other over a block of elements, each loads its operands from the first-level cache and stores its result there. For a light operation
+//! this takes longer than the operation. A chain keeps the elements of one *tile*, a few vectors, in registers, does all its calls there, and goes on to the
+//! next tile. It looks up once for each tile what a call does.
 //!
-//! Only operations of a few instructions that IEEE 754 defines are done so, with the meaning that [`Number`](super::number::Number) gives them. So the results have
-//! the bits of the kernels. NaN is an exception: where both operands are NaN, the result may be either.
+//! Chains have operations of a few instructions, whose results IEEE 754 or a comparison fixes, with the meaning that [`Number`](super::number::Number) gives them. So
+//! the results have the bits of the kernels; only which NaN a result is may differ.
 
 use std::marker::PhantomData;
 
@@ -43,7 +43,7 @@ pub(crate) enum LinkWork {
 }
 
 impl LinkWork {
-    /// That of an op of one operand, the value.
+    /// The work of a unary op, whose operand is the value.
     pub(crate) fn of_one(op: Op) -> Option<LinkWork> {
         Some(match op {
             Op::Neg => LinkWork::Neg,
@@ -55,7 +55,7 @@ impl LinkWork {
         })
     }
 
-    /// That of an op of two operands. `on_left`: the value is the left one.
+    /// The work of a binary op. `on_left`: the value is its left operand.
     pub(crate) fn of_two(op: Op, on_left: bool) -> Option<LinkWork> {
         Some(match (op, on_left) {
             (Op::Add, _) => LinkWork::Add,
@@ -75,8 +75,8 @@ impl LinkWork {
 
 /// The other operand of a link.
 #[derive(Copy, Clone, Debug)]
-pub(crate) enum Other {
-    /// That of the link before, which is still in registers; also of links without other operands.
+pub(crate) enum OtherOperand {
+    /// The other operand of the previous link, which is still in registers. Links of unary ops have this, too, and ignore it.
     Same,
     /// The value of the chain itself.
     Value,
@@ -90,7 +90,7 @@ pub(crate) enum Other {
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) work: LinkWork,
-    pub(crate) other: Other,
+    pub(crate) other: OtherOperand,
     /// Where the elements of the result are stored, one behind the other; null if only the next link needs them.
     pub(crate) to: *mut u8,
 }
@@ -187,9 +187,9 @@ macro_rules! chains {
                 let mut other = [zero; WIDTH];
                 for link in self.links {
                     other = match link.other {
-                        Other::Same => other,
-                        Other::Value => value,
-                        Other::Elements(from) => {
+                        OtherOperand::Same => other,
+                        OtherOperand::Value => value,
+                        OtherOperand::Elements(from) => {
                             let from = from.cast::<$float>().wrapping_add(tile.first);
                             if PARTIAL {
                                 // SAFETY: the caller guarantees the elements, which nobody else writes.
@@ -201,7 +201,7 @@ macro_rules! chains {
                             }
                         }
                         // SAFETY: as above.
-                        Other::Single(from) => [simd.$splat(unsafe { from.cast::<$float>().read() }); WIDTH],
+                        OtherOperand::Single(from) => [simd.$splat(unsafe { from.cast::<$float>().read() }); WIDTH],
                     };
                     let smaller = |x: S::$vector, y| {
                         let is_first = simd.$or(simd.$less(x, y), simd.$not(simd.$equal(x, x)));
@@ -257,4 +257,70 @@ chains! {
         splat_f64s partial_load_f64s partial_store_f64s neg_f64s abs_f64s sqrt_f64s add_f64s sub_f64s mul_f64s div_f64s
         greater_than_f64s less_than_f64s equal_f64s not_m64s or_m64s select_f64s
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORKS: [LinkWork; 15] = [
+        LinkWork::Add,
+        LinkWork::Neg,
+        LinkWork::Mul,
+        LinkWork::Abs,
+        LinkWork::Sub,
+        LinkWork::Sqrt,
+        LinkWork::SubFrom,
+        LinkWork::Max,
+        LinkWork::Div,
+        LinkWork::Min,
+        LinkWork::DivInto,
+        LinkWork::MaxWith,
+        LinkWork::Reciprocal,
+        LinkWork::MinWith,
+        LinkWork::Relu,
+    ];
+
+    macro_rules! every_vector_gives_the_same_bits {
+        ($name:ident $float:ident) => {
+            /// Each processor has the vectors of older ones: all of them compute the same, in tiles of every width.
+            #[test]
+            fn $name() {
+                for length in [0, 1, 3, 15, 16, 17, 31, 64, 127, 128, 129, 300] {
+                    let numbers: Vec<$float> = (0..length).map(|it| (it * 37 % 101) as $float / 7.0 - 5.0).collect();
+                    let others: Vec<$float> = (0..length).map(|it| (it * 53 % 89) as $float / 3.0 - 11.0).collect();
+                    let single: $float = 1.75;
+                    let result = |run: &dyn Fn(Chain<'_, $float>)| -> Vec<Vec<u64>> {
+                        let mut results = vec![vec![0.0 as $float; length]; WORKS.len()];
+                        let mut links = vec![Link {
+                            work: LinkWork::Take,
+                            other: OtherOperand::Elements(numbers.as_ptr().cast()),
+                            to: std::ptr::null_mut(),
+                        }];
+                        for (place, (work, to)) in WORKS.into_iter().zip(&mut results).enumerate() {
+                            let other = match place % 4 {
+                                0 => OtherOperand::Elements(others.as_ptr().cast()),
+                                1 => OtherOperand::Single((&raw const single).cast()),
+                                2 => OtherOperand::Same,
+                                _ => OtherOperand::Value,
+                            };
+                            links.push(Link { work, other, to: to.as_mut_ptr().cast() });
+                        }
+                        run(Chain { links: &links, length, elements: PhantomData });
+                        let bits = |it: &$float| if it.is_nan() { u64::MAX } else { u64::from(it.to_bits()) };
+                        results.iter().map(|result| result.iter().map(bits).collect()).collect()
+                    };
+                    let scalar = result(&|chain| pulp::Simd::vectorize(pulp::Scalar::new(), chain));
+                    assert_eq!(result(&|chain| run_wide(chain)), scalar, "{length} elements, the widest vectors");
+                    #[cfg(target_arch = "x86_64")]
+                    if let Some(avx2) = crate::cpu::kernels::simd_dispatch::avx2() {
+                        assert_eq!(result(&|chain| pulp::Simd::vectorize(avx2, chain)), scalar, "{length} elements");
+                    }
+                }
+            }
+        };
+    }
+
+    every_vector_gives_the_same_bits!(every_vector_gives_the_same_bits_of_f32 f32);
+    every_vector_gives_the_same_bits!(every_vector_gives_the_same_bits_of_f64 f64);
 }

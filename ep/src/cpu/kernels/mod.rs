@@ -71,4 +71,4 @@ mod triangle;
 mod ulps;
 
 pub(crate) use copy::{copy, fill};
-pub(crate) use table::register;
+pub(crate) use table::{is_own, register};

@@ -1,5 +1,7 @@
 //! The table of CPU kernels.
 
+use std::sync::LazyLock;
+
 use half::{bf16, f16};
 
 use crate::call::kernel::{Kernel, KernelFn};
@@ -29,6 +31,18 @@ use crate::cpu::kernels::{arith, number::DTypeTag};
 use crate::names::device_id::DeviceKind;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
+
+/// Whether this is the CPU kernel that [`register`] adds, and not one that a caller has put in its place.
+pub(crate) fn is_own(kernel: &Kernel) -> bool {
+    static OWN: LazyLock<KernelRegistry> = LazyLock::new(|| {
+        let mut own = KernelRegistry::empty();
+        register(&mut own, DeviceKind::Cpu);
+        own
+    });
+    let own = OWN.find(kernel.op, DeviceKind::Cpu, kernel.dtype);
+    // Functions of one address have the same code, so they compute the same.
+    own.is_some_and(|own| std::ptr::fn_addr_eq(own.run, kernel.run))
+}
 
 /// Adds every CPU kernel to the registry, as kernels of `device`, whose memory the CPU must be able to access.
 pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
