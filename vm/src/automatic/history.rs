@@ -41,8 +41,8 @@ struct Entry {
     prefix: u64,
     /// The number of the last entry before this one that has the same hash.
     before: Option<u64>,
-    /// `None` for a boundary or a replay.
-    call: Option<Call>,
+    /// The number of the call; `None` for a boundary or a replay.
+    call: Option<u64>,
 }
 
 /// See the module.
@@ -51,6 +51,10 @@ pub(super) struct History {
     entries: VecDeque<Entry>,
     /// The number of the next entry; the newest is `next - 1`.
     next: u64,
+    /// The calls of the entries. Apart from these, because a call is large, and most entries of a loop that is replayed are none.
+    calls: VecDeque<Call>,
+    /// The number of the next call; the newest is `next_call - 1`.
+    next_call: u64,
     /// By hash, the number of the last entry.
     last: HashMap<u64, u64>,
     /// The powers of the base, up to the longest range.
@@ -65,6 +69,8 @@ impl Default for History {
         History {
             entries: VecDeque::new(),
             next: 0,
+            calls: VecDeque::new(),
+            next_call: 0,
             last: HashMap::new(),
             powers: powers.take(ENTRIES + 1).collect(),
             hasher: DefaultHashBuilder::default(),
@@ -77,7 +83,9 @@ impl History {
     /// Adds a call.
     pub(super) fn push(&mut self, call: Call) {
         let hash = call.hash(&self.hasher);
-        self.add(hash, Some(call));
+        self.add(hash, Some(self.next_call));
+        self.calls.push_back(call);
+        self.next_call += 1;
     }
 
     /// Adds a boundary, unless the newest entry is one.
@@ -98,7 +106,7 @@ impl History {
         self.hasher.hash_one(("replay", sequence))
     }
 
-    fn add(&mut self, hash: u64, call: Option<Call>) {
+    fn add(&mut self, hash: u64, call: Option<u64>) {
         if self.entries.len() == ENTRIES {
             self.drop_oldest();
         }
@@ -111,10 +119,12 @@ impl History {
 
     fn drop_oldest(&mut self) {
         let number = self.first();
-        if let Some(oldest) = self.entries.pop_front()
-            && self.last.get(&oldest.hash) == Some(&number)
-        {
+        let Some(oldest) = self.entries.pop_front() else { return };
+        if self.last.get(&oldest.hash) == Some(&number) {
             self.last.remove(&oldest.hash);
+        }
+        if oldest.call.is_some() {
+            self.calls.pop_front();
         }
     }
 
@@ -125,6 +135,12 @@ impl History {
 
     fn entry(&self, number: u64) -> Option<&Entry> {
         self.entries.get(usize::try_from(number.checked_sub(self.first())?).ok()?)
+    }
+
+    /// The call of the entry of this number.
+    fn call(&self, number: u64) -> Option<&Call> {
+        let later = self.next_call - self.entry(number)?.call?;
+        self.calls.get(self.calls.len().checked_sub(usize::try_from(later).ok()?)?)
     }
 
     /// The hash of the `length` entries that end with the entry of this number; `None` if the oldest of them is not kept.
@@ -183,7 +199,7 @@ impl History {
         if calls.end - calls.start < SHORTEST as u64 {
             return None;
         }
-        let of = |calls: Range<u64>| Sequence::new(calls.filter_map(|number| self.entry(number)?.call.as_ref()));
+        let of = |calls: Range<u64>| Sequence::new(calls.filter_map(|number| self.call(number)));
         let sequence = of(calls.clone())?;
         let length = length as u64;
         let other = match (calls.start.checked_sub(length), calls.end + length <= self.next) {
@@ -280,7 +296,7 @@ mod tests {
                 history.repeated();
             }
         }
-        assert_eq!(history.entries.len(), ENTRIES);
+        assert_eq!((history.entries.len(), history.calls.len()), (ENTRIES, ENTRIES));
         assert!(history.last.len() <= ENTRIES);
         let kept = history.first();
         assert!(history.last.values().all(|number| *number >= kept));

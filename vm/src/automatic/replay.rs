@@ -35,20 +35,20 @@ pub(super) fn replay(held: &Held, sequence: &mut Sequence, full: Full, engine: &
     if engine.failures.any() {
         return Ok(false);
     }
-    let Some(loaded) = program(sequence, held.results(sequence), engine) else { return Ok(false) };
+    let Some(loaded) = program(sequence, &held.results(), engine) else { return Ok(false) };
     run(&loaded, held, sequence, full, engine)?;
     Ok(true)
 }
 
 /// The program that writes these results, or more; `None` if there is none.
-fn program(sequence: &mut Sequence, results: Vec<bool>, engine: &Arc<Engine>) -> Option<Arc<LoadedProgram>> {
+fn program(sequence: &mut Sequence, results: &[bool], engine: &Arc<Engine>) -> Option<Arc<LoadedProgram>> {
     let has_more = |variant: &Variant| results.iter().zip(&variant.results).all(|(asked, has)| !asked || *has);
     let exact = sequence.variants.iter().position(|variant| variant.results == results);
     let number = match exact {
         Some(number) => number,
         None if sequence.variants.len() < MOST_VARIANTS => {
             let number = engine.programs.new_closure();
-            sequence.variants.push(Variant { results, number, compiled: 0, ran: 0, is_useless: false });
+            sequence.variants.push(Variant { results: results.to_vec(), number, compiled: 0, ran: 0, is_useless: false });
             sequence.variants.len() - 1
         }
         None => sequence.variants.iter().position(has_more)?,

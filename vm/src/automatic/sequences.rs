@@ -48,6 +48,9 @@ impl Sequences {
     /// The sequence that consists of the first `calls` calls of another one, which may be that one itself.
     pub(super) fn of_length(&self, number: usize, calls: usize) -> Option<usize> {
         let sequence = self.get(number);
+        if sequence.steps.len() == calls {
+            return Some(number);
+        }
         let is_prefix = |other: &usize| {
             let other = self.get(*other);
             other.steps.len() == calls && other.begins_as(sequence, calls)

@@ -8,10 +8,10 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use streamvm_instructions::{Batch, Declared, Error, Instruction, Tensor, Var};
+use streamvm_instructions::{Batch, Declared, Error, Instruction, Resource, Tensor, Var};
 
 use crate::automatic::automatic_programs::Counters;
-use crate::automatic::call::{self, Call, OwnOperand, Serials};
+use crate::automatic::call::{self, Call, OwnOperand};
 use crate::automatic::held::{Held, is_out_of_memory, may_be_repeated};
 use crate::automatic::history::History;
 use crate::automatic::replay::replay;
@@ -61,8 +61,8 @@ impl Attempt {
 }
 
 impl Context<'_> {
-    fn serials(&self) -> Serials<'_> {
-        Serials { next: self.next_serial }
+    fn serial(&self, resource: &Resource) -> u64 {
+        resource.serial(self.next_serial)
     }
 }
 
@@ -127,9 +127,9 @@ impl ThreadCalls {
         Taken::All
     }
 
-    /// Whether a held-back call uses the resource of this serial number.
-    pub(super) fn uses(&self, serial: u64) -> bool {
-        self.held.uses(serial)
+    /// Whether a held-back call uses the resource.
+    pub(super) fn uses(&mut self, resource: &Resource) -> bool {
+        self.held.uses(resource)
     }
 
     /// How many calls are held back that are not submitted yet, and how many of the sequence were submitted.
@@ -152,10 +152,9 @@ impl ThreadCalls {
         context: &Context<'_>,
     ) -> bool {
         let ThreadCalls { sequences, held, following, .. } = self;
-        let serials = context.serials();
         let calls = following.map_or(0, |it| it.calls);
         let mut goes_on =
-            |number: usize| held.extend((sequences.get(number), calls), instruction, uses, context.engine, &serials);
+            |number: usize| held.extend((sequences.get(number), calls), instruction, uses, context.engine);
         let number = match following.map(|it| it.sequence) {
             Some(followed) if goes_on(followed) => Some(followed),
             Some(followed) => {
@@ -223,9 +222,10 @@ impl ThreadCalls {
             }
             following.submitted += 1;
         }
-        let calls = self.held.calls(sequence.stream, &sequence.steps[..following.calls]);
+        let serial = |resource: &Resource| context.serial(resource);
+        let calls = self.held.calls(sequence.stream, &sequence.steps[..following.calls], serial);
         self.following = None;
-        self.held.refuse().for_each(|(serial, error)| (context.note_refused)(serial, error));
+        self.held.refuse().for_each(|(resource, error)| (context.note_refused)(serial(resource), error));
         self.held.clear();
         context.counters.fallbacks.fetch_add(1, Ordering::Relaxed);
         self.sequences.fell_back(number);
@@ -236,12 +236,12 @@ impl ThreadCalls {
 
     /// Adds the calls of a batch from line `first` on to the history. They are not submitted yet.
     fn remember<B: Batch>(&mut self, batch: &B, first: usize, context: &Context<'_>) {
-        let serials = context.serials();
+        let serial = |resource: &Resource| context.serial(resource);
         let mut made: SmallVec<[u64; 4]> = SmallVec::new();
         for instruction in &batch.instructions()[first..] {
             let mut operands = SmallVec::new();
             for u in batch.uses(instruction) {
-                let operand = call::operand(u, context.engine, &serials, |serial| made.contains(&serial));
+                let operand = call::operand(u, context.engine, serial, |serial| made.contains(&serial));
                 operands.extend(operand.as_ref().map(OwnOperand::new));
             }
             made.extend(operands.iter().filter_map(OwnOperand::made));

@@ -1,6 +1,7 @@
 //! Automatic programs: repeated sequences of eager calls are replayed, and nothing but the speed differs from eager calls.
 
 mod failures;
+mod operands;
 mod replays;
 mod threads;
 mod waits;
