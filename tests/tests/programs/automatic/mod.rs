@@ -3,6 +3,7 @@
 mod failures;
 mod operands;
 mod replays;
+mod rounds;
 mod threads;
 mod waits;
 
