@@ -46,7 +46,12 @@ impl Row {
         self.replays += 1;
         self.next = entry + 1;
         let rounds = LONGEST / sequence.steps.len();
-        if sequence.joined == MOST_JOINED || rounds < 2 || self.replays <= PATIENCE {
+        if sequence.joined == MOST_JOINED || rounds < 2 {
+            return None;
+        }
+        // The next time, it begins with another round.
+        let patience = PATIENCE + sequence.joined * (rounds as u64 - 1);
+        if self.replays <= patience {
             return None;
         }
         self.calls.extend(calls(sequence));
