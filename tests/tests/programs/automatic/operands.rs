@@ -148,3 +148,24 @@ fn a_new_tensor_is_not_taken_for_one_that_was_dropped() {
         no_races(&vm);
     }
 }
+
+/// Calls that only read, and compute the same with two names of one tensor.
+#[test]
+fn one_tensor_in_the_places_of_two_is_another_operand() {
+    for mode in steady_modes() {
+        let vm = automatic().mode(mode).build().expect("an engine");
+        let (a, b) = (ints(&vm, &[5, 6], &[2]), ints(&vm, &[70, 80], &[2]));
+        let mut found = Vec::new();
+        for (x, y) in [(&a, &b), (&a, &b), (&a, &b), (&a, &a), (&b, &a), (&b, &b)] {
+            let first = (x - y).expect("it is taken");
+            let last =
+                (&(&(&first - y).expect("it is taken") - x).expect("it is taken") - &first).expect("it is taken");
+            vm.wait_all().expect("it runs");
+            found.push(vm.stats().automatic.replays);
+            let [x, y] = [x, y].map(|it| it.to_vec::<i32>().expect("it runs"));
+            let expected: Vec<i32> = x.iter().zip(&y).map(|(x, y)| -y - x).collect();
+            assert_eq!(last.to_vec::<i32>().expect("it runs"), expected, "{mode:?}");
+        }
+        assert_eq!(found, [0, 0, 1, 1, 2, 2], "{mode:?}");
+    }
+}
