@@ -128,8 +128,8 @@ mod tests {
             let (dtype, place, memory) = (DType::F32, Place::Host, MemoryKind::Device);
             OwnOperand::new(&Operand { resource, is_new, access, layout, dtype, place, memory, storage: &storage })
         };
-        let operands =
-            [operand(source, false, Access::Read, &part), operand(target, is_new, Access::Write, &whole)].into();
+        let operands = [operand(source, false, Access::Read, &part), operand(target, is_new, Access::Write, &whole)];
+        let operands = operands.into_iter().collect();
         let stream = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0);
         Call { work: Work::Call(Op::Neg, Params::default()), stream, location: Location::caller(), operands }
     }
