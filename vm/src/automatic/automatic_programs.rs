@@ -159,6 +159,37 @@ impl AutomaticPrograms {
         OWN.try_with(of_thread).ok().flatten()
     }
 
+    /// Calls `f` with the calls of this thread, if it has some.
+    fn with_own<R>(&self, engine: &Engine, f: impl FnOnce(&ThreadSlot) -> R) -> Option<R> {
+        let of_thread = |own: &RefCell<Vec<(EngineRef, Shared)>>| {
+            let own = own.borrow();
+            own.iter().find(|(of, _)| of.is(engine.me)).map(|(_, calls)| f(calls))
+        };
+        OWN.try_with(of_thread).ok().flatten()
+    }
+
+    /// Takes the lines of an eager call from `first` on, in the slot of this thread. `None` if no call is held back any more.
+    ///
+    /// # Errors
+    /// As [`ThreadSlot::lock`].
+    fn hold<B: Batch>(
+        &self,
+        engine: &Arc<Engine>,
+        own: &ThreadSlot,
+        batch: &B,
+        first: usize,
+    ) -> Result<Option<Taken>, Error> {
+        let mut calls = own.lock(engine, Patience::Until(Deadline::current()))?;
+        if self.stops_holding.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
+        let taken = self.with_context(engine, |context| calls.take(batch, first, context));
+        if calls.holds() {
+            self.watch();
+        }
+        Ok(Some(taken))
+    }
+
     fn take_batch<B: Batch>(
         &self,
         engine: &Arc<Engine>,
@@ -167,34 +198,32 @@ impl AutomaticPrograms {
     ) -> Result<(), Error> {
         let can_be_held = !engine_thread::is_here()
             && !engine.closed.load(Ordering::Relaxed)
-            && batch.instructions().iter().all(|instruction| call::work_of(instruction).is_some())
+            && batch.instructions().iter().all(call::has_work)
             && !engine.section_gate.any_open();
+        let mut first = 0;
+        // Mostly all lines are held back, which counts no reference to the calls.
+        let mut taken = if can_be_held { self.with_own(engine, |own| self.hold(engine, own, batch, 0)) } else { None };
+        if matches!(taken, Some(Ok(Some(Taken::All)))) {
+            return Ok(());
+        }
         let own = if can_be_held { self.own(engine, true) } else { None };
         let Some(own) = own else {
             self.before_batch(engine, batch, Full::Blocks)?;
             return submit(batch);
         };
         let deadline = Deadline::current();
-        let mut first = 0;
         let line = loop {
-            let mut calls = own.lock(engine, Patience::Until(deadline))?;
-            if self.stops_holding.load(Ordering::SeqCst) {
-                drop(calls);
-                self.submit_calls(engine, &own, false, Waits::here(Full::Blocks, deadline))?;
-                break first;
-            }
-            let taken = self.with_context(engine, |context| calls.take(batch, first, context));
-            if calls.holds() {
-                self.watch();
-            }
-            drop(calls);
-            match taken {
-                Taken::All => return Ok(()),
-                Taken::Behind(line) => {
+            let next = taken.take().unwrap_or_else(|| self.hold(engine, &own, batch, first))?;
+            match next {
+                Some(Taken::All) => return Ok(()),
+                Some(Taken::UpTo(line)) => break line,
+                Some(Taken::Behind(_)) | None => {
                     self.submit_calls(engine, &own, false, Waits::here(Full::Blocks, deadline))?;
-                    first = line;
                 }
-                Taken::UpTo(line) => break line,
+            }
+            match next {
+                Some(Taken::Behind(line)) => first = line,
+                _ => break first,
             }
         };
         self.before_uses(engine, batch, Some(&own), Waits::here(Full::Blocks, deadline))?;
@@ -252,13 +281,12 @@ impl AutomaticPrograms {
         (resource, access): (&Resource, streamvm_ep::Access),
         waits: Waits,
     ) -> Result<(), Error> {
-        let serial = resource.serial(|| self.next_serial());
         let mut outcome = Ok(());
         for slot in self.all_threads().iter().filter(|slot| own.is_none_or(|own| !Arc::ptr_eq(slot, own))) {
             if !resource.holds().are_before(access) {
                 return Ok(());
             }
-            let users = slot.lock(engine, waits.patience).map(|calls| calls.holds() && calls.uses(serial));
+            let users = slot.lock(engine, waits.patience).map(|mut calls| calls.holds() && calls.uses(resource));
             let submitted = match users {
                 Ok(true) => self.submit_calls(engine, slot, true, waits),
                 Ok(false) => Ok(()),

@@ -7,27 +7,30 @@ use std::panic::Location;
 use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 use streamvm_ep::{Access, DType, Layout, MemoryKind, Shape};
-use streamvm_instructions::{Declared, Instruction, Kind, LaunchOptions, Place, Tensor, Var};
+use streamvm_instructions::{Declared, Instruction, Kind, LaunchOptions, Place, Resource, Tensor, Var};
 use streamvm_program::Work;
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::automatic::objects::Operand;
 use crate::execute::environment::Environment;
 
-/// Makes the serial numbers of resources.
-pub(super) struct Serials<'a> {
-    pub(super) next: &'a dyn Fn() -> u64,
+/// Whether an instruction can be a call of a sequence.
+///
+/// Random numbers cannot: each call draws others.
+pub(super) fn has_work(instruction: &Instruction) -> bool {
+    let is_work = match &instruction.kind {
+        Kind::Call { op, .. } => !op.is_random(),
+        Kind::Copy | Kind::Fill(_) => true,
+        _ => false,
+    };
+    is_work && instruction.stream.stream_type == StreamType::Compute && instruction.launch == LaunchOptions::default()
 }
 
-/// What an instruction does, if it can be a call of a sequence.
-///
-/// Random numbers are no such work: each call draws others.
+/// What an instruction does, if it [can be a call of a sequence](has_work).
 pub(super) fn work_of(instruction: &Instruction) -> Option<Work> {
-    if instruction.launch != LaunchOptions::default() || instruction.stream.stream_type != StreamType::Compute {
-        return None;
-    }
     match &instruction.kind {
-        Kind::Call { op, params } if !op.is_random() => Some(Work::Call(*op, *params)),
+        _ if !has_work(instruction) => None,
+        Kind::Call { op, params } => Some(Work::Call(*op, *params)),
         Kind::Copy => Some(Work::Copy),
         Kind::Fill(value) => Some(Work::Fill(*value)),
         _ => None,
@@ -67,32 +70,35 @@ pub(super) fn same_line(one: &'static Location<'static>, other: &'static Locatio
     std::ptr::eq(one, other) || one == other
 }
 
+/// Whether a tensor that no call before uses is made by the call that uses it; it has a value otherwise. `None` if it is neither of both, belongs to
+/// another engine or is held back by another thread.
+pub(super) fn is_new(tensor: &Tensor, access: Access, env: &Environment) -> Option<bool> {
+    let resource = tensor.resource();
+    if resource.written_in(env.me).is_some() {
+        return Some(false);
+    }
+    let is_unused = resource.id_in(env.me) == Ok(None) && !resource.holds().any();
+    (is_unused && access == Access::Write && !tensor.is_view()).then_some(true)
+}
+
 /// Looks at a use of a call. `None` if the call cannot be in a sequence: it uses a variable, or a tensor that has no value, belongs to another
-/// engine or is held back by another thread. `is_made` tells by serial numbers those tensors that have no value because the calls that make
-/// them, which come before, are not submitted yet.
+/// engine or is held back by another thread. `key` gives the key of its resource, and `is_made` tells by keys those tensors that have no value
+/// because the calls that make them, which come before, are not submitted yet.
 pub(super) fn operand<'u, T: Borrow<Tensor>, V: Borrow<Var>>(
     u: &'u Declared<T, V>,
     env: &Environment,
-    serials: &Serials<'_>,
+    key: impl Fn(&Resource) -> u64,
     is_made: impl FnOnce(u64) -> bool,
 ) -> Option<Operand<'u>> {
     let tensor = u.as_tensor()?;
     let (resource, access) = (tensor.resource(), u.access());
-    let is_new = match resource.written_in(env.me) {
-        Some(_) => false,
-        None => {
-            let unknown = resource.id_in(env.me) == Ok(None) && !resource.holds().is_refused();
-            let is_known = unknown && is_made(resource.serial(serials.next));
-            let is_new =
-                !is_known && unknown && !resource.holds().any() && access == Access::Write && !tensor.is_view();
-            if !is_known && !is_new {
-                return None;
-            }
-            is_new
-        }
+    let has_no_value = resource.id_in(env.me) == Ok(None) && !resource.holds().is_refused();
+    let is_new = match has_no_value && is_made(key(resource)) {
+        true => false,
+        false => is_new(tensor, access, env)?,
     };
     Some(Operand {
-        serial: resource.serial(serials.next),
+        resource: key(resource),
         is_new,
         access,
         layout: tensor.layout(),
@@ -112,7 +118,7 @@ pub(super) struct Call {
     pub(super) operands: SmallVec<[OwnOperand; 3]>,
 }
 
-/// An [`Operand`] that owns its layout and its shape.
+/// An [`Operand`] that owns its layout and its shape, and whose key is a serial number.
 #[derive(Clone, Debug)]
 pub(super) struct OwnOperand {
     serial: u64,
@@ -127,7 +133,7 @@ pub(super) struct OwnOperand {
 
 impl OwnOperand {
     pub(super) fn new(operand: &Operand<'_>) -> OwnOperand {
-        let Operand { serial, is_new, access, dtype, place, memory, .. } = *operand;
+        let Operand { resource: serial, is_new, access, dtype, place, memory, .. } = *operand;
         let (layout, storage) = (*operand.layout, *operand.storage);
         OwnOperand { serial, is_new, access, layout, dtype, place, memory, storage }
     }
@@ -140,7 +146,7 @@ impl OwnOperand {
     pub(super) fn borrowed(&self) -> Operand<'_> {
         let OwnOperand { serial, is_new, access, dtype, place, memory, .. } = *self;
         let (layout, storage) = (&self.layout, &self.storage);
-        Operand { serial, is_new, access, layout, dtype, place, memory, storage }
+        Operand { resource: serial, is_new, access, layout, dtype, place, memory, storage }
     }
 }
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_ep::{DeviceId, FnContext, InlineFn, Layout, Shape};
-use streamvm_instructions::{Declared, Error, Instruction, InstructionList, Kind, Role, Tensor, Var};
+use streamvm_instructions::{Declared, Error, Instruction, InstructionList, Kind, Resource, Role, Tensor, Var};
 use streamvm_program::{Operand, Step};
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::automatic::call::{self, Call, OwnOperand, Serials};
-use crate::automatic::objects::{Object, Objects, Operand as Used};
+use crate::automatic::call::{self, Call, OwnOperand};
+use crate::automatic::objects::{ObjectKind, Objects, Operand as Used};
 use crate::automatic::sequence::Sequence;
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
@@ -21,19 +21,64 @@ use crate::submit::commit::Submitted;
 
 /// What the held-back calls use. Each object has a handle here, and is announced to other threads ([`Holds`](streamvm_instructions::Holds))
 /// until the calls are submitted.
+///
+/// A call has the operands that its sequence expects if each is the tensor that is kept for the expected object, or one that no call before has
+/// used. To see that takes no look-up: two resources that are alive are the same if they have the same address, and a resource that no group
+/// of held-back calls uses is not used by this one. The other cases are located by [`Objects`], which get to know the tensors only then: parts
+/// of storages, and what a group uses, which may be this one or that of another thread.
+///
+/// Each object counts as a user of its resource. So a storage of which parts are objects of their own has several users and is not written.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    objects: Objects,
     /// For each object its tensor: the owner of the storage, or a view of the part.
     tensors: Vec<HeldTensor>,
+    /// The first objects, by the addresses of their resources: as many as there were when one was located last.
+    objects: Objects,
     /// The objects that a refused call would have written, and whose users nothing else tells of it; and why it was refused.
     refused: HashMap<usize, Error>,
 }
 
 #[derive(Debug)]
 struct HeldTensor {
+    /// Its layout is that of the object.
     tensor: Tensor,
+    is_made: bool,
+    is_part: bool,
     is_written: bool,
+}
+
+impl HeldTensor {
+    fn kind(&self) -> ObjectKind {
+        let HeldTensor { tensor, is_made, is_part, .. } = self;
+        ObjectKind {
+            is_made: *is_made,
+            is_part: *is_part,
+            place: tensor.place(),
+            memory: tensor.memory(),
+            dtype: tensor.dtype(),
+            shape: *tensor.layout().shape(),
+        }
+    }
+
+    /// Announces a use by one more of the calls. Returns false, and changes nothing, if a thread holds back calls that come before the use.
+    fn is_used(&mut self, writes: bool) -> bool {
+        if writes && !self.is_written {
+            self.is_written = self.tensor.resource().holds().add_writer(true);
+        }
+        !writes || self.is_written
+    }
+
+    fn end(self) {
+        match self.is_written {
+            true => self.tensor.resource().holds().remove_writer(),
+            false => self.tensor.resource().holds().remove_reader(),
+        }
+    }
+}
+
+/// The key of a resource that is kept alive.
+fn address(resource: &Resource) -> u64 {
+    std::ptr::from_ref(resource) as u64
 }
 
 impl Held {
@@ -45,7 +90,6 @@ impl Held {
         instruction: &Instruction,
         uses: &[Declared<T, V>],
         env: &Environment,
-        serials: &Serials<'_>,
     ) -> bool {
         let Some(step) = sequence.steps.get(at) else { return false };
         if instruction.stream != sequence.stream
@@ -55,8 +99,8 @@ impl Held {
         {
             return false;
         }
-        let before = self.objects.len();
-        let fits = uses.iter().zip(&step.operands).all(|(u, expected)| self.fits(sequence, u, expected, env, serials));
+        let before = self.tensors.len();
+        let fits = uses.iter().zip(&step.operands).all(|(u, expected)| self.fits(sequence, u, expected, env));
         if !fits {
             self.truncate(before);
         }
@@ -69,22 +113,67 @@ impl Held {
         u: &Declared<T, V>,
         expected: &Operand,
         env: &Environment,
-        serials: &Serials<'_>,
     ) -> bool {
-        let Some(used) = call::operand(u, env, serials, |serial| self.objects.knows(serial)) else { return false };
-        let Some(located) = self.objects.locate(&used) else { return false };
-        if located.object != expected.value.0 || located.layout != expected.layout || used.access != expected.access {
+        let (access, object) = (u.access(), expected.value.0);
+        let (kind, writes) = (&sequence.kinds[object], access.writes());
+        let Some(tensor) = u.as_tensor() else { return false };
+        if access != expected.access {
             return false;
         }
-        let writes = used.access.writes();
-        if let Some(HeldTensor { tensor, is_written }) = self.tensors.get_mut(located.object) {
-            if writes && !*is_written {
-                *is_written = tensor.resource().holds().add_writer(true);
-            }
-            return !writes || *is_written;
+        if kind.is_part {
+            return self.locate(sequence, u, expected, env);
         }
-        let kind = &self.objects.get(located.object).kind;
-        if *kind != sequence.kinds[located.object] {
+        if *tensor.layout() != expected.layout {
+            return false;
+        }
+        match self.tensors.get_mut(object) {
+            Some(held) => held.tensor.shares_storage(tensor) && held.is_used(writes),
+            None if tensor.resource().holds().any() => self.locate(sequence, u, expected, env),
+            None => {
+                object == self.tensors.len()
+                    && call::is_new(tensor, access, env).is_some_and(|is_new| is_new == kind.is_made)
+                    && kind.is_storage_of(tensor)
+                    && self.add(tensor.owner().clone(), kind, writes, env)
+            }
+        }
+    }
+
+    /// [`fits`](Held::fits), in any case.
+    #[cold]
+    #[inline(never)]
+    fn locate<T: Borrow<Tensor>, V: Borrow<Var>>(
+        &mut self,
+        sequence: &Sequence,
+        u: &Declared<T, V>,
+        expected: &Operand,
+        env: &Environment,
+    ) -> bool {
+        self.index();
+        let Some(used) = call::operand(u, env, address, |resource| self.objects.knows(resource)) else { return false };
+        let Some(located) = self.objects.locate(&used) else { return false };
+        let is_expected =
+            located.object == expected.value.0 && located.layout == expected.layout && used.access == expected.access;
+        let writes = used.access.writes();
+        let fits = match self.tensors.get_mut(located.object) {
+            _ if !is_expected => false,
+            Some(held) => held.is_used(writes),
+            None => self.add_located(sequence, u, located.object, env),
+        };
+        // What was located and is not held.
+        self.objects.truncate(self.tensors.len());
+        fits
+    }
+
+    /// Adds the object that was located last.
+    fn add_located<T: Borrow<Tensor>, V: Borrow<Var>>(
+        &mut self,
+        sequence: &Sequence,
+        u: &Declared<T, V>,
+        object: usize,
+        env: &Environment,
+    ) -> bool {
+        let kind = self.objects.kind(object);
+        if *kind != sequence.kinds[object] {
             return false;
         }
         let Some(tensor) = u.as_tensor() else { return false };
@@ -96,23 +185,32 @@ impl Held {
             },
             false => tensor.owner().clone(),
         };
+        self.add(tensor, &sequence.kinds[object], u.access().writes(), env)
+    }
+
+    fn add(&mut self, tensor: Tensor, kind: &ObjectKind, writes: bool, env: &Environment) -> bool {
+        let (is_made, is_part) = (kind.is_made, kind.is_part);
         let holds = tensor.resource().holds();
-        let is_ours = !kind.is_made || tensor.resource().claim(env.me).is_ok();
+        let is_ours = !is_made || tensor.resource().claim(env.me).is_ok();
         let added = is_ours && if writes { holds.add_writer(false) } else { holds.add_reader() };
         if added {
-            self.tensors.push(HeldTensor { tensor, is_written: writes });
+            self.tensors.push(HeldTensor { tensor, is_made, is_part, is_written: writes });
         }
         added
+    }
+
+    /// Makes the objects known that were added since one was located.
+    fn index(&mut self) {
+        for held in &self.tensors[self.objects.len()..] {
+            self.objects.add(held.kind(), address(held.tensor.resource()), held.tensor.layout().offset());
+        }
     }
 
     /// Removes the objects from this number on.
     fn truncate(&mut self, len: usize) {
         self.objects.truncate(len);
-        for HeldTensor { tensor, is_written } in self.tensors.drain(len.min(self.tensors.len())..) {
-            match is_written {
-                true => tensor.resource().holds().remove_writer(),
-                false => tensor.resource().holds().remove_reader(),
-            }
+        for held in self.tensors.drain(len..) {
+            held.end();
         }
     }
 
@@ -127,11 +225,9 @@ impl Held {
         &self.tensors[object].tensor
     }
 
-    /// For each object of the sequence, whether its calls make it and somebody can still use it.
-    pub(super) fn results(&self, sequence: &Sequence) -> Vec<bool> {
-        let is_result =
-            |(object, held): (usize, &HeldTensor)| sequence.kinds[object].is_made && held.tensor.has_other_handles();
-        self.tensors.iter().enumerate().map(is_result).collect()
+    /// Whether somebody can still use an object.
+    pub(super) fn is_in_use(&self, object: usize) -> bool {
+        self.tensors[object].tensor.has_other_handles()
     }
 
     /// Submits a call. A call that needs what a refused call would have made is refused with the same error.
@@ -189,7 +285,7 @@ impl Held {
 
     /// The layout in the storage, of a layout within an object.
     fn in_storage(&self, object: usize, layout: &Layout) -> Layout {
-        if !self.objects.get(object).kind.is_part {
+        if !self.tensors[object].is_part {
             return *layout;
         }
         let offset = self.tensor(object).layout().offset();
@@ -197,38 +293,48 @@ impl Held {
             .unwrap_or_else(|_| unreachable!("the call had this layout"))
     }
 
-    /// Whether a held-back call uses the resource of this serial number.
-    pub(super) fn uses(&self, serial: u64) -> bool {
-        self.objects.knows(serial)
+    /// Whether a held-back call uses the resource.
+    pub(super) fn uses(&mut self, resource: &Resource) -> bool {
+        self.index();
+        self.objects.knows(address(resource))
     }
 
-    /// Tells those who use what refused calls would have written; returns the serial numbers and the errors.
-    pub(super) fn refuse(&self) -> impl Iterator<Item = (u64, Error)> + '_ {
+    /// Tells those who use what refused calls would have written; returns the resources and the errors.
+    pub(super) fn refuse(&self) -> impl Iterator<Item = (&Resource, Error)> + '_ {
         self.refused.iter().map(|(object, error)| {
-            self.tensor(*object).resource().holds().refuse();
-            (self.objects.get(*object).serial, error.clone())
+            let resource = self.tensor(*object).resource();
+            resource.holds().refuse();
+            (resource, error.clone())
         })
     }
 
-    /// The calls as the history keeps them.
-    pub(super) fn calls(&self, stream: StreamKey, steps: &[Step]) -> Vec<Call> {
-        let mut known = 0;
+    /// The calls from number `first` on, as the history keeps them.
+    pub(super) fn calls(
+        &self,
+        (sequence, first): (&Sequence, usize),
+        calls: usize,
+        serial: impl Fn(&Resource) -> u64,
+    ) -> Vec<Call> {
+        let (before, steps) = sequence.steps[..calls].split_at(first);
+        let used_before = before.iter().flat_map(|step| &step.operands).map(|operand| operand.value.0 + 1);
+        let mut known = used_before.max().unwrap_or(0);
+        let stream = sequence.stream;
         let of_step = |step: &Step| {
             let of_operand = |Operand { value, layout, access }: &Operand| {
                 let object = value.0;
-                let Object { kind, serial, .. } = self.objects.get(object);
-                let is_new = kind.is_made && object >= known;
+                let HeldTensor { tensor, is_made, .. } = &self.tensors[object];
+                let is_new = *is_made && object >= known;
                 known = known.max(object + 1);
                 let layout = self.in_storage(object, layout);
                 OwnOperand::new(&Used {
-                    serial: *serial,
+                    resource: serial(tensor.resource()),
                     is_new,
                     access: *access,
                     layout: &layout,
-                    dtype: kind.dtype,
-                    place: kind.place,
-                    memory: kind.memory,
-                    storage: self.tensor(object).owner().layout().shape(),
+                    dtype: tensor.dtype(),
+                    place: tensor.place(),
+                    memory: tensor.memory(),
+                    storage: tensor.owner().layout().shape(),
                 })
             };
             let operands = step.operands.iter().map(of_operand).collect();

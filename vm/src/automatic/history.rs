@@ -41,8 +41,10 @@ struct Entry {
     prefix: u64,
     /// The number of the last entry before this one that has the same hash.
     before: Option<u64>,
-    /// `None` for a boundary or a replay.
-    call: Option<Call>,
+    /// A call; else a boundary or a replay.
+    is_call: bool,
+    /// How many calls have come up to this entry.
+    calls: u64,
 }
 
 /// See the module.
@@ -51,6 +53,10 @@ pub(super) struct History {
     entries: VecDeque<Entry>,
     /// The number of the next entry; the newest is `next - 1`.
     next: u64,
+    /// The calls of the entries. Apart from these, because a call is large, and most entries of a loop that is replayed are none.
+    calls: VecDeque<Call>,
+    /// How many calls have come.
+    came: u64,
     /// By hash, the number of the last entry.
     last: HashMap<u64, u64>,
     /// The powers of the base, up to the longest range.
@@ -65,6 +71,8 @@ impl Default for History {
         History {
             entries: VecDeque::new(),
             next: 0,
+            calls: VecDeque::new(),
+            came: 0,
             last: HashMap::new(),
             powers: powers.take(ENTRIES + 1).collect(),
             hasher: DefaultHashBuilder::default(),
@@ -77,20 +85,25 @@ impl History {
     /// Adds a call.
     pub(super) fn push(&mut self, call: Call) {
         let hash = call.hash(&self.hasher);
-        self.add(hash, Some(call));
+        self.came += 1;
+        self.calls.push_back(call);
+        self.add(hash, true);
     }
 
-    /// Adds a boundary, unless the newest entry is one.
-    pub(super) fn push_boundary(&mut self) {
-        if self.entries.back().is_none_or(|newest| newest.hash != BOUNDARY) {
-            self.add(BOUNDARY, None);
+    /// Adds a boundary. Returns false, and adds none, if the newest entry is one.
+    pub(super) fn push_boundary(&mut self) -> bool {
+        let is_other = self.entries.back().is_none_or(|newest| newest.hash != BOUNDARY);
+        if is_other {
+            self.add(BOUNDARY, false);
         }
+        is_other
     }
 
-    /// Adds a replay of the sequence of this number.
-    pub(super) fn push_replay(&mut self, sequence: usize) {
+    /// Adds a replay of the sequence of this number. Returns the number of its entry.
+    pub(super) fn push_replay(&mut self, sequence: usize) -> u64 {
         let hash = self.hasher_of(sequence);
-        self.add(hash, None);
+        self.add(hash, false);
+        self.next - 1
     }
 
     fn hasher_of(&self, sequence: usize) -> u64 {
@@ -98,23 +111,25 @@ impl History {
         self.hasher.hash_one(("replay", sequence))
     }
 
-    fn add(&mut self, hash: u64, call: Option<Call>) {
+    fn add(&mut self, hash: u64, is_call: bool) {
         if self.entries.len() == ENTRIES {
             self.drop_oldest();
         }
         let prefix = self.entries.back().map_or(0, |entry| entry.prefix).wrapping_mul(BASE).wrapping_add(hash);
         let before = self.last.insert(hash, self.next);
-        self.entries.push_back(Entry { hash, prefix, before, call });
+        self.entries.push_back(Entry { hash, prefix, before, is_call, calls: self.came });
         self.next += 1;
         self.credit = (self.credit + CREDIT).min(2 * ENTRIES);
     }
 
     fn drop_oldest(&mut self) {
         let number = self.first();
-        if let Some(oldest) = self.entries.pop_front()
-            && self.last.get(&oldest.hash) == Some(&number)
-        {
+        let Some(oldest) = self.entries.pop_front() else { return };
+        if self.last.get(&oldest.hash) == Some(&number) {
             self.last.remove(&oldest.hash);
+        }
+        if oldest.is_call {
+            self.calls.pop_front();
         }
     }
 
@@ -125,6 +140,13 @@ impl History {
 
     fn entry(&self, number: u64) -> Option<&Entry> {
         self.entries.get(usize::try_from(number.checked_sub(self.first())?).ok()?)
+    }
+
+    /// The call of the entry of this number.
+    fn call(&self, number: u64) -> Option<&Call> {
+        let entry = self.entry(number).filter(|entry| entry.is_call)?;
+        // The newest call is the last one.
+        self.calls.get(self.calls.len().checked_sub((self.came - entry.calls) as usize + 1)?)
     }
 
     /// The hash of the `length` entries that end with the entry of this number; `None` if the oldest of them is not kept.
@@ -146,7 +168,9 @@ impl History {
         for _ in 0..TRIED {
             let Some(earlier) = place.filter(|earlier| *earlier >= self.first()) else { break };
             let length = (newest - earlier) as usize;
-            let hash = self.hash_of(newest, length);
+            // A loop whose calls are replayed has none between its boundaries.
+            let calls = self.came - self.entry(earlier).map_or(0, |entry| entry.calls);
+            let hash = if calls >= SHORTEST as u64 { self.hash_of(newest, length) } else { None };
             if hash.is_some() && hash == self.hash_of(earlier, length) && self.credit >= 2 * length {
                 self.credit -= 2 * length;
                 let found = self.sequences(newest, length);
@@ -162,7 +186,7 @@ impl History {
     /// The sequences in the last `length` entries, which equal those before them by their hashes.
     fn sequences(&self, newest: u64, length: usize) -> Vec<Sequence> {
         let begin = newest + 1 - 2 * length as u64;
-        let is_boundary = |number: &u64| self.entry(*number).is_some_and(|entry| entry.call.is_none());
+        let is_boundary = |number: &u64| self.entry(*number).is_some_and(|entry| !entry.is_call);
         let Some(first) = (begin..begin + length as u64).find(is_boundary) else {
             return self.sequence(newest + 1 - length as u64..newest + 1, length, begin).into_iter().collect();
         };
@@ -183,7 +207,7 @@ impl History {
         if calls.end - calls.start < SHORTEST as u64 {
             return None;
         }
-        let of = |calls: Range<u64>| Sequence::new(calls.filter_map(|number| self.entry(number)?.call.as_ref()));
+        let of = |calls: Range<u64>| Sequence::new(calls.filter_map(|number| self.call(number)));
         let sequence = of(calls.clone())?;
         let length = length as u64;
         let other = match (calls.start.checked_sub(length), calls.end + length <= self.next) {
@@ -219,7 +243,7 @@ mod tests {
         let mut all = Vec::new();
         for (place, letter) in letters.bytes().enumerate() {
             match letter {
-                b'|' => history.push_boundary(),
+                b'|' => _ = history.push_boundary(),
                 _ => history.push(call(letter)),
             }
             let text = |sequence: &Sequence| -> String {
@@ -280,9 +304,28 @@ mod tests {
                 history.repeated();
             }
         }
-        assert_eq!(history.entries.len(), ENTRIES);
+        assert_eq!((history.entries.len(), history.calls.len()), (ENTRIES, ENTRIES));
         assert!(history.last.len() <= ENTRIES);
         let kept = history.first();
         assert!(history.last.values().all(|number| *number >= kept));
+    }
+
+    /// Each call is found by the number of its entry, however many entries between are none.
+    #[test]
+    fn calls_are_found_by_the_numbers_of_their_entries() {
+        let mut history = History::default();
+        for number in 0..3 * ENTRIES {
+            match number % 7 {
+                0 => _ = history.push_boundary(),
+                3 | 4 => assert_eq!(history.push_replay(1), number as u64),
+                letter => history.push(call(letter as u8)),
+            }
+        }
+        for number in history.first()..history.next {
+            let letter = (number % 7) as u8;
+            let found = history.call(number).map(|call| call.work.clone());
+            assert_eq!(found, (![0, 3, 4].contains(&letter)).then(|| call(letter).work), "entry {number}");
+        }
+        assert!(history.call(history.first() - 1).is_none() && history.call(history.next).is_none());
     }
 }

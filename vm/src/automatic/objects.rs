@@ -9,13 +9,13 @@
 
 use hashbrown::HashMap;
 use streamvm_ep::{Access, DType, Layout, MemoryKind, Shape};
-use streamvm_instructions::Place;
+use streamvm_instructions::{Place, ResourceKind, Tensor};
 
 /// A use of a tensor by a call.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Operand<'a> {
-    /// The serial number of its resource.
-    pub(super) serial: u64,
+    /// The key of its resource: see [`Objects`].
+    pub(super) resource: u64,
     /// The resource was made for this call, which is the first to write it.
     pub(super) is_new: bool,
     pub(super) access: Access,
@@ -40,12 +40,27 @@ pub(super) struct ObjectKind {
     pub(super) shape: Shape,
 }
 
+impl ObjectKind {
+    /// Whether both are the same, but for what makes them.
+    pub(super) fn is_alike(&self, other: &ObjectKind) -> bool {
+        ObjectKind { is_made: other.is_made, ..self.clone() } == *other
+    }
+
+    /// Whether the storage of a tensor is of this kind, not looking at what makes it.
+    pub(super) fn is_storage_of(&self, tensor: &Tensor) -> bool {
+        let ResourceKind::Storage { place, memory, .. } = tensor.resource().kind() else { return false };
+        !self.is_part
+            && (tensor.dtype(), place, memory) == (self.dtype, self.place, self.memory)
+            && *tensor.owner().layout().shape() == self.shape
+    }
+}
+
 /// A storage, or a part of one.
 #[derive(Clone, Debug)]
-pub(super) struct Object {
-    pub(super) kind: ObjectKind,
-    /// The serial number of its resource.
-    pub(super) serial: u64,
+struct Object {
+    kind: ObjectKind,
+    /// The key of its resource: see [`Objects`].
+    resource: u64,
     /// Where it begins in its storage, in elements.
     begin: usize,
     /// The object of the same storage that was numbered before it.
@@ -61,10 +76,12 @@ pub(super) struct Located {
 }
 
 /// The objects of a group of calls.
+///
+/// A key tells their resources apart: the serial number, or the address while the resources are kept alive.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Objects {
     list: Vec<Object>,
-    /// By serial number, the last object of a storage.
+    /// By the key of its resource, the last object of a storage.
     last: HashMap<u64, usize>,
 }
 
@@ -73,17 +90,17 @@ impl Objects {
         self.list.len()
     }
 
-    pub(super) fn get(&self, object: usize) -> &Object {
-        &self.list[object]
+    pub(super) fn kind(&self, object: usize) -> &ObjectKind {
+        &self.list[object].kind
     }
 
     pub(super) fn kinds(&self) -> impl Iterator<Item = &ObjectKind> {
         self.list.iter().map(|object| &object.kind)
     }
 
-    /// Whether the resource with this serial number is used.
-    pub(super) fn knows(&self, serial: u64) -> bool {
-        self.last.contains_key(&serial)
+    /// Whether the resource with this key is used.
+    pub(super) fn knows(&self, resource: u64) -> bool {
+        self.last.contains_key(&resource)
     }
 
     /// Locates an operand, which may add an object. `None`, and nothing is added, if the group cannot have it: it writes a storage of which parts
@@ -92,7 +109,7 @@ impl Objects {
         let (writes, layout) = (operand.access.writes(), operand.layout);
         let range = layout.span_elements();
         let (mut whole, mut same_part, mut has_parts) = (None, None, false);
-        let mut next = self.last.get(&operand.serial).copied();
+        let mut next = self.last.get(&operand.resource).copied();
         while let Some(object) = next {
             let Object { kind, begin, before, .. } = &self.list[object];
             if !kind.is_part {
@@ -112,7 +129,7 @@ impl Objects {
             return Some(Located { object, layout: *layout });
         }
         if writes || range.len() == operand.storage.elements() {
-            return Some(Located { object: self.add(operand, None), layout: *layout });
+            return Some(Located { object: self.add_operand(operand, None), layout: *layout });
         }
         let within = match layout.is_contiguous() {
             true => Layout::contiguous(*layout.shape()),
@@ -122,33 +139,35 @@ impl Objects {
             Some(object) => object,
             None => {
                 let shape = if layout.is_contiguous() { *layout.shape() } else { Shape::new(&[range.len()]).ok()? };
-                self.add(operand, Some(shape))
+                self.add_operand(operand, Some(shape))
             }
         };
         Some(Located { object, layout: within })
     }
 
     /// Adds the storage of an operand, or its part of this shape.
-    fn add(&mut self, operand: &Operand<'_>, part: Option<Shape>) -> usize {
+    fn add_operand(&mut self, operand: &Operand<'_>, part: Option<Shape>) -> usize {
         let Operand { is_new: is_made, place, memory, dtype, .. } = *operand;
         let (is_part, shape) = (part.is_some(), part.unwrap_or(*operand.storage));
+        let kind = ObjectKind { is_made, is_part, place, memory, dtype, shape };
+        self.add(kind, operand.resource, operand.layout.offset())
+    }
+
+    /// Adds an object, which begins at this element of its storage if it is a part.
+    pub(super) fn add(&mut self, kind: ObjectKind, resource: u64, offset: usize) -> usize {
         let object = self.list.len();
-        self.list.push(Object {
-            kind: ObjectKind { is_made, is_part, place, memory, dtype, shape },
-            serial: operand.serial,
-            begin: if is_part { operand.layout.offset() } else { 0 },
-            before: self.last.insert(operand.serial, object),
-        });
+        let begin = if kind.is_part { offset } else { 0 };
+        self.list.push(Object { kind, resource, begin, before: self.last.insert(resource, object) });
         object
     }
 
     /// Removes the objects from this number on.
     pub(super) fn truncate(&mut self, len: usize) {
         while self.list.len() > len {
-            let Some(Object { serial, before, .. }) = self.list.pop() else { break };
+            let Some(Object { resource, before, .. }) = self.list.pop() else { break };
             match before {
-                Some(object) => self.last.insert(serial, object),
-                None => self.last.remove(&serial),
+                Some(object) => self.last.insert(resource, object),
+                None => self.last.remove(&resource),
             };
         }
     }
@@ -165,13 +184,13 @@ mod tests {
     }
 
     /// Locates a use of rows of a storage of four rows.
-    fn locate(objects: &mut Objects, serial: u64, rows: std::ops::Range<usize>, access: Access) -> Option<Located> {
+    fn locate(objects: &mut Objects, resource: u64, rows: std::ops::Range<usize>, access: Access) -> Option<Located> {
         let whole = Layout::contiguous(shape(SHAPE));
         let layout = whole.slice(0, rows).expect("in range");
         let storage = shape(SHAPE);
         let (place, memory) = (Place::Host, MemoryKind::Device);
         objects.locate(&Operand {
-            serial,
+            resource,
             is_new: false,
             access,
             layout: &layout,

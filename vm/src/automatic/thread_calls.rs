@@ -8,13 +8,15 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use streamvm_instructions::{Batch, Declared, Error, Instruction, Tensor, Var};
+use streamvm_instructions::{Batch, Declared, Error, Instruction, Resource, Tensor, Var};
 
 use crate::automatic::automatic_programs::Counters;
-use crate::automatic::call::{self, Call, OwnOperand, Serials};
+use crate::automatic::call::{self, Call, OwnOperand};
 use crate::automatic::held::{Held, is_out_of_memory, may_be_repeated};
 use crate::automatic::history::History;
-use crate::automatic::replay::replay;
+use crate::automatic::replay::{Used, replay};
+use crate::automatic::rounds::Row;
+use crate::automatic::sequence::Sequence;
 use crate::automatic::sequences::Sequences;
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
@@ -61,8 +63,8 @@ impl Attempt {
 }
 
 impl Context<'_> {
-    fn serials(&self) -> Serials<'_> {
-        Serials { next: self.next_serial }
+    fn serial(&self, resource: &Resource) -> u64 {
+        resource.serial(self.next_serial)
     }
 }
 
@@ -83,6 +85,7 @@ pub(super) struct ThreadCalls {
     history: History,
     sequences: Sequences,
     held: Held,
+    row: Row,
     /// The sequence whose first calls are held back.
     following: Option<Following>,
     /// The first error of the calls that were held back and are refused, until the last of them is submitted.
@@ -100,6 +103,8 @@ struct Following {
     calls: usize,
     /// How many of them were submitted, by a submission of all that could not go on.
     submitted: usize,
+    /// How many of these were submitted as runs.
+    replayed: usize,
 }
 
 impl ThreadCalls {
@@ -127,9 +132,9 @@ impl ThreadCalls {
         Taken::All
     }
 
-    /// Whether a held-back call uses the resource of this serial number.
-    pub(super) fn uses(&self, serial: u64) -> bool {
-        self.held.uses(serial)
+    /// Whether a held-back call uses the resource.
+    pub(super) fn uses(&mut self, resource: &Resource) -> bool {
+        self.held.uses(resource)
     }
 
     /// How many calls are held back that are not submitted yet, and how many of the sequence were submitted.
@@ -140,8 +145,9 @@ impl ThreadCalls {
     /// Notes that something else came than an eager call. No call is held back.
     pub(super) fn note_boundary(&mut self, context: &Context<'_>) {
         self.taken += 1;
-        self.history.push_boundary();
-        self.look_for_sequences(context);
+        if self.history.push_boundary() {
+            self.look_for_sequences(context);
+        }
     }
 
     /// Holds an instruction back, if it goes on with a sequence, or begins one and nothing is held back.
@@ -152,10 +158,9 @@ impl ThreadCalls {
         context: &Context<'_>,
     ) -> bool {
         let ThreadCalls { sequences, held, following, .. } = self;
-        let serials = context.serials();
         let calls = following.map_or(0, |it| it.calls);
         let mut goes_on =
-            |number: usize| held.extend((sequences.get(number), calls), instruction, uses, context.engine, &serials);
+            |number: usize| held.extend((sequences.get(number), calls), instruction, uses, context.engine);
         let number = match following.map(|it| it.sequence) {
             Some(followed) if goes_on(followed) => Some(followed),
             Some(followed) => {
@@ -171,37 +176,78 @@ impl ThreadCalls {
         if calls == 0 {
             sequences.touch(number);
         }
-        *following = Some(Following { sequence: number, calls: calls + 1, submitted: 0 });
+        *following = Some(Following { sequence: number, calls: calls + 1, submitted: 0, replayed: 0 });
         true
     }
 
-    /// Submits the calls that are held back: as a run, if they are a whole sequence, or else one by one.
+    /// Submits the calls that are held back: as a run, if they are a whole sequence, or as runs of the rounds that are whole, and else one by one.
     ///
     /// # Errors
     /// Of an error after which calls are still held back, the caller may remove the reason and submit again. Otherwise it is the first for which
     /// a call was refused.
     pub(super) fn submit_held(&mut self, attempt: Attempt, context: &Context<'_>) -> Result<(), Error> {
-        let Some(Following { sequence: followed, calls, submitted }) = self.following else { return Ok(()) };
+        let Some(Following { sequence: followed, calls, submitted, .. }) = self.following else { return Ok(()) };
         if submitted == 0
             && let Some(number) = self.sequences.of_length(followed, calls)
         {
-            let sequence = self.sequences.get_mut(number);
-            match replay(&self.held, sequence, attempt.full, context.engine) {
-                Ok(true) => {
-                    sequence.replays += 1;
-                    context.counters.replays.fetch_add(1, Ordering::Relaxed);
-                    context.counters.calls_replayed.fetch_add(calls as u64, Ordering::Relaxed);
-                    self.held.clear();
-                    self.following = None;
-                    self.history.push_replay(number);
-                    return Ok(());
-                }
-                Err(error) if attempt.may_be_repeated(0, &error) => return Err(error),
-                // There is no program, or too little memory for all results at once.
-                Ok(false) | Err(_) => {}
+            let used = Used { held: &self.held, objects: None, is_used_later: &|_| false };
+            if replay_counted(&used, self.sequences.get_mut(number), (attempt, 0), context)? {
+                self.note_replay(number, context);
+                return Ok(());
             }
         }
+        self.submit_rounds(attempt, context)?;
         self.submit_one_by_one(attempt, context)
+    }
+
+    /// Notes that the calls that were held back are submitted as one run of a sequence.
+    fn note_replay(&mut self, number: usize, context: &Context<'_>) {
+        let entry = self.history.push_replay(number);
+        let calls = |sequence: &Sequence| {
+            self.held.calls((sequence, 0), sequence.steps.len(), |resource| context.serial(resource))
+        };
+        let joined = self.row.add((number, self.sequences.get_mut(number)), entry, calls);
+        self.held.clear();
+        self.following = None;
+        if let Some(joined) = joined {
+            self.add_sequence(joined, context);
+        }
+    }
+
+    /// Submits the rounds of a joined sequence of which all calls are held back, if the last round is not whole.
+    ///
+    /// # Errors
+    /// Those after which calls are still held back.
+    fn submit_rounds(&mut self, attempt: Attempt, context: &Context<'_>) -> Result<(), Error> {
+        let Some(following) = &mut self.following else { return Ok(()) };
+        let number = following.sequence;
+        // Taken out, as both sequences are needed.
+        let Some(rounds) = self.sequences.get_mut(number).rounds.take() else { return Ok(()) };
+        let length = self.sequences.get(rounds.of).steps.len();
+        let mut last_uses = vec![0; self.sequences.get(number).kinds.len()];
+        for (call, step) in self.sequences.get(number).steps[..following.calls].iter().enumerate() {
+            step.operands.iter().for_each(|operand| last_uses[operand.value.0] = call);
+        }
+        let mut outcome = Ok(());
+        while following.submitted == following.replayed && following.submitted + length <= following.calls {
+            let (begin, end) = (following.submitted, following.submitted + length);
+            let is_used_later = |object: usize| last_uses[object] >= end;
+            let objects = Some(rounds.round(begin / length));
+            let used = Used { held: &self.held, objects, is_used_later: &is_used_later };
+            match replay_counted(&used, self.sequences.get_mut(rounds.of), (attempt, begin), context) {
+                Ok(true) => {
+                    (following.submitted, following.replayed) = (end, end);
+                    self.history.push_replay(rounds.of);
+                }
+                Ok(false) => break,
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+        }
+        self.sequences.get_mut(number).rounds = Some(rounds);
+        outcome
     }
 
     /// Submits the calls that are held back one by one, and adds them to the history.
@@ -223,12 +269,16 @@ impl ThreadCalls {
             }
             following.submitted += 1;
         }
-        let calls = self.held.calls(sequence.stream, &sequence.steps[..following.calls]);
+        let serial = |resource: &Resource| context.serial(resource);
+        let calls = self.held.calls((sequence, following.replayed), following.calls, serial);
         self.following = None;
-        self.held.refuse().for_each(|(serial, error)| (context.note_refused)(serial, error));
+        self.held.refuse().for_each(|(resource, error)| (context.note_refused)(serial(resource), error));
         self.held.clear();
-        context.counters.fallbacks.fetch_add(1, Ordering::Relaxed);
-        self.sequences.fell_back(number);
+        if !calls.is_empty() {
+            context.counters.fallbacks.fetch_add(1, Ordering::Relaxed);
+            self.sequences.fell_back(number);
+        }
+        self.sequences.broke(number);
         calls.into_iter().for_each(|call| self.history.push(call));
         self.look_for_sequences(context);
         self.refusal.take().map_or(Ok(()), Err)
@@ -236,12 +286,12 @@ impl ThreadCalls {
 
     /// Adds the calls of a batch from line `first` on to the history. They are not submitted yet.
     fn remember<B: Batch>(&mut self, batch: &B, first: usize, context: &Context<'_>) {
-        let serials = context.serials();
+        let serial = |resource: &Resource| context.serial(resource);
         let mut made: SmallVec<[u64; 4]> = SmallVec::new();
         for instruction in &batch.instructions()[first..] {
             let mut operands = SmallVec::new();
             for u in batch.uses(instruction) {
-                let operand = call::operand(u, context.engine, &serials, |serial| made.contains(&serial));
+                let operand = call::operand(u, context.engine, serial, |serial| made.contains(&serial));
                 operands.extend(operand.as_ref().map(OwnOperand::new));
             }
             made.extend(operands.iter().filter_map(OwnOperand::made));
@@ -250,7 +300,7 @@ impl ThreadCalls {
                     let Instruction { stream, location, .. } = *instruction;
                     self.history.push(Call { work, stream, location, operands });
                 }
-                _ => self.history.push_boundary(),
+                _ => _ = self.history.push_boundary(),
             }
         }
         self.look_for_sequences(context);
@@ -259,9 +309,38 @@ impl ThreadCalls {
     /// Adds the sequences that have come twice.
     fn look_for_sequences(&mut self, context: &Context<'_>) {
         for sequence in self.history.repeated() {
-            if self.sequences.add(sequence) {
-                context.counters.sequences.fetch_add(1, Ordering::Relaxed);
-            }
+            self.add_sequence(sequence, context);
         }
+    }
+
+    fn add_sequence(&mut self, sequence: Sequence, context: &Context<'_>) {
+        if self.sequences.add(sequence) {
+            context.counters.sequences.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Submits a run for the calls of a sequence, the first of which has the number `first` among those that are held back, and counts it. Returns
+/// false if the calls cannot be submitted as a run.
+///
+/// # Errors
+/// Those after which the calls are still held back.
+fn replay_counted(
+    used: &Used<'_>,
+    sequence: &mut Sequence,
+    (attempt, first): (Attempt, usize),
+    context: &Context<'_>,
+) -> Result<bool, Error> {
+    match replay(used, sequence, attempt.full, context.engine) {
+        Ok(true) => {
+            sequence.replays += 1;
+            sequence.broken = sequence.broken.saturating_sub(1);
+            context.counters.replays.fetch_add(1, Ordering::Relaxed);
+            context.counters.calls_replayed.fetch_add(sequence.steps.len() as u64, Ordering::Relaxed);
+            Ok(true)
+        }
+        Err(error) if attempt.may_be_repeated(first, &error) => Err(error),
+        // There is no program, or too little memory for all results at once.
+        Ok(false) | Err(_) => Ok(false),
     }
 }

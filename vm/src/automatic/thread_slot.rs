@@ -23,21 +23,29 @@ pub(super) enum Patience {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct ThreadSlot {
-    /// `None` while a thread submits the calls.
-    calls: Mutex<Option<Box<ThreadCalls>>>,
+    contents: Mutex<Contents>,
     returned: Condvar,
+}
+
+#[derive(Debug)]
+struct Contents {
+    /// `None` while a thread submits the calls.
+    calls: Option<Box<ThreadCalls>>,
+    /// How many threads wait until the calls are returned. To notify a condition variable is a call of the system, also if nobody waits.
+    waiting: usize,
 }
 
 impl Default for ThreadSlot {
     fn default() -> ThreadSlot {
-        ThreadSlot { calls: Mutex::new(Some(Box::default())), returned: Condvar::new() }
+        let contents = Contents { calls: Some(Box::default()), waiting: 0 };
+        ThreadSlot { contents: Mutex::new(contents), returned: Condvar::new() }
     }
 }
 
 /// The calls of a thread, locked: for work that waits for nothing.
 pub(super) struct Locked<'a> {
     slot: &'a ThreadSlot,
-    calls: MutexGuard<'a, Option<Box<ThreadCalls>>>,
+    contents: MutexGuard<'a, Contents>,
 }
 
 /// The calls of a thread, taken out of their slot. Dropping it returns them.
@@ -49,8 +57,8 @@ pub(super) struct TakenOut<'a> {
 impl ThreadSlot {
     /// Locks the calls; `None` while another thread submits them.
     pub(super) fn look(&self) -> Option<Locked<'_>> {
-        let calls = unpoisoned(self.calls.lock());
-        calls.is_some().then_some(Locked { slot: self, calls })
+        let contents = unpoisoned(self.contents.lock());
+        contents.calls.is_some().then_some(Locked { slot: self, contents })
     }
 
     /// Locks the calls, after waiting while another thread submits them.
@@ -59,8 +67,8 @@ impl ThreadSlot {
     /// [`Error::WouldBlock`] instead of waiting with [`Patience::None`]; [`Error::Timeout`] at the deadline; [`Error::Shutdown`] if the engine
     /// is closed meanwhile.
     pub(super) fn lock(&self, engine: &Engine, patience: Patience) -> Result<Locked<'_>, Error> {
-        let mut calls = unpoisoned(self.calls.lock());
-        while calls.is_none() {
+        let mut contents = unpoisoned(self.contents.lock());
+        while contents.calls.is_none() {
             let Patience::Until(deadline) = patience else {
                 let pending = engine.pending();
                 return Err(Error::WouldBlock { instructions: pending.instructions, bytes: pending.bytes });
@@ -71,21 +79,23 @@ impl ThreadSlot {
             if let Some(over) = deadline.filter(Deadline::is_over) {
                 return Err(over.error());
             }
-            calls = match deadline {
-                None => unpoisoned(self.returned.wait(calls)),
+            contents.waiting += 1;
+            contents = match deadline {
+                None => unpoisoned(self.returned.wait(contents)),
                 Some(deadline) => {
                     let left = deadline.at().saturating_duration_since(std::time::Instant::now());
-                    unpoisoned(self.returned.wait_timeout(calls, left)).0
+                    unpoisoned(self.returned.wait_timeout(contents, left)).0
                 }
             };
+            contents.waiting -= 1;
         }
-        Ok(Locked { slot: self, calls })
+        Ok(Locked { slot: self, contents })
     }
 
     /// Makes the threads that wait check whether the engine is closed.
     pub(super) fn notify(&self) {
         // Under the lock: a thread that has read that the engine is open waits by now.
-        let _calls = unpoisoned(self.calls.lock());
+        let _contents = unpoisoned(self.contents.lock());
         self.returned.notify_all();
     }
 }
@@ -93,14 +103,17 @@ impl ThreadSlot {
 impl<'a> Locked<'a> {
     /// Takes the calls out, to submit them without the lock.
     pub(super) fn take_out(mut self) -> TakenOut<'a> {
-        TakenOut { slot: self.slot, calls: self.calls.take() }
+        TakenOut { slot: self.slot, calls: self.contents.calls.take() }
     }
 }
 
 impl Drop for TakenOut<'_> {
     fn drop(&mut self) {
-        *unpoisoned(self.slot.calls.lock()) = self.calls.take();
-        self.slot.returned.notify_all();
+        let mut contents = unpoisoned(self.slot.contents.lock());
+        contents.calls = self.calls.take();
+        if contents.waiting > 0 {
+            self.slot.returned.notify_all();
+        }
     }
 }
 
@@ -108,13 +121,13 @@ impl Deref for Locked<'_> {
     type Target = ThreadCalls;
 
     fn deref(&self) -> &ThreadCalls {
-        self.calls.as_ref().unwrap_or_else(|| unreachable!("it was made when the calls were there"))
+        self.contents.calls.as_ref().unwrap_or_else(|| unreachable!("it was made when the calls were there"))
     }
 }
 
 impl DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut ThreadCalls {
-        self.calls.as_mut().unwrap_or_else(|| unreachable!("it was made when the calls were there"))
+        self.contents.calls.as_mut().unwrap_or_else(|| unreachable!("it was made when the calls were there"))
     }
 }
 

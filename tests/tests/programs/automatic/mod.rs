@@ -1,7 +1,9 @@
 //! Automatic programs: repeated sequences of eager calls are replayed, and nothing but the speed differs from eager calls.
 
 mod failures;
+mod operands;
 mod replays;
+mod rounds;
 mod threads;
 mod waits;
 
