@@ -288,10 +288,11 @@ impl CpuSequence {
             let place = next;
             next += 1;
             match part {
-                // SAFETY: the caller has the same duties.
-                Part::Work(Work::Single(single)) => self.timed::<TIMED, _>(place, || unsafe {
-                    single.run(&single.work, self.placed(&single.operands, buffers, operands), self.checks_finite)
-                })?,
+                Part::Work(Work::Single(single)) => {
+                    let work = &single.work;
+                    // SAFETY: the caller has the same duties.
+                    self.timed::<TIMED, _>(place, || unsafe { self.run_single(single, work, buffers, operands) })?;
+                }
                 // SAFETY: as above.
                 Part::Work(Work::Group(group)) => self.timed::<TIMED, _>(place, || unsafe { group.run(buffers) })?,
                 Part::Work(Work::Draw(single)) => {
@@ -300,9 +301,7 @@ impl CpuSequence {
                     };
                     let work = SequenceWork::Kernel(*kernel, params_of_run(params, *advance, run));
                     // SAFETY: as above.
-                    self.timed::<TIMED, _>(place, || unsafe {
-                        single.run(&work, self.placed(&single.operands, buffers, operands), self.checks_finite)
-                    })?;
+                    self.timed::<TIMED, _>(place, || unsafe { self.run_single(single, &work, buffers, operands) })?;
                 }
                 Part::Work(Work::Function(function)) => {
                     self.timed::<TIMED, _>(place, || {
@@ -320,6 +319,25 @@ impl CpuSequence {
             }
         }
         Ok(())
+    }
+
+    /// Runs a step, whose work is `work`.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`placed`].
+    #[inline(always)]
+    unsafe fn run_single(
+        &self,
+        single: &Single,
+        work: &SequenceWork,
+        buffers: &[Operand],
+        operands: &mut [Operand],
+    ) -> Result<(), SequenceError> {
+        // SAFETY: the caller has the same duties.
+        let set = unsafe { self.placed(&single.operands, buffers, operands) };
+        // SAFETY: the operands were made above. The caller guarantees that no slice of written buffers exists.
+        unsafe { single.run(work, set, self.checks_finite) }
     }
 
     /// Fills the first entries of `operands` with the operands of a step, and returns them.
