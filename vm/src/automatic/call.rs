@@ -23,7 +23,9 @@ pub(super) fn has_work(instruction: &Instruction) -> bool {
         Kind::Copy | Kind::Fill(_) => true,
         _ => false,
     };
-    is_work && instruction.stream.stream_type == StreamType::Compute && instruction.launch == LaunchOptions::default()
+    is_work
+        && instruction.stream.stream_type == StreamType::Compute
+        && instruction.launch == LaunchOptions::default()
 }
 
 /// What an instruction does, if it [can be a call of a sequence](has_work).

@@ -151,8 +151,9 @@ impl Held {
         self.index();
         let Some(used) = call::operand(u, env, address, |resource| self.objects.knows(resource)) else { return false };
         let Some(located) = self.objects.locate(&used) else { return false };
-        let is_expected =
-            located.object == expected.value.0 && located.layout == expected.layout && used.access == expected.access;
+        let is_expected = located.object == expected.value.0
+            && located.layout == expected.layout
+            && used.access == expected.access;
         let writes = used.access.writes();
         let fits = match self.tensors.get_mut(located.object) {
             _ if !is_expected => false,
@@ -225,9 +226,9 @@ impl Held {
         &self.tensors[object].tensor
     }
 
-    /// Whether somebody can still use an object.
-    pub(super) fn is_in_use(&self, object: usize) -> bool {
-        self.tensors[object].tensor.has_other_handles()
+    /// For each object, whether its calls make it and somebody can still use it.
+    pub(super) fn results(&self) -> SmallVec<[bool; 64]> {
+        self.tensors.iter().map(|held| held.is_made && held.tensor.has_other_handles()).collect()
     }
 
     /// Submits a call. A call that needs what a refused call would have made is refused with the same error.
@@ -308,17 +309,9 @@ impl Held {
         })
     }
 
-    /// The calls from number `first` on, as the history keeps them.
-    pub(super) fn calls(
-        &self,
-        (sequence, first): (&Sequence, usize),
-        calls: usize,
-        serial: impl Fn(&Resource) -> u64,
-    ) -> Vec<Call> {
-        let (before, steps) = sequence.steps[..calls].split_at(first);
-        let used_before = before.iter().flat_map(|step| &step.operands).map(|operand| operand.value.0 + 1);
-        let mut known = used_before.max().unwrap_or(0);
-        let stream = sequence.stream;
+    /// The calls as the history keeps them.
+    pub(super) fn calls(&self, stream: StreamKey, steps: &[Step], serial: impl Fn(&Resource) -> u64) -> Vec<Call> {
+        let mut known = 0;
         let of_step = |step: &Step| {
             let of_operand = |Operand { value, layout, access }: &Operand| {
                 let object = value.0;

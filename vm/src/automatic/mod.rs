@@ -15,7 +15,6 @@
 //!   [`ThreadSlot`](thread_slot::ThreadSlot), out of which whoever submits the calls takes them.
 //! * A sequence is known by its calls and by what their operands have to do with each other ([`objects`]), not by the tensors themselves.
 //! * [`replay`] makes a program of a sequence, and runs it over the tensors of the calls that are held back.
-//! * [`rounds`] joins rounds of a short sequence that follow each other.
 //! * [`AutomaticPrograms`](automatic_programs::AutomaticPrograms) finds the state of the thread, and submits calls of other threads that
 //!   come before a use.
 //!
@@ -36,7 +35,6 @@ mod held;
 mod history;
 mod objects;
 mod replay;
-mod rounds;
 mod sequence;
 mod sequences;
 mod thread_calls;

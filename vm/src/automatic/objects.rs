@@ -41,11 +41,6 @@ pub(super) struct ObjectKind {
 }
 
 impl ObjectKind {
-    /// Whether both are the same, but for what makes them.
-    pub(super) fn is_alike(&self, other: &ObjectKind) -> bool {
-        ObjectKind { is_made: other.is_made, ..self.clone() } == *other
-    }
-
     /// Whether the storage of a tensor is of this kind, not looking at what makes it.
     pub(super) fn is_storage_of(&self, tensor: &Tensor) -> bool {
         let ResourceKind::Storage { place, memory, .. } = tensor.resource().kind() else { return false };

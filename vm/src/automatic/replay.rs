@@ -8,7 +8,6 @@ use streamvm_program::{BufferRole, CompileOptions, CompiledBuffer, Segment, comp
 use streamvm_stream::StreamKey;
 
 use crate::automatic::held::Held;
-use crate::automatic::objects::ObjectKind;
 use crate::automatic::sequence::{Sequence, Variant};
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
@@ -26,50 +25,18 @@ const MOST_COMPILED: u64 = 4;
 /// How many runs make up for compiling.
 const RUNS: u64 = 16;
 
-/// What the calls of a sequence use, which are all that is held back, or a round of it.
-pub(super) struct Used<'a> {
-    pub(super) held: &'a Held,
-    /// For a round, by the objects of its sequence, the objects that are held.
-    pub(super) objects: Option<&'a [usize]>,
-    /// Whether a held-back call behind them uses an object that is held.
-    pub(super) is_used_later: &'a dyn Fn(usize) -> bool,
-}
-
-impl Used<'_> {
-    fn object(&self, object: usize) -> usize {
-        self.objects.map_or(object, |objects| objects[object])
-    }
-
-    /// The tensor of an object of the sequence.
-    fn tensor(&self, object: usize) -> &Tensor {
-        self.held.tensor(self.object(object))
-    }
-
-    /// Whether the calls make an object, and somebody can still use it.
-    fn is_result(&self, (object, kind): (usize, &ObjectKind)) -> bool {
-        let object = self.object(object);
-        kind.is_made && (self.held.is_in_use(object) || (self.is_used_later)(object))
-    }
-}
-
 /// Submits a run for the calls of a sequence. Returns false, with nothing submitted, if there is no program for it: then the calls are to be
 /// submitted one by one.
 ///
 /// # Errors
 /// Those of submitting the run; nothing is submitted then.
-pub(super) fn replay(
-    used: &Used<'_>,
-    sequence: &mut Sequence,
-    full: Full,
-    engine: &Arc<Engine>,
-) -> Result<bool, Error> {
+pub(super) fn replay(held: &Held, sequence: &mut Sequence, full: Full, engine: &Arc<Engine>) -> Result<bool, Error> {
     // A run fails as a whole, and eager calls by what they read. So while failures are known, each call is submitted by itself.
     if engine.failures.any() {
         return Ok(false);
     }
-    let results: SmallVec<[bool; 64]> = sequence.kinds.iter().enumerate().map(|it| used.is_result(it)).collect();
-    let Some(loaded) = program(sequence, &results, engine) else { return Ok(false) };
-    run(&loaded, used, sequence, full, engine)?;
+    let Some(loaded) = program(sequence, &held.results(), engine) else { return Ok(false) };
+    run(&loaded, held, sequence, full, engine)?;
     Ok(true)
 }
 
@@ -81,13 +48,7 @@ fn program(sequence: &mut Sequence, results: &[bool], engine: &Arc<Engine>) -> O
         Some(number) => number,
         None if sequence.variants.len() < MOST_VARIANTS => {
             let number = engine.programs.new_closure();
-            sequence.variants.push(Variant {
-                results: results.to_vec(),
-                number,
-                compiled: 0,
-                ran: 0,
-                is_useless: false,
-            });
+            sequence.variants.push(Variant { results: results.to_vec(), number, compiled: 0, ran: 0, is_useless: false });
             sequence.variants.len() - 1
         }
         None => sequence.variants.iter().position(has_more)?,
@@ -133,7 +94,7 @@ fn program(sequence: &mut Sequence, results: &[bool], engine: &Arc<Engine>) -> O
 
 fn run(
     loaded: &Arc<LoadedProgram>,
-    used: &Used<'_>,
+    held: &Held,
     sequence: &Sequence,
     full: Full,
     engine: &Arc<Engine>,
@@ -148,9 +109,9 @@ fn run(
     let fresh: SmallVec<[Tensor; 2]> = own.filter_map(|buffer| loaded.fresh(buffer)).collect();
     let mut next_fresh = fresh.iter();
     let buffer = |role: BufferRole| match role {
-        BufferRole::Feed(place) => used.tensor(program.feeds[place].value.0),
-        BufferRole::Parameter(place) => used.tensor(program.parameters[place].value.0),
-        BufferRole::Fetched(value) => used.tensor(value.0),
+        BufferRole::Feed(place) => held.tensor(program.feeds[place].value.0),
+        BufferRole::Parameter(place) => held.tensor(program.parameters[place].value.0),
+        BufferRole::Fetched(value) => held.tensor(value.0),
         BufferRole::Own(_) | BufferRole::Arena(_) | BufferRole::Flag(_) => {
             next_fresh.next().unwrap_or_else(|| unreachable!("each such buffer has a tensor of its own"))
         }

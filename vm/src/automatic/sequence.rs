@@ -8,7 +8,6 @@ use streamvm_stream::StreamKey;
 
 use crate::automatic::call::Call;
 use crate::automatic::objects::{ObjectKind, Objects};
-use crate::automatic::rounds::Rounds;
 
 /// Calls of one stream; the objects that they use have the numbers of the values of their steps.
 #[derive(Debug)]
@@ -25,12 +24,6 @@ pub(super) struct Sequence {
     pub(super) is_retired: bool,
     /// How often it was found since it was retired.
     pub(super) found: u64,
-    /// How often its rounds were joined, or could not be.
-    pub(super) joined: u64,
-    /// It consists of rounds of another sequence, if it was joined of them.
-    pub(super) rounds: Option<Rounds>,
-    /// If it was joined, how often it was not whole, less how often it was.
-    pub(super) broken: u64,
     /// When it was followed last, by the clock of its [`Sequences`](crate::automatic::sequences::Sequences).
     pub(super) used: u64,
 }
@@ -73,21 +66,7 @@ impl Sequence {
         let kinds = objects.kinds().cloned().collect();
         let (variants, replays, fallbacks, found, used) = Default::default();
         let (stream, is_retired) = (stream?, false);
-        let (joined, rounds, broken) = (0, None, 0);
-        Some(Sequence {
-            stream,
-            steps,
-            kinds,
-            variants,
-            replays,
-            fallbacks,
-            is_retired,
-            found,
-            joined,
-            rounds,
-            broken,
-            used,
-        })
+        Some(Sequence { stream, steps, kinds, variants, replays, fallbacks, is_retired, found, used })
     }
 
     /// Whether both have the same calls.

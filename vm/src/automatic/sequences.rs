@@ -5,7 +5,6 @@ use std::panic::Location;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::automatic::rounds::MOST_BROKEN;
 use crate::automatic::sequence::Sequence;
 
 /// The most sequences that a thread keeps; the one that was not followed for longest goes first. A training loop has a handful.
@@ -110,73 +109,10 @@ impl Sequences {
         sequence.is_retired = sequence.fallbacks > MOST_FALLBACKS && sequence.fallbacks > sequence.replays;
     }
 
-    /// Counts that calls of a joined sequence were not whole. If that happens too often, it is removed. No sequence is followed now.
-    pub(super) fn broke(&mut self, number: usize) {
-        let sequence = self.get_mut(number);
-        if sequence.rounds.is_some() {
-            sequence.broken += 1;
-            if sequence.broken == MOST_BROKEN {
-                self.remove(number);
-            }
-        }
-    }
-
     fn remove(&mut self, number: usize) {
         let Some(sequence) = self.slots[number].take() else { return };
         if let Some(numbers) = self.by_location.get_mut(&key(sequence.location())) {
             numbers.retain(|other| *other != number);
         }
-        // Another sequence gets the number.
-        for other in self.slots.iter_mut().flatten() {
-            other.rounds.take_if(|rounds| rounds.of == number);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use smallvec::SmallVec;
-    use streamvm_ep::{Extra, Op, Params};
-    use streamvm_program::Work;
-    use streamvm_stream::{StreamKey, StreamType};
-
-    use super::*;
-    use crate::automatic::call::Call;
-    use crate::automatic::rounds::Row;
-
-    /// A sequence of four calls without operands.
-    fn sequence(letter: usize) -> Sequence {
-        let stream = StreamKey::new(streamvm_ep::DeviceId::cpu(0), StreamType::Compute, 0);
-        let params = Params { extra: Extra::Classes(letter), ..Params::default() };
-        let (work, location) = (Work::Call(Op::OneHot, params), Location::caller());
-        let call = Call { work, stream, location, operands: SmallVec::new() };
-        Sequence::new(&vec![call; 4]).expect("a sequence")
-    }
-
-    /// The number of the sequence of one round is given to another sequence.
-    #[test]
-    fn a_joined_sequence_forgets_a_round_that_is_not_kept() {
-        let mut sequences = Sequences::default();
-        assert!(sequences.add(sequence(0)));
-        let calls = |sequence: &Sequence| {
-            let call = |step: &streamvm_program::Step| Call {
-                work: step.work.clone(),
-                stream: sequence.stream,
-                location: step.location,
-                operands: SmallVec::new(),
-            };
-            sequence.steps.iter().map(call).collect()
-        };
-        let mut row = Row::default();
-        let joined = (1..1_000).find_map(|entry| row.add((0, sequences.get_mut(0)), entry, calls));
-        assert!(sequences.add(joined.expect("it is joined")));
-        assert_eq!(sequences.get(1).rounds.as_ref().map(|rounds| rounds.of), Some(0));
-        for letter in 1..MOST {
-            sequences.touch(1);
-            assert!(sequences.get(1).rounds.is_some());
-            assert!(sequences.add(sequence(letter)));
-        }
-        assert!(sequences.get(0).steps[0].work != sequence(0).steps[0].work, "the oldest has gone");
-        assert!(sequences.get(1).rounds.is_none());
     }
 }

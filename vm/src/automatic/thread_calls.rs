@@ -14,9 +14,7 @@ use crate::automatic::automatic_programs::Counters;
 use crate::automatic::call::{self, Call, OwnOperand};
 use crate::automatic::held::{Held, is_out_of_memory, may_be_repeated};
 use crate::automatic::history::History;
-use crate::automatic::replay::{Used, replay};
-use crate::automatic::rounds::Row;
-use crate::automatic::sequence::Sequence;
+use crate::automatic::replay::replay;
 use crate::automatic::sequences::Sequences;
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
@@ -85,7 +83,6 @@ pub(super) struct ThreadCalls {
     history: History,
     sequences: Sequences,
     held: Held,
-    row: Row,
     /// The sequence whose first calls are held back.
     following: Option<Following>,
     /// The first error of the calls that were held back and are refused, until the last of them is submitted.
@@ -103,8 +100,6 @@ struct Following {
     calls: usize,
     /// How many of them were submitted, by a submission of all that could not go on.
     submitted: usize,
-    /// How many of these were submitted as runs.
-    replayed: usize,
 }
 
 impl ThreadCalls {
@@ -176,78 +171,37 @@ impl ThreadCalls {
         if calls == 0 {
             sequences.touch(number);
         }
-        *following = Some(Following { sequence: number, calls: calls + 1, submitted: 0, replayed: 0 });
+        *following = Some(Following { sequence: number, calls: calls + 1, submitted: 0 });
         true
     }
 
-    /// Submits the calls that are held back: as a run, if they are a whole sequence, or as runs of the rounds that are whole, and else one by one.
+    /// Submits the calls that are held back: as a run, if they are a whole sequence, or else one by one.
     ///
     /// # Errors
     /// Of an error after which calls are still held back, the caller may remove the reason and submit again. Otherwise it is the first for which
     /// a call was refused.
     pub(super) fn submit_held(&mut self, attempt: Attempt, context: &Context<'_>) -> Result<(), Error> {
-        let Some(Following { sequence: followed, calls, submitted, .. }) = self.following else { return Ok(()) };
+        let Some(Following { sequence: followed, calls, submitted }) = self.following else { return Ok(()) };
         if submitted == 0
             && let Some(number) = self.sequences.of_length(followed, calls)
         {
-            let used = Used { held: &self.held, objects: None, is_used_later: &|_| false };
-            if replay_counted(&used, self.sequences.get_mut(number), (attempt, 0), context)? {
-                self.note_replay(number, context);
-                return Ok(());
-            }
-        }
-        self.submit_rounds(attempt, context)?;
-        self.submit_one_by_one(attempt, context)
-    }
-
-    /// Notes that the calls that were held back are submitted as one run of a sequence.
-    fn note_replay(&mut self, number: usize, context: &Context<'_>) {
-        let entry = self.history.push_replay(number);
-        let calls = |sequence: &Sequence| {
-            self.held.calls((sequence, 0), sequence.steps.len(), |resource| context.serial(resource))
-        };
-        let joined = self.row.add((number, self.sequences.get_mut(number)), entry, calls);
-        self.held.clear();
-        self.following = None;
-        if let Some(joined) = joined {
-            self.add_sequence(joined, context);
-        }
-    }
-
-    /// Submits the rounds of a joined sequence of which all calls are held back, if the last round is not whole.
-    ///
-    /// # Errors
-    /// Those after which calls are still held back.
-    fn submit_rounds(&mut self, attempt: Attempt, context: &Context<'_>) -> Result<(), Error> {
-        let Some(following) = &mut self.following else { return Ok(()) };
-        let number = following.sequence;
-        // Taken out, as both sequences are needed.
-        let Some(rounds) = self.sequences.get_mut(number).rounds.take() else { return Ok(()) };
-        let length = self.sequences.get(rounds.of).steps.len();
-        let mut last_uses = vec![0; self.sequences.get(number).kinds.len()];
-        for (call, step) in self.sequences.get(number).steps[..following.calls].iter().enumerate() {
-            step.operands.iter().for_each(|operand| last_uses[operand.value.0] = call);
-        }
-        let mut outcome = Ok(());
-        while following.submitted == following.replayed && following.submitted + length <= following.calls {
-            let (begin, end) = (following.submitted, following.submitted + length);
-            let is_used_later = |object: usize| last_uses[object] >= end;
-            let objects = Some(rounds.round(begin / length));
-            let used = Used { held: &self.held, objects, is_used_later: &is_used_later };
-            match replay_counted(&used, self.sequences.get_mut(rounds.of), (attempt, begin), context) {
+            let sequence = self.sequences.get_mut(number);
+            match replay(&self.held, sequence, attempt.full, context.engine) {
                 Ok(true) => {
-                    (following.submitted, following.replayed) = (end, end);
-                    self.history.push_replay(rounds.of);
+                    sequence.replays += 1;
+                    context.counters.replays.fetch_add(1, Ordering::Relaxed);
+                    context.counters.calls_replayed.fetch_add(calls as u64, Ordering::Relaxed);
+                    self.held.clear();
+                    self.following = None;
+                    self.history.push_replay(number);
+                    return Ok(());
                 }
-                Ok(false) => break,
-                Err(error) => {
-                    outcome = Err(error);
-                    break;
-                }
+                Err(error) if attempt.may_be_repeated(0, &error) => return Err(error),
+                // There is no program, or too little memory for all results at once.
+                Ok(false) | Err(_) => {}
             }
         }
-        self.sequences.get_mut(number).rounds = Some(rounds);
-        outcome
+        self.submit_one_by_one(attempt, context)
     }
 
     /// Submits the calls that are held back one by one, and adds them to the history.
@@ -270,15 +224,12 @@ impl ThreadCalls {
             following.submitted += 1;
         }
         let serial = |resource: &Resource| context.serial(resource);
-        let calls = self.held.calls((sequence, following.replayed), following.calls, serial);
+        let calls = self.held.calls(sequence.stream, &sequence.steps[..following.calls], serial);
         self.following = None;
         self.held.refuse().for_each(|(resource, error)| (context.note_refused)(serial(resource), error));
         self.held.clear();
-        if !calls.is_empty() {
-            context.counters.fallbacks.fetch_add(1, Ordering::Relaxed);
-            self.sequences.fell_back(number);
-        }
-        self.sequences.broke(number);
+        context.counters.fallbacks.fetch_add(1, Ordering::Relaxed);
+        self.sequences.fell_back(number);
         calls.into_iter().for_each(|call| self.history.push(call));
         self.look_for_sequences(context);
         self.refusal.take().map_or(Ok(()), Err)
@@ -309,38 +260,9 @@ impl ThreadCalls {
     /// Adds the sequences that have come twice.
     fn look_for_sequences(&mut self, context: &Context<'_>) {
         for sequence in self.history.repeated() {
-            self.add_sequence(sequence, context);
+            if self.sequences.add(sequence) {
+                context.counters.sequences.fetch_add(1, Ordering::Relaxed);
+            }
         }
-    }
-
-    fn add_sequence(&mut self, sequence: Sequence, context: &Context<'_>) {
-        if self.sequences.add(sequence) {
-            context.counters.sequences.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Submits a run for the calls of a sequence, the first of which has the number `first` among those that are held back, and counts it. Returns
-/// false if the calls cannot be submitted as a run.
-///
-/// # Errors
-/// Those after which the calls are still held back.
-fn replay_counted(
-    used: &Used<'_>,
-    sequence: &mut Sequence,
-    (attempt, first): (Attempt, usize),
-    context: &Context<'_>,
-) -> Result<bool, Error> {
-    match replay(used, sequence, attempt.full, context.engine) {
-        Ok(true) => {
-            sequence.replays += 1;
-            sequence.broken = sequence.broken.saturating_sub(1);
-            context.counters.replays.fetch_add(1, Ordering::Relaxed);
-            context.counters.calls_replayed.fetch_add(sequence.steps.len() as u64, Ordering::Relaxed);
-            Ok(true)
-        }
-        Err(error) if attempt.may_be_repeated(first, &error) => Err(error),
-        // There is no program, or too little memory for all results at once.
-        Ok(false) | Err(_) => Ok(false),
     }
 }

@@ -3,7 +3,6 @@
 mod failures;
 mod operands;
 mod replays;
-mod rounds;
 mod threads;
 mod waits;
 
