@@ -201,7 +201,7 @@ impl AutomaticPrograms {
             && batch.instructions().iter().all(call::has_work)
             && !engine.section_gate.any_open();
         let mut first = 0;
-        // Mostly all lines are held back, which counts no reference to the calls.
+        // Usually every line is held back; this path does not clone the `Arc` of the slot.
         let mut taken = if can_be_held { self.with_own(engine, |own| self.hold(engine, own, batch, 0)) } else { None };
         if matches!(taken, Some(Ok(Some(Taken::All)))) {
             return Ok(());

@@ -23,9 +23,7 @@ pub(super) fn has_work(instruction: &Instruction) -> bool {
         Kind::Copy | Kind::Fill(_) => true,
         _ => false,
     };
-    is_work
-        && instruction.stream.stream_type == StreamType::Compute
-        && instruction.launch == LaunchOptions::default()
+    is_work && instruction.stream.stream_type == StreamType::Compute && instruction.launch == LaunchOptions::default()
 }
 
 /// What an instruction does, if it [can be a call of a sequence](has_work).
@@ -72,8 +70,8 @@ pub(super) fn same_line(one: &'static Location<'static>, other: &'static Locatio
     std::ptr::eq(one, other) || one == other
 }
 
-/// Whether a tensor that no call before uses is made by the call that uses it; it has a value otherwise. `None` if it is neither of both, belongs to
-/// another engine or is held back by another thread.
+/// For a tensor that no earlier call of the group uses: `Some(true)` if this call makes it, `Some(false)` if it has a value. `None` if it is neither, belongs to another engine, or
+/// another thread holds back calls that use it.
 pub(super) fn is_new(tensor: &Tensor, access: Access, env: &Environment) -> Option<bool> {
     let resource = tensor.resource();
     if resource.written_in(env.me).is_some() {

@@ -60,8 +60,8 @@ impl HeldTensor {
         }
     }
 
-    /// Announces a use by one more of the calls. Returns false, and changes nothing, if a thread holds back calls that come before the use.
-    fn is_used(&mut self, writes: bool) -> bool {
+    /// Announces a use by one more of the calls to other threads. Returns false, and changes nothing, if a thread holds back calls that come before the use.
+    fn announce_use(&mut self, writes: bool) -> bool {
         if writes && !self.is_written {
             self.is_written = self.tensor.resource().holds().add_writer(true);
         }
@@ -127,7 +127,7 @@ impl Held {
             return false;
         }
         match self.tensors.get_mut(object) {
-            Some(held) => held.tensor.shares_storage(tensor) && held.is_used(writes),
+            Some(held) => held.tensor.shares_storage(tensor) && held.announce_use(writes),
             None if tensor.resource().holds().any() => self.locate(sequence, u, expected, env),
             None => {
                 object == self.tensors.len()
@@ -138,7 +138,7 @@ impl Held {
         }
     }
 
-    /// [`fits`](Held::fits), in any case.
+    /// The slow way of [`fits`](Held::fits), which finds the object by a table.
     #[cold]
     #[inline(never)]
     fn locate<T: Borrow<Tensor>, V: Borrow<Var>>(
@@ -151,13 +151,12 @@ impl Held {
         self.index();
         let Some(used) = call::operand(u, env, address, |resource| self.objects.knows(resource)) else { return false };
         let Some(located) = self.objects.locate(&used) else { return false };
-        let is_expected = located.object == expected.value.0
-            && located.layout == expected.layout
-            && used.access == expected.access;
+        let is_expected =
+            located.object == expected.value.0 && located.layout == expected.layout && used.access == expected.access;
         let writes = used.access.writes();
         let fits = match self.tensors.get_mut(located.object) {
             _ if !is_expected => false,
-            Some(held) => held.is_used(writes),
+            Some(held) => held.announce_use(writes),
             None => self.add_located(sequence, u, located.object, env),
         };
         // What was located and is not held.

@@ -19,7 +19,7 @@ use crate::automatic::sequence::Sequence;
 /// How many entries are kept: sequences of up to half as many calls are found. About 3 MiB, if three operands a call are of rank 2 or less.
 pub(super) const ENTRIES: usize = 4_096;
 
-/// The shortest sequence. A run of a program costs about as much as two or three eager calls.
+/// The shortest sequence. A run of a program costs about as much as four eager calls of small operations.
 const SHORTEST: usize = 4;
 
 /// How many earlier places of the newest entry are tried.
@@ -53,7 +53,7 @@ pub(super) struct History {
     entries: VecDeque<Entry>,
     /// The number of the next entry; the newest is `next - 1`.
     next: u64,
-    /// The calls of the entries. Apart from these, because a call is large, and most entries of a loop that is replayed are none.
+    /// The calls of the entries. Apart from these, because a call is large, and most entries of a loop that is replayed are replays.
     calls: VecDeque<Call>,
     /// How many calls have come.
     came: u64,
@@ -167,7 +167,7 @@ impl History {
         for _ in 0..TRIED {
             let Some(earlier) = place.filter(|earlier| *earlier >= self.first()) else { break };
             let length = (newest - earlier) as usize;
-            // A loop whose calls are replayed has none between its boundaries.
+            // A loop that is replayed has no calls between its boundaries, and no sequence to be found.
             let calls = self.came - self.entry(earlier).map_or(0, |entry| entry.calls);
             let hash = if calls >= SHORTEST as u64 { self.hash_of(newest, length) } else { None };
             if hash.is_some() && hash == self.hash_of(earlier, length) && self.credit >= 2 * length {

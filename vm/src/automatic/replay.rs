@@ -48,7 +48,13 @@ fn program(sequence: &mut Sequence, results: &[bool], engine: &Arc<Engine>) -> O
         Some(number) => number,
         None if sequence.variants.len() < MOST_VARIANTS => {
             let number = engine.programs.new_closure();
-            sequence.variants.push(Variant { results: results.to_vec(), number, compiled: 0, ran: 0, is_useless: false });
+            sequence.variants.push(Variant {
+                results: results.to_vec(),
+                number,
+                compiled: 0,
+                ran: 0,
+                is_useless: false,
+            });
             sequence.variants.len() - 1
         }
         None => sequence.variants.iter().position(has_more)?,
