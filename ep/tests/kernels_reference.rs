@@ -117,6 +117,18 @@ fn check(op: Op, found: &Dense, expected: &Dense, terms: usize, what: &str) {
     }
 }
 
+/// Whether a product of 16-bit floats, which is computed in `f32`, may be 0 or an infinity on the way, although the result is neither: the factors of all products together do not
+/// fit into the range if the small ones come first, or the large ones. Such a product does not come back, and the order of factors is not promised.
+fn may_leave_the_range(op: Op, dtype: DType, inputs: &[Dense]) -> bool {
+    if op != Op::Prod || !dtype.is_float() || dtype.size() != 2 {
+        return false;
+    }
+    let exponents = inputs[0].values.iter().map(|value| value.float().abs().log2()).filter(|it| it.is_finite());
+    let (large, small): (Vec<f64>, Vec<f64>) = exponents.partition(|it| *it > 0.0);
+    // The smallest normal number is 2^-126.
+    large.iter().sum::<f64>() > 127.0 || small.iter().sum::<f64>() < -126.0
+}
+
 fn launch(op: Op, dtype: DType, operands: &mut [Operand], params: &Params) -> Result<(), Error> {
     let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, dtype)?;
     let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream()?;
@@ -162,7 +174,9 @@ fn run_case_of(pools: [Pool; 3], op: Op, dtype: DType, to: DType, case: &Case, v
     operands.push(out.operand(Access::Write));
     launch(op, dtype, &mut operands, &params).expect(&what);
     let terms = dense.first().map_or(0, |first| first.values.len()) / expected.values.len().max(1);
-    check(op, &out.dense(), &expected, terms, &what);
+    if !may_leave_the_range(op, dtype, &dense) {
+        check(op, &out.dense(), &expected, terms, &what);
+    }
     assert!(out.same_outside(&before), "{what}: wrote outside the view");
     for (input, before) in inputs.iter().zip(&untouched) {
         assert!(input.same_bytes(before), "{what}: wrote an input");
