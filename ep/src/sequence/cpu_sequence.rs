@@ -41,7 +41,7 @@ struct Single {
 #[derive(Debug)]
 enum Work {
     Single(Single),
-    Group(Group),
+    Group(Box<Group>),
     /// A step that draws random numbers, which are others in each run.
     Draw(Single),
     Function(FunctionStep),
@@ -131,7 +131,7 @@ impl CpuSequence {
                     let others = steps.by_ref().take(group.steps.len() - 1);
                     let group = Group::new(number, std::iter::once(step).chain(others).collect(), group.block)?;
                     number += group.len();
-                    parts.work(Work::Group(group));
+                    parts.work(Work::Group(Box::new(group)));
                 }
                 None => {
                     match step.work {
@@ -219,7 +219,7 @@ impl CpuSequence {
     /// The bytes that the steps take on the heap.
     pub fn heap_bytes(&self) -> usize {
         let of_part = |part: &Part<Work>| match part {
-            Part::Work(Work::Group(group)) => group.heap_bytes(),
+            Part::Work(Work::Group(group)) => size_of_val(&**group) + group.heap_bytes(),
             Part::Test(test) => size_of_val(&**test),
             Part::Work(Work::Single(_) | Work::Draw(_) | Work::Function(_)) | Part::Jump(_) => 0,
         };
