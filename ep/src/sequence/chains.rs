@@ -43,7 +43,7 @@ enum Source {
     Single(usize),
 }
 
-/// What a group runs as a whole in each block: a step by its kernel, or a chain.
+/// A part of a group. The group runs its parts one after the other in each block: a step runs by its kernel, a chain in registers.
 #[derive(Debug)]
 pub(super) enum GroupItem {
     /// The step at this place.

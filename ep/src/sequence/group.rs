@@ -47,7 +47,7 @@ pub(super) struct Group {
     /// The number of the first step.
     first: usize,
     steps: Vec<BlockStep>,
-    /// What runs as a whole in each block.
+    /// The parts that the group runs one after the other in each block.
     items: Vec<GroupItem>,
     blocks: Blocks,
     /// What a block costs, in the units of [`parallel`].
@@ -122,7 +122,7 @@ impl Group {
         self.steps.len()
     }
 
-    /// What runs as a whole in each block.
+    /// The parts that the group runs one after the other in each block.
     #[cfg(test)]
     pub(super) fn items(&self) -> &[GroupItem] {
         &self.items

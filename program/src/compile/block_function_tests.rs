@@ -93,7 +93,7 @@ fn in_a_program_of_several_segments_a_block_with_functions_is_one_by_itself() {
         "compute@sim:0:0 neg".to_owned(),
     ];
     assert_eq!(segments(&plan), of_function);
-    // What the function uses lies in the arena, as what other steps of the block use.
+    // The compiler places the operands of the function in the arena, as it does those of the block's other steps.
     let function = plan.steps.iter().find(|step| matches!(step.work, Work::Function(_))).expect("it is kept");
     let Storage::Buffer { index, .. } = function.operands[0].storage else { panic!("{plan}") };
     assert!(matches!(plan.buffers[index].role, BufferRole::Arena(_)), "{plan}");
@@ -150,7 +150,7 @@ fn a_block_with_a_function_is_needed() {
     assert_eq!(kept(&branch(true)), "sum fill gt if else fn end");
 }
 
-/// What a function in an `if` overwrites may be read as it was, if the function is not called. Outside of blocks the fill is removed.
+/// A run may leave out a function in an `if`, and then reads the value from before: so the compiler keeps the fill that makes it. Outside of blocks it removes the fill.
 #[test]
 fn what_a_function_in_a_block_overwrites_is_still_needed() {
     let fills = |in_block: bool| {

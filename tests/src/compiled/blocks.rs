@@ -161,7 +161,7 @@ enum Kinds {
     WithoutLoops,
 }
 
-/// What all drawn calls of a program have in common.
+/// The settings that all drawn calls of a program share.
 #[derive(Copy, Clone)]
 struct Common<'c> {
     device: DeviceId,

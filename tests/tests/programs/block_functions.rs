@@ -13,7 +13,7 @@ use streamvm_tests::{CPU, ClosedGate, failure_of, no_races, until, within};
 const OTHER_CPU: DeviceId = DeviceId::cpu(1);
 const SIM: DeviceId = DeviceId::sim(0);
 
-/// What is in a program beside the block, and how it is compiled.
+/// The steps that a program has beside its block, and the options with which a test compiles it.
 #[derive(Copy, Clone, PartialEq, Debug)]
 enum Beside {
     /// Nothing: the program is one segment.

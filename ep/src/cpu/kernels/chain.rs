@@ -16,7 +16,7 @@ use crate::cpu::kernels::simd_dispatch::run_wide;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
 
-/// What a link does with the value of the chain so far, and with its other operand.
+/// The operation of a link: its operands are the value of the chain so far and, for binary operations, another one.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LinkWork {
     /// The other operand is the value from now on.
