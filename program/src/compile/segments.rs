@@ -77,6 +77,10 @@ pub(super) fn latest(
     clock: &mut Clock,
     tells: impl Fn(StreamKey) -> bool,
 ) -> Vec<usize> {
+    debug_assert!(
+        after.last().is_none_or(|&last| last < clocks.len()),
+        "only earlier segments and branches are waited for"
+    );
     // The latest first: what it waited for needs no wait of its own.
     let mut needed = Vec::new();
     for &earlier in after.iter().rev() {
@@ -218,7 +222,6 @@ pub(super) fn find_waits(segments: &mut [Draft], dependences: &Dependences) {
             needed
         };
         let (after, waits) = (needed(&dependences.all, false), needed(&dependences.explicit, true));
-        debug_assert!(after.last().is_none_or(|&after| after < number), "segments wait for earlier ones");
         let own = last.insert(segment.stream, number);
         let begin = |clocks: &[Clock]| own.map(|own| clocks[own].clone()).unwrap_or_default();
         let (mut clock, mut told_clock) = (begin(&clocks), begin(&told));

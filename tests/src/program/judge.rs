@@ -13,11 +13,8 @@ use streamvm::stream::mutant::Mutant;
 use streamvm::{Mode, StreamType, Vm, VmBuilder};
 use streamvm_verify::{Trace, verify};
 
-use super::script::{Lists, Script, caught};
+use super::script::{Lists, ROOMY, Script, caught};
 use super::{Machine, Seen, Shrunk, shrink};
-
-/// Memory of the devices of the oracle: more than any script needs, since the oracle need not reuse memory of pending instructions.
-const ROOMY: u64 = 4 << 20;
 
 /// The property that a script violates.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

@@ -14,8 +14,12 @@ use streamvm::instructions::{STAGING_PIECE, SoftSyncMode};
 use super::Machine;
 use super::run::{Run, shared_tensors};
 use super::seen::Seen;
-use super::step::{Step, action};
+use super::step::{Action, Step, action};
 use crate::support::random::Random;
+
+/// Memory of a device in bytes that no script runs out of, even where no memory of pending instructions is reused, and each kind of memory
+/// has regions of its own.
+pub(super) const ROOMY: u64 = 16 << 20;
 
 /// Most threads of a script.
 const THREADS: usize = 8;
@@ -111,6 +115,16 @@ impl Script {
         }
         setup.workers = 1 + random.below(4);
         Script { seed, setup, turns }
+    }
+
+    /// The same script for a broken engine, which may free memory that its pending work uses: returned to the system, that memory would
+    /// soon be somebody else's. Steps that return memory are left out, and there is memory for all tensors, so that none is returned to
+    /// make room.
+    #[must_use]
+    pub fn keeping_memory(mut self) -> Script {
+        self.setup.memory = ROOMY;
+        self.turns.retain(|turn| action(turn.step[0]) != Action::EmptyCache);
+        self
     }
 
     /// Number of threads that take turns.
