@@ -15,7 +15,7 @@ use crate::tensor::error::OpError;
 use crate::tensor::infer::infer;
 use crate::tensor::op::Op;
 use crate::tensor::scalar::Scalar;
-use crate::tensor::shape::broadcast_shapes;
+use crate::tensor::shape::{Shape, broadcast_shapes};
 
 /// Whether the output may be exactly the view of an input.
 #[derive(Copy, Clone, PartialEq)]
@@ -77,7 +77,7 @@ pub(crate) fn check_self_overlap(output: &Operand) -> Result<(), Error> {
 #[inline]
 pub(crate) fn check_broadcast(op: Op, inputs: &[&Operand], output: &Operand) -> Result<(), KernelError> {
     let shape = output.layout().shape();
-    if inputs.iter().all(|input| input.layout().shape() == shape) {
+    if inputs.iter().all(|input| input.layout().shape() == shape) || is_last_axes(inputs, shape) {
         return Ok(());
     }
     let found = *shape;
@@ -90,6 +90,12 @@ pub(crate) fn check_broadcast(op: Op, inputs: &[&Operand], output: &Operand) -> 
         return Err(KernelError::OutputShape { op, expected: Box::new(expected), found: Box::new(found) });
     }
     Ok(())
+}
+
+/// Whether one input has the shape of the output, and each other one the last axes of it, as where a row is added to a matrix.
+fn is_last_axes(inputs: &[&Operand], output: &Shape) -> bool {
+    let fits = |input: &&Operand| output.dims().ends_with(input.layout().shape().dims());
+    inputs.iter().all(fits) && inputs.iter().any(|input| input.layout().shape() == output)
 }
 
 /// Returns an error unless the output has the dtype and shape that [`infer`] gives for `op`. The kernel passes its own op, because

@@ -246,12 +246,13 @@ unsafe fn map2_called_nest<T: Copy>(a: &Operand, b: &Operand, out: &Operand, f: 
     });
 }
 
-/// The number of elements, if all operands are contiguous and have one shape.
+/// The number of elements, if all operands are contiguous and have as many. The inputs broadcast to the output, so their shapes then
+/// differ from its shape in axes of size 1 at most, and the elements have one order.
 #[inline]
 fn single_row(inputs: &[&Operand], out: &Operand) -> Option<usize> {
-    let shape = out.layout().shape();
-    let alike = |input: &&Operand| input.is_contiguous() && input.layout().shape() == shape;
-    (out.is_contiguous() && inputs.iter().all(alike)).then(|| shape.elements())
+    let elements = out.layout().elements();
+    let alike = |input: &&Operand| input.is_contiguous() && input.layout().elements() == elements;
+    (out.is_contiguous() && inputs.iter().all(alike)).then_some(elements)
 }
 
 /// A row of `operand` for reading.
