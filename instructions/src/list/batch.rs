@@ -127,10 +127,12 @@ pub struct Issued {
 }
 
 impl<'a> Single<'a> {
-    /// Builds the instruction of an op whose operands were checked, and calls `submit` with it. All fields are written in place,
-    /// without a copy of the instruction.
+    /// Builds the instruction of an op, and calls `submit` with it. All fields are written in place, without a copy of the instruction.
+    ///
+    /// The caller has checked the operands: the last is written, and has the dtype and shape that the op gives for the others, which are
+    /// read; all are in memory of the stream's device. A kernel refuses others when it runs.
     #[inline(always)]
-    pub(crate) fn submit_op<R>(
+    pub fn submit_op<R>(
         stream: StreamKey,
         (op, params): (Op, &Params),
         uses: impl IntoIterator<Item = Use<'a>>,

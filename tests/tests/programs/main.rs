@@ -14,6 +14,7 @@ mod jit;
 mod jobs;
 mod judged;
 mod lanes;
+mod one_kernel;
 mod random;
 mod recording;
 mod runs;

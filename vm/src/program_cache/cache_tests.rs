@@ -20,7 +20,14 @@ fn program(elements: usize) -> Program {
 
 fn load(program: &Program) -> Result<LoadedProgram, Error> {
     let compiled = compile(program, &CompileOptions::default())?;
-    Ok(LoadedProgram { compiled, segments: Vec::new(), next_run: AtomicU64::new(0), fetches: Vec::new(), draws: false })
+    Ok(LoadedProgram {
+        compiled,
+        segments: Vec::new(),
+        next_run: AtomicU64::new(0),
+        fetches: Vec::new(),
+        only_kernel: None,
+        draws: false,
+    })
 }
 
 fn cache(programs: usize, bytes: u64) -> ProgramCache {

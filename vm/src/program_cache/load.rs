@@ -20,6 +20,7 @@ use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::execute::environment::Environment;
 use crate::program_cache::function::{CallTime, LoadedFunction};
 use crate::program_cache::loaded::{LoadedProgram, LoadedSegment};
+use crate::program_cache::only_kernel::OnlyKernel;
 use crate::sync::engine_thread;
 
 impl LoadedProgram {
@@ -44,7 +45,8 @@ impl LoadedProgram {
             .collect();
         let fetches = compiled.program().fetches.iter().map(|fetch| places[&fetch.value]).collect();
         let draws = compiled.draws();
-        Ok(LoadedProgram { compiled, segments, fetches, draws, next_run: AtomicU64::new(0) })
+        let only_kernel = OnlyKernel::of(&compiled);
+        Ok(LoadedProgram { compiled, segments, only_kernel, fetches, draws, next_run: AtomicU64::new(0) })
     }
 
     /// Runs or queues the steps of a segment in the run of this number, up to the first block whose condition the host cannot read yet: then the

@@ -11,6 +11,7 @@ use streamvm_program::{
 };
 
 use crate::program_cache::function::LoadedFunction;
+use crate::program_cache::only_kernel::OnlyKernel;
 
 /// A compiled program with its kernels. No tensor is bound to it, so executables with different parameters share it.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub(crate) struct LoadedProgram {
     pub(crate) compiled: Compiled,
     /// One for each segment of the compiled program.
     pub(crate) segments: Vec<LoadedSegment>,
+    /// The kernel that the program is, if a run may submit it as an eager call would.
+    pub(crate) only_kernel: Option<OnlyKernel>,
     /// For each fetch its buffer.
     pub(crate) fetches: Vec<usize>,
     /// Whether it draws random numbers.

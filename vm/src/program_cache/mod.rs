@@ -9,3 +9,4 @@ pub(crate) mod function;
 pub(crate) mod key;
 mod load;
 pub(crate) mod loaded;
+pub(crate) mod only_kernel;

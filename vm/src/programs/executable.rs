@@ -1,6 +1,5 @@
 //! A compiled program of one engine, and its runs.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::Ordering;
@@ -19,6 +18,7 @@ use streamvm_stream::{StreamKey, StreamType, WaitKind};
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
 use crate::program_cache::loaded::{LoadedProgram, with_access};
+use crate::program_cache::only_kernel::OnlyKernel;
 use crate::programs::fetches::Fetches;
 use crate::submit::commit::Submitted;
 
@@ -28,6 +28,9 @@ use crate::submit::commit::Submitted;
 /// A run is one instruction for each segment of the program ([`Compiled::segments`](streamvm_program::Compiled::segments)), usually one. They
 /// run on the streams of the segments, counted from the thread's current [`Lane`]. So runs on one lane follow each other, and runs on several
 /// lanes overlap, unless one writes a parameter that the other uses.
+///
+/// A run of a program that is one kernel of a CPU, from feeds and parameters to its only fetch, is the instruction of that kernel, as an eager call is: errors,
+/// profiles and traces then have the name of its op. Other instructions have the name of the program.
 #[derive(Clone)]
 pub struct Executable {
     pub(super) engine: Weak<Engine>,
@@ -70,28 +73,33 @@ impl Executable {
     /// [`Error::SectionHeld`]). Nothing of the program runs then.
     #[track_caller]
     pub fn run(&self, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
-        self.run_as(self.name(), feeds, Location::caller())
+        self.run_as(None, feeds, Location::caller())
     }
 
-    /// [`run`](Executable::run) under a name of its own, which errors, profiles and traces have.
+    /// [`run`](Executable::run), under a name of its own if one is given, which errors, profiles and traces have.
     pub(crate) fn run_as(
         &self,
-        name: Cow<'static, str>,
+        name: Option<String>,
         feeds: &[(&str, &Tensor)],
         location: &'static Location<'static>,
     ) -> Result<Fetches, Error> {
         let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
         let compiled = &self.inner.compiled;
         let given = self.given(&engine, feeds)?;
-        let mut run = self.begin(&engine, name, &given, location)?;
+        if let (None, Some(kernel)) = (&name, &self.inner.only_kernel)
+            && let Some(inputs) = kernel.inputs(&given, &self.parameters)
+        {
+            return self.run_kernel(&engine, kernel, &inputs, location);
+        }
+        let run = self.begin(&engine, name, &given, location)?;
         let mut submitted = Submitted::default();
         match compiled.segments() {
             // It uses its buffers whole, as the compiler promises for the only segment of a program.
             [segment] if self.inner.segments[0].is_sequence() => {
-                let stream = self.stream(0, &run);
+                let stream = self.stream(0, run.lane);
                 let role = self.inner.segments[0].role();
                 let issued = Issued { stream, role, launch: LaunchOptions::default(), location };
-                let name = std::mem::take(&mut run.name);
+                let name = self.name_of(&run);
                 let uses = segment.uses.iter().map(|it| with_access(run.buffer(it.buffer), it.access));
                 Single::submit_function(
                     issued,
@@ -107,7 +115,7 @@ impl Executable {
                 let mut lines: SmallVec<[usize; 8]> = SmallVec::new();
                 for (number, segment) in segments.iter().enumerate() {
                     for &earlier in &segment.waits {
-                        let [stream, source] = [number, earlier].map(|segment| self.stream(segment, &run));
+                        let [stream, source] = [number, earlier].map(|segment| self.stream(segment, run.lane));
                         let target = WaitFor::Line(lines[earlier]);
                         list.push(stream, Kind::Wait { source, target, kind: WaitKind::Device }, [], location)?;
                     }
@@ -120,6 +128,27 @@ impl Executable {
         }
         engine.failures.log_unseen();
         self.fetches(&run, submitted)
+    }
+
+    /// A run of a program that is one kernel, over these inputs.
+    fn run_kernel(
+        &self,
+        engine: &Arc<Engine>,
+        kernel: &OnlyKernel,
+        inputs: &[&Tensor],
+        location: &'static Location<'static>,
+    ) -> Result<Fetches, Error> {
+        let output = self.inner.fresh(kernel.output(&self.inner.compiled));
+        let output = output.unwrap_or_else(|| unreachable!("each run has a new tensor for what is fetched"));
+        let stream = self.stream(0, Lane::current().0);
+        let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
+        let mut submitted = Submitted::default();
+        Single::submit_op(stream, (kernel.op, &kernel.params), uses, location, |single| {
+            engine.submit_one(single, &mut submitted)
+        })?;
+        engine.failures.log_unseen();
+        let (engine, of) = (self.engine.clone(), self.inner.clone());
+        Ok(Fetches { engine, submitted, of, tensors: SmallVec::from_iter([output]) })
     }
 
     /// The tensors for the feeds, in the order of the program.
@@ -141,7 +170,7 @@ impl Executable {
     pub(super) fn begin<'r>(
         &'r self,
         engine: &Arc<Engine>,
-        name: Cow<'static, str>,
+        name: Option<String>,
         given: &[&'r Tensor],
         location: &'static Location<'static>,
     ) -> Result<Run<'r>, Error> {
@@ -189,10 +218,10 @@ impl Executable {
         self.inner.next_run.store(number, Ordering::Relaxed);
     }
 
-    /// The stream of a segment in a run.
-    fn stream(&self, segment: usize, run: &Run<'_>) -> StreamKey {
+    /// The stream of a segment in a run whose thread is on this lane.
+    fn stream(&self, segment: usize, lane: u32) -> StreamKey {
         let stream = self.inner.compiled.segments()[segment].stream;
-        StreamKey { lane: run.lane.wrapping_add(stream.lane), ..stream }
+        StreamKey { lane: lane.wrapping_add(stream.lane), ..stream }
     }
 
     /// Appends the instruction of a segment; several for the begin or the end of a critical section.
@@ -200,14 +229,14 @@ impl Executable {
         let location = run.location;
         let compiled = &self.inner.compiled;
         let segment = &compiled.segments()[number];
-        let stream = self.stream(number, run);
+        let stream = self.stream(number, run.lane);
         if let Some(function) = compiled.function_of(segment) {
             let operands = &compiled.steps()[segment.steps.start].operands;
             let tensors: SmallVec<[Tensor; 8]> =
                 operands.iter().map(|operand| run.view(operand)).collect::<Result<_, _>>()?;
             let uses = tensors.iter().zip(operands).map(|(tensor, operand)| with_access(tensor, operand.access));
             let (role, body) = (self.inner.segments[number].role(), Some(self.inner.code(number, run.number)));
-            let name = format!("{} of {}", function.name(), run.name).into();
+            let name = format!("{} of {}", function.name(), self.name_of(run)).into();
             return Ok(list.push(stream, Kind::Function { role, name, body }, uses, location)?);
         }
         if segment.is_section_mark() {
@@ -248,9 +277,14 @@ impl Executable {
         let uses =
             tensors.iter().zip(&segment.uses).map(|(tensor, segment_use)| with_access(tensor, segment_use.access));
         let (role, name, code) =
-            (self.inner.segments[number].role(), run.name.clone(), self.inner.code(number, run.number));
+            (self.inner.segments[number].role(), self.name_of(run), self.inner.code(number, run.number));
         if role == Role::Function {
-            return Ok(list.push(stream, Kind::Function { role, name, body: Some(code) }, uses, location)?);
+            return Ok(list.push(
+                stream,
+                Kind::Function { role, name: name.into(), body: Some(code) },
+                uses,
+                location,
+            )?);
         }
         Ok(list.push_program(stream, (role, name), uses, code, location)?)
     }
@@ -260,9 +294,9 @@ impl Executable {
         &self.inner.compiled
     }
 
-    /// The name of the instructions of its runs: that of the program.
-    pub(super) fn name(&self) -> Cow<'static, str> {
-        self.inner.compiled.program().name.clone().into()
+    /// The name of the instructions of a run: its own, or that of the program.
+    fn name_of(&self, run: &Run<'_>) -> String {
+        run.name.as_ref().unwrap_or(&self.inner.compiled.program().name).clone()
     }
 
     /// Whether it was compiled by this engine.
@@ -291,8 +325,8 @@ impl Executable {
 
 /// A run that has begun: its buffers.
 pub(super) struct Run<'r> {
-    /// The name of its instructions.
-    name: Cow<'static, str>,
+    /// The name of its instructions, if it is not that of the program.
+    name: Option<String>,
     /// Its number, which decides about its random numbers.
     number: u64,
     lane: u32,

@@ -120,7 +120,7 @@ impl Executable {
             return Err(ProgramError::WatchedSection { program, section, location }.into());
         }
         let given = self.given(&engine, feeds)?;
-        let run = self.begin(&engine, self.name(), &given, location)?;
+        let run = self.begin(&engine, None, &given, location)?;
         let named: HashSet<usize> =
             if let Watch::Steps(numbers) = watch { numbers.iter().copied().collect() } else { HashSet::new() };
         let mut pending = Vec::new();
