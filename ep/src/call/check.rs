@@ -92,7 +92,8 @@ pub(crate) fn check_broadcast(op: Op, inputs: &[&Operand], output: &Operand) -> 
     Ok(())
 }
 
-/// Whether one input has the shape of the output, and each other one the last axes of it, as where a row is added to a matrix.
+/// Whether one input has the output's shape, and the shape of each other input is a suffix of it, as where a row is added to a matrix. Such
+/// inputs broadcast to the output, and this takes less than to find the shape to which they do.
 fn is_last_axes(inputs: &[&Operand], output: &Shape) -> bool {
     let fits = |input: &&Operand| output.dims().ends_with(input.layout().shape().dims());
     inputs.iter().all(fits) && inputs.iter().any(|input| input.layout().shape() == output)

@@ -20,7 +20,7 @@ use crate::tensor::uses::{Declared, HeldUse, Use};
 use crate::tensor::var::Var;
 
 /// Instructions in program order, with their uses. The trait is sealed: an engine relies on the checks that the two implementors,
-/// lists and [`Single`], make when they are built.
+/// lists and [`Single`], or the callers of [`Single::submit_op`], make when they are built.
 pub trait Batch: sealed::Sealed {
     /// The type by which its uses hold a tensor.
     type Tensor: Borrow<Tensor>;
@@ -129,8 +129,9 @@ pub struct Issued {
 impl<'a> Single<'a> {
     /// Builds the instruction of an op, and calls `submit` with it. All fields are written in place, without a copy of the instruction.
     ///
-    /// The caller has checked the operands: the last is written, and has the dtype and shape that the op gives for the others, which are
-    /// read; all are in memory of the stream's device. A kernel refuses others when it runs.
+    /// For engines. Nothing is checked here. The caller guarantees that the last operand is written, and has the dtype and shape that the op gives for
+    /// the others, which are read, and that all are in memory which the stream's device reaches.
+    #[doc(hidden)]
     #[inline(always)]
     pub fn submit_op<R>(
         stream: StreamKey,

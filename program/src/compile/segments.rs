@@ -79,7 +79,7 @@ pub(super) fn latest(
 ) -> Vec<usize> {
     debug_assert!(
         after.last().is_none_or(|&last| last < clocks.len()),
-        "only earlier segments and branches are waited for"
+        "a segment or branch waits only for earlier ones"
     );
     // The latest first: what it waited for needs no wait of its own.
     let mut needed = Vec::new();

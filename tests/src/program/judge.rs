@@ -27,7 +27,7 @@ pub enum Failing {
     Race,
     /// The verifier found an unordered dependence.
     Unordered,
-    /// The memory plan of a compiled program lets values overlap that are needed at one time.
+    /// The plan of a compiled program has two values in one memory at one time, or two steps without the order that they need.
     Plan,
 }
 

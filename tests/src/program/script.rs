@@ -17,8 +17,8 @@ use super::seen::Seen;
 use super::step::{Action, Step, action};
 use crate::support::random::Random;
 
-/// Memory of a device in bytes that no script runs out of, even where no memory of pending instructions is reused, and each kind of memory
-/// has regions of its own.
+/// Memory of a device in bytes: more than any script allocates, even on an engine that reuses no memory of pending instructions, and with
+/// regions of its own for each kind of memory.
 pub(super) const ROOMY: u64 = 16 << 20;
 
 /// Most threads of a script.
@@ -117,8 +117,8 @@ impl Script {
         Script { seed, setup, turns }
     }
 
-    /// The same script for a broken engine, which may free memory that its pending work uses: returned to the system, that memory would
-    /// soon be somebody else's. Steps that return memory are left out, and there is memory for all tensors, so that none is returned to
+    /// The same script for an engine that frees memory which its pending work uses. If it were returned to the system, that work would overwrite
+    /// other memory of this process. So steps that empty the cache are left out, and there is so much memory that the engine returns none to
     /// make room.
     #[must_use]
     pub fn keeping_memory(mut self) -> Script {

@@ -28,9 +28,14 @@ const COMPILED: u64 = 2000;
 /// any failing seed may be the first: `by` lists every way in which one fails.
 fn catch(mutant: Mutant, by: &[Failing]) {
     let mut caught: Option<(u64, Verdict)> = None;
+    let frees_too_early = matches!(mutant, Mutant::ReturnedEarly | Mutant::WrongSource);
+    let script = move |seed| {
+        let script = Script::draw(seed);
+        if frees_too_early { script.keeping_memory() } else { script }
+    };
     let result = each_seed(
         0..PROGRAMS,
-        move |seed| judge(&Script::draw(seed).keeping_memory(), Some(mutant)).err(),
+        move |seed| judge(&script(seed), Some(mutant)).err(),
         |seed, verdict| {
             caught = verdict.map(|verdict| (seed, verdict));
             caught.is_none()
@@ -120,7 +125,7 @@ const NOT_WRITTEN: (Failing, &str) = (Failing::Refused, "needs a tensor that not
 /// What the race detector says of a step that reads memory before another writes it.
 const NEVER_WRITTEN: (Failing, &str) = (Failing::Race, "never written");
 
-/// What the verifier says of such a step.
+/// What the verifier says of a step that reads memory before another writes it.
 const NOTHING_WRITTEN: (Failing, &str) = (Failing::Unordered, "that nothing has written");
 
 /// Two values that are needed at the same time have a common byte in the plan.
@@ -136,7 +141,7 @@ const NOT_BESIDE_OTHERS: (Failing, &str) = (Failing::Refused, "cannot run beside
 const NO_ORDER: (Failing, &str) = (Failing::Plan, "on two lanes have no order");
 
 /// An assertion of the compiler.
-const WAITS_FOR_A_LATER_ONE: (Failing, &str) = (Failing::Refused, "only earlier segments and branches are waited for");
+const WAITS_FOR_A_LATER_ONE: (Failing, &str) = (Failing::Refused, "a segment or branch waits only for earlier ones");
 
 /// What the engine says when it loads a program whose fused group cannot run block by block.
 const NO_GROUP: (Failing, &str) = (Failing::Refused, "cannot run block by block");

@@ -118,7 +118,7 @@ impl Engine {
 impl Profile {
     /// The mean times of ops and functions on compute streams of CPUs, as costs by which the compiler of programs spreads steps over lanes
     /// ([`CompileOptions::costs`](streamvm_program::CompileOptions::costs)). A profile has no sizes, so a time counts for all of them, where no cost of a
-    /// size is known. On other devices a profile has the times of launches alone, which are left out. Runs of programs count under the name of the program: give a program
+    /// size is known. On other devices a profile has the times of launches alone, which are left out. Runs of programs count under the name of the program, or of its op if it is one kernel call: give a program
     /// another name than an op or a function. [`Executable::costs`](crate::Executable::costs) has the times of functions that are steps of a segment.
     pub fn costs(&self) -> Costs {
         let mut all: HashMap<&str, (u64, Duration)> = HashMap::new();

@@ -120,7 +120,7 @@ impl Jobs {
             }
             let feeds: SmallVec<[(&str, &Tensor); 4]> =
                 program.feeds.iter().map(|port| port.name.as_str()).zip(&feeds).collect();
-            let run = executables[job.program].run_as(Some(plan.job_name(job)), &feeds, Location::caller())?;
+            let run = executables[job.program].run_as(Some(&plan.job_name(job)), &feeds, Location::caller())?;
             let (instruction, fetched) = run.into_parts();
             submitted.push(instruction);
             job.makes.clone().zip(fetched).for_each(|(value, tensor)| values[value] = Some(tensor));

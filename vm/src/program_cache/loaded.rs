@@ -19,7 +19,7 @@ pub(crate) struct LoadedProgram {
     pub(crate) compiled: Compiled,
     /// One for each segment of the compiled program.
     pub(crate) segments: Vec<LoadedSegment>,
-    /// The kernel that the program is, if a run may submit it as an eager call would.
+    /// The kernel call that the program is, if a run may submit it as an eager call would.
     pub(crate) only_kernel: Option<OnlyKernel>,
     /// For each fetch its buffer.
     pub(crate) fetches: Vec<usize>,

@@ -1,17 +1,16 @@
-//! Programs that are one kernel.
+//! Programs that are one kernel call.
 
 use smallvec::SmallVec;
-use streamvm_ep::{DeviceKind, Layout, MemoryKind, Op, Params};
+use streamvm_ep::{DType, DeviceKind, Layout, MemoryKind, Op, OpClass, Params};
 use streamvm_instructions::{Place, Tensor};
 use streamvm_program::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Segment, Storage, Work};
 
-/// The only step of a program that a run submits as an eager call does, the shortest way to run a kernel. Its inputs are feeds and
-/// parameters, and its output is the only fetch, each whole. The kernel fails for no elements, so no error has to name the step.
+/// A program that is a single call of a kernel over whole feeds and parameters, and whose result is its only fetch. A run submits that call as
+/// an eager call would, which costs less than a function. The kernel cannot fail, so no error has to name the step.
 #[derive(Debug)]
 pub(crate) struct OnlyKernel {
     pub(crate) op: Op,
     pub(crate) params: Params,
-    /// Where its inputs come from.
     inputs: SmallVec<[Input; 3]>,
     /// The buffer that it writes, as an index.
     output: usize,
@@ -19,9 +18,17 @@ pub(crate) struct OnlyKernel {
     place: Place,
 }
 
+/// An input of the kernel.
+#[derive(Debug)]
+struct Input {
+    from: Source,
+    /// The layout that the kernel has in a run that is a function, from the first element.
+    layout: Layout,
+}
+
 /// Where an input comes from.
 #[derive(Copy, Clone, Debug)]
-enum Input {
+enum Source {
     /// The feed of this index.
     Feed(usize),
     /// The parameter of this index.
@@ -29,7 +36,7 @@ enum Input {
 }
 
 impl OnlyKernel {
-    /// The kernel that a program is; `None` for any other program.
+    /// The only kernel call of a program, if the program has nothing else.
     pub(crate) fn of(compiled: &Compiled) -> Option<OnlyKernel> {
         let ([Segment { stream, .. }], [step], [fetch]) =
             (compiled.segments(), compiled.steps(), &compiled.program().fetches[..])
@@ -38,47 +45,63 @@ impl OnlyKernel {
         };
         let CompiledStep { work: Work::Call(op, params), operands, advance: 0, .. } = step else { return None };
         let dtype = operands.get(op.key_input())?.dtype;
+        let looks_at_steps = compiled.checks_finite() || compiled.times_steps();
+        if looks_at_steps || stream.device.kind != DeviceKind::Cpu || !cannot_fail(*op, dtype) {
+            return None;
+        }
         let (output, inputs) = operands.split_last()?;
         let output_buffer = whole_buffer(compiled, output)?;
+        let value = compiled.program().value(output.value);
+        let place = stream.device.into();
         let is_fetched = matches!(compiled.buffers()[output_buffer].role, BufferRole::Fetched(_))
             && fetch.value == output.value
             && is_whole(compiled, output, &fetch.layout);
-        let looks_at_steps = compiled.checks_finite() || compiled.times_steps();
-        let is_on_cpu = stream.device.kind == DeviceKind::Cpu;
-        if !is_fetched || looks_at_steps || !is_on_cpu || op.refuses_elements(dtype) {
+        if !is_fetched || (value.place, value.memory) != (place, MemoryKind::Device) {
             return None;
         }
-        let input_of = |input: &Located| match compiled.buffers()[whole_buffer(compiled, input)?].role {
-            BufferRole::Feed(place) => Some(Input::Feed(place)),
-            BufferRole::Parameter(place) => Some(Input::Parameter(place)),
-            _ => None,
+        let input_of = |input: &Located| {
+            let from = match compiled.buffers()[whole_buffer(compiled, input)?].role {
+                BufferRole::Feed(place) => Source::Feed(place),
+                BufferRole::Parameter(place) => Source::Parameter(place),
+                _ => return None,
+            };
+            Some(Input { from, layout: input.layout })
         };
         let inputs = inputs.iter().map(input_of).collect::<Option<_>>()?;
-        Some(OnlyKernel { op: *op, params: *params, inputs, output: output_buffer, place: stream.device.into() })
+        Some(OnlyKernel { op: *op, params: *params, inputs, output: output_buffer, place })
     }
 
-    /// The inputs in a run with these feeds and parameters; `None` if one must be copied first, or is in memory of which only the
-    /// instruction of a program can tell whether a kernel may use it.
+    /// The inputs in a run with these feeds and parameters. `None` if one has other strides than in a function, with which a kernel might add in
+    /// another order, is in another place, or is not in device memory. The run is then a function, which copies or checks it.
     #[inline]
     pub(crate) fn inputs<'t>(
         &self,
         feeds: &[&'t Tensor],
         parameters: &'t [Tensor],
     ) -> Option<SmallVec<[&'t Tensor; 3]>> {
-        let tensors = self.inputs.iter().map(|input| match *input {
-            Input::Feed(place) => feeds[place],
-            Input::Parameter(place) => &parameters[place],
-        });
-        let is_usable = |tensor: &Tensor| {
-            tensor.place() == self.place && tensor.memory() == MemoryKind::Device && tensor.layout().is_contiguous()
+        let usable = |input: &Input| {
+            let tensor = match input.from {
+                Source::Feed(place) => feeds[place],
+                Source::Parameter(place) => &parameters[place],
+            };
+            let is_usable = tensor.place() == self.place
+                && tensor.memory() == MemoryKind::Device
+                && tensor.layout().strides() == input.layout.strides();
+            is_usable.then_some(tensor)
         };
-        tensors.map(|tensor| is_usable(tensor).then_some(tensor)).collect()
+        self.inputs.iter().map(usable).collect()
     }
 
     /// The buffer that it writes.
     pub(crate) fn output<'c>(&self, compiled: &'c Compiled) -> &'c CompiledBuffer {
         &compiled.buffers()[self.output]
     }
+}
+
+/// Whether the kernels of an op have a result for all operands that fit it: they refuse no elements, and need no memory of which they could report
+/// that there is none. Ops that are not looked at here count as failing.
+fn cannot_fail(op: Op, dtype: DType) -> bool {
+    (op.is_elementwise() || op.is_reduction() || op.class() == OpClass::MatMul) && !op.refuses_elements(dtype)
 }
 
 /// The buffer of an operand that is a whole value, and begins where its buffer does.

@@ -29,8 +29,8 @@ use crate::submit::commit::Submitted;
 /// run on the streams of the segments, counted from the thread's current [`Lane`]. So runs on one lane follow each other, and runs on several
 /// lanes overlap, unless one writes a parameter that the other uses.
 ///
-/// A run of a program that is one kernel of a CPU, from feeds and parameters to its only fetch, is the instruction of that kernel, as an eager call is: errors,
-/// profiles and traces then have the name of its op. Other instructions have the name of the program.
+/// If the whole program is one kernel call on a CPU that cannot fail, over feeds and parameters without gaps, a run submits that call as an eager
+/// call does. Profiles, traces and refusals then name its op, and else the program.
 #[derive(Clone)]
 pub struct Executable {
     pub(super) engine: Weak<Engine>,
@@ -79,7 +79,7 @@ impl Executable {
     /// [`run`](Executable::run), under a name of its own if one is given, which errors, profiles and traces have.
     pub(crate) fn run_as(
         &self,
-        name: Option<String>,
+        name: Option<&str>,
         feeds: &[(&str, &Tensor)],
         location: &'static Location<'static>,
     ) -> Result<Fetches, Error> {
@@ -130,7 +130,7 @@ impl Executable {
         self.fetches(&run, submitted)
     }
 
-    /// A run of a program that is one kernel, over these inputs.
+    /// A run of a program that is one kernel call, over these inputs.
     fn run_kernel(
         &self,
         engine: &Arc<Engine>,
@@ -170,7 +170,7 @@ impl Executable {
     pub(super) fn begin<'r>(
         &'r self,
         engine: &Arc<Engine>,
-        name: Option<String>,
+        name: Option<&'r str>,
         given: &[&'r Tensor],
         location: &'static Location<'static>,
     ) -> Result<Run<'r>, Error> {
@@ -296,7 +296,7 @@ impl Executable {
 
     /// The name of the instructions of a run: its own, or that of the program.
     fn name_of(&self, run: &Run<'_>) -> String {
-        run.name.as_ref().unwrap_or(&self.inner.compiled.program().name).clone()
+        run.name.unwrap_or(&self.inner.compiled.program().name).to_owned()
     }
 
     /// Whether it was compiled by this engine.
@@ -326,7 +326,7 @@ impl Executable {
 /// A run that has begun: its buffers.
 pub(super) struct Run<'r> {
     /// The name of its instructions, if it is not that of the program.
-    name: Option<String>,
+    name: Option<&'r str>,
     /// Its number, which decides about its random numbers.
     number: u64,
     lane: u32,

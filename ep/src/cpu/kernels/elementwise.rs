@@ -116,6 +116,8 @@ unsafe fn map3_nest<A: Copy, B: Copy>(
 
 /// Writes `f` of each element of `a`, which broadcasts to `out`.
 ///
+/// # Safety
+///
 /// * `a` holds elements stored as `A`, `out` as `O`, both aligned; `a` broadcasts to `out`.
 /// * `out` may be written, does not reach an element twice, and overlaps `a` only as the same view.
 #[inline]
@@ -246,8 +248,8 @@ unsafe fn map2_called_nest<T: Copy>(a: &Operand, b: &Operand, out: &Operand, f: 
     });
 }
 
-/// The number of elements, if all operands are contiguous and have as many. The inputs broadcast to the output, so their shapes then
-/// differ from its shape in axes of size 1 at most, and the elements have one order.
+/// The number of elements, if all operands are contiguous and have the same number. Each input broadcasts to the output, so with equal
+/// numbers the shapes differ at most in axes of size 1, and element `i` in memory has the same index in all operands.
 #[inline]
 fn single_row(inputs: &[&Operand], out: &Operand) -> Option<usize> {
     let elements = out.layout().elements();
