@@ -1,7 +1,7 @@
 //! Programs that are one kernel call: which of their runs are the instruction of that call, and their results.
 
 use streamvm::program::{CompileOptions, Recorder};
-use streamvm::{DType, DeviceId, Error, Lane, Mode, Place, StreamKey, StreamType, Tensor, Vm};
+use streamvm::{DType, DeviceId, Error, Executable, Lane, Mode, Place, StreamKey, StreamType, Tensor, Vm};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 
@@ -118,17 +118,21 @@ fn any_other_run_is_an_instruction_of_the_program() {
     }
 }
 
+/// A program that computes `y` of `x`, so many integers.
+fn compiled(vm: &Vm, elements: usize, f: impl FnOnce(&Tensor) -> Result<Tensor, Error>) -> Executable {
+    let program = vm.record("program", |r| {
+        let x = r.feed("x", CPU, DType::I32, &[elements])?;
+        r.fetch("y", &f(&x)?)
+    });
+    let program = program.expect("it can be recorded");
+    vm.compile(&program, &[], &CompileOptions::default()).expect("it compiles")
+}
+
 /// A kernel that may refuse elements is a step of the program, so that its error names the line that recorded it.
 #[test]
 fn the_error_of_a_kernel_that_fails_names_the_step() {
     let vm = Vm::builder().build().expect("an engine");
-    let program = vm
-        .record("divides", |r| {
-            let x = r.feed("x", CPU, DType::I32, &[2])?;
-            r.fetch("y", &(&x / &x)?)
-        })
-        .expect("it can be recorded");
-    let executable = vm.compile(&program, &[], &CompileOptions::default()).expect("it compiles");
+    let executable = compiled(&vm, 2, |x| x / x);
     let x = vm.from_slice(&[1, 0], &[2]).and_then(|it| it.to(CPU)).expect("a tensor");
     let failed = executable.run(&[("x", &x)]).expect("it is submitted").wait().expect_err("it divides by zero");
     let failed = failed.to_string();
@@ -139,13 +143,7 @@ fn the_error_of_a_kernel_that_fails_names_the_step() {
 #[test]
 fn a_kernel_that_needs_memory_of_its_own_is_a_step_of_the_program() {
     let vm = Vm::builder().profile(true).build().expect("an engine");
-    let program = vm
-        .record("program", |r| {
-            let x = r.feed("x", CPU, DType::I32, &[3])?;
-            r.fetch("y", &x.argsort(0, true)?)
-        })
-        .expect("it can be recorded");
-    let executable = vm.compile(&program, &[], &CompileOptions::default()).expect("it compiles");
+    let executable = compiled(&vm, 3, |x| x.argsort(0, true));
     let x = vm.from_slice(&[5, 7, 6], &[3]).and_then(|it| it.to(CPU)).expect("a tensor");
     let run = executable.run(&[("x", &x)]).expect("it is submitted");
     assert_eq!(run["y"].to_vec::<i64>(), Ok(vec![1, 2, 0]));
@@ -156,13 +154,7 @@ fn a_kernel_that_needs_memory_of_its_own_is_a_step_of_the_program() {
 #[test]
 fn a_run_over_a_failed_feed_fails_with_its_cause() {
     let vm = Vm::builder().build().expect("an engine");
-    let program = vm
-        .record("negates", |r| {
-            let x = r.feed("x", CPU, DType::I32, &[2])?;
-            r.fetch("y", &x.neg()?)
-        })
-        .expect("it can be recorded");
-    let executable = vm.compile(&program, &[], &CompileOptions::default()).expect("it compiles");
+    let executable = compiled(&vm, 2, |x| x.neg());
     let zero = vm.from_slice(&[1, 0], &[2]).and_then(|it| it.to(CPU)).expect("a tensor");
     let failed = (&zero / &zero).expect("it is submitted");
     let run = executable.run(&[("x", &failed)]).expect("it is submitted");
@@ -206,19 +198,13 @@ fn a_product_has_the_same_bits_however_its_feed_is_viewed() {
 #[test]
 fn a_run_is_on_the_lane_of_its_thread() {
     let vm = Vm::builder().build().expect("an engine");
-    let program = vm
-        .record("negates", |r| {
-            let x = r.feed("x", CPU, DType::F32, &[2])?;
-            r.fetch("y", &x.neg()?)
-        })
-        .expect("it can be recorded");
-    let executable = vm.compile(&program, &[], &CompileOptions::default()).expect("it compiles");
-    let x = vm.from_slice(&[1.0f32, 2.0], &[2]).and_then(|it| it.to(CPU)).expect("a tensor");
+    let executable = compiled(&vm, 2, |x| x.neg());
+    let x = vm.from_slice(&[1, 2], &[2]).and_then(|it| it.to(CPU)).expect("a tensor");
     let run = {
         let _on_lane = Lane(3).enter();
         executable.run(&[("x", &x)]).expect("it is submitted")
     };
-    assert_eq!(run["y"].to_vec::<f32>(), Ok(vec![-1.0, -2.0]));
+    assert_eq!(run["y"].to_vec::<i32>(), Ok(vec![-1, -2]));
     let streams = vm.stats().streams;
     let of_lane = streams.iter().find(|stream| stream.stream == StreamKey::new(CPU, StreamType::Compute, 3));
     assert_eq!(of_lane.map(|stream| stream.instructions), Some(1));
