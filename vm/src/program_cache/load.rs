@@ -45,7 +45,7 @@ impl LoadedProgram {
             .collect();
         let fetches = compiled.program().fetches.iter().map(|fetch| places[&fetch.value]).collect();
         let draws = compiled.draws();
-        let only_kernel = OnlyKernel::of(&compiled);
+        let only_kernel = OnlyKernel::of(&compiled).map(Box::new);
         Ok(LoadedProgram { compiled, segments, only_kernel, fetches, draws, next_run: AtomicU64::new(0) })
     }
 

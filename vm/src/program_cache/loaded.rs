@@ -19,8 +19,8 @@ pub(crate) struct LoadedProgram {
     pub(crate) compiled: Compiled,
     /// One for each segment of the compiled program.
     pub(crate) segments: Vec<LoadedSegment>,
-    /// The kernel call that the program is, if a run may submit it as an eager call would.
-    pub(crate) only_kernel: Option<OnlyKernel>,
+    /// The kernel call that the program is, if a run may submit it as an eager call would. Boxed, so that other programs take no room for it.
+    pub(crate) only_kernel: Option<Box<OnlyKernel>>,
     /// For each fetch its buffer.
     pub(crate) fetches: Vec<usize>,
     /// Whether it draws random numbers.
@@ -122,7 +122,8 @@ impl LoadedProgram {
         let compiled =
             size_of_val(self.compiled.buffers()) + size_of_val(self.compiled.fused()) + steps + segments + arenas;
         let loaded: usize = self.segments.iter().map(LoadedSegment::heap_bytes).sum();
-        program_bytes(self.compiled.program()) + compiled + size_of_val(self.segments.as_slice()) + loaded
+        let only_kernel = self.only_kernel.as_deref().map_or(0, size_of_val);
+        program_bytes(self.compiled.program()) + compiled + size_of_val(self.segments.as_slice()) + loaded + only_kernel
     }
 }
 
