@@ -53,7 +53,7 @@ enum Command {
         /// [default: 1]
         #[arg(long, value_name = "N", requires = "compiled", value_parser = clap::value_parser!(u32).range(1..))]
         lanes: Option<u32>,
-        /// With --compiled: fail at the first step that writes an infinity or NaN, and name the element (programs on CPUs)
+        /// With --compiled: fail at the first step that writes an infinity or NaN, and name the element
         #[arg(long, requires = "compiled")]
         check_finite: bool,
         /// How many rounds the `while` loops of one run of a program may make together, and those outside of programs
@@ -97,7 +97,8 @@ enum Command {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         lanes: Option<u32>,
         /// What to print, as often as wanted: program, its text; passes, what each pass of the compiler did; plan, buffers and
-        /// steps; memory, values with their lifetimes and places; dot, the graph of the steps for Graphviz [default: plan]
+        /// steps; memory, values with their lifetimes and places; picture, the arenas as SVG; dot, the graph of the steps for
+        /// Graphviz [default: plan]
         #[arg(long, value_name = "WHAT", value_parser = show)]
         show: Vec<Show>,
         /// Print a JSON array with an object for each program; for plan and memory

@@ -54,6 +54,7 @@ mod tests;
 mod unfetched;
 mod units;
 
+use hashbrown::HashSet;
 use streamvm_ep::DeviceKind;
 use streamvm_instructions::Error;
 use streamvm_stream::{StreamKey, StreamType};
@@ -166,17 +167,23 @@ fn divide(
 ) -> Result<Divided, Error> {
     let units = units::of(program, kept);
     let mut streams = streams::of(program, kept, &units)?;
+    trace.note(|| trace::streams(&streams));
+    let firsts = || units.iter().map(|unit| kept[unit.start]).collect::<Vec<usize>>();
     let one_stream = streams.iter().all(|stream| *stream == streams[0] && stream.stream_type == StreamType::Compute);
     let dependences = if one_stream && options.lanes <= 1 {
+        trace.note(trace::no_dependences);
         let none = || vec![Vec::new(); units.len()];
         Dependences { all: none(), explicit: none() }
     } else {
         let by_bytes = units::dependences(program, kept, &units, options);
-        order::add(program, kept, &units, &streams, by_bytes, options)?
+        let dependences = order::add(program, kept, &units, &streams, by_bytes, options)?;
+        trace.note(|| trace::dependences(&firsts(), &dependences.all, &dependences.explicit));
+        dependences
     };
     let on_cpu = streams.first().is_some_and(|stream| stream.device.kind == DeviceKind::Cpu);
     let may_join = one_stream && on_cpu && !options.step_by_step;
     let by_unit = lanes::spread(program, kept, &units, &dependences.all, &mut streams, options);
+    trace.note(|| trace::lanes(&firsts(), &streams, options.lanes));
     let given = |functions_join| merge::Given {
         program,
         kept,
@@ -209,6 +216,18 @@ fn divide(
     trace.note(|| {
         let lanes = segments.iter().map(|segment| segment.branches.iter().map(|branch| branch.lane).collect());
         trace::merge(described(&segments, &in_order).zip(lanes))
+    });
+    trace.note(|| {
+        let operands = kept.iter().flat_map(|&number| &program.steps[number].operands);
+        let used: HashSet<ValueId> = operands.map(|operand| operand.value).collect();
+        let homes = || homes.iter().enumerate().map(|(index, home)| (ValueId(index), *home));
+        let homes = || homes().filter(|(value, _)| used.contains(value));
+        let own = homes().filter(|(_, home)| *home == Home::Own).map(|(value, _)| value);
+        let in_arenas = homes().filter_map(|(value, home)| match home {
+            Home::Arena(arena) => Some((value, arena)),
+            Home::Own | Home::Outside => None,
+        });
+        trace::homes(program, own, in_arenas)
     });
     let order: Vec<usize> = in_order.positions.iter().map(|&position| kept[position]).collect();
     Ok(Divided { order, segments, in_order, homes, arena_streams, shared, functions_join })

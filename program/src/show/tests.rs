@@ -106,9 +106,16 @@ fetched_copies: adds 1 copy
   %4 copies x to the fetch x
 unfetched: removes 1 of 5 steps
   %0 exp
+streams: 4 units on 1 stream
+  compute@cpu:0:0: 4 units
+dependences: none are needed: one stream runs all units in their order
+lanes: all units on one lane
 segments: 1 segment
   segment 0 on compute@cpu:0:0: 4 steps
 merge: no segments are merged
+homes: 2 values in arenas, 0 in memory of their own
+  %1 in arena 0
+  %2 in arena 0
 lifetimes: 5 values are used, each from its first step up to the one behind its last
   x 0..4
   %1 0..2
@@ -122,6 +129,55 @@ arena: 2 values in 64 bytes, lower bound 64 bytes
   %1 at 0
   %2 at 0
 emit: 4 buffers, 4 steps
+"
+    );
+}
+
+/// Two chains on two lanes of a simulated device, a copy to a CPU, and a function that an explicit order puts behind another one.
+#[test]
+fn passes_report_streams_dependences_lanes_and_homes() {
+    let program = recorded(|r| {
+        let sim = DeviceId::sim(0);
+        let x = r.feed("x", sim, DType::F32, &[16, 16])?;
+        let (a, b) = (x.matmul(&x)?, x.exp()?);
+        let c = (&a.matmul(&a)? + &b.exp()?)?.to(CPU)?;
+        r.host_fn("first", CPU, || Ok(()))?;
+        r.host_fn("second", CPU, || Ok(()))?;
+        r.fetch("y", &c.neg()?)
+    });
+    let mut told = String::new();
+    let options = CompileOptions { lanes: 2, hand_over_ns: 0, ..CompileOptions::default() };
+    let compiled = compile_reporting(&program, &options, &mut |pass| {
+        if ["streams", "dependences", "lanes", "homes"].contains(&pass.pass) {
+            told += &format!("{}: {}\n", pass.pass, pass.summary);
+            pass.details.iter().for_each(|line| told += &format!("  {line}\n"));
+        }
+    });
+    compiled.expect("it compiles");
+    assert_eq!(
+        told,
+        "\
+streams: 9 units on 3 streams
+  compute@cpu:0:0: 3 units
+  compute@sim:0:0: 5 units
+  d2h@sim:0:0: 1 unit
+dependences: 8 dependences, 2 of them explicit
+  %2 after %0
+  %3 after %1
+  %4 after %2, %3
+  %5 after %4
+  %7 after %6 (explicit)
+  %8 after %5, %7 (explicit)
+lanes: 2 of 9 units on other lanes than the first
+  %0 on lane 1
+  %2 on lane 1
+homes: 3 values in arenas, 3 in memory of their own
+  %0 in arena 0
+  %1 in arena 1
+  %3 in arena 1
+  %2 has memory of its own
+  %4 has memory of its own
+  %5 has memory of its own
 "
     );
 }

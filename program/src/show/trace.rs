@@ -2,6 +2,7 @@
 //!
 //! A report calls a value by its feed, parameter or fetch; any other is called `%3` after the step of the recording that writes it first.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hashbrown::HashMap;
@@ -144,6 +145,65 @@ pub(crate) fn arena<'a>(
     let several = if count > 1 { format!("{count} arenas of ") } else { String::new() };
     let summary = format!("{values} in {several}{bytes} bytes, lower bound {bound} bytes");
     PassReport { pass: "arena", summary, details }
+}
+
+/// `streams` has the stream of each unit.
+pub(crate) fn streams(streams: &[StreamKey]) -> PassReport {
+    let mut units: BTreeMap<StreamKey, usize> = BTreeMap::new();
+    streams.iter().for_each(|stream| *units.entry(*stream).or_default() += 1);
+    let summary = format!("{} on {}", counted(streams.len(), "unit"), counted(units.len(), "stream"));
+    let details = units.into_iter().map(|(stream, units)| format!("{stream}: {}", counted(units, "unit"))).collect();
+    PassReport { pass: "streams", summary, details }
+}
+
+/// `firsts` has the first step of each unit. `all` has for each unit those that it comes after, and `explicit` those of them that no bytes tell.
+pub(crate) fn dependences(firsts: &[usize], all: &[Vec<usize>], explicit: &[Vec<usize>]) -> PassReport {
+    let total = |of: &[Vec<usize>]| of.iter().map(Vec::len).sum::<usize>();
+    let summary = match total(all) {
+        0 => "none between units".to_owned(),
+        found => format!("{}, {} of them explicit", counted(found, "dependence"), total(explicit)),
+    };
+    let detail = |(unit, after): (usize, &Vec<usize>)| {
+        let number = |earlier: &usize| {
+            let mark = if explicit[unit].contains(earlier) { " (explicit)" } else { "" };
+            format!("%{}{mark}", firsts[*earlier])
+        };
+        format!("%{} after {}", firsts[unit], after.iter().map(number).collect::<Vec<_>>().join(", "))
+    };
+    let details = all.iter().enumerate().filter(|(_, after)| !after.is_empty()).map(detail).collect();
+    PassReport { pass: "dependences", summary, details }
+}
+
+/// One stream runs all units in their order.
+pub(crate) fn no_dependences() -> PassReport {
+    let summary = "none are needed: one stream runs all units in their order".to_owned();
+    PassReport { pass: "dependences", summary, details: Vec::new() }
+}
+
+/// `firsts` has the first step of each unit, and `streams` its stream.
+pub(crate) fn lanes(firsts: &[usize], streams: &[StreamKey], most: u32) -> PassReport {
+    let moved = firsts.iter().zip(streams).filter(|(_, stream)| stream.lane > 0);
+    let details: Vec<String> = moved.map(|(first, stream)| format!("%{first} on lane {}", stream.lane)).collect();
+    let summary = match most {
+        0 | 1 => "all units on one lane".to_owned(),
+        _ => format!("{} of {} on other lanes than the first", details.len(), counted(firsts.len(), "unit")),
+    };
+    PassReport { pass: "lanes", summary, details }
+}
+
+/// `own` are the values with memory that no other value shares; `in_arenas` has the others that are neither fed, parameters nor fetched, with the
+/// number of their arena.
+pub(crate) fn homes(
+    program: &Program,
+    own: impl Iterator<Item = ValueId>,
+    in_arenas: impl Iterator<Item = (ValueId, usize)>,
+) -> PassReport {
+    let names = Names::of(program);
+    let own: Vec<String> = own.map(|value| format!("{} has memory of its own", names.get(value))).collect();
+    let in_arenas: Vec<String> =
+        in_arenas.map(|(value, arena)| format!("{} in arena {arena}", names.get(value))).collect();
+    let summary = format!("{} in arenas, {} in memory of their own", counted(in_arenas.len(), "value"), own.len());
+    PassReport { pass: "homes", summary, details: [in_arenas, own].concat() }
 }
 
 /// `segments` has for each segment its stream, the number of its steps, and the segments that it waits for.
