@@ -19,19 +19,28 @@ const ELEMENTS: usize = 16;
 /// * of random reads of values among the last ones;
 /// * of a wide program, which has all its values at one time, and then adds them up in pairs.
 ///
+/// Each is compiled for one lane, which needs no dependences between its steps, and for two, which find them all.
+///
 /// # Errors
 /// A program cannot be recorded or compiled.
 pub fn compiling(steps: usize, ops: usize) -> Result<Vec<Sample>, Error> {
     let vm = Vm::builder().build()?;
     let rounds = (ops / steps).clamp(1, 100);
     let mut samples = Vec::new();
-    for (name, program) in [("chain", chain(&vm, steps)?), ("random", random(&vm, steps)?), ("wide", wide(&vm, steps)?)]
-    {
-        let clock = Instant::now();
-        for _ in 0..rounds {
-            compile(&program, &CompileOptions::default())?;
+    let programs = [
+        (["chain", "chain_2_lanes"], chain(&vm, steps)?),
+        (["random", "random_2_lanes"], random(&vm, steps)?),
+        (["wide", "wide_2_lanes"], wide(&vm, steps)?),
+    ];
+    for (names, program) in programs {
+        for (name, lanes) in names.into_iter().zip(1..) {
+            let options = CompileOptions { lanes, ..CompileOptions::default() };
+            let clock = Instant::now();
+            for _ in 0..rounds {
+                compile(&program, &options)?;
+            }
+            samples.push(Sample::ns(name, clock.elapsed().as_nanos() as f64 / (rounds * program.steps.len()) as f64));
         }
-        samples.push(Sample::ns(name, clock.elapsed().as_nanos() as f64 / (rounds * program.steps.len()) as f64));
     }
     Ok(samples)
 }
