@@ -56,7 +56,7 @@ const CURVES: [(&str, &[&str]); 6] = [
     ("streams", &["crossing", "independent", "independent, single", "random", "random, pass alone"]),
     ("depth", &["run off", "submit"]),
     ("operands", &["per operand", "per operation"]),
-    ("compile", &["chain", "random", "wide"]),
+    ("compile", &["chain", "chain_2_lanes", "random", "random_2_lanes", "wide", "wide_2_lanes"]),
 ];
 
 /// One of the two, with its arguments.
