@@ -15,4 +15,5 @@ mod lanes;
 mod loops;
 mod programs;
 mod reductions;
+mod refused_capture;
 mod scratch;

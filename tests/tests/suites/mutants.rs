@@ -125,22 +125,22 @@ const NOT_WRITTEN: (Failing, &str) = (Failing::Refused, "needs a tensor that not
 /// What the race detector says of a step that reads memory before another writes it.
 const NEVER_WRITTEN: (Failing, &str) = (Failing::Race, "never written");
 
-/// What the verifier says of a step that reads memory before another writes it.
+/// The verifier finds that a step reads memory before another step writes it.
 const NOTHING_WRITTEN: (Failing, &str) = (Failing::Unordered, "that nothing has written");
 
 /// Two values that are needed at the same time have a common byte in the plan.
 const SHARE_MEMORY: (Failing, &str) = (Failing::Plan, "share memory");
 
-/// What the engine says when it loads a program whose step writes over an input.
+/// The engine refuses to load a program of which a step writes over an input.
 const OVER_AN_INPUT: (Failing, &str) = (Failing::Refused, "needs an output that shares no bytes with an input");
 
-/// What the engine says when it loads a program whose branches need an order that they do not have.
+/// The engine refuses to load a program of which two branches need an order that they do not have.
 const NOT_BESIDE_OTHERS: (Failing, &str) = (Failing::Refused, "cannot run beside others");
 
 /// Two steps of two lanes need an order that they do not have in the plan.
 const NO_ORDER: (Failing, &str) = (Failing::Plan, "on two lanes have no order");
 
-/// An assertion of the compiler.
+/// The compiler asserts that segments and branches wait for earlier ones.
 const WAITS_FOR_A_LATER_ONE: (Failing, &str) = (Failing::Refused, "a segment or branch waits only for earlier ones");
 
 /// What the engine says when it loads a program whose fused group cannot run block by block.

@@ -99,7 +99,7 @@ impl OnlyKernel {
 }
 
 /// Whether the kernels of an op have a result for all operands that fit it: they refuse no elements, and need no memory of which they could report
-/// that there is none. Ops that are not looked at here count as failing.
+/// that there is none. Other ops count as ops that may fail.
 fn cannot_fail(op: Op, dtype: DType) -> bool {
     (op.is_elementwise() || op.is_reduction() || op.class() == OpClass::MatMul) && !op.refuses_elements(dtype)
 }

@@ -23,7 +23,7 @@ use crate::drawn::Drawn;
 use crate::folder::{tokens_of, write_model};
 use crate::http::{Answer, embed, metric};
 
-/// What computes the embeddings of a batch.
+/// A function that computes the embeddings of a batch.
 pub(crate) type Embed = Box<dyn FnMut(&[&[u32]]) -> Result<Vec<f32>, Error> + Send>;
 
 /// The files of the model, and its weights.
@@ -38,7 +38,7 @@ impl Model {
         Model { drawn: write_model(folder.path()), folder }
     }
 
-    /// What computes a batch.
+    /// A function that computes the embeddings of a batch by this model.
     pub(crate) fn embed(&self) -> Embed {
         let vm = Vm::builder().build().expect("an engine");
         let bert = Bert::read(&vm, DeviceId::cpu(0), Placement::Resident, self.folder.path()).expect("the model");
@@ -90,7 +90,7 @@ impl Gate {
     }
 }
 
-/// What a test sets; texts are computed at once, four together at most, unless it says otherwise.
+/// Options that a test sets. By default the server computes texts at once, four together at most.
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
     pub(crate) queue: usize,
