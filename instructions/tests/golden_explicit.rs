@@ -389,7 +389,7 @@ t1 = view t0 f32[2] strides 1 offset 2
 %2 call compute@cpu:0:0 relu t1 -> t2 f32[2]
 ",
     );
-    assert_eq!(error, Error::Released { line: 2, what: "relu".to_owned() });
+    assert!(matches!(&error, Error::Released { line: 2, what, .. } if what == "relu"), "{error:?}");
 }
 
 #[test]
@@ -401,7 +401,7 @@ fn a_tensor_is_released_once() {
 %2 release compute@cpu:0:0 t0
 ",
     );
-    assert_eq!(error, Error::Released { line: 2, what: "release".to_owned() });
+    assert!(matches!(&error, Error::Released { line: 2, what, .. } if what == "release"), "{error:?}");
 }
 
 #[test]

@@ -175,21 +175,23 @@ impl Tensor {
     /// The first failure among those writes, with its root cause, on every call; [`Error::WouldDeadlock`] on a thread of an engine;
     /// [`Error::Shutdown`] where the engine is gone and a write never passes. If the engine holds eager calls back, the error for which one of
     /// this thread is refused, after the wait.
+    #[track_caller]
     pub fn wait(&self) -> Result<(), Error> {
         let (engine, id) = self.engine()?;
-        engine.get().wait(id, self.part_of_storage().as_ref(), Deadline::current())
+        engine.get().wait(id, self.part_of_storage().as_ref(), Deadline::current(), Location::caller())
     }
 
     /// Calls `callback` once the last submitted writes of this tensor's elements have passed, on a thread made for callbacks.
     ///
     /// # Errors
     /// [`Error::NotSubmitted`]; [`Error::Forked`]. In both cases the callback is dropped without being called.
+    #[track_caller]
     pub fn on_passed(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<(), Error> {
         let (engine, id) = self.engine()?;
         if engine.get().is_forked() {
             return Err(Error::Forked);
         }
-        engine.get().on_passed(id, self.part_of_storage().as_ref(), Box::new(callback));
+        engine.get().on_passed(id, self.part_of_storage().as_ref(), Box::new(callback), Location::caller());
         Ok(())
     }
 
@@ -197,6 +199,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::on_passed`].
+    #[track_caller]
     pub fn ready(&self) -> Result<Passed, Error> {
         let (engine, _) = self.engine()?;
         let (passed, callback) = Passed::new(engine);
@@ -234,7 +237,8 @@ impl Tensor {
         &self,
         read: impl FnOnce(&mut FnContext<'_>) -> Result<T, FnError> + Send + 'static,
     ) -> Result<T, Error> {
-        self.engine()?.0.get().may_wait()?;
+        let location = Location::caller();
+        self.engine()?.0.get().may_wait(location)?;
         let mut builder = InstructionsBuilder::new();
         let reachable = Home::of(self) == Home::Pageable;
         let copy = match (reachable, self.layout().is_contiguous()) {
@@ -254,7 +258,7 @@ impl Tensor {
         })?;
         self.submit(builder)?;
         let (engine, id) = read_over.resource().bound().ok_or(Error::NotSubmitted)?;
-        engine.get().wait(id, None, Deadline::current())?;
+        engine.get().wait(id, None, Deadline::current(), location)?;
         let value = result.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The wait returned Ok, so the closure ran to its end and stored the value.
         value.ok_or(Error::Shutdown)

@@ -83,6 +83,7 @@ impl IntoFuture for &Tensor {
     type Output = Result<(), Error>;
     type IntoFuture = Passed;
 
+    #[track_caller]
     fn into_future(self) -> Passed {
         self.ready().unwrap_or_else(|error| Passed::over(Err(error)))
     }
@@ -93,6 +94,7 @@ impl IntoFuture for Tensor {
     type Output = Result<(), Error>;
     type IntoFuture = Passed;
 
+    #[track_caller]
     fn into_future(self) -> Passed {
         (&self).into_future()
     }
@@ -103,6 +105,7 @@ impl IntoFuture for &Var {
     type Output = Result<(), Error>;
     type IntoFuture = Passed;
 
+    #[track_caller]
     fn into_future(self) -> Passed {
         self.ready().unwrap_or_else(|error| Passed::over(Err(error)))
     }
@@ -113,6 +116,7 @@ impl IntoFuture for Var {
     type Output = Result<(), Error>;
     type IntoFuture = Passed;
 
+    #[track_caller]
     fn into_future(self) -> Passed {
         (&self).into_future()
     }

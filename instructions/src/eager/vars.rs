@@ -1,5 +1,7 @@
 //! Waiting for variables.
 
+use std::panic::Location;
+
 use crate::eager::passed::Passed;
 use crate::engine::interface::{EngineRef, ResourceId};
 use crate::engine::time_limit::Deadline;
@@ -8,10 +10,11 @@ use crate::tensor::var::Var;
 
 impl Var {
     /// Where to wait for the variable; `None` if no submission has used it, so there is nothing to wait for.
+    #[track_caller]
     fn known(&self) -> Result<Option<(EngineRef, ResourceId)>, Error> {
         let Some((engine, id)) = self.resource().bound() else { return Ok(None) };
         if self.resource().written_in(engine).is_none() && engine.get().is_released(id) {
-            return Err(Error::Released { line: 0, what: "wait".to_owned() });
+            return Err(Error::Released { line: 0, what: "wait".to_owned(), location: Location::caller() });
         }
         Ok(Some((engine, id)))
     }
@@ -26,9 +29,10 @@ impl Var {
     /// * [`Error::Released`] for a deleted variable while its engine exists; [`Error::Shutdown`] if the engine is gone and a write
     ///   never passes.
     /// * [`Error::Timeout`] at the [`TimeLimit`](crate::TimeLimit) of the thread, [`Error::Forked`] in a forked child.
+    #[track_caller]
     pub fn wait(&self) -> Result<(), Error> {
         match self.known()? {
-            Some((engine, id)) => engine.get().wait(id, None, Deadline::current()),
+            Some((engine, id)) => engine.get().wait(id, None, Deadline::current(), Location::caller()),
             None => Ok(()),
         }
     }
@@ -38,13 +42,14 @@ impl Var {
     ///
     /// # Errors
     /// [`Error::Forked`] in a forked child, [`Error::Released`] for a deleted variable.
+    #[track_caller]
     pub fn ready(&self) -> Result<Passed, Error> {
         let Some((engine, id)) = self.known()? else { return Ok(Passed::over(Ok(()))) };
         if engine.get().is_forked() {
             return Err(Error::Forked);
         }
         let (passed, callback) = Passed::new(engine);
-        engine.get().on_passed(id, None, Box::new(callback));
+        engine.get().on_passed(id, None, Box::new(callback), Location::caller());
         Ok(passed)
     }
 
@@ -55,12 +60,13 @@ impl Var {
     /// # Errors
     /// [`Error::NotSubmitted`] if no submission has used the variable, so that no engine could call; those of [`Var::ready`]. The
     /// callback is then dropped without a call.
+    #[track_caller]
     pub fn on_passed(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<(), Error> {
         let (engine, id) = self.known()?.ok_or(Error::NotSubmitted)?;
         if engine.get().is_forked() {
             return Err(Error::Forked);
         }
-        engine.get().on_passed(id, None, Box::new(callback));
+        engine.get().on_passed(id, None, Box::new(callback), Location::caller());
         Ok(())
     }
 }

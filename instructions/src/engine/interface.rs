@@ -3,8 +3,11 @@
 //! A tensor is plain data until an engine takes a list that writes it. From then on it has a number in that engine and is *bound*,
 //! and its convenience calls (`to_vec`, `wait`, eager operators) go through this trait. The trait is defined here so that the crate
 //! that runs instructions depends on this crate, and not the other way round.
+//!
+//! Calls that wait for elements have the source line of their caller, because a recording, which has no elements, refuses them with that line.
 
 use std::num::NonZeroU64;
+use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use streamvm_ep::Footprint;
@@ -104,13 +107,19 @@ pub trait Engine: Send + Sync {
     /// The first failure among those writes with its root cause, on every call; [`Error::Timeout`] past the deadline; the errors of
     /// [`Engine::may_wait`]; [`Error::Shutdown`] where the engine is gone and a write never passes. An engine that is gone keeps
     /// one result for the whole resource.
-    fn wait(&self, id: ResourceId, part: Option<&Footprint>, deadline: Option<Deadline>) -> Result<(), Error>;
+    fn wait(
+        &self,
+        id: ResourceId,
+        part: Option<&Footprint>,
+        deadline: Option<Deadline>,
+        location: &'static Location<'static>,
+    ) -> Result<(), Error>;
 
     /// Whether the calling thread may wait for this engine. Callers check it before they submit work only to wait for it.
     ///
     /// # Errors
     /// [`Error::WouldDeadlock`] on a thread of an engine, [`Error::Forked`] in a child of the engine's process.
-    fn may_wait(&self) -> Result<(), Error>;
+    fn may_wait(&self, location: &'static Location<'static>) -> Result<(), Error>;
 
     /// Whether the memory of a resource was released, or its variable deleted. `false` in a child of the engine's process.
     fn is_released(&self, id: ResourceId) -> bool;
@@ -121,7 +130,13 @@ pub trait Engine: Send + Sync {
 
     /// Calls `callback` once the last submitted writes of `part` (in elements; `None`: of all of the resource) have passed, on a
     /// thread made for callbacks.
-    fn on_passed(&self, id: ResourceId, part: Option<&Footprint>, callback: Callback);
+    fn on_passed(
+        &self,
+        id: ResourceId,
+        part: Option<&Footprint>,
+        callback: Callback,
+        location: &'static Location<'static>,
+    );
 
     /// Tells the engine that the last handle of a bound resource is gone: later submissions may reuse its memory. Called once for
     /// each resource that was [kept](crate::Resource::keep). Never waits for work. It is called from drops, also in a forked child

@@ -103,31 +103,39 @@ pub enum Error {
     },
     /// An instruction reads a tensor that no instruction has written.
     #[error(
-        "instruction {line} ({what}) needs a tensor that nothing has written; write it first, or submit the list that does"
+        "instruction {line} ({what}, issued at {location}) needs a tensor that nothing has written; write it first, or submit the list that does"
     )]
     NeverWritten {
         /// The line of the list.
         line: usize,
         /// The instruction.
         what: String,
+        /// Where the caller issued it.
+        location: &'static Location<'static>,
     },
     /// A tensor is used after its release, or a variable after its deletion.
     #[error(
-        "instruction {line} ({what}) uses a tensor after its release, or a variable after it was deleted; make a new one"
+        "instruction {line} ({what}, issued at {location}) uses a tensor after its release, or a variable after it was deleted; make a new one"
     )]
     Released {
         /// The line of the list.
         line: usize,
         /// The instruction.
         what: String,
+        /// Where the caller issued it.
+        location: &'static Location<'static>,
     },
     /// A tensor or variable belongs to another engine.
-    #[error("instruction {line} ({what}) uses a tensor or variable of another engine; copy its values over")]
+    #[error(
+        "instruction {line} ({what}, issued at {location}) uses a tensor or variable of another engine; copy its values over"
+    )]
     Foreign {
         /// The line of the list.
         line: usize,
         /// The instruction.
         what: String,
+        /// Where the caller issued it.
+        location: &'static Location<'static>,
     },
     /// A wait names an event or instruction that was not submitted before the wait.
     #[error(
@@ -378,9 +386,9 @@ mod tests {
             [
                 Error::OutOfMemory { line: Some(line), what: what.clone(), location, source: Box::new(full.clone()) },
                 Error::Unordered { line, what: what.clone(), stream },
-                Error::NeverWritten { line, what: what.clone() },
-                Error::Released { line, what: what.clone() },
-                Error::Foreign { line, what },
+                Error::NeverWritten { line, what: what.clone(), location },
+                Error::Released { line, what: what.clone(), location },
+                Error::Foreign { line, what, location },
                 Error::WaitsForLater { line, target },
                 Error::TooManyStreams { line, stream, most: 0 },
                 Error::TooManyWaits { line, most: 0 },

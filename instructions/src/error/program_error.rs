@@ -22,9 +22,12 @@ pub enum ProgramError {
     },
     /// A tensor of a recording was waited for, or its elements were read.
     #[error(
-        "a tensor of a recording has no elements, so nothing can wait for it or read it; fetch it by a name, and run the program"
+        "a tensor of a recording has no elements, so the call at {location} cannot wait for it or read it; fetch it by a name, and run the program"
     )]
-    NoElements,
+    NoElements {
+        /// The source line of the call.
+        location: &'static Location<'static>,
+    },
     /// A tensor of a recording was used when that recording was over, or on another thread.
     #[error(
         "this tensor{} belongs to a recording that is over, or to one of another thread; fetch it by a name, and run the program",

@@ -85,7 +85,11 @@ impl Planner {
             let fresh = || sync.add_dependence(Dependence::default());
             let resource = *self.resources.entry(ptr::from_ref(u.resource())).or_insert_with(fresh);
             if self.released.contains(&resource) {
-                return Err(Error::Released { line, what: instruction.kind.name().to_owned() });
+                return Err(Error::Released {
+                    line,
+                    what: instruction.kind.name().to_owned(),
+                    location: instruction.location,
+                });
             }
             match instruction.kind {
                 Kind::Release => {

@@ -206,10 +206,10 @@ impl Recording {
     ) -> Result<ValueId, Error> {
         let what = || format!("the {kind} {name:?} of program {:?}", program.name);
         let id = tensor.resource().id_in(self.engine).map_err(|_| elsewhere(&what(), location))?;
-        let Some(id) = id else { return Err(Error::NeverWritten { line: 0, what: what() }) };
+        let Some(id) = id else { return Err(Error::NeverWritten { line: 0, what: what(), location }) };
         let value = ValueId(id.index());
         if self.is_released(value) {
-            return Err(Error::Released { line: 0, what: what() });
+            return Err(Error::Released { line: 0, what: what(), location });
         }
         if self.has_ended(value) {
             return Err(ProgramError::NotRecordable { what: what(), location, why: OF_ENDED_BLOCK }.into());

@@ -89,12 +89,18 @@ impl Engine for RecordingEngine {
         Ok(())
     }
 
-    fn wait(&self, _: ResourceId, _: Option<&Footprint>, _: Option<Deadline>) -> Result<(), Error> {
-        self.may_wait()
+    fn wait(
+        &self,
+        _: ResourceId,
+        _: Option<&Footprint>,
+        _: Option<Deadline>,
+        location: &'static Location<'static>,
+    ) -> Result<(), Error> {
+        self.may_wait(location)
     }
 
-    fn may_wait(&self) -> Result<(), Error> {
-        Err(ProgramError::NoElements.into())
+    fn may_wait(&self, location: &'static Location<'static>) -> Result<(), Error> {
+        Err(ProgramError::NoElements { location }.into())
     }
 
     fn is_released(&self, _: ResourceId) -> bool {
@@ -105,8 +111,14 @@ impl Engine for RecordingEngine {
         false
     }
 
-    fn on_passed(&self, _: ResourceId, _: Option<&Footprint>, callback: Callback) {
-        callback(self.may_wait());
+    fn on_passed(
+        &self,
+        _: ResourceId,
+        _: Option<&Footprint>,
+        callback: Callback,
+        location: &'static Location<'static>,
+    ) {
+        callback(self.may_wait(location));
     }
 
     /// A value of a program ends with its last use, not with its last handle.

@@ -185,12 +185,12 @@ impl Recording {
             let value = match self.value_of(tensor.resource(), draft).map_err(|_| elsewhere(name, location))? {
                 Some(value) => value,
                 None if u.access().reads() || matches!(instruction.kind, Kind::Release) => {
-                    return Err(Error::NeverWritten { line, what: name.to_owned() });
+                    return Err(Error::NeverWritten { line, what: name.to_owned(), location });
                 }
                 None => self.new_value(tensor, draft),
             };
             if self.released.contains(&value) || draft.released.contains(&value) {
-                return Err(Error::Released { line, what: name.to_owned() });
+                return Err(Error::Released { line, what: name.to_owned(), location });
             }
             if self.ended.contains(&value) {
                 return refused(OF_ENDED_BLOCK);
@@ -299,9 +299,11 @@ impl Recording {
         let mut operands = Vec::new();
         if let Some(tensor) = condition {
             let value = self.value_of(tensor.resource(), &Draft::default()).map_err(|_| elsewhere(name, location))?;
-            let Some(value) = value else { return Err(Error::NeverWritten { line: 0, what: name.to_owned() }) };
+            let Some(value) = value else {
+                return Err(Error::NeverWritten { line: 0, what: name.to_owned(), location });
+            };
             if self.released.contains(&value) {
-                return Err(Error::Released { line: 0, what: name.to_owned() });
+                return Err(Error::Released { line: 0, what: name.to_owned(), location });
             }
             if self.ended.contains(&value) {
                 return refused(OF_ENDED_BLOCK);
@@ -357,7 +359,7 @@ impl Recording {
             return Err(ProgramError::NotRecordable { what: what(), location, why }.into());
         };
         if self.released.contains(&ValueId(id.index())) {
-            return Err(Error::Released { line: 0, what: what() });
+            return Err(Error::Released { line: 0, what: what(), location });
         }
         let id = ValueId(id.index());
         if self.ended.contains(&id) || self.open.iter().any(|block| block.values.contains(&id)) {

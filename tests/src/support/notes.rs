@@ -59,11 +59,17 @@ impl Engine for Notes {
         Ok(())
     }
 
-    fn wait(&self, _: ResourceId, _: Option<&Footprint>, _: Option<Deadline>) -> Result<(), Error> {
+    fn wait(
+        &self,
+        _: ResourceId,
+        _: Option<&Footprint>,
+        _: Option<Deadline>,
+        _: &'static Location<'static>,
+    ) -> Result<(), Error> {
         Ok(())
     }
 
-    fn may_wait(&self) -> Result<(), Error> {
+    fn may_wait(&self, _: &'static Location<'static>) -> Result<(), Error> {
         Ok(())
     }
 
@@ -75,7 +81,7 @@ impl Engine for Notes {
         false
     }
 
-    fn on_passed(&self, _: ResourceId, _: Option<&Footprint>, _: Callback) {}
+    fn on_passed(&self, _: ResourceId, _: Option<&Footprint>, _: Callback, _: &'static Location<'static>) {}
 
     fn release(&'static self, _: ResourceId) {}
 }

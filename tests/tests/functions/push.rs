@@ -62,8 +62,8 @@ fn tensors_give_order_alone_wherever_they_live_and_are_not_written_by_it() {
         let fresh = builder.allocate(Place::Host, DType::F32, &[2]).expect("a tensor");
         vm.submit(builder.finish()).expect("it is taken");
         let refused = vm.push("order", [fresh.write()], || Ok(())).map(drop);
-        let expected = Error::NeverWritten { line: 0, what: "order".to_owned() };
-        assert_eq!(refused, Err(expected), "{name}: memory that nothing wrote stays unreadable");
+        let is_expected = matches!(&refused, Err(Error::NeverWritten { line: 0, what, .. }) if what == "order");
+        assert!(is_expected, "{name}: memory that nothing wrote stays unreadable: {refused:?}");
     }
 }
 

@@ -166,10 +166,15 @@ fn a_deleted_variable_is_refused() {
         let counter = ran.clone();
         let deleted = vm.delete(&v, move || _ = counter.fetch_add(1, Ordering::Relaxed)).expect("it is taken");
         assert_eq!(deleted.wait(), Ok(()), "{name}: it runs failed or not");
-        let released = |what: &str| Err(Error::Released { line: 0, what: what.to_owned() });
-        assert_eq!(vm.push("later", [v.read()], || Ok(())).map(drop), released("later"), "{name}");
-        assert_eq!(vm.delete(&v, || ()).map(drop), released("delete"), "{name}");
-        assert_eq!(v.wait(), released("wait"), "{name}");
+        let calls = [
+            ("later", vm.push("later", [v.read()], || Ok(())).map(drop), line!()),
+            ("delete", vm.delete(&v, || ()).map(drop), line!()),
+            ("wait", v.wait(), line!()),
+        ];
+        for (call, outcome, called) in calls {
+            let Err(Error::Released { line: 0, what, location }) = outcome else { panic!("{name}: {outcome:?}") };
+            assert_eq!((what.as_str(), location.file(), location.line()), (call, file!(), called), "{name}");
+        }
         let fresh = vm.var();
         vm.delete(&fresh, || ()).expect("also one that nothing has used").wait().expect("it ran");
         assert_eq!(ran.load(Ordering::Relaxed), 1, "{name}");

@@ -2,6 +2,7 @@
 
 use streamvm::program::{Program, Recorder, ValueRole, Work};
 use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Op, ProgramError, Tensor, Vm};
+use streamvm_tests::block_on;
 
 const CPU: DeviceId = DeviceId::cpu(0);
 
@@ -44,22 +45,31 @@ fn eager_calls_and_lists_become_steps_and_nothing_runs() {
 }
 
 #[test]
-fn reading_and_waiting_are_refused() {
+fn reading_and_waiting_are_refused_with_the_line_of_the_call() {
     let vm = vm();
-    type Call = fn(&Tensor) -> Result<(), Error>;
-    let calls: [Call; 4] = [
-        |x| x.to_vec::<f32>().map(drop),
-        |x| x.wait(),
-        |x| x.slice(0, 0..1)?.to_scalar::<f32>().map(drop),
+    // Each call returns its outcome and its line.
+    type Call = fn(&Tensor) -> (Result<(), Error>, u32);
+    let calls: [Call; 6] = [
+        |x| (x.to_vec::<f32>().map(drop), line!()),
+        |x| (x.wait(), line!()),
+        |x| (x.slice(0, 0..1).expect("a view").to_scalar::<f32>().map(drop), line!()),
+        |x| (block_on(x.ready().expect("a future")), line!()),
+        |x| (block_on(async { x.await }), line!()),
         |x| {
             let (sender, receiver) = std::sync::mpsc::channel();
-            x.on_passed(move |result| sender.send(result).expect("the test waits"))?;
-            receiver.recv().expect("the callback is called at once")
+            x.on_passed(move |result| sender.send(result).expect("the test waits")).expect("it is taken");
+            (receiver.recv().expect("the callback is called at once"), line!() - 1)
         },
     ];
     for call in calls {
-        let refused = program_error(vm.record("reads", |r| call(&feed(r, "x")?)));
-        assert_eq!(refused, ProgramError::NoElements);
+        let mut line = 0;
+        let refused = program_error(vm.record("reads", |r| {
+            let (outcome, called) = call(&feed(r, "x")?);
+            line = called;
+            outcome
+        }));
+        let ProgramError::NoElements { location } = refused else { panic!("{refused}") };
+        assert!(location.file().ends_with("recording.rs") && location.line() == line, "{location} is not line {line}");
     }
 }
 
@@ -94,7 +104,8 @@ fn tensors_of_an_engine_are_no_part_of_a_recording() {
     assert!(refused.to_string().contains("parameter"), "{refused}");
     // The engine's tensor comes first, so its engine gets the call.
     let refused = vm.record("mixed", |r| (&real + &feed(r, "x")?).map(drop));
-    assert!(matches!(refused, Err(Error::Foreign { .. })), "{refused:?}");
+    let Err(Error::Foreign { location, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!((location.file(), location.line()), (file!(), line!() - 2));
     let refused = program_error(vm.record("mixed", |r| r.fetch("y", &real)));
     assert!(matches!(refused, ProgramError::NotRecordable { .. }), "{refused}");
     assert_eq!(real.to_vec::<f32>().expect("it is untouched"), [1.0; 4]);

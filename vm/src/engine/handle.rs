@@ -20,6 +20,7 @@
 //!   all engines of a handle.
 
 use std::ops::{Deref, DerefMut};
+use std::panic::Location;
 use std::sync::{Arc, OnceLock, Weak};
 
 use crossbeam_utils::CachePadded;
@@ -132,6 +133,12 @@ impl DerefMut for Locked {
 }
 
 impl Handle {
+    /// See [`Engine::may_wait`].
+    pub(crate) fn may_wait(&self) -> Result<(), Error> {
+        refuse_in_child(self.fork)?;
+        if engine_thread::is_here() { Err(Error::WouldDeadlock) } else { Ok(()) }
+    }
+
     /// A handle for a new engine, in state `Closed`, and the reference by which tensors know that engine.
     pub(crate) fn new(state: State) -> (&'static Handle, EngineRef) {
         let handle = idle_handles::take().unwrap_or_else(Handle::make);
@@ -353,7 +360,13 @@ impl streamvm_instructions::Engine for Handle {
         }
     }
 
-    fn wait(&self, id: ResourceId, part: Option<&Footprint>, deadline: Option<Deadline>) -> Result<(), Error> {
+    fn wait(
+        &self,
+        id: ResourceId,
+        part: Option<&Footprint>,
+        deadline: Option<Deadline>,
+        _: &'static Location<'static>,
+    ) -> Result<(), Error> {
         // The wait takes place also if a call of this thread is refused.
         let submitted = self.submit_own_calls(deadline);
         let (engine, awaited) = match self.last_writes(id, part) {
@@ -366,9 +379,8 @@ impl streamvm_instructions::Engine for Handle {
         awaited.iter().try_for_each(|write| engine.outcome(write))
     }
 
-    fn may_wait(&self) -> Result<(), Error> {
-        refuse_in_child(self.fork)?;
-        if engine_thread::is_here() { Err(Error::WouldDeadlock) } else { Ok(()) }
+    fn may_wait(&self, _: &'static Location<'static>) -> Result<(), Error> {
+        self.may_wait()
     }
 
     fn is_released(&self, id: ResourceId) -> bool {
@@ -385,7 +397,7 @@ impl streamvm_instructions::Engine for Handle {
         self.fork.is_child()
     }
 
-    fn on_passed(&self, id: ResourceId, part: Option<&Footprint>, callback: Callback) {
+    fn on_passed(&self, id: ResourceId, part: Option<&Footprint>, callback: Callback, _: &'static Location<'static>) {
         // The error of a call that comes before is told to those who use its tensors.
         let _ = self.submit_own_calls(Deadline::current());
         match self.last_writes(id, part) {

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use streamvm_instructions::{Callback, Deadline, Engine as _, Error};
+use streamvm_instructions::{Callback, Deadline, Error};
 use streamvm_stream::Point;
 
 use crate::engine::core::Engine;

@@ -83,11 +83,15 @@ impl Jobs {
     /// jobs that were submitted before still run.
     #[track_caller]
     pub fn run(&self, inputs: &[(&str, &Tensor)]) -> Result<JobResults, Error> {
+        let location = Location::caller();
         let Planned { plan, executables, ends } = &*self.inner;
         let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
         let names = plan.inputs().iter().map(|input| input.name.as_str());
         let given = by_name("input", names, inputs)?;
-        plan.inputs().iter().zip(&given).try_for_each(|(input, tensor)| check_input(&engine, plan, input, tensor))?;
+        plan.inputs()
+            .iter()
+            .zip(&given)
+            .try_for_each(|(input, tensor)| check_input(&engine, plan, (input, tensor), location))?;
         let mut values: Vec<Option<Tensor>> = vec![None; plan.values().len()];
         // For each value its copies elsewhere.
         let mut copies: Vec<SmallVec<[Tensor; 1]>> = vec![SmallVec::new(); plan.values().len()];
@@ -120,7 +124,7 @@ impl Jobs {
             }
             let feeds: SmallVec<[(&str, &Tensor); 4]> =
                 program.feeds.iter().map(|port| port.name.as_str()).zip(&feeds).collect();
-            let run = executables[job.program].run_as(Some(&plan.job_name(job)), &feeds, Location::caller())?;
+            let run = executables[job.program].run_as(Some(&plan.job_name(job)), &feeds, location)?;
             let (instruction, fetched) = run.into_parts();
             submitted.push(instruction);
             job.makes.clone().zip(fetched).for_each(|(value, tensor)| values[value] = Some(tensor));
@@ -174,7 +178,7 @@ fn check_input(engine: &Engine, plan: &JobPlan, input: &JobInput, tensor: &Tenso
         let (name, expected, found) = (name.clone(), *place, tensor.place());
         return Err(JobPlanError::Elsewhere { name, expected, found }.into());
     }
-    let foreign = |_| Error::Foreign { line: 0, what: name.clone() };
+    let foreign = |_| Error::Foreign { line: 0, what: name.clone(), location };
     tensor.resource().id_in(engine.me).map(drop).map_err(foreign)
 }
 

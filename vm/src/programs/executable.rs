@@ -46,10 +46,11 @@ impl Executable {
         engine: &Arc<Engine>,
         inner: Arc<LoadedProgram>,
         parameters: &[(&str, &Tensor)],
+        location: &'static Location<'static>,
     ) -> Result<Executable, Error> {
         let program = inner.compiled.program();
         let given = program.given_parameters(parameters)?;
-        check_own(engine, program, &given)?;
+        check_own(engine, program, &given, location)?;
         check_apart(&inner.compiled, &given)?;
         let parameters = given.into_iter().cloned().collect();
         Ok(Executable { engine: Arc::downgrade(engine), inner, parameters })
@@ -85,7 +86,7 @@ impl Executable {
     ) -> Result<Fetches, Error> {
         let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
         let compiled = &self.inner.compiled;
-        let given = self.given(&engine, feeds)?;
+        let given = self.given(&engine, feeds, location)?;
         if let (None, Some(kernel)) = (&name, &self.inner.only_kernel)
             && let Some(inputs) = kernel.inputs(&given, &self.parameters)
         {
@@ -159,10 +160,11 @@ impl Executable {
         &self,
         engine: &Engine,
         feeds: &[(&str, &'t Tensor)],
+        location: &'static Location<'static>,
     ) -> Result<SmallVec<[&'t Tensor; 4]>, Error> {
         let program = self.inner.compiled.program();
         let given = program.given_feeds(feeds)?;
-        check_own(engine, program, &given)?;
+        check_own(engine, program, &given, location)?;
         Ok(given)
     }
 
@@ -453,7 +455,12 @@ fn copied(
 ///
 /// # Errors
 /// [`Error::Foreign`] for the first that is not.
-fn check_own(engine: &Engine, program: &Program, tensors: &[&Tensor]) -> Result<(), Error> {
-    let foreign = |_| Error::Foreign { line: 0, what: program.name.clone() };
+fn check_own(
+    engine: &Engine,
+    program: &Program,
+    tensors: &[&Tensor],
+    location: &'static Location<'static>,
+) -> Result<(), Error> {
+    let foreign = |_| Error::Foreign { line: 0, what: program.name.clone(), location };
     tensors.iter().try_for_each(|tensor| tensor.resource().id_in(engine.me).map(drop).map_err(foreign))
 }

@@ -1,6 +1,7 @@
 //! Closures that are recorded and compiled when they are first run with feeds of some kind.
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
@@ -116,6 +117,7 @@ impl<const FEEDS: usize> Jit<FEEDS> {
     ///
     /// # Errors
     /// Those of the closure and of [`Vm::compile`]; [`Error::Shutdown`] when the engine is gone.
+    #[track_caller]
     pub fn compiled(&self, feeds: [&Tensor; FEEDS]) -> Result<Executable, Error> {
         let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
         refuse_in_child(engine.handle.fork)?;
@@ -131,7 +133,7 @@ impl<const FEEDS: usize> Jit<FEEDS> {
         };
         let parameters: SmallVec<[(&str, &Tensor); 8]> =
             self.parameters.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        Executable::new(&engine, loaded, &parameters)
+        Executable::new(&engine, loaded, &parameters, Location::caller())
     }
 
     /// The same closure, compiled with other options than the default.

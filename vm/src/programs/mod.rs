@@ -14,6 +14,7 @@ mod fetches;
 mod jit;
 mod watch;
 
+use std::panic::Location;
 use std::sync::Arc;
 
 use streamvm_instructions::{Error, Tensor};
@@ -74,6 +75,7 @@ impl Vm {
     /// The program is not well formed, or cannot be compiled; an op has no kernel for a dtype; the engine has no such device. A
     /// parameter is missing, unknown, named twice, or does not fit the program; or one tensor is bound to two parameters of which the program
     /// writes one ([`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap)).
+    #[track_caller]
     pub fn compile(
         &self,
         program: &Program,
@@ -82,7 +84,7 @@ impl Vm {
     ) -> Result<Executable, Error> {
         refuse_in_child(self.engine.handle.fork)?;
         let loaded = LoadedProgram::new(&self.engine, compile(program, options)?)?;
-        Executable::new(&self.engine, Arc::new(loaded), parameters)
+        Executable::new(&self.engine, Arc::new(loaded), parameters, Location::caller())
     }
 
     /// [`Vm::compile`], unless the engine has compiled an equal program with equal options before and still has the result.
@@ -121,6 +123,7 @@ impl Vm {
     ///
     /// # Errors
     /// Those of [`Vm::compile`]. A program that cannot be compiled is not kept.
+    #[track_caller]
     pub fn compiled(
         &self,
         program: &Program,
@@ -130,6 +133,6 @@ impl Vm {
         refuse_in_child(self.engine.handle.fork)?;
         let load = || LoadedProgram::new(&self.engine, compile(program, options)?);
         let loaded = self.engine.programs.get_or_load(Query::Program { program, options }, load)?;
-        Executable::new(&self.engine, loaded, parameters)
+        Executable::new(&self.engine, loaded, parameters, Location::caller())
     }
 }

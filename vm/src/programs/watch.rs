@@ -119,7 +119,7 @@ impl Executable {
             let (program, section) = (compiled.program().name.clone(), section.to_string());
             return Err(ProgramError::WatchedSection { program, section, location }.into());
         }
-        let given = self.given(&engine, feeds)?;
+        let given = self.given(&engine, feeds, location)?;
         let run = self.begin(&engine, None, &given, location)?;
         let named: HashSet<usize> =
             if let Watch::Steps(numbers) = watch { numbers.iter().copied().collect() } else { HashSet::new() };

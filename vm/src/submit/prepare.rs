@@ -4,6 +4,7 @@
 //! lock, removes the obstacle, and starts again. The obstacle is boxed, so that the result of the common case is one word.
 
 use std::borrow::Borrow;
+use std::panic::Location;
 
 use streamvm_ep::{Access, Op};
 use streamvm_instructions::{
@@ -211,9 +212,10 @@ impl State {
         stream: StreamId,
         env: &Environment,
     ) -> Result<ResourceId, Box<Obstacle>> {
-        let never_written = || refused(line, instruction, |line, what| Error::NeverWritten { line, what });
-        let released = || refused(line, instruction, |line, what| Error::Released { line, what });
-        let foreign = |_| refused(line, instruction, |line, what| Error::Foreign { line, what });
+        let never_written =
+            || refused(line, instruction, |line, what, location| Error::NeverWritten { line, what, location });
+        let released = || refused(line, instruction, |line, what, location| Error::Released { line, what, location });
+        let foreign = |_| refused(line, instruction, |line, what, location| Error::Foreign { line, what, location });
         let resource = u.resource();
         let known = resource.id_in(env.me).map_err(foreign)?;
         let known = known.or_else(|| self.scratch.unclaimed.get(&address(resource)).copied());
@@ -410,6 +412,10 @@ fn too_long(len: usize, stream: StreamKey) -> Box<Obstacle> {
 }
 
 #[cold]
-fn refused(line: usize, instruction: &Instruction, error: fn(usize, String) -> Error) -> Box<Obstacle> {
-    error(line, instruction.kind.name().to_owned()).into()
+fn refused(
+    line: usize,
+    instruction: &Instruction,
+    error: fn(usize, String, &'static Location<'static>) -> Error,
+) -> Box<Obstacle> {
+    error(line, instruction.kind.name().to_owned(), instruction.location).into()
 }
