@@ -92,7 +92,7 @@ pub use names::event_id::EventId;
 pub use names::memory_kind::MemoryKind;
 pub use names::text::ParseError;
 pub use process::fork::{Fork, PerProcess};
-pub use provider::device::{Device, DeviceInfo, InstructionTime, LateCause, LateFailure, Priority};
+pub use provider::device::{Device, DeviceInfo, InstructionTime, LateCause, LateFailure, Priority, StreamUse};
 pub use provider::event_pool::EventPool;
 pub use provider::memory::{MemoryStats, Region};
 pub use provider::stream::Stream;

@@ -5,7 +5,7 @@
 
 use streamvm::ep::cuda::{CudaConfig, CudaProducts};
 use streamvm::program::CompileOptions;
-use streamvm::{DType, DeviceId, InstructionsBuilder, Op, Params, Tensor, Vm};
+use streamvm::{DType, DeviceId, InstructionsBuilder, Lane, Op, Params, Priority, Tensor, Vm};
 use streamvm_standin::Standin;
 use streamvm_tests::conformance::{Backend, run};
 use streamvm_tests::{CPU, Text, small_graphs};
@@ -111,7 +111,7 @@ fn what_cublas_does_not_take_is_multiplied_by_the_kernel() -> Outcome {
 #[test]
 fn a_stream_of_kernels_has_its_cublas_before_it_runs_anything() -> Outcome {
     let driver = standin("");
-    let vm = engine();
+    let vm = Vm::builder().lane_priority(Lane(1), Priority::High).build()?;
     let made = || driver.calls("cublasCreate_v2");
     let host = vm.from_slice(&[1.0f32; 4], &[2, 2])?;
     let x = host.to(CUDA)?;
@@ -127,7 +127,7 @@ fn a_stream_of_kernels_has_its_cublas_before_it_runs_anything() -> Outcome {
     let z = list.matmul(&y, &x)?;
     let w = list.on_lane(1).matmul(&y, &x)?;
     vm.submit(list.finish())?;
-    assert_eq!(made(), 2, "one for each lane");
+    assert_eq!(made(), 2, "one for each lane, whatever its priority");
     assert_eq!((z.to_vec::<f32>()?, w.to_vec::<f32>()?), (vec![-2.0; 4], vec![-2.0; 4]));
     assert_eq!(vm.cuda_products(CUDA)?, CudaProducts { cublas: 2, own: 0 });
     assert_eq!(made(), 2);

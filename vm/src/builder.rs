@@ -9,8 +9,8 @@ use streamvm_ep::cuda::CudaConfig;
 use streamvm_ep::faults::{FaultPlan, FaultyDevice};
 use streamvm_ep::races::Detector;
 use streamvm_ep::sim::{SimConfig, SimMachine};
-use streamvm_ep::{CpuConfig, CpuDevice, Device, DeviceKind, DeviceRegistry, KernelRegistry};
-use streamvm_instructions::{Error, STAGING_PIECE, SoftSync, SoftSyncMode};
+use streamvm_ep::{CpuConfig, CpuDevice, Device, DeviceKind, DeviceRegistry, KernelRegistry, Priority};
+use streamvm_instructions::{Error, Lane, STAGING_PIECE, SoftSync, SoftSyncMode};
 use streamvm_stream::mutant::Planted;
 use streamvm_stream::{Capabilities, MAX_STREAMS};
 
@@ -21,6 +21,7 @@ use crate::engine::core::{Engine, Inline};
 use crate::engine::cuda::CudaDevices;
 use crate::engine::eager_calls::EagerCalls;
 use crate::engine::handle::Handle;
+use crate::engine::lane_priorities::LanePriorities;
 use crate::engine::scheduler_thread;
 use crate::engine::simulated::Simulated;
 use crate::engine::threads::Threads;
@@ -80,6 +81,7 @@ pub struct VmBuilder {
     host: CpuConfig,
     cpu_threads: Option<usize>,
     cpu_cores: Vec<usize>,
+    lane_priorities: LanePriorities,
     workers: Option<usize>,
     pools: PoolConfigs,
     limits: Limits,
@@ -110,6 +112,7 @@ impl VmBuilder {
             host: CpuConfig::default(),
             cpu_threads: None,
             cpu_cores: Vec::new(),
+            lane_priorities: LanePriorities::default(),
             workers: None,
             pools: PoolConfigs::default(),
             limits: Limits { instructions: INSTRUCTIONS, bytes: BYTES },
@@ -323,6 +326,38 @@ impl VmBuilder {
         self
     }
 
+    /// Sets the priority of a lane: what is ready on its streams goes before or behind what is ready on those of other lanes. So a request can
+    /// pass by work in the background, eager calls and runs of programs alike. Results never depend on it.
+    ///
+    /// * On a CPU, a free thread of the device takes a stream of the highest priority that has something to do. It stays with it for at most
+    ///   64 instructions while other streams are ready, and does not interrupt an instruction. One time in 16 it takes a stream of a lower
+    ///   priority, each lower priority in turn, so none starves. Callers that wait run what they wait for, whatever its priority.
+    /// * A CUDA device is told the priority of each stream when the stream is created; copies from and to the device have one more than their
+    ///   lane. CUDA has none below the default, so `Low` counts as `Normal` there.
+    /// * Functions on workers have [a priority of their own](crate::Pusher::priority). [`Mode::Inline`](crate::Mode::Inline) and
+    ///   [`Mode::Simulated`](crate::Mode::Simulated) have no priorities.
+    ///
+    /// A run of a program over several lanes uses the lanes from the thread's current one on; each has its own priority. What a stream waits for is
+    /// not hurried: a lane of high priority that needs results of a low one waits for them. Default: [`Priority::Normal`] for every lane.
+    ///
+    /// ```
+    /// use streamvm::{DType, DeviceId, Lane, Priority, Vm};
+    ///
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// let (background, requests) = (Lane(1), Lane(2));
+    /// let vm = Vm::builder().lane_priority(background, Priority::Low).lane_priority(requests, Priority::High).build()?;
+    /// let _lane = requests.enter();
+    /// let answer = vm.ones(DeviceId::cpu(0), DType::F32, &[4])?.exp()?;
+    /// # answer.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn lane_priority(mut self, lane: Lane, priority: Priority) -> VmBuilder {
+        self.lane_priorities.set(lane, priority);
+        self
+    }
+
     /// Sets the most instructions that may be pending before a submitter blocks. A longer list is admitted alone. Default: 16,384; at
     /// least 1, and at most 1,048,576.
     #[must_use]
@@ -520,6 +555,7 @@ impl VmBuilder {
             cuda,
             capabilities,
             staging_piece: self.staging_piece,
+            lane_priorities: self.lane_priorities,
             calls: self.automatic.then(|| Box::new(AutomaticPrograms::default()) as Box<dyn EagerCalls>),
             programs: ProgramCache::new(self.programs),
             inline,

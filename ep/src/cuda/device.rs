@@ -19,7 +19,7 @@ use crate::errors::error::Error;
 use crate::names::device_id::DeviceId;
 use crate::names::event_id::EventId;
 use crate::names::memory_kind::MemoryKind;
-use crate::provider::device::{Device, DeviceInfo, InstructionTime, LateFailure, Priority};
+use crate::provider::device::{Device, DeviceInfo, InstructionTime, LateFailure, Priority, StreamUse};
 use crate::provider::event_pool::EventPool;
 use crate::provider::memory::{MemoryStats, Region};
 use crate::provider::stream::Stream;
@@ -283,12 +283,12 @@ impl Device for CudaDevice {
     }
 
     fn create_stream(&self) -> Result<Box<dyn Stream>, Error> {
-        self.create_stream_with(Priority::Normal)
+        self.create_stream_for(StreamUse::Kernels, Priority::Normal)
     }
 
-    /// If cuBLAS is found and not disabled, the stream gets a handle of it, which has device memory of its own. A stream of high priority
-    /// gets none, because such streams are for copies; it multiplies by our own kernel.
-    fn create_stream_with(&self, priority: Priority) -> Result<Box<dyn Stream>, Error> {
+    /// If cuBLAS is found and not disabled, a stream for kernels gets a handle of it, which has device memory of its own. A product on a stream for
+    /// copies is computed by our own kernel.
+    fn create_stream_for(&self, stream_use: StreamUse, priority: Priority) -> Result<Box<dyn Stream>, Error> {
         let opened = self.instance.opened(self.index)?;
         let _current = self.device().enter(opened)?;
         // Lower numbers have precedence; 0 is the default, which every device has.
@@ -299,7 +299,7 @@ impl Device for CudaDevice {
             Priority::High => highest,
         };
         let handle = self.instance.driver.create_stream(number).map_err(|failure| self.device().fail(failure))?;
-        let blas = (priority != Priority::High && !self.instance.config.own_matmul).then(|| {
+        let blas = (stream_use == StreamUse::Kernels && !self.instance.config.own_matmul).then(|| {
             // SAFETY: handle and stream belong to the new `CudaStream`, which drops this first; its context is current.
             unsafe { Blas::new(self.instance.driver, handle, self.device().capability) }
                 .inspect_err(BlasError::log)

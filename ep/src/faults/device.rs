@@ -11,7 +11,7 @@ use crate::faults::stream::FaultyStream;
 use crate::names::device_id::DeviceId;
 use crate::names::event_id::EventId;
 use crate::names::memory_kind::MemoryKind;
-use crate::provider::device::{Device, DeviceInfo, InstructionTime, LateFailure, Priority};
+use crate::provider::device::{Device, DeviceInfo, InstructionTime, LateFailure, Priority, StreamUse};
 use crate::provider::event_pool::EventPool;
 use crate::provider::memory::{MemoryStats, Region};
 use crate::provider::stream::Stream;
@@ -113,12 +113,12 @@ impl Device for FaultyDevice {
     }
 
     fn create_stream(&self) -> Result<Box<dyn Stream>, Error> {
-        self.create_stream_with(Priority::Normal)
+        self.create_stream_for(StreamUse::Kernels, Priority::Normal)
     }
 
-    fn create_stream_with(&self, priority: Priority) -> Result<Box<dyn Stream>, Error> {
+    fn create_stream_for(&self, stream_use: StreamUse, priority: Priority) -> Result<Box<dyn Stream>, Error> {
         self.at(Point::CreateStream, None)?;
-        let inner = Arc::new(Mutex::new(self.inner.create_stream_with(priority)?));
+        let inner = Arc::new(Mutex::new(self.inner.create_stream_for(stream_use, priority)?));
         self.plan.add_stream(&self.inner, &inner);
         // The device may have been lost meanwhile; then nothing may be queued on the stream.
         self.plan.check(self.id())?;

@@ -38,6 +38,15 @@ pub enum Priority {
     High,
 }
 
+/// What a stream is for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum StreamUse {
+    /// Kernels, and copies within the device.
+    Kernels,
+    /// Copies from and to the device.
+    Copies,
+}
+
 /// A queued command that failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LateFailure {
@@ -118,12 +127,12 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Errors of the driver; never on CPU.
     fn create_stream(&self) -> Result<Box<dyn Stream>, Error>;
 
-    /// A new stream with a priority, if the device supports priorities; otherwise as [`create_stream`](Device::create_stream).
+    /// A new stream for one use, with a priority if the device supports priorities. By default as [`create_stream`](Device::create_stream).
     ///
     /// # Errors
     ///
     /// Those of [`create_stream`](Device::create_stream).
-    fn create_stream_with(&self, _: Priority) -> Result<Box<dyn Stream>, Error> {
+    fn create_stream_for(&self, _: StreamUse, _: Priority) -> Result<Box<dyn Stream>, Error> {
         self.create_stream()
     }
 

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use streamvm::ep::cuda::{CudaAbsent, CudaConfig, Ptx};
-use streamvm::{Cause, DType, DeviceId, Error, InstructionsBuilder, Op, Params, Vm};
+use streamvm::{Cause, DType, DeviceId, Error, InstructionsBuilder, Lane, Op, Params, Priority, Vm};
 use streamvm_ep as ep;
 use streamvm_standin::{EMPTY, EMPTY_PTX, Standin};
 use streamvm_tests::{CPU, failure_of, within};
@@ -184,6 +184,25 @@ fn copies_have_the_greatest_priority_and_kernels_the_ordinary_one() {
     y.wait().expect("all is well");
     assert_eq!(first(), 2, "and one of copies to the device");
     drop((x, y));
+}
+
+/// Copies have one more than their lane.
+#[test]
+fn lanes_tell_a_device_their_priority() {
+    let driver = standin("");
+    let first = || driver.calls("cuStreamCreateWithPriority, greatest");
+    let (low, high) = (Lane(1), Lane(2));
+    let builder = Vm::builder().lane_priority(low, Priority::Low).lane_priority(high, Priority::High);
+    let vm = builder.build().expect("an engine");
+    for (lane, kernels, copies) in [(low, 0, 0), (Lane(0), 0, 1), (high, 1, 1)] {
+        let _lane = lane.enter();
+        let before = first();
+        let x = vm.full(CUDA, DType::F32, &[4], 1.0).expect("memory");
+        x.wait().expect("all is well");
+        assert_eq!(first() - before, kernels, "kernels of {lane:?}");
+        assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0; 4]));
+        assert_eq!(first() - before, kernels + copies, "copies of {lane:?}");
+    }
 }
 
 #[test]

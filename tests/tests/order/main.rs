@@ -13,6 +13,7 @@ mod holes;
 mod lifecycle;
 mod order;
 mod parts;
+mod priorities;
 mod sections;
 mod simulated;
 mod sorted;

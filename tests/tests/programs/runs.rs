@@ -1,5 +1,7 @@
 //! Runs: feeds, fetches, parameters, and several runs at once.
 
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use streamvm::program::CompileOptions;
@@ -336,5 +338,38 @@ fn programs_that_no_run_could_execute_are_not_compiled() {
         // The reason is one step, or the memory of many.
         let line = format!("step 65 (if), recorded at {}:{line}:", file!());
         assert_eq!(refused.to_string().contains(&line), part == "65 tensors", "{line} {refused}");
+    }
+}
+
+/// Functions that only their uses order, and steps between them.
+#[test]
+fn on_one_lane_one_thread_runs_the_steps_in_the_order_of_the_recording() {
+    for mode in [Mode::Threaded, Mode::Inline] {
+        let vm = Vm::builder().mode(mode).kernel_threads(1).build().expect("an engine");
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let program = vm
+            .record("ordered", |r| {
+                for number in 0..8 {
+                    let x = r.feed(format!("x{number}"), CPU, DType::F32, &[4])?.exp()?;
+                    let calls = calls.clone();
+                    r.call_fn_on_workers("note", CPU, [x.update()], move |_| {
+                        calls.lock().expect("no panic").push((number, thread::current().id()));
+                        Ok(())
+                    })?;
+                    r.fetch(format!("y{number}"), &x)?;
+                }
+                Ok(())
+            })
+            .expect("it can be recorded");
+        let ordered = vm.compile(&program, &[], &CompileOptions::default()).expect("it can be compiled");
+        let x = vm.full(CPU, DType::F32, &[4], 0.0).expect("a tensor");
+        let names: Vec<String> = (0..8).map(|number| format!("x{number}")).collect();
+        let feeds: Vec<(&str, &Tensor)> = names.iter().map(|name| (name.as_str(), &x)).collect();
+        ordered.run(&feeds).expect("it is submitted").wait().expect("nothing fails");
+        let calls = calls.lock().expect("no panic");
+        assert_eq!(calls.iter().map(|(number, _)| *number).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>(), "{mode:?}");
+        let threads: HashSet<_> = calls.iter().map(|(_, thread)| *thread).collect();
+        assert_eq!(threads.len(), 1, "{mode:?}");
+        assert_eq!(threads.contains(&thread::current().id()), mode == Mode::Inline, "{mode:?}");
     }
 }

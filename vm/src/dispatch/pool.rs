@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crossbeam_deque as deque;
 use crossbeam_utils::CachePadded;
+use streamvm_ep::Priority;
 
 use crate::dispatch::context_handle::ContextHandle;
 use crate::dispatch::idle_set::IdleSet;
@@ -22,12 +23,27 @@ pub(crate) const LEVELS: usize = 3;
 /// The level of the highest priority.
 pub(crate) const HIGH: Level = 0;
 
+/// The level of the lowest priority.
+pub(crate) const LOWEST: Level = LEVELS as Level - 1;
+
 /// The level of a task that the worker which satisfies its last dependence runs next, before all queued tasks. A task that another
 /// thread injects at this level is queued at [`HIGH`].
 pub(crate) const DIRECT: Level = LEVELS as Level;
 
 /// The level that runs before all priorities; see [`UrgentQueue`].
 pub(crate) const URGENT: Level = DIRECT + 1;
+
+/// One pick in so many is a fair pick, which gives a lower level its turn.
+pub(crate) const FAIR_PICK_EVERY: u32 = 16;
+
+/// The level of what has this priority.
+pub(crate) fn level_of_priority(priority: Priority) -> Level {
+    match priority {
+        Priority::High => HIGH,
+        Priority::Normal => HIGH + 1,
+        Priority::Low => HIGH + 2,
+    }
+}
 
 /// The queue for `level`: [`HIGH`] for a task that is not run directly.
 pub(crate) fn queue_of(level: Level) -> usize {

@@ -25,8 +25,10 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 
 use crate::dispatch::context_handle::ContextHandle;
+use crate::dispatch::pool::LOWEST;
 use crate::dispatch::thread_group::ThreadGroup;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
+use crate::tasks::task::Level;
 
 const IDLE: u32 = 0;
 const BLOCKED: u32 = 1;
@@ -38,6 +40,8 @@ pub(crate) struct Strand {
     state: State,
     /// The number of the strand in its group.
     number: u32,
+    /// The queue of the group in which it waits for a thread.
+    level: Level,
     group: Arc<ThreadGroup>,
     /// The number of the thread that served it last. Written by that thread. A hint for reports; it orders nothing.
     thread: AtomicUsize,
@@ -45,8 +49,8 @@ pub(crate) struct Strand {
 
 impl Strand {
     /// The strand with this number in `group`, without tasks.
-    pub(crate) fn new(number: u32, group: Arc<ThreadGroup>) -> Strand {
-        Strand { state: State::default(), number, group, thread: AtomicUsize::new(0) }
+    pub(crate) fn new(number: u32, level: Level, group: Arc<ThreadGroup>) -> Strand {
+        Strand { state: State::default(), number, level, group, thread: AtomicUsize::new(0) }
     }
 
     /// Whether a pusher must queue the strand, so that its task runs.
@@ -58,14 +62,14 @@ impl Strand {
     /// Queues the strand if it is idle. The caller has pushed a task.
     pub(crate) fn queue_if_idle(&self) {
         if self.state.leaves(IDLE, QUEUED) {
-            self.group.push(self.number);
+            self.group.push(self.number, self.level);
         }
     }
 
     /// Queues the strand if it is blocked. The point that its head waited for has passed.
     pub(crate) fn unblock(&self) {
         if self.state.leaves(BLOCKED, QUEUED) {
-            self.group.push(self.number);
+            self.group.push(self.number, self.level);
         }
     }
 
@@ -75,10 +79,16 @@ impl Strand {
         self.state.0.store(SERVED, Ordering::SeqCst);
     }
 
-    /// The serving thread puts the strand behind the others in the ready queue.
+    /// The serving thread puts the strand behind the others of its level in the ready queue.
     pub(crate) fn requeue(&self) {
         self.state.0.store(QUEUED, Ordering::SeqCst);
-        self.group.push(self.number);
+        self.group.push(self.number, self.level);
+    }
+
+    /// The serving thread puts the strand behind those of all levels, because a caller runs it.
+    pub(crate) fn requeue_behind_all(&self) {
+        self.state.0.store(QUEUED, Ordering::SeqCst);
+        self.group.push(self.number, LOWEST);
     }
 
     /// The serving thread leaves the strand, which has no task, unless `is_empty` finds one in the inbox. Returns whether it has left.
@@ -130,6 +140,7 @@ mod loom_tests {
     use loom::thread;
 
     use super::*;
+    use crate::dispatch::pool::HIGH;
     use crate::queue::mpsc::MpscQueue;
     use crate::queue::node::{NodeBox, NodeList};
     use crate::sync::{Mutex, unpoisoned};
@@ -149,7 +160,7 @@ mod loom_tests {
 
     /// A strand that thread 0 serves.
     fn served() -> Arc<Shared> {
-        let strand = Strand::new(0, std::sync::Arc::new(ThreadGroup::new(1)));
+        let strand = Strand::new(0, HIGH, std::sync::Arc::new(ThreadGroup::new(1)));
         strand.serve(0);
         Arc::new(Shared { strand, inbox: MpscQueue::new(), point: Mutex::default() })
     }

@@ -4,8 +4,10 @@
 //! empty while it adds itself to the list, and each push takes one thread off the list and wakes it. The lock is taken when a strand
 //! changes hands, not for each task. A thread that serves a strand only reads the length of the queue.
 //!
-//! First in, first out: a strand that was queued is served before those that were queued after it, and before those that already had
-//! their turn.
+//! Strands of higher priority are served first. Within a priority, a strand that was queued is served before those that were queued after it,
+//! and before those that already had their turn. One pick in [`FAIR_PICK_EVERY`] is of a lower level where a strand of one is ready, each lower
+//! level in turn, so no strand starves: one with `n` others before it in its queue waits for at most
+//! `FAIR_PICK_EVERY * (LEVELS - 1) * (n + 1)` picks.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -13,24 +15,46 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_utils::CachePadded;
 
 use crate::dispatch::context_handle::ContextHandle;
+use crate::dispatch::pool::{FAIR_PICK_EVERY, LEVELS};
 use crate::sync::parker::Parker;
 use crate::sync::{AtomicUsize, Mutex, Ordering, unpoisoned};
+use crate::tasks::task::Level;
 
 /// The threads of one device that serve its strands.
 pub(crate) struct ThreadGroup {
     queues: Mutex<Queues>,
-    /// The length of the ready queue. Written under the lock; a hint for readers without it.
+    /// How many strands are in the ready queues. Written under the lock; a hint for readers without it.
     ready: CachePadded<AtomicUsize>,
     /// The threads that were started, by their numbers.
     threads: Box<[OnceLock<Arc<ContextHandle>>]>,
 }
 
+/// The ready queues, and who waits for a strand.
 #[derive(Default)]
 struct Queues {
-    /// The numbers of the strands that wait for a thread.
-    ready: VecDeque<u32>,
+    /// The numbers of the strands that wait for a thread, by level.
+    ready: [VecDeque<u32>; LEVELS],
+    /// How many strands were taken so far, modulo 2^32.
+    picks: u32,
     /// The threads that are parked or about to park. The last one that parked is woken first: its caches are the warmest.
     parked: Vec<Arc<Parker>>,
+}
+
+impl Queues {
+    fn len(&self) -> usize {
+        self.ready.iter().map(VecDeque::len).sum()
+    }
+
+    /// Takes the next strand.
+    fn pick(&mut self) -> Option<u32> {
+        self.picks = self.picks.wrapping_add(1);
+        let mut pop = |level: usize| self.ready[level].pop_front();
+        if !self.picks.is_multiple_of(FAIR_PICK_EVERY) {
+            return (0..LEVELS).find_map(pop);
+        }
+        let first = 1 + (self.picks / FAIR_PICK_EVERY) as usize % (LEVELS - 1);
+        (first..LEVELS).chain(1..first).find_map(&mut pop).or_else(|| pop(0))
+    }
 }
 
 impl ThreadGroup {
@@ -51,11 +75,12 @@ impl ThreadGroup {
         self.threads.get(number)?.get()
     }
 
-    /// Puts a strand at the end of the ready queue, and wakes a thread if one is parked. The caller has made the strand's state `QUEUED`.
-    pub(crate) fn push(&self, strand: u32) {
+    /// Puts a strand at the end of the ready queue of this level, and wakes a thread if one is parked. The caller has made the strand's state
+    /// `QUEUED`.
+    pub(crate) fn push(&self, strand: u32, level: Level) {
         let mut queues = unpoisoned(self.queues.lock());
-        queues.ready.push_back(strand);
-        self.ready.store(queues.ready.len(), Ordering::Relaxed);
+        queues.ready[usize::from(level)].push_back(strand);
+        self.ready.store(queues.len(), Ordering::Relaxed);
         let woken = queues.parked.pop();
         drop(queues);
         if let Some(parker) = woken {
@@ -63,14 +88,14 @@ impl ThreadGroup {
         }
     }
 
-    /// Takes the first strand of the ready queue.
+    /// Takes the next strand out of the ready queues.
     pub(crate) fn pop(&self) -> Option<u32> {
         if !self.has_ready() {
             return None;
         }
         let mut queues = unpoisoned(self.queues.lock());
-        let strand = queues.ready.pop_front();
-        self.ready.store(queues.ready.len(), Ordering::Relaxed);
+        let strand = queues.pick();
+        self.ready.store(queues.len(), Ordering::Relaxed);
         strand
     }
 
@@ -101,7 +126,7 @@ impl ThreadGroup {
     fn prepare_park(&self, parker: &Arc<Parker>, may_end: impl FnOnce() -> bool) -> bool {
         parker.prepare_park();
         let mut queues = unpoisoned(self.queues.lock());
-        let parks = queues.ready.is_empty() && !may_end();
+        let parks = queues.len() == 0 && !may_end();
         if parks {
             queues.parked.push(parker.clone());
         }
@@ -119,6 +144,7 @@ mod loom_tests {
     use loom::thread;
 
     use super::*;
+    use crate::dispatch::pool::HIGH;
 
     /// A thread decides by `parks` whether it parks, while another thread pushes a strand.
     fn no_push_is_missed(parks: fn(&ThreadGroup, &std::sync::Arc<Parker>) -> bool) {
@@ -126,7 +152,7 @@ mod loom_tests {
             let group = Arc::new(ThreadGroup::new(1));
             let pusher = {
                 let group = group.clone();
-                thread::spawn(move || group.push(7))
+                thread::spawn(move || group.push(7, HIGH))
             };
             let parker = std::sync::Arc::new(Parker::new());
             let parks = parks(&group, &parker);
@@ -159,8 +185,8 @@ mod loom_tests {
             let group = ThreadGroup::new(2);
             let parkers = [0, 1].map(|_| std::sync::Arc::new(Parker::new()));
             parkers.iter().for_each(|parker| assert!(group.prepare_park(parker, || false)));
-            group.push(0);
-            group.push(1);
+            group.push(0, HIGH);
+            group.push(1, HIGH);
             assert!(parkers.iter().all(|parker| !parker.is_parked()));
         });
     }
@@ -169,12 +195,46 @@ mod loom_tests {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::dispatch::pool::{HIGH, LOWEST};
+
+    const NORMAL: Level = HIGH + 1;
+
+    #[test]
+    fn strands_of_higher_priority_are_taken_first() {
+        let group = ThreadGroup::new(1);
+        for (strand, level) in [(0, LOWEST), (1, NORMAL), (2, HIGH), (3, NORMAL), (4, HIGH)] {
+            group.push(strand, level);
+        }
+        assert_eq!(group.ready(), 5);
+        assert_eq!(std::array::from_fn(|_| group.pop()), [2, 4, 1, 3, 0].map(Some));
+        assert_eq!((group.ready(), group.pop()), (0, None));
+    }
+
+    /// Strands of all levels are ready all the time. Each that is taken is queued again, behind the others of its level.
+    #[test]
+    fn no_strand_starves() {
+        let group = ThreadGroup::new(1);
+        let levels = [HIGH, NORMAL, LOWEST];
+        // Two strands of each level: 2 * level and 2 * level + 1.
+        levels.iter().for_each(|&level| (0..2).for_each(|other| group.push(2 * u32::from(level) + other, level)));
+        // How many picks ago each strand was taken, or queued.
+        let mut waited = [0; 2 * LEVELS];
+        let mut taken = [0; 2 * LEVELS];
+        for _ in 0..1_000 {
+            let strand = group.pop().expect("all are ready");
+            waited.iter_mut().for_each(|picks| *picks += 1);
+            assert!(waited.iter().all(|&picks| picks <= FAIR_PICK_EVERY as usize * (LEVELS - 1) * 2), "{waited:?}");
+            (waited[strand as usize], taken[strand as usize]) = (0, taken[strand as usize] + 1);
+            group.push(strand, levels[strand as usize / 2]);
+        }
+        assert!(taken[0] + taken[1] > 900, "most picks are of the highest priority: {taken:?}");
+    }
 
     #[test]
     fn strands_are_taken_in_the_order_in_which_they_were_queued() {
         let group = ThreadGroup::new(1);
         assert_eq!((group.has_ready(), group.pop()), (false, None));
-        (0..3).for_each(|strand| group.push(strand));
+        (0..3).for_each(|strand| group.push(strand, HIGH));
         assert!(group.has_ready());
         assert_eq!(std::array::from_fn(|_| group.pop()), [Some(0), Some(1), Some(2), None]);
     }
@@ -197,7 +257,7 @@ mod tests {
             parked.join().expect("it was woken");
         });
         assert_eq!(unpoisoned(group.queues.lock()).parked.len(), 1);
-        group.push(5);
+        group.push(5, HIGH);
         assert!(!parkers[0].is_parked());
     }
 
@@ -206,9 +266,9 @@ mod tests {
         let group = ThreadGroup::new(2);
         let parkers = [0, 1].map(|_| Arc::new(Parker::new()));
         parkers.iter().for_each(|parker| assert!(group.prepare_park(parker, || false)));
-        group.push(5);
+        group.push(5, HIGH);
         assert_eq!(parkers.each_ref().map(|parker| parker.is_parked()), [true, false]);
-        group.push(6);
+        group.push(6, HIGH);
         assert_eq!(parkers.each_ref().map(|parker| parker.is_parked()), [false, false]);
     }
 }

@@ -10,6 +10,7 @@ use streamvm_stream::Capabilities;
 use crate::engine::cuda::CudaDevices;
 use crate::engine::eager_calls::EagerCalls;
 use crate::engine::handle::Handle;
+use crate::engine::lane_priorities::LanePriorities;
 use crate::engine::simulated::Simulated;
 use crate::engine::threads::Threads;
 use crate::execute::context::Context;
@@ -45,6 +46,8 @@ pub(crate) struct Engine {
     pub(crate) capabilities: Capabilities,
     /// The most bytes of a copy that are staged in one piece.
     pub(crate) staging_piece: usize,
+    /// The lanes whose streams go before or behind others.
+    pub(crate) lane_priorities: LanePriorities,
     /// The compiled programs that `Vm::compiled` finds again.
     pub(crate) programs: ProgramCache,
     /// What takes eager calls before they are submitted, if the engine has automatic programs.

@@ -21,6 +21,7 @@ pub(crate) mod eager_calls;
 pub(crate) mod handle;
 pub(crate) mod help;
 pub(crate) mod idle_handles;
+pub(crate) mod lane_priorities;
 pub(crate) mod oom_recovery;
 pub(crate) mod open_stream;
 pub(crate) mod park;

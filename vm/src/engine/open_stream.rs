@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::Arc;
 
-use streamvm_ep::{Device, DeviceKind, Priority};
+use streamvm_ep::{Device, DeviceKind, StreamUse};
 use streamvm_instructions::{Error, SyncCounts};
 use streamvm_stream::{
     Passing, RunBy, StreamClass, StreamId, StreamKey, StreamPolicy, StreamType, Threads as WantedThreads, policy_for,
@@ -21,15 +21,15 @@ use crate::progress::stream_state::{MAX_STREAMS, StreamState};
 use crate::progress::unordered::Unordered;
 use crate::submit::state::{State, SubmissionStream};
 
-/// The priority of a stream on a device that has priorities. Copies go first: most are short, and compute streams wait for them.
-fn priority_of(stream_type: StreamType) -> Priority {
+/// What the device is told that a stream is for.
+fn use_of(stream_type: StreamType) -> StreamUse {
     match stream_type {
-        StreamType::HostToDevice | StreamType::DeviceToHost => Priority::High,
+        StreamType::HostToDevice | StreamType::DeviceToHost => StreamUse::Copies,
         StreamType::Compute
         | StreamType::PinnedCompute
         | StreamType::Barrier
         | StreamType::Workers
-        | StreamType::Critical => Priority::Normal,
+        | StreamType::Critical => StreamUse::Kernels,
     }
 }
 
@@ -53,7 +53,7 @@ impl Engine {
         let refused = |reason: String| Error::NoStream { stream: key, reason };
         let later = policy.passing() == Passing::Later;
         let at = self.device_that_runs(key, device);
-        let mut stream = at.create_stream_with(priority_of(key.stream_type))?;
+        let mut stream = at.create_stream_for(use_of(key.stream_type), self.lane_priorities.on_device(key))?;
         let mut actor = None;
         if let Some(observer) = &self.observer
             && !later

@@ -2,7 +2,7 @@
 //!
 //! * A thread stays with its strand while the strand has work, so that data stays in its caches, and for one spin after that. It leaves
 //!   earlier if another strand is ready.
-//! * While other strands are ready, a strand gets one turn (`TURN` in `execute/context.rs`) and goes to the end of the queue.
+//! * While other strands are ready, a strand gets one turn (`TURN` in `execute/context.rs`) and goes to the end of the queue of its priority.
 //! * While a caller that helps holds the run lock of a strand, the thread serves other strands that are ready. Otherwise it would sleep while the kernel
 //!   wakes another thread for them, which may not find the idle core at once.
 //! * The thread holds the run lock for one round at a time, so that a waiting caller can help between two rounds
@@ -17,6 +17,7 @@ use crate::engine::context_thread::{Next, acquire_run_lock, finds_work, somebody
 use crate::execute::environment::Environment;
 use crate::execute::locked_context::LockedContext;
 use crate::sync::{Mutex, engine_thread, unpoisoned};
+use crate::tasks::task::Level;
 
 /// The strands of one device, and the threads that serve them.
 pub(crate) struct Strands {
@@ -31,12 +32,12 @@ impl Strands {
         Strands { group: Arc::new(ThreadGroup::new(threads)), contexts: Mutex::default() }
     }
 
-    /// Adds a strand of this name.
-    pub(crate) fn add(&self, name: String) -> Arc<LockedContext> {
+    /// Adds a strand of this name and level.
+    pub(crate) fn add(&self, name: String, level: Level) -> Arc<LockedContext> {
         let mut contexts = unpoisoned(self.contexts.lock());
         // An engine has at most 1,024 streams.
         let number = contexts.len() as u32;
-        let context = Arc::new(LockedContext::strand(name, Strand::new(number, self.group.clone())));
+        let context = Arc::new(LockedContext::strand(name, Strand::new(number, level, self.group.clone())));
         contexts.push(context.clone());
         context
     }
@@ -65,7 +66,7 @@ pub(crate) fn serve(strands: &Strands, number: usize, thread: &Arc<ContextHandle
                 strand.serve(number);
                 if passed_by < strands.group.ready() && known[index].run_lock.try_lock().is_err() {
                     passed_by += 1;
-                    strand.requeue();
+                    strand.requeue_behind_all();
                     continue;
                 }
                 passed_by = 0;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use streamvm_ep::{DType, DeviceId};
+use streamvm_ep::{DType, DeviceId, Priority};
 use streamvm_instructions::{InstructionsBuilder, Lane, Tensor, TimeLimit};
 use streamvm_stream::{StreamId, StreamKey, StreamType};
 
@@ -27,9 +27,9 @@ fn filled(vm: &Vm, lane: u32, value: f64) -> Result<Tensor, crate::Error> {
     vm.full(CPU, DType::F32, &[4], value)
 }
 
-/// An engine whose device has one thread, after lanes 0 to 2 were used, in this order.
-fn engine() -> Result<Vm, Box<dyn Error>> {
-    let vm = Vm::builder().cpu_threads(1).build()?;
+/// An engine whose device has one thread, after lanes 0 to 2 were used, in this order. Lane 0 has this priority.
+fn engine(first: Priority) -> Result<Vm, Box<dyn Error>> {
+    let vm = Vm::builder().cpu_threads(1).lane_priority(Lane(0), first).build()?;
     let _limit = PATIENCE.enter();
     for lane in 0..3 {
         filled(&vm, lane, 0.0)?.wait()?;
@@ -62,7 +62,17 @@ fn strand_of(vm: &Vm, lane: u32) -> Arc<LockedContext> {
 
 #[test]
 fn a_thread_serves_another_strand_while_a_caller_holds_the_run_lock_of_the_first() -> Outcome {
-    let vm = engine()?;
+    serves_another_strand(Priority::Normal)
+}
+
+/// Otherwise the thread would take the strand of high priority again and again, or sleep until the caller leaves it.
+#[test]
+fn a_thread_serves_a_strand_of_lower_priority_while_a_caller_holds_the_run_lock_of_the_first() -> Outcome {
+    serves_another_strand(Priority::High)
+}
+
+fn serves_another_strand(first: Priority) -> Outcome {
+    let vm = engine(first)?;
     let gate = hold_thread(&vm)?;
     let lent = strand_of(&vm, 0);
     let caller = unpoisoned(lent.run_lock.lock());
@@ -80,7 +90,7 @@ fn a_thread_serves_another_strand_while_a_caller_holds_the_run_lock_of_the_first
 /// Callers hold the run locks of all strands that are ready: the thread waits for one of them, and runs both once they are free.
 #[test]
 fn a_thread_waits_for_a_run_lock_when_callers_hold_all() -> Outcome {
-    let vm = engine()?;
+    let vm = engine(Priority::Normal)?;
     let gate = hold_thread(&vm)?;
     let lent = [strand_of(&vm, 0), strand_of(&vm, 1)];
     let callers = lent.each_ref().map(|strand| unpoisoned(strand.run_lock.lock()));

@@ -12,9 +12,11 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use streamvm_ep::DeviceId;
+use streamvm_instructions::Lane;
 use streamvm_stream::{MAX_STREAMS, StreamId, StreamKey, Threads as Wanted};
 
 use crate::dispatch::context_handle::ContextHandle;
+use crate::dispatch::pool::level_of_priority;
 use crate::engine::affinity::pin;
 use crate::engine::core::Engine;
 use crate::engine::strand_thread::Strands;
@@ -203,7 +205,8 @@ impl Threads {
                 Err(error) => log::warn!("{} has {} threads: {error}", key.device, of_device.threads),
             }
         }
-        let context = of_device.strands.add(key.to_string());
+        let context =
+            of_device.strands.add(key.to_string(), level_of_priority(engine.lane_priorities.of(Lane(key.lane))));
         engine.contexts.add(context.handle.clone());
         Ok(context)
     }

@@ -35,7 +35,7 @@ use streamvm_ep as ep;
 use streamvm_instructions::Cause;
 
 use crate::dispatch::context_handle::ContextHandle;
-use crate::dispatch::pool::{DIRECT, LEVELS, Pool, Queues, URGENT, queue_of};
+use crate::dispatch::pool::{DIRECT, FAIR_PICK_EVERY, LEVELS, Pool, Queues, URGENT, queue_of};
 use crate::execute::backpressure::PassCounter;
 use crate::execute::environment::Environment;
 use crate::execute::run;
@@ -46,9 +46,6 @@ use crate::queue::node::{NodeBox, NodeList};
 use crate::sync::panics::panic_text;
 use crate::sync::{Ordering, fence, spin};
 use crate::tasks::task::{Action, Level, Task};
-
-/// One pick in so many is a fair pick: from a queue of a lower level, if such a queue has a task.
-pub(crate) const FAIR_PICK_EVERY: u32 = 16;
 
 /// The most instructions that a step runs.
 pub(crate) const TURN: usize = 64;

@@ -1,11 +1,10 @@
 //! Committing on unordered streams: each instruction has a dependence node that counts its open dependences. The task goes to the workers
 //! once the count is zero.
 
-use streamvm_ep::Priority;
 use streamvm_instructions::{Ahead, Instruction, Kind, Wait};
 
 use crate::dispatch::dependence_node::{EDGES, NodeId, node_of};
-use crate::dispatch::pool::{DIRECT, HIGH, URGENT};
+use crate::dispatch::pool::{DIRECT, URGENT, level_of_priority};
 use crate::execute::environment::Environment;
 use crate::queue::node::{LINES, NodeBox};
 use crate::submit::state::State;
@@ -117,9 +116,7 @@ pub(crate) fn level_of(instruction: &Instruction) -> Level {
     match (instruction.launch.ahead, instruction.launch.priority) {
         (Ahead::Direct, _) => DIRECT,
         (Ahead::First, _) => URGENT,
-        (Ahead::No, Priority::High) => HIGH,
-        (Ahead::No, Priority::Normal) => 1,
-        (Ahead::No, Priority::Low) => 2,
+        (Ahead::No, priority) => level_of_priority(priority),
     }
 }
 
