@@ -53,7 +53,7 @@ pub use ir::program::{Operand, Port, Program, Step, StepOrder, Value, ValueId, V
 pub use ir::section::StepSection;
 pub use jobs::builder::JobPlanBuilder;
 pub use jobs::job_plan::{Accumulator, Job, JobFeed, JobInput, JobPlan, JobStage, JobValue, StagePeak};
-pub use jobs::programs::{JobPort, JobProgram};
+pub use jobs::programs::{JobPort, JobProgram, PlaceBytes};
 pub use jobs::schedule::{Pipeline, PipelineStage};
 pub use plan::compiled::{
     ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedBy, FusedSteps, Located, Segment,

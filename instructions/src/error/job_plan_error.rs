@@ -76,6 +76,22 @@ pub enum JobPlanError {
         /// Where the tensor is.
         found: Place,
     },
+    /// A run of the plan needs more memory than its engine may have in one place.
+    #[error(
+        "on {place} a run of the job plan needs {} bytes at once, {values} for values and arenas and {parameters} for parameters, and its limit is {limit}; use smaller \
+         micro-batches, or a schedule that keeps fewer of them alive, or raise the limit",
+        values + parameters
+    )]
+    TooMuchMemory {
+        /// The device, or the host.
+        place: Place,
+        /// What jobs make, and the arena of the job that is just submitted, at the peak.
+        values: u64,
+        /// The parameters that live there.
+        parameters: u64,
+        /// The memory limit.
+        limit: u64,
+    },
     /// The plan is not well formed.
     #[error("the job plan is not well formed: {what}")]
     Malformed {

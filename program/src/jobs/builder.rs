@@ -138,6 +138,7 @@ impl JobPlanBuilder {
             values,
             results: self.results.clone(),
             peak_bytes: 0,
+            peaks: Vec::new(),
         };
         peaks::find(&mut plan);
         Ok(plan)

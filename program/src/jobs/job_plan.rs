@@ -3,7 +3,7 @@
 use streamvm_ep::{DType, DeviceId, Shape};
 use streamvm_instructions::{Lane, Place};
 
-use crate::jobs::programs::JobProgram;
+use crate::jobs::programs::{JobProgram, PlaceBytes};
 
 /// One run of a program, on a stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -113,6 +113,7 @@ pub struct JobPlan {
     pub(crate) results: Vec<String>,
     pub(crate) accumulators: Vec<Accumulator>,
     pub(crate) peak_bytes: usize,
+    pub(crate) peaks: Vec<PlaceBytes>,
 }
 
 impl JobPlan {
@@ -161,6 +162,12 @@ impl JobPlan {
     /// rounding of the allocator. Inputs and parameters are not counted.
     pub fn peak_bytes(&self) -> usize {
         self.peak_bytes
+    }
+
+    /// As [`peak_bytes`](JobPlan::peak_bytes), for each place in which the plan has memory. Of a program over several devices the bytes are counted where they are,
+    /// and not at the device of its stage.
+    pub fn peaks(&self) -> &[PlaceBytes] {
+        &self.peaks
     }
 
     /// How many slots the timeline has.

@@ -1,24 +1,28 @@
 //! How much a plan holds at once, by the order in which its jobs are submitted: an engine gives memory to a job when the job is submitted, and
 //! takes the memory of a value back when the last reader of the value has been submitted.
 
+use streamvm_instructions::Place;
+
 use crate::jobs::job_plan::{JobFeed, JobPlan};
+use crate::jobs::programs::PlaceBytes;
 
 /// Fills in the peaks.
 pub(super) fn find(plan: &mut JobPlan) {
     let ends = last_uses(plan);
-    // The memory that is given back after each job: stage and bytes.
-    let mut ending: Vec<Vec<(usize, usize)>> = vec![Vec::new(); plan.jobs.len()];
-    let (mut live, mut all) = (vec![0; plan.stages.len()], 0);
+    // The memory that is given back after each job, and the stages that have it.
+    let mut ending: Vec<Vec<(usize, PlaceBytes)>> = vec![Vec::new(); plan.jobs.len()];
+    let mut live = vec![0; plan.stages.len()];
     let mut peaks: Vec<_> = plan.stages.iter().map(|stage| stage.peak).collect();
-    let mut peak_bytes = 0;
+    let (mut all, mut places) = (Usage::default(), Vec::new());
     let mut copied = hashbrown::HashSet::new();
     for (index, job) in plan.jobs.iter().enumerate() {
         let program = &plan.programs[job.program];
-        let mut add = |bytes: usize, end: Option<usize>| {
-            live[job.stage] += bytes;
-            all += bytes;
+        let mut add = |memory: PlaceBytes, end: Option<usize>| {
+            live[job.stage] += memory.bytes;
+            all.live += memory.bytes;
+            usage(&mut places, memory.place).live += memory.bytes;
             if let Some(end) = end {
-                ending[end].push((job.stage, bytes));
+                ending[end].push((job.stage, memory));
             }
         };
         // Copies of what is elsewhere: that of a value lives as long as the value, that of an input as long as the job.
@@ -29,29 +33,56 @@ pub(super) fn find(plan: &mut JobPlan) {
                 JobFeed::Value(value) if copied.insert((value, port.place)) => ends[value],
                 JobFeed::Input(_) | JobFeed::Value(_) => continue,
             };
-            add(port.shape.elements() * port.dtype.size(), end);
+            add(PlaceBytes { place: port.place, bytes: port.shape.elements() * port.dtype.size() }, end);
         }
-        for (buffer, bytes) in program.fetched_bytes.iter().enumerate() {
+        for (buffer, &memory) in program.fetched.iter().enumerate() {
             let of_buffer = job.makes.clone().zip(&program.buffer_of).filter(|(_, of)| **of == buffer);
             // Views of one buffer keep it alive, each until its last use.
             let end = of_buffer.map(|(value, _)| ends[value]).max_by_key(|end| end.unwrap_or(usize::MAX));
-            add(*bytes, end.flatten());
+            add(memory, end.flatten());
         }
         let peak = &mut peaks[job.stage];
         peak.value_bytes = peak.value_bytes.max(live[job.stage]);
         peak.bytes = peak.bytes.max(live[job.stage] + program.arena_bytes);
-        peak_bytes = peak_bytes.max(all + program.arena_bytes);
-        for (stage, bytes) in ending[index].drain(..) {
-            live[stage] -= bytes;
-            all -= bytes;
+        all.note(program.arena_bytes);
+        program.arenas.iter().for_each(|arena| usage(&mut places, arena.place).note(arena.bytes));
+        places.iter_mut().for_each(|(_, usage)| usage.note(0));
+        for (stage, memory) in ending[index].drain(..) {
+            live[stage] -= memory.bytes;
+            all.live -= memory.bytes;
+            usage(&mut places, memory.place).live -= memory.bytes;
         }
     }
     let alive: Vec<usize> = (0..plan.stages.len()).map(|stage| micro_batches_alive(plan, stage)).collect();
-    plan.peak_bytes = peak_bytes;
+    plan.peak_bytes = all.peak;
+    plan.peaks = places.into_iter().map(|(place, usage)| PlaceBytes { place, bytes: usage.peak }).collect();
     for ((stage, peak), micro_batches) in plan.stages.iter_mut().zip(peaks).zip(alive) {
         stage.peak = peak;
         stage.peak.micro_batches = micro_batches;
     }
+}
+
+/// The bytes of values that are alive, and the most so far, with the arenas of a job.
+#[derive(Default)]
+struct Usage {
+    live: usize,
+    peak: usize,
+}
+
+impl Usage {
+    /// A job is submitted whose arenas have so many bytes.
+    fn note(&mut self, arenas: usize) {
+        self.peak = self.peak.max(self.live + arenas);
+    }
+}
+
+/// The usage of a place; of few, so that a search is short.
+fn usage(places: &mut Vec<(Place, Usage)>, place: Place) -> &mut Usage {
+    let index = places.iter().position(|(known, _)| *known == place).unwrap_or_else(|| {
+        places.push((place, Usage::default()));
+        places.len() - 1
+    });
+    &mut places[index].1
 }
 
 /// The last job that uses each value; `None` for results, which outlive the run.

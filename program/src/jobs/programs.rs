@@ -4,7 +4,7 @@ use streamvm_ep::{DType, DeviceId, Shape};
 use streamvm_instructions::{HOST_DEVICE, Place};
 use streamvm_stream::StreamType;
 
-use crate::ir::program::{Port, Program};
+use crate::ir::program::{Port, Program, ValueId};
 use crate::plan::compiled::{BufferRole, Compiled};
 
 /// A feed or a fetch of a program.
@@ -18,6 +18,25 @@ pub struct JobPort {
     pub shape: Shape,
     /// Where it lives.
     pub place: Place,
+}
+
+/// Bytes of memory in one place.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct PlaceBytes {
+    /// The device, or the host.
+    pub place: Place,
+    /// How many bytes.
+    pub bytes: usize,
+}
+
+impl PlaceBytes {
+    /// Adds these bytes to those of the same place.
+    pub(crate) fn add_to(self, places: &mut Vec<PlaceBytes>) {
+        match places.iter_mut().find(|known| known.place == self.place) {
+            Some(known) => known.bytes += self.bytes,
+            None => places.push(self),
+        }
+    }
 }
 
 /// A program of a job plan: what its jobs are called, and what they need, make and take in memory.
@@ -39,8 +58,10 @@ pub struct JobProgram {
     pub written: Vec<String>,
     /// The memory of a run while it is submitted and runs, without its fetches.
     pub arena_bytes: usize,
-    /// The sizes of the buffers that a run has for its fetches; several fetches may be views of one buffer.
-    pub(crate) fetched_bytes: Vec<usize>,
+    /// Where the memory of `arena_bytes` is; each place once.
+    pub(crate) arenas: Vec<PlaceBytes>,
+    /// The buffers that a run has for its fetches; several fetches may be views of one buffer.
+    pub(crate) fetched: Vec<PlaceBytes>,
     /// For each fetch, its buffer.
     pub(crate) buffer_of: Vec<usize>,
 }
@@ -50,8 +71,10 @@ impl JobProgram {
     pub fn new(label: impl Into<String>, compiled: &Compiled) -> JobProgram {
         let program = compiled.program();
         let ports = |ports: &[Port]| ports.iter().map(|port| job_port(program, port)).collect();
-        let (mut fetched, mut fetched_bytes, mut written, mut arena_bytes) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        let (mut values, mut fetched, mut written, mut arenas) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let place_of = |value: ValueId| program.value(value).place;
         for buffer in compiled.buffers() {
+            let bytes = buffer.bytes;
             match buffer.role {
                 // A flag is not in the memory of the device.
                 BufferRole::Feed(_) | BufferRole::Flag(_) => {}
@@ -60,17 +83,21 @@ impl JobProgram {
                 }
                 BufferRole::Parameter(_) => {}
                 BufferRole::Fetched(value) => {
-                    fetched.push(value);
-                    fetched_bytes.push(buffer.bytes);
+                    values.push(value);
+                    fetched.push(PlaceBytes { place: place_of(value), bytes });
                 }
-                BufferRole::Own(_) | BufferRole::Arena(_) => arena_bytes += buffer.bytes,
+                BufferRole::Own(value) => PlaceBytes { place: place_of(value), bytes }.add_to(&mut arenas),
+                BufferRole::Arena(arena) => {
+                    let place = Place::Device(compiled.arenas()[arena].device);
+                    PlaceBytes { place, bytes }.add_to(&mut arenas);
+                }
             }
         }
         let segments = compiled.segments();
         let computes = segments.iter().find(|segment| segment.stream.stream_type == StreamType::Compute);
         let computes = computes.or(segments.first());
         let device = computes.map_or(HOST_DEVICE, |segment| segment.stream.device);
-        let buffer = |port: &Port| fetched.iter().position(|value| *value == port.value);
+        let buffer = |port: &Port| values.iter().position(|value| *value == port.value);
         let buffer_of = program
             .fetches
             .iter()
@@ -83,9 +110,10 @@ impl JobProgram {
             feeds: ports(&program.feeds),
             fetches: ports(&program.fetches),
             written,
-            arena_bytes,
+            arena_bytes: arenas.iter().map(|arena| arena.bytes).sum(),
+            arenas,
             buffer_of: buffer_of.collect(),
-            fetched_bytes,
+            fetched,
         }
     }
 }

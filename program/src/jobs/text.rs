@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::jobs::job_plan::{Accumulator, JobInput, JobPlan, JobValue};
+use crate::jobs::programs::PlaceBytes;
 
 /// The stages with the orders of their jobs; the timeline, in slots of equal time; what each stage holds at most; inputs, values, results and
 /// sums.
@@ -65,7 +66,13 @@ impl JobPlan {
             )?;
         }
         let blank = format!("{:<8} {:>4}  {:>19}  {:>15}", "", "", "", "");
-        writeln!(f, "{:<name$}  {blank}  {:>10}", "all", self.peak_bytes)
+        writeln!(f, "{:<name$}  {blank}  {:>10}", "all", self.peak_bytes)?;
+        // Of one place it is the same number.
+        let several = self.peaks.len() > 1;
+        self.peaks.iter().filter(|_| several).try_for_each(|PlaceBytes { place, bytes }| {
+            let (title, blank) = (place.to_string(), format!("{:>4}  {:>19}  {:>15}", "", "", ""));
+            writeln!(f, "{:<name$}  {title:<8} {blank}  {bytes:>10}", "all")
+        })
     }
 
     fn input(&self, f: &mut fmt::Formatter<'_>, input: &JobInput) -> fmt::Result {

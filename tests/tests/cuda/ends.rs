@@ -7,7 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use streamvm::ep::cuda::{CudaAbsent, CudaConfig, Ptx};
-use streamvm::{Cause, DType, DeviceId, Error, InstructionsBuilder, Lane, Op, Params, Priority, Vm};
+use streamvm::program::{CompileOptions, Pipeline, PipelineStage};
+use streamvm::{Cause, DType, DeviceId, Error, InstructionsBuilder, JobPlanError, Lane, Op, Params, Priority, Vm};
 use streamvm_ep as ep;
 use streamvm_standin::{EMPTY, EMPTY_PTX, Standin};
 use streamvm_tests::{CPU, failure_of, within};
@@ -203,6 +204,24 @@ fn lanes_tell_a_device_their_priority() {
         assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0; 4]));
         assert_eq!(first() - before, kernels + copies, "copies of {lane:?}");
     }
+}
+
+/// The engine has no memory limit: the driver says what the device has.
+#[test]
+fn a_job_plan_that_needs_more_than_a_device_has_is_refused() {
+    let _driver = standin("memory=64M");
+    let vm = engine();
+    let program = |name: &str, feed: &str, fetch: &str| {
+        let program = vm.record(name, |r| r.fetch(fetch, &r.feed(feed, CUDA, DType::F32, &[8 << 20])?.neg()?));
+        vm.compile(&program.expect("it can be recorded"), &[], &CompileOptions::default()).expect("it compiles")
+    };
+    let [first, second] = [program("first", "x", "h"), program("second", "h", "y")];
+    let pipeline = Pipeline::new([&first, &second].map(|stage| PipelineStage::new(stage.compiled()))).result("y");
+    let plan = pipeline.fthenb(2).expect("a plan");
+    let Err(Error::JobPlan(error)) = vm.jobs(&plan, &[&first, &second]) else { panic!("it is refused") };
+    let JobPlanError::TooMuchMemory { place, values, parameters: 0, limit } = *error else { panic!("{error}") };
+    assert_eq!((place, values, limit), (CUDA.into(), plan.peak_bytes() as u64, 64 << 20));
+    assert!(values > limit);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod jobs;
 mod judged;
 mod lanes;
 mod one_kernel;
+mod plan_memory;
 mod random;
 mod recording;
 mod runs;

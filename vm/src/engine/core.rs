@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use streamvm_ep::{Device, EventPool};
+use streamvm_instructions::Place;
 use streamvm_stream::Capabilities;
 
 use crate::engine::cuda::CudaDevices;
@@ -34,13 +35,6 @@ pub(crate) struct Engine {
     /// The allocator of host memory that belongs to no device ([`Place::Host`](streamvm_instructions::Place::Host)).
     pub(crate) host: Arc<dyn Device>,
     /// The CUDA devices among `devices`, by their concrete type.
-    #[cfg_attr(
-        not(feature = "cuda"),
-        expect(
-            dead_code,
-            reason = "only `Vm::load_cuda` and `Vm::cuda_products` read it, which need the feature `cuda`"
-        )
-    )]
     pub(crate) cuda: Arc<CudaDevices>,
     /// The table of how streams wait for each other; soft sync has a copy of the same table.
     pub(crate) capabilities: Capabilities,
@@ -76,6 +70,13 @@ pub(crate) struct Inline {
 
 impl Engine {
     /// How many events exist on all devices. Devices of one kind may share an event pool, which counts once.
+    /// The most bytes that there may be in a place: its memory limit, or else what a CUDA device has. `None` if only the machine limits it.
+    pub(crate) fn memory_limit(&self, place: Place) -> Option<u64> {
+        let Place::Device(id) = place else { return self.host.info().memory_limit };
+        let limit = self.devices.get(id).ok().and_then(|device| device.info().memory_limit);
+        limit.or_else(|| self.cuda.total_memory(id))
+    }
+
     pub(crate) fn live_events(&self) -> usize {
         let pools: hashbrown::HashMap<*const EventPool, usize> =
             self.devices.iter().map(|device| (std::ptr::from_ref(device.events()), device.events().live())).collect();

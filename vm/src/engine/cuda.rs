@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use streamvm_ep::Device;
 use streamvm_ep::cuda::{self, CudaAbsent, CudaConfig};
+use streamvm_ep::{Device, DeviceId};
 
 /// The CUDA devices of one engine; none before [`CudaDevices::open`].
 #[derive(Debug, Default)]
@@ -26,8 +26,14 @@ impl CudaDevices {
     }
 
     /// The CUDA device `id`; `None` if there is none, or before [`CudaDevices::open`].
-    pub(crate) fn get(&self, id: streamvm_ep::DeviceId) -> Option<&cuda::CudaDevice> {
+    pub(crate) fn get(&self, id: DeviceId) -> Option<&cuda::CudaDevice> {
         self.opened.get()?.iter().find(|device| device.id() == id).map(|device| &**device)
+    }
+
+    /// How many bytes of memory the CUDA device `id` has; `None` if there is none, or the driver does not say.
+    pub(crate) fn total_memory(&self, id: DeviceId) -> Option<u64> {
+        let (_, total) = self.get(id)?.memory_info().ok()?;
+        Some(total)
     }
 }
 
@@ -39,5 +45,10 @@ impl CudaDevices {
     /// [`CudaAbsent::NotBuilt`].
     pub(crate) fn open(&self, config: &CudaConfig) -> Result<Vec<Arc<dyn Device>>, CudaAbsent> {
         cuda::open(config)
+    }
+
+    /// This build has no CUDA devices.
+    pub(crate) fn total_memory(&self, _: DeviceId) -> Option<u64> {
+        None
     }
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use streamvm_instructions::{Error, JobPlanError, Tensor};
-use streamvm_program::{Job, JobFeed, JobInput, JobPlan, JobProgram, in_order};
+use streamvm_instructions::{Error, JobPlanError, Resource, Tensor};
+use streamvm_program::{Job, JobFeed, JobInput, JobPlan, JobProgram, PlaceBytes, in_order};
 
 use crate::engine::core::Engine;
 use crate::jobs::results::JobResults;
@@ -49,6 +49,7 @@ impl Jobs {
             }
         }
         check_parameters(plan, &executables)?;
+        check_memory(engine, plan, &executables)?;
         let mut ends = vec![Vec::new(); plan.jobs().len()];
         for (index, value) in plan.values().iter().enumerate().filter(|(_, value)| !value.is_result) {
             ends[value.readers.last().copied().unwrap_or(value.job)].push(index);
@@ -164,8 +165,32 @@ fn check_parameters(plan: &JobPlan, executables: &[Executable]) -> Result<(), Er
     Ok(())
 }
 
+/// Checks that there is room for what a run needs in each place that has a limit: what its jobs make, and the parameters. The inputs are left out: several may be
+/// views of one tensor.
+fn check_memory(engine: &Engine, plan: &JobPlan, executables: &[Executable]) -> Result<(), Error> {
+    let parameters = executables.iter().flat_map(Executable::parameters).map(|(_, tensor)| tensor);
+    // Programs may share a parameter, which is a whole storage.
+    let storages: HashMap<*const Resource, &Tensor> =
+        parameters.map(|tensor| (std::ptr::from_ref(tensor.resource()), tensor)).collect();
+    for &PlaceBytes { place, bytes } in plan.peaks() {
+        let Some(limit) = engine.memory_limit(place) else { continue };
+        let values = bytes as u64;
+        let here = storages.values().filter(|tensor| tensor.place() == place);
+        let parameters: u64 = here.map(|tensor| (tensor.shape().elements() * tensor.dtype().size()) as u64).sum();
+        if values + parameters > limit {
+            return Err(JobPlanError::TooMuchMemory { place, values, parameters, limit }.into());
+        }
+    }
+    Ok(())
+}
+
 /// Checks that a tensor is of the engine and fits an input.
-fn check_input(engine: &Engine, plan: &JobPlan, input: &JobInput, tensor: &Tensor) -> Result<(), Error> {
+fn check_input(
+    engine: &Engine,
+    plan: &JobPlan,
+    (input, tensor): (&JobInput, &Tensor),
+    location: &'static Location<'static>,
+) -> Result<(), Error> {
     let JobInput { name, dtype, shape, place, .. } = input;
     if (tensor.dtype(), tensor.shape()) != (*dtype, *shape) {
         let from = "the tensor that is given for it".to_owned();
