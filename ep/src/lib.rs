@@ -84,6 +84,7 @@ pub use call::kernel_registry::KernelRegistry;
 pub use call::label::{Label, StepLabel};
 pub use call::operand::{Access, Operand};
 pub use call::raw::{RawCall, RawFn};
+pub use call::step_note::StepNote;
 pub use cpu::{CpuConfig, CpuDevice};
 pub use errors::call_error::{CallError, FnError};
 pub use errors::error::{Error, KernelError};

@@ -8,6 +8,7 @@
 use crate::call::commands::CommandCall;
 use crate::call::operand::{Access, Operand};
 use crate::call::raw::RawCall;
+use crate::call::step_note::StepNote;
 use crate::errors::error::Error;
 use crate::tensor::dtype::{DType, Element};
 use crate::tensor::layout::Layout;
@@ -28,6 +29,8 @@ pub struct FnContext<'a> {
     /// The stream, for a function of an engine that queues a command for each step of a program. The operands are then there; `reads` and
     /// `writes` are empty, because the host cannot access that memory.
     pub commands: Option<CommandCall<'a>>,
+    /// Where steps of a program that run in this call are noted.
+    pub(crate) step_note: Option<&'a StepNote>,
 }
 
 impl<'a> FnContext<'a> {
@@ -44,7 +47,8 @@ impl<'a> FnContext<'a> {
         }
         // From here on only shared references exist; the exclusive borrow for `'a` keeps all other code from the operands.
         let operands: &'a [Operand] = operands;
-        Ok(FnContext { reads: Reads { operands }, writes: Writes { operands, taken: 0 }, raw: None, commands: None })
+        let (reads, writes) = (Reads { operands }, Writes { operands, taken: 0 });
+        Ok(FnContext { reads, writes, raw: None, commands: None, step_note: None })
     }
 
     #[inline(never)]
@@ -104,7 +108,7 @@ impl<'a> FnContext<'a> {
 
     fn without_operands() -> FnContext<'a> {
         let (reads, writes) = (Reads { operands: &[] }, Writes { operands: &[], taken: 0 });
-        FnContext { reads, writes, raw: None, commands: None }
+        FnContext { reads, writes, raw: None, commands: None, step_note: None }
     }
 }
 

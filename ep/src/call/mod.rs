@@ -17,3 +17,4 @@ pub(crate) mod kernel_registry;
 pub(crate) mod label;
 pub(crate) mod operand;
 pub(crate) mod raw;
+pub(crate) mod step_note;

@@ -11,6 +11,7 @@ use crate::call::kernel::KernelCall;
 use crate::call::label::Label;
 use crate::call::operand::Operand;
 use crate::call::raw::RawFn;
+use crate::call::step_note::StepNote;
 use crate::cpu::kernels;
 use crate::cpu::workers;
 use crate::errors::call_error::CallError;
@@ -28,11 +29,12 @@ pub(crate) struct CpuStream {
     /// The most threads of one kernel, the calling one included.
     threads: usize,
     events: Arc<EventPool>,
+    step_note: Arc<StepNote>,
 }
 
 impl CpuStream {
     pub(crate) fn new(device: DeviceId, threads: usize, events: Arc<EventPool>) -> CpuStream {
-        CpuStream { device, threads, events }
+        CpuStream { device, threads, events, step_note: Arc::default() }
     }
 }
 
@@ -66,8 +68,12 @@ impl Stream for CpuStream {
     fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
         // For the kernels of a sequence that the function runs.
         workers::set_threads(self.threads);
-        let mut context = FnContext::new(operands)?;
+        let mut context = FnContext { step_note: Some(&self.step_note), ..FnContext::new(operands)? };
         function.call(&mut context).map_err(CallError::Function)
+    }
+
+    fn step_note(&self) -> Option<Arc<StepNote>> {
+        Some(self.step_note.clone())
     }
 
     fn call_raw(&mut self, _: &mut RawFn<'_>, _: &mut [Operand]) -> Result<(), CallError> {

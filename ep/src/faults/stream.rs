@@ -9,6 +9,7 @@ use crate::call::kernel::KernelCall;
 use crate::call::label::{Label, StepLabel};
 use crate::call::operand::Operand;
 use crate::call::raw::RawFn;
+use crate::call::step_note::StepNote;
 use crate::errors::call_error::CallError;
 use crate::errors::error::Error;
 use crate::faults::device::pool_of;
@@ -127,6 +128,10 @@ impl Stream for FaultyStream {
     fn begin_step(&mut self, step: StepLabel, buffers: &[usize]) {
         self.step = Some(step);
         self.inner(|inner| inner.begin_step(step, buffers));
+    }
+
+    fn step_note(&self) -> Option<Arc<StepNote>> {
+        self.inner(|inner| inner.step_note())
     }
 
     fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {

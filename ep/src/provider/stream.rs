@@ -1,5 +1,7 @@
 //! Streams: ordered queues of commands on one device.
 
+use std::sync::Arc;
+
 use crate::call::closure::InlineFn;
 use crate::call::commands::Commands;
 use crate::call::fused::FusedKernel;
@@ -8,6 +10,7 @@ use crate::call::kernel::KernelCall;
 use crate::call::label::{Label, StepLabel};
 use crate::call::operand::Operand;
 use crate::call::raw::RawFn;
+use crate::call::step_note::StepNote;
 use crate::errors::call_error::CallError;
 use crate::errors::error::Error;
 use crate::names::event_id::EventId;
@@ -33,6 +36,12 @@ pub trait Stream: Send {
     /// [`number`](Stream::number). Operand `i` of these commands is a view of operand `buffers[i]` of the instruction. A stream that reports
     /// nothing ignores it.
     fn begin_step(&mut self, _step: StepLabel, _buffers: &[usize]) {}
+
+    /// Where the stream notes the step of a program that it is at; `None` for a stream that runs no steps in the calling thread. It may be read by
+    /// any thread at any time.
+    fn step_note(&self) -> Option<Arc<StepNote>> {
+        None
+    }
 
     /// Runs a kernel.
     ///

@@ -13,7 +13,9 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use crate::call::fn_context::FnContext;
+use crate::call::label::StepLabel;
 use crate::call::operand::Operand;
+use crate::call::step_note::NotedRun;
 use crate::names::device_id::DeviceKind;
 use crate::sequence::blocks::{Part, Parts, Rounds, Test};
 use crate::sequence::branches::{self, SequenceBranch};
@@ -75,6 +77,8 @@ pub struct CpuSequence {
     lanes: Option<HostLanes>,
     /// For each part how long it took so far, if runs are timed.
     times: Option<Box<[PartTime]>>,
+    /// The labels of the steps, if the stream notes the step that it is at.
+    labels: Option<Arc<[StepLabel]>>,
 }
 
 impl CpuSequence {
@@ -171,6 +175,7 @@ impl CpuSequence {
             most_operands: most.unwrap_or(0).max(MOST_OPERANDS),
             lanes: (!branches.is_empty()).then(|| HostLanes::new(branches, &of_branches)),
             times: None,
+            labels: None,
         })
     }
 
@@ -193,6 +198,14 @@ impl CpuSequence {
     #[must_use]
     pub fn timing(mut self) -> CpuSequence {
         self.times = Some(self.parts.iter().map(|_| PartTime::default()).collect());
+        self
+    }
+
+    /// Sets the labels of the steps: the stream [notes](Stream::step_note) which of them it is at. With branches it does not, because several steps run
+    /// at once. Of steps in a group it notes the first.
+    #[must_use]
+    pub fn labelled(mut self, labels: Arc<[StepLabel]>) -> CpuSequence {
+        self.labels = Some(labels).filter(|_| self.lanes.is_none());
         self
     }
 
@@ -225,7 +238,13 @@ impl CpuSequence {
         };
         let parts: usize = self.parts.iter().map(of_part).sum();
         let lanes = self.lanes.as_ref().map_or(0, HostLanes::heap_bytes);
-        parts + size_of_val(self.parts.as_slice()) + lanes + self.operands.heap_bytes() + self.buffers.heap_bytes()
+        let labels = self.labels.as_ref().map_or(0, |labels| size_of_val(&**labels));
+        parts
+            + labels
+            + size_of_val(self.parts.as_slice())
+            + lanes
+            + self.operands.heap_bytes()
+            + self.buffers.heap_bytes()
     }
 
     /// Runs all steps over the operands of `context`, which are the buffers in the same order. `run` is the number of the run, which decides
@@ -240,13 +259,15 @@ impl CpuSequence {
     pub fn run(&self, context: &mut FnContext<'_>, run: u64) -> Result<(), SequenceError> {
         let buffers = context.take_all().map_err(|error| SequenceError::Buffers(error.to_string()))?;
         self.buffers.check(buffers)?;
+        let noted = context.step_note.zip(self.labels.as_ref()).map(|(note, labels)| note.run(labels));
+        let noted = noted.as_ref();
         if self.times.is_some() {
             // SAFETY: `new` has added the operands of the steps to the buffers, and `check` has accepted those of the call. `take_all` has
             // returned them with no written one taken, and they count as taken from now on: so no slice of a written one exists.
-            unsafe { self.run_parts::<true>(buffers, run) }
+            unsafe { self.run_parts::<true>(buffers, run, noted) }
         } else {
             // SAFETY: as above.
-            unsafe { self.run_parts::<false>(buffers, run) }
+            unsafe { self.run_parts::<false>(buffers, run, noted) }
         }
     }
 
@@ -255,17 +276,22 @@ impl CpuSequence {
     /// # Safety
     ///
     /// * [`Buffers::check`] has accepted `buffers`, and no slice of a written one exists.
-    unsafe fn run_parts<const TIMED: bool>(&self, buffers: &[Operand], run: u64) -> Result<(), SequenceError> {
+    unsafe fn run_parts<const TIMED: bool>(
+        &self,
+        buffers: &[Operand],
+        run: u64,
+        noted: Option<&NotedRun<'_>>,
+    ) -> Result<(), SequenceError> {
         // One set for many parts: to make one costs more than a short function.
         let operands =
             || -> SmallVec<[Operand; MOST_OPERANDS]> { (0..self.most_operands).map(|_| Operand::blank()).collect() };
         match &self.lanes {
             // SAFETY: the caller has the same duties.
-            None => unsafe { self.run_range::<TIMED>(buffers, run, 0..self.parts.len(), &mut operands()) },
+            None => unsafe { self.run_range::<TIMED>(buffers, run, 0..self.parts.len(), &mut operands(), noted) },
             Some(lanes) => lanes.run(operands, |operands, parts| {
                 // SAFETY: as above. While these parts run, another thread may hold slices that a function got there. `check_branches` has found that a branch writes no
                 // byte that a branch uses which may run at the same time.
-                unsafe { self.run_range::<TIMED>(buffers, run, parts, operands) }
+                unsafe { self.run_range::<TIMED>(buffers, run, parts, operands, None) }
             }),
         }
     }
@@ -281,7 +307,13 @@ impl CpuSequence {
         run: u64,
         parts: Range<usize>,
         operands: &mut [Operand],
+        noted: Option<&NotedRun<'_>>,
     ) -> Result<(), SequenceError> {
+        let begin = |step: usize| {
+            if let Some(noted) = noted {
+                noted.begin(step);
+            }
+        };
         let mut rounds = Rounds::default();
         let mut next = parts.start;
         while let Some(part) = self.parts[..parts.end].get(next) {
@@ -290,20 +322,26 @@ impl CpuSequence {
             match part {
                 Part::Work(Work::Single(single)) => {
                     let work = &single.work;
+                    begin(single.number);
                     // SAFETY: the caller has the same duties.
                     self.timed::<TIMED, _>(place, || unsafe { self.run_single(single, work, buffers, operands) })?;
                 }
-                // SAFETY: as above.
-                Part::Work(Work::Group(group)) => self.timed::<TIMED, _>(place, || unsafe { group.run(buffers) })?,
+                Part::Work(Work::Group(group)) => {
+                    begin(group.steps().start);
+                    // SAFETY: as above.
+                    self.timed::<TIMED, _>(place, || unsafe { group.run(buffers) })?;
+                }
                 Part::Work(Work::Draw(single)) => {
                     let SequenceWork::Draw { kernel, params, advance } = &single.work else {
                         unreachable!("`new` makes a draw of no other work")
                     };
                     let work = SequenceWork::Kernel(*kernel, params_of_run(params, *advance, run));
+                    begin(single.number);
                     // SAFETY: as above.
                     self.timed::<TIMED, _>(place, || unsafe { self.run_single(single, &work, buffers, operands) })?;
                 }
                 Part::Work(Work::Function(function)) => {
+                    begin(function.number);
                     self.timed::<TIMED, _>(place, || {
                         // SAFETY: as above. The slices that a function gets end with its call, because its code takes a context of any lifetime. So
                         // no slice exists when the next part begins.
@@ -312,6 +350,7 @@ impl CpuSequence {
                 }
                 Part::Jump(to) => next = *to,
                 Part::Test(test) => {
+                    begin(test.step);
                     // SAFETY: as above.
                     let is_true = unsafe { is_true(test, buffers, operands)? };
                     next = test.next(place, is_true, &mut rounds, &self.stops)?;

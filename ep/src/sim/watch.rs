@@ -7,6 +7,7 @@ use crate::call::kernel::KernelCall;
 use crate::call::label::Label;
 use crate::call::operand::Operand;
 use crate::call::raw::RawFn;
+use crate::call::step_note::StepNote;
 use crate::errors::call_error::CallError;
 use crate::errors::error::Error;
 use crate::names::actor_id::ActorId;
@@ -49,6 +50,10 @@ impl Stream for WatchedStream {
 
     fn number(&mut self, stream: u32, seq: u64) {
         self.inner.number(stream, seq);
+    }
+
+    fn step_note(&self) -> Option<Arc<StepNote>> {
+        self.inner.step_note()
     }
 
     fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {

@@ -21,4 +21,5 @@ mod recording;
 mod runs;
 mod scenarios;
 mod sections;
+mod stalls;
 mod watched;

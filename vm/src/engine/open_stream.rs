@@ -72,7 +72,8 @@ impl Engine {
         let mut state = self.handle.lock();
         let Some(id) = state.new_stream(key)? else { return Ok(()) };
         let unordered = id.is_unordered().then(|| Unordered::new(self.streams.nodes().clone(), None));
-        let stream_state = Arc::new(StreamState::new(id, key, policy, context.handle.clone(), in_flight, unordered));
+        let stream_state = StreamState::new(id, key, policy, context.handle.clone(), in_flight, unordered);
+        let stream_state = Arc::new(stream_state.with_step_note(stream.step_note()));
         if let Some(observer) = &self.observer {
             observer.opened(id, key, actor);
         }

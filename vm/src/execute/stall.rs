@@ -151,8 +151,9 @@ impl Environment {
         let seq = noted.as_ref().map_or_else(|| self.number_of(stream_state, point), |noted| noted.number);
         let (what, location) = noted.map(|noted| (noted.what.into_owned(), noted.location)).unzip();
         let thread = (state == StallState::Running).then(|| self.thread_of(stream_state, point)).flatten();
-        let (stream, condition) = (stream_state.key, None);
-        StalledInstruction { stream, seq, pending, what, location, state, thread, waits_for, condition }
+        let noted = stream_state.step_note.as_ref().filter(|_| state == StallState::Running);
+        let (stream, condition, step) = (stream_state.key, None, noted.and_then(|noted| noted.step()));
+        StalledInstruction { stream, seq, pending, what, location, state, thread, waits_for, condition, step }
     }
 
     /// The name of the thread that runs an instruction.

@@ -61,6 +61,9 @@ pub struct StalledInstruction {
     /// The step of a program that begins a block, if the instruction waits for its [condition](StallState::Condition); or the step whose output or time is
     /// looked at, if it waits for its end.
     pub condition: Option<StepLabel>,
+    /// The step that the instruction is at, if it is [running](StallState::Running) a program with functions or loops on one lane of a CPU; of steps that run together,
+    /// the first one.
+    pub step: Option<StepLabel>,
 }
 
 /// The state of an instruction that has not passed.
@@ -186,6 +189,9 @@ impl StallReport {
         if let Some(thread) = &stalled.thread {
             write!(f, "; on thread {thread}")?;
         }
+        if let Some(StepLabel { step, what, location }) = stalled.step {
+            write!(f, "; at step {step} ({what}), recorded at {location}")?;
+        }
         for (index, (stream, seq)) in stalled.waits_for.iter().enumerate() {
             let word = match (index, stalled.state) {
                 (0, StallState::Queued) => "; behind",
@@ -234,7 +240,8 @@ mod tests {
         let what = (state != StallState::Queued).then(|| format!("op {seq}"));
         let thread = (state == StallState::Running).then(|| "cpu:0.1".to_owned());
         let stream = key(stream);
-        StalledInstruction { stream, seq, pending: 3, what, location: None, state, thread, waits_for, condition: None }
+        let (pending, location, condition, step) = (3, None, None, None);
+        StalledInstruction { stream, seq, pending, what, location, state, thread, waits_for, condition, step }
     }
 
     fn report() -> StallReport {
@@ -275,6 +282,15 @@ in the end for compute@cpu:0:0 #7";
             let text = StallReport::new(vec![held], 0, (Vec::new(), 0)).to_string();
             assert!(text.ends_with(&format!("; for {of} of step 3 ({what}), recorded at {location}")), "{text}");
         }
+    }
+
+    #[test]
+    fn a_program_names_the_step_that_it_is_at() {
+        let location = Location::caller();
+        let step = Some(StepLabel { step: 3, what: "fn", location });
+        let running = StalledInstruction { step, ..stalled("compute@cpu:0:0", 1, StallState::Running, &[]) };
+        let text = StallReport::new(vec![running], 0, (Vec::new(), 0)).to_string();
+        assert!(text.ends_with(&format!("; on thread cpu:0.1; at step 3 (fn), recorded at {location}")), "{text}");
     }
 
     #[test]

@@ -168,11 +168,15 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
     let buffers: Vec<SequenceBuffer> = segment.uses.iter().map(buffer).collect();
     let steps = compiled.steps()[segment.steps.clone()].iter();
     let load = |step: &CompiledStep| sequence_step(env, kind, segment, step, compiled);
+    let label = |step: &CompiledStep| StepLabel { step: step.number, what: step.work.name(), location: step.location };
     // Groups are in the order of their steps, each within one segment.
     let first = compiled.fused().partition_point(|group| group.steps.start < segment.steps.start);
     let groups = compiled.fused()[first..].iter().take_while(|group| group.steps.end <= segment.steps.end);
     let of_segment = |steps: &Range<usize>| steps.start - segment.steps.start..steps.end - segment.steps.start;
     let loaded = if kind == DeviceKind::Cpu {
+        // Only functions and loops can hang.
+        let may_hang = |step: &CompiledStep| matches!(step.work, Work::Function(_) | Work::While);
+        let labels = steps.clone().any(may_hang).then(|| steps.clone().map(label).collect());
         let steps: Vec<SequenceStep> = steps.map(load).collect::<Result<_, Error>>()?;
         let block_by_block = |group: &FusedSteps| match group.by {
             FusedBy::Blocks(block) => Some(SequenceGroup { steps: of_segment(&group.steps), block }),
@@ -185,11 +189,13 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         let sequence = CpuSequence::over(buffers, steps, &groups, &branches);
         sequence.map(|sequence| {
             let sequence = sequence.checking_finite(compiled.checks_finite()).stopped_by(env.stops_loops.clone());
+            let sequence = match labels {
+                Some(labels) => sequence.labelled(labels),
+                None => sequence,
+            };
             LoadedSegment::Cpu(if compiled.times_steps() { sequence.timing() } else { sequence })
         })
     } else {
-        let label =
-            |step: &CompiledStep| StepLabel { step: step.number, what: step.work.name(), location: step.location };
         let steps = steps.map(|step| Ok((load(step)?, label(step)))).collect::<Result<_, Error>>()?;
         let is_flag = |it: &SegmentUse| matches!(compiled.buffers()[it.buffer].role, BufferRole::Flag(_));
         let flag = segment.uses.iter().position(is_flag);

@@ -6,6 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
+use streamvm_ep::StepNote;
 use streamvm_stream::{Point, StreamId, StreamKey, StreamPolicy};
 
 use crate::dispatch::context_handle::ContextHandle;
@@ -31,6 +32,8 @@ pub(crate) struct StreamState {
     pub(crate) progress: Progress,
     /// The list in flight, where the device runs commands later.
     pub(crate) in_flight: Option<InFlight>,
+    /// Where the stream notes the step of a program that it is at.
+    pub(crate) step_note: Option<Arc<StepNote>>,
     /// Written with every instruction, so on other cache lines than what the runner reads with every instruction.
     submission: CachePadded<Submission>,
 }
@@ -71,7 +74,13 @@ impl StreamState {
     ) -> StreamState {
         let ordered = || Progress::Ordered(Ordered::new());
         let progress = unordered.map_or_else(ordered, |unordered| Progress::Unordered(Box::new(unordered)));
-        StreamState { id, key, policy, context, progress, in_flight, submission: CachePadded::default() }
+        let (step_note, submission) = (None, CachePadded::default());
+        StreamState { id, key, policy, context, progress, in_flight, step_note, submission }
+    }
+
+    /// Sets where the stream notes the step of a program that it is at.
+    pub(crate) fn with_step_note(self, step_note: Option<Arc<StepNote>>) -> StreamState {
+        StreamState { step_note, ..self }
     }
 
     /// The stream's progress, if it is unordered.
