@@ -1,10 +1,12 @@
 //! What the passes do, as golden texts, and what they must not do.
 
+use hashbrown::HashMap;
 use streamvm_ep::{Access, DType, DeviceId, Op, Params};
 use streamvm_instructions::{Error, Generator, InstructionsBuilder, ProgramError, Tensor};
 
 use crate::compile::compile;
-use crate::plan::compiled::BufferRole;
+use crate::ir::program::ValueId;
+use crate::plan::compiled::{BufferRole, Located};
 use crate::{CompileOptions, Compiled, Program, Recorder, record};
 
 pub(super) const CPU: DeviceId = DeviceId::cpu(0);
@@ -272,6 +274,34 @@ branch 2 on lane 0, behind branch 1:
     assert_eq!(branches(lanes(1, 0)), 0);
     assert_eq!(branches(lanes(2, 1_000_000)), 0, "the hand-over would cost more than it gains");
     assert_eq!(lanes(8, 2_000).segments(), lanes(2, 2_000).segments(), "there are no more than two chains");
+}
+
+/// Eight columns, of which each row needs the column to the right in the row before. Two lanes end earliest in many ways; with half of the columns
+/// each, one product of each row needs a value of the other lane.
+#[test]
+fn neighbours_share_a_lane_where_that_ends_as_early() {
+    let program = recorded(|r| {
+        let x = r.feed("x", CPU, DType::F32, &[4, 4])?;
+        let mut row: Vec<Tensor> = (0..8).map(|_| x.matmul(&x)).collect::<Result<_, Error>>()?;
+        for _ in 1..5 {
+            row = (0..8).map(|column| row[column].matmul(&row[(column + 1).min(7)])).collect::<Result<_, Error>>()?;
+        }
+        row.iter().enumerate().try_for_each(|(column, y)| r.fetch(format!("y{column}"), y))
+    });
+    let options = CompileOptions { lanes: 2, hand_over_ns: 0, ..CompileOptions::default() };
+    let plan = compile(&program, &options).expect("it compiles");
+    let branches = &plan.segments()[0].branches;
+    let mut lane_of: HashMap<ValueId, usize> = HashMap::new();
+    let (mut of_lanes, mut handed_over) = ([0; 2], 0);
+    for (place, step) in plan.steps().iter().enumerate() {
+        let branch = branches.iter().find(|branch| branch.steps.contains(&place)).expect("each step has a branch");
+        of_lanes[branch.lane] += 1;
+        let (output, inputs) = step.operands.split_last().expect("a product has operands");
+        let elsewhere = |input: &&Located| lane_of.get(&input.value).is_some_and(|lane| *lane != branch.lane);
+        handed_over += inputs.iter().filter(elsewhere).count();
+        lane_of.insert(output.value, branch.lane);
+    }
+    assert_eq!((of_lanes, handed_over), ([20, 20], 4), "{plan}");
 }
 
 /// An instruction writes at most 64 tensors, so what 100 fetches need is two segments; so is what goes from lane to lane.

@@ -31,7 +31,7 @@ pub(super) struct GraphProgram {
 /// The board of the graph and the counters that all functions of the program use.
 struct Tasks {
     board: &'static Board,
-    /// For each function the row of its next call.
+    /// For each function the row of its next call: by column, then by row, so that threads that run other columns write other cache lines.
     next: Vec<AtomicU32>,
     /// The rows of the current graph.
     steps: AtomicU32,
@@ -65,7 +65,8 @@ impl GraphProgram {
                 let written = view(board.writes(like))?;
                 let uses = reads.iter().map(Tensor::read).chain([written.update()]);
                 let tasks = tasks.clone();
-                r.call_fn_on_workers("task", DEVICE, uses, move |_| Ok(tasks.run(function as usize, column, rows)?))?;
+                let number = (column * rows + row) as usize;
+                r.call_fn_on_workers("task", DEVICE, uses, move |_| Ok(tasks.run(number, column, rows)?))?;
             }
             Ok(())
         })?;
@@ -86,10 +87,10 @@ impl GraphProgram {
     /// # Errors
     /// streamvm refused.
     pub(super) fn submit(&self, graph: &Graph) -> Result<(), Error> {
-        let width = self.of.1 as usize;
+        let rows = self.rows as usize;
         self.tasks.steps.store(graph.steps, Relaxed);
         self.tasks.iterations.store(graph.iterations, Relaxed);
-        self.tasks.next.iter().enumerate().for_each(|(function, next)| next.store((function / width) as u32, Relaxed));
+        self.tasks.next.iter().enumerate().for_each(|(function, next)| next.store((function % rows) as u32, Relaxed));
         for _ in 0..graph.steps.div_ceil(self.rows) {
             self.executable.run(&[])?;
         }
