@@ -6,7 +6,8 @@
 //! Run with `cargo run --release --example pipeline_training -p streamvm`. Behind `--`:
 //!
 //! * `--check` trains by several plans, and fails unless the weights agree: bit for bit between all plans with four micro-batches, and within
-//!   rounding with the plan that takes the whole batch at once.
+//!   rounding with the plan that takes the whole batch at once. The temporaries of each program must take at most 1.05 times the memory that they
+//!   need at the least.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]
 
@@ -204,6 +205,13 @@ fn train(schedule: Schedule, micro_batches: usize) -> Result<Vec<Vec<f32>>, AnyE
     println!("{schedule:?}\n{plan}");
     let executables: Vec<&Executable> =
         stages.iter().flat_map(|it| [&it.reset, &it.forward, &it.backward, &it.update]).collect();
+    for program in executables.iter().map(|executable| executable.compiled()) {
+        let (bytes, least) = (program.arena_bytes(), program.arena_lower_bound());
+        if bytes as f64 > 1.05 * least as f64 {
+            let name = &program.program().name;
+            return Err(format!("the temporaries of {name} take {bytes} bytes, and {least} would do").into());
+        }
+    }
     let jobs = vm.jobs(&plan, &executables)?;
 
     let (images, labels) = digits(&vm, "digits_train_images.npy", "digits_train_labels.npy")?;
