@@ -18,6 +18,7 @@ use streamvm_ep::{DeviceKind, MemoryKind};
 use streamvm_instructions::Place;
 use streamvm_stream::{StreamKey, StreamType};
 
+use crate::compile::users::Users;
 use crate::ir::program::{Program, Step, Value, ValueId, ValueRole};
 
 /// Where the bytes of a value live.
@@ -92,18 +93,16 @@ pub(super) fn share(
     if !segments.iter().any(|segment| segment.has_branches) {
         return Vec::new();
     }
-    let mut segment_of: HashMap<ValueId, Option<usize>> = HashMap::new();
+    let mut users = Users::new(program.values.len());
     for (number, segment) in segments.iter().enumerate() {
         let steps = segment.units.iter().flat_map(|&unit| units[unit].clone()).map(|position| kept[position]);
-        for operand in steps.flat_map(|step| &program.steps[step].operands) {
-            let known = segment_of.entry(operand.value).or_insert(Some(number));
-            *known = known.filter(|known| *known == number);
-        }
+        let operands = steps.flat_map(|step| &program.steps[step].operands);
+        operands.for_each(|operand| users.add(operand.value.0, number));
     }
     let mut shared = Vec::new();
     let mut arena_of: HashMap<usize, usize> = HashMap::new();
     for (index, home) in homes.iter_mut().enumerate().filter(|(_, home)| **home == Home::Own) {
-        let Some(Some(number)) = segment_of.get(&ValueId(index)).copied() else { continue };
+        let Some(number) = users.only(index) else { continue };
         let SegmentOf { stream, has_branches, .. } = segments[number];
         if !has_branches || !shares_an_arena(&program.values[index], stream) {
             continue;
@@ -122,21 +121,24 @@ pub(super) fn share(
 pub(super) fn only_users(
     program: &Program,
     kept: &[usize],
-    segments: impl Iterator<Item = (bool, Range<usize>)>,
+    segments: impl Iterator<Item = (bool, Range<usize>)> + Clone,
     homes: &[Home],
     arenas: usize,
 ) -> Vec<Option<usize>> {
-    // The first user of each arena, and whether it is the only one.
-    let mut users: Vec<Option<(usize, bool)>> = vec![None; arenas];
-    for (number, (has_branches, positions)) in segments.enumerate() {
+    // Whether a segment of this number has branches.
+    let has_branches: Vec<bool> = segments.clone().map(|(has_branches, _)| has_branches).collect();
+    if !has_branches.contains(&true) {
+        return vec![None; arenas];
+    }
+    let mut users = Users::new(arenas);
+    for (number, (_, positions)) in segments.enumerate() {
         for operand in kept[positions].iter().flat_map(|&step| &program.steps[step].operands) {
             if let Home::Arena(arena) = homes[operand.value.0] {
-                let (first, is_only) = users[arena].get_or_insert((number, has_branches));
-                *is_only &= *first == number;
+                users.add(arena, number);
             }
         }
     }
-    users.into_iter().map(|user| user.filter(|(_, is_only)| *is_only).map(|(first, _)| first)).collect()
+    (0..arenas).map(|arena| users.only(arena).filter(|&number| has_branches[number])).collect()
 }
 
 pub(super) fn shares_an_arena(value: &Value, stream: StreamKey) -> bool {

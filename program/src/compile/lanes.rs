@@ -16,6 +16,7 @@ use hashbrown::HashMap;
 use streamvm_ep::{ElementWork, OpClass};
 use streamvm_stream::{StreamKey, StreamType};
 
+use crate::compile::lists::Lists;
 use crate::ir::program::{Program, Step, Work};
 use crate::plan::costs::{Costs, size};
 use crate::plan::options::CompileOptions;
@@ -28,7 +29,7 @@ pub(super) fn spread(
     program: &Program,
     kept: &[usize],
     units: &[Range<usize>],
-    dependences: &[Vec<usize>],
+    dependences: &Lists<usize>,
     streams: &mut [StreamKey],
     options: &CompileOptions,
 ) -> Vec<usize> {
@@ -75,7 +76,7 @@ pub(super) fn spread(
 fn finish(
     order: &[usize],
     costs: &[u64],
-    dependences: &[Vec<usize>],
+    dependences: &Lists<usize>,
     streams: &[StreamKey],
     (lanes, hand_over): (u32, u64),
 ) -> (Vec<StreamKey>, u64) {

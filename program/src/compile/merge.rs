@@ -29,6 +29,7 @@ use streamvm_stream::{StreamKey, StreamType};
 use crate::compile::extents::{self, join_exactly};
 use crate::compile::homes::{Home, shares_an_arena};
 use crate::compile::lanes::cost;
+use crate::compile::lists::Lists;
 use crate::compile::order::Dependences;
 use crate::compile::segments::{Clock, Division, Draft, DraftBranch, find_waits, latest, raise};
 use crate::compile::units::Declared;
@@ -64,7 +65,7 @@ pub(super) fn merge(
     given: &Given<'_>,
     division: &Division,
     homes: &[Home],
-    uses: &[Vec<Declared>],
+    uses: &Lists<Declared>,
 ) -> Option<Vec<Draft>> {
     let CompileOptions { lanes, check_finite, time_steps, step_by_step, .. } = *given.options;
     let Division { segments, clocks } = division;
@@ -129,7 +130,7 @@ impl Order<'_> {
 }
 
 /// The sets of more than one lane that may be merged, in ascending order of their first members.
-fn sets(given: &Given<'_>, segments: &[Draft], clocks: &[Clock], homes: &[Home], uses: &[Vec<Declared>]) -> Vec<Set> {
+fn sets(given: &Given<'_>, segments: &[Draft], clocks: &[Clock], homes: &[Home], uses: &Lists<Declared>) -> Vec<Set> {
     let order = Order::new(segments, clocks);
     let joins: Vec<bool> = segments.iter().map(|segment| may_join(given, segment)).collect();
     if joins.iter().all(|joins| *joins)
@@ -191,7 +192,7 @@ fn whole(given: &Given<'_>, segments: &[Draft], homes: &[Home]) -> Option<Set> {
 fn drop_unfit_sets(
     given: &Given<'_>,
     segments: &[Draft],
-    (homes, uses): (&[Home], &[Vec<Declared>]),
+    (homes, uses): (&[Home], &Lists<Declared>),
     sets: &mut Vec<Set>,
 ) {
     if sets.is_empty() {
@@ -233,7 +234,7 @@ impl Added {
         given: &Given<'_>,
         segment: &Draft,
         homes: &[Home],
-        uses: &[Vec<Declared>],
+        uses: &Lists<Declared>,
         fixed: &HashSet<ValueId>,
     ) -> Added {
         let steps = segment.units.iter().flat_map(|&unit| steps_of(given, unit));
@@ -313,7 +314,7 @@ impl Set {
     fn declares_what_it_uses(
         &self,
         segments: &[Draft],
-        uses: &[Vec<Declared>],
+        uses: &Lists<Declared>,
         counts: &impl Fn(&ValueId) -> bool,
     ) -> bool {
         let mut known: HashMap<ValueId, (Access, Footprint)> = HashMap::new();

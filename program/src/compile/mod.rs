@@ -41,10 +41,12 @@ mod homes;
 mod in_place;
 mod lanes;
 mod lifetimes;
+mod lists;
 mod merge;
 #[cfg(test)]
 mod merge_tests;
 mod order;
+mod pieces;
 #[cfg(test)]
 mod section_tests;
 mod segments;
@@ -53,6 +55,8 @@ mod streams;
 mod tests;
 mod unfetched;
 mod units;
+mod users;
+mod whole_uses;
 
 use hashbrown::HashSet;
 use streamvm_ep::DeviceKind;
@@ -60,6 +64,7 @@ use streamvm_instructions::Error;
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::compile::homes::{Home, SegmentOf};
+use crate::compile::lists::Lists;
 use crate::compile::order::Dependences;
 use crate::ir::program::{Program, ValueId};
 use crate::plan::compiled::Compiled;
@@ -172,12 +177,12 @@ fn divide(
     let one_stream = streams.iter().all(|stream| *stream == streams[0] && stream.stream_type == StreamType::Compute);
     let dependences = if one_stream && options.lanes <= 1 {
         trace.note(trace::no_dependences);
-        let none = || vec![Vec::new(); units.len()];
+        let none = || Lists::empty(units.len());
         Dependences { all: none(), explicit: none() }
     } else {
         let by_bytes = units::dependences(program, kept, &units, options);
         let dependences = order::add(program, kept, &units, &streams, by_bytes, options)?;
-        trace.note(|| trace::dependences(&firsts(), &dependences.all, &dependences.explicit));
+        trace.note(|| trace::dependences(&firsts(), dependences.all.iter().zip(dependences.explicit.iter())));
         dependences
     };
     let on_cpu = streams.first().is_some_and(|stream| stream.device.kind == DeviceKind::Cpu);

@@ -112,13 +112,13 @@ fn many_views_with_gaps_are_ordered_and_cost_little() {
     let kept: Vec<usize> = (0..program.steps.len()).collect();
     let units = units::of(&program, &kept);
     let found = units::dependences(&program, &kept, &units, &CompileOptions::default());
-    let edges: usize = found.iter().map(Vec::len).sum();
+    let edges: usize = found.iter().map(<[usize]>::len).sum();
     assert!(edges < 200 * program.steps.len(), "{edges}");
     // The fills of one column, and all that each comes behind, as marks that are passed on.
     let mut last = vec![None; columns];
     for (unit, earlier) in found.iter().enumerate() {
         if let Some(before) = last[unit % columns].replace(unit) {
-            let mut open = earlier.clone();
+            let mut open = earlier.to_vec();
             let mut seen = vec![false; unit];
             let reached = loop {
                 match open.pop() {
