@@ -18,8 +18,10 @@ use streamvm_ep::{DeviceKind, MemoryKind};
 use streamvm_instructions::Place;
 use streamvm_stream::{StreamKey, StreamType};
 
+use crate::compile::lists::Lists;
 use crate::compile::users::Users;
-use crate::ir::program::{Program, Step, Value, ValueId, ValueRole};
+use crate::compile::value_uses::ValueUse;
+use crate::ir::program::{Program, Value, ValueId, ValueRole};
 
 /// Where the bytes of a value live.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -33,11 +35,12 @@ pub(super) enum Home {
 }
 
 /// The homes of the values, and the stream of each arena. `kept` has the numbers of the steps, `units` their units, and `streams` the stream of
-/// each unit. With `all_own`, no value shares memory with another; with `functions_join`, functions outside of blocks are steps like others, as those in
+/// each unit; `uses` has what each step of the program uses. With `all_own`, no value shares memory with another; with `functions_join`, functions outside of blocks are steps like others, as those in
 /// blocks always are.
 pub(super) fn of(
     program: &Program,
     kept: &[usize],
+    uses: &Lists<ValueUse>,
     units: &[Range<usize>],
     streams: &[StreamKey],
     (all_own, functions_join): (bool, bool),
@@ -50,15 +53,12 @@ pub(super) fn of(
     let mut arenas: Vec<StreamKey> = Vec::new();
     let mut numbers: HashMap<StreamKey, usize> = HashMap::new();
     for (unit, stream) in units.iter().zip(streams) {
-        let steps = kept[unit.clone()].iter().map(|&number| &program.steps[number]);
         // The unit of a function in a block has further steps, which begin and end the block.
-        let takes_tensors = |step: &Step| !functions_join && unit.len() == 1 && step.function().is_some();
-        let operands = steps.flat_map(|step| step.operands.iter().map(move |operand| (operand, takes_tensors(step))));
-        for (operand, as_tensor) in operands {
-            let value = program.value(operand.value);
-            let home = &mut homes[operand.value.0];
+        let as_tensor = !functions_join && unit.len() == 1 && program.steps[kept[unit.start]].function().is_some();
+        for &ValueUse { value, .. } in kept[unit.clone()].iter().flat_map(|&number| &uses[number]) {
+            let home = &mut homes[value.0];
             *home = Some(match *home {
-                None if !all_own && !as_tensor && shares_an_arena(value, *stream) => {
+                None if !all_own && !as_tensor && shares_an_arena(program.value(value), *stream) => {
                     Home::Arena(*numbers.entry(*stream).or_insert_with(|| {
                         arenas.push(*stream);
                         arenas.len() - 1
@@ -85,6 +85,7 @@ pub(super) struct SegmentOf<'s> {
 pub(super) fn share(
     program: &Program,
     kept: &[usize],
+    uses: &Lists<ValueUse>,
     units: &[Range<usize>],
     segments: &[SegmentOf<'_>],
     homes: &mut [Home],
@@ -96,8 +97,7 @@ pub(super) fn share(
     let mut users = Users::new(program.values.len());
     for (number, segment) in segments.iter().enumerate() {
         let steps = segment.units.iter().flat_map(|&unit| units[unit].clone()).map(|position| kept[position]);
-        let operands = steps.flat_map(|step| &program.steps[step].operands);
-        operands.for_each(|operand| users.add(operand.value.0, number));
+        steps.flat_map(|step| &uses[step]).for_each(|it| users.add(it.value.0, number));
     }
     let mut shared = Vec::new();
     let mut arena_of: HashMap<usize, usize> = HashMap::new();
@@ -119,8 +119,8 @@ pub(super) fn share(
 
 /// For each arena the segment with branches that alone uses it.
 pub(super) fn only_users(
-    program: &Program,
     kept: &[usize],
+    uses: &Lists<ValueUse>,
     segments: impl Iterator<Item = (bool, Range<usize>)> + Clone,
     homes: &[Home],
     arenas: usize,
@@ -132,8 +132,8 @@ pub(super) fn only_users(
     }
     let mut users = Users::new(arenas);
     for (number, (_, positions)) in segments.enumerate() {
-        for operand in kept[positions].iter().flat_map(|&step| &program.steps[step].operands) {
-            if let Home::Arena(arena) = homes[operand.value.0] {
+        for it in kept[positions].iter().flat_map(|&step| &uses[step]) {
+            if let Home::Arena(arena) = homes[it.value.0] {
                 users.add(arena, number);
             }
         }

@@ -11,6 +11,7 @@ use crate::compile::homes::Home;
 use crate::compile::lists::Lists;
 use crate::compile::pieces::{Pieces, Use};
 use crate::compile::users::Users;
+use crate::compile::value_uses::ValueUse;
 use crate::compile::whole_uses::WholeUses;
 use crate::ir::program::{Operand, Program, ValueId, Work};
 use crate::plan::mutant::Mutant;
@@ -41,26 +42,31 @@ pub(super) fn of(program: &Program, kept: &[usize]) -> Vec<Range<usize>> {
 pub(super) fn dependences(
     program: &Program,
     kept: &[usize],
+    uses: &Lists<ValueUse>,
     units: &[Range<usize>],
     options: &CompileOptions,
 ) -> Lists<usize> {
-    let uses = uses(program, kept);
+    let of_values = UsesOfValue::of_all(program, kept);
     let mut whole = WholeUses::new(program.values.len());
     let mut divided: HashMap<ValueId, Pieces> = HashMap::new();
     let mut found = Lists::with_capacity(units.len());
     let mut earlier = Vec::new();
     for (unit, positions) in units.iter().enumerate() {
-        let operands = kept[positions.clone()].iter().flat_map(|&number| &program.steps[number].operands);
-        for operand in operands.filter(|operand| uses[operand.value.0].writes) {
-            let (value, writes) = (operand.value, operand.access.writes());
-            if uses[value.0].divides {
-                let by = Use { unit, bytes: bytes_of(program, operand) };
-                let pieces = divided.entry(value).or_default();
-                if writes { pieces.write(by, &mut earlier) } else { pieces.read(by, &mut earlier) }
-            } else if writes {
-                whole.write(value, unit, &mut earlier);
-            } else {
-                whole.read(value, unit, &mut earlier);
+        for &number in &kept[positions.clone()] {
+            for (place, ValueUse { value, access }) in uses[number].iter().enumerate() {
+                let UsesOfValue { is_written, is_divided } = of_values[value.0];
+                if !is_written {
+                    continue;
+                }
+                if is_divided {
+                    let by = Use { unit, bytes: bytes_of(program, &program.steps[number].operands[place]) };
+                    let pieces = divided.entry(*value).or_default();
+                    if access.writes() { pieces.write(by, &mut earlier) } else { pieces.read(by, &mut earlier) }
+                } else if access.writes() {
+                    whole.write(*value, unit, &mut earlier);
+                } else {
+                    whole.read(*value, unit, &mut earlier);
+                }
             }
         }
         earlier.sort_unstable();
@@ -76,22 +82,24 @@ pub(super) fn dependences(
 
 /// What the kept steps do to a value.
 #[derive(Copy, Clone, Default)]
-struct Uses {
+struct UsesOfValue {
     /// A step writes it.
-    writes: bool,
+    is_written: bool,
     /// A step uses a part of it.
-    divides: bool,
+    is_divided: bool,
 }
 
-/// What the kept steps do to each value.
-fn uses(program: &Program, kept: &[usize]) -> Vec<Uses> {
-    let mut found = vec![Uses::default(); program.values.len()];
-    for operand in kept.iter().flat_map(|&number| &program.steps[number].operands) {
-        let uses = &mut found[operand.value.0];
-        uses.writes |= operand.access.writes();
-        uses.divides |= !is_whole(program, operand);
+impl UsesOfValue {
+    /// What the kept steps do to each value.
+    fn of_all(program: &Program, kept: &[usize]) -> Vec<UsesOfValue> {
+        let mut found = vec![UsesOfValue::default(); program.values.len()];
+        for operand in kept.iter().flat_map(|&number| &program.steps[number].operands) {
+            let known = &mut found[operand.value.0];
+            known.is_written |= operand.access.writes();
+            known.is_divided |= !is_whole(program, operand);
+        }
+        found
     }
-    found
 }
 
 /// Whether a view counts as the whole value, as [`bytes_of`] tells.
@@ -118,6 +126,7 @@ pub(super) struct Declared {
 pub(super) fn shared_uses(
     program: &Program,
     kept: &[usize],
+    uses: &Lists<ValueUse>,
     units: &[Range<usize>],
     streams: &[StreamKey],
     homes: &[Home],
@@ -125,23 +134,26 @@ pub(super) fn shared_uses(
     if streams.iter().all(|stream| *stream == streams[0]) {
         return Lists::empty(units.len());
     }
-    let operands = |unit: usize| kept[units[unit].clone()].iter().flat_map(|&number| &program.steps[number].operands);
     let mut users = Users::new(program.values.len());
-    for (unit, stream) in streams.iter().enumerate() {
-        let has_buffer = |operand: &&Operand| !matches!(homes[operand.value.0], Home::Arena(_));
-        operands(unit).filter(has_buffer).for_each(|operand| users.add(operand.value.0, *stream));
+    for (unit, stream) in units.iter().zip(streams) {
+        let uses = kept[unit.clone()].iter().flat_map(|&number| &uses[number]);
+        let has_buffer = |it: &&ValueUse| !matches!(homes[it.value.0], Home::Arena(_));
+        uses.filter(has_buffer).for_each(|it| users.add(it.value.0, *stream));
     }
     let mut found = Lists::with_capacity(units.len());
     let mut of_unit: Vec<Declared> = Vec::new();
-    for unit in 0..units.len() {
-        for operand in operands(unit).filter(|operand| users.are_several(operand.value.0)) {
-            let (value, access, bytes) = (operand.value, operand.access, extents::of(program, operand));
-            match of_unit.iter_mut().find(|known| known.value == value) {
-                Some(known) => {
-                    known.access = extents::both(known.access, access);
-                    known.bytes = extents::joined(&known.bytes, &bytes);
+    for unit in units {
+        for &number in &kept[unit.clone()] {
+            let shared = uses[number].iter().enumerate().filter(|(_, it)| users.are_several(it.value.0));
+            for (place, &ValueUse { value, access }) in shared {
+                let bytes = extents::of(program, &program.steps[number].operands[place]);
+                match of_unit.iter_mut().find(|known| known.value == value) {
+                    Some(known) => {
+                        known.access = extents::both(known.access, access);
+                        known.bytes = extents::joined(&known.bytes, &bytes);
+                    }
+                    None => of_unit.push(Declared { value, access, bytes }),
                 }
-                None => of_unit.push(Declared { value, access, bytes }),
             }
         }
         found.push(of_unit.drain(..));
