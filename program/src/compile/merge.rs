@@ -176,9 +176,10 @@ fn whole(given: &Given<'_>, segments: &[Draft], homes: &[Home]) -> Option<Set> {
         }
         let outputs = written(segment.units.iter().flat_map(|&unit| uses_of(given, unit)));
         // Other values of one segment lie in its arenas.
-        let has_buffer = |value: &ValueId| {
-            let shares = shares_an_arena(given.program.value(*value), segment.stream);
-            homes[value.0] == Home::Outside || homes[value.0] == Home::Own && !shares
+        let has_buffer = |value: &ValueId| match homes[value.0] {
+            Home::Outside => true,
+            Home::Own => !shares_an_arena(given.program.value(*value), segment.stream),
+            Home::Arena(_) => false,
         };
         set.written.extend(outputs.filter(has_buffer));
         set.members.push(number);

@@ -104,7 +104,7 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     fetched_copies::insert(&mut program);
     trace.note(|| trace::fetched_copies(&program, recorded));
     let uses = value_uses::of(&program);
-    let kept = unfetched::kept_steps(&program, options);
+    let kept = unfetched::kept_steps(&program, &uses, options);
     trace.note(|| trace::unfetched(&program, &kept));
     let Divided { order, segments, in_order, homes, arena_streams, shared, functions_join } =
         divide(&program, &kept, &uses, options, &mut trace)?;

@@ -56,13 +56,14 @@ pub(super) fn add(
         recorded_orders(program, kept, units, &by_bytes, &mut explicit)?;
     }
     let (mut all_lists, mut explicit_lists) = (Lists::with_capacity(units.len()), Lists::with_capacity(units.len()));
+    let mut all: Vec<usize> = Vec::new();
     for (by_bytes, mut explicit) in by_bytes.iter().zip(explicit) {
         explicit.sort_unstable();
         explicit.dedup();
-        let mut all = [by_bytes, &explicit].concat();
+        all.extend(by_bytes.iter().chain(&explicit));
         all.sort_unstable();
         all.dedup();
-        all_lists.push(all);
+        all_lists.push(all.drain(..));
         explicit_lists.push(explicit);
     }
     Ok(Dependences { all: all_lists, explicit: explicit_lists })

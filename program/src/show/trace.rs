@@ -161,11 +161,11 @@ pub(crate) fn dependences<'d>(
     firsts: &[usize],
     dependences: impl Iterator<Item = (&'d [usize], &'d [usize])> + Clone,
 ) -> PassReport {
-    let total =
-        |of: fn((&'d [usize], &'d [usize])) -> &'d [usize]| dependences.clone().map(|it| of(it).len()).sum::<usize>();
-    let summary = match total(|(all, _)| all) {
+    let all: usize = dependences.clone().map(|(all, _)| all.len()).sum();
+    let explicit: usize = dependences.clone().map(|(_, explicit)| explicit.len()).sum();
+    let summary = match all {
         0 => "none between units".to_owned(),
-        found => format!("{}, {} of them explicit", counted(found, "dependence"), total(|(_, explicit)| explicit)),
+        found => format!("{}, {explicit} of them explicit", counted(found, "dependence")),
     };
     let detail = |(unit, (after, explicit)): (usize, (&[usize], &[usize]))| {
         let number = |earlier: &usize| {
@@ -174,7 +174,7 @@ pub(crate) fn dependences<'d>(
         };
         format!("%{} after {}", firsts[unit], after.iter().map(number).collect::<Vec<_>>().join(", "))
     };
-    let details = dependences.clone().enumerate().filter(|(_, (after, _))| !after.is_empty()).map(detail).collect();
+    let details = dependences.enumerate().filter(|(_, (after, _))| !after.is_empty()).map(detail).collect();
     PassReport { pass: "dependences", summary, details }
 }
 
