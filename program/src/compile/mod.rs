@@ -22,6 +22,9 @@
 //! | [`arena`] | gives the values of a run offsets in the arenas |
 //! | [`emit`] | writes down buffers, steps and segments |
 //!
+//! Tables that several passes use: [`value_uses`] has the values of each step, [`lists`] holds a list for each of many things, [`users`] tells which user is the
+//! only one. For [`units`], [`whole_uses`] and [`pieces`] note which units have used the bytes of a value.
+//!
 //! [`compile_reporting`] also tells what each pass did ([`trace`]).
 
 mod arena;
