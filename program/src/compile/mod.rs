@@ -67,10 +67,6 @@ use streamvm_ep::DeviceKind;
 use streamvm_instructions::Error;
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::compile::homes::{Home, SegmentOf};
-use crate::compile::lists::Lists;
-use crate::compile::order::Dependences;
-use crate::compile::value_uses::{ValueUse, written};
 use crate::ir::program::{Program, ValueId};
 use crate::plan::compiled::Compiled;
 use crate::plan::options::CompileOptions;
@@ -161,7 +157,7 @@ struct Divided {
     segments: Vec<segments::Draft>,
     /// The steps of each segment, and of its branches, as positions in the order.
     in_order: segments::Order,
-    homes: Vec<Home>,
+    homes: Vec<homes::Home>,
     /// The stream of each arena.
     arena_streams: Vec<StreamKey>,
     /// Values that lanes of one segment give to each other, in an arena, with the segment.
@@ -174,7 +170,7 @@ struct Divided {
 fn divide(
     program: &Program,
     kept: &[usize],
-    uses: &Lists<ValueUse>,
+    uses: &lists::Lists<value_uses::ValueUse>,
     options: &CompileOptions,
     trace: &mut Trace<'_>,
 ) -> Result<Divided, Error> {
@@ -185,8 +181,8 @@ fn divide(
     let one_stream = streams.iter().all(|stream| *stream == streams[0] && stream.stream_type == StreamType::Compute);
     let dependences = if one_stream && options.lanes <= 1 {
         trace.note(trace::no_dependences);
-        let none = || Lists::empty(units.len());
-        Dependences { all: none(), explicit: none() }
+        let none = || lists::Lists::empty(units.len());
+        order::Dependences { all: none(), explicit: none() }
     } else {
         let by_bytes = units::dependences(program, kept, uses, &units, options);
         let dependences = order::add(program, kept, &units, &streams, by_bytes, options)?;
@@ -219,12 +215,12 @@ fn divide(
         trace::segments(described(&divided, &in_order))
     });
     let segments = merged.unwrap_or(divided);
-    let of_homes = segments.iter().map(|segments::Draft { stream, units, branches, .. }| SegmentOf {
+    let of_homes = segments.iter().map(|segments::Draft { stream, units, branches, .. }| homes::SegmentOf {
         stream: *stream,
         units,
         has_branches: !branches.is_empty(),
     });
-    let of_homes: Vec<SegmentOf<'_>> = of_homes.collect();
+    let of_homes: Vec<homes::SegmentOf<'_>> = of_homes.collect();
     let shared = homes::share(program, kept, uses, &units, &of_homes, &mut homes, &mut arena_streams);
     let in_order = segments::order(&segments, &units);
     trace.note(|| {
@@ -235,10 +231,10 @@ fn divide(
         let used: HashSet<ValueId> = kept.iter().flat_map(|&number| &uses[number]).map(|it| it.value).collect();
         let homes = || homes.iter().enumerate().map(|(index, home)| (ValueId(index), *home));
         let homes = || homes().filter(|(value, _)| used.contains(value));
-        let own = homes().filter(|(_, home)| *home == Home::Own).map(|(value, _)| value);
+        let own = homes().filter(|(_, home)| *home == homes::Home::Own).map(|(value, _)| value);
         let in_arenas = homes().filter_map(|(value, home)| match home {
-            Home::Arena(arena) => Some((value, arena)),
-            Home::Own | Home::Outside => None,
+            homes::Home::Arena(arena) => Some((value, arena)),
+            homes::Home::Own | homes::Home::Outside => None,
         });
         trace::homes(program, own, in_arenas)
     });
@@ -248,7 +244,7 @@ fn divide(
 
 /// Segments, before and after the pass that merges them.
 struct Segments {
-    homes: Vec<Home>,
+    homes: Vec<homes::Home>,
     /// The stream of each arena.
     arena_streams: Vec<StreamKey>,
     divided: Vec<segments::Draft>,
@@ -267,8 +263,8 @@ fn into_segments(given: &merge::Given<'_>, by_unit: &[usize]) -> Segments {
     let merge::Given { program, kept, uses, units, streams, dependences, options, functions_join } = *given;
     let (homes, arena_streams) = homes::of(program, kept, uses, units, streams, (options.step_by_step, functions_join));
     let writes = |unit: usize, found: &mut dyn FnMut(ValueId)| {
-        let outputs = written(kept[units[unit].clone()].iter().flat_map(|&number| &uses[number]));
-        outputs.filter(|value| !matches!(homes[value.0], Home::Arena(_))).for_each(found);
+        let outputs = value_uses::written(kept[units[unit].clone()].iter().flat_map(|&number| &uses[number]));
+        outputs.filter(|value| !matches!(homes[value.0], homes::Home::Arena(_))).for_each(found);
     };
     let calls =
         |unit: usize| kept[units[unit].clone()].iter().any(|&number| program.steps[number].function().is_some());
