@@ -253,7 +253,7 @@ fn check() -> Result<(), AnyError> {
     }
     let (bytes, least) = compiled.memory.ok_or("the compiled training has no program")?;
     if bytes as f64 > 1.05 * least as f64 {
-        return Err(format!("temporaries take {bytes} bytes, and {least} would do").into());
+        return Err(format!("temporaries take {bytes} bytes, and no plan needs less than {least}").into());
     }
     println!("a step has its temporaries in {bytes} bytes; no plan needs less than {least}");
     println!(

@@ -332,8 +332,8 @@ impl VmBuilder {
     /// * On a CPU, a free thread of the device takes a stream of the highest priority that has something to do. It stays with it for at most
     ///   64 instructions while other streams are ready, and does not interrupt an instruction. One time in 16 it takes a stream of a lower
     ///   priority, each lower priority in turn, so none starves. Callers that wait run what they wait for, whatever its priority.
-    /// * A CUDA device is told the priority of each stream when the stream is created; copies from and to the device have one more than their
-    ///   lane. CUDA has none below the default, so `Low` counts as `Normal` there.
+    /// * A CUDA device is told the priority of each stream when the stream is created; copies from and to the device have the next higher one than
+    ///   their lane. CUDA has none below the default, so `Low` counts as `Normal` there.
     /// * Functions on workers have [a priority of their own](crate::Pusher::priority). [`Mode::Inline`](crate::Mode::Inline) and
     ///   [`Mode::Simulated`](crate::Mode::Simulated) have no priorities.
     ///

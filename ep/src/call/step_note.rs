@@ -34,7 +34,9 @@ impl StepNote {
     pub fn step(&self) -> Option<StepLabel> {
         let place = self.place.load(Ordering::Relaxed).checked_sub(1)?;
         let labels = self.labels.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
-        labels.upgrade()?.get(place).copied()
+        let label = labels.upgrade()?.get(place).copied();
+        // If another step has begun, the labels may be those of another program.
+        label.filter(|_| self.place.load(Ordering::Relaxed) == place + 1)
     }
 }
 

@@ -78,8 +78,8 @@ pub enum JobPlanError {
     },
     /// A run of the plan needs more memory than its engine may have in one place.
     #[error(
-        "on {place} a run of the job plan needs {} bytes at once, {values} for values and arenas and {parameters} for parameters, and its limit is {limit}; use smaller \
-         micro-batches, or a schedule that keeps fewer of them alive, or raise the limit",
+        "on {place} a run of the job plan needs {} bytes at once, {values} for values and arenas and {parameters} for parameters, and {place} may have at most {limit}; use \
+         smaller micro-batches, a schedule that keeps fewer of them alive, or, if the limit is a setting of the engine, a larger one",
         values + parameters
     )]
     TooMuchMemory {
@@ -89,7 +89,7 @@ pub enum JobPlanError {
         values: u64,
         /// The parameters that live there.
         parameters: u64,
-        /// The memory limit.
+        /// The memory limit of the place, or what the device has.
         limit: u64,
     },
     /// The plan is not well formed.

@@ -203,9 +203,9 @@ fn blocks_are_ordered_as_their_functions_are() {
         let kept: Vec<usize> = (0..program.steps.len()).collect();
         let units = crate::compile::units::of(&program, &kept);
         let streams = crate::compile::streams::of(&program, &kept, &units).expect("each has a stream");
-        let none = vec![Vec::new(); units.len()];
+        let none = crate::compile::lists::Lists::empty(units.len());
         let found = crate::compile::order::add(&program, &kept, &units, &streams, none, &options);
-        found.expect("it is ordered").explicit
+        found.expect("it is ordered").explicit.iter().map(<[usize]>::to_vec).collect::<Vec<_>>()
     };
     // The units are a negation, a block, a negation, a block.
     let nothing: Vec<Vec<usize>> = vec![vec![]; 4];

@@ -11,7 +11,9 @@ use crate::compile::arena::Arena;
 use crate::compile::extents;
 use crate::compile::fuse::Fused;
 use crate::compile::homes::Home;
+use crate::compile::lists::Lists;
 use crate::compile::segments::{Draft, Order};
+use crate::compile::value_uses::{ValueUse, written};
 use crate::ir::program::{Operand, Program, ValueId, ValueRole, Work};
 use crate::ir::random::Drawn;
 use crate::plan::compiled::{
@@ -23,6 +25,8 @@ use crate::plan::options::CompileOptions;
 pub(super) struct Found<'f> {
     /// The numbers of the steps, in the order in which they run.
     pub(super) order: &'f [usize],
+    /// What each step of the program uses.
+    pub(super) uses: &'f Lists<ValueUse>,
     pub(super) segments: &'f [Draft],
     /// The steps of each segment, and of its branches, as positions in the order.
     pub(super) in_order: &'f Order,
@@ -44,7 +48,8 @@ pub(super) fn emit(
     fused: Fused,
     options: &CompileOptions,
 ) -> Result<Compiled, Error> {
-    let (buffers, storages) = buffers(&program, found, &fused);
+    let (mut buffers, storages) = buffers(&program, found, &fused);
+    note_first_writes(&mut buffers, found, &storages);
     let in_block = in_block(&program, found.order);
     let steps = steps(&program, found.order, &storages);
     let mut compiled = Compiled {
@@ -71,9 +76,11 @@ pub(super) fn emit(
         .collect();
     let flags = add_flags(&mut compiled, found);
     let mut touched = vec![false; compiled.buffers.len()];
+    let mut place_of = vec![None; compiled.buffers.len()];
     let Order { ranges, branches, .. } = found.in_order;
     for ((draft, range), branches) in found.segments.iter().zip(ranges).zip(branches) {
-        let mut uses = uses(&compiled, range.clone(), &in_block, found.segments.len() == 1, &mut touched);
+        let only = found.segments.len() == 1;
+        let mut uses = uses(&compiled, range.clone(), &in_block, only, (&mut touched, &mut place_of));
         if let Some(&buffer) = flags.get(&draft.stream).filter(|_| flag_bytes(&compiled, draft.stream, range) > 0) {
             // Behind the other buffers.
             let bytes = 0..compiled.buffers[buffer].bytes;
@@ -93,7 +100,6 @@ pub(super) fn emit(
         });
     }
     note_accesses(&mut compiled);
-    note_first_writes(&mut compiled);
     Ok(compiled)
 }
 
@@ -103,7 +109,7 @@ fn buffers(program: &Program, found: &Found<'_>, fused: &Fused) -> (Vec<Compiled
     let mut buffers = Vec::new();
     let mut storages: Vec<Option<Storage>> = fused.scratch.iter().map(|piece| piece.map(Storage::Scratch)).collect();
     let mut used = vec![false; program.values.len()];
-    found.order.iter().flat_map(|&number| &program.steps[number].operands).for_each(|it| used[it.value.0] = true);
+    found.order.iter().flat_map(|&number| &found.uses[number]).for_each(|it| used[it.value.0] = true);
     for (index, value) in program.values.iter().enumerate().filter(|(index, _)| used[*index]) {
         let role = match (value.role, found.homes[index]) {
             (ValueRole::Feed(place), _) => BufferRole::Feed(place),
@@ -220,47 +226,50 @@ fn seed_of(params: &Params) -> Option<u64> {
     }
 }
 
-/// What a segment uses. `touched` tells of each buffer whether an earlier segment uses it. The only segment of a program uses its buffers whole, so
-/// that a run makes no views.
+/// What a segment uses. `touched` tells of each buffer whether an earlier segment uses it, and `place_of` has room for its index in the result; it is `None`
+/// before and after. The only segment of a program uses its buffers whole, so that a run makes no views.
 fn uses(
     compiled: &Compiled,
     steps: Range<usize>,
     in_block: &[bool],
     only: bool,
-    touched: &mut [bool],
+    (touched, place_of): (&mut [bool], &mut [Option<usize>]),
 ) -> Vec<SegmentUse> {
     let mut uses: Vec<SegmentUse> = Vec::new();
-    // The index of each buffer in `uses`, which bytes the steps use, and those that the first step which uses it fills, if it does nothing else to
-    // them.
-    let mut place_of = HashMap::new();
+    // Which bytes of each buffer the steps use, and those that the first step which uses it fills, if it does nothing else to them.
     let mut extents: Vec<Footprint> = Vec::new();
     let mut overwrites: Vec<Option<Footprint>> = Vec::new();
     for position in steps {
         for operand in &compiled.steps[position].operands {
             let Storage::Buffer { index, .. } = operand.storage else { continue };
-            let is_arena = matches!(compiled.buffers[index].role, BufferRole::Arena(_));
-            let used = Footprint::scaled(&operand.layout, 0, operand.dtype.size());
-            let extent = if is_arena || only { extents::dense(0..compiled.buffers[index].bytes) } else { used.clone() };
-            let place = *place_of.entry(index).or_insert_with(|| {
+            let CompiledBuffer { role, bytes, .. } = compiled.buffers[index];
+            let used = || Footprint::scaled(&operand.layout, 0, operand.dtype.size());
+            let place = *place_of[index].get_or_insert_with(|| {
                 uses.push(SegmentUse { buffer: index, bytes: 0..0, view: None, access: operand.access });
                 extents.push(extents::dense(0..0));
                 let fills = operand.access == Access::Write && !in_block[position];
-                overwrites.push(fills.then_some(used));
+                overwrites.push(fills.then(used));
                 uses.len() - 1
             });
             let known = &mut uses[place];
+            if operand.access.writes() && known.access == Access::Read {
+                known.access = Access::ReadWrite;
+            }
+            let as_whole = only || matches!(role, BufferRole::Arena(_));
+            if as_whole && known.bytes == (0..bytes) {
+                continue;
+            }
+            let extent = if as_whole { extents::dense(0..bytes) } else { used() };
             let extent = extents::joined(&extents[place], &extent);
             if extent != extents[place] {
                 known.bytes = extent.span();
                 known.view = (!extents::is_dense(&extent)).then_some(operand.layout);
                 extents[place] = extent;
             }
-            if operand.access.writes() && known.access == Access::Read {
-                known.access = Access::ReadWrite;
-            }
         }
     }
     for ((segment_use, extent), overwritten) in uses.iter_mut().zip(extents).zip(overwrites) {
+        place_of[segment_use.buffer] = None;
         let first = !std::mem::replace(&mut touched[segment_use.buffer], true);
         if !segment_use.access.writes() {
             continue;
@@ -299,14 +308,14 @@ fn note_accesses(compiled: &mut Compiled) {
     }
 }
 
-fn note_first_writes(compiled: &mut Compiled) {
-    let Compiled { steps, buffers, .. } = compiled;
-    let outputs =
-        steps.iter().enumerate().flat_map(|(position, step)| step.operands.iter().map(move |it| (position, it)));
+/// Notes the position of the first step that writes each buffer.
+fn note_first_writes(buffers: &mut [CompiledBuffer], found: &Found<'_>, storages: &[Option<Storage>]) {
     // Backwards, so that the first one stays.
-    for (position, operand) in outputs.filter(|(_, operand)| operand.access.writes()).rev() {
-        if let Storage::Buffer { index, .. } = operand.storage {
-            buffers[index].first_write = position;
+    for (position, &number) in found.order.iter().enumerate().rev() {
+        for value in written(&found.uses[number]) {
+            if let Some(Storage::Buffer { index, .. }) = storages[value.0] {
+                buffers[index].first_write = position;
+            }
         }
     }
 }

@@ -115,9 +115,11 @@ fn end_of_group(program: &Program, kept: &[usize], shares: &Shares, bounds: Boun
     let mut views = HashSet::new();
     for (place, &number) in kept.iter().enumerate().take(MOST_STEPS) {
         let step = &program.steps[number];
-        let Some(output) = step.output().filter(|_| is_fusable(program, step)) else { return place };
+        let is_large = |output: &&Operand| output.layout.elements() > bounds.elements;
+        let output = step.output().filter(is_large).filter(|_| is_fusable(program, step));
+        let Some(output) = output else { return place };
         let expected = *shape.get_or_insert(*output.layout.shape());
-        if *output.layout.shape() != expected || expected.elements() <= bounds.elements {
+        if *output.layout.shape() != expected {
             return place;
         }
         views.extend(step.operands.iter().map(|operand| (shares[operand.value.0], operand.layout)));

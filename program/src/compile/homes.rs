@@ -18,7 +18,10 @@ use streamvm_ep::{DeviceKind, MemoryKind};
 use streamvm_instructions::Place;
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::ir::program::{Program, Step, Value, ValueId, ValueRole};
+use crate::compile::lists::Lists;
+use crate::compile::users::Users;
+use crate::compile::value_uses::ValueUse;
+use crate::ir::program::{Program, Value, ValueId, ValueRole};
 
 /// Where the bytes of a value live.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -32,11 +35,12 @@ pub(super) enum Home {
 }
 
 /// The homes of the values, and the stream of each arena. `kept` has the numbers of the steps, `units` their units, and `streams` the stream of
-/// each unit. With `all_own`, no value shares memory with another; with `functions_join`, functions outside of blocks are steps like others, as those in
+/// each unit; `uses` has what each step of the program uses. With `all_own`, no value shares memory with another; with `functions_join`, functions outside of blocks are steps like others, as those in
 /// blocks always are.
 pub(super) fn of(
     program: &Program,
     kept: &[usize],
+    uses: &Lists<ValueUse>,
     units: &[Range<usize>],
     streams: &[StreamKey],
     (all_own, functions_join): (bool, bool),
@@ -49,15 +53,12 @@ pub(super) fn of(
     let mut arenas: Vec<StreamKey> = Vec::new();
     let mut numbers: HashMap<StreamKey, usize> = HashMap::new();
     for (unit, stream) in units.iter().zip(streams) {
-        let steps = kept[unit.clone()].iter().map(|&number| &program.steps[number]);
         // The unit of a function in a block has further steps, which begin and end the block.
-        let takes_tensors = |step: &Step| !functions_join && unit.len() == 1 && step.function().is_some();
-        let operands = steps.flat_map(|step| step.operands.iter().map(move |operand| (operand, takes_tensors(step))));
-        for (operand, as_tensor) in operands {
-            let value = program.value(operand.value);
-            let home = &mut homes[operand.value.0];
+        let as_tensor = !functions_join && unit.len() == 1 && program.steps[kept[unit.start]].function().is_some();
+        for &ValueUse { value, .. } in kept[unit.clone()].iter().flat_map(|&number| &uses[number]) {
+            let home = &mut homes[value.0];
             *home = Some(match *home {
-                None if !all_own && !as_tensor && shares_an_arena(value, *stream) => {
+                None if !all_own && !as_tensor && shares_an_arena(program.value(value), *stream) => {
                     Home::Arena(*numbers.entry(*stream).or_insert_with(|| {
                         arenas.push(*stream);
                         arenas.len() - 1
@@ -84,6 +85,7 @@ pub(super) struct SegmentOf<'s> {
 pub(super) fn share(
     program: &Program,
     kept: &[usize],
+    uses: &Lists<ValueUse>,
     units: &[Range<usize>],
     segments: &[SegmentOf<'_>],
     homes: &mut [Home],
@@ -92,18 +94,15 @@ pub(super) fn share(
     if !segments.iter().any(|segment| segment.has_branches) {
         return Vec::new();
     }
-    let mut segment_of: HashMap<ValueId, Option<usize>> = HashMap::new();
+    let mut users = Users::new(program.values.len());
     for (number, segment) in segments.iter().enumerate() {
         let steps = segment.units.iter().flat_map(|&unit| units[unit].clone()).map(|position| kept[position]);
-        for operand in steps.flat_map(|step| &program.steps[step].operands) {
-            let known = segment_of.entry(operand.value).or_insert(Some(number));
-            *known = known.filter(|known| *known == number);
-        }
+        steps.flat_map(|step| &uses[step]).for_each(|it| users.add(it.value.0, number));
     }
     let mut shared = Vec::new();
     let mut arena_of: HashMap<usize, usize> = HashMap::new();
     for (index, home) in homes.iter_mut().enumerate().filter(|(_, home)| **home == Home::Own) {
-        let Some(Some(number)) = segment_of.get(&ValueId(index)).copied() else { continue };
+        let Some(number) = users.only(index) else { continue };
         let SegmentOf { stream, has_branches, .. } = segments[number];
         if !has_branches || !shares_an_arena(&program.values[index], stream) {
             continue;
@@ -120,23 +119,26 @@ pub(super) fn share(
 
 /// For each arena the segment with branches that alone uses it.
 pub(super) fn only_users(
-    program: &Program,
     kept: &[usize],
-    segments: impl Iterator<Item = (bool, Range<usize>)>,
+    uses: &Lists<ValueUse>,
+    segments: impl Iterator<Item = (bool, Range<usize>)> + Clone,
     homes: &[Home],
     arenas: usize,
 ) -> Vec<Option<usize>> {
-    // The first user of each arena, and whether it is the only one.
-    let mut users: Vec<Option<(usize, bool)>> = vec![None; arenas];
-    for (number, (has_branches, positions)) in segments.enumerate() {
-        for operand in kept[positions].iter().flat_map(|&step| &program.steps[step].operands) {
-            if let Home::Arena(arena) = homes[operand.value.0] {
-                let (first, is_only) = users[arena].get_or_insert((number, has_branches));
-                *is_only &= *first == number;
+    // Whether a segment of this number has branches.
+    let has_branches: Vec<bool> = segments.clone().map(|(has_branches, _)| has_branches).collect();
+    if !has_branches.contains(&true) {
+        return vec![None; arenas];
+    }
+    let mut users = Users::new(arenas);
+    for (number, (_, positions)) in segments.enumerate() {
+        for it in kept[positions].iter().flat_map(|&step| &uses[step]) {
+            if let Home::Arena(arena) = homes[it.value.0] {
+                users.add(arena, number);
             }
         }
     }
-    users.into_iter().map(|user| user.filter(|(_, is_only)| *is_only).map(|(first, _)| first)).collect()
+    (0..arenas).map(|arena| users.only(arena).filter(|&number| has_branches[number])).collect()
 }
 
 pub(super) fn shares_an_arena(value: &Value, stream: StreamKey) -> bool {

@@ -1,14 +1,15 @@
 //! Pass: spreads the compute steps of each device over several lanes, by list scheduling on the critical path.
 //!
-//! No unit moves over the begin or the end of a critical section.
+//! No unit moves over the begin or the end of a critical section. Between two of these is a *phase*.
 //!
 //! A unit's *rank* is the estimated time from its beginning to the end of the program along the longest chain of units that depend on it. Units
-//! are taken by descending rank, which is an order in which they can run, and each goes to the lane on which it would end first. A unit that
+//! are taken by descending rank, which is an order in which they can run, and each goes to the lane on which it would begin first. A unit that
 //! depends on one of another stream begins later by [`CompileOptions::hand_over_ns`].
 //!
-//! That schedule is compared with another one: of units that could run at the same time, because the longest chain before each has equally many units, the first ones in the order of the
-//! program go to the first lane, and so on. Neighbours often need the same values, so fewer lanes wait for each other. It is taken if it ends
-//! earlier, or at the same time with fewer dependences between lanes.
+//! A second schedule divides units by their *levels*. The level of a unit is the length of the longest chain of units before it, in its phase.
+//! Of the units of one level, which could run side by side, the first ones in the order of the program go to the first lane, and so on.
+//! Neighbours often need the same values, so fewer units wait for another lane. The pass takes the schedule that ends earlier; if both end at the
+//! same time, the one in which fewer units wait.
 //!
 //! The times are those of [`CompileOptions::costs`], and rough guesses from the sizes of tensors for all other steps; nothing is measured here, so the
 //! plan is the same on every machine. Where they promise to save less
@@ -20,6 +21,7 @@ use hashbrown::HashMap;
 use streamvm_ep::{ElementWork, OpClass};
 use streamvm_stream::{StreamKey, StreamType};
 
+use crate::compile::lists::Lists;
 use crate::ir::program::{Program, Step, Work};
 use crate::plan::costs::{Costs, size};
 use crate::plan::options::CompileOptions;
@@ -32,7 +34,7 @@ pub(super) fn spread(
     program: &Program,
     kept: &[usize],
     units: &[Range<usize>],
-    dependences: &[Vec<usize>],
+    dependences: &Lists<usize>,
     streams: &mut [StreamKey],
     options: &CompileOptions,
 ) -> Vec<usize> {
@@ -66,14 +68,13 @@ pub(super) fn spread(
     };
     let phases: Vec<usize> = streams.iter().map(phase).collect();
     by_rank.sort_by_key(|&unit| (phases[unit], std::cmp::Reverse(ranks[unit]), unit));
-    let alone = schedule(&in_order, &costs, dependences, (streams, hand_over), |_, _| 0..1).over;
+    let graph = Graph { costs: &costs, dependences, streams, phases: &phases, hand_over };
+    let alone = graph.schedule(&in_order, |_, _| 0..1).over;
     // The lanes that the device uses so far, and one more: further ones are as free as that one.
-    let any = |_, used: u32| 0..options.lanes.min(used.saturating_add(1));
-    let earliest = schedule(&by_rank, &costs, dependences, (streams, hand_over), any);
-    let places = by_place(dependences, streams, options.lanes);
-    let neighbours =
-        schedule(&by_rank, &costs, dependences, (streams, hand_over), |unit, _| places[unit]..places[unit] + 1);
-    let best = if neighbours.sort_key() < earliest.sort_key() { neighbours } else { earliest };
+    let begins_first = graph.schedule(&by_rank, |_, used| 0..options.lanes.min(used.saturating_add(1)));
+    let lanes = graph.lanes_by_level(options.lanes);
+    let by_level = graph.schedule(&by_rank, |unit, _| lanes[unit]..lanes[unit] + 1);
+    let best = if by_level.sort_key() < begins_first.sort_key() { by_level } else { begins_first };
     if best.over > alone - alone / 10 {
         return in_order;
     }
@@ -81,28 +82,16 @@ pub(super) fn spread(
     by_rank
 }
 
-/// For each unit a lane: those of one level, which have chains of equal length before them, are divided in their order.
-fn by_place(dependences: &[Vec<usize>], streams: &[StreamKey], lanes: u32) -> Vec<u32> {
-    let mut levels = vec![0; streams.len()];
-    // For each stream how many units each level has.
-    let mut counts: HashMap<StreamKey, Vec<usize>> = HashMap::new();
-    for unit in 0..streams.len() {
-        let level = dependences[unit].iter().map(|&earlier| levels[earlier] + 1).max().unwrap_or(0);
-        levels[unit] = level;
-        let counts = counts.entry(streams[unit]).or_default();
-        if counts.len() <= level {
-            counts.resize(level + 1, 0);
-        }
-        counts[level] += 1;
-    }
-    let mut seen: HashMap<StreamKey, Vec<usize>> =
-        counts.iter().map(|(&stream, counts)| (stream, vec![0; counts.len()])).collect();
-    let place = |(&level, stream): (&usize, &StreamKey)| {
-        let (count, seen) = (counts[stream][level], seen.get_mut(stream).map(|seen| &mut seen[level]));
-        let before = seen.map_or(0, |seen| std::mem::replace(seen, *seen + 1));
-        (before * count.min(lanes as usize) / count) as u32
-    };
-    levels.iter().zip(streams).map(place).collect()
+/// What schedules are made from.
+struct Graph<'g> {
+    /// How long each unit takes, in picoseconds.
+    costs: &'g [u64],
+    dependences: &'g Lists<usize>,
+    /// The stream of each unit, on lane 0.
+    streams: &'g [StreamKey],
+    phases: &'g [usize],
+    /// How long it takes until one lane sees that another has passed a point, in picoseconds.
+    hand_over: u64,
 }
 
 /// A stream for each unit.
@@ -110,52 +99,83 @@ struct Schedule {
     streams: Vec<StreamKey>,
     /// When all units are over.
     over: u64,
-    /// How many dependences are between units of different streams.
-    hand_overs: usize,
+    /// How many units wait for a unit of another stream.
+    waits: usize,
+    /// The most lanes of a stream.
+    lanes: u32,
 }
 
 impl Schedule {
     /// Smaller is better.
-    fn sort_key(&self) -> (u64, usize) {
-        (self.over, self.hand_overs)
+    fn sort_key(&self) -> (u64, usize, u32) {
+        (self.over, self.waits, self.lanes)
     }
 }
 
-/// Takes the units in `order`. Each goes to the lane on which it begins first, out of those that `lanes` gives for the unit and the number of lanes that are in use.
-fn schedule(
-    order: &[usize],
-    costs: &[u64],
-    dependences: &[Vec<usize>],
-    (streams, hand_over): (&[StreamKey], u64),
-    lanes: impl Fn(usize, u32) -> Range<u32>,
-) -> Schedule {
-    let mut chosen = streams.to_vec();
-    let mut hand_overs = 0;
-    let mut ends = vec![0; streams.len()];
-    let mut free: HashMap<StreamKey, u64> = HashMap::new();
-    let mut used_lanes: HashMap<StreamKey, u32> = HashMap::new();
-    for &unit in order {
-        let used = used_lanes.entry(streams[unit]).or_insert(0u32);
-        let candidates = if streams[unit].stream_type == StreamType::Compute { lanes(unit, *used) } else { 0..1 };
-        let begin_on = |stream: StreamKey| {
-            let told = |&earlier: &usize| {
-                let wait = if chosen[earlier] == stream { 0 } else { hand_over };
-                u64::saturating_add(ends[earlier], wait)
-            };
-            let ready = dependences[unit].iter().map(told).max().unwrap_or(0);
-            ready.max(free.get(&stream).copied().unwrap_or(0))
+impl Graph<'_> {
+    /// For each unit a lane: the units of a stream that have one level in one phase are divided in their order.
+    fn lanes_by_level(&self, lanes: u32) -> Vec<u32> {
+        let Graph { dependences, streams, phases, .. } = *self;
+        let mut levels = vec![0; streams.len()];
+        // For each stream and phase, for each level: how many units it has, and how many of them have a lane.
+        let mut counts: HashMap<(StreamKey, usize), Vec<(usize, usize)>> = HashMap::new();
+        for unit in 0..streams.len() {
+            let of_phase = dependences[unit].iter().filter(|&&earlier| phases[earlier] == phases[unit]);
+            let level = of_phase.map(|&earlier| levels[earlier] + 1).max().unwrap_or(0);
+            levels[unit] = level;
+            let counts = counts.entry((streams[unit], phases[unit])).or_default();
+            if counts.len() <= level {
+                counts.resize(level + 1, (0, 0));
+            }
+            counts[level].0 += 1;
+        }
+        let mut lane = |unit: usize| {
+            let of_level = counts.entry((streams[unit], phases[unit])).or_default();
+            let (count, before) = &mut of_level[levels[unit]];
+            let lane = *before * (*count).min(lanes as usize) / *count;
+            *before += 1;
+            lane as u32
         };
-        let on = |lane| StreamKey { lane, ..streams[unit] };
-        let begins = candidates.map(|lane| (begin_on(on(lane)), lane));
-        let (begin, lane) = begins.min().unwrap_or_default();
-        ends[unit] = begin.saturating_add(costs[unit]);
-        chosen[unit] = on(lane);
-        hand_overs += dependences[unit].iter().filter(|&&earlier| chosen[earlier] != chosen[unit]).count();
-        *used = (*used).max(lane + 1);
-        free.insert(chosen[unit], ends[unit]);
+        (0..streams.len()).map(&mut lane).collect()
     }
-    let over = ends.into_iter().max().unwrap_or(0);
-    Schedule { streams: chosen, over, hand_overs }
+
+    /// Takes the units in `order`. Each unit of a compute stream goes to the lane on which it begins first, out of those that `lanes` gives for the unit and for the
+    /// number of lanes that are in use.
+    fn schedule(&self, order: &[usize], lanes: impl Fn(usize, u32) -> Range<u32>) -> Schedule {
+        let Graph { costs, dependences, streams, phases, hand_over } = *self;
+        let mut chosen = streams.to_vec();
+        let mut ends = vec![0; streams.len()];
+        let mut free: HashMap<StreamKey, u64> = HashMap::new();
+        let mut used_lanes: HashMap<StreamKey, u32> = HashMap::new();
+        let (mut over, mut waits) = (0, 0);
+        // The phase that units are taken from, and when the phase before it was over.
+        let mut phase = (0, 0);
+        for &unit in order {
+            if phases[unit] != phase.0 {
+                phase = (phases[unit], over);
+            }
+            let used = used_lanes.entry(streams[unit]).or_insert(0u32);
+            let candidates = if streams[unit].stream_type == StreamType::Compute { lanes(unit, *used) } else { 0..1 };
+            let begin_on = |stream: StreamKey| {
+                let told = |&earlier: &usize| {
+                    let wait = if chosen[earlier] == stream { 0 } else { hand_over };
+                    u64::saturating_add(ends[earlier], wait)
+                };
+                let ready = dependences[unit].iter().map(told).max().unwrap_or(0);
+                ready.max(free.get(&stream).copied().unwrap_or(0)).max(phase.1)
+            };
+            let on = |lane| StreamKey { lane, ..streams[unit] };
+            let begins = candidates.map(|lane| (begin_on(on(lane)), lane));
+            let (begin, lane) = begins.min().unwrap_or_default();
+            ends[unit] = begin.saturating_add(costs[unit]);
+            chosen[unit] = on(lane);
+            over = over.max(ends[unit]);
+            waits += usize::from(dependences[unit].iter().any(|&earlier| chosen[earlier] != chosen[unit]));
+            *used = (*used).max(lane + 1);
+            free.insert(chosen[unit], ends[unit]);
+        }
+        Schedule { streams: chosen, over, waits, lanes: used_lanes.into_values().max().unwrap_or(0) }
+    }
 }
 
 /// Whether an op of this class adds up products, which [`size`] counts.

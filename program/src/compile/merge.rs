@@ -29,9 +29,11 @@ use streamvm_stream::{StreamKey, StreamType};
 use crate::compile::extents::{self, join_exactly};
 use crate::compile::homes::{Home, shares_an_arena};
 use crate::compile::lanes::cost;
+use crate::compile::lists::Lists;
 use crate::compile::order::Dependences;
 use crate::compile::segments::{Clock, Division, Draft, DraftBranch, find_waits, latest, raise};
 use crate::compile::units::Declared;
+use crate::compile::value_uses::{ValueUse, written};
 use crate::ir::program::{Program, Step, ValueId, Work};
 use crate::plan::costs::{Costs, size};
 use crate::plan::mutant::Mutant;
@@ -49,6 +51,8 @@ pub(super) struct Given<'g> {
     pub(super) program: &'g Program,
     /// The numbers of the steps.
     pub(super) kept: &'g [usize],
+    /// What each step of the program uses.
+    pub(super) uses: &'g Lists<ValueUse>,
     pub(super) units: &'g [std::ops::Range<usize>],
     /// The stream of each unit.
     pub(super) streams: &'g [StreamKey],
@@ -64,7 +68,7 @@ pub(super) fn merge(
     given: &Given<'_>,
     division: &Division,
     homes: &[Home],
-    uses: &[Vec<Declared>],
+    uses: &Lists<Declared>,
 ) -> Option<Vec<Draft>> {
     let CompileOptions { lanes, check_finite, time_steps, step_by_step, .. } = *given.options;
     let Division { segments, clocks } = division;
@@ -77,9 +81,7 @@ pub(super) fn merge(
     }
     let mut merged = joined(segments, sets);
     find_waits(&mut merged, given.dependences);
-    for segment in merged.iter_mut().filter(|segment| !segment.branches.is_empty()) {
-        find_waits_of_branches(segment, given);
-    }
+    find_waits_of_branches(&mut merged, given);
     Some(merged)
 }
 
@@ -129,14 +131,14 @@ impl Order<'_> {
 }
 
 /// The sets of more than one lane that may be merged, in ascending order of their first members.
-fn sets(given: &Given<'_>, segments: &[Draft], clocks: &[Clock], homes: &[Home], uses: &[Vec<Declared>]) -> Vec<Set> {
-    let order = Order::new(segments, clocks);
+fn sets(given: &Given<'_>, segments: &[Draft], clocks: &[Clock], homes: &[Home], uses: &Lists<Declared>) -> Vec<Set> {
     let joins: Vec<bool> = segments.iter().map(|segment| may_join(given, segment)).collect();
     if joins.iter().all(|joins| *joins)
         && let Some(set) = whole(given, segments, homes)
     {
         return vec![set];
     }
+    let order = Order::new(segments, clocks);
     let fixed = fixed_values(given, segments, &joins, homes);
     let mut sets: Vec<Set> = Vec::new();
     let mut open: HashMap<DeviceId, usize> = HashMap::new();
@@ -172,13 +174,14 @@ fn whole(given: &Given<'_>, segments: &[Draft], homes: &[Home]) -> Option<Set> {
         if segment.stream.device != segments[0].stream.device {
             return None;
         }
-        let outputs = segment.units.iter().flat_map(|&unit| steps_of(given, unit)).flat_map(|step| step.outputs());
+        let outputs = written(segment.units.iter().flat_map(|&unit| uses_of(given, unit)));
         // Other values of one segment lie in its arenas.
-        let has_buffer = |value: &ValueId| {
-            let shares = shares_an_arena(given.program.value(*value), segment.stream);
-            homes[value.0] == Home::Outside || homes[value.0] == Home::Own && !shares
+        let has_buffer = |value: &ValueId| match homes[value.0] {
+            Home::Outside => true,
+            Home::Own => !shares_an_arena(given.program.value(*value), segment.stream),
+            Home::Arena(_) => false,
         };
-        set.written.extend(outputs.map(|output| output.value).filter(has_buffer));
+        set.written.extend(outputs.filter(has_buffer));
         set.members.push(number);
         set.ends.entry(segment.stream).or_insert((number, number)).1 = number;
     }
@@ -191,7 +194,7 @@ fn whole(given: &Given<'_>, segments: &[Draft], homes: &[Home]) -> Option<Set> {
 fn drop_unfit_sets(
     given: &Given<'_>,
     segments: &[Draft],
-    (homes, uses): (&[Home], &[Vec<Declared>]),
+    (homes, uses): (&[Home], &Lists<Declared>),
     sets: &mut Vec<Set>,
 ) {
     if sets.is_empty() {
@@ -205,11 +208,11 @@ fn drop_unfit_sets(
     let mut users: HashMap<ValueId, HashSet<usize>> = HashMap::new();
     let mut written: Vec<HashSet<ValueId>> = vec![HashSet::new(); sets.len()];
     for (segment, &set) in segments.iter().zip(&set_of) {
-        let operands = segment.units.iter().flat_map(|&unit| steps_of(given, unit)).flat_map(|step| &step.operands);
-        for operand in operands.filter(|operand| !matches!(homes[operand.value.0], Home::Arena(_))) {
-            users.entry(operand.value).or_default().insert(set);
-            if let Some(written) = written.get_mut(set).filter(|_| operand.access.writes()) {
-                written.insert(operand.value);
+        let uses = segment.units.iter().flat_map(|&unit| uses_of(given, unit));
+        for it in uses.filter(|it| !matches!(homes[it.value.0], Home::Arena(_))) {
+            users.entry(it.value).or_default().insert(set);
+            if let Some(written) = written.get_mut(set).filter(|_| it.access.writes()) {
+                written.insert(it.value);
             }
         }
     }
@@ -233,11 +236,10 @@ impl Added {
         given: &Given<'_>,
         segment: &Draft,
         homes: &[Home],
-        uses: &[Vec<Declared>],
+        uses: &Lists<Declared>,
         fixed: &HashSet<ValueId>,
     ) -> Added {
-        let steps = segment.units.iter().flat_map(|&unit| steps_of(given, unit));
-        let outputs = steps.flat_map(|step| step.outputs()).map(|output| output.value);
+        let outputs = written(segment.units.iter().flat_map(|&unit| uses_of(given, unit)));
         // Values that lanes give to each other share one buffer.
         let written = outputs.filter(|value| homes[value.0] == Home::Outside || fixed.contains(value)).collect();
         let mut declared = HashMap::new();
@@ -313,7 +315,7 @@ impl Set {
     fn declares_what_it_uses(
         &self,
         segments: &[Draft],
-        uses: &[Vec<Declared>],
+        uses: &Lists<Declared>,
         counts: &impl Fn(&ValueId) -> bool,
     ) -> bool {
         let mut known: HashMap<ValueId, (Access, Footprint)> = HashMap::new();
@@ -345,6 +347,11 @@ fn steps_of<'g>(given: &Given<'g>, unit: usize) -> impl Iterator<Item = &'g Step
     kept[units[unit].clone()].iter().map(|&number| &program.steps[number])
 }
 
+fn uses_of<'g>(given: &Given<'g>, unit: usize) -> impl Iterator<Item = &'g ValueUse> + use<'g> {
+    let Given { kept, uses, units, .. } = *given;
+    kept[units[unit].clone()].iter().flat_map(|&number| &uses[number])
+}
+
 /// Whether a segment may be a part of one with branches.
 fn may_join(given: &Given<'_>, segment: &Draft) -> bool {
     let Given { program, options, functions_join, .. } = *given;
@@ -363,10 +370,10 @@ fn may_join(given: &Given<'_>, segment: &Draft) -> bool {
         DeviceKind::Cuda => options.capture && is_captured(step),
         DeviceKind::Sim => false,
     };
-    let steps = || segment.units.iter().flat_map(|&unit| steps_of(given, unit));
+    let mut steps = segment.units.iter().flat_map(|&unit| steps_of(given, unit));
     // Neighbouring elementwise steps over more elements than a block may run together, and are divided together.
     let mut together: u64 = 0;
-    let is_small_together = |step: &Step| {
+    let mut is_small_together = |step: &Step| {
         let is_elementwise = match &step.work {
             Work::Call(op, _) => op.is_elementwise(),
             work => matches!(work, Work::Copy | Work::Fill(_)),
@@ -375,9 +382,9 @@ fn may_join(given: &Given<'_>, segment: &Draft) -> bool {
         together = if may_fuse { together.saturating_add(cost(step)) } else { 0 };
         together < LARGE
     };
+    let on_cpu = segment.stream.device.kind == DeviceKind::Cpu;
     segment.stream.stream_type == StreamType::Compute
-        && steps().all(may_join)
-        && (segment.stream.device.kind != DeviceKind::Cpu || steps().all(is_small_together))
+        && steps.all(|step| may_join(step) && (!on_cpu || is_small_together(step)))
 }
 
 /// The values with memory of their own that segments use which join no set: lanes cannot have them for themselves.
@@ -385,8 +392,8 @@ fn fixed_values(given: &Given<'_>, segments: &[Draft], joins: &[bool], homes: &[
     let mut fixed: HashSet<ValueId> =
         homes.iter().enumerate().filter(|(_, home)| **home == Home::Outside).map(|(index, _)| ValueId(index)).collect();
     for (segment, _) in segments.iter().zip(joins).filter(|(_, joins)| !**joins) {
-        let steps = segment.units.iter().flat_map(|&unit| steps_of(given, unit));
-        fixed.extend(steps.flat_map(|step| &step.operands).map(|operand| operand.value));
+        let uses = segment.units.iter().flat_map(|&unit| uses_of(given, unit));
+        fixed.extend(uses.map(|it| it.value));
     }
     fixed.retain(|value| !matches!(homes[value.0], Home::Arena(_)));
     fixed
@@ -425,30 +432,35 @@ fn joined(segments: &[Draft], sets: Vec<Set>) -> Vec<Draft> {
     merged
 }
 
-/// Finds which branches of other lanes each branch waits for.
-fn find_waits_of_branches(segment: &mut Draft, given: &Given<'_>) {
-    let Draft { units, branches, .. } = segment;
-    let mut branch_of = HashMap::with_capacity(units.len());
-    for (number, branch) in branches.iter().enumerate() {
-        units[branch.units.clone()].iter().for_each(|&unit| _ = branch_of.insert(unit, number));
+/// Finds which branches of other lanes of its segment each branch waits for.
+fn find_waits_of_branches(segments: &mut [Draft], given: &Given<'_>) {
+    // The segment and the branch of each unit that is in one.
+    let mut place_of = vec![None; given.units.len()];
+    for (number, Draft { units, branches, .. }) in segments.iter().enumerate() {
+        for (branch, of) in branches.iter().enumerate() {
+            units[of.units.clone()].iter().for_each(|&unit| place_of[unit] = Some((number, branch)));
+        }
     }
-    let streams: Vec<StreamKey> = branches.iter().map(|branch| given.streams[units[branch.units.start]]).collect();
-    let stream_of = |branch: usize| streams[branch];
-    let mut clocks: Vec<Clock> = Vec::with_capacity(branches.len());
-    let mut last: HashMap<StreamKey, usize> = HashMap::new();
-    for (number, branch) in branches.iter_mut().enumerate() {
-        let earlier = units[branch.units.clone()].iter().flat_map(|&unit| &given.dependences.all[unit]);
-        let mut after: Vec<usize> = earlier.filter_map(|unit| branch_of.get(unit).copied()).collect();
-        after.retain(|&other| stream_of(other) != stream_of(number));
-        after.sort_unstable();
-        after.dedup();
-        let own = last.insert(stream_of(number), number);
-        let mut clock = own.map(|own| clocks[own].clone()).unwrap_or_default();
-        let needed = latest(&after, stream_of, &clocks, &mut clock, |_| true);
-        raise(&mut clock, stream_of(number), number);
-        clocks.push(clock);
-        if !given.options.has(Mutant::BranchWaitDropped) {
-            branch.after = needed;
+    for (segment, Draft { units, branches, .. }) in segments.iter_mut().enumerate() {
+        let streams: Vec<StreamKey> = branches.iter().map(|branch| given.streams[units[branch.units.start]]).collect();
+        let stream_of = |branch: usize| streams[branch];
+        let mut clocks: Vec<Clock> = Vec::with_capacity(branches.len());
+        let mut last: HashMap<StreamKey, usize> = HashMap::new();
+        for (number, branch) in branches.iter_mut().enumerate() {
+            let earlier = units[branch.units.clone()].iter().flat_map(|&unit| &given.dependences.all[unit]);
+            let places = earlier.filter_map(|&unit| place_of[unit]);
+            let within = places.filter(|&(of, _)| of == segment).map(|(_, branch)| branch);
+            let mut after: Vec<usize> = within.filter(|&other| stream_of(other) != stream_of(number)).collect();
+            after.sort_unstable();
+            after.dedup();
+            let own = last.insert(stream_of(number), number);
+            let mut clock = own.map(|own| clocks[own].clone()).unwrap_or_default();
+            let needed = latest(&after, stream_of, &clocks, &mut clock, |_| true);
+            raise(&mut clock, stream_of(number), number);
+            clocks.push(clock);
+            if !given.options.has(Mutant::BranchWaitDropped) {
+                branch.after = needed;
+            }
         }
     }
 }

@@ -22,6 +22,9 @@
 //! | [`arena`] | gives the values of a run offsets in the arenas |
 //! | [`emit`] | writes down buffers, steps and segments |
 //!
+//! Tables that several passes use: [`value_uses`] has the values of each step, [`lists`] holds a list for each of many things, [`users`] tells which user is the
+//! only one. For [`units`], [`whole_uses`] and [`pieces`] note which units have used the bytes of a value.
+//!
 //! [`compile_reporting`] also tells what each pass did ([`trace`]).
 
 mod arena;
@@ -41,10 +44,12 @@ mod homes;
 mod in_place;
 mod lanes;
 mod lifetimes;
+mod lists;
 mod merge;
 #[cfg(test)]
 mod merge_tests;
 mod order;
+mod pieces;
 #[cfg(test)]
 mod section_tests;
 mod segments;
@@ -53,14 +58,15 @@ mod streams;
 mod tests;
 mod unfetched;
 mod units;
+mod users;
+mod value_uses;
+mod whole_uses;
 
 use hashbrown::HashSet;
 use streamvm_ep::DeviceKind;
 use streamvm_instructions::Error;
 use streamvm_stream::{StreamKey, StreamType};
 
-use crate::compile::homes::{Home, SegmentOf};
-use crate::compile::order::Dependences;
 use crate::ir::program::{Program, ValueId};
 use crate::plan::compiled::Compiled;
 use crate::plan::options::CompileOptions;
@@ -96,11 +102,12 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     let mut program = program.clone();
     fetched_copies::insert(&mut program);
     trace.note(|| trace::fetched_copies(&program, recorded));
-    let kept = unfetched::kept_steps(&program, options);
+    let uses = value_uses::of(&program);
+    let kept = unfetched::kept_steps(&program, &uses, options);
     trace.note(|| trace::unfetched(&program, &kept));
     let Divided { order, segments, in_order, homes, arena_streams, shared, functions_join } =
-        divide(&program, &kept, options, &mut trace)?;
-    let mut lifetimes = lifetimes::of(&program, &order, options);
+        divide(&program, &kept, &uses, options, &mut trace)?;
+    let mut lifetimes = lifetimes::of(&program, &order, &uses, options);
     for (value, segment) in shared {
         // Lanes have no order that positions tell.
         lifetimes[value.0] = in_order.ranges[segment].clone();
@@ -121,8 +128,8 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     let groups = fused.groups.iter().map(|group| &order[group.steps.clone()]);
     trace.note(|| trace::fuse(&program, groups, &fused.scratch));
     let arenas = arena::plan(&program, (&homes, arena_streams.len()), &lifetimes, &shares, &fused, options)?;
-    let uses = segments.iter().map(|segment| !segment.branches.is_empty()).zip(in_order.ranges.iter().cloned());
-    let users = homes::only_users(&program, &order, uses, &homes, arena_streams.len());
+    let of_segments = segments.iter().map(|segment| !segment.branches.is_empty()).zip(in_order.ranges.iter().cloned());
+    let users = homes::only_users(&order, &uses, of_segments, &homes, arena_streams.len());
     let (arenas, arena_streams) = arena::join(arenas, arena_streams, &users);
     trace.note(|| {
         let arenas = arenas.iter().map(|arena| (&arena.offsets[..], arena.bytes, arena.lower_bound));
@@ -131,6 +138,7 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
     let found = emit::Found {
         functions_join,
         order: &order,
+        uses: &uses,
         segments: &segments,
         in_order: &in_order,
         homes: &homes,
@@ -149,7 +157,7 @@ struct Divided {
     segments: Vec<segments::Draft>,
     /// The steps of each segment, and of its branches, as positions in the order.
     in_order: segments::Order,
-    homes: Vec<Home>,
+    homes: Vec<homes::Home>,
     /// The stream of each arena.
     arena_streams: Vec<StreamKey>,
     /// Values that lanes of one segment give to each other, in an arena, with the segment.
@@ -162,6 +170,7 @@ struct Divided {
 fn divide(
     program: &Program,
     kept: &[usize],
+    uses: &lists::Lists<value_uses::ValueUse>,
     options: &CompileOptions,
     trace: &mut Trace<'_>,
 ) -> Result<Divided, Error> {
@@ -172,12 +181,12 @@ fn divide(
     let one_stream = streams.iter().all(|stream| *stream == streams[0] && stream.stream_type == StreamType::Compute);
     let dependences = if one_stream && options.lanes <= 1 {
         trace.note(trace::no_dependences);
-        let none = || vec![Vec::new(); units.len()];
-        Dependences { all: none(), explicit: none() }
+        let none = || lists::Lists::empty(units.len());
+        order::Dependences { all: none(), explicit: none() }
     } else {
-        let by_bytes = units::dependences(program, kept, &units, options);
+        let by_bytes = units::dependences(program, kept, uses, &units, options);
         let dependences = order::add(program, kept, &units, &streams, by_bytes, options)?;
-        trace.note(|| trace::dependences(&firsts(), &dependences.all, &dependences.explicit));
+        trace.note(|| trace::dependences(&firsts(), dependences.all.iter().zip(dependences.explicit.iter())));
         dependences
     };
     let on_cpu = streams.first().is_some_and(|stream| stream.device.kind == DeviceKind::Cpu);
@@ -187,6 +196,7 @@ fn divide(
     let given = |functions_join| merge::Given {
         program,
         kept,
+        uses,
         units: &units,
         streams: &streams,
         dependences: &dependences,
@@ -205,27 +215,26 @@ fn divide(
         trace::segments(described(&divided, &in_order))
     });
     let segments = merged.unwrap_or(divided);
-    let of_homes = segments.iter().map(|segments::Draft { stream, units, branches, .. }| SegmentOf {
+    let of_homes = segments.iter().map(|segments::Draft { stream, units, branches, .. }| homes::SegmentOf {
         stream: *stream,
         units,
         has_branches: !branches.is_empty(),
     });
-    let of_homes: Vec<SegmentOf<'_>> = of_homes.collect();
-    let shared = homes::share(program, kept, &units, &of_homes, &mut homes, &mut arena_streams);
+    let of_homes: Vec<homes::SegmentOf<'_>> = of_homes.collect();
+    let shared = homes::share(program, kept, uses, &units, &of_homes, &mut homes, &mut arena_streams);
     let in_order = segments::order(&segments, &units);
     trace.note(|| {
         let lanes = segments.iter().map(|segment| segment.branches.iter().map(|branch| branch.lane).collect());
         trace::merge(described(&segments, &in_order).zip(lanes))
     });
     trace.note(|| {
-        let operands = kept.iter().flat_map(|&number| &program.steps[number].operands);
-        let used: HashSet<ValueId> = operands.map(|operand| operand.value).collect();
+        let used: HashSet<ValueId> = kept.iter().flat_map(|&number| &uses[number]).map(|it| it.value).collect();
         let homes = || homes.iter().enumerate().map(|(index, home)| (ValueId(index), *home));
         let homes = || homes().filter(|(value, _)| used.contains(value));
-        let own = homes().filter(|(_, home)| *home == Home::Own).map(|(value, _)| value);
+        let own = homes().filter(|(_, home)| *home == homes::Home::Own).map(|(value, _)| value);
         let in_arenas = homes().filter_map(|(value, home)| match home {
-            Home::Arena(arena) => Some((value, arena)),
-            Home::Own | Home::Outside => None,
+            homes::Home::Arena(arena) => Some((value, arena)),
+            homes::Home::Own | homes::Home::Outside => None,
         });
         trace::homes(program, own, in_arenas)
     });
@@ -235,7 +244,7 @@ fn divide(
 
 /// Segments, before and after the pass that merges them.
 struct Segments {
-    homes: Vec<Home>,
+    homes: Vec<homes::Home>,
     /// The stream of each arena.
     arena_streams: Vec<StreamKey>,
     divided: Vec<segments::Draft>,
@@ -251,11 +260,11 @@ impl Segments {
 
 /// Divides the units, which can run in this order, and merges lanes.
 fn into_segments(given: &merge::Given<'_>, by_unit: &[usize]) -> Segments {
-    let merge::Given { program, kept, units, streams, dependences, options, functions_join } = *given;
-    let (homes, arena_streams) = homes::of(program, kept, units, streams, (options.step_by_step, functions_join));
+    let merge::Given { program, kept, uses, units, streams, dependences, options, functions_join } = *given;
+    let (homes, arena_streams) = homes::of(program, kept, uses, units, streams, (options.step_by_step, functions_join));
     let writes = |unit: usize, found: &mut dyn FnMut(ValueId)| {
-        let outputs = kept[units[unit].clone()].iter().flat_map(|&number| program.steps[number].outputs());
-        outputs.map(|output| output.value).filter(|value| !matches!(homes[value.0], Home::Arena(_))).for_each(found);
+        let outputs = value_uses::written(kept[units[unit].clone()].iter().flat_map(|&number| &uses[number]));
+        outputs.filter(|value| !matches!(homes[value.0], homes::Home::Arena(_))).for_each(found);
     };
     let calls =
         |unit: usize| kept[units[unit].clone()].iter().any(|&number| program.steps[number].function().is_some());
@@ -263,9 +272,9 @@ fn into_segments(given: &merge::Given<'_>, by_unit: &[usize]) -> Segments {
     // by itself for that reason: blocks are in no branch.
     let all_on_one_lane = functions_join && streams.iter().all(|stream| *stream == streams[0]);
     let alone = |unit: usize| options.step_by_step || !all_on_one_lane && calls(unit);
-    let uses = units::shared_uses(program, kept, units, streams, &homes);
-    let division = segments::divide(by_unit, streams, dependences, options, &uses, alone, writes);
-    let merged = merge::merge(given, &division, &homes, &uses);
+    let declared = units::shared_uses(program, kept, uses, units, streams, &homes);
+    let division = segments::divide(by_unit, streams, dependences, options, &declared, alone, writes);
+    let merged = merge::merge(given, &division, &homes, &declared);
     Segments { homes, arena_streams, divided: division.segments, merged }
 }
 

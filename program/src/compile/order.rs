@@ -15,6 +15,7 @@ use streamvm_ep::DeviceId;
 use streamvm_instructions::{Error, ProgramError};
 use streamvm_stream::{StreamKey, StreamType};
 
+use crate::compile::lists::Lists;
 use crate::ir::program::{Program, Step};
 use crate::plan::mutant::Mutant;
 use crate::plan::options::CompileOptions;
@@ -26,9 +27,9 @@ const MOST_WORK: usize = 1 << 24;
 #[derive(Debug)]
 pub(super) struct Dependences {
     /// All of them.
-    pub(super) all: Vec<Vec<usize>>,
+    pub(super) all: Lists<usize>,
     /// Those that no bytes tell: the engine must be told.
-    pub(super) explicit: Vec<Vec<usize>>,
+    pub(super) explicit: Lists<usize>,
 }
 
 /// Adds the order that no bytes tell to the dependences by bytes.
@@ -40,27 +41,37 @@ pub(super) fn add(
     kept: &[usize],
     units: &[Range<usize>],
     streams: &[StreamKey],
-    by_bytes: Vec<Vec<usize>>,
+    by_bytes: Lists<usize>,
     options: &CompileOptions,
 ) -> Result<Dependences, Error> {
+    let has_functions = program.steps.iter().any(is_in_order);
+    if !has_functions && program.orders.is_empty() {
+        return Ok(Dependences { all: by_bytes, explicit: Lists::empty(units.len()) });
+    }
     let mut explicit = vec![Vec::new(); units.len()];
-    functions(program, kept, units, streams, &mut explicit);
+    if has_functions {
+        functions(program, kept, units, streams, &mut explicit);
+    }
     if !options.has(Mutant::OrderDropped) {
         recorded_orders(program, kept, units, &by_bytes, &mut explicit)?;
     }
-    let mut all = by_bytes;
-    for (all, explicit) in all.iter_mut().zip(&mut explicit) {
-        for needs in [&mut *all, explicit] {
-            needs.sort_unstable();
-            needs.dedup();
-        }
-        if !explicit.is_empty() {
-            all.extend_from_slice(explicit);
-            all.sort_unstable();
-            all.dedup();
-        }
+    let (mut all_lists, mut explicit_lists) = (Lists::with_capacity(units.len()), Lists::with_capacity(units.len()));
+    let mut all: Vec<usize> = Vec::new();
+    for (by_bytes, mut explicit) in by_bytes.iter().zip(explicit) {
+        explicit.sort_unstable();
+        explicit.dedup();
+        all.extend(by_bytes.iter().chain(&explicit));
+        all.sort_unstable();
+        all.dedup();
+        all_lists.push(all.drain(..));
+        explicit_lists.push(explicit);
     }
-    Ok(Dependences { all, explicit })
+    Ok(Dependences { all: all_lists, explicit: explicit_lists })
+}
+
+/// Whether a step is a function that is called in the order of its device.
+fn is_in_order(step: &Step) -> bool {
+    step.function().is_some_and(|function| !function.is_on_workers())
 }
 
 /// What functions of a device come after, and what comes after them.
@@ -80,10 +91,6 @@ fn functions(
     streams: &[StreamKey],
     explicit: &mut [Vec<usize>],
 ) {
-    let is_in_order = |step: &Step| step.function().is_some_and(|function| !function.is_on_workers());
-    if !program.steps.iter().any(is_in_order) {
-        return;
-    }
     let mut devices: HashMap<DeviceId, Called> = HashMap::new();
     for (unit, (positions, stream)) in units.iter().zip(streams).enumerate() {
         if stream.stream_type != StreamType::Compute {
@@ -113,7 +120,7 @@ fn recorded_orders(
     program: &Program,
     kept: &[usize],
     units: &[Range<usize>],
-    by_bytes: &[Vec<usize>],
+    by_bytes: &Lists<usize>,
     explicit: &mut [Vec<usize>],
 ) -> Result<(), Error> {
     // The units that have one of these steps.

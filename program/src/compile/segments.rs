@@ -24,6 +24,7 @@ use streamvm_ep::{Access, DeviceKind, Footprint, MAX_WRITES};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::compile::extents::{self, join_exactly};
+use crate::compile::lists::Lists;
 use crate::compile::order::Dependences;
 use crate::compile::units::Declared;
 use crate::ir::program::ValueId;
@@ -107,7 +108,7 @@ pub(super) fn divide(
     streams: &[StreamKey],
     dependences: &Dependences,
     options: &CompileOptions,
-    uses: &[Vec<Declared>],
+    uses: &Lists<Declared>,
     alone: impl Fn(usize) -> bool,
     writes: impl Fn(usize, &mut dyn FnMut(ValueId)),
 ) -> Division {
@@ -210,7 +211,7 @@ pub(super) fn find_waits(segments: &mut [Draft], dependences: &Dependences) {
     let (mut clocks, mut told): (Vec<Clock>, Vec<Clock>) = (Vec::new(), Vec::new());
     let mut last: HashMap<StreamKey, usize> = HashMap::new();
     for (number, segment) in segments.iter_mut().enumerate() {
-        let needed = |of: &[Vec<usize>], is_told: bool| {
+        let needed = |of: &Lists<usize>, is_told: bool| {
             let earlier = segment.units.iter().flat_map(|&unit| &of[unit]).map(|&earlier| segment_of[earlier]);
             let of_others = earlier.filter(|&earlier| {
                 let of = stream_of(earlier);

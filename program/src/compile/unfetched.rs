@@ -8,12 +8,14 @@
 
 use std::ops::Range;
 
+use crate::compile::lists::Lists;
+use crate::compile::value_uses::{ValueUse, written};
 use crate::ir::program::{Program, ValueId, ValueRole, Work};
 use crate::plan::mutant::Mutant;
 use crate::plan::options::CompileOptions;
 
-/// The numbers of the steps that are kept, ascending.
-pub(super) fn kept_steps(program: &Program, options: &CompileOptions) -> Vec<usize> {
+/// The numbers of the steps that are kept, ascending. `uses` has what each step uses.
+pub(super) fn kept_steps(program: &Program, uses: &Lists<ValueUse>, options: &CompileOptions) -> Vec<usize> {
     let blocks = Blocks::of(program);
     let mut live: Vec<bool> =
         program.values.iter().map(|value| matches!(value.role, ValueRole::Parameter(_))).collect();
@@ -22,8 +24,8 @@ pub(super) fn kept_steps(program: &Program, options: &CompileOptions) -> Vec<usi
     let mut end = program.steps.len();
     while end > 0 {
         let number = end - 1;
-        if let Some(begin) = blocks.loops[number] {
-            keep_of_loop(program, &blocks, begin..end, &mut live, &mut kept);
+        if let Some(begin) = blocks.begin_of_loop(number) {
+            keep_of_loop(program, (&blocks, uses), begin..end, &mut live, &mut kept);
             end = begin;
             continue;
         }
@@ -37,24 +39,30 @@ pub(super) fn kept_steps(program: &Program, options: &CompileOptions) -> Vec<usi
         if is_section && options.has(Mutant::SectionDropped) {
             continue;
         }
-        if step.function().is_none() && !is_section && !step.outputs().any(|output| live[output.value.0]) {
+        if step.function().is_none() && !is_section && !written(&uses[number]).any(|value| live[value.0]) {
             continue;
         }
         for output in step.outputs() {
             let whole = program.is_whole(output.value, &output.layout) || options.has(Mutant::NeededStepRemoved);
-            if blocks.around[number].is_none() && whole {
+            if blocks.around(number).is_none() && whole {
                 live[output.value.0] = false;
             }
         }
-        blocks.keep(program, number, &mut kept, |value| live[value.0] = true);
+        blocks.keep(uses, number, &mut kept, |value| live[value.0] = true);
     }
     (0..kept.len()).filter(|&number| kept[number]).collect()
 }
 
 /// Keeps the functions of a loop, and the steps that write what is needed after it, or by kept steps of the loop.
-fn keep_of_loop(program: &Program, blocks: &Blocks, steps: Range<usize>, live: &mut [bool], kept: &mut [bool]) {
+fn keep_of_loop(
+    program: &Program,
+    (blocks, uses): (&Blocks, &Lists<ValueUse>),
+    steps: Range<usize>,
+    live: &mut [bool],
+    kept: &mut [bool],
+) {
     for number in steps.clone().filter(|&number| program.steps[number].function().is_some()) {
-        blocks.keep(program, number, kept, |value| live[value.0] = true);
+        blocks.keep(uses, number, kept, |value| live[value.0] = true);
     }
     let mut writers: Vec<(usize, usize)> =
         steps.filter_map(|number| program.steps[number].output().map(|output| (output.value.0, number))).collect();
@@ -67,7 +75,7 @@ fn keep_of_loop(program: &Program, blocks: &Blocks, steps: Range<usize>, live: &
     needed.dedup();
     while let Some(value) = needed.pop() {
         for number in of(value) {
-            blocks.keep(program, number, kept, |value| {
+            blocks.keep(uses, number, kept, |value| {
                 if !std::mem::replace(&mut live[value.0], true) {
                     needed.push(value.0);
                 }
@@ -76,7 +84,7 @@ fn keep_of_loop(program: &Program, blocks: &Blocks, steps: Range<usize>, live: &
     }
 }
 
-/// Which steps lie in which blocks. A block is known by the step that begins it.
+/// Which steps lie in which blocks. A block is known by the step that begins it. The tables are empty for a program without blocks.
 struct Blocks {
     /// For each step the innermost block around it; for the steps that begin and end a block, the one around that block.
     around: Vec<Option<usize>>,
@@ -88,10 +96,11 @@ struct Blocks {
 
 impl Blocks {
     fn of(program: &Program) -> Blocks {
-        let count = program.steps.len();
+        let has_blocks = program.steps.iter().any(|step| step.work.is_mark());
+        let count = if has_blocks { program.steps.len() } else { 0 };
         let mut blocks = Blocks { around: vec![None; count], marks: vec![[None; 2]; count], loops: vec![None; count] };
         let (mut open, mut loops): (Vec<usize>, usize) = (Vec::new(), 0);
-        for (number, step) in program.steps.iter().enumerate() {
+        for (number, step) in program.steps.iter().enumerate().take(count) {
             match step.work {
                 Work::If | Work::While => {
                     blocks.around[number] = open.last().copied();
@@ -120,13 +129,24 @@ impl Blocks {
         blocks
     }
 
+    /// The innermost block around a step.
+    fn around(&self, number: usize) -> Option<usize> {
+        self.around.get(number).copied().flatten()
+    }
+
+    /// Where the loop begins that a step ends and that lies in no other loop.
+    fn begin_of_loop(&self, number: usize) -> Option<usize> {
+        self.loops.get(number).copied().flatten()
+    }
+
     /// Keeps a step and the blocks around it; calls `needs` with each value that these read.
-    fn keep(&self, program: &Program, number: usize, kept: &mut [bool], mut needs: impl FnMut(ValueId)) {
+    fn keep(&self, uses: &Lists<ValueUse>, number: usize, kept: &mut [bool], mut needs: impl FnMut(ValueId)) {
         let mut next = Some(number);
         while let Some(number) = next.filter(|&number| !std::mem::replace(&mut kept[number], true)) {
-            program.steps[number].inputs().for_each(|input| needs(input.value));
-            self.marks[number].into_iter().flatten().for_each(|mark| kept[mark] = true);
-            next = self.around[number];
+            uses[number].iter().filter(|it| it.access.reads()).for_each(|it| needs(it.value));
+            let marks = self.marks.get(number).into_iter().flatten().flatten();
+            marks.for_each(|&mark| kept[mark] = true);
+            next = self.around(number);
         }
     }
 }

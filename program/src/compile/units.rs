@@ -1,15 +1,18 @@
 //! Units: what the compiler moves as a whole. A unit is a step, or an outermost block with all steps in it.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hashbrown::HashMap;
-use smallvec::SmallVec;
 use streamvm_ep::{Access, Footprint};
 use streamvm_stream::StreamKey;
 
-use crate::compile::extents::{self, dense, is_dense};
+use crate::compile::extents::{self, dense};
 use crate::compile::homes::Home;
+use crate::compile::lists::Lists;
+use crate::compile::pieces::{Pieces, Use};
+use crate::compile::users::Users;
+use crate::compile::value_uses::ValueUse;
+use crate::compile::whole_uses::WholeUses;
 use crate::ir::program::{Operand, Program, ValueId, Work};
 use crate::plan::mutant::Mutant;
 use crate::plan::options::CompileOptions;
@@ -39,24 +42,31 @@ pub(super) fn of(program: &Program, kept: &[usize]) -> Vec<Range<usize>> {
 pub(super) fn dependences(
     program: &Program,
     kept: &[usize],
+    uses: &Lists<ValueUse>,
     units: &[Range<usize>],
     options: &CompileOptions,
-) -> Vec<Vec<usize>> {
-    let mut written = vec![false; program.values.len()];
-    let outputs = kept.iter().flat_map(|&number| program.steps[number].outputs());
-    outputs.for_each(|output| written[output.value.0] = true);
-    let mut values: HashMap<ValueId, Pieces> = HashMap::new();
-    let mut found = Vec::with_capacity(units.len());
+) -> Lists<usize> {
+    let of_values = UsesOfValue::of_all(program, kept);
+    let mut whole = WholeUses::new(program.values.len());
+    let mut divided: HashMap<ValueId, Pieces> = HashMap::new();
+    let mut found = Lists::with_capacity(units.len());
+    let mut earlier = Vec::new();
     for (unit, positions) in units.iter().enumerate() {
-        let mut earlier = Vec::new();
-        let operands = kept[positions.clone()].iter().flat_map(|&number| &program.steps[number].operands);
-        for operand in operands.filter(|operand| written[operand.value.0]) {
-            let by = Use { unit, bytes: bytes_of(program, operand) };
-            let pieces = values.entry(operand.value).or_default();
-            if operand.access.writes() {
-                pieces.write(by, &mut earlier);
-            } else {
-                pieces.read(by, &mut earlier);
+        for &number in &kept[positions.clone()] {
+            for (place, ValueUse { value, access }) in uses[number].iter().enumerate() {
+                let UsesOfValue { is_written, is_divided } = of_values[value.0];
+                if !is_written {
+                    continue;
+                }
+                if is_divided {
+                    let by = Use { unit, bytes: bytes_of(program, &program.steps[number].operands[place]) };
+                    let pieces = divided.entry(*value).or_default();
+                    if access.writes() { pieces.write(by, &mut earlier) } else { pieces.read(by, &mut earlier) }
+                } else if access.writes() {
+                    whole.write(*value, unit, &mut earlier);
+                } else {
+                    whole.read(*value, unit, &mut earlier);
+                }
             }
         }
         earlier.sort_unstable();
@@ -65,9 +75,36 @@ pub(super) fn dependences(
         if options.has(Mutant::DependenceDropped) && unit.is_multiple_of(2) {
             earlier.clear();
         }
-        found.push(earlier);
+        found.push(earlier.drain(..));
     }
     found
+}
+
+/// What the kept steps do to a value.
+#[derive(Copy, Clone, Default)]
+struct UsesOfValue {
+    /// A step writes it.
+    is_written: bool,
+    /// A step uses a part of it.
+    is_divided: bool,
+}
+
+impl UsesOfValue {
+    /// What the kept steps do to each value.
+    fn of_all(program: &Program, kept: &[usize]) -> Vec<UsesOfValue> {
+        let mut found = vec![UsesOfValue::default(); program.values.len()];
+        for operand in kept.iter().flat_map(|&number| &program.steps[number].operands) {
+            let known = &mut found[operand.value.0];
+            known.is_written |= operand.access.writes();
+            known.is_divided |= !is_whole(program, operand);
+        }
+        found
+    }
+}
+
+/// Whether a view counts as the whole value, as [`bytes_of`] tells.
+fn is_whole(program: &Program, operand: &Operand) -> bool {
+    operand.layout.elements() == 0 || program.is_whole(operand.value, &operand.layout)
 }
 
 /// The bytes of a value that a view uses. A view without elements counts as the whole value, because a step that reads it must come after one that
@@ -89,151 +126,39 @@ pub(super) struct Declared {
 pub(super) fn shared_uses(
     program: &Program,
     kept: &[usize],
+    uses: &Lists<ValueUse>,
     units: &[Range<usize>],
     streams: &[StreamKey],
     homes: &[Home],
-) -> Vec<Vec<Declared>> {
-    let operands = |unit: usize| kept[units[unit].clone()].iter().flat_map(|&number| &program.steps[number].operands);
-    // For each value its stream, or `None` where there are several.
-    let mut stream_of: HashMap<ValueId, Option<StreamKey>> = HashMap::new();
-    for (unit, stream) in streams.iter().enumerate() {
-        for operand in operands(unit).filter(|operand| !matches!(homes[operand.value.0], Home::Arena(_))) {
-            let known = stream_of.entry(operand.value).or_insert(Some(*stream));
-            *known = known.filter(|known| known == stream);
-        }
+) -> Lists<Declared> {
+    if streams.iter().all(|stream| *stream == streams[0]) {
+        return Lists::empty(units.len());
     }
-    let declared = |unit: usize| {
-        let mut found: Vec<Declared> = Vec::new();
-        for operand in operands(unit).filter(|operand| stream_of.get(&operand.value) == Some(&None)) {
-            let (value, access, bytes) = (operand.value, operand.access, extents::of(program, operand));
-            match found.iter_mut().find(|known| known.value == value) {
-                Some(known) => {
-                    known.access = extents::both(known.access, access);
-                    known.bytes = extents::joined(&known.bytes, &bytes);
+    let mut users = Users::new(program.values.len());
+    for (unit, stream) in units.iter().zip(streams) {
+        let uses = kept[unit.clone()].iter().flat_map(|&number| &uses[number]);
+        let has_buffer = |it: &&ValueUse| !matches!(homes[it.value.0], Home::Arena(_));
+        uses.filter(has_buffer).for_each(|it| users.add(it.value.0, *stream));
+    }
+    let mut found = Lists::with_capacity(units.len());
+    let mut of_unit: Vec<Declared> = Vec::new();
+    for unit in units {
+        for &number in &kept[unit.clone()] {
+            let shared = uses[number].iter().enumerate().filter(|(_, it)| users.are_several(it.value.0));
+            for (place, &ValueUse { value, access }) in shared {
+                let bytes = extents::of(program, &program.steps[number].operands[place]);
+                match of_unit.iter_mut().find(|known| known.value == value) {
+                    Some(known) => {
+                        known.access = extents::both(known.access, access);
+                        known.bytes = extents::joined(&known.bytes, &bytes);
+                    }
+                    None => of_unit.push(Declared { value, access, bytes }),
                 }
-                None => found.push(Declared { value, access, bytes }),
             }
         }
-        found
-    };
-    (0..units.len()).map(declared).collect()
-}
-
-/// How many pieces a view with gaps, or a read, keeps apart, and how many uses a piece has by views with gaps. Beyond that a use counts as a write of all
-/// bytes from its first to its last: a unit that uses these bytes later is ordered after this one, and so also after everything before it.
-const MOST_KEPT: usize = 64;
-
-/// A use of bytes by a unit.
-#[derive(Clone)]
-struct Use {
-    unit: usize,
-    bytes: Footprint,
-}
-
-/// The bytes of a value in pieces, by their first bytes: views cut them where they begin and end. Within a piece, uses by views with gaps are compared
-/// with each other exactly.
-#[derive(Default)]
-struct Pieces(BTreeMap<usize, Piece>);
-
-#[derive(Clone, Default)]
-struct Piece {
-    end: usize,
-    /// The last writes: one that covers the piece, and later ones with gaps.
-    writes: SmallVec<[Use; 1]>,
-    /// Those that have read it and that no later write covers.
-    reads: Vec<Use>,
-}
-
-impl Piece {
-    /// Adds to `earlier` the uses that a read, or a write, must come after.
-    fn note(&self, by: &Use, writes: bool, earlier: &mut Vec<usize>) {
-        let reads = self.reads.iter().filter(|_| writes);
-        earlier
-            .extend(self.writes.iter().chain(reads).filter(|other| other.bytes.overlaps(&by.bytes)).map(|it| it.unit));
+        found.push(of_unit.drain(..));
     }
-}
-
-impl Pieces {
-    /// Adds a read, and to `earlier` the units that it must come after.
-    fn read(&mut self, by: Use, earlier: &mut Vec<usize>) {
-        let bytes = self.cut_around(&by.bytes);
-        if self.0.range(bytes.clone()).nth(MOST_KEPT).is_some() {
-            return self.overwrite(by.unit, bytes, earlier);
-        }
-        let (mut gaps, mut known) = (Vec::new(), bytes.start);
-        for (&start, piece) in self.0.range_mut(bytes.clone()) {
-            if known < start {
-                gaps.push(known..start);
-            }
-            known = piece.end;
-            piece.note(&by, false, earlier);
-            if piece.reads.last().is_none_or(|last| last.unit != by.unit || last.bytes != by.bytes) {
-                piece.reads.push(by.clone());
-            }
-        }
-        self.fill(gaps, known..bytes.end, |piece| piece.reads.push(by.clone()));
-    }
-
-    /// Adds a write, and to `earlier` the units that it must come after. A unit that comes after this one comes after those, too.
-    fn write(&mut self, by: Use, earlier: &mut Vec<usize>) {
-        let bytes = self.cut_around(&by.bytes);
-        let is_full = |piece: &Piece| piece.writes.len() >= MOST_KEPT || piece.reads.len() > 2 * MOST_KEPT;
-        let mut pieces = self.0.range(bytes.clone());
-        if is_dense(&by.bytes) || pieces.clone().nth(MOST_KEPT).is_some() || pieces.any(|(_, piece)| is_full(piece)) {
-            return self.overwrite(by.unit, bytes, earlier);
-        }
-        let (mut gaps, mut known) = (Vec::new(), bytes.start);
-        for (&start, piece) in self.0.range_mut(bytes.clone()) {
-            if known < start {
-                gaps.push(known..start);
-            }
-            known = piece.end;
-            piece.note(&by, true, earlier);
-            piece.writes.retain(|other| !by.bytes.covers(&other.bytes));
-            piece.reads.retain(|other| !by.bytes.covers(&other.bytes));
-            piece.writes.push(by.clone());
-        }
-        self.fill(gaps, known..bytes.end, |piece| piece.writes.push(by.clone()));
-    }
-
-    /// Adds a write of all bytes of a range, whose ends are those of pieces.
-    fn overwrite(&mut self, unit: usize, bytes: Range<usize>, earlier: &mut Vec<usize>) {
-        let by = Use { unit, bytes: dense(bytes.clone()) };
-        let overwritten: Vec<usize> = self.0.range(bytes.clone()).map(|(start, _)| *start).collect();
-        for piece in overwritten.into_iter().filter_map(|start| self.0.remove(&start)) {
-            piece.note(&by, true, earlier);
-        }
-        let piece = Piece { end: bytes.end, writes: SmallVec::from_iter([by]), reads: Vec::new() };
-        self.0.insert(bytes.start, piece);
-    }
-
-    /// Makes pieces of bytes that no unit has used so far: the gaps, and the `rest`.
-    fn fill(&mut self, mut gaps: Vec<Range<usize>>, rest: Range<usize>, note: impl Fn(&mut Piece)) {
-        gaps.push(rest);
-        for gap in gaps.into_iter().filter(|gap| !gap.is_empty()) {
-            let mut piece = Piece { end: gap.end, ..Piece::default() };
-            note(&mut piece);
-            self.0.insert(gap.start, piece);
-        }
-    }
-
-    /// Cuts the pieces at the first byte of a use, and behind its last. Returns the bytes in between.
-    fn cut_around(&mut self, bytes: &Footprint) -> Range<usize> {
-        let bytes = bytes.span();
-        self.cut(bytes.start);
-        self.cut(bytes.end);
-        bytes
-    }
-
-    /// Cuts the piece around a byte into two, of which the second begins there.
-    fn cut(&mut self, at: usize) {
-        let Some((_, piece)) = self.0.range_mut(..at).next_back() else { return };
-        if piece.end > at {
-            let rest = piece.clone();
-            piece.end = at;
-            self.0.insert(at, rest);
-        }
-    }
+    found
 }
 
 #[cfg(test)]

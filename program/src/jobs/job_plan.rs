@@ -165,7 +165,7 @@ impl JobPlan {
     }
 
     /// As [`peak_bytes`](JobPlan::peak_bytes), for each place in which the plan has memory. Of a program over several devices the bytes are counted where they are,
-    /// and not at the device of its stage.
+    /// and not at the device of its stage. Page-locked memory that belongs to a device is left out.
     pub fn peaks(&self) -> &[PlaceBytes] {
         &self.peaks
     }

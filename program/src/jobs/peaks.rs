@@ -10,19 +10,19 @@ use crate::jobs::programs::PlaceBytes;
 pub(super) fn find(plan: &mut JobPlan) {
     let ends = last_uses(plan);
     // The memory that is given back after each job, and the stages that have it.
-    let mut ending: Vec<Vec<(usize, PlaceBytes)>> = vec![Vec::new(); plan.jobs.len()];
+    let mut ending: Vec<Vec<(usize, usize, PlaceBytes)>> = vec![Vec::new(); plan.jobs.len()];
     let mut live = vec![0; plan.stages.len()];
     let mut peaks: Vec<_> = plan.stages.iter().map(|stage| stage.peak).collect();
     let (mut all, mut places) = (Usage::default(), Vec::new());
     let mut copied = hashbrown::HashSet::new();
     for (index, job) in plan.jobs.iter().enumerate() {
         let program = &plan.programs[job.program];
-        let mut add = |memory: PlaceBytes, end: Option<usize>| {
-            live[job.stage] += memory.bytes;
-            all.live += memory.bytes;
+        let mut add = |bytes: usize, memory: PlaceBytes, end: Option<usize>| {
+            live[job.stage] += bytes;
+            all.live += bytes;
             usage(&mut places, memory.place).live += memory.bytes;
             if let Some(end) = end {
-                ending[end].push((job.stage, memory));
+                ending[end].push((job.stage, bytes, memory));
             }
         };
         // Copies of what is elsewhere: that of a value lives as long as the value, that of an input as long as the job.
@@ -33,13 +33,14 @@ pub(super) fn find(plan: &mut JobPlan) {
                 JobFeed::Value(value) if copied.insert((value, port.place)) => ends[value],
                 JobFeed::Input(_) | JobFeed::Value(_) => continue,
             };
-            add(PlaceBytes { place: port.place, bytes: port.shape.elements() * port.dtype.size() }, end);
+            let bytes = port.shape.elements() * port.dtype.size();
+            add(bytes, PlaceBytes { place: port.place, bytes }, end);
         }
-        for (buffer, &memory) in program.fetched.iter().enumerate() {
+        for (buffer, &(bytes, memory)) in program.fetched.iter().enumerate() {
             let of_buffer = job.makes.clone().zip(&program.buffer_of).filter(|(_, of)| **of == buffer);
             // Views of one buffer keep it alive, each until its last use.
             let end = of_buffer.map(|(value, _)| ends[value]).max_by_key(|end| end.unwrap_or(usize::MAX));
-            add(memory, end.flatten());
+            add(bytes, memory, end.flatten());
         }
         let peak = &mut peaks[job.stage];
         peak.value_bytes = peak.value_bytes.max(live[job.stage]);
@@ -47,9 +48,9 @@ pub(super) fn find(plan: &mut JobPlan) {
         all.note(program.arena_bytes);
         program.arenas.iter().for_each(|arena| usage(&mut places, arena.place).note(arena.bytes));
         places.iter_mut().for_each(|(_, usage)| usage.note(0));
-        for (stage, memory) in ending[index].drain(..) {
-            live[stage] -= memory.bytes;
-            all.live -= memory.bytes;
+        for (stage, bytes, memory) in ending[index].drain(..) {
+            live[stage] -= bytes;
+            all.live -= bytes;
             usage(&mut places, memory.place).live -= memory.bytes;
         }
     }

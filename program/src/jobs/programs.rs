@@ -1,6 +1,6 @@
 //! What a job plan knows of a compiled program.
 
-use streamvm_ep::{DType, DeviceId, Shape};
+use streamvm_ep::{DType, DeviceId, MemoryKind, Shape};
 use streamvm_instructions::{HOST_DEVICE, Place};
 use streamvm_stream::StreamType;
 
@@ -20,7 +20,7 @@ pub struct JobPort {
     pub place: Place,
 }
 
-/// Bytes of memory in one place.
+/// Bytes of memory in one place; of a device, its own memory, and not the page-locked memory of the host that belongs to it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct PlaceBytes {
     /// The device, or the host.
@@ -30,6 +30,12 @@ pub struct PlaceBytes {
 }
 
 impl PlaceBytes {
+    /// The memory of a tensor or value; none if it is page-locked memory that belongs to a device.
+    pub(crate) fn of(place: Place, memory: MemoryKind, bytes: usize) -> PlaceBytes {
+        let counts = place == Place::Host || memory == MemoryKind::Device;
+        PlaceBytes { place, bytes: if counts { bytes } else { 0 } }
+    }
+
     /// Adds these bytes to those of the same place.
     pub(crate) fn add_to(self, places: &mut Vec<PlaceBytes>) {
         match places.iter_mut().find(|known| known.place == self.place) {
@@ -58,10 +64,10 @@ pub struct JobProgram {
     pub written: Vec<String>,
     /// The memory of a run while it is submitted and runs, without its fetches.
     pub arena_bytes: usize,
-    /// Where the memory of `arena_bytes` is; each place once.
+    /// Where the memory of `arena_bytes` is; each place once. Page-locked memory of devices is left out.
     pub(crate) arenas: Vec<PlaceBytes>,
-    /// The buffers that a run has for its fetches; several fetches may be views of one buffer.
-    pub(crate) fetched: Vec<PlaceBytes>,
+    /// The buffers that a run has for its fetches, with their sizes; several fetches may be views of one buffer.
+    pub(crate) fetched: Vec<(usize, PlaceBytes)>,
     /// For each fetch, its buffer.
     pub(crate) buffer_of: Vec<usize>,
 }
@@ -72,7 +78,11 @@ impl JobProgram {
         let program = compiled.program();
         let ports = |ports: &[Port]| ports.iter().map(|port| job_port(program, port)).collect();
         let (mut values, mut fetched, mut written, mut arenas) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let place_of = |value: ValueId| program.value(value).place;
+        let mut arena_bytes = 0;
+        let of_value = |value: ValueId, bytes: usize| {
+            let value = program.value(value);
+            PlaceBytes::of(value.place, value.memory, bytes)
+        };
         for buffer in compiled.buffers() {
             let bytes = buffer.bytes;
             match buffer.role {
@@ -84,12 +94,15 @@ impl JobProgram {
                 BufferRole::Parameter(_) => {}
                 BufferRole::Fetched(value) => {
                     values.push(value);
-                    fetched.push(PlaceBytes { place: place_of(value), bytes });
+                    fetched.push((bytes, of_value(value, bytes)));
                 }
-                BufferRole::Own(value) => PlaceBytes { place: place_of(value), bytes }.add_to(&mut arenas),
+                BufferRole::Own(value) => {
+                    arena_bytes += bytes;
+                    of_value(value, bytes).add_to(&mut arenas);
+                }
                 BufferRole::Arena(arena) => {
-                    let place = Place::Device(compiled.arenas()[arena].device);
-                    PlaceBytes { place, bytes }.add_to(&mut arenas);
+                    arena_bytes += bytes;
+                    PlaceBytes { place: Place::Device(compiled.arenas()[arena].device), bytes }.add_to(&mut arenas);
                 }
             }
         }
@@ -110,7 +123,7 @@ impl JobProgram {
             feeds: ports(&program.feeds),
             fetches: ports(&program.fetches),
             written,
-            arena_bytes: arenas.iter().map(|arena| arena.bytes).sum(),
+            arena_bytes,
             arenas,
             buffer_of: buffer_of.collect(),
             fetched,

@@ -156,21 +156,25 @@ pub(crate) fn streams(streams: &[StreamKey]) -> PassReport {
     PassReport { pass: "streams", summary, details }
 }
 
-/// `firsts` has the first step of each unit. `all` has for each unit those that it comes after, and `explicit` those of them that no bytes tell.
-pub(crate) fn dependences(firsts: &[usize], all: &[Vec<usize>], explicit: &[Vec<usize>]) -> PassReport {
-    let total = |of: &[Vec<usize>]| of.iter().map(Vec::len).sum::<usize>();
-    let summary = match total(all) {
+/// `firsts` has the first step of each unit. `dependences` has for each unit those that it comes after, and those of them that no bytes tell.
+pub(crate) fn dependences<'d>(
+    firsts: &[usize],
+    dependences: impl Iterator<Item = (&'d [usize], &'d [usize])> + Clone,
+) -> PassReport {
+    let all: usize = dependences.clone().map(|(all, _)| all.len()).sum();
+    let explicit: usize = dependences.clone().map(|(_, explicit)| explicit.len()).sum();
+    let summary = match all {
         0 => "none between units".to_owned(),
-        found => format!("{}, {} of them explicit", counted(found, "dependence"), total(explicit)),
+        found => format!("{}, {explicit} of them explicit", counted(found, "dependence")),
     };
-    let detail = |(unit, after): (usize, &Vec<usize>)| {
+    let detail = |(unit, (after, explicit)): (usize, (&[usize], &[usize]))| {
         let number = |earlier: &usize| {
-            let mark = if explicit[unit].contains(earlier) { " (explicit)" } else { "" };
+            let mark = if explicit.contains(earlier) { " (explicit)" } else { "" };
             format!("%{}{mark}", firsts[*earlier])
         };
         format!("%{} after {}", firsts[unit], after.iter().map(number).collect::<Vec<_>>().join(", "))
     };
-    let details = all.iter().enumerate().filter(|(_, after)| !after.is_empty()).map(detail).collect();
+    let details = dependences.enumerate().filter(|(_, (after, _))| !after.is_empty()).map(detail).collect();
     PassReport { pass: "dependences", summary, details }
 }
 

@@ -210,7 +210,7 @@ fn what_does_not_fit_is_refused_and_records_nothing() {
         ("it writes a feed", Box::new(|r, x, _| r.call(&adds, &[("x", &(x + x)?)], &[("w", x)]).map(drop))),
         ("tensor of an engine", Box::new(|r, x, _| r.call(&adds, &[("x", x)], &[("w", &real)]).map(drop))),
         (
-            "(the feed \"x\" of program \"adds\", issued at tests/tests/programs/calls.rs:217:19) needs a tensor that nothing has written",
+            "(the feed \"x\" of program \"adds\", issued at tests/tests/programs/calls.rs:",
             Box::new(|r, _, w| {
                 let mut builder = InstructionsBuilder::new();
                 let fresh = builder.allocate(CPU, DType::I32, &[4])?;

@@ -47,7 +47,7 @@ fn refusal(result: Result<streamvm::Jobs, Error>) -> JobPlanError {
     }
 }
 
-/// Adds a parameter of 1 MiB, and halves the sum.
+/// Adds a parameter of 1 MiB, and multiplies the sum by it.
 fn adds(vm: &Vm, w: &Tensor) -> (Executable, Executable) {
     let first = vm.record("first", |r| r.fetch("h", &(feed(r, "x")? + r.parameter("w", w)?)?));
     let second = vm.record("second", |r| r.fetch("y", &(feed(r, "h")? * &r.parameter("w", w)?)?));
@@ -97,17 +97,17 @@ fn memory_is_counted_where_it_is() {
         let row = text.lines().find(|line| line.starts_with("all") && line.contains(&place.to_string()));
         assert!(row.is_some_and(|row| row.ends_with(&format!(" {bytes}"))), "{text}");
     }
-    let in_use = |place: Place| {
+    let peak_in_use = |place: Place| {
         let stats = vm.stats().memory;
         let pools = stats.iter().filter(|pool| pool.place == place);
         pools.map(|pool| pool.allocator.peak_in_use).sum::<usize>()
     };
     let x = vm.full(CPU, DType::F32, &[MIB], 0.0).expect("a tensor");
     vm.wait_all().expect("it runs");
-    let before = in_use(CPU.into());
+    let before = peak_in_use(CPU.into());
     let jobs = vm.jobs(&plan, &[&first, &second]).expect("nothing limits it");
     let run = jobs.run(&[("x", &x)]).expect("it is submitted");
     assert_eq!(run.joined("y").expect("it is submitted").to_vec::<f32>().expect("it runs"), vec![-1.0; MIB]);
-    assert_eq!(in_use(OTHER.into()), there.bytes);
-    assert!(in_use(CPU.into()) - before >= here.bytes);
+    assert_eq!(peak_in_use(OTHER.into()), there.bytes);
+    assert!(peak_in_use(CPU.into()) - before >= here.bytes);
 }

@@ -99,9 +99,11 @@ fn instructions_behind_a_run_have_no_step() {
             r.host_fn("nothing", CPU, || Ok(()))?;
             r.fetch("y", &r.feed("x", CPU, DType::F32, &[4])?.exp()?)
         });
-        let executable = vm.compile(&program.expect("it can be recorded"), &[], &CompileOptions::default());
+        let program = program.expect("it can be recorded");
+        // It is kept until the report is made: a dropped program has no steps that could be told.
+        let executable = vm.compile(&program, &[], &CompileOptions::default()).expect("it can be compiled");
         let x = vm.full(CPU, DType::F32, &[4], 1.0).expect("a tensor");
-        executable.expect("it can be compiled").run(&[("x", &x)]).expect("it is submitted");
+        executable.run(&[("x", &x)]).expect("it is submitted");
         let gate = ClosedGate::new();
         let inside = gate.clone();
         vm.call_fn("behind", CPU, [], move |_| {
@@ -116,5 +118,6 @@ fn instructions_behind_a_run_have_no_step() {
         let [stalled] = &report.streams[..] else { panic!("one stream: {report}") };
         assert_eq!((stalled.what.as_deref(), stalled.stream.lane), (Some("behind"), Lane::current().0));
         assert!(stalled.step.is_none(), "{report}");
+        drop(executable);
     });
 }

@@ -23,9 +23,6 @@ pub(crate) const LEVELS: usize = 3;
 /// The level of the highest priority.
 pub(crate) const HIGH: Level = 0;
 
-/// The level of the lowest priority.
-pub(crate) const LOWEST: Level = LEVELS as Level - 1;
-
 /// The level of a task that the worker which satisfies its last dependence runs next, before all queued tasks. A task that another
 /// thread injects at this level is queued at [`HIGH`].
 pub(crate) const DIRECT: Level = LEVELS as Level;
@@ -33,7 +30,7 @@ pub(crate) const DIRECT: Level = LEVELS as Level;
 /// The level that runs before all priorities; see [`UrgentQueue`].
 pub(crate) const URGENT: Level = DIRECT + 1;
 
-/// One pick in so many is a fair pick, which gives a lower level its turn.
+/// One pick in so many is a fair pick, of a lower level than the most urgent one that has something. Workers and the threads that serve strands count their own picks.
 pub(crate) const FAIR_PICK_EVERY: u32 = 16;
 
 /// The level of what has this priority.

@@ -25,7 +25,6 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 
 use crate::dispatch::context_handle::ContextHandle;
-use crate::dispatch::pool::LOWEST;
 use crate::dispatch::thread_group::ThreadGroup;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 use crate::tasks::task::Level;
@@ -48,7 +47,7 @@ pub(crate) struct Strand {
 }
 
 impl Strand {
-    /// The strand with this number in `group`, without tasks.
+    /// The strand with this number and level in `group`, without tasks.
     pub(crate) fn new(number: u32, level: Level, group: Arc<ThreadGroup>) -> Strand {
         Strand { state: State::default(), number, level, group, thread: AtomicUsize::new(0) }
     }
@@ -83,12 +82,6 @@ impl Strand {
     pub(crate) fn requeue(&self) {
         self.state.0.store(QUEUED, Ordering::SeqCst);
         self.group.push(self.number, self.level);
-    }
-
-    /// The serving thread puts the strand behind those of all levels, because a caller runs it.
-    pub(crate) fn requeue_behind_all(&self) {
-        self.state.0.store(QUEUED, Ordering::SeqCst);
-        self.group.push(self.number, LOWEST);
     }
 
     /// The serving thread leaves the strand, which has no task, unless `is_empty` finds one in the inbox. Returns whether it has left.

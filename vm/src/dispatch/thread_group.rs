@@ -6,8 +6,8 @@
 //!
 //! Strands of higher priority are served first. Within a priority, a strand that was queued is served before those that were queued after it,
 //! and before those that already had their turn. One pick in [`FAIR_PICK_EVERY`] is of a lower level where a strand of one is ready, each lower
-//! level in turn, so no strand starves: one with `n` others before it in its queue waits for at most
-//! `FAIR_PICK_EVERY * (LEVELS - 1) * (n + 1)` picks.
+//! level in turn, so no strand starves: one with `n` others before it in its queue is taken within `FAIR_PICK_EVERY * (LEVELS - 1) * (n + 1)` picks. A
+//! thread that finds that a caller runs the strand puts it back behind the others of its level.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -195,9 +195,10 @@ mod loom_tests {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::dispatch::pool::{HIGH, LOWEST};
+    use crate::dispatch::pool::HIGH;
 
     const NORMAL: Level = HIGH + 1;
+    const LOWEST: Level = HIGH + 2;
 
     #[test]
     fn strands_of_higher_priority_are_taken_first() {

@@ -69,7 +69,6 @@ pub(crate) struct Inline {
 }
 
 impl Engine {
-    /// How many events exist on all devices. Devices of one kind may share an event pool, which counts once.
     /// The most bytes that there may be in a place: its memory limit, or else what a CUDA device has. `None` if only the machine limits it.
     pub(crate) fn memory_limit(&self, place: Place) -> Option<u64> {
         let Place::Device(id) = place else { return self.host.info().memory_limit };
@@ -77,6 +76,7 @@ impl Engine {
         limit.or_else(|| self.cuda.total_memory(id))
     }
 
+    /// How many events exist on all devices. Devices of one kind may share an event pool, which counts once.
     pub(crate) fn live_events(&self) -> usize {
         let pools: hashbrown::HashMap<*const EventPool, usize> =
             self.devices.iter().map(|device| (std::ptr::from_ref(device.events()), device.events().live())).collect();

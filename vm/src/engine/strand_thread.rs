@@ -54,31 +54,39 @@ pub(crate) fn serve(strands: &Strands, number: usize, thread: &Arc<ContextHandle
     strands.group.add_thread(number, thread.clone());
     thread.parker.belongs_here();
     let mut known = Vec::new();
-    // How many strands the thread has passed by in a row. It tries each strand that is ready once, and waits for the run lock of the last one.
-    let mut passed_by = 0;
+    // Strands that the thread has passed by, because callers run them. It tries each strand that is ready once, and waits for the run lock of the last one.
+    let mut passed_by: Vec<usize> = Vec::new();
     loop {
-        if let Some(ready) = strands.group.pop() {
-            let index = ready as usize;
-            if index >= known.len() {
-                strands.copy_into(&mut known);
+        let Some(ready) = strands.group.pop() else {
+            // Another thread has taken what was ready behind the strands that were passed by.
+            if !passed_by.is_empty() {
+                requeue(&mut passed_by, &known);
+            } else if env.may_end() {
+                return env.wake_all();
+            } else {
+                strands.group.park(&thread.parker, || env.may_end());
             }
-            if let Some(strand) = known[index].handle.as_strand() {
-                strand.serve(number);
-                if passed_by < strands.group.ready() && known[index].run_lock.try_lock().is_err() {
-                    passed_by += 1;
-                    strand.requeue_behind_all();
-                    continue;
-                }
-                passed_by = 0;
-                serve_strand(&known[index], strand, env);
+            continue;
+        };
+        let index = ready as usize;
+        if index >= known.len() {
+            strands.copy_into(&mut known);
+        }
+        if let Some(strand) = known[index].handle.as_strand() {
+            strand.serve(number);
+            if strands.group.has_ready() && known[index].run_lock.try_lock().is_err() {
+                passed_by.push(index);
+                continue;
             }
-        } else if env.may_end() {
-            return env.wake_all();
-        } else {
-            passed_by = 0;
-            strands.group.park(&thread.parker, || env.may_end());
+            requeue(&mut passed_by, &known);
+            serve_strand(&known[index], strand, env);
         }
     }
+}
+
+/// Puts the strands that the thread has passed by back into the ready queues.
+fn requeue(passed_by: &mut Vec<usize>, known: &[Arc<LockedContext>]) {
+    passed_by.drain(..).filter_map(|index| known[index].handle.as_strand()).for_each(Strand::requeue);
 }
 
 /// Runs the tasks of a strand until the thread leaves it.

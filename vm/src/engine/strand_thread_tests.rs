@@ -1,7 +1,7 @@
 //! Which strand a thread takes, tested by holding the run lock of a strand, as a caller that helps does.
 
 use std::error::Error;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -107,5 +107,47 @@ fn a_thread_waits_for_a_run_lock_when_callers_hold_all() -> Outcome {
     let _limit = PATIENCE.enter();
     assert_eq!(filled[0].to_vec::<f32>()?, [1.0; 4]);
     assert_eq!(filled[1].to_vec::<f32>()?, [2.0; 4]);
+    Ok(())
+}
+
+/// A caller has left the strand of high priority again when the thread has had its turn of the other one.
+#[test]
+fn a_strand_that_was_passed_by_keeps_its_priority() -> Outcome {
+    const CALLS: usize = 1_000;
+    let vm = engine(Priority::High)?;
+    let gate = hold_thread(&vm)?;
+    let lent = strand_of(&vm, 0);
+    let caller = unpoisoned(lent.run_lock.lock());
+    let (begun, goes_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (called, before) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(CALLS)));
+    let call = |lane: u32, function: Box<dyn FnOnce() + Send>| {
+        let mut builder = InstructionsBuilder::new();
+        builder.on_lane(lane).host_fn("function", CPU, || {
+            function();
+            Ok(())
+        });
+        vm.submit(builder.finish()).map(drop)
+    };
+    let (seen, noted) = (called.clone(), before.clone());
+    call(0, Box::new(move || noted.store(seen.load(Ordering::Relaxed), Ordering::Relaxed)))?;
+    let (begins, waits) = (begun.clone(), goes_on.clone());
+    let first = move || {
+        begins.wait();
+        waits.wait();
+    };
+    call(1, Box::new(first))?;
+    for _ in 0..CALLS {
+        let called = called.clone();
+        call(1, Box::new(move || _ = called.fetch_add(1, Ordering::Relaxed)))?;
+    }
+    gate.wait();
+    // The thread has passed by lane 0, and is in a function of lane 1.
+    begun.wait();
+    drop(caller);
+    goes_on.wait();
+    let _limit = PATIENCE.enter();
+    vm.wait_all()?;
+    let before = before.load(Ordering::Relaxed);
+    assert!(before <= 2 * 64, "{before} calls of a lower priority came first, and a turn has 64");
     Ok(())
 }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use streamvm_instructions::{Error, JobPlanError, Resource, Tensor};
+use streamvm_ep::MemoryKind;
+use streamvm_instructions::{Error, JobPlanError, Place, Resource, Tensor};
 use streamvm_program::{Job, JobFeed, JobInput, JobPlan, JobProgram, PlaceBytes, in_order};
 
 use crate::engine::core::Engine;
@@ -165,8 +166,8 @@ fn check_parameters(plan: &JobPlan, executables: &[Executable]) -> Result<(), Er
     Ok(())
 }
 
-/// Checks that there is room for what a run needs in each place that has a limit: what its jobs make, and the parameters. The inputs are left out: several may be
-/// views of one tensor.
+/// Checks that there is room for what a run needs in each place that has a limit: what its jobs make, and the parameters. The inputs are left
+/// out, because several may be views of one tensor; so is page-locked memory of devices, which a GPU's own memory does not bound.
 fn check_memory(engine: &Engine, plan: &JobPlan, executables: &[Executable]) -> Result<(), Error> {
     let parameters = executables.iter().flat_map(Executable::parameters).map(|(_, tensor)| tensor);
     // Programs may share a parameter, which is a whole storage.
@@ -175,8 +176,10 @@ fn check_memory(engine: &Engine, plan: &JobPlan, executables: &[Executable]) -> 
     for &PlaceBytes { place, bytes } in plan.peaks() {
         let Some(limit) = engine.memory_limit(place) else { continue };
         let values = bytes as u64;
-        let here = storages.values().filter(|tensor| tensor.place() == place);
-        let parameters: u64 = here.map(|tensor| (tensor.shape().elements() * tensor.dtype().size()) as u64).sum();
+        let is_here = |tensor: &&&Tensor| {
+            tensor.place() == place && (place == Place::Host || tensor.memory() == MemoryKind::Device)
+        };
+        let parameters: u64 = storages.values().filter(is_here).map(|tensor| tensor.storage_bytes() as u64).sum();
         if values + parameters > limit {
             return Err(JobPlanError::TooMuchMemory { place, values, parameters, limit }.into());
         }
