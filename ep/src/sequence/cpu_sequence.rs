@@ -201,7 +201,7 @@ impl CpuSequence {
         self
     }
 
-    /// Sets the labels of the steps: the stream [notes](Stream::step_note) which of them it is at. With branches it does not, because several steps run
+    /// Sets the labels of the steps: the stream [notes](crate::Stream::step_note) which of them it is at. With branches it does not, because several steps run
     /// at once. Of steps in a group it notes the first.
     #[must_use]
     pub fn labelled(mut self, labels: Arc<[StepLabel]>) -> CpuSequence {

@@ -224,6 +224,26 @@ fn a_job_plan_that_needs_more_than_a_device_has_is_refused() {
     assert!(values > limit);
 }
 
+/// Page-locked memory is the host's, also if it belongs to a device.
+#[test]
+fn parameters_in_page_locked_memory_do_not_count_against_a_device() {
+    let _driver = standin("memory=4M");
+    let vm = engine();
+    let elements = 4 << 20;
+    let w = vm.from_slice_pinned(CUDA, &vec![2f32; elements], &[elements]).expect("page-locked memory");
+    let program = vm.record("first", |r| {
+        let w = r.parameter("w", &w)?.slice(0, 0..4)?;
+        r.fetch("y", &(r.feed("x", CUDA, DType::F32, &[4])? + w)?)
+    });
+    let program = program.expect("it can be recorded");
+    let first = vm.compile(&program, &[("w", &w)], &CompileOptions::default()).expect("it compiles");
+    let plan = Pipeline::new([PipelineStage::new(first.compiled())]).result("y").fthenb(2).expect("a plan");
+    let jobs = vm.jobs(&plan, &[&first]).expect("16 MiB of page-locked memory are none of the device's 4 MiB");
+    let x = vm.full(CUDA, DType::F32, &[8], 1.0).expect("memory");
+    let run = jobs.run(&[("x", &x)]).expect("it is submitted");
+    assert_eq!(run.joined("y").expect("it is submitted").to_vec::<f32>(), Ok(vec![3.0; 8]));
+}
+
 #[test]
 fn empty_tensors_go_to_a_device_and_back() {
     let _driver = standin("");
