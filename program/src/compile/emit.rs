@@ -226,8 +226,8 @@ fn seed_of(params: &Params) -> Option<u64> {
     }
 }
 
-/// What a segment uses. `touched` tells of each buffer whether an earlier segment uses it, and `place_of` has room for its index in the result; it is `None`
-/// before and after. The only segment of a program uses its buffers whole, so that a run makes no views.
+/// What a segment uses. `touched` tells of each buffer whether an earlier segment uses it, and `place_of` is room for the index of each
+/// buffer in the result: all its entries are `None` when the function is called and when it returns. The only segment of a program uses its buffers whole, so that a run makes no views.
 fn uses(
     compiled: &Compiled,
     steps: Range<usize>,

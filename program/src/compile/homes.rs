@@ -35,8 +35,8 @@ pub(super) enum Home {
 }
 
 /// The homes of the values, and the stream of each arena. `kept` has the numbers of the steps, `units` their units, and `streams` the stream of
-/// each unit; `uses` has what each step of the program uses. With `all_own`, no value shares memory with another; with `functions_join`, functions outside of blocks are steps like others, as those in
-/// blocks always are.
+/// each unit; `uses` has what each step of the program uses. With `all_own`, no value shares memory with another; with `functions_join`,
+/// functions outside of blocks are steps like others, as those in blocks always are.
 pub(super) fn of(
     program: &Program,
     kept: &[usize],
@@ -125,7 +125,7 @@ pub(super) fn only_users(
     homes: &[Home],
     arenas: usize,
 ) -> Vec<Option<usize>> {
-    // Whether a segment of this number has branches.
+    // For each segment, whether it has branches.
     let has_branches: Vec<bool> = segments.clone().map(|(has_branches, _)| has_branches).collect();
     if !has_branches.contains(&true) {
         return vec![None; arenas];

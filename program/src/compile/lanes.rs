@@ -1,6 +1,7 @@
 //! Pass: spreads the compute steps of each device over several lanes, by list scheduling on the critical path.
 //!
-//! No unit moves over the begin or the end of a critical section. Between two of these is a *phase*.
+//! No unit moves over the begin or the end of a critical section. Between two of these is a *phase*,
+//! which begins by estimate when all units of the phase before it are over.
 //!
 //! A unit's *rank* is the estimated time from its beginning to the end of the program along the longest chain of units that depend on it. Units
 //! are taken by descending rank, which is an order in which they can run, and each goes to the lane on which it would begin first. A unit that
@@ -9,7 +10,7 @@
 //! A second schedule divides units by their *levels*. The level of a unit is the length of the longest chain of units before it, in its phase.
 //! Of the units of one level, which could run side by side, the first ones in the order of the program go to the first lane, and so on.
 //! Neighbours often need the same values, so fewer units wait for another lane. The pass takes the schedule that ends earlier; if both end at the
-//! same time, the one in which fewer units wait.
+//! same time, the one in which fewer units wait, then the one with fewer lanes, then the first.
 //!
 //! The times are those of [`CompileOptions::costs`], and rough guesses from the sizes of tensors for all other steps; nothing is measured here, so the
 //! plan is the same on every machine. Where they promise to save less
@@ -97,11 +98,11 @@ struct Graph<'g> {
 /// A stream for each unit.
 struct Schedule {
     streams: Vec<StreamKey>,
-    /// When all units are over.
+    /// When the last unit ends, in picoseconds.
     over: u64,
     /// How many units wait for a unit of another stream.
     waits: usize,
-    /// The most lanes of a stream.
+    /// The largest number of lanes that one device uses.
     lanes: u32,
 }
 
@@ -139,8 +140,8 @@ impl Graph<'_> {
         (0..streams.len()).map(&mut lane).collect()
     }
 
-    /// Takes the units in `order`. Each unit of a compute stream goes to the lane on which it begins first, out of those that `lanes` gives for the unit and for the
-    /// number of lanes that are in use.
+    /// Takes the units in `order`. Each unit of a compute stream goes to the lane on which it begins first, out of those that `lanes` gives for the
+    /// unit and for the number of lanes that are in use.
     fn schedule(&self, order: &[usize], lanes: impl Fn(usize, u32) -> Range<u32>) -> Schedule {
         let Graph { costs, dependences, streams, phases, hand_over } = *self;
         let mut chosen = streams.to_vec();

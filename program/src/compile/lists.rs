@@ -1,4 +1,4 @@
-//! Lists of one kind, one for each unit, in one table.
+//! Lists of one kind, one for each unit or step, in one table.
 //!
 //! A `Vec<Vec<T>>` allocates memory for each list. A program has a list for each of a million steps, most of them of one or two items, so allocating
 //! and freeing them takes longer than filling them, and reading them misses the caches. The table is known as compressed sparse rows.

@@ -5,7 +5,7 @@ use streamvm_instructions::{Critical, Error, Section};
 
 use crate::compile::compile;
 use crate::compile::tests::{CPU, PAGE, SIM, compiled, recorded, x};
-use crate::{CompileOptions, Operand, Program, Step, StepSection, Work};
+use crate::{CompileOptions, Operand, Program, Segment, Step, StepSection, Work};
 
 /// The program of the page. The fill of what `receive` overwrites is removed; the answer is needed, and so is the section.
 #[test]
@@ -119,6 +119,34 @@ fn lanes_do_not_move_steps_over_the_ends_of_a_section() {
         }
     }
     assert_eq!(found, [3, 6, 9], "{plan}");
+}
+
+/// A copy in front of the section takes as long as two chains of products behind it, one after the other. They do not run beside the copy, so
+/// two lanes save a quarter of the time.
+#[test]
+fn lanes_count_the_time_before_a_section_apart() {
+    let port = Critical::new("port");
+    let program = |has_section: bool| {
+        recorded(|r| {
+            let (x, large) = (r.feed("x", CPU, DType::F32, &[64, 64])?, r.feed("large", CPU, DType::F32, &[195_000])?);
+            r.fetch("copy", &large.to(SIM)?)?;
+            if has_section {
+                let section = r.begin_section(&[&port], &[])?;
+                r.end_section(section, &[])?;
+            }
+            for name in ["a", "b"] {
+                r.fetch(name, &(0..4).try_fold(x.clone(), |it, _| it.matmul(&x))?)?;
+            }
+            Ok(())
+        })
+    };
+    let options = CompileOptions { lanes: 2, hand_over_ns: 0, ..CompileOptions::default() };
+    for (has_section, spreads) in [(false, false), (true, true)] {
+        let plan = compile(&program(has_section), &options).expect("it compiles");
+        let lanes =
+            |segment: &Segment| segment.stream.lane > 0 || segment.branches.iter().any(|branch| branch.lane > 0);
+        assert_eq!(plan.segments().iter().any(lanes), spreads, "{plan}");
+    }
 }
 
 /// Programs are plain data: what a recording refuses can be written down otherwise.

@@ -85,7 +85,7 @@ fn drawn_whole(seed: u64, steps: usize) -> Program {
 
 /// Asserts that every conflict is ordered, directly or by way of other units, and that every edge is a conflict. Counts the pairs of steps that are not
 /// ordered though the bytes between the ends of their last views overlap.
-fn spared_in(program: &Program, seed: u64) -> usize {
+fn check_order(program: &Program, seed: u64) -> usize {
     let mut spared = 0;
     let kept: Vec<usize> = (0..program.steps.len()).collect();
     let units = units::of(program, &kept);
@@ -112,13 +112,13 @@ fn spared_in(program: &Program, seed: u64) -> usize {
 
 #[test]
 fn dependences_are_those_of_the_bytes_that_views_use() {
-    let spared: usize = (1..=200).map(|seed| spared_in(&drawn(seed, 60), seed)).sum();
+    let spared: usize = (1..=200).map(|seed| check_order(&drawn(seed, 60), seed)).sum();
     assert!(spared > 1_000, "programs are drawn so that views with gaps lie between each other: {spared}");
 }
 
 #[test]
 fn dependences_are_those_of_the_values_that_steps_use_whole() {
-    (1..=200).for_each(|seed| _ = spared_in(&drawn_whole(seed, 60), seed));
+    (1..=200).for_each(|seed| _ = check_order(&drawn_whole(seed, 60), seed));
 }
 
 /// With more uses than are kept apart, the order is coarser and never wrong, and the work stays in proportion to the steps.
@@ -159,6 +159,35 @@ fn many_views_with_gaps_are_ordered_and_cost_little() {
         }
         if unit > 2 * columns + 300 {
             break; // two rounds tell, and each search takes long
+        }
+    }
+}
+
+/// Drawn reads and writes of whole values, several of a unit among them: values used whole have the dependences that pieces would have.
+#[test]
+fn values_used_whole_are_ordered_as_pieces_would_be() {
+    const VALUES: usize = 3;
+    for seed in 1..=200 {
+        let (mut state, mut unit) = (seed, 0);
+        let mut whole = WholeUses::new(VALUES);
+        let mut pieces: Vec<Pieces> = (0..VALUES).map(|_| Pieces::default()).collect();
+        for number in 0..60 {
+            unit += below(&mut state, 2);
+            let (value, writes) = (below(&mut state, VALUES), below(&mut state, 3) == 0);
+            let by = Use { unit, bytes: dense(0..4) };
+            let (mut found, mut expected) = (Vec::new(), Vec::new());
+            if writes {
+                whole.write(ValueId(value), unit, &mut found);
+                pieces[value].write(by, &mut expected);
+            } else {
+                whole.read(ValueId(value), unit, &mut found);
+                pieces[value].read(by, &mut expected);
+            }
+            for earlier in [&mut found, &mut expected] {
+                earlier.sort_unstable();
+                earlier.dedup();
+            }
+            assert_eq!(found, expected, "seed {seed}, use {number} of value {value} by unit {unit}");
         }
     }
 }

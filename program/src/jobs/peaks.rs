@@ -56,7 +56,8 @@ pub(super) fn find(plan: &mut JobPlan) {
     }
     let alive: Vec<usize> = (0..plan.stages.len()).map(|stage| micro_batches_alive(plan, stage)).collect();
     plan.peak_bytes = all.peak;
-    plan.peaks = places.into_iter().map(|(place, usage)| PlaceBytes { place, bytes: usage.peak }).collect();
+    let places = places.into_iter().filter(|(_, usage)| usage.peak > 0);
+    plan.peaks = places.map(|(place, usage)| PlaceBytes { place, bytes: usage.peak }).collect();
     for ((stage, peak), micro_batches) in plan.stages.iter_mut().zip(peaks).zip(alive) {
         stage.peak = peak;
         stage.peak.micro_batches = micro_batches;
@@ -77,7 +78,7 @@ impl Usage {
     }
 }
 
-/// The usage of a place; of few, so that a search is short.
+/// Finds or adds the usage of a place. A plan has few places, so a linear search is enough.
 fn usage(places: &mut Vec<(Place, Usage)>, place: Place) -> &mut Usage {
     let index = places.iter().position(|(known, _)| *known == place).unwrap_or_else(|| {
         places.push((place, Usage::default()));

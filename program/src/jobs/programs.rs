@@ -40,6 +40,7 @@ impl PlaceBytes {
     pub(crate) fn add_to(self, places: &mut Vec<PlaceBytes>) {
         match places.iter_mut().find(|known| known.place == self.place) {
             Some(known) => known.bytes += self.bytes,
+            None if self.bytes == 0 => {}
             None => places.push(self),
         }
     }

@@ -47,7 +47,7 @@ fn refusal(result: Result<streamvm::Jobs, Error>) -> JobPlanError {
     }
 }
 
-/// Adds a parameter of 1 MiB, and multiplies the sum by it.
+/// Two programs: the first adds a parameter of 1 MiB to its feed, the second multiplies its feed by the same parameter.
 fn adds(vm: &Vm, w: &Tensor) -> (Executable, Executable) {
     let first = vm.record("first", |r| r.fetch("h", &(feed(r, "x")? + r.parameter("w", w)?)?));
     let second = vm.record("second", |r| r.fetch("y", &(feed(r, "h")? * &r.parameter("w", w)?)?));

@@ -30,7 +30,8 @@ pub(crate) const DIRECT: Level = LEVELS as Level;
 /// The level that runs before all priorities; see [`UrgentQueue`].
 pub(crate) const URGENT: Level = DIRECT + 1;
 
-/// One pick in so many is a fair pick, of a lower level than the most urgent one that has something. Workers and the threads that serve strands count their own picks.
+/// One pick in so many is a fair pick: of a lower level than the most urgent one that has a task or a strand. Each worker counts its own picks; the
+/// threads of a group share one count.
 pub(crate) const FAIR_PICK_EVERY: u32 = 16;
 
 /// The level of what has this priority.

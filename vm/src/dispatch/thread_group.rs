@@ -7,7 +7,7 @@
 //! Strands of higher priority are served first. Within a priority, a strand that was queued is served before those that were queued after it,
 //! and before those that already had their turn. One pick in [`FAIR_PICK_EVERY`] is of a lower level where a strand of one is ready, each lower
 //! level in turn, so no strand starves: one with `n` others before it in its queue is taken within `FAIR_PICK_EVERY * (LEVELS - 1) * (n + 1)` picks. A
-//! thread that finds that a caller runs the strand puts it back behind the others of its level.
+//! thread that finds that a caller runs the strand puts it back behind the others of its level, and such picks come on top.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -102,13 +102,7 @@ impl ThreadGroup {
     /// Whether a strand seems to wait for a thread. A hint: a relaxed load.
     #[inline]
     pub(crate) fn has_ready(&self) -> bool {
-        self.ready() > 0
-    }
-
-    /// How many strands seem to wait for a thread. A hint: a relaxed load.
-    #[inline]
-    pub(crate) fn ready(&self) -> usize {
-        self.ready.load(Ordering::Relaxed)
+        self.ready.load(Ordering::Relaxed) > 0
     }
 
     /// Parks the calling thread, which `parker` belongs to, unless a strand is ready or `may_end` returns true. Blocks. `may_end` is called
@@ -206,9 +200,9 @@ mod tests {
         for (strand, level) in [(0, LOWEST), (1, NORMAL), (2, HIGH), (3, NORMAL), (4, HIGH)] {
             group.push(strand, level);
         }
-        assert_eq!(group.ready(), 5);
+        assert_eq!(group.ready.load(Ordering::Relaxed), 5);
         assert_eq!(std::array::from_fn(|_| group.pop()), [2, 4, 1, 3, 0].map(Some));
-        assert_eq!((group.ready(), group.pop()), (0, None));
+        assert_eq!((group.has_ready(), group.pop()), (false, None));
     }
 
     /// Strands of all levels are ready all the time. Each that is taken is queued again, behind the others of its level.

@@ -54,7 +54,8 @@ pub(crate) fn serve(strands: &Strands, number: usize, thread: &Arc<ContextHandle
     strands.group.add_thread(number, thread.clone());
     thread.parker.belongs_here();
     let mut known = Vec::new();
-    // Strands that the thread has passed by, because callers run them. It tries each strand that is ready once, and waits for the run lock of the last one.
+    // Strands that the thread has passed by, because callers run them. It tries each strand that is ready once. If callers run all of them, it waits for the run lock of
+    // the first, which has the highest priority.
     let mut passed_by: Vec<usize> = Vec::new();
     loop {
         let Some(ready) = strands.group.pop() else {
@@ -68,17 +69,21 @@ pub(crate) fn serve(strands: &Strands, number: usize, thread: &Arc<ContextHandle
             }
             continue;
         };
-        let index = ready as usize;
+        let mut index = ready as usize;
         if index >= known.len() {
             strands.copy_into(&mut known);
         }
-        if let Some(strand) = known[index].handle.as_strand() {
-            strand.serve(number);
-            if strands.group.has_ready() && known[index].run_lock.try_lock().is_err() {
-                passed_by.push(index);
+        known[index].handle.as_strand().iter().for_each(|strand| strand.serve(number));
+        let is_only = passed_by.is_empty() && !strands.group.has_ready();
+        if !is_only && known[index].run_lock.try_lock().is_err() {
+            passed_by.push(index);
+            if strands.group.has_ready() {
                 continue;
             }
-            requeue(&mut passed_by, &known);
+            index = passed_by.remove(0);
+        }
+        requeue(&mut passed_by, &known);
+        if let Some(strand) = known[index].handle.as_strand() {
             serve_strand(&known[index], strand, env);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -90,7 +90,7 @@ fn serves_another_strand(first: Priority) -> Outcome {
 /// Callers hold the run locks of all strands that are ready: the thread waits for one of them, and runs both once they are free.
 #[test]
 fn a_thread_waits_for_a_run_lock_when_callers_hold_all() -> Outcome {
-    let vm = engine(Priority::Normal)?;
+    let vm = engine(Priority::High)?;
     let gate = hold_thread(&vm)?;
     let lent = [strand_of(&vm, 0), strand_of(&vm, 1)];
     let callers = lent.each_ref().map(|strand| unpoisoned(strand.run_lock.lock()));
@@ -103,8 +103,12 @@ fn a_thread_waits_for_a_run_lock_when_callers_hold_all() -> Outcome {
         assert!(start.elapsed() < PATIENCE.0, "no thread waits for a run lock");
         thread::yield_now();
     }
-    drop(callers);
+    // It is the lock of the strand of the highest priority.
+    let [first, second] = callers;
+    drop(first);
     let _limit = PATIENCE.enter();
+    filled[0].wait()?;
+    drop(second);
     assert_eq!(filled[0].to_vec::<f32>()?, [1.0; 4]);
     assert_eq!(filled[1].to_vec::<f32>()?, [2.0; 4]);
     Ok(())
@@ -118,7 +122,7 @@ fn a_strand_that_was_passed_by_keeps_its_priority() -> Outcome {
     let gate = hold_thread(&vm)?;
     let lent = strand_of(&vm, 0);
     let caller = unpoisoned(lent.run_lock.lock());
-    let (begun, goes_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let ((begins, begun), goes_on) = (mpsc::channel(), Arc::new(Barrier::new(2)));
     let (called, before) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(CALLS)));
     let call = |lane: u32, function: Box<dyn FnOnce() + Send>| {
         let mut builder = InstructionsBuilder::new();
@@ -130,9 +134,10 @@ fn a_strand_that_was_passed_by_keeps_its_priority() -> Outcome {
     };
     let (seen, noted) = (called.clone(), before.clone());
     call(0, Box::new(move || noted.store(seen.load(Ordering::Relaxed), Ordering::Relaxed)))?;
-    let (begins, waits) = (begun.clone(), goes_on.clone());
+    let waits = goes_on.clone();
     let first = move || {
-        begins.wait();
+        // The test may have failed, and have dropped the other end.
+        let _ = begins.send(());
         waits.wait();
     };
     call(1, Box::new(first))?;
@@ -142,7 +147,7 @@ fn a_strand_that_was_passed_by_keeps_its_priority() -> Outcome {
     }
     gate.wait();
     // The thread has passed by lane 0, and is in a function of lane 1.
-    begun.wait();
+    begun.recv_timeout(PATIENCE.0)?;
     drop(caller);
     goes_on.wait();
     let _limit = PATIENCE.enter();

@@ -51,8 +51,8 @@ impl Vm {
     /// # Errors
     /// [`Error::JobPlan`]: an executable is missing, given twice, of no program of the plan, compiled from another program than the planned one,
     /// or by another engine; two executables of a stage have different tensors for parameters of one name; a run would need more memory in one
-    /// place than there may be ([`JobPlanError::TooMuchMemory`](streamvm_instructions::JobPlanError::TooMuchMemory)). A CUDA device without a memory limit is asked how much it has, for which
-    /// it is opened.
+    /// place than its memory limit, or than the device has ([`JobPlanError::TooMuchMemory`](streamvm_instructions::JobPlanError::TooMuchMemory)).
+    /// A CUDA device without a memory limit is asked how much it has, for which it is opened.
     pub fn jobs(&self, plan: &JobPlan, executables: &[&Executable]) -> Result<Jobs, Error> {
         refuse_in_child(self.engine.handle.fork)?;
         Jobs::new(&self.engine, plan, executables)
