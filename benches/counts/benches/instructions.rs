@@ -7,8 +7,7 @@
 #![allow(missing_docs, clippy::exit, reason = "the macros make items without, and end the process")]
 
 use gungraun::{library_benchmark, library_benchmark_group, main};
-use streamvm::program::{CompileOptions, Recorder};
-use streamvm::{DType, DeviceId, Error, Mode, Tensor, Vm};
+use streamvm::{DType, DeviceId, Mode, Vm};
 use streamvm_benches::instructions::OPS;
 use streamvm_benches::workloads::graph::{Emit, Graph, LIST, ROUND};
 
@@ -47,40 +46,6 @@ fn eager() -> Run {
     })
 }
 
-/// Steps of a counted program.
-const STEPS: usize = 100;
-
-/// Runs of a program of [`STEPS`] steps, compiled with the default options: nothing looks into the runs.
-fn program(step: impl Fn(&Recorder, &Tensor) -> Result<Tensor, Error>) -> Run {
-    let vm = engine();
-    let program = vm.record("counted", |r| {
-        let mut x = (r.feed("x", DeviceId::cpu(0), DType::F32, &[64])? + 1.0)?;
-        for _ in 0..STEPS {
-            x = step(r, &x)?;
-        }
-        r.fetch("y", &x)
-    });
-    let program = vm.compile(&program.expect("a recording"), &[], &CompileOptions::default()).expect("a program");
-    let x = vm.full(DeviceId::cpu(0), DType::F32, &[64], 0).expect("memory");
-    warm(move || {
-        for _ in 0..OPS / STEPS {
-            program.run(&[("x", &x)]).expect("a run").wait().expect("a run");
-        }
-        vm.wait_all().expect("all is over");
-    })
-}
-
-fn program_kernels() -> Run {
-    program(|_, x| x.abs())
-}
-
-fn program_functions() -> Run {
-    program(|r, x| {
-        r.call_fn("empty", DeviceId::cpu(0), [x.update()], |_| Ok(()))?;
-        Ok(x.clone())
-    })
-}
-
 #[library_benchmark]
 #[bench::chain_lists(graph(Graph::chain(engine()), LIST))]
 #[bench::chain_single(graph(Graph::chain(engine()), 1))]
@@ -91,8 +56,6 @@ fn program_functions() -> Run {
 #[bench::fan_one_lane(graph(Graph::fan(engine(), 1), ROUND))]
 #[bench::fan_two_lanes(graph(Graph::fan(engine(), 2), ROUND))]
 #[bench::eager(eager())]
-#[bench::program_kernels(program_kernels())]
-#[bench::program_functions(program_functions())]
 fn operations(run: Run) -> Run {
     run();
     run

@@ -68,7 +68,8 @@ impl Stream for CpuStream {
     fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
         // For the kernels of a sequence that the function runs.
         workers::set_threads(self.threads);
-        let mut context = FnContext { step_note: Some(&self.step_note), ..FnContext::new(operands)? };
+        let mut context = FnContext::new(operands)?;
+        context.step_note = Some(&self.step_note);
         function.call(&mut context).map_err(CallError::Function)
     }
 
