@@ -1,50 +1,29 @@
-//! [`VmBuilder`]: configures and builds an engine.
+//! [`VmBuilder`]: the settings of an engine.
 
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_utils::CachePadded;
 use streamvm_ep::cuda::CudaConfig;
-use streamvm_ep::faults::{FaultPlan, FaultyDevice};
-use streamvm_ep::races::Detector;
-use streamvm_ep::sim::{SimConfig, SimMachine};
-use streamvm_ep::{CpuConfig, CpuDevice, Device, DeviceKind, DeviceRegistry, KernelRegistry, Priority};
-use streamvm_instructions::{Error, Lane, STAGING_PIECE, SoftSync, SoftSyncMode};
+use streamvm_ep::faults::FaultPlan;
+use streamvm_ep::sim::SimConfig;
+use streamvm_ep::{CpuConfig, Priority};
+use streamvm_instructions::{Error, Lane, STAGING_PIECE, SoftSyncMode};
+use streamvm_stream::Capabilities;
 use streamvm_stream::mutant::Planted;
-use streamvm_stream::{Capabilities, MAX_STREAMS};
 
-use crate::automatic::automatic_programs::AutomaticPrograms;
-use crate::dispatch::contexts::Contexts;
 use crate::dispatch::dependence_node::MOST_ON_WORKERS;
-use crate::engine::core::{Engine, Inline};
-use crate::engine::cuda::CudaDevices;
-use crate::engine::eager_calls::EagerCalls;
-use crate::engine::handle::Handle;
 use crate::engine::lane_priorities::LanePriorities;
-use crate::engine::scheduler_thread;
-use crate::engine::simulated::Simulated;
-use crate::engine::threads::Threads;
 use crate::engine::worker_sets::{Pool, PoolConfig, PoolConfigs};
-use crate::execute::backpressure::{Backpressure, Limits};
-use crate::execute::completion::Completion;
-use crate::execute::context::Context;
-use crate::execute::environment::Environment;
-use crate::execute::locked_context::LockedContext;
-use crate::execute::section_gate::SectionGate;
-use crate::execute::stall::{STALL_AFTER, Stall};
-use crate::mode::{Choice, Mode};
-use crate::observe::observer::Observer;
-use crate::program_cache::cache::{Bounds, ProgramCache};
-use crate::progress::callbacks::Callbacks;
-use crate::progress::failures::{FailureLimits, Failures};
-use crate::progress::stream_state::StreamTable;
-use crate::queue::mpsc::MpscQueue;
-use crate::submit::state::State;
-use crate::sync::parker::Parker;
-use crate::sync::{AtomicBool, AtomicU64, Builder, Mutex};
-use crate::tasks::memory::Heap;
+use crate::execute::backpressure::Limits;
+use crate::execute::stall::STALL_AFTER;
+use crate::mode::Mode;
+use crate::program_cache::cache::Bounds;
+use crate::progress::failures::FailureLimits;
 use crate::vm::Vm;
+
+#[path = "build_engine.rs"]
+mod build_engine;
 
 /// The default bound on pending instructions: enough that streams stay busy while a submitter stalls for milliseconds. As many
 /// node boxes take about 15 MiB.
@@ -465,125 +444,6 @@ impl VmBuilder {
         engine.handle.open(&engine);
         Ok(Vm::new(engine))
     }
-
-    pub(crate) fn build_engine(self) -> Result<Arc<Engine>, Error> {
-        let asks = self.mode.is_none() && self.shared_workers.is_none();
-        let chosen = if asks { Choice::of_environment()?.unwrap_or_default() } else { Choice::default() };
-        let mode = self.mode.unwrap_or(chosen.mode);
-        let shared = self.shared_workers.unwrap_or(chosen.shared_workers) && mode != Mode::Inline;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = self.cpu_threads.unwrap_or(cores).clamp(1, MAX_STREAMS);
-        let inline = (mode == Mode::Inline).then(|| {
-            let context = Arc::new(LockedContext::new("inline".to_owned()));
-            Inline { run_lock: Mutex::new(Context::new(&context)), context }
-        });
-        let pools = PoolConfigs { workers: self.workers.unwrap_or(cores), one: shared, ..self.pools };
-        let threads = Threads::new(threads, self.cpu_cores, pools);
-        let known = Contexts::default();
-        if let Some(inline) = &inline {
-            known.add(inline.context.handle.clone());
-        }
-        let callbacks = Arc::new(Callbacks::default());
-        let (mut sim, mut capabilities) = (self.sim, self.capabilities);
-        capabilities.set_pinned_only(DeviceKind::Sim, sim.strict_pinned);
-        if let Mode::Simulated { seed } = mode {
-            sim.seed = seed;
-            callbacks.be_stepped();
-        }
-        let detector = (self.races || sim.devices > 0 || self.trace.is_some()).then(|| Arc::new(Detector::new()));
-        let machine = detector.clone().filter(|_| sim.devices > 0).map(|detector| SimMachine::new(sim, detector));
-        let simulated = match mode {
-            Mode::Simulated { seed } => Some(Simulated::new(seed, self.in_order, machine.clone())),
-            Mode::Threaded | Mode::Inline => None,
-        };
-        let kernel_threads = match self.cpu.threads {
-            Some(threads) => Some(threads),
-            None => VmBuilder::kernel_threads_of_environment()?,
-        };
-        let cpu = CpuConfig { threads: kernel_threads, ..self.cpu };
-        let mut devices = devices(self.cpu_devices, cpu, machine.as_ref(), self.faults.as_ref())?;
-        let cuda = Arc::new(CudaDevices::default());
-        let tells_ops = self.cuda.as_ref().is_some_and(|config| config.sync_each_op);
-        if let Some(mut config) = self.cuda.filter(|_| simulated.is_none()) {
-            config.timed = self.trace.is_some();
-            // A copy of pageable memory that is not staged would block the thread that launches, so the device refuses it.
-            config.strict_pinned |= capabilities.pinned_only(DeviceKind::Cuda);
-            let (faults, cuda) = (self.faults.clone(), cuda.clone());
-            devices = devices.with_cuda(move || {
-                let found = cuda.open(&config)?.into_iter();
-                Ok(found.map(|device| with_faults(device, faults.as_ref())).collect())
-            });
-        }
-        let threaded = inline.is_none() && simulated.is_none();
-        let sync = SoftSync::new(self.soft_sync, capabilities.clone());
-        let mut state = State::new(sync);
-        state.plant(self.planted);
-        let (handle, me) = Handle::new(state);
-        let environment = Environment {
-            me,
-            fork: handle.fork,
-            streams: StreamTable::new(),
-            failures: CachePadded::new(Failures::new(self.failure_limits)),
-            returned: MpscQueue::new(),
-            to_scheduler: MpscQueue::new(),
-            scheduler: Arc::new(Parker::new()),
-            backpressure: CachePadded::new(Backpressure::new()),
-            section_gate: SectionGate::new(),
-            waiting: CachePadded::default(),
-            limits: self.limits,
-            stall: Stall::new(self.stall_after),
-            charged_bytes: AtomicU64::new(0),
-            contexts: known,
-            devices,
-            kernels: KernelRegistry::builtin(),
-            tells_ops,
-            threaded,
-            inline_tasks: inline.is_some().then(MpscQueue::new),
-            planted: self.planted,
-            completion: Completion::new(),
-            observer: detector.map(|detector| Observer::new(detector, self.trace)),
-            profiles: self.profiles,
-            closed: AtomicBool::new(false),
-            stops_loops: Arc::default(),
-        };
-        let engine = Arc::new(Engine {
-            threads,
-            environment,
-            handle,
-            callbacks,
-            host: Arc::new(CpuDevice::new(0, self.host)),
-            cuda,
-            capabilities,
-            staging_piece: self.staging_piece,
-            lane_priorities: self.lane_priorities,
-            calls: self.automatic.then(|| Box::new(AutomaticPrograms::default()) as Box<dyn EagerCalls>),
-            programs: ProgramCache::new(self.programs),
-            inline,
-            simulated,
-            heap: Heap::default(),
-        });
-        if threaded {
-            let of_thread = engine.clone();
-            let thread = Builder::new()
-                .name("streamvm-scheduler".to_owned())
-                .spawn(move || scheduler_thread::serve(&of_thread))
-                .map_err(|error| Error::NoThread { reason: error.to_string() })?;
-            engine.threads.keep(thread);
-        }
-        if threaded && self.automatic {
-            let of_thread = engine.clone();
-            let thread = Builder::new()
-                .name("streamvm-idle-calls".to_owned())
-                .spawn(move || of_thread.calls.iter().for_each(|calls| calls.serve_idle(&of_thread)))
-                .map_err(|error| {
-                    // The scheduler thread, which runs already, ends only then.
-                    engine.close();
-                    Error::NoThread { reason: error.to_string() }
-                })?;
-            engine.threads.keep(thread);
-        }
-        Ok(engine)
-    }
 }
 
 /// The environment variable that limits the threads of one CPU kernel.
@@ -597,27 +457,5 @@ fn thread_count(text: &str) -> Result<Option<usize>, Error> {
     match text.parse() {
         Ok(threads) if threads > 0 => Ok(Some(threads)),
         _ => Err(Error::NoThreadCount { variable: KERNEL_THREADS, found: text.to_owned() }),
-    }
-}
-
-/// The CPU and simulated devices of an engine, each with the faults of `faults` if there are any.
-fn devices(
-    cpus: u32,
-    config: CpuConfig,
-    machine: Option<&Arc<SimMachine>>,
-    faults: Option<&Arc<FaultPlan>>,
-) -> Result<DeviceRegistry, Error> {
-    let mut devices = DeviceRegistry::new();
-    let cpus = (0..cpus).map(|index| Arc::new(CpuDevice::new(index, config.clone())) as Arc<dyn Device>);
-    for device in cpus.chain(machine.into_iter().flat_map(|machine| machine.devices())) {
-        devices.add(with_faults(device, faults))?;
-    }
-    Ok(devices)
-}
-
-fn with_faults(device: Arc<dyn Device>, faults: Option<&Arc<FaultPlan>>) -> Arc<dyn Device> {
-    match faults {
-        Some(plan) => FaultyDevice::wrap(device, plan),
-        None => device,
     }
 }

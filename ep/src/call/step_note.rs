@@ -13,7 +13,8 @@ use crate::call::label::StepLabel;
 pub struct StepNote {
     /// The place of the step among the labels, from 1; 0 while no steps run.
     place: AtomicUsize,
-    /// The labels of the program that ran last. The weak reference keeps their address from being used again.
+    /// The labels of the program that ran last. The weak reference keeps their address from being used again; so their memory, 32 bytes a step, stays
+    /// until the stream runs another program, also if this one is dropped.
     labels: Mutex<Option<Weak<[StepLabel]>>>,
     /// The address of these labels, so that a program that runs again takes no lock.
     address: AtomicUsize,

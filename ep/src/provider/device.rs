@@ -38,7 +38,7 @@ pub enum Priority {
     High,
 }
 
-/// What a stream is for.
+/// The commands that the creator of a stream will queue on it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StreamUse {
     /// Kernels, and copies within the device.

@@ -85,9 +85,9 @@ pub enum JobPlanError {
     TooMuchMemory {
         /// The device, or the host.
         place: Place,
-        /// What jobs make, and the arena of the job that is just submitted, at the peak.
+        /// The bytes at the peak: of the values that jobs have made and others still need, and of the arena of the job that is just submitted.
         values: u64,
-        /// The parameters that live there.
+        /// The bytes of the parameters that live there.
         parameters: u64,
         /// The memory limit of the place, or what the device has.
         limit: u64,

@@ -25,7 +25,7 @@ use crate::plan::options::CompileOptions;
 pub(super) struct Found<'f> {
     /// The numbers of the steps, in the order in which they run.
     pub(super) order: &'f [usize],
-    /// What each step of the program uses.
+    /// The values that each step of the program uses.
     pub(super) uses: &'f Lists<ValueUse>,
     pub(super) segments: &'f [Draft],
     /// The steps of each segment, and of its branches, as positions in the order.
@@ -226,7 +226,7 @@ fn seed_of(params: &Params) -> Option<u64> {
     }
 }
 
-/// What a segment uses. `touched` tells of each buffer whether an earlier segment uses it, and `place_of` is room for the index of each
+/// The buffers that a segment uses, with their bytes. `touched` tells of each buffer whether an earlier segment uses it, and `place_of` is room for the index of each
 /// buffer in the result: all its entries are `None` when the function is called and when it returns. The only segment of a program uses its buffers whole, so that a run makes no views.
 fn uses(
     compiled: &Compiled,

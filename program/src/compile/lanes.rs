@@ -83,7 +83,7 @@ pub(super) fn spread(
     by_rank
 }
 
-/// What schedules are made from.
+/// The units of a program, as a schedule needs to know them.
 struct Graph<'g> {
     /// How long each unit takes, in picoseconds.
     costs: &'g [u64],

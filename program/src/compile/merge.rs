@@ -51,7 +51,7 @@ pub(super) struct Given<'g> {
     pub(super) program: &'g Program,
     /// The numbers of the steps.
     pub(super) kept: &'g [usize],
-    /// What each step of the program uses.
+    /// The values that each step of the program uses.
     pub(super) uses: &'g Lists<ValueUse>,
     pub(super) units: &'g [std::ops::Range<usize>],
     /// The stream of each unit.

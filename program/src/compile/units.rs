@@ -80,7 +80,7 @@ pub(super) fn dependences(
     found
 }
 
-/// What the kept steps do to a value.
+/// Which uses of a value the kept steps have.
 #[derive(Copy, Clone, Default)]
 struct UsesOfValue {
     /// A step writes it.
@@ -90,7 +90,7 @@ struct UsesOfValue {
 }
 
 impl UsesOfValue {
-    /// What the kept steps do to each value.
+    /// The uses of each value.
     fn of_all(program: &Program, kept: &[usize]) -> Vec<UsesOfValue> {
         let mut found = vec![UsesOfValue::default(); program.values.len()];
         for operand in kept.iter().flat_map(|&number| &program.steps[number].operands) {

@@ -20,7 +20,8 @@ impl LanePriorities {
         self.0.get(&lane).copied().unwrap_or_default()
     }
 
-    /// The priority that a device is told for a stream. Copies have one more than their lane: most are short, and compute streams wait for them.
+    /// The priority that a device is told for a stream. Copies have the next higher one than their lane: most are short, and compute
+    /// streams wait for them.
     pub(crate) fn on_device(&self, key: StreamKey) -> Priority {
         let of_lane = self.of(Lane(key.lane));
         match (key.stream_type, of_lane) {

@@ -21,7 +21,7 @@ use crate::progress::stream_state::{MAX_STREAMS, StreamState};
 use crate::progress::unordered::Unordered;
 use crate::submit::state::{State, SubmissionStream};
 
-/// What the device is told that a stream is for.
+/// The use that a device is told when it creates a stream of this type.
 fn use_of(stream_type: StreamType) -> StreamUse {
     match stream_type {
         StreamType::HostToDevice | StreamType::DeviceToHost => StreamUse::Copies,

@@ -54,8 +54,8 @@ pub(crate) fn serve(strands: &Strands, number: usize, thread: &Arc<ContextHandle
     strands.group.add_thread(number, thread.clone());
     thread.parker.belongs_here();
     let mut known = Vec::new();
-    // Strands that the thread has passed by, because callers run them. It tries each strand that is ready once. If callers run all of them, it waits for the run lock of
-    // the first, which has the highest priority.
+    // Strands that the thread has passed by, because callers run them. It tries each strand that is ready once. If callers run all of them, it
+    // waits for the run lock of the one that it took first, usually the most urgent.
     let mut passed_by: Vec<usize> = Vec::new();
     loop {
         let Some(ready) = strands.group.pop() else {
@@ -73,7 +73,7 @@ pub(crate) fn serve(strands: &Strands, number: usize, thread: &Arc<ContextHandle
         if index >= known.len() {
             strands.copy_into(&mut known);
         }
-        known[index].handle.as_strand().iter().for_each(|strand| strand.serve(number));
+        strand_of(&known[index]).serve(number);
         let is_only = passed_by.is_empty() && !strands.group.has_ready();
         if !is_only && known[index].run_lock.try_lock().is_err() {
             passed_by.push(index);
@@ -83,15 +83,18 @@ pub(crate) fn serve(strands: &Strands, number: usize, thread: &Arc<ContextHandle
             index = passed_by.remove(0);
         }
         requeue(&mut passed_by, &known);
-        if let Some(strand) = known[index].handle.as_strand() {
-            serve_strand(&known[index], strand, env);
-        }
+        serve_strand(&known[index], strand_of(&known[index]), env);
     }
 }
 
 /// Puts the strands that the thread has passed by back into the ready queues.
 fn requeue(passed_by: &mut Vec<usize>, known: &[Arc<LockedContext>]) {
-    passed_by.drain(..).filter_map(|index| known[index].handle.as_strand()).for_each(Strand::requeue);
+    passed_by.drain(..).for_each(|index| strand_of(&known[index]).requeue());
+}
+
+/// The strand of a context that [`Strands::add`] has made.
+fn strand_of(context: &LockedContext) -> &Strand {
+    context.handle.as_strand().unwrap_or_else(|| unreachable!("each context of a group is a strand"))
 }
 
 /// Runs the tasks of a strand until the thread leaves it.

@@ -122,7 +122,7 @@ fn a_strand_that_was_passed_by_keeps_its_priority() -> Outcome {
     let gate = hold_thread(&vm)?;
     let lent = strand_of(&vm, 0);
     let caller = unpoisoned(lent.run_lock.lock());
-    let ((begins, begun), goes_on) = (mpsc::channel(), Arc::new(Barrier::new(2)));
+    let ((begins, begun), (goes_on, waits)) = (mpsc::channel(), mpsc::channel::<()>());
     let (called, before) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(CALLS)));
     let call = |lane: u32, function: Box<dyn FnOnce() + Send>| {
         let mut builder = InstructionsBuilder::new();
@@ -134,11 +134,10 @@ fn a_strand_that_was_passed_by_keeps_its_priority() -> Outcome {
     };
     let (seen, noted) = (called.clone(), before.clone());
     call(0, Box::new(move || noted.store(seen.load(Ordering::Relaxed), Ordering::Relaxed)))?;
-    let waits = goes_on.clone();
     let first = move || {
-        // The test may have failed, and have dropped the other end.
+        // If the test fails, it drops the other ends, and this goes on.
         let _ = begins.send(());
-        waits.wait();
+        let _ = waits.recv();
     };
     call(1, Box::new(first))?;
     for _ in 0..CALLS {
@@ -149,7 +148,7 @@ fn a_strand_that_was_passed_by_keeps_its_priority() -> Outcome {
     // The thread has passed by lane 0, and is in a function of lane 1.
     begun.recv_timeout(PATIENCE.0)?;
     drop(caller);
-    goes_on.wait();
+    goes_on.send(())?;
     let _limit = PATIENCE.enter();
     vm.wait_all()?;
     let before = before.load(Ordering::Relaxed);
