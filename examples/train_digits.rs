@@ -2,15 +2,13 @@
 //!
 //! A network of two dense layers learns handwritten digits of 8 by 8 pixels. The function `step` is written once. Inside of `Vm::record`
 //! its calls become a program, whose parameters are the weights; each run reads them and writes the new ones. With `--eager` the same
-//! function is called for each batch instead, and with `--auto` the engine finds out by itself that these calls repeat. All ways compute
-//! the same bits.
+//! function is called for each batch instead. Both ways compute the same bits.
 //!
 //! Run with `cargo run --release --example train_digits -p streamvm`. Behind `--`:
 //!
 //! * `--eager` calls the step for each batch, and records nothing.
-//! * `--auto` does so with an engine that replays repeated calls as programs.
-//! * `--check` trains in all ways, and fails unless the weights agree bit for bit, the test accuracy is at least 0.97, the engine replays
-//!   nearly all steps, and the temporaries of a step take at most 1.05 times the memory that they need at the least.
+//! * `--check` trains in both ways, and fails unless the weights agree bit for bit, the test accuracy is at least 0.97, and the temporaries
+//!   of a step take at most 1.05 times the memory that they need at the least.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]
 
@@ -41,9 +39,8 @@ fn main() -> ExitCode {
     let result = match arguments.as_slice() {
         [] => train(Way::Compiled).map(drop),
         ["--eager"] => train(Way::Eager).map(drop),
-        ["--auto"] => train(Way::Automatic).map(drop),
         ["--check"] => check(),
-        _ => Err("it takes --eager, --auto, --check or nothing".into()),
+        _ => Err("it takes --eager, --check or nothing".into()),
     };
     if let Err(error) = result {
         eprintln!("train_digits: {error}");
@@ -56,7 +53,6 @@ fn main() -> ExitCode {
 enum Way {
     Compiled,
     Eager,
-    Automatic,
 }
 
 /// Weights and biases of two dense layers.
@@ -147,8 +143,6 @@ struct Trained {
     tensors: Vec<(&'static str, Vec<f32>)>,
     /// The share of the test images that are recognised.
     accuracy: f64,
-    /// How many sequences of calls the engine has replayed.
-    replays: u64,
     /// The bytes in which a run of the program has its temporaries, and the least that any plan needs.
     memory: Option<(usize, usize)>,
 }
@@ -156,12 +150,12 @@ struct Trained {
 /// Trains for all epochs, and prints a line for each.
 fn train(way: Way) -> Result<Trained, AnyError> {
     let (training, test) = (Digits::of_training()?, Digits::of_test()?);
-    let vm = Vm::builder().auto_program(matches!(way, Way::Automatic)).build()?;
+    let vm = Vm::builder().build()?;
     let generator = Generator::new(SEED);
     let model = Model::new(&vm, &generator)?;
     let program = match way {
         Way::Compiled => Some(compile_step(&vm, &model)?),
-        Way::Eager | Way::Automatic => None,
+        Way::Eager => None,
     };
     let in_order: Vec<usize> = (0..test.labels.len()).collect();
     let (test_images, test_labels) = test.upload(&vm, &in_order)?;
@@ -201,24 +195,17 @@ fn train(way: Way) -> Result<Trained, AnyError> {
     let tensors = model.tensors().into_iter().map(|(name, tensor)| Ok((name, tensor.to_vec()?)));
     let tensors = tensors.collect::<Result<_, streamvm::Error>>()?;
     let memory = program.map(|program| (program.compiled().arena_bytes(), program.compiled().arena_lower_bound()));
-    Ok(Trained { tensors, accuracy, replays: vm.stats().automatic.replays, memory })
+    Ok(Trained { tensors, accuracy, memory })
 }
 
-/// Trains in all ways, and compares.
+/// Trains in both ways, and compares.
 fn check() -> Result<(), AnyError> {
-    let (compiled, eager, automatic) = (train(Way::Compiled)?, train(Way::Eager)?, train(Way::Automatic)?);
+    let (compiled, eager) = (train(Way::Compiled)?, train(Way::Eager)?);
     let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
-    for (way, trained) in [("eager", &eager), ("automatic", &automatic)] {
-        for ((name, ours), (_, other)) in compiled.tensors.iter().zip(&trained.tensors) {
-            if bits(ours) != bits(other) {
-                return Err(format!("{name} differs between compiled and {way} training").into());
-            }
+    for ((name, ours), (_, other)) in compiled.tensors.iter().zip(&eager.tensors) {
+        if bits(ours) != bits(other) {
+            return Err(format!("{name} differs between compiled and eager training").into());
         }
-    }
-    // An engine whose thread is delayed for milliseconds in the middle of a step submits its calls one by one.
-    let least = EPOCHS as u64 * 30;
-    if automatic.replays < least {
-        return Err(format!("{} steps were replayed, and at least {least} are wanted", automatic.replays).into());
     }
     if compiled.accuracy < WANTED_ACCURACY {
         return Err(format!("the test accuracy is {:.4}, and {WANTED_ACCURACY} is wanted", compiled.accuracy).into());
@@ -229,7 +216,7 @@ fn check() -> Result<(), AnyError> {
     }
     println!("a step has its temporaries in {bytes} bytes; no plan needs less than {least}");
     println!(
-        "all ways give the same weights bit for bit, and recognise {:.1} % of the test images",
+        "both ways give the same weights bit for bit, and recognise {:.1} % of the test images",
         compiled.accuracy * 100.0
     );
     Ok(())

@@ -10,11 +10,9 @@ use streamvm_ep::{CpuConfig, CpuDevice, Device, DeviceKind, DeviceRegistry, Kern
 use streamvm_instructions::{Error, SoftSync};
 use streamvm_stream::MAX_STREAMS;
 
-use crate::automatic::automatic_programs::AutomaticPrograms;
 use crate::dispatch::contexts::Contexts;
 use crate::engine::core::{Engine, Inline};
 use crate::engine::cuda::CudaDevices;
-use crate::engine::eager_calls::EagerCalls;
 use crate::engine::handle::Handle;
 use crate::engine::scheduler_thread;
 use crate::engine::simulated::Simulated;
@@ -133,7 +131,6 @@ impl VmBuilder {
             capabilities,
             staging_piece: self.staging_piece,
             lane_priorities: self.lane_priorities,
-            calls: self.automatic.then(|| Box::new(AutomaticPrograms::default()) as Box<dyn EagerCalls>),
             programs: ProgramCache::new(self.programs),
             inline,
             simulated,
@@ -145,18 +142,6 @@ impl VmBuilder {
                 .name("streamvm-scheduler".to_owned())
                 .spawn(move || scheduler_thread::serve(&of_thread))
                 .map_err(|error| Error::NoThread { reason: error.to_string() })?;
-            engine.threads.keep(thread);
-        }
-        if threaded && self.automatic {
-            let of_thread = engine.clone();
-            let thread = Builder::new()
-                .name("streamvm-idle-calls".to_owned())
-                .spawn(move || of_thread.calls.iter().for_each(|calls| calls.serve_idle(&of_thread)))
-                .map_err(|error| {
-                    // The scheduler thread, which runs already, ends only then.
-                    engine.close();
-                    Error::NoThread { reason: error.to_string() }
-                })?;
             engine.threads.keep(thread);
         }
         Ok(engine)

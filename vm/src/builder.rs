@@ -67,7 +67,6 @@ pub struct VmBuilder {
     failure_limits: FailureLimits,
     stall_after: Duration,
     programs: Bounds,
-    automatic: bool,
 }
 
 impl VmBuilder {
@@ -98,7 +97,6 @@ impl VmBuilder {
             failure_limits: FailureLimits::default(),
             stall_after: STALL_AFTER,
             programs: Bounds { programs: PROGRAMS, bytes: PROGRAM_BYTES },
-            automatic: false,
         }
     }
 
@@ -401,35 +399,6 @@ impl VmBuilder {
     #[must_use]
     pub fn max_cached_program_bytes(mut self, bytes: u64) -> VmBuilder {
         self.programs.bytes = bytes;
-        self
-    }
-
-    /// Sets whether sequences of eager calls that repeat are compiled and replayed as programs, from the third time on. Default: no.
-    ///
-    /// The engine holds eager calls back while they are those of a sequence that has come twice, and submits them as one instruction once the
-    /// sequence is complete; where the calls go on differently, it submits what it holds back one by one. Results are those of eager calls,
-    /// bit for bit. Calls held back are submitted before anything that could notice: waits, reads, lists, functions, uses by other threads, and, in
-    /// [`Mode::Threaded`], a millisecond or two without a call of the thread. [`Stats::automatic`](crate::Stats::automatic) counts
-    /// replays. A call of a small operation takes 1.3 to 1.9 times as long then, so it is for calls with large kernels. The page on programs has the details.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), streamvm::Error> {
-    /// use streamvm::{DType, DeviceId, Vm};
-    ///
-    /// let vm = Vm::builder().auto_program(true).build()?;
-    /// let w = vm.ones(DeviceId::cpu(0), DType::F32, &[4])?;
-    /// for _ in 0..10 {
-    ///     let step = (&(&w * 0.5)? + 1.0)?;
-    ///     w.copy_from(&step)?;
-    /// }
-    /// assert_eq!(w.to_vec::<f32>()?, [2.0 - 0.5f32.powi(10); 4]);
-    /// assert!(vm.stats().automatic.replays > 0);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn auto_program(mut self, on: bool) -> VmBuilder {
-        self.automatic = on;
         self
     }
 

@@ -59,7 +59,6 @@ struct ProgramsPage;
 #[doc = include_str!("../../docs/functions.md")]
 struct FunctionsPage;
 
-mod automatic;
 mod builder;
 mod critical_section;
 #[cfg(feature = "cuda")]
@@ -101,7 +100,6 @@ pub use vm::Vm;
 
 /// Reports of an engine: its counters, its profile, and the instructions that block it.
 pub mod report {
-    pub use crate::engine::eager_calls::AutomaticStats;
     pub use crate::engine::profile::{OpProfile, Profile, Times, WorkerProfile};
     pub use crate::observe::stall_report::{HeldSection, StallReport, StallState, StalledInstruction};
     pub use crate::program_cache::cache::ProgramCacheStats;

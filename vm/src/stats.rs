@@ -4,7 +4,6 @@ use streamvm_ep::MemoryKind;
 use streamvm_instructions::{Place, SyncCounts};
 use streamvm_stream::allocator::AllocatorStats;
 
-use crate::engine::eager_calls::AutomaticStats;
 use crate::program_cache::cache::ProgramCacheStats;
 
 /// A snapshot of an engine's counters; see [`Vm::stats`](crate::Vm::stats).
@@ -30,8 +29,6 @@ pub struct Stats {
     pub threads: usize,
     /// The counters of the cache of compiled programs.
     pub programs: ProgramCacheStats,
-    /// The counters of automatic programs.
-    pub automatic: AutomaticStats,
 }
 
 /// The counters of one allocator.

@@ -41,14 +41,10 @@ impl<'vm> Ticket<'vm> {
     /// * [`Error::WouldDeadlock`] on a thread of an engine, [`Error::Forked`] in a forked child.
     /// * [`Error::Timeout`] at the thread's [`TimeLimit`](crate::TimeLimit); [`Error::Stalled`] in [`Mode::Simulated`](crate::Mode::Simulated) without
     ///   a limit, if nothing can go on.
-    /// * In an engine with [automatic programs](crate::VmBuilder::auto_program), the error for which an eager call of this thread that was held
-    ///   back is refused, after the wait.
     pub fn wait(&self) -> Result<(), Error> {
         let deadline = Deadline::current();
         self.engine.may_wait()?;
-        let submitted = self.engine.submit_own_calls(deadline);
-        let waited = self.points().try_for_each(|point| self.engine.wait_for(point, deadline));
-        submitted.and(waited)?;
+        self.points().try_for_each(|point| self.engine.wait_for(point, deadline))?;
         first_failure(self.engine, &self.submitted)
     }
 

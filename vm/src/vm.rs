@@ -17,7 +17,6 @@ use streamvm_stream::{StreamKey, StreamType};
 
 use crate::builder::VmBuilder;
 use crate::engine::core::Engine;
-use crate::engine::eager_calls::AutomaticStats;
 use crate::engine::oom_recovery;
 use crate::engine::profile::Profile;
 use crate::engine::submission::Full;
@@ -145,8 +144,7 @@ impl Vm {
     ) -> Result<Tensor, Error> {
         let mut builder = InstructionsBuilder::new();
         let tensor = builder.full(place, dtype, shape, value)?;
-        self.engine.take_call(&mut builder.finish())?;
-        self.engine.failures.log_unseen();
+        self.submit(builder.finish())?;
         Ok(tensor)
     }
 
@@ -352,14 +350,8 @@ impl Vm {
     /// * The first root cause that no other wait has returned; the others are logged. The engine keeps at most 1,024 of them: of
     ///   more it keeps the first and the newest, and has logged those between.
     /// * [`Error::WouldDeadlock`] on a thread of an engine.
-    /// * In an engine with [automatic programs](VmBuilder::auto_program), the error for which an eager call of this thread that was held back is
-    ///   refused, after the wait.
     pub fn wait_all(&self) -> Result<(), Error> {
-        self.engine.may_wait()?;
-        let deadline = Deadline::current();
-        let submitted = self.engine.submit_all_calls(deadline);
-        let drained = self.engine.drain(deadline);
-        submitted.and(drained)?;
+        self.engine.drain(Deadline::current())?;
         self.report()
     }
 
@@ -389,8 +381,7 @@ impl Vm {
         self.engine.observer.as_ref().map_or_else(Vec::new, |observer| observer.detector().findings())
     }
 
-    /// How often each op and function has run, how long it was queued and how long it ran. Pending instructions are not counted, and neither
-    /// are eager calls that [automatic programs](VmBuilder::auto_program) hold back.
+    /// How often each op and function has run, how long it was queued and how long it ran. Pending instructions are not counted.
     /// `None` unless [`VmBuilder::profile`] turned profiles on, and in a forked child. Blocks for short locks only; may be called on
     /// any thread, including those of the engine.
     ///
@@ -419,8 +410,7 @@ impl Vm {
     }
 
     /// A snapshot of the engine's counters; all zero in a forked child. Frees the memory of dropped tensors first, so that the
-    /// counters do not include it. Eager calls that [automatic programs](VmBuilder::auto_program) hold back are not counted yet. Blocks for short
-    /// locks only; may be called on any thread, including those of the engine.
+    /// counters do not include it. Blocks for short locks only; may be called on any thread, including those of the engine.
     pub fn stats(&self) -> Stats {
         if self.engine.handle.fork.is_child() {
             return Stats::default();
@@ -451,7 +441,6 @@ impl Vm {
             live_events: self.engine.live_events(),
             threads: self.engine.threads.count(),
             programs: self.engine.programs.stats(),
-            automatic: self.engine.calls.as_ref().map_or_else(AutomaticStats::default, |calls| calls.stats()),
         }
     }
 
@@ -459,9 +448,6 @@ impl Vm {
     ///
     /// Everything submitted before still runs, clean-ups and callbacks included, and callers can wait for it as before. The threads
     /// of the engine end by themselves once all of it has passed. [`Vm::shutdown`] and dropping the engine still wait for it.
-    ///
-    /// Eager calls that [automatic programs](VmBuilder::auto_program) hold back are submitted first, past the bounds on pending work. One that
-    /// finds too little memory is refused, which a use of its result tells.
     ///
     /// Does not wait for work, and cannot fail. May be called on any thread, also by a function of this engine, and repeatedly. In
     /// a forked child it does nothing.
@@ -478,7 +464,6 @@ impl Vm {
     /// ```
     pub fn close(&self) {
         if !self.is_closed() {
-            self.engine.stop_holding_calls();
             self.engine.close();
         }
     }
@@ -494,18 +479,15 @@ impl Vm {
     /// # Errors
     /// * [`Error::Timeout`] if work or callbacks still run after `limit`. Threads that still run end by themselves, and the
     ///   memory that they can access is freed after that. Runs of programs that are in a loop fail at its next round. The call may
-    ///   return later than `limit`: where this thread submits commands itself, as under [`Mode::Inline`](crate::Mode::Inline), or
-    ///   compiles calls that automatic programs hold back, the driver of a device may wait for the device. If the device runs a loop
-    ///   alone then, the driver waits for the end of the loop, and loops are stopped only after that.
-    ///   [`most_rounds`](crate::program::CompileOptions::most_rounds) bounds that wait.
+    ///   return later than `limit`: where this thread submits commands itself, as under [`Mode::Inline`](crate::Mode::Inline), the
+    ///   driver of a device may wait for the device. If the device runs a loop alone then, the driver waits for the end of the loop,
+    ///   and loops are stopped only after that. [`most_rounds`](crate::program::CompileOptions::most_rounds) bounds that wait.
     /// * Otherwise, the first root cause that no wait has returned; the others are logged.
     /// * [`Error::WouldDeadlock`] on a thread of an engine; the engine is closed then. [`Error::Forked`] in a forked child.
     pub fn shutdown(mut self, limit: Duration) -> Result<(), Error> {
         refuse_in_child(self.engine.handle.fork)?;
         self.shut_down = true;
         let until = Deadline::after(limit);
-        self.submit_calls(until);
-        self.engine.stop_holding_calls();
         self.engine.close();
         if let Err(error) = self.engine.drain(until) {
             if matches!(error, Error::Timeout(_)) {
@@ -522,20 +504,9 @@ impl Vm {
 }
 
 impl Vm {
-    /// Submits all eager calls that automatic programs hold back. The error of one that is refused is told to those who use its tensors.
-    fn submit_calls(&self, deadline: Option<Deadline>) {
-        if let Err(error) = self.engine.submit_all_calls(deadline) {
-            log::warn!("a call that was held back was not submitted: {error}");
-        }
-    }
-
     /// Drains the engine and ends its threads. Waits for nothing after [`Vm::shutdown`], which has done all this or given up, and
     /// on a thread of an engine: then the threads end by themselves.
     fn end(&self) {
-        if !self.is_closed() {
-            self.submit_calls(None);
-            self.engine.stop_holding_calls();
-        }
         self.engine.close();
         if self.shut_down || engine_thread::is_here() || self.engine.drain(None).is_err() {
             return self.engine.leave_threads();

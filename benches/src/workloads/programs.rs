@@ -1,5 +1,4 @@
-//! Programs: runs of a compiled program beside the same calls made eagerly, and by an engine with automatic programs, one after the other in
-//! the same process.
+//! Programs: runs of a compiled program beside the same calls made eagerly, one after the other in the same process.
 
 use std::time::Instant;
 
@@ -22,7 +21,7 @@ const ELEMENTS: usize = 1_000_000;
 /// Steps of the elementwise program.
 const ELEMENTWISE: usize = 8;
 
-/// A chain of 64 steps over 16 elements: runs follow each other without a wait. Eagerly as calls and in lists, and as calls that are replayed.
+/// A chain of 64 steps over 16 elements: runs follow each other without a wait. Eagerly as calls and in lists.
 ///
 /// # Errors
 /// The engine failed.
@@ -60,9 +59,6 @@ pub fn chain(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     in_flight("compiled", &x, run, (warm_up, rounds), CHAIN, &mut samples)?;
     in_flight("eager_lists", &x, list, (warm_up, rounds), CHAIN, &mut samples)?;
     in_flight("eager_calls", &x, calls, (warm_up, rounds), CHAIN, &mut samples)?;
-    let automatic = Vm::builder().auto_program(true).build()?;
-    let x = automatic.full(DEVICE, DType::F32, &[CHAIN_ELEMENTS], 1.0)?;
-    in_flight("automatic", &x, calls, (warm_up, rounds), CHAIN, &mut samples)?;
     Ok(samples)
 }
 
@@ -90,17 +86,14 @@ pub fn one_op(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
 /// # Errors
 /// The engine failed.
 pub fn perceptron(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
-    let (vm, automatic) = (Vm::builder().build()?, Vm::builder().auto_program(true).build()?);
-    let given = |vm: &Vm| -> Result<([Tensor; 4], Tensor), streamvm::Error> {
-        let random = |shape: &[usize], scale: f32| {
-            let elements: Vec<f32> =
-                (0..shape.iter().product()).map(|it: usize| scale * ((it * 37 % 17) as f32 - 8.0)).collect();
-            vm.from_slice(&elements, shape)?.to(DEVICE)
-        };
-        let weights = [random(&[64, 32], 0.02)?, random(&[32], 0.1)?, random(&[32, 10], 0.03)?, random(&[10], 0.1)?];
-        Ok((weights, random(&[1, 64], 0.1)?))
+    let vm = Vm::builder().build()?;
+    let random = |shape: &[usize], scale: f32| {
+        let elements: Vec<f32> =
+            (0..shape.iter().product()).map(|it: usize| scale * ((it * 37 % 17) as f32 - 8.0)).collect();
+        vm.from_slice(&elements, shape)?.to(DEVICE)
     };
-    let (weights, image) = given(&vm)?;
+    let weights = [random(&[64, 32], 0.02)?, random(&[32], 0.1)?, random(&[32, 10], 0.03)?, random(&[10], 0.1)?];
+    let image = random(&[1, 64], 0.1)?;
     fn layers(x: &Tensor, [w1, b1, w2, b2]: &[Tensor; 4]) -> Result<Tensor, streamvm::Error> {
         let hidden = (&x.matmul(w1)? + b1)?.relu()?;
         &hidden.matmul(w2)? + b2
@@ -120,8 +113,6 @@ pub fn perceptron(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let mut samples = Vec::new();
     waited("compiled", &image, run, sizes, &mut samples)?;
     waited("eager", &image, |x| Ok(layers(x, &weights)?), sizes, &mut samples)?;
-    let (weights, image) = given(&automatic)?;
-    waited("automatic", &image, |x| Ok(layers(x, &weights)?), sizes, &mut samples)?;
     Ok(samples)
 }
 

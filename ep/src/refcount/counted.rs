@@ -252,18 +252,6 @@ impl<T: Recycle> Counted<T> {
         Counted(self.0, PhantomData)
     }
 
-    /// Whether something else may refer to the value: a counted reference, or a list. If not, nothing can reach the value but by `self`.
-    pub fn has_others(&self) -> bool {
-        let header = &self.allocation().header;
-        let pinned_by = header.pinned_by();
-        // SAFETY: participants are leaked and live until the process ends.
-        let participant = unsafe { pinned_by.0.as_ref() };
-        let pinned = participant.is_some_and(|participant| participant.is_current(pinned_by.1));
-        // In this order, for the reasons that `release` gives: a list can hand out a counted reference, and a counted reference can be
-        // listed.
-        pinned || header.count.load(Ordering::Acquire) > 1 || header.pinned_by() != pinned_by
-    }
-
     /// Erases the type.
     pub(crate) fn erase(self) -> Erased {
         let allocation = self.0;

@@ -24,11 +24,8 @@ use crate::tensor::reach::Home;
 use crate::tensor::var::Var;
 
 impl Tensor {
-    /// Where to wait for this tensor. Calls over it that its engine holds back are submitted.
+    /// The engine that this tensor is bound to, and its number there.
     fn engine(&self) -> Result<(EngineRef, ResourceId), Error> {
-        if self.resource().holds().any() {
-            self.submit_held()?;
-        }
         // A match, not `ok_or`: `ok_or` would build the error in any case, and drop it in the usual case.
         match self.resource().bound() {
             Some(bound) => Ok(bound),
@@ -36,27 +33,9 @@ impl Tensor {
         }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn submit_held(&self) -> Result<(), Error> {
-        match self.resource().engine() {
-            Some(engine) => engine.get().submit_held(self.resource()),
-            None => Err(Error::NotSubmitted),
-        }
-    }
-
-    /// The engine that takes calls over this tensor, which may hold back the call that writes it.
-    fn engine_of_calls(&self) -> Result<EngineRef, Error> {
-        match self.resource().bound() {
-            Some((engine, _)) => Ok(engine),
-            None if self.resource().holds().any() => self.resource().engine().ok_or(Error::NotSubmitted),
-            // Another thread may have submitted the held-back call between the two looks.
-            None => self.resource().bound().map(|(engine, _)| engine).ok_or(Error::NotSubmitted),
-        }
-    }
-
     pub(super) fn submit(&self, builder: InstructionsBuilder) -> Result<(), Error> {
-        self.engine_of_calls()?.get().submit(&mut builder.finish())
+        let (engine, _) = self.engine()?;
+        engine.get().submit(&mut builder.finish())
     }
 
     /// Runs `op` with this tensor as the first input.
@@ -84,7 +63,7 @@ impl Tensor {
         location: &'static Location<'static>,
     ) -> Result<Tensor, Error> {
         let (device, output) = output_of(op, inputs, params, StreamType::Compute)?;
-        let engine = self.engine_of_calls()?;
+        let (engine, _) = self.engine()?;
         let stream = StreamKey::new(device, StreamType::Compute, Lane::current().0);
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
         Single::submit_op(stream, (op, params), uses, location, |single| engine.get().submit_one(single))?;
@@ -173,8 +152,7 @@ impl Tensor {
     ///
     /// # Errors
     /// The first failure among those writes, with its root cause, on every call; [`Error::WouldDeadlock`] on a thread of an engine;
-    /// [`Error::Shutdown`] where the engine is gone and a write never passes. If the engine holds eager calls back, the error for which one of
-    /// this thread is refused, after the wait.
+    /// [`Error::Shutdown`] where the engine is gone and a write never passes.
     #[track_caller]
     pub fn wait(&self) -> Result<(), Error> {
         let (engine, id) = self.engine()?;

@@ -14,7 +14,7 @@ use streamvm_ep::Footprint;
 
 use crate::engine::time_limit::Deadline;
 use crate::error::engine_error::Error;
-use crate::{InstructionList, Resource, Single};
+use crate::{InstructionList, Single};
 
 /// The number of a resource within its engine.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -92,13 +92,6 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// As [`Engine::submit`].
     fn submit_one(&self, single: &mut Single<'_>) -> Result<(), Error>;
-
-    /// Submits what the engine holds back of the calls that it has taken, as far as they come before a use of `resource` by this thread. Does
-    /// nothing in an engine that submits each call at once.
-    ///
-    /// # Errors
-    /// The call that would have written `resource` first was refused; those of [`Engine::submit`].
-    fn submit_held(&self, resource: &Resource) -> Result<(), Error>;
 
     /// Blocks until the last submitted writes of `part` (in elements; `None`: of all of the resource) have passed, or until the
     /// deadline.

@@ -203,12 +203,6 @@ impl Tensor {
         }
     }
 
-    /// Whether something else may refer to this tensor: another handle, a view of it, or a list. If not, nobody can use it any more once this
-    /// handle is dropped.
-    pub fn has_other_handles(&self) -> bool {
-        self.0.has_others()
-    }
-
     /// The resource of the storage.
     #[inline]
     pub fn resource(&self) -> &Resource {

@@ -4,7 +4,6 @@
 //! Layer: uses `place`, `error` and `engine`; is used by `list`, `text`, `builder`, `eager` and `plan`.
 //!
 //! * A [`Resource`](resource::Resource) has a dependence in the engine: it is the storage of tensors, or a variable.
-//! * [`Holds`](holds::Holds) counts the groups of calls over a resource that an engine holds back.
 //! * A [`Tensor`](handle::Tensor) is a view of a storage, and a [`Var`](var::Var) is a resource without bytes. Both are cheap
 //!   handles.
 //! * A [`Critical`](critical::Critical) is a named resource of critical sections.
@@ -14,7 +13,6 @@
 pub(crate) mod counted;
 pub(crate) mod critical;
 pub(crate) mod handle;
-pub(crate) mod holds;
 pub(crate) mod reach;
 pub(crate) mod resource;
 pub(crate) mod uses;

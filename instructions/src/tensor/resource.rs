@@ -8,7 +8,6 @@ use streamvm_ep::MemoryKind;
 
 use crate::engine::interface::{EngineRef, ResourceId};
 use crate::place::Place;
-use crate::tensor::holds::Holds;
 
 /// A storage of tensors, or a variable: what a dependence orders the accesses of.
 ///
@@ -25,10 +24,6 @@ pub struct Resource {
     number: AtomicU32,
     /// For a variable that counts its writes, the number of writes that have passed.
     pub(super) version: Option<Version>,
-    /// Groups of calls over the resource that its engine holds back.
-    holds: Holds,
-    /// A number that no other resource of the engine has had, if the engine has asked for one; else 0.
-    serial: AtomicU64,
 }
 
 /// The resource has no number yet.
@@ -85,39 +80,12 @@ pub struct Foreign;
 impl Resource {
     /// A resource without an engine: the first engine that claims it owns it.
     pub(super) const fn new(kind: ResourceKind) -> Resource {
-        Resource {
-            kind,
-            engine: None,
-            claimed: OnceLock::new(),
-            number: AtomicU32::new(NO_NUMBER),
-            version: None,
-            holds: Holds::none(),
-            serial: AtomicU64::new(0),
-        }
+        Resource { kind, engine: None, claimed: OnceLock::new(), number: AtomicU32::new(NO_NUMBER), version: None }
     }
 
     /// Its version; `None` for a resource that does not count its writes.
     pub fn version(&self) -> Option<&Version> {
         self.version.as_ref()
-    }
-
-    /// The groups of calls over the resource that its engine holds back.
-    #[inline]
-    pub fn holds(&self) -> &Holds {
-        &self.holds
-    }
-
-    /// A number that tells the resource apart from all that its engine knows or knew, unlike its address and its [`ResourceId`], which are
-    /// used again. `next` makes numbers above 0, each once; it is called if the resource has none.
-    pub fn serial(&self, next: impl FnOnce() -> u64) -> u64 {
-        match self.serial.load(Ordering::Relaxed) {
-            0 => {
-                let serial = next();
-                let set = self.serial.compare_exchange(0, serial, Ordering::Relaxed, Ordering::Relaxed);
-                set.map_or_else(|other| other, |_| serial)
-            }
-            serial => serial,
-        }
     }
 
     /// The contents of the resource.
@@ -203,7 +171,6 @@ impl Resource {
     /// The state in words, for debug output. A write counts once it is submitted, whether it has passed or not.
     pub(super) fn state(&self) -> &'static str {
         match self.number.load(Ordering::Relaxed) {
-            NO_NUMBER if self.holds.any() => "held back",
             NO_NUMBER => "not submitted",
             number if number & DRAFT != 0 => "being submitted",
             number if number & EMPTY != 0 => "not written",
@@ -240,7 +207,6 @@ impl Resource {
             engine.get().release(id);
         }
         self.number = AtomicU32::new(NO_NUMBER);
-        (self.holds, self.serial) = (Holds::none(), AtomicU64::new(0));
         (self.engine, self.claimed) = (None, OnceLock::new());
     }
 }

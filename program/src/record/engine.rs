@@ -8,8 +8,8 @@ use std::panic::Location;
 
 use streamvm_ep::Footprint;
 use streamvm_instructions::{
-    Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, Error, InstructionList, ProgramError, Resource,
-    ResourceId, Single,
+    Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, Error, InstructionList, ProgramError, ResourceId,
+    Single,
 };
 
 use crate::ir::program::Program;
@@ -83,10 +83,6 @@ impl Engine for RecordingEngine {
 
     fn submit_one(&self, single: &mut Single<'_>) -> Result<(), Error> {
         add(single)
-    }
-
-    fn submit_held(&self, _: &Resource) -> Result<(), Error> {
-        Ok(())
     }
 
     fn wait(

@@ -1,5 +1,5 @@
 //! `sim`: random programs and planted hazards on simulated devices, any number of them, from any seed; each tenth program also on an engine
-//! with threads. A tenth as many random programs are compiled, and as many sequences of calls are left to automatic programs.
+//! with threads. A tenth as many random programs are compiled.
 //!
 //! This file holds arguments, progress and the exit code; the library does the work.
 #![allow(
@@ -52,11 +52,7 @@ fn main() -> ExitCode {
     }
     // A panic is a result here, and is reported as a failure of its seed.
     std::panic::set_hook(Box::new(|_| {}));
-    let well = hazards(&args)
-        & programs(&args)
-        & programs_on_threads(&args)
-        & compiled_programs(&args)
-        & automatic_programs(&args);
+    let well = hazards(&args) & programs(&args) & programs_on_threads(&args) & compiled_programs(&args);
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -188,21 +184,6 @@ fn compiled_programs(args: &Args) -> bool {
          with those of the eager calls, of which {excess} waits could go)",
         judged.runs
     );
-    well
-}
-
-/// Leaves a tenth as many sequences of calls to automatic programs, stepped.
-fn automatic_programs(args: &Args) -> bool {
-    let count = args.programs.div_ceil(10);
-    let mut progress = Progress::new("automatic programs", count);
-    let mut replays = 0;
-    let result = each_seed(args.seed..args.seed + count, compiled::judge_automatic, |_, result| {
-        progress.add(result.map(|more| replays += more).err().map(told));
-        true
-    });
-    let well = progress.end(result);
-    let fine = progress.done - progress.failed;
-    println!("sequences of calls with automatic programs, equal to eager calls: {fine} of {count} ({replays} replays)");
     well
 }
 

@@ -4,9 +4,8 @@
 //!
 //! [`judge()`] lets every judge of eager work judge drawn programs: the inline engine and eager calls, the race detector, the verifier, and a
 //! check of the memory plan. [`compare`] and [`blocks::compare_drawn`] compare alone, on an engine that the caller chooses.
-//! [`judge_automatic`] judges drawn calls that an engine makes programs of by itself, and [`waits_of`] counts waits.
+//! [`waits_of`] counts waits.
 
-mod automatic;
 pub mod block_scenarios;
 pub mod blocks;
 mod expressions;
@@ -17,7 +16,6 @@ mod sections;
 mod shared_sections;
 mod waits;
 
-pub use automatic::{judge_automatic, play};
 pub use expressions::{compare_expression, has_the_same_bits_everywhere};
 pub use judge::{Judged, judge};
 pub use shared_sections::{SharedSections, judge_shared_sections};

@@ -4,9 +4,7 @@ use std::panic::Location;
 use std::sync::{Mutex, OnceLock};
 
 use streamvm::ep::Footprint;
-use streamvm::instructions::{
-    Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, Resource, ResourceId, Single,
-};
+use streamvm::instructions::{Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, ResourceId, Single};
 use streamvm::{Error, InstructionList};
 
 /// A location in the source of a program.
@@ -52,10 +50,6 @@ impl Engine for Notes {
 
     fn submit_one(&self, single: &mut Single<'_>) -> Result<(), Error> {
         self.note(single);
-        Ok(())
-    }
-
-    fn submit_held(&self, _: &Resource) -> Result<(), Error> {
         Ok(())
     }
 

@@ -1,6 +1,5 @@
 //! Programs: recorded once, compiled, and run many times, with the same results as eager calls.
 
-mod automatic;
 mod block_functions;
 mod block_waits;
 mod blocks;

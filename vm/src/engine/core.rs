@@ -9,7 +9,6 @@ use streamvm_instructions::Place;
 use streamvm_stream::Capabilities;
 
 use crate::engine::cuda::CudaDevices;
-use crate::engine::eager_calls::EagerCalls;
 use crate::engine::handle::Handle;
 use crate::engine::lane_priorities::LanePriorities;
 use crate::engine::simulated::Simulated;
@@ -44,8 +43,6 @@ pub(crate) struct Engine {
     pub(crate) lane_priorities: LanePriorities,
     /// The compiled programs that `Vm::compiled` finds again.
     pub(crate) programs: ProgramCache,
-    /// What takes eager calls before they are submitted, if the engine has automatic programs.
-    pub(crate) calls: Option<Box<dyn EagerCalls>>,
     /// In inline mode: the only context, which submitting threads run.
     pub(crate) inline: Option<Inline>,
     /// In simulated mode: the parts that are stepped, and the order of steps.
@@ -89,9 +86,6 @@ impl Engine {
         let state = self.handle.lock();
         self.closed.store(true, Ordering::SeqCst);
         drop(state);
-        if let Some(calls) = &self.calls {
-            calls.close();
-        }
         self.backpressure.notify();
         self.section_gate.notify();
         // Streams whose devices run commands later only report that an instruction has passed if a thread demands it, and the

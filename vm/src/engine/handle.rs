@@ -27,9 +27,7 @@ use crossbeam_utils::CachePadded;
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 use streamvm_ep::Footprint;
-use streamvm_instructions::{
-    Callback, Deadline, EngineAddress, EngineRef, Error, InstructionList, Resource, ResourceId, Single,
-};
+use streamvm_instructions::{Callback, Deadline, EngineAddress, EngineRef, Error, InstructionList, ResourceId, Single};
 
 use crate::engine::core::Engine;
 use crate::engine::idle_handles;
@@ -55,8 +53,6 @@ pub(crate) struct Handle {
     pub(crate) deferred_free: CachePadded<DeferredFree>,
     /// The engine is gone, so no submission will take what is in `deferred_free`.
     gone: AtomicBool,
-    /// Eager calls go to the engine's [`EagerCalls`](crate::engine::eager_calls::EagerCalls).
-    holds_calls: AtomicBool,
     /// Tells whether this process is a forked child of the one that built the engine. The same for all engines of this handle.
     pub(crate) fork: Fork,
     /// The address by which resources call this handle. Written once, by the first engine.
@@ -155,7 +151,6 @@ impl Handle {
             inside: CachePadded::new(Mutex::new(Locked { engine: Lifecycle::Idle, state: None })),
             deferred_free: CachePadded::default(),
             gone: AtomicBool::new(false),
-            holds_calls: AtomicBool::new(false),
             fork: Fork::new(),
             address: OnceLock::new(),
         }))
@@ -169,7 +164,6 @@ impl Handle {
 
     /// `Closed` -> `Open`: submissions through the handle reach the engine.
     pub(crate) fn open(&self, engine: &Arc<Engine>) {
-        self.holds_calls.store(engine.calls.is_some(), Ordering::Relaxed);
         self.lock().engine = Lifecycle::Open(engine.clone());
     }
 
@@ -228,27 +222,6 @@ impl Handle {
             Lifecycle::Open(engine) => Ok(EngineGuard::of(engine)),
             Lifecycle::Closed(_) | Lifecycle::Gone(_) | Lifecycle::Idle => Err(Error::Shutdown),
         }
-    }
-
-    /// Takes an eager call of one instruction in an engine with automatic programs.
-    #[inline(never)]
-    fn take_one(&self, single: &mut Single<'_>) -> Result<(), Error> {
-        let engine = self.open_one()?;
-        match &engine.calls {
-            Some(calls) => calls.take_one(&engine, single)?,
-            None => engine.submit_one(single, &mut Submitted::default())?,
-        }
-        engine.failures.log_unseen();
-        Ok(())
-    }
-
-    /// Submits the calls of this thread that the engine holds back, before a wait: they are to make progress, too.
-    fn submit_own_calls(&self, deadline: Option<Deadline>) -> Result<(), Error> {
-        if !self.holds_calls.load(Ordering::Relaxed) || engine_thread::is_here() {
-            return Ok(());
-        }
-        // An engine whose `Vm` is dropped holds no calls back, and can still be waited for.
-        self.open_one().map_or(Ok(()), |engine| engine.submit_own_calls(deadline))
     }
 
     /// The engine, with the last writes of a resource or of a part of it. `Err` has the outcome of the resource if the engine is
@@ -321,16 +294,13 @@ impl State {
 impl streamvm_instructions::Engine for Handle {
     fn submit(&self, list: &mut InstructionList) -> Result<(), Error> {
         let engine = self.open_one()?;
-        engine.take_call(list)?;
+        engine.submit(list, Full::Blocks, &mut Submitted::default())?;
         engine.failures.log_unseen();
         Ok(())
     }
 
     fn submit_one(&self, single: &mut Single<'_>) -> Result<(), Error> {
         refuse_in_child(self.fork)?;
-        if self.holds_calls.load(Ordering::Relaxed) {
-            return self.take_one(single);
-        }
         let mut submitted = Submitted::default();
         let mut inside = self.lock();
         let Locked { engine: Lifecycle::Open(engine), state: Some(state) } = &mut *inside else {
@@ -351,15 +321,6 @@ impl streamvm_instructions::Engine for Handle {
         Ok(())
     }
 
-    fn submit_held(&self, resource: &Resource) -> Result<(), Error> {
-        let engine = self.open_one()?;
-        // The handle may serve another engine by now: a tensor that is held back, or was refused, is not bound.
-        match &engine.calls {
-            Some(calls) if resource.is_of(engine.me) => calls.submit_users_of(&engine, resource),
-            _ => Err(Error::Shutdown),
-        }
-    }
-
     fn wait(
         &self,
         id: ResourceId,
@@ -367,15 +328,12 @@ impl streamvm_instructions::Engine for Handle {
         deadline: Option<Deadline>,
         _: &'static Location<'static>,
     ) -> Result<(), Error> {
-        // The wait takes place also if a call of this thread is refused.
-        let submitted = self.submit_own_calls(deadline);
         let (engine, awaited) = match self.last_writes(id, part) {
             Ok(found) => found,
             // A thread that may not wait gets the same error as while the engine existed.
             Err(outcome) => return self.may_wait().and(outcome),
         };
-        let waited = awaited.iter().try_for_each(|write| engine.wait_for(write.point, deadline));
-        submitted.and(waited)?;
+        awaited.iter().try_for_each(|write| engine.wait_for(write.point, deadline))?;
         awaited.iter().try_for_each(|write| engine.outcome(write))
     }
 
@@ -398,8 +356,6 @@ impl streamvm_instructions::Engine for Handle {
     }
 
     fn on_passed(&self, id: ResourceId, part: Option<&Footprint>, callback: Callback, _: &'static Location<'static>) {
-        // The error of a call that comes before is told to those who use its tensors.
-        let _ = self.submit_own_calls(Deadline::current());
         match self.last_writes(id, part) {
             Ok((engine, awaited)) => {
                 let (points, asked) = (awaited.iter().map(|write| write.point).collect(), EngineGuard::of(&engine));

@@ -1,14 +1,13 @@
 //! The engine: owns threads and memory, and starts and ends the threads, all but that for callbacks ([`progress`](crate::progress)).
 //!
-//! Layer: uses `program_cache`, `submit`, `execute`, `progress`, `dispatch`, `tasks`, `queue` and `sync`; is used by `automatic` and the
-//! public API (`vm.rs`, `builder.rs`, `ticket.rs`, `critical_section.rs`, `functions`, `programs`, `jobs`).
+//! Layer: uses `program_cache`, `submit`, `execute`, `progress`, `dispatch`, `tasks`, `queue` and `sync`; is used by the public
+//! API (`vm.rs`, `builder.rs`, `ticket.rs`, `critical_section.rs`, `functions`, `programs`, `jobs`).
 //!
 //! * [`Engine`](core::Engine) is one engine: an [`Environment`](crate::execute::environment::Environment) with its threads,
 //!   devices and memory.
 //! * [`Handle`](handle::Handle) leads from a tensor to its engine; it holds the submission lock and outlives the engine.
 //! * [`submission`] runs the two passes of `submit` under that lock. Outside of it, it removes what stops a submission: it opens
 //!   streams ([`open_stream`]), finds memory ([`oom_recovery`]), and waits while the queue is full.
-//! * [`EagerCalls`](eager_calls::EagerCalls) is what an engine with automatic programs does with calls before they are submitted.
 //! * [`wait`] blocks callers until points have passed; a caller may run tasks meanwhile ([`help`]).
 //! * [`threads`] starts threads; `*_thread.rs` have their bodies, [`park`] how two of them wait for points. [`simulated`] steps all of them in one thread instead.
 
@@ -17,7 +16,6 @@ pub(crate) mod completion_thread;
 pub(crate) mod context_thread;
 pub(crate) mod core;
 pub(crate) mod cuda;
-pub(crate) mod eager_calls;
 pub(crate) mod handle;
 pub(crate) mod help;
 pub(crate) mod idle_handles;

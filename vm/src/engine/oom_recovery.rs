@@ -8,7 +8,7 @@
 //! 1. Ask the driver for more memory.
 //! 2. Drain: wait until everything pending has passed. That drops tensors which captures of functions hold, and makes
 //!    memory free of waits. Draining ends at the thread's deadline. A thread of the engine skips this step, because it
-//!    would wait for itself, and so does a submitter that waits elsewhere (`Full::Returns`).
+//!    would wait for itself.
 //! 3. Give cached memory of the pools back to the driver, and ask the driver again. Its refusal is the error of the submission.
 //! 4. If the submission still finds no memory, because other threads took it, ask the driver again. Its refusal is the error.
 //!
@@ -29,13 +29,14 @@ use streamvm_instructions::{Deadline, Error};
 use streamvm_stream::Point;
 
 use crate::engine::core::Engine;
-use crate::engine::submission::Full;
 use crate::sync::{Mutex, engine_thread, unpoisoned};
 use crate::tasks::memory::PoolId;
 
-/// The next step of the recovery: `Driver` -> `Drain` -> `GiveBack` -> `Last`; where it may not wait, from `Driver` to `GiveBack`.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+/// The next step of the recovery: `Driver` -> `Drain` -> `GiveBack` -> `Last`; a thread of the engine goes from
+/// `Driver` to `GiveBack`.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 enum Step {
+    #[default]
     Driver,
     Drain,
     GiveBack,
@@ -44,20 +45,14 @@ enum Step {
 }
 
 /// The recovery of one submission.
+#[derive(Default)]
 pub(crate) struct OomRecovery {
     step: Step,
-    /// Whether it may wait for pending work.
-    waits: bool,
     /// How many regions had been added to the pool when the device last refused, or gave one.
     grown: u64,
 }
 
 impl OomRecovery {
-    /// The recovery of a submission that waits as `full` allows; on a thread of the engine, never.
-    pub(crate) fn of(full: Full) -> OomRecovery {
-        OomRecovery { step: Step::Driver, waits: full.waits_for_memory() && !engine_thread::is_here(), grown: 0 }
-    }
-
     /// Takes the next step to get `bytes` for `pool`. `Ok` means that the submission should try again.
     ///
     /// # Errors
@@ -68,7 +63,7 @@ impl OomRecovery {
             Step::Driver => match self.ask(engine, pool, bytes) {
                 Ok(()) => Ok(()),
                 Err(Error::Device(ep::Error::OutOfMemory { .. })) => {
-                    self.step = if self.waits { Step::Drain } else { Step::GiveBack };
+                    self.step = if engine_thread::is_here() { Step::GiveBack } else { Step::Drain };
                     self.next_step(engine, pool, bytes)
                 }
                 Err(error) => Err(error),

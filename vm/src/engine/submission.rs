@@ -34,17 +34,6 @@ pub(crate) enum Full {
     Blocks,
     /// Gets [`Error::WouldBlock`].
     Refuses,
-    /// Gets [`Error::WouldBlock`], and does not wait for memory either, because the caller waits outside of a lock and submits again.
-    Returns,
-    /// Is admitted past the bound and does not wait for memory: the caller has a [`Grant`], or is closing the engine.
-    Exceeds,
-}
-
-impl Full {
-    /// Whether the submitter may wait for pending work to find memory.
-    pub(crate) fn waits_for_memory(self) -> bool {
-        matches!(self, Full::Blocks | Full::Refuses)
-    }
 }
 
 /// The reason why an attempt to submit stopped.
@@ -75,20 +64,6 @@ impl Engine {
     ) -> Result<(), Error> {
         // Before any lock, which in a forked child a thread of the parent may have held.
         refuse_in_child(self.handle.fork)?;
-        if let Some(calls) = &self.calls {
-            calls.before(self, list, full)?;
-        }
-        self.submit_now(list, full, submitted)
-    }
-
-    /// [`Engine::submit`] without held-back calls. The caller has already submitted the held-back calls that must precede this list. The process
-    /// is not a forked child.
-    pub(crate) fn submit_now(
-        self: &Arc<Self>,
-        list: &mut InstructionList,
-        full: Full,
-        submitted: &mut Submitted,
-    ) -> Result<(), Error> {
         if list.copies_by_devices() {
             return self.stage_and_submit(list, full, submitted);
         }
@@ -103,9 +78,8 @@ impl Engine {
         full: Full,
         submitted: &mut Submitted,
     ) -> Result<(), Error> {
-        // A submitter that cannot wait until more instructions are admitted, such as a thread of an engine, has its copies staged in one piece.
-        let waits = full.waits_for_memory() && !engine_thread::is_here();
-        let piece = if waits { self.staging_piece } else { usize::MAX };
+        // A thread of an engine cannot wait until more instructions are admitted, so its copies are staged in one piece.
+        let piece = if engine_thread::is_here() { usize::MAX } else { self.staging_piece };
         let Some(mut staged) = list.staged(&self.capabilities, piece) else {
             return self.submit_staged(list, full, submitted);
         };
@@ -121,22 +95,7 @@ impl Engine {
         submitted: &mut Submitted,
     ) -> Result<(), Error> {
         refuse_in_child(self.handle.fork)?;
-        if let Some(calls) = &self.calls {
-            calls.before_one(self, single)?;
-        }
-        self.submit_one_now(single, Full::Blocks, submitted)
-    }
-
-    /// [`Engine::submit_one`] without held-back calls. The caller has already submitted the held-back calls that must precede this instruction.
-    /// The process is not a forked child.
-    #[inline]
-    pub(crate) fn submit_one_now(
-        self: &Arc<Self>,
-        single: &mut Single<'_>,
-        full: Full,
-        submitted: &mut Submitted,
-    ) -> Result<(), Error> {
-        self.submit_staged(single, full, submitted)
+        self.submit_staged(single, Full::Blocks, submitted)
     }
 
     /// [`Engine::submit`] of a list in which every copy is one that its device can make; no copy is left to be staged.
@@ -147,7 +106,7 @@ impl Engine {
         full: Full,
         submitted: &mut Submitted,
     ) -> Result<(), Error> {
-        match self.attempt(list, submitted, full == Full::Exceeds) {
+        match self.attempt(list, submitted, false) {
             Ok(()) => Ok(()),
             Err(stopped) => self.retry(list, full, submitted, stopped),
         }
@@ -235,14 +194,12 @@ impl Engine {
         submitted: &mut Submitted,
         mut stopped: Stopped,
     ) -> Result<(), Error> {
-        let mut recovery = OomRecovery::of(full);
+        let mut recovery = OomRecovery::default();
         let mut granted = None;
         loop {
             match stopped {
                 Stopped::Closed => return Err(Error::Shutdown),
-                Stopped::Full => {
-                    granted = self.wait_for_room(list.instructions().len() as u64, full, Deadline::current())?;
-                }
+                Stopped::Full => granted = self.wait_for_room(list.instructions().len() as u64, full)?,
                 Stopped::Obstacle(line, obstacle) => {
                     if matches!(*obstacle, Obstacle::Memory(..) | Obstacle::Held(..)) {
                         // This waits for instructions that other threads have yet to submit, and a grant that is kept could keep
@@ -254,7 +211,7 @@ impl Engine {
                     self.remove(*obstacle, full, &mut recovery).map_err(about)?;
                 }
             }
-            match self.attempt(list, submitted, granted.is_some() || full == Full::Exceeds) {
+            match self.attempt(list, submitted, granted.is_some()) {
                 Ok(()) => return Ok(()),
                 Err(next) => stopped = next,
             }
@@ -318,20 +275,15 @@ impl Engine {
     /// engine until they fit, there is no grant.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] unless `full` is [`Full::Blocks`], and on a thread of an engine; [`Error::Timeout`] at the deadline;
+    /// [`Error::WouldBlock`] with [`Full::Refuses`] and on a thread of an engine; [`Error::Timeout`] at the thread's deadline;
     /// [`Error::Shutdown`] when the engine is closed; in simulated mode [`Error::Stalled`].
-    pub(crate) fn wait_for_room(
-        &self,
-        more: u64,
-        full: Full,
-        deadline: Option<Deadline>,
-    ) -> Result<Option<Grant<'_>>, Error> {
-        if full != Full::Blocks || engine_thread::is_here() {
+    fn wait_for_room(&self, more: u64, full: Full) -> Result<Option<Grant<'_>>, Error> {
+        if full == Full::Refuses || engine_thread::is_here() {
             let Pending { instructions, bytes } = self.pending();
             return Err(Error::WouldBlock { instructions, bytes });
         }
         if let Some(simulated) = &self.simulated {
-            simulated.make_room(self, more, deadline)?;
+            simulated.make_room(self, more, Deadline::current())?;
             self.check_open()?;
             return Ok(None);
         }
@@ -341,7 +293,7 @@ impl Engine {
             state.headroom = Pending::default();
             self.backpressure.enqueue(more)
         };
-        self.backpressure.wait(self, place, deadline).map(Some)
+        self.backpressure.wait(self, place, Deadline::current()).map(Some)
     }
 
     /// Removes an obstacle that [`State::prepare`] found. The caller holds no lock.
@@ -350,7 +302,7 @@ impl Engine {
             Obstacle::Refused(error) => Err(error),
             Obstacle::Stream(key) => self.open_stream(key),
             Obstacle::Pool(kind) => self.open_pool(kind),
-            Obstacle::Held(_, open) if full != Full::Blocks || engine_thread::is_here() => {
+            Obstacle::Held(_, open) if full == Full::Refuses || engine_thread::is_here() => {
                 Err(Error::SectionHeld { section: open.section.to_string(), location: open.location })
             }
             Obstacle::Held(ended, _) => self.section_gate.wait(self, ended, Deadline::current()),
@@ -390,7 +342,7 @@ impl Engine {
         location: &'static Location<'static>,
     ) -> Result<(), Error> {
         refuse_in_child(self.handle.fork)?;
-        let mut recovery = OomRecovery::of(Full::Blocks);
+        let mut recovery = OomRecovery::default();
         let (id, memory) = loop {
             let mut state = self.handle.lock();
             self.check_open()?;

@@ -1,7 +1,7 @@
 //! Execution of tasks: the scheduler, the thread contexts, the workers and the completion.
 //!
-//! Layer: uses `observe`, `progress`, `dispatch`, `tasks`, `queue` and `sync`; is used by `submit`, `program_cache`, `automatic`,
-//! `functions` and `engine`, which owns the threads. Every function takes an [`Environment`](environment::Environment), which holds neither the threads nor the submission lock.
+//! Layer: uses `observe`, `progress`, `dispatch`, `tasks`, `queue` and `sync`; is used by `submit`, `program_cache`, `functions`
+//! and `engine`, which owns the threads. Every function takes an [`Environment`](environment::Environment), which holds neither the threads nor the submission lock.
 //!
 //! A task takes one of three paths:
 //!

@@ -9,14 +9,12 @@ use streamvm_instructions::{Deadline, Error, OpenSection, Section};
 use crate::execute::environment::Environment;
 use crate::execute::stall::Watch;
 use crate::observe::stall_report::HeldSection;
-use crate::sync::{AtomicUsize, Condvar, Mutex, Ordering, unpoisoned};
+use crate::sync::{Condvar, Mutex, Ordering, unpoisoned};
 
 /// See the module's documentation.
 pub(crate) struct SectionGate {
     gate: Mutex<Gate>,
     changed: Condvar,
-    /// How many sections are open. Written under the lock; read without it for each eager call that may be held back.
-    open: AtomicUsize,
 }
 
 struct Gate {
@@ -31,7 +29,7 @@ struct Gate {
 impl SectionGate {
     pub(crate) fn new() -> SectionGate {
         let gate = Gate { ended: 0, open: Vec::new(), blocked: 0 };
-        SectionGate { gate: Mutex::new(gate), changed: Condvar::new(), open: AtomicUsize::new(0) }
+        SectionGate { gate: Mutex::new(gate), changed: Condvar::new() }
     }
 
     /// How many sections have ended.
@@ -39,16 +37,9 @@ impl SectionGate {
         unpoisoned(self.gate.lock()).ended
     }
 
-    /// Whether a thread has a section open. Takes no lock.
-    pub(crate) fn any_open(&self) -> bool {
-        self.open.load(Ordering::Acquire) > 0
-    }
-
     /// Notes a section that its thread has begun, for reports.
     pub(crate) fn note_open(&self, open: OpenSection) {
-        let mut gate = unpoisoned(self.gate.lock());
-        gate.open.push(open);
-        self.open.store(gate.open.len(), Ordering::Release);
+        unpoisoned(self.gate.lock()).open.push(open);
     }
 
     /// Lets waiting submitters try again, because `section` has ended. The caller has left the submission lock.
@@ -56,7 +47,6 @@ impl SectionGate {
         let mut gate = unpoisoned(self.gate.lock());
         gate.ended += 1;
         gate.open.retain(|open| !open.section.is(section));
-        self.open.store(gate.open.len(), Ordering::Release);
         drop(gate);
         self.changed.notify_all();
     }

@@ -1,6 +1,6 @@
 //! Compiled programs whose kernels were found, and the cache that keeps them.
 //!
-//! Layer: uses `execute`, `dispatch` and `sync`; is used by `engine`, which owns the cache, and by `automatic` and `programs`, which fill it.
+//! Layer: uses `execute`, `dispatch` and `sync`; is used by `engine`, which owns the cache, and by `programs`, which fills it.
 //!
 //! Main types: [`LoadedProgram`](loaded::LoadedProgram), [`ProgramCache`](cache::ProgramCache).
 

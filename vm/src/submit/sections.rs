@@ -8,36 +8,13 @@
 //! [`resume_section`](State::resume_section) and the commit tell soft sync the section by `SoftSync::set_section`; the read is added by
 //! `needs_of_order` in `instructions/src/soft_sync/decide.rs`.
 
-use std::cell::Cell;
-
 use smallvec::SmallVec;
 use streamvm_instructions::{Dependence, Instruction, Kind, ListSections, OpenSection, ResourceId, Section};
 
 use crate::execute::environment::Environment;
 use crate::submit::prepare::Obstacle;
 use crate::submit::state::State;
-use crate::sync::{ThreadId, current, thread_local};
-
-thread_local! {
-    static OUTSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// While the guard lives, what this thread submits belongs to no section that it has open: calls that were held back before the section began,
-/// or by another thread.
-pub(crate) fn outside() -> Outside {
-    Outside { before: OUTSIDE.with(|outside| outside.replace(true)) }
-}
-
-/// See [`outside`].
-pub(crate) struct Outside {
-    before: bool,
-}
-
-impl Drop for Outside {
-    fn drop(&mut self) {
-        OUTSIDE.with(|outside| outside.set(self.before));
-    }
-}
+use crate::sync::{ThreadId, current};
 
 /// A section that its thread has begun by one list, and is to end by another.
 pub(crate) struct HeldSection {
@@ -76,9 +53,6 @@ impl State {
 
     #[cold]
     fn find_own_section(&mut self) {
-        if OUTSIDE.try_with(Cell::get).unwrap_or(false) {
-            return;
-        }
         let me = current().id();
         if let Some(own) = self.sections.iter().find(|held| held.thread == me) {
             self.scratch.sections.lines = ListSections::new(Some(own.open.clone()));
