@@ -11,6 +11,7 @@ import argparse
 import multiprocessing
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -49,6 +50,22 @@ def modes(seed):
     return [["--mode", "threaded"], ["--mode", "threaded"], ["--mode", "inline"], ["--mode", f"sim:{seed}"]]
 
 
+def as_program(statements):
+    """The lines of a script whose statements are a program that is run once: what is loaded stands before it, and what only reads after it. Lanes are
+    left out, which programs do not have."""
+    before, steps, after = [], [], []
+    for statement in statements:
+        first = statement.lines[0]
+        where = before if "load " in first or first.startswith("device ") else after if first.startswith(("expect ", "print ", "save ")) else steps
+        where += statement.lines
+    bound = dict.fromkeys(line.split()[1] for line in steps if line.startswith("let "))
+    if not bound:
+        return before + steps + after
+    steps = ["  " + re.sub(r" on lane \d", "", line) for line in steps]
+    names = " ".join(bound)
+    return before + [f"program steps -> {names} {{"] + steps + ["}", f"let {names} = run steps"] + after
+
+
 class Case:
     """A script in a folder of its own."""
 
@@ -63,9 +80,14 @@ class Case:
             first = 2 * index
             self.drawn = Draw((seed, index), [PAIRS[at % len(PAIRS)] for at in (first, first + 1)]).draw()
         self.mode = modes(index)[index // 3 % 4]
+        # A third of the scripts that must run is a program, most of them compiled. Programs have no random numbers.
+        drawn = {key[0] for statement in self.drawn.statements for key in statement.drawn if isinstance(key, tuple)}
+        self.is_program = self.drawn.KIND == Draw.KIND and index % 3 == 1 and drawn.isdisjoint(["uniform", "normal", "dropout"])
+        if self.is_program:
+            self.mode += [[], ["--compiled"], ["--compiled", "--lanes", "2"], ["--compiled", "--lanes", "3"]][index // 12 % 4]
 
     def text(self, statements):
-        lines = [line for statement in statements for line in statement.lines]
+        lines = as_program(statements) if self.is_program else [line for statement in statements for line in statement.lines]
         return "\n".join(lines + [line for statement in statements for line in statement.saves]) + "\n"
 
     def run(self, folder, statements):
@@ -140,7 +162,7 @@ def one(job):
     command, seed, index, keep = job
     np.seterr(all="ignore")
     case = Case(command, seed, index)
-    counted = Counter([case.drawn.KIND])
+    counted = Counter([case.drawn.KIND] + ["scripts that are a program"] * case.is_program + ["of these, compiled"] * ("--compiled" in case.mode))
     for statement in case.drawn.statements:
         counted += statement.drawn
     counted["statements"] = sum(len(statement.lines) for statement in case.drawn.statements)

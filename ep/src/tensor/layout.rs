@@ -233,9 +233,10 @@ impl Layout {
         let rank = self.shape.rank();
         dims[..rank].copy_from_slice(self.shape.dims());
         dims[axis] = range.len();
-        // An empty part has no first element; keeping the offset keeps it within the storage.
-        let moved = if range.is_empty() { 0 } else { range.start * self.strides[axis] };
-        Ok(Layout { shape: Shape::new(&dims[..rank])?, strides: self.strides, offset: self.offset + moved })
+        let shape = Shape::new(&dims[..rank])?;
+        // A part without elements has no first element; keeping the offset keeps it within the storage, also where another axis has size 0.
+        let moved = if shape.elements() == 0 { 0 } else { range.start * self.strides[axis] };
+        Ok(Layout { shape, strides: self.strides, offset: self.offset + moved })
     }
 
     /// The same elements in the same row-major order with another shape; `None` if no strides describe it, so that the elements must be

@@ -14,11 +14,13 @@ mod judge;
 pub mod plan;
 mod sections;
 mod shared_sections;
+mod views;
 mod waits;
 
 pub use expressions::{compare_expression, has_the_same_bits_everywhere};
 pub use judge::{Judged, judge};
 pub use shared_sections::{SharedSections, judge_shared_sections};
+pub use views::Views;
 pub use waits::{Waits, waits_of};
 
 use streamvm::program::{CompileOptions, Compiled, Program, Recorder};
@@ -39,14 +41,16 @@ fn calls<'v>(
     draw: &mut Random,
     given: &[Tensor],
     devices: &[DeviceId],
-    (steps, resources): (usize, Option<&Resources>),
+    &Drawn { steps, ref sections, empty, .. }: &Drawn,
     by: By<'v>,
 ) -> Result<Vec<Tensor>, Error> {
     let mut tensors = given.to_vec();
     let parameter = given.len() - 1;
     let mut orders = Orders::default();
     // They draw apart, so that the other calls are the same whatever resources there are.
-    let mut sections = resources.map(|resources| Sections::new(resources, draw.clone()));
+    let mut sections = sections.as_ref().map(|resources| Sections::new(resources, draw.clone()));
+    // Draws what is empty and what is fetched as a view, apart from the calls.
+    let mut apart = Random::new(draw.clone().next(), 1);
     for _ in 0..steps {
         let some = |draw: &mut Random, tensors: &[Tensor]| {
             // Recent tensors more often, so that chains form; transposed views at times.
@@ -61,6 +65,9 @@ fn calls<'v>(
         }
         if y.place() != x.place() {
             y = y.to(x.place())?;
+        }
+        if empty && apart.once_in(4) {
+            x = views::plus_nothing(&mut apart, &x, &y)?;
         }
         let result = match draw.below(if sections.is_some() { 16 } else { 15 }) {
             0 | 1 => (&x + &y)?,
@@ -101,6 +108,7 @@ fn calls<'v>(
                 // Rows or columns; columns have gaps between their bytes.
                 let (axis, from) = (draw.below(2), draw.below(ROWS));
                 let to = if draw.below(2) == 0 { ROWS } else { from + 1 };
+                let to = if empty && apart.once_in(4) { from } else { to };
                 let part = if draw.below(3) == 0 { target.clone() } else { target.slice(axis, from..to)? };
                 let source = x.slice(axis, 0..part.shape().dims()[axis])?;
                 let mut builder = InstructionsBuilder::new();
@@ -120,6 +128,7 @@ fn calls<'v>(
     sections.map_or(Ok(()), |mut sections| sections.end(&[], by))?;
     let mut fetched: Vec<Tensor> = (0..3).map(|_| tensors[draw.below(tensors.len())].clone()).collect();
     fetched.push(tensors[tensors.len() - 1].clone());
+    views::fetched_also(&mut apart, &tensors, &mut fetched)?;
     Ok(fetched)
 }
 
@@ -185,8 +194,12 @@ fn given(vm: &Vm, home: DeviceId, draw: &mut Random) -> Vec<Tensor> {
     (0..3).map(|_| tensor(draw)).collect()
 }
 
-fn elements(tensors: &[Tensor]) -> Vec<Vec<i32>> {
-    tensors.iter().map(|tensor| tensor.to_vec::<i32>().expect("it runs")).collect()
+/// The sizes of tensors, each with its elements.
+type Elements = Vec<(Vec<usize>, Vec<i32>)>;
+
+fn elements(tensors: &[Tensor]) -> Elements {
+    let of = |tensor: &Tensor| (tensor.shape().dims().to_vec(), tensor.to_vec::<i32>().expect("it runs"));
+    tensors.iter().map(of).collect()
 }
 
 /// How often a program runs: a few runs side by side, whose results are kept meanwhile, and then one after the other over the same memory.
@@ -222,13 +235,12 @@ fn try_compare(
 ) -> Result<(Program, Vec<Compiled>), Verdict> {
     let mut draw = Random::new(seed, 0);
     let drawn = Drawn::new(vm, devices[0], &mut draw);
-    let Drawn { tensors, program_seed, steps, sections } = &drawn;
+    let Drawn { tensors, program_seed, .. } = &drawn;
     let parameter = tensors[2].to_vec::<i32>().expect("it is there");
     let mut expected = Vec::new();
     for _ in 0..ROUNDS {
-        let results =
-            calls(&mut Random::new(*program_seed, 0), tensors, devices, (*steps, sections.as_ref()), By::Engine(vm))
-                .expect("eager calls are accepted");
+        let results = calls(&mut Random::new(*program_seed, 0), tensors, devices, &drawn, By::Engine(vm))
+            .expect("eager calls are accepted");
         expected.push((elements(&results), elements(&tensors[2..])));
     }
     let program = record(vm, devices, &drawn);
@@ -278,13 +290,16 @@ struct Drawn {
     steps: usize,
     /// What its critical sections are over; `None` if it has none.
     sections: Option<Resources>,
+    /// Whether some tensors are empty.
+    empty: bool,
 }
 
 impl Drawn {
     fn new(vm: &Vm, home: DeviceId, draw: &mut Random) -> Drawn {
         let steps = 1 + draw.below(25);
         let tensors = given(vm, home, draw);
-        Drawn { tensors, program_seed: draw.next(), steps, sections: Some(Resources::new()) }
+        let program_seed = draw.next();
+        Drawn { tensors, program_seed, steps, sections: Some(Resources::new()), empty: program_seed.is_multiple_of(3) }
     }
 }
 
@@ -298,7 +313,7 @@ fn record(vm: &Vm, devices: &[DeviceId], drawn: &Drawn) -> Program {
             r.parameter("c", &drawn.tensors[2])?,
         ];
         let mut draw = Random::new(drawn.program_seed, 0);
-        let results = calls(&mut draw, &stand_ins, devices, (drawn.steps, drawn.sections.as_ref()), By::Recording(r))?;
+        let results = calls(&mut draw, &stand_ins, devices, drawn, By::Recording(r))?;
         results.iter().enumerate().try_for_each(|(place, tensor)| r.fetch(format!("f{place}"), tensor))
     };
     let mut program = vm.record("drawn", calls).expect("what an engine takes can be recorded");

@@ -13,7 +13,7 @@ use streamvm::{DeviceId, Error, Executable, Fetches, Lane, Mode, Tensor, Vm};
 
 use crate::compiled::blocks::By;
 use crate::compiled::sections::Resources;
-use crate::compiled::{Drawn, calls, elements, record};
+use crate::compiled::{Drawn, Elements, calls, elements, record};
 use crate::program::{Buffer, Failing, Verdict, caught};
 use crate::{CPU, Random};
 
@@ -102,7 +102,7 @@ impl Work {
     ///
     /// # Errors
     /// Those of the engine.
-    fn play(mut self, vm: &Vm) -> Result<Vec<Vec<Vec<i32>>>, Error> {
+    fn play(mut self, vm: &Vm) -> Result<Vec<Elements>, Error> {
         let _lane = Lane(2 * self.thread).enter();
         let tensors = &self.drawn.tensors;
         let (mut given, mut read) = (Vec::new(), Vec::new());
@@ -111,8 +111,7 @@ impl Work {
                 0 => given.push(Given::Run(self.executable.run(&[("a", &tensors[0]), ("b", &tensors[1])])?)),
                 1 => {
                     let mut draw = Random::new(self.drawn.program_seed, 0);
-                    let sections = (self.drawn.steps, self.drawn.sections.as_ref());
-                    given.push(Given::Calls(calls(&mut draw, tensors, &DEVICES, sections, By::Engine(vm))?));
+                    given.push(Given::Calls(calls(&mut draw, tensors, &DEVICES, &self.drawn, By::Engine(vm))?));
                 }
                 _ => {
                     let device = *self.draw.pick(&DEVICES);
@@ -131,7 +130,7 @@ impl Work {
 }
 
 impl Given {
-    fn read(self) -> Vec<Vec<i32>> {
+    fn read(self) -> Elements {
         match self {
             Given::Run(run) => elements(&run.iter().map(|(_, tensor)| tensor.clone()).collect::<Vec<_>>()),
             Given::Calls(tensors) => elements(&tensors),

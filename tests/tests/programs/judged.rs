@@ -4,7 +4,7 @@
 
 use streamvm::program::CompileOptions;
 use streamvm::{DType, DeviceId, Tensor, Vm};
-use streamvm_tests::compiled::{Judged, judge, waits_of};
+use streamvm_tests::compiled::{Judged, Views, judge, waits_of};
 use streamvm_tests::{CPU, ClosedGate, each_seed, submit};
 
 /// `make sim` runs more.
@@ -29,9 +29,13 @@ fn drawn_programs_are_equal_to_eager_calls_ordered_and_without_races() {
         panic!("{:?}: {}", verdict.failing, verdict.text);
     }
     let (waits, excess) = (judged.counts.waits, judged.counts.excess);
-    println!("{} runs of {PROGRAMS} programs: of {waits} waits {excess} are superfluous", judged.runs);
+    let Views { fetched, empty } = judged.views;
+    println!(
+        "{} runs of {PROGRAMS} programs: of {waits} waits {excess} are superfluous; {fetched} fetched views, {empty} empty operands",
+        judged.runs
+    );
     assert!(
-        judged.runs > 4 * PROGRAMS && waits > 10 * PROGRAMS,
+        judged.runs > 4 * PROGRAMS && waits > 10 * PROGRAMS && fetched > PROGRAMS && empty > PROGRAMS,
         "the programs are drawn so that judges have work: {judged:?}"
     );
     assert!(excess * 1000 <= waits * MOST_EXCESS, "{excess} of {waits} waits are superfluous");

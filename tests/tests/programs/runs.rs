@@ -373,3 +373,58 @@ fn on_one_lane_one_thread_runs_the_steps_in_the_order_of_the_recording() {
         assert_eq!(threads.contains(&thread::current().id()), mode == Mode::Inline, "{mode:?}");
     }
 }
+
+/// Rows of a matrix without columns begin nowhere, and so do empty rows of a matrix with some.
+#[test]
+fn views_without_elements_are_fed_kept_computed_and_fetched() {
+    let vm = Vm::builder().build().expect("an engine");
+    let [x, w] = [[4, 0], [0, 3]].map(|shape| vm.full(CPU, DType::F32, &shape, 1.0).expect("a tensor"));
+    let program = vm
+        .record("nothing", |r| {
+            let (x, w) = (r.feed("x", CPU, DType::F32, &[4, 0])?, r.parameter("w", &w)?);
+            w.slice(1, 1..3)?.copy_from(&w.slice(1, 0..2)?.relu()?)?;
+            r.fetch("rows", &x.slice(0, 1..3)?)?;
+            r.fetch("relu", &x.slice(0, 2..4)?.relu()?)?;
+            r.fetch("product", &x.matmul(&w)?.slice(0, 3..3)?)?;
+            r.fetch("zeros", &x.matmul(&w)?.slice(1, 1..3)?)
+        })
+        .expect("it can be recorded");
+    let executable = vm.compile(&program, &[("w", &w)], &options()).expect("it compiles");
+    let run = executable.run(&[("x", &x)]).expect("it is submitted");
+    let shapes: Vec<Vec<usize>> = run.iter().map(|(_, fetched)| fetched.shape().dims().to_vec()).collect();
+    assert_eq!(shapes, [[2, 0], [2, 0], [0, 3], [4, 2]]);
+    let elements: Vec<Vec<f32>> = run.iter().map(|(_, fetched)| fetched.to_vec().expect("it runs")).collect();
+    assert_eq!(elements, [vec![], vec![], vec![], vec![0.0; 8]]);
+}
+
+/// Of a value that is itself fetched and of one that is not, of a feed and of a parameter; the views of a square matrix have its shape.
+#[test]
+fn fetched_views_have_the_elements_of_the_view() {
+    let vm = Vm::builder().build().expect("an engine");
+    let x = tensor(&vm, &[1.0, 2.0, 3.0, 4.0], &[2, 2]);
+    let program = vm
+        .record("views", |r| {
+            let (x, w) = (r.feed("x", CPU, DType::F32, &[2, 2])?, r.parameter("w", &x)?);
+            for (name, value) in [("feed", &x), ("parameter", &w), ("kept", &x.neg()?), ("value", &w.neg()?)] {
+                if name == "kept" {
+                    r.fetch("whole", value)?;
+                }
+                r.fetch(format!("{name}-transposed"), &value.permute(&[1, 0])?)?;
+                r.fetch(format!("{name}-row"), &value.slice(0, 1..2)?.broadcast_to(&[2, 2])?)?;
+            }
+            Ok(())
+        })
+        .expect("it can be recorded");
+    let executable = vm.compile(&program, &[("w", &x)], &options()).expect("it compiles");
+    let run = executable.run(&[("x", &x)]).expect("it is submitted");
+    for (name, fetched) in run.iter() {
+        let sign = if name.starts_with("feed") || name.starts_with("parameter") { 1.0 } else { -1.0 };
+        let expected = match name.rsplit('-').next() {
+            Some("transposed") => [1.0, 3.0, 2.0, 4.0],
+            Some("row") => [3.0, 4.0, 3.0, 4.0],
+            _ => [1.0, 2.0, 3.0, 4.0],
+        };
+        assert_eq!(fetched.to_vec::<f32>().expect("it runs"), expected.map(|it: f32| it * sign), "{name}");
+    }
+    assert_eq!(run.iter().count(), 9);
+}
