@@ -51,7 +51,7 @@ fn main() -> Result<(), Error> {
         *streams.entry(instruction.stream.to_string()).or_insert(0) += 1;
     }
     for (stream, count) in streams {
-        println!("{stream:<18} {count:>3} instructions");
+        println!("{count:>3} instructions on {stream}");
     }
     vm.submit(list)?;
 
