@@ -3,7 +3,7 @@
 #![allow(clippy::print_stdout, reason = "with --nocapture it prints the table")]
 
 use streamvm::{DeviceId, Mode};
-use streamvm_tests::faults::{Cell, Outcome, play, report};
+use streamvm_tests::faults::{Cell, Outcome, What, play, report};
 
 fn holds(devices: &[DeviceId], mode: Mode, run: fn(&Cell, Mode) -> Result<Outcome, String>) {
     let (table, broken) = report(devices, mode, |cell| run(cell, mode));
@@ -40,6 +40,11 @@ fn every_promise_holds_on_a_cuda_device() {
         if matches!(outcome, Ok(Outcome::Lost)) {
             driver.leaks();
         }
-        if findings.is_empty() { outcome } else { Err(format!("{outcome:?}, and the driver found {findings}")) }
+        // The device is given up while it still runs: a free of its memory then waits in NVIDIA's driver, and is a finding in this one.
+        let given_up = cell.what == What::NothingCanBeProven;
+        match findings.lines().find(|finding| !(given_up && finding.starts_with("freed in use"))) {
+            None => outcome,
+            Some(finding) => Err(format!("{outcome:?}, and the driver found {finding}")),
+        }
     });
 }

@@ -136,6 +136,11 @@ impl Kind {
         matches!(self, Kind::Run | Kind::Loop | Kind::Branch)
     }
 
+    /// Is it the run of a program whose fault lies in a block?
+    pub(super) fn has_block(self) -> bool {
+        matches!(self, Kind::Loop | Kind::Branch)
+    }
+
     /// Records the program of a kind that is a run, over `x`, eight ones.
     fn record(self, r: &Recorder, device: DeviceId) -> Result<(), Error> {
         let x = r.feed("x", device, DType::F32, &[ELEMENTS])?;

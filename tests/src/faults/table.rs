@@ -175,9 +175,12 @@ impl fmt::Display for Cell {
 /// Can `what` happen to a `kind` on `device`?
 fn may_strike(what: What, kind: Kind, device: DeviceId) -> bool {
     let (later, cuda) = (device.kind != DeviceKind::Cpu, device.kind == DeviceKind::Cuda);
-    // Barriers and sections run on the host, even if they hold up another device.
-    let by_host = matches!(kind.stream_type(), StreamType::Barrier | StreamType::Critical);
-    let on_host = what == What::ThreadDies && by_host;
+    // Barriers run on the host, even if they hold up another device.
+    let on_host = what == What::ThreadDies && kind.stream_type() == StreamType::Barrier;
+    // The host begins and ends sections on `cpu:0`. What else may fail there is that of the op between.
+    if kind.stream_type() == StreamType::Critical {
+        return what == What::ThreadDies && !later;
+    }
     if what.is_at_work() && work(kind, device).is_none() {
         return false;
     }
@@ -188,6 +191,8 @@ fn may_strike(what: What, kind: Kind, device: DeviceId) -> bool {
     }
     match what {
         What::DriverRefuses | What::KernelBreaks if driver_call(kind).is_none() => return false,
+        // Independent work may be launched before theirs, and is refused then.
+        What::DriverRefuses if matches!(kind, Kind::PinnedCall | Kind::InSection) => return false,
         What::KernelBreaks if driver_call(kind) != Some("cuLaunchKernel") => return false,
         _ => {}
     }
@@ -202,7 +207,7 @@ fn may_strike(what: What, kind: Kind, device: DeviceId) -> bool {
 /// Is `outcome` allowed for this cell? A fault that no call meets is distinguished from a fault that is met and absorbed.
 fn is_expected(cell: &Cell, outcome: Outcome) -> bool {
     use Outcome::{Absorbed, Fails, Lost, NotMet, Refused};
-    let later = cell.device.kind != DeviceKind::Cpu;
+    let (later, cuda) = (cell.device.kind != DeviceKind::Cpu, cell.device.kind == DeviceKind::Cuda);
     let allowed: &[Outcome] = match cell.what {
         What::WorkFails | What::WorkPanics | What::WorkFailsLate | What::DriverRefuses => &[Fails],
         What::WorkStalls | What::WorkIsHeld => &[Absorbed],
@@ -212,6 +217,8 @@ fn is_expected(cell: &Cell, outcome: Outcome) -> bool {
         What::ThreadDies => &[Fails],
         // Streams of the CPU need no records or waits: their timelines are exact.
         _ if !later && cell.what.is_of_events() => &[NotMet],
+        // Whether a reader is submitted before its source has passed depends on timing.
+        What::WaitsFail | What::WaitPanics if cuda || cell.kind.has_block() => &[Absorbed, NotMet],
         What::RecordsFail
         | What::RecordPanics
         | What::WaitsFail
@@ -278,7 +285,7 @@ impl Cell {
         let at_work = |fault| {
             let rule = work(self.kind, self.device).map(|point| named(rule(point, fault)));
             // The first copy of a block is that of its condition to the host.
-            let in_block = matches!(self.kind, Kind::Loop | Kind::Branch) && self.device.kind != DeviceKind::Cpu;
+            let in_block = self.kind.has_block() && self.device.kind != DeviceKind::Cpu;
             rule.map(|rule| if in_block { rule.nth(1) } else { rule }).into_iter().collect()
         };
         match self.what {
