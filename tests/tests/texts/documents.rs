@@ -3,8 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use streamvm::program::CompileOptions;
 use streamvm::stream::mutant::Mutant;
 use streamvm::{DType, DeviceId, InstructionsBuilder, MemoryKind, Place, PlanOptions, Shape, Tensor, plan};
+use streamvm_cli::analysis::plan::MAX_UNROLLED;
+use streamvm_cli::emit::programs;
+use streamvm_cli::execute::run::MAX_DRY;
+use streamvm_cli::syntax::{lexer, parser};
 use streamvm_tests::{conformance, faults, hazards};
 
 pub(crate) fn root() -> PathBuf {
@@ -199,22 +204,48 @@ fn counts_on_the_pages_are_those_of_the_suites() {
         ("docs/reliability.md", format!("{} broken rules of the engine", Mutant::ALL.len())),
         ("README.md", format!("{hazards} kinds of planted races")),
     ];
-    // Instructions of the processor, which `make bench-instr` compares with the committed counts.
-    let counts = fs::read_to_string(root().join("benches/instructions.json")).expect("the committed counts");
-    let counts: serde_json::Value = serde_json::from_str(&counts).expect("JSON");
-    let of_processor = [
-        ("chain in lists", "chain_lists"),
-        ("chain, one at a time", "chain_single"),
-        ("random on one lane", "random_one_lane"),
-    ];
-    let of_processor = of_processor.map(|(row, case)| {
-        let count = counts["x86_64-linux"][case].as_f64().expect("a count") as u64;
-        let count = if count < 1000 { count.to_string() } else { format!("{},{:03}", count / 1000, count % 1000) };
-        ("docs/performance.md", format!("| {row} | {count} |"))
-    });
-    for (name, claim) in claims.into_iter().chain(of_processor) {
+    for (name, claim) in claims {
         let page = fs::read_to_string(root().join(name)).expect("a page");
         assert!(page.contains(&claim), "{name} does not say \"{claim}\"");
+    }
+}
+
+/// A number as the pages write it, with commas.
+fn grouped(number: u64) -> String {
+    if number < 1000 { number.to_string() } else { format!("{},{:03}", grouped(number / 1000), number % 1000) }
+}
+
+/// Limits, defaults and counts of instructions on the pages are those of the code.
+#[test]
+fn limits_on_the_pages_are_those_of_the_code() {
+    let CompileOptions { search_steps, smallest_graph, block, most_rounds, .. } = CompileOptions::default();
+    let millions = |number: u64| format!("{} million", number / 1_000_000);
+    let (steps, all_steps) = (programs::MAX_STEPS as u64, programs::MAX_ALL_STEPS as u64);
+    let counts = fs::read_to_string(root().join("benches/instructions.json")).expect("the committed counts");
+    let counts: serde_json::Value = serde_json::from_str(&counts).expect("JSON");
+    let count = |case: &str| grouped(counts["x86_64-linux"][case].as_f64().expect("a count") as u64);
+    let claims = [
+        ("programs", format!("({} unless it is set)", grouped(search_steps))),
+        ("programs", format!("on blocks of at most {block} elements")),
+        ("programs", format!("`CompileOptions::most_rounds` rounds together, {} by default", millions(most_rounds))),
+        ("programs", format!("`CompileOptions::smallest_graph` calls of the driver, {smallest_graph} by default")),
+        ("cuda", format!("The default is {smallest_graph}")),
+        ("language", format!("{} if not given", millions(most_rounds))),
+        ("language", format!("| length of a word | {} |", lexer::MAX_WORD)),
+        ("language", format!("| nesting of blocks and parentheses | {} |", parser::MAX_NESTING)),
+        ("language", format!("| count of a `repeat` | 1 to {} |", grouped(parser::MAX_REPEAT))),
+        ("language", format!("| lane | 0 to {} |", parser::MAX_LANE)),
+        ("language", format!("| steps of a program | {};", grouped(steps))),
+        ("language", format!("| steps of all programs together | {} |", grouped(all_steps))),
+        ("language", format!("while the list has fewer than {} instructions", grouped(MAX_UNROLLED as u64))),
+        ("language", format!("while the run has fewer than {} instructions", grouped(MAX_DRY))),
+        ("performance", format!("| chain in lists | {} |", count("chain_lists"))),
+        ("performance", format!("| chain, one at a time | {} |", count("chain_single"))),
+        ("performance", format!("| random on one lane | {} |", count("random_one_lane"))),
+    ];
+    for (name, claim) in claims {
+        let page = fs::read_to_string(root().join(format!("docs/{name}.md"))).expect("a page");
+        assert!(page.contains(&claim), "docs/{name}.md does not say \"{claim}\"");
     }
 }
 
