@@ -5,7 +5,9 @@
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
-use streamvm::{DeviceId, Error, InstructionsBuilder, Lane, Vm};
+use std::collections::BTreeMap;
+
+use streamvm::{DeviceId, Error, InstructionsBuilder, Vm};
 
 const BATCHES: usize = 8;
 /// Rows of a batch, and rows and columns of the weights.
@@ -36,16 +38,24 @@ fn main() -> Result<(), Error> {
     // copied in while this one is computed and the last one copied out; only what needs a result waits for it.
     let mut b = InstructionsBuilder::new();
     for (batch, (input, output)) in inputs.iter().zip(&outputs).enumerate() {
-        let _lane = Lane(batch as u32 % 2).enter();
+        let mut b = b.on_lane(batch as u32 % 2);
         let x = b.copy(input, device)?;
         let h = b.matmul(&x, &weights)?;
         let sum = b.add(&h, &x)?;
         let y = b.relu(&sum)?;
         b.copy_into(&y, output)?;
     }
-    vm.submit(b.finish())?;
+    let list = b.finish();
+    let mut streams = BTreeMap::new();
+    for instruction in list.instructions() {
+        *streams.entry(instruction.stream.to_string()).or_insert(0) += 1;
+    }
+    for (stream, count) in streams {
+        println!("{count:>3} instructions on {stream}");
+    }
+    vm.submit(list)?;
 
-    // Reading waits for the one batch alone.
+    // Each read waits for its own batch, and so for those before it on its lane; later ones go on.
     for (batch, output) in outputs.iter().enumerate() {
         println!("batch {batch}: {:?}", output.to_vec::<f32>()?[0]);
     }

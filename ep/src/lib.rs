@@ -8,7 +8,7 @@
 //! * kernels, looked up by (op, device kind, dtype) ([`KernelRegistry`]).
 //!
 //! This crate decides no order. It executes each command as given, or returns an error that says why it cannot. The only threads that it
-//! starts compute parts of large CPU kernels ([`CpuConfig::threads`]).
+//! starts compute parts of large CPU kernels, and run lanes of sequences ([`CpuConfig::threads`]).
 //!
 //! # Who checks what
 //!

@@ -7,8 +7,10 @@ thread_local! {
     static LANE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A number that tells apart several streams of one type on one device. A thread's eager calls and new builders use its current lane.
-/// [`InstructionsBuilder::on_lane`](crate::InstructionsBuilder::on_lane) changes the lane of a builder for a scope.
+/// A number that tells apart several streams of one type on one device. A thread's eager calls use its current lane.
+///
+/// An [`InstructionsBuilder`](crate::InstructionsBuilder) keeps the lane that was current when it was made: entering another lane later does
+/// not move its instructions. [`InstructionsBuilder::on_lane`](crate::InstructionsBuilder::on_lane) changes the lane of a builder for a scope.
 ///
 /// ```
 /// use streamvm_instructions::Lane;
@@ -28,7 +30,7 @@ impl Lane {
         Lane(LANE.get())
     }
 
-    /// Makes this the current lane of the thread until the guard is dropped. Guards nest.
+    /// Makes this the current lane of the thread until the guard is dropped. Guards nest. Builders that exist already keep their lane.
     #[must_use = "the lane is left when the guard is dropped"]
     pub fn enter(self) -> LaneGuard {
         LaneGuard { before: LANE.replace(self.0), here: PhantomData }

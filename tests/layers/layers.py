@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that imports run one way between the folders of each crate, as layers.toml draws them, and that each folder says which it uses.
+"""Checks that imports run one way between the folders of each crate, as layers.toml draws them, that each folder says which it uses, and
+that ARCHITECTURE.md lists all code that starts threads.
 
     layers.py [CRATE ...]      from the root of the repository; all crates of layers.toml by default
 
@@ -13,16 +14,21 @@ The `mod.rs` of each layer has a sentence "Layer: uses `a` and `b`; is used by `
 which the layer is imported, or "no other folder", "all other folders" (or "all of them") and "all other folders except `d`". Files of the root that it names are
 not compared, and neither are the exceptions of layers.toml.
 
-Exit code: 0 if all is well, 1 if an import runs up, a cycle of files is longer than the crate allows, a file stands in no layer, or a layer
-does not say which folders it uses.
+ARCHITECTURE.md has a table of threads, with a row, and a link to the file, for each place that calls a `spawn`.
+
+Exit code: 0 if all is well, 1 if an import runs up, a cycle of files is longer than the crate allows, a file stands in no layer, a layer
+does not say which folders it uses, or the table of threads is wrong.
 """
 
+import collections
 import pathlib
 import re
 import sys
 import tomllib
 
 HERE = pathlib.Path(__file__).parent
+# The crates whose threads ARCHITECTURE.md lists.
+LIBRARY = ["ep", "stream", "instructions", "program", "vm", "verify", "cli"]
 TEST = re.compile(r"#\[cfg\((?:test|all\(test\b[^\]]*\))\)\]\s*(?:#\[[^\]]*\]\s*)*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+)\s*([;{])")
 NOISE = re.compile(r"'(?:\\.|[^'\\\n])'|" r'//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|"(?:\\.|[^"\\])*"', re.S)
 PATH = re.compile(r"(?<![\w:])\$?(crate|self|super)((?:\s*::\s*(?:r#)?\w+)*)(\s*::\s*\{)?")
@@ -247,6 +253,19 @@ def check(src, layers, longest, upwards=None):
     return wrong
 
 
+def threads(sources, page):
+    """Where `page` is wrong about the code that starts threads, a line each. Its section "Threads" has a table with a row for each place that does."""
+    rows = [line for line in page.partition("\n## Threads\n")[2].partition("\n## ")[0].splitlines() if line.startswith("|")]
+    named = collections.Counter(file for row in rows for file in re.findall(r"\]\(([^)]+\.rs)\)", row))
+    places = collections.Counter()
+    for src in sources:
+        for code, file in modules(src).values():
+            places[str(file)] += len(re.findall(r"\bspawn(?:_scoped)?\s*\(", code))
+    for file in sorted((named | places).keys()):
+        if named[file] != places[file]:
+            yield f"{file} starts threads in {places[file]} places, and the table of threads in ARCHITECTURE.md has {named[file]} rows for it"
+
+
 def main(names):
     crates = tomllib.loads((HERE / "layers.toml").read_text())
     if unknown := [name for name in names if name not in crates]:
@@ -280,7 +299,14 @@ def main(names):
     ]
     if found != expected:
         sys.exit("layers.py: in its second sample it finds\n" + "\n".join(found) + "\nand should find\n" + "\n".join(expected))
-    wrong = []
+    # A table that has one row for a file with two places, and one for a file with none.
+    rows = "".join(f"| thread | [{file}]({file}) |\n" for file in (f"{HERE}/sample/high/upper.rs", f"{HERE}/sample/lib.rs"))
+    found = list(threads([HERE / "sample"], f"\n## Threads\n\n{rows}\n## Next\n"))
+    starts = "starts threads in {} places, and the table of threads in ARCHITECTURE.md has {} rows for it"
+    expected = [f"{HERE}/sample/high/upper.rs {starts.format(2, 1)}", f"{HERE}/sample/lib.rs {starts.format(0, 1)}"]
+    if found != expected:
+        sys.exit("layers.py: about threads of its sample it finds\n" + "\n".join(found) + "\nand should find\n" + "\n".join(expected))
+    wrong = list(threads([pathlib.Path(crate) / "src" for crate in LIBRARY], pathlib.Path("ARCHITECTURE.md").read_text()))
     for name in names or crates:
         crate = crates[name]
         wrong += check(pathlib.Path(name) / "src", crate["layers"], crate["longest_cycle"], crate.get("upwards"))

@@ -220,6 +220,9 @@ impl VmBuilder {
 
     /// Turns the race detector on: it checks every access against the order that the engine issued, and [`Vm::races`] returns what
     /// it found. It costs a lock and a look-up for each access. Default: off; simulated devices turn it on.
+    ///
+    /// It does not see accesses of GPUs, nor order that comes about on a GPU alone, so on an engine that uses one it misses races, and reports
+    /// reads of what a GPU has written.
     #[must_use]
     pub fn detect_races(mut self, on: bool) -> VmBuilder {
         self.races = on;
@@ -243,7 +246,9 @@ impl VmBuilder {
         self
     }
 
-    /// Injects the faults of `plan` into every device of the engine, for tests of failing devices.
+    /// Injects the faults of `plan` into every device of the engine, for tests of failing devices. Devices are told which instruction they run
+    /// only with [`VmBuilder::detect_races`], [`VmBuilder::record`] or simulated devices: without them a rule that names an instruction, its
+    /// number or its stream fires nowhere, and neither does one at `Point::Begin`.
     #[must_use]
     pub fn faults(mut self, plan: Arc<FaultPlan>) -> VmBuilder {
         self.faults = Some(plan);

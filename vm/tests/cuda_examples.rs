@@ -54,6 +54,18 @@ fn examples_that_take_a_gpu_do_there_what_they_do_on_the_cpu() {
     }
 }
 
+/// Eight batches take turns on two lanes, and each lane has streams of its own for its copies in, its three kernels a batch, and its copies out.
+#[test]
+fn the_pipeline_has_three_streams_on_each_of_two_lanes() {
+    let (cpu, gpu) = (run("pipeline", "devices=0"), run("pipeline", "devices=1"));
+    for (device, printed) in [("cpu:0", cpu), ("cuda:0", gpu)] {
+        let expected = [("compute", 12), ("d2h", 4), ("h2d", 4)]
+            .map(|(kind, count)| [0, 1].map(|lane| format!("{count:>3} instructions on {kind}@{device}:{lane}")));
+        let streams: Vec<&str> = printed.lines().filter(|line| line.contains(" instructions on ")).collect();
+        assert_eq!(streams, expected.concat(), "{printed}");
+    }
+}
+
 /// A GPU that nobody asks for changes nothing.
 #[test]
 fn examples_for_the_cpu_leave_a_gpu_alone() {

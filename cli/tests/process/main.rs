@@ -7,6 +7,7 @@ mod hostile;
 mod outputs;
 mod terminal;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -252,6 +253,31 @@ fn wait(child: &mut std::process::Child, limit: Duration) -> std::process::ExitS
             panic!("still running after {limit:?}");
         }
         std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// As the scripts say: lane 1 waits for lane 0 only for what both use (weights, values on the host), and lane 0 for lane 1 only for the last sum.
+#[test]
+fn lanes_of_the_examples_wait_for_each_other_where_they_say() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let folder = scratch(&root.join("examples"));
+    let of_digits = vec![("compute@cpu:0:1", "h2d@cpu:0:0", 4), ("d2h@cpu:0:1", "compute@cpu:0:0", 1)];
+    let of_overlap = vec![
+        ("compute@cpu:0:0", "compute@cpu:0:1", 1),
+        ("compute@cpu:0:1", "h2d@cpu:0:0", 1),
+        ("h2d@cpu:0:1", "compute@cpu:0:0", 1),
+    ];
+    for (script, expected) in [("digits.svm", of_digits), ("overlap.svm", of_overlap)] {
+        let plan = streamvm(folder.path(), ["check", script]).stdout;
+        let mut waits = BTreeMap::new();
+        for line in plan.lines().filter(|line| line.starts_with('%')) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if words[1] == "wait" && words[2].rsplit(':').next() != words[3].rsplit(':').next() {
+                *waits.entry((words[2], words[3])).or_insert(0) += 1;
+            }
+        }
+        let waits: Vec<_> = waits.into_iter().map(|((stream, source), count)| (stream, source, count)).collect();
+        assert_eq!(waits, expected, "{script}: {plan}");
     }
 }
 

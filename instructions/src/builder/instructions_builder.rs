@@ -35,7 +35,8 @@ pub struct InstructionsBuilder {
 }
 
 impl InstructionsBuilder {
-    /// A builder of an empty list, on the thread's current [`Lane`](crate::Lane).
+    /// A builder of an empty list, on the thread's current [`Lane`](crate::Lane). It keeps that lane, whichever the thread enters later;
+    /// [`on_lane`](InstructionsBuilder::on_lane) changes it.
     pub fn new() -> InstructionsBuilder {
         InstructionsBuilder { list: InstructionList::new(), options: BuilderOptions::new() }
     }

@@ -108,7 +108,7 @@ impl DerefMut for BuilderScope<'_> {
 /// b.finish(); // the scope still borrows the builder
 /// ```
 impl InstructionsBuilder {
-    /// The builder on another lane. A new builder is on the thread's current [`Lane`](crate::Lane).
+    /// The builder on another lane. Without it, a builder is on the [`Lane`](crate::Lane) that was current when it was made.
     #[inline]
     pub fn on_lane(&mut self, lane: u32) -> BuilderScope<'_> {
         let options = BuilderOptions { lane, ..self.options };

@@ -1,5 +1,5 @@
-//! Faults: every kind of fault, at every kind of instruction, on every type of stream, on a CPU and on a device that runs commands later,
-//! with checks of the engine's guarantees.
+//! Faults: every kind of fault, at every kind of instruction, on every type of stream, on a CPU, a simulated device and a CUDA device, with
+//! checks of the engine's guarantees. Runs of compiled programs, with a loop and a branch, are instructions, too.
 //!
 //! Layer: uses `support`; is used by the suite `faults`.
 //!
@@ -21,4 +21,4 @@ mod table;
 
 pub use judge::{Outcome, play};
 pub use scene::{Kind, Scene, kinds};
-pub use table::{Cell, cells, report};
+pub use table::{Cell, What, cells, report};

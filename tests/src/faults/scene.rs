@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use streamvm::instructions::LaunchOptions;
-use streamvm::{BuildError, DType, DeviceId, InstructionsBuilder, Place, StreamKey, StreamType, Tensor, Vm};
+use streamvm::program::{CompileOptions, Recorder};
+use streamvm::{
+    BuildError, Critical, DType, DeviceId, Error, Executable, Fetches, InstructionsBuilder, Place, StreamKey,
+    StreamType, Tensor, Ticket, Vm,
+};
 
 /// The elements of every tensor of a scene.
 pub(super) const ELEMENTS: usize = 8;
@@ -43,10 +47,24 @@ pub enum Kind {
     Push,
     /// A function that is pushed to workers as a clean-up.
     CleanUp,
+    /// A caller's own commands on a CUDA stream.
+    RawCall,
+    /// An op within a critical section.
+    InSection,
+    /// The begin of a critical section around an op.
+    SectionBegin,
+    /// The end of a critical section around an op.
+    SectionEnd,
+    /// A run of a compiled program.
+    Run,
+    /// A run of a program, in a round of its loop.
+    Loop,
+    /// A run of a program, in its branch.
+    Branch,
 }
 
 /// All kinds.
-pub fn kinds() -> [Kind; 16] {
+pub fn kinds() -> [Kind; 23] {
     use Kind::*;
     [
         Call,
@@ -65,6 +83,13 @@ pub fn kinds() -> [Kind; 16] {
         WorkerFunction,
         Push,
         CleanUp,
+        RawCall,
+        InSection,
+        SectionBegin,
+        SectionEnd,
+        Run,
+        Loop,
+        Branch,
     ]
 }
 
@@ -72,7 +97,7 @@ impl Kind {
     /// The name of the instruction that the fault is meant for.
     pub(super) fn called(self) -> &'static str {
         match self {
-            Kind::Call | Kind::PinnedCall => "add",
+            Kind::Call | Kind::PinnedCall | Kind::InSection => "add",
             Kind::Fill | Kind::RecordAndWait | Kind::AllocateAndRelease => "fill",
             Kind::Function
             | Kind::HostFunction
@@ -80,7 +105,13 @@ impl Kind {
             | Kind::Barrier
             | Kind::WorkerFunction
             | Kind::Push
-            | Kind::CleanUp => "subject",
+            | Kind::CleanUp
+            | Kind::RawCall
+            | Kind::Run
+            | Kind::Loop
+            | Kind::Branch => "subject",
+            Kind::SectionBegin => "begin",
+            Kind::SectionEnd => "end",
             Kind::CopyIn | Kind::CopyOut => "copy",
             Kind::Touch => "touch",
             Kind::GlobalSync => "global_sync",
@@ -95,10 +126,63 @@ impl Kind {
             Kind::CopyOut => StreamType::DeviceToHost,
             Kind::Barrier | Kind::GlobalSync => StreamType::Barrier,
             Kind::WorkerFunction | Kind::Push | Kind::CleanUp => StreamType::Workers,
+            Kind::SectionBegin | Kind::SectionEnd => StreamType::Critical,
             _ => StreamType::Compute,
         }
     }
+
+    /// Is it the run of a program?
+    pub(super) fn is_run(self) -> bool {
+        matches!(self, Kind::Run | Kind::Loop | Kind::Branch)
+    }
+
+    /// Is it the run of a program whose fault lies in a block?
+    pub(super) fn has_block(self) -> bool {
+        matches!(self, Kind::Loop | Kind::Branch)
+    }
+
+    /// Records the program of a kind that is a run, over `x`, eight ones.
+    fn record(self, r: &Recorder, device: DeviceId) -> Result<(), Error> {
+        let x = r.feed("x", device, DType::F32, &[ELEMENTS])?;
+        let y = r.full(device, DType::F32, &[ELEMENTS], 0.0f32)?;
+        let more = || y.copy_from(&(&y + &x)?);
+        match self {
+            Kind::Loop => {
+                let (round, most) = (r.full(device, DType::I32, &[], 0)?, r.full(device, DType::I32, &[], 3)?);
+                let goes_on = round.lt(&most)?;
+                r.while_true(&goes_on, || {
+                    more()?;
+                    round.copy_from(&(&round + 1)?)?;
+                    goes_on.copy_from(&round.lt(&most)?)
+                })?;
+            }
+            Kind::Branch => {
+                let taken = r.full(device, DType::Bool, &[], true)?;
+                r.if_else(&taken, more, || y.copy_from(&x.neg()?))?;
+            }
+            _ => more()?,
+        }
+        r.fetch("y", &y)
+    }
 }
+
+/// The subject, submitted.
+pub(super) enum Submitted<'vm> {
+    List(Ticket<'vm>),
+    Run(Fetches),
+}
+
+impl Submitted<'_> {
+    pub(super) fn wait(&self) -> Result<(), Error> {
+        match self {
+            Submitted::List(ticket) => ticket.wait(),
+            Submitted::Run(run) => run.wait(),
+        }
+    }
+}
+
+/// A tensor that the subject makes, and the expected value of its elements.
+pub(super) type Made = Option<(Tensor, f32)>;
 
 /// The state before a subject: made by healthy work that has passed before the fault.
 #[derive(Debug)]
@@ -115,6 +199,10 @@ pub struct Scene {
     pub host: Tensor,
     /// Held by the captures of the subject's function.
     pub held: Arc<()>,
+    /// What critical sections are over.
+    resource: Critical,
+    /// The program of a kind that is a run.
+    program: Option<Executable>,
 }
 
 impl Scene {
@@ -122,7 +210,7 @@ impl Scene {
     ///
     /// # Panics
     /// If healthy work fails.
-    pub fn new(vm: &Vm, device: DeviceId) -> Scene {
+    pub fn new(vm: &Vm, device: DeviceId, kind: Kind) -> Scene {
         let fill = |value: f32| vm.full(device, DType::F32, &[ELEMENTS], value).expect("a fill");
         let (ones, subject, apart) = (fill(1.0), fill(1.0), fill(2.0));
         let host = vm.from_slice(&[5.0f32; ELEMENTS], &[ELEMENTS]).expect("a host tensor");
@@ -132,15 +220,33 @@ impl Scene {
             let _lane = streamvm::Lane(lane).enter();
             fill(0.0);
         }
+        let program = kind.is_run().then(|| {
+            let program = vm.record("subject", |r| kind.record(r, device)).expect("it can be recorded");
+            vm.compile(&program, &[], &CompileOptions::default()).expect("it compiles")
+        });
         vm.wait_all().expect("a healthy start");
-        Scene { device, ones, subject, apart, host, held: Arc::new(()) }
+        Scene { device, ones, subject, apart, host, held: Arc::new(()), resource: vm.critical("port"), program }
     }
 
-    /// Emits the subject. Returns the tensor that it makes, and the expected value of its elements.
-    ///
-    /// # Errors
-    /// Never for a well-formed scene.
-    pub fn emit(&self, kind: Kind, b: &mut InstructionsBuilder) -> Result<Option<(Tensor, f32)>, BuildError> {
+    /// The same state for later work, over the same resource.
+    pub(super) fn again(&self, vm: &Vm, kind: Kind) -> Scene {
+        Scene { resource: self.resource.clone(), ..Scene::new(vm, self.device, kind) }
+    }
+
+    /// Submits the subject.
+    pub(super) fn submit<'vm>(&self, kind: Kind, vm: &'vm Vm) -> Result<(Submitted<'vm>, Made), Error> {
+        let Some(program) = &self.program else {
+            let mut builder = InstructionsBuilder::new();
+            let made = self.emit(kind, &mut builder)?;
+            return Ok((Submitted::List(vm.submit(builder.finish())?), made));
+        };
+        let run = program.run(&[("x", &self.subject)])?;
+        let y = run["y"].clone();
+        Ok((Submitted::Run(run), Some((y, if kind == Kind::Loop { 3.0 } else { 1.0 }))))
+    }
+
+    /// Emits the subject of a kind that is no run.
+    fn emit(&self, kind: Kind, b: &mut InstructionsBuilder) -> Result<Made, BuildError> {
         let held = self.held.clone();
         let device = self.device;
         Ok(match kind {
@@ -216,6 +322,21 @@ impl Scene {
                 );
                 Some((self.subject.clone(), 1.0))
             }
+            Kind::RawCall => {
+                b.call_cuda("subject", device, [self.subject.update()], move |_| {
+                    drop(held);
+                    Ok(())
+                })?;
+                Some((self.subject.clone(), 1.0))
+            }
+            Kind::InSection | Kind::SectionBegin | Kind::SectionEnd => {
+                let section = b.begin_section(&[&self.resource], &[])?;
+                let out = b.add(&self.ones, &self.subject)?;
+                b.end_section(section, &[&out]);
+                Some((out, 2.0))
+            }
+            // Submitted by the program.
+            Kind::Run | Kind::Loop | Kind::Branch => None,
         })
     }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::RefUnwindSafe;
 
 use streamvm::ep::faults::{Fault, Gate, Point, Rule};
 use streamvm::{DeviceId, DeviceKind, Mode, StreamType};
 
-use super::judge::{Outcome, once, play, stall};
+use super::judge::{Outcome, once, stall};
 use super::scene::{Kind, kinds};
 
 /// A fault, named as in the table.
@@ -52,11 +53,17 @@ pub enum What {
     ThreadDies,
     /// A new stream cannot be made.
     StreamsFail,
+    /// The driver refuses the call that issues the work.
+    DriverRefuses,
+    /// The kernel accesses memory that it may not, which ends its context.
+    KernelBreaks,
+    /// The driver reports at a record that the context has ended.
+    ContextEnds,
 }
 
 impl What {
     /// All faults.
-    pub const ALL: [What; 20] = [
+    pub const ALL: [What; 23] = [
         What::AllocationFails,
         What::AllocationsFail,
         What::WorkFails,
@@ -77,6 +84,9 @@ impl What {
         What::HostWaitPanics,
         What::ThreadDies,
         What::StreamsFail,
+        What::DriverRefuses,
+        What::KernelBreaks,
+        What::ContextEnds,
     ];
 
     fn name(self) -> &'static str {
@@ -101,6 +111,9 @@ impl What {
             What::HostWaitPanics => "event wait panics",
             What::ThreadDies => "thread dies",
             What::StreamsFail => "new streams fail",
+            What::DriverRefuses => "driver refuses work",
+            What::KernelBreaks => "kernel breaks",
+            What::ContextEnds => "context ends at record",
         }
     }
 
@@ -135,6 +148,11 @@ impl What {
     fn is_later(self) -> bool {
         matches!(self, What::WorkFailsLate | What::WorkIsHeld)
     }
+
+    /// Is it a fault of the CUDA driver?
+    fn is_of_driver(self) -> bool {
+        matches!(self, What::DriverRefuses | What::KernelBreaks | What::ContextEnds)
+    }
 }
 
 /// One fault at one kind of instruction on one device.
@@ -156,11 +174,27 @@ impl fmt::Display for Cell {
 
 /// Can `what` happen to a `kind` on `device`?
 fn may_strike(what: What, kind: Kind, device: DeviceId) -> bool {
-    let later = device.kind == DeviceKind::Sim;
+    let (later, cuda) = (device.kind != DeviceKind::Cpu, device.kind == DeviceKind::Cuda);
     // Barriers run on the host, even if they hold up another device.
     let on_host = what == What::ThreadDies && kind.stream_type() == StreamType::Barrier;
-    if what.is_at_work() && work(kind).is_none() {
+    // The host begins and ends sections on `cpu:0`. What else may fail there is that of the op between.
+    if kind.stream_type() == StreamType::Critical {
+        return what == What::ThreadDies && !later;
+    }
+    if what.is_at_work() && work(kind, device).is_none() {
         return false;
+    }
+    // Its streams run no function of the host, but raw calls.
+    let of_host = matches!(kind, Kind::Function | Kind::HostFunction | Kind::Access);
+    if if cuda { of_host } else { kind == Kind::RawCall || what.is_of_driver() } {
+        return false;
+    }
+    match what {
+        What::DriverRefuses | What::KernelBreaks if driver_call(kind).is_none() => return false,
+        // Independent work may be launched before theirs, and is refused then.
+        What::DriverRefuses if matches!(kind, Kind::PinnedCall | Kind::InSection) => return false,
+        What::KernelBreaks if driver_call(kind) != Some("cuLaunchKernel") => return false,
+        _ => {}
     }
     if kind.stream_type() == StreamType::Workers && later {
         // Workers run on the host, even if the memory of a device orders their functions. Faults of that device strike only the work around
@@ -173,16 +207,18 @@ fn may_strike(what: What, kind: Kind, device: DeviceId) -> bool {
 /// Is `outcome` allowed for this cell? A fault that no call meets is distinguished from a fault that is met and absorbed.
 fn is_expected(cell: &Cell, outcome: Outcome) -> bool {
     use Outcome::{Absorbed, Fails, Lost, NotMet, Refused};
-    let later = cell.device.kind == DeviceKind::Sim;
+    let (later, cuda) = (cell.device.kind != DeviceKind::Cpu, cell.device.kind == DeviceKind::Cuda);
     let allowed: &[Outcome] = match cell.what {
-        What::WorkFails | What::WorkPanics | What::WorkFailsLate => &[Fails],
+        What::WorkFails | What::WorkPanics | What::WorkFailsLate | What::DriverRefuses => &[Fails],
         What::WorkStalls | What::WorkIsHeld => &[Absorbed],
-        What::LostAtWork => &[Lost],
+        What::LostAtWork | What::KernelBreaks | What::ContextEnds => &[Lost],
         // A global sync may use threads of other barriers.
         What::ThreadDies if cell.kind == Kind::GlobalSync => &[Fails, NotMet],
         What::ThreadDies => &[Fails],
         // Streams of the CPU need no records or waits: their timelines are exact.
         _ if !later && cell.what.is_of_events() => &[NotMet],
+        // Whether a reader is submitted before its source has passed depends on timing.
+        What::WaitsFail | What::WaitPanics if cuda || cell.kind.has_block() => &[Absorbed, NotMet],
         What::RecordsFail
         | What::RecordPanics
         | What::WaitsFail
@@ -199,10 +235,10 @@ fn is_expected(cell: &Cell, outcome: Outcome) -> bool {
     allowed.contains(&outcome)
 }
 
-/// All cells whose fault can happen.
-pub fn cells() -> Vec<Cell> {
+/// All cells of these devices whose fault can happen.
+pub fn cells(devices: &[DeviceId]) -> Vec<Cell> {
     let mut cells = Vec::new();
-    for device in [DeviceId::cpu(0), DeviceId::sim(0)] {
+    for &device in devices {
         for what in What::ALL {
             let kinds = kinds().into_iter().filter(|kind| may_strike(what, *kind, device));
             cells.extend(kinds.map(|kind| Cell { what, kind, device }));
@@ -212,16 +248,33 @@ pub fn cells() -> Vec<Cell> {
 }
 
 /// The call that issues the work of a kind.
-fn work(kind: Kind) -> Option<Point> {
+fn work(kind: Kind, device: DeviceId) -> Option<Point> {
     match kind {
-        Kind::Call | Kind::PinnedCall => Some(Point::Launch),
+        // A CPU calls the function that runs all steps.
+        _ if kind.is_run() && device.kind == DeviceKind::Cpu => Some(Point::Call),
+        Kind::Run | Kind::Loop | Kind::Branch => Some(Point::Copy),
+        Kind::Call | Kind::PinnedCall | Kind::InSection => Some(Point::Launch),
         Kind::Fill | Kind::RecordAndWait | Kind::AllocateAndRelease => Some(Point::Fill),
-        Kind::Function | Kind::HostFunction | Kind::Access | Kind::WorkerFunction | Kind::Push | Kind::CleanUp => {
-            Some(Point::Call)
-        }
+        Kind::Function
+        | Kind::HostFunction
+        | Kind::Access
+        | Kind::WorkerFunction
+        | Kind::Push
+        | Kind::CleanUp
+        | Kind::RawCall => Some(Point::Call),
         Kind::CopyIn | Kind::CopyOut => Some(Point::Copy),
         // The callback of a barrier runs on a stream of the host, not on the device.
-        Kind::Barrier | Kind::GlobalSync | Kind::Touch => None,
+        Kind::Barrier | Kind::GlobalSync | Kind::Touch | Kind::SectionBegin | Kind::SectionEnd => None,
+    }
+}
+
+/// The function of the CUDA driver that issues the work of a kind.
+fn driver_call(kind: Kind) -> Option<&'static str> {
+    match work(kind, DeviceId::cuda(0))? {
+        Point::Copy if !kind.is_run() => Some("cuMemcpyAsync"),
+        // A raw call does not call the driver here.
+        Point::Call => None,
+        _ => Some("cuLaunchKernel"),
     }
 }
 
@@ -229,7 +282,12 @@ impl Cell {
     pub(super) fn rules(&self, gate: &Gate) -> Vec<Rule> {
         let rule = |point, fault| Rule::new(point, fault).device(self.device);
         let named = |rule: Rule| once(rule.named(self.kind.called()));
-        let at_work = |fault| work(self.kind).map(|point| named(rule(point, fault))).into_iter().collect();
+        let at_work = |fault| {
+            let rule = work(self.kind, self.device).map(|point| named(rule(point, fault)));
+            // The first copy of a block is that of its condition to the host.
+            let in_block = self.kind.has_block() && self.device.kind != DeviceKind::Cpu;
+            rule.map(|rule| if in_block { rule.nth(1) } else { rule }).into_iter().collect()
+        };
         match self.what {
             What::AllocationFails => vec![once(rule(Point::Allocate, Fault::OutOfMemory))],
             What::AllocationsFail => vec![rule(Point::Allocate, Fault::OutOfMemory)],
@@ -253,18 +311,36 @@ impl Cell {
             What::HostWaitPanics => vec![once(rule(Point::HostWait, Fault::Panic))],
             What::ThreadDies => vec![named(rule(Point::Begin, Fault::Panic))],
             What::StreamsFail => vec![rule(Point::CreateStream, Fault::Error)],
+            What::DriverRefuses | What::KernelBreaks | What::ContextEnds => Vec::new(),
+        }
+    }
+
+    /// The fault of the CUDA driver, in the words of the driver that stands in for NVIDIA's.
+    pub(super) fn of_driver(&self) -> Option<&'static str> {
+        match self.what {
+            What::DriverRefuses if driver_call(self.kind) == Some("cuLaunchKernel") => {
+                Some("fail=cuLaunchKernel:1:INVALID_VALUE")
+            }
+            What::DriverRefuses => Some("fail=cuMemcpyAsync:1:INVALID_VALUE"),
+            What::KernelBreaks => Some("illegal=1"),
+            What::ContextEnds => Some("fail=cuEventRecord:1:ILLEGAL_ADDRESS"),
+            _ => None,
         }
     }
 }
 
-/// Runs every cell in `mode`. Returns a table of outcomes, and the broken guarantees.
-pub fn report(mode: Mode) -> (String, Vec<String>) {
+/// Runs every cell of `devices` in `mode` by `play`. Returns a table of outcomes, and the broken guarantees.
+pub fn report(
+    devices: &[DeviceId],
+    mode: Mode,
+    play: impl Fn(&Cell) -> Result<Outcome, String> + RefUnwindSafe,
+) -> (String, Vec<String>) {
     let mut outcomes: BTreeMap<(DeviceId, What), Vec<(Kind, String)>> = BTreeMap::new();
     let (mut broken, mut met) = (Vec::new(), BTreeMap::<(DeviceId, What), bool>::new());
     // In a simulation no thread outside of it opens the gate that such a cell needs, so these cells are left out.
     let held = |cell: &Cell| matches!(mode, Mode::Simulated { .. }) && cell.what == What::WorkIsHeld;
-    for cell in cells().into_iter().filter(|cell| !held(cell)) {
-        let played = std::panic::catch_unwind(|| play(&cell, mode));
+    for cell in cells(devices).into_iter().filter(|cell| !held(cell)) {
+        let played = std::panic::catch_unwind(|| play(&cell));
         let text = match played {
             Ok(Ok(outcome)) => {
                 if !is_expected(&cell, outcome) {

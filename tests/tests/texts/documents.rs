@@ -3,6 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use streamvm::program::CompileOptions;
+use streamvm::stream::mutant::Mutant;
+use streamvm::{DType, DeviceId, InstructionsBuilder, MemoryKind, Place, PlanOptions, Shape, Tensor, plan};
+use streamvm_cli::analysis::plan::MAX_UNROLLED;
+use streamvm_cli::emit::programs;
+use streamvm_cli::execute::run::MAX_DRY;
+use streamvm_cli::syntax::{lexer, parser};
+use streamvm_tests::{conformance, faults, hazards};
+
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -97,6 +106,52 @@ fn links_of_the_documents_lead_to_files_and_headings() {
     }
 }
 
+/// Where a page says "`name` in [file](path)", the file defines that name.
+#[test]
+fn files_define_what_the_documents_look_for_there() {
+    let mut checked = 0;
+    for page in ["ARCHITECTURE.md", "docs/extending.md"] {
+        let page = root().join(page);
+        let text = fs::read_to_string(&page).expect("a page");
+        for (before, behind) in text.match_indices("` in [").map(|(at, found)| (&text[..at], &text[at + found.len()..]))
+        {
+            let name = before
+                .rsplit('`')
+                .next()
+                .and_then(|name| name.rsplit("::").next())
+                .expect("a name")
+                .trim_end_matches('!');
+            let path = behind.split("](").nth(1).and_then(|rest| rest.split([')', '#']).next()).expect("a link");
+            let file = page.parent().expect("a folder").join(path);
+            if file.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
+            let source = fs::read_to_string(&file).expect("a source");
+            let defines = |word: &str| {
+                ["(", "<", " ", ";", ":"].iter().any(|end| source.contains(&format!("{word} {name}{end}")))
+            };
+            let words = ["fn", "struct", "enum", "trait", "const", "static", "mod", "type", "macro_rules!"];
+            assert!(words.iter().any(|word| defines(word)), "{}: {path} defines no `{name}`", page.display());
+            checked += 1;
+        }
+    }
+    assert!(checked > 20, "{checked} names found");
+}
+
+/// The plan on the front page is the one that a list of a copy and a kernel gets.
+#[test]
+fn the_plan_on_the_front_page_is_that_of_its_list() {
+    let page = fs::read_to_string(root().join("README.md")).expect("the page");
+    let host =
+        Tensor::unbound(Place::Host, MemoryKind::Pageable, DType::F32, Shape::new(&[1797, 64]).expect("a shape"));
+    let mut builder = InstructionsBuilder::new();
+    let x = builder.copy(&host, DeviceId::cuda(0)).expect("a copy");
+    builder.relu(&x).expect("an op");
+    let plan = plan(builder.finish(), &PlanOptions::default()).expect("a plan").list.to_string();
+    let lines: Vec<&str> = plan.lines().filter(|line| line.starts_with('%')).collect();
+    assert!(page.contains(&format!("```text\n{}\n```", lines.join("\n"))), "the plan is\n{plan}");
+}
+
 /// What stands in backticks on a page.
 fn code_of(page: &str) -> Vec<&str> {
     page.split('`').skip(1).step_by(2).collect()
@@ -134,6 +189,64 @@ fn what_the_page_about_cuda_names_is_there() {
         }
     }
     assert!(checked > 15, "{checked} names found");
+}
+
+/// How many of something the pages say there are is how many the suites have.
+#[test]
+fn counts_on_the_pages_are_those_of_the_suites() {
+    let (hazards, faults, kinds) = (hazards::Kind::all().len(), faults::What::ALL.len(), faults::kinds().len());
+    let (cases, broken) = (conformance::cases().len(), conformance::broken::flaws().len());
+    let claims = [
+        ("docs/reliability.md", format!("{faults} faults × {kinds} kinds of instruction")),
+        ("docs/reliability.md", format!("with one thing wrong, of {hazards} kinds")),
+        ("docs/reliability.md", format!("{cases} cases that every execution provider runs")),
+        ("docs/reliability.md", format!("{broken} kinds of broken backends")),
+        ("docs/reliability.md", format!("{} broken rules of the engine", Mutant::ALL.len())),
+        ("README.md", format!("{hazards} kinds of planted races")),
+    ];
+    for (name, claim) in claims {
+        let page = fs::read_to_string(root().join(name)).expect("a page");
+        assert!(page.contains(&claim), "{name} does not say \"{claim}\"");
+    }
+}
+
+/// A number as the pages write it, with commas.
+fn grouped(number: u64) -> String {
+    if number < 1000 { number.to_string() } else { format!("{},{:03}", grouped(number / 1000), number % 1000) }
+}
+
+/// Limits, defaults and counts of instructions on the pages are those of the code.
+#[test]
+fn limits_on_the_pages_are_those_of_the_code() {
+    let CompileOptions { search_steps, smallest_graph, block, most_rounds, .. } = CompileOptions::default();
+    let millions = |number: u64| format!("{} million", number / 1_000_000);
+    let (steps, all_steps) = (programs::MAX_STEPS as u64, programs::MAX_ALL_STEPS as u64);
+    let counts = fs::read_to_string(root().join("benches/instructions.json")).expect("the committed counts");
+    let counts: serde_json::Value = serde_json::from_str(&counts).expect("JSON");
+    let count = |case: &str| grouped(counts["x86_64-linux"][case].as_f64().expect("a count") as u64);
+    let claims = [
+        ("programs", format!("({} unless it is set)", grouped(search_steps))),
+        ("programs", format!("on blocks of at most {block} elements")),
+        ("programs", format!("`CompileOptions::most_rounds` rounds together, {} by default", millions(most_rounds))),
+        ("programs", format!("`CompileOptions::smallest_graph` calls of the driver, {smallest_graph} by default")),
+        ("cuda", format!("The default is {smallest_graph}")),
+        ("language", format!("{} if not given", millions(most_rounds))),
+        ("language", format!("| length of a word | {} |", lexer::MAX_WORD)),
+        ("language", format!("| nesting of blocks and parentheses | {} |", parser::MAX_NESTING)),
+        ("language", format!("| count of a `repeat` | 1 to {} |", grouped(parser::MAX_REPEAT))),
+        ("language", format!("| lane | 0 to {} |", parser::MAX_LANE)),
+        ("language", format!("| steps of a program | {};", grouped(steps))),
+        ("language", format!("| steps of all programs together | {} |", grouped(all_steps))),
+        ("language", format!("while the list has fewer than {} instructions", grouped(MAX_UNROLLED as u64))),
+        ("language", format!("while the run has fewer than {} instructions", grouped(MAX_DRY))),
+        ("performance", format!("| chain in lists | {} |", count("chain_lists"))),
+        ("performance", format!("| chain, one at a time | {} |", count("chain_single"))),
+        ("performance", format!("| random on one lane | {} |", count("random_one_lane"))),
+    ];
+    for (name, claim) in claims {
+        let page = fs::read_to_string(root().join(format!("docs/{name}.md"))).expect("a page");
+        assert!(page.contains(&claim), "docs/{name}.md does not say \"{claim}\"");
+    }
 }
 
 /// `make` has the targets that the documents name.
