@@ -81,7 +81,7 @@ bench-taskbench: ## the dependence patterns of Task Bench on streamvm, OpenMP ta
 	benches/peers/native/taskbench.sh target/peers/taskbench
 	$(CARGO) run --quiet --release -p streamvm-peers --bin taskbench -- $(BENCH_FLAGS)
 
-bench-planner: ## the planner of memory on PLANNER_FILES and on 28,000 buffers: a table of peaks, lower bounds, seconds and steps
+bench-planner: ## the planner of memory on PLANNER_FILES and on generated problems: a table of peaks, lower bounds, seconds, steps and why it stopped
 	$(CARGO) run --quiet --release -p streamvm-program --example planner -- $(BENCH_FLAGS) $(PLANNER_FILES)
 
 bench-instr: ## instructions of the processor per operation, counted under valgrind, beside the committed counts (needs valgrind and gungraun-runner)

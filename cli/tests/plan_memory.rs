@@ -1,6 +1,8 @@
 //! `streamvm plan-memory`: what it prints, and how it ends.
 
 mod common;
+#[path = "../../program/tests/data/mod.rs"]
+mod data;
 
 use std::fs;
 use std::path::Path;
@@ -41,10 +43,11 @@ b4      9     21     4       4
 b5      0     21     4       0
 
 buffers      5
-peak         12 bytes (no plan has a lower peak)
+peak         12 bytes
 lower bound  12 bytes
 ratio        1.0000
 time         … s, 0 steps
+ended        proven best: no plan has a lower peak
 capacity     12 bytes: the plan fits
 "
     );
@@ -61,7 +64,7 @@ fn a_plan_for_programs_is_json() {
     assert!(steps.as_u64().unwrap() <= 1000, "{steps}");
     let expected = serde_json::json!({
         "buffers": [buffer("0", 0, 3, 8), buffer("1", 1, 5, 0)],
-        "peak": 11, "lower_bound": 8, "ratio": 11.0 / 8.0, "optimal": true,
+        "peak": 11, "lower_bound": 8, "ratio": 11.0 / 8.0, "optimal": true, "ended": "proven best",
         "capacity": null, "fits": null, "seconds": null, "steps": null,
     });
     assert_eq!(value, expected);
@@ -125,6 +128,14 @@ fn what_is_no_list_of_buffers_is_rejected_with_its_place() {
 }
 
 #[test]
+fn a_budget_that_was_used_up_is_said() {
+    let rows = (0..6_000_u64).map(|it| format!("{},{},{}\n", it, it + 1 + it * it % 97, 1 + it * it % 89));
+    let output = planned(format!("lower,upper,size\n{}", rows.collect::<String>()), &["--steps", "500"]);
+    let said = "s, 500 steps\nended        budget used: a larger budget may find a lower peak\n";
+    assert!(output.stdout.ends_with(said), "{:?}", output.stdout.get(output.stdout.len() - 300..));
+}
+
+#[test]
 fn progress_is_logged_on_request() {
     let output = planned(FIVE, &["-v"]);
     assert_eq!(output.code, 0);
@@ -134,10 +145,7 @@ fn progress_is_logged_on_request() {
 /// A public problem, where its file is beside the checkout.
 #[test]
 fn a_public_problem_fits_into_its_capacity() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/planner/B.1048576.csv");
-    if !file.exists() {
-        return;
-    }
+    let Some(file) = data::file("planner/B.1048576.csv") else { return };
     let file = file.to_str().unwrap();
     let output = streamvm(Path::new("."), ["plan-memory", file, "--capacity", "1M", "--steps", "200000"]);
     assert_eq!(output.code, 0, "{}", output.stdout);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use streamvm_program::memory::{Budget, Plan, Table, check, plan_reporting};
+use streamvm_program::memory::{Budget, Ended, Plan, Table, check, plan_reporting};
 
 use crate::base::printable::{json_without_controls, printable};
 use crate::command::exit::{Exit, written};
@@ -14,12 +14,8 @@ use crate::command::report::table;
 
 /// Longest file that is read, in bytes; some 10 million buffers.
 const LONGEST_FILE: u64 = 256 << 20;
-/// Buffers up to which the search gets [`SEARCH`] by default. Above, it hardly finds better plans than first fit.
-const SEARCHED: usize = 5_000;
-/// The default budget of a problem with few buffers; the public problems need less.
-const SEARCH: Duration = Duration::from_secs(10);
-/// The default budget of a problem with many buffers: first fit takes part of a second for 28,000, and further orders get the rest.
-const FIRST_FIT: Duration = Duration::from_millis(500);
+/// The default budget; the public problems need less.
+const BUDGET: Duration = Duration::from_secs(10);
 
 /// Options of `streamvm plan-memory`.
 #[derive(Copy, Clone, Debug, Default)]
@@ -53,10 +49,9 @@ pub fn plan_memory(path: &Path, options: PlanOptions, out: &mut dyn Write, err: 
         }
     };
     let begin = Instant::now();
-    let planned =
-        plan_reporting(&problem.buffers, options.capacity, &budget(&options, problem.buffers.len()), &mut |peak| {
-            log::info!("peak {peak} after {:.3} s", begin.elapsed().as_secs_f64());
-        });
+    let planned = plan_reporting(&problem.buffers, options.capacity, &budget(&options), &mut |peak| {
+        log::info!("peak {peak} after {:.3} s", begin.elapsed().as_secs_f64());
+    });
     let plan = match planned {
         Ok(plan) => plan,
         Err(error) => {
@@ -102,9 +97,8 @@ fn read(path: &Path) -> Result<String, String> {
 }
 
 /// With a number of steps, steps alone count, unless a time is given too.
-fn budget(options: &PlanOptions, buffers: usize) -> Budget {
-    let default = if buffers > SEARCHED { FIRST_FIT } else { SEARCH };
-    let time = options.time.or(options.steps.is_none().then_some(default));
+fn budget(options: &PlanOptions) -> Budget {
+    let time = options.time.or(options.steps.is_none().then_some(BUDGET));
     Budget { steps: options.steps.unwrap_or(u64::MAX), time }
 }
 
@@ -128,18 +122,24 @@ fn as_text(problem: &Table, plan: &Plan, capacity: Option<u64>, took: Duration) 
         })
         .collect();
     let mut text = table(&["id", "lower", "upper", "size", "offset"], &rows, 1);
-    let optimal = if plan.is_optimal { " (no plan has a lower peak)" } else { "" };
+    let ended = match plan.ended {
+        Ended::ProvenBest => "no plan has a lower peak",
+        Ended::Fits => "the capacity is enough, so no lower peak was looked for",
+        Ended::NothingFits => "no plan can fit into the capacity, so no lower peak was looked for",
+        Ended::BudgetUsed => "a larger budget may find a lower peak",
+    };
     text += &format!("\nbuffers      {}\n", problem.buffers.len());
-    text += &format!("peak         {} bytes{optimal}\n", plan.peak);
+    text += &format!("peak         {} bytes\n", plan.peak);
     text += &format!("lower bound  {} bytes\n", plan.lower_bound);
     text += &format!("ratio        {:.4}\n", ratio(plan));
     text += &format!("time         {:.3} s, {} steps\n", took.as_secs_f64(), plan.steps);
+    text += &format!("ended        {}: {ended}\n", plan.ended);
     if let Some(capacity) = capacity {
         let said = match fits(plan, Some(capacity)) {
             Some(true) => "the plan fits",
             _ if plan.lower_bound > capacity => "no plan fits: more is alive at one time",
-            _ if plan.is_optimal => "no plan fits: the search has tried all",
-            _ => "the plan does not fit: a longer --budget may find one that does",
+            _ if plan.is_optimal() => "no plan fits: the search has tried all",
+            _ => "the plan does not fit: a larger --budget or --steps may find one that does",
         };
         text += &format!("capacity     {capacity} bytes: {said}\n");
     }
@@ -164,7 +164,8 @@ fn as_json(problem: &Table, plan: &Plan, capacity: Option<u64>, took: Duration) 
         "peak": plan.peak,
         "lower_bound": plan.lower_bound,
         "ratio": ratio(plan),
-        "optimal": plan.is_optimal,
+        "optimal": plan.is_optimal(),
+        "ended": plan.ended.to_string(),
         "capacity": capacity,
         "fits": fits(plan, capacity),
         "seconds": took.as_secs_f64(),

@@ -65,6 +65,7 @@ pub(crate) fn memory(compiled: &Compiled) -> String {
     format!("memory of program {}\n", compiled.program().name)
         + &table(&["value", "memory", "lower", "upper", "bytes", "offset"], &rows, 2)
         + &format!("\npeak         {bytes} bytes\nlower bound  {bound} bytes\nratio        {:.4}\n", ratio(compiled))
+        + &format!("ended        {}\n", ended(compiled))
 }
 
 /// A line for each step that a CPU has run, those that took longest first: how often it ran, and how long that took in microseconds. Steps that run
@@ -172,7 +173,13 @@ fn memory_json(compiled: &Compiled) -> Value {
         "peak": compiled.arena_bytes(),
         "lower_bound": compiled.arena_lower_bound(),
         "ratio": ratio(compiled),
+        "ended": ended(compiled),
     })
+}
+
+/// Why the planner of memory stopped.
+fn ended(compiled: &Compiled) -> &'static str {
+    if compiled.arenas_are_optimal() { "proven best" } else { "budget used" }
 }
 
 fn role(compiled: &Compiled, buffer: usize) -> &'static str {

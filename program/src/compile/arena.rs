@@ -27,6 +27,8 @@ pub(super) struct Arena {
     pub(super) bytes: usize,
     /// The largest sum of sizes that live at one time.
     pub(super) lower_bound: usize,
+    /// Whether the planner has proven that no plan is smaller.
+    pub(super) is_optimal: bool,
 }
 
 /// The values of one arena, and the buffers that they share.
@@ -95,6 +97,7 @@ pub(super) fn join(
                     known.offsets.extend(arena.offsets.iter().map(|(value, offset)| (*value, begin + offset)));
                     known.bytes = begin + arena.bytes;
                     known.lower_bound += arena.lower_bound;
+                    known.is_optimal &= arena.is_optimal;
                     continue;
                 }
             } else {
@@ -121,6 +124,7 @@ impl Filling {
             ProgramError::NotCompiled { program, step: None, what }
         })?;
         let offsets = self.values.into_iter().map(|(value, buffer)| (value, plan.offsets[buffer] as usize)).collect();
-        Ok(Arena { offsets, bytes: peak, lower_bound: plan.lower_bound as usize })
+        let is_optimal = plan.is_optimal();
+        Ok(Arena { offsets, bytes: peak, lower_bound: plan.lower_bound as usize, is_optimal })
     }
 }

@@ -72,7 +72,12 @@ pub(super) fn emit(
         .streams
         .iter()
         .zip(found.arenas)
-        .map(|(stream, arena)| ArenaPlan { device: stream.device, bytes: arena.bytes, lower_bound: arena.lower_bound })
+        .map(|(stream, arena)| ArenaPlan {
+            device: stream.device,
+            bytes: arena.bytes,
+            lower_bound: arena.lower_bound,
+            is_optimal: arena.is_optimal,
+        })
         .collect();
     let flags = add_flags(&mut compiled, found);
     let mut touched = vec![false; compiled.buffers.len()];

@@ -6,8 +6,9 @@
 //!
 //! 1. It splits the problem at times at which nothing is alive (`component.rs`).
 //! 2. *First fit* places buffers in several fixed orders (`greedy.rs`). One pass takes a fraction of a second for 28,000 buffers.
-//!    Above 30,000 buffers that are connected, buffers are placed in the order of their lives instead (`by_time.rs`), and nothing is searched.
-//! 3. A *depth-first search* looks for better plans until its budget is spent or nothing better exists (`search.rs`, driven by `plan.rs`).
+//!    Above 30,000 buffers that are connected, buffers are placed in the order of their lives instead (`by_time.rs`).
+//! 3. A *depth-first search* (`search.rs`) and a local search that *repairs* the present plan (`repair.rs`) look for better plans until the budget
+//!    is spent or nothing better exists. Up to 500 connected buffers are searched only, above 5,000 repaired only; between, both take turns (`part.rs`).
 //!
 //! ```
 //! use streamvm_program::memory::{Budget, Buffer, check, plan};
@@ -32,10 +33,12 @@ mod component;
 mod csv;
 mod greedy;
 mod order;
+mod part;
 mod plan;
+mod repair;
 mod search;
 
 pub use buffer::{Buffer, PlanError, lower_bound};
 pub use check::{Misplaced, check};
 pub use csv::{CsvError, Table};
-pub use plan::{Budget, Plan, plan, plan_reporting};
+pub use plan::{Budget, Ended, Plan, plan, plan_reporting};

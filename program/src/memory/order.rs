@@ -48,7 +48,7 @@ impl Noise {
     }
 
     /// A factor in 1/1000 (SplitMix64, Steele et al. 2014).
-    fn factor(&mut self) -> u128 {
+    pub(super) fn factor(&mut self) -> u128 {
         let Some(state) = &mut self.0 else { return 1000 };
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = *state;

@@ -78,13 +78,15 @@ impl Set {
     }
 }
 
-/// A sub-problem that waits: sections `first..last` from `position` on. `below` is the next one.
+/// A sub-problem that waits: sections `first..last` from `position` on. `below` is the next one, and `parent` counts the frames up to the one
+/// whose placed buffer left the sub-problem.
 #[derive(Copy, Clone, Debug)]
 struct Waiting {
     first: usize,
     last: usize,
     position: Position,
     below: u32,
+    parent: usize,
 }
 
 /// A choice: which buffer of `candidates` is placed next among the sections `first..last`.
@@ -100,6 +102,8 @@ struct Frame {
     /// The first sub-problem that waits, and how many are kept for this frame and those before it.
     waiting: u32,
     kept: usize,
+    /// How many frames the search keeps if all candidates fail: those between belong to other parts, which cannot help.
+    parent: usize,
     blamed: Set,
 }
 
@@ -217,7 +221,7 @@ impl<'a> Search<'a> {
         self.reset(capacity, order);
         let mut frames: Vec<Frame> = Vec::new();
         let sections = self.component.section_count;
-        if !self.open(&mut frames, Waiting { first: 0, last: sections, position: (0, 0), below: NONE }) {
+        if !self.open(&mut frames, Waiting { first: 0, last: sections, position: (0, 0), below: NONE, parent: 0 }) {
             return Outcome::Exhausted;
         }
         let last_step = meter.steps().saturating_add(steps);
@@ -227,6 +231,7 @@ impl<'a> Search<'a> {
                 // All candidates have failed: so has what was placed before this frame.
                 if let Some(frame) = frames.pop() {
                     self.blamed.0.copy_from_slice(&frame.blamed.0);
+                    self.unwind(&mut frames, frame.parent);
                 }
                 self.fail(&mut frames, backtrack);
                 continue;
@@ -239,13 +244,15 @@ impl<'a> Search<'a> {
             frame.trail = self.trail.len();
             self.waiting.truncate(frame.kept);
             let (first, last, below) = (frame.first, frame.last, frame.waiting);
+            let depth = frames.len();
             self.path.push((offset, rank, buffer));
-            let next = self.place(buffer as usize).then(|| self.divide(first, last, (offset, rank + 1), below));
+            let next = self.place(buffer as usize).then(|| self.divide(first, last, (offset, rank + 1), below, depth));
             match next.flatten() {
                 Some(NONE) => return Outcome::Fits,
                 Some(top) => {
                     let waiting = self.waiting[top as usize];
                     if !self.open(&mut frames, waiting) {
+                        self.unwind(&mut frames, waiting.parent);
                         self.fail(&mut frames, backtrack);
                     }
                 }
@@ -375,7 +382,7 @@ impl<'a> Search<'a> {
 
     /// Splits sections where no unplaced buffer crosses, and puts the parts before those that wait. Returns the first one, [`NONE`] if
     /// nothing is left to place, or `None`, with the blame, if one of several parts has no candidates.
-    fn divide(&mut self, first: usize, last: usize, position: Position, below: u32) -> Option<u32> {
+    fn divide(&mut self, first: usize, last: usize, position: Position, below: u32, parent: usize) -> Option<u32> {
         let mut parts: Vec<(u64, usize, usize)> = Vec::new();
         let mut section = first;
         while section < last {
@@ -398,7 +405,7 @@ impl<'a> Search<'a> {
         parts.sort_unstable();
         let mut below = below;
         for (_, first, last) in parts {
-            self.waiting.push(Waiting { first, last, position, below });
+            self.waiting.push(Waiting { first, last, position, below, parent });
             below = self.waiting.len() as u32 - 1;
         }
         Some(below)
@@ -416,9 +423,20 @@ impl<'a> Search<'a> {
             trail: 0,
             waiting: waiting.below,
             kept: self.waiting.len(),
+            parent: waiting.parent,
             blamed: Set::new(self.rank.len()),
         });
         true
+    }
+
+    /// Takes back what was placed after the first `kept` frames.
+    fn unwind(&mut self, frames: &mut Vec<Frame>, kept: usize) {
+        while frames.len() > kept
+            && let Some(frame) = frames.pop()
+        {
+            self.unplace(frame.placed as usize, frame.trail);
+            self.path.pop();
+        }
     }
 
     /// Takes back what was placed last, down to the buffer to which the search returns, and notes there why it failed.

@@ -184,6 +184,8 @@ pub struct ArenaPlan {
     /// The largest sum of sizes of values that live in it at one time: no plan can be smaller. Of an arena that the lanes of one segment share, the sum of
     /// those sums of the lanes, because the device may run any part of one lane beside any part of another.
     pub lower_bound: usize,
+    /// Whether the planner has proven that no plan is smaller. Else it has used all of [`CompileOptions::search_steps`](crate::CompileOptions::search_steps).
+    pub is_optimal: bool,
 }
 
 /// A compiled program.
@@ -322,5 +324,10 @@ impl Compiled {
     /// The smallest size that the arenas could have together: for each, the largest sum of sizes of values that live in it at one time.
     pub fn arena_lower_bound(&self) -> usize {
         self.arenas.iter().map(|arena| arena.lower_bound).sum()
+    }
+
+    /// Whether the planner has proven that no plan of any arena is smaller.
+    pub fn arenas_are_optimal(&self) -> bool {
+        self.arenas.iter().all(|arena| arena.is_optimal)
     }
 }
