@@ -12,9 +12,11 @@
 //! Neighbours often need the same values, so fewer units wait for another lane. The pass takes the schedule that ends earlier; if both end at the
 //! same time, the one in which fewer units wait, then the one with fewer lanes, then the first.
 //!
+//! A third schedule leaves everything on one lane, in the order of the program. It is the only one where the others promise to save less than a tenth of the time.
+//! How many segments a schedule makes is not known here: the caller takes the schedule whose time is the shortest with its segments.
+//!
 //! The times are those of [`CompileOptions::costs`], and rough guesses from the sizes of tensors for all other steps; nothing is measured here, so the
-//! plan is the same on every machine. Where they promise to save less
-//! than a tenth of the time, everything stays on one lane, in the order of the program.
+//! plan is the same on every machine.
 
 use std::ops::Range;
 
@@ -30,20 +32,31 @@ use crate::plan::options::CompileOptions;
 /// What a step costs beside its elements, in picoseconds.
 const STEP: u64 = 100_000;
 
-/// The order of the units. Sets the lane of each, out of [`CompileOptions::lanes`].
-pub(super) fn spread(
+/// One way to spread the units.
+pub(super) struct Spread {
+    /// The units in an order in which they can run.
+    pub(super) order: Vec<usize>,
+    /// The stream of each unit.
+    pub(super) streams: Vec<StreamKey>,
+    /// When the last unit ends, in picoseconds.
+    pub(super) over: u64,
+}
+
+/// The ways to spread the units over [`CompileOptions::lanes`], the one that ends first by estimate at the front; the last one has a single lane. `streams` has the
+/// stream of each unit, on lane 0.
+pub(super) fn spreads(
     program: &Program,
     kept: &[usize],
     units: &[Range<usize>],
     dependences: &Lists<usize>,
-    streams: &mut [StreamKey],
+    streams: &[StreamKey],
     options: &CompileOptions,
-) -> Vec<usize> {
+) -> Vec<Spread> {
     let in_order: Vec<usize> = (0..units.len()).collect();
     if options.lanes <= 1 {
-        return in_order;
+        return vec![Spread { order: in_order, streams: streams.to_vec(), over: 0 }];
     }
-    let hand_over = options.hand_over_ns.saturating_mul(1_000);
+    let hand_over = hand_over(options);
     let costs: Vec<u64> = units
         .iter()
         .map(|positions| {
@@ -75,12 +88,17 @@ pub(super) fn spread(
     let begins_first = graph.schedule(&by_rank, |_, used| 0..options.lanes.min(used.saturating_add(1)));
     let lanes = graph.lanes_by_level(options.lanes);
     let by_level = graph.schedule(&by_rank, |unit, _| lanes[unit]..lanes[unit] + 1);
-    let best = if by_level.sort_key() < begins_first.sort_key() { by_level } else { begins_first };
-    if best.over > alone - alone / 10 {
-        return in_order;
-    }
-    streams.copy_from_slice(&best.streams);
-    by_rank
+    let mut schedules = vec![begins_first, by_level];
+    schedules.sort_by_key(Schedule::sort_key);
+    schedules.retain(|schedule| schedule.over <= alone - alone / 10);
+    let on_lanes = schedules.into_iter().map(|Schedule { streams, over, .. }| (by_rank.clone(), streams, over));
+    let all = on_lanes.chain([(in_order.clone(), streams.to_vec(), alone)]);
+    all.map(|(order, streams, over)| Spread { order, streams, over }).collect()
+}
+
+/// How long it takes until one lane sees that another has passed a point, in picoseconds. A segment takes as long to begin.
+pub(super) fn hand_over(options: &CompileOptions) -> u64 {
+    options.hand_over_ns.saturating_mul(1_000)
 }
 
 /// The units of a program, as a schedule needs to know them.

@@ -431,3 +431,35 @@ fn a_program_that_is_one_segment_uses_its_buffers_whole() {
     let plan = on_lanes(&program, 2);
     assert!(branches(&plan) >= 2 && plan.segments().len() == 1, "{plan}");
 }
+
+/// Rows of one value, each computed and then copied into it, beside a kernel that is too large for a branch. `place` has the row of each copy.
+fn rows(count: usize, place: impl Fn(usize) -> usize) -> Program {
+    recorded(|r| {
+        let x = r.feed("x", CPU, DType::F32, &[count, 16])?;
+        let y = r.feed("y", CPU, DType::F32, &[400_000])?.sin()?.slice(0, 0..count * 16)?.reshape(&[count, 16])?.neg()?;
+        for row in (0..count).map(place) {
+            let row = row..row + 1;
+            y.slice(0, row.clone())?.copy_from(&x.slice(0, row)?.exp()?)?;
+        }
+        r.fetch("y", &y)
+    })
+}
+
+/// Each row that a lane writes without the one before it would be a segment.
+#[test]
+fn writes_of_many_rows_are_few_segments() {
+    for count in [1_000, 4_000, 16_000] {
+        let plans = [
+            // The lanes have neighbouring rows.
+            on_lanes_by_default(&rows(count, |row| row)),
+            // 7,919 is a prime: no lane has neighbouring rows, so there is one lane.
+            on_lanes_by_default(&rows(count, |row| row * 7_919 % count)),
+        ];
+        let segments = plans.map(|plan| plan.segments().len());
+        assert!(segments[0] <= 12 && segments[1] == 1, "{count} rows: {segments:?} segments");
+    }
+}
+
+fn on_lanes_by_default(program: &Program) -> Compiled {
+    compile(program, &CompileOptions { lanes: 4, ..CompileOptions::default() }).expect("it compiles")
+}

@@ -175,7 +175,7 @@ fn divide(
     trace: &mut Trace<'_>,
 ) -> Result<Divided, Error> {
     let units = units::of(program, kept);
-    let mut streams = streams::of(program, kept, &units)?;
+    let streams = streams::of(program, kept, &units)?;
     trace.note(|| trace::streams(&streams));
     let firsts = || units.iter().map(|unit| kept[unit.start]).collect::<Vec<usize>>();
     let one_stream = streams.iter().all(|stream| *stream == streams[0] && stream.stream_type == StreamType::Compute);
@@ -191,25 +191,29 @@ fn divide(
     };
     let on_cpu = streams.first().is_some_and(|stream| stream.device.kind == DeviceKind::Cpu);
     let may_join = one_stream && on_cpu && !options.step_by_step;
-    let by_unit = lanes::spread(program, kept, &units, &dependences.all, &mut streams, options);
-    trace.note(|| trace::lanes(&firsts(), &streams, options.lanes));
-    let given = |functions_join| merge::Given {
-        program,
-        kept,
-        uses,
-        units: &units,
-        streams: &streams,
-        dependences: &dependences,
-        options,
-        functions_join,
-    };
     // The threads that run the steps call the functions, too. If a program has several segments, another one may need the result of a step before a
     // function while the function waits for that segment. Streams of devices cannot call code of the host between commands.
     let calls = kept.iter().any(|&number| program.steps[number].function().is_some());
-    let joined = may_join.then(|| into_segments(&given(true), &by_unit)).filter(|found| !calls || found.is_one());
-    let functions_join = joined.is_some();
-    let Segments { mut homes, mut arena_streams, divided, merged } =
-        joined.unwrap_or_else(|| into_segments(&given(false), &by_unit));
+    let into_segments = |spread: &lanes::Spread| {
+        let given = |functions_join| merge::Given {
+            program,
+            kept,
+            uses,
+            units: &units,
+            streams: &spread.streams,
+            dependences: &dependences,
+            options,
+            functions_join,
+        };
+        let joined = may_join.then(|| into_segments(&given(true), &spread.order));
+        let joined = joined.filter(|found| !calls || found.count() <= 1);
+        let functions_join = joined.is_some();
+        (joined.unwrap_or_else(|| into_segments(&given(false), &spread.order)), functions_join)
+    };
+    let spreads = lanes::spreads(program, kept, &units, &dependences.all, &streams, options);
+    let (streams, (Segments { mut homes, mut arena_streams, divided, merged }, functions_join)) =
+        shortest(spreads, options, into_segments, |(found, _)| found.count());
+    trace.note(|| trace::lanes(&firsts(), &streams, options.lanes));
     trace.note(|| {
         let in_order = segments::order(&divided, &units);
         trace::segments(described(&divided, &in_order))
@@ -242,6 +246,32 @@ fn divide(
     Ok(Divided { order, segments, in_order, homes, arena_streams, shared, functions_join })
 }
 
+/// The way to spread the units whose time, with the beginnings of its segments, is the shortest by estimate: its streams, and what it makes.
+fn shortest<M>(
+    spreads: Vec<lanes::Spread>,
+    options: &CompileOptions,
+    make: impl Fn(&lanes::Spread) -> M,
+    segments: impl Fn(&M) -> usize,
+) -> (Vec<StreamKey>, M) {
+    let hand_over = lanes::hand_over(options);
+    let mut best: Option<(u64, Vec<StreamKey>, M)> = None;
+    for spread in spreads {
+        let is_shorter = |begins: usize, best: &Option<(u64, Vec<StreamKey>, M)>| {
+            let time = spread.over.saturating_add(hand_over.saturating_mul(begins as u64));
+            best.as_ref().is_none_or(|(shortest, ..)| time < *shortest).then_some(time)
+        };
+        // It has one segment at least, so one that cannot be shorter is not divided.
+        if is_shorter(1, &best).is_some() {
+            let made = make(&spread);
+            if let Some(time) = is_shorter(segments(&made), &best) {
+                best = Some((time, spread.streams, made));
+            }
+        }
+    }
+    let (_, streams, made) = best.unwrap_or_else(|| unreachable!("one lane is always a way"));
+    (streams, made)
+}
+
 /// Segments, before and after the pass that merges them.
 struct Segments {
     homes: Vec<homes::Home>,
@@ -253,8 +283,8 @@ struct Segments {
 }
 
 impl Segments {
-    fn is_one(&self) -> bool {
-        self.merged.as_ref().unwrap_or(&self.divided).len() <= 1
+    fn count(&self) -> usize {
+        self.merged.as_ref().unwrap_or(&self.divided).len()
     }
 }
 
