@@ -46,7 +46,7 @@ mod uses_of_buffer;
 
 pub use branches::SequenceBranch;
 pub use buffers::SequenceBuffer;
-pub use command_sequence::{CommandSequence, SequencePosition};
+pub use command_sequence::{CommandSequence, SequenceFlag, SequencePosition};
 pub use cpu_sequence::CpuSequence;
 pub use finite::{NotFinite, call_checking_finite};
 pub use function::{SequenceCode, SequenceFunction};
