@@ -108,12 +108,12 @@ miri: export CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p' | tr a-z- A-
 miri-toolchain:
 	rustup component add --toolchain nightly miri rust-src
 
-# The modules whose unit tests run unsafe code, or, in `dispatch::dependence_node`, run it in `queue`. Left out: `tasks::memory` and `refcount::counted`
-# have no unit tests of their own outside of loom (those of `refcount::pinned` use `Counted`); Miri cannot call what `process::fork` and `cuda` call; it
+# The modules whose unit tests run unsafe code, or, in `dispatch::dependence_node`, run it in `queue`. What each class of public
+# items needs is in docs/reliability.md. Left out: `refcount::counted` has no unit tests of its own outside of loom (those of `refcount::pinned` use `Counted`); Miri cannot call what `process::fork` and `cuda` call; it
 # computes `exp` and its like with random last bits, which tests of other CPU kernels compare; tests of `faults` take minutes.
 miri: miri-toolchain ## undefined behaviour in modules with unsafe code (needs the nightly toolchain)
-	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib -- queue:: dispatch::dependence_node tasks::location tasks::view progress::waiters
-	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep --lib -- closure refcount::pinned fn_context operand scratch sim::memory cpu::stream sequence:: cpu::kernels::loop_nest cpu::kernels::rows::tests::strides cpu::kernels::rows::tests::a_row
+	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib -- queue:: dispatch::dependence_node tasks::location tasks::memory tasks::view progress::waiters
+	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep --lib -- closure refcount::pinned fn_context operand scratch sim::memory sim::machine_tests::kernels_of_the_cpu cpu::stream sequence:: cpu::kernels::loop_nest cpu::kernels::rows::tests::strides cpu::kernels::rows::tests::a_row
 
 fuzz: ## each reader of texts and files fed noise for SECONDS=60 (needs cargo-fuzz and the nightly toolchain)
 	for target in $$(ls fuzz/corpus); do \

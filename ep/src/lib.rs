@@ -101,7 +101,7 @@ pub use refcount::counted::{Counted, Recycle, Unique};
 pub use refcount::pinned::{BorrowedItem, EitherRef, PinnedItem, PinnedRef, PinnedRefs};
 pub use registry::device_registry::DeviceRegistry;
 pub use sequence::{
-    CommandSequence, CpuSequence, NotFinite, SequenceBranch, SequenceBuffer, SequenceCode, SequenceError,
+    CommandSequence, CpuSequence, NotFinite, SequenceBranch, SequenceBuffer, SequenceCode, SequenceError, SequenceFlag,
     SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep,
     SequenceTime, SequenceWork, call_checking_finite,
 };

@@ -39,7 +39,7 @@ fn indices(dims: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
     })
 }
 
-fn operand<T: Element>(memory: &mut [T], layout: Layout, access: Access) -> Operand {
+fn operand<T: Element>(memory: &mut [T], layout: Layout, access: Access) -> Operand<'static> {
     assert!(layout.span_elements().end <= memory.len());
     // SAFETY: the span lies within the memory, which the test keeps alive and untouched while the operand is used.
     unsafe { Operand::new(memory.as_mut_ptr().cast(), T::DTYPE, layout, access) }

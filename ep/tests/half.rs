@@ -45,7 +45,7 @@ fn dense(dims: &[usize]) -> Layout {
     Layout::contiguous(Shape::new(dims).unwrap())
 }
 
-fn view<T: Element>(memory: &mut [T], layout: Layout, access: Access) -> Operand {
+fn view<T: Element>(memory: &mut [T], layout: Layout, access: Access) -> Operand<'static> {
     assert!(layout.span_elements().end <= memory.len());
     // SAFETY: the span lies within the memory, which tests keep alive and untouched while the operand is used.
     unsafe { Operand::new(memory.as_mut_ptr().cast(), T::DTYPE, layout, access) }

@@ -13,11 +13,11 @@ fn dense(dims: &[usize]) -> Layout {
     Layout::contiguous(shape(dims))
 }
 
-fn view<T: Element>(memory: &mut [T], layout: Layout, access: Access) -> Operand {
+fn view<T: Element>(memory: &mut [T], layout: Layout, access: Access) -> Operand<'static> {
     as_dtype(memory, T::DTYPE, layout, access)
 }
 
-fn as_dtype<T: Element>(memory: &mut [T], dtype: DType, layout: Layout, access: Access) -> Operand {
+fn as_dtype<T: Element>(memory: &mut [T], dtype: DType, layout: Layout, access: Access) -> Operand<'static> {
     assert!(layout.span_elements().end * dtype.size() <= size_of_val(memory));
     // SAFETY: the span lies within the memory; tests use the operands of one call in that call, and
     // keep the memory alive and untouched meanwhile.
@@ -28,7 +28,7 @@ fn kernel(op: Op, dtype: DType) -> Kernel {
     KernelRegistry::builtin().get(op, DeviceKind::Cpu, dtype).unwrap()
 }
 
-fn launch(kernel: Kernel, operands: &mut [Operand], params: &Params) -> Result<(), KernelError> {
+fn launch(kernel: Kernel, operands: &mut [Operand<'static>], params: &Params) -> Result<(), KernelError> {
     let device = CpuDevice::new(0, CpuConfig::default());
     let inputs = operands.len() - 1;
     let launched = device.create_stream().unwrap().launch(&mut KernelCall { kernel, operands, inputs, params });
@@ -375,7 +375,7 @@ fn matmul_without_depth_gives_zeros() {
 }
 
 /// Operands over one memory of eight `f32`, each a range of it.
-fn shared(ranges: &[(usize, usize, Access)]) -> (Vec<f32>, Vec<Operand>) {
+fn shared(ranges: &[(usize, usize, Access)]) -> (Vec<f32>, Vec<Operand<'static>>) {
     let mut memory = vec![1f32; 8];
     let operands = ranges.iter().map(|&(start, end, access)| {
         let layout = dense(&[8]).slice(0, start..end).unwrap();

@@ -129,7 +129,7 @@ fn may_leave_the_range(op: Op, dtype: DType, inputs: &[Dense]) -> bool {
     large.iter().sum::<f64>() > 127.0 || small.iter().sum::<f64>() < -126.0
 }
 
-fn launch(op: Op, dtype: DType, operands: &mut [Operand], params: &Params) -> Result<(), Error> {
+fn launch(op: Op, dtype: DType, operands: &mut [Operand<'static>], params: &Params) -> Result<(), Error> {
     let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, dtype)?;
     let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream()?;
     let inputs = operands.len() - 1;

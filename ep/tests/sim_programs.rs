@@ -96,7 +96,7 @@ fn lines(careless: bool) -> impl Strategy<Value = Vec<Line>> {
     })
 }
 
-fn operand(regions: &[Region], (buffer, part): &Part, access: Access) -> Operand {
+fn operand(regions: &[Region], (buffer, part): &Part, access: Access) -> Operand<'static> {
     let layout = Layout::contiguous(Shape::new(&[ELEMENTS]).unwrap()).slice(0, part.clone()).unwrap();
     // SAFETY: each region holds the elements and outlives the streams' commands. Commands may race in what they mean,
     // but one thread runs them all.

@@ -106,7 +106,7 @@ impl View {
         View { dtype, layout, memory: memory(layout.span_elements().end * dtype.size()) }
     }
 
-    fn operand(&mut self, access: Access) -> Operand {
+    fn operand(&mut self, access: Access) -> Operand<'static> {
         // SAFETY: the memory holds the span of the layout, is aligned, and outlives the launch; nothing else uses it meanwhile.
         unsafe { Operand::new(self.memory.as_mut_ptr().cast(), self.dtype, self.layout, access) }
     }
@@ -118,7 +118,7 @@ fn stream(threads: usize) -> Box<dyn Stream> {
 }
 
 /// Calls `run` with a stream of 1, 2 and 4 threads and a fresh output, and compares all the memory of the output.
-fn compare(dtype: DType, layout: Layout, what: &str, mut run: impl FnMut(&mut dyn Stream, Operand)) {
+fn compare(dtype: DType, layout: Layout, what: &str, mut run: impl FnMut(&mut dyn Stream, Operand<'static>)) {
     let mut written = [1, 2, 4].map(|threads| {
         let mut out = View::zeroed(dtype, layout);
         let operand = out.operand(Access::Write);

@@ -87,7 +87,7 @@ struct Operands<'a> {
 
 impl Operands<'_> {
     /// An operand of this dtype and shape: numbers from `least` to 8 more to read, or zeros to write.
-    fn make(&mut self, dtype: DType, shape: &[usize], access: Access, least: f32) -> Result<Operand, Error> {
+    fn make(&mut self, dtype: DType, shape: &[usize], access: Access, least: f32) -> Result<Operand<'static>, Error> {
         let layout = Layout::contiguous(Shape::new(shape)?);
         let count = layout.elements();
         let region = self.device.allocate(MemoryKind::Device, count * dtype.size())?;

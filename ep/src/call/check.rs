@@ -27,11 +27,11 @@ pub(crate) enum InPlace {
 /// The inputs and the output of a call, after all checks.
 #[inline]
 pub(crate) fn checked_operands<'a, const INPUTS: usize>(
-    call: &'a KernelCall<'_>,
+    call: &'a KernelCall<'_, '_>,
     dtypes: [DType; INPUTS],
     output_dtype: DType,
     in_place: InPlace,
-) -> Result<([&'a Operand; INPUTS], &'a Operand), KernelError> {
+) -> Result<([&'a Operand<'a>; INPUTS], &'a Operand<'a>), KernelError> {
     let op = call.kernel.op;
     if call.inputs != INPUTS || call.operands.len() != INPUTS + 1 {
         return Err(KernelError::Operands {
@@ -105,7 +105,7 @@ pub(crate) fn check_inferred<const INPUTS: usize>(
     op: Op,
     inputs: [&Operand; INPUTS],
     output: &Operand,
-    call: &KernelCall<'_>,
+    call: &KernelCall<'_, '_>,
 ) -> Result<(), KernelError> {
     let given = inputs.map(|input| (input.dtype(), input.layout().shape()));
     let (dtype, expected) = infer(op, &given, call.params)?;

@@ -20,31 +20,31 @@ pub trait Commands {
     ///
     /// # Errors
     /// Those of [`Stream::launch`](crate::Stream::launch).
-    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error>;
+    fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error>;
 
     /// Copies `source` to `target`.
     ///
     /// # Errors
     /// Those of [`Stream::copy`](crate::Stream::copy).
-    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error>;
+    fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error>;
 
     /// Writes `value` to every element of `target`.
     ///
     /// # Errors
     /// Those of [`Stream::fill`](crate::Stream::fill).
-    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error>;
+    fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error>;
 
     /// Computes the steps of a group by one kernel; see [`Stream::launch_fused`](crate::Stream::launch_fused).
     ///
     /// # Errors
     /// Those of [`Stream::launch_fused`](crate::Stream::launch_fused).
-    fn launch_fused(&mut self, kernel: &FusedKernel, views: &mut [Operand]) -> Result<bool, Error>;
+    fn launch_fused(&mut self, kernel: &FusedKernel, views: &mut [Operand<'static>]) -> Result<bool, Error>;
 
     /// Announces commands that may be launched as a graph; see [`Stream::begin_graph`](crate::Stream::begin_graph).
     ///
     /// # Errors
     /// Those of [`Stream::begin_graph`](crate::Stream::begin_graph).
-    fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error>;
+    fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand<'static>]) -> Result<GraphStart, Error>;
 
     /// Announces commands with blocks; see [`Stream::begin_block_graph`](crate::Stream::begin_block_graph).
     ///
@@ -53,7 +53,7 @@ pub trait Commands {
     fn begin_block_graph(
         &mut self,
         key: GraphKey<'_>,
-        buffers: &[Operand],
+        buffers: &[Operand<'static>],
         blocks: GraphBlocks,
     ) -> Result<GraphStart, Error>;
 
@@ -61,7 +61,7 @@ pub trait Commands {
     ///
     /// # Errors
     /// Those of [`Stream::begin_block`](crate::Stream::begin_block).
-    fn begin_block(&mut self, start: BlockStart, condition: &Operand) -> Result<(), Error>;
+    fn begin_block(&mut self, start: BlockStart, condition: &Operand<'static>) -> Result<(), Error>;
 
     /// Begins the other commands of a captured `if`; see [`Stream::begin_else`](crate::Stream::begin_else).
     ///
@@ -112,11 +112,19 @@ pub trait Commands {
 /// The arguments of a function that queues commands on the stream of its device.
 pub struct CommandCall<'a> {
     /// The stream.
-    pub stream: &'a mut dyn Commands,
-    /// The operands of the instruction, whose memory the host cannot access.
-    pub operands: &'a mut [Operand],
+    pub(crate) stream: &'a mut dyn Commands,
+    /// The operands of the instruction, whose memory the host cannot access. Not public: only a [`CommandSequence`](crate::CommandSequence)
+    /// may queue them.
+    pub(crate) operands: &'a mut [Operand<'static>],
     /// Left by a function that has not queued all of its commands.
     pub rest: Option<RestOfCommands>,
+}
+
+impl<'a> CommandCall<'a> {
+    /// The arguments for commands that use the memory of `operands`, on `stream`.
+    pub fn new(stream: &'a mut dyn Commands, operands: &'a mut [Operand<'static>]) -> CommandCall<'a> {
+        CommandCall { stream, operands, rest: None }
+    }
 }
 
 /// The rest of a function whose next commands depend on a condition of a block: the engine calls it once the device has copied the condition to the host.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::tensor::shape::Shape;
 
-fn part(base: *mut f32, start: usize, end: usize, access: Access) -> Operand {
+fn part(base: *mut f32, start: usize, end: usize, access: Access) -> Operand<'static> {
     let shape = Shape::new(&[8]).unwrap();
     let layout = Layout::contiguous(shape).slice(0, start..end).unwrap();
     // SAFETY: the tests pass the start of eight elements that outlive the operand, and use them only through the context.

@@ -11,20 +11,20 @@ use crate::tensor::params::Params;
 
 /// One call of a kernel.
 #[derive(Debug)]
-pub struct KernelCall<'a> {
+pub struct KernelCall<'c, 'm> {
     /// The kernel to run.
     pub kernel: Kernel,
     /// Inputs first, then outputs.
-    pub operands: &'a mut [Operand],
+    pub operands: &'c mut [Operand<'m>],
     /// The number of operands that are inputs.
     pub inputs: usize,
     /// Parameters of the op.
-    pub params: &'a Params,
+    pub params: &'c Params,
 }
 
-/// The code of a kernel. It checks its operands and returns an error for those that it does not support. It neither panics nor blocks,
-/// and keeps no reference to the call.
-pub type KernelFn = fn(&mut KernelCall<'_>) -> Result<(), KernelError>;
+/// The code of a kernel. It checks its operands and returns an error for those that it does not support. It neither panics nor blocks.
+/// It takes operands of any lifetime, so it cannot keep them: unsafe code that calls kernels relies on that.
+pub type KernelFn = for<'c, 'm> fn(&mut KernelCall<'c, 'm>) -> Result<(), KernelError>;
 
 /// A kernel, with the op, device kind and dtype that it is for.
 #[derive(Copy, Clone)]
@@ -46,7 +46,7 @@ impl fmt::Debug for Kernel {
     }
 }
 
-impl KernelCall<'_> {
+impl KernelCall<'_, '_> {
     /// Looks for operands that overlap, one of them written. Such operands give no slices from then on, so that no kernel, built in or
     /// registered, can hold a `&` and a `&mut` to the same bytes.
     ///

@@ -1,14 +1,25 @@
 //! Operands: raw views of tensor memory, on which kernels and closures work.
 //!
-//! An [`Operand`] is a pointer, a dtype, a layout and an access, without a lifetime. The engine above guarantees ([`Operand::new`]) that
-//! the memory is alive and that no access races with it. This module and the kernels check what one call can see by itself: dtype,
-//! contiguity, write access, alignment and overlap.
+//! An [`Operand`] is a pointer, a dtype, a layout and an access. The engine above guarantees ([`Operand::new`]) that the memory is alive
+//! and that no access races with it, for as long as the operand's lifetime says. This module and the kernels check what one call can see
+//! by itself: dtype, contiguity, write access, alignment and overlap.
+//!
+//! # Lifetimes
+//!
+//! Safe code cannot keep an operand for longer than its memory is guaranteed:
+//!
+//! * A kernel ([`KernelFn`](crate::KernelFn)) and a closure ([`FnContext`](crate::FnContext)) take operands of *any* lifetime. So they
+//!   cannot store an operand, and they cannot queue it.
+//! * A [`Stream`](crate::Stream) may run a command later than the call that queues it. Its methods take `Operand<'static>`: the maker of
+//!   the operand guarantees the memory until the command has completed. A stream that queues commands makes
+//!   [duplicates](Operand::duplicate), which is unsafe code, as is the implementation of a stream.
 //!
 //! Kernels use [`Operand::ptr`], so an in-place call never makes a `&` and a `&mut` to the same bytes. Closures get slices through
 //! [`FnContext`](crate::FnContext).
 //!
 //! Invariant: `span` is the address range of the bytes that the view can touch; it is empty for a view without elements.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::errors::error::Error;
@@ -40,12 +51,51 @@ impl Access {
     }
 }
 
-/// A raw view of tensor memory, for one call. Neither `Clone` nor `Copy`, because each access is granted once.
+/// A raw view of tensor memory, for one call. Neither `Clone` nor `Copy`, because each access is granted once. The memory is guaranteed for
+/// `'m`; an `Operand<'static>` is for a [`Stream`](crate::Stream), whose commands may run later than the call that queues them.
+///
+/// A kernel cannot keep an operand:
+///
+/// ```compile_fail,E0521
+/// use std::sync::Mutex;
+/// use streamvm_ep::{KernelCall, KernelError, KernelFn, Operand};
+///
+/// static KEPT: Mutex<Option<Operand<'static>>> = Mutex::new(None);
+///
+/// fn keeps(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
+///     *KEPT.lock().unwrap() = Some(std::mem::replace(&mut call.operands[0], Operand::blank()));
+///     Ok(())
+/// }
+/// ```
+///
+/// Nor can a kernel hand an operand to a stream, which may queue it:
+///
+/// ```compile_fail,E0521
+/// use streamvm_ep::{Error, KernelCall, Scalar, Stream};
+///
+/// fn queues(call: &mut KernelCall<'_, '_>, stream: &mut dyn Stream) -> Result<(), Error> {
+///     stream.fill(&mut call.operands[0], Scalar::from(1.0f32))
+/// }
+/// ```
+///
+/// Nor can a function keep the slices that it gets:
+///
+/// ```compile_fail,E0521
+/// use std::sync::Mutex;
+/// use streamvm_ep::{FnContext, InlineFn};
+///
+/// static KEPT: Mutex<&[f32]> = Mutex::new(&[]);
+///
+/// let function = InlineFn::new(|context: &mut FnContext<'_>| {
+///     *KEPT.lock().unwrap() = context.reads.get::<f32>(0)?;
+///     Ok(())
+/// });
+/// ```
 ///
 /// The fields are ordered so that a view with one or two axes uses two of the three cache lines; the third is not touched.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct Operand {
+pub struct Operand<'m> {
     ptr: *mut u8,
     span: Range<usize>,
     dtype: DType,
@@ -55,6 +105,7 @@ pub struct Operand {
     /// Whether the elements are in row-major order without gaps: `layout.is_contiguous()`, computed once.
     contiguous: bool,
     layout: Layout,
+    memory: PhantomData<&'m [u8]>,
 }
 
 /// A view of storage whose address is not known yet: all else of an [`Operand`].
@@ -87,25 +138,27 @@ impl PreparedOperand {
 
 // SAFETY: an operand is used only by the call that it was made for. The caller of `Operand::new` guarantees that nothing races with it,
 // on any thread.
-unsafe impl Send for Operand {}
+unsafe impl Send for Operand<'_> {}
 // SAFETY: a shared operand gives its address, layout and, for reading, its elements; writing through the address is unsafe code, which
 // answers for races.
-unsafe impl Sync for Operand {}
+unsafe impl Sync for Operand<'_> {}
 
-impl Operand {
+impl<'m> Operand<'m> {
     /// A view of the storage that starts at `base`; the layout's offset counts from `base`.
     ///
     /// # Safety
     ///
-    /// As long as the operand is used, here or by any code that gets it:
+    /// For `'m`; of an operand that is given to a [`Stream`](crate::Stream), until its commands that use the operand have completed; and
+    /// also once an operand of a longer lifetime was made of this one ([`duplicate`](Operand::duplicate)):
     ///
     /// * The bytes of `layout.span_elements()` elements of `dtype` from `base` belong to one allocation and are initialised. A device
     ///   that gets the operand may read them and, unless `access` is [`Access::Read`], write them.
+    /// * The host can access these bytes at their address, or only streams of a device that can get the operand.
     /// * If it reads, nothing writes these bytes at the same time; if it writes, nothing else accesses them. Other operands of the same
     ///   call are excepted.
     /// * Operands that overlap each other, one of them written, are used only together, in one [`Stream`](crate::Stream) or
     ///   [`FnContext`](crate::FnContext) call, which checks them.
-    pub unsafe fn new(base: *mut u8, dtype: DType, layout: Layout, access: Access) -> Operand {
+    pub unsafe fn new(base: *mut u8, dtype: DType, layout: Layout, access: Access) -> Operand<'m> {
         let mut operand = Operand::blank();
         // SAFETY: the caller has the same duties as the callee's.
         unsafe { operand.set(base, dtype, &layout, access) };
@@ -113,10 +166,17 @@ impl Operand {
     }
 
     /// A view without elements, to be overwritten by [`set`](Operand::set).
-    pub fn blank() -> Operand {
-        let (ptr, span) = (std::ptr::without_provenance_mut(64), 0..0);
-        let layout = Layout::contiguous(Shape::EMPTY);
-        Operand { ptr, span, dtype: DType::U8, access: Access::Read, shared: false, contiguous: true, layout }
+    pub fn blank() -> Operand<'m> {
+        Operand {
+            ptr: std::ptr::without_provenance_mut(64),
+            span: 0..0,
+            dtype: DType::U8,
+            access: Access::Read,
+            shared: false,
+            contiguous: true,
+            layout: Layout::contiguous(Shape::EMPTY),
+            memory: PhantomData,
+        }
     }
 
     /// Makes this a view of the storage that starts at `base`, as [`new`](Operand::new) does, but in place: it writes only as many sizes
@@ -290,9 +350,15 @@ impl Operand {
         self.contiguous
     }
 
-    /// A second copy of the view. The caller must use only one of the two.
-    pub(crate) fn duplicate(&self) -> Operand {
-        Operand { span: self.span.clone(), ..*self }
+    /// A second copy of the view, of any lifetime. A stream that queues its commands keeps the operands of a command in this way.
+    ///
+    /// # Safety
+    ///
+    /// * Of the copy and the original, only one is used as long as the copy is used.
+    /// * The copy is used only while the maker of the original guarantees its memory: for the lifetime of the original, or, of an
+    ///   operand that a stream got, until the command that it was given for has completed.
+    pub unsafe fn duplicate<'n>(&self) -> Operand<'n> {
+        Operand { span: self.span.clone(), memory: PhantomData, ..*self }
     }
 
     /// Whether the first element is at a multiple of the element size. If it is, all elements are.
@@ -303,14 +369,14 @@ impl Operand {
 
     /// Whether the two views have a byte in common. Exact for views of one storage: see [`Footprint::overlaps`].
     #[inline]
-    pub(crate) fn overlaps(&self, other: &Operand) -> bool {
+    pub(crate) fn overlaps(&self, other: &Operand<'_>) -> bool {
         // Most pairs of operands have disjoint spans, so that is checked first. An empty span overlaps none.
         let spans_overlap = self.span.start.max(other.span.start) < self.span.end.min(other.span.end);
         spans_overlap && self.footprints_overlap(other)
     }
 
     #[inline(never)]
-    fn footprints_overlap(&self, other: &Operand) -> bool {
+    fn footprints_overlap(&self, other: &Operand<'_>) -> bool {
         (self.contiguous && other.contiguous) || self.footprint().overlaps(&other.footprint())
     }
 
@@ -323,7 +389,7 @@ impl Operand {
     /// Whether both are exactly the same view: elements of the same size at the same addresses in the same order. Then an elementwise
     /// kernel may read one and write the other.
     #[inline]
-    pub(crate) fn same_view(&self, other: &Operand) -> bool {
+    pub(crate) fn same_view(&self, other: &Operand<'_>) -> bool {
         self.ptr == other.ptr && self.dtype.size() == other.dtype.size() && self.layout.same_steps(&other.layout)
     }
 

@@ -5,7 +5,7 @@ fn dense(dims: &[usize]) -> Layout {
     Layout::contiguous(Shape::new(dims).unwrap())
 }
 
-fn over<T>(memory: &mut [T], dtype: DType, layout: Layout, access: Access) -> Operand {
+fn over<T>(memory: &mut [T], dtype: DType, layout: Layout, access: Access) -> Operand<'static> {
     assert!(layout.span_elements().end * dtype.size() <= size_of_val(memory));
     // SAFETY: the span is within the memory, which the test keeps alive and accesses through one operand at a time.
     unsafe { Operand::new(memory.as_mut_ptr().cast(), dtype, layout, access) }

@@ -23,7 +23,7 @@ pub struct RawCall<'a> {
     /// The driver's stream: a `CUstream`.
     pub stream: *mut c_void,
     /// The operands of the call. Their addresses are device addresses; they give no slices.
-    pub operands: &'a [Operand],
+    pub operands: &'a [Operand<'a>],
 }
 
 /// A caller's function over a driver's stream. It runs once, in the thread that submits the commands of the stream, and returns once it

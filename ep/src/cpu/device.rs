@@ -61,7 +61,8 @@ impl CpuDevice {
     }
 }
 
-impl Device for CpuDevice {
+// SAFETY: regions are zeroed allocations of the process's own, which `free` gives back. Commands complete within their calls, so before any record.
+unsafe impl Device for CpuDevice {
     fn id(&self) -> DeviceId {
         self.id
     }

@@ -38,10 +38,11 @@ impl CpuStream {
     }
 }
 
-impl Stream for CpuStream {
+// SAFETY: each command runs within its call, by kernels and functions that take operands of any lifetime and check their accesses.
+unsafe impl Stream for CpuStream {
     fn begin(&mut self, _: &Label) {}
 
-    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
+    fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
         if call.kernel.device != DeviceKind::Cpu {
             return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device });
         }
@@ -51,7 +52,7 @@ impl Stream for CpuStream {
         Ok(())
     }
 
-    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
+    fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error> {
         workers::set_threads(self.threads);
         kernels::copy(source, target)?;
         // The target may be write-combined memory, and ordinary stores of the same core are not ordered after writes to it. The fence
@@ -60,12 +61,12 @@ impl Stream for CpuStream {
         Ok(())
     }
 
-    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
+    fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
         workers::set_threads(self.threads);
         kernels::fill(target, value)
     }
 
-    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
+    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand<'static>]) -> Result<(), CallError> {
         // For the kernels of a sequence that the function runs.
         workers::set_threads(self.threads);
         let mut context = FnContext::new(operands)?;
@@ -77,7 +78,7 @@ impl Stream for CpuStream {
         Some(self.step_note.clone())
     }
 
-    fn call_raw(&mut self, _: &mut RawFn<'_>, _: &mut [Operand]) -> Result<(), CallError> {
+    fn call_raw(&mut self, _: &mut RawFn<'_>, _: &mut [Operand<'static>]) -> Result<(), CallError> {
         Err(Error::NoRawStream { device: self.device }.into())
     }
 

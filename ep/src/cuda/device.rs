@@ -189,7 +189,9 @@ impl CudaDevice {
     }
 }
 
-impl Device for CudaDevice {
+// SAFETY: regions come from the driver, and are zeroed. Page-locked memory is the host's; only that of the device is not. The driver reports an event
+// once the commands before it have completed.
+unsafe impl Device for CudaDevice {
     fn id(&self) -> DeviceId {
         self.device().id
     }

@@ -3,7 +3,7 @@ use crate::cuda::plan::plan;
 use crate::{Access, DeviceKind, Kernel, KernelCall, Layout, Op, Operand, Params, Shape};
 
 /// An operand over `memory`, which outlives it.
-fn operand(memory: &mut [f64], layout: Layout, access: Access) -> Operand {
+fn operand(memory: &mut [f64], layout: Layout, access: Access) -> Operand<'static> {
     assert!(layout.span_elements().end <= memory.len());
     // SAFETY: the layout is within the memory, whose elements are initialised, and nothing else uses it meanwhile.
     unsafe { Operand::new(memory.as_mut_ptr().cast(), DType::F64, layout, access) }

@@ -138,10 +138,16 @@ impl Commands {
     }
 }
 
+/// Commands of sequences that are gone are looked for whenever commands are added, as long as there are no more than this.
+const FEW: usize = 64;
+
 /// The graphs of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
     commands: HashMap<Key, Commands>,
+    /// How many commands there may be before those of sequences that are gone are looked for: twice as many as were left the last time. So the time of all
+    /// these searches together is in proportion to the commands.
+    limit: usize,
     /// To be destroyed.
     unused: Vec<GraphHandles>,
 }
@@ -222,25 +228,62 @@ impl Graphs {
 
     /// All graphs, which the caller destroys.
     pub(super) fn take_all(&mut self) -> Vec<GraphHandles> {
-        let Graphs { commands, unused } = std::mem::take(self);
+        let Graphs { commands, unused, .. } = std::mem::take(self);
         unused
             .into_iter()
             .chain(commands.into_values().flat_map(|mut of| of.take_graphs().collect::<Vec<_>>()))
             .collect()
     }
 
-    /// Adds commands, and drops those of sequences that are gone.
+    /// Adds commands, and now and then drops those of sequences that are gone.
     fn add(&mut self, of: GraphKey<'_>) {
-        let Graphs { commands, unused } = self;
-        commands.retain(|_, commands| {
-            let alive = commands.sequence.strong_count() > 0;
-            if !alive {
-                unused.extend(commands.take_graphs());
-            }
-            alive
-        });
+        let Graphs { commands, limit, unused } = self;
+        if commands.len() >= *limit {
+            commands.retain(|_, commands| {
+                let alive = commands.sequence.strong_count() > 0;
+                if !alive {
+                    unused.extend(commands.take_graphs());
+                }
+                alive
+            });
+            *limit = if commands.len() < FEW { 0 } else { 2 * commands.len() };
+        }
         let sequence = Arc::downgrade(of.sequence);
         let (runs, spare) = (Vec::new(), Vec::new());
         commands.insert(key(of), Commands { sequence, refused: false, wait: 0, next_wait: 1, runs, spare });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Thousands of stretches of one program: the stream does not look through all of them at each new one. Those of programs that are gone do not stay.
+    #[test]
+    fn commands_that_are_gone_are_looked_for_now_and_then() {
+        let mut graphs = Graphs::default();
+        let no_buffers = RunBuffers::new();
+        let announce = |graphs: &mut Graphs, sequence: &Arc<()>, firsts: Range<usize>| {
+            let mut searches = 0;
+            for first in firsts {
+                let limit = graphs.limit;
+                assert_eq!(graphs.find(GraphKey { sequence, first }, &no_buffers), Found::Queue);
+                searches += usize::from(graphs.limit != limit);
+            }
+            searches
+        };
+        let (large, other) = (Arc::new(()), Arc::new(()));
+        let searches = announce(&mut graphs, &large, 0..10_000);
+        assert!((1..12).contains(&searches), "{searches} searches");
+        drop(large);
+        announce(&mut graphs, &other, 0..10_000);
+        assert_eq!(graphs.commands.len(), 10_000);
+        // Of few commands, those that are gone go at the next new one.
+        let mut graphs = Graphs::default();
+        let few = Arc::new(());
+        announce(&mut graphs, &few, 0..FEW - 1);
+        drop(few);
+        announce(&mut graphs, &other, 0..1);
+        assert_eq!(graphs.commands.len(), 1);
     }
 }

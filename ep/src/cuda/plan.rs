@@ -58,7 +58,7 @@ pub struct Launch {
 /// Those of a CPU kernel for the same operands, except [`KernelError::OutOfMemory`] and errors that depend on elements: see
 /// [`KernelName::failure`]. [`OpError::DType`] if the op does not support the dtype. [`OpError::SortLength`], which no CPU kernel returns, if
 /// an argsort or argtopk is along an axis of more than 2^32 - 1 elements.
-pub fn plan(call: &KernelCall<'_>) -> Result<Option<Launch>, KernelError> {
+pub fn plan(call: &KernelCall<'_, '_>) -> Result<Option<Launch>, KernelError> {
     let (op, dtype) = (call.kernel.op, call.kernel.dtype);
     if !op.supports(dtype) {
         return Err(OpError::DType { op, dtype, available: op.dtypes() }.into());

@@ -7,7 +7,7 @@ use crate::tensor::params::Params;
 /// An address without memory: a plan reads no element.
 const SOMEWHERE: usize = 1 << 40;
 
-fn view_at(address: usize, dtype: DType, layout: Layout, access: Access) -> Operand {
+fn view_at(address: usize, dtype: DType, layout: Layout, access: Access) -> Operand<'static> {
     // SAFETY: the test never reads or writes through the operand.
     unsafe { Operand::new(std::ptr::without_provenance_mut(address), dtype, layout, access) }
 }

@@ -94,7 +94,7 @@ mod tests {
     use crate::tensor::shape::Shape;
     use crate::tensor::window::Pooling;
 
-    fn operand(dims: &[usize]) -> Operand {
+    fn operand(dims: &[usize]) -> Operand<'static> {
         let layout = Layout::contiguous(Shape::new(dims).unwrap());
         // SAFETY: a plan reads no element.
         unsafe { Operand::new(std::ptr::without_provenance_mut(1 << 40), DType::F32, layout, Access::Read) }

@@ -54,9 +54,9 @@ impl CudaArgument {
     }
 }
 
-impl From<&Operand> for CudaArgument {
+impl From<&Operand<'_>> for CudaArgument {
     /// The address of the first element of the view. A kernel needs further parameters for the strides.
-    fn from(operand: &Operand) -> CudaArgument {
+    fn from(operand: &Operand<'_>) -> CudaArgument {
         CudaArgument::Address(operand.ptr().addr() as u64)
     }
 }

@@ -110,7 +110,8 @@ impl FaultyStream {
     }
 }
 
-impl Stream for FaultyStream {
+// SAFETY: it hands each command to the wrapped stream, for which the duties hold, or drops it. It keeps no operand.
+unsafe impl Stream for FaultyStream {
     fn begin(&mut self, label: &Label) {
         (self.label, self.step) = (Some(label.clone()), None);
         self.place = 0;
@@ -134,28 +135,28 @@ impl Stream for FaultyStream {
         self.inner(|inner| inner.step_note())
     }
 
-    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
+    fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
         match self.at(Point::Launch)? {
             Next::Run => self.inner(|inner| inner.launch(call)),
             Next::Skip => Ok(()),
         }
     }
 
-    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
+    fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error> {
         match self.at(Point::Copy)? {
             Next::Run => self.inner(|inner| inner.copy(source, target)),
             Next::Skip => Ok(()),
         }
     }
 
-    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
+    fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
         match self.at(Point::Fill)? {
             Next::Run => self.inner(|inner| inner.fill(target, value)),
             Next::Skip => Ok(()),
         }
     }
 
-    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
+    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand<'static>]) -> Result<(), CallError> {
         match self.at(Point::Call)? {
             Next::Run => {
                 let mut known = self.plan.tracked(std::mem::take(function));
@@ -168,7 +169,7 @@ impl Stream for FaultyStream {
         }
     }
 
-    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError> {
+    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand<'static>]) -> Result<(), CallError> {
         match self.at(Point::Call)? {
             Next::Run => self.inner(|inner| inner.call_raw(function, operands)),
             Next::Skip => Ok(()),

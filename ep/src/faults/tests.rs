@@ -25,7 +25,7 @@ fn planned(rules: impl IntoIterator<Item = Rule>) -> (Arc<FaultPlan>, Arc<dyn De
     (plan, device)
 }
 
-fn over(memory: &mut [u8], access: Access) -> Operand {
+fn over(memory: &mut [u8], access: Access) -> Operand<'static> {
     let layout = Layout::contiguous(Shape::new(&[memory.len()]).unwrap());
     // SAFETY: the view is of the whole memory, which the test keeps alive and accesses only between commands.
     unsafe { Operand::new(memory.as_mut_ptr(), DType::U8, layout, access) }

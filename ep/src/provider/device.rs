@@ -88,7 +88,16 @@ pub struct InstructionTime {
 /// A device: memory, streams and events.
 ///
 /// Thread-safe: any method may be called from any thread.
-pub trait Device: Send + Sync + fmt::Debug {
+///
+/// # Safety
+///
+/// * A region from [`allocate`](Device::allocate) has as many allocated and zeroed bytes as were asked for, which are nobody else's until
+///   [`free`](Device::free) gets the region.
+/// * The host can access them at their address, except for [`MemoryKind::Device`] of a device that is not
+///   [`host_accessible`](Device::host_accessible).
+/// * [`query`](Device::query) and [`wait`](Device::wait) return `true` only once the commands before the event have completed, and no longer
+///   use their operands.
+pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// Its id.
     fn id(&self) -> DeviceId;
 

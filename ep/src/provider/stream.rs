@@ -24,7 +24,19 @@ use crate::tensor::scalar::Scalar;
 ///
 /// A command that returns an error has not been queued and has written nothing, unless the error says otherwise. A queued command that
 /// fails later is reported by [`Device::take_failures`](crate::Device::take_failures).
-pub trait Stream: Send {
+///
+/// The methods take `Operand<'static>`, because a command may run later than the call that queues it. Whoever makes such an operand guarantees
+/// its memory until every command that uses it has completed ([`Operand::new`]).
+///
+/// # Safety
+///
+/// * An implementation uses an operand, and keeps it, only until the command that it was given for has completed: until the call returns,
+///   if it runs the command within the call; otherwise at most until an event that was recorded after the command has passed, or
+///   [`synchronize`](Stream::synchronize) has returned.
+/// * It accesses the operand's elements alone, and writes them only if the operand's access writes.
+/// * It hands operands to no other code than kernels ([`KernelFn`](crate::KernelFn)), closures ([`FnContext`](crate::FnContext)),
+///   functions over the driver's stream, and streams for which these duties hold.
+pub unsafe trait Stream: Send {
     /// Sets the instruction that the next commands belong to, until the next call. A stream that reports nothing ignores it.
     fn begin(&mut self, label: &Label);
 
@@ -50,7 +62,7 @@ pub trait Stream: Send {
     /// * [`Error::WrongDevice`] for a kernel of another kind of device;
     /// * [`Error::Kernel`] for operands that the kernel refuses and for failures in it. Operands whose bytes overlap, one of them
     ///   written, are refused, except an output that is exactly the view of an input of an [elementwise](crate::Op::is_elementwise) op.
-    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error>;
+    fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error>;
 
     /// Copies `source` to `target`: same dtype and shape, any strides on either side.
     ///
@@ -58,7 +70,7 @@ pub trait Stream: Send {
     ///
     /// [`Error::CopyMismatch`], [`Error::NotWritable`], [`Error::Overlap`] (copying a view onto
     /// itself is allowed and does nothing), [`Error::OverlapsItself`], [`Error::Misaligned`].
-    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error>;
+    fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error>;
 
     /// Writes `value` to every element of `target`.
     ///
@@ -66,7 +78,7 @@ pub trait Stream: Send {
     ///
     /// [`Error::ScalarDoesNotFit`] by the rule of [`Scalar::fits`], [`Error::NotWritable`],
     /// [`Error::OverlapsItself`], [`Error::Misaligned`].
-    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error>;
+    fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error>;
 
     /// Computes the steps of a group by the kernel that [`Device::fuse`](crate::Device::fuse) has made of it, over the views of the group in their
     /// order. Returns `false`, and has queued nothing, if the stream has no such kernel, as the provided method does: then the caller queues the steps
@@ -76,7 +88,7 @@ pub trait Stream: Send {
     ///
     /// [`Error::FusedViews`] if the views are not those of the group: their number, the size of their elements, their shape or their accesses differ,
     /// one is misaligned, or one that is written overlaps another one. Errors of the driver.
-    fn launch_fused(&mut self, _kernel: &FusedKernel, _views: &mut [Operand]) -> Result<bool, Error> {
+    fn launch_fused(&mut self, _kernel: &FusedKernel, _views: &mut [Operand<'static>]) -> Result<bool, Error> {
         Ok(false)
     }
 
@@ -94,7 +106,7 @@ pub trait Stream: Send {
     ///
     /// The device is lost. Otherwise a graph that cannot be launched or captured is not an error: the stream returns
     /// [`GraphStart::Queue`].
-    fn begin_graph(&mut self, _key: GraphKey<'_>, _buffers: &[Operand]) -> Result<GraphStart, Error> {
+    fn begin_graph(&mut self, _key: GraphKey<'_>, _buffers: &[Operand<'static>]) -> Result<GraphStart, Error> {
         Ok(GraphStart::Queue)
     }
 
@@ -112,7 +124,7 @@ pub trait Stream: Send {
     fn begin_block_graph(
         &mut self,
         _key: GraphKey<'_>,
-        _buffers: &[Operand],
+        _buffers: &[Operand<'static>],
         _blocks: GraphBlocks,
     ) -> Result<GraphStart, Error> {
         Ok(GraphStart::Queue)
@@ -123,7 +135,7 @@ pub trait Stream: Send {
     /// # Errors
     ///
     /// Errors of the driver; then the capture gives no graph.
-    fn begin_block(&mut self, _start: BlockStart, _condition: &Operand) -> Result<(), Error> {
+    fn begin_block(&mut self, _start: BlockStart, _condition: &Operand<'static>) -> Result<(), Error> {
         Ok(())
     }
 
@@ -210,7 +222,7 @@ pub trait Stream: Send {
     /// # Errors
     ///
     /// [`CallError::Device`] for operands that overlap, one of them written; [`CallError::Function`] for an error of the closure.
-    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError>;
+    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand<'static>]) -> Result<(), CallError>;
 
     /// Runs a caller's function in the calling thread, immediately, and gives it the driver's own stream. Commands that the function
     /// queues there are ordered after every earlier command of this stream and before every later one. For kernels and libraries of the
@@ -221,7 +233,7 @@ pub trait Stream: Send {
     /// * [`CallError::Device`] with [`Error::NoRawStream`] if no driver runs the stream, and for operands that overlap, one of them
     ///   written;
     /// * [`CallError::Function`] for an error of the function. Commands that it queued before the error still run.
-    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError>;
+    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand<'static>]) -> Result<(), CallError>;
 
     /// Makes `event` mark the place after every command so far.
     ///
@@ -251,36 +263,36 @@ impl Commands for &mut (dyn Stream + '_) {
         (**self).begin_step(step, buffers);
     }
 
-    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
+    fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
         (**self).launch(call)
     }
 
-    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
+    fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error> {
         (**self).copy(source, target)
     }
 
-    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
+    fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
         (**self).fill(target, value)
     }
 
-    fn launch_fused(&mut self, kernel: &FusedKernel, views: &mut [Operand]) -> Result<bool, Error> {
+    fn launch_fused(&mut self, kernel: &FusedKernel, views: &mut [Operand<'static>]) -> Result<bool, Error> {
         (**self).launch_fused(kernel, views)
     }
 
-    fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error> {
+    fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand<'static>]) -> Result<GraphStart, Error> {
         (**self).begin_graph(key, buffers)
     }
 
     fn begin_block_graph(
         &mut self,
         key: GraphKey<'_>,
-        buffers: &[Operand],
+        buffers: &[Operand<'static>],
         blocks: GraphBlocks,
     ) -> Result<GraphStart, Error> {
         (**self).begin_block_graph(key, buffers, blocks)
     }
 
-    fn begin_block(&mut self, start: BlockStart, condition: &Operand) -> Result<(), Error> {
+    fn begin_block(&mut self, start: BlockStart, condition: &Operand<'static>) -> Result<(), Error> {
         (**self).begin_block(start, condition)
     }
 

@@ -9,7 +9,7 @@ use crate::tensor::shape::Shape;
 
 const BASE: usize = 4096;
 
-fn operand(dtype: DType, layout: Layout) -> Operand {
+fn operand(dtype: DType, layout: Layout) -> Operand<'static> {
     let base = std::ptr::without_provenance_mut(BASE);
     // SAFETY: the test only asks the operand for its addresses; nothing is read or written through it.
     unsafe { Operand::new(base, dtype, layout, Access::Read) }

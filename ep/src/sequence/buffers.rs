@@ -3,6 +3,9 @@
 //! A buffer is a range of bytes without gaps, or one view with gaps: then all operands of steps in it use the elements of that view, so that an
 //! instruction over other elements of the same memory, such as another column of a matrix, needs no order.
 //!
+//! A buffer begins at its first element, wherever that lies in the storage of the operand that a call gives: operands of steps count from there, as the
+//! pointer of an operand does.
+//!
 //! Invariant: every operand of a step that [`Buffers::add`] has accepted lies within its buffer, and a buffer of which a step writes a part
 //! is noted as written. [`Buffers::check`] compares the operands of a call with that, so no step reaches memory that the call did not
 //! declare.
@@ -11,6 +14,7 @@ use std::ops::Range;
 
 use crate::call::operand::{Operand, PreparedOperand};
 use crate::sequence::step::{SequenceError, SequenceMemory, SequenceOperand};
+use crate::tensor::dtype::DType;
 use crate::tensor::footprint::Footprint;
 use crate::tensor::layout::Layout;
 
@@ -21,7 +25,7 @@ pub enum SequenceBuffer {
     Bytes(usize),
     /// A view with gaps.
     View {
-        /// Its layout, from its first element.
+        /// Its shape and strides. Its offset does not matter: a buffer begins at its first element.
         layout: Layout,
         /// The size of an element in bytes.
         element: usize,
@@ -33,7 +37,7 @@ impl SequenceBuffer {
     fn bytes(&self) -> usize {
         match self {
             SequenceBuffer::Bytes(bytes) => *bytes,
-            SequenceBuffer::View { layout, element } => layout.span_elements().end * element,
+            SequenceBuffer::View { layout, element } => layout.span_elements().len().saturating_mul(*element),
         }
     }
 }
@@ -41,9 +45,13 @@ impl SequenceBuffer {
 /// A buffer, as all steps together use it.
 #[derive(Clone, Debug)]
 struct Buffer {
+    /// Of a view, the offset is 0.
     memory: SequenceBuffer,
     written: bool,
 }
+
+/// The size of the largest element, in bytes.
+const LARGEST_ELEMENT: usize = DType::F64.size();
 
 /// The buffers of a sequence.
 #[derive(Debug)]
@@ -51,7 +59,14 @@ pub(super) struct Buffers(Vec<Buffer>);
 
 impl Buffers {
     pub(super) fn new(buffers: Vec<SequenceBuffer>) -> Buffers {
-        Buffers(buffers.into_iter().map(|memory| Buffer { memory, written: false }).collect())
+        let from_its_first_element = |memory: SequenceBuffer| match memory {
+            SequenceBuffer::View { layout, element } => {
+                SequenceBuffer::View { layout: layout.without_offset(), element }
+            }
+            bytes => bytes,
+        };
+        let buffers = buffers.into_iter().map(from_its_first_element);
+        Buffers(buffers.map(|memory| Buffer { memory, written: false }).collect())
     }
 
     /// Checks that operand `place` (an index) of step `number` lies within its buffer, and notes a write.
@@ -73,8 +88,7 @@ impl Buffers {
         }
         if let SequenceBuffer::View { layout, element } = &buffer.memory
             && !elements.is_empty()
-            && Footprint::scaled(&operand.layout, offset, operand.dtype.size())
-                != Footprint::scaled(layout, 0, *element)
+            && !uses_view(operand, offset, layout, *element)
         {
             let expected = "operands that use the elements of the view that their buffer is";
             return Err(SequenceError::Operands { step: number, expected, found: format!("{operand:?}") });
@@ -119,6 +133,13 @@ impl Buffers {
     pub(super) fn heap_bytes(&self) -> usize {
         size_of_val(self.0.as_slice())
     }
+}
+
+/// Whether an operand of a step, whose storage begins at byte `offset` of its buffer, uses exactly the elements of the view that the buffer is.
+fn uses_view(operand: &SequenceOperand, offset: usize, view: &Layout, element: usize) -> bool {
+    // The bytes of larger elements may not fit a `usize`, and no call has such an operand.
+    element <= LARGEST_ELEMENT
+        && Footprint::scaled(&operand.layout, offset, operand.dtype.size()) == Footprint::scaled(view, 0, element)
 }
 
 /// Whether an operand has the shape and strides of a view, and elements of this size.
@@ -176,11 +197,11 @@ impl PreparedOperands {
 /// * [`Buffers::add`] has accepted what the views were prepared from.
 /// * [`Buffers::check`] of the same buffers has accepted `buffers`, and no slice of a written one exists.
 #[inline(always)]
-pub(super) unsafe fn placed<'o>(
+pub(super) unsafe fn placed<'o, 'm>(
     prepared: &[Prepared],
-    buffers: &[Operand],
-    operands: &'o mut [Operand],
-) -> &'o mut [Operand] {
+    buffers: &[Operand<'m>],
+    operands: &'o mut [Operand<'m>],
+) -> &'o mut [Operand<'m>] {
     let operands = &mut operands[..prepared.len()];
     for (operand, Prepared { buffer, view }) in operands.iter_mut().zip(prepared) {
         // SAFETY: `Buffers::add` has checked that the view lies within its buffer, and the caller guarantees that the operand of the call is that buffer, and writable if a
@@ -205,11 +226,11 @@ fn in_buffer(operand: &SequenceOperand) -> (usize, usize) {
 /// * No description names scratch memory, and [`Buffers::add`] has accepted all of them.
 /// * [`Buffers::check`] of the same buffers has accepted `buffers`, and no slice of a written one exists.
 #[inline(always)]
-pub(super) unsafe fn located<'o>(
+pub(super) unsafe fn located<'o, 'm>(
     described: &[SequenceOperand],
-    buffers: &[Operand],
-    operands: &'o mut [Operand],
-) -> &'o mut [Operand] {
+    buffers: &[Operand<'m>],
+    operands: &'o mut [Operand<'m>],
+) -> &'o mut [Operand<'m>] {
     let operands = &mut operands[..described.len()];
     for (operand, described) in operands.iter_mut().zip(described) {
         let (index, offset) = in_buffer(described);

@@ -77,6 +77,23 @@ pub struct CommandSequence {
     identity: Arc<()>,
 }
 
+/// The buffer of a [`CommandSequence`] that the host reads: conditions of blocks and outputs are copied to it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct SequenceFlag(usize);
+
+impl SequenceFlag {
+    /// The buffer at this index.
+    ///
+    /// # Safety
+    ///
+    /// * The host can access the memory of the operand that [`CommandSequence::run`] gets for the buffer, at the operand's address.
+    /// * A run is continued, that is, called again with the position that it has left, only once all commands that it has queued have
+    ///   completed.
+    pub unsafe fn new(buffer: usize) -> SequenceFlag {
+        SequenceFlag(buffer)
+    }
+}
+
 /// Steps that one kernel computes.
 #[derive(Debug)]
 struct Fused {
@@ -112,7 +129,7 @@ pub struct SequencePosition {
 
 impl CommandSequence {
     /// Checks `steps` for devices of this kind, whose operands are views of buffers of `buffers` bytes each. If there are blocks, `flag` is a
-    /// buffer of at least one byte that the host can read and that no step uses.
+    /// buffer of at least one byte that no step uses.
     ///
     /// # Errors
     /// [`SequenceError::Operands`] and [`SequenceError::PastBuffer`]; [`SequenceError::Blocks`] if a block does not end where it must, or if
@@ -120,7 +137,7 @@ impl CommandSequence {
     pub fn new(
         device: DeviceKind,
         buffers: &[usize],
-        flag: Option<usize>,
+        flag: Option<SequenceFlag>,
         steps: Vec<(SequenceStep, StepLabel)>,
     ) -> Result<CommandSequence, SequenceError> {
         let buffers = buffers.iter().map(|&bytes| SequenceBuffer::Bytes(bytes)).collect();
@@ -135,9 +152,10 @@ impl CommandSequence {
     pub fn over(
         device: DeviceKind,
         buffers: Vec<SequenceBuffer>,
-        flag: Option<usize>,
+        flag: Option<SequenceFlag>,
         steps: Vec<(SequenceStep, StepLabel)>,
     ) -> Result<CommandSequence, SequenceError> {
+        let flag = flag.map(|SequenceFlag(buffer)| buffer);
         let mut buffers = Buffers::new(buffers);
         let command = |(number, (mut step, label)): (usize, (SequenceStep, StepLabel))| {
             step.check_form(number, device)?;
@@ -416,7 +434,7 @@ impl CommandSequence {
         &self,
         stretch: &Stretch,
         stream: &mut dyn Commands,
-        buffers: &[Operand],
+        buffers: &[Operand<'static>],
     ) -> Result<(), SequenceError> {
         let step = stretch.steps.start;
         let Some(Look { copy, of_buffers }) = self.looks.get(step).and_then(Option::as_ref) else { return Ok(()) };
@@ -434,22 +452,22 @@ impl CommandSequence {
         &self,
         stretch: &Stretch,
         position: &mut SequencePosition,
-        buffers: &[Operand],
+        buffers: &[Operand<'static>],
     ) -> Result<(), SequenceError> {
         if let (Some(times), Some(begun)) = (&self.times, position.begun.take()) {
             times[position.next].add(begun.elapsed());
         }
         let step = stretch.steps.start;
         match self.looks.get(step).and_then(Option::as_ref) {
-            // SAFETY: `run` has checked the buffers. The flag is in page-locked memory, and the caller of `run` calls again once the copy has run; no
-            // command is queued meanwhile.
+            // SAFETY: `run` has checked the buffers. By the duties of `SequenceFlag::new`, the host can read the flag, and the copy has run when `run` is
+            // called again; no command is queued meanwhile.
             Some(look) => unsafe { look.check(step, buffers) },
             None => Ok(()),
         }
     }
 
     /// Whether the flag says that the condition, which was copied to it, is true.
-    fn reads_true(&self, test: &Test, buffers: &[Operand]) -> Result<bool, SequenceError> {
+    fn reads_true(&self, test: &Test, buffers: &[Operand<'static>]) -> Result<bool, SequenceError> {
         let flag = self.flag.and_then(|flag| buffers.get(flag));
         let flag = flag.unwrap_or_else(|| {
             unreachable!("`new` refuses blocks without a flag, and `check` has counted the buffers")

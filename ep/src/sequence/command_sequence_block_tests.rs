@@ -64,7 +64,7 @@ pub(super) fn of_words(words: &'static str, most_rounds: u64) -> Result<CommandS
     };
     let words: Vec<&'static str> = words.split(' ').collect();
     let steps = words.into_iter().enumerate().map(step).collect();
-    CommandSequence::new(DeviceKind::Sim, &[12, 8, 2, 1], Some(3), steps)
+    CommandSequence::new(DeviceKind::Sim, &[12, 8, 2, 1], Some(SequenceFlag(3)), steps)
 }
 
 /// Runs the steps of [`with_blocks`]; what the host finds in the flag at each call is given.
@@ -107,7 +107,7 @@ pub(super) fn run_blocks_with(
             view(bools, DType::Bool, 2, Access::Read),
             view(bools.wrapping_add(2), DType::Bool, 1, Access::Write),
         ];
-        let call = CommandCall { stream: &mut listing, operands: &mut operands, rest: None };
+        let call = CommandCall::new(&mut listing, &mut operands);
         let mut context = FnContext::of_commands(call).expect("operands that do not overlap");
         let condition = match sequence.run(&mut context, 0, &mut position) {
             Ok(Some(label)) => label.what,
@@ -197,7 +197,7 @@ fn loops_that_a_device_cannot_run_alone_are_not_announced() {
         let begin = SequenceStep { work, operands: vec![condition] };
         let end = SequenceStep { work: SequenceWork::End, operands: vec![] };
         let steps = vec![(begin, label), step, (end, label)];
-        CommandSequence::new(DeviceKind::Sim, &[12, 8, 2, 1], Some(3), steps).expect("blocks that end")
+        CommandSequence::new(DeviceKind::Sim, &[12, 8, 2, 1], Some(SequenceFlag(3)), steps).expect("blocks that end")
     };
     let repeats = |most_time| SequenceWork::While { most_rounds: 9, most_time };
     assert!(announced(steps(repeats(None), Op::Add)) && !announced(steps(repeats(None), Op::Div)));

@@ -48,23 +48,23 @@ impl Commands for Listing {
         self.queued.push(format!("step {} {} {buffers:?}", step.step, step.what));
     }
 
-    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
+    fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
         self.add(call.kernel.op.name(), &call.operands.iter().collect::<Vec<_>>())
     }
 
-    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
+    fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error> {
         self.add("copy", &[source, target])
     }
 
-    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
+    fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
         self.add(&format!("fill {value:?}"), &[target])
     }
 
-    fn launch_fused(&mut self, _: &FusedKernel, views: &mut [Operand]) -> Result<bool, Error> {
+    fn launch_fused(&mut self, _: &FusedKernel, views: &mut [Operand<'static>]) -> Result<bool, Error> {
         if self.fuses { self.add("fused", &views.iter().collect::<Vec<_>>()).map(|()| true) } else { Ok(false) }
     }
 
-    fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error> {
+    fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand<'static>]) -> Result<GraphStart, Error> {
         self.graphs.push(format!("from {} over {} buffers: {:?}", key.first, buffers.len(), self.start));
         Ok(self.start)
     }
@@ -72,7 +72,7 @@ impl Commands for Listing {
     fn begin_block_graph(
         &mut self,
         key: GraphKey<'_>,
-        buffers: &[Operand],
+        buffers: &[Operand<'static>],
         blocks: GraphBlocks,
     ) -> Result<GraphStart, Error> {
         let start = self.block_start;
@@ -80,7 +80,7 @@ impl Commands for Listing {
         Ok(start)
     }
 
-    fn begin_block(&mut self, start: BlockStart, condition: &Operand) -> Result<(), Error> {
+    fn begin_block(&mut self, start: BlockStart, condition: &Operand<'static>) -> Result<(), Error> {
         self.add(&format!("{start:?}").replace(' ', ""), &[condition])
     }
 
@@ -187,7 +187,7 @@ pub(super) fn run_with(
         block_start: GraphStart::Queue,
         loops: LoopsRun::default(),
     };
-    let call = CommandCall { stream: &mut listing, operands: &mut operands, rest: None };
+    let call = CommandCall::new(&mut listing, &mut operands);
     let mut context = FnContext::of_commands(call).expect("operands that do not overlap");
     let result = sequence.run(&mut context, 0, &mut SequencePosition::default());
     (result.map(|block| assert_eq!(block, None, "there are no blocks")), listing)
@@ -325,7 +325,8 @@ fn of_floats() -> CommandSequence {
             label(4, "fill"),
         ),
     ];
-    CommandSequence::new(DeviceKind::Sim, &[8, 8, 8, 8], Some(3), steps).expect("steps within their buffers")
+    CommandSequence::new(DeviceKind::Sim, &[8, 8, 8, 8], Some(SequenceFlag(3)), steps)
+        .expect("steps within their buffers")
 }
 
 /// Runs it over one vector, with the flag at its end, in which the host finds `seen` behind the first step. Returns the outcome, what was queued, and for
@@ -354,7 +355,7 @@ fn run_of_floats(sequence: &CommandSequence, seen: [f32; 2]) -> (Result<(), Sequ
     loop {
         let mut operands = [(0, Access::Read), (1, Access::Write), (2, Access::Write), (3, Access::Write)]
             .map(|(place, access)| operand(place, access));
-        let call = CommandCall { stream: &mut listing, operands: &mut operands, rest: None };
+        let call = CommandCall::new(&mut listing, &mut operands);
         let mut context = FnContext::of_commands(call).expect("operands that do not overlap");
         match sequence.run(&mut context, 0, &mut position) {
             Ok(Some(label)) => paused.push(label.step),
@@ -402,7 +403,10 @@ fn outputs_need_a_flag_that_they_fit_into() {
         sequence.expect("steps within their buffers").checking_finite().expect_err("it is refused")
     };
     assert!(matches!(of(None), SequenceError::Operands { step: 0, .. }));
-    assert!(matches!(of(Some(1)), SequenceError::PastBuffer { step: 0, buffer: 1, end: 8, bytes: 4, .. }));
+    assert!(matches!(
+        of(Some(SequenceFlag(1))),
+        SequenceError::PastBuffer { step: 0, buffer: 1, end: 8, bytes: 4, .. }
+    ));
 }
 
 /// Steps that one kernel computes are one command, and have one time.
@@ -421,13 +425,14 @@ fn a_flag_is_a_buffer_of_its_own() {
     let label = StepLabel { step: 0, what: "step", location: std::panic::Location::caller() };
     let fill =
         SequenceStep { work: SequenceWork::Fill(Scalar::from(7i32)), operands: vec![vector(1, 0, 1, Access::Write)] };
-    let refused = CommandSequence::new(DeviceKind::Sim, &[4, 4], Some(1), vec![(fill, label)])
+    let refused = CommandSequence::new(DeviceKind::Sim, &[4, 4], Some(SequenceFlag(1)), vec![(fill, label)])
         .expect_err("a step writes the flag");
     assert!(matches!(refused, SequenceError::Operands { step: 0, .. }), "{refused}");
     let bools = SequenceOperand { dtype: DType::Bool, ..vector(0, 0, 1, Access::Read) };
     let steps = [(SequenceWork::If, vec![bools]), (SequenceWork::End, vec![])];
     let steps: Vec<_> = steps.into_iter().map(|(work, operands)| (SequenceStep { work, operands }, label)).collect();
-    let refused = CommandSequence::new(DeviceKind::Sim, &[4, 0], Some(1), steps).expect_err("the flag has no byte");
+    let refused =
+        CommandSequence::new(DeviceKind::Sim, &[4, 0], Some(SequenceFlag(1)), steps).expect_err("the flag has no byte");
     assert!(matches!(refused, SequenceError::PastBuffer { buffer: 1, .. }), "{refused}");
     let ends = CommandSequence::new(
         DeviceKind::Sim,

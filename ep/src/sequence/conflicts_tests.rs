@@ -1,5 +1,9 @@
 //! Orders that branches must have, and plans without them.
 
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
 use super::*;
 use crate::call::operand::Access::{self, Read, ReadWrite, Write};
 use crate::sequence::step::{SequenceMemory, SequenceOperand, SequenceWork};
@@ -159,4 +163,121 @@ fn of_many_uses_those_that_could_conflict_are_kept() {
     let count = rows.len();
     rows.push((1, vec![], part(parts - 1, Read)));
     assert_eq!(later_step(check(&rows)), count, "the last write of lane 0 is not waited for");
+}
+
+/// The verdict by the definition: each step is compared with all earlier ones. Returns the first step without an order.
+fn compare_all(rows: &[Row]) -> Option<usize> {
+    // For each branch whether it is behind each earlier one.
+    let mut behind: Vec<Vec<bool>> = Vec::new();
+    for (number, (lane, after, _)) in rows.iter().enumerate() {
+        let mut of_branch = vec![false; number];
+        let before_on_lane = rows[..number].iter().rposition(|(other, ..)| other == lane);
+        for other in after.iter().copied().chain(before_on_lane) {
+            of_branch[other] = true;
+            (0..other).for_each(|earlier| of_branch[earlier] |= behind[other][earlier]);
+        }
+        behind.push(of_branch);
+    }
+    let conflicts = |later: usize, earlier: usize| {
+        let ((_, _, it), (_, _, other)) = (&rows[later], &rows[earlier]);
+        !behind[later][earlier] && (it.access.writes() || other.access.writes()) && it.overlaps(other)
+    };
+    (0..rows.len()).find(|&later| (0..later).any(|earlier| conflicts(later, earlier)))
+}
+
+/// The lane of a branch, the branches that it waits for, and what its step uses.
+type Row = (usize, Vec<usize>, SequenceOperand);
+
+fn check_rows(rows: &[Row]) -> Result<(), SequenceError> {
+    let rows: Vec<(usize, &[usize], SequenceOperand)> =
+        rows.iter().map(|(lane, after, operand)| (*lane, &after[..], operand.clone())).collect();
+    check(&rows)
+}
+
+/// A part of one of two buffers of 64 bytes: dense, evenly spaced runs, a block of a matrix with rows of 8 bytes, or without an even stride.
+fn part() -> impl Strategy<Value = SequenceOperand> {
+    let axes = prop_oneof![
+        (1..12usize).prop_map(|count| vec![(count, 1)]),
+        (1..5usize, 2..9usize).prop_map(|(count, stride)| vec![(count, stride)]),
+        (1..5usize, 1..9usize).prop_map(|(rows, columns)| vec![(rows, 8), (columns, 1)]),
+        (1..4usize, 2..14usize, 1..4usize, 1..4usize).prop_map(|(n, outer, m, inner)| vec![(n, outer), (m, inner)]),
+        Just(vec![(0, 1)]),
+    ];
+    let access = prop_oneof![Just(Read), Just(Read), Just(Write), Just(ReadWrite)];
+    (0..2usize, 0..64usize, axes, access).prop_map(|(index, offset, axes, access)| {
+        let (dims, strides): (Vec<usize>, Vec<usize>) = axes.into_iter().unzip();
+        let layout = Layout::with_strides(Shape::new(&dims).expect("a shape"), &strides, 0).expect("a layout");
+        let end = layout.span_elements().end;
+        let memory = SequenceMemory::Buffer { index, offset: offset.min(64_usize.saturating_sub(end)) };
+        SequenceOperand { memory, dtype: DType::U8, layout, access }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    #[cfg_attr(miri, ignore = "minutes, and no unsafe code")]
+    fn the_verdict_is_that_of_comparing_all_pairs(
+        drawn in prop::collection::vec((0..4usize, prop::collection::vec(any::<prop::sample::Index>(), 0..3), part()), 1..24),
+    ) {
+        let row = |(number, (lane, after, operand)): (usize, (usize, Vec<prop::sample::Index>, SequenceOperand))| -> Row {
+            // The first branch waits for none.
+            let after = after.iter().filter(|_| number > 0).map(|other| other.index(number.max(1))).collect();
+            (lane.min(number), after, operand)
+        };
+        let mut rows: Vec<Row> = drawn.into_iter().enumerate().map(row).collect();
+        // The longest ordered program of them: a step that has no order waits for all before it.
+        loop {
+            let expected = compare_all(&rows);
+            match check_rows(&rows) {
+                Ok(()) => prop_assert_eq!(None, expected, "{:?}", rows),
+                refused => prop_assert_eq!(Some(later_step(refused)), expected, "{:?}", rows),
+            }
+            let Some(unordered) = expected else { break };
+            rows[unordered].1 = (0..unordered).collect();
+        }
+    }
+}
+
+/// Programs of so many steps on four lanes, ordered where they must be.
+fn large_programs(steps: usize) -> [(&'static str, Vec<Row>); 5] {
+    let whole = |access| bytes(0, (0, 4 * steps, 1), access);
+    // Each lane writes parts of its own, then all read everything, and one waits for all and writes it.
+    let side_by_side = |part: &dyn Fn(usize) -> SequenceOperand| -> Vec<Row> {
+        let writes = steps / 2;
+        let mut rows: Vec<Row> = (0..writes).map(|it| (it % 4, vec![], part(it))).collect();
+        rows.extend((writes..writes + 4).map(|it| (it % 4, (writes - 4..writes).collect(), whole(Read))));
+        rows.extend((writes + 4..steps - 1).map(|it| (it % 4, vec![], whole(Read))));
+        rows.push((0, (steps - 5..steps - 1).collect(), whole(Write)));
+        rows
+    };
+    // A row is as long as there are writes, so each step has a column, or a block of some.
+    let stride = 2 * steps;
+    [
+        ("ranges", side_by_side(&|it| bytes(0, (4 * it, 4, 1), Write))),
+        ("columns", side_by_side(&|it| bytes(0, (it, 2, stride), Write))),
+        ("overlapping reads", side_by_side(&|it| bytes(0, (it, steps, 1), Read))),
+        ("a chain", (0..steps).map(|it| (it % 4, it.checked_sub(1).into_iter().collect(), whole(Write))).collect()),
+        (
+            "columns and ranges between",
+            side_by_side(&|it| match it % 2 {
+                0 => bytes(0, (it / 2, 2, stride), Write),
+                _ => bytes(0, (steps / 2 + it, 1, 1), Write),
+            }),
+        ),
+    ]
+}
+
+/// The time of the check is about in proportion to the steps: about 0.1 s here, and seconds where each use is compared with all before it.
+#[test]
+#[cfg_attr(miri, ignore = "minutes, and no unsafe code")]
+fn large_programs_are_checked_in_time() {
+    let programs = large_programs(16_000);
+    let start = Instant::now();
+    for (name, rows) in programs {
+        assert_eq!(check_rows(&rows), Ok(()), "{name}");
+    }
+    let time = start.elapsed();
+    assert!(time < Duration::from_secs(4), "{time:?}");
 }

@@ -283,8 +283,9 @@ impl CpuSequence {
         noted: Option<&NotedRun<'_>>,
     ) -> Result<(), SequenceError> {
         // One set for many parts: to make one costs more than a short function.
-        let operands =
-            || -> SmallVec<[Operand; MOST_OPERANDS]> { (0..self.most_operands).map(|_| Operand::blank()).collect() };
+        let operands = || -> SmallVec<[Operand<'_>; MOST_OPERANDS]> {
+            (0..self.most_operands).map(|_| Operand::blank()).collect()
+        };
         match &self.lanes {
             // SAFETY: the caller has the same duties.
             None => unsafe { self.run_range::<TIMED>(buffers, run, 0..self.parts.len(), &mut operands(), noted) },
@@ -301,12 +302,12 @@ impl CpuSequence {
     /// # Safety
     ///
     /// * [`Buffers::check`] has accepted `buffers`, and no slice exists of bytes that these parts write, nor a mutable one of bytes that they use.
-    unsafe fn run_range<const TIMED: bool>(
+    unsafe fn run_range<'m, const TIMED: bool>(
         &self,
-        buffers: &[Operand],
+        buffers: &[Operand<'m>],
         run: u64,
         parts: Range<usize>,
-        operands: &mut [Operand],
+        operands: &mut [Operand<'m>],
         noted: Option<&NotedRun<'_>>,
     ) -> Result<(), SequenceError> {
         let begin = |step: usize| {
@@ -366,12 +367,12 @@ impl CpuSequence {
     ///
     /// * As for [`placed`].
     #[inline(always)]
-    unsafe fn run_single(
+    unsafe fn run_single<'m>(
         &self,
         single: &Single,
         work: &SequenceWork,
-        buffers: &[Operand],
-        operands: &mut [Operand],
+        buffers: &[Operand<'m>],
+        operands: &mut [Operand<'m>],
     ) -> Result<(), SequenceError> {
         // SAFETY: the caller has the same duties.
         let set = unsafe { self.placed(&single.operands, buffers, operands) };
@@ -385,12 +386,12 @@ impl CpuSequence {
     ///
     /// * As for [`placed`].
     #[inline(always)]
-    unsafe fn placed<'o>(
+    unsafe fn placed<'o, 'm>(
         &self,
         places: &Range<usize>,
-        buffers: &[Operand],
-        operands: &'o mut [Operand],
-    ) -> &'o mut [Operand] {
+        buffers: &[Operand<'m>],
+        operands: &'o mut [Operand<'m>],
+    ) -> &'o mut [Operand<'m>] {
         // SAFETY: the caller has the same duties; `over` has added what the operands were prepared from to the buffers.
         unsafe { placed(self.operands.of(places), buffers, operands) }
     }
@@ -499,7 +500,11 @@ fn in_buffers(number: usize, step: SequenceStep) -> Result<SequenceStep, Sequenc
 /// # Safety
 ///
 /// * As for [`Single::run`].
-unsafe fn is_true(test: &Test, buffers: &[Operand], operands: &mut [Operand]) -> Result<bool, SequenceError> {
+unsafe fn is_true<'m>(
+    test: &Test,
+    buffers: &[Operand<'m>],
+    operands: &mut [Operand<'m>],
+) -> Result<bool, SequenceError> {
     // SAFETY: the caller has the same duties.
     let operands = unsafe { located(std::slice::from_ref(&test.condition), buffers, operands) };
     let bytes = operands[0].bytes().map_err(|error| SequenceError::Step { step: test.step, error })?;

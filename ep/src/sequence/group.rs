@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use crate::call::operand::{Access, Operand};
-use crate::cpu::parallel;
+use crate::cpu::{is_own, parallel};
 use crate::errors::error::Error;
 use crate::sequence::chains::{self, GroupItem};
 use crate::sequence::group_blocks::{BlockMemory, BlockOperand, BlockStep, Blocks};
@@ -50,6 +50,8 @@ pub(super) struct Group {
     /// The parts that the group runs one after the other in each block.
     items: Vec<GroupItem>,
     blocks: Blocks,
+    /// Whether all kernels are ours, which leave their operands as they are. A kernel of the caller may exchange its operands, so each block sets them anew.
+    leaves_operands: bool,
     /// What a block costs, in the units of [`parallel`].
     work: usize,
     /// The size of the scratch memory of a thread, in bytes.
@@ -68,8 +70,8 @@ struct Page([u8; 4096]);
 struct Kept {
     /// Scratch memory, of the largest size so far.
     scratch: Vec<Page>,
-    /// Room for the operands of all steps of a group.
-    operands: Vec<Operand>,
+    /// Room for the operands of all steps of a group; empty between runs.
+    operands: Vec<Operand<'static>>,
 }
 
 thread_local! {
@@ -114,7 +116,11 @@ impl Group {
             prepared.push(BlockStep { work: step.work, operands });
         }
         let items = chains::items(&prepared);
-        Ok(Group { first, steps: prepared, items, blocks, work, scratch_bytes })
+        let leaves_operands = prepared.iter().all(|step| match &step.work {
+            SequenceWork::Kernel(kernel, _) => is_own(kernel),
+            _ => true,
+        });
+        Ok(Group { first, steps: prepared, items, blocks, leaves_operands, work, scratch_bytes })
     }
 
     /// The number of steps.
@@ -194,7 +200,7 @@ impl Group {
         range: Range<usize>,
         buffers: &[Operand],
         scratch: *mut u8,
-        operands: &mut Vec<Operand>,
+        operands: &mut Vec<Operand<'static>>,
     ) -> Result<(), (usize, usize, Error)> {
         operands.clear();
         operands.resize_with(self.steps.iter().map(|step| step.operands.len()).sum(), Operand::blank);
@@ -203,11 +209,12 @@ impl Group {
         for block in range {
             let (index, is_last) = self.blocks.index(block);
             let memory = BlockMemory { buffers, scratch, index, is_last };
-            let only_moves = set_for == Some(is_last);
+            let only_moves = self.leaves_operands && set_for == Some(is_last);
             set_for = Some(is_last);
             let described = self.steps.iter().flat_map(|step| &step.operands);
             for (operand, described) in operands.iter_mut().zip(described) {
-                // SAFETY: the caller guarantees it.
+                // SAFETY: the caller guarantees the first two, and says when only the addresses change. The operands are used by the steps of this block alone, which
+                // cannot keep them, because kernels take operands of any lifetime; `run` clears them.
                 unsafe { described.place(operand, &memory, only_moves) };
             }
             let mut rest = &mut operands[..];

@@ -43,7 +43,7 @@ pub(super) struct Blocks {
 
 /// The parts of the operands in one block, and where they are.
 pub(super) struct BlockMemory<'a> {
-    pub(super) buffers: &'a [Operand],
+    pub(super) buffers: &'a [Operand<'a>],
     pub(super) scratch: *mut u8,
     /// The first index of the block on each axis up to the divided one.
     pub(super) index: SmallVec<[usize; 3]>,
@@ -59,6 +59,8 @@ impl BlockOperand {
     /// * The buffers of `block` fit those that the step was checked with, no slice of a written one exists, and no other call for the same block runs at the same
     ///   time.
     /// * The scratch memory of `block` has the bytes that the group needs; nothing else uses it during the call.
+    /// * If it `only_moves`, `operand` is as this function left it, whatever has used it since.
+    /// * `operand` is not used once the memory of the buffers or the scratch memory is gone.
     #[inline]
     pub(super) unsafe fn place(&self, operand: &mut Operand, block: &BlockMemory<'_>, only_moves: bool) {
         let base = match self.memory {

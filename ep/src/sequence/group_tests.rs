@@ -1,6 +1,7 @@
 //! Groups compute what their steps compute one after the other, whatever the size of a block; steps that would not are refused.
 
 use crate::call::fn_context::FnContext;
+use crate::call::kernel::{Kernel, KernelCall};
 use crate::call::kernel_registry::KernelRegistry;
 use crate::call::operand::{Access, Operand};
 use crate::names::device_id::DeviceKind;
@@ -287,4 +288,26 @@ fn a_group_over_no_elements_runs() {
         run(&group.expect("a group"), &mut data).expect("it runs");
         assert_eq!(data, [[1], [2], [3]]);
     }
+}
+
+/// A kernel of the caller may exchange its operands. The next block sets them anew, so it accesses the memory that the step declares.
+#[test]
+fn a_kernel_that_exchanges_its_operands_gets_the_declared_ones_in_each_block() {
+    use Access::{Read, Write};
+    let exchanges = |call: &mut KernelCall<'_, '_>| {
+        let written = call.operands[1].slice_mut::<i32>()?;
+        written.fill(written.len() as i32);
+        call.operands.swap(0, 1);
+        Ok(())
+    };
+    let kernel = Kernel { op: Op::Neg, device: DeviceKind::Cpu, dtype: DType::I32, run: exchanges };
+    let row = Layout::contiguous(Shape::new(&[COLUMNS]).expect("a shape"));
+    let operands =
+        vec![in_buffer(1, row.broadcast_to(whole().shape()).expect("a view"), Read), in_buffer(2, whole(), Write)];
+    let step = SequenceStep { work: SequenceWork::Kernel(kernel, Params::default()), operands };
+    let group = CpuSequence::new(&[BYTES, 24, BYTES], vec![step], &[SequenceGroup { steps: 0..1, block: COLUMNS }]);
+    let mut data = data(3);
+    let row = data[1].clone();
+    run(&group.expect("a group"), &mut data).expect("it runs");
+    assert_eq!(data[1..], [row, vec![COLUMNS as i32; ROWS * COLUMNS]]);
 }

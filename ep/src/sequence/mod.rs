@@ -7,6 +7,7 @@
 //! | `step` | a step: its work and its operands |
 //! | `branches` | steps that lanes run side by side |
 //! | `conflicts` | the check that branches which use the same bytes are ordered |
+//! | `uses_of_buffer` | the uses of a buffer's bytes, found by range and lane |
 //! | `buffers` | the buffers of a sequence, and the check that the operands of a call are these |
 //! | `blocks` | where blocks begin and end, and how many rounds loops may make |
 //! | `block_graph` | which parts with blocks a stream may launch as a whole |
@@ -41,10 +42,11 @@ mod looks;
 mod step;
 mod sync;
 mod times;
+mod uses_of_buffer;
 
 pub use branches::SequenceBranch;
 pub use buffers::SequenceBuffer;
-pub use command_sequence::{CommandSequence, SequencePosition};
+pub use command_sequence::{CommandSequence, SequenceFlag, SequencePosition};
 pub use cpu_sequence::CpuSequence;
 pub use finite::{NotFinite, call_checking_finite};
 pub use function::{SequenceCode, SequenceFunction};

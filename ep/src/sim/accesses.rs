@@ -9,7 +9,7 @@ use crate::call::operand::Operand;
 use crate::races::Touch;
 
 /// The touches of a command's operands, in order. `label` may have the allocation of each.
-pub(super) fn touches<'a>(label: &Label, operands: impl IntoIterator<Item = &'a Operand>) -> SmallVec<[Touch; 4]> {
+pub(super) fn touches<'a>(label: &Label, operands: impl IntoIterator<Item = &'a Operand<'a>>) -> SmallVec<[Touch; 4]> {
     let allocation = |index: usize| label.allocations.get(index).copied().filter(|&allocation| allocation != 0);
     operands.into_iter().enumerate().map(|(index, operand)| Touch::of(operand, allocation(index))).collect()
 }

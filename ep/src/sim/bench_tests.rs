@@ -98,11 +98,11 @@ impl Bench {
 }
 
 impl Vector {
-    pub(super) fn operand(&self, access: Access) -> Operand {
+    pub(super) fn operand(&self, access: Access) -> Operand<'static> {
         self.view(0..self.elements, access)
     }
 
-    pub(super) fn view(&self, part: std::ops::Range<usize>, access: Access) -> Operand {
+    pub(super) fn view(&self, part: std::ops::Range<usize>, access: Access) -> Operand<'static> {
         let layout = Layout::contiguous(Shape::new(&[self.elements]).unwrap()).slice(0, part).unwrap();
         // SAFETY: the region holds the elements, and the simulated device keeps it alive while commands are queued.
         unsafe { Operand::new(self.region.base(), DType::I32, layout, access) }
@@ -127,13 +127,13 @@ pub(super) fn bump(stream: &mut dyn Stream, vector: &Vector) {
 }
 
 /// Runs `code` as a kernel of a unary op.
-pub(super) fn launch(stream: &mut dyn Stream, code: KernelFn, operands: &mut [Operand]) -> Result<(), Error> {
+pub(super) fn launch(stream: &mut dyn Stream, code: KernelFn, operands: &mut [Operand<'static>]) -> Result<(), Error> {
     let kernel = Kernel { op: Op::Neg, device: DeviceKind::Sim, dtype: DType::I32, run: code };
     let inputs = operands.iter().filter(|operand| !operand.access().writes()).count();
     stream.launch(&mut KernelCall { kernel, operands, inputs, params: &Params::default() })
 }
 
 /// A pointer to the element at `index` of operand `operand`, which may be out of bounds.
-pub(super) fn element(call: &KernelCall<'_>, operand: usize, index: isize) -> *mut i32 {
+pub(super) fn element(call: &KernelCall<'_, '_>, operand: usize, index: isize) -> *mut i32 {
     call.operands[operand].ptr().cast::<i32>().wrapping_offset(index)
 }

@@ -47,7 +47,9 @@ impl SimDevice {
     }
 }
 
-impl Device for SimDevice {
+// SAFETY: regions are zeroed blocks of the machine's heap, in memory of the host. An event is reported once the machine has passed its place in the
+// queue; commands run in the order of the queue.
+unsafe impl Device for SimDevice {
     fn id(&self) -> DeviceId {
         DeviceId::sim(self.index)
     }

@@ -29,13 +29,13 @@ pub(super) struct QueuePosition {
     pub(super) number: u64,
 }
 
-/// The work of a command.
+/// The work of a command. It owns its operands: their makers guarantee the memory until the command has run, which drops them.
 #[derive(Debug)]
 pub(super) enum Work {
-    Launch { kernel: Kernel, operands: Vec<Operand>, inputs: usize, params: Params },
-    Copy { source: Operand, target: Operand },
-    Fill { target: Operand, value: Scalar },
-    Call { function: InlineFn, operands: Vec<Operand> },
+    Launch { kernel: Kernel, operands: Vec<Operand<'static>>, inputs: usize, params: Params },
+    Copy { source: Operand<'static>, target: Operand<'static> },
+    Fill { target: Operand<'static>, value: Scalar },
+    Call { function: InlineFn, operands: Vec<Operand<'static>> },
     Record,
     Wait(QueuePosition),
 }

@@ -5,7 +5,7 @@ fn command(work: Work) -> Command {
     Command { label: Label::new(0, 0, "test"), by, work, blocks: SmallVec::new(), runs, already_freed: false }
 }
 
-fn operand() -> Operand {
+fn operand() -> Operand<'static> {
     use crate::{Access, DType, Layout, Shape};
     let layout = Layout::contiguous(Shape::new(&[0]).unwrap());
     // SAFETY: the operand has no elements.

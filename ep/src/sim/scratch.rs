@@ -22,7 +22,7 @@ const BAND: usize = 64;
 /// The scratch copies of the operands of one call.
 #[derive(Debug)]
 pub(super) struct Scratch<'a> {
-    originals: &'a [Operand],
+    originals: &'a [Operand<'a>],
     pieces: Vec<Piece>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Scratch<'a> {
     /// # Safety
     ///
     /// * The guarantees of [`Operand::new`] hold for the originals during this call.
-    pub(super) unsafe fn load(originals: &'a [Operand], poison: u8) -> Scratch<'a> {
+    pub(super) unsafe fn load(originals: &'a [Operand<'a>], poison: u8) -> Scratch<'a> {
         let touches: Vec<Touch> = originals.iter().map(|operand| Touch::of(operand, None)).collect();
         let mut spans: Vec<Range<usize>> = touches.iter().filter_map(span).collect();
         spans.sort_unstable_by_key(|span| span.start);
@@ -99,19 +99,18 @@ impl<'a> Scratch<'a> {
         Scratch { originals: self.originals, pieces }
     }
 
-    /// Operands over the scratch, one per original. They must be used by one call at a time, and not after `self`.
-    pub(super) fn operands(&mut self) -> Vec<Operand> {
+    /// Operands over the scratch, one per original, for one call.
+    pub(super) fn operands(&mut self) -> Vec<Operand<'_>> {
         let pieces = &mut self.pieces;
-        let operand = |original: &Operand| {
+        let operand = |original: &Operand<'_>| {
             let address = original.ptr().addr();
-            if original.layout().elements() == 0 {
-                return original.duplicate();
-            }
-            let Some(piece) = find(pieces, address) else { return original.duplicate() };
+            let piece = find(pieces, address).filter(|_| original.layout().elements() > 0);
+            // SAFETY: a view without elements, the only one without a piece, accesses no memory.
+            let Some(piece) = piece else { return unsafe { original.duplicate() } };
             let first = piece.start().wrapping_add(piece.place(&(address..address)).start);
             let base = first.wrapping_sub(original.layout().offset() * original.dtype().size());
-            // SAFETY: the piece holds the whole span of the original at the same offsets, initialised. Only the one call that gets these
-            // operands uses it, as the caller guarantees.
+            // SAFETY: the piece holds the whole span of the original at the same offsets, initialised. As long as these operands live, they
+            // borrow the scratch, so nothing else uses it.
             unsafe { Operand::new(base, original.dtype(), *original.layout(), original.access()) }
         };
         self.originals.iter().map(operand).collect()

@@ -7,7 +7,7 @@ use crate::tensor::shape::Shape;
 const POISON: u8 = 0xA5;
 
 /// Takes a raw pointer, so that several operands over one memory can exist at the same time.
-fn over(memory: *mut [u8], layout: Layout, access: Access) -> Operand {
+fn over(memory: *mut [u8], layout: Layout, access: Access) -> Operand<'static> {
     assert!(layout.span_elements().end <= memory.len());
     // SAFETY: the span is within the memory, which the test keeps alive and accesses only between commands.
     unsafe { Operand::new(memory.cast(), DType::U8, layout, access) }
@@ -26,7 +26,7 @@ fn even(of: usize) -> Layout {
     Layout::with_strides(Shape::new(&[of / 2]).unwrap(), &[2], 0).unwrap()
 }
 
-fn load(operands: &[Operand]) -> Scratch<'_> {
+fn load<'a>(operands: &'a [Operand<'a>]) -> Scratch<'a> {
     // SAFETY: the operands came from `over`, whose memory is alive.
     unsafe { Scratch::load(operands, POISON) }
 }

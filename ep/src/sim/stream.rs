@@ -53,7 +53,7 @@ impl SimStream {
     }
 
     /// Reports to the detector what a command touches; returns the command, to be queued.
-    fn command_for<'a>(&self, label: Label, operands: impl Iterator<Item = &'a Operand>) -> Command {
+    fn command_for<'a>(&self, label: Label, operands: impl Iterator<Item = &'a Operand<'a>>) -> Command {
         self.after_this_thread();
         let touches = touches(&label, operands);
         let already_freed = self.machine.detector.check_access(self.actor, &label, &touches) == Reach::Gone;
@@ -80,7 +80,8 @@ impl SimStream {
     }
 }
 
-impl Stream for SimStream {
+// SAFETY: a queued command owns its operands, and is dropped once it has run, before its place has passed. What accesses memory checks the accesses.
+unsafe impl Stream for SimStream {
     fn begin(&mut self, label: &Label) {
         self.labels.begin(label);
         self.machine.detector.bind(label.stream, self.actor);
@@ -90,51 +91,59 @@ impl Stream for SimStream {
         self.labels.begin_step(step, buffers);
     }
 
-    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
+    fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
         if call.kernel.device != DeviceKind::Sim {
             return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device() });
         }
         call.mark_overlapping_shared()?;
         let label = self.labels.next(call.kernel.op.name());
         let command = self.command_for(label, call.operands.iter());
-        let operands = call.operands.iter().map(Operand::duplicate).collect();
+        // SAFETY: the copies are used by the queued command alone, and the originals are not used after this call.
+        let operands = call.operands.iter().map(|operand| unsafe { operand.duplicate() }).collect();
         let work = Work::Launch { kernel: call.kernel, operands, inputs: call.inputs, params: *call.params };
         self.machine.push(self.id, Command { work, ..command });
         Ok(())
     }
 
-    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
+    fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error> {
         if !check_copy(source, target)? {
             return Ok(());
         }
         let label = self.labels.next("copy");
         self.check_pinned(&label, source, target);
         let command = self.command_for(label, [source, &*target].into_iter());
-        let work = Work::Copy { source: source.duplicate(), target: target.duplicate() };
+        // SAFETY: the copy is used by the queued command alone, and the original is not used after this call.
+        let source = unsafe { source.duplicate() };
+        // SAFETY: as above.
+        let target = unsafe { target.duplicate() };
+        let work = Work::Copy { source, target };
         self.machine.push(self.id, Command { work, ..command });
         Ok(())
     }
 
-    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
+    fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
         check_fill(target, value)?;
         let label = self.labels.next("fill");
         let command = self.command_for(label, [&*target].into_iter());
-        let work = Work::Fill { target: target.duplicate(), value };
+        // SAFETY: the copy is used by the queued command alone, and the original is not used after this call.
+        let target = unsafe { target.duplicate() };
+        let work = Work::Fill { target, value };
         self.machine.push(self.id, Command { work, ..command });
         Ok(())
     }
 
-    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
+    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand<'static>]) -> Result<(), CallError> {
         FnContext::new(operands)?;
         let label = self.labels.next("call");
         let command = self.command_for(label, operands.iter());
-        let operands = operands.iter().map(Operand::duplicate).collect();
+        // SAFETY: the copies are used by the queued command alone, and the originals are not used after this call.
+        let operands = operands.iter().map(|operand| unsafe { operand.duplicate() }).collect();
         let function = std::mem::take(function);
         self.machine.push(self.id, Command { work: Work::Call { function, operands }, ..command });
         Ok(())
     }
 
-    fn call_raw(&mut self, _: &mut RawFn<'_>, _: &mut [Operand]) -> Result<(), CallError> {
+    fn call_raw(&mut self, _: &mut RawFn<'_>, _: &mut [Operand<'static>]) -> Result<(), CallError> {
         Err(Error::NoRawStream { device: self.device() }.into())
     }
 

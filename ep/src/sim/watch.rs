@@ -35,13 +35,14 @@ struct WatchedStream {
 }
 
 impl WatchedStream {
-    fn report<'a>(&mut self, what: &str, operands: impl IntoIterator<Item = &'a Operand>) {
+    fn report<'a>(&mut self, what: &str, operands: impl IntoIterator<Item = &'a Operand<'a>>) {
         let label = self.labels.next(what);
         self.detector.access(self.actor, &label, &touches(&label, operands));
     }
 }
 
-impl Stream for WatchedStream {
+// SAFETY: it hands each command to the wrapped stream, for which the duties hold, and keeps no operand.
+unsafe impl Stream for WatchedStream {
     fn begin(&mut self, label: &Label) {
         self.labels.begin(label);
         self.actor = label.actor.unwrap_or(self.actor);
@@ -56,12 +57,12 @@ impl Stream for WatchedStream {
         self.inner.step_note()
     }
 
-    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
+    fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
         self.report(call.kernel.op.name(), call.operands.iter());
         self.inner.launch(call)
     }
 
-    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
+    fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error> {
         // A copy of a view onto itself touches no bytes.
         if !source.same_view(target) {
             self.report("copy", [source, &*target]);
@@ -69,17 +70,17 @@ impl Stream for WatchedStream {
         self.inner.copy(source, target)
     }
 
-    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
+    fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
         self.report("fill", [&*target]);
         self.inner.fill(target, value)
     }
 
-    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
+    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand<'static>]) -> Result<(), CallError> {
         self.report("call", operands.iter());
         self.inner.call(function, operands)
     }
 
-    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError> {
+    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand<'static>]) -> Result<(), CallError> {
         self.report("call", operands.iter());
         self.inner.call_raw(function, operands)
     }

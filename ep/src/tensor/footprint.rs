@@ -102,6 +102,32 @@ impl Footprint {
         self.start == 0 && self.end == units && self.axes.is_empty()
     }
 
+    /// Whether it is one range of units.
+    pub(crate) fn is_dense(&self) -> bool {
+        self.axes.is_empty()
+    }
+
+    /// If it is several runs of units, as long as each other and evenly spaced, with gaps between them: the distance from run to run, and the length of a run.
+    pub(crate) fn runs(&self) -> Option<(usize, usize)> {
+        match *self.axes.as_slice() {
+            [Axis { stride, .. }] => Some((stride, 1)),
+            [Axis { stride, .. }, Axis { len, stride: 1 }] if len < stride => Some((stride, len)),
+            _ => None,
+        }
+    }
+
+    /// Its runs of units, one after the other, if there are at most so many, and they are evenly spaced or one.
+    pub(crate) fn each_run(&self, most: usize) -> Option<impl Iterator<Item = Range<usize>> + use<>> {
+        let Range { start, end } = self.span();
+        let (stride, run) = match self.runs() {
+            Some(runs) => runs,
+            None if self.is_dense() => (1, end - start),
+            None => return None,
+        };
+        let count = (end - start).checked_sub(run)? / stride + 1;
+        (count <= most).then(|| (0..count).map(move |place| start + place * stride..start + place * stride + run))
+    }
+
     /// Whether it has no unit.
     pub fn is_empty(&self) -> bool {
         self.start == self.end

@@ -139,6 +139,11 @@ impl Layout {
         row_major(&mut self.strides, &dims[..usize::from(rank).min(N)])
     }
 
+    /// The same shape and strides, counted from the first element of the view.
+    pub fn without_offset(&self) -> Layout {
+        Layout { offset: 0, ..*self }
+    }
+
     /// The view with its axes in another order: axis `i` of the result is axis `axes[i]` of this view.
     ///
     /// # Errors

@@ -233,25 +233,25 @@ struct Simulated<'a> {
 impl Commands for Simulated<'_> {
     fn begin_step(&mut self, _: StepLabel, _: &[usize]) {}
 
-    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
+    fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
         self.launches += 1;
         plan(call)?.iter().for_each(|launch| _ = self.how.shipped.run(launch, 1));
         Ok(())
     }
 
-    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
+    fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error> {
         self.launches += 1;
         plan_copy(source, target).iter().for_each(|launch| _ = self.how.shipped.run(launch, 1));
         Ok(())
     }
 
-    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
+    fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
         self.launches += 1;
         plan_fill(target, value)?.iter().for_each(|launch| _ = self.how.shipped.run(launch, 1));
         Ok(())
     }
 
-    fn launch_fused(&mut self, _: &FusedKernel, views: &mut [Operand]) -> Result<bool, Error> {
+    fn launch_fused(&mut self, _: &FusedKernel, views: &mut [Operand<'static>]) -> Result<bool, Error> {
         let Some((group, fused)) = self.how.fused else { return Ok(false) };
         self.launches += 1;
         let Some(mut launch) = plan_fused(group, views)? else { return Ok(true) };
@@ -276,15 +276,20 @@ impl Commands for Simulated<'_> {
         Ok(true)
     }
 
-    fn begin_graph(&mut self, _: GraphKey<'_>, _: &[Operand]) -> Result<GraphStart, Error> {
+    fn begin_graph(&mut self, _: GraphKey<'_>, _: &[Operand<'static>]) -> Result<GraphStart, Error> {
         Ok(GraphStart::Queue)
     }
 
-    fn begin_block_graph(&mut self, _: GraphKey<'_>, _: &[Operand], _: GraphBlocks) -> Result<GraphStart, Error> {
+    fn begin_block_graph(
+        &mut self,
+        _: GraphKey<'_>,
+        _: &[Operand<'static>],
+        _: GraphBlocks,
+    ) -> Result<GraphStart, Error> {
         Ok(GraphStart::Queue)
     }
 
-    fn begin_block(&mut self, _: BlockStart, _: &Operand) -> Result<(), Error> {
+    fn begin_block(&mut self, _: BlockStart, _: &Operand<'static>) -> Result<(), Error> {
         Ok(())
     }
 
@@ -352,7 +357,7 @@ fn run(group: &mut Group, how: How<'_>) -> (usize, usize) {
     let sequence = group.sequence(&mut |_| Some(FusedKernel::default()));
     let mut operands: Vec<Operand> = group.buffers.iter_mut().map(|buffer| buffer.storage(Access::ReadWrite)).collect();
     let mut stream = Simulated { how, launches: 0, vectors: 0 };
-    let call = CommandCall { stream: &mut stream, operands: &mut operands, rest: None };
+    let call = CommandCall::new(&mut stream, &mut operands);
     sequence.run(&mut FnContext::of_commands(call).unwrap(), 0, &mut SequencePosition::default()).unwrap();
     (stream.launches, stream.vectors)
 }

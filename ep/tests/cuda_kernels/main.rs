@@ -267,7 +267,7 @@ impl Call {
     }
 
     /// The operands; the output is input `in_place` if that is given.
-    fn operands(&mut self, in_place: Option<usize>) -> Vec<Operand> {
+    fn operands(&mut self, in_place: Option<usize>) -> Vec<Operand<'static>> {
         let Call { inputs, out, .. } = self;
         let mut operands: Vec<Operand> = inputs.iter_mut().map(|input| input.operand(Access::Read)).collect();
         operands.push(match in_place {

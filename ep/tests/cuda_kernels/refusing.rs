@@ -133,7 +133,7 @@ fn bad_fills_are_refused_as_by_the_cpu() {
         let mut tensor = Tensor::new(&mut rng, dtype, &[3, 4], view, Pool::Tame);
         let mut repeated = Tensor::new(&mut rng, dtype, &[3, 4], View::Broadcast, Pool::Tame);
         let mut cpu = CpuDevice::new(0, CpuConfig::default()).create_stream().unwrap();
-        let mut check = |target: &mut Operand, value| {
+        let mut check = |target: &mut Operand<'static>, value| {
             let refused = plan_fill(target, value).unwrap_err();
             assert_eq!(cpu.fill(target, value), Err(refused));
         };

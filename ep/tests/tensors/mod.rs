@@ -137,7 +137,7 @@ impl Tensor {
         tensor
     }
 
-    pub(crate) fn operand(&mut self, access: Access) -> Operand {
+    pub(crate) fn operand(&mut self, access: Access) -> Operand<'static> {
         let base = self.storage.as_mut_ptr().cast::<u8>();
         // SAFETY: the span of the layout lies within the storage, and tests use the operand while
         // the storage is alive and untouched, in one thread.
@@ -146,7 +146,7 @@ impl Tensor {
 
     /// All of its storage as one operand of bytes.
     #[allow(dead_code, reason = "not every test that has tensors has buffers")]
-    pub(crate) fn storage(&mut self, access: Access) -> Operand {
+    pub(crate) fn storage(&mut self, access: Access) -> Operand<'static> {
         let layout = Layout::contiguous(Shape::new(&[self.storage.len() * 8]).unwrap());
         // SAFETY: the bytes are those of the storage; tests use the operand while it is alive and untouched, in one thread.
         unsafe { Operand::new(self.storage.as_mut_ptr().cast(), DType::U8, layout, access) }

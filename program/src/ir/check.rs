@@ -1,6 +1,6 @@
 //! The check of a whole program, before it is compiled: programs are plain data, which any code can make.
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 use streamvm_ep::{Access, DType, Footprint, Layout, MemoryKind, OpError, check_source, infer};
 use streamvm_instructions::{
     BuildError, Error, InstructionList, Kind, ListSections, OpenSection, ProgramError, Role, Tensor,
@@ -254,17 +254,12 @@ impl Program {
     fn check_function(&self, step: &Step, function: &StepFunction) -> Result<(), String> {
         step.outputs().try_for_each(|output| self.check_not_feed(output))?;
         // One tensor for each value, so that operands of one value share memory.
-        let mut owners: Vec<(ValueId, Tensor)> = Vec::new();
-        for operand in &step.operands {
-            if !owners.iter().any(|(value, _)| *value == operand.value) {
-                let value = self.value(operand.value);
-                let tensor = Tensor::unbound(value.place, value.memory, value.dtype, value.shape);
-                owners.push((operand.value, tensor));
-            }
-        }
+        let mut owners: HashMap<ValueId, Tensor> = HashMap::new();
         let of = |operand: &Operand| {
-            let found = owners.iter().find(|(value, _)| *value == operand.value);
-            let (_, owner) = found.unwrap_or_else(|| unreachable!("each operand has its tensor"));
+            let owner = owners.entry(operand.value).or_insert_with(|| {
+                let value = self.value(operand.value);
+                Tensor::unbound(value.place, value.memory, value.dtype, value.shape)
+            });
             if *owner.layout() == operand.layout { Ok(owner.clone()) } else { owner.view(operand.layout) }
         };
         let views: Result<Vec<Tensor>, BuildError> = step.operands.iter().map(of).collect();

@@ -345,7 +345,7 @@ impl Buffer {
     }
 
     /// An operand for one command. Only a lane calls this, and keeps the memory until the command has passed.
-    pub(super) fn operand(&self, access: Access) -> Operand {
+    pub(super) fn operand(&self, access: Access) -> Operand<'static> {
         let base = self.memory.base().wrapping_add(self.start);
         // SAFETY: the span lies within the memory (checked when the buffer was made), which is initialised and lives as long as the lane's
         // command. The case is responsible for the order of accesses; see the module.

@@ -157,7 +157,7 @@ impl Player<'_> {
         self.streams[stream].begin(&label);
     }
 
-    fn operand(&self, touched: Use) -> Operand {
+    fn operand(&self, touched: Use) -> Operand<'static> {
         let life = self.program.lives[touched.life];
         let shape = Shape::new(&[touched.view.rows, touched.view.columns]).expect("a matrix");
         let layout = Layout::with_strides(shape, &[4, 1], life.start + touched.view.offset).expect("within a region");
@@ -252,7 +252,7 @@ fn kernel(wrong: Wrong) -> streamvm::ep::KernelFn {
 }
 
 /// Writes the whole output, and also the element that `also` returns.
-fn write_all(call: &mut KernelCall<'_>, also: fn(&KernelCall<'_>) -> *mut u32) -> Result<(), KernelError> {
+fn write_all(call: &mut KernelCall<'_, '_>, also: fn(&KernelCall<'_, '_>) -> *mut u32) -> Result<(), KernelError> {
     let output = call.operands.last().expect("an output");
     // SAFETY: an element of the operand, which is allocated, aligned and declared as written.
     each(output, |element| unsafe { element.write(7) });

@@ -311,7 +311,7 @@ fn set_valued((output, span): (&Decoding, &Option<Span>)) {
 }
 
 /// An operand over the memory of this process.
-fn operand((one, span): (&Decoding, &Option<Span>)) -> Operand {
+fn operand((one, span): (&Decoding, &Option<Span>)) -> Operand<'static> {
     match span {
         // SAFETY: the span holds every byte that the layout reaches, in a live allocation that it keeps alive. Under the lock no other
         // command moves bytes; only the host may access them, which is then a race of the program.

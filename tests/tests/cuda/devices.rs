@@ -26,7 +26,7 @@ pub(super) fn open(config: CudaConfig) -> Vec<Arc<CudaDevice>> {
 const ELEMENTS: usize = 64;
 
 /// A vector of `i32` at the start of a region.
-pub(super) fn vector(region: &Region, access: Access) -> Operand {
+pub(super) fn vector(region: &Region, access: Access) -> Operand<'static> {
     let layout = Layout::contiguous(Shape::new(&[ELEMENTS]).expect("a small shape"));
     assert!(layout.span_elements().end * 4 <= region.bytes());
     // SAFETY: it lies within the region, which is zeroed and freed behind a synchronize of the streams that use it.

@@ -26,7 +26,7 @@ fn announced(
 pub(super) fn announced_over(
     stream: &mut dyn Stream,
     (sequence, first): (&Arc<()>, usize),
-    buffers: &[Operand],
+    buffers: &[Operand<'static>],
     commands: impl Fn(&mut dyn Stream) -> Result<(), Error>,
 ) -> Result<(GraphStart, bool), Error> {
     let start = stream.begin_graph(GraphKey { sequence, first }, buffers)?;

@@ -33,7 +33,7 @@ impl Summed {
     }
 
     /// Both, as announced for a graph.
-    fn buffers(&self) -> [Operand; 2] {
+    fn buffers(&self) -> [Operand<'static>; 2] {
         [view(&self.from, &[MANY], Access::Read), view(&self.to, &[], Access::Write)]
     }
 
@@ -67,7 +67,7 @@ impl Summed {
 }
 
 /// The first elements of a region.
-fn view(region: &Region, dims: &[usize], access: Access) -> Operand {
+fn view(region: &Region, dims: &[usize], access: Access) -> Operand<'static> {
     let layout = Layout::contiguous(Shape::new(dims).expect("a small shape"));
     assert!(layout.span_elements().end * 4 <= region.bytes());
     // SAFETY: it lies within the region, which is zeroed and freed behind a synchronize of the streams that use it.

@@ -363,3 +363,35 @@ fn the_captures_of_a_skipped_function_over_variables_are_gone_once_it_has_passed
     skipped.wait().expect_err("it is skipped");
     assert_eq!(Arc::strong_count(&held), 1);
 }
+
+/// A view that begins behind the begin of its storage, with gaps and without. The operand of a call has the offset, and a buffer begins at its first element.
+#[test]
+fn a_sequence_in_a_function_writes_the_view_that_it_gets() {
+    use ep::{CpuSequence, SequenceBuffer, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork};
+    let vm = vm();
+    let x = on_device(&vm, &[0.0; 60]);
+    let columns = x.reshape(&[6, 10]).and_then(|x| Ok(x.slice(1, 3..5)?)).expect("a view");
+    for (number, view) in [x.slice(0, 10..20).expect("a view"), columns].into_iter().enumerate() {
+        let layout = *view.layout();
+        let from_its_first = ep::Layout::with_strides(*layout.shape(), layout.strides(), 0).expect("a layout");
+        let fill = SequenceStep {
+            work: SequenceWork::Fill(ep::Scalar::from(number as f32 + 1.0)),
+            operands: vec![SequenceOperand {
+                memory: SequenceMemory::Buffer { index: 0, offset: 0 },
+                dtype: DType::F32,
+                layout: from_its_first,
+                access: ep::Access::Write,
+            }],
+        };
+        let buffer = SequenceBuffer::View { layout, element: 4 };
+        let sequence = CpuSequence::over(vec![buffer], vec![fill], &[], &[]).expect("a step within its buffer");
+        let ticket = vm.call_fn("fill", CPU, [view.write()], move |context| Ok(sequence.run(context, 0)?));
+        ticket.expect("it is taken").wait().expect("it runs");
+    }
+    let element = |place: usize| match (place, place % 10) {
+        (_, 3..5) => 2.0,
+        (10..20, _) => 1.0,
+        _ => 0.0,
+    };
+    assert_eq!(x.to_vec::<f32>(), Ok((0..60).map(element).collect()));
+}

@@ -50,7 +50,7 @@ impl Runner {
 /// A task and its operands.
 struct Running<'a> {
     task: &'a mut Task,
-    operands: &'a mut [Operand],
+    operands: &'a mut [Operand<'static>],
     condition: &'a mut Option<StepLabel>,
 }
 
@@ -71,7 +71,7 @@ impl Work for Running<'_> {
                 // Moved out of the task, for the same reason.
                 let mut function = std::mem::take(&mut task.function);
                 let mut stream = stream;
-                let call = CommandCall { stream: &mut stream, operands, rest: None };
+                let call = CommandCall::new(&mut stream, operands);
                 let mut context = FnContext::of_commands(call)?;
                 function.call(&mut context).map_err(CallError::Function)?;
                 if let Some(RestOfCommands { condition: step, function }) = context.commands.and_then(|call| call.rest)

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicU64;
 use hashbrown::HashMap;
 use streamvm_ep::{
     CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceBranch,
-    SequenceBuffer, SequenceError, SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand,
-    SequencePosition, SequenceStep, SequenceWork, StepLabel,
+    SequenceBuffer, SequenceError, SequenceFlag, SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory,
+    SequenceOperand, SequencePosition, SequenceStep, SequenceWork, StepLabel,
 };
 use streamvm_instructions::{Cause, Error, ProgramError, ProgramStep, StepFailure};
 use streamvm_program::{
@@ -160,8 +160,7 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
     let kind = segment.stream.device.kind;
     let buffer = |segment_use: &SegmentUse| match (&segment_use.view, compiled.value_of(segment_use.buffer)) {
         (Some(view), Some(value)) => {
-            let (layout, element) = (moved(view, view.offset()), compiled.program().value(value).dtype.size());
-            SequenceBuffer::View { layout, element }
+            SequenceBuffer::View { layout: *view, element: compiled.program().value(value).dtype.size() }
         }
         _ => SequenceBuffer::Bytes(segment_use.bytes.len()),
     };
@@ -197,11 +196,9 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         })
     } else {
         let steps = steps.map(|step| Ok((load(step)?, label(step)))).collect::<Result<_, Error>>()?;
-        let is_flag = |it: &SegmentUse| matches!(compiled.buffers()[it.buffer].role, BufferRole::Flag(_));
-        let flag = segment.uses.iter().position(is_flag);
         let device = env.devices.get(segment.stream.device)?;
         let fusions: Vec<SequenceFusion> = groups.map(|group| fusion(compiled, group, of_segment)).collect();
-        let sequence = CommandSequence::over(kind, buffers, flag, steps);
+        let sequence = CommandSequence::over(kind, buffers, flag(compiled, segment), steps);
         let sequence = sequence.and_then(|sequence| sequence.fused(&fusions, &mut |group| device.fuse(group)));
         let branches = branches(segment);
         let sequence = sequence.and_then(|it| if branches.is_empty() { Ok(it) } else { it.on_lanes(branches) });
@@ -236,6 +233,16 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         };
         ProgramError::NotCompiled { program: compiled.program().name.clone(), step, what }.into()
     })
+}
+
+/// The buffer to which conditions of blocks and outputs are copied for the host.
+#[allow(unsafe_code, reason = "says that the host may read the flag")]
+fn flag(compiled: &Compiled, segment: &Segment) -> Option<SequenceFlag> {
+    let is_flag = |it: &SegmentUse| matches!(compiled.buffers()[it.buffer].role, BufferRole::Flag(_));
+    let place = segment.uses.iter().position(is_flag)?;
+    // SAFETY: the compiler gives a flag page-locked memory of the host. The engine calls the rest of a segment once the device has passed what was queued
+    // before: see `RestOfCommands`.
+    Some(unsafe { SequenceFlag::new(place) })
 }
 
 /// The branches of a segment, in the numbers of its steps.

@@ -321,3 +321,29 @@ impl Drop for Heap {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use streamvm_ep::{Access, CpuConfig, CpuDevice, DType, Layout, Operand, Shape};
+
+    use super::*;
+
+    /// Memory that the caller's thread has filled, as an operand over a block of a region sees it; the region goes back to its device at the end.
+    #[test]
+    fn memory_that_the_host_has_filled_is_read_back() {
+        let device: Arc<dyn Device> = Arc::new(CpuDevice::new(0, CpuConfig::default()));
+        let (mut pools, heap) = (Pools::default(), Heap::default());
+        let pool = pools.add(Place::Host, MemoryKind::Pageable, device.clone()).expect("a pool");
+        let region = device.allocate(MemoryKind::Pageable, 4_096).expect("a region");
+        pools.add_region(pool, region, &heap).expect("room for its number");
+        let (memory, unused) = pools.take_passed(pool, 12, &|_| true).expect("a block");
+        // What does not fit is left out.
+        unused.fill_from(&[7; 100]);
+        let layout = Layout::contiguous(Shape::new(&[12]).expect("a shape"));
+        // SAFETY: the block has twelve bytes, which nothing else uses while the operand lives.
+        let operand = unsafe { Operand::new(memory.base().0, DType::U8, layout, Access::Read) };
+        assert_eq!(operand.slice::<u8>(), Ok(&[7; 12][..]));
+        drop(heap);
+        assert_eq!(device.memory(MemoryKind::Pageable).regions, 0);
+    }
+}

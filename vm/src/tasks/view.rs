@@ -132,12 +132,12 @@ impl Views {
 
 /// Operands for one task at a time. They are reused: each is overwritten in place, and only as far as it has axes.
 #[derive(Debug, Default)]
-pub(crate) struct Operands(Vec<Operand>);
+pub(crate) struct Operands(Vec<Operand<'static>>);
 
 impl Operands {
     /// The operands that `views` describe, valid until the next call.
     #[inline]
-    pub(crate) fn of(&mut self, views: &Views) -> &mut [Operand] {
+    pub(crate) fn of(&mut self, views: &Views) -> &mut [Operand<'static>] {
         let Views { len, first, rest } = views;
         if self.0.len() < *len {
             self.0.resize_with(*len, Operand::blank);

@@ -63,7 +63,7 @@ fn eagerly(vm: &Vm, x: &Tensor, rounds: usize) -> Result<Tensor, streamvm::Error
 }
 
 /// The bool at the begin of memory of the device, as a matrix to be written.
-fn one_bool(memory: &DeviceMemory) -> Result<Operand, Error> {
+fn one_bool(memory: &DeviceMemory) -> Result<Operand<'static>, Error> {
     let layout = Layout::contiguous(Shape::new(&[1, 1]).map_err(streamvm::BuildError::from)?);
     let base = std::ptr::with_exposed_provenance_mut(memory.address() as usize);
     // SAFETY: what is made of it is a plan, which reads no element; the launch is in the bench's own order.

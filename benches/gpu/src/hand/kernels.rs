@@ -30,7 +30,7 @@ pub struct Ready {
 }
 
 /// A matrix of `f32` at an address of the device.
-pub fn f32s(address: u64, shape: [usize; 2], access: Access) -> Result<Operand, Error> {
+pub fn f32s(address: u64, shape: [usize; 2], access: Access) -> Result<Operand<'static>, Error> {
     let layout = Layout::contiguous(Shape::new(&shape).map_err(streamvm::BuildError::from)?);
     let base = std::ptr::with_exposed_provenance_mut(address as usize);
     // SAFETY: what is made of it is a plan, which reads no element; the launch is in the bench's own order.

@@ -15,7 +15,7 @@ use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
 
 /// The kernel of [`Op::TakeAlongAxis`], for every dtype.
-pub(super) fn take_along_axis(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn take_along_axis(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let dtype = call.kernel.dtype;
     let ([a, at], out) = checked_operands(call, [dtype, index_dtype(call)], dtype, InPlace::Refused)?;
     check_inferred(Op::TakeAlongAxis, [a, at], out, call)?;
@@ -41,7 +41,7 @@ pub(super) fn take_along_axis(call: &mut KernelCall<'_>) -> Result<(), KernelErr
 }
 
 /// The kernel of [`Op::Scatter`], for every dtype.
-pub(super) fn scatter(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn scatter(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let dtype = call.kernel.dtype;
     // For every arm: elements of this size are copied as they are.
     match dtype.size() {
@@ -57,13 +57,13 @@ pub(super) fn scatter(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
 }
 
 /// The kernel of [`Op::ScatterAdd`].
-pub(super) fn scatter_add<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn scatter_add<D: DTypeTag>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     // SAFETY: elements of `D` are stored so.
     unsafe { put::<D::Store>(Op::ScatterAdd, D::dtype(call), call, D::Store::add) }
 }
 
 /// The dtype that the indices have; that they are integers is checked by inference.
-fn index_dtype(call: &KernelCall<'_>) -> DType {
+fn index_dtype(call: &KernelCall<'_, '_>) -> DType {
     call.operands.get(1).map_or(DType::I64, Operand::dtype)
 }
 
@@ -98,7 +98,7 @@ unsafe fn take<T: Copy + Send + Sync>(a: &Operand, at: &Operand, out: &Operand, 
 unsafe fn put<T: Copy + Send + Sync>(
     op: Op,
     dtype: DType,
-    call: &mut KernelCall<'_>,
+    call: &mut KernelCall<'_, '_>,
     join: impl Fn(T, T) -> T + Sync,
 ) -> Result<(), KernelError> {
     let ([a, at, source], out) = checked_operands(call, [dtype, index_dtype(call), dtype], dtype, InPlace::Refused)?;
@@ -109,8 +109,9 @@ unsafe fn put<T: Copy + Send + Sync>(
     for axis in call.params.axes.iter() {
         // SAFETY: inference has refused other dtypes of indices, and `checked_operands` has checked alignment.
         unsafe { indices::check(op, at, a.layout().shape().dims()[axis]) }?;
-        // A second view of the output, because the call only lends it; `out` is not used meanwhile.
-        copy(a, &mut out.duplicate())?;
+        // SAFETY: a second view of the output, because the call only lends it; `out` is not used meanwhile.
+        let mut target = unsafe { out.duplicate() };
+        copy(a, &mut target)?;
         let dims = at.layout().shape().dims();
         let [to, index, from] = [out, at, source].map(|operand| operand.layout().strides());
         let others = (0..dims.len()).filter(|&other| other != axis);

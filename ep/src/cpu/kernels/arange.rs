@@ -16,7 +16,7 @@ use crate::tensor::op::Op;
 use crate::tensor::params::Extra;
 
 /// The kernel of [`Op::Arange`], for every dtype.
-pub(super) fn arange(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn arange(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let dtype = call.kernel.dtype;
     let ([], out) = checked_operands(call, [], dtype, InPlace::Refused)?;
     check_source(Op::Arange, dtype, call.params)?;

@@ -54,7 +54,7 @@ extremes! {
 }
 
 /// The kernel of [`Op::ArgMax`] and [`Op::ArgMin`].
-pub(super) fn arg_extreme<D: DTypeTag, E: Extreme<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn arg_extreme<D: DTypeTag, E: Extreme<D::Store>>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let ([a], out) = checked_operands(call, [D::DTYPE], DType::I64, InPlace::Refused)?;
     check_inferred(E::OP, [a], out, call)?;
     let kept = kept_nest(a.layout(), out.layout(), call.params);

@@ -15,7 +15,7 @@ use crate::tensor::dtype::DType;
 use crate::tensor::sort_key::SortKey;
 
 /// The kernel of [`Op::ArgSort`](crate::Op::ArgSort) and [`Op::ArgTopK`](crate::Op::ArgTopK), for every dtype.
-pub(super) fn argsort(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn argsort(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let (op, dtype) = (call.kernel.op, call.kernel.dtype);
     let ([a], out) = checked_operands(call, [dtype], DType::I64, InPlace::Refused)?;
     check_inferred(op, [a], out, call)?;

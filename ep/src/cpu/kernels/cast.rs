@@ -18,7 +18,7 @@ use crate::tensor::op::Op;
 /// The kernel that casts from one dtype. Integers that have the same bits in the result, whatever their sign, are one case.
 macro_rules! cast_kernel {
     ($name:ident: $dtype:ident, $store:ty, $value:expr; $($($to:ident)|+ as $int:ty),*) => {
-        fn $name(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+        fn $name(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
             let to = call.params.to.ok_or(OpError::MissingTarget { op: Op::Cast })?;
             let ([a], out) = checked_operands(call, [DType::$dtype], to, InPlace::Allowed)?;
             check_inferred(Op::Cast, [a], out, call)?;

@@ -52,7 +52,7 @@ fn part_of(count: usize, length: usize, index: usize) -> Range<usize> {
 }
 
 /// The kernel of [`Op::Conv2d`].
-pub(super) fn conv2d<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+pub(super) fn conv2d<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
 where
     D: DTypeTag,
     D::Store: Convolve,
@@ -118,8 +118,8 @@ fn dense(rows: usize, columns: usize) -> Matrix {
 /// The operands of a gradient, after all checks, and the sizes of its convolution.
 fn gradient<'a, D: DTypeTag>(
     op: Op,
-    call: &'a KernelCall<'_>,
-) -> Result<([&'a Operand; 3], &'a Operand, ConvolutionForm), KernelError> {
+    call: &'a KernelCall<'_, '_>,
+) -> Result<([&'a Operand<'a>; 3], &'a Operand<'a>, ConvolutionForm), KernelError> {
     let (inputs, out) = checked_operands(call, [D::DTYPE; 3], D::DTYPE, InPlace::Refused)?;
     check_inferred(op, inputs, out, call)?;
     let by = call.params.checked_convolution(op)?;
@@ -129,7 +129,7 @@ fn gradient<'a, D: DTypeTag>(
 }
 
 /// The kernel of [`Op::Conv2dBackwardInput`].
-pub(super) fn conv2d_backward_input<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+pub(super) fn conv2d_backward_input<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
 where
     D: DTypeTag,
     D::Store: Float,
@@ -195,7 +195,7 @@ where
 }
 
 /// The kernel of [`Op::Conv2dBackwardWeight`].
-pub(super) fn conv2d_backward_weight<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+pub(super) fn conv2d_backward_weight<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
 where
     D: DTypeTag,
     D::Store: Float,

@@ -42,7 +42,7 @@ unsafe fn total<T: Float>(length: usize, row: InRow<T>) -> (T::Wide, f64) {
 }
 
 /// The kernel of [`Op::CrossEntropy`].
-pub(super) fn cross_entropy<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+pub(super) fn cross_entropy<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
 where
     D: DTypeTag,
     D::Store: Float,
@@ -81,7 +81,7 @@ fn class_stride(operand: &Operand) -> usize {
 }
 
 /// The kernel of [`Op::CrossEntropyBackward`].
-pub(super) fn cross_entropy_backward<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+pub(super) fn cross_entropy_backward<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
 where
     D: DTypeTag,
     D::Store: Float,

@@ -12,7 +12,7 @@ use crate::errors::error::KernelError;
 use crate::tensor::op::Op;
 
 /// The kernel of [`Op::CumSum`].
-pub(super) fn cumsum<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn cumsum<D: DTypeTag>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let dtype = D::dtype(call);
     let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;
     check_inferred(Op::CumSum, [a], out, call)?;

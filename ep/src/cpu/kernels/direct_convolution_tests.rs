@@ -36,7 +36,7 @@ impl<T: DTypeTag<Store = T> + Float> Image4<T> {
         self.memory[self.place(at)].to_f64()
     }
 
-    fn operand(&mut self, access: Access) -> Operand {
+    fn operand(&mut self, access: Access) -> Operand<'static> {
         // SAFETY: the memory has the elements of the layout, and lives as long as the test that uses the operand.
         unsafe { Operand::new(self.memory.as_mut_ptr().cast(), T::DTYPE, self.layout, access) }
     }

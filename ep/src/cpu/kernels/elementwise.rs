@@ -16,7 +16,7 @@ use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
 
 /// The kernel of a unary op.
-pub(super) fn unary<D: DTypeTag, U: Unary<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn unary<D: DTypeTag, U: Unary<D::Store>>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let dtype = D::dtype(call);
     let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Allowed)?;
     check_broadcast(call.kernel.op, &[a], out)?;
@@ -34,7 +34,7 @@ pub(super) fn unary<D: DTypeTag, U: Unary<D::Store>>(call: &mut KernelCall<'_>) 
 }
 
 /// The kernel of a predicate.
-pub(super) fn predicate<D: DTypeTag, P: Predicate<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn predicate<D: DTypeTag, P: Predicate<D::Store>>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let ([a], out) = checked_operands(call, [D::DTYPE], DType::Bool, InPlace::Allowed)?;
     check_broadcast(call.kernel.op, &[a], out)?;
     // SAFETY: as in `unary`; the elements of the output are bytes.
@@ -43,7 +43,7 @@ pub(super) fn predicate<D: DTypeTag, P: Predicate<D::Store>>(call: &mut KernelCa
 }
 
 /// The kernel of a binary op.
-pub(super) fn binary<D: DTypeTag, B: Binary<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn binary<D: DTypeTag, B: Binary<D::Store>>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let dtype = D::dtype(call);
     let ([a, b], out) = checked_operands(call, [dtype; 2], dtype, InPlace::Allowed)?;
     check_broadcast(call.kernel.op, &[a, b], out)?;
@@ -61,7 +61,7 @@ pub(super) fn binary<D: DTypeTag, B: Binary<D::Store>>(call: &mut KernelCall<'_>
 }
 
 /// The kernel of a comparison.
-pub(super) fn compare<D: DTypeTag, C: Compare<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn compare<D: DTypeTag, C: Compare<D::Store>>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let ([a, b], out) = checked_operands(call, [D::dtype(call); 2], DType::Bool, InPlace::Allowed)?;
     check_broadcast(call.kernel.op, &[a, b], out)?;
     // SAFETY: as in `unary`, for both inputs; the elements of the output are bytes.
@@ -70,7 +70,7 @@ pub(super) fn compare<D: DTypeTag, C: Compare<D::Store>>(call: &mut KernelCall<'
 }
 
 /// The kernel of [`Op::Where`].
-pub(super) fn select<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn select<D: DTypeTag>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let dtype = D::dtype(call);
     let ([condition, a, b], out) = checked_operands(call, [DType::Bool, dtype, dtype], dtype, InPlace::Allowed)?;
     check_broadcast(call.kernel.op, &[condition, a, b], out)?;
@@ -81,7 +81,7 @@ pub(super) fn select<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), Kerne
 }
 
 /// The kernel of [`Op::Clamp`].
-pub(super) fn clamp<D: DTypeTag>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn clamp<D: DTypeTag>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let ([a, low, high], out) = checked_operands(call, [D::DTYPE; 3], D::DTYPE, InPlace::Allowed)?;
     check_broadcast(call.kernel.op, &[a, low, high], out)?;
     // SAFETY: as in `unary`, for all inputs.

@@ -13,7 +13,7 @@ use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
 
 /// The kernel of [`Op::IndexSelect`], for a table of any dtype.
-pub(super) fn index_select(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn index_select(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let dtype = call.kernel.dtype;
     let by = call.operands.get(1).map_or(DType::I64, Operand::dtype);
     let ([table, at], out) = checked_operands(call, [dtype, by], dtype, InPlace::Refused)?;

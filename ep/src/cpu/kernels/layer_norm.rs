@@ -15,7 +15,7 @@ use crate::errors::error::KernelError;
 use crate::tensor::op::Op;
 
 /// The kernel of [`Op::LayerNorm`].
-pub(super) fn layer_norm<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+pub(super) fn layer_norm<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
 where
     D: DTypeTag,
     D::Store: Float,

@@ -27,7 +27,7 @@ use crate::tensor::op::Op;
 use crate::tensor::shape::MAX_RANK;
 
 /// The kernel of [`Op::MatMul`].
-pub(super) fn matmul<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+pub(super) fn matmul<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
 where
     D: DTypeTag,
     D::Store: Multiply,

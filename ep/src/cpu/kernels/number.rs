@@ -19,7 +19,7 @@ pub(super) trait DTypeTag {
 
     /// The dtype of the elements of a call of a kernel that may serve both signs.
     #[inline(always)]
-    fn dtype(call: &KernelCall<'_>) -> DType {
+    fn dtype(call: &KernelCall<'_, '_>) -> DType {
         let asked = call.kernel.dtype;
         if Self::OTHER_SIGN == Some(asked) { asked } else { Self::DTYPE }
     }

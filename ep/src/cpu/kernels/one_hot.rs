@@ -16,7 +16,7 @@ use crate::tensor::op::Op;
 use crate::tensor::scalar::Scalar;
 
 /// The kernel of [`Op::OneHot`] for indices stored as `D`.
-pub(super) fn one_hot<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+pub(super) fn one_hot<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
 where
     D: DTypeTag,
     D::Store: Into<i64>,
@@ -24,8 +24,9 @@ where
     let to = call.params.to.ok_or(OpError::MissingTarget { op: Op::OneHot })?;
     let ([a], out) = checked_operands(call, [D::DTYPE], to, InPlace::Refused)?;
     check_inferred(Op::OneHot, [a], out, call)?;
-    // A second view of the output, because the call only lends it; `out` is not used meanwhile.
-    fill(&mut out.duplicate(), Scalar::zero(to))?;
+    // SAFETY: a second view of the output, because the call only lends it; `out` is not used meanwhile.
+    let mut target = unsafe { out.duplicate() };
+    fill(&mut target, Scalar::zero(to))?;
     // For every arm: the input holds `D`, the elements of the output have the size of the one, and `checked_operands` has checked both.
     match to {
         // SAFETY: see above.

@@ -12,7 +12,7 @@ use crate::tensor::op::Op;
 use crate::tensor::params::Extra;
 
 /// The kernel of [`Op::Pad`], for every dtype.
-pub(super) fn pad(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn pad(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let dtype = call.kernel.dtype;
     let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;
     check_inferred(Op::Pad, [a], out, call)?;

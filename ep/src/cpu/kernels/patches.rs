@@ -67,7 +67,7 @@ fn each_run(form: &ConvolutionForm, rows: Range<usize>, columns: &Range<usize>, 
 #[derive(Copy, Clone)]
 pub(super) struct Image<'a> {
     /// The operand, and the place of the first element in it.
-    pub(super) operand: &'a Operand,
+    pub(super) operand: &'a Operand<'a>,
     pub(super) first: usize,
     /// Of a channel, and along the two axes.
     pub(super) strides: [usize; 3],
@@ -75,7 +75,7 @@ pub(super) struct Image<'a> {
 
 impl<'a> Image<'a> {
     /// Image `image` of an operand `[n, c, h, w]`, from this channel on.
-    pub(super) fn of(operand: &'a Operand, image: usize, channel: usize) -> Image<'a> {
+    pub(super) fn of(operand: &'a Operand<'a>, image: usize, channel: usize) -> Image<'a> {
         let strides = operand.layout().strides();
         let first = image * strides[0] + channel * strides[1];
         Image { operand, first, strides: [strides[1], strides[2], strides[3]] }

@@ -133,7 +133,7 @@ unsafe fn largest<T: Float>(plane: Plane<T>, rows: Range<usize>, columns: Range<
 }
 
 /// The kernel of [`Op::MaxPool2d`] and [`Op::AvgPool2d`].
-pub(super) fn pool<D, P: Pool>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+pub(super) fn pool<D, P: Pool>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
 where
     D: DTypeTag,
     D::Store: Float,
@@ -183,15 +183,15 @@ fn each_plane<const N: usize>(operands: [&Operand; N], work: usize, visit: impl 
 #[allow(clippy::type_complexity, reason = "what both gradients begin with")]
 fn gradient<'a, D: DTypeTag>(
     op: Op,
-    call: &'a KernelCall<'_>,
-) -> Result<([&'a Operand; 2], &'a Operand, [WindowAxis; 2]), KernelError> {
+    call: &'a KernelCall<'_, '_>,
+) -> Result<([&'a Operand<'a>; 2], &'a Operand<'a>, [WindowAxis; 2]), KernelError> {
     let (inputs, out) = checked_operands(call, [D::DTYPE; 2], D::DTYPE, InPlace::Refused)?;
     check_inferred(op, inputs, out, call)?;
     Ok((inputs, out, pooling_axes(op, inputs[0].layout().shape(), call.params.checked_pooling(op)?)?))
 }
 
 /// The kernel of [`Op::MaxPool2dBackward`].
-pub(super) fn max_backward<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+pub(super) fn max_backward<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
 where
     D: DTypeTag,
     D::Store: Float,
@@ -220,7 +220,7 @@ where
 }
 
 /// The kernel of [`Op::AvgPool2dBackward`].
-pub(super) fn avg_backward<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+pub(super) fn avg_backward<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
 where
     D: DTypeTag,
     D::Store: Float,

@@ -119,7 +119,7 @@ impl Distribution for Normal {
 }
 
 /// The kernel of [`Op::Uniform`](crate::Op::Uniform) and [`Op::Normal`](crate::Op::Normal).
-pub(super) fn random<D, F: Distribution>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+pub(super) fn random<D, F: Distribution>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
 where
     D: DTypeTag,
     D::Store: Draw,

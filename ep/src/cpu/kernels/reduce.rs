@@ -322,7 +322,7 @@ pub(super) fn smaller<T: Number>(x: T, y: T) -> bool {
 }
 
 /// The kernel of a reduction.
-pub(super) fn reduce<D: DTypeTag, F: Fold<D::Store>>(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn reduce<D: DTypeTag, F: Fold<D::Store>>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let dtype = D::dtype(call);
     let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;
     check_inferred(F::OP, [a], out, call)?;

@@ -13,7 +13,7 @@ use crate::errors::error::KernelError;
 use crate::tensor::op::Op;
 
 /// The kernel of [`Op::RmsNorm`].
-pub(super) fn rms_norm<D>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+pub(super) fn rms_norm<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
 where
     D: DTypeTag,
     D::Store: Float,

@@ -50,7 +50,7 @@ pub(super) trait Backward {
 }
 
 /// The kernel of [`Op::Softmax`] and [`Op::LogSoftmax`].
-pub(super) fn forward<D, F: Forward>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+pub(super) fn forward<D, F: Forward>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
 where
     D: DTypeTag,
     D::Store: Float,
@@ -176,7 +176,7 @@ fn in_blocks<W: Copy>(length: usize, mut visit: impl FnMut(usize, usize, OutRow<
 }
 
 /// The kernel of [`Op::SoftmaxBackward`] and [`Op::LogSoftmaxBackward`].
-pub(super) fn backward<D, B: Backward>(call: &mut KernelCall<'_>) -> Result<(), KernelError>
+pub(super) fn backward<D, B: Backward>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
 where
     D: DTypeTag,
     D::Store: Float,

@@ -11,7 +11,7 @@ use crate::errors::error::KernelError;
 use crate::tensor::op::Op;
 
 /// The kernel of [`Op::Tril`] and [`Op::Triu`], for every dtype.
-pub(super) fn triangle(call: &mut KernelCall<'_>) -> Result<(), KernelError> {
+pub(super) fn triangle(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let (op, dtype) = (call.kernel.op, call.kernel.dtype);
     let ([a], out) = checked_operands(call, [dtype], dtype, InPlace::Refused)?;
     check_inferred(op, [a], out, call)?;

@@ -5,7 +5,7 @@ use crate::tensor::layout::Layout;
 use crate::tensor::shape::Shape;
 
 /// A view at an address; no element is read.
-fn view(address: usize, dtype: DType, dims: &[usize], strides: &[usize], access: Access) -> Operand {
+fn view(address: usize, dtype: DType, dims: &[usize], strides: &[usize], access: Access) -> Operand<'static> {
     let layout = Layout::with_strides(Shape::new(dims).unwrap(), strides, 0).unwrap();
     // SAFETY: planning uses addresses and layouts alone, and never dereferences.
     unsafe { Operand::new(std::ptr::without_provenance_mut(address), dtype, layout, access) }

@@ -278,7 +278,9 @@ impl Drop for RebindContext<'_> {
     }
 }
 
-impl Stream for CudaStream {
+// SAFETY: it hands addresses to the driver alone, which has completed a command before an event that was recorded after it. Graphs keep addresses of
+// buffers, and are launched only over buffers that a call has given again. A plan checks the accesses.
+unsafe impl Stream for CudaStream {
     fn begin(&mut self, label: &Label) {
         self.number(label.stream, label.seq);
         self.label = Some((Arc::clone(&label.what), label.location));
@@ -297,7 +299,7 @@ impl Stream for CudaStream {
         self.step = Some(step);
     }
 
-    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
+    fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
         if call.kernel.device != DeviceKind::Cuda {
             return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device().id });
         }
@@ -318,7 +320,7 @@ impl Stream for CudaStream {
 
     /// Contiguous views of any memory are copied by the driver, also between devices. Other views are copied by a kernel, which must be
     /// able to access both sides. If one side is pageable memory, the driver stages it and the call waits for the stream.
-    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
+    fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error> {
         self.device().check()?;
         if self.leaves_out(&[source, target]) {
             return Ok(());
@@ -352,7 +354,7 @@ impl Stream for CudaStream {
         self.submit_timed("copy", |driver, _, stream| unsafe { driver.copy(to, from, bytes, stream) })
     }
 
-    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
+    fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
         self.device().check()?;
         if self.leaves_out(&[target]) {
             return Ok(());
@@ -364,7 +366,7 @@ impl Stream for CudaStream {
         }
     }
 
-    fn launch_fused(&mut self, kernel: &FusedKernel, views: &mut [Operand]) -> Result<bool, Error> {
+    fn launch_fused(&mut self, kernel: &FusedKernel, views: &mut [Operand<'static>]) -> Result<bool, Error> {
         self.device().check()?;
         let Some(loaded) = self.device().fused_kernels.get(kernel) else { return Ok(false) };
         if self.capture.is_some() && self.leaves_out(&views.iter().collect::<SmallVec<[&Operand; 8]>>()) {
@@ -387,20 +389,20 @@ impl Stream for CudaStream {
         Ok(true)
     }
 
-    fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand]) -> Result<GraphStart, Error> {
+    fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand<'static>]) -> Result<GraphStart, Error> {
         self.start_graph(key, buffers, None)
     }
 
     fn begin_block_graph(
         &mut self,
         key: GraphKey<'_>,
-        buffers: &[Operand],
+        buffers: &[Operand<'static>],
         blocks: GraphBlocks,
     ) -> Result<GraphStart, Error> {
         self.start_graph(key, buffers, Some(blocks))
     }
 
-    fn begin_block(&mut self, start: BlockStart, condition: &Operand) -> Result<(), Error> {
+    fn begin_block(&mut self, start: BlockStart, condition: &Operand<'static>) -> Result<(), Error> {
         self.open_block(start, condition)
     }
 
@@ -436,12 +438,12 @@ impl Stream for CudaStream {
         self.join()
     }
 
-    fn call(&mut self, _: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
+    fn call(&mut self, _: &mut InlineFn, operands: &mut [Operand<'static>]) -> Result<(), CallError> {
         FnContext::new(operands)?;
         Err(Error::HostFunction { device: self.device().id }.into())
     }
 
-    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError> {
+    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand<'static>]) -> Result<(), CallError> {
         FnContext::new(operands)?;
         self.leave_lanes_and_capture().map_err(CallError::Device)?;
         // A slice would be of memory that the host cannot access, or that queued commands still write.

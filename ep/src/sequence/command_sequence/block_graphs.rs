@@ -19,7 +19,7 @@ impl CommandSequence {
     pub(super) fn launch_blocks(
         &self,
         stream: &mut dyn Commands,
-        buffers: &[Operand],
+        buffers: &[Operand<'static>],
         run: u64,
         position: &mut SequencePosition,
     ) -> Result<bool, SequenceError> {
@@ -81,7 +81,7 @@ impl CommandSequence {
         &self,
         parts: Range<usize>,
         stream: &mut dyn Commands,
-        buffers: &[Operand],
+        buffers: &[Operand<'static>],
         run: u64,
     ) -> Result<(), SequenceError> {
         let mut next = parts.start;
@@ -112,7 +112,7 @@ impl CommandSequence {
         test: &Test,
         has_else: bool,
         stream: &mut dyn Commands,
-        buffers: &[Operand],
+        buffers: &[Operand<'static>],
     ) -> Result<(), SequenceError> {
         let Command { label, of_buffers, .. } = &self.steps[test.step];
         stream.begin_step(*label, of_buffers);

@@ -82,7 +82,7 @@ impl CommandSequence {
         &self,
         Stretch { steps, together }: &Stretch,
         stream: &mut dyn Commands,
-        buffers: &[Operand],
+        buffers: &[Operand<'static>],
         run: u64,
     ) -> Result<(), SequenceError> {
         let failed = |error| SequenceError::Step { step: steps.start, error };
@@ -108,7 +108,7 @@ impl CommandSequence {
         &self,
         steps: &Range<usize>,
         stream: &mut dyn Commands,
-        buffers: &[Operand],
+        buffers: &[Operand<'static>],
         run: u64,
     ) -> Result<(), SequenceError> {
         let lanes = if self.branches.is_empty() { 1 } else { self.branches.lanes(steps) };
@@ -128,7 +128,7 @@ impl CommandSequence {
         &self,
         steps: &Range<usize>,
         stream: &mut dyn Commands,
-        buffers: &[Operand],
+        buffers: &[Operand<'static>],
         run: u64,
     ) -> Result<(), SequenceError> {
         for Turn { steps, lane, behind, mark } in self.branches.turns(steps) {
@@ -147,7 +147,7 @@ impl CommandSequence {
         &self,
         steps: &Range<usize>,
         stream: &mut dyn Commands,
-        buffers: &[Operand],
+        buffers: &[Operand<'static>],
         run: u64,
     ) -> Result<(), SequenceError> {
         let mut operands: [Operand; MOST_OPERANDS] = std::array::from_fn(|_| Operand::blank());
@@ -193,7 +193,12 @@ impl CommandSequence {
 }
 
 /// Launches the kernel of a group. `false` if the stream has none any longer.
-fn queue_fused(group: &Fused, label: StepLabel, stream: &mut dyn Commands, buffers: &[Operand]) -> Result<bool, Error> {
+fn queue_fused(
+    group: &Fused,
+    label: StepLabel,
+    stream: &mut dyn Commands,
+    buffers: &[Operand<'static>],
+) -> Result<bool, Error> {
     stream.begin_step(label, &group.of_buffers);
     let mut views: SmallVec<[Operand; 8]> = group.views.iter().map(|_| Operand::blank()).collect();
     // SAFETY: the views are those of steps that `new` has added to the buffers, and `check` has accepted the buffers of the call. They give no slices:

@@ -20,7 +20,7 @@ pub(super) struct BrokenStream {
     /// Waits that have not been passed to the device yet.
     waits: Vec<EventId>,
     /// A fill that has not been passed to the device yet.
-    fill: Option<(Operand, Scalar)>,
+    fill: Option<(Operand<'static>, Scalar)>,
     failed: bool,
 }
 
@@ -34,21 +34,21 @@ enum Next {
 }
 
 /// The same memory as an operand with another layout, which counts from `base`, and another access.
-fn view(base: *mut u8, operand: &Operand, layout: Layout, access: Access) -> Operand {
+fn view(base: *mut u8, operand: &Operand<'static>, layout: Layout, access: Access) -> Operand<'static> {
     // SAFETY: the layouts made here stay within the span of the operand, whose creator promised that memory. The operand that this one
     // replaces is not used beside it.
     unsafe { Operand::new(base, operand.dtype(), layout, access) }
 }
 
 /// The same view with another access.
-fn again(operand: &Operand, access: Access) -> Operand {
+fn again(operand: &Operand<'static>, access: Access) -> Operand<'static> {
     let layout = operand.layout();
     let moved = Layout::with_strides(*layout.shape(), layout.strides(), 0).unwrap_or(*layout);
     view(operand.ptr(), operand, moved, access)
 }
 
 /// A contiguous view of as many elements; `None` if it would reach out of the span of the view.
-fn dense(operand: &Operand) -> Option<Operand> {
+fn dense(operand: &Operand<'static>) -> Option<Operand<'static>> {
     let layout = Layout::contiguous(*operand.layout().shape());
     let fits = layout.elements() <= operand.layout().span_elements().len();
     fits.then(|| view(operand.ptr(), operand, layout, operand.access()))
@@ -96,7 +96,9 @@ impl BrokenStream {
     }
 }
 
-impl Stream for BrokenStream {
+// SAFETY: what the flaws keep, move or access beyond their rights is memory of the case that runs, which outlives the stream, and nothing else uses
+// it at the same time.
+unsafe impl Stream for BrokenStream {
     fn begin(&mut self, label: &Label) {
         if self.flaw != Flaw::ForgetsLabels {
             self.inner.begin(label);
@@ -109,7 +111,7 @@ impl Stream for BrokenStream {
         }
     }
 
-    fn launch(&mut self, call: &mut KernelCall<'_>) -> Result<(), Error> {
+    fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
         self.owed(Next::Read)?;
         if self.failed {
             return Ok(());
@@ -127,7 +129,7 @@ impl Stream for BrokenStream {
         self.after(launched)
     }
 
-    fn copy(&mut self, source: &Operand, target: &mut Operand) -> Result<(), Error> {
+    fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error> {
         self.owed(Next::Read)?;
         if self.failed {
             return Ok(());
@@ -147,7 +149,7 @@ impl Stream for BrokenStream {
             }
             Flaw::CopiesLoseTheEnd if whole && source.layout().shape().rank() == 1 => {
                 let kept = source.layout().shape().dims()[0] / 2 * 2;
-                let part = |operand: &Operand| -> Result<Operand, Error> {
+                let part = |operand: &Operand<'static>| -> Result<Operand<'static>, Error> {
                     let all = *again(operand, operand.access()).layout();
                     Ok(view(operand.ptr(), operand, all.slice(0, 0..kept)?, operand.access()))
                 };
@@ -164,7 +166,7 @@ impl Stream for BrokenStream {
         self.after(copied)
     }
 
-    fn fill(&mut self, target: &mut Operand, value: Scalar) -> Result<(), Error> {
+    fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
         self.owed(Next::Write)?;
         if self.failed {
             return Ok(());
@@ -186,7 +188,7 @@ impl Stream for BrokenStream {
         self.after(filled)
     }
 
-    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand]) -> Result<(), CallError> {
+    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand<'static>]) -> Result<(), CallError> {
         self.owed(Next::Read)?;
         if self.flaw == Flaw::SkipsFunctions {
             return Ok(());
@@ -202,7 +204,7 @@ impl Stream for BrokenStream {
         self.after(called)
     }
 
-    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand]) -> Result<(), CallError> {
+    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand<'static>]) -> Result<(), CallError> {
         self.owed(Next::Read)?;
         self.inner.call_raw(function, operands)
     }

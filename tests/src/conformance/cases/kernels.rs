@@ -435,7 +435,7 @@ fn a_registered_kernel_runs(bench: &Bench) -> Result<(), Fail> {
     let mut lane = lab.lane()?;
     let input = lab.vector(&mut lane, &[1i32, 2, 3])?;
     let output = lab.tensor(DType::I32, &[3])?;
-    let run = |call: &mut streamvm_ep::KernelCall<'_>| {
+    let run = |call: &mut streamvm_ep::KernelCall<'_, '_>| {
         let (inputs, outputs) = call.operands.split_at_mut(call.inputs);
         let input = inputs[0].slice::<i32>()?;
         for (to, from) in outputs[0].slice_mut::<i32>()?.iter_mut().zip(input) {
@@ -452,7 +452,7 @@ fn a_registered_kernel_fails(bench: &Bench) -> Result<(), Fail> {
     let lab = bench.lab()?;
     let mut lane = lab.lane()?;
     let output = lab.vector(&mut lane, &[0i32])?;
-    let refuse = |_: &mut streamvm_ep::KernelCall<'_>| Err(KernelError::Other("not today".to_owned()));
+    let refuse = |_: &mut streamvm_ep::KernelCall<'_, '_>| Err(KernelError::Other("not today".to_owned()));
     let kernel = Kernel { op: Op::Neg, device: lab.kind(), dtype: DType::I32, run: refuse };
     let cause = lane.failure(|lane| lane.launch(kernel, &[(&output, Access::Write)], 0, &Params::default()))?;
     let expected = LateCause::Device(Error::Kernel(KernelError::Other("not today".to_owned())));
@@ -465,7 +465,7 @@ fn a_panic_is_told(bench: &Bench) -> Result<(), Fail> {
     let lab = bench.lab()?;
     let mut lane = lab.lane()?;
     let output = lab.vector(&mut lane, &[0i32])?;
-    let panics = |_: &mut streamvm_ep::KernelCall<'_>| -> Result<(), KernelError> {
+    let panics = |_: &mut streamvm_ep::KernelCall<'_, '_>| -> Result<(), KernelError> {
         std::panic::resume_unwind(Box::new("a kernel broke".to_owned()))
     };
     let kernel = Kernel { op: Op::Neg, device: lab.kind(), dtype: DType::I32, run: panics };

@@ -325,14 +325,14 @@ fn launch(
 }
 
 /// Elements of so many bytes that fill a buffer.
-fn whole(memory: &mut [u64], bytes: usize, shape: Shape, access: Access) -> Operand {
+fn whole(memory: &mut [u64], bytes: usize, shape: Shape, access: Access) -> Operand<'static> {
     let dtype = super::dtype_of(bytes).unwrap_or(DType::U8);
     // SAFETY: the memory has these bytes, and is used by one copy only.
     unsafe { Operand::new(memory.as_mut_ptr().cast(), dtype, Layout::contiguous(shape), access) }
 }
 
 /// The same view with another access.
-fn part(view: &Operand, access: Access) -> Operand {
+fn part(view: &Operand, access: Access) -> Operand<'static> {
     let base = view.ptr().wrapping_sub(view.layout().offset() * view.dtype().size());
     // SAFETY: the creator of the view promises that its bytes may be accessed in both ways that the kernel declares.
     unsafe { Operand::new(base, view.dtype(), *view.layout(), access) }

@@ -23,7 +23,7 @@ use super::{Decoded, dtype_of};
 /// * `status`, if given, points to a [`Status`] that may be read and written.
 pub(crate) unsafe fn run(
     decoded: &Decoded,
-    operands: &mut [Operand],
+    operands: &mut [Operand<'static>],
     status: Option<*mut Status>,
 ) -> Result<(), String> {
     let failed = match decoded.function {
@@ -102,7 +102,7 @@ fn kernel(op: Op, dtype: DType) -> Result<CpuKernel, String> {
     kernels.get(op, DeviceKind::Cpu, dtype).map_err(|error| error.to_string())
 }
 
-fn launch(op: Op, dtype: DType, operands: &mut [Operand], params: &Params) -> Result<Option<Error>, String> {
+fn launch(op: Op, dtype: DType, operands: &mut [Operand<'static>], params: &Params) -> Result<Option<Error>, String> {
     let kernel = kernel(op, dtype)?;
     let inputs = operands.len().saturating_sub(1);
     Ok(stream()?.launch(&mut KernelCall { kernel, operands, inputs, params }).err())
@@ -120,7 +120,7 @@ fn fill(target: &Operand, value: u64) {
 }
 
 /// The part of the output of a pad that receives the input.
-fn inside(target: &Operand, source: &Operand, before: &[usize]) -> Result<Operand, String> {
+fn inside(target: &Operand, source: &Operand, before: &[usize]) -> Result<Operand<'static>, String> {
     let mut layout = *target.layout();
     for (axis, (&first, &size)) in before.iter().zip(source.layout().shape().dims()).enumerate() {
         layout = layout.slice(axis, first..first + size).map_err(|error| error.to_string())?;

@@ -44,13 +44,13 @@ fn tensor(dtype: DType, layout: Layout) -> Tensor {
 fn both(
     bench: &Bench,
     tensors: &mut [Tensor],
-    on_cpu: impl FnOnce(&mut [Operand]),
-    planned: impl FnOnce(&mut [Operand]) -> Option<Launch>,
+    on_cpu: impl FnOnce(&mut [Operand<'static>]),
+    planned: impl FnOnce(&mut [Operand<'static>]) -> Option<Launch>,
 ) {
     let stream = bench.stream();
     let addresses: Vec<u64> = tensors.iter().map(|tensor| bench.written(&tensor.bytes, stream)).collect();
     let outputs = tensors.len() - 1;
-    let operands = |bases: &[*mut u8]| -> Vec<Operand> {
+    let operands = |bases: &[*mut u8]| -> Vec<Operand<'static>> {
         let one = |(at, (tensor, &base)): (usize, (&Tensor, &*mut u8))| {
             let access = if at == outputs { Access::Write } else { Access::Read };
             // SAFETY: each view lies within its storage; device addresses are never dereferenced.
@@ -93,11 +93,11 @@ fn op(bench: &Bench, op: Op, dtype: DType, inputs: &[Layout], output: Layout, pa
     tensors.push(tensor(output_dtype, output));
     let kernels = KernelRegistry::builtin();
     let kernel = kernels.get(op, DeviceKind::Cpu, dtype).unwrap();
-    let call = |operands: &mut [Operand]| {
+    let call = |operands: &mut [Operand<'static>]| {
         let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream().unwrap();
         stream.launch(&mut KernelCall { kernel, operands, inputs: inputs.len(), params: &params }).unwrap();
     };
-    let planned = |operands: &mut [Operand]| {
+    let planned = |operands: &mut [Operand<'static>]| {
         plan(&KernelCall { kernel, operands, inputs: inputs.len(), params: &params }).unwrap()
     };
     both(bench, &mut tensors, call, planned);
@@ -288,13 +288,13 @@ fn copies_and_fills_of_every_size() {
     let column = dense(&[3, 8]).slice(1, 2..6).unwrap();
     for dtype in DType::ALL {
         let mut tensors = [tensor(dtype, turned), tensor(dtype, column)];
-        let on_cpu = |operands: &mut [Operand]| {
+        let on_cpu = |operands: &mut [Operand<'static>]| {
             let [source, target] = operands else { unreachable!("two operands") };
             CpuDevice::new(0, CpuConfig::default()).create_stream().unwrap().copy(source, target).unwrap();
         };
         both(&bench, &mut tensors, on_cpu, |operands| plan_copy(&operands[0], &operands[1]));
         let value = if dtype == DType::Bool { Scalar::Bool(true) } else { Scalar::I64(7) };
-        let on_cpu = |operands: &mut [Operand]| {
+        let on_cpu = |operands: &mut [Operand<'static>]| {
             CpuDevice::new(0, CpuConfig::default()).create_stream().unwrap().fill(&mut operands[0], value).unwrap();
         };
         both(&bench, &mut [tensor(dtype, column)], on_cpu, |operands| plan_fill(&operands[0], value).unwrap());
