@@ -1,11 +1,11 @@
 //! An engine that only records its instructions.
 
 use std::panic::Location;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use streamvm::ep::Footprint;
 use streamvm::instructions::{
-    Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, Resource, ResourceId, Single,
+    Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, Registration, Resource, ResourceId, Single,
 };
 use streamvm::{Error, InstructionList};
 
@@ -82,6 +82,16 @@ impl Engine for Notes {
     }
 
     fn on_passed(&self, _: ResourceId, _: Option<&Footprint>, _: Callback, _: &'static Location<'static>) {}
+
+    fn register(
+        &self,
+        _: ResourceId,
+        _: Option<&Footprint>,
+        _: Callback,
+        _: &'static Location<'static>,
+    ) -> Option<Arc<dyn Registration>> {
+        None
+    }
 
     fn release(&'static self, _: ResourceId) {}
 }

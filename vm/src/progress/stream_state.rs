@@ -147,7 +147,7 @@ impl StreamState {
     /// Removes a waiter that gave up.
     pub(crate) fn forget(&self, seq: u64, id: u64) {
         match &self.progress {
-            Progress::Ordered(ordered) => ordered.waiters.remove(&ordered.timeline, id),
+            Progress::Ordered(ordered) => ordered.waiters.remove(&ordered.timeline, seq, id),
             Progress::Unordered(unordered) => unordered.remove(seq, id),
         }
     }
