@@ -46,7 +46,7 @@ pub fn compiling(steps: usize, ops: usize) -> Result<Vec<Sample>, Error> {
 }
 
 /// The lanes of the programs that run on several.
-const LANES: usize = 4;
+const LANES: u32 = 4;
 
 /// The time of each of `count`:
 ///

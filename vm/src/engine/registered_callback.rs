@@ -87,3 +87,89 @@ impl Registration for RegisteredCallback {
         drop(callback);
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::sync::mpsc;
+    use std::task::{Context, Poll, Waker};
+
+    use streamvm_ep::DeviceId;
+    use streamvm_instructions::{Error, InstructionsBuilder, Passed, Var};
+
+    use crate::{Ticket, Vm};
+
+    const CPU: DeviceId = DeviceId::cpu(0);
+
+    /// A list on two lanes and on workers, which waits for the sender to be dropped, and what its last lines write.
+    fn held(vm: &Vm) -> (mpsc::Sender<()>, Ticket<'_>, [Var; 3]) {
+        let ((release, released), variables) = (mpsc::channel::<()>(), [(); 3].map(|()| Var::new()));
+        let [first, second, third] = &variables;
+        let mut builder = InstructionsBuilder::new();
+        let wait = move |_: &mut streamvm_ep::FnContext<'_>| {
+            // An error means that the sender was dropped, which is the signal to go on.
+            let _ = released.recv();
+            Ok(())
+        };
+        builder.call_fn("held", CPU, [first.write()], wait).expect("a line");
+        builder.on_lane(1).call_fn("after it", CPU, [first.read(), second.write()], |_| Ok(())).expect("a line");
+        builder.on_workers().call_fn("on workers", CPU, [second.read(), third.write()], |_| Ok(())).expect("a line");
+        (release, vm.submit(builder.finish()).expect("a list"), variables)
+    }
+
+    fn waiters(vm: &Vm) -> usize {
+        vm.engine.streams.iter().map(|stream_state| stream_state.waiters()).sum()
+    }
+
+    fn poll(future: &mut Passed) -> Poll<Result<(), Error>> {
+        Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn the_engine_keeps_the_futures_that_exist_and_no_others() {
+        let vm = Vm::builder().workers(1).build().expect("an engine");
+        let (release, ticket, variables) = held(&vm);
+        // What the engine's own threads wait for changes by itself, so futures are counted by a wide margin.
+        const OWN: usize = 10;
+        let mut kept = Vec::new();
+        for number in 0..100_000 {
+            let [first, second, third] = variables.each_ref().map(|variable| variable.ready().expect("it is used"));
+            let mut futures = vec![first, second, third, ticket.future()];
+            assert!(futures.iter_mut().all(|future| poll(future).is_pending()));
+            if number % 1_000 == 0 {
+                kept.append(&mut futures);
+            }
+        }
+        let found = waiters(&vm);
+        assert!((kept.len()..=kept.len() + OWN).contains(&found), "{found} waiters for {} futures", kept.len());
+        drop(release);
+        vm.wait_all().expect("nothing fails");
+        let ready = |future: &mut Passed| loop {
+            match poll(future) {
+                Poll::Ready(outcome) => break outcome,
+                Poll::Pending => std::thread::yield_now(),
+            }
+        };
+        assert!(kept.iter_mut().all(|future| ready(future) == Ok(())), "those that were kept are ready");
+        assert_eq!(waiters(&vm), 0);
+        assert_eq!(poll(&mut ticket.future()), Poll::Ready(Ok(())), "of work that has passed: at once");
+    }
+
+    #[test]
+    fn a_future_that_is_kept_keeps_no_engine() {
+        let vm = Vm::builder().build().expect("an engine");
+        let (release, ticket, [_, _, last]) = held(&vm);
+        let kept = [last.ready().expect("it is used"), ticket.future()];
+        drop(release);
+        vm.wait_all().expect("nothing fails");
+        let engine = std::sync::Arc::downgrade(&vm.engine);
+        drop(vm);
+        let start = std::time::Instant::now();
+        while engine.strong_count() > 0 {
+            assert!(start.elapsed() < std::time::Duration::from_secs(30), "something keeps the engine");
+            std::thread::yield_now();
+        }
+        drop(kept);
+    }
+}

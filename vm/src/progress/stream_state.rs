@@ -152,6 +152,15 @@ impl StreamState {
         }
     }
 
+    /// How many waiters there are. Counts them.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn waiters(&self) -> usize {
+        match &self.progress {
+            Progress::Ordered(ordered) => ordered.waiters.len(),
+            Progress::Unordered(unordered) => unordered.waiters(),
+        }
+    }
+
     /// The points that cover all that is submitted and has not passed: the last number of an ordered stream, each pending one of an
     /// unordered stream.
     pub(crate) fn open_points(&self) -> impl Iterator<Item = Point> + '_ {
