@@ -164,7 +164,11 @@ fn a_logger_may_call_the_engine() {
         vm.wait_all().expect("nothing fails yet");
         drop(poisoned(&vm, NAME));
         goes_on(&vm);
-        assert!(calls.load(Ordering::Relaxed) >= before + 3, "{mode:?}: {} calls", calls.load(Ordering::Relaxed) - before);
+        assert!(
+            calls.load(Ordering::Relaxed) >= before + 3,
+            "{mode:?}: {} calls",
+            calls.load(Ordering::Relaxed) - before
+        );
         assert_eq!(failure_of(vm.wait_all()).what, NAME);
     }
 }

@@ -77,7 +77,11 @@ mod tests {
     fn the_growth_is_that_of_the_last_tenfold_size() {
         assert_eq!(tenfold(&series("flat", &[(1, 90.0), (10, 5.0), (100, 5.0)])), 1.0);
         assert_eq!(tenfold(&series("quadratic", &[(10, 5.0), (100, 5.0), (1000, 50.0)])), 10.0);
-        assert_eq!(tenfold(&series("doubled", &[(1, 1.0), (4, 1.0), (16, 1.0), (64, 16.0)])), 10.0, "of 16 times the size");
+        assert_eq!(
+            tenfold(&series("doubled", &[(1, 1.0), (4, 1.0), (16, 1.0), (64, 16.0)])),
+            10.0,
+            "of 16 times the size"
+        );
         assert_eq!(tenfold(&series("short", &[(1, 1.0), (4, 2.0)])), 3.16, "the smallest");
         let alone = series("alone", &[(1, 1.0)]);
         assert_eq!(Verdict::of(&alone[0], &alone), None);

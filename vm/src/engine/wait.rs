@@ -170,11 +170,7 @@ impl Engine {
 
     /// [`Engine::call_back`] for a future, whose callback can be taken back. If the points have passed, calls it at once, in the calling thread, and
     /// returns `None`.
-    pub(crate) fn register(
-        self: &Arc<Self>,
-        points: Vec<Point>,
-        callback: Callback,
-    ) -> Option<Arc<dyn Registration>> {
+    pub(crate) fn register(self: &Arc<Self>, points: Vec<Point>, callback: Callback) -> Option<Arc<dyn Registration>> {
         if self.handle.fork.is_child() {
             callback(Err(Error::Forked));
             return None;

@@ -213,6 +213,12 @@ impl Failures {
         self.any_to_log.store(true, Ordering::Relaxed);
     }
 
+    /// Whether something waits for [`Failures::log_unseen`].
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn has_to_log(&self) -> bool {
+        self.any_to_log.load(Ordering::Relaxed)
+    }
+
     /// Logs what [`Failures::find_unseen`] has found, and the texts of [`Failures::log_later`]. The caller holds no lock, because loggers are
     /// user code.
     #[inline]

@@ -362,3 +362,32 @@ impl Observed for SnapshotOf<'_> {
         self.has_passed(point) && !self.failures.is_known(point)
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use streamvm_ep::{DType, DeviceId};
+    use streamvm_stream::allocator::AccessSet;
+
+    use crate::Vm;
+
+    /// The allocator refuses to free a block twice. That is logged, but loggers are user code, and the allocator is used under the submission lock.
+    #[test]
+    fn a_block_that_cannot_be_freed_is_logged_once_the_lock_is_left() {
+        let vm = Vm::builder().build().expect("an engine");
+        let x = vm.full(DeviceId::cpu(0), DType::F32, &[4], 1.0).expect("it is taken");
+        x.wait().expect("it passes");
+        {
+            let mut state = vm.engine.handle.lock();
+            let memory = state.resources.iter().flatten().find_map(|known| known.memory.block);
+            let (pool, block) = memory.expect("the tensor has memory");
+            state.pools.free(pool, block.id, AccessSet::new());
+            assert!(state.pools.lost.is_empty());
+            state.pools.free(pool, block.id, AccessSet::new());
+            assert_eq!(state.pools.lost.len(), 1, "nothing is logged under the lock");
+            state.free_dropped(&vm.engine);
+            assert!(state.pools.lost.is_empty() && vm.engine.failures.has_to_log());
+        }
+        vm.push("next", [], || Ok(())).expect("a push");
+        assert!(!vm.engine.failures.has_to_log(), "a submission logs it");
+    }
+}

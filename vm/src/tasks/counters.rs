@@ -130,7 +130,9 @@ impl Span {
                 Err(error) => return Err(error.to_string()),
             },
         };
-        histogram.record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)).map_err(|error| format!("{time:?}: {error}"))
+        histogram
+            .record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+            .map_err(|error| format!("{time:?}: {error}"))
     }
 
     /// The number of durations.
