@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use intrusive_collections::{Bound, KeyAdapter, RBTree, RBTreeLink, intrusive_adapter};
+use smallvec::SmallVec;
 use streamvm_stream::Timeline;
 
 use crate::dispatch::context_handle::ContextHandle;
@@ -93,8 +94,8 @@ impl WaiterTree {
 
     /// Takes out all waiters for the numbers from `first` to `last`.
     #[must_use]
-    pub(crate) fn take_all(&mut self, first: u64, last: u64) -> Vec<Wake> {
-        let mut taken = Vec::new();
+    pub(crate) fn take_all(&mut self, first: u64, last: u64) -> SmallVec<[Wake; 2]> {
+        let mut taken = SmallVec::new();
         let mut next = self.waiters.lower_bound_mut(Bound::Included(&(first, 0)));
         while next.get().is_some_and(|waiter| waiter.seq <= last) {
             taken.extend(next.remove().map(|waiter| waiter.wake));
