@@ -1,5 +1,7 @@
 //! Curves: one workload at growing sizes, which shows whether the cost of an operation grows with them.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::catalogue::verdict::{Verdict, summary};
@@ -66,6 +68,10 @@ const QUICK_OPS: usize = 1_000;
 /// Sizes of a quick run.
 const QUICK_POINTS: usize = 3;
 
+/// If a size takes longer, the larger sizes of its curve are left out: each curve does about the same work at all sizes, in a few seconds, unless a
+/// cost grows much faster than the size. The sizes that were measured show that.
+const LONGEST: Duration = Duration::from_secs(20);
+
 /// One size of a curve, which is measured as one case. Its metrics are the series of the curve.
 #[derive(Copy, Clone)]
 pub struct Point {
@@ -75,8 +81,9 @@ pub struct Point {
     pub size: usize,
 }
 
-/// Runs all sizes of all curves in turn, `runs` times, so that a noisy second affects few sizes, and each in one run only. Calls
-/// `progress` with the number of the run, from 1, the curve and the size, before each measurement.
+/// Runs all sizes of all curves in turn, `runs` times, so that a noisy second affects few sizes, and each in one run only. Leaves out the sizes
+/// beyond one that takes longer than 20 s. Calls `progress` before each measurement, with the number of the run, from 1, the curve, the size, and
+/// whether the size is left out.
 ///
 /// # Errors
 /// The first failure of a curve.
@@ -84,16 +91,27 @@ pub fn run(
     curves: &[&'static Curve],
     runs: u32,
     quick: bool,
-    mut progress: impl FnMut(u32, &str, usize),
+    mut progress: impl FnMut(u32, &str, usize, bool),
 ) -> Result<Vec<Row<Point>>, Error> {
     let (ops, most) = if quick { (QUICK_OPS, QUICK_POINTS) } else { (OPS, usize::MAX) };
     let points: Vec<_> = curves
         .iter()
         .flat_map(|&curve| curve.points.iter().take(most).map(move |&size| Point { curve, size }))
         .collect();
+    // The curve that has such a size in this run. Its larger sizes come next.
+    let mut too_long = None;
     let mut rows = gather(runs, &points, |run, Point { curve, size }| {
-        progress(run, curve.name, size);
-        (curve.run)(size, ops)
+        let left_out = too_long == Some((run, curve.name));
+        progress(run, curve.name, size, left_out);
+        if left_out {
+            return Ok(Vec::new());
+        }
+        let start = Instant::now();
+        let samples = (curve.run)(size, ops)?;
+        if start.elapsed() > LONGEST {
+            too_long = Some((run, curve.name));
+        }
+        Ok(samples)
     })?;
     // Sorted by series, then by size.
     let place = |curve: &Curve| CURVES.iter().position(|other| other.name == curve.name);
