@@ -58,7 +58,7 @@ const LANES: u32 = 4;
 /// A program cannot be recorded or compiled, or the engine failed.
 pub fn programs(count: usize, ops: usize) -> Result<Vec<Sample>, Error> {
     let vm = Vm::builder().build()?;
-    let rounds = (ops / count).clamp(1, 20);
+    let rounds = (ops / count).clamp(1, 5);
     let mut samples = Vec::new();
     let options = CompileOptions { lanes: LANES, ..CompileOptions::default() };
     for (name, program) in [("wide, loaded", wide(&vm, count)?), ("rows of one value, loaded", rows(&vm, count)?)] {
