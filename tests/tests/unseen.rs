@@ -113,6 +113,9 @@ fn what_nobody_asked_for_by_the_end_is_logged_then() {
 fn a_logger_may_call_the_engine() {
     const NAME: &str = "the logger calls the engine";
 
+    /// The engine that the logger calls, and a tensor of it.
+    type Current = Option<(Weak<Vm>, Tensor)>;
+
     /// Panics when it is dropped.
     struct Panics;
     impl Drop for Panics {
@@ -133,7 +136,7 @@ fn a_logger_may_call_the_engine() {
         }
     }
 
-    let current: Arc<Mutex<Option<(Weak<Vm>, Tensor)>>> = Arc::default();
+    let current: Arc<Mutex<Current>> = Arc::default();
     let (calls, asked) = (Arc::new(AtomicUsize::new(0)), current.clone());
     let counted = calls.clone();
     on_logged(NAME, move || {
