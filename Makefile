@@ -52,7 +52,7 @@ bench: bench-engine bench-curves ## workloads beside their floors, and growth cu
 bench-engine: ## engine workloads beside their floors: a table, target/bench/engine.json and .svg
 	$(CARGO) run --quiet --release -p streamvm-benches --bin engine -- --out target/bench/engine.json $(BENCH_FLAGS)
 
-bench-curves: ## what an operation costs as things grow: a table, target/bench/curves.json and curves-*.svg
+bench-curves: ## what an operation costs as things grow, and which costs are not near-linear: a table, target/bench/curves.json and curves-*.svg
 	$(CARGO) run --quiet --release -p streamvm-benches --bin curves -- --out target/bench/curves.json $(BENCH_FLAGS)
 
 bench-peers: ## streamvm beside MXNet, StarPU, OpenMP tasks, oneTBB, rayon, tokio and crossbeam-channel, in turn: a table, and target/bench/peers.json (builds drivers from PyPI and Debian, with pip, apt-get, gcc, clang)

@@ -50,13 +50,27 @@ const FLOORS: [&str; 11] = [
 ];
 
 /// Each curve with its series.
-const CURVES: [(&str, &[&str]); 6] = [
+const CURVES: [(&str, &[&str]); 9] = [
     ("variables", &["write of one variable"]),
     ("tensors", &["eager", "in place, in lists"]),
     ("streams", &["crossing", "independent", "independent, single", "random", "random, pass alone"]),
     ("depth", &["run off", "submit"]),
-    ("operands", &["per operand", "per operation"]),
+    ("operands", &["of a bulk", "of a function"]),
+    (
+        "lists",
+        &[
+            "critical sections",
+            "events and waits",
+            "memory released and taken again",
+            "recorded: events and waits",
+            "recorded: random",
+            "skipped lines",
+            "workers, then in turn with a stream",
+        ],
+    ),
+    ("futures", &["kept, in reverse order", "made and dropped", "of one function on workers"]),
     ("compile", &["chain", "chain_2_lanes", "random", "random_2_lanes", "wide", "wide_2_lanes"]),
+    ("programs", &["feeds in order", "feeds in reverse order", "rows of one value, loaded", "wide, loaded"]),
 ];
 
 /// One of the two, with its arguments.
@@ -137,8 +151,11 @@ fn a_quick_run_has_every_workload_and_floor() {
 #[test]
 fn quick_curves_have_every_series_at_growing_sizes() {
     let (table, rows, plots) = measured(curves, &[]);
-    check_rows(&rows, &["curve", "max", "min", "point", "ratio", "series", "unit", "value"]);
-    assert_eq!(table.lines().count(), rows.len() + 1, "{table}");
+    check_rows(&rows, &["curve", "max", "min", "near_linear", "point", "ratio", "series", "tenfold", "unit", "value"]);
+    assert!(rows.iter().all(|row| row["near_linear"].is_boolean() && row["tenfold"].is_number()), "{rows:?}");
+    assert_eq!(table.lines().count(), rows.len() + 2, "{table}");
+    // The figures of a quick run mean nothing, so any series may be named here.
+    assert!(table.lines().last().unwrap().contains("near-linear"), "{table}");
     for (curve, expected) in CURVES {
         let mut points = BTreeMap::<&str, Vec<u64>>::new();
         for row in rows.iter().filter(|row| row["curve"] == curve) {

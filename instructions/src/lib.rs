@@ -45,7 +45,7 @@ pub use builder::random::Generator;
 pub use builder::scope::BuilderScope;
 pub use eager::passed::Passed;
 pub use engine::event::Event;
-pub use engine::interface::{Callback, Engine, EngineAddress, EngineRef, ResourceId};
+pub use engine::interface::{Callback, Engine, EngineAddress, EngineRef, Registration, ResourceId};
 pub use engine::time_limit::{Deadline, TimeLimit, TimeLimitGuard};
 pub use error::build_error::BuildError;
 pub use error::engine_error::Error;

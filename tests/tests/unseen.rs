@@ -1,8 +1,12 @@
 //! Failures that nobody asks for are logged: once, and only when nobody can hear of them otherwise.
 
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
 use log::Level;
-use streamvm::{DType, FnContext, FnError, Tensor, Vm};
-use streamvm_tests::{CPU, ClosedGate, failure_of, logged, on_device, submit};
+use streamvm::{DType, FnContext, FnError, Mode, Tensor, Vm};
+use streamvm_tests::{CPU, ClosedGate, failure_of, logged, on_device, on_logged, submit};
 
 fn refuse(_: &mut FnContext<'_>) -> Result<(), FnError> {
     Err("no luck".into())
@@ -101,4 +105,73 @@ fn what_nobody_asked_for_by_the_end_is_logged_then() {
     drop(vm);
     assert_eq!(about("kept to the end").len(), 1);
     assert_eq!(failure_of(x.wait()).what, "kept to the end");
+}
+
+/// The message of a failure, of captures that panic and of a trace that cannot be written, each of which the engine logs, holds nobody up even if
+/// the logger calls the engine.
+#[test]
+fn a_logger_may_call_the_engine() {
+    const NAME: &str = "the logger calls the engine";
+
+    /// The engine that the logger calls, and a tensor of it.
+    type Current = Option<(Weak<Vm>, Tensor)>;
+
+    /// Panics when it is dropped.
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("{NAME}");
+        }
+    }
+
+    /// Takes the first line, and no more.
+    struct Fails(bool);
+    impl Write for Fails {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if std::mem::replace(&mut self.0, true) { Err(io::Error::other(NAME)) } else { Ok(bytes.len()) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let current: Arc<Mutex<Current>> = Arc::default();
+    let (calls, asked) = (Arc::new(AtomicUsize::new(0)), current.clone());
+    let counted = calls.clone();
+    on_logged(NAME, move || {
+        let Some((vm, x)) = asked.lock().expect("not poisoned").clone() else { return };
+        let Some(vm) = vm.upgrade() else { return };
+        x.neg().and_then(|y| y.ready().map(drop)).expect("a logger is a caller like others");
+        let _ = (vm.stats(), vm.profile(), vm.stall_report().to_string());
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    for mode in [Mode::Threaded, Mode::Inline] {
+        let vm = Vm::builder().mode(mode).profile(true).record(Fails(false)).build().expect("an engine");
+        let (vm, before) = (Arc::new(vm), calls.load(Ordering::Relaxed));
+        let x = vm.full(CPU, DType::F32, &[4], 1.0).expect("a fill");
+        *current.lock().expect("not poisoned") = Some((Arc::downgrade(&vm), x.clone()));
+        let input = poisoned(&vm, NAME);
+        let (on_stream, on_workers) = (Panics, Panics);
+        let keep = |held: Panics| std::mem::forget(held);
+        submit(&vm, |b| {
+            b.call_fn("skipped", CPU, [input.read()], move |_| {
+                keep(on_stream);
+                Ok(())
+            })
+        });
+        vm.push("skipped", [input.read()], move || {
+            keep(on_workers);
+            Ok(())
+        })
+        .expect("a push");
+        drop(input);
+        goes_on(&vm);
+        assert!(
+            calls.load(Ordering::Relaxed) >= before + 3,
+            "{mode:?}: {} calls",
+            calls.load(Ordering::Relaxed) - before
+        );
+        assert_eq!(failure_of(vm.wait_all()).what, NAME);
+    }
 }

@@ -67,6 +67,8 @@ mod dispatch;
 mod engine;
 mod execute;
 mod functions;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod growth_tests;
 mod jobs;
 mod mode;
 mod observe;

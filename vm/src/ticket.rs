@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::sync::Arc;
 
-use streamvm_instructions::{Deadline, Error, Passed};
+use streamvm_instructions::{Callback, Deadline, Error, Passed};
 use streamvm_stream::Point;
 
 use crate::engine::core::Engine;
@@ -54,20 +54,20 @@ impl<'vm> Ticket<'vm> {
     /// Does not block, except in [`Mode::Simulated`](crate::Mode::Simulated), where the caller steps the engine until then and runs
     /// the callback.
     pub fn on_passed(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) {
+        self.engine.call_back(self.points().collect(), self.with_outcome(callback));
+    }
+
+    /// A callback that calls `callback` with what [`Ticket::wait`] would return.
+    fn with_outcome(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) -> Callback {
         let (vm, submitted) = (self.engine.clone(), self.submitted.clone());
-        let outcome = move |result| match result {
-            Ok(()) => callback(first_failure(&vm, &submitted)),
-            Err(error) => callback(Err(error)),
-        };
-        self.engine.call_back(self.points().collect(), Box::new(outcome));
+        Box::new(move |result: Result<(), Error>| callback(result.and_then(|()| first_failure(&vm, &submitted))))
     }
 
     /// A future that resolves to what [`Ticket::wait`] would return. It works with any executor and does not borrow the VM. Dropping
-    /// it cancels nothing.
+    /// it cancels no work.
     pub fn future(&self) -> Passed {
-        let (passed, callback) = Passed::new(self.engine.me);
-        self.on_passed(callback);
-        passed
+        let points = self.points().collect();
+        Passed::new(self.engine.me, |callback| self.engine.register(points, self.with_outcome(callback)))
     }
 
     fn points(&self) -> impl Iterator<Item = Point> + '_ {

@@ -17,7 +17,8 @@ use streamvm_benches::report::{self, plot};
 
 /// Measures what an operation costs with more variables, tensors, streams, pending operations and operands.
 ///
-/// The ratio of the table is to the smallest size. Exit codes: 0 fine, 1 a measurement failed, 2 the arguments were
+/// The ratio of the table is to the smallest size. The last columns and the last line say which series are not near-linear: the time of an item
+/// grows more than 3-fold with a tenfold size. Exit codes: 0 fine, 1 a measurement failed, 2 the arguments were
 /// rejected.
 #[derive(Parser)]
 #[command(name = "curves", version, max_term_width = 100)]
@@ -50,7 +51,10 @@ fn main() -> ExitCode {
 
 fn measure(curves: &[&'static Curve], args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     let (runs, quick) = (args.measuring.runs(), args.measuring.quick);
-    let rows = curve::run(curves, runs, quick, |run, curve, point| eprintln!("run {run} of {runs}: {curve} {point}"))?;
+    let rows = curve::run(curves, runs, quick, |run, curve, point, left_out| {
+        let why = if left_out { " is left out, because a smaller one took too long" } else { "" };
+        eprintln!("run {run} of {runs}: {curve} {point}{why}");
+    })?;
     print!("{}", curve::table(&rows));
     report::write(&args.out, &curve::json(&rows))?;
     eprintln!("written to {}", args.out.display());

@@ -4,18 +4,23 @@
 //! Layer: uses `harness`, `workloads` and `parts`; is used by `catalogue`.
 //!
 //! Main parts: each function measures one size of a curve: [`variables`], [`streams`], [`operands`],
-//! [`tensors`](tensors::tensors), [`depth`](depth::depth) and [`compiling`](programs::compiling).
+//! [`tensors`](tensors::tensors), [`depth`](depth::depth), [`lists`](lists::lists), [`futures`](futures::futures),
+//! [`compiling`](programs::compiling) and [`programs`](programs::programs).
 
 pub mod depth;
+pub mod futures;
+pub mod lists;
 pub mod programs;
 pub mod tensors;
+
+use std::time::Instant;
 
 use streamvm::Vm;
 
 use crate::harness::case::Sample;
 use crate::harness::error::Error;
 use crate::parts::soft_sync::over_streams;
-use crate::workloads::graph::{Emit, Graph, INDEPENDENT_VARIABLES, LIST};
+use crate::workloads::graph::{self, Emit, Graph, INDEPENDENT_VARIABLES, LIST};
 
 /// Operations that each write one of `count` variables, round robin.
 ///
@@ -47,13 +52,31 @@ pub fn streams(lanes: usize, ops: usize) -> Result<Vec<Sample>, Error> {
     Ok(samples)
 }
 
-/// Operations over `operands` variables each, of which they write one.
+/// The time of each operand: of functions over `operands` variables each, of which they write one; and of functions over one variable each, of
+/// which `operands` are gathered in one instruction.
 ///
 /// # Errors
 /// The engine failed, or ran another number of instructions.
 pub fn operands(operands: usize, ops: usize) -> Result<Vec<Sample>, Error> {
-    let ns = warm(&Graph::operands(engine()?, operands), ops)?;
-    Ok(vec![Sample::ns("per operation", ns), Sample::ns("per operand", ns / operands as f64)])
+    let ops = (ops / operands).max(2);
+    let function = warm(&Graph::operands(engine()?, operands), ops)? / operands as f64;
+    Ok(vec![Sample::ns("of a function", function), Sample::ns("of a bulk", bulk(operands, ops)?)])
+}
+
+/// The time of each function of `ops` bulks of `functions`, over a variable each, after one bulk to warm up.
+fn bulk(functions: usize, ops: usize) -> Result<f64, Error> {
+    let vm = engine()?;
+    let variables = graph::variables(&vm, functions);
+    let mut bulk = vm.bulk(functions);
+    let mut push_all = || variables.iter().try_for_each(|variable| bulk.push("empty", [variable.update()], || Ok(())));
+    push_all()?;
+    vm.wait_all()?;
+    let start = Instant::now();
+    for _ in 0..ops {
+        push_all()?;
+    }
+    vm.wait_all()?;
+    Ok(start.elapsed().as_nanos() as f64 / (ops * functions) as f64)
 }
 
 fn engine() -> Result<Vm, Error> {

@@ -1,4 +1,4 @@
-//! Compiling: the time of each step of programs of growing length.
+//! Programs of growing length: the time to compile, to load and to run them.
 
 use std::time::Instant;
 
@@ -43,6 +43,67 @@ pub fn compiling(steps: usize, ops: usize) -> Result<Vec<Sample>, Error> {
         }
     }
     Ok(samples)
+}
+
+/// The lanes of the programs that run on several.
+const LANES: u32 = 4;
+
+/// The time of each of `count`:
+///
+/// * steps of a wide program that is compiled for four lanes and loaded;
+/// * steps that each write a row of one value, compiled for four lanes and loaded;
+/// * feeds of a run, which are given in the order of the program, or in reverse order.
+///
+/// # Errors
+/// A program cannot be recorded or compiled, or the engine failed.
+pub fn programs(count: usize, ops: usize) -> Result<Vec<Sample>, Error> {
+    let vm = Vm::builder().build()?;
+    let rounds = (ops / count).clamp(1, 5);
+    let mut samples = Vec::new();
+    let options = CompileOptions { lanes: LANES, ..CompileOptions::default() };
+    for (name, program) in [("wide, loaded", wide(&vm, count)?), ("rows of one value, loaded", rows(&vm, count)?)] {
+        let clock = Instant::now();
+        for _ in 0..rounds {
+            vm.compile(&program, &[], &options)?;
+        }
+        samples.push(Sample::ns(name, clock.elapsed().as_nanos() as f64 / (rounds * program.steps.len()) as f64));
+    }
+    let names: Vec<String> = (0..count).map(|feed| format!("x{feed}")).collect();
+    let program = sum_of_feeds(&vm, &names)?;
+    let sum = vm.compile(&program, &[], &CompileOptions::default())?;
+    let x = vm.full(DEVICE, DType::F32, &[ELEMENTS], 1)?;
+    let mut feeds: Vec<(&str, &Tensor)> = names.iter().map(|name| (name.as_str(), &x)).collect();
+    for name in ["feeds in order", "feeds in reverse order"] {
+        let clock = Instant::now();
+        for _ in 0..rounds {
+            sum.run(&feeds)?.wait()?;
+        }
+        samples.push(Sample::ns(name, clock.elapsed().as_nanos() as f64 / (rounds * count) as f64));
+        feeds.reverse();
+    }
+    Ok(samples)
+}
+
+fn sum_of_feeds(vm: &Vm, names: &[String]) -> Result<Program, Error> {
+    Ok(vm.record("sum", |r| {
+        let feed = |name: &String| r.feed(name.as_str(), DEVICE, DType::F32, &[ELEMENTS]);
+        let mut sum = feed(&names[0])?;
+        for name in &names[1..] {
+            sum = (&sum + &feed(name)?)?;
+        }
+        r.fetch("y", &sum)
+    })?)
+}
+
+fn rows(vm: &Vm, steps: usize) -> Result<Program, Error> {
+    Ok(vm.record("rows", |r| {
+        let x = r.feed("x", DEVICE, DType::F32, &[1, ELEMENTS])?;
+        let y = r.full(DEVICE, DType::F32, &[steps, ELEMENTS], 0)?;
+        for row in 0..steps {
+            y.slice(0, row..row + 1)?.copy_from(&x)?;
+        }
+        r.fetch("y", &y)
+    })?)
 }
 
 fn chain(vm: &Vm, steps: usize) -> Result<Program, Error> {

@@ -187,7 +187,8 @@ impl<'a> Sink<'a> {
     }
 }
 
-fn uses_of<'a>(variables: &'a [Var], op: &RandomOp) -> impl Iterator<Item = Use<'a>> {
+/// The uses of an operation of the random workload.
+pub(crate) fn uses_of<'a>(variables: &'a [Var], op: &RandomOp) -> impl Iterator<Item = Use<'a>> {
     let reads = op.reads().iter().map(|read| variables[*read as usize].read());
     reads.chain([variables[op.write as usize].write()])
 }
@@ -273,10 +274,11 @@ impl Graph<()> {
         })
     }
 
-    /// Operations over `operands` of the independent workload's variables: each writes one and reads the others.
+    /// Operations over `operands` of at least as many variables as the independent workload has: each writes one and reads the others.
     pub fn operands(vm: Vm, operands: usize) -> Graph<impl Emit> {
-        Graph::new("operands", vm, INDEPENDENT_VARIABLES, move |sink, variables, op| {
-            let variable = |operand: usize| &variables[(op * operands + operand) % INDEPENDENT_VARIABLES];
+        let count = INDEPENDENT_VARIABLES.max(operands);
+        Graph::new("operands", vm, count, move |sink, variables, op| {
+            let variable = |operand: usize| &variables[(op * operands + operand) % count];
             let reads = (1..operands).map(|operand| variable(operand).read());
             sink.empty(reads.chain([variable(0).write()]))
         })

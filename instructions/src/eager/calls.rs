@@ -173,16 +173,18 @@ impl Tensor {
         Ok(())
     }
 
-    /// Returns a future of [`Tensor::wait`], for any executor. Dropping the future cancels nothing.
+    /// Returns a future of [`Tensor::wait`], for any executor. Dropping the future cancels no work.
     ///
     /// # Errors
     /// As [`Tensor::on_passed`].
     #[track_caller]
     pub fn ready(&self) -> Result<Passed, Error> {
-        let (engine, _) = self.engine()?;
-        let (passed, callback) = Passed::new(engine);
-        self.on_passed(callback)?;
-        Ok(passed)
+        let (engine, id) = self.engine()?;
+        if engine.get().is_forked() {
+            return Err(Error::Forked);
+        }
+        let (part, location) = (self.part_of_storage(), Location::caller());
+        Ok(Passed::new(engine, |callback| engine.get().register(id, part.as_ref(), callback, location)))
     }
 
     /// Copies the elements out, in row-major order. Blocks until they are written, as [`Tensor::wait`] does.

@@ -38,7 +38,7 @@ impl Var {
     }
 
     /// A future that resolves to what [`Var::wait`] would return, for the writes submitted before this call. It works with any
-    /// executor. Dropping it cancels nothing.
+    /// executor. Dropping it cancels no work.
     ///
     /// # Errors
     /// [`Error::Forked`] in a forked child, [`Error::Released`] for a deleted variable.
@@ -48,9 +48,8 @@ impl Var {
         if engine.get().is_forked() {
             return Err(Error::Forked);
         }
-        let (passed, callback) = Passed::new(engine);
-        engine.get().on_passed(id, None, Box::new(callback), Location::caller());
-        Ok(passed)
+        let location = Location::caller();
+        Ok(Passed::new(engine, |callback| engine.get().register(id, None, callback, location)))
     }
 
     /// Calls `callback` with what [`Var::wait`] would return, once the writes that were submitted before this call have passed, on

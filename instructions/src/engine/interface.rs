@@ -8,6 +8,7 @@
 
 use std::num::NonZeroU64;
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use streamvm_ep::Footprint;
@@ -29,6 +30,13 @@ impl ResourceId {
 
 /// A callback that gets the result of a wait; it runs on a thread made for callbacks.
 pub type Callback = Box<dyn FnOnce(Result<(), Error>) + Send + 'static>;
+
+/// A callback that waits in an engine for work to pass, and can be taken back.
+pub trait Registration: Send + Sync {
+    /// Takes the callback out of the engine and drops it, in the calling thread and without a lock. Does nothing if the callback has run or is
+    /// about to run. Blocks for short locks only.
+    fn cancel(&self);
+}
 
 /// The address at which an engine is called. It lives as long as the process, so that references to it need no count. It may serve
 /// several engines, one after the other.
@@ -130,6 +138,16 @@ pub trait Engine: Send + Sync {
         callback: Callback,
         location: &'static Location<'static>,
     );
+
+    /// [`Engine::on_passed`] of a future: the callback can be taken back by the registration. If the writes have passed, the callback is
+    /// called at once, in the calling thread, and there is no registration.
+    fn register(
+        &self,
+        id: ResourceId,
+        part: Option<&Footprint>,
+        callback: Callback,
+        location: &'static Location<'static>,
+    ) -> Option<Arc<dyn Registration>>;
 
     /// Tells the engine that the last handle of a bound resource is gone: later submissions may reuse its memory. Called once for
     /// each resource that was [kept](crate::Resource::keep). Never waits for work. It is called from drops, also in a forked child

@@ -5,11 +5,12 @@
 
 use std::cell::RefCell;
 use std::panic::Location;
+use std::sync::Arc;
 
 use streamvm_ep::Footprint;
 use streamvm_instructions::{
-    Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, Error, InstructionList, ProgramError, ResourceId,
-    Single,
+    Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, Error, InstructionList, ProgramError, Registration,
+    ResourceId, Single,
 };
 
 use crate::ir::program::Program;
@@ -115,6 +116,17 @@ impl Engine for RecordingEngine {
         location: &'static Location<'static>,
     ) {
         callback(self.may_wait(location));
+    }
+
+    fn register(
+        &self,
+        _: ResourceId,
+        _: Option<&Footprint>,
+        callback: Callback,
+        location: &'static Location<'static>,
+    ) -> Option<Arc<dyn Registration>> {
+        callback(self.may_wait(location));
+        None
     }
 
     /// A value of a program ends with its last use, not with its last handle.

@@ -1,10 +1,12 @@
 //! An engine that only records its instructions.
 
 use std::panic::Location;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use streamvm::ep::Footprint;
-use streamvm::instructions::{Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, ResourceId, Single};
+use streamvm::instructions::{
+    Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, Registration, ResourceId, Single,
+};
 use streamvm::{Error, InstructionList};
 
 /// A location in the source of a program.
@@ -76,6 +78,16 @@ impl Engine for Notes {
     }
 
     fn on_passed(&self, _: ResourceId, _: Option<&Footprint>, _: Callback, _: &'static Location<'static>) {}
+
+    fn register(
+        &self,
+        _: ResourceId,
+        _: Option<&Footprint>,
+        _: Callback,
+        _: &'static Location<'static>,
+    ) -> Option<Arc<dyn Registration>> {
+        None
+    }
 
     fn release(&'static self, _: ResourceId) {}
 }

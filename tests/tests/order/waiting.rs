@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use streamvm::{DType, Error, InstructionsBuilder, Mode, TimeLimit, Var, Vm};
+use streamvm::{DType, Error, InstructionsBuilder, Mode, Passed, Tensor, TimeLimit, Var, Vm};
 use streamvm_tests::{
-    CPU, ClosedGate, Gate, PATIENCE, block_on, failure_of, list, on_device, poll_once, submit, within,
+    CPU, ClosedGate, Gate, PATIENCE, block_on, failure_of, list, on_device, poll_once, submit, until, within,
 };
 
 const SHORT: Duration = Duration::from_millis(10);
@@ -191,6 +191,42 @@ fn a_callback_that_panics_does_not_hold_up_the_next() {
     x.on_passed(|_| panic!("a callback's panic")).expect("submitted");
     assert_eq!(block_on(x.ready().expect("submitted")), Ok(()));
     assert_eq!(x.neg().and_then(|y| y.to_vec::<f32>()), Ok(vec![-1.0]));
+}
+
+/// A waker is dropped by a poll with another one, by the drop of the future, and after it was woken.
+#[test]
+fn a_waker_that_calls_the_engine_when_it_is_dropped_holds_nobody_up() {
+    /// Calls the engine when it is dropped, and counts that.
+    struct Calls(Tensor, Arc<AtomicUsize>);
+    impl Wake for Calls {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Calls {
+        fn drop(&mut self) {
+            self.0.neg().and_then(|y| y.ready().map(drop)).expect("submitted");
+            self.1.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let (vm, held, dropped) = (vm(), ClosedGate::new(), Arc::new(AtomicUsize::new(0)));
+    let (x, var) = (on_device(&vm, &[1.0]), Var::new());
+    let ticket = submit(&vm, |b| b.call_fn("held", CPU, [x.update(), var.write()], held.function()));
+    vm.push("on workers", [x.read(), var.update()], || Ok(())).expect("a push");
+    let poll = |future: &mut Passed| {
+        let waker = Waker::from(Arc::new(Calls(x.clone(), dropped.clone())));
+        assert!(pin!(future).poll(&mut Context::from_waker(&waker)).is_pending());
+    };
+    let futures = || [x.ready().expect("submitted"), var.ready().expect("used"), ticket.future()];
+    let mut given_up = futures();
+    given_up.iter_mut().for_each(poll);
+    given_up.iter_mut().for_each(poll);
+    assert_eq!(dropped.load(Ordering::SeqCst), 3, "by a poll with another one");
+    drop(given_up);
+    assert_eq!(dropped.load(Ordering::SeqCst), 6, "by the drop of the future");
+    let mut kept = futures();
+    kept.iter_mut().for_each(poll);
+    held.open();
+    until("they were woken", || dropped.load(Ordering::SeqCst) == 9);
+    assert!(kept.iter_mut().all(|future| poll_once(pin!(future)) == Poll::Ready(Ok(()))));
 }
 
 #[test]

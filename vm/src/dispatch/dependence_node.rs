@@ -135,7 +135,6 @@ impl DependenceNodes {
     }
 
     /// The number of nodes.
-    #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn made(&self) -> usize {
         self.count.load(Ordering::Relaxed) as usize
     }

@@ -27,7 +27,10 @@ use crossbeam_utils::CachePadded;
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 use streamvm_ep::Footprint;
-use streamvm_instructions::{Callback, Deadline, EngineAddress, EngineRef, Error, InstructionList, ResourceId, Single};
+use streamvm_instructions::{
+    Callback, Deadline, EngineAddress, EngineRef, Error, InstructionList, Registration, ResourceId, Single,
+};
+use streamvm_stream::Point;
 
 use crate::engine::core::Engine;
 use crate::engine::idle_handles;
@@ -36,7 +39,7 @@ use crate::progress::callbacks::Callbacks;
 use crate::progress::claims::Awaited;
 use crate::submit::commit::Submitted;
 use crate::submit::deferred_free::DeferredFree;
-use crate::submit::state::State;
+use crate::submit::state::{State, lost_block};
 use crate::sync::fork::{Fork, refuse_in_child};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, engine_thread, unpoisoned, yield_now};
 use crate::tasks::resource::Contents;
@@ -256,16 +259,41 @@ impl Handle {
     }
 }
 
+/// A callback that gets the outcome of writes once it is called with `Ok`, and the points of these writes.
+type OutcomeCallback = (EngineGuard, Vec<Point>, Callback);
+
+impl Handle {
+    /// `callback` for the outcome of the last writes of a resource or of a part of it. `Err` has the callback and what
+    /// [`Handle::last_writes`] returns as an error.
+    fn with_outcome(
+        &self,
+        id: ResourceId,
+        part: Option<&Footprint>,
+        callback: Callback,
+    ) -> Result<OutcomeCallback, (Callback, Result<(), Error>)> {
+        let (engine, awaited) = match self.last_writes(id, part) {
+            Ok(found) => found,
+            Err(outcome) => return Err((callback, outcome)),
+        };
+        let (points, asked) = (awaited.iter().map(|write| write.point).collect(), EngineGuard::of(&engine));
+        let outcome = move |result: Result<(), Error>| {
+            callback(result.and_then(|()| awaited.iter().try_for_each(|write| asked.outcome(write))));
+        };
+        Ok((engine, points, Box::new(outcome)))
+    }
+}
+
 impl Drop for Engine {
     fn drop(&mut self) {
-        let remains = {
+        let (remains, lost) = {
             let mut inside = self.handle.lock();
             self.handle.deferred_free.take(&mut inside.scratch.dropped);
             // Cached blocks belong to resources that were released, and would be counted as bound.
             inside.clear_block_cache();
-            inside.remains(self)
+            (inside.remains(self), std::mem::take(&mut inside.pools.lost))
         };
         self.handle.end(remains);
+        lost.iter().for_each(|error| log::error!("{}", lost_block(error)));
     }
 }
 
@@ -356,20 +384,30 @@ impl streamvm_instructions::Engine for Handle {
     }
 
     fn on_passed(&self, id: ResourceId, part: Option<&Footprint>, callback: Callback, _: &'static Location<'static>) {
-        match self.last_writes(id, part) {
-            Ok((engine, awaited)) => {
-                let (points, asked) = (awaited.iter().map(|write| write.point).collect(), EngineGuard::of(&engine));
-                let outcome = move |result: Result<(), Error>| {
-                    callback(result.and_then(|()| awaited.iter().try_for_each(|write| asked.outcome(write))));
-                };
-                engine.call_back(points, Box::new(outcome));
-            }
-            Err(Err(Error::Forked)) => callback(Err(Error::Forked)),
+        match self.with_outcome(id, part, callback) {
+            Ok((engine, points, callback)) => engine.call_back(points, callback),
+            Err((callback, Err(Error::Forked))) => callback(Err(Error::Forked)),
             // The engine's callback thread is gone, and a callback must not run on the calling thread: start another thread.
-            Err(outcome) => {
+            Err((callback, outcome)) => {
                 let callbacks = Arc::new(Callbacks::default());
                 callbacks.run(Box::new(move || callback(outcome)));
                 callbacks.close();
+            }
+        }
+    }
+
+    fn register(
+        &self,
+        id: ResourceId,
+        part: Option<&Footprint>,
+        callback: Callback,
+        _: &'static Location<'static>,
+    ) -> Option<Arc<dyn Registration>> {
+        match self.with_outcome(id, part, callback) {
+            Ok((engine, points, callback)) => engine.register(points, callback),
+            Err((callback, outcome)) => {
+                callback(outcome);
+                None
             }
         }
     }

@@ -8,7 +8,8 @@
 //! * [`Handle`](handle::Handle) leads from a tensor to its engine; it holds the submission lock and outlives the engine.
 //! * [`submission`] runs the two passes of `submit` under that lock. Outside of it, it removes what stops a submission: it opens
 //!   streams ([`open_stream`]), finds memory ([`oom_recovery`]), and waits while the queue is full.
-//! * [`wait`] blocks callers until points have passed; a caller may run tasks meanwhile ([`help`]).
+//! * [`wait`] blocks callers until points have passed; a caller may run tasks meanwhile ([`help`]). Callbacks and futures wait as a
+//!   [`RegisteredCallback`](registered_callback::RegisteredCallback).
 //! * [`threads`] starts threads; `*_thread.rs` have their bodies, [`park`] how two of them wait for points. [`simulated`] steps all of them in one thread instead.
 
 pub(crate) mod affinity;
@@ -24,6 +25,7 @@ pub(crate) mod oom_recovery;
 pub(crate) mod open_stream;
 pub(crate) mod park;
 pub(crate) mod profile;
+pub(crate) mod registered_callback;
 pub(crate) mod scheduler_thread;
 pub(crate) mod simulated;
 pub(crate) mod strand_thread;

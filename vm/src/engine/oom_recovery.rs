@@ -110,10 +110,14 @@ impl OomRecovery {
 /// either, the recovery asks the device again.
 pub(crate) fn grow(engine: &Engine, pool: PoolId, bytes: usize) {
     let growing = growing(engine, pool);
-    let _alone = unpoisoned(growing.lock());
-    if let Err(error) = ask_driver(engine, pool, bytes) {
-        log::debug!("no fresh memory: {error}");
+    let alone = unpoisoned(growing.lock());
+    let asked = ask_driver(engine, pool, bytes);
+    if asked.is_err() {
         engine.handle.lock().pools.get(pool).growth_refused = true;
+    }
+    drop(alone);
+    if let Err(error) = asked {
+        log::debug!("no fresh memory: {error}");
     }
 }
 
@@ -142,8 +146,11 @@ fn ask_driver(engine: &Engine, pool: PoolId, bytes: usize) -> Result<(), Error> 
         let start = region.base().addr();
         observer.mapped(start..start + region.bytes(), place, kind);
     }
-    let mut state = engine.handle.lock();
-    state.pools.add_region(pool, region, &engine.heap).map_err(refused)
+    let added = engine.handle.lock().pools.add_region(pool, region, &engine.heap);
+    added.map_err(|(error, region)| {
+        engine.heap.give_back(&device, region);
+        refused(error)
+    })
 }
 
 /// Gives cached memory of all pools back to the devices: the regions that are wholly free and whose points have passed.

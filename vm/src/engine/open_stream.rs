@@ -94,7 +94,7 @@ impl Engine {
         state.names.intern(stream_state.key);
         self.streams.add(stream_state.clone());
         let (batch, counts) = (state.batches.batch_for(&stream_state.context), SyncCounts::none(stream_state.key));
-        state.streams.push(SubmissionStream { stream_state, sent: 0, counts, batch });
+        state.streams.push(SubmissionStream { stream_state, sent: 0, counts, batch, span: 0 });
     }
 
     /// Opens an unordered stream: creates a pool of workers, each with a stream of the device that runs it.

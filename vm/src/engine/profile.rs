@@ -92,14 +92,19 @@ impl Engine {
     /// Merges the counters of all threads. Takes their locks one after the other, so threads may work meanwhile.
     pub(crate) fn profile(&self) -> Profile {
         let mut by_op: HashMap<(StreamKey, Box<str>), (OpCounter, Vec<WorkerProfile>)> = HashMap::new();
+        let mut refused = None;
         for context in self.contexts.all() {
             for (op, counter) in unpoisoned(context.op_counters.lock()).iter() {
                 let Some(stream) = self.streams.get(op.stream) else { continue };
                 let (all, workers) = by_op.entry((stream.key, op.name.clone())).or_default();
-                all.merge(counter);
+                refused = all.merge(counter).err().or(refused);
                 let (worker, count, total) = (context.name.clone(), counter.ran.count(), counter.ran.total);
                 workers.extend((count > 0).then_some(WorkerProfile { worker, count, total }));
             }
+        }
+        // Without a lock, because loggers are user code.
+        if let Some(reason) = refused {
+            log::error!("the durations of a thread are not counted: {reason}");
         }
         let op = |((stream, name), (counter, workers)): ((StreamKey, Box<str>), (OpCounter, Vec<WorkerProfile>))| {
             let OpCounter { failed, skipped, queued, ran } = counter;

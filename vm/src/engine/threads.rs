@@ -140,8 +140,9 @@ impl Threads {
         engine: &Arc<Engine>,
     ) -> io::Result<Arc<LockedContext>> {
         let mut state = unpoisoned(self.state.lock());
+        let mut warning = None;
         let context = match (wanted, &engine.simulated) {
-            (Wanted::Shared, None) => self.strand(&mut state, key, engine)?,
+            (Wanted::Shared, None) => self.strand(&mut state, key, engine, &mut warning)?,
             (Wanted::Shared, Some(_)) => self.new_context(&mut state, key.to_string(), engine)?,
             // `Pool` does not occur: workers have no context here, and inline mode has one context for all streams.
             (Wanted::Own | Wanted::Launching | Wanted::Pool, _) => {
@@ -156,6 +157,9 @@ impl Threads {
             }
         };
         drop(state);
+        if let Some(warning) = warning {
+            log::warn!("{warning}");
+        }
         engine.backpressure.void_shares();
         Ok(context)
     }
@@ -183,8 +187,14 @@ impl Threads {
     }
 
     /// Creates a strand for a stream, and spawns one more thread of its device unless there are enough. If that fails, the threads that the
-    /// device has serve the strand, and a warning is logged.
-    fn strand(&self, state: &mut State, key: StreamKey, engine: &Arc<Engine>) -> io::Result<Arc<LockedContext>> {
+    /// device has serve the strand, and there is a warning, which the caller logs without the lock: loggers are user code.
+    fn strand(
+        &self,
+        state: &mut State,
+        key: StreamKey,
+        engine: &Arc<Engine>,
+        warning: &mut Option<String>,
+    ) -> io::Result<Arc<LockedContext>> {
         let known = state.strands.iter().position(|known| known.device == key.device);
         let of_device = match known {
             Some(index) => &mut state.strands[index],
@@ -202,7 +212,7 @@ impl Threads {
                     state.handles.push(handle);
                 }
                 Err(error) if of_device.threads == 0 => return Err(error),
-                Err(error) => log::warn!("{} has {} threads: {error}", key.device, of_device.threads),
+                Err(error) => *warning = Some(format!("{} has {} threads: {error}", key.device, of_device.threads)),
             }
         }
         let context =

@@ -7,10 +7,11 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use streamvm_instructions::{Callback, Deadline, Error};
+use streamvm_instructions::{Callback, Deadline, Error, Registration};
 use streamvm_stream::Point;
 
 use crate::engine::core::Engine;
+use crate::engine::registered_callback::RegisteredCallback;
 use crate::engine::simulated::Simulated;
 use crate::execute::stall::Watch;
 use crate::progress::claims::Awaited;
@@ -158,50 +159,52 @@ impl Engine {
         if self.handle.fork.is_child() {
             return callback(Err(Error::Forked));
         }
-        let Some(simulated) = self.simulated.as_ref().filter(|_| !engine_thread::is_here()) else {
-            return self.call_back_later(points, callback);
-        };
-        // No thread steps on behalf of a callback or a future, so this call steps until the callback is due.
-        for point in &points {
+        let steps = self.step_until_passed(&points);
+        if let Err(callback) = RegisteredCallback::new(self, points, callback) {
+            self.callbacks.run(Box::new(move || callback(Ok(()))));
+        }
+        if steps {
+            self.step_callbacks();
+        }
+    }
+
+    /// [`Engine::call_back`] for a future, whose callback can be taken back. If the points have passed, calls it at once, in the calling thread, and
+    /// returns `None`.
+    pub(crate) fn register(self: &Arc<Self>, points: Vec<Point>, callback: Callback) -> Option<Arc<dyn Registration>> {
+        if self.handle.fork.is_child() {
+            callback(Err(Error::Forked));
+            return None;
+        }
+        let steps = self.step_until_passed(&points);
+        let registered = RegisteredCallback::new(self, points, callback);
+        if steps {
+            self.step_callbacks();
+        }
+        match registered {
+            Ok(registered) => Some(registered),
+            Err(callback) => {
+                callback(Ok(()));
+                None
+            }
+        }
+    }
+
+    /// In simulated mode, where no thread steps on behalf of a callback or a future, steps until `points` have passed, and returns true. Does
+    /// nothing on a thread of an engine.
+    fn step_until_passed(&self, points: &[Point]) -> bool {
+        let Some(simulated) = self.simulated.as_ref().filter(|_| !engine_thread::is_here()) else { return false };
+        for point in points {
             if let Some(stream_state) = self.streams.get(point.stream) {
                 stream_state.demand(point.seq);
             }
             simulated.step_until(self, || self.streams.has_passed(*point));
         }
-        self.call_back_later(points, callback);
+        true
+    }
+
+    /// Runs the callbacks that are due, in simulated mode.
+    fn step_callbacks(&self) {
         let _here = engine_thread::visit();
         while self.callbacks.step() {}
-    }
-
-    fn call_back_later(self: &Arc<Self>, points: Vec<Point>, callback: Callback) {
-        if let Some(callback) = self.call_back_behind(points, callback) {
-            self.callbacks.run(Box::new(move || callback(Ok(()))));
-        }
-    }
-
-    /// Registers `callback` to run on the callback thread once all of `points` have passed; returns it if they have already.
-    ///
-    /// It waits for one point at a time, and wraps the callback anew for each rather than once more around: there may be a hundred
-    /// thousand points.
-    fn call_back_behind(self: &Arc<Self>, mut points: Vec<Point>, callback: Callback) -> Option<Callback> {
-        let (stream_state, seq) = loop {
-            let Some(point) = points.pop() else { return Some(callback) };
-            match self.streams.get(point.stream) {
-                Some(stream_state) if !stream_state.has_passed(point.seq) => break (stream_state, point.seq),
-                _ => {}
-            }
-        };
-        let engine = self.clone();
-        let go_on: Box<dyn FnOnce() + Send> = Box::new(move || {
-            if let Some(callback) = engine.call_back_behind(points, callback) {
-                callback(Ok(()));
-            }
-        });
-        if let Err(Wake::Callback(callbacks, go_on)) =
-            stream_state.when_passed(seq, Wake::Callback(self.callbacks.clone(), go_on))
-        {
-            callbacks.run(go_on);
-        }
-        None
     }
 }

@@ -147,7 +147,7 @@ impl Queue {
 
     /// The index of a submitter in the queue; `None` once it was admitted.
     fn position(&self, number: u64) -> Option<usize> {
-        self.waiting.iter().position(|waiting| waiting.number == number)
+        self.waiting.binary_search_by_key(&number, |waiting| waiting.number).ok()
     }
 
     fn notify_first(&self) {

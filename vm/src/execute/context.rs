@@ -269,7 +269,9 @@ impl Context {
 
     #[cold]
     fn add_opened(&mut self, stream: usize) -> usize {
-        for Opened { stream_state, stream } in unpoisoned(self.opened.lock()).drain(..) {
+        // Binding the thread is a call of the driver, and its failure is logged: neither may happen under the lock.
+        let opened = std::mem::take(&mut *unpoisoned(self.opened.lock()));
+        for Opened { stream_state, stream } in opened {
             let id = stream_state.id.index();
             if self.indices.len() <= id {
                 self.indices.resize(id + 1, None);

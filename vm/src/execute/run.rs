@@ -106,7 +106,10 @@ pub(crate) fn count_op(task: &mut Task, env: &Environment, context: &ContextHand
             Some(_) => Ended::PassedOn,
             None => Ended::Fine,
         };
-        unpoisoned(context.counters().lock()).add(task, stamp, ended);
+        let counted = unpoisoned(context.counters().lock()).add(task, stamp, ended);
+        if let Err(reason) = counted {
+            log::error!("a duration of {} is not counted: {reason}", task.name());
+        }
     }
 }
 

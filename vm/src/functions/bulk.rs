@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use streamvm_ep::{Access, FnContext, FnError, InlineFn};
 use streamvm_instructions::{Cause, Error, OwnUse, Target, Use, Var};
 
@@ -29,6 +31,8 @@ pub struct Bulk<'vm> {
     most: usize,
     parts: Vec<Part>,
     used: Vec<Used>,
+    /// The index in `used` of each resource, by address. `used` keeps the resources alive, so their addresses differ.
+    places: HashMap<usize, usize>,
 }
 
 struct Part {
@@ -68,7 +72,7 @@ impl Vm {
 impl<'vm> Pusher<'vm> {
     /// A bulk that pushes up to `most` functions, at least one, as one instruction, with the options of this pusher.
     pub fn bulk(self, most: usize) -> Bulk<'vm> {
-        Bulk { pusher: self, most: most.max(1), parts: Vec::new(), used: Vec::new() }
+        Bulk { pusher: self, most: most.max(1), parts: Vec::new(), used: Vec::new(), places: HashMap::new() }
     }
 }
 
@@ -94,9 +98,12 @@ impl<'vm> Bulk<'vm> {
     /// Adds a use by the function that is being gathered.
     fn add(&mut self, u: Use<'_>) {
         let part = self.parts.len();
-        let Some(used) = self.used.iter_mut().find(|used| std::ptr::eq(used.by.resource(), u.resource())) else {
-            self.used.push(Used { by: u.hold(), last: part });
-            return;
+        let used = match self.places.entry(std::ptr::from_ref(u.resource()).addr()) {
+            Entry::Occupied(place) => &mut self.used[*place.get()],
+            Entry::Vacant(place) => {
+                place.insert(self.used.len());
+                return self.used.push(Used { by: u.hold(), last: part });
+            }
         };
         let (before, now) = (used.by.access(), u.access());
         // A read by a later function, of what an earlier one has overwritten, is no read of the whole instruction. Within one
@@ -123,6 +130,7 @@ impl<'vm> Bulk<'vm> {
         }
         let parts = std::mem::take(&mut self.parts);
         let used = std::mem::take(&mut self.used);
+        self.places.clear();
         let uses = used.iter().map(|used| used.by.seen());
         self.pusher.push("bulk", uses, move || parts.into_iter().try_for_each(run)).map(Some)
     }

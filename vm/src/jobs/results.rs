@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Index;
 use std::sync::{Arc, Weak};
 
+use hashbrown::HashMap;
 use streamvm_instructions::{Error, JobPlanError, Tensor};
 use streamvm_program::JobPlan;
 
@@ -32,12 +33,14 @@ impl JobResults {
         mut values: Vec<Option<Tensor>>,
     ) -> JobResults {
         let mut tensors = vec![Vec::new(); plan.results().len()];
+        let places: HashMap<&str, usize> = plan.results().iter().map(String::as_str).zip(0..).collect();
         for (value, tensor) in plan.values().iter().zip(&mut values) {
-            let result = plan.results().iter().position(|name| *name == value.name);
+            let result = places.get(value.name.as_str()).copied();
             if let (Some(result), Some(tensor)) = (result, tensor.take()) {
                 tensors[result].push((value.micro_batch, tensor));
             }
         }
+        drop(places);
         tensors.iter_mut().for_each(|of_result| of_result.sort_by_key(|(micro_batch, _)| *micro_batch));
         JobResults { engine, plan, submitted, tensors }
     }

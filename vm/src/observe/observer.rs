@@ -15,17 +15,19 @@
 
 use std::borrow::Borrow;
 use std::io::Write;
+use std::iter::Peekable;
 use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
+use std::vec;
 
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 use streamvm_ep::races::{ActorId, Detector, Moment, Role, Touch, act_as};
 use streamvm_ep::{self as ep, DeviceKind, Label, MemoryKind, sim};
 use streamvm_instructions::{
-    Batch, Declared, DependenceUse, Instruction, Kind, Place, Plan, RecordPlace, Resource, ResourceId, ResourceKind,
-    Target, Tensor, Var,
+    Batch, Declared, DependenceUse, Instruction, Kind, Place, Plan, PlannedRecord, RecordPlace, Resource, ResourceId,
+    ResourceKind, Target, Tensor, Var,
 };
 use streamvm_stream::{Point, Shows, StreamId, StreamKey};
 
@@ -45,7 +47,7 @@ pub(crate) struct Submission<'a> {
     pub(crate) plan: &'a Plan,
     /// The uses of all its instructions, in list order.
     pub(crate) uses: &'a [DependenceUse],
-    /// The points that explicit waits wait for, by line (index in the list).
+    /// The points that explicit waits wait for, by line (index in the list), at most one a line, ascending.
     pub(crate) waited_for: &'a [(usize, Point)],
     /// The lines that belong to a critical section, with its first resource, which they read as far as order is concerned.
     pub(crate) members: &'a [(usize, ResourceId)],
@@ -191,8 +193,9 @@ impl Observer {
         self.begin_variables(inner, submission, list);
         self.knows_what_the_lock_knows(thread);
         let moment = self.detector.release(thread);
+        let mut records = PlannedRecords::new(submission.plan);
         if let Some(trace) = &mut inner.trace {
-            records(trace, submission, RecordPlace::Start);
+            records.write(trace, 0);
         }
         for (line, instruction) in list.instructions().iter().enumerate() {
             let point = submission.plan.instructions()[line].point;
@@ -224,7 +227,7 @@ impl Observer {
             }
             if let Some(trace) = &mut inner.trace {
                 issue(trace, submission, line, instruction, uses, &inner.allocations);
-                records(trace, submission, RecordPlace::Behind(line));
+                records.write(trace, line + 1);
             }
             if matches!(instruction.kind, Kind::Release)
                 && let Some(allocation) = resources.first().and_then(|u| inner.allocations.get(&u.resource)).copied()
@@ -467,9 +470,26 @@ fn event(point: Point) -> u64 {
     ((point.stream.index() as u64) << 48) | point.seq
 }
 
-fn records(trace: &mut Recorder, submission: &Submission<'_>, at: RecordPlace) {
-    let records = submission.plan.records().iter().filter(|record| record.place == at);
-    records.for_each(|record| trace.record(event(record.point), record.point));
+/// The planned records of a list, in the order of the number of lines before them.
+struct PlannedRecords(Peekable<vec::IntoIter<(usize, Point)>>);
+
+impl PlannedRecords {
+    fn new(plan: &Plan) -> PlannedRecords {
+        let lines_before = |record: &PlannedRecord| match record.place {
+            RecordPlace::Start => 0,
+            RecordPlace::Behind(line) => line + 1,
+        };
+        let mut records: Vec<_> = plan.records().iter().map(|record| (lines_before(record), record.point)).collect();
+        records.sort_by_key(|(lines, _)| *lines);
+        PlannedRecords(records.into_iter().peekable())
+    }
+
+    /// Writes the records that come after so many lines. Called for each number of lines, from 0 on.
+    fn write(&mut self, trace: &mut Recorder, lines: usize) {
+        while let Some((_, point)) = self.0.next_if(|(before, _)| *before == lines) {
+            trace.record(event(point), point);
+        }
+    }
 }
 
 /// The first resource of the section that a line belongs to, if it belongs to one.
@@ -523,7 +543,8 @@ fn issue<T: Borrow<Tensor>, V: Borrow<Var>>(
             event: (wait.shows == Shows::Event).then(|| event(wait.point)),
         })
         .collect();
-    let waited_for = submission.waited_for.iter().find(|(at, _)| *at == line).map(|(_, point)| *point);
+    let waited_for = submission.waited_for.binary_search_by_key(&line, |(at, _)| *at).ok();
+    let waited_for = waited_for.map(|place| submission.waited_for[place].1);
     let order = match (&instruction.kind, waited_for) {
         (Kind::Barrier { .. }, _) => OrderLine::Barrier,
         (Kind::GlobalSync, _) => OrderLine::AfterAll,

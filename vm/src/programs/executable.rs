@@ -399,20 +399,22 @@ fn check_apart(compiled: &Compiled, parameters: &[&Tensor]) -> Result<(), Error>
 /// # Errors
 /// [`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap), with the indices of both among the buffers.
 fn check_feeds_apart(compiled: &Compiled, buffers: &[RunBuffer<'_>]) -> Result<(), Error> {
-    let (mut feeds, mut written): (SmallVec<[_; 8]>, SmallVec<[_; 8]>) = Default::default();
+    // Parameters are whole storages, and no two that are written share one, so the written one that a feed may overlap is found by its storage.
+    let mut written: HashMap<*const Resource, (usize, &Tensor)> = HashMap::new();
     for (place, (buffer, tensor)) in compiled.buffers().iter().zip(buffers).enumerate() {
-        match (buffer.role, tensor) {
-            (BufferRole::Feed(_), RunBuffer::Given(tensor)) => feeds.push((place, *tensor)),
-            (BufferRole::Parameter(_), RunBuffer::Given(tensor)) if buffer.access.writes() => {
-                written.push((place, *tensor));
-            }
-            _ => {}
+        if let (BufferRole::Parameter(_), RunBuffer::Given(tensor)) = (buffer.role, tensor)
+            && buffer.access.writes()
+        {
+            written.insert(std::ptr::from_ref(tensor.resource()), (place, tensor));
         }
     }
-    for (parameter, tensor) in &written {
-        if let Some((feed, _)) = feeds.iter().find(|(_, fed)| fed.overlaps(tensor)) {
+    for (place, (buffer, tensor)) in compiled.buffers().iter().zip(buffers).enumerate() {
+        if let (BufferRole::Feed(_), RunBuffer::Given(fed)) = (buffer.role, tensor)
+            && let Some((parameter, tensor)) = written.get(&std::ptr::from_ref(fed.resource()))
+            && fed.overlaps(tensor)
+        {
             let help = "a run writes this parameter; feed a tensor that shares no memory with it";
-            return Err(overlap(compiled, *parameter, *feed, help));
+            return Err(overlap(compiled, *parameter, place, help));
         }
     }
     Ok(())

@@ -49,8 +49,8 @@ impl Callbacks {
             match self.start(&state) {
                 Ok(thread) => state.thread = Some(thread),
                 Err(error) => {
-                    log::error!("no thread for callbacks ({error}); they run where they become due");
                     drop(state);
+                    log::error!("no thread for callbacks ({error}); they run where they become due");
                     return self.serve_here();
                 }
             }

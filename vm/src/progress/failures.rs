@@ -106,6 +106,8 @@ struct Table {
     /// Submissions to skip before the next search.
     pause: usize,
     to_log: Vec<Uncollected>,
+    /// Other texts to log.
+    texts: Vec<String>,
 }
 
 impl Default for Failures {
@@ -161,11 +163,12 @@ impl Failures {
     }
 
     /// Searches for root causes that were not collected and that no resource carries, for [`Failures::log_unseen`]. Each submission
-    /// calls this; most calls are one load. A search first waits until everything has passed that was submitted when it began. Then
-    /// it visits all resources, once in about as many submissions as there are resources. `last_writes` returns the points that
-    /// resources carry.
+    /// calls this; most calls are one load. A search first waits until everything has passed that was submitted when it began:
+    /// `submitted` visits `nodes` dependence nodes to find that out. Then it visits all resources: `last_writes` returns the points that
+    /// these carry. There is one search in about as many submissions as it visits nodes and resources.
     pub(crate) fn find_unseen(
         &self,
+        nodes: usize,
         submitted: impl FnOnce() -> Vec<Point>,
         has_passed: impl Fn(Point) -> bool,
         last_writes: impl FnOnce() -> HashSet<Point>,
@@ -178,16 +181,16 @@ impl Failures {
             table.pause -= 1;
             return;
         }
-        let Some(Search { before, marks }) = &table.search else {
+        let Some(Search { before, marks }) = &mut table.search else {
             table.search = Some(Search { before: table.numbers, marks: submitted() });
             return;
         };
-        if !marks.iter().all(|mark| has_passed(*mark)) {
+        if !all_have_passed(marks, has_passed) {
             return;
         }
         let (before, last_writes) = (*before, last_writes());
         table.search = None;
-        table.pause = last_writes.len();
+        table.pause = nodes + last_writes.len();
         let Table { failed, uncollected, to_log, .. } = &mut *table;
         let carried: HashSet<*const Failure> =
             last_writes.iter().filter_map(|point| failed.get(point)).map(|(_, root)| Arc::as_ptr(root)).collect();
@@ -197,11 +200,27 @@ impl Failures {
                 unseen.logged = true;
             }
         }
-        self.any_to_log.store(!to_log.is_empty(), Ordering::Relaxed);
+        if !to_log.is_empty() {
+            self.any_to_log.store(true, Ordering::Relaxed);
+        }
         self.note_silent(&table);
     }
 
-    /// Logs what [`Failures::find_unseen`] has found. The caller holds no lock, because loggers are user code.
+    /// Has a text logged by the next [`Failures::log_unseen`], because the caller holds a lock.
+    #[cold]
+    pub(crate) fn log_later(&self, text: String) {
+        unpoisoned(self.table.lock()).texts.push(text);
+        self.any_to_log.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether something waits for [`Failures::log_unseen`].
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn has_to_log(&self) -> bool {
+        self.any_to_log.load(Ordering::Relaxed)
+    }
+
+    /// Logs what [`Failures::find_unseen`] has found, and the texts of [`Failures::log_later`]. The caller holds no lock, because loggers are
+    /// user code.
     #[inline]
     pub(crate) fn log_unseen(&self) {
         if self.any_to_log.load(Ordering::Relaxed) {
@@ -212,8 +231,12 @@ impl Failures {
     #[cold]
     fn log_found(&self) {
         self.any_to_log.store(false, Ordering::Relaxed);
-        let to_log = std::mem::take(&mut unpoisoned(self.table.lock()).to_log);
+        let (to_log, texts) = {
+            let mut table = unpoisoned(self.table.lock());
+            (std::mem::take(&mut table.to_log), std::mem::take(&mut table.texts))
+        };
         to_log.iter().for_each(Uncollected::log);
+        texts.iter().for_each(|text| log::error!("{text}"));
     }
 
     /// Enters a point that was skipped because of `root`.
@@ -345,6 +368,12 @@ impl Failures {
             table.failed.remove(point);
         }
     }
+}
+
+/// Whether all of `marks` have passed. Removes those that were seen to have, so that repeated calls look at each of them once.
+pub(crate) fn all_have_passed(marks: &mut Vec<Point>, has_passed: impl Fn(Point) -> bool) -> bool {
+    while marks.pop_if(|mark| has_passed(*mark)).is_some() {}
+    marks.is_empty()
 }
 
 impl Table {

@@ -49,7 +49,7 @@ fn failures_that_nobody_was_told_of_are_counted() {
 /// Calls `find_unseen`, with everything passed, until it has searched. Returns what it would log.
 fn searched(failures: &Failures, last_writes: &[u64]) -> Vec<u64> {
     for _ in 0..2 * last_writes.len() + 2 {
-        failures.find_unseen(Vec::new, |_| true, || last_writes.iter().map(|seq| point(*seq)).collect());
+        failures.find_unseen(0, Vec::new, |_| true, || last_writes.iter().map(|seq| point(*seq)).collect());
     }
     let found = std::mem::take(&mut unpoisoned(failures.table.lock()).to_log);
     found.iter().map(|one| one.failure.point.seq).collect()
@@ -75,7 +75,7 @@ fn a_failure_without_a_resource_and_a_waiter_is_found_once() {
 fn a_failure_that_may_still_be_passed_on_is_not_unseen() {
     let failures = Failures::default();
     failures.fail(1, failure(1));
-    let search = |passed| failures.find_unseen(|| vec![point(5)], |_| passed, HashSet::new);
+    let search = |passed| failures.find_unseen(0, || vec![point(5)], |_| passed, HashSet::new);
     (0..5).for_each(|_| search(false));
     assert!(unpoisoned(failures.table.lock()).to_log.is_empty(), "something is pending");
     failures.fail(2, failure(2));

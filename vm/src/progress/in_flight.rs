@@ -57,7 +57,7 @@ struct State {
     tasks: VecDeque<NodeBox<Task>>,
     /// Records that were made and have not passed, in order.
     records: VecDeque<Record>,
-    /// Numbers whose record failed: a waiter that needs one waits for the timeline.
+    /// Numbers whose record failed, ascending: a waiter that needs one waits for the timeline.
     failed_records: VecDeque<u64>,
     /// All numbers up to this one are known to be over.
     complete: u64,
@@ -210,7 +210,7 @@ impl InFlight {
             Some(record) => RecordState::By(record.event),
             // Its event may have been given back already.
             None if seq <= state.complete => RecordState::ByNumber,
-            None if state.lost.is_some() || state.failed_records.iter().any(|failed| *failed >= seq) => {
+            None if state.lost.is_some() || state.failed_records.back().is_some_and(|failed| *failed >= seq) => {
                 RecordState::ByNumber
             }
             None => RecordState::NotYet,
@@ -423,15 +423,20 @@ impl InFlight {
     /// Gives back the events that cover nothing beyond `passed`. That number is published, so no wait needs them.
     pub(crate) fn release_events(&self, passed: u64) {
         let mut state = unpoisoned(self.state.lock());
+        let mut refused = None;
         while state.records.front().is_some_and(|record| record.seq <= passed) {
             if let Some(record) = state.records.pop_front()
                 && let Err(error) = self.device.events().release(record.event)
             {
-                log::error!("an event was given back twice: {error}");
+                refused = Some(error);
             }
         }
         while state.failed_records.front().is_some_and(|failed| *failed <= passed) {
             state.failed_records.pop_front();
+        }
+        drop(state);
+        if let Some(error) = refused {
+            log::error!("an event was given back twice: {error}");
         }
     }
 }

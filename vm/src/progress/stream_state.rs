@@ -147,8 +147,17 @@ impl StreamState {
     /// Removes a waiter that gave up.
     pub(crate) fn forget(&self, seq: u64, id: u64) {
         match &self.progress {
-            Progress::Ordered(ordered) => ordered.waiters.remove(&ordered.timeline, id),
+            Progress::Ordered(ordered) => ordered.waiters.remove(&ordered.timeline, seq, id),
             Progress::Unordered(unordered) => unordered.remove(seq, id),
+        }
+    }
+
+    /// How many waiters there are. Counts them.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn waiters(&self) -> usize {
+        match &self.progress {
+            Progress::Ordered(ordered) => ordered.waiters.len(),
+            Progress::Unordered(unordered) => unordered.waiters(),
         }
     }
 

@@ -1,18 +1,16 @@
 //! Progress of a stream: which instructions have passed, and the waiters for each.
 //!
 //! An ordered stream has a timeline: one number that grows. On an unordered stream each instruction passes by itself. Its
-//! dependence node says whether it has ([`DependenceNodes`]), and its waiters are kept by its number.
+//! dependence node says whether it has ([`DependenceNodes`]), and its waiters are kept by its number ([`WaiterTree`]).
 
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
-use hashbrown::HashMap;
-use smallvec::SmallVec;
 use streamvm_stream::Timeline;
 
 use crate::dispatch::dependence_node::{DependenceNodes, NodeId};
 use crate::dispatch::pool::Pool;
-use crate::progress::waiters::{Waiters, Wake};
+use crate::progress::waiters::{WaiterTree, Waiters, Wake};
 use crate::sync::{AtomicU64, Mutex, Ordering, unpoisoned};
 
 /// The progress of an ordered or an unordered stream.
@@ -47,20 +45,14 @@ pub(crate) struct Unordered {
     pub(crate) pool: Option<Arc<Pool>>,
     /// How many instructions each worker has passed, one writer per entry; the last entry counts those of all other threads.
     passed: Box<[CachePadded<AtomicU64>]>,
-    waiting: Mutex<Waiting>,
-}
-
-#[derive(Default)]
-struct Waiting {
-    by_number: HashMap<u64, SmallVec<[(u64, Wake); 1]>>,
-    next_id: u64,
+    waiters: Mutex<WaiterTree>,
 }
 
 impl Unordered {
     pub(crate) fn new(nodes: Arc<DependenceNodes>, pool: Option<Arc<Pool>>) -> Unordered {
         let workers = pool.as_ref().map_or(0, |pool| pool.workers());
         let passed = (0..=workers).map(|_| CachePadded::default()).collect();
-        Unordered { nodes, pool, passed, waiting: Mutex::default() }
+        Unordered { nodes, pool, passed, waiters: Mutex::default() }
     }
 
     /// Counts an instruction that `worker` is about to pass. Called before the pass, so that a thread which sees the pass sees the
@@ -99,41 +91,34 @@ impl Unordered {
     /// # Errors
     /// Gives `wake` back if the instruction has passed.
     pub(crate) fn add(&self, number: u64, wake: Wake) -> Result<u64, Wake> {
-        let mut waiting = unpoisoned(self.waiting.lock());
+        let mut waiters = unpoisoned(self.waiters.lock());
         if self.nodes.has_passed(number) {
             return Err(wake);
         }
-        let id = waiting.next_id;
-        waiting.next_id += 1;
-        waiting.by_number.entry(number).or_default().push((id, wake));
+        let id = waiters.add(number, wake);
         if !self.nodes.want(number) {
             return Ok(id);
         }
         // It passed between the check and the announcement, so its runner may not wake this waiter.
-        waiting.take(number, id).map_or(Ok(id), Err)
+        waiters.take(number, id).map_or(Ok(id), Err)
     }
 
     /// Removes a waiter that gave up.
     pub(crate) fn remove(&self, number: u64, id: u64) {
-        unpoisoned(self.waiting.lock()).take(number, id);
+        let gone = unpoisoned(self.waiters.lock()).take(number, id);
+        drop(gone);
     }
 
     /// Wakes all waiters for this number, which has passed.
     pub(crate) fn wake(&self, number: u64) {
-        let woken = unpoisoned(self.waiting.lock()).by_number.remove(&number);
-        woken.into_iter().flatten().for_each(|(_, wake)| wake.wake());
+        let woken = unpoisoned(self.waiters.lock()).take_all(number, number);
+        woken.into_iter().for_each(Wake::wake);
     }
-}
 
-impl Waiting {
-    fn take(&mut self, number: u64, id: u64) -> Option<Wake> {
-        let waiters = self.by_number.get_mut(&number)?;
-        let place = waiters.iter().position(|(other, _)| *other == id)?;
-        let (_, wake) = waiters.swap_remove(place);
-        if waiters.is_empty() {
-            self.by_number.remove(&number);
-        }
-        Some(wake)
+    /// How many waiters there are. Counts them.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn waiters(&self) -> usize {
+        unpoisoned(self.waiters.lock()).len()
     }
 }
 

@@ -1,12 +1,15 @@
 //! The waiters of an ordered stream: threads and callbacks to wake when the stream has reached a number.
 //!
-//! Each stream has one list, ordered by number, behind a lock. Only waiters take that lock, and a runner that has a waiter to wake.
-//! The timeline's `wanted` is the lowest number in the list and is updated under that lock; [`Timeline`] explains why no waiter is
-//! missed.
+//! Each stream has one tree of waiters, ordered by number, behind a lock: there may be very many, and they come and give up in any order. Only
+//! waiters take that lock, and a runner that has a waiter to wake. The timeline's `wanted` is the lowest number in the tree and is updated under
+//! that lock; [`Timeline`] explains why no waiter is missed.
+//!
+//! A callback that is dropped runs code of the caller. So a waiter is dropped, as it is woken, after the lock is left.
 
 use std::sync::Arc;
 
-use intrusive_collections::{LinkedList, LinkedListLink, intrusive_adapter};
+use intrusive_collections::{Bound, KeyAdapter, RBTree, RBTreeLink, intrusive_adapter};
+use smallvec::SmallVec;
 use streamvm_stream::Timeline;
 
 use crate::dispatch::context_handle::ContextHandle;
@@ -46,7 +49,7 @@ impl Wake {
 }
 
 struct Waiter {
-    link: LinkedListLink,
+    link: RBTreeLink,
     seq: u64,
     id: u64,
     wake: Wake,
@@ -54,31 +57,71 @@ struct Waiter {
 
 #[allow(unsafe_code, reason = "written by the macro, which checks that the field is the link")]
 mod adapter {
-    use super::{LinkedListLink, Waiter, intrusive_adapter};
-    intrusive_adapter!(pub(super) ByNumber = Box<Waiter>: Waiter { link => LinkedListLink });
+    use super::{RBTreeLink, Waiter, intrusive_adapter};
+    intrusive_adapter!(pub(super) ByNumber = Box<Waiter>: Waiter { link => RBTreeLink });
 }
 use adapter::ByNumber;
 
-/// The waiters of one stream.
-pub(crate) struct Waiters {
-    list: Mutex<List>,
+impl KeyAdapter<'_> for ByNumber {
+    type Key = (u64, u64);
+
+    fn get_key(&self, waiter: &Waiter) -> (u64, u64) {
+        (waiter.seq, waiter.id)
+    }
 }
 
+/// The waiters of one stream, of any kind, in the order of their numbers; those of one number in the order of arrival.
 #[derive(Default)]
-struct List {
-    waiters: LinkedList<ByNumber>,
+pub(crate) struct WaiterTree {
+    waiters: RBTree<ByNumber>,
     next_id: u64,
 }
 
-impl List {
+impl WaiterTree {
+    /// Adds a waiter for `seq`, and returns its id.
+    pub(crate) fn add(&mut self, seq: u64, wake: Wake) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.waiters.insert(Box::new(Waiter { link: RBTreeLink::new(), seq, id, wake }));
+        id
+    }
+
+    /// Takes out the waiter for `seq` with this id, if it is there. The caller drops it without the lock.
+    #[must_use]
+    pub(crate) fn take(&mut self, seq: u64, id: u64) -> Option<Wake> {
+        self.waiters.find_mut(&(seq, id)).remove().map(|waiter| waiter.wake)
+    }
+
+    /// Takes out all waiters for the numbers from `first` to `last`.
+    #[must_use]
+    pub(crate) fn take_all(&mut self, first: u64, last: u64) -> SmallVec<[Wake; 2]> {
+        let mut taken = SmallVec::new();
+        let mut next = self.waiters.lower_bound_mut(Bound::Included(&(first, 0)));
+        while next.get().is_some_and(|waiter| waiter.seq <= last) {
+            taken.extend(next.remove().map(|waiter| waiter.wake));
+        }
+        taken
+    }
+
     fn lowest(&self) -> Option<u64> {
         self.waiters.front().get().map(|waiter| waiter.seq)
     }
+
+    /// How many waiters there are. Counts them.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn len(&self) -> usize {
+        self.waiters.iter().count()
+    }
+}
+
+/// The waiters of one ordered stream.
+pub(crate) struct Waiters {
+    tree: Mutex<WaiterTree>,
 }
 
 impl Waiters {
     pub(crate) fn new() -> Waiters {
-        Waiters { list: Mutex::default() }
+        Waiters { tree: Mutex::default() }
     }
 
     /// Adds a waiter for `seq`, and returns its id.
@@ -86,59 +129,48 @@ impl Waiters {
     /// # Errors
     /// Gives `wake` back if `seq` has passed.
     pub(crate) fn add(&self, timeline: &Timeline, seq: u64, wake: Wake) -> Result<u64, Wake> {
-        let mut list = unpoisoned(self.list.lock());
+        let mut tree = unpoisoned(self.tree.lock());
         if timeline.passed() >= seq {
             return Err(wake);
         }
-        let id = list.next_id;
-        list.next_id += 1;
-        let waiter = Box::new(Waiter { link: LinkedListLink::new(), seq, id, wake });
-        let mut cursor = list.waiters.back_mut();
-        while cursor.get().is_some_and(|other| other.seq > seq) {
-            cursor.move_prev();
-        }
-        // If all other waiters wait for higher numbers, the cursor is at the null element of the list, so this inserts at the
-        // front.
-        cursor.insert_after(waiter);
-        if timeline.want(list.lowest()) < seq {
+        let id = tree.add(seq, wake);
+        if timeline.want(tree.lowest()) < seq {
             return Ok(id);
         }
         // It passed between the check and the announcement, so its runner may not wake this waiter.
-        Self::take(&mut list, timeline, id).map_or(Ok(id), Err)
+        Self::take(&mut tree, timeline, seq, id).map_or(Ok(id), Err)
     }
 
-    /// Removes a waiter that gave up.
-    pub(crate) fn remove(&self, timeline: &Timeline, id: u64) {
-        let mut list = unpoisoned(self.list.lock());
-        Self::take(&mut list, timeline, id);
+    /// Removes a waiter for `seq` that gave up.
+    pub(crate) fn remove(&self, timeline: &Timeline, seq: u64, id: u64) {
+        let mut tree = unpoisoned(self.tree.lock());
+        let gone = Self::take(&mut tree, timeline, seq, id);
+        drop(tree);
+        drop(gone);
     }
 
-    fn take(list: &mut List, timeline: &Timeline, id: u64) -> Option<Wake> {
-        let mut cursor = list.waiters.front_mut();
-        while cursor.get().is_some_and(|waiter| waiter.id != id) {
-            cursor.move_next();
-        }
-        let waiter = cursor.remove()?;
-        let _ = timeline.want(list.lowest());
-        Some(waiter.wake)
+    #[must_use]
+    fn take(tree: &mut WaiterTree, timeline: &Timeline, seq: u64, id: u64) -> Option<Wake> {
+        let wake = tree.take(seq, id)?;
+        let _ = timeline.want(tree.lowest());
+        Some(wake)
     }
 
     /// Wakes all waiters whose number is at most `passed`. Their wakes run without the lock.
     pub(crate) fn wake(&self, timeline: &Timeline, passed: u64) {
-        let mut woken = LinkedList::new(ByNumber::new());
-        {
-            let mut list = unpoisoned(self.list.lock());
-            let mut cursor = list.waiters.front_mut();
-            while cursor.get().is_some_and(|waiter| waiter.seq <= passed) {
-                if let Some(waiter) = cursor.remove() {
-                    woken.push_back(waiter);
-                }
-            }
-            let _ = timeline.want(list.lowest());
-        }
-        while let Some(waiter) = woken.pop_front() {
-            waiter.wake.wake();
-        }
+        let woken = {
+            let mut tree = unpoisoned(self.tree.lock());
+            let woken = tree.take_all(0, passed);
+            let _ = timeline.want(tree.lowest());
+            woken
+        };
+        woken.into_iter().for_each(Wake::wake);
+    }
+
+    /// How many waiters there are. Counts them.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn len(&self) -> usize {
+        unpoisoned(self.tree.lock()).len()
     }
 }
 
@@ -151,7 +183,7 @@ mod tests {
     }
 
     fn numbers(waiters: &Waiters) -> Vec<u64> {
-        unpoisoned(waiters.list.lock()).waiters.iter().map(|waiter| waiter.seq).collect()
+        unpoisoned(waiters.tree.lock()).waiters.iter().map(|waiter| waiter.seq).collect()
     }
 
     #[test]
@@ -181,7 +213,7 @@ mod tests {
     fn one_that_gives_up_is_removed() {
         let (timeline, waiters) = (Timeline::new(), Waiters::new());
         let ids: Vec<u64> = [3, 4].map(|seq| waiters.add(&timeline, seq, me()).ok().expect("not passed")).to_vec();
-        waiters.remove(&timeline, ids[0]);
+        waiters.remove(&timeline, 3, ids[0]);
         assert_eq!(numbers(&waiters), [4]);
         assert!(!timeline.advance(3), "no waiter for 3 is left");
         assert!(timeline.advance(4));
@@ -190,9 +222,10 @@ mod tests {
     #[test]
     fn of_two_waiters_the_one_that_gives_up_is_removed() {
         for (gone, left) in [(0, 4), (1, 3)] {
+            let seqs = [3, 4];
             let (timeline, waiters) = (Timeline::new(), Waiters::new());
-            let ids = [3, 4].map(|seq| waiters.add(&timeline, seq, me()).ok().expect("not passed"));
-            waiters.remove(&timeline, ids[gone]);
+            let ids = seqs.map(|seq| waiters.add(&timeline, seq, me()).ok().expect("not passed"));
+            waiters.remove(&timeline, seqs[gone], ids[gone]);
             assert_eq!(numbers(&waiters), [left]);
         }
     }
@@ -231,12 +264,12 @@ mod loom_tests {
                 (parker, added.ok())
             });
             if gives_up && let Some(id) = idle_set[0].1 {
-                waiters.remove(timeline, id);
+                waiters.remove(timeline, 1, id);
             }
             runner.join().expect("the runner does not panic");
             let asleep = |index: usize| idle_set[index].1.is_some() && idle_set[index].0.is_parked();
             assert!((gives_up || !asleep(0)) && !asleep(1), "a sleeper was not woken");
-            assert!(unpoisoned(waiters.list.lock()).waiters.is_empty(), "a waiter was left behind");
+            assert!(unpoisoned(waiters.tree.lock()).waiters.is_empty(), "a waiter was left behind");
         });
     }
 

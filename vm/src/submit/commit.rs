@@ -39,28 +39,28 @@ pub(crate) struct Submitted {
 }
 
 impl Submitted {
+    /// Adds the number of one instruction. `place` is as in [`Submitted::add_row`].
     #[inline(always)]
-    fn add(&mut self, point: Point) {
+    fn add(&mut self, point: Point, place: &mut usize) {
         if point.stream.is_unordered() {
             // A number of an unordered stream says nothing about other numbers, so each gets a span of its own.
             return self.spans.push(Span { stream: point.stream, first: point.seq, last: point.seq });
         }
-        match self.spans.last_mut() {
-            Some(span) if span.stream == point.stream => span.last = point.seq,
-            _ => self.add_apart(point),
-        }
-    }
-
-    fn add_apart(&mut self, point: Point) {
-        self.add_row(point.stream, point.seq, point.seq);
+        self.add_row(point.stream, (point.seq, point.seq), place);
     }
 
     /// Adds numbers of an ordered stream, which follow all numbers of it that were added before.
+    ///
+    /// `place` is the index of the stream's span. It may be left over from another submission: the span at that index is of the stream only if
+    /// this submission has put it there.
     #[inline]
-    pub(crate) fn add_row(&mut self, stream: StreamId, first: u64, last: u64) {
-        match self.spans.iter_mut().find(|span| span.stream == stream) {
-            Some(span) => span.last = last,
-            None => self.spans.push(Span { stream, first, last }),
+    pub(crate) fn add_row(&mut self, stream: StreamId, (first, last): (u64, u64), place: &mut usize) {
+        match self.spans.get_mut(*place) {
+            Some(span) if span.stream == stream => span.last = last,
+            _ => {
+                *place = self.spans.len();
+                self.spans.push(Span { stream, first, last });
+            }
         }
     }
 }
@@ -111,7 +111,7 @@ impl State {
             } else if let Some(instruction) = lines.next() {
                 let task =
                     if at_once { self.ordered_task(line, &instruction, env) } else { self.planned_task(line, env) };
-                submitted.add(task.point);
+                submitted.add(task.point, &mut self.streams[task.point.stream.index()].span);
                 self.commit_single(task, line, instruction, uses, env, &mut filled);
                 line += 1;
             }
@@ -355,15 +355,12 @@ impl State {
     /// pool.
     #[inline(never)]
     fn transfer_block(&mut self, owner: streamvm_instructions::ResourceId) {
-        let Some(index) = self.scratch.released_blocks.iter().position(|released| released.owner == owner) else {
-            return;
-        };
-        let released = self.scratch.released_blocks.swap_remove(index);
+        let Some(released) = self.scratch.released_blocks.commit(owner) else { return };
         let accesses = self.sync.dependence(owner).accesses();
         if let Some(known) = self.known(owner) {
             known.memory.block = None;
         }
-        match released.next_owner {
+        match released.heir {
             Some(owner) => self.sync.replace_dependence(owner, Dependence::after(&accesses)),
             None => self.pools.free(released.pool, released.block.id, accesses),
         }
@@ -474,9 +471,11 @@ impl State {
     /// a part of the failed contents may remain.
     fn clean_up(&self, instruction: &Instruction) -> CleanUp {
         let uses = &self.scratch.uses[instruction.use_range()];
-        let writes = |u: &&DependenceUse| u.access.writes();
-        let keeps = |written: &DependenceUse| uses.iter().any(|u| u.resource == written.resource && u.access.reads());
-        if uses.iter().filter(writes).any(keeps) { CleanUp::PassesOn } else { CleanUp::Heals }
+        let read = uses.iter().filter(|u| u.access.reads()).map(|u| u.resource.0);
+        let mut read: SmallVec<[u32; 8]> = read.collect();
+        read.sort_unstable();
+        let keeps = |u: &DependenceUse| u.access.writes() && read.binary_search(&u.resource.0).is_ok();
+        if uses.iter().any(keeps) { CleanUp::PassesOn } else { CleanUp::Heals }
     }
 
     /// Adds the views of tensors, and the versions of variables that count their writes.

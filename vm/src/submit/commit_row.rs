@@ -8,7 +8,7 @@ use streamvm_stream::{Point, StreamId};
 
 use crate::execute::environment::Environment;
 use crate::submit::commit::{Filled, Submitted};
-use crate::submit::state::State;
+use crate::submit::state::{State, SubmissionStream};
 use crate::tasks::task::lines_of;
 
 /// The stream of a row.
@@ -70,12 +70,12 @@ impl State {
             }
         }
         self.sync.give_numbers(point);
-        let stream_state = &self.streams[stream.index()].stream_state;
+        let SubmissionStream { stream_state, span, .. } = &mut self.streams[stream.index()];
         if let code @ 1.. = std::mem::take(&mut filled.code) {
             stream_state.note_code(code);
         }
         stream_state.note_submitted(point.seq);
-        submitted.add_row(stream, before + 1, point.seq);
+        submitted.add_row(stream, (before + 1, point.seq), span);
         if let Some(task) = held {
             self.dispatch(task, env);
         }

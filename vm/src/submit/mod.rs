@@ -8,6 +8,7 @@
 //! * [`commit`] orders, numbers and publishes; it cannot fail.
 //! * [`sections`] knows which critical section an instruction belongs to, and which submitter must wait for the end of one.
 //! * [`DeferredFree`](deferred_free::DeferredFree) holds the resources whose handles were dropped since the last submission.
+//! * [`ReleasedBlocks`](released_blocks::ReleasedBlocks) holds the memory that the current list releases.
 //! * [`BlockCache`](block_cache::BlockCache) keeps freed blocks for the next tensor of their size.
 
 pub(crate) mod block_cache;
@@ -16,5 +17,6 @@ pub(crate) mod commit_row;
 pub(crate) mod commit_unordered;
 pub(crate) mod deferred_free;
 pub(crate) mod prepare;
+pub(crate) mod released_blocks;
 pub(crate) mod sections;
 pub(crate) mod state;

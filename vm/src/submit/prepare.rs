@@ -11,12 +11,12 @@ use streamvm_instructions::{
     Batch, Declared, Dependence, DependenceUse, EngineRef, Error, Instruction, Kind, Observed, OpenSection, PartId,
     Resource, ResourceId, ResourceKind, Tensor, Use, Var, WaitFor, wait_error,
 };
-use streamvm_stream::allocator::{AccessSet, Allocated, Block, Want};
+use streamvm_stream::allocator::{AccessSet, Allocated, Want};
 use streamvm_stream::{Point, StreamId, StreamKey};
 
 use crate::dispatch::dependence_node::MOST_ON_WORKERS;
 use crate::execute::environment::Environment;
-use crate::submit::state::{Prepared, Recorded, ReleasedBlock, State, Undo, UsePlace};
+use crate::submit::state::{Prepared, Recorded, State, Undo, UsePlace};
 use crate::tasks::memory::{Memory, PoolId};
 use crate::tasks::resource::{Contents, Known};
 
@@ -240,7 +240,7 @@ impl State {
                 resource.note_written(env.me, false);
                 self.scratch.undo.push(Undo::Contents(id, place, before));
                 if let Some((pool, block)) = known.memory.block {
-                    self.scratch.released_blocks.push(ReleasedBlock { owner: id, pool, block, next_owner: None });
+                    self.scratch.released_blocks.add(id, pool, block);
                 }
             }
             (_, Contents::Written) | (Kind::Allocate, _) => {}
@@ -267,6 +267,7 @@ impl State {
         stream: StreamId,
         env: &Environment,
     ) -> Result<ResourceId, Box<Obstacle>> {
+        let mut former_owner = None;
         let (memory, dependence, contents) = match resource.kind() {
             ResourceKind::Var => (Memory::none(), Dependence::default(), Contents::Written),
             ResourceKind::Storage { bytes: 0, .. } => (Memory::none(), Dependence::default(), Contents::Fresh),
@@ -276,21 +277,15 @@ impl State {
                     self.scratch.taken += bytes as u64;
                     return Ok(id);
                 }
-                let (memory, accesses) = self.take(pool, bytes, stream, env)?;
+                let (memory, accesses, former) = self.take(pool, bytes, stream, env)?;
+                former_owner = former;
                 self.scratch.taken += bytes as u64;
                 (memory, Dependence::after(&accesses), Contents::Fresh)
             }
         };
         let id = self.sync.add_dependence(dependence);
-        if let Some((pool, block)) = &memory.block {
-            // An earlier instruction of this list may release this memory. Block ids are unique only within a pool.
-            let free = |released: &&mut ReleasedBlock| {
-                released.pool == *pool && released.block.id == block.id && released.next_owner.is_none()
-            };
-            let released = self.scratch.released_blocks.iter_mut().find(free);
-            if let Some(released) = released {
-                released.next_owner = Some(id);
-            }
+        if let Some(owner) = former_owner {
+            self.scratch.released_blocks.pass_on(owner, id);
         }
         self.add_resource(id, Known { memory, contents });
         Ok(id)
@@ -319,25 +314,27 @@ impl State {
 
     /// Allocates a block. Tries in this order: a block without a wait; the same after the block cache was cleared; a block that the list
     /// itself releases; fresh memory (as an obstacle), while the pool may grow; a block with a wait; a much larger block that the list
-    /// releases. If all fail, the OOM recovery continues outside the lock.
+    /// releases. If all fail, the OOM recovery continues outside the lock. Returns the memory, what its first access must wait for, and the
+    /// owner in the list that releases it, if one does.
     fn take(
         &mut self,
         id: PoolId,
         bytes: usize,
         stream: StreamId,
         env: &Environment,
-    ) -> Result<(Memory, AccessSet), Box<Obstacle>> {
+    ) -> Result<(Memory, AccessSet, Option<ResourceId>), Box<Obstacle>> {
         let mut own = self.alloc(id, bytes, Want::NoWait { stream }, env);
         if own.is_none() && self.clear_block_cache() {
             own = self.alloc(id, bytes, Want::NoWait { stream }, env);
         }
         if let Some(allocated) = own {
-            return Ok((self.pools.memory(id, allocated.block, bytes), allocated.accesses));
+            return Ok((self.pools.memory(id, allocated.block, bytes), allocated.accesses, None));
         }
         // A released block is handed over whole, so a much larger one is the last choice. Its accesses are not known before the release has
         // its number: `commit` passes them on.
-        if let Some(block) = find_released(&self.scratch.released_blocks, id, bytes, bytes.saturating_mul(2)) {
-            return Ok((self.pools.memory(id, block, bytes), AccessSet::new()));
+        let most = bytes.saturating_mul(2).max(SMALL_BLOCK);
+        if let Some((owner, block)) = self.scratch.released_blocks.take(id, bytes, most) {
+            return Ok((self.pools.memory(id, block, bytes), AccessSet::new(), Some(owner)));
         }
         let pool = self.pools.get(id);
         if pool.may_grow(bytes) {
@@ -345,10 +342,10 @@ impl State {
         }
         let any = self.alloc(id, bytes, Want::Any { stream }, env);
         if let Some(allocated) = any {
-            return Ok((self.pools.memory(id, allocated.block, bytes), allocated.accesses));
+            return Ok((self.pools.memory(id, allocated.block, bytes), allocated.accesses, None));
         }
-        match find_released(&self.scratch.released_blocks, id, bytes, usize::MAX) {
-            Some(block) => Ok((self.pools.memory(id, block, bytes), AccessSet::new())),
+        match self.scratch.released_blocks.take(id, bytes, usize::MAX) {
+            Some((owner, block)) => Ok((self.pools.memory(id, block, bytes), AccessSet::new(), Some(owner))),
             None => Err(Box::new(Obstacle::Memory(id, bytes))),
         }
     }
@@ -378,24 +375,17 @@ impl State {
                     }
                     let accesses = self.sync.remove_dependence(id);
                     let known = self.resources[id.index()].take();
-                    let inherited = self.scratch.released_blocks.iter().any(|released| released.next_owner == Some(id));
+                    let inherited = self.scratch.released_blocks.is_heir(id);
                     if let Some((pool, block)) = known.and_then(|known| known.memory.block)
                         && !inherited
                         && let Err(error) = self.pools.get(pool).allocator.undo_alloc(block.id, accesses)
                     {
-                        log::error!("a block was lost when its allocation was undone: {error}");
+                        self.pools.lost.push(error);
                     }
                 }
             }
         }
     }
-}
-
-/// The smallest block of a pool that the list itself releases, that no resource got yet, and whose size in bytes is in range.
-fn find_released(released: &[ReleasedBlock], pool: PoolId, least: usize, most: usize) -> Option<Block> {
-    let free = released.iter().filter(|released| released.pool == pool && released.next_owner.is_none());
-    let sizes = least..=most.max(SMALL_BLOCK);
-    free.map(|released| released.block).filter(|block| sizes.contains(&block.bytes)).min_by_key(|block| block.bytes)
 }
 
 /// The key of an unclaimed resource within one list.

@@ -21,7 +21,31 @@ pub(crate) struct HeldSection {
     /// The only thread whose instructions belong to it.
     thread: ThreadId,
     open: OpenSection,
-    resources: SmallVec<[ResourceId; 2]>,
+    resources: SectionResources,
+}
+
+/// The resources of a section.
+#[derive(Default)]
+struct SectionResources {
+    /// The first, which its instructions read as far as order is concerned.
+    first: Option<ResourceId>,
+    /// All of them, in the order of their numbers.
+    sorted: SmallVec<[ResourceId; 2]>,
+}
+
+impl SectionResources {
+    fn new(resources: impl Iterator<Item = ResourceId>) -> SectionResources {
+        let mut sorted: SmallVec<[ResourceId; 2]> = resources.collect();
+        let first = sorted.first().copied();
+        sorted.sort_unstable_by_key(|resource| resource.0);
+        SectionResources { first, sorted }
+    }
+
+    /// Whether both have a resource in common. Looks for each of the shorter in the longer.
+    fn meets(&self, other: &SectionResources) -> bool {
+        let (few, many) = if self.sorted.len() < other.sorted.len() { (self, other) } else { (other, self) };
+        few.sorted.iter().any(|resource| many.sorted.binary_search_by_key(&resource.0, |other| other.0).is_ok())
+    }
 }
 
 /// The sections of the current list.
@@ -32,7 +56,7 @@ pub(crate) struct SectionScratch {
     /// The section that this thread has open before the list, by its first resource.
     before: Option<ResourceId>,
     /// The resources of the section that the list begins last.
-    begun: SmallVec<[ResourceId; 2]>,
+    begun: SectionResources,
     /// Whether a line begins or ends a section, or belongs to one: else nothing of this is used.
     active: bool,
     /// The lines that belong to a section, with its first resource.
@@ -56,7 +80,7 @@ impl State {
         let me = current().id();
         if let Some(own) = self.sections.iter().find(|held| held.thread == me) {
             self.scratch.sections.lines = ListSections::new(Some(own.open.clone()));
-            self.scratch.sections.before = own.resources.first().copied();
+            self.scratch.sections.before = own.resources.first;
             self.scratch.sections.active = true;
         }
     }
@@ -73,9 +97,9 @@ impl State {
         scratch.sections.active = true;
         scratch.sections.lines.line(line, &instruction.kind, instruction.location)?;
         if matches!(instruction.kind, Kind::SectionBegin(_)) {
-            let resources: SmallVec<_> = scratch.uses[instruction.use_range()].iter().map(|u| u.resource).collect();
-            let holds = |held: &&HeldSection| held.resources.iter().any(|resource| resources.contains(resource));
-            if let Some(held) = self.sections.iter().find(holds) {
+            let resources = scratch.uses[instruction.use_range()].iter().map(|u| u.resource);
+            let resources = SectionResources::new(resources);
+            if let Some(held) = self.sections.iter().find(|held| held.resources.meets(&resources)) {
                 return Err(Box::new(Obstacle::Held(env.section_gate.ended(), held.open.clone())));
             }
             scratch.sections.begun = resources;
@@ -128,9 +152,9 @@ impl State {
     /// are ordered after them here.
     pub(crate) fn abandon_section(&mut self, section: &Section) {
         for held in self.sections.iter().filter(|held| held.open.section.is(section)) {
-            let Some((first, others)) = held.resources.split_first() else { continue };
-            let accesses = self.sync.dependence(*first).accesses();
-            for other in others {
+            let Some(first) = held.resources.first else { continue };
+            let accesses = self.sync.dependence(first).accesses();
+            for other in held.resources.sorted.iter().filter(|other| **other != first) {
                 self.sync.replace_dependence(*other, Dependence::after(&accesses));
             }
         }

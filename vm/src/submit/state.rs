@@ -10,7 +10,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use streamvm_ep::Kernel;
 use streamvm_instructions::{DependenceUse, Observed, ResourceId, SoftSync, SyncCounts, Wait};
-use streamvm_stream::allocator::Block;
+use streamvm_stream::allocator::AllocatorError;
 use streamvm_stream::mutant::Planted;
 use streamvm_stream::{Point, StreamId, StreamKey, Streams};
 
@@ -18,12 +18,13 @@ use crate::dispatch::batch::DispatchBatches;
 use crate::dispatch::dependence_node::NodeId;
 use crate::execute::backpressure::Pending;
 use crate::execute::environment::Environment;
-use crate::progress::failures::Failures;
+use crate::progress::failures::{Failures, all_have_passed};
 use crate::progress::stream_state::{StreamState, StreamTable};
 use crate::queue::node::{NodeBox, NodeList};
 use crate::submit::block_cache::BlockCache;
+use crate::submit::released_blocks::ReleasedBlocks;
 use crate::submit::sections::{HeldSection, SectionScratch};
-use crate::tasks::memory::{PoolId, Pools};
+use crate::tasks::memory::Pools;
 use crate::tasks::resource::{Contents, Known};
 use crate::tasks::task::Task;
 
@@ -36,6 +37,10 @@ pub(crate) struct SubmissionStream {
     pub(crate) counts: SyncCounts,
     /// The index in `batches` of the batch for the stream's thread context.
     pub(crate) batch: usize,
+    /// The index of the stream's span in the last submission that used the stream ([`Submitted::add_row`]).
+    ///
+    /// [`Submitted::add_row`]: crate::submit::commit::Submitted::add_row
+    pub(crate) span: usize,
 }
 
 /// What `prepare` found out about one instruction.
@@ -59,14 +64,6 @@ pub(crate) enum Undo {
 
 /// A use of a list: its index among all uses of the list.
 pub(crate) type UsePlace = usize;
-
-/// Memory that an instruction of the current list releases. A later instruction of the list may get it.
-pub(crate) struct ReleasedBlock {
-    pub(crate) owner: ResourceId,
-    pub(crate) pool: PoolId,
-    pub(crate) block: Block,
-    pub(crate) next_owner: Option<ResourceId>,
-}
 
 /// An event that the current list records.
 pub(crate) struct Recorded {
@@ -96,7 +93,7 @@ pub(crate) struct Scratch {
     /// Events that the list records, by address.
     pub(crate) recorded: HashMap<usize, Recorded>,
     pub(crate) undo: Vec<Undo>,
-    pub(crate) released_blocks: Vec<ReleasedBlock>,
+    pub(crate) released_blocks: ReleasedBlocks,
     pub(crate) dropped: Vec<ResourceId>,
     /// The waits of the current instruction.
     pub(crate) waits: Vec<Wait>,
@@ -235,6 +232,9 @@ impl State {
             }
         }
         self.scratch.dropped = dropped;
+        for error in self.pools.lost.drain(..) {
+            env.failures.log_later(lost_block(&error));
+        }
     }
 
     /// Forgets a resource, and frees its memory.
@@ -253,12 +253,15 @@ impl State {
         let early = *self.early.get_or_insert(self.submitted);
         let submitted = || env.streams.iter().flat_map(|stream_state| stream_state.open_points()).collect();
         let last_writes = || self.sync.last_writes().collect();
-        env.failures.find_unseen(submitted, |point| env.streams.has_passed(point), last_writes);
-        match self.forgetting.take() {
-            Some((points, marks)) if marks.iter().all(|mark| env.streams.has_passed(*mark)) => {
-                env.failures.forget(&points);
+        let nodes = env.streams.nodes().made();
+        env.failures.find_unseen(nodes, submitted, |point| env.streams.has_passed(point), last_writes);
+        match &mut self.forgetting {
+            Some((points, marks)) => {
+                if all_have_passed(marks, |mark| env.streams.has_passed(mark)) {
+                    env.failures.forget(points);
+                    self.forgetting = None;
+                }
             }
-            Some(waiting) => self.forgetting = Some(waiting),
             None => {
                 let points = env.failures.excess(early, || self.sync.last_writes().collect());
                 if !points.is_empty() {
@@ -281,6 +284,11 @@ impl State {
         self.free = returned.take();
         self.free.pop().unwrap_or_else(|| NodeBox::new(Task::empty()))
     }
+}
+
+/// What is logged of a block that could not be freed.
+pub(crate) fn lost_block(error: &AllocatorError) -> String {
+    format!("a block of memory was lost when it was freed: {error}")
 }
 
 /// The points observed as passed. The progress of each ordered stream is read at most once per submission.
@@ -352,5 +360,34 @@ impl Observed for SnapshotOf<'_> {
     fn passed_without_failure(&mut self, point: Point) -> bool {
         // A failure is entered before its point passes, so this order of the two reads misses none.
         self.has_passed(point) && !self.failures.is_known(point)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use streamvm_ep::{DType, DeviceId};
+    use streamvm_stream::allocator::AccessSet;
+
+    use crate::Vm;
+
+    /// The allocator refuses to free a block twice. That is logged, but loggers are user code, and the allocator is used under the submission lock.
+    #[test]
+    fn a_block_that_cannot_be_freed_is_logged_once_the_lock_is_left() {
+        let vm = Vm::builder().build().expect("an engine");
+        let x = vm.full(DeviceId::cpu(0), DType::F32, &[4], 1.0).expect("it is taken");
+        x.wait().expect("it passes");
+        {
+            let mut state = vm.engine.handle.lock();
+            let memory = state.resources.iter().flatten().find_map(|known| known.memory.block);
+            let (pool, block) = memory.expect("the tensor has memory");
+            state.pools.free(pool, block.id, AccessSet::new());
+            assert!(state.pools.lost.is_empty());
+            state.pools.free(pool, block.id, AccessSet::new());
+            assert_eq!(state.pools.lost.len(), 1, "nothing is logged under the lock");
+            state.free_dropped(&vm.engine);
+            assert!(state.pools.lost.is_empty() && vm.engine.failures.has_to_log());
+        }
+        vm.push("next", [], || Ok(())).expect("a push");
+        assert!(!vm.engine.failures.has_to_log(), "a submission logs it");
     }
 }

@@ -75,7 +75,10 @@ pub(crate) struct OpCounter {
 
 impl OpCounters {
     /// Counts an instruction that has just ended and has a stamp.
-    pub(crate) fn add(&mut self, task: &Task, stamp: Stamp, ended: Ended) {
+    ///
+    /// # Errors
+    /// Why a duration could not be counted. The caller logs that without the lock of the counters, because loggers are user code.
+    pub(crate) fn add(&mut self, task: &Task, stamp: Stamp, ended: Ended) -> Result<(), String> {
         let stream = task.point.stream;
         let mut op = OpRef { stream, name: task.name() };
         if self.by_op.len() >= NAMES && !self.by_op.contains_key(&op) {
@@ -90,12 +93,13 @@ impl OpCounters {
             (None, Ended::Failed | Ended::PassedOn) => counter.skipped += 1,
             (Some(started), ended) => {
                 counter.failed += u64::from(ended == Ended::Failed);
-                counter.queued.add(started.saturating_duration_since(stamp.submitted));
-                counter.ran.add(started.elapsed());
+                let queued = counter.queued.add(started.saturating_duration_since(stamp.submitted));
+                return counter.ran.add(started.elapsed()).and(queued);
             }
             // Its action was removed before it started.
             (None, Ended::Fine) => {}
         }
+        Ok(())
     }
 
     /// All counters, by op.
@@ -115,7 +119,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    fn add(&mut self, time: Duration) {
+    fn add(&mut self, time: Duration) -> Result<(), String> {
         self.min = if self.count() == 0 { time } else { self.min.min(time) };
         self.max = self.max.max(time);
         self.total += time;
@@ -123,12 +127,12 @@ impl Span {
             Some(histogram) => histogram,
             none => match Histogram::new(DIGITS) {
                 Ok(histogram) => none.insert(histogram),
-                Err(error) => return log::error!("a duration is not counted: {error}"),
+                Err(error) => return Err(error.to_string()),
             },
         };
-        if let Err(error) = histogram.record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)) {
-            log::error!("a duration of {time:?} is not counted: {error}");
-        }
+        histogram
+            .record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+            .map_err(|error| format!("{time:?}: {error}"))
     }
 
     /// The number of durations.
@@ -143,31 +147,34 @@ impl Span {
     }
 
     /// Adds the durations of another thread.
-    pub(crate) fn merge(&mut self, other: &Span) {
+    ///
+    /// # Errors
+    /// Why they could not be counted.
+    pub(crate) fn merge(&mut self, other: &Span) -> Result<(), String> {
         if other.count() == 0 {
-            return;
+            return Ok(());
         }
         self.min = if self.count() == 0 { other.min } else { self.min.min(other.min) };
         self.max = self.max.max(other.max);
         self.total += other.total;
         match (&mut self.histogram, &other.histogram) {
-            (Some(histogram), Some(more)) => {
-                if let Err(error) = histogram.add(more) {
-                    log::error!("the durations of a thread are not counted: {error}");
-                }
-            }
+            (Some(histogram), Some(more)) => return histogram.add(more).map_err(|error| error.to_string()),
             (none, more) => none.clone_from(more),
         }
+        Ok(())
     }
 }
 
 impl OpCounter {
     /// Adds the counter of another thread.
-    pub(crate) fn merge(&mut self, other: &OpCounter) {
+    ///
+    /// # Errors
+    /// Why durations could not be counted.
+    pub(crate) fn merge(&mut self, other: &OpCounter) -> Result<(), String> {
         self.failed += other.failed;
         self.skipped += other.skipped;
-        self.queued.merge(&other.queued);
-        self.ran.merge(&other.ran);
+        let queued = self.queued.merge(&other.queued);
+        self.ran.merge(&other.ran).and(queued)
     }
 }
 
@@ -177,7 +184,7 @@ mod tests {
 
     fn span(micros: impl IntoIterator<Item = u64>) -> Span {
         let mut span = Span::default();
-        micros.into_iter().for_each(|micros| span.add(Duration::from_micros(micros)));
+        micros.into_iter().for_each(|micros| span.add(Duration::from_micros(micros)).expect("it is counted"));
         span
     }
 
@@ -197,7 +204,7 @@ mod tests {
     fn spans_of_several_threads_are_those_of_one() {
         let (mut all, empty) = (Span::default(), Span::default());
         for part in [&empty, &span(1..=400), &empty, &span(401..=1000)] {
-            all.merge(part);
+            all.merge(part).expect("it is counted");
         }
         let one = span(1..=1000);
         assert_eq!((all.count(), all.min, all.max, all.total), (one.count(), one.min, one.max, one.total));
@@ -211,10 +218,11 @@ mod tests {
         let now = Instant::now();
         for number in 0..NAMES + 7 {
             task.cold_mut().name = Some(format!("file {number}").into());
-            op_counters.add(&task, Stamp { submitted: now, started: Some(now) }, Ended::Fine);
+            let stamp = Stamp { submitted: now, started: Some(now) };
+            op_counters.add(&task, stamp, Ended::Fine).expect("it is counted");
         }
         task.cold_mut().name = Some("file 3".into());
-        op_counters.add(&task, Stamp { submitted: now, started: None }, Ended::Failed);
+        op_counters.add(&task, Stamp { submitted: now, started: None }, Ended::Failed).expect("it is counted");
         let of = |name: &str| op_counters.iter().find(|(op, _)| &*op.name == name).map(|(_, counter)| counter);
         assert_eq!(of(OTHERS).map(|counter| counter.ran.count()), Some(7));
         assert_eq!(of("file 3").map(|counter| (counter.ran.count(), counter.skipped)), Some((1, 1)));

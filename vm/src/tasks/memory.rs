@@ -21,7 +21,7 @@ use streamvm_stream::mutant::Planted;
 use crate::sync::{Mutex, unpoisoned};
 
 /// The index of a pool.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct PoolId(usize);
 
 impl PoolId {
@@ -164,6 +164,8 @@ fn kind_at(place: Place, kind: MemoryKind) -> MemoryKind {
 #[derive(Default)]
 pub(crate) struct Pools {
     pools: Vec<Pool>,
+    /// Why blocks could not be freed, to be logged once the lock is left.
+    pub(crate) lost: Vec<AllocatorError>,
     planted: Planted,
 }
 
@@ -239,16 +241,18 @@ impl Pools {
     /// Adds a region from the device of the pool; `heap` owns it from now on.
     ///
     /// # Errors
-    /// Those of the allocator; the region then goes back to its device.
-    pub(crate) fn add_region(&mut self, id: PoolId, region: Region, heap: &Heap) -> Result<(), AllocatorError> {
+    /// Those of the allocator, with the region, which the caller gives back to its device once it has left the lock.
+    pub(crate) fn add_region(
+        &mut self,
+        id: PoolId,
+        region: Region,
+        heap: &Heap,
+    ) -> Result<(), (AllocatorError, Region)> {
         let pool = &mut self.pools[id.0];
         let base = Base(region.base());
         let number = match pool.allocator.add_region(region.bytes()) {
             Ok(number) => number,
-            Err(error) => {
-                heap.give_back(&pool.device, region);
-                return Err(error);
-            }
+            Err(error) => return Err((error, region)),
         };
         if pool.bases.len() <= number.index() {
             pool.bases.resize(number.index() + 1, base);
@@ -262,7 +266,7 @@ impl Pools {
     /// Takes a block back. The allocator may reuse it once `accesses` have passed.
     pub(crate) fn free(&mut self, id: PoolId, block: BlockId, accesses: streamvm_stream::allocator::AccessSet) {
         if let Err(error) = self.pools[id.0].allocator.free(block, accesses) {
-            log::error!("a block was lost when it was freed: {error}");
+            self.lost.push(error);
         }
     }
 }
@@ -306,7 +310,8 @@ impl Heap {
         bytes
     }
 
-    fn give_back(&self, device: &Arc<dyn Device>, region: Region) {
+    /// Gives a region, which came from `device` and is in no pool, back to it. This is a driver call.
+    pub(crate) fn give_back(&self, device: &Arc<dyn Device>, region: Region) {
         // SAFETY: the region came from this device, and no operand of it is used again. Either it was not used yet, or the
         // allocator released it after all its points had passed, or the engine and all its threads are gone.
         unsafe { device.free(region) };
