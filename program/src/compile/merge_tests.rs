@@ -436,7 +436,8 @@ fn a_program_that_is_one_segment_uses_its_buffers_whole() {
 fn rows(count: usize, place: impl Fn(usize) -> usize) -> Program {
     recorded(|r| {
         let x = r.feed("x", CPU, DType::F32, &[count, 16])?;
-        let y = r.feed("y", CPU, DType::F32, &[400_000])?.sin()?.slice(0, 0..count * 16)?.reshape(&[count, 16])?.neg()?;
+        let y =
+            r.feed("y", CPU, DType::F32, &[400_000])?.sin()?.slice(0, 0..count * 16)?.reshape(&[count, 16])?.neg()?;
         for row in (0..count).map(place) {
             let row = row..row + 1;
             y.slice(0, row.clone())?.copy_from(&x.slice(0, row)?.exp()?)?;
