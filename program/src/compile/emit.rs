@@ -41,7 +41,7 @@ pub(super) struct Found<'f> {
 /// Writes down the compiled program.
 ///
 /// # Errors
-/// [`ProgramError::NotCompiled`] if a block writes more buffers than an instruction may.
+/// [`ProgramError::NotCompiled`] if a block writes more buffers than an instruction may, or if the buffers of a run have more than `isize::MAX` bytes.
 pub(super) fn emit(
     program: Program,
     found: &Found<'_>,
@@ -49,6 +49,7 @@ pub(super) fn emit(
     options: &CompileOptions,
 ) -> Result<Compiled, Error> {
     let (mut buffers, storages) = buffers(&program, found, &fused);
+    check_bytes(&program, &buffers)?;
     note_first_writes(&mut buffers, found, &storages);
     let in_block = in_block(&program, found.order);
     let steps = steps(&program, found.order, &storages);
@@ -138,6 +139,18 @@ fn buffers(program: &Program, found: &Found<'_>, fused: &Fused) -> (Vec<Compiled
         });
     }
     (buffers, storages)
+}
+
+/// Checks that what a run has memory for can be counted: later sums over buffers do not overflow.
+fn check_bytes(program: &Program, buffers: &[CompiledBuffer]) -> Result<(), Error> {
+    let is_made = |buffer: &&CompiledBuffer| !matches!(buffer.role, BufferRole::Feed(_) | BufferRole::Parameter(_));
+    let bytes: u128 = buffers.iter().filter(is_made).map(|buffer| buffer.bytes as u128).sum();
+    if bytes <= isize::MAX as u128 {
+        return Ok(());
+    }
+    let what =
+        format!("a run needs {bytes} bytes for its values, and can have {}; compute in smaller parts", isize::MAX);
+    Err(ProgramError::NotCompiled { program: program.name.clone(), step: None, what }.into())
 }
 
 /// How many bytes a segment needs for what the host reads while the segment runs on a device that runs commands later: a byte for conditions of blocks, and

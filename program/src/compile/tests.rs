@@ -447,3 +447,17 @@ fn memory_of_a_chain_does_not_grow_with_its_length() {
         assert_eq!((plan.arena_bytes(), plan.arena_lower_bound()), (2 * 16 * 16 * 4, 2 * 16 * 16 * 4));
     }
 }
+
+/// Sums over the buffers of a run do not overflow, because a run that needs more than can be counted is refused.
+#[test]
+fn a_run_that_needs_more_bytes_than_can_be_counted_is_refused() {
+    let program = recorded(|r| {
+        let x = r.feed("x", CPU, DType::I64, &[1 << 59])?;
+        for name in ["a", "b", "c", "d", "e"] {
+            r.fetch(name, &x.neg()?)?;
+        }
+        Ok(())
+    });
+    let error = compile(&program, &CompileOptions::default()).expect_err("20 EiB").to_string();
+    assert!(error.contains(&format!("a run needs {} bytes", 5_u128 << 62)), "{error}");
+}

@@ -1,11 +1,15 @@
 //! Tensors that a caller gives for the feeds and parameters of a program, by name: for a run, or for a call within a recording.
 
-use smallvec::SmallVec;
+use hashbrown::HashMap;
+use smallvec::{SmallVec, smallvec};
 use streamvm_instructions::{Error, ProgramError, Tensor};
 
 use crate::ir::program::{Port, Program};
 
-/// The given things in the order of `names`.
+/// So many names are searched one by one: that is faster than making a table of them.
+const FEW: usize = 8;
+
+/// The given things in the order of `names`, which differ from each other. Takes time in proportion to their number.
 ///
 /// # Errors
 /// The sentence that says which name is missing, unknown or given twice.
@@ -18,19 +22,20 @@ pub fn in_order<'n, T: Copy>(
     if given.len() == names.clone().count() && names.clone().zip(given).all(|(name, (other, _))| name == *other) {
         return Ok(given.iter().map(|(_, it)| *it).collect());
     }
-    for (place, (name, _)) in given.iter().enumerate() {
-        if !names.clone().any(|known| known == *name) {
-            return Err(format!("there is no {kind} {name:?}"));
-        }
-        if given[..place].iter().any(|(other, _)| other == name) {
+    let count = names.clone().count();
+    let table: Option<HashMap<&str, usize>> = (count > FEW).then(|| names.clone().zip(0..).collect());
+    let mut found: SmallVec<[Option<T>; 4]> = smallvec![None; count];
+    for (name, it) in given {
+        let place = match &table {
+            Some(table) => table.get(name).copied(),
+            None => names.clone().position(|known| known == *name),
+        };
+        let place = place.ok_or_else(|| format!("there is no {kind} {name:?}"))?;
+        if found[place].replace(*it).is_some() {
             return Err(format!("{kind} {name:?} is given twice"));
         }
     }
-    let find = |name: &str| {
-        let found = given.iter().find(|(other, _)| *other == name);
-        found.map(|(_, it)| *it).ok_or_else(|| format!("{kind} {name:?} is missing"))
-    };
-    names.map(find).collect()
+    names.zip(found).map(|(name, it)| it.ok_or_else(|| format!("{kind} {name:?} is missing"))).collect()
 }
 
 impl Program {
@@ -94,5 +99,39 @@ impl Program {
     #[doc(hidden)]
     pub fn given_parameters<'t>(&self, given: &[(&str, &'t Tensor)]) -> Result<SmallVec<[&'t Tensor; 4]>, Error> {
         self.given("parameter", &self.parameters, given, true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ordered(names: &[String], given: &[(&str, usize)]) -> Result<SmallVec<[usize; 4]>, String> {
+        in_order("feed", names.iter().map(String::as_str), given)
+    }
+
+    /// With a search for each of them it takes minutes.
+    #[test]
+    fn a_hundred_thousand_in_another_order_are_found() {
+        let names: Vec<String> = (0..100_000).map(|number| format!("x{number}")).collect();
+        let reversed: Vec<(&str, usize)> =
+            names.iter().map(String::as_str).enumerate().map(|(place, name)| (name, place)).rev().collect();
+        assert!(ordered(&names, &reversed).is_ok_and(|found| found.iter().copied().eq(0..100_000)));
+    }
+
+    #[test]
+    fn the_first_name_that_does_not_fit_is_told() {
+        for count in [2, FEW, FEW + 1, 100] {
+            let names: Vec<String> = (0..count).map(|number| format!("x{number}")).collect();
+            let mut given: Vec<(&str, usize)> =
+                names.iter().map(String::as_str).enumerate().map(|(place, name)| (name, place)).rev().collect();
+            assert!(ordered(&names, &given).is_ok_and(|found| found.iter().copied().eq(0..count)), "{count}");
+            given[1] = ("y", 0);
+            assert_eq!(ordered(&names, &given), Err("there is no feed \"y\"".to_owned()));
+            given[1] = given[0];
+            assert_eq!(ordered(&names, &given), Err(format!("feed \"x{}\" is given twice", count - 1)));
+            given.remove(1);
+            assert_eq!(ordered(&names, &given), Err(format!("feed \"x{}\" is missing", count - 2)));
+        }
     }
 }

@@ -76,7 +76,7 @@ pub struct JobStage {
     pub peak: StagePeak,
 }
 
-/// What a stage holds at most, by the order in which the jobs are submitted.
+/// What a stage holds at most, by the order in which the jobs are submitted; `usize::MAX` for more bytes than that.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct StagePeak {
     /// The micro-batches that have begun on the stage and are not over there.
@@ -159,7 +159,7 @@ impl JobPlan {
     }
 
     /// The most bytes that values and the arena of the job that is just submitted take together, over all stages. It is exact but for the
-    /// rounding of the allocator. Inputs and parameters are not counted.
+    /// rounding of the allocator; `usize::MAX` if it is more. Inputs and parameters are not counted.
     pub fn peak_bytes(&self) -> usize {
         self.peak_bytes
     }

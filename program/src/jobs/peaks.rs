@@ -1,5 +1,7 @@
 //! How much a plan holds at once, by the order in which its jobs are submitted: an engine gives memory to a job when the job is submitted, and
 //! takes the memory of a value back when the last reader of the value has been submitted.
+//!
+//! The jobs of a plan may need more bytes together than a `usize` can tell, so sums have 128 bits; a peak that is larger than `usize::MAX` is told as that.
 
 use streamvm_instructions::Place;
 
@@ -11,16 +13,16 @@ pub(super) fn find(plan: &mut JobPlan) {
     let ends = last_uses(plan);
     // The memory that is given back after each job, and the stages that have it.
     let mut ending: Vec<Vec<(usize, usize, PlaceBytes)>> = vec![Vec::new(); plan.jobs.len()];
-    let mut live = vec![0; plan.stages.len()];
+    let mut live = vec![0_u128; plan.stages.len()];
     let mut peaks: Vec<_> = plan.stages.iter().map(|stage| stage.peak).collect();
     let (mut all, mut places) = (Usage::default(), Vec::new());
     let mut copied = hashbrown::HashSet::new();
     for (index, job) in plan.jobs.iter().enumerate() {
         let program = &plan.programs[job.program];
         let mut add = |bytes: usize, memory: PlaceBytes, end: Option<usize>| {
-            live[job.stage] += bytes;
-            all.live += bytes;
-            usage(&mut places, memory.place).live += memory.bytes;
+            live[job.stage] += bytes as u128;
+            all.live += bytes as u128;
+            usage(&mut places, memory.place).live += memory.bytes as u128;
             if let Some(end) = end {
                 ending[end].push((job.stage, bytes, memory));
             }
@@ -43,15 +45,15 @@ pub(super) fn find(plan: &mut JobPlan) {
             add(bytes, memory, end.flatten());
         }
         let peak = &mut peaks[job.stage];
-        peak.value_bytes = peak.value_bytes.max(live[job.stage]);
-        peak.bytes = peak.bytes.max(live[job.stage] + program.arena_bytes);
+        peak.value_bytes = peak.value_bytes.max(told(live[job.stage]));
+        peak.bytes = peak.bytes.max(told(live[job.stage] + program.arena_bytes as u128));
         all.note(program.arena_bytes);
         program.arenas.iter().for_each(|arena| usage(&mut places, arena.place).note(arena.bytes));
         places.iter_mut().for_each(|(_, usage)| usage.note(0));
         for (stage, bytes, memory) in ending[index].drain(..) {
-            live[stage] -= bytes;
-            all.live -= bytes;
-            usage(&mut places, memory.place).live -= memory.bytes;
+            live[stage] -= bytes as u128;
+            all.live -= bytes as u128;
+            usage(&mut places, memory.place).live -= memory.bytes as u128;
         }
     }
     let alive: Vec<usize> = (0..plan.stages.len()).map(|stage| micro_batches_alive(plan, stage)).collect();
@@ -67,15 +69,20 @@ pub(super) fn find(plan: &mut JobPlan) {
 /// The bytes of values that are alive, and the most so far, with the arenas of a job.
 #[derive(Default)]
 struct Usage {
-    live: usize,
+    live: u128,
     peak: usize,
 }
 
 impl Usage {
     /// A job is submitted whose arenas have so many bytes.
     fn note(&mut self, arenas: usize) {
-        self.peak = self.peak.max(self.live + arenas);
+        self.peak = self.peak.max(told(self.live + arenas as u128));
     }
+}
+
+/// A number of bytes; `usize::MAX` for more.
+fn told(bytes: u128) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// Finds or adds the usage of a place. A plan has few places, so a linear search is enough.

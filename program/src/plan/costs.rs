@@ -63,7 +63,7 @@ impl Costs {
     pub fn add_times(&mut self, program: &Program, step: usize, times: u64, time: Duration) {
         let step = &program.steps[step];
         let measured = self.by_size.entry((name(step).to_owned(), power(size(step)))).or_default();
-        measured.times += times;
+        measured.times = measured.times.saturating_add(times);
         measured.nanoseconds = measured.nanoseconds.saturating_add(nanoseconds(time));
     }
 

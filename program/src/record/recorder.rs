@@ -74,8 +74,8 @@ impl Recorder {
         shape: &[usize],
     ) -> Result<Tensor, Error> {
         let shape = Shape::new(shape)?;
-        let tensor = Tensor::unbound(place.into(), MemoryKind::Device, dtype, shape);
-        self.with(|recording| Ok(recording.add_given(name.into(), tensor, ValueRole::Feed)))
+        let (name, tensor) = (name.into(), Tensor::unbound(place.into(), MemoryKind::Device, dtype, shape));
+        self.with(|recording| Ok(recording.add_given(name, tensor, ValueRole::Feed)))
     }
 
     /// A tensor that stands for a tensor which outlives the runs, and which they may write. It has the place, dtype and shape of `like`;
@@ -85,7 +85,8 @@ impl Recorder {
     /// [`ProgramError::NotInnermost`] and [`ProgramError::RecordingOver`] if this is not the recording of the thread.
     pub fn parameter(&self, name: impl Into<String>, like: &Tensor) -> Result<Tensor, Error> {
         let tensor = Tensor::unbound(like.place(), like.memory(), like.dtype(), like.shape());
-        self.with(|recording| Ok(recording.add_given(name.into(), tensor, ValueRole::Parameter)))
+        let name = name.into();
+        self.with(|recording| Ok(recording.add_given(name, tensor, ValueRole::Parameter)))
     }
 
     /// Names `tensor` as a result of each run: its elements after the last step of the program, steps recorded after this call among
@@ -95,8 +96,8 @@ impl Recorder {
     /// [`ProgramError::NotRecordable`] if no step of this recording has written it; [`Error::Released`].
     #[track_caller]
     pub fn fetch(&self, name: impl Into<String>, tensor: &Tensor) -> Result<(), Error> {
-        let location = Location::caller();
-        self.with(|recording| recording.add_fetch(name.into(), tensor, location))
+        let (location, name) = (Location::caller(), name.into());
+        self.with(|recording| recording.add_fetch(name, tensor, location))
     }
 
     /// Records a list.

@@ -6,7 +6,7 @@ use std::panic::Location;
 use hashbrown::{HashMap, HashSet};
 use streamvm_ep::{Access, DType, DeviceKind, Layout};
 use streamvm_instructions::{
-    Batch, Declared, EngineRef, Error, Instruction, Kind, ProgramError, Resource, ResourceId, Role, Tensor,
+    Batch, Declared, EngineRef, Error, Instruction, Kind, Lane, ProgramError, Resource, ResourceId, Role, Tensor,
 };
 use streamvm_stream::StreamType;
 
@@ -20,6 +20,8 @@ use crate::ir::section::{SECTION_IN_BLOCK, StepSection};
 pub(crate) struct Recording {
     pub(crate) engine: EngineRef,
     pub(crate) program: Program,
+    /// The lane of every step: the thread's lane where the recording begins, which that of a run replaces.
+    lane: Lane,
     /// Values that a list has released.
     released: HashSet<ValueId>,
     /// The blocks that have begun and not ended, the innermost last.
@@ -50,10 +52,11 @@ struct Draft {
 }
 
 impl Recording {
-    pub(crate) fn new(engine: EngineRef, name: String) -> Recording {
+    pub(crate) fn new(engine: EngineRef, name: String, lane: Lane) -> Recording {
         Recording {
             engine,
             program: Program::new(name),
+            lane,
             released: HashSet::new(),
             open: Vec::new(),
             ended: HashSet::new(),
@@ -145,7 +148,9 @@ impl Recording {
             Kind::Allocate => return Ok(()),
             // On the stream of sections it names the feeds of the section that begins behind it, or a result of the one that ends before it.
             Kind::Touch if instruction.stream.stream_type == StreamType::Critical => None,
-            Kind::Touch => return Ok(()),
+            Kind::Touch => {
+                return refused("a program orders its steps by what they read and write; leave the touch out");
+            }
             Kind::Release => None,
             Kind::Function { .. } if !self.open.is_empty() && instruction.stream.device.kind != DeviceKind::Cpu => {
                 return refused(FUNCTION_IN_BLOCK);
@@ -175,6 +180,9 @@ impl Recording {
             Kind::SectionBegin(section) => Some(Work::SectionBegin(StepSection::new(section.clone()))),
             Kind::SectionEnd(section) => Some(Work::SectionEnd(StepSection::new(section.clone()))),
         };
+        if instruction.stream.lane != self.lane.0 {
+            return refused(ON_LANE);
+        }
         let is_section = work.as_ref().is_some_and(|work| work.section().is_some());
         let mut operands = Vec::with_capacity(uses.len());
         // The begin and the end of a section use its resources, which no other instruction uses.
@@ -374,6 +382,10 @@ impl Recording {
 /// Why a step of a block cannot draw random numbers.
 pub(crate) const DRAWN_IN_BLOCK: &str =
     "in a block, random numbers would be the same in each round; draw them before the block";
+
+/// Why a step cannot name a lane.
+const ON_LANE: &str = "it is on another lane than the recording, and a program has no lanes of its own; record it outside of `Lane::enter` and `on_lane`, \
+                       and set `CompileOptions::lanes` for several lanes";
 
 /// Why a step cannot begin a block.
 pub(super) const TOO_DEEP: &str = "64 blocks are nested, the most that a program may have";

@@ -180,7 +180,7 @@ fn check_memory(engine: &Engine, plan: &JobPlan, executables: &[Executable]) -> 
             tensor.place() == place && (place == Place::Host || tensor.memory() == MemoryKind::Device)
         };
         let parameters: u64 = storages.values().filter(is_here).map(|tensor| tensor.storage_bytes() as u64).sum();
-        if values + parameters > limit {
+        if values.saturating_add(parameters) > limit {
             return Err(JobPlanError::TooMuchMemory { place, values, parameters, limit }.into());
         }
     }
