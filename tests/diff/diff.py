@@ -62,7 +62,7 @@ class Case:
         else:
             first = 2 * index
             self.drawn = Draw((seed, index), [PAIRS[at % len(PAIRS)] for at in (first, first + 1)]).draw()
-        self.mode = modes(index)[index // 3 % 4]
+        self.mode = modes(index)[index // 3 % 4] + ["--compiled"] * (index % 2)
 
     def text(self, statements):
         lines = [line for statement in statements for line in statement.lines]

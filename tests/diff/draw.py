@@ -10,14 +10,17 @@ import philox
 import reference
 from dtypes import ALL, FLOATS, INDICES, SIGNED_INTEGERS, is_float
 from script import (Expr, State, Statement, Target, accuracy, call, constant, copy, drawn_of, expect, into, is_certain, lane_text, let, name,
-                    number, refill, repeat, save, view)
+                    number, program, refill, repeat, save, view)
 from tables import DIVISIONS, ELEMENTWISE, FUNCTIONS
 from result import Exact
 from values import elements
 
 SEVERAL_BLOCKS = "attention of several blocks of queries"
+# How the results of programs are made.
+FETCHED = ["whole", "permute", "slice", "broadcast", "reshape", "add"]
 # What every run of enough scripts has, besides every function with every dtype.
-TAGS = [f"{SEVERAL_BLOCKS} with {mask}" for mask in ("no mask", "a mask")]
+TAGS = [f"{SEVERAL_BLOCKS} with {mask}" for mask in ("no mask", "a mask")] + [f"a program's result by {how}{of}" for how in FETCHED
+                                                                              for of in ("", " without elements")]
 
 DEVICES = ["cpu:0", "cpu:1", "sim:0"]
 
@@ -66,6 +69,8 @@ class Draw:
             self.print_accuracy()
         if self.choice.random() < 0.2:
             self.repeat()
+        if self.chance(0.3):
+            self.program()
         for bound, tensor in list(self.state.names.items()):
             if not bound.startswith("s"):
                 self.add(save(bound, tensor.dtype, tensor.place, f"end_{bound}"))
@@ -187,6 +192,55 @@ class Draw:
             expr = call(function, inputs, "", self.binary(function, dtype), dtype, self.lane())
             body.append(into(expr, f"{expr.text} into {target.text}", target, dtype, place))
         self.add(repeat(self.choice.randint(1, 4), body))
+
+    def program(self):
+        """A program whose results are views of its input, of a name from outside and of its own values, often without elements."""
+        dtype, place = self.choice.choice(["f32", "i32", "u8", "i64", "bf16", "u32", "i16"]), self.place(kernel=True)
+        shape = list(self.any_shape(least=self.choice.choice([1, 2, 2])))
+        if self.chance(0.5):
+            shape[self.choice.randrange(len(shape))] = 0
+        shape = tuple(shape)
+        value, outside = self.make(dtype, shape, place), self.base(dtype, shape, place, new=True).text
+        known, body, drawn = {"a": (shape, "whole"), outside: (shape, "whole")}, [], []
+        for _ in range(self.choice.randint(2, 5)):
+            source, how, bound = self.choice.choice(list(known)), self.choice.choice(FETCHED[1:]), self.fresh("t")
+            text, make = self.step(how, source, known[source][0], dtype)
+            known[bound] = make(np.zeros(known[source][0], reference.STORE[dtype])).shape, how
+            body.append((bound, source, make, text))
+        results = self.choice.sample(list(known), self.choice.randint(1, 3))
+        for result in results:
+            sizes, how = known[result]
+            drawn.append(f"a program's result by {how}" + ("" if np.prod(sizes, dtype=np.int64) else " without elements"))
+        names = [(self.fresh("r"), result) for result in results]
+        called = self.fresh("p")
+        header = f"program {called} (a {dtype}{''.join(f' {size}' for size in shape)} on {self.place_text(place)}) -> {' '.join(results)} {{"
+        run = f"let {' '.join(bound for bound, _ in names)} = run {called} {value.operand()}{lane_text(self.lane())}"
+        statement = program(header, body, run, value, outside, names)
+        statement.drawn.update(drawn)
+        self.add(statement)
+
+    def step(self, how, source, shape, dtype):
+        """The text of a step of a program over one tensor, and what it gives of an array."""
+        if how == "permute":
+            axes = self.choice.sample(range(len(shape)), len(shape))
+            return f"permute {source}{''.join(f' {axis}' for axis in axes)}", lambda array: np.transpose(array, axes)
+        if how == "slice" and shape:
+            wide = [axis for axis, size in enumerate(shape) if size > 1]
+            if 0 in shape and wide and self.chance(0.7):
+                # It has no elements, and does not begin with the tensor.
+                axis = self.choice.choice(wide)
+                text, cut = self.range(axis, len(shape), 1, shape[axis], shape[axis])
+            else:
+                (text, cut), = self.parts(shape)
+            return f"slice {source} {text}", cut
+        if how == "broadcast" and len(shape) < 8:
+            sizes = (2, *shape)
+            return f"broadcast {source}{''.join(f' {size}' for size in sizes)}", lambda array: np.broadcast_to(array, sizes)
+        if how == "reshape":
+            sizes = self.regrouped(shape)
+            return f"reshape {source}{''.join(f' {size}' for size in sizes)}", lambda array: np.reshape(array, sizes)
+        add = self.binary("add", dtype)
+        return f"add {source} {source}", lambda array: add(array, array).array
 
     def print_accuracy(self):
         rows, classes = self.choice.randint(1, 9), self.choice.randint(1, 5)

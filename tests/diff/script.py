@@ -241,6 +241,20 @@ def repeat(count, body):
     return Statement(lines, run, drawn_of(body, "repeat"))
 
 
+def program(header, body, call, value, outside, names):
+    """A program and a run of it. Each part of `body` is a name in it, what that is made of, and how. `names` are the results, outside and in the program."""
+    def run(state, outputs):
+        of_input, dtype, place = value.meaning(state)
+        inner = {"a": of_input.array, outside: state[outside].array}
+        for bound, source, make, _ in body:
+            inner[bound] = make(inner[source])
+        for bound, result in names:
+            # A run gives results of its own.
+            state.names[bound] = Tensor(np.array(inner[result]), dtype, place)
+    lines = [header] + [f"  let {bound} = {text}" for bound, _, _, text in body] + ["}", call]
+    return Statement(lines, run, drawn_of([value], "a run of a program"))
+
+
 def accuracy(scores, labels):
     """`print accuracy`, as the line that it prints."""
     def run(state, outputs):

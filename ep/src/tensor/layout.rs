@@ -233,8 +233,8 @@ impl Layout {
         let rank = self.shape.rank();
         dims[..rank].copy_from_slice(self.shape.dims());
         dims[axis] = range.len();
-        // An empty part has no first element; keeping the offset keeps it within the storage.
-        let moved = if range.is_empty() { 0 } else { range.start * self.strides[axis] };
+        // A view without elements has no first element; keeping the offset keeps it within the storage.
+        let moved = if dims[..rank].contains(&0) { 0 } else { range.start * self.strides[axis] };
         Ok(Layout { shape: Shape::new(&dims[..rank])?, strides: self.strides, offset: self.offset + moved })
     }
 
@@ -312,14 +312,14 @@ impl Layout {
         Ok(Layout { shape: *shape, strides, offset: self.offset })
     }
 
-    /// The range from the first element that the view touches to one past the last, counted from the start of the storage. Empty, at the
-    /// offset, for a view without elements.
+    /// The range from the first element that the view touches to one past the last, counted from the start of the storage. `0..0` for a
+    /// view without elements, which fits into any storage wherever its offset is.
     #[inline]
     pub fn span_elements(&self) -> Range<usize> {
         let mut last = self.offset;
         for (&dim, &stride) in self.shape.dims().iter().zip(self.strides()) {
             if dim == 0 {
-                return self.offset..self.offset;
+                return 0..0;
             }
             last += (dim - 1) * stride;
         }

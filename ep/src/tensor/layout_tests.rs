@@ -56,6 +56,16 @@ fn an_empty_layout_spans_nothing() {
     let layout = dense(&[3, 0, 2]);
     assert_eq!((layout.elements(), layout.span_elements()), (0, 0..0));
     assert!(layout.is_contiguous() && !layout.overlaps_itself());
+    let apart = Layout::with_strides(shape(&[2, 0]), &[1, 1], 5).unwrap();
+    assert_eq!((apart.offset(), apart.span_elements()), (5, 0..0));
+}
+
+#[test]
+fn a_slice_of_an_empty_layout_stays_at_its_offset() {
+    for (sizes, axis) in [([4, 0], 0), ([0, 4], 1)] {
+        let part = dense(&sizes).slice(axis, 1..3).unwrap();
+        assert_eq!((part.offset(), part.shape().dims()[axis]), (0, 2));
+    }
 }
 
 #[test]

@@ -188,6 +188,7 @@ fn compiled_programs(args: &Args) -> bool {
          with those of the eager calls, of which {excess} waits could go)",
         judged.runs
     );
+    println!("{}", judged.draws);
     well
 }
 

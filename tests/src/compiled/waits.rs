@@ -47,11 +47,9 @@ pub fn waits_of(seed: u64) -> Option<Waits> {
     let [compiled, at_once] = [false, true].map(|step_by_step| {
         let (vm, drawn) = engine();
         let options = CompileOptions { step_by_step, ..CompileOptions::default() };
-        let executable = vm.compile(&program, &[("c", &drawn.tensors[2])], &options).expect("it compiles");
+        let executable = vm.compile(&program, &drawn.parameters(), &options).expect("it compiles");
         plan += &executable.compiled().to_string();
-        waits_made(&vm, &drawn, || {
-            executable.run(&[("a", &drawn.tensors[0]), ("b", &drawn.tensors[1])]).expect("it is submitted")
-        })
+        waits_made(&vm, &drawn, || executable.run(&drawn.feeds()).expect("it is submitted"))
     });
     let eager = waits_made(&vm, &drawn, || {
         let mut draw = Random::new(drawn.program_seed, 0);
