@@ -8,25 +8,27 @@
 
 pub mod block_scenarios;
 pub mod blocks;
+mod empties;
 mod expressions;
+mod fetched;
 mod functions;
 mod judge;
 pub mod plan;
 mod sections;
 mod shared_sections;
-mod views;
 mod waits;
 
 pub use expressions::{compare_expression, has_the_same_bits_everywhere};
+pub use fetched::Draws;
 pub use judge::{Judged, judge};
 pub use shared_sections::{SharedSections, judge_shared_sections};
-pub use views::Views;
 pub use waits::{Waits, waits_of};
 
 use streamvm::program::{CompileOptions, Compiled, Program, Recorder};
-use streamvm::{DType, DeviceId, Error, Fetches, InstructionsBuilder, Lane, Op, Params, Place, Tensor, Vm};
+use streamvm::{DType, DeviceId, Error, Fetches, InstructionsBuilder, Lane, Op, Params, Place, Shape, Tensor, Vm};
 
 use crate::compiled::blocks::By;
+use crate::compiled::empties::Empties;
 use crate::compiled::functions::Orders;
 use crate::compiled::sections::{Resources, Sections};
 use crate::program::{Failing, Verdict};
@@ -34,23 +36,26 @@ use crate::{CPU, Random};
 
 const ROWS: usize = 4;
 
-/// Makes `steps` drawn calls over `[4, 4]` tensors of `i32`, `given` first; the last of `given` is a parameter, which calls may write. The
-/// tensors may be of an engine or of a recording. Some calls are blocks, some are functions, and some lie in critical sections. With several devices, some tensors are copied from
-/// one to another. Returns the tensors to compare.
+/// How many given tensors are `[4, 4]`; two more are empty.
+const SQUARES: usize = 3;
+
+/// Makes `steps` drawn calls over `[4, 4]` tensors of `i32`, the first of `given` to begin with; the last of these is a parameter, which calls may
+/// write. The tensors may be of an engine or of a recording. Some calls are blocks, some are functions, and some lie in critical sections. With several devices, some tensors are copied from
+/// one to another. Some tensors have no elements; the rest of `given`, a feed and a parameter, has none either. Returns the views to compare.
 fn calls<'v>(
     draw: &mut Random,
     given: &[Tensor],
     devices: &[DeviceId],
-    &Drawn { steps, ref sections, empty, .. }: &Drawn,
+    (steps, resources): (usize, Option<&Resources>),
     by: By<'v>,
 ) -> Result<Vec<Tensor>, Error> {
+    let (given, none) = given.split_at(SQUARES);
     let mut tensors = given.to_vec();
+    let mut empties = Empties::new(none);
     let parameter = given.len() - 1;
     let mut orders = Orders::default();
     // They draw apart, so that the other calls are the same whatever resources there are.
-    let mut sections = sections.as_ref().map(|resources| Sections::new(resources, draw.clone()));
-    // Draws what is empty and what is fetched as a view, apart from the calls.
-    let mut apart = Random::new(draw.clone().next(), 1);
+    let mut sections = resources.map(|resources| Sections::new(resources, draw.clone()));
     for _ in 0..steps {
         let some = |draw: &mut Random, tensors: &[Tensor]| {
             // Recent tensors more often, so that chains form; transposed views at times.
@@ -66,10 +71,7 @@ fn calls<'v>(
         if y.place() != x.place() {
             y = y.to(x.place())?;
         }
-        if empty && apart.once_in(4) {
-            x = views::plus_nothing(&mut apart, &x, &y)?;
-        }
-        let result = match draw.below(if sections.is_some() { 16 } else { 15 }) {
+        let result = match draw.below(if sections.is_some() { 17 } else { 16 }) {
             0 | 1 => (&x + &y)?,
             2 => (&x - &y)?,
             3 => (&x * &y)?,
@@ -90,7 +92,11 @@ fn calls<'v>(
                 orders.draw(draw, devices, by)?;
                 continue;
             }
-            15 => {
+            15 => match empties.draw(draw, &x, devices, by)? {
+                Some(zeros) => (&x + &zeros)?,
+                None => continue,
+            },
+            16 => {
                 let result = &tensors[draw.below(tensors.len() - parameter) + parameter];
                 let device = functions::host_of(*draw.pick(devices));
                 sections.as_mut().map_or(Ok(()), |sections| sections.draw(device, &x, result, by))?;
@@ -108,7 +114,6 @@ fn calls<'v>(
                 // Rows or columns; columns have gaps between their bytes.
                 let (axis, from) = (draw.below(2), draw.below(ROWS));
                 let to = if draw.below(2) == 0 { ROWS } else { from + 1 };
-                let to = if empty && apart.once_in(4) { from } else { to };
                 let part = if draw.below(3) == 0 { target.clone() } else { target.slice(axis, from..to)? };
                 let source = x.slice(axis, 0..part.shape().dims()[axis])?;
                 let mut builder = InstructionsBuilder::new();
@@ -126,10 +131,7 @@ fn calls<'v>(
         tensors.push(result);
     }
     sections.map_or(Ok(()), |mut sections| sections.end(&[], by))?;
-    let mut fetched: Vec<Tensor> = (0..3).map(|_| tensors[draw.below(tensors.len())].clone()).collect();
-    fetched.push(tensors[tensors.len() - 1].clone());
-    views::fetched_also(&mut apart, &tensors, &mut fetched)?;
-    Ok(fetched)
+    fetched::draw(draw, &tensors, parameter, &empties)
 }
 
 /// Makes a block over the device of `x` and `y` that changes one of `targets` there, if one is: a branch or a loop of up to three rounds. On a CPU some
@@ -191,15 +193,22 @@ fn given(vm: &Vm, home: DeviceId, draw: &mut Random) -> Vec<Tensor> {
         let elements: Vec<i32> = (0..ROWS * ROWS).map(|_| draw.below(15) as i32 - 7).collect();
         vm.from_slice(&elements, &[ROWS, ROWS]).expect("a tensor").to(home).expect("a copy")
     };
-    (0..3).map(|_| tensor(draw)).collect()
+    let none = |shape: &[usize]| vm.full(home, DType::I32, shape, 0).expect("a tensor");
+    let mut given: Vec<Tensor> = (0..SQUARES).map(|_| tensor(draw)).collect();
+    // The first feed begins in the middle of its storage.
+    let all = vm.full(home, DType::I32, &[ROWS + 2, ROWS], 9).expect("a tensor");
+    let part = all.slice(0, 2..2 + ROWS).expect("a part");
+    part.copy_from(&given[0]).expect("a copy");
+    given[0] = part;
+    given.extend([none(&[0, ROWS]), none(&[ROWS, 0])]);
+    given
 }
 
-/// The sizes of tensors, each with its elements.
-type Elements = Vec<(Vec<usize>, Vec<i32>)>;
+/// The shape and the elements of a tensor.
+type Read = (Shape, Vec<i32>);
 
-fn elements(tensors: &[Tensor]) -> Elements {
-    let of = |tensor: &Tensor| (tensor.shape().dims().to_vec(), tensor.to_vec::<i32>().expect("it runs"));
-    tensors.iter().map(of).collect()
+fn elements(tensors: &[Tensor]) -> Vec<Read> {
+    tensors.iter().map(|tensor| (tensor.shape(), tensor.to_vec::<i32>().expect("it runs"))).collect()
 }
 
 /// How often a program runs: a few runs side by side, whose results are kept meanwhile, and then one after the other over the same memory.
@@ -235,23 +244,24 @@ fn try_compare(
 ) -> Result<(Program, Vec<Compiled>), Verdict> {
     let mut draw = Random::new(seed, 0);
     let drawn = Drawn::new(vm, devices[0], &mut draw);
-    let Drawn { tensors, program_seed, .. } = &drawn;
+    let Drawn { tensors, program_seed, steps, sections } = &drawn;
     let parameter = tensors[2].to_vec::<i32>().expect("it is there");
     let mut expected = Vec::new();
     for _ in 0..ROUNDS {
-        let results = calls(&mut Random::new(*program_seed, 0), tensors, devices, &drawn, By::Engine(vm))
-            .expect("eager calls are accepted");
-        expected.push((elements(&results), elements(&tensors[2..])));
+        let results =
+            calls(&mut Random::new(*program_seed, 0), tensors, devices, (*steps, sections.as_ref()), By::Engine(vm))
+                .expect("eager calls are accepted");
+        expected.push((elements(&results), elements(&tensors[2..3])));
     }
     let program = record(vm, devices, &drawn);
     let compare = |options: CompileOptions| {
         let start = vm.from_slice(&parameter, &[ROWS, ROWS]).expect("a tensor").to(devices[0]).expect("a copy");
-        let executable = vm.compile(&program, &[("c", &start)], &options).expect("it compiles");
+        let executable = vm.compile(&program, &[("c", &start), ("e", &tensors[4])], &options).expect("it compiles");
         let compiled = executable.compiled();
         check_plan(compiled, seed)?;
         let run = |round: usize| {
             let _lane = Lane(if round < SIDE_BY_SIDE { round as u32 % 2 } else { 0 }).enter();
-            let run = executable.run(&[("a", &tensors[0]), ("b", &tensors[1])]).expect("it is submitted");
+            let run = executable.run(&drawn.feeds()).expect("it is submitted");
             (round, run, start.to(CPU).expect("a copy"))
         };
         let check = |(round, run, after): (usize, Fetches, Tensor)| {
@@ -284,22 +294,27 @@ fn check_plan(compiled: &Compiled, seed: u64) -> Result<(), Verdict> {
 
 /// What a seed draws: the calls, and the tensors that they are made over.
 struct Drawn {
-    /// Two feeds and a parameter.
+    /// Two feeds and a parameter, and then a feed and a parameter without elements.
     tensors: Vec<Tensor>,
     program_seed: u64,
     steps: usize,
     /// What its critical sections are over; `None` if it has none.
     sections: Option<Resources>,
-    /// Whether some tensors are empty.
-    empty: bool,
 }
 
 impl Drawn {
     fn new(vm: &Vm, home: DeviceId, draw: &mut Random) -> Drawn {
         let steps = 1 + draw.below(25);
         let tensors = given(vm, home, draw);
-        let program_seed = draw.next();
-        Drawn { tensors, program_seed, steps, sections: Some(Resources::new()), empty: program_seed.is_multiple_of(3) }
+        Drawn { tensors, program_seed: draw.next(), steps, sections: Some(Resources::new()) }
+    }
+
+    fn feeds(&self) -> [(&'static str, &Tensor); 3] {
+        [("a", &self.tensors[0]), ("b", &self.tensors[1]), ("d", &self.tensors[3])]
+    }
+
+    fn parameters(&self) -> [(&'static str, &Tensor); 2] {
+        [("c", &self.tensors[2]), ("e", &self.tensors[4])]
     }
 }
 
@@ -311,9 +326,11 @@ fn record(vm: &Vm, devices: &[DeviceId], drawn: &Drawn) -> Program {
             r.feed("a", home, DType::I32, &[ROWS, ROWS])?,
             r.feed("b", home, DType::I32, &[ROWS, ROWS])?,
             r.parameter("c", &drawn.tensors[2])?,
+            r.feed("d", home, DType::I32, &[0, ROWS])?,
+            r.parameter("e", &drawn.tensors[4])?,
         ];
         let mut draw = Random::new(drawn.program_seed, 0);
-        let results = calls(&mut draw, &stand_ins, devices, drawn, By::Recording(r))?;
+        let results = calls(&mut draw, &stand_ins, devices, (drawn.steps, drawn.sections.as_ref()), By::Recording(r))?;
         results.iter().enumerate().try_for_each(|(place, tensor)| r.fetch(format!("f{place}"), tensor))
     };
     let mut program = vm.record("drawn", calls).expect("what an engine takes can be recorded");

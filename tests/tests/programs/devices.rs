@@ -160,6 +160,7 @@ fn tensors_without_elements_go_from_device_to_device() {
             let back = none.to(SIM[0])?.neg()?.to(CPU)?;
             r.fetch("own", &own)?;
             r.fetch("sum", &back.sum(&[0])?)?;
+            r.fetch("apart", &none.slice(1, 1..3)?.neg()?.slice(1, 1..2)?)?;
             r.fetch("none", &x.to(SIM[1])?.slice(0, 2..2)?.to(CPU)?)
         })
         .expect("it can be recorded");
@@ -172,6 +173,7 @@ fn tensors_without_elements_go_from_device_to_device() {
         assert_eq!(run["own"].to_vec::<f32>(), Ok(vec![2.0; 4]));
         assert_eq!(run["sum"].to_vec::<f32>(), Ok(vec![0.0; 4]));
         assert_eq!(run["none"].to_vec::<f32>(), Ok(vec![]));
+        assert_eq!((run["apart"].shape().dims(), run["apart"].to_vec::<f32>()), (&[0, 1][..], Ok(vec![])));
     }
 }
 

@@ -205,6 +205,8 @@ fn fetches_of_feeds_views_and_one_value_twice_are_tensors_of_the_run() {
             r.fetch("x", &x)?;
             r.fetch("row", &x.slice(0, 1..2)?)?;
             r.fetch("turned", &y.permute(&[1, 0])?)?;
+            // As large as what it is a view of, so only strides tell them apart.
+            r.fetch("square", &y.slice(1, 0..2)?.neg()?.permute(&[1, 0])?)?;
             r.fetch("y", &y)
         })
         .expect("it can be recorded");
@@ -221,9 +223,10 @@ fn fetches_of_feeds_views_and_one_value_twice_are_tensors_of_the_run() {
     );
     assert_eq!(run["row"].to_vec::<f32>(), Ok(vec![4.0, 5.0, 6.0]));
     assert_eq!(run["turned"].to_vec::<f32>(), Ok(vec![-1.0, -4.0, -2.0, -5.0, -3.0, -6.0]));
+    assert_eq!(run["square"].to_vec::<f32>(), Ok(vec![1.0, 4.0, 2.0, 5.0]));
     assert!(run["turned"].shares_storage(&run["y"]));
     let names: Vec<&str> = run.iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["x", "row", "turned", "y"]);
+    assert_eq!(names, ["x", "row", "turned", "square", "y"]);
 }
 
 /// A tensor cannot be a feed and a parameter that the run writes: the error of any function that is given one tensor twice.
