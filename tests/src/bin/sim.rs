@@ -181,10 +181,9 @@ fn compiled_programs(args: &Args) -> bool {
     let (fine, Counts { instructions, waits, excess, .. }) = (progress.done - progress.failed, judged.counts);
     println!(
         "compiled programs without a false finding, equal to eager calls: {fine} of {count} ({} runs; {instructions} instructions and {waits} waits \
-         with those of the eager calls, of which {excess} waits could go)",
-        judged.runs
+         with those of the eager calls, of which {excess} waits could go; {} fetched views, {} empty operands)",
+        judged.runs, judged.views.fetched, judged.views.empty
     );
-    println!("{}", judged.draws);
     well
 }
 

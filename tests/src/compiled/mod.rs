@@ -8,27 +8,25 @@
 
 pub mod block_scenarios;
 pub mod blocks;
-mod empties;
 mod expressions;
-mod fetched;
 mod functions;
 mod judge;
 pub mod plan;
 mod sections;
 mod shared_sections;
+mod views;
 mod waits;
 
 pub use expressions::{compare_expression, has_the_same_bits_everywhere};
-pub use fetched::Draws;
 pub use judge::{Judged, judge};
 pub use shared_sections::{SharedSections, judge_shared_sections};
+pub use views::Views;
 pub use waits::{Waits, waits_of};
 
 use streamvm::program::{CompileOptions, Compiled, Program, Recorder};
-use streamvm::{DType, DeviceId, Error, Fetches, InstructionsBuilder, Lane, Op, Params, Place, Shape, Tensor, Vm};
+use streamvm::{DType, DeviceId, Error, Fetches, InstructionsBuilder, Lane, Op, Params, Place, Tensor, Vm};
 
 use crate::compiled::blocks::By;
-use crate::compiled::empties::Empties;
 use crate::compiled::functions::Orders;
 use crate::compiled::sections::{Resources, Sections};
 use crate::program::{Failing, Verdict};
@@ -36,26 +34,23 @@ use crate::{CPU, Random};
 
 const ROWS: usize = 4;
 
-/// How many given tensors are `[4, 4]`; two more are empty.
-const SQUARES: usize = 3;
-
-/// Makes `steps` drawn calls over `[4, 4]` tensors of `i32`, the first of `given` to begin with; the last of these is a parameter, which calls may
-/// write. The tensors may be of an engine or of a recording. Some calls are blocks, some are functions, and some lie in critical sections. With several devices, some tensors are copied from
-/// one to another. Some tensors have no elements; the rest of `given`, a feed and a parameter, has none either. Returns the views to compare.
+/// Makes `steps` drawn calls over `[4, 4]` tensors of `i32`, `given` first; the last of `given` is a parameter, which calls may write. The
+/// tensors may be of an engine or of a recording. Some calls are blocks, some are functions, and some lie in critical sections. With several devices, some tensors are copied from
+/// one to another. Returns the tensors to compare.
 fn calls<'v>(
     draw: &mut Random,
     given: &[Tensor],
     devices: &[DeviceId],
-    (steps, resources): (usize, Option<&Resources>),
+    &Drawn { steps, ref sections, empty, .. }: &Drawn,
     by: By<'v>,
 ) -> Result<Vec<Tensor>, Error> {
-    let (given, none) = given.split_at(SQUARES);
     let mut tensors = given.to_vec();
-    let mut empties = Empties::new(none);
     let parameter = given.len() - 1;
     let mut orders = Orders::default();
     // They draw apart, so that the other calls are the same whatever resources there are.
-    let mut sections = resources.map(|resources| Sections::new(resources, draw.clone()));
+    let mut sections = sections.as_ref().map(|resources| Sections::new(resources, draw.clone()));
+    // Draws what is empty and what is fetched as a view, apart from the calls.
+    let mut apart = Random::new(draw.clone().next(), 1);
     for _ in 0..steps {
         let some = |draw: &mut Random, tensors: &[Tensor]| {
             // Recent tensors more often, so that chains form; transposed views at times.
@@ -71,7 +66,10 @@ fn calls<'v>(
         if y.place() != x.place() {
             y = y.to(x.place())?;
         }
-        let result = match draw.below(if sections.is_some() { 17 } else { 16 }) {
+        if empty && apart.once_in(4) {
+            x = views::plus_nothing(&mut apart, &x, &y, by)?;
+        }
+        let result = match draw.below(if sections.is_some() { 16 } else { 15 }) {
             0 | 1 => (&x + &y)?,
             2 => (&x - &y)?,
             3 => (&x * &y)?,
@@ -92,18 +90,15 @@ fn calls<'v>(
                 orders.draw(draw, devices, by)?;
                 continue;
             }
-            15 => match empties.draw(draw, &x, devices, by)? {
-                Some(zeros) => (&x + &zeros)?,
-                None => continue,
-            },
-            16 => {
+            15 => {
                 let result = &tensors[draw.below(tensors.len() - parameter) + parameter];
                 let device = functions::host_of(*draw.pick(devices));
                 sections.as_mut().map_or(Ok(()), |sections| sections.draw(device, &x, result, by))?;
                 continue;
             }
             12 => {
-                block(draw, (&x, &y), &tensors[parameter..], by)?;
+                let none = if empty { Some(x.slice(0, 2..2)?) } else { None };
+                block(draw, (&x, &y), none.as_ref(), &tensors[parameter..], by)?;
                 continue;
             }
             kind => {
@@ -114,6 +109,7 @@ fn calls<'v>(
                 // Rows or columns; columns have gaps between their bytes.
                 let (axis, from) = (draw.below(2), draw.below(ROWS));
                 let to = if draw.below(2) == 0 { ROWS } else { from + 1 };
+                let to = if empty && apart.once_in(4) { from } else { to };
                 let part = if draw.below(3) == 0 { target.clone() } else { target.slice(axis, from..to)? };
                 let source = x.slice(axis, 0..part.shape().dims()[axis])?;
                 let mut builder = InstructionsBuilder::new();
@@ -131,12 +127,21 @@ fn calls<'v>(
         tensors.push(result);
     }
     sections.map_or(Ok(()), |mut sections| sections.end(&[], by))?;
-    fetched::draw(draw, &tensors, parameter, &empties)
+    let mut fetched: Vec<Tensor> = (0..3).map(|_| tensors[draw.below(tensors.len())].clone()).collect();
+    fetched.push(tensors[tensors.len() - 1].clone());
+    views::fetched_also(&mut apart, &tensors, &mut fetched)?;
+    Ok(fetched)
 }
 
 /// Makes a block over the device of `x` and `y` that changes one of `targets` there, if one is: a branch or a loop of up to three rounds. On a CPU some
-/// blocks call a function.
-fn block(draw: &mut Random, (x, y): (&Tensor, &Tensor), targets: &[Tensor], by: By<'_>) -> Result<(), Error> {
+/// blocks call a function. `none` has no elements; a block computes with it, too.
+fn block(
+    draw: &mut Random,
+    (x, y): (&Tensor, &Tensor),
+    none: Option<&Tensor>,
+    targets: &[Tensor],
+    by: By<'_>,
+) -> Result<(), Error> {
     let Place::Device(device) = x.place() else { return Ok(()) };
     let there: Vec<&Tensor> = targets.iter().filter(|target| target.place() == x.place()).collect();
     let (kind, place, rounds) = (draw.below(3), draw.below(there.len().max(1)), 1 + draw.below(3) as i32);
@@ -145,11 +150,12 @@ fn block(draw: &mut Random, (x, y): (&Tensor, &Tensor), targets: &[Tensor], by: 
     let function = draw.below(4);
     let call = |target: &Tensor| functions::call_in_block(function, device, target, by);
     let is_less = || x.sum(&[])?.lt(&y.sum(&[])?);
+    let plus_none = |sum: Tensor| none.map_or(Ok(sum.clone()), |none| &sum + &none.neg()?.sum(&[])?);
     match kind {
         0 => by.if_else(
             &is_less()?,
             || {
-                let sum = (x + y)?;
+                let sum = plus_none((x + y)?)?;
                 call(&sum)?;
                 target.copy_from(&sum)
             },
@@ -167,7 +173,7 @@ fn block(draw: &mut Random, (x, y): (&Tensor, &Tensor), targets: &[Tensor], by: 
             let (round, most) = (by.full(device, 0)?, by.full(device, rounds)?);
             let goes_on = round.lt(&most)?;
             by.while_true(&goes_on, || {
-                target.copy_from(&(&(*target * x)? + y)?)?;
+                target.copy_from(&plus_none((&(*target * x)? + y)?)?)?;
                 call(target)?;
                 round.copy_from(&(&round + 1)?)?;
                 goes_on.copy_from(&round.lt(&most)?)
@@ -193,22 +199,15 @@ fn given(vm: &Vm, home: DeviceId, draw: &mut Random) -> Vec<Tensor> {
         let elements: Vec<i32> = (0..ROWS * ROWS).map(|_| draw.below(15) as i32 - 7).collect();
         vm.from_slice(&elements, &[ROWS, ROWS]).expect("a tensor").to(home).expect("a copy")
     };
-    let none = |shape: &[usize]| vm.full(home, DType::I32, shape, 0).expect("a tensor");
-    let mut given: Vec<Tensor> = (0..SQUARES).map(|_| tensor(draw)).collect();
-    // The first feed begins in the middle of its storage.
-    let all = vm.full(home, DType::I32, &[ROWS + 2, ROWS], 9).expect("a tensor");
-    let part = all.slice(0, 2..2 + ROWS).expect("a part");
-    part.copy_from(&given[0]).expect("a copy");
-    given[0] = part;
-    given.extend([none(&[0, ROWS]), none(&[ROWS, 0])]);
-    given
+    (0..3).map(|_| tensor(draw)).collect()
 }
 
-/// The shape and the elements of a tensor.
-type Read = (Shape, Vec<i32>);
+/// The sizes of tensors, each with its elements.
+type Elements = Vec<(Vec<usize>, Vec<i32>)>;
 
-fn elements(tensors: &[Tensor]) -> Vec<Read> {
-    tensors.iter().map(|tensor| (tensor.shape(), tensor.to_vec::<i32>().expect("it runs"))).collect()
+fn elements(tensors: &[Tensor]) -> Elements {
+    let of = |tensor: &Tensor| (tensor.shape().dims().to_vec(), tensor.to_vec::<i32>().expect("it runs"));
+    tensors.iter().map(of).collect()
 }
 
 /// How often a program runs: a few runs side by side, whose results are kept meanwhile, and then one after the other over the same memory.
@@ -244,24 +243,23 @@ fn try_compare(
 ) -> Result<(Program, Vec<Compiled>), Verdict> {
     let mut draw = Random::new(seed, 0);
     let drawn = Drawn::new(vm, devices[0], &mut draw);
-    let Drawn { tensors, program_seed, steps, sections } = &drawn;
+    let Drawn { tensors, program_seed, .. } = &drawn;
     let parameter = tensors[2].to_vec::<i32>().expect("it is there");
     let mut expected = Vec::new();
     for _ in 0..ROUNDS {
-        let results =
-            calls(&mut Random::new(*program_seed, 0), tensors, devices, (*steps, sections.as_ref()), By::Engine(vm))
-                .expect("eager calls are accepted");
-        expected.push((elements(&results), elements(&tensors[2..3])));
+        let results = calls(&mut Random::new(*program_seed, 0), tensors, devices, &drawn, By::Engine(vm))
+            .expect("eager calls are accepted");
+        expected.push((elements(&results), elements(&tensors[2..])));
     }
     let program = record(vm, devices, &drawn);
     let compare = |options: CompileOptions| {
         let start = vm.from_slice(&parameter, &[ROWS, ROWS]).expect("a tensor").to(devices[0]).expect("a copy");
-        let executable = vm.compile(&program, &[("c", &start), ("e", &tensors[4])], &options).expect("it compiles");
+        let executable = vm.compile(&program, &[("c", &start)], &options).expect("it compiles");
         let compiled = executable.compiled();
         check_plan(compiled, seed)?;
         let run = |round: usize| {
             let _lane = Lane(if round < SIDE_BY_SIDE { round as u32 % 2 } else { 0 }).enter();
-            let run = executable.run(&drawn.feeds()).expect("it is submitted");
+            let run = executable.run(&[("a", &tensors[0]), ("b", &tensors[1])]).expect("it is submitted");
             (round, run, start.to(CPU).expect("a copy"))
         };
         let check = |(round, run, after): (usize, Fetches, Tensor)| {
@@ -294,27 +292,22 @@ fn check_plan(compiled: &Compiled, seed: u64) -> Result<(), Verdict> {
 
 /// What a seed draws: the calls, and the tensors that they are made over.
 struct Drawn {
-    /// Two feeds and a parameter, and then a feed and a parameter without elements.
+    /// Two feeds and a parameter.
     tensors: Vec<Tensor>,
     program_seed: u64,
     steps: usize,
     /// What its critical sections are over; `None` if it has none.
     sections: Option<Resources>,
+    /// Whether some tensors are empty.
+    empty: bool,
 }
 
 impl Drawn {
     fn new(vm: &Vm, home: DeviceId, draw: &mut Random) -> Drawn {
         let steps = 1 + draw.below(25);
         let tensors = given(vm, home, draw);
-        Drawn { tensors, program_seed: draw.next(), steps, sections: Some(Resources::new()) }
-    }
-
-    fn feeds(&self) -> [(&'static str, &Tensor); 3] {
-        [("a", &self.tensors[0]), ("b", &self.tensors[1]), ("d", &self.tensors[3])]
-    }
-
-    fn parameters(&self) -> [(&'static str, &Tensor); 2] {
-        [("c", &self.tensors[2]), ("e", &self.tensors[4])]
+        let program_seed = draw.next();
+        Drawn { tensors, program_seed, steps, sections: Some(Resources::new()), empty: program_seed.is_multiple_of(3) }
     }
 }
 
@@ -326,11 +319,9 @@ fn record(vm: &Vm, devices: &[DeviceId], drawn: &Drawn) -> Program {
             r.feed("a", home, DType::I32, &[ROWS, ROWS])?,
             r.feed("b", home, DType::I32, &[ROWS, ROWS])?,
             r.parameter("c", &drawn.tensors[2])?,
-            r.feed("d", home, DType::I32, &[0, ROWS])?,
-            r.parameter("e", &drawn.tensors[4])?,
         ];
         let mut draw = Random::new(drawn.program_seed, 0);
-        let results = calls(&mut draw, &stand_ins, devices, (drawn.steps, drawn.sections.as_ref()), By::Recording(r))?;
+        let results = calls(&mut draw, &stand_ins, devices, drawn, By::Recording(r))?;
         results.iter().enumerate().try_for_each(|(place, tensor)| r.fetch(format!("f{place}"), tensor))
     };
     let mut program = vm.record("drawn", calls).expect("what an engine takes can be recorded");

@@ -13,7 +13,7 @@ use streamvm::{DeviceId, Error, Executable, Fetches, Lane, Mode, Tensor, Vm};
 
 use crate::compiled::blocks::By;
 use crate::compiled::sections::Resources;
-use crate::compiled::{Drawn, Read, calls, elements, record};
+use crate::compiled::{Drawn, Elements, calls, elements, record};
 use crate::program::{Buffer, Failing, Verdict, caught};
 use crate::{CPU, Random};
 
@@ -94,7 +94,7 @@ impl Work {
         let drawn = Drawn { steps: drawn.steps + 25, ..drawn };
         let program = record(vm, &DEVICES, &drawn);
         let options = CompileOptions { lanes: 1 + draw.below(2) as u32, hand_over_ns: 0, ..CompileOptions::default() };
-        let executable = vm.compile(&program, &drawn.parameters(), &options).expect("it compiles");
+        let executable = vm.compile(&program, &[("c", &drawn.tensors[2])], &options).expect("it compiles");
         Work { drawn, draw, resources: resources.clone(), executable, thread }
     }
 
@@ -102,17 +102,16 @@ impl Work {
     ///
     /// # Errors
     /// Those of the engine.
-    fn play(mut self, vm: &Vm) -> Result<Vec<Vec<Read>>, Error> {
+    fn play(mut self, vm: &Vm) -> Result<Vec<Elements>, Error> {
         let _lane = Lane(2 * self.thread).enter();
         let tensors = &self.drawn.tensors;
         let (mut given, mut read) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             match self.draw.below(3) {
-                0 => given.push(Given::Run(self.executable.run(&self.drawn.feeds())?)),
+                0 => given.push(Given::Run(self.executable.run(&[("a", &tensors[0]), ("b", &tensors[1])])?)),
                 1 => {
                     let mut draw = Random::new(self.drawn.program_seed, 0);
-                    let sections = (self.drawn.steps, self.drawn.sections.as_ref());
-                    given.push(Given::Calls(calls(&mut draw, tensors, &DEVICES, sections, By::Engine(vm))?));
+                    given.push(Given::Calls(calls(&mut draw, tensors, &DEVICES, &self.drawn, By::Engine(vm))?));
                 }
                 _ => {
                     let device = *self.draw.pick(&DEVICES);
@@ -125,13 +124,13 @@ impl Work {
             }
         }
         read.extend(given.into_iter().map(Given::read));
-        read.push(elements(&tensors[2..3]));
+        read.push(elements(&tensors[2..]));
         Ok(read)
     }
 }
 
 impl Given {
-    fn read(self) -> Vec<Read> {
+    fn read(self) -> Elements {
         match self {
             Given::Run(run) => elements(&run.iter().map(|(_, tensor)| tensor.clone()).collect::<Vec<_>>()),
             Given::Calls(tensors) => elements(&tensors),
