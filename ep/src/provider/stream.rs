@@ -25,7 +25,7 @@ use crate::tensor::scalar::Scalar;
 /// A command that returns an error has not been queued and has written nothing, unless the error says otherwise. A queued command that
 /// fails later is reported by [`Device::take_failures`](crate::Device::take_failures).
 ///
-/// The methods take `Operand<'static>`, because a command may run later than the call that queues it. Whoever makes such an operand guarantees
+/// The methods take `Operand<'static>`, because a command may run later than the call that queues it. The maker of such an operand guarantees
 /// its memory until every command that uses it has completed ([`Operand::new`]).
 ///
 /// # Safety

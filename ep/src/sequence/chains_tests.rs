@@ -109,7 +109,7 @@ fn steps(drawn: &[Drawn], dtype: DType, length: usize, scratch: bool) -> Vec<Seq
     drawn.iter().enumerate().map(of_step).collect()
 }
 
-/// Where the elements of a buffer lie in the storage of its operand: behind so many others, and each so many elements behind the one before.
+/// Where the elements of a buffer lie in the storage of its operand: how many elements are skipped before the first, and the distance of neighbours.
 #[derive(Copy, Clone, Debug)]
 struct Place {
     skipped: usize,

@@ -1,10 +1,10 @@
-//! The check that branches are ordered where they must be: of two steps that use the same bytes of a buffer, one of them writing, one comes behind the other.
+//! The check that branches are ordered where they must be: of two steps that use the same bytes of a buffer, one of them writing, one runs after the other.
 //!
 //! Threads run branches side by side, and functions of the caller get slices of what they use. So a missing order would be a data race, which the sequence
 //! rules out before it runs anything.
 //!
 //! The check takes the branches in their order. A lane runs its branches one after the other, so of the uses of a byte by a lane only the latest counts: a step
-//! that comes behind it comes behind the earlier ones, too. [`UsesOfBuffer`] finds the latest uses by each lane for a range of bytes, so the time of the check is
+//! that runs after it runs after the earlier ones, too. [`UsesOfBuffer`] finds the latest uses by each lane for a range of bytes, so the time of the check is
 //! about in proportion to the steps.
 
 use smallvec::SmallVec;

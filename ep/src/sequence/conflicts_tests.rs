@@ -103,7 +103,7 @@ fn a_write_in_between_hides_no_conflict() {
         (0, &[1], bytes(0, all, Write)),
     ];
     assert_eq!(later_step(check(&rows)), 3);
-    // A reader of the lane that waits comes behind an earlier reader of the same lane, and not behind that of another one.
+    // A reader of the lane that waits runs after an earlier reader of the same lane, and not after that of another one.
     let rows = [
         (1, &[][..], bytes(0, left, Read)),
         (2, &[], bytes(0, all, Read)),
@@ -135,13 +135,13 @@ fn a_write_with_gaps_replaces_only_what_it_covers() {
     let (even, all) = ((0, 4, 2), (0, 8, 1));
     let rows =
         |last: SequenceOperand| [(1, &[][..], bytes(0, all, Read)), (0, &[0], bytes(0, even, Write)), (2, &[1], last)];
-    assert_eq!(check(&rows(bytes(0, (1, 4, 2), Write))), Ok(()), "it is behind the read by way of the write");
+    assert_eq!(check(&rows(bytes(0, (1, 4, 2), Write))), Ok(()), "it runs after the read by way of the write");
     let mut without = rows(bytes(0, (1, 4, 2), Write));
     without[2].1 = &[];
     assert_eq!(later_step(check(&without)), 2, "the read of all is still known");
 }
 
-/// Many uses, of which all lanes are behind the first ones: those are dropped, and a conflict with a later one is found.
+/// Many uses, of which all lanes run after the first ones: those are dropped, and a conflict with a later one is found.
 #[test]
 fn of_many_uses_those_that_could_conflict_are_kept() {
     let parts = if cfg!(miri) { 70 } else { 500 };
@@ -167,20 +167,20 @@ fn of_many_uses_those_that_could_conflict_are_kept() {
 
 /// The verdict by the definition: each step is compared with all earlier ones. Returns the first step without an order.
 fn compare_all(rows: &[Row]) -> Option<usize> {
-    // For each branch whether it is behind each earlier one.
-    let mut behind: Vec<Vec<bool>> = Vec::new();
+    // For each branch whether it runs after each earlier one.
+    let mut ordered: Vec<Vec<bool>> = Vec::new();
     for (number, (lane, after, _)) in rows.iter().enumerate() {
         let mut of_branch = vec![false; number];
         let before_on_lane = rows[..number].iter().rposition(|(other, ..)| other == lane);
         for other in after.iter().copied().chain(before_on_lane) {
             of_branch[other] = true;
-            (0..other).for_each(|earlier| of_branch[earlier] |= behind[other][earlier]);
+            (0..other).for_each(|earlier| of_branch[earlier] |= ordered[other][earlier]);
         }
-        behind.push(of_branch);
+        ordered.push(of_branch);
     }
     let conflicts = |later: usize, earlier: usize| {
         let ((_, _, it), (_, _, other)) = (&rows[later], &rows[earlier]);
-        !behind[later][earlier] && (it.access.writes() || other.access.writes()) && it.overlaps(other)
+        !ordered[later][earlier] && (it.access.writes() || other.access.writes()) && it.overlaps(other)
     };
     (0..rows.len()).find(|&later| (0..later).any(|earlier| conflicts(later, earlier)))
 }

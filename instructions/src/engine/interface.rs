@@ -34,7 +34,7 @@ pub type Callback = Box<dyn FnOnce(Result<(), Error>) + Send + 'static>;
 /// A callback that waits in an engine for work to pass, and can be taken back.
 pub trait Registration: Send + Sync {
     /// Takes the callback out of the engine and drops it, in the calling thread and without a lock. Does nothing if the callback has run or is
-    /// about to run. Blocks for short locks only.
+    /// about to run. Blocks for short locks only, or while another thread looks for the next point that has not passed.
     fn cancel(&self);
 }
 

@@ -4,8 +4,8 @@
 //! ([`StreamState::when_passed`]); once the point has passed, the callback thread lets it go on to the next point.
 //!
 //! * The lock of the callback is held while it becomes a waiter, so [`cancel`](Registration::cancel) finds either no waiter or its number.
-//! * Whoever takes the contents out, the thread that finds the last point passed or the one that cancels, owns the callback. It calls or drops the
-//!   callback after it has left the lock.
+//! * The thread that takes the contents out owns the callback: the one that finds the last point passed calls it, the one that cancels drops it. Both
+//!   have left the lock then.
 //! * The contents hold the engine, so a future that is kept after its work has passed does not keep the engine.
 //!
 //! [`StreamState::when_passed`]: crate::progress::stream_state::StreamState::when_passed

@@ -142,8 +142,8 @@ impl Threads {
         let mut state = unpoisoned(self.state.lock());
         let mut warning = None;
         let context = match (wanted, &engine.simulated) {
-            (Wanted::Shared, None) => self.strand(&mut state, key, engine, &mut warning)?,
-            (Wanted::Shared, Some(_)) => self.new_context(&mut state, key.to_string(), engine)?,
+            (Wanted::Shared, None) => self.strand(&mut state, key, engine, &mut warning),
+            (Wanted::Shared, Some(_)) => self.new_context(&mut state, key.to_string(), engine),
             // `Pool` does not occur: workers have no context here, and inline mode has one context for all streams.
             (Wanted::Own | Wanted::Launching | Wanted::Pool, _) => {
                 let mut known = state.contexts.iter();
@@ -153,7 +153,7 @@ impl Threads {
                 let what = if wanted == Wanted::Own { "own" } else { "launch" };
                 let context = self.new_context(&mut state, format!("{}.{what}", key.device), engine)?;
                 state.contexts.push(Known { device: key.device, wanted, context: context.clone() });
-                context
+                Ok(context)
             }
         };
         drop(state);
@@ -161,7 +161,7 @@ impl Threads {
             log::warn!("{warning}");
         }
         engine.backpressure.void_shares();
-        Ok(context)
+        context
     }
 
     /// Creates a context and spawns the thread that serves it; in simulated mode the steps serve it.

@@ -220,13 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn of_two_waiters_the_one_that_gives_up_is_removed() {
-        for (gone, left) in [(0, 4), (1, 3)] {
-            let seqs = [3, 4];
+    fn of_two_waiters_for_one_number_the_one_that_gives_up_is_removed() {
+        for gone in [0, 1] {
             let (timeline, waiters) = (Timeline::new(), Waiters::new());
-            let ids = seqs.map(|seq| waiters.add(&timeline, seq, me()).ok().expect("not passed"));
-            waiters.remove(&timeline, seqs[gone], ids[gone]);
-            assert_eq!(numbers(&waiters), [left]);
+            let ids = [3, 3].map(|seq| waiters.add(&timeline, seq, me()).ok().expect("not passed"));
+            waiters.remove(&timeline, 3, ids[gone]);
+            assert_eq!(numbers(&waiters), [3]);
+            waiters.remove(&timeline, 3, ids[1 - gone]);
+            assert_eq!(numbers(&waiters), [0; 0], "the other one was left");
         }
     }
 }

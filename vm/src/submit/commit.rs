@@ -51,16 +51,21 @@ impl Submitted {
 
     /// Adds numbers of an ordered stream, which follow all numbers of it that were added before.
     ///
-    /// `place` is the index of the stream's span. It may be left over from another submission: the span at that index is of the stream only if
-    /// this submission has put it there.
+    /// `place` is the index of the stream's span, or is left over from another submission. So the stream's span is searched once in a submission, or
+    /// once in each piece of one that other submissions interrupt.
     #[inline]
     pub(crate) fn add_row(&mut self, stream: StreamId, (first, last): (u64, u64), place: &mut usize) {
         match self.spans.get_mut(*place) {
             Some(span) if span.stream == stream => span.last = last,
-            _ => {
-                *place = self.spans.len();
-                self.spans.push(Span { stream, first, last });
-            }
+            _ => self.add_elsewhere(Span { stream, first, last }, place),
+        }
+    }
+
+    fn add_elsewhere(&mut self, new: Span, place: &mut usize) {
+        *place = self.spans.iter().position(|span| span.stream == new.stream).unwrap_or(self.spans.len());
+        match self.spans.get_mut(*place) {
+            Some(span) => span.last = new.last,
+            None => self.spans.push(new),
         }
     }
 }

@@ -18,6 +18,9 @@ pub(crate) struct ReleasedBlock {
     pub(crate) heir: Option<ResourceId>,
 }
 
+/// How many blocks a list may release whose tables are kept.
+const MOST_KEPT: usize = 64;
+
 /// See the module's documentation.
 #[derive(Default)]
 pub(crate) struct ReleasedBlocks {
@@ -30,11 +33,24 @@ pub(crate) struct ReleasedBlocks {
 }
 
 impl ReleasedBlocks {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn clear(&mut self) {
         if self.released > 0 {
-            *self = ReleasedBlocks::default();
+            self.forget();
         }
+    }
+
+    /// Keeps the memory of small tables, for the next list. Clearing a large one would take as long as it is large, for each list to come.
+    #[cold]
+    fn forget(&mut self) {
+        if self.released > MOST_KEPT {
+            *self = ReleasedBlocks::default();
+            return;
+        }
+        self.by_owner.clear();
+        self.without_heir.clear();
+        self.heirs.clear();
+        self.released = 0;
     }
 
     /// Adds the block of `owner`.

@@ -103,6 +103,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
+    #[inline(always)]
     pub(crate) fn clear(&mut self) {
         self.prepared.clear();
         self.kernels.clear();
@@ -232,9 +233,14 @@ impl State {
             }
         }
         self.scratch.dropped = dropped;
-        for error in self.pools.lost.drain(..) {
-            env.failures.log_later(lost_block(&error));
+        if !self.pools.lost.is_empty() {
+            self.report_lost(env);
         }
+    }
+
+    #[cold]
+    fn report_lost(&mut self, env: &Environment) {
+        self.pools.lost.drain(..).for_each(|error| env.failures.log_later(lost_block(&error)));
     }
 
     /// Forgets a resource, and frees its memory.

@@ -278,8 +278,9 @@ impl Drop for RebindContext<'_> {
     }
 }
 
-// SAFETY: it hands addresses to the driver alone, which has completed a command before an event that was recorded after it. Graphs keep addresses of
-// buffers, and are launched only over buffers that a call has given again. A plan checks the accesses.
+// SAFETY: it hands operands to the checks of kernels and to functions over the driver's stream after it has marked them as shared, so that they give no
+// slices. A launch is planned after the kernel's check, which may exchange operands, and the plan checks the accesses. The driver has completed a
+// command before an event that was recorded after it. Graphs keep addresses of buffers, and are launched only over buffers that a call has given again.
 unsafe impl Stream for CudaStream {
     fn begin(&mut self, label: &Label) {
         self.number(label.stream, label.seq);
