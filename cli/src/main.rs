@@ -128,7 +128,7 @@ enum Command {
         /// Stop at the first plan that takes at most SIZE bytes, such as 512M; exit code 1 if none is found
         #[arg(long, value_name = "SIZE", value_parser = size)]
         capacity: Option<u64>,
-        /// Look for a better plan for at most SECONDS [default: 10, or 0.5 for more than 5,000 buffers]
+        /// Look for a better plan for at most SECONDS [default: 10, or none with --steps]
         #[arg(long, value_name = "SECONDS", value_parser = seconds)]
         budget: Option<Duration>,
         /// Look for a better plan for at most N steps, which gives the same plan on every machine

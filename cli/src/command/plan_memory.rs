@@ -138,7 +138,9 @@ fn as_text(problem: &Table, plan: &Plan, capacity: Option<u64>, took: Duration) 
         let said = match fits(plan, Some(capacity)) {
             Some(true) => "the plan fits",
             _ if plan.lower_bound > capacity => "no plan fits: more is alive at one time",
-            _ if plan.is_optimal() => "no plan fits: the search has tried all",
+            _ if matches!(plan.ended, Ended::ProvenBest | Ended::NothingFits) => {
+                "no plan fits: the search has tried all"
+            }
             _ => "the plan does not fit: a larger --budget or --steps may find one that does",
         };
         text += &format!("capacity     {capacity} bytes: {said}\n");

@@ -212,7 +212,7 @@ fn divide(
     };
     let spreads = lanes::spreads(program, kept, &units, &dependences.all, &streams, options);
     let (streams, (Segments { mut homes, mut arena_streams, divided, merged }, functions_join)) =
-        shortest(spreads, options, into_segments, |(found, _)| found.count());
+        shortest(spreads, if calls { 0 } else { lanes::hand_over(options) }, into_segments, |(found, _)| found.count());
     trace.note(|| trace::lanes(&firsts(), &streams, options.lanes));
     trace.note(|| {
         let in_order = segments::order(&divided, &units);
@@ -246,18 +246,18 @@ fn divide(
     Ok(Divided { order, segments, in_order, homes, arena_streams, shared, functions_join })
 }
 
-/// The way to spread the units whose time, with the beginnings of its segments, is the shortest by estimate: its streams, and what it makes.
+/// The way to spread the units whose time, with `begin` for each of its segments, is the shortest by estimate: its streams, and what it makes. With functions
+/// of the caller, whose time is not known, segments count nothing: each function may be one, and may take long.
 fn shortest<M>(
     spreads: Vec<lanes::Spread>,
-    options: &CompileOptions,
+    begin: u64,
     make: impl Fn(&lanes::Spread) -> M,
     segments: impl Fn(&M) -> usize,
 ) -> (Vec<StreamKey>, M) {
-    let hand_over = lanes::hand_over(options);
     let mut best: Option<(u64, Vec<StreamKey>, M)> = None;
     for spread in spreads {
         let is_shorter = |begins: usize, best: &Option<(u64, Vec<StreamKey>, M)>| {
-            let time = spread.over.saturating_add(hand_over.saturating_mul(begins as u64));
+            let time = spread.over.saturating_add(begin.saturating_mul(begins as u64));
             best.as_ref().is_none_or(|(shortest, ..)| time < *shortest).then_some(time)
         };
         // It has one segment at least, so one that cannot be shorter is not divided.

@@ -157,6 +157,7 @@ pub fn plan_reporting(
     // The highest part is improved, for as long as the budget lasts.
     while let Some(part) = parts.iter_mut().max_by_key(|part| part.peak)
         && part.peak > aim
+        && capacity.is_none_or(|capacity| part.proven <= capacity)
         && part.improve(aim, is_fixed, &mut meter)
     {
         report(peak(&parts));
@@ -172,7 +173,7 @@ pub fn plan_reporting(
     }
     let ended = match capacity {
         _ if is_best => Ended::ProvenBest,
-        Some(capacity) if capacity < bound => Ended::NothingFits,
+        Some(capacity) if parts.iter().any(|part| part.proven > capacity) => Ended::NothingFits,
         Some(capacity) if peak <= capacity => Ended::Fits,
         _ => Ended::BudgetUsed,
     };

@@ -184,7 +184,8 @@ pub struct ArenaPlan {
     /// The largest sum of sizes of values that live in it at one time: no plan can be smaller. Of an arena that the lanes of one segment share, the sum of
     /// those sums of the lanes, because the device may run any part of one lane beside any part of another.
     pub lower_bound: usize,
-    /// Whether the planner has proven that no plan is smaller. Else it has used all of [`CompileOptions::search_steps`](crate::CompileOptions::search_steps).
+    /// Whether the planner has proven that no plan is smaller. Else it has used all of [`CompileOptions::search_steps`](crate::CompileOptions::search_steps),
+    /// or, with more than 30,000 values, as many fewer.
     pub is_optimal: bool,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Open(EngineRef);
 impl Open {
     pub(crate) fn begin(name: String) -> Open {
         let engine = EngineRef::new(&ADDRESS);
-        RECORDINGS.with_borrow_mut(|recordings| recordings.push(Recording::new(engine, name, Lane::current())));
+        RECORDINGS.with_borrow_mut(|recordings| recordings.push(Recording::new(engine, name, Some(Lane::current()))));
         Open(engine)
     }
 

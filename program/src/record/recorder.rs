@@ -100,10 +100,10 @@ impl Recorder {
         self.with(|recording| recording.add_fetch(name, tensor, location))
     }
 
-    /// Records a list.
+    /// Records a list. Its instructions are on the lane that was the thread's when the recording began, as those of a builder made there are.
     ///
     /// # Errors
-    /// An instruction of the list cannot be recorded; then none is.
+    /// An instruction of the list cannot be recorded, one on another lane among them; then none is.
     pub fn submit(&self, list: InstructionList) -> Result<(), Error> {
         self.with(|recording| recording.add(&list))
     }

@@ -20,8 +20,9 @@ use crate::ir::section::{SECTION_IN_BLOCK, StepSection};
 pub(crate) struct Recording {
     pub(crate) engine: EngineRef,
     pub(crate) program: Program,
-    /// The lane of every step: the thread's lane where the recording begins, which that of a run replaces.
-    lane: Lane,
+    /// The lane of every step: the thread's lane where the recording begins, which that of a run replaces. `None` for a program that is read from
+    /// text, whose lanes count for nothing.
+    lane: Option<Lane>,
     /// Values that a list has released.
     released: HashSet<ValueId>,
     /// The blocks that have begun and not ended, the innermost last.
@@ -52,7 +53,7 @@ struct Draft {
 }
 
 impl Recording {
-    pub(crate) fn new(engine: EngineRef, name: String, lane: Lane) -> Recording {
+    pub(crate) fn new(engine: EngineRef, name: String, lane: Option<Lane>) -> Recording {
         Recording {
             engine,
             program: Program::new(name),
@@ -180,7 +181,8 @@ impl Recording {
             Kind::SectionBegin(section) => Some(Work::SectionBegin(StepSection::new(section.clone()))),
             Kind::SectionEnd(section) => Some(Work::SectionEnd(StepSection::new(section.clone()))),
         };
-        if instruction.stream.lane != self.lane.0 {
+        let is_step = !matches!(instruction.kind, Kind::Release);
+        if is_step && self.lane.is_some_and(|lane| instruction.stream.lane != lane.0) {
             return refused(ON_LANE);
         }
         let is_section = work.as_ref().is_some_and(|work| work.section().is_some());

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::str::FromStr;
 
-use streamvm_instructions::{EngineRef, Error, InstructionList, Kind, Lane, ProgramError, Tensor};
+use streamvm_instructions::{EngineRef, Error, InstructionList, Kind, ProgramError, Tensor};
 
 use crate::ir::program::{Program, StepOrder, ValueRole, Work};
 use crate::record::engine::ADDRESS;
@@ -147,7 +147,7 @@ impl Program {
         let name = name.ok_or_else(|| wrong(1, "a line with the program's name, such as `program step`", ""))?;
         let (list, tensor) = InstructionList::parse_with_names(&list)
             .map_err(|error| wrong(error.line, &error.expected, &error.found))?;
-        let mut recording = Recording::new(EngineRef::new(&ADDRESS), name, Lane(0));
+        let mut recording = Recording::new(EngineRef::new(&ADDRESS), name, None);
         let known = |port: &PortLine<'_>| -> Result<Tensor, Error> {
             let named = tensor(port.tensor);
             named.ok_or_else(|| wrong(port.line, "a tensor that a line of this text names", port.tensor))

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use streamvm_ep::{Access, Layout};
-use streamvm_instructions::{BuildError, InstructionList, InstructionsBuilder, Tensor};
+use streamvm_instructions::{BuildError, InstructionList, InstructionsBuilder, Lane, Tensor};
 
 use crate::ir::program::{Operand, Port, Program, Step, StepOrder, ValueId, Work};
 
@@ -100,6 +100,8 @@ impl Program {
 
     /// The steps as a list over `values`, without those that begin and end blocks.
     fn list(&self, values: &[Tensor]) -> Result<InstructionList, BuildError> {
+        // The text of a program does not depend on the lane of the thread that prints it.
+        let _lane = Lane(0).enter();
         let mut builder = InstructionsBuilder::new();
         for Step { work, operands, location } in &self.steps {
             let tensors: Result<Vec<Tensor>, BuildError> =

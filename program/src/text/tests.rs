@@ -1,5 +1,5 @@
 use streamvm_ep::{DType, DeviceId};
-use streamvm_instructions::{Error, ProgramError};
+use streamvm_instructions::{Error, Lane, ProgramError};
 
 use crate::{Program, record};
 
@@ -147,4 +147,20 @@ param x t1
     assert_eq!(orders, [(0..1, 2..3), (0..3, 4..5)]);
     let printed = program.to_string();
     assert!(printed.contains("order %0 to %0 before %1 to %1\norder %0 to %1 before %2 to %2\n"), "{printed}");
+}
+
+/// A text is the same on every lane of the thread, and may name lanes.
+#[test]
+fn lanes_are_no_part_of_a_text() {
+    let program = record("relu", |r| {
+        let x = r.feed("x", DeviceId::cpu(0), DType::F32, &[2])?;
+        r.fetch("y", &x.relu()?)
+    });
+    let (program, _lane) = (program.expect("it can be recorded"), Lane(1).enter());
+    let text = program.to_string();
+    let on_lane = text.replace("compute@cpu:0:0", "compute@cpu:0:1");
+    assert_ne!(text, on_lane, "it is printed on lane 0");
+    for text in [&text, &on_lane] {
+        assert_eq!(Program::parse(text).expect("it parses").to_string(), program.to_string());
+    }
 }

@@ -178,10 +178,11 @@ fn compiled_programs(args: &Args) -> bool {
         true
     });
     let well = progress.end(result);
-    let (fine, Counts { instructions, waits, excess, .. }) = (progress.done - progress.failed, judged.counts);
+    let (fine, Counts { instructions, waits, .. }) = (progress.done - progress.failed, judged.counts);
+    let Counts { waits: exact, excess, .. } = judged.exact;
     println!(
         "compiled programs without a false finding, equal to eager calls: {fine} of {count} ({} runs; {instructions} instructions and {waits} waits \
-         with those of the eager calls, of which {excess} waits could go; {} fetched views, {} empty operands)",
+         with those of the eager calls, of {exact} waits of programs without empty tensors {excess} could go; {} fetched views, {} empty operands)",
         judged.runs, judged.views.fetched, judged.views.empty
     );
     well

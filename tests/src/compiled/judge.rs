@@ -25,6 +25,9 @@ pub struct Judged {
     pub runs: u64,
     /// The instructions and waits of the engine, eager calls among them.
     pub counts: Counts,
+    /// The waits of programs without empty tensors, and those of them that no dependence needs. What uses an empty tensor waits for the write before it,
+    /// because that may fail; the verifier compares bytes, and calls such a wait superfluous.
+    pub exact: Counts,
     /// Its fetched views and empty tensors.
     pub views: Views,
 }
@@ -34,6 +37,7 @@ impl Judged {
     pub fn add(&mut self, other: Judged) {
         self.runs += other.runs;
         self.counts.add(other.counts);
+        self.exact.add(other.exact);
         self.views.add(other.views);
     }
 }
@@ -58,12 +62,9 @@ pub fn judge(seed: u64, mutant: Option<Mutant>) -> Result<Judged, Verdict> {
         return Err(verdict(Failing::Race)(format!("{mode:?}: {} races; the first: {race}", races.len())));
     }
     let (runs, views) = compared.map_err(verdict(Failing::Refused))??;
-    let mut counts = trace.judge().map_err(verdict(Failing::Unordered))?;
-    if views.empty > 0 {
-        // What uses an empty tensor waits for the write before it, because that may fail. The verifier compares bytes.
-        counts.excess = 0;
-    }
-    Ok(Judged { runs, counts, views })
+    let counts = trace.judge().map_err(verdict(Failing::Unordered))?;
+    let exact = if views.empty == 0 { counts } else { Counts::default() };
+    Ok(Judged { runs, counts, exact, views })
 }
 
 /// Half of the seeds are stepped, so that a seed decides everything.

@@ -129,7 +129,7 @@ fn calls<'v>(
     sections.map_or(Ok(()), |mut sections| sections.end(&[], by))?;
     let mut fetched: Vec<Tensor> = (0..3).map(|_| tensors[draw.below(tensors.len())].clone()).collect();
     fetched.push(tensors[tensors.len() - 1].clone());
-    views::fetched_also(&mut apart, &tensors, &mut fetched)?;
+    views::fetched_also(&mut apart, &tensors, empty, &mut fetched)?;
     Ok(fetched)
 }
 

@@ -36,16 +36,21 @@ pub(super) fn plus_nothing(draw: &mut Random, x: &Tensor, y: &Tensor, by: By<'_>
 
 /// Adds to `fetched` views of values, of feeds and of the parameter, and at times also the whole value of a view. At times all that is left is one view:
 /// a program of one result may be one kernel call, which runs in another way.
-pub(super) fn fetched_also(draw: &mut Random, tensors: &[Tensor], fetched: &mut Vec<Tensor>) -> Result<(), Error> {
+pub(super) fn fetched_also(
+    draw: &mut Random,
+    tensors: &[Tensor],
+    empty: bool,
+    fetched: &mut Vec<Tensor>,
+) -> Result<(), Error> {
     const GIVEN: usize = 3;
     if draw.once_in(8) {
-        let last = view(draw, &tensors[tensors.len() - 1])?;
+        let last = view(draw, &tensors[tensors.len() - 1], empty)?;
         *fetched = vec![last];
         return Ok(());
     }
     for range in [0..tensors.len(), 0..GIVEN] {
         let whole = &tensors[range.start + draw.below(range.len())];
-        fetched.push(view(draw, whole)?);
+        fetched.push(view(draw, whole, empty)?);
         if draw.once_in(3) {
             fetched.push(whole.clone());
         }
@@ -53,11 +58,11 @@ pub(super) fn fetched_also(draw: &mut Random, tensors: &[Tensor], fetched: &mut 
     Ok(())
 }
 
-/// A view of a square matrix.
-fn view(draw: &mut Random, whole: &Tensor) -> Result<Tensor, Error> {
+/// A view of a square matrix; without elements at times, if there may be `empty` ones.
+fn view(draw: &mut Random, whole: &Tensor, empty: bool) -> Result<Tensor, Error> {
     let (axis, from) = (draw.below(2), draw.below(ROWS));
     let to = from + 1 + draw.below(ROWS - from);
-    Ok(match draw.below(6) {
+    Ok(match draw.below(if empty { 6 } else { 5 }) {
         0 | 1 => whole.permute(&[1, 0])?,
         2 => whole.slice(axis, from..to)?,
         3 => whole.slice(axis, from..from + 1)?.broadcast_to(&[ROWS, ROWS])?,

@@ -55,12 +55,18 @@ impl Submitted {
     /// once in each piece of one that other submissions interrupt.
     #[inline]
     pub(crate) fn add_row(&mut self, stream: StreamId, (first, last): (u64, u64), place: &mut usize) {
+        if self.spans.is_empty() {
+            // Nearly all submissions use one stream.
+            *place = 0;
+            return self.spans.push(Span { stream, first, last });
+        }
         match self.spans.get_mut(*place) {
             Some(span) if span.stream == stream => span.last = last,
             _ => self.add_elsewhere(Span { stream, first, last }, place),
         }
     }
 
+    #[cold]
     fn add_elsewhere(&mut self, new: Span, place: &mut usize) {
         *place = self.spans.iter().position(|span| span.stream == new.stream).unwrap_or(self.spans.len());
         match self.spans.get_mut(*place) {

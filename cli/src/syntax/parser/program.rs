@@ -14,8 +14,8 @@ impl Parser {
         self.advance();
         let name = self.new_name("a name for the program")?;
         let mut feeds: Vec<Feed> = Vec::new();
-        self.take_empty_parentheses();
-        while *self.peek() == TokenKind::Open {
+        let is_empty = self.take_empty_parentheses();
+        while !is_empty && *self.peek() == TokenKind::Open {
             let feed = self.feed()?;
             if feeds.iter().any(|other| other.name.value == feed.name.value) {
                 return Err(twice(&feed.name));
@@ -66,21 +66,23 @@ impl Parser {
             ));
         }
         let mut feeds = Vec::new();
-        self.take_empty_parentheses();
+        let is_empty = self.take_empty_parentheses();
         // A function without parentheses is no operand, which `atom` says.
-        while self.operand_follows() || self.peek_word().is_some_and(|word| function(word).is_some()) {
+        while !is_empty && (self.operand_follows() || self.peek_word().is_some_and(|word| function(word).is_some())) {
             feeds.push(self.atom("an input")?);
         }
         Ok(StatementKind::Run(RunCall { names, program, feeds, lane: self.lane()? }))
     }
 
-    /// Passes over `()`, which stands for no inputs.
-    fn take_empty_parentheses(&mut self) {
+    /// Passes over `()`, which stands for no inputs. Returns whether it is there.
+    fn take_empty_parentheses(&mut self) -> bool {
         let next = self.tokens.get(self.at + 1).map(|token| &token.kind);
-        if *self.peek() == TokenKind::Open && next == Some(&TokenKind::Shut) {
+        let is_empty = *self.peek() == TokenKind::Open && next == Some(&TokenKind::Shut);
+        if is_empty {
             self.advance();
             self.advance();
         }
+        is_empty
     }
 
     /// Is the next token a word that can be a name?

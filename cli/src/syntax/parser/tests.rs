@@ -132,3 +132,11 @@ fn nesting_is_bounded() {
     let fine = format!("{}{}", "repeat 1 {\n".repeat(MAX_NESTING), "}\n".repeat(MAX_NESTING));
     script(&fine);
 }
+
+#[test]
+fn empty_parentheses_stand_for_no_inputs() {
+    assert_eq!(script("program p () -> y { let y = x }\nlet y = run p ()\nrun p () on lane 1").len(), 3);
+    for text in ["program p () (x f32 2 on cpu:0) { }", "program p { }\nrun p () x", "program p ( { }"] {
+        assert!(!errors(text).is_empty(), "{text}");
+    }
+}
