@@ -168,14 +168,13 @@ unsafe fn zeroed(layout: HeapLayout) -> *mut u8 {
     base
 }
 
-/// Asks for huge pages. The memory is as good without them, so a refusal is passed over.
+/// Asks for huge pages. The memory is as good without them, so a refusal is passed over, and not logged: the engine allocates memory under a lock,
+/// and loggers are user code.
 #[cfg(target_os = "linux")]
 fn use_huge_pages(base: *mut u8, bytes: usize) {
     use rustix::mm::{Advice, madvise};
     // SAFETY: the advice changes no contents; `base` is aligned to a page, and the bytes are allocated.
-    if let Err(error) = unsafe { madvise(base.cast(), bytes, Advice::LinuxHugepage) } {
-        log::debug!("no huge pages for {bytes} bytes: {error}");
-    }
+    let _ = unsafe { madvise(base.cast(), bytes, Advice::LinuxHugepage) };
 }
 
 /// Other systems choose the size of pages by themselves.

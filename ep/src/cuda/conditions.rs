@@ -139,27 +139,27 @@ impl Conditions {
         if let Some(known) = self.kernel.get() {
             return known.ok_or(NoBlocks::Refused);
         }
-        let _alone = lock(&self.loading);
+        let alone = lock(&self.loading);
         // Another thread may have loaded it meanwhile.
         if let Some(known) = self.kernel.get() {
             return known.ok_or(NoBlocks::Refused);
         }
+        let loaded = self.load(device, driver);
+        let _ = match &loaded {
+            Ok(kernel) => self.kernel.set(Some(*kernel)),
+            Err((NoBlocks::Refused, _)) => self.kernel.set(None),
+            Err((NoBlocks::NoMemory, _)) => Ok(()),
+        };
+        drop(alone);
+        // Without the lock, because loggers are user code.
         let id = device.id;
-        match self.load(device, driver) {
-            Ok(kernel) => {
-                let _ = self.kernel.set(Some(kernel));
-                Ok(kernel)
+        loaded.map_err(|(reason, why)| {
+            match reason {
+                NoBlocks::NoMemory => log::debug!("{id} has no memory to run blocks alone: {why}"),
+                NoBlocks::Refused => log::info!("{id} reads conditions of blocks back: {why}"),
             }
-            Err((NoBlocks::NoMemory, why)) => {
-                log::debug!("{id} has no memory to run blocks alone: {why}");
-                Err(NoBlocks::NoMemory)
-            }
-            Err((NoBlocks::Refused, why)) => {
-                log::info!("{id} reads conditions of blocks back: {why}");
-                let _ = self.kernel.set(None);
-                Err(NoBlocks::Refused)
-            }
-        }
+            reason
+        })
     }
 
     /// # Errors

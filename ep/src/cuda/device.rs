@@ -221,6 +221,10 @@ unsafe impl Device for CudaDevice {
         device.fused_kernels.make(device, self.instance.driver, group)
     }
 
+    fn log_reasons(&self) {
+        self.device().fused_kernels.log();
+    }
+
     fn stop_loops(&self) {
         self.device().conditions.stop();
     }

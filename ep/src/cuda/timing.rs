@@ -120,16 +120,29 @@ impl Timing {
 
     /// The times that became known since the last call, in order for each stream. The device's context must be current.
     pub(super) fn take(&self, driver: Driver) -> Vec<InstructionTime> {
-        let _alone = lock(&self.collecting);
+        let alone = lock(&self.collecting);
         let origin = *lock(&self.origin);
         let Some(origin) = origin else { return Vec::new() };
+        let mut unread = Vec::new();
         let streams: SmallVec<[Arc<StreamTiming>; 8]> = lock(&self.streams).iter().cloned().collect();
-        streams.iter().for_each(|timing| self.collect(driver, timing, origin));
-        std::mem::take(&mut *lock(&self.measured))
+        streams.iter().for_each(|timing| self.collect(driver, timing, origin, &mut unread));
+        let measured = std::mem::take(&mut *lock(&self.measured));
+        drop(alone);
+        // Without a lock, because loggers are user code.
+        for (stream, seq, failure) in unread {
+            log::debug!("{stream}:{seq} has no time: {} gave code {}", failure.call, failure.code());
+        }
+        measured
     }
 
-    /// Reads the instructions of one stream that have passed.
-    fn collect(&self, driver: Driver, timing: &StreamTiming, origin: EventHandle) {
+    /// Reads the instructions of one stream that have passed. Adds the stream and number of those whose time the driver refuses to `unread`.
+    fn collect(
+        &self,
+        driver: Driver,
+        timing: &StreamTiming,
+        origin: EventHandle,
+        unread: &mut Vec<(u32, u64, DriverFailure)>,
+    ) {
         let next = || {
             let times = lock(&timing.0);
             times.instructions.front().map(|instruction| (*instruction, times.last, times.last_at))
@@ -170,7 +183,7 @@ impl Timing {
                     last
                 }
                 Err(failure) => {
-                    log::debug!("{stream}:{seq} has no time: {} gave code {}", failure.call, failure.code());
+                    unread.push((stream, seq, failure));
                     end
                 }
             };

@@ -44,11 +44,14 @@ impl StreamToDrain {
             return true;
         };
         // A call of the stream is in progress: the thread that makes it runs the device to completion afterwards.
-        let Ok(mut stream) = stream.try_lock() else {
+        let Ok(mut inner) = stream.try_lock() else {
             return false;
         };
         let end = device.events().acquire();
-        if stream.record(end).is_err() {
+        let recorded = inner.record(end);
+        // Waiting runs functions of the caller, which may need the thread of this stream, and that thread this lock.
+        drop(inner);
+        if recorded.is_err() {
             // The stream refuses commands, so nothing more of it is known to run.
             let _ = device.events().release(end);
             return true;
@@ -123,8 +126,15 @@ impl FaultPlan {
     }
 }
 
+impl FaultPlan {
+    /// As long as the result lives, this thread runs no queued functions, as if it were inside of one: the next call on the device does that.
+    pub(super) fn without_draining(&self) -> InsideFunction<'_> {
+        InsideFunction::enter(self)
+    }
+}
+
 /// This thread is inside of a function.
-struct InsideFunction<'a>(&'a FaultPlan);
+pub(super) struct InsideFunction<'a>(&'a FaultPlan);
 
 impl InsideFunction<'_> {
     fn enter(plan: &FaultPlan) -> InsideFunction<'_> {

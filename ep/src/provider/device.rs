@@ -146,10 +146,14 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     }
 
     /// Makes a kernel that computes all steps of a group, or finds the one that it has made of an equal group. May take long: the kernel is compiled.
-    /// `None` if there will be none, as for devices that make none: the steps then run one by one. The log gives the reason once for each device.
+    /// `None` if there will be none, as for devices that make none: the steps then run one by one. [`log_reasons`](Device::log_reasons) gives the reason
+    /// once for each device.
     fn fuse(&self, _group: &FusedGroup) -> Option<FusedKernel> {
         None
     }
+
+    /// Logs why [`fuse`](Device::fuse) made no kernel, which logs nothing itself: its caller may hold what the caller's logger needs. Call it without a lock.
+    fn log_reasons(&self) {}
 
     /// Ends loops that run on the device without the host, at their next round, from now on: those of graphs that were captured with their
     /// [blocks](crate::Stream::begin_block_graph). A device that has none ignores it. Never blocks.

@@ -60,7 +60,8 @@ impl DeviceRegistry {
         DeviceRegistry { devices: (0..count).map(device).collect(), cuda: None }
     }
 
-    /// This set with the CUDA devices that `open` returns. `open` is called once, when a CUDA device is asked for.
+    /// This set with the CUDA devices that `open` returns. `open` is called once, when a CUDA device is asked for. Other threads that ask
+    /// for one wait meanwhile, so `open` must not ask this set for one.
     #[must_use]
     pub fn with_cuda(
         self,

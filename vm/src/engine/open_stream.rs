@@ -69,11 +69,13 @@ impl Engine {
             self.threads.complete(self).map_err(|error| refused(no_thread(&error)))?;
         }
         let in_flight = later.then(|| InFlight::new(device.clone(), self.completion.parker.clone()));
+        // Before the lock: a stream that injects faults may run functions of the caller.
+        let step_note = stream.step_note();
         let mut state = self.handle.lock();
         let Some(id) = state.new_stream(key)? else { return Ok(()) };
         let unordered = id.is_unordered().then(|| Unordered::new(self.streams.nodes().clone(), None));
         let stream_state = StreamState::new(id, key, policy, context.handle.clone(), in_flight, unordered);
-        let stream_state = Arc::new(stream_state.with_step_note(stream.step_note()));
+        let stream_state = Arc::new(stream_state.with_step_note(step_note));
         if let Some(observer) = &self.observer {
             observer.opened(id, key, actor);
         }

@@ -13,6 +13,7 @@ use crate::program_cache::key::{FeedKind, Query};
 use crate::program_cache::loaded::LoadedProgram;
 use crate::programs::executable::Executable;
 use crate::programs::fetches::Fetches;
+use crate::programs::log_reasons;
 use crate::sync::fork::refuse_in_child;
 use crate::vm::Vm;
 
@@ -128,7 +129,10 @@ impl<const FEEDS: usize> Jit<FEEDS> {
             None => {
                 // The closure is the caller's code, so it runs before the entry is made: no other thread waits for it.
                 let program = (self.record)(&kinds)?;
-                engine.programs.get_or_load(query, || LoadedProgram::new(&engine, compile(&program, &self.options)?))?
+                let load = || LoadedProgram::new(&engine, compile(&program, &self.options)?);
+                let loaded = engine.programs.get_or_load(query, load);
+                log_reasons(&engine);
+                loaded?
             }
         };
         let parameters: SmallVec<[(&str, &Tensor); 8]> =

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use streamvm_instructions::{Error, Tensor};
 use streamvm_program::{CompileOptions, Program, Recorder, compile, record};
 
+use crate::engine::core::Engine;
 use crate::program_cache::key::Query;
 use crate::program_cache::loaded::LoadedProgram;
 pub use crate::programs::executable::Executable;
@@ -83,8 +84,9 @@ impl Vm {
         options: &CompileOptions,
     ) -> Result<Executable, Error> {
         refuse_in_child(self.engine.handle.fork)?;
-        let loaded = LoadedProgram::new(&self.engine, compile(program, options)?)?;
-        Executable::new(&self.engine, Arc::new(loaded), parameters, Location::caller())
+        let loaded = LoadedProgram::new(&self.engine, compile(program, options)?);
+        log_reasons(&self.engine);
+        Executable::new(&self.engine, Arc::new(loaded?), parameters, Location::caller())
     }
 
     /// [`Vm::compile`], unless the engine has compiled an equal program with equal options before and still has the result.
@@ -132,7 +134,13 @@ impl Vm {
     ) -> Result<Executable, Error> {
         refuse_in_child(self.engine.handle.fork)?;
         let load = || LoadedProgram::new(&self.engine, compile(program, options)?);
-        let loaded = self.engine.programs.get_or_load(Query::Program { program, options }, load)?;
-        Executable::new(&self.engine, loaded, parameters, Location::caller())
+        let loaded = self.engine.programs.get_or_load(Query::Program { program, options }, load);
+        log_reasons(&self.engine);
+        Executable::new(&self.engine, loaded?, parameters, Location::caller())
     }
+}
+
+/// Logs why devices made no fused kernels for a program that was just loaded.
+fn log_reasons(engine: &Engine) {
+    engine.devices.iter().for_each(|device| device.log_reasons());
 }

@@ -37,6 +37,8 @@ pub(in crate::cuda) struct FusedKernels {
     given_up: AtomicBool,
     /// Whether the log has said that there are as many kernels as there may be.
     told_full: AtomicBool,
+    /// What is to be logged. Kernels are made while other threads may wait for the program, and loggers are user code.
+    to_log: Mutex<Vec<(log::Level, String)>>,
 }
 
 #[derive(Debug, Default)]
@@ -89,7 +91,11 @@ impl FusedKernels {
             }
             Err(Refusal::Driver(refused)) if refused.failure.code() == OUT_OF_MEMORY => {
                 let why = device.refused(refused);
-                log::warn!("{} runs a group of elementwise steps one by one, without a fused kernel: {why}", device.id);
+                let text = format!(
+                    "{} runs a group of elementwise steps one by one, without a fused kernel: {why}",
+                    device.id
+                );
+                self.log_later(log::Level::Warn, text);
                 None
             }
             Err(refusal) => {
@@ -129,10 +135,11 @@ impl FusedKernels {
     fn is_full(&self, device: &DeviceState) -> bool {
         let is_full = self.lock().by_source.len() >= MOST_KERNELS;
         if is_full && !self.told_full.swap(true, Ordering::Relaxed) {
-            log::warn!(
+            let text = format!(
                 "{} has {MOST_KERNELS} fused kernels, the most that it makes: elementwise steps of further programs run one by one",
                 device.id
             );
+            self.log_later(log::Level::Warn, text);
         }
         is_full
     }
@@ -148,7 +155,18 @@ impl FusedKernels {
             Refusal::Compiler(why) => (log::Level::Warn, why.to_string()),
             Refusal::Driver(refused) => (log::Level::Warn, device.refused(refused).to_string()),
         };
-        log::log!(level, "{} runs elementwise steps of programs one by one, without fused kernels: {why}", device.id);
+        let text = format!("{} runs elementwise steps of programs one by one, without fused kernels: {why}", device.id);
+        self.log_later(level, text);
+    }
+
+    fn log_later(&self, level: log::Level, text: String) {
+        self.to_log.lock().unwrap_or_else(PoisonError::into_inner).push((level, text));
+    }
+
+    /// Logs what there is to log. The caller holds no lock.
+    pub(in crate::cuda) fn log(&self) {
+        let lines = std::mem::take(&mut *self.to_log.lock().unwrap_or_else(PoisonError::into_inner));
+        lines.into_iter().for_each(|(level, text)| log::log!(level, "{text}"));
     }
 
     fn lock(&self) -> MutexGuard<'_, Kernels> {
