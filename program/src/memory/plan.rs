@@ -37,7 +37,7 @@ pub enum Ended {
     ProvenBest,
     /// The plan fits into the capacity, so no lower peak was looked for.
     Fits,
-    /// The lower bound exceeds the capacity, so no plan fits, and no lower peak was looked for.
+    /// The lower bound, or what the search has proven, exceeds the capacity, so no plan fits, and no lower peak was looked for.
     NothingFits,
     /// The steps or the time of the budget are used. A larger budget may find a lower peak.
     BudgetUsed,

@@ -364,7 +364,7 @@ fn the_captures_of_a_skipped_function_over_variables_are_gone_once_it_has_passed
     assert_eq!(Arc::strong_count(&held), 1);
 }
 
-/// A view that begins behind the begin of its storage, with gaps and without. The operand of a call has the offset, and a buffer begins at its first element.
+/// A view that begins after the first element of its storage, with gaps and without. The operand of a call has the offset, and a buffer begins at its first element.
 #[test]
 fn a_sequence_in_a_function_writes_the_view_that_it_gets() {
     use ep::{CpuSequence, SequenceBuffer, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork};

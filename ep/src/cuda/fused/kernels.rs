@@ -37,7 +37,7 @@ pub(in crate::cuda) struct FusedKernels {
     given_up: AtomicBool,
     /// Whether the log has said that there are as many kernels as there may be.
     told_full: AtomicBool,
-    /// What is to be logged. Kernels are made while other threads may wait for the program, and loggers are user code.
+    /// Lines for the log. Other threads may wait for the program while its kernels are made, so no logger, which is user code, is called then.
     to_log: Mutex<Vec<(log::Level, String)>>,
 }
 
