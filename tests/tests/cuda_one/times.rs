@@ -141,16 +141,13 @@ fn events_are_used_again_and_given_back() -> Result<(), Error> {
     let driver = standin("");
     let made = || driver.calls("cuEventCreate");
     traced(Vm::builder(), |vm| {
-        let before = {
-            program(vm)?;
-            vm.wait_all()?;
-            made()
-        };
-        for _ in 0..40 {
+        let rounds = 40;
+        for _ in 0..rounds {
             program(vm)?;
             vm.wait_all()?;
         }
-        assert!(made() <= before + 4, "{before}, then {}", made());
+        // A round has eight timed events, and those by which streams count on: how many it holds at once, the threads decide.
+        assert!(made() < rounds, "{} in {rounds} rounds: one round's at most are held at once", made());
         Ok(())
     })?;
     assert_eq!(driver.leaks(), "");
