@@ -1,15 +1,11 @@
 //! Every CPU kernel, for every dtype, against a naive evaluation: over shapes with and without
 //! elements, scalars, broadcast, permuted, sliced and stepped views, in place and not.
 
-#[path = "kernels_reference/convolutions.rs"]
-mod convolutions;
-mod reference;
-mod tensors;
-
+use crate::cases::cases;
+use crate::reference::{Dense, Margin, Value, agrees, evaluate, extra, fitted, input_dtype, window_call};
+use crate::tensors::{Pool, Rng, Tensor, VIEWS, View};
 use proptest::prelude::*;
-use reference::{Dense, Margin, Value, agrees, evaluate, extra, fitted, input_dtype, window_call};
 use streamvm_ep::*;
-use tensors::{Pool, Rng, Tensor, VIEWS, View};
 
 /// Shapes of the inputs of one call, and axes for the ops that take some.
 #[derive(Clone, Debug)]
@@ -499,7 +495,7 @@ fn sums_of_many_equal_terms_agree() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(cases(24) as u32))]
 
     #[test]
     fn elementwise_kernels_agree_on_random_shapes(

@@ -26,6 +26,7 @@ pub mod load;
 pub mod program;
 mod support;
 
+pub use support::cases::cases;
 pub use support::engines::{builders, engines, threaded, with_streams};
 pub use support::gate::{ClosedGate, Gate};
 pub use support::held::{Rule, function_waits_for_a_kernel, kernel_waits_for_a_function};

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use streamvm_ep::{DType, DeviceId, DeviceKind, MAX_WRITES, MemoryKind, Shape};
 use streamvm_instructions::{Critical, Error, Tensor};
 
+use crate::compile::cases::cases;
 use crate::compile::tests::{CPU, PAGE, recorded};
 use crate::compile::{compile, compile_reporting};
 use crate::plan::compiled::BufferRole;
@@ -261,8 +262,9 @@ fn conflicts_without_order(plan: &Compiled) -> Vec<(usize, usize, usize)> {
 /// Over drawn programs on a GPU and a CPU: no step waits for more than it does where segments are not merged, and for all that it needs.
 #[test]
 fn nothing_waits_longer_for_a_merged_segment() {
+    let programs = cases(600);
     let (mut merged, mut steps) = (0, 0);
-    for seed in 1..=6000u64 {
+    for seed in 1..=programs {
         let mut state = seed;
         let mut draw = |below: usize| {
             // Knuth's MMIX generator; the high bits are the better ones.
