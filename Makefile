@@ -16,7 +16,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test lint bench doc ci users-build ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan fused fused-ptx cuda-ptx
+.PHONY: help model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test lint bench doc ci weight ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan fused fused-ptx cuda-ptx
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -44,49 +44,50 @@ lint: ## formatting, the direction of imports, clippy and documentation; warning
 	# With the examples come the dependencies of tests, so that what clippy has checked is not checked anew with other features.
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --no-deps --lib --bins --examples
 
-users-build: ## the library with Cargo's default release profile, as users compile it, within 20 minutes; CI has no time for it
-	timeout 1200 $(CARGO) build --quiet --profile users -p streamvm
+weight: ## what a build from nothing costs, crate by crate, in seconds and seconds of processor time; lines, PTX and pages (some minutes; python3)
+	python3 -B benches/weight/weight.py
 
 bench: bench-engine bench-curves ## workloads beside their floors, and growth curves: tables, and JSON and SVG plots in target/bench
 
 bench-engine: ## engine workloads beside their floors: a table, target/bench/engine.json and .svg
-	$(CARGO) run --quiet --release -p streamvm-benches --bin engine -- --out target/bench/engine.json $(BENCH_FLAGS)
+	$(CARGO) run --quiet --profile lto -p streamvm-benches --bin engine -- --out target/bench/engine.json $(BENCH_FLAGS)
 
 bench-curves: ## what an operation costs as things grow, and which costs are not near-linear: a table, target/bench/curves.json and curves-*.svg
-	$(CARGO) run --quiet --release -p streamvm-benches --bin curves -- --out target/bench/curves.json $(BENCH_FLAGS)
+	$(CARGO) run --quiet --profile lto -p streamvm-benches --bin curves -- --out target/bench/curves.json $(BENCH_FLAGS)
 
 bench-peers: ## streamvm beside MXNet, StarPU, OpenMP tasks, oneTBB, rayon, tokio and crossbeam-channel, in turn: a table, and target/bench/peers.json (builds drivers from PyPI and Debian, with pip, apt-get, gcc, clang)
 	benches/peers/native/build.sh target/peers
-	$(CARGO) run --quiet --release -p streamvm-peers --bin peers -- $(BENCH_FLAGS)
+	$(CARGO) run --quiet --profile lto -p streamvm-peers --bin peers -- $(BENCH_FLAGS)
 
 bench-beside: ## large products beside a loop of OpenMP in one process, time and processor time: a table, and target/bench/beside_openmp.json (gcc)
 	mkdir -p target/peers
 	gcc -O2 -Wall -Wextra -fopenmp -shared -fPIC benches/peers/native/openmp_work.c -o target/peers/openmp_work.so
-	$(CARGO) run --quiet --release -p streamvm-peers --bin beside_openmp -- $(BENCH_FLAGS)
+	$(CARGO) run --quiet --profile lto -p streamvm-peers --bin beside_openmp -- $(BENCH_FLAGS)
 
 bench-kernels: ## CPU kernels beside PyTorch, NumPy and candle, in turn: a table, and target/bench/kernels.json (PyPI, 5 GB of PyTorch, and candle compiled once)
 	benches/kernels/drivers/build.sh target/kernels
-	$(CARGO) run --quiet --release -p streamvm-kernel-bench --bin kernels -- $(BENCH_FLAGS)
+	$(CARGO) run --quiet --profile lto -p streamvm-kernel-bench --bin kernels -- $(BENCH_FLAGS)
 
 bench-model: model ## all-MiniLM-L6-v2 on batches of 1, 8 and 32 texts of 128 tokens beside PyTorch, ONNX Runtime and candle, in turn: a table, and target/bench/model.json (what bench-kernels needs)
 	benches/kernels/drivers/build.sh target/kernels target/model
-	$(CARGO) run --quiet --release -p streamvm-kernel-bench --bin kernels -- --filter minilm --by-op --out target/bench/model.json $(BENCH_FLAGS)
+	$(CARGO) run --quiet --profile lto -p streamvm-kernel-bench --bin kernels -- --filter minilm --by-op --out target/bench/model.json $(BENCH_FLAGS)
 
 bench-serve: model ## `minilm serve` beside a PyTorch server of the same model, under wrk, in turn: throughput, p50, p99 as a table, and target/bench/serve.json (PyPI, 5 GB of PyTorch, and Debian's wrk)
 	examples/minilm/bench/build.sh target/serve
-	$(CARGO) build --quiet --release -p streamvm-minilm
-	python3 -B examples/minilm/bench/serve.py $(TARGET)/release/minilm target/serve target/model target/bench/serve.json $(BENCH_FLAGS)
+	$(CARGO) build --quiet --profile lto -p streamvm-minilm
+	python3 -B examples/minilm/bench/serve.py $(TARGET)/lto/minilm target/serve target/model target/bench/serve.json $(BENCH_FLAGS)
 
 bench-taskbench: ## the dependence patterns of Task Bench on streamvm, OpenMP tasks, StarPU and MPI: the smallest task at half of the peak, as a table, and target/bench/taskbench.json (builds drivers from Debian, with apt-get, gcc, clang)
 	benches/peers/native/taskbench.sh target/peers/taskbench
-	$(CARGO) run --quiet --release -p streamvm-peers --bin taskbench -- $(BENCH_FLAGS)
+	$(CARGO) run --quiet --profile lto -p streamvm-peers --bin taskbench -- $(BENCH_FLAGS)
 
 bench-planner: ## the planner of memory on PLANNER_FILES and on generated problems: a table of peaks, lower bounds, seconds, steps and why it stopped
-	$(CARGO) run --quiet --release -p streamvm-program --example planner -- $(BENCH_FLAGS) $(PLANNER_FILES)
+	$(CARGO) run --quiet --profile lto -p streamvm-program --example planner -- $(BENCH_FLAGS) $(PLANNER_FILES)
 
 bench-instr: ## instructions of the processor per operation, counted under valgrind, beside the committed counts (needs valgrind and gungraun-runner)
 	rm -rf $(TARGET)/gungraun
-	$(CARGO) bench --quiet -p streamvm-counts --bench instructions -- --save-summary=json >$(TARGET)/gungraun.log 2>&1 || { cat $(TARGET)/gungraun.log; exit 1; }
+	# In the profile in which users compile the library.
+	$(CARGO) bench --quiet --profile release -p streamvm-counts --bench instructions -- --save-summary=json >$(TARGET)/gungraun.log 2>&1 || { cat $(TARGET)/gungraun.log; exit 1; }
 	# A bench is built with the programs of its crate: `cargo run` would build them again, with other features.
 	$(TARGET)/release/instructions --from $(TARGET)/gungraun/streamvm-counts $(WRITE)
 
@@ -128,9 +129,9 @@ faults: ## every fault at every kind of instruction on every type of stream: a t
 	$(CARGO) test --quiet --release -p streamvm-tests --test faults -- --nocapture --test-threads 1
 
 gpu-build: ## what `make gpu` runs, stripped, in target/gpu (no GPU)
-	$(CARGO) build --quiet --release -p streamvm-gpu -p streamvm-tests -p streamvm-cli \
+	$(CARGO) build --quiet --profile lto -p streamvm-gpu -p streamvm-tests -p streamvm-cli \
 	    --bin gpu-bench --bin gpu-calls --bin gpu-faults --bin conformance --bin cuda_programs --bin streamvm
-	benches/gpu/collect.sh $(TARGET)/release target/gpu
+	benches/gpu/collect.sh $(TARGET)/lto target/gpu
 
 gpu: ## on a machine with a GPU and target/gpu, no Rust: all suites and benches, a table, gpu.json in $$OUT or target/gpu
 	benches/gpu/run.sh target/gpu
@@ -219,7 +220,7 @@ deny: ## licences and sources of dependencies (needs cargo-deny)
 
 # How many scripts `make diff` runs: N, where it is given for this target.
 SCRIPTS = $(if $(filter command line environment,$(origin N)),$(N),2000)
-DIFF = $(TARGET)/diff-tools/bin/python -B tests/diff/diff.py $(TARGET)/debug/streamvm --keep $(TARGET)/diff --scripts $(SCRIPTS) --seed $(SEED)
+DIFF = $(TARGET)/diff-tools/bin/python -B tests/diff/diff.py $(1) --keep $(TARGET)/diff --scripts $(SCRIPTS) --seed $(SEED)
 
 .PHONY: diff-tools
 diff-tools:
@@ -228,12 +229,14 @@ diff-tools:
 
 diff: diff-tools ## N=2000 random scripts of SEED=1 beside NumPy, or script ONLY=… of SEED alone (needs python3 and PyPI)
 	$(CARGO) build --quiet -p streamvm-cli
-	$(DIFF) $(if $(ONLY),--only $(ONLY))
+	$(call DIFF,$(TARGET)/debug/streamvm) $(if $(ONLY),--only $(ONLY))
 
-# Programs are run as `test` has built them.
+# The command is what `weight.py` has built, and the counts build upon it.
 ci: lint test diff-tools ## what CI runs
+	python3 -B benches/weight/weight.py --check --target $(TARGET)/weight
 	# Side by side: each of them compiles with one core for much of its time.
-	$(MAKE) -j 2 --output-sync=target loom shuttle bench-instr
-	$(TARGET)/debug/streamvm run --stats examples/digits.svm
-	$(TARGET)/debug/streamvm run --stats --compiled examples/program.svm
-	$(DIFF)
+	$(MAKE) -j 2 --output-sync=target loom shuttle
+	CARGO_TARGET_DIR=$(TARGET)/weight $(MAKE) bench-instr
+	$(TARGET)/weight/release/streamvm run --stats examples/digits.svm
+	$(TARGET)/weight/release/streamvm run --stats --compiled examples/program.svm
+	$(call DIFF,$(TARGET)/weight/release/streamvm)

@@ -1,14 +1,12 @@
-//! `.npy` files: reads their headers itself, and writes them with `npyz`.
+//! `.npy` files. Reads and writes them itself: a crate for the format brings a parser of Python literals, which takes longer to build than the rest of the command.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
-use npyz::{TypeChar, TypeStr, WriterBuilder};
-
-use super::npy_header::{LONGEST_PREAMBLE, MAX_HEADER, parse};
+use super::npy_header::{LONGEST_PREAMBLE, MAGIC, MAX_HEADER, parse};
 use super::{FileError, TensorFile, checked_shape};
-use crate::base::engine::DType;
+use crate::base::engine::{DType, bf16, f16};
 use crate::files::output::OutputFile;
 use crate::values::array::{Array, Data};
 
@@ -19,42 +17,41 @@ pub(super) fn read_header(path: &Path, from: &mut impl Read, length: u64) -> Res
         .read_to_end(&mut start)
         .map_err(|error| FileError::io(path, "read the header", &error))?;
     let header = parse(&start).map_err(|reason| fail(format!("malformed .npy header: {reason}")))?;
-    let descr: TypeStr = header
-        .descr
-        .parse()
-        .map_err(|error| fail(format!("malformed .npy header: {:?} is no type: {error}", header.descr)))?;
-    let dtype = dtype(&descr).map_err(fail)?;
+    let dtype = dtype(&header.descr).map_err(fail)?;
     let offset = header.offset as u64;
     let shape = checked_shape(path, &header.shape, dtype, length.saturating_sub(offset))?;
     Ok(TensorFile { path: path.to_path_buf(), dtype, shape, column_major: header.fortran_order, offset })
 }
 
-fn dtype(found: &TypeStr) -> Result<DType, String> {
-    if found.endianness() == npyz::Endianness::Big {
+/// The dtypes of `.npy` and their names in its headers: of several bytes `<`, for little-endian, comes first, of one byte `|`.
+const NAMES: [(DType, &str); 12] = [
+    (DType::F32, "<f4"),
+    (DType::F64, "<f8"),
+    (DType::F16, "<f2"),
+    (DType::I8, "|i1"),
+    (DType::I16, "<i2"),
+    (DType::I32, "<i4"),
+    (DType::I64, "<i8"),
+    (DType::U8, "|u1"),
+    (DType::U16, "<u2"),
+    (DType::U32, "<u4"),
+    (DType::U64, "<u8"),
+    (DType::Bool, "|b1"),
+];
+
+fn dtype(found: &str) -> Result<DType, String> {
+    let name = found.trim_start_matches(['<', '|']);
+    if name.starts_with('>') {
         return Err(format!("big-endian elements ('{found}') cannot be loaded, save them as little-endian"));
     }
-    // NumPy writes this type for the bf16 of its extensions.
-    let hint = match (found.type_char(), found.size_field()) {
-        (TypeChar::RawData, 2) => " (.npy has no name for bf16: use .safetensors, or cast to f4)",
-        _ => "",
-    };
-    match (found.type_char(), found.size_field()) {
-        (TypeChar::Float, 4) => Ok(DType::F32),
-        (TypeChar::Float, 8) => Ok(DType::F64),
-        (TypeChar::Float, 2) => Ok(DType::F16),
-        (TypeChar::Int, 1) => Ok(DType::I8),
-        (TypeChar::Int, 2) => Ok(DType::I16),
-        (TypeChar::Int, 4) => Ok(DType::I32),
-        (TypeChar::Int, 8) => Ok(DType::I64),
-        (TypeChar::Uint, 1) => Ok(DType::U8),
-        (TypeChar::Uint, 2) => Ok(DType::U16),
-        (TypeChar::Uint, 4) => Ok(DType::U32),
-        (TypeChar::Uint, 8) => Ok(DType::U64),
-        (TypeChar::Bool, 1) => Ok(DType::Bool),
-        _ => Err(format!(
-            "elements of type '{found}' cannot be loaded, expected f2, f4, f8, i1, i2, i4, i8, u1, u2, u4, u8 or b1{hint}"
-        )),
+    if let Some((dtype, _)) = NAMES.into_iter().find(|(_, known)| known[1..] == *name) {
+        return Ok(dtype);
     }
+    // NumPy writes this type for the bf16 of its extensions.
+    let hint = if name == "V2" { " (.npy has no name for bf16: use .safetensors, or cast to f4)" } else { "" };
+    Err(format!(
+        "elements of type '{found}' cannot be loaded, expected f2, f4, f8, i1, i2, i4, i8, u1, u2, u4, u8 or b1{hint}"
+    ))
 }
 
 /// Refuses a dtype that `.npy` cannot hold, which is `bf16`.
@@ -92,31 +89,46 @@ pub fn save(path: &Path, array: &Array) -> Result<(), FileError> {
 
 fn write(file: File, array: &Array) -> io::Result<()> {
     let mut file = BufWriter::new(file);
+    file.write_all(&header(array)?)?;
     match &array.data {
-        Data::F32(values) => write_elements(&mut file, &array.shape, values)?,
-        Data::F64(values) => write_elements(&mut file, &array.shape, values)?,
-        Data::F16(values) => write_elements(&mut file, &array.shape, values)?,
-        Data::BF16(_) => return Err(io::Error::other("no elements of .npy")), // `save` has refused it
-        Data::I8(values) => write_elements(&mut file, &array.shape, values)?,
-        Data::I16(values) => write_elements(&mut file, &array.shape, values)?,
-        Data::I32(values) => write_elements(&mut file, &array.shape, values)?,
-        Data::I64(values) => write_elements(&mut file, &array.shape, values)?,
-        Data::U8(values) => write_elements(&mut file, &array.shape, values)?,
-        Data::U16(values) => write_elements(&mut file, &array.shape, values)?,
-        Data::U32(values) => write_elements(&mut file, &array.shape, values)?,
-        Data::U64(values) => write_elements(&mut file, &array.shape, values)?,
-        Data::Bool(values) => write_elements(&mut file, &array.shape, values)?,
+        Data::F32(values) => write_words(&mut file, values, f32::to_le_bytes)?,
+        Data::F64(values) => write_words(&mut file, values, f64::to_le_bytes)?,
+        Data::F16(values) => write_words(&mut file, values, f16::to_le_bytes)?,
+        Data::BF16(values) => write_words(&mut file, values, bf16::to_le_bytes)?,
+        Data::I8(values) => write_words(&mut file, values, i8::to_le_bytes)?,
+        Data::I16(values) => write_words(&mut file, values, i16::to_le_bytes)?,
+        Data::I32(values) => write_words(&mut file, values, i32::to_le_bytes)?,
+        Data::I64(values) => write_words(&mut file, values, i64::to_le_bytes)?,
+        Data::U8(values) => write_words(&mut file, values, u8::to_le_bytes)?,
+        Data::U16(values) => write_words(&mut file, values, u16::to_le_bytes)?,
+        Data::U32(values) => write_words(&mut file, values, u32::to_le_bytes)?,
+        Data::U64(values) => write_words(&mut file, values, u64::to_le_bytes)?,
+        Data::Bool(values) => write_words(&mut file, values, |value| [u8::from(value)])?,
     }
     file.flush()
 }
 
-fn write_elements<T: npyz::AutoSerialize + Copy>(
+/// What comes before the elements, as `numpy.save` writes it: version 1.0, and spaces up to a multiple of 64 bytes.
+fn header(array: &Array) -> io::Result<Vec<u8>> {
+    let dtype = array.data.dtype();
+    let (_, name) = NAMES.into_iter().find(|(known, _)| *known == dtype).ok_or(io::ErrorKind::Unsupported)?;
+    let sizes: Vec<String> = array.shape.iter().map(usize::to_string).collect();
+    // A tuple of one has a comma.
+    let comma = if sizes.len() == 1 { "," } else { "" };
+    let text = format!("{{'descr': '{name}', 'fortran_order': False, 'shape': ({}{comma}), }}", sizes.join(", "));
+    let preamble = MAGIC.len() + 4;
+    let length = (preamble + text.len() + 1).next_multiple_of(64) - preamble;
+    let mut header = MAGIC.to_vec();
+    header.extend([1, 0]);
+    header.extend(u16::try_from(length).map_err(io::Error::other)?.to_le_bytes());
+    header.extend(format!("{text:<width$}\n", width = length - 1).bytes());
+    Ok(header)
+}
+
+fn write_words<const N: usize, T: Copy>(
     file: &mut impl Write,
-    shape: &[usize],
     values: &[T],
+    bytes: impl Fn(T) -> [u8; N],
 ) -> io::Result<()> {
-    let shape: Vec<u64> = shape.iter().map(|size| *size as u64).collect();
-    let mut writer = npyz::WriteOptions::new().default_dtype().shape(&shape).writer(file).begin_nd()?;
-    writer.extend(values.iter().copied())?;
-    writer.finish()
+    values.iter().try_for_each(|value| file.write_all(&bytes(*value)))
 }

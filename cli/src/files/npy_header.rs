@@ -11,8 +11,10 @@
 //! * A shape is a tuple or a list of whole numbers.
 //!
 //! The parser does not recurse and reads every byte once, so it takes time in proportion to the length of the header, which is
-//! bounded. A parser of Python literals would accept more than a header needs: the one of `npyz` takes time that doubles with each
-//! bracket that is left open.
+//! bounded. A parser of Python literals would accept more than a header needs.
+
+/// The first bytes of a file.
+pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// Longest header that is read, in bytes. NumPy writes 118 for anything this command can load; its own
 /// reader refuses more than 10,000 by default.
@@ -39,7 +41,7 @@ pub(super) struct Header {
 /// # Errors
 /// What was expected, and what was found instead.
 pub(super) fn parse(start: &[u8]) -> Result<Header, String> {
-    if !start.starts_with(b"\x93NUMPY") {
+    if !start.starts_with(MAGIC) {
         return Err("the file does not begin with the magic bytes of .npy, as `numpy.save` writes them".into());
     }
     let (length, begin) = match (start.get(6), start.get(7)) {

@@ -42,6 +42,24 @@ fn refused(name: &str, bytes: &[u8], tensor: Option<&str>, with: &str) {
 }
 
 #[test]
+fn files_have_the_bytes_that_numpy_writes() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("a.npy");
+    for (shape, text) in [(vec![2], "(2,)"), (vec![1, 2], "(1, 2)"), (vec![2, 1, 1], "(2, 1, 1)")] {
+        save(&path, &Array { shape, data: Data::I16(vec![1, -2]) }).unwrap();
+        let dict = format!("{{'descr': '<i2', 'fortran_order': False, 'shape': {text}, }}");
+        let expected = npy(&format!("{dict:<117}"), &[1, 0, 0xfe, 0xff]);
+        assert_eq!(fs::read(&path).unwrap(), expected, "{text}");
+    }
+    save(&path, &Array { shape: vec![], data: Data::Bool(vec![true]) }).unwrap();
+    let dict = "{'descr': '|b1', 'fortran_order': False, 'shape': (), }";
+    assert_eq!(fs::read(&path).unwrap(), npy(&format!("{dict:<117}"), &[1]));
+    // A header that does not fit 128 bytes has 192.
+    save(&path, &Array { shape: [vec![0], vec![1_000_000_000_000; 5]].concat(), data: Data::U8(vec![]) }).unwrap();
+    assert_eq!(fs::read(&path).unwrap().len(), 192);
+}
+
+#[test]
 fn arrays_survive_a_save_and_a_load() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("a.npy");

@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use gemm_common::Parallelism;
 use half::{bf16, f16};
 
 use crate::call::check::{InPlace, check_inferred, checked_operands};
@@ -124,6 +125,15 @@ impl Matrix {
         row * self.row_stride + column * self.column_stride
     }
 
+    pub(super) fn transposed(self) -> Matrix {
+        Matrix {
+            rows: self.columns,
+            columns: self.rows,
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+        }
+    }
+
     /// The part with these rows and columns.
     fn part(self, rows: &Range<usize>, columns: &Range<usize>) -> Matrix {
         Matrix { rows: rows.len(), columns: columns.len(), ..self }
@@ -177,13 +187,77 @@ macro_rules! with_gemm {
     )*};
 }
 
+/// The types that the crates of `gemm` multiply.
+pub(super) trait Gemm: Number {
+    /// The function for this processor. Its matrices are rows, columns, depth, then the result, whether it is read, the left and the right
+    /// factor, each with the strides of its columns and rows; the factors of the old result and of the product; conjugations, and threads.
+    fn function() -> GemmFunction<Self>;
+}
+
+type GemmFunction<T> = unsafe fn(
+    usize,
+    usize,
+    usize,
+    *mut T,
+    isize,
+    isize,
+    bool,
+    *const T,
+    isize,
+    isize,
+    *const T,
+    isize,
+    isize,
+    T,
+    T,
+    bool,
+    bool,
+    bool,
+    Parallelism,
+);
+
+impl Gemm for f32 {
+    fn function() -> GemmFunction<f32> {
+        gemm_f32::gemm::f32::get_gemm_fn()
+    }
+}
+
+impl Gemm for f64 {
+    fn function() -> GemmFunction<f64> {
+        gemm_f64::gemm::f64::get_gemm_fn()
+    }
+}
+
 /// `out = kept * out + one * a * b`; without `kept`, the first term is left out and `out` is not read.
 ///
 /// # Safety
 ///
-/// * As for [`Multiply::multiply`], and `gemm` supports `T`.
+/// * As for [`Multiply::multiply`].
 #[inline]
-pub(super) unsafe fn by_gemm<T: Number>(
+pub(super) unsafe fn by_gemm<T: Gemm>(
+    (out, product): (*mut T, Matrix),
+    (a, left): (*const T, Matrix),
+    (b, right): (*const T, Matrix),
+    kept: Option<T>,
+    one: T,
+) {
+    if product.column_stride < product.row_stride {
+        // `gemm` writes columns side by side: what it multiplies are the transposes.
+        // SAFETY: as the caller guarantees, with rows and columns exchanged.
+        unsafe {
+            by_gemm_in_columns((out, product.transposed()), (b, right.transposed()), (a, left.transposed()), kept, one)
+        }
+    } else {
+        // SAFETY: as the caller guarantees.
+        unsafe { by_gemm_in_columns((out, product), (a, left), (b, right), kept, one) }
+    }
+}
+
+/// # Safety
+///
+/// * As for [`by_gemm`].
+#[inline]
+unsafe fn by_gemm_in_columns<T: Gemm>(
     (out, product): (*mut T, Matrix),
     (a, left): (*const T, Matrix),
     (b, right): (*const T, Matrix),
@@ -192,7 +266,7 @@ pub(super) unsafe fn by_gemm<T: Number>(
 ) {
     // SAFETY: the caller guarantees what `gemm` requires: matrices of matching sizes with elements at these strides, which fit `isize`.
     unsafe {
-        gemm::gemm(
+        T::function()(
             product.rows,
             product.columns,
             left.columns,
@@ -211,7 +285,7 @@ pub(super) unsafe fn by_gemm<T: Number>(
             false,
             false,
             false,
-            gemm::Parallelism::None,
+            Parallelism::None,
         )
     }
 }

@@ -36,12 +36,7 @@ impl<T> RowProduct<T> {
             let it = RowProduct { row: a, row_stride: left.column_stride, matrix: b, form: right, out };
             (it, product.column_stride)
         } else if product.columns == 1 {
-            let transposed = Matrix {
-                rows: left.columns,
-                columns: left.rows,
-                row_stride: left.column_stride,
-                column_stride: left.row_stride,
-            };
+            let transposed = left.transposed();
             (RowProduct { row: b, row_stride: right.row_stride, matrix: a, form: transposed, out }, product.row_stride)
         } else {
             return None;

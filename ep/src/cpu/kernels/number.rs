@@ -6,6 +6,7 @@ use half::{bf16, f16};
 
 use crate::call::kernel::KernelCall;
 use crate::cpu::kernels::functions::Functions;
+use crate::cpu::kernels::matmul::Gemm;
 use crate::tensor::dtype::DType;
 
 /// A dtype as a Rust type, with the storage type of its elements.
@@ -131,7 +132,7 @@ pub(super) trait Number: Copy + Send + Sync + 'static {
 /// A floating-point element type.
 pub(super) trait Float: Number {
     /// The type of computations: `Self`, or `f32` for 16-bit floats.
-    type Wide: Float<Sum = f64, Wide = Self::Wide> + Functions;
+    type Wide: Float<Sum = f64, Wide = Self::Wide> + Functions + Gemm;
     /// Whether [`Wide`](Float::Wide) is another type, so that each stored step is rounded.
     const IS_HALF: bool;
 
