@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 use streamvm_ep::{DType, DeviceId, DeviceKind, MAX_WRITES, MemoryKind, Shape};
 use streamvm_instructions::{Critical, Error, Tensor};
 
-use crate::compile::cases::cases;
 use crate::compile::tests::{CPU, PAGE, recorded};
 use crate::compile::{compile, compile_reporting};
 use crate::plan::compiled::BufferRole;
 use crate::{CompileOptions, Compiled, Program, Recorder, Segment, SegmentUse};
+
+#[path = "../../../tests/src/support/cases.rs"]
+mod cases;
 
 const GPU: DeviceId = DeviceId::cuda(0);
 
@@ -262,7 +264,7 @@ fn conflicts_without_order(plan: &Compiled) -> Vec<(usize, usize, usize)> {
 /// Over drawn programs on a GPU and a CPU: no step waits for more than it does where segments are not merged, and for all that it needs.
 #[test]
 fn nothing_waits_longer_for_a_merged_segment() {
-    let programs = cases(600);
+    let programs = cases::cases(600);
     let (mut merged, mut steps) = (0, 0);
     for seed in 1..=programs {
         let mut state = seed;

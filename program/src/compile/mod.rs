@@ -32,9 +32,6 @@ mod arena;
 mod block_function_tests;
 #[cfg(test)]
 mod block_tests;
-#[cfg(test)]
-#[path = "../../../tests/src/support/cases.rs"]
-mod cases;
 mod emit;
 mod extents;
 mod fetched_copies;

@@ -32,9 +32,7 @@ fn the_simulated_device_conforms_whatever_the_seed() {
 #[test]
 fn a_fault_plan_without_rules_changes_nothing() {
     conforms(&Backend::cpu().faultless());
-    for seed in 6..6 + drawn(1) {
-        conforms(&Backend::sim(seed).faultless());
-    }
+    conforms(&Backend::sim(6).faultless());
 }
 
 #[test]
