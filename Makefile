@@ -24,6 +24,8 @@ help: ## list the targets
 run: ## run the digits example: loads data, computes, compares, prints the accuracy
 	$(CARGO) run --quiet --release -p streamvm-cli -- run --stats examples/digits.svm
 
+# A program of tests that takes longer than this on a loaded machine draws too much.
+test: export STREAMVM_TEST_LIMIT ?= 300
 test: ## every test, with few drawn cases: units, suites, documentation examples, example programs
 	$(CARGO) test --quiet --workspace
 	for example in eager builder custom pipeline; do $(TARGET)/debug/examples/$$example || exit 1; done
@@ -37,6 +39,7 @@ test: ## every test, with few drawn cases: units, suites, documentation examples
 
 # `tests/src/support/cases.rs`
 test-long: export STREAMVM_CASES ?= 10
+test-long: export STREAMVM_TEST_LIMIT ?= 1800
 test-long: test ## as `make test`, with STREAMVM_CASES=10 times the drawn cases, and the order of instructions on one core, too
 	# With one core threads take turns in other ways; one test is about two that run side by side.
 	taskset -c $$(taskset -cp $$$$ | grep -oE '[0-9]+' | tail -n +2 | head -n 1) $(CARGO) test --quiet --workspace --test suites -- order:: --skip an_engine_that_claims_a_tensor_too_late

@@ -10,6 +10,7 @@ use streamvm::{Mode, Vm};
 
 use super::step::described;
 use super::{Step, run_all};
+use crate::support::cases::cases;
 use crate::support::many::HANG;
 use crate::support::patience::within_time;
 

@@ -6,6 +6,7 @@
 ///
 /// # Panics
 /// If the variable is no number of at least 1.
+#[allow(unreachable_pub, reason = "public in the harness alone")]
 pub fn cases(few: u64) -> u64 {
     let factor = std::env::var("STREAMVM_CASES").map_or(1, |text| match text.parse() {
         Ok(factor @ 1..) => factor,
