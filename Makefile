@@ -16,7 +16,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test test-long lint bench doc ci weight ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan fused fused-ptx cuda-ptx
+.PHONY: help model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test test-long lint bench doc ci weight ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan fused
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -199,29 +199,16 @@ model-test: model ## embeddings of all-MiniLM-L6-v2 beside float64 references, i
 	# Built as `make test` builds it.
 	$(CARGO) test --quiet --workspace --test embeddings -- model:: --include-ignored --nocapture
 
-# The folder of NVRTC, for the loader, is found once it is installed.
-WITH_NVRTC = python3 -m venv $(TARGET)/ptx-tools && \
-	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/src/cuda/kernels/nvrtc.txt || exit 1; \
+# Built as `make test` builds it; no test of another package has such a name and NVRTC.
+fused: ## fused CUDA kernels: sources of drawn steps and of engines, compiled by NVRTC and run by an interpreter of PTX (python3 and PyPI, no GPU)
+	python3 -m venv $(TARGET)/ptx-tools
+	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/src/cuda/kernels/nvrtc.txt
+	# The folder of NVRTC, for the loader, is found once it is installed.
 	nvrtc=$$(find $(abspath $(TARGET))/ptx-tools -name 'libnvrtc.so*' | head -n 1); \
 	test -n "$$nvrtc" || { echo "pip has installed no libnvrtc.so under $(TARGET)/ptx-tools" >&2; exit 1; }; \
-	STREAMVM_NEEDS_NVRTC=1 LD_LIBRARY_PATH=$$(dirname $$nvrtc)$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}
-
-# Built as `make test` builds it; no test of another package has such a name and NVRTC.
-fused: ## fused CUDA kernels: drawn sources through NVRTC, run on the CPU and by an interpreter of PTX beside the shipped kernels (python3 and PyPI, no GPU)
-	$(WITH_NVRTC) $(CARGO) test --quiet --workspace --lib --test cuda_kernels -- cuda::source fused::
-
-# Each of the two compiles hundreds of kernels more, which takes minutes.
-fused-ptx: ## fused CUDA kernels of engines over the stand-in driver, which runs the PTX of NVRTC; without two tests that compile hundreds of kernels more: minutes (python3 and PyPI, no GPU)
-	$(WITH_NVRTC) STREAMVM_STANDIN_ALSO=kernels=ptx STREAMVM_STANDIN_NVRTC=$$nvrtc \
-	    $(CARGO) test --quiet --workspace --test cuda_fused -- \
-	    --skip a_device_makes_a_bounded_number_of_kernels --skip drawn_programs_compute_what_eager_calls_compute
-
-# Left out: `cuda_programs`, which compares with the bits of a CPU; `cuda_fused`, which needs NVRTC (`make fused-ptx`); the tests of the command and the examples, which run
-# over the driver as processes of their own, to which STREAMVM_STANDIN_ALSO does not apply.
-cuda-ptx: PROGRAMS ?= 300
-cuda-ptx: ## suites over CUDA devices, over the stand-in driver, which runs the PTX of kernels, with PROGRAMS=300 drawn programs; tells how much of the PTX has run; without cuda_programs (compares bits of a CPU), cuda_fused (needs NVRTC), the command and the examples (processes of their own)
-	STREAMVM_STANDIN_ALSO=kernels=ptx STREAMVM_PTX_PROGRAMS=$(PROGRAMS) \
-	    $(CARGO) test --quiet --workspace --test cuda --test cuda_one --test cuda_products --test cuda_conformance -- --nocapture
+	export STREAMVM_NEEDS_NVRTC=1 STREAMVM_STANDIN_NVRTC=$$nvrtc LD_LIBRARY_PATH=$$(dirname $$nvrtc)$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}; \
+	$(CARGO) test --quiet --workspace --lib --test cuda_kernels -- cuda::source fused:: && \
+	$(CARGO) test --quiet --workspace --test cuda_fused
 
 deny: ## licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources

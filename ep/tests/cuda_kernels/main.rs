@@ -1,10 +1,8 @@
-//! The CUDA kernels' own source, run on the CPU, beside the CPU kernels: every kernel that there is, over shapes with and
-//! without elements, broadcast, permuted, sliced and stepped views, in place and not, launched as `plan` says. g++ is
-//! needed; without it these tests fail.
+//! The PTX of the CUDA kernels, run by an interpreter beside the CPU kernels: every kernel that there is, over shapes with and
+//! without elements, broadcast, permuted, sliced and stepped views, in place and not, launched as `plan` says and otherwise.
 
 mod failing;
 mod fused;
-mod guarded;
 mod interpreter;
 mod moving;
 mod otherwise;
@@ -19,8 +17,8 @@ mod ptx;
 mod reference;
 mod refusing;
 mod rounding;
-mod simulator;
 mod sorting;
+mod spans;
 #[path = "../tensors/mod.rs"]
 mod tensors;
 
@@ -326,15 +324,13 @@ impl Call {
     }
 }
 
-/// The way in which a test runs a launch without a device.
+/// How the interpreter launches a kernel.
 #[derive(Copy, Clone, Debug)]
 enum Runner {
-    /// The kernels' source, compiled by g++.
-    Source,
-    /// The PTX that ships.
-    Ptx,
-    /// The PTX that ships, launched in another way of the same meaning than was planned.
-    PtxOtherwise,
+    /// As planned.
+    Planned,
+    /// In another way of the same meaning.
+    Otherwise,
 }
 
 impl Runner {
@@ -347,9 +343,8 @@ impl Runner {
 
     fn run_once(self, launch: &Launch, seed: u64) -> Status {
         match self {
-            Runner::Source => simulator::run(launch, seed),
-            Runner::Ptx => interpreter::run(launch, seed),
-            Runner::PtxOtherwise => interpreter::run_with(launch, &otherwise::arguments(launch, seed), seed),
+            Runner::Planned => interpreter::run(launch, seed),
+            Runner::Otherwise => interpreter::run_with(launch, &otherwise::arguments(launch, seed), seed),
         }
     }
 }
@@ -439,27 +434,14 @@ fn is_near(found: f64, expected: f64, (relative, least): (f64, f64)) -> bool {
         || (found - expected).abs() <= relative * expected.abs() + least
 }
 
-/// `cases` calls of each kernel that `which` picks.
-fn compare_all(cases: u64, which: impl Fn(Op) -> bool) {
-    for name in KernelName::all() {
-        if !op_of(name).is_some_and(&which) {
-            continue;
-        }
-        for case in 0..cases {
-            let seed = name.index() as u64 * 1_000_000 + case;
-            compare_one(name, seed, Runner::Source);
-        }
-    }
-}
-
-/// The interpreter notes the accesses to every byte of an output, so an output that spans more elements than this, most of them gaps, is run as C++ alone.
+/// The interpreter notes the accesses to every byte of an output, so no call is made whose output spans more elements than this, most of them gaps.
 const WIDE: usize = 1 << 20;
 
 fn compare_one(name: KernelName, seed: u64, how: Runner) {
     let mut rng = Rng(seed);
     let call = draw_call(&mut rng, name);
     let is_wide = call.out.layout.span_elements().len() > WIDE;
-    if is_wide && !matches!(how, Runner::Source) {
+    if is_wide {
         return;
     }
     compare_call(&call, &mut rng, seed, how);
@@ -486,101 +468,4 @@ fn compare_call(call: &Call, rng: &mut Rng, seed: u64, how: Runner) {
             assert!(in_place == Some(input) || now.same_bytes(then), "{what}: wrote an input");
         }
     }
-}
-
-#[test]
-fn unary_ops_do_what_the_cpu_does() {
-    compare_all(60, |op| op.arity() == 1 && op.is_elementwise() && op != Op::Cast);
-}
-
-#[test]
-fn casts_do_what_the_cpu_does() {
-    compare_all(60, |op| op == Op::Cast);
-}
-
-#[test]
-fn binary_ops_do_what_the_cpu_does() {
-    compare_all(60, |op| op.class() == OpClass::Binary);
-}
-
-#[test]
-fn comparisons_do_what_the_cpu_does() {
-    compare_all(60, |op| op.class() == OpClass::Comparison);
-}
-
-#[test]
-fn where_does_what_the_cpu_does() {
-    compare_all(60, |op| op == Op::Where);
-}
-
-#[test]
-fn ops_of_three_inputs_do_what_the_cpu_does() {
-    compare_all(60, |op| op.class() == OpClass::Ternary);
-}
-
-#[test]
-fn pads_do_what_the_cpu_does() {
-    compare_all(200, |op| op == Op::Pad);
-}
-
-#[test]
-fn one_hot_does_what_the_cpu_does() {
-    compare_all(60, |op| op == Op::OneHot);
-}
-
-#[test]
-fn norms_do_what_the_cpu_does() {
-    compare_all(60, |op| matches!(op, Op::LayerNorm | Op::RmsNorm));
-}
-
-#[test]
-fn index_select_does_what_the_cpu_does() {
-    compare_all(60, |op| op == Op::IndexSelect);
-}
-
-#[test]
-fn flips_and_triangles_do_what_the_cpu_does() {
-    compare_all(200, |op| matches!(op, Op::Flip | Op::Tril | Op::Triu));
-}
-
-#[test]
-fn running_sums_and_ops_by_index_have_the_bits_of_the_cpu() {
-    compare_all(60, |op| matches!(op, Op::CumSum | Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd));
-}
-
-#[test]
-fn argsort_and_argtopk_have_the_places_of_the_cpu() {
-    compare_all(60, |op| op == Op::ArgSort);
-    sorting::compare_lengths(Runner::Source);
-    sorting::compare_bits(Runner::Source);
-}
-
-#[test]
-fn cross_entropy_and_its_gradient_do_what_the_cpu_does() {
-    compare_all(60, |op| matches!(op, Op::CrossEntropy | Op::CrossEntropyBackward));
-}
-
-#[test]
-fn convolutions_and_poolings_do_what_the_cpu_does() {
-    compare_all(60, Op::moves_a_window);
-}
-
-#[test]
-fn random_numbers_are_those_of_the_cpu() {
-    compare_all(60, Op::is_source);
-}
-
-#[test]
-fn reductions_do_what_the_cpu_does() {
-    compare_all(60, Op::is_reduction);
-}
-
-#[test]
-fn softmax_and_its_gradients_do_what_the_cpu_does() {
-    compare_all(60, Op::is_softmax);
-}
-
-#[test]
-fn matrix_products_do_what_the_cpu_does() {
-    compare_all(40, |op| op == Op::MatMul);
 }

@@ -13,7 +13,7 @@ const DEVICES: u32 = 2;
 
 /// What is wrong with a run of a program, by what is seen of it and by what the driver finds.
 fn wrong(standin: &Standin, seed: u64, mutant: Option<Mutant>) -> Option<String> {
-    let judge = move || judge_on_cuda(&Script::draw(seed), Machine::cuda(DEVICES), mutant);
+    let judge = move || judge_on_cuda(&Script::draw(seed), Machine::cuda(DEVICES).exact(), mutant);
     let judged = within("a program", judge).err();
     let findings = standin.findings();
     let seen = judged.map(|verdict| format!("{:?}: {}", verdict.failing, verdict.text));
