@@ -1,9 +1,5 @@
 //! The command on GPUs, over a driver that stands in for NVIDIA's.
 
-#![cfg(target_os = "linux")]
-
-mod common;
-
 use std::fs;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -11,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Output, command, scratch};
+use crate::common::{Output, command, scratch};
 use streamvm_standin::Standin;
 use tempfile::TempDir;
 

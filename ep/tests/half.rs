@@ -1,8 +1,8 @@
 //! The 16-bit floats: how often results are rounded, to where, and matrix products larger than a panel.
 
-#[allow(dead_code, unused_imports, reason = "only the functions of numbers are of use here")]
-mod reference;
+use std::cell::RefCell;
 
+use crate::reference;
 use streamvm_ep::*;
 
 /// How the tests treat both types alike.
@@ -72,9 +72,14 @@ fn cast<T: Element, O: Element + Default>(mut from: Vec<T>) -> Vec<O> {
 }
 
 fn fill<T: Element + Default>(value: Scalar) -> T {
+    thread_local! {
+        // A device asks the system for the number of its cores, which takes longer than a fill.
+        static STREAM: RefCell<Box<dyn Stream>> =
+            RefCell::new(CpuDevice::new(0, CpuConfig::default()).create_stream().unwrap());
+    }
     let mut memory = [T::default()];
-    let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream().unwrap();
-    stream.fill(&mut view(&mut memory, dense(&[1]), Access::Write), value).unwrap();
+    let mut target = view(&mut memory, dense(&[1]), Access::Write);
+    STREAM.with_borrow_mut(|stream| stream.fill(&mut target, value)).unwrap();
     memory[0]
 }
 

@@ -2,7 +2,7 @@
 
 use streamvm_ep::{Convolution, DType, Extra, Op};
 
-use super::tensors::{Pool, View};
+use crate::tensors::{Pool, View};
 use super::{Case, run_case_of};
 
 /// Ops, the shapes of input, weight and output, and how the window moves.

@@ -263,25 +263,31 @@ fn exact_sum(terms: impl Iterator<Item = f64>) -> f64 {
 /// Other formulas than the kernels': no largest element is subtracted, and gradients are products with the Jacobian.
 fn softmax(op: Op, inputs: &[Dense], params: &Params) -> Dense {
     let axis = params.axes.iter().next().unwrap();
-    let value = |index: &Vec<usize>| {
+    let length = inputs[0].dims[axis];
+    // How far the elements of a row are apart.
+    let stride: usize = inputs[0].dims[axis + 1..].iter().product();
+    let mut found = inputs[0].clone();
+    for start in (0..found.values.len()).filter(|at| at / stride % length == 0) {
         let row = |input: &Dense| -> Vec<f64> {
-            let other = |place| [&index[..axis], &[place], &index[axis + 1..]].concat();
-            (0..input.dims[axis]).map(|place| input.at(&other(place)).float()).collect()
+            (0..length).map(|place| input.values[start + place * stride].float()).collect()
         };
-        let (own, first) = (index[axis], row(&inputs[0]));
-        let sum = || first.iter().map(|other| (other - first[own]).exp()).sum::<f64>();
-        // The derivative of element `j` by that of the index.
-        let derivative = |j: usize| match op {
-            Op::SoftmaxBackward => first[j] * (f64::from(j == own) - first[own]),
-            _ => f64::from(j == own) - first[own].exp(),
-        };
-        Value::Float(match op {
-            Op::Softmax => 1.0 / sum(),
-            Op::LogSoftmax => -sum().ln(),
-            _ => row(&inputs[1]).into_iter().enumerate().map(|(j, dy)| dy * derivative(j)).sum(),
-        })
-    };
-    Dense { values: indices(&inputs[0].dims).iter().map(value).collect(), ..inputs[0].clone() }
+        let (first, second) = (row(&inputs[0]), inputs.get(1).map(row));
+        let sum: f64 = first.iter().map(|x| x.exp()).sum();
+        for own in 0..length {
+            let share = first[own].exp();
+            // The derivative of element `j` by this one.
+            let derivative = |j: usize| match op {
+                Op::SoftmaxBackward => first[j] * (f64::from(j == own) - first[own]),
+                _ => f64::from(j == own) - share,
+            };
+            found.values[start + own * stride] = Value::Float(match (op, &second) {
+                (Op::Softmax, _) => share / sum,
+                (Op::LogSoftmax, _) => (share / sum).ln(),
+                (_, second) => second.iter().flatten().enumerate().map(|(j, dy)| dy * derivative(j)).sum(),
+            });
+        }
+    }
+    found
 }
 
 /// By the sum of squares of all pairs of elements, which needs no mean.

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use streamvm::{DType, Error, Failure, FnContext, FnError, Mode, Passed, Tensor, Ticket, Var, Vm, VmBuilder};
-use streamvm_tests::{CPU, ClosedGate, Random, block_on, each_seed, failure_of, on_device, submit};
+use streamvm_tests::{CPU, ClosedGate, Random, block_on, cases, each_seed, failure_of, on_device, submit};
 
 fn refuse(_: &mut FnContext<'_>) -> Result<(), FnError> {
     Err("no luck".into())
@@ -302,7 +302,7 @@ fn check(seed: u64) -> Seen {
 #[test]
 fn random_programs_are_told_every_failure_as_by_a_model_that_never_forgets() {
     let mut all = Seen::default();
-    let ended = each_seed(0..300, check, |_, seen| {
+    let ended = each_seed(0..cases(30), check, |_, seen| {
         all.failed += seen.failed;
         all.skipped += seen.skipped;
         all.asked += seen.asked;

@@ -1,7 +1,5 @@
 //! What only a process shows: exit codes, signals, closed pipes, options.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod endings;
 mod hostile;
 mod outputs;
@@ -14,7 +12,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{command, run_text, scratch, streamvm};
+use crate::common::{command, run_text, scratch, streamvm};
 use tempfile::TempDir;
 
 /// A script that runs until it is stopped.
