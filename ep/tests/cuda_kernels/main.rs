@@ -40,21 +40,6 @@ struct Call {
     parts: Option<u32>,
 }
 
-fn pools(op: Op, dtype: DType) -> [Pool; 3] {
-    match op {
-        Op::Sum | Op::Mean | Op::Var | Op::Std | Op::Prod | Op::MatMul => [Pool::Tame; 3],
-        _ if op.is_softmax() || matches!(op, Op::LayerNorm | Op::RmsNorm) => [Pool::Tame; 3],
-        Op::CrossEntropy | Op::CrossEntropyBackward => [Pool::Tame, Pool::Small, Pool::Tame],
-        Op::MaxPool2d | Op::MaxPool2dBackward => [Pool::Wild; 3],
-        _ if op.moves_a_window() => [Pool::Tame; 3],
-        // The tables have more than 8 rows.
-        Op::IndexSelect | Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd => [Pool::Wild, Pool::Small, Pool::Wild],
-        Op::Div | Op::FloorDiv | Op::Remainder if !dtype.is_float() => [Pool::Wild, Pool::NonZero, Pool::Wild],
-        Op::Pow if !dtype.is_float() => [Pool::Wild, Pool::Small, Pool::Wild],
-        _ => [Pool::Wild; 3],
-    }
-}
-
 /// Sizes of axes: mostly small, so that there can be many. `budget` is how many elements there may be, fewer with more axes,
 /// as a stepped view has two places for each size.
 fn dims(rng: &mut Rng, rank: usize, budget: usize) -> Vec<usize> {
@@ -232,7 +217,6 @@ fn draw_call_of(
     let drawn = reference::extra(op, dtype, rng.next());
     let params = Params { to, extra: if params.extra == Extra::None { drawn } else { params.extra }, ..params };
     let params = if op.arity() > 0 { reference::fitted(params, &dims[0]) } else { params };
-    let pools = pools(op, dtype);
     let inputs: Vec<Tensor> = (0..op.arity())
         .map(|input| {
             let own = match name {
@@ -240,7 +224,7 @@ fn draw_call_of(
                 _ => reference::input_dtype(op, dtype, input, of_indices),
             };
             let view = input_view(rng, input);
-            Tensor::new(rng, own, &dims[input], view, pools[input])
+            Tensor::new(rng, own, &dims[input], view, op.samples(input))
         })
         .collect();
     let given: Vec<(DType, &Shape)> = inputs.iter().map(|input| (input.dtype, input.layout.shape())).collect();
@@ -364,74 +348,17 @@ fn any_grid(rng: &mut Rng, mut launch: Launch) -> Launch {
     launch
 }
 
-/// How far the two may be apart, relative to the number and for numbers near 0, where much may have cancelled: nothing for what
-/// is computed by the same steps, else what an order of adding or a mathematical library may change.
-fn tolerance(op: Op, dtype: DType) -> (f64, f64) {
-    let epsilon = match dtype.name() {
-        "f16" => 2f64.powi(-10),
-        "bf16" => 2f64.powi(-7),
-        "f32" => f32::EPSILON.into(),
-        _ => f64::EPSILON,
-    };
-    match (op, dtype) {
-        // The CUDA kernels round the argument of an exponential, and lose results that are nearly 0.
-        (Op::Gelu | Op::GeluTanh | Op::Silu, DType::F32 | DType::F64) => (256.0 * epsilon, 1e-36),
-        (Op::Gelu | Op::GeluTanh | Op::Silu, _) => (4.0 * epsilon, 1e-36),
-        (Op::FloorDiv | Op::Remainder, _) => (0.0, 0.0),
-        _ if op.element_work() != ElementWork::Light => (4.0 * epsilon, 0.0),
-        // Kept in `f64`; the sum with the bias may cancel.
-        (Op::LayerNorm | Op::RmsNorm, DType::F64) => (64.0 * epsilon, 1e-12),
-        (Op::LayerNorm | Op::RmsNorm, _) => (epsilon, 1e-11),
-        // The sine and cosine of an angle that is rounded.
-        (Op::Normal, DType::F64) => (4.0 * epsilon, 1e-14),
-        (Op::Normal, _) => (4.0 * epsilon, 4e-6),
-        (Op::Softmax, _) => (16.0 * epsilon, 0.0),
-        // Differences: as far apart as what they are made from.
-        (Op::CrossEntropy | Op::CrossEntropyBackward, DType::F64) => (16.0 * epsilon, 1e-14),
-        (Op::CrossEntropy | Op::CrossEntropyBackward, _) => (16.0 * epsilon, 1e-5),
-        (Op::LogSoftmax, DType::F64) => (16.0 * epsilon, 1e-14),
-        (Op::LogSoftmax, _) => (16.0 * epsilon, 1e-5),
-        (Op::SoftmaxBackward, DType::F64) => (64.0 * epsilon, 1e-11),
-        (Op::SoftmaxBackward, _) => (4.0 * epsilon, 1e-11),
-        (Op::LogSoftmaxBackward, DType::F64) => (64.0 * epsilon, 1e-10),
-        (Op::LogSoftmaxBackward, _) => (4.0 * epsilon, 0.02),
-        // Kept in `f64`; of elements that are nearly the same, the differences have lost their digits.
-        (Op::Var | Op::Std, DType::F64) => (256.0 * epsilon, 1e-12),
-        (Op::Var | Op::Std, _) => (epsilon, 1e-12),
-        // Multiplied in another order; of many elements only `f64` holds the product.
-        (Op::Prod, DType::F64) => (4096.0 * epsilon, 0.0),
-        (Op::Prod, _) => (2.0 * epsilon, 1e-7),
-        // Kept in `f64` and rounded once.
-        (Op::Sum | Op::Mean, DType::F32) => (epsilon, 1e-11),
-        (Op::Sum | Op::Mean, DType::F64) => (16.0 * epsilon, 1e-12),
-        // Kept in `f32`.
-        (Op::Sum | Op::Mean, _) => (epsilon, 1e-3),
-        (Op::MatMul, DType::F64) => (64.0 * epsilon, 1e-12),
-        (Op::MatMul, DType::F32) => (64.0 * epsilon, 1e-3),
-        (Op::MatMul, _) => (epsilon, 1e-3),
-        (Op::Conv2d | Op::Conv2dBackwardInput | Op::Conv2dBackwardWeight, DType::F64) => (64.0 * epsilon, 1e-12),
-        (Op::Conv2d | Op::Conv2dBackwardInput | Op::Conv2dBackwardWeight, DType::F32) => (64.0 * epsilon, 1e-4),
-        (Op::Conv2d | Op::Conv2dBackwardInput | Op::Conv2dBackwardWeight, _) => (epsilon, 1e-4),
-        _ => (0.0, 0.0),
-    }
-}
-
 fn compare(call: &Call, found: &Tensor, expected: &Tensor, before: &Tensor, what: &str) {
     assert!(found.same_outside(before), "{what}: wrote outside the view");
-    let tolerance = tolerance(call.op, found.dtype);
-    for (place, (found, expected)) in found.dense().values.into_iter().zip(expected.dense().values).enumerate() {
-        let same = match (found, expected) {
-            (Value::Float(found), Value::Float(expected)) => is_near(found, expected, tolerance),
-            _ => found == expected,
+    let terms = call.inputs.first().map_or(0, |first| first.layout.shape().elements());
+    let terms = terms / found.layout.shape().elements().max(1);
+    for (place, (found_at, expected_at)) in found.dense().values.into_iter().zip(expected.dense().values).enumerate() {
+        let same = match (found_at, expected_at) {
+            (Value::Float(x), Value::Float(y)) => reference::agrees_with_cpu(call.op, found.dtype, x, y, terms),
+            _ => found_at == expected_at,
         };
-        assert!(same, "{what}: element {place} is {found:?}, not {expected:?}");
+        assert!(same, "{what}: element {place} is {found_at:?}, not {expected_at:?}");
     }
-}
-
-fn is_near(found: f64, expected: f64, (relative, least): (f64, f64)) -> bool {
-    found == expected
-        || (found.is_nan() && expected.is_nan())
-        || (found - expected).abs() <= relative * expected.abs() + least
 }
 
 /// The interpreter notes the accesses to every byte of an output, so no call is made whose output spans more elements than this, most of them gaps.

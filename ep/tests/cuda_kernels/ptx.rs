@@ -13,10 +13,11 @@ use streamvm_ptx::Unreached;
 use crate::failing::{compare_failures, run_without_a_place_to_tell, tell_the_first_of_few, tell_the_first_row_of_few};
 use crate::moving::{compare_copies, compare_copies_of_sizes, compare_copy, compare_fills};
 use crate::parts::{compare_drawn_parts, compare_places_across_parts, compare_planned_parts};
+use crate::reference::agrees_with_cpu;
 use crate::rounding::{compare_hard_casts, compare_sums_beside_ties, compare_sums_past_the_range};
 use crate::sorting::{compare_bits, compare_lengths};
 use crate::tensors::{Rng, View};
-use crate::{Runner, compare_call, compare_one, draw_call_of, draw_view, interpreter, is_near, op_of, tolerance};
+use crate::{Runner, compare_call, compare_one, draw_call_of, draw_view, interpreter, op_of};
 
 /// A seed by the name of a kernel, so that a new kernel does not change what is drawn for others.
 fn seed_of(name: KernelName, case: u64) -> u64 {
@@ -115,7 +116,7 @@ fn compare_far_logits() {
         let (expected, found) = (run(true), run(false));
         for (place, (found, expected)) in found.into_iter().zip(expected).enumerate() {
             assert!(
-                is_near(found, expected, tolerance(op, DType::F64)),
+                agrees_with_cpu(op, DType::F64, found, expected, 1),
                 "{op} at {place}: {found:e}, not {expected:e}"
             );
         }
@@ -169,19 +170,11 @@ fn compare_numbers<T: Float>(op: Op, numbers: &[Vec<f64>]) {
         out
     };
     let (expected, found) = (run(true), run(false));
-    // Numbers below the normal ones have fewer bits.
-    let smallest = match T::DTYPE {
-        DType::F16 => 2f64.powi(-24),
-        DType::BF16 => 2f64.powi(-133),
-        DType::F32 => 2f64.powi(-149),
-        _ => f64::from_bits(1),
-    };
-    let (relative, least) = tolerance(op, T::DTYPE);
-    let tolerance = (relative, least + 4.0 * smallest);
     for (place, (found, expected)) in found.into_iter().zip(expected).enumerate() {
         let (found, expected) = (found.into(), expected.into());
         let of: Vec<f64> = inputs.iter().map(|input| input[place].into()).collect();
-        assert!(is_near(found, expected, tolerance), "{op} {} of {of:?}: {found:e}, not {expected:e}", T::DTYPE.name());
+        let is_near = agrees_with_cpu(op, T::DTYPE, found, expected, 1);
+        assert!(is_near, "{op} {} of {of:?}: {found:e}, not {expected:e}", T::DTYPE.name());
     }
 }
 

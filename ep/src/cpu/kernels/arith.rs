@@ -87,7 +87,15 @@ impl Unary<u8> for Not {
 
 /// Ops of floats: [`Functions`](crate::cpu::kernels::functions::Functions) of the type that a float is computed in, rounded once.
 macro_rules! functions {
-    ($($op:ident $function:ident;)*) => {$(
+    ({$($(#[$doc:meta])* $op:ident: $name:literal, $class:ident, $dtypes:ident, $method:ident($($signature:tt)*)
+        $(=> $params:expr)? $(, { $($facts:tt)* })?;)*} {$($sources:tt)*}) => {
+        $(function! { $class $dtypes $op $method })*
+    };
+}
+
+/// The type of a unary op of floats; nothing for other ops.
+macro_rules! function {
+    (Unary FLOATS $op:ident $function:ident) => {
         pub(super) struct $op;
 
         impl<T: Float> Unary<T> for $op {
@@ -99,39 +107,10 @@ macro_rules! functions {
                 T::rounded(x.wide().$function())
             }
         }
-    )*};
+    };
+    ($($other:tt)*) => {};
 }
-
-functions! {
-    Exp exp;
-    Log log;
-    Sqrt sqrt;
-    Tanh tanh;
-    Sigmoid sigmoid;
-    Erf erf;
-    Gelu gelu;
-    GeluTanh gelu_tanh;
-    Silu silu;
-    Rsqrt rsqrt;
-    Reciprocal reciprocal;
-    Floor floor;
-    Ceil ceil;
-    Round round;
-    Trunc trunc;
-    Sin sin;
-    Cos cos;
-    Tan tan;
-    Asin asin;
-    Acos acos;
-    Atan atan;
-    Sinh sinh;
-    Cosh cosh;
-    Log1p log1p;
-    Expm1 expm1;
-    Log2 log2;
-    Log10 log10;
-    Exp2 exp2;
-}
+crate::op_table!(functions);
 
 pub(super) struct IsNan;
 

@@ -82,9 +82,18 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
         };
     }
     kernels!(SIGNED each unary: Neg Abs Relu Sign);
-    kernels!(FLOATS each unary: Exp Log Sqrt Tanh Sigmoid Erf Gelu GeluTanh Silu Rsqrt);
-    kernels!(FLOATS each unary: Reciprocal Floor Ceil Round Trunc Log2 Log10 Exp2);
-    kernels!(FLOATS each unary: Sin Cos Tan Asin Acos Atan Sinh Cosh Log1p Expm1);
+    // The unary ops of floats.
+    macro_rules! functions {
+        ({$($(#[$doc:meta])* $op:ident: $name:literal, $class:ident, $dtypes:ident, $method:ident($($signature:tt)*)
+            $(=> $params:expr)? $(, { $($facts:tt)* })?;)*} {$($sources:tt)*}) => {
+            $(function! { $class $dtypes $op })*
+        };
+    }
+    macro_rules! function {
+        (Unary FLOATS $op:ident) => { kernels!(FLOATS each unary: $op); };
+        ($($other:tt)*) => {};
+    }
+    crate::op_table!(functions);
     kernels!(BOTH_SIGNS each unary: BitNot);
     kernels!(BOOL each unary: Not);
     kernels!(FLOATS each predicate: IsNan IsInf IsFinite);
