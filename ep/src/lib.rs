@@ -85,6 +85,8 @@ pub use call::label::{Label, StepLabel};
 pub use call::operand::{Access, Operand};
 pub use call::raw::{RawCall, RawFn};
 pub use call::step_note::StepNote;
+#[doc(hidden)]
+pub use cpu::leave_avx512_out;
 pub use cpu::{CpuConfig, CpuDevice};
 pub use errors::call_error::{CallError, FnError};
 pub use errors::error::{Error, KernelError};

@@ -11,6 +11,8 @@ mod stream;
 mod workers;
 
 pub use device::{CpuConfig, CpuDevice};
+#[doc(hidden)]
+pub use kernels::leave_avx512_out;
 pub(crate) use kernels::{chain, copy, fill, is_own, parallel, register};
 pub(crate) use patience::Patience;
 #[cfg(test)]

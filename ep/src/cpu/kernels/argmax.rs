@@ -4,11 +4,10 @@
 
 use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
-use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::folds;
 use crate::cpu::kernels::number::{DTypeTag, Number};
 use crate::cpu::kernels::reduce::{BLOCK, FEW, Largest, Smallest, fold_blocks, kept_nest, larger, smaller};
-use crate::cpu::kernels::rows::InRow;
+use crate::cpu::kernels::rows::{InRow, input, output};
 use crate::errors::error::KernelError;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;

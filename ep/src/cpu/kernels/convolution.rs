@@ -23,7 +23,7 @@ use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
 use crate::cpu::kernels::direct_convolution::Convolve;
-use crate::cpu::kernels::elementwise::output;
+use crate::cpu::kernels::half_floats;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::matmul::{Matrix, by_gemm};
 use crate::cpu::kernels::number::{DTypeTag, Float, Number};
@@ -31,7 +31,7 @@ use crate::cpu::kernels::parallel;
 use crate::cpu::kernels::patches::{
     Image, PRODUCTS, WideMatrix, even_positions, fold, round_positions, tile_of, unfold,
 };
-use crate::cpu::kernels::rows::{self, InRow, OutRow};
+use crate::cpu::kernels::rows::{self, OutRow, output};
 use crate::errors::error::KernelError;
 use crate::tensor::op::Op;
 use crate::tensor::window::ConvolutionForm;
@@ -185,9 +185,8 @@ where
             let to = Image::of(out, image, group * form.channels + own.start);
             for (line, sums) in sums[..own.len() * height * width].chunks(width).enumerate() {
                 let place = to.first + line / height * to.strides[0] + line % height * to.strides[1];
-                let from = InRow { first: sums.as_ptr(), stride: 1 };
                 // SAFETY: the output holds elements of `D` that may be written, and parts of it do not overlap.
-                unsafe { rows::map1(width, output(out, place, to.strides[2]), from, D::Store::rounded) };
+                unsafe { half_floats::round_row::<D::Store>(width, output(out, place, to.strides[2]), sums.as_ptr()) };
             }
         }
     });

@@ -2,14 +2,14 @@
 //! axis than the target, it is copied in tiles.
 
 use crate::call::check::{check_copy, check_fill};
-use crate::cpu::kernels::elementwise::{input, output};
 use half::{bf16, f16};
 
 use crate::call::operand::Operand;
 use crate::cpu::kernels::half_floats::Nearest;
 use crate::cpu::kernels::loop_nest::{Axis, LoopNest};
 use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows;
+use crate::cpu::kernels::rows::{self, input, output};
+use crate::cpu::kernels::tiles::copy_plane;
 use crate::errors::error::Error;
 use crate::tensor::dtype::DType;
 use crate::tensor::scalar::Scalar;
@@ -55,11 +55,16 @@ unsafe fn copy_nest<T: Copy + Send + Sync>(source: &Operand, target: &Operand) {
             }
         });
     }
-    let strides = nest.row_strides();
-    nest.rows_in_parallel(parallel::LIGHT, |[to, from], length| {
-        let (out, row) = (output::<T>(target, to, strides[0]), input::<T>(source, from, strides[1]));
-        // SAFETY: the loop nest stays within both operands; the caller guarantees the rest.
-        unsafe { rows::copy(length, out, row) };
+    let [to_next, from_next] = nest.row_strides();
+    nest.parts_in_parallel(parallel::LIGHT, &|part, start| {
+        part.planes(&mut |first, axis| {
+            let to = output::<T>(target, start[0] + first[0], 1).first;
+            let from = input::<T>(source, start[1] + first[1], 1).first;
+            let [to_row, from_row] = axis.strides;
+            let shape = [axis.size, part.row_length()];
+            // SAFETY: the loop nest stays within both operands; the caller guarantees the rest.
+            unsafe { copy_plane(shape, (to, [to_row, to_next]), (from, [from_row, from_next])) };
+        });
     });
 }
 

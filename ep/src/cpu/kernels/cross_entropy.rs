@@ -6,13 +6,13 @@
 use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::folds;
 use crate::cpu::kernels::functions::Functions as _;
+use crate::cpu::kernels::long_rows;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::{DTypeTag, Float, Number};
 use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{self, InRow, OutRow};
+use crate::cpu::kernels::rows::{self, InRow, OutRow, input, output};
 use crate::cpu::kernels::softmax::exponential_blocks;
 use crate::errors::error::KernelError;
 use crate::tensor::dtype::DType;
@@ -127,7 +127,7 @@ unsafe fn gradient<T: Float>(classes: usize, out: OutRow<T>, row: InRow<T>, clas
     let write = |first, count, block: OutRow<T::Wide>| {
         let scaled = move |x: T::Wide| T::from_f64(x.to_f64() * factor);
         // SAFETY: `exponential_blocks` gives `count` elements, which nothing else accesses, and the caller guarantees the elements of `out`.
-        unsafe { rows::map1(count, out.from(first), block.written(), scaled) };
+        unsafe { long_rows::map1_long(count, out.from(first), block.written(), scaled) };
     };
     // SAFETY: the caller guarantees this.
     unsafe { exponential_blocks(classes, row, largest, write) };

@@ -3,11 +3,10 @@
 
 use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
-use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::{DTypeTag, Number};
 use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{InRow, OutRow};
+use crate::cpu::kernels::rows::{InRow, OutRow, input, output};
 use crate::errors::error::KernelError;
 use crate::tensor::op::Op;
 

@@ -3,11 +3,10 @@
 use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::indices;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows;
+use crate::cpu::kernels::rows::{self, input, output};
 use crate::errors::error::KernelError;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;

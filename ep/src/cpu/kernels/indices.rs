@@ -1,7 +1,7 @@
 //! Indices: integers of the dtypes that ops take as places of rows or elements.
 
 use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::input;
+use crate::cpu::kernels::rows::input;
 use crate::errors::error::KernelError;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;

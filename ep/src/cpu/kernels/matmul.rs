@@ -14,13 +14,12 @@ use half::{bf16, f16};
 
 use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
-use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::matmul_half;
 use crate::cpu::kernels::matmul_vector::MultiplyRow;
 use crate::cpu::kernels::number::{DTypeTag, Number};
 use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{self, InRow, OutRow};
+use crate::cpu::kernels::rows::{self, InRow, OutRow, input, output};
 use crate::cpu::workers;
 use crate::errors::error::KernelError;
 use crate::tensor::layout::Layout;

@@ -6,9 +6,9 @@ use half::{bf16, f16};
 
 use crate::call::check::{InPlace, checked_operands};
 use crate::call::kernel::KernelCall;
-use crate::cpu::kernels::elementwise::output;
 use crate::cpu::kernels::number::{DTypeTag, Float};
 use crate::cpu::kernels::philox::block;
+use crate::cpu::kernels::rows::output;
 use crate::errors::error::KernelError;
 use crate::tensor::infer::check_source;
 use crate::tensor::layout::Layout;

@@ -19,12 +19,11 @@
 use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::folds;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::{DTypeTag, Float, Number};
 use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{InRow, OutRow};
+use crate::cpu::kernels::rows::{InRow, OutRow, input, output};
 use crate::errors::error::KernelError;
 use crate::tensor::layout::Layout;
 use crate::tensor::op::Op;
@@ -373,12 +372,11 @@ fn one_by_one<T: Number, F: Fold<T>>(
     // Few outputs are folded one after the other, each by all threads.
     let work = if out.layout().elements() < FEW { 0 } else { count };
     kept.rows_in_parallel(work, |[to, from], outputs| {
-        let out = output::<T>(out, to, out_stride);
+        let (out, first, length) = (output::<T>(out, to, out_stride), input::<T>(a, from, 1), reduced.row_length());
         for place in 0..outputs {
             let mut state = F::START;
             reduced.rows(|[within]| {
-                let row = input::<T>(a, from + place * kept_stride + within, stride);
-                let length = reduced.row_length();
+                let row = InRow { stride, ..first.from(place * kept_stride + within) };
                 // SAFETY: both loop nests together stay within the input, which holds `T` and does not overlap the output.
                 state = unsafe { fold_row::<T, F>(state, length, row) };
             });

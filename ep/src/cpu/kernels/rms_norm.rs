@@ -3,12 +3,11 @@
 
 use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
-use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::folds;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::{DTypeTag, Float};
 use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{self, InRow, OutRow};
+use crate::cpu::kernels::rows::{self, InRow, OutRow, input, output};
 use crate::errors::error::KernelError;
 use crate::tensor::op::Op;
 

@@ -12,15 +12,15 @@ use pulp::{Simd, WithSimd};
 use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::folds;
 use crate::cpu::kernels::functions::Functions as _;
+use crate::cpu::kernels::half_floats;
 use crate::cpu::kernels::lanes;
 use crate::cpu::kernels::long_rows;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::number::{DTypeTag, Float, Number};
 use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{InRow, OutRow};
+use crate::cpu::kernels::rows::{InRow, OutRow, input, output};
 use crate::cpu::kernels::simd_dispatch;
 use crate::errors::error::KernelError;
 use crate::tensor::op::Op;
@@ -158,7 +158,7 @@ pub(super) unsafe fn exponential_blocks<T: Float>(
 unsafe fn in_wide_blocks<T: Float>(length: usize, row: InRow<T>, mut visit: impl FnMut(usize, usize, OutRow<T::Wide>)) {
     in_blocks(length, |first, count, block| {
         // SAFETY: the caller guarantees the elements, and the block has room for `count`.
-        unsafe { long_rows::map1_long(count, block, row.from(first), T::wide) };
+        unsafe { half_floats::widen_row(count, block.first, row.from(first)) };
         visit(first, count, block);
     });
 }
@@ -280,7 +280,7 @@ impl Forward for Softmax {
             // SAFETY: `exponential_blocks` gives `count` elements, which nothing else accesses.
             unsafe { scaled(count, block, factor, error) };
             // SAFETY: as above, and the caller guarantees the elements of `out`.
-            unsafe { long_rows::map1_long(count, out.from(first), block.written(), T::rounded) };
+            unsafe { half_floats::round_row(count, out.from(first), block.written().first) };
         };
         // SAFETY: the caller guarantees this.
         unsafe { exponential_blocks(length, row, largest, finish) };
@@ -318,7 +318,7 @@ impl Forward for LogSoftmax {
             // SAFETY: `in_wide_blocks` gives `count` elements, which nothing else accesses.
             unsafe { long_rows::map1_long(count, block, block.written(), move |x: T::Wide| x.sub(largest).sub(log)) };
             // SAFETY: as above, and the caller guarantees the elements of `out`.
-            unsafe { long_rows::map1_long(count, out.from(first), block.written(), T::rounded) };
+            unsafe { half_floats::round_row(count, out.from(first), block.written().first) };
         };
         // SAFETY: the caller guarantees this.
         unsafe { in_wide_blocks(length, row, finish) };

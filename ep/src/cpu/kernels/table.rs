@@ -10,11 +10,11 @@ use crate::cpu::kernels::along_axis::{scatter, scatter_add, take_along_axis};
 use crate::cpu::kernels::arange::arange;
 use crate::cpu::kernels::argmax::arg_extreme;
 use crate::cpu::kernels::argsort::argsort;
-use crate::cpu::kernels::cast::cast_from;
+use crate::cpu::kernels::cast::cast;
 use crate::cpu::kernels::convolution::{conv2d, conv2d_backward_input, conv2d_backward_weight};
 use crate::cpu::kernels::cross_entropy::{cross_entropy, cross_entropy_backward};
 use crate::cpu::kernels::cumsum::cumsum;
-use crate::cpu::kernels::elementwise::{binary, clamp, compare, predicate, select, unary};
+use crate::cpu::kernels::elementwise::{binary, clamp, compare, predicate, select, unary, unary_of_bits};
 use crate::cpu::kernels::flip::flip;
 use crate::cpu::kernels::index_select::index_select;
 use crate::cpu::kernels::layer_norm::layer_norm;
@@ -81,7 +81,10 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
             $(add(Op::$op, <$dtype as DTypeTag>::DTYPE, $kernel::<$dtype, $how>);)*
         };
     }
-    kernels!(SIGNED each unary: Neg Abs Relu Sign);
+    kernels!([f32, f64, i8, i16, i32, i64] each unary: Neg Abs);
+    kernels!([f16, bf16] Neg unary_of_bits of arith::NegOfHalf);
+    kernels!([f16, bf16] Abs unary_of_bits of arith::AbsOfHalf);
+    kernels!(SIGNED each unary: Relu Sign);
     // The unary ops of floats.
     macro_rules! functions {
         ({$($(#[$doc:meta])* $op:ident: $name:literal, $class:ident, $dtypes:ident, $method:ident($($signature:tt)*)
@@ -113,9 +116,8 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     kernels!(BOTH_SIGNS each compare: Eq Ne);
     kernels!(BOOL each compare: Eq Ne);
     kernels!(ALL each compare: Lt Le Gt Ge);
-    kernels!(FLOATS Where select);
-    kernels!(BOTH_SIGNS Where select);
-    kernels!(BOOL Where select);
+    kernels!(ALL Where select);
+    kernels!(ALL Cast cast);
     kernels!(NUMBERS Clamp clamp);
 
     kernels!(FLOATS Sum reduce of Sum);
@@ -161,7 +163,6 @@ pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     for dtype in DType::ALL {
         add(Op::IndexSelect, dtype, index_select);
         add(Op::Pad, dtype, pad);
-        add(Op::Cast, dtype, cast_from(dtype));
         add(Op::Flip, dtype, flip);
         add(Op::Tril, dtype, triangle);
         add(Op::Triu, dtype, triangle);

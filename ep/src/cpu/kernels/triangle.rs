@@ -3,10 +3,9 @@
 use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::{input, output};
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows;
+use crate::cpu::kernels::rows::{self, input, output};
 use crate::errors::error::KernelError;
 use crate::tensor::op::Op;
 
