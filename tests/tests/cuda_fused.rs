@@ -157,10 +157,9 @@ fn drawn_programs_compute_what_eager_calls_compute() {
 fn drawn_expressions_give_the_bits_of_eager_calls() {
     let driver = standin("");
     let vm = Vm::builder().build().expect("an engine");
-    let expressions = cases(25);
     let (mut ops, mut groups) = (BTreeSet::new(), 0);
     for dtype in DType::ALL {
-        for seed in 1..=expressions {
+        for seed in 1..=50u64 {
             let compiled = compare_expression(&vm, CUDA, dtype, seed, |_, _| true);
             groups += compiled.fused().len();
             let steps = compiled.fused().iter().flat_map(|group| &compiled.steps()[group.steps.clone()]);
@@ -174,11 +173,11 @@ fn drawn_expressions_give_the_bits_of_eager_calls() {
     // The driver is told so by `make fused-ptx`.
     let is_compiled = std::env::var_os("STREAMVM_STANDIN_NVRTC").is_some();
     assert!(
-        if is_compiled { as_ptx as u64 > 3 * expressions } else { as_ptx == 0 },
+        if is_compiled { as_ptx > 150 } else { as_ptx == 0 },
         "{as_ptx} fused kernels have run as PTX"
     );
     let made = driver.calls("nvrtcCompileProgram");
-    assert!(groups as u64 > 4 * expressions && u64::from(made) > 3 * expressions, "{groups} groups, {made} kernels");
+    assert!(groups > 200 && made > 150, "{groups} groups, {made} kernels");
     end(vm);
 }
 
