@@ -172,10 +172,7 @@ fn drawn_expressions_give_the_bits_of_eager_calls() {
     let as_ptx = coverage.lines().filter(|line| line.ends_with(" sv_fused")).count();
     // The driver is told so by `make fused-ptx`.
     let is_compiled = std::env::var_os("STREAMVM_STANDIN_NVRTC").is_some();
-    assert!(
-        if is_compiled { as_ptx > 150 } else { as_ptx == 0 },
-        "{as_ptx} fused kernels have run as PTX"
-    );
+    assert!(if is_compiled { as_ptx > 150 } else { as_ptx == 0 }, "{as_ptx} fused kernels have run as PTX");
     let made = driver.calls("nvrtcCompileProgram");
     assert!(groups > 200 && made > 150, "{groups} groups, {made} kernels");
     end(vm);
