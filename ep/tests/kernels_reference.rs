@@ -335,16 +335,20 @@ fn targets(op: Op, dtype: DType) -> Vec<DType> {
 #[test]
 fn every_kernel_agrees_with_the_reference() {
     let mut seed = 0;
-    // Each call with a part of the views, the next call with the next ones.
+    // Each call with two of the five views, the next call with the next two; `make test-long` takes all.
     let part = VIEWS.len().min(drawn(2) as usize);
-    let mut views = VIEWS.into_iter().cycle();
+    let mut call = 0;
     // What has no inputs has a suite of its own.
     for op in Op::ALL.into_iter().filter(|op| !op.is_source()) {
         for &dtype in op.dtypes() {
             for to in targets(op, dtype) {
                 for case in cases(op) {
-                    for view in views.by_ref().take(part) {
+                    call += 1;
+                    for (place, view) in VIEWS.into_iter().enumerate() {
                         seed += 1;
+                        if (place + 3 * call) % VIEWS.len() >= part {
+                            continue;
+                        }
                         // An interpreter takes a sample, without what `gemm` asks of the processor.
                         if cfg!(miri) && (op == Op::MatMul || seed % 307 != 0) {
                             continue;
