@@ -327,7 +327,10 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
 /// # Errors
 /// If a variable that the engine of this command goes by has a wrong value.
 fn engine_of_environment(command: &Command) -> Result<Option<Mode>, Error> {
-    if matches!(command, Command::Compile { .. } | Command::Verify { .. } | Command::PlanMemory { .. } | Command::Functions { .. }) {
+    if matches!(
+        command,
+        Command::Compile { .. } | Command::Verify { .. } | Command::PlanMemory { .. } | Command::Functions { .. }
+    ) {
         return Ok(None);
     }
     VmBuilder::kernel_threads_of_environment()?;

@@ -14,6 +14,7 @@ use half::{bf16, f16};
 
 use crate::call::check::{InPlace, check_inferred, checked_operands};
 use crate::call::kernel::KernelCall;
+use crate::cpu::kernels::gemm::Gemm;
 use crate::cpu::kernels::loop_nest::LoopNest;
 use crate::cpu::kernels::matmul_half;
 use crate::cpu::kernels::matmul_vector::MultiplyRow;
@@ -186,54 +187,13 @@ macro_rules! with_gemm {
     )*};
 }
 
-/// The types that the crates of `gemm` multiply.
-pub(super) trait Gemm: Number {
-    /// The function for this processor. Its matrices are rows, columns, depth, then the result, whether it is read, the left and the right
-    /// factor, each with the strides of its columns and rows; the factors of the old result and of the product; conjugations, and threads.
-    fn function() -> GemmFunction<Self>;
-}
-
-type GemmFunction<T> = unsafe fn(
-    usize,
-    usize,
-    usize,
-    *mut T,
-    isize,
-    isize,
-    bool,
-    *const T,
-    isize,
-    isize,
-    *const T,
-    isize,
-    isize,
-    T,
-    T,
-    bool,
-    bool,
-    bool,
-    Parallelism,
-);
-
-impl Gemm for f32 {
-    fn function() -> GemmFunction<f32> {
-        gemm_f32::gemm::f32::get_gemm_fn()
-    }
-}
-
-impl Gemm for f64 {
-    fn function() -> GemmFunction<f64> {
-        gemm_f64::gemm::f64::get_gemm_fn()
-    }
-}
-
 /// `out = kept * out + one * a * b`; without `kept`, the first term is left out and `out` is not read.
 ///
 /// # Safety
 ///
 /// * As for [`Multiply::multiply`].
 #[inline]
-pub(super) unsafe fn by_gemm<T: Gemm>(
+pub(super) unsafe fn by_gemm<T: Gemm + Number>(
     (out, product): (*mut T, Matrix),
     (a, left): (*const T, Matrix),
     (b, right): (*const T, Matrix),
@@ -256,7 +216,7 @@ pub(super) unsafe fn by_gemm<T: Gemm>(
 ///
 /// * As for [`by_gemm`].
 #[inline]
-unsafe fn by_gemm_in_columns<T: Gemm>(
+unsafe fn by_gemm_in_columns<T: Gemm + Number>(
     (out, product): (*mut T, Matrix),
     (a, left): (*const T, Matrix),
     (b, right): (*const T, Matrix),

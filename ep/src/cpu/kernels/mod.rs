@@ -41,6 +41,7 @@ mod elementwise;
 mod flip;
 mod folds;
 mod functions;
+mod gemm;
 mod half_floats;
 mod halves;
 mod index_select;

@@ -6,8 +6,8 @@ use half::{bf16, f16};
 
 use crate::call::kernel::KernelCall;
 use crate::cpu::kernels::functions::Functions;
+use crate::cpu::kernels::gemm::Gemm;
 use crate::cpu::kernels::halves::Half;
-use crate::cpu::kernels::matmul::Gemm;
 use crate::tensor::dtype::DType;
 
 /// A dtype as a Rust type, with the storage type of its elements.
