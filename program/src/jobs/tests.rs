@@ -223,7 +223,10 @@ fn a_peak_above_all_numbers_is_told_as_the_largest() {
     const EIGHTH: usize = (1 << (usize::BITS - 3)) / size_of::<f32>();
     let names: Vec<String> = (0..9).map(|number| format!("h{number}")).collect();
     let huge = |r: &Recorder, name: &str| r.feed(name, CPU, DType::F32, &[EIGHTH]);
-    let left = compiled("left", |r| names.iter().try_for_each(|name| r.fetch(name, &huge(r, "x")?.exp()?)));
+    let left = compiled("left", |r| {
+        let x = huge(r, "x")?;
+        names.iter().try_for_each(|name| r.fetch(name, &x.exp()?))
+    });
     let right = compiled("right", |r| {
         let sums = names.iter().map(|name| huge(r, name)?.sum(&[])).collect::<Result<Vec<_>, _>>()?;
         sums.iter().enumerate().try_for_each(|(number, sum)| r.fetch(format!("y{number}"), sum))
