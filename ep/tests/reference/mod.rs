@@ -267,7 +267,7 @@ fn softmax(op: Op, inputs: &[Dense], params: &Params) -> Dense {
     // How far the elements of a row are apart.
     let stride: usize = inputs[0].dims[axis + 1..].iter().product();
     let mut found = inputs[0].clone();
-    for start in (0..found.values.len()).filter(|at| at / stride % length == 0) {
+    for start in (0..found.values.len()).filter(|at| (at / stride).is_multiple_of(length)) {
         let row = |input: &Dense| -> Vec<f64> {
             (0..length).map(|place| input.values[start + place * stride].float()).collect()
         };
