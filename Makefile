@@ -231,7 +231,7 @@ ci: lint test-long diff-tools ## what CI runs
 	python3 -B benches/weight/weight.py --check --target $(TARGET)/weight
 	# Side by side: each of them compiles with one core for much of its time.
 	$(MAKE) -j 2 --output-sync=target loom shuttle
-	CARGO_TARGET_DIR=$(TARGET)/weight $(MAKE) bench-instr
+	CARGO_TARGET_DIR=$(abspath $(TARGET))/weight $(MAKE) bench-instr
 	$(TARGET)/weight/release/streamvm run --stats examples/digits.svm
 	$(TARGET)/weight/release/streamvm run --stats --compiled examples/program.svm
 	$(call DIFF,$(TARGET)/weight/release/streamvm)
