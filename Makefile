@@ -38,9 +38,8 @@ test: ## every test, with few drawn cases: units, suites, documentation examples
 	$(TARGET)/debug/examples/producer_consumer examples
 
 # `tests/src/support/cases.rs`
-test-long: export STREAMVM_CASES ?= 10
-test-long: export STREAMVM_TEST_LIMIT ?= 1800
-test-long: test ## as `make test`, with STREAMVM_CASES=10 times the drawn cases, and the order of instructions on one core, too
+test-long: ## as `make test`, with STREAMVM_CASES=10 times the drawn cases, and the order of instructions on one core, too
+	STREAMVM_CASES=$${STREAMVM_CASES:-10} STREAMVM_TEST_LIMIT=$${STREAMVM_TEST_LIMIT:-1800} $(MAKE) test
 	# With one core threads take turns in other ways; one test is about two that run side by side.
 	taskset -c $$(taskset -cp $$$$ | grep -oE '[0-9]+' | tail -n +2 | head -n 1) $(CARGO) test --quiet --workspace --test suites -- order:: --skip an_engine_that_claims_a_tensor_too_late
 
