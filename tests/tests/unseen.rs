@@ -167,11 +167,8 @@ fn a_logger_may_call_the_engine() {
         .expect("a push");
         drop(input);
         goes_on(&vm);
-        assert!(
-            calls.load(Ordering::Relaxed) >= before + 3,
-            "{mode:?}: {} calls",
-            calls.load(Ordering::Relaxed) - before
-        );
+        // A thread drops the captures of a function after it has told who waits for it, so the message may come later.
+        streamvm_tests::until("the logger is called three times", || calls.load(Ordering::Relaxed) >= before + 3);
         assert_eq!(failure_of(vm.wait_all()).what, NAME);
     }
 }
