@@ -86,9 +86,10 @@ bench-planner: ## the planner of memory on PLANNER_FILES and on generated proble
 
 bench-instr: ## instructions of the processor per operation, counted under valgrind, beside the committed counts (needs valgrind and gungraun-runner)
 	rm -rf $(TARGET)/gungraun
-	$(CARGO) bench --quiet --profile lto -p streamvm-counts --bench instructions -- --save-summary=json >$(TARGET)/gungraun.log 2>&1 || { cat $(TARGET)/gungraun.log; exit 1; }
+	# In the profile in which users compile the library.
+	$(CARGO) bench --quiet --profile release -p streamvm-counts --bench instructions -- --save-summary=json >$(TARGET)/gungraun.log 2>&1 || { cat $(TARGET)/gungraun.log; exit 1; }
 	# A bench is built with the programs of its crate: `cargo run` would build them again, with other features.
-	$(TARGET)/lto/instructions --from $(TARGET)/gungraun/streamvm-counts $(WRITE)
+	$(TARGET)/release/instructions --from $(TARGET)/gungraun/streamvm-counts $(WRITE)
 
 doc: ## the documentation of all crates, in target/doc
 	$(CARGO) doc --quiet --workspace --no-deps
@@ -219,7 +220,7 @@ deny: ## licences and sources of dependencies (needs cargo-deny)
 
 # How many scripts `make diff` runs: N, where it is given for this target.
 SCRIPTS = $(if $(filter command line environment,$(origin N)),$(N),2000)
-DIFF = $(TARGET)/diff-tools/bin/python -B tests/diff/diff.py $(TARGET)/debug/streamvm --keep $(TARGET)/diff --scripts $(SCRIPTS) --seed $(SEED)
+DIFF = $(TARGET)/diff-tools/bin/python -B tests/diff/diff.py $(1) --keep $(TARGET)/diff --scripts $(SCRIPTS) --seed $(SEED)
 
 .PHONY: diff-tools
 diff-tools:
@@ -228,12 +229,14 @@ diff-tools:
 
 diff: diff-tools ## N=2000 random scripts of SEED=1 beside NumPy, or script ONLY=… of SEED alone (needs python3 and PyPI)
 	$(CARGO) build --quiet -p streamvm-cli
-	$(DIFF) $(if $(ONLY),--only $(ONLY))
+	$(call DIFF,$(TARGET)/debug/streamvm) $(if $(ONLY),--only $(ONLY))
 
-# Programs are run as `test` has built them.
+# The command is what `weight.py` has built, and the counts build upon it.
 ci: lint test diff-tools ## what CI runs
+	python3 -B benches/weight/weight.py --check --target $(TARGET)/weight
 	# Side by side: each of them compiles with one core for much of its time.
-	$(MAKE) -j 2 --output-sync=target loom shuttle bench-instr
-	$(TARGET)/debug/streamvm run --stats examples/digits.svm
-	$(TARGET)/debug/streamvm run --stats --compiled examples/program.svm
-	$(DIFF)
+	$(MAKE) -j 2 --output-sync=target loom shuttle
+	CARGO_TARGET_DIR=$(TARGET)/weight $(MAKE) bench-instr
+	$(TARGET)/weight/release/streamvm run --stats examples/digits.svm
+	$(TARGET)/weight/release/streamvm run --stats --compiled examples/program.svm
+	$(call DIFF,$(TARGET)/weight/release/streamvm)

@@ -57,6 +57,7 @@ def main():
     arguments.add_argument("--check", action="store_true", help="the library and the command alone, beside their bounds")
     arguments.add_argument("--target", default=str(ROOT / "target" / "weight"), help="the folder to build in, which is emptied")
     options = arguments.parse_args()
+    options.target = str(Path(options.target).resolve())
     shutil.rmtree(options.target, ignore_errors=True)
 
     # The command builds upon the library: the same crates, of which Cargo builds none twice.
