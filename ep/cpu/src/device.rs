@@ -5,16 +5,12 @@ use std::ptr::without_provenance_mut;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::cpu::stream::CpuStream;
-use crate::errors::error::Error;
-use crate::names::device_id::DeviceId;
-use crate::names::event_id::EventId;
-use crate::names::memory_kind::MemoryKind;
-use crate::provider::accounts::Accounts;
-use crate::provider::device::{Device, DeviceInfo, LateFailure};
-use crate::provider::event_pool::EventPool;
-use crate::provider::memory::{MemoryStats, Region};
-use crate::provider::stream::Stream;
+use streamvm_ep::backend::Accounts;
+use streamvm_ep::{
+    Device, DeviceId, DeviceInfo, Error, EventId, EventPool, LateFailure, MemoryKind, MemoryStats, Region, Stream,
+};
+
+use crate::stream::CpuStream;
 
 /// Alignment of every region, in bytes: one cache line, and the widest vector register.
 const ALIGNMENT: usize = 64;
@@ -34,6 +30,12 @@ pub struct CpuConfig {
     /// The most threads that compute one large kernel, or run the lanes of a sequence, the calling thread included; `None` for the number of cores that the process may
     /// use. Results have the same bits for every number.
     pub threads: Option<usize>,
+}
+
+/// The devices `cpu:0` to `cpu:<count - 1>`, each with this configuration. All run on the same cores; more than one is for programs that need several
+/// memories and queues.
+pub fn devices(count: u32, config: &CpuConfig) -> impl Iterator<Item = Arc<dyn Device>> {
+    (0..count).map(|index| -> Arc<dyn Device> { Arc::new(CpuDevice::new(index, config.clone())) })
 }
 
 /// The processor that runs this program, as a device.

@@ -1,26 +1,15 @@
-//! The CPU stream: runs each command in the calling thread, before the call returns. [`workers`] help with large kernels.
+//! The CPU stream: runs each command in the calling thread, before the call returns. Threads of [`streamvm_kernels`] help with large kernels.
 //!
 //! So a record has passed as soon as it is made, a wait for a recorded event never blocks, and `synchronize` has nothing to wait for.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use crate::call::closure::InlineFn;
-use crate::call::fn_context::FnContext;
-use crate::call::kernel::KernelCall;
-use crate::call::label::Label;
-use crate::call::operand::Operand;
-use crate::call::raw::RawFn;
-use crate::call::step_note::StepNote;
-use crate::cpu::kernels;
-use crate::cpu::workers;
-use crate::errors::call_error::CallError;
-use crate::errors::error::Error;
-use crate::names::device_id::{DeviceId, DeviceKind};
-use crate::names::event_id::EventId;
-use crate::provider::event_pool::EventPool;
-use crate::provider::stream::Stream;
-use crate::tensor::scalar::Scalar;
+use streamvm_ep::{
+    CallError, DeviceId, DeviceKind, Error, EventId, EventPool, FnContext, InlineFn, KernelCall, Label, Operand, RawFn,
+    Scalar, StepNote, Stream,
+};
+use streamvm_kernels::{copy, fill, set_threads};
 
 /// A stream of a [`CpuDevice`](crate::CpuDevice).
 #[derive(Debug)]
@@ -47,14 +36,14 @@ unsafe impl Stream for CpuStream {
             return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device });
         }
         call.mark_overlapping_shared()?;
-        workers::set_threads(self.threads);
+        set_threads(self.threads);
         (call.kernel.run)(call)?;
         Ok(())
     }
 
     fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error> {
-        workers::set_threads(self.threads);
-        kernels::copy(source, target)?;
+        set_threads(self.threads);
+        copy(source, target)?;
         // The target may be write-combined memory, and ordinary stores of the same core are not ordered after writes to it. The fence
         // makes these writes visible before any later store lets another thread or a device know of the copy.
         fence(Ordering::SeqCst);
@@ -62,13 +51,13 @@ unsafe impl Stream for CpuStream {
     }
 
     fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
-        workers::set_threads(self.threads);
-        kernels::fill(target, value)
+        set_threads(self.threads);
+        fill(target, value)
     }
 
     fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand<'static>]) -> Result<(), CallError> {
         // For the kernels of a sequence that the function runs.
-        workers::set_threads(self.threads);
+        set_threads(self.threads);
         let mut context = FnContext::new(operands)?;
         context.step_note = Some(&self.step_note);
         function.call(&mut context).map_err(CallError::Function)

@@ -1,12 +1,6 @@
+use streamvm_ep::{Access, DType, Kernel, KernelError, Layout, Op, Params, Shape};
+
 use super::*;
-use crate::call::kernel::Kernel;
-use crate::call::operand::Access;
-use crate::errors::error::KernelError;
-use crate::tensor::dtype::DType;
-use crate::tensor::layout::Layout;
-use crate::tensor::op::Op;
-use crate::tensor::params::Params;
-use crate::tensor::shape::Shape;
 
 fn stream() -> (CpuStream, Arc<EventPool>) {
     let events = Arc::new(EventPool::new());
@@ -144,7 +138,7 @@ fn fill_works_for_every_dtype_and_refuses_what_does_not_fit() {
     assert_eq!(stream.fill(&mut target, Scalar::I64(1)), Err(Error::NotWritable));
 }
 
-fn custom(op: Op, device: DeviceKind, run: crate::call::kernel::KernelFn) -> Kernel {
+fn custom(op: Op, device: DeviceKind, run: streamvm_ep::KernelFn) -> Kernel {
     Kernel { op, device, dtype: DType::U8, run }
 }
 

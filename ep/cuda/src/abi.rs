@@ -29,9 +29,9 @@
 //! an op that cannot fail may be reordered. Strides of repeated elements are 0. A reduction over no elements has `inner = [0]`. Pad
 //! merges only axes without margins.
 
-use crate::tensor::shape::MAX_RANK;
+use streamvm_ep::MAX_RANK;
 
-/// The most operands of a kernel: [`Op::Where`](crate::Op::Where), [`Op::LayerNorm`](crate::Op::LayerNorm) and [`Op::Scatter`](crate::Op::Scatter) have three
+/// The most operands of a kernel: [`Op::Where`](streamvm_ep::Op::Where), [`Op::LayerNorm`](streamvm_ep::Op::LayerNorm) and [`Op::Scatter`](streamvm_ep::Op::Scatter) have three
 /// inputs and one output.
 pub const MAX_VIEWS: usize = 4;
 
@@ -75,8 +75,8 @@ pub struct Arguments {
     /// the sign bit of an element, or 0 if elements have no sign. Reductions that are launched twice: the number of parts.
     pub counter: u64,
     /// The address of a [`Status`], aligned to 8 bytes, that the device may read and write. With 0 the kernel does not report failures.
-    /// [`plan()`](crate::cuda::plan()) leaves it 0; the launching code sets it if
-    /// [`KernelName::can_fail`](crate::cuda::KernelName::can_fail) is true.
+    /// [`plan()`](crate::plan()) leaves it 0; the launching code sets it if
+    /// [`KernelName::can_fail`](crate::KernelName::can_fail) is true.
     pub status: u64,
     /// 1 if an elementwise kernel may process four elements at a time: `rank` is 1, each stride is 0 or 1 and that of the output 1, and
     /// each operand with stride 1 starts at a multiple of four elements or of 16 bytes, whichever is smaller.

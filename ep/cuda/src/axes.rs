@@ -1,9 +1,9 @@
 //! The axes that a kernel loops over. Axes of size 1 are removed, and neighbours that advance evenly in every operand are merged, so that
 //! most calls have one or two.
 
-use crate::cuda::abi::{Arguments, MAX_VIEWS};
-use crate::tensor::layout::Layout;
-use crate::tensor::shape::MAX_RANK;
+use streamvm_ep::{Layout, MAX_RANK};
+
+use crate::abi::{Arguments, MAX_VIEWS};
 
 /// One axis: its size and the stride of each operand, in elements.
 #[derive(Copy, Clone, Debug, PartialEq)]

@@ -11,11 +11,11 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use cudarc::cublas::sys;
+use streamvm_ep::DType;
 
+use super::driver::optional_library;
 use super::driver::{Driver, StreamHandle};
 use super::gemm::{Factor, Gemm};
-use super::optional_library;
-use crate::tensor::dtype::DType;
 
 /// Every function of cuBLAS that is called.
 const SYMBOLS: &[&str] = &[

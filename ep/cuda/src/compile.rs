@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use cudarc::nvrtc::sys;
 
-use super::optional_library;
+use super::driver::optional_library;
 use super::source::{CompileError, Ptx};
 
 /// Every function of NVRTC that is called.

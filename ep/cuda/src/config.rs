@@ -9,10 +9,10 @@ pub struct CudaConfig {
     /// Makes each call wait for its command. The error of a kernel then names its instruction, and not only a range of instructions;
     /// nothing runs in parallel.
     pub sync_each_op: bool,
-    /// Refuses copies of pageable memory ([`Error::Pageable`](crate::Error::Pageable)). Otherwise the driver stages them and blocks the
+    /// Refuses copies of pageable memory ([`Error::Pageable`](streamvm_ep::Error::Pageable)). Otherwise the driver stages them and blocks the
     /// calling thread.
     pub strict_pinned: bool,
-    /// Measures when each instruction runs, by the device's clock, for [`Device::take_times`](crate::Device::take_times). This costs two
+    /// Measures when each instruction runs, by the device's clock, for [`Device::take_times`](streamvm_ep::Device::take_times). This costs two
     /// more events per instruction, and the times must be taken regularly. An engine sets it itself while it writes a trace, and only
     /// then.
     pub timed: bool,

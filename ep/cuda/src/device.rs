@@ -5,6 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
+use streamvm_ep::{
+    CudaAbsent, Device, DeviceId, DeviceInfo, Error, EventId, EventPool, FusedGroup, FusedKernel, InstructionTime,
+    LateFailure, MemoryKind, MemoryStats, Priority, Region, Stream, StreamUse,
+};
+
 use super::address_map::Owner;
 use super::blas::{Blas, BlasError};
 use super::config::CudaConfig;
@@ -13,16 +18,6 @@ use super::driver_events::EventRecord;
 use super::error_codes::OUT_OF_MEMORY;
 use super::instance::{DeviceState, Instance, Opened};
 use super::stream::CudaStream;
-use crate::call::fused::{FusedGroup, FusedKernel};
-use crate::errors::cuda_absent::CudaAbsent;
-use crate::errors::error::Error;
-use crate::names::device_id::DeviceId;
-use crate::names::event_id::EventId;
-use crate::names::memory_kind::MemoryKind;
-use crate::provider::device::{Device, DeviceInfo, InstructionTime, LateFailure, Priority, StreamUse};
-use crate::provider::event_pool::EventPool;
-use crate::provider::memory::{MemoryStats, Region};
-use crate::provider::stream::Stream;
 
 /// Alignment of every region, in bytes: the driver's guarantee for device memory, and more than a kernel's widest access.
 const ALIGNMENT: usize = 256;

@@ -8,6 +8,7 @@
 //! Calls that wait for the device say so; all others return at once, as far as the driver allows.
 
 pub(super) mod conditional;
+pub(super) mod optional_library;
 
 use std::ffi::{CStr, c_void};
 use std::ptr;

@@ -1,6 +1,6 @@
 //! The driver's events behind the ids of the pool.
 //!
-//! All CUDA devices of an engine share one [`EventPool`](crate::EventPool). The driver ties an event to its context, and records it only
+//! All CUDA devices of an engine share one [`EventPool`](streamvm_ep::EventPool). The driver ties an event to its context, and records it only
 //! on streams of that context. So a slot of the pool keeps one driver event per device that has recorded it, created at the first such
 //! record and kept until the engine's devices end. Recording creates no events in steady state, and a thread that waits for a released id
 //! waits for an event that still exists.
@@ -10,9 +10,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use streamvm_ep::EventId;
+
 use super::driver::{DriverFailure, EventHandle};
 use super::progress::Progress;
-use crate::names::event_id::EventId;
 
 /// The last record of an id.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -3,8 +3,9 @@
 //! A row-major matrix is its transpose in column-major order. So a product of row-major matrices is the column-major product of the
 //! second by the first.
 
+use streamvm_ep::DType;
+
 use super::abi::{Arguments, View};
-use crate::tensor::dtype::DType;
 
 /// One factor, as BLAS reads it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
+use streamvm_ep::{Access, DeviceKind, Kernel, KernelCall, Layout, Op, Operand, Params, Shape};
+
 use super::*;
-use crate::cuda::plan::plan;
-use crate::{Access, DeviceKind, Kernel, KernelCall, Layout, Op, Operand, Params, Shape};
+use crate::plan::plan;
 
 /// An operand over `memory`, which outlives it.
 fn operand(memory: &mut [f64], layout: Layout, access: Access) -> Operand<'static> {
@@ -91,7 +92,7 @@ fn products_of_every_layout_are_those_of_the_cpu() {
 fn cpu_product(a: Layout, b: Layout, out: Layout, memory: &mut [Vec<f64>; 3]) {
     let [ma, mb, mo] = memory;
     let mut operands = [operand(ma, a, Access::Read), operand(mb, b, Access::Read), operand(mo, out, Access::Write)];
-    let kernel = *crate::KernelRegistry::builtin().get(Op::MatMul, DeviceKind::Cpu, DType::F64).as_ref().unwrap();
+    let kernel = *streamvm_kernels::builtin().get(Op::MatMul, DeviceKind::Cpu, DType::F64).as_ref().unwrap();
     let params = Params::default();
     (kernel.run)(&mut KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params }).unwrap();
 }

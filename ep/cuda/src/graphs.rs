@@ -25,10 +25,9 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
+use streamvm_ep::{GraphKey, Operand};
 
 use super::driver::{GraphExecHandle, GraphHandle};
-use crate::call::graph::GraphKey;
-use crate::call::operand::Operand;
 
 /// For how many sets of buffers a stream knows the same commands. A program with a few runs in flight uses as many sets in turn.
 const MOST_RUNS: usize = 6;

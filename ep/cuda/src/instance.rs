@@ -17,6 +17,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use streamvm_ep::backend::Accounts;
+use streamvm_ep::{CudaAbsent, CudaVersion, DeviceId, Error, EventPool, MemoryKind};
+
 use super::address_map::{AddressMap, Owner};
 use super::conditions::Conditions;
 use super::config::CudaConfig;
@@ -30,12 +33,6 @@ use super::probe::{self, UsableDriver};
 use super::progress::Progress;
 use super::statuses::Statuses;
 use super::timing::{StreamTiming, Timing};
-use crate::errors::cuda_absent::{CudaAbsent, CudaVersion};
-use crate::errors::error::Error;
-use crate::names::device_id::DeviceId;
-use crate::names::memory_kind::MemoryKind;
-use crate::provider::accounts::Accounts;
-use crate::provider::event_pool::EventPool;
 
 /// The state that the CUDA devices of one engine share.
 #[derive(Debug)]

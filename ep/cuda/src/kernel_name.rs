@@ -3,12 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::cuda::abi::Status;
-use crate::errors::error::KernelError;
-use crate::names::text::ParseError;
-use crate::tensor::dtype::DType;
-use crate::tensor::op::Op;
-use crate::tensor::op_class::OpClass;
+use streamvm_ep::{DType, KernelError, Op, OpClass, ParseError};
+
+use crate::abi::Status;
 
 /// A kernel of ours.
 ///
@@ -233,7 +230,7 @@ pub enum Module {
 /// The text of a module.
 macro_rules! ptx {
     ($name:literal) => {
-        include_str!(concat!("../../ptx/", $name, ".ptx"))
+        include_str!(concat!("../ptx/", $name, ".ptx"))
     };
 }
 

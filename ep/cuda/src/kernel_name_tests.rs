@@ -1,10 +1,10 @@
 use super::*;
-use crate::cuda::abi::Arguments;
+use crate::abi::Arguments;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 fn kernels() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/cuda/kernels"))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/kernels"))
 }
 
 fn text(module: Module) -> &'static str {

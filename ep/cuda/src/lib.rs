@@ -1,11 +1,9 @@
 //! CUDA: devices behind a driver that is loaded at run time, and their kernels.
 //!
-//! Layer: uses `names`, `tensor`, `errors`, `call`, `provider`, `cpu`; is used by `registry`.
-//!
 //! Main types: `CudaDevice` (with the feature `cuda`), [`CudaConfig`], [`Launch`], [`KernelName`], [`Ptx`].
 //!
 //! Planning needs no driver. [`plan()`] checks a call as the CPU kernels do, and returns a [`Launch`]: one kernel with its
-//! [`Arguments`](abi::Arguments) and its grid. [`KernelName`] says which [`Module`] of PTX contains the kernel. The PTX in `ep/ptx` is
+//! [`Arguments`](abi::Arguments) and its grid. [`KernelName`] says which [`Module`] of PTX contains the kernel. The PTX in `ep/cuda/ptx` is
 //! made from the sources in `kernels/` by `make ptx`. Everything else needs the feature `cuda`: [`open`] returns the machine's devices,
 //! or the reason why there is none.
 //!
@@ -30,6 +28,28 @@
 //!
 //! A context is current per thread (`context_stack.rs`). A thread that launches binds it once ([`Device::bind_thread`]); in any other
 //! thread, each call pushes and pops it.
+//!
+//! # Example
+//!
+//! Planning an addition of two vectors, which needs neither a driver nor their memory:
+//!
+//! ```
+//! use streamvm_ep::*;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let layout = Layout::contiguous(Shape::new(&[1024])?);
+//! let view = |at: usize, access| {
+//!     // SAFETY: a plan reads and writes no element.
+//!     unsafe { Operand::new(std::ptr::without_provenance_mut(at << 20), DType::F32, layout, access) }
+//! };
+//! let kernel = Kernel { op: Op::Add, device: DeviceKind::Cuda, dtype: DType::F32, run: |_| Ok(()) };
+//! let mut operands = [view(1, Access::Read), view(2, Access::Read), view(3, Access::Write)];
+//! let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &Params::default() };
+//! let launch = streamvm_cuda::plan(&call)?.expect("there are elements");
+//! assert_eq!(launch.kernel.to_string(), "sv_add_f32");
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod abi;
 #[cfg(feature = "cuda")]
@@ -64,8 +84,6 @@ mod kernel_name;
 mod kernel_ptx;
 #[cfg(feature = "cuda")]
 mod loaded_kernels;
-#[cfg(feature = "cuda")]
-mod optional_library;
 mod plan;
 mod plan_arrange;
 mod plan_parts;
@@ -90,8 +108,9 @@ mod user_kernel;
 
 use std::sync::Arc;
 
-pub use crate::errors::cuda_absent::{CudaAbsent, CudaVersion};
-pub use crate::errors::driver_error::DriverError;
+pub use streamvm_ep::{CudaAbsent, CudaVersion, DriverError};
+use streamvm_ep::{DType, Device, DeviceKind, Kernel, KernelRegistry, Op};
+
 pub use condition::{CONDITION_NAME, CONDITION_PTX, ConditionArguments, LoopState};
 pub use config::CudaConfig;
 #[cfg(feature = "cuda")]
@@ -106,15 +125,8 @@ pub use source::{CompileError, Ptx};
 #[cfg(feature = "cuda")]
 pub use user_kernel::{CudaArgument, CudaFunction, CudaGrid};
 
-use crate::call::kernel::Kernel;
-use crate::call::kernel_registry::KernelRegistry;
-use crate::names::device_id::DeviceKind;
-use crate::provider::device::Device;
-use crate::tensor::dtype::DType;
-use crate::tensor::op::Op;
-
 /// Registers a kernel for every supported op and dtype. Its host-side check does nothing, because planning a launch checks the operands.
-pub(crate) fn register(registry: &mut KernelRegistry) {
+pub fn register(registry: &mut KernelRegistry) {
     for op in Op::ALL {
         for dtype in DType::ALL.into_iter().filter(|&dtype| op.supports(dtype)) {
             registry.register(Kernel { op, device: DeviceKind::Cuda, dtype, run: |_| Ok(()) });

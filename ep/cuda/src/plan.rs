@@ -1,25 +1,19 @@
 //! From a call to a launch: the checks, the kernel, its arguments and the grid. Allocates nothing.
 
-use crate::call::check::{InPlace, check_broadcast, check_fill, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::call::operand::{Access, Operand};
-use crate::cpu;
-use crate::cuda::abi::{Arguments, MAX_VIEWS, View};
-use crate::cuda::axes::{Axes, Order, stride_to};
-use crate::cuda::kernel_name::KernelName;
-use crate::cuda::plan_arrange::{arange, cumsum, flip, scatter, take_along_axis, triangle};
-use crate::cuda::plan_positional::{index_select, one_hot, pad, random};
-use crate::cuda::plan_reduce::{cross_entropy, matmul, norm, reduction, softmax};
-use crate::cuda::plan_sort::argsort;
-use crate::cuda::plan_window::{convolution, pooling};
-use crate::errors::error::{Error, KernelError};
-use crate::tensor::dtype::DType;
-use crate::tensor::error::OpError;
-use crate::tensor::infer::check_source;
-use crate::tensor::layout::Layout;
-use crate::tensor::op_class::OpClass;
-use crate::tensor::scalar::Scalar;
-use crate::tensor::shape::{MAX_RANK, Shape};
+use streamvm_ep::backend::check::{InPlace, check_broadcast, check_fill, check_inferred, checked_operands};
+use streamvm_ep::{
+    Access, DType, Error, KernelCall, KernelError, Layout, MAX_RANK, OpClass, OpError, Operand, Scalar, Shape,
+    check_source,
+};
+
+use crate::abi::{Arguments, MAX_VIEWS, View};
+use crate::axes::{Axes, Order, stride_to};
+use crate::kernel_name::KernelName;
+use crate::plan_arrange::{arange, cumsum, flip, scatter, take_along_axis, triangle};
+use crate::plan_positional::{index_select, one_hot, pad, random};
+use crate::plan_reduce::{cross_entropy, matmul, norm, reduction, softmax};
+use crate::plan_sort::argsort;
+use crate::plan_window::{convolution, pooling};
 
 /// Threads per block, except for some reductions; `BLOCK` in `abi.cuh`.
 pub(super) const BLOCK: u32 = 256;
@@ -219,7 +213,7 @@ pub fn plan(call: &KernelCall<'_, '_>) -> Result<Option<Launch>, KernelError> {
 
 /// The launch that copies `source` to `target`, views of one device's memory; `None` if there are no elements.
 ///
-/// The caller has made the checks of [`Stream::copy`](crate::Stream::copy). If both views are contiguous, a plain copy of bytes is
+/// The caller has made the checks of [`Stream::copy`](streamvm_ep::Stream::copy). If both views are contiguous, a plain copy of bytes is
 /// faster.
 pub fn plan_copy(source: &Operand, target: &Operand) -> Option<Launch> {
     elementwise(KernelName::Copy(source.dtype().size()), [target, source])
@@ -229,7 +223,7 @@ pub fn plan_copy(source: &Operand, target: &Operand) -> Option<Launch> {
 ///
 /// # Errors
 ///
-/// Those of [`Stream::fill`](crate::Stream::fill) on a CPU.
+/// Those of [`Stream::fill`](streamvm_ep::Stream::fill) on a CPU.
 pub fn plan_fill(target: &Operand, value: Scalar) -> Result<Option<Launch>, Error> {
     check_fill(target, value)?;
     let mut launch = elementwise(KernelName::Fill(target.dtype().size()), [target]);
@@ -247,7 +241,7 @@ pub(super) fn bits(value: Scalar, dtype: DType) -> Result<u64, Error> {
     // used again.
     let mut one = unsafe { Operand::new((&raw mut bits).cast(), dtype, scalar, Access::Write) };
     // The CPU's own fill gives the same rounding for every dtype.
-    cpu::fill(&mut one, value)?;
+    streamvm_kernels::fill(&mut one, value)?;
     Ok(bits)
 }
 

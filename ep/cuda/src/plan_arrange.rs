@@ -1,14 +1,12 @@
 //! Launches of ops that move elements to other places, or work along one axis in its order: flip, triangles, cumsum, take_along_axis, scatters; and
 //! sequences of numbers. The caller has checked the operands and the parameters.
 
-use crate::call::operand::Operand;
-use crate::cuda::abi::Arguments;
-use crate::cuda::axes::{Axes, Order};
-use crate::cuda::kernel_name::KernelName;
-use crate::cuda::plan::{BLOCK, Launch, blank, launch};
-use crate::tensor::dtype::DType;
-use crate::tensor::op::Op;
-use crate::tensor::params::{Extra, Params};
+use streamvm_ep::{DType, Extra, Op, Operand, Params};
+
+use crate::abi::Arguments;
+use crate::axes::{Axes, Order};
+use crate::kernel_name::KernelName;
+use crate::plan::{BLOCK, Launch, blank, launch};
 
 /// A launch of one thread for each of `threads` elements or rows.
 fn one_each(kernel: KernelName, threads: usize, arguments: Arguments) -> Option<Launch> {

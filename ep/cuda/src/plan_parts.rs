@@ -8,11 +8,12 @@
 //! The states are in scratch memory, which the stream has. Parts, lanes and the order of joining follow from the shapes and strides alone, so a result has the same bits each time
 //! and on each device. No two threads write one address, so nothing is atomic.
 
-use crate::cuda::abi::{Arguments, View};
-use crate::cuda::plan::{BLOCK, Launch, launch};
-use crate::cuda::plan_reduce::{DEVICE_THREADS, LARGEST_BLOCK, WARP, shared_state};
-use crate::cuda::reduction_state::ReductionState;
-use crate::tensor::shape::MAX_RANK;
+use streamvm_ep::MAX_RANK;
+
+use crate::abi::{Arguments, View};
+use crate::plan::{BLOCK, Launch, launch};
+use crate::plan_reduce::{DEVICE_THREADS, LARGEST_BLOCK, WARP, shared_state};
+use crate::reduction_state::ReductionState;
 
 /// From this many elements for each thread on, a second launch pays. On an H200, one block of 1024 threads that loaded one element after the other summed
 /// 67,108,864 f32 in 25.5 ms: 0.39 µs for each element of a thread, the latency of memory. A thread has up to four loads under way, so 64 elements take at

@@ -1,14 +1,7 @@
+use streamvm_ep::{Access, Axes, DType, DeviceKind, Kernel, KernelCall, Layout, Op, Operand, Params, Shape, infer};
+
 use super::*;
-use crate::call::kernel::{Kernel, KernelCall};
-use crate::call::operand::{Access, Operand};
-use crate::cuda::kernel_name::KernelName;
-use crate::names::device_id::DeviceKind;
-use crate::tensor::dtype::DType;
-use crate::tensor::infer::infer;
-use crate::tensor::layout::Layout;
-use crate::tensor::op::Op;
-use crate::tensor::params::{Axes, Params};
-use crate::tensor::shape::Shape;
+use crate::kernel_name::KernelName;
 
 /// The launch of a reduction of a contiguous input over these axes; all axes if there are none.
 fn planned(op: Op, dtype: DType, dims: &[usize], axes: &[usize]) -> Launch {
@@ -25,7 +18,7 @@ fn planned_over(op: Op, dtype: DType, layout: Layout, axes: &[usize]) -> Launch 
     let mut operands = [view(1, dtype, layout, Access::Read), view(9, to, Layout::contiguous(shape), Access::Write)];
     let kernel = Kernel { op, device: DeviceKind::Cuda, dtype, run: |_| Ok(()) };
     let call = KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params };
-    crate::cuda::plan(&call).unwrap().unwrap()
+    crate::plan(&call).unwrap().unwrap()
 }
 
 /// The blocks of the fold, parts among them, the threads of one, and the elements of a part; the blocks of the join, the threads of one, and its lanes.

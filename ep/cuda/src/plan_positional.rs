@@ -1,12 +1,10 @@
 //! Launches whose threads compute the position of their output: pad, one-hot, index_select, random numbers.
 
-use crate::call::operand::Operand;
-use crate::cuda::axes::{Axes, Order};
-use crate::cuda::kernel_name::KernelName;
-use crate::cuda::plan::{BLOCK, Launch, bits, blank, launch};
-use crate::errors::error::Error;
-use crate::tensor::params::{Extra, Params};
-use crate::tensor::scalar::Scalar;
+use streamvm_ep::{Error, Extra, Operand, Params, Scalar};
+
+use crate::axes::{Axes, Order};
+use crate::kernel_name::KernelName;
+use crate::plan::{BLOCK, Launch, bits, blank, launch};
 
 /// Pad: a thread for each element of the output. The caller has checked the operands and the parameters.
 pub(super) fn pad(a: &Operand, out: &Operand, params: &Params) -> Result<Option<Launch>, Error> {

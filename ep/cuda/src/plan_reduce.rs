@@ -1,14 +1,12 @@
 //! Launches whose blocks cooperate: reductions, softmax and its gradients, norms, cross entropy, matrix products.
 
-use crate::call::operand::Operand;
-use crate::cuda::abi::Arguments;
-use crate::cuda::axes::{Axes, Axis, Order, stride_to};
-use crate::cuda::kernel_name::KernelName;
-use crate::cuda::plan::{BLOCK, Launch, blank, launch, views};
-use crate::cuda::reduction_state::ReductionState;
-use crate::tensor::dtype::DType;
-use crate::tensor::layout::Layout;
-use crate::tensor::params::Params;
+use streamvm_ep::{DType, Layout, Operand, Params};
+
+use crate::abi::Arguments;
+use crate::axes::{Axes, Axis, Order, stride_to};
+use crate::kernel_name::KernelName;
+use crate::plan::{BLOCK, Launch, blank, launch, views};
+use crate::reduction_state::ReductionState;
 
 /// The threads of a warp, which is also the number of neighbouring elements that memory is best read in.
 pub(super) const WARP: usize = 32;

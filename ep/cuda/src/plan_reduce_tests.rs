@@ -1,18 +1,13 @@
+use streamvm_ep::{Access, DeviceKind, Kernel, KernelCall, Op, Shape, infer};
+
 use super::*;
-use crate::call::kernel::{Kernel, KernelCall};
-use crate::call::operand::Access;
-use crate::names::device_id::DeviceKind;
-use crate::tensor::infer::infer;
-use crate::tensor::op::Op;
-use crate::tensor::params;
-use crate::tensor::shape::Shape;
 
 fn dense(dims: &[usize]) -> Layout {
     Layout::contiguous(Shape::new(dims).unwrap())
 }
 
 fn over(axes: &[usize]) -> Params {
-    Params::over(params::Axes::new(axes).unwrap())
+    Params::over(streamvm_ep::Axes::new(axes).unwrap())
 }
 
 fn planned(op: Op, dtype: DType, inputs: &[Layout], params: &Params) -> Launch {
@@ -27,7 +22,7 @@ fn planned(op: Op, dtype: DType, inputs: &[Layout], params: &Params) -> Launch {
     operands.push(view(9, out_dtype, Layout::contiguous(shape), Access::Write));
     let kernel = Kernel { op, device: DeviceKind::Cuda, dtype, run: |_| Ok(()) };
     let call = KernelCall { kernel, operands: &mut operands, inputs: inputs.len(), params };
-    crate::cuda::plan(&call).unwrap().unwrap()
+    crate::plan(&call).unwrap().unwrap()
 }
 
 /// Sizes of the kept and the reduced axes, strides of the input and of the output.

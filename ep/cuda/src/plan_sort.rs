@@ -1,14 +1,12 @@
 //! Launches of argsort and argtopk, which have the same kernels. The caller has checked the operands and the parameters.
 
-use crate::call::operand::Operand;
-use crate::cuda::axes::Order;
-use crate::cuda::kernel_name::KernelName;
-use crate::cuda::plan::{Launch, launch};
-use crate::cuda::plan_arrange::{over, write_axis, write_others};
-use crate::tensor::error::OpError;
-use crate::tensor::op::Op;
-use crate::tensor::params::Params;
-use crate::tensor::sort_key::SortKey;
+use streamvm_ep::backend::SortKey;
+use streamvm_ep::{Op, OpError, Operand, Params};
+
+use crate::axes::Order;
+use crate::kernel_name::KernelName;
+use crate::plan::{Launch, launch};
+use crate::plan_arrange::{over, write_axis, write_others};
 
 /// Elements that are sorted in shared memory at a time; `TILE` in `sort.cu`. With keys of 8 bytes these are 24 KiB.
 const TILE: usize = 2048;

@@ -1,8 +1,6 @@
+use streamvm_ep::{DeviceKind, Kernel, Op, Params};
+
 use super::*;
-use crate::call::kernel::Kernel;
-use crate::names::device_id::DeviceKind;
-use crate::tensor::op::Op;
-use crate::tensor::params::Params;
 
 /// An address without memory: a plan reads no element.
 const SOMEWHERE: usize = 1 << 40;
@@ -19,7 +17,7 @@ fn dense(dims: &[usize]) -> Layout {
 /// The plan of `op` for inputs and a contiguous output that do not overlap.
 fn planned(op: Op, dtype: DType, inputs: &[Layout], params: &Params) -> Option<Launch> {
     let given: Vec<(DType, &Shape)> = inputs.iter().map(|layout| (dtype, layout.shape())).collect();
-    let (out_dtype, shape) = crate::tensor::infer::infer(op, &given, params).unwrap();
+    let (out_dtype, shape) = streamvm_ep::infer(op, &given, params).unwrap();
     let places = (1..).map(|place| place * SOMEWHERE);
     let views = inputs.iter().zip(places).map(|(&layout, at)| view_at(at, dtype, layout, Access::Read));
     let mut operands: Vec<Operand> = views.collect();
@@ -129,12 +127,8 @@ fn a_huge_tensor_has_as_many_blocks_as_there_may_be() {
     let launch = add(dense(&[huge]), dense(&[huge]));
     assert_eq!((launch.grid, launch.arguments.elements), ([MAX_BLOCKS as u32, 1, 1], huge as u64));
     const { assert!(MAX_BLOCKS < 1 << 31) };
-    let launch = planned(
-        Op::Sum,
-        DType::U8,
-        &[dense(&[huge, 4])],
-        &Params::over(crate::tensor::params::Axes::new(&[1]).unwrap()),
-    );
+    let launch =
+        planned(Op::Sum, DType::U8, &[dense(&[huge, 4])], &Params::over(streamvm_ep::Axes::new(&[1]).unwrap()));
     assert_eq!(launch.unwrap().grid[0] as usize, MAX_BLOCKS);
     let (a, b) = (dense(&[1 << 26, 1]), dense(&[1, 1 << 26]));
     let launch = planned(Op::MatMul, DType::F32, &[a, b], &Params::default()).unwrap();
@@ -165,7 +159,7 @@ fn arguments_of_one_kind_of_call_are_small_enough_for_a_launch_and_leave_the_sta
 
 /// The threads of a block and its shared memory, for a row of this length of which so many places are asked for.
 fn sort_of(dtype: DType, length: usize, count: usize) -> ([u32; 3], [u32; 3], u32) {
-    let params = Params::top(crate::tensor::params::Axes::new(&[1]).unwrap(), count, true);
+    let params = Params::top(streamvm_ep::Axes::new(&[1]).unwrap(), count, true);
     let launch = planned(Op::ArgTopK, dtype, &[dense(&[3, length])], &params).unwrap();
     assert_eq!(launch.arguments.inner[..2], [length as i64, count as i64]);
     assert_eq!(launch.kernel, KernelName::OfSize(Op::ArgSort, dtype.size()));
@@ -181,7 +175,7 @@ fn a_row_is_sorted_by_a_block_with_a_tile_in_shared_memory() {
     assert_eq!(sort_of(DType::U8, 2049, 2049), (rows, [512, 1, 1], 2048 * 5));
     // The first few of a row that is longer than a tile are selected before.
     assert_eq!(sort_of(DType::U8, 2049, 2), (rows, [512, 1, 1], 16 * 512 * 4));
-    let none = Params::top(crate::tensor::params::Axes::new(&[1]).unwrap(), 0, true);
+    let none = Params::top(streamvm_ep::Axes::new(&[1]).unwrap(), 0, true);
     assert_eq!(planned(Op::ArgTopK, DType::F32, &[dense(&[3, 5])], &none), None);
 }
 
@@ -193,7 +187,7 @@ fn an_axis_that_32_bits_cannot_count_is_refused() {
         view_at(2 * SOMEWHERE, DType::I64, dense(&[1]), Access::Write),
     ];
     let kernel = Kernel { op: Op::ArgTopK, device: DeviceKind::Cuda, dtype: DType::U8, run: |_| Ok(()) };
-    let params = Params::top(crate::tensor::params::Axes::new(&[0]).unwrap(), 1, true);
+    let params = Params::top(streamvm_ep::Axes::new(&[0]).unwrap(), 1, true);
     let refused = plan(&KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params }).unwrap_err();
     assert!(matches!(refused, KernelError::Op(OpError::SortLength { op: Op::ArgTopK, axis: 0, .. })), "{refused}");
     let text = "argtopk along axis 0 of [4294967296]: a CUDA device sorts at most 4294967295 elements of an axis; sort it on a CPU, or in parts";

@@ -1,13 +1,11 @@
 //! Launches of convolutions, poolings and their gradients: a thread for each element of the output. The outer axes are the four of the output,
 //! unmerged, because a thread computes places from each of them.
 
-use crate::call::operand::Operand;
-use crate::cuda::kernel_name::KernelName;
-use crate::cuda::plan::{BLOCK, Launch, blank, launch};
-use crate::errors::error::KernelError;
-use crate::tensor::op::Op;
-use crate::tensor::params::Params;
-use crate::tensor::window::{Convolution, ConvolutionForm, pooling_axes};
+use streamvm_ep::backend::{ConvolutionForm, pooling_axes};
+use streamvm_ep::{Convolution, KernelError, Op, Operand, Params};
+
+use crate::kernel_name::KernelName;
+use crate::plan::{BLOCK, Launch, blank, launch};
 
 /// The launch of a convolution or a gradient of one, of these operands, which the caller has checked.
 pub(super) fn convolution(
@@ -87,12 +85,9 @@ fn over_output(
 
 #[cfg(test)]
 mod tests {
+    use streamvm_ep::{Access, DType, Layout, Pooling, Shape};
+
     use super::*;
-    use crate::call::operand::Access;
-    use crate::tensor::dtype::DType;
-    use crate::tensor::layout::Layout;
-    use crate::tensor::shape::Shape;
-    use crate::tensor::window::Pooling;
 
     fn operand(dims: &[usize]) -> Operand<'static> {
         let layout = Layout::contiguous(Shape::new(dims).unwrap());

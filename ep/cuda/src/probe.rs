@@ -9,11 +9,11 @@
 
 use std::sync::OnceLock;
 
+use streamvm_ep::{CudaAbsent, CudaVersion, DriverError};
+
+use super::driver::optional_library;
 use super::driver::{self, Driver, DriverFailure, SYMBOLS};
 use super::error_codes::{NO_DEVICE, STUB_LIBRARY};
-use super::optional_library;
-use crate::errors::cuda_absent::{CudaAbsent, CudaVersion};
-use crate::errors::driver_error::DriverError;
 
 /// The oldest CUDA version that our PTX and calls work with.
 pub(super) const NEEDED: CudaVersion = CudaVersion { major: 12, minor: 0 };

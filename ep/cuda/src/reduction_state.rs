@@ -1,10 +1,9 @@
 //! The state of a part of a reduction: the first of two launches stores it in scratch memory, and the second one reads it.
 
 use smallvec::{SmallVec, smallvec};
+use streamvm_ep::{DType, Op};
 
-use crate::cuda::kernel_name::KernelName;
-use crate::tensor::dtype::DType;
-use crate::tensor::op::Op;
+use crate::kernel_name::KernelName;
 
 /// The intermediate result of a kernel over some elements of one output: `F::State` in `kernels/reduce.cu`, as it lies in scratch memory.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -35,7 +35,7 @@ pub enum CompileError {
     Failed { call: &'static str, text: String },
 }
 
-crate::debug_as_display!(CompileError);
+streamvm_ep::debug_as_display!(CompileError);
 
 /// Code that a driver compiles for its device: the result of [`compile`](Ptx::compile), or PTX compiled ahead of time.
 #[derive(Clone, Debug, PartialEq, Eq)]

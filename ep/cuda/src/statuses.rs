@@ -16,13 +16,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
+use streamvm_ep::{Error, LateCause, LateFailure, StepLabel};
 
 use super::abi::Status;
 use super::driver::{Driver, DriverFailure, EventHandle};
 use super::kernel_name::KernelName;
-use crate::call::label::StepLabel;
-use crate::errors::error::Error;
-use crate::provider::device::{LateCause, LateFailure};
 
 /// Bytes of page-locked memory per request: the smallest unit that the driver locks.
 const PAGE: usize = 4096;

@@ -14,9 +14,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
+use streamvm_ep::InstructionTime;
 
 use super::driver::{Driver, DriverFailure, EventHandle, StreamHandle};
-use crate::provider::device::InstructionTime;
 
 /// Nanoseconds per millisecond, the unit of the driver.
 const MILLISECOND: f64 = 1e6;

@@ -5,15 +5,13 @@ use std::ptr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use streamvm_ep::{Error, Operand, RawCall};
 
 use super::device::CudaDevice;
 use super::driver::{Extent, FunctionHandle, StreamHandle};
 use super::instance::Instance;
 use super::loaded_kernels::load_module;
 use super::source::Ptx;
-use crate::call::operand::Operand;
-use crate::call::raw::RawCall;
-use crate::errors::error::Error;
 
 /// Grid, block and shared memory of a launch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -92,7 +90,7 @@ impl CudaDevice {
 }
 
 impl CudaFunction {
-    /// Queues a launch on the stream of a [`call_raw`](crate::Stream::call_raw), in the function that it runs.
+    /// Queues a launch on the stream of a [`call_raw`](streamvm_ep::Stream::call_raw), in the function that it runs.
     ///
     /// # Errors
     ///

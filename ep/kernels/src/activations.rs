@@ -26,7 +26,7 @@ macro_rules! functions {
         pub(super) mod $module {
             use std::hint::select_unpredictable;
 
-            use crate::cpu::kernels::math::$module::{exp, polynomial};
+            use crate::math::$module::{exp, polynomial};
 
             /// From here on `erfc` is 0, also where it multiplies a number of this size.
             const END: $float = $end;
@@ -56,7 +56,7 @@ macro_rules! functions {
 
             /// The error function of `x`.
             #[inline(always)]
-            pub(in crate::cpu::kernels) fn erf(x: $float) -> $float {
+            pub(in crate) fn erf(x: $float) -> $float {
                 let size = size(x, END);
                 let square = size * size;
                 let lost = size.mul_add(size, -square);
@@ -68,7 +68,7 @@ macro_rules! functions {
 
             /// `x` times the normal distribution function at `x`.
             #[inline(always)]
-            pub(in crate::cpu::kernels) fn gelu(x: $float) -> $float {
+            pub(in crate) fn gelu(x: $float) -> $float {
                 let size = size(x, END * std::$float::consts::SQRT_2);
                 let square = size * size;
                 let lost = size.mul_add(size, -square);
@@ -90,13 +90,13 @@ macro_rules! functions {
 
             /// `x / (1 + exp(-x))`.
             #[inline(always)]
-            pub(in crate::cpu::kernels) fn silu(x: $float) -> $float {
+            pub(in crate) fn silu(x: $float) -> $float {
                 weighted(x, 0.5 * x.abs(), 0.0)
             }
 
             /// `x (1 + tanh(u)) / 2`, where `u = sqrt(2 / pi) (x + 0.044715 x^3)`.
             #[inline(always)]
-            pub(in crate::cpu::kernels) fn gelu_tanh(x: $float) -> $float {
+            pub(in crate) fn gelu_tanh(x: $float) -> $float {
                 // abs(u) is the size times a + b size^2: a and b in two parts, and so are products and sums.
                 const A: [$float; 2] = [$linear, $linear_low];
                 const B: [$float; 2] = [$cubic, $cubic_low];

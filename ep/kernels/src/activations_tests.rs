@@ -1,8 +1,8 @@
 //! The errors of the functions in units of the last place, and their special values.
 
 use super::{double, single};
-use crate::cpu::kernels::functions::Functions;
-use crate::cpu::kernels::ulps::{Pair, numbers, power, worst_double, worst_single};
+use crate::functions::Functions;
+use crate::ulps::{Pair, numbers, power, worst_double, worst_single};
 
 const ONE: Pair = Pair(1.0, 0.0);
 /// 1 / sqrt(pi).

@@ -1,18 +1,15 @@
 //! Elements at places along one axis, as indices give them: `take_along_axis`, `scatter`, `scatter_add`. All indices are checked before anything is
 //! written.
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::call::operand::Operand;
-use crate::cpu::kernels::copy::copy;
-use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::indices;
-use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::number::{DTypeTag, Number};
-use crate::cpu::kernels::parallel;
-use crate::errors::error::KernelError;
-use crate::tensor::dtype::DType;
-use crate::tensor::op::Op;
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{DType, KernelCall, KernelError, Op, Operand};
+
+use crate::copy::copy;
+use crate::elementwise::{input, output};
+use crate::indices;
+use crate::loop_nest::LoopNest;
+use crate::number::{DTypeTag, Number};
+use crate::parallel;
 
 /// The kernel of [`Op::TakeAlongAxis`], for every dtype.
 pub(super) fn take_along_axis(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {

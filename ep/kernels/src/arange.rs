@@ -1,19 +1,13 @@
 //! A sequence of numbers: element `i`, in row-major order, is `first + i step`.
 
 use half::{bf16, f16};
+use streamvm_ep::backend::check::{InPlace, checked_operands};
+use streamvm_ep::{DType, Extra, KernelCall, KernelError, Op, Operand, check_source};
 
-use crate::call::check::{InPlace, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::output;
-use crate::cpu::kernels::half_floats::Nearest;
-use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::random::offset;
-use crate::errors::error::KernelError;
-use crate::tensor::dtype::DType;
-use crate::tensor::infer::check_source;
-use crate::tensor::op::Op;
-use crate::tensor::params::Extra;
+use crate::elementwise::output;
+use crate::half_floats::Nearest;
+use crate::parallel;
+use crate::random::offset;
 
 /// The kernel of [`Op::Arange`], for every dtype.
 pub(super) fn arange(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {

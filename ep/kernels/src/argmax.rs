@@ -2,16 +2,14 @@
 //!
 //! In contiguous memory the element is found first, side by side in vectors, and then its place.
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::folds;
-use crate::cpu::kernels::number::{DTypeTag, Number};
-use crate::cpu::kernels::reduce::{BLOCK, FEW, Largest, Smallest, fold_blocks, kept_nest, larger, smaller};
-use crate::cpu::kernels::rows::InRow;
-use crate::errors::error::KernelError;
-use crate::tensor::dtype::DType;
-use crate::tensor::op::Op;
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{DType, KernelCall, KernelError, Op};
+
+use crate::elementwise::{input, output};
+use crate::folds;
+use crate::number::{DTypeTag, Number};
+use crate::reduce::{BLOCK, FEW, Largest, Smallest, fold_blocks, kept_nest, larger, smaller};
+use crate::rows::InRow;
 
 /// Which element is looked for.
 pub(super) trait Extreme<T: Number> {

@@ -2,19 +2,17 @@
 
 use std::sync::OnceLock;
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::ordered::{self, NoRoom, Ordered};
-use crate::cpu::kernels::reduce::FEW;
-use crate::cpu::kernels::rows::{InRow, OutRow};
-use crate::errors::error::KernelError;
-use crate::tensor::dtype::DType;
-use crate::tensor::sort_key::SortKey;
+use streamvm_ep::backend::SortKey;
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{DType, KernelCall, KernelError, Operand};
 
-/// The kernel of [`Op::ArgSort`](crate::Op::ArgSort) and [`Op::ArgTopK`](crate::Op::ArgTopK), for every dtype.
+use crate::elementwise::{input, output};
+use crate::loop_nest::LoopNest;
+use crate::ordered::{self, NoRoom, Ordered};
+use crate::reduce::FEW;
+use crate::rows::{InRow, OutRow};
+
+/// The kernel of [`Op::ArgSort`](streamvm_ep::Op::ArgSort) and [`Op::ArgTopK`](streamvm_ep::Op::ArgTopK), for every dtype.
 pub(super) fn argsort(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let (op, dtype) = (call.kernel.op, call.kernel.dtype);
     let ([a], out) = checked_operands(call, [dtype], DType::I64, InPlace::Refused)?;

@@ -1,17 +1,16 @@
 //! The elementwise ops as types, so that one generic kernel serves them all.
 
-use crate::cpu::kernels::bits::Bits;
-use crate::cpu::kernels::functions::Functions as _;
-use crate::cpu::kernels::number::{Float, Number};
-use crate::errors::error::KernelError;
-use crate::tensor::op::Op;
-use crate::tensor::op_class::ElementWork;
+use streamvm_ep::{ElementWork, KernelError, Op};
+
+use crate::bits::Bits;
+use crate::functions::Functions as _;
+use crate::number::{Float, Number};
 
 /// An op on one element.
 pub(super) trait Unary<T> {
-    /// Whether it takes many operations, so that [`map1_long`](crate::cpu::kernels::long_rows::map1_long) is the loop for it.
+    /// Whether it takes many operations, so that [`map1_long`](crate::long_rows::map1_long) is the loop for it.
     const IS_LONG: bool;
-    /// Whether it calls a library, so that [`map1_called`](crate::cpu::kernels::long_rows::map1_called) is the loop for it.
+    /// Whether it calls a library, so that [`map1_called`](crate::long_rows::map1_called) is the loop for it.
     const IS_CALL: bool;
 
     fn apply(x: T) -> T;
@@ -24,7 +23,7 @@ pub(super) trait Predicate<T> {
 
 /// An op on two elements of one type.
 pub(super) trait Binary<T: Number> {
-    /// Whether it calls a library, so that [`map2_called`](crate::cpu::kernels::long_rows::map2_called) is the loop for it.
+    /// Whether it calls a library, so that [`map2_called`](crate::long_rows::map2_called) is the loop for it.
     const IS_CALL: bool;
 
     fn apply(x: T, y: T) -> T;
@@ -85,7 +84,7 @@ impl Unary<u8> for Not {
     }
 }
 
-/// Ops of floats: [`Functions`](crate::cpu::kernels::functions::Functions) of the type that a float is computed in, rounded once.
+/// Ops of floats: [`Functions`](crate::functions::Functions) of the type that a float is computed in, rounded once.
 macro_rules! functions {
     ($($op:ident $function:ident;)*) => {$(
         pub(super) struct $op;

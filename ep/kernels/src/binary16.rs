@@ -5,7 +5,7 @@
 
 use half::f16;
 
-use crate::cpu::kernels::rows::{self, InRow, OutRow};
+use crate::rows::{self, InRow, OutRow};
 
 /// The number of significant bits that an `f32` has more than an `f16`.
 const SHIFT: u32 = 23 - 10;

@@ -1,6 +1,6 @@
 //! Operations on the bits of integers. A bool is a byte, 0 or 1, for which and, or and exclusive or are those of its bits.
 
-use crate::cpu::kernels::number::Number;
+use crate::number::Number;
 
 /// An integer as its bits.
 pub(super) trait Bits: Number {

@@ -3,17 +3,13 @@
 //! A 16-bit float is cast from its exact `f32` value; a cast to one rounds once.
 
 use half::{bf16, f16};
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{DType, KernelCall, KernelError, KernelFn, Op, OpError};
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::{KernelCall, KernelFn};
-use crate::cpu::kernels::binary16;
-use crate::cpu::kernels::elementwise::{map1_nest, rows_of};
-use crate::cpu::kernels::half_floats::Nearest;
-use crate::cpu::kernels::number::Float;
-use crate::errors::error::KernelError;
-use crate::tensor::dtype::DType;
-use crate::tensor::error::OpError;
-use crate::tensor::op::Op;
+use crate::binary16;
+use crate::elementwise::{map1_nest, rows_of};
+use crate::half_floats::Nearest;
+use crate::number::Float;
 
 /// The kernel that casts from one dtype. Integers that have the same bits in the result, whatever their sign, are one case.
 macro_rules! cast_kernel {

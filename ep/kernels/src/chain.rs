@@ -10,15 +10,15 @@
 use std::marker::PhantomData;
 
 use pulp::{Simd, WithSimd};
+use streamvm_ep::{DType, Op};
 
-use crate::cpu::kernels::lanes;
-use crate::cpu::kernels::simd_dispatch::run_wide;
-use crate::tensor::dtype::DType;
-use crate::tensor::op::Op;
+use crate::lanes;
+use crate::simd_dispatch::run_wide;
 
 /// The operation of a link: its operands are the value of the chain so far and, for binary operations, another one.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LinkWork {
+#[allow(missing_docs, reason = "most are ops of the same name")]
+pub enum LinkWork {
     /// The other operand is the value from now on.
     Take,
     Neg,
@@ -44,7 +44,7 @@ pub(crate) enum LinkWork {
 
 impl LinkWork {
     /// The work of a unary op, whose operand is the value.
-    pub(crate) fn of_one(op: Op) -> Option<LinkWork> {
+    pub fn of_one(op: Op) -> Option<LinkWork> {
         Some(match op {
             Op::Neg => LinkWork::Neg,
             Op::Abs => LinkWork::Abs,
@@ -56,7 +56,7 @@ impl LinkWork {
     }
 
     /// The work of a binary op. `on_left`: the value is its left operand.
-    pub(crate) fn of_two(op: Op, on_left: bool) -> Option<LinkWork> {
+    pub fn of_two(op: Op, on_left: bool) -> Option<LinkWork> {
         Some(match (op, on_left) {
             (Op::Add, _) => LinkWork::Add,
             (Op::Mul, _) => LinkWork::Mul,
@@ -75,7 +75,7 @@ impl LinkWork {
 
 /// The other operand of a link.
 #[derive(Copy, Clone, Debug)]
-pub(crate) enum OtherOperand {
+pub enum OtherOperand {
     /// The other operand of the previous link, which is still in registers. Links of unary ops have this, too, and ignore it.
     Same,
     /// The value of the chain itself.
@@ -88,15 +88,17 @@ pub(crate) enum OtherOperand {
 
 /// A call of a chain.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Link {
-    pub(crate) work: LinkWork,
-    pub(crate) other: OtherOperand,
+pub struct Link {
+    /// What it computes.
+    pub work: LinkWork,
+    /// The operand beside the value of the chain.
+    pub other: OtherOperand,
     /// Where the elements of the result are stored, one behind the other; null if only the next link needs them.
-    pub(crate) to: *mut u8,
+    pub to: *mut u8,
 }
 
 /// Whether there are chains over this dtype.
-pub(crate) fn has_chains(dtype: DType) -> bool {
+pub fn has_chains(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F64)
 }
 
@@ -107,7 +109,7 @@ pub(crate) fn has_chains(dtype: DType) -> bool {
 /// * The addresses of the links are aligned to elements of `dtype`. The elements that they name, `length` or one, may be read; those of `to` may be written, and
 ///   nothing else accesses them during the call. They are initialised, or an earlier link stores them.
 /// * Of two links, one of which stores, both use the same addresses or no byte in common.
-pub(crate) unsafe fn run(dtype: DType, links: &[Link], length: usize) {
+pub unsafe fn run(dtype: DType, links: &[Link], length: usize) {
     debug_assert!(matches!(links.first(), Some(Link { work: LinkWork::Take, .. })));
     match dtype {
         DType::F32 => run_wide(Chain::<f32> { links, length, elements: PhantomData }),
@@ -313,7 +315,7 @@ mod tests {
                     let scalar = result(&|chain| pulp::Simd::vectorize(pulp::Scalar::new(), chain));
                     assert_eq!(result(&|chain| run_wide(chain)), scalar, "{length} elements, the widest vectors");
                     #[cfg(target_arch = "x86_64")]
-                    if let Some(avx2) = crate::cpu::kernels::simd_dispatch::avx2() {
+                    if let Some(avx2) = crate::simd_dispatch::avx2() {
                         assert_eq!(result(&|chain| pulp::Simd::vectorize(avx2, chain)), scalar, "{length} elements");
                     }
                 }

@@ -19,22 +19,18 @@
 
 use std::ops::Range;
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::call::operand::Operand;
-use crate::cpu::kernels::direct_convolution::Convolve;
-use crate::cpu::kernels::elementwise::output;
-use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::matmul::{Matrix, by_gemm};
-use crate::cpu::kernels::number::{DTypeTag, Float, Number};
-use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::patches::{
-    Image, PRODUCTS, WideMatrix, even_positions, fold, round_positions, tile_of, unfold,
-};
-use crate::cpu::kernels::rows::{self, InRow, OutRow};
-use crate::errors::error::KernelError;
-use crate::tensor::op::Op;
-use crate::tensor::window::ConvolutionForm;
+use streamvm_ep::backend::ConvolutionForm;
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{KernelCall, KernelError, Op, Operand};
+
+use crate::direct_convolution::Convolve;
+use crate::elementwise::output;
+use crate::loop_nest::LoopNest;
+use crate::matmul::{Matrix, by_gemm};
+use crate::number::{DTypeTag, Float, Number};
+use crate::parallel;
+use crate::patches::{Image, PRODUCTS, WideMatrix, even_positions, fold, round_positions, tile_of, unfold};
+use crate::rows::{self, InRow, OutRow};
 
 /// Rows of a patch matrix that a part of a gradient has at least, if there are so many: fewer would make products of few rows.
 const ROWS: usize = 128;

@@ -1,21 +1,18 @@
 //! Strided copy and fill. A copy moves bits, so one loop per element size serves every dtype. Where the source is contiguous along another
 //! axis than the target, it is copied in tiles.
 
-use crate::call::check::{check_copy, check_fill};
-use crate::cpu::kernels::elementwise::{input, output};
 use half::{bf16, f16};
+use streamvm_ep::backend::check::{check_copy, check_fill};
+use streamvm_ep::{DType, Error, Operand, Scalar};
 
-use crate::call::operand::Operand;
-use crate::cpu::kernels::half_floats::Nearest;
-use crate::cpu::kernels::loop_nest::{Axis, LoopNest};
-use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows;
-use crate::errors::error::Error;
-use crate::tensor::dtype::DType;
-use crate::tensor::scalar::Scalar;
+use crate::elementwise::{input, output};
+use crate::half_floats::Nearest;
+use crate::loop_nest::{Axis, LoopNest};
+use crate::parallel;
+use crate::rows;
 
-/// Copies `source` to `target`; see [`Stream::copy`](crate::Stream::copy).
-pub(crate) fn copy(source: &Operand, target: &mut Operand) -> Result<(), Error> {
+/// Copies `source` to `target`; see [`Stream::copy`](streamvm_ep::Stream::copy).
+pub fn copy(source: &Operand, target: &mut Operand) -> Result<(), Error> {
     if !check_copy(source, target)? {
         return Ok(());
     }
@@ -95,8 +92,8 @@ unsafe fn copy_transposed<T: Copy + Send + Sync>(
     });
 }
 
-/// Fills `target` with `value`; see [`Stream::fill`](crate::Stream::fill).
-pub(crate) fn fill(target: &mut Operand, value: Scalar) -> Result<(), Error> {
+/// Fills `target` with `value`; see [`Stream::fill`](streamvm_ep::Stream::fill).
+pub fn fill(target: &mut Operand, value: Scalar) -> Result<(), Error> {
     check_fill(target, value)?;
     // For every arm: the target holds this type, aligned, may be written and reaches no element twice.
     match target.dtype() {

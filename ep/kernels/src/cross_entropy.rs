@@ -3,20 +3,17 @@
 //! Exponentials are computed block by block in scratch memory on the stack, because an output of one element for each row has no room for them. A row whose target is
 //! no class takes no part: its loss and its gradient are zeros, whatever its elements are.
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::folds;
-use crate::cpu::kernels::functions::Functions as _;
-use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::number::{DTypeTag, Float, Number};
-use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{self, InRow, OutRow};
-use crate::cpu::kernels::softmax::exponential_blocks;
-use crate::errors::error::KernelError;
-use crate::tensor::dtype::DType;
-use crate::tensor::op::Op;
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{DType, KernelCall, KernelError, Op, Operand};
+
+use crate::elementwise::{input, output};
+use crate::folds;
+use crate::functions::Functions as _;
+use crate::loop_nest::LoopNest;
+use crate::number::{DTypeTag, Float, Number};
+use crate::parallel;
+use crate::rows::{self, InRow, OutRow};
+use crate::softmax::exponential_blocks;
 
 /// The class that a target is, out of `classes`.
 fn class(target: i64, classes: usize) -> Option<usize> {

@@ -1,15 +1,14 @@
 //! Running sums along one axis. A row is added up by one thread, from its first element on, so that the bits do not depend on the number of threads, and
 //! are those of a CUDA device.
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::number::{DTypeTag, Number};
-use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{InRow, OutRow};
-use crate::errors::error::KernelError;
-use crate::tensor::op::Op;
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{KernelCall, KernelError, Op};
+
+use crate::elementwise::{input, output};
+use crate::loop_nest::LoopNest;
+use crate::number::{DTypeTag, Number};
+use crate::parallel;
+use crate::rows::{InRow, OutRow};
 
 /// The kernel of [`Op::CumSum`].
 pub(super) fn cumsum<D: DTypeTag>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {

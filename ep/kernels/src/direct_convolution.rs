@@ -24,15 +24,15 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 use pulp::{Simd, WithSimd};
+use streamvm_ep::Operand;
+use streamvm_ep::backend::ConvolutionForm;
 
-use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::number::Float;
-use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::patches::{Image, PRODUCTS, WideMatrix};
-use crate::cpu::kernels::rows::{self, InRow, OutRow};
-use crate::cpu::kernels::simd_dispatch;
-use crate::tensor::window::ConvolutionForm;
+use crate::elementwise::{input, output};
+use crate::number::Float;
+use crate::parallel;
+use crate::patches::{Image, PRODUCTS, WideMatrix};
+use crate::rows::{self, InRow, OutRow};
+use crate::simd_dispatch;
 
 /// Places that are computed together: four vectors of 512 bits.
 const TILE: usize = 64;
@@ -67,7 +67,7 @@ thread_local! {
 }
 
 /// An element type whose convolutions may be computed here.
-pub(in crate::cpu::kernels) trait Convolve: Float {
+pub(crate) trait Convolve: Float {
     /// Computes a convolution, or returns false for one that is not computed here.
     ///
     /// # Safety

@@ -1,13 +1,10 @@
 //! Direct convolutions beside their definition, over shapes that are divided in each way. The elements are few halves, so each sum is exact, in any
 //! order.
 
+use streamvm_ep::{Access, Convolution, Layout, Op, Shape};
+
 use super::*;
-use crate::call::operand::Access;
-use crate::cpu::kernels::number::DTypeTag;
-use crate::tensor::layout::Layout;
-use crate::tensor::op::Op;
-use crate::tensor::shape::Shape;
-use crate::tensor::window::Convolution;
+use crate::number::DTypeTag;
 
 /// Elements in the order of memory, and where each of `[n, c, h, w]` is.
 struct Image4<T> {

@@ -1,19 +1,16 @@
 //! Elementwise kernels: unary, predicates, binary, comparisons, where, clamp. Inputs broadcast to the output; the output
 //! may be exactly the view of an input.
 
-use crate::call::check::{InPlace, check_broadcast, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::call::operand::Operand;
-use crate::cpu::kernels::arith::{Binary, Compare, Predicate, Unary};
-use crate::cpu::kernels::folds;
-use crate::cpu::kernels::long_rows;
-use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::number::{DTypeTag, Number as _};
-use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{self, InRow, OutRow};
-use crate::errors::error::KernelError;
-use crate::tensor::dtype::DType;
-use crate::tensor::op::Op;
+use streamvm_ep::backend::check::{InPlace, check_broadcast, checked_operands};
+use streamvm_ep::{DType, KernelCall, KernelError, Op, Operand};
+
+use crate::arith::{Binary, Compare, Predicate, Unary};
+use crate::folds;
+use crate::long_rows;
+use crate::loop_nest::LoopNest;
+use crate::number::{DTypeTag, Number as _};
+use crate::parallel;
+use crate::rows::{self, InRow, OutRow};
 
 /// The kernel of a unary op.
 pub(super) fn unary<D: DTypeTag, U: Unary<D::Store>>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
@@ -295,7 +292,7 @@ fn check_right<D: DTypeTag, B: Binary<D::Store>>(op: Op, b: &Operand, out: &Oper
 #[cold]
 fn find_refused<D: DTypeTag, B: Binary<D::Store>>(op: Op, b: &Operand, out: &Operand) -> Result<(), KernelError> {
     let shape = out.layout().shape();
-    let wide = b.layout().broadcast_to(shape).map_err(crate::errors::error::Error::from)?;
+    let wide = b.layout().broadcast_to(shape).map_err(streamvm_ep::Error::from)?;
     for index in 0..shape.elements() {
         let mut left = index;
         let mut offset = 0;

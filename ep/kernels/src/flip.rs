@@ -1,15 +1,12 @@
 //! Flip: the elements in the opposite order along some axes.
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows;
-use crate::errors::error::KernelError;
-use crate::tensor::op::Op;
-use crate::tensor::params::Axes;
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{Axes, KernelCall, KernelError, Op, Operand};
+
+use crate::elementwise::{input, output};
+use crate::loop_nest::LoopNest;
+use crate::parallel;
+use crate::rows;
 
 /// The kernel of [`Op::Flip`], for every dtype.
 pub(super) fn flip(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {

@@ -7,10 +7,10 @@ use std::ops::BitOr;
 
 use pulp::{Simd, WithSimd};
 
-use crate::cpu::kernels::lanes;
-use crate::cpu::kernels::number::{Float, Number};
-use crate::cpu::kernels::rows::{InRow, LANES};
-use crate::cpu::kernels::simd_dispatch;
+use crate::lanes;
+use crate::number::{Float, Number};
+use crate::rows::{InRow, LANES};
+use crate::simd_dispatch;
 
 /// Folds `a[0..length]` into `start` with `step`. With stride 1 it folds [`LANES`] interleaved parts, each starting from `neutral`, and
 /// [joins](join_all) them with `join`.

@@ -2,7 +2,7 @@
 //!
 //! A new function is written for both types in the module of its kind, and named here.
 
-use crate::cpu::kernels::{activations, library, math, plain};
+use crate::{activations, library, math, plain};
 
 macro_rules! functions {
     (of one [$($module:ident: $($name:ident)*;)*] of two [$($module_of_two:ident: $($of_two:ident)*;)*]) => {

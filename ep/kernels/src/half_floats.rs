@@ -8,8 +8,8 @@ use std::cmp::Ordering;
 
 use half::{bf16, f16};
 
-use crate::cpu::kernels::binary16;
-use crate::cpu::kernels::number::{Float, Number};
+use crate::binary16;
+use crate::number::{Float, Number};
 
 macro_rules! half_float {
     ($float:ident by $wide:path, $rounded:path: sum overflows $overflows:literal, binary $($binary:ident)*) => {

@@ -1,16 +1,13 @@
 //! Index select: rows of a table, as indices give them. All indices are checked before anything is written.
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::indices;
-use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows;
-use crate::errors::error::KernelError;
-use crate::tensor::dtype::DType;
-use crate::tensor::op::Op;
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{DType, KernelCall, KernelError, Op, Operand};
+
+use crate::elementwise::{input, output};
+use crate::indices;
+use crate::loop_nest::LoopNest;
+use crate::parallel;
+use crate::rows;
 
 /// The kernel of [`Op::IndexSelect`], for a table of any dtype.
 pub(super) fn index_select(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {

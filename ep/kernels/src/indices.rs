@@ -1,10 +1,8 @@
 //! Indices: integers of the dtypes that ops take as places of rows or elements.
 
-use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::input;
-use crate::errors::error::KernelError;
-use crate::tensor::dtype::DType;
-use crate::tensor::op::Op;
+use streamvm_ep::{DType, KernelError, Op, Operand};
+
+use crate::elementwise::input;
 
 /// The index at `offset`, in elements from the first.
 ///

@@ -3,16 +3,15 @@
 //! A row is read three times while it is in the cache: the variance is the mean of squared differences from the mean, so that it keeps its
 //! digits where the mean is large beside them. Weight and bias are the same for each row. A row with a NaN or an infinity gives NaN.
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::folds;
-use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::number::{DTypeTag, Float};
-use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{self, InRow, OutRow};
-use crate::errors::error::KernelError;
-use crate::tensor::op::Op;
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{KernelCall, KernelError, Op};
+
+use crate::elementwise::{input, output};
+use crate::folds;
+use crate::loop_nest::LoopNest;
+use crate::number::{DTypeTag, Float};
+use crate::parallel;
+use crate::rows::{self, InRow, OutRow};
 
 /// The kernel of [`Op::LayerNorm`].
 pub(super) fn layer_norm<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>

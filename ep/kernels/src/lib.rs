@@ -1,8 +1,25 @@
-//! CPU kernels.
+//! CPU kernels, and the threads that help with large ones.
+//!
+//! ```
+//! use streamvm_ep::*;
+//!
+//! # fn main() -> Result<(), Error> {
+//! let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::Cpu, DType::F32)?;
+//! let mut memory = [[1.0f32, 2.0, 3.0], [0.0; 3]];
+//! let layout = Layout::contiguous(Shape::new(&[3])?);
+//! let base = memory.as_mut_ptr().cast::<u8>();
+//! // SAFETY: each has the three elements of a row, which nothing else uses while the operands exist.
+//! let view = |row: usize, access| unsafe { Operand::new(base.wrapping_add(row * 12), DType::F32, layout, access) };
+//! let mut operands = [view(0, Access::Read), view(1, Access::Write)];
+//! (kernel.run)(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() })?;
+//! assert_eq!(memory[1], [-1.0, -2.0, -3.0]);
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! Each kernel is one generic function, instantiated per dtype in [`table`](mod@table). All have the same structure:
 //!
-//! 1. [`check`](mod@crate::call::check) the operands.
+//! 1. [`check`](mod@streamvm_ep::backend::check) the operands.
 //! 2. Make a [`LoopNest`](loop_nest::LoopNest) over their strides, which merges axes as far as possible.
 //! 3. Divide it into parts if it is large ([`parallel`]), and pass each innermost row of a part to a loop of [`rows`](mod@rows) or [`folds`](mod@folds), which
 //!    reads and writes through the pointers.
@@ -19,6 +36,8 @@
 //! Invariant: kernels access memory only through raw pointers, and read an element before they write the one at the same index. So an
 //! elementwise op may write exactly the view that it reads.
 
+#![cfg_attr(any(loom, shuttle), allow(dead_code, unused_imports, reason = "models run few kernels"))]
+
 mod activations;
 mod along_axis;
 mod arange;
@@ -27,8 +46,9 @@ mod argsort;
 mod arith;
 mod binary16;
 mod bits;
+mod builtin;
 mod cast;
-pub(crate) mod chain;
+pub mod chain;
 mod convolution;
 mod copy;
 mod cross_entropy;
@@ -38,6 +58,7 @@ mod elementwise;
 mod flip;
 mod folds;
 mod functions;
+mod gemm;
 mod half_floats;
 mod index_select;
 mod indices;
@@ -54,8 +75,9 @@ mod number;
 mod one_hot;
 mod ordered;
 mod pad;
-pub(crate) mod parallel;
+pub mod parallel;
 mod patches;
+mod patience;
 mod philox;
 mod plain;
 mod pooling;
@@ -69,6 +91,10 @@ mod table;
 mod triangle;
 #[cfg(test)]
 mod ulps;
+mod workers;
 
-pub(crate) use copy::{copy, fill};
-pub(crate) use table::{is_own, register};
+pub use builtin::builtin;
+pub use copy::{copy, fill};
+pub use patience::Patience;
+pub use table::{is_own, register};
+pub use workers::{set_threads, split};

@@ -14,14 +14,14 @@ macro_rules! functions {
     ($($name:ident($($input:ident),+): $single:ident $double:ident;)*) => {
         pub(super) mod single {$(
             #[inline(always)]
-            pub(in crate::cpu::kernels) fn $name($($input: f32),+) -> f32 {
+            pub(in crate) fn $name($($input: f32),+) -> f32 {
                 libm::$single($($input),+)
             }
         )*}
 
         pub(super) mod double {$(
             #[inline(always)]
-            pub(in crate::cpu::kernels) fn $name($($input: f64),+) -> f64 {
+            pub(in crate) fn $name($($input: f64),+) -> f64 {
                 libm::$double($($input),+)
             }
         )*}

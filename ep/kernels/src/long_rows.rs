@@ -4,26 +4,26 @@ use std::mem::MaybeUninit;
 
 use pulp::{Simd, WithSimd};
 
-use crate::cpu::kernels::rows::{BLOCK, InRow, OutRow};
-use crate::cpu::kernels::simd_dispatch;
+use crate::rows::{BLOCK, InRow, OutRow};
+use crate::simd_dispatch;
 
-/// [`map1`](crate::cpu::kernels::rows::map1) for an `f` of many operations, for any strides: a loop that the compiler vectorises as a loop, with the widest vectors. What `f`
+/// [`map1`](crate::rows::map1) for an `f` of many operations, for any strides: a loop that the compiler vectorises as a loop, with the widest vectors. What `f`
 /// captures should be moved into it, because the loop would read a borrowed value anew for each element.
 ///
 /// # Safety
 ///
-/// * As for [`map1`](crate::cpu::kernels::rows::map1).
+/// * As for [`map1`](crate::rows::map1).
 #[inline]
 pub(super) unsafe fn map1_long<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O) {
     // SAFETY: the caller guarantees this.
     simd_dispatch::run_wide(unsafe { MapLong::new(length, out, a, f) });
 }
 
-/// [`map1`](crate::cpu::kernels::rows::map1) for an `f` that calls a library: a loop that is short to compile, with nothing to vectorise.
+/// [`map1`](crate::rows::map1) for an `f` that calls a library: a loop that is short to compile, with nothing to vectorise.
 ///
 /// # Safety
 ///
-/// * As for [`map1`](crate::cpu::kernels::rows::map1).
+/// * As for [`map1`](crate::rows::map1).
 pub(super) unsafe fn map1_called<T: Copy>(length: usize, out: OutRow<T>, a: InRow<T>, f: fn(T) -> T) {
     for i in 0..length {
         // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
@@ -33,11 +33,11 @@ pub(super) unsafe fn map1_called<T: Copy>(length: usize, out: OutRow<T>, a: InRo
     }
 }
 
-/// [`map2`](crate::cpu::kernels::rows::map2) for an `f` that calls a library, as [`map1_called`].
+/// [`map2`](crate::rows::map2) for an `f` that calls a library, as [`map1_called`].
 ///
 /// # Safety
 ///
-/// * As for [`map2`](crate::cpu::kernels::rows::map2).
+/// * As for [`map2`](crate::rows::map2).
 pub(super) unsafe fn map2_called<T: Copy>(length: usize, out: OutRow<T>, a: InRow<T>, b: InRow<T>, f: fn(T, T) -> T) {
     for i in 0..length {
         // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
@@ -60,7 +60,7 @@ struct MapLong<A, O, F> {
 impl<A, O, F> MapLong<A, O, F> {
     /// # Safety
     ///
-    /// * The requirements of [`map1`](crate::cpu::kernels::rows::map1) hold as long as the value exists.
+    /// * The requirements of [`map1`](crate::rows::map1) hold as long as the value exists.
     #[inline(always)]
     unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, f: F) -> Self {
         MapLong { length, out, a, f }
@@ -82,7 +82,7 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for MapLong<A, O, F> {
 ///
 /// # Safety
 ///
-/// * As for [`map1`](crate::cpu::kernels::rows::map1).
+/// * As for [`map1`](crate::rows::map1).
 #[inline(always)]
 pub(super) unsafe fn map1_wide<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O) {
     if (out.stride, a.stride) != (1, 1) {
@@ -118,7 +118,7 @@ pub(super) unsafe fn map1_wide<A: Copy, O: Copy>(length: usize, out: OutRow<O>, 
 ///
 /// # Safety
 ///
-/// * As for [`map1`](crate::cpu::kernels::rows::map1).
+/// * As for [`map1`](crate::rows::map1).
 #[inline(always)]
 unsafe fn map1_in_blocks<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O) {
     let mut results = [const { MaybeUninit::<O>::uninit() }; BLOCK];
@@ -143,7 +143,7 @@ unsafe fn map1_in_blocks<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InR
 ///
 /// # Safety
 ///
-/// * As for [`map2`](crate::cpu::kernels::rows::map2).
+/// * As for [`map2`](crate::rows::map2).
 #[inline(always)]
 pub(super) unsafe fn map2_in_blocks<A: Copy, B: Copy, O: Copy>(
     length: usize,

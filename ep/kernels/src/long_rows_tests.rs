@@ -2,9 +2,9 @@ use half::f16;
 use pulp::Arch;
 
 use super::*;
-use crate::cpu::kernels::functions::Functions;
-use crate::cpu::kernels::number::Float;
-use crate::cpu::kernels::rows::tests::{numbers, side_by_side, written};
+use crate::functions::Functions;
+use crate::number::Float;
+use crate::rows::tests::{numbers, side_by_side, written};
 
 /// A long operation with every width, and with strides.
 fn same_long(f: impl Fn(f32) -> f32 + Copy) {

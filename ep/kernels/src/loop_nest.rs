@@ -9,9 +9,9 @@
 //! This leaves one innermost *row*, with a length and one stride per operand, and a counter over the outer axes. Contiguous operands of
 //! one shape always become a single row.
 
-use crate::cpu::kernels::{lanes, parallel};
-use crate::tensor::layout::Layout;
-use crate::tensor::shape::MAX_RANK;
+use streamvm_ep::{Layout, MAX_RANK};
+
+use crate::{lanes, parallel};
 
 /// One axis: its size and the stride of each operand, in elements.
 #[derive(Copy, Clone)]
@@ -194,8 +194,9 @@ impl LoopNest<2> {
 
 #[cfg(test)]
 mod tests {
+    use streamvm_ep::Shape;
+
     use super::*;
-    use crate::tensor::shape::Shape;
 
     fn contiguous(dims: &[usize]) -> Layout {
         Layout::contiguous(Shape::new(dims).unwrap())

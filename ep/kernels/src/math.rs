@@ -42,7 +42,7 @@ macro_rules! functions {
 
             /// The polynomial with these coefficients, the highest power first, at `x`.
             #[inline(always)]
-            pub(in crate::cpu::kernels) fn polynomial<const N: usize>(x: $float, coefficients: [$float; N]) -> $float {
+            pub(in crate) fn polynomial<const N: usize>(x: $float, coefficients: [$float; N]) -> $float {
                 let mut sum = coefficients[0];
                 let mut power = 1;
                 while power < N {
@@ -81,7 +81,7 @@ macro_rules! functions {
 
             /// e to the power of `x`.
             #[inline(always)]
-            pub(in crate::cpu::kernels) fn exp(x: $float) -> $float {
+            pub(in crate) fn exp(x: $float) -> $float {
                 // Beyond these the result is infinite, or rounds to 0. NaN stays.
                 let x = if x > $highest { $highest } else { x };
                 let x = if x < $lowest { $lowest } else { x };
@@ -91,7 +91,7 @@ macro_rules! functions {
 
             /// 2 to the power of `x`.
             #[inline(always)]
-            pub(in crate::cpu::kernels) fn exp2(x: $float) -> $float {
+            pub(in crate) fn exp2(x: $float) -> $float {
                 // As in `exp`.
                 let x = if x > $highest2 { $highest2 } else { x };
                 let x = if x < $lowest2 { $lowest2 } else { x };
@@ -129,13 +129,13 @@ macro_rules! functions {
 
             /// The natural logarithm of `x`.
             #[inline(always)]
-            pub(in crate::cpu::kernels) fn log(x: $float) -> $float {
+            pub(in crate) fn log(x: $float) -> $float {
                 logarithm(x, super::$log)
             }
 
             /// The logarithm of `x` to base 2.
             #[inline(always)]
-            pub(in crate::cpu::kernels) fn log2(x: $float) -> $float {
+            pub(in crate) fn log2(x: $float) -> $float {
                 logarithm(x, log2_of)
             }
 
@@ -147,7 +147,7 @@ macro_rules! functions {
 
             /// The logarithm of `x` to base 10.
             #[inline(always)]
-            pub(in crate::cpu::kernels) fn log10(x: $float) -> $float {
+            pub(in crate) fn log10(x: $float) -> $float {
                 logarithm(x, log10_of)
             }
 
@@ -160,7 +160,7 @@ macro_rules! functions {
 
             /// The hyperbolic tangent of `x`.
             #[inline(always)]
-            pub(in crate::cpu::kernels) fn tanh(x: $float) -> $float {
+            pub(in crate) fn tanh(x: $float) -> $float {
                 let size = x.abs();
                 // From here on it rounds to 1.
                 let size = if size > $end { $end } else { size };
@@ -172,7 +172,7 @@ macro_rules! functions {
 
             /// 1 / (1 + exp(-x)).
             #[inline(always)]
-            pub(in crate::cpu::kernels) fn sigmoid(x: $float) -> $float {
+            pub(in crate) fn sigmoid(x: $float) -> $float {
                 let small = exp(-x.abs());
                 let numerator = if x >= 0.0 { 1.0 } else { small };
                 numerator / (1.0 + small)

@@ -1,7 +1,7 @@
 //! The errors of the functions in units of the last place, and their special values.
 
 use super::{double, single};
-use crate::cpu::kernels::ulps::{Pair, double_error, numbers, power, ulps, worst_double, worst_single};
+use crate::ulps::{Pair, double_error, numbers, power, ulps, worst_double, worst_single};
 
 #[test]
 #[allow(clippy::print_stdout, reason = "figures for the decision that states them")]

@@ -11,21 +11,18 @@ use std::ops::Range;
 
 use gemm_common::Parallelism;
 use half::{bf16, f16};
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{KernelCall, KernelError, Layout, MAX_RANK, Op};
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::matmul_half;
-use crate::cpu::kernels::matmul_vector::MultiplyRow;
-use crate::cpu::kernels::number::{DTypeTag, Number};
-use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{self, InRow, OutRow};
-use crate::cpu::workers;
-use crate::errors::error::KernelError;
-use crate::tensor::layout::Layout;
-use crate::tensor::op::Op;
-use crate::tensor::shape::MAX_RANK;
+use crate::elementwise::{input, output};
+use crate::gemm::Gemm;
+use crate::loop_nest::LoopNest;
+use crate::matmul_half;
+use crate::matmul_vector::MultiplyRow;
+use crate::number::{DTypeTag, Number};
+use crate::parallel;
+use crate::rows::{self, InRow, OutRow};
+use crate::workers;
 
 /// The kernel of [`Op::MatMul`].
 pub(super) fn matmul<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
@@ -185,47 +182,6 @@ macro_rules! with_gemm {
             }
         }
     )*};
-}
-
-/// The types that the crates of `gemm` multiply.
-pub(super) trait Gemm: Number {
-    /// The function for this processor. Its matrices are rows, columns, depth, then the result, whether it is read, the left and the right
-    /// factor, each with the strides of its columns and rows; the factors of the old result and of the product; conjugations, and threads.
-    fn function() -> GemmFunction<Self>;
-}
-
-type GemmFunction<T> = unsafe fn(
-    usize,
-    usize,
-    usize,
-    *mut T,
-    isize,
-    isize,
-    bool,
-    *const T,
-    isize,
-    isize,
-    *const T,
-    isize,
-    isize,
-    T,
-    T,
-    bool,
-    bool,
-    bool,
-    Parallelism,
-);
-
-impl Gemm for f32 {
-    fn function() -> GemmFunction<f32> {
-        gemm_f32::gemm::f32::get_gemm_fn()
-    }
-}
-
-impl Gemm for f64 {
-    fn function() -> GemmFunction<f64> {
-        gemm_f64::gemm::f64::get_gemm_fn()
-    }
 }
 
 /// `out = kept * out + one * a * b`; without `kept`, the first term is left out and `out` is not read.

@@ -4,9 +4,9 @@
 //! `gemm` has an `f16` product of its own, but it rounds after each block of the depth, and on some processors accumulates in `f16`. It
 //! has none for `bf16`.
 
-use crate::cpu::kernels::matmul::{Matrix, by_gemm};
-use crate::cpu::kernels::number::Float;
-use crate::cpu::kernels::rows::{self, InRow, OutRow};
+use crate::matmul::{Matrix, by_gemm};
+use crate::number::Float;
+use crate::rows::{self, InRow, OutRow};
 
 /// The most rows, columns and depth that are multiplied at a time. Each element of a panel is widened once and used this many times.
 /// Three panels, 768 KiB of `f32`, fit in a second-level cache or nearly so.
@@ -93,7 +93,7 @@ struct Lines {
 ///
 /// # Safety
 ///
-/// * As for [`Multiply::multiply`](crate::cpu::kernels::matmul::Multiply::multiply).
+/// * As for [`Multiply::multiply`](crate::matmul::Multiply::multiply).
 pub(super) unsafe fn multiply<T: Float<Wide = f32>>(
     out: (*mut T, Matrix),
     a: (*const T, Matrix),

@@ -9,8 +9,8 @@
 
 use pulp::{Simd, WithSimd};
 
-use crate::cpu::kernels::matmul::Matrix;
-use crate::cpu::kernels::simd_dispatch::run_wide;
+use crate::matmul::Matrix;
+use crate::simd_dispatch::run_wide;
 
 /// Sums that do not wait for each other: what the multiply-and-add units of usual processors have in flight.
 const CHAINS: usize = 4;
@@ -52,7 +52,7 @@ pub(super) trait MultiplyRow: Sized {
     ///
     /// # Safety
     ///
-    /// * As for [`Multiply::multiply`](crate::cpu::kernels::matmul::Multiply::multiply).
+    /// * As for [`Multiply::multiply`](crate::matmul::Multiply::multiply).
     unsafe fn multiply_row(out: (*mut Self, Matrix), a: (*const Self, Matrix), b: (*const Self, Matrix)) -> bool;
 }
 

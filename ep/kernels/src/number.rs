@@ -3,11 +3,10 @@
 //! Integers wrap. Kernels refuse a zero divisor and a negative exponent before they compute, so divisions and [`Number::pow`] need not.
 
 use half::{bf16, f16};
+use streamvm_ep::{DType, KernelCall};
 
-use crate::call::kernel::KernelCall;
-use crate::cpu::kernels::functions::Functions;
-use crate::cpu::kernels::matmul::Gemm;
-use crate::tensor::dtype::DType;
+use crate::functions::Functions;
+use crate::gemm::Gemm;
 
 /// A dtype as a Rust type, with the storage type of its elements.
 pub(super) trait DTypeTag {

@@ -1,19 +1,13 @@
 //! One-hot: zeros, and a one at the class of each index.
 
 use half::{bf16, f16};
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{DType, KernelCall, KernelError, Op, OpError, Operand, Scalar};
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::call::operand::Operand;
-use crate::cpu::kernels::copy::fill;
-use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::number::DTypeTag;
-use crate::errors::error::KernelError;
-use crate::tensor::dtype::DType;
-use crate::tensor::error::OpError;
-use crate::tensor::op::Op;
-use crate::tensor::scalar::Scalar;
+use crate::copy::fill;
+use crate::elementwise::{input, output};
+use crate::loop_nest::LoopNest;
+use crate::number::DTypeTag;
 
 /// The kernel of [`Op::OneHot`] for indices stored as `D`.
 pub(super) fn one_hot<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>

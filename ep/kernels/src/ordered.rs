@@ -8,9 +8,9 @@
 
 use std::sync::OnceLock;
 
-use crate::cpu::workers;
-use crate::errors::error::KernelError;
-use crate::tensor::op::Op;
+use streamvm_ep::{KernelError, Op};
+
+use crate::workers;
 
 /// The least length that is divided. One thread sorts it in some milliseconds, against some microseconds for a hand-over.
 const LONG: usize = 1 << 16;

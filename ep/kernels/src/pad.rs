@@ -1,15 +1,10 @@
 //! Pad: the input with margins of one value around it. The margins are filled and the rest is copied, so each element of the output is
 //! written once.
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::call::operand::{Access, Operand};
-use crate::cpu::kernels::copy::{copy, fill};
-use crate::errors::error::{Error, KernelError};
-use crate::tensor::error::OpError;
-use crate::tensor::layout::Layout;
-use crate::tensor::op::Op;
-use crate::tensor::params::Extra;
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{Access, Error, Extra, KernelCall, KernelError, Layout, Op, OpError, Operand};
+
+use crate::copy::{copy, fill};
 
 /// The kernel of [`Op::Pad`], for every dtype.
 pub(super) fn pad(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {

@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 
-use crate::cpu::workers;
-use crate::tensor::op::Op;
-use crate::tensor::op_class::ElementWork;
+use streamvm_ep::{ElementWork, Op};
+
+use crate::workers;
 
 /// The least work that is divided: with less, a hand-over to another thread costs what it gains.
 pub(super) const LARGE: usize = 1 << 16;
@@ -17,16 +17,16 @@ pub(super) const LARGE: usize = 1 << 16;
 const PART: usize = 1 << 14;
 
 /// The work of one element of a light operation.
-pub(crate) const LIGHT: usize = 1;
+pub const LIGHT: usize = 1;
 
 /// The work of one element of a long operation, such as an exponential.
-pub(crate) const LONG: usize = 4;
+pub const LONG: usize = 4;
 
 /// The work of one element of an operation that calls a library, such as a sine: some 10 ns.
-pub(crate) const CALL: usize = 8;
+pub const CALL: usize = 8;
 
 /// The work of one element of an op.
-pub(crate) fn of_element(op: Op) -> usize {
+pub fn of_element(op: Op) -> usize {
     match op.element_work() {
         ElementWork::Light => LIGHT,
         ElementWork::Long => LONG,
@@ -37,7 +37,7 @@ pub(crate) fn of_element(op: Op) -> usize {
 /// Calls `part` with ranges that make up `0..count`: each number, which costs `work`, is in exactly one range. A small count is
 /// one range, in the calling thread.
 #[inline]
-pub(crate) fn ranges(count: usize, work: usize, part: impl Fn(Range<usize>) + Sync) {
+pub fn ranges(count: usize, work: usize, part: impl Fn(Range<usize>) + Sync) {
     if count.saturating_mul(work) < LARGE {
         return part(0..count);
     }

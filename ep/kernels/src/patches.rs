@@ -7,12 +7,13 @@
 
 use std::ops::Range;
 
-use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::matmul::Matrix;
-use crate::cpu::kernels::number::{Float, Number};
-use crate::cpu::kernels::rows::{self, InRow, OutRow};
-use crate::tensor::window::ConvolutionForm;
+use streamvm_ep::Operand;
+use streamvm_ep::backend::ConvolutionForm;
+
+use crate::elementwise::{input, output};
+use crate::matmul::Matrix;
+use crate::number::{Float, Number};
+use crate::rows::{self, InRow, OutRow};
 
 /// Elements of a tile of up to 2048 rows, at most: 256 KiB of `f32` or 512 KiB of `f64`, which a second-level cache holds beside the other factor.
 /// A tile of more rows has [`LEAST_COLUMNS`], so its size grows with the rows.

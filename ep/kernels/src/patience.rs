@@ -3,7 +3,7 @@
 /// How a thread waits for another one: it polls, because most waits are short, and then sleeps for a tenth of the time that it has waited so far.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub struct Patience {
     polls: u32,
     since: Option<std::time::Instant>,
 }
@@ -15,7 +15,7 @@ impl Patience {
 
     /// Waits for a moment; longer each time.
     #[inline]
-    pub(crate) fn wait(&mut self) {
+    pub fn wait(&mut self) {
         self.polls = self.polls.saturating_add(1);
         match self.polls {
             ..Patience::POLLS if !self.polls.is_multiple_of(64) => std::hint::spin_loop(),
@@ -35,11 +35,12 @@ impl Patience {
 /// Lets the other threads of a model run.
 #[cfg(loom)]
 #[derive(Debug, Default)]
-pub(crate) struct Patience;
+pub struct Patience;
 
 #[cfg(loom)]
 impl Patience {
-    pub(crate) fn wait(&mut self) {
+    /// Lets them run.
+    pub fn wait(&mut self) {
         loom::thread::yield_now();
     }
 }

@@ -5,18 +5,16 @@
 
 use std::ops::Range;
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::lanes;
-use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::number::{DTypeTag, Float, Number};
-use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{InRow, OutRow};
-use crate::errors::error::KernelError;
-use crate::tensor::op::Op;
-use crate::tensor::window::{WindowAxis, pooling_axes};
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::backend::{WindowAxis, pooling_axes};
+use streamvm_ep::{KernelCall, KernelError, Op, Operand};
+
+use crate::elementwise::{input, output};
+use crate::lanes;
+use crate::loop_nest::LoopNest;
+use crate::number::{DTypeTag, Float, Number};
+use crate::parallel;
+use crate::rows::{InRow, OutRow};
 
 /// One channel of one image for reading: its elements and their strides.
 #[derive(Copy, Clone)]

@@ -3,15 +3,12 @@
 //! it, or other draws.
 
 use half::{bf16, f16};
+use streamvm_ep::backend::check::{InPlace, checked_operands};
+use streamvm_ep::{KernelCall, KernelError, Layout, check_source};
 
-use crate::call::check::{InPlace, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::cpu::kernels::elementwise::output;
-use crate::cpu::kernels::number::{DTypeTag, Float};
-use crate::cpu::kernels::philox::block;
-use crate::errors::error::KernelError;
-use crate::tensor::infer::check_source;
-use crate::tensor::layout::Layout;
+use crate::elementwise::output;
+use crate::number::{DTypeTag, Float};
+use crate::philox::block;
 
 /// An element type that can be drawn. The functions use the first [`Draw::OF_A_BLOCK`] of the four results.
 pub(super) trait Draw: Float {
@@ -118,7 +115,7 @@ impl Distribution for Normal {
     }
 }
 
-/// The kernel of [`Op::Uniform`](crate::Op::Uniform) and [`Op::Normal`](crate::Op::Normal).
+/// The kernel of [`Op::Uniform`](streamvm_ep::Op::Uniform) and [`Op::Normal`](streamvm_ep::Op::Normal).
 pub(super) fn random<D, F: Distribution>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
 where
     D: DTypeTag,

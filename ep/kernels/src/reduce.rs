@@ -16,19 +16,15 @@
 //! `f64`. The state of such an output element is no longer finite. Its elements are then summed once more, each scaled down by [`SCALE`].
 //! This costs a second pass over those elements only, and one test per output element.
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::folds;
-use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::number::{DTypeTag, Float, Number};
-use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{InRow, OutRow};
-use crate::errors::error::KernelError;
-use crate::tensor::layout::Layout;
-use crate::tensor::op::Op;
-use crate::tensor::params::{Axes, Params};
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{Axes, KernelCall, KernelError, Layout, Op, Operand, Params};
+
+use crate::elementwise::{input, output};
+use crate::folds;
+use crate::loop_nest::LoopNest;
+use crate::number::{DTypeTag, Float, Number};
+use crate::parallel;
+use crate::rows::{InRow, OutRow};
 
 /// The number of output elements that are folded side by side: 512 bytes of `f64` states, a quarter of the smallest L1 cache's ways, and
 /// long enough for the loop over them to run at vector speed.

@@ -1,16 +1,15 @@
 //! RMS norm over the innermost axis (Zhang and Sennrich, NeurIPS 2019): each row divided by the root of the mean of its squares, in `f64`; a result is
 //! rounded once. A row is read twice while it is in the cache.
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::folds;
-use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::number::{DTypeTag, Float};
-use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{self, InRow, OutRow};
-use crate::errors::error::KernelError;
-use crate::tensor::op::Op;
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{KernelCall, KernelError, Op};
+
+use crate::elementwise::{input, output};
+use crate::folds;
+use crate::loop_nest::LoopNest;
+use crate::number::{DTypeTag, Float};
+use crate::parallel;
+use crate::rows::{self, InRow, OutRow};
 
 /// The kernel of [`Op::RmsNorm`].
 pub(super) fn rms_norm<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>

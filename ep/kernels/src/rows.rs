@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 use pulp::{Simd, WithSimd};
 
-use crate::cpu::kernels::{lanes, simd_dispatch};
+use crate::{lanes, simd_dispatch};
 
 /// The number of elements computed at a time. 16 `f32` are a cache line, four SSE or two AVX registers; more would spill registers for
 /// elements of 8 bytes.

@@ -3,7 +3,7 @@ use pulp::Arch;
 use super::*;
 
 /// Numbers of all magnitudes and signs, infinities and NaNs.
-pub(in crate::cpu::kernels) fn numbers(seed: u32) -> Vec<f32> {
+pub(crate) fn numbers(seed: u32) -> Vec<f32> {
     let mut bits = seed;
     let mut next = || {
         bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -12,12 +12,12 @@ pub(in crate::cpu::kernels) fn numbers(seed: u32) -> Vec<f32> {
     (0..LANES * 5 + 3).map(|_| next()).collect()
 }
 
-pub(in crate::cpu::kernels) fn side_by_side(elements: &[f32]) -> InRow<f32> {
+pub(crate) fn side_by_side(elements: &[f32]) -> InRow<f32> {
     InRow { first: elements.as_ptr(), stride: 1 }
 }
 
 /// The bits of what `run` writes; all NaNs count as equal.
-pub(in crate::cpu::kernels) fn written(run: impl FnOnce(usize, OutRow<f32>)) -> Vec<u32> {
+pub(crate) fn written(run: impl FnOnce(usize, OutRow<f32>)) -> Vec<u32> {
     let mut out = numbers(0);
     run(out.len(), OutRow { first: out.as_mut_ptr(), stride: 1 });
     out.iter().map(|it| if it.is_nan() { f32::NAN.to_bits() } else { it.to_bits() }).collect()

@@ -8,23 +8,19 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use pulp::{Simd, WithSimd};
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{Axes, KernelCall, KernelError, Op, Operand};
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::folds;
-use crate::cpu::kernels::functions::Functions as _;
-use crate::cpu::kernels::lanes;
-use crate::cpu::kernels::long_rows;
-use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::number::{DTypeTag, Float, Number};
-use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows::{InRow, OutRow};
-use crate::cpu::kernels::simd_dispatch;
-use crate::errors::error::KernelError;
-use crate::tensor::op::Op;
-use crate::tensor::params::Axes;
+use crate::elementwise::{input, output};
+use crate::folds;
+use crate::functions::Functions as _;
+use crate::lanes;
+use crate::long_rows;
+use crate::loop_nest::LoopNest;
+use crate::number::{DTypeTag, Float, Number};
+use crate::parallel;
+use crate::rows::{InRow, OutRow};
+use crate::simd_dispatch;
 
 /// The last step of one row: it makes results of exponentials, or of elements.
 pub(super) trait Forward {

@@ -3,37 +3,33 @@
 use std::sync::LazyLock;
 
 use half::{bf16, f16};
+use streamvm_ep::{DType, DeviceKind, Kernel, KernelFn, KernelRegistry, Op};
 
-use crate::call::kernel::{Kernel, KernelFn};
-use crate::call::kernel_registry::KernelRegistry;
-use crate::cpu::kernels::along_axis::{scatter, scatter_add, take_along_axis};
-use crate::cpu::kernels::arange::arange;
-use crate::cpu::kernels::argmax::arg_extreme;
-use crate::cpu::kernels::argsort::argsort;
-use crate::cpu::kernels::cast::cast_from;
-use crate::cpu::kernels::convolution::{conv2d, conv2d_backward_input, conv2d_backward_weight};
-use crate::cpu::kernels::cross_entropy::{cross_entropy, cross_entropy_backward};
-use crate::cpu::kernels::cumsum::cumsum;
-use crate::cpu::kernels::elementwise::{binary, clamp, compare, predicate, select, unary};
-use crate::cpu::kernels::flip::flip;
-use crate::cpu::kernels::index_select::index_select;
-use crate::cpu::kernels::layer_norm::layer_norm;
-use crate::cpu::kernels::matmul::matmul;
-use crate::cpu::kernels::one_hot::one_hot;
-use crate::cpu::kernels::pad::pad;
-use crate::cpu::kernels::pooling::{self, avg_backward, max_backward, pool};
-use crate::cpu::kernels::random::{self, random};
-use crate::cpu::kernels::reduce::{All, Any, Largest, Mean, Prod, Smallest, Std, Sum, Var, reduce};
-use crate::cpu::kernels::rms_norm::rms_norm;
-use crate::cpu::kernels::softmax::{self, backward, forward};
-use crate::cpu::kernels::triangle::triangle;
-use crate::cpu::kernels::{arith, number::DTypeTag};
-use crate::names::device_id::DeviceKind;
-use crate::tensor::dtype::DType;
-use crate::tensor::op::Op;
+use crate::along_axis::{scatter, scatter_add, take_along_axis};
+use crate::arange::arange;
+use crate::argmax::arg_extreme;
+use crate::argsort::argsort;
+use crate::cast::cast_from;
+use crate::convolution::{conv2d, conv2d_backward_input, conv2d_backward_weight};
+use crate::cross_entropy::{cross_entropy, cross_entropy_backward};
+use crate::cumsum::cumsum;
+use crate::elementwise::{binary, clamp, compare, predicate, select, unary};
+use crate::flip::flip;
+use crate::index_select::index_select;
+use crate::layer_norm::layer_norm;
+use crate::matmul::matmul;
+use crate::one_hot::one_hot;
+use crate::pad::pad;
+use crate::pooling::{self, avg_backward, max_backward, pool};
+use crate::random::{self, random};
+use crate::reduce::{All, Any, Largest, Mean, Prod, Smallest, Std, Sum, Var, reduce};
+use crate::rms_norm::rms_norm;
+use crate::softmax::{self, backward, forward};
+use crate::triangle::triangle;
+use crate::{arith, number::DTypeTag};
 
 /// Whether this is the CPU kernel that [`register`] adds, and not one that a caller has put in its place.
-pub(crate) fn is_own(kernel: &Kernel) -> bool {
+pub fn is_own(kernel: &Kernel) -> bool {
     static OWN: LazyLock<KernelRegistry> = LazyLock::new(|| {
         let mut own = KernelRegistry::empty();
         register(&mut own, DeviceKind::Cpu);
@@ -44,8 +40,18 @@ pub(crate) fn is_own(kernel: &Kernel) -> bool {
     own.is_some_and(|own| std::ptr::fn_addr_eq(own.run, kernel.run))
 }
 
+/// Adds the CPU kernels that models run, so that builds for loom and shuttle do not compile all others.
+#[cfg(any(loom, shuttle))]
+pub fn register(registry: &mut KernelRegistry, device: DeviceKind) {
+    let kernels: [(Op, KernelFn); 2] = [(Op::Add, binary::<f32, arith::Add>), (Op::Neg, unary::<f32, arith::Neg>)];
+    for (op, run) in kernels {
+        registry.register(Kernel { op, device, dtype: DType::F32, run });
+    }
+}
+
 /// Adds every CPU kernel to the registry, as kernels of `device`, whose memory the CPU must be able to access.
-pub(crate) fn register(registry: &mut KernelRegistry, device: DeviceKind) {
+#[cfg(not(any(loom, shuttle)))]
+pub fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     let mut add = |op, dtype, run: KernelFn| {
         registry.register(Kernel { op, device, dtype, run });
     };

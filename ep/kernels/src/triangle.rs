@@ -1,14 +1,12 @@
 //! Triangles: each matrix of the two innermost axes with zeros on one side of a diagonal.
 
-use crate::call::check::{InPlace, check_inferred, checked_operands};
-use crate::call::kernel::KernelCall;
-use crate::call::operand::Operand;
-use crate::cpu::kernels::elementwise::{input, output};
-use crate::cpu::kernels::loop_nest::LoopNest;
-use crate::cpu::kernels::parallel;
-use crate::cpu::kernels::rows;
-use crate::errors::error::KernelError;
-use crate::tensor::op::Op;
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{KernelCall, KernelError, Op, Operand};
+
+use crate::elementwise::{input, output};
+use crate::loop_nest::LoopNest;
+use crate::parallel;
+use crate::rows;
 
 /// The kernel of [`Op::Tril`] and [`Op::Triu`], for every dtype.
 pub(super) fn triangle(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {

@@ -11,7 +11,7 @@
 //! * No thread is started before it is needed. The pool grows to the largest number of helpers that a call has asked for.
 //! * An idle helper polls for [`SPIN`] after its last part, because large kernels often follow each other, and then sleeps.
 //! * A child of `fork` has none of the threads, and a lock of the pool may be held by a thread that it does not have. So a pool is used only
-//!   by the process that made it; a child makes its own ([`fork`](crate::process::fork)).
+//!   by the process that made it; a child makes its own ([`fork`](streamvm_ep::Fork)).
 //!
 //! Invariant: the pointer to a work is in `open` only between [`Pool::open`] and [`Pool::close`], and `close` returns after the last
 //! helper has left the work.
@@ -25,8 +25,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::cpu::patience::Patience;
-use crate::process::fork::PerProcess;
+use streamvm_ep::PerProcess;
+
+use crate::patience::Patience;
 
 /// How long an idle helper polls before it sleeps: a wake-up of a sleeping thread takes about as long.
 const SPIN: Duration = Duration::from_micros(50);
@@ -41,7 +42,7 @@ thread_local! {
 
 /// Sets how many threads the kernels that this thread calls may use, itself included.
 #[inline]
-pub(crate) fn set_threads(threads: usize) {
+pub fn set_threads(threads: usize) {
     THREADS.set(threads);
 }
 
@@ -250,7 +251,7 @@ fn use_every_core() {}
 
 /// Calls `part` once with each number below `parts`, in the calling thread and in as many helpers as [`set_threads`] allows. Returns when
 /// all calls have returned. If a call panics, some parts may be left out, and the panic continues here.
-pub(crate) fn split(parts: usize, part: &(dyn Fn(usize) + Sync)) {
+pub fn split(parts: usize, part: &(dyn Fn(usize) + Sync)) {
     let places = THREADS.get().min(parts).saturating_sub(1);
     if places == 0 {
         return (0..parts).for_each(part);

@@ -12,9 +12,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use streamvm_ep::races::Detector;
-use streamvm_ep::sim::{SimConfig, SimMachine};
+use streamvm_cpu::{CpuConfig, CpuDevice};
 use streamvm_ep::*;
+use streamvm_sim::races::Detector;
+use streamvm_sim::sim::{SimConfig, SimMachine};
 
 const BUFFERS: usize = 3;
 const ELEMENTS: usize = 8;
@@ -146,7 +147,7 @@ fn free(device: &dyn Device, regions: Vec<Region>) {
 /// What the program leaves when each line runs after the one before.
 fn in_order(lines: &[Line]) -> Vec<i32> {
     let device = CpuDevice::new(0, CpuConfig::default());
-    let (regions, kernels) = (allocate(&device), KernelRegistry::builtin());
+    let (regions, kernels) = (allocate(&device), streamvm_kernels::builtin());
     let mut stream = device.create_stream().unwrap();
     lines.iter().for_each(|line| give(&mut *stream, &line.command, &regions, &kernels, DeviceKind::Cpu));
     let left = contents(&regions);
@@ -176,7 +177,7 @@ fn races(lines: &[Line], waits: &[(usize, usize)]) -> bool {
 fn simulate(lines: &[Line], seed: u64) -> (Vec<String>, Vec<i32>, bool) {
     let detector = Arc::new(Detector::new());
     let machine = SimMachine::new(SimConfig { devices: 2, seed, ..SimConfig::default() }, Arc::clone(&detector));
-    let (devices, kernels) = (machine.devices(), KernelRegistry::builtin());
+    let (devices, kernels) = (machine.devices(), streamvm_kernels::builtin());
     let regions = allocate(&*devices[0]);
     let mut streams: Vec<_> = (0..STREAMS).map(|index| devices[index % 2].create_stream().unwrap()).collect();
     let (mut events, mut waits) = (Vec::new(), Vec::new());

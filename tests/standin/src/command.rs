@@ -12,9 +12,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use streamvm_cuda::abi::Status;
+use streamvm_cuda::{ConditionArguments, FUSED_NAME, LoopState};
 use streamvm_ep::Operand;
-use streamvm_ep::cuda::abi::Status;
-use streamvm_ep::cuda::{ConditionArguments, FUSED_NAME, LoopState};
 
 use crate::api::launch::touch;
 use crate::code::Code;

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
 
-use streamvm_ep::cuda::KernelName;
+use streamvm_cuda::KernelName;
 use streamvm_ep::{Access, DType, Layout, Op, Params, Shape};
 
 use crate::context::Context;

@@ -15,8 +15,8 @@ use std::ffi::c_uint;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use streamvm_ep::cuda::abi::Arguments;
-use streamvm_ep::cuda::{ConditionArguments, FusedArguments};
+use streamvm_cuda::abi::Arguments;
+use streamvm_cuda::{ConditionArguments, FusedArguments};
 
 use crate::api::copy::Side;
 use crate::api::{copy, launch, set, stream};

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use streamvm_ep::races::{ActorId, Moment};
+use streamvm_sim::races::{ActorId, Moment};
 
 use crate::command::{Command, run};
 use crate::context::Context;
@@ -174,7 +174,7 @@ impl Gate {
 mod tests {
     use std::collections::BTreeSet;
 
-    use streamvm_ep::races::Detector;
+    use streamvm_sim::races::Detector;
 
     use super::*;
 

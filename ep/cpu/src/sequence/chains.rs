@@ -6,15 +6,11 @@
 use std::ops::Range;
 
 use smallvec::SmallVec;
+use streamvm_ep::{DType, Layout, Op, Operand, SequenceMemory, SequenceWork};
+use streamvm_kernels::chain::{Link, LinkWork, OtherOperand};
+use streamvm_kernels::{chain, is_own};
 
-use crate::call::operand::Operand;
-use crate::cpu::chain::{self, Link, LinkWork, OtherOperand};
-use crate::cpu::is_own;
 use crate::sequence::group_blocks::{BlockOperand, BlockStep};
-use crate::sequence::step::{SequenceMemory, SequenceWork};
-use crate::tensor::dtype::DType;
-use crate::tensor::layout::Layout;
-use crate::tensor::op::Op;
 
 /// Steps that are computed together. Operands are numbered through all of its steps.
 #[derive(Debug)]

@@ -1,16 +1,14 @@
 //! Chains compute what the kernels of their steps compute, and store what others read.
 
 use proptest::prelude::*;
+use streamvm_ep::{
+    Access, DeviceKind, FnContext, Params, SequenceBuffer, SequenceError, SequenceGroup, SequenceOperand, SequenceStep,
+    Shape,
+};
 
 use super::*;
-use crate::call::fn_context::FnContext;
-use crate::call::kernel_registry::KernelRegistry;
-use crate::call::operand::Access;
-use crate::names::device_id::DeviceKind;
+use crate::sequence::CpuSequence;
 use crate::sequence::group::Group;
-use crate::sequence::{CpuSequence, SequenceBuffer, SequenceError, SequenceGroup, SequenceOperand, SequenceStep};
-use crate::tensor::params::Params;
-use crate::tensor::shape::Shape;
 
 /// Where an operand of a drawn step comes from.
 #[derive(Copy, Clone, Debug)]
@@ -53,7 +51,7 @@ const OPS: [Op; 12] = [
 const FEEDS: usize = 3;
 
 fn step(op: Op, dtype: DType, operands: Vec<SequenceOperand>) -> SequenceStep {
-    let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, dtype).expect("a kernel");
+    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, dtype).expect("a kernel");
     SequenceStep { work: SequenceWork::Kernel(kernel, Params::default()), operands }
 }
 
@@ -472,7 +470,7 @@ fn operands_that_are_no_plain_elements_are_in_no_chain() {
 fn kernels_that_are_not_ours_are_in_no_chain() {
     let feeds = [Given::Feed(0), Given::Feed(1)];
     let drawn = [of(Op::Add, feeds), Drawn { kept: true, ..of(Op::Add, [Given::Before(0), Given::Feed(0)]) }];
-    let with = |change: &dyn Fn(&mut crate::call::kernel::Kernel)| {
+    let with = |change: &dyn Fn(&mut streamvm_ep::Kernel)| {
         let mut steps = steps(&drawn, DType::F32, 100, true);
         if let SequenceWork::Kernel(kernel, _) = &mut steps[1].work {
             change(kernel);
@@ -481,7 +479,7 @@ fn kernels_that_are_not_ours_are_in_no_chain() {
     };
     assert_eq!(with(&|_| ()), "[0 1*]", "ours");
     assert_eq!(with(&|kernel| kernel.run = |_| Ok(())), "0 1");
-    let double = KernelRegistry::builtin().get(Op::Add, DeviceKind::Cpu, DType::F64).expect("a kernel");
+    let double = streamvm_kernels::builtin().get(Op::Add, DeviceKind::Cpu, DType::F64).expect("a kernel");
     assert_eq!(with(&|kernel| *kernel = double), "0 1");
 }
 
@@ -534,9 +532,9 @@ fn threads_compute_different_blocks_of_a_chain() {
     };
     let (mut expected, mut found) = (words(), words());
     run(&alone, DType::F32, (LENGTH, 2), &mut expected);
-    crate::cpu::set_threads(4);
+    streamvm_kernels::set_threads(4);
     run(&group, DType::F32, (LENGTH, 2), &mut found);
-    crate::cpu::set_threads(1);
+    streamvm_kernels::set_threads(1);
     assert!(bits(&found[4], DType::F32, LENGTH) == bits(&expected[4], DType::F32, LENGTH));
 }
 

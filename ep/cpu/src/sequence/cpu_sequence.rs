@@ -11,24 +11,19 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use smallvec::SmallVec;
-
-use crate::call::fn_context::FnContext;
-use crate::call::label::StepLabel;
-use crate::call::operand::Operand;
-use crate::call::step_note::NotedRun;
-use crate::names::device_id::DeviceKind;
-use crate::sequence::blocks::{Part, Parts, Rounds, Test};
-use crate::sequence::branches::{self, SequenceBranch};
-use crate::sequence::buffers::{Buffers, PreparedOperands, SequenceBuffer, located, placed};
-use crate::sequence::conflicts;
-use crate::sequence::finite::first_not_finite;
-use crate::sequence::function::SequenceFunction;
-use crate::sequence::group::{Group, SequenceGroup};
-use crate::sequence::host_lanes::HostLanes;
-use crate::sequence::step::{
-    MOST_OPERANDS, SequenceError, SequenceMemory, SequenceStep, SequenceWork, params_of_run, run_work,
+use streamvm_ep::backend::NotedRun;
+use streamvm_ep::backend::sequence::{
+    Buffers, MOST_OPERANDS, Part, PartTime, Parts, PreparedOperands, Rounds, Test, check_branches as check_each_branch,
+    check_ordered, first_not_finite, located, params_of_run, placed,
 };
-use crate::sequence::times::{PartTime, SequenceTime};
+use streamvm_ep::{
+    DeviceKind, FnContext, Operand, SequenceBranch, SequenceBuffer, SequenceError, SequenceFunction, SequenceGroup,
+    SequenceMemory, SequenceStep, SequenceTime, SequenceWork, StepLabel,
+};
+
+use crate::sequence::group::Group;
+use crate::sequence::host_lanes::HostLanes;
+use crate::sequence::run_work::run_work;
 
 /// A step that runs by itself. Its operands lie in buffers.
 #[derive(Debug)]
@@ -201,7 +196,7 @@ impl CpuSequence {
         self
     }
 
-    /// Sets the labels of the steps: the stream [notes](crate::Stream::step_note) which of them it is at. With branches it does not, because several steps run
+    /// Sets the labels of the steps: the stream [notes](streamvm_ep::Stream::step_note) which of them it is at. With branches it does not, because several steps run
     /// at once. Of steps in a group it notes the first.
     #[must_use]
     pub fn labelled(mut self, labels: Arc<[StepLabel]>) -> CpuSequence {
@@ -472,7 +467,7 @@ fn check_branches(
     if branches.is_empty() {
         return Ok(());
     }
-    branches::check(branches, steps.len())?;
+    check_each_branch(branches, steps.len())?;
     if let Some(mark) = steps.iter().position(|step| step.work.is_mark()) {
         return Err(SequenceError::Branches { step: mark, what: "it begins or ends a block".to_owned() });
     }
@@ -483,7 +478,7 @@ fn check_branches(
             return Err(SequenceError::Branches { step: steps.start, what });
         }
     }
-    conflicts::check_ordered(branches, steps, buffers)
+    check_ordered(branches, steps, buffers)
 }
 
 /// The step, if its operands lie in buffers.

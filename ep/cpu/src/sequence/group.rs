@@ -19,27 +19,19 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use crate::call::operand::{Access, Operand};
-use crate::cpu::{is_own, parallel};
-use crate::errors::error::Error;
+use streamvm_ep::backend::sequence::check_steps;
+use streamvm_ep::{
+    Access, DType, Error, Layout, Operand, SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork,
+    Shape,
+};
+use streamvm_kernels::{is_own, parallel};
+
 use crate::sequence::chains::{self, GroupItem};
 use crate::sequence::group_blocks::{BlockMemory, BlockOperand, BlockStep, Blocks};
-use crate::sequence::step::{SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, run_work};
-use crate::tensor::dtype::DType;
-use crate::tensor::layout::Layout;
-use crate::tensor::shape::Shape;
+use crate::sequence::run_work::run_work;
 
 /// The most scratch memory of a thread, in bytes. A thread keeps it.
 const MOST_SCRATCH: usize = 4 << 20;
-
-/// Steps that run together.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SequenceGroup {
-    /// The numbers of the steps.
-    pub steps: Range<usize>,
-    /// How many elements a block has at most; at least 1.
-    pub block: usize,
-}
 
 /// A checked group.
 #[derive(Debug)]
@@ -249,39 +241,6 @@ impl Group {
         }
         Ok(())
     }
-}
-
-/// Checks that each step is elementwise; returns the shape of all outputs.
-pub(super) fn check_steps<'s>(
-    first: usize,
-    steps: impl Iterator<Item = &'s SequenceStep> + Clone,
-) -> Result<Shape, SequenceError> {
-    let refused = |place: usize, what: String| Err(SequenceError::Group { step: first + place, what });
-    let output = |step: &SequenceStep| step.operands.last().map(|output| *output.layout.shape());
-    let Some(shape) = steps.clone().next().and_then(output) else {
-        return refused(0, "there is none".to_owned());
-    };
-    for (place, step) in steps.enumerate() {
-        if let SequenceWork::Kernel(kernel, _) = &step.work
-            && !kernel.op.is_elementwise()
-        {
-            return refused(place, format!("{} is not elementwise", kernel.op));
-        }
-        if !matches!(step.work, SequenceWork::Kernel(..) | SequenceWork::Copy | SequenceWork::Fill(_)) {
-            return refused(place, "it is no kernel, copy or fill".to_owned());
-        }
-        let Some((output, inputs)) = step.operands.split_last() else { continue };
-        if *output.layout.shape() != shape {
-            return refused(place, format!("it writes {}, and the first step {shape}", output.layout.shape()));
-        }
-        if output.layout.overlaps_itself() {
-            return refused(place, "two indices of its output are one element".to_owned());
-        }
-        if let Some(input) = inputs.iter().find(|input| input.layout.broadcast_to(&shape).is_err()) {
-            return refused(place, format!("an input of {} does not broadcast to {shape}", input.layout.shape()));
-        }
-    }
-    Ok(shape)
 }
 
 /// Checks that operands that share bytes, one of them written, are the same view.

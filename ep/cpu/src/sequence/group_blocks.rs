@@ -1,12 +1,7 @@
 //! The index space of a group, divided into blocks, and the parts of operands in each block.
 
 use smallvec::SmallVec;
-
-use crate::call::operand::{Access, Operand};
-use crate::sequence::step::{SequenceMemory, SequenceOperand, SequenceWork};
-use crate::tensor::dtype::DType;
-use crate::tensor::layout::Layout;
-use crate::tensor::shape::{MAX_RANK, Shape};
+use streamvm_ep::{Access, DType, Layout, MAX_RANK, Operand, SequenceMemory, SequenceOperand, SequenceWork, Shape};
 
 /// A step, with the parts of its operands in each block.
 #[derive(Debug)]

@@ -1,19 +1,11 @@
 //! Groups compute what their steps compute one after the other, whatever the size of a block; steps that would not are refused.
 
-use crate::call::fn_context::FnContext;
-use crate::call::kernel::{Kernel, KernelCall};
-use crate::call::kernel_registry::KernelRegistry;
-use crate::call::operand::{Access, Operand};
-use crate::names::device_id::DeviceKind;
-use crate::sequence::{
-    CpuSequence, SequenceError, SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork,
+use streamvm_ep::{
+    Access, Axes, DType, DeviceKind, FnContext, Kernel, KernelCall, Layout, Op, Operand, Params, Scalar, SequenceError,
+    SequenceGroup, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork, Shape,
 };
-use crate::tensor::dtype::DType;
-use crate::tensor::layout::Layout;
-use crate::tensor::op::Op;
-use crate::tensor::params::{Axes, Params};
-use crate::tensor::scalar::Scalar;
-use crate::tensor::shape::Shape;
+
+use crate::sequence::CpuSequence;
 
 const ROWS: usize = 5;
 const COLUMNS: usize = 6;
@@ -37,7 +29,7 @@ fn scratch(piece: usize, access: Access) -> SequenceOperand {
 }
 
 fn call(op: Op, operands: Vec<SequenceOperand>) -> SequenceStep {
-    let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, DType::I32).expect("a kernel");
+    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, DType::I32).expect("a kernel");
     SequenceStep { work: SequenceWork::Kernel(kernel, Params::default()), operands }
 }
 
@@ -117,9 +109,9 @@ fn threads_compute_different_blocks() {
     let group = CpuSequence::new(&[LENGTH * 4; 3], steps, &[SequenceGroup { steps: 0..2, block: 1000 }]);
     let x: Vec<i32> = (0..LENGTH as i32).collect();
     let mut data = [x.clone(), x.clone(), vec![0; LENGTH]];
-    crate::cpu::set_threads(4);
+    streamvm_kernels::set_threads(4);
     let result = run(&group.expect("a group"), &mut data);
-    crate::cpu::set_threads(1);
+    streamvm_kernels::set_threads(1);
     result.expect("it runs");
     let expected: Vec<i32> = x.iter().map(|it| (it + it).wrapping_mul(*it)).collect();
     assert!(data[2] == expected);
@@ -196,7 +188,7 @@ fn steps_that_cannot_run_block_by_block_are_refused() {
 /// The compiler leaves such ops out of groups: their errors name an element, and nothing is written then.
 #[test]
 fn ops_say_whether_they_refuse_elements() {
-    let registry = KernelRegistry::builtin();
+    let registry = streamvm_kernels::builtin();
     for op in Op::ALL.into_iter().filter(|op| op.is_elementwise()) {
         for dtype in op.dtypes().iter().copied() {
             let kernel = registry.get(op, DeviceKind::Cpu, dtype).expect("a kernel");

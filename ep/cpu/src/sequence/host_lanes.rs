@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! * A thread changes `done` of a lane only while it has taken that lane.
-//! * Each branch waits for branches with smaller numbers only ([`Branches`](crate::sequence::branches::Branches) checks that). So of all branches that have not run, the
+//! * Each branch waits for branches with smaller numbers only ([`check_branches`](streamvm_ep::backend::sequence::check_branches) checks that). So of all branches that have not run, the
 //!   first one waits for nothing: its lane is taken by a thread that goes on, or by none.
 //! * When [`HostLanes::run`] returns, every branch has run, or one has failed.
 
@@ -16,9 +16,9 @@ use std::sync::{Mutex, PoisonError};
 
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
+use streamvm_ep::SequenceBranch;
+use streamvm_kernels::{Patience, split};
 
-use crate::cpu::{Patience, split};
-use crate::sequence::branches::SequenceBranch;
 use crate::sequence::sync::{AtomicBool, AtomicUsize, Ordering};
 
 /// The branches of a sequence, by lane.

@@ -19,8 +19,9 @@ fn lanes(rows: &[(usize, &[usize])]) -> HostLanes {
 mod threads {
     use std::sync::atomic::AtomicU64;
 
+    use streamvm_kernels::set_threads;
+
     use super::*;
-    use crate::cpu::set_threads;
 
     /// How many threads run lanes. Miri cannot call what the pool of helpers asks of the operating system.
     const THREADS: &[usize] = if cfg!(miri) { &[1] } else { &[1, 2, 3, 8] };

@@ -1,17 +1,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use streamvm_ep::{Access, DType, Error, Layout, Op, Params, Scalar, SequenceOperand, Shape};
+
 use super::*;
-use crate::call::kernel_registry::KernelRegistry;
-use crate::call::operand::Access;
-use crate::errors::error::Error;
-use crate::sequence::step::SequenceOperand;
-use crate::tensor::dtype::DType;
-use crate::tensor::layout::Layout;
-use crate::tensor::op::Op;
-use crate::tensor::params::Params;
-use crate::tensor::scalar::Scalar;
-use crate::tensor::shape::Shape;
 
 fn vector(buffer: usize, offset: usize, elements: usize, access: Access) -> SequenceOperand {
     let layout = Layout::contiguous(Shape::new(&[elements]).expect("a shape"));
@@ -20,7 +12,7 @@ fn vector(buffer: usize, offset: usize, elements: usize, access: Access) -> Sequ
 }
 
 fn call(op: Op, operands: Vec<SequenceOperand>) -> SequenceStep {
-    let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, DType::I32).expect("a kernel");
+    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, DType::I32).expect("a kernel");
     SequenceStep { work: SequenceWork::Kernel(kernel, Params::default()), operands }
 }
 
@@ -80,7 +72,7 @@ fn operands_that_do_not_fit_the_work_are_refused() {
         SequenceStep { work: SequenceWork::Fill(Scalar::from(0i32)), operands: vec![] },
         SequenceStep {
             work: SequenceWork::Kernel(
-                KernelRegistry::builtin().get(Op::Neg, DeviceKind::Cuda, DType::I32).expect("a kernel"),
+                streamvm_kernels::builtin().get(Op::Neg, DeviceKind::Cuda, DType::I32).expect("a kernel"),
                 Params::default(),
             ),
             operands: vec![vector(0, 0, 1, Read), vector(0, 4, 1, Write)],
@@ -260,7 +252,7 @@ fn a_step_that_writes_no_number_is_named_with_the_element() {
         (Layout::contiguous(shape).slice(1, 1..3).expect("a slice"), 4, vec![1, 0]),
     ];
     for (layout, start, expected) in cases {
-        let kernel = KernelRegistry::builtin().get(Op::Sqrt, DeviceKind::Cpu, DType::F64).expect("a kernel");
+        let kernel = streamvm_kernels::builtin().get(Op::Sqrt, DeviceKind::Cpu, DType::F64).expect("a kernel");
         let operand = |access| SequenceOperand {
             memory: SequenceMemory::Buffer { index: 0, offset: 0 },
             dtype: DType::F64,
@@ -292,7 +284,7 @@ fn a_step_that_writes_no_number_is_named_with_the_element() {
 /// Run `n` of a step that draws is what the kernel draws from `n` times `advance` blocks further on.
 #[test]
 fn draws_are_others_in_each_run() {
-    let kernel = KernelRegistry::builtin().get(Op::Uniform, DeviceKind::Cpu, DType::F32).expect("a kernel");
+    let kernel = streamvm_kernels::builtin().get(Op::Uniform, DeviceKind::Cpu, DType::F32).expect("a kernel");
     let output = SequenceOperand { dtype: DType::F32, ..vector(0, 0, 8, Access::Write) };
     let run = |work: SequenceWork, run: u64| {
         let sequence = CpuSequence::new(&[32], vec![SequenceStep { work, operands: vec![output.clone()] }], &[]);
@@ -477,13 +469,13 @@ fn threads_run_branches_and_each_sees_what_it_waits_for() {
     assert!(sequence.calls_functions());
     // Miri cannot call what the pool of helpers asks of the operating system.
     for threads in if cfg!(miri) { 1..=1 } else { 1..=2 } {
-        crate::cpu::set_threads(threads);
+        streamvm_kernels::set_threads(threads);
         for _ in 0..if cfg!(miri) { 3 } else { 100 } {
             let mut data = [(vec![1, 2, -30, 40], Read), (vec![0; 4], Write), (vec![0; 2], Write), (vec![0; 4], Write)];
             run(&sequence, &mut data).expect("it runs");
             assert_eq!((&data[2].0[..], &data[3].0[..]), (&[-27, 44][..], &[1, 2, 30, 40][..]), "{threads} threads");
         }
-        crate::cpu::set_threads(1);
+        streamvm_kernels::set_threads(1);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Copies between views with their axes in any order, large enough to be copied in tiles and by several threads.
 
+use streamvm_cpu::{CpuConfig, CpuDevice};
 use streamvm_ep::*;
 
 /// All orders of `0..count`.

@@ -1,5 +1,6 @@
 //! The 16-bit floats: how often results are rounded, to where, and matrix products larger than a panel.
 
+use streamvm_cpu::{CpuConfig, CpuDevice};
 use streamvm_ep::*;
 
 /// How the tests treat both types alike.
@@ -52,7 +53,7 @@ fn view<T: Element>(memory: &mut [T], layout: Layout, access: Access) -> Operand
 }
 
 fn launch<T: Element, O: Element>(op: Op, inputs: &mut [(&mut [T], Layout)], out: (&mut [O], Layout), params: &Params) {
-    let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, T::DTYPE).unwrap();
+    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, T::DTYPE).unwrap();
     let mut operands: Vec<Operand> =
         inputs.iter_mut().map(|(memory, layout)| view(memory, *layout, Access::Read)).collect();
     operands.push(view(out.0, out.1, Access::Write));

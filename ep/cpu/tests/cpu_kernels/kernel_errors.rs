@@ -3,6 +3,7 @@
 
 use std::f64::consts::PI;
 
+use streamvm_cpu::{CpuConfig, CpuDevice};
 use streamvm_ep::*;
 
 fn shape(dims: &[usize]) -> Shape {
@@ -25,7 +26,7 @@ fn as_dtype<T: Element>(memory: &mut [T], dtype: DType, layout: Layout, access: 
 }
 
 fn kernel(op: Op, dtype: DType) -> Kernel {
-    KernelRegistry::builtin().get(op, DeviceKind::Cpu, dtype).unwrap()
+    streamvm_kernels::builtin().get(op, DeviceKind::Cpu, dtype).unwrap()
 }
 
 fn launch(kernel: Kernel, operands: &mut [Operand<'static>], params: &Params) -> Result<(), KernelError> {

@@ -1,15 +1,14 @@
 //! Every CPU kernel, for every dtype, against a naive evaluation: over shapes with and without
 //! elements, scalars, broadcast, permuted, sliced and stepped views, in place and not.
 
-#[path = "kernels_reference/convolutions.rs"]
 mod convolutions;
-mod reference;
-mod tensors;
 
 use proptest::prelude::*;
-use reference::{Dense, Margin, Value, agrees, evaluate, extra, fitted, input_dtype, window_call};
+use streamvm_cpu::{CpuConfig, CpuDevice};
 use streamvm_ep::*;
-use tensors::{Pool, Rng, Tensor, VIEWS, View};
+
+use crate::reference::{Dense, Margin, Value, agrees, evaluate, extra, fitted, input_dtype, window_call};
+use crate::tensors::{Pool, Rng, Tensor, VIEWS, View};
 
 /// Shapes of the inputs of one call, and axes for the ops that take some.
 #[derive(Clone, Debug)]
@@ -130,7 +129,7 @@ fn may_leave_the_range(op: Op, dtype: DType, inputs: &[Dense]) -> bool {
 }
 
 fn launch(op: Op, dtype: DType, operands: &mut [Operand<'static>], params: &Params) -> Result<(), Error> {
-    let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, dtype)?;
+    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, dtype)?;
     let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream()?;
     let inputs = operands.len() - 1;
     stream.launch(&mut KernelCall { kernel, operands, inputs, params })

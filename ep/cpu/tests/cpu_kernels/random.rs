@@ -1,12 +1,13 @@
 //! Random numbers: which ones they are, that views and pieces change nothing, and that they are spread as they should be.
 
+use streamvm_cpu::{CpuConfig, CpuDevice};
 use streamvm_ep::*;
 
 fn launch<T: Element>(op: Op, memory: &mut [T], layout: Layout, seed: u64, counter: u64) -> Result<(), Error> {
     assert!(layout.span_elements().end <= memory.len());
     // SAFETY: the layout stays within the memory, which outlives the launch.
     let operand = unsafe { Operand::new(memory.as_mut_ptr().cast(), T::DTYPE, layout, Access::Write) };
-    let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, T::DTYPE)?;
+    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, T::DTYPE)?;
     let params = Params::random(seed, counter);
     let mut call = KernelCall { kernel, operands: &mut [operand], inputs: 0, params: &params };
     CpuDevice::new(0, CpuConfig::default()).create_stream()?.launch(&mut call)

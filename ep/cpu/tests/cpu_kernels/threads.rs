@@ -1,6 +1,7 @@
 //! Results have the same bits for any number of threads: every op and dtype, on operands that are large enough to be divided, and that are
 //! contiguous, strided, with gaps, transposed or repeated; and so do copies and fills.
 
+use streamvm_cpu::{CpuConfig, CpuDevice};
 use streamvm_ep::*;
 
 /// Elements with every bit in use: integers of any size, and finite floats of moderate size, some of them equal.
@@ -151,7 +152,7 @@ fn check_op(op: Op, dtype: DType, shapes: &[&[usize]], params: &Params, forms: (
         let given: Vec<(DType, &Shape)> = inputs.iter().map(|view| (view.dtype, view.layout.shape())).collect();
         infer(op, &given, params).unwrap_or_else(|error| panic!("{what}: {error}"))
     };
-    let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, dtype).unwrap();
+    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, dtype).unwrap();
     compare(out_dtype, to.layout(out_shape.dims()), &what, |stream, out| {
         let mut operands: Vec<Operand> = inputs.iter_mut().map(|view| view.operand(Access::Read)).collect();
         operands.push(out);
@@ -259,7 +260,7 @@ fn cases(op: Op, dtype: DType) -> Vec<(Vec<&'static [usize]>, Params)> {
 #[test]
 fn results_do_not_depend_on_the_number_of_threads() {
     for op in Op::ALL {
-        for dtype in KernelRegistry::builtin().dtypes(op, DeviceKind::Cpu) {
+        for dtype in streamvm_kernels::builtin().dtypes(op, DeviceKind::Cpu) {
             for (shapes, params) in cases(op, dtype) {
                 for forms in FORMS {
                     check_op(op, dtype, &shapes, &params, forms);

@@ -8,8 +8,8 @@ use std::ptr;
 use cudarc::driver::sys;
 use smallvec::SmallVec;
 
+use super::optional_library;
 use super::{Driver, DriverFailure, GraphHandle, RawContext, StreamHandle, done, library};
-use crate::cuda::optional_library;
 
 /// Every function that is called here, by its exported name.
 const SYMBOLS: &[&str] = &[
@@ -25,24 +25,24 @@ const NEEDED: i32 = 12040;
 
 /// Proof of a driver with conditional nodes.
 #[derive(Copy, Clone, Debug)]
-pub(in crate::cuda) struct ConditionalDriver {
+pub(crate) struct ConditionalDriver {
     proof: (),
 }
 
 /// The condition of a conditional node, for the kernel that sets it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(in crate::cuda) struct ConditionHandle(sys::CUgraphConditionalHandle);
+pub(crate) struct ConditionHandle(sys::CUgraphConditionalHandle);
 
 impl ConditionHandle {
     /// The number that kernels know it by.
-    pub(in crate::cuda) fn number(self) -> u64 {
+    pub(crate) fn number(self) -> u64 {
         self.0
     }
 }
 
 /// How often a conditional node runs its body.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(in crate::cuda) enum Repeats {
+pub(crate) enum Repeats {
     /// Once, if its condition is not 0.
     Once,
     /// As long as its condition is not 0.
@@ -67,7 +67,7 @@ struct Place {
 impl ConditionalDriver {
     /// # Errors
     /// A text that names the function or the version that the driver lacks.
-    pub(in crate::cuda) fn find(driver: Driver) -> Result<ConditionalDriver, String> {
+    pub(crate) fn find(driver: Driver) -> Result<ConditionalDriver, String> {
         let version = driver.version().map_err(|failure| format!("{} gave code {}", failure.call, failure.code()))?;
         if version < NEEDED {
             return Err(format!(
@@ -86,7 +86,7 @@ impl ConditionalDriver {
     ///
     /// # Safety
     /// * The stream is alive and captures, and the context is its context.
-    pub(in crate::cuda) unsafe fn create_handle(
+    pub(crate) unsafe fn create_handle(
         self,
         stream: StreamHandle,
         context: RawContext,
@@ -104,7 +104,7 @@ impl ConditionalDriver {
     /// # Safety
     /// * The stream is alive and captures, and the context is its context.
     /// * The handle was made for the graph into which it captures, and has no node yet.
-    pub(in crate::cuda) unsafe fn add_conditional(
+    pub(crate) unsafe fn add_conditional(
         self,
         stream: StreamHandle,
         context: RawContext,
@@ -150,11 +150,7 @@ impl ConditionalDriver {
     ///
     /// # Safety
     /// * The stream is alive and does not capture, and the graph is alive.
-    pub(in crate::cuda) unsafe fn begin_capture_to(
-        self,
-        stream: StreamHandle,
-        body: GraphHandle,
-    ) -> Result<(), DriverFailure> {
+    pub(crate) unsafe fn begin_capture_to(self, stream: StreamHandle, body: GraphHandle) -> Result<(), DriverFailure> {
         let () = self.proof;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         call!(cuStreamBeginCaptureToGraph(stream.0, body.0, ptr::null(), ptr::null(), 0, mode))
@@ -164,7 +160,7 @@ impl ConditionalDriver {
     ///
     /// # Safety
     /// * The stream is alive and captures.
-    pub(in crate::cuda) unsafe fn has_captured(self, stream: StreamHandle) -> Result<bool, DriverFailure> {
+    pub(crate) unsafe fn has_captured(self, stream: StreamHandle) -> Result<bool, DriverFailure> {
         // SAFETY: as the caller promises.
         unsafe { self.place(stream) }.map(|place| !place.behind.is_empty())
     }

@@ -1,8 +1,8 @@
 //! The parameter of a fused kernel; `kernels/abi.cuh` defines the same in CUDA C.
 
-use crate::call::fused::MOST_FUSED_VIEWS;
-use crate::cuda::abi::View;
-use crate::tensor::shape::MAX_RANK;
+use streamvm_ep::{MAX_RANK, MOST_FUSED_VIEWS};
+
+use crate::abi::View;
 
 /// The parameter of a fused kernel. The parameter of a kernel of N views ends behind the first N.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct FusedArguments {
     pub elements: u64,
     /// Number of axes.
     pub rank: u32,
-    /// 1 if the kernel may process four elements at a time, as in [`Arguments::vectors`](crate::cuda::abi::Arguments::vectors).
+    /// 1 if the kernel may process four elements at a time, as in [`Arguments::vectors`](crate::abi::Arguments::vectors).
     pub vectors: u32,
     /// The views of the group, in their order.
     pub views: [View; MOST_FUSED_VIEWS],

@@ -12,14 +12,16 @@ use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::call::fused::{FusedGroup, FusedKernel, FusedView};
-use crate::cuda::compile::Compiler;
-use crate::cuda::driver::{Driver, FunctionHandle, ModuleHandle};
-use crate::cuda::error_codes::OUT_OF_MEMORY;
-use crate::cuda::fused::source::{FUSED_NAME, fused_headers, fused_source};
-use crate::cuda::instance::DeviceState;
-use crate::cuda::loaded_kernels::{LoadError, load_module};
-use crate::cuda::source::{CompileError, Ptx, text_of};
+use streamvm_ep::backend::FusedView;
+use streamvm_ep::{FusedGroup, FusedKernel};
+
+use crate::compile::Compiler;
+use crate::driver::{Driver, FunctionHandle, ModuleHandle};
+use crate::error_codes::OUT_OF_MEMORY;
+use crate::fused::source::{FUSED_NAME, fused_headers, fused_source};
+use crate::instance::DeviceState;
+use crate::loaded_kernels::{LoadError, load_module};
+use crate::source::{CompileError, Ptx, text_of};
 
 /// The most fused kernels of a device. Sources have no shapes, so programs need about as many as they have different groups of steps; a kernel takes some
 /// tens of KiB.
@@ -31,7 +33,7 @@ const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--diag-suppress=186"
 
 /// The fused kernels of one device.
 #[derive(Debug, Default)]
-pub(in crate::cuda) struct FusedKernels {
+pub(crate) struct FusedKernels {
     kernels: Mutex<Kernels>,
     /// Whether no more kernels are made.
     given_up: AtomicBool,
@@ -50,11 +52,11 @@ struct Kernels {
 
 /// A kernel that can be launched.
 #[derive(Clone, Debug)]
-pub(in crate::cuda) struct Loaded {
+pub(crate) struct Loaded {
     module: ModuleHandle,
-    pub(in crate::cuda) function: FunctionHandle,
+    pub(crate) function: FunctionHandle,
     /// The views that it takes.
-    pub(in crate::cuda) views: Arc<[FusedView]>,
+    pub(crate) views: Arc<[FusedView]>,
 }
 
 /// Why a kernel was not made.
@@ -70,12 +72,7 @@ fn address(kernel: &FusedKernel) -> usize {
 
 impl FusedKernels {
     /// The kernel of a group, made now if there is none with its source. The device's context is current. `None`: the steps run one by one.
-    pub(in crate::cuda) fn make(
-        &self,
-        device: &DeviceState,
-        driver: Driver,
-        group: &FusedGroup,
-    ) -> Option<FusedKernel> {
+    pub(crate) fn make(&self, device: &DeviceState, driver: Driver, group: &FusedGroup) -> Option<FusedKernel> {
         // A number that does not fit is told by the fill that runs.
         let source = fused_source(group).ok()?;
         if let Some(known) = self.lock().by_source.get(&source) {
@@ -106,12 +103,12 @@ impl FusedKernels {
     }
 
     /// The kernel of this name; `None` if it was made by another device.
-    pub(in crate::cuda) fn get(&self, kernel: &FusedKernel) -> Option<Loaded> {
+    pub(crate) fn get(&self, kernel: &FusedKernel) -> Option<Loaded> {
         self.lock().loaded.get(&address(kernel)).cloned()
     }
 
     /// Unloads everything. The context is current, and no kernel is running.
-    pub(in crate::cuda) fn unload(&self, driver: Driver) {
+    pub(crate) fn unload(&self, driver: Driver) {
         let Kernels { loaded, by_source } = std::mem::take(&mut *self.lock());
         drop(by_source);
         loaded.into_values().for_each(|kernel| unload(driver, kernel));
@@ -164,7 +161,7 @@ impl FusedKernels {
     }
 
     /// Logs what there is to log. The caller holds no lock.
-    pub(in crate::cuda) fn log(&self) {
+    pub(crate) fn log(&self) {
         let lines = std::mem::take(&mut *self.to_log.lock().unwrap_or_else(PoisonError::into_inner));
         lines.into_iter().for_each(|(level, text)| log::log!(level, "{text}"));
     }
@@ -219,7 +216,7 @@ mod tests {
     /// `STREAMVM_NEEDS_NVRTC` it must be there.
     #[test]
     fn a_source_is_compiled_for_the_capability_of_a_device() {
-        let group = crate::cuda::fused::source::tests::group();
+        let group = crate::fused::source::tests::group();
         let source = fused_source(&group).expect("a source");
         for (capability, targets) in
             [((7, 0), ["sm_70", "sm_70"]), ((8, 9), ["sm_89", "sm_87"]), ((10, 0), ["sm_100", "sm_90"])]

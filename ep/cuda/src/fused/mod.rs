@@ -1,5 +1,7 @@
 //! Fused kernels: elementwise steps of a program as one CUDA kernel, made when the program is compiled.
 //!
+//! Layer: uses `driver`; is used by `stream`.
+//!
 //! | file | idea |
 //! |---|---|
 //! | `source` | the CUDA C++ of a group: a pure function of its steps |

@@ -1,13 +1,12 @@
 //! The launch of a fused kernel over given views. Allocates nothing.
 
-use crate::call::fused::{FusedGroup, FusedView, MOST_FUSED_VIEWS};
-use crate::call::operand::Operand;
-use crate::cuda::abi::View;
-use crate::cuda::axes::{Axes, Order, stride_to};
-use crate::cuda::fused::arguments::FusedArguments;
-use crate::cuda::plan::{BLOCK, FOUR, MAX_BLOCKS};
-use crate::errors::error::Error;
-use crate::tensor::shape::MAX_RANK;
+use streamvm_ep::backend::FusedView;
+use streamvm_ep::{Error, FusedGroup, MAX_RANK, MOST_FUSED_VIEWS, Operand};
+
+use crate::abi::View;
+use crate::axes::{Axes, Order, stride_to};
+use crate::fused::arguments::FusedArguments;
+use crate::plan::{BLOCK, FOUR, MAX_BLOCKS};
 
 /// One launch of a fused kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,13 +23,13 @@ pub struct FusedLaunch {
 ///
 /// # Errors
 ///
-/// [`Error::FusedViews`], as for [`Stream::launch_fused`](crate::Stream::launch_fused).
+/// [`Error::FusedViews`], as for [`Stream::launch_fused`](streamvm_ep::Stream::launch_fused).
 pub fn plan_fused(group: &FusedGroup, views: &[Operand]) -> Result<Option<FusedLaunch>, Error> {
     plan_views(&group.views, views)
 }
 
 /// [`plan_fused`] for a group with these views.
-pub(in crate::cuda) fn plan_views(described: &[FusedView], views: &[Operand]) -> Result<Option<FusedLaunch>, Error> {
+pub(crate) fn plan_views(described: &[FusedView], views: &[Operand]) -> Result<Option<FusedLaunch>, Error> {
     check(described, views)?;
     let Some(first) = views.first() else { return Ok(None) };
     let elements = first.layout().elements();

@@ -1,8 +1,6 @@
+use streamvm_ep::{Access, DType, Layout, Shape};
+
 use super::*;
-use crate::call::operand::Access;
-use crate::tensor::dtype::DType;
-use crate::tensor::layout::Layout;
-use crate::tensor::shape::Shape;
 
 /// A view at an address; no element is read.
 fn view(address: usize, dtype: DType, dims: &[usize], strides: &[usize], access: Access) -> Operand<'static> {

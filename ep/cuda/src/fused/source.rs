@@ -5,13 +5,11 @@
 
 use std::fmt::{self, Write};
 
-use crate::call::fused::{FusedGroup, FusedInput, FusedStep, FusedWork};
-use crate::cuda::kernel_name::KernelName;
-use crate::cuda::plan::bits;
-use crate::errors::error::Error;
-use crate::tensor::dtype::DType;
-use crate::tensor::op::Op;
-use crate::tensor::op_class::ElementWork;
+use streamvm_ep::backend::{FusedInput, FusedStep, FusedWork};
+use streamvm_ep::{DType, ElementWork, Error, FusedGroup, Op};
+
+use crate::kernel_name::KernelName;
+use crate::plan::bits;
 
 /// The name of the kernel in the source.
 pub const FUSED_NAME: &str = "sv_fused";

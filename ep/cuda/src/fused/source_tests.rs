@@ -1,16 +1,15 @@
 use smallvec::smallvec;
+use streamvm_ep::backend::FusedView;
+use streamvm_ep::{OpClass, Scalar};
 
 use super::*;
-use crate::call::fused::FusedView;
-use crate::tensor::op_class::OpClass;
-use crate::tensor::scalar::Scalar;
 
 fn step(work: FusedWork, inputs: &[FusedInput], dtype: DType) -> FusedStep {
     FusedStep { work, inputs: inputs.iter().copied().collect(), dtype }
 }
 
 /// `v1 = where(v0 > 2, cast(v0 * 2), v1)` as f16, and the comparison.
-pub(in crate::cuda::fused) fn group() -> FusedGroup {
+pub(in crate::fused) fn group() -> FusedGroup {
     use FusedInput::{Step, View};
     let (f32, f16) = (DType::F32, DType::F16);
     FusedGroup {

@@ -5,7 +5,7 @@
 //! a body stream                                 └ steps · condition ┘
 //! ```
 //!
-//! A kernel sets the condition of the node, before the node and, in a loop, again at the end of the body ([`condition`](crate::cuda::ConditionArguments)).
+//! A kernel sets the condition of the node, before the node and, in a loop, again at the end of the body ([`condition`](crate::ConditionArguments)).
 //!
 //! Of a graph with loops, the kernel keeps count of the rounds in a [`LoopRecord`] of the stream: the graph copies it to the device first and back at its end,
 //! where the host reads how the loops have ended. So one launch with loops is in flight at a time. The caller ensures that: it waits for the launch before it
@@ -14,14 +14,13 @@
 //!
 //! Body streams are made outside of captures and used in captures alone, one for each level of nesting, so that nothing ever runs on them.
 
-use crate::call::graph::{BlockStart, LoopEnd, LoopsRun};
-use crate::call::operand::Operand;
-use crate::cuda::condition::{ConditionArguments, LoopState};
-use crate::cuda::conditions::{ConditionKernel, LoopRecord, NoBlocks};
-use crate::cuda::driver::conditional::{ConditionHandle, Repeats};
-use crate::cuda::driver::{Driver, DriverFailure, StreamHandle};
-use crate::cuda::stream::CudaStream;
-use crate::errors::error::Error;
+use streamvm_ep::{BlockStart, Error, LoopEnd, LoopsRun, Operand};
+
+use crate::condition::{ConditionArguments, LoopState};
+use crate::conditions::{ConditionKernel, LoopRecord, NoBlocks};
+use crate::driver::conditional::{ConditionHandle, Repeats};
+use crate::driver::{Driver, DriverFailure, StreamHandle};
+use crate::stream::CudaStream;
 
 /// What a stream has for the blocks of its graphs.
 #[derive(Debug, Default)]
@@ -152,7 +151,7 @@ impl CudaStream {
         Ok(())
     }
 
-    /// [`Stream::loops_run`](crate::Stream::loops_run).
+    /// [`Stream::loops_run`](streamvm_ep::Stream::loops_run).
     pub(super) fn read_loops(&mut self) -> LoopsRun {
         self.blocks.is_launched = false;
         let state = self.blocks.record.map_or_else(LoopState::default, |record| record.read());
@@ -164,7 +163,7 @@ impl CudaStream {
         LoopsRun { rounds: state.rounds, end }
     }
 
-    /// [`Stream::begin_block`](crate::Stream::begin_block).
+    /// [`Stream::begin_block`](streamvm_ep::Stream::begin_block).
     pub(super) fn open_block(&mut self, start: BlockStart, condition: &Operand) -> Result<(), Error> {
         if self.leaves_out(&[condition]) {
             return Ok(());
@@ -211,7 +210,7 @@ impl CudaStream {
         Ok(())
     }
 
-    /// [`Stream::begin_else`](crate::Stream::begin_else).
+    /// [`Stream::begin_else`](streamvm_ep::Stream::begin_else).
     pub(super) fn open_else(&mut self) -> Result<(), Error> {
         let Some((open, kernel)) = self.pop_block()? else { return Ok(()) };
         let (Some(otherwise), Some((_, body_stream))) = (open.otherwise, self.next_block()) else {
@@ -229,7 +228,7 @@ impl CudaStream {
         Ok(())
     }
 
-    /// [`Stream::end_block`](crate::Stream::end_block).
+    /// [`Stream::end_block`](streamvm_ep::Stream::end_block).
     pub(super) fn close_block(&mut self) -> Result<(), Error> {
         self.pop_block().map(drop)
     }

@@ -1,20 +1,19 @@
-//! Captures of a stream, and launches of its graphs: the driver calls behind [`Stream::begin_graph`](crate::Stream::begin_graph) and
-//! [`Stream::end_graph`](crate::Stream::end_graph). Which commands are captured is decided in `graphs.rs`; blocks in a capture are in `blocks.rs`.
+//! Captures of a stream, and launches of its graphs: the driver calls behind [`Stream::begin_graph`](streamvm_ep::Stream::begin_graph) and
+//! [`Stream::end_graph`](streamvm_ep::Stream::end_graph). Which commands are captured is decided in `graphs.rs`; blocks in a capture are in `blocks.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::call::graph::{GraphBlocks, GraphKey, GraphStart};
-use crate::call::operand::Operand;
-use crate::cuda::conditions::NoBlocks;
-use crate::cuda::driver::{Driver, DriverFailure, GraphHandle};
-use crate::cuda::error_codes::{OUT_OF_MEMORY, ends_device};
-use crate::cuda::graphs::{Buffer, CapturedProducts, Found, Graph, GraphHandles, RunBuffers};
-use crate::cuda::kernel_name::KernelName;
-use crate::cuda::loaded_kernels::LoadError;
-use crate::cuda::stream::CudaStream;
-use crate::cuda::stream::blocks::BlockCapture;
-use crate::errors::error::Error;
+use streamvm_ep::{Error, GraphBlocks, GraphKey, GraphStart, Operand};
+
+use crate::conditions::NoBlocks;
+use crate::driver::{Driver, DriverFailure, GraphHandle};
+use crate::error_codes::{OUT_OF_MEMORY, ends_device};
+use crate::graphs::{Buffer, CapturedProducts, Found, Graph, GraphHandles, RunBuffers};
+use crate::kernel_name::KernelName;
+use crate::loaded_kernels::LoadError;
+use crate::stream::CudaStream;
+use crate::stream::blocks::BlockCapture;
 
 /// A capture that goes on.
 #[derive(Debug)]
@@ -43,7 +42,7 @@ impl Capture {
 }
 
 impl CudaStream {
-    /// [`Stream::begin_graph`](crate::Stream::begin_graph), or, with `blocks`, [`Stream::begin_block_graph`](crate::Stream::begin_block_graph). Captures nothing
+    /// [`Stream::begin_graph`](streamvm_ep::Stream::begin_graph), or, with `blocks`, [`Stream::begin_block_graph`](streamvm_ep::Stream::begin_block_graph). Captures nothing
     /// under `sync_each_op`, which waits for each command.
     pub(super) fn start_graph(
         &mut self,
@@ -112,7 +111,7 @@ impl CudaStream {
         }
     }
 
-    /// [`Stream::end_graph`](crate::Stream::end_graph).
+    /// [`Stream::end_graph`](streamvm_ep::Stream::end_graph).
     pub(super) fn finish_graph(&mut self, whole: bool) -> Result<bool, Error> {
         self.join()?;
         if self.capture.is_none() {

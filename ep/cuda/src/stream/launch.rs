@@ -2,15 +2,16 @@
 
 use std::ptr;
 
-use crate::cuda::driver::{Driver, DriverFailure, Extent, FunctionHandle, StreamHandle};
-use crate::cuda::error_codes::OUT_OF_MEMORY;
-use crate::cuda::instance::Opened;
-use crate::cuda::kernel_name::KernelName;
-use crate::cuda::loaded_kernels::LoadError;
-use crate::cuda::plan::Launch;
-use crate::cuda::statuses::Launched;
-use crate::cuda::stream::CudaStream;
-use crate::errors::error::Error;
+use streamvm_ep::Error;
+
+use crate::driver::{Driver, DriverFailure, Extent, FunctionHandle, StreamHandle};
+use crate::error_codes::OUT_OF_MEMORY;
+use crate::instance::Opened;
+use crate::kernel_name::KernelName;
+use crate::loaded_kernels::LoadError;
+use crate::plan::Launch;
+use crate::statuses::Launched;
+use crate::stream::CudaStream;
 
 /// The advice in the error for a kernel that does not fit into the device.
 const NO_ROOM: &str = "the code of a kernel needs memory of the device when it is first launched: set CudaConfig::memory_limit below what the device has, or \

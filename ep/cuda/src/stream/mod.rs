@@ -1,5 +1,7 @@
 //! A CUDA stream: checks a command, plans it, and submits it to the driver.
 //!
+//! Layer: uses `driver` and `fused`; is used by no other folder.
+//!
 //! The driver runs a stream's commands in order, later. Nothing here waits for it, unless a method says so. In steady state, submitting a
 //! command allocates nothing: a plan is a value, a kernel's parameter is read before the driver's call returns, and events and statuses
 //! are reused.
@@ -16,6 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
+use streamvm_ep::backend::check::{check_copy, check_fill};
+use streamvm_ep::{
+    BlockStart, CallError, DType, DeviceKind, Error, EventId, FnContext, FusedKernel, GraphBlocks, GraphKey,
+    GraphStart, InlineFn, KernelCall, Label, LoopsRun, Op, Operand, RawCall, RawFn, Scalar, StepLabel, Stream,
+};
 
 use super::blas::Blas;
 use super::driver::{Driver, DriverFailure, EventHandle, Extent, StreamHandle};
@@ -27,27 +34,10 @@ use super::plan::{Launch, plan, plan_copy, plan_fill};
 use super::progress::Progress;
 use super::statuses::InFlightLaunches;
 use super::timing::StreamTiming;
-use crate::call::check::{check_copy, check_fill};
-use crate::call::closure::InlineFn;
-use crate::call::fn_context::FnContext;
-use crate::call::fused::FusedKernel;
-use crate::call::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopsRun};
-use crate::call::kernel::KernelCall;
-use crate::call::label::{Label, StepLabel};
-use crate::call::operand::Operand;
-use crate::call::raw::{RawCall, RawFn};
-use crate::cuda::stream::blocks::Blocks;
-use crate::cuda::stream::capture::Capture;
-use crate::cuda::stream::lanes::Lanes;
-use crate::cuda::stream::scratch::Scratch;
-use crate::errors::call_error::CallError;
-use crate::errors::error::Error;
-use crate::names::device_id::DeviceKind;
-use crate::names::event_id::EventId;
-use crate::provider::stream::Stream;
-use crate::tensor::dtype::DType;
-use crate::tensor::op::Op;
-use crate::tensor::scalar::Scalar;
+use crate::stream::blocks::Blocks;
+use crate::stream::capture::Capture;
+use crate::stream::lanes::Lanes;
+use crate::stream::scratch::Scratch;
 
 /// A stream of a [`CudaDevice`](super::CudaDevice). Its queued commands still run after it is dropped. Dropping a stream with cuBLAS
 /// waits for the device, because cuBLAS does; dropping one with scratch memory waits for its commands.
@@ -450,7 +440,9 @@ unsafe impl Stream for CudaStream {
         // A slice would be of memory that the host cannot access, or that queued commands still write.
         for operand in operands.iter_mut() {
             operand.set_shared();
-            operand.set_address(self.instance.address_map.kernel_address(operand.ptr().addr()));
+            let address = self.instance.address_map.kernel_address(operand.ptr().addr());
+            // SAFETY: the map has the address at which the devices of the instance reach the same memory.
+            unsafe { operand.set_address(address) };
         }
         let device = self.device();
         let opened = self.instance.opened(self.index)?;
@@ -507,7 +499,7 @@ unsafe impl Stream for CudaStream {
         self.submit("wait", |driver, _, stream| unsafe { driver.stream_wait(stream, record.handle) })
     }
 
-    /// Waits for the device. Failures of kernels are reported only by [`take_failures`](crate::Device::take_failures).
+    /// Waits for the device. Failures of kernels are reported only by [`take_failures`](streamvm_ep::Device::take_failures).
     fn synchronize(&mut self) -> Result<(), Error> {
         self.leave_lanes_and_capture()?;
         let launched = self.progress.launched();

@@ -1,4 +1,4 @@
-//! Scratch memory for reductions in two launches ([`Launch::in_parts`](crate::cuda::Launch::in_parts)).
+//! Scratch memory for reductions in two launches ([`Launch::in_parts`](crate::Launch::in_parts)).
 //!
 //! The stream has [`SCRATCH_BYTES`] of device memory for its own commands, and each of its side streams has as many. The first reduction there that needs it
 //! allocates it; the stream frees it when it is dropped.
@@ -20,14 +20,14 @@
 
 use std::sync::Arc;
 
-use crate::cuda::driver::DriverFailure;
-use crate::cuda::error_codes::OUT_OF_MEMORY;
-use crate::cuda::instance::Opened;
-use crate::cuda::loaded_kernels::LoadError;
-use crate::cuda::plan_parts::SCRATCH_BYTES;
-use crate::cuda::stream::CudaStream;
-use crate::errors::error::Error;
-use crate::names::memory_kind::MemoryKind;
+use streamvm_ep::{Error, MemoryKind};
+
+use crate::driver::DriverFailure;
+use crate::error_codes::OUT_OF_MEMORY;
+use crate::instance::Opened;
+use crate::loaded_kernels::LoadError;
+use crate::plan_parts::SCRATCH_BYTES;
+use crate::stream::CudaStream;
 
 /// The address of scratch memory.
 #[derive(Copy, Clone, Debug)]

@@ -2,7 +2,7 @@
 //!
 //! The function that sets a condition is the driver's. That of the interpreter stores the value at the address that is given as the handle.
 
-use streamvm_ep::cuda::{CONDITION_NAME, CONDITION_PTX, ConditionArguments, LoopState};
+use streamvm_cuda::{CONDITION_NAME, CONDITION_PTX, ConditionArguments, LoopState};
 use streamvm_ptx::{Access, Coverage, Launch, Memory, Module};
 
 /// A module of this text.

@@ -1,6 +1,6 @@
 //! What only a device can find out: a kernel tells of the same element as the CPU kernel, whoever is first to meet one.
 
-use streamvm_ep::cuda::{KernelName, Launch};
+use streamvm_cuda::{KernelName, Launch};
 use streamvm_ep::*;
 
 use crate::tensors::{Pool, Rng, Tensor, View};
@@ -72,7 +72,7 @@ pub(crate) fn run_without_a_place_to_tell(run_untold: fn(&Launch)) {
         let kernel = Kernel { op, device: DeviceKind::Cuda, dtype: DType::I32, run: |_| Ok(()) };
         let params = Params::default();
         let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params };
-        let launch = streamvm_ep::cuda::plan(&call).unwrap().unwrap();
+        let launch = streamvm_cuda::plan(&call).unwrap().unwrap();
         assert_eq!(launch.arguments.status, 0);
         run_untold(&launch);
         // What has a result has it.
@@ -97,7 +97,7 @@ pub(crate) fn tell_the_first_of_few(seeds: u64, how: Runner) {
     let kernel = Kernel { op: Op::Pow, device: DeviceKind::Cuda, dtype: DType::I64, run: |_| Ok(()) };
     let params = Params::default();
     let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params };
-    let launch = streamvm_ep::cuda::plan(&call).unwrap().unwrap();
+    let launch = streamvm_cuda::plan(&call).unwrap().unwrap();
     let expected = KernelError::NegativeExponent { op: Op::Pow, index: 1, exponent: -5 };
     for seed in 0..seeds {
         let status = how.run(&launch, seed);

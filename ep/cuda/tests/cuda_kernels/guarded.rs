@@ -1,8 +1,8 @@
 //! Operands of one launch, copied to where the memory ends behind them: a kernel that reads past the end of a view is killed by
 //! the machine (signal 11), as a device may do.
 
-use streamvm_ep::cuda::abi::Arguments;
-use streamvm_ep::cuda::{KernelName, ReductionState};
+use streamvm_cuda::abi::Arguments;
+use streamvm_cuda::{KernelName, ReductionState};
 use streamvm_ep::{DType, Op};
 
 /// Vectors are aligned to so many bytes at most; a copy lies as its original does.

@@ -4,11 +4,11 @@ use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
+use streamvm_cuda::abi::{Arguments, Status, View};
+use streamvm_cuda::{FUSED_NAME, FusedArguments, FusedLaunch, Launch, Module};
 use streamvm_ep::Operand;
-use streamvm_ep::cuda::abi::{Arguments, Status, View};
-use streamvm_ep::cuda::{FUSED_NAME, FusedArguments, FusedLaunch, Launch, Module};
-use streamvm_ep::races::Touch;
 use streamvm_ptx::{Access, Coverage, Memory};
+use streamvm_sim::races::Touch;
 
 use crate::guarded::{sizes, span};
 

@@ -2,11 +2,13 @@
 //! without elements, broadcast, permuted, sliced and stepped views, in place and not, launched as `plan` says. g++ is
 //! needed; without it these tests fail.
 
+mod conditions;
 mod failing;
 mod fused;
 mod guarded;
 mod interpreter;
 mod moving;
+mod no_allocation;
 mod otherwise;
 mod parts;
 mod ptx;
@@ -15,18 +17,19 @@ mod ptx;
     unused_imports,
     reason = "only the values are of use here: the other side of the comparison is the CPU kernels"
 )]
-#[path = "../reference/mod.rs"]
+#[path = "../../../cpu/tests/cpu_kernels/reference/mod.rs"]
 mod reference;
 mod refusing;
 mod rounding;
 mod simulator;
 mod sorting;
-#[path = "../tensors/mod.rs"]
+#[path = "../../../cpu/tests/cpu_kernels/tensors/mod.rs"]
 mod tensors;
 
 use reference::Value;
-use streamvm_ep::cuda::abi::Status;
-use streamvm_ep::cuda::{KernelName, Launch, plan};
+use streamvm_cpu::{CpuConfig, CpuDevice};
+use streamvm_cuda::abi::Status;
+use streamvm_cuda::{KernelName, Launch, plan};
 use streamvm_ep::*;
 use tensors::{Pool, Rng, Tensor, VIEWS, View};
 
@@ -285,7 +288,7 @@ impl Call {
 
     fn on_cpu(&mut self, in_place: Option<usize>) -> Result<(), Error> {
         let (op, params, inputs) = (self.op, self.params, self.inputs.len());
-        let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, self.dtype)?;
+        let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, self.dtype)?;
         let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream()?;
         let mut operands = self.operands(in_place);
         let result = stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs, params: &params });

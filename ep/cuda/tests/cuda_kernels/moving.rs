@@ -1,6 +1,7 @@
 //! Copy and fill.
 
-use streamvm_ep::cuda::{KernelName, plan_copy, plan_fill};
+use streamvm_cpu::{CpuConfig, CpuDevice};
+use streamvm_cuda::{KernelName, plan_copy, plan_fill};
 use streamvm_ep::*;
 
 use crate::tensors::{Pool, Rng, Tensor, View};

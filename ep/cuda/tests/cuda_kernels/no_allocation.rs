@@ -4,6 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout as HeapLayout, System};
 use std::cell::Cell;
 
+use streamvm_cpu::{CpuConfig, CpuDevice};
 use streamvm_ep::*;
 
 thread_local! {
@@ -43,7 +44,7 @@ fn the_counter_counts() {
 
 #[test]
 fn launching_allocates_nothing() {
-    let kernels = KernelRegistry::builtin();
+    let kernels = streamvm_kernels::builtin();
     let device = CpuDevice::new(0, CpuConfig::default());
     let mut stream = device.create_stream().unwrap();
     let ops = [
@@ -108,10 +109,10 @@ fn planning_a_launch_allocates_nothing() {
             let kernel = Kernel { op, device: DeviceKind::Cuda, dtype: DType::F32, run: |_| Ok(()) };
             let (inputs, params) = (op.arity(), &over_last);
             let planned = match inputs {
-                1 => cuda::plan(&KernelCall { kernel, operands: &mut [a, out], inputs, params }),
+                1 => streamvm_cuda::plan(&KernelCall { kernel, operands: &mut [a, out], inputs, params }),
                 _ => {
                     let b = operand(2, DType::F32, right, Access::Read);
-                    cuda::plan(&KernelCall { kernel, operands: &mut [a, b, out], inputs, params })
+                    streamvm_cuda::plan(&KernelCall { kernel, operands: &mut [a, b, out], inputs, params })
                 }
             };
             planned.unwrap().unwrap();
@@ -120,8 +121,8 @@ fn planning_a_launch_allocates_nothing() {
     }
     let target = operand(1, DType::F32, transposed, Access::Write);
     let source = operand(2, DType::F32, whole, Access::Read);
-    assert_eq!(allocations(|| _ = cuda::plan_fill(&target, Scalar::F64(0.5)).unwrap().unwrap()), 0);
-    assert_eq!(allocations(|| _ = cuda::plan_copy(&source, &target).unwrap()), 0);
+    assert_eq!(allocations(|| _ = streamvm_cuda::plan_fill(&target, Scalar::F64(0.5)).unwrap().unwrap()), 0);
+    assert_eq!(allocations(|| _ = streamvm_cuda::plan_copy(&source, &target).unwrap()), 0);
 }
 
 #[test]

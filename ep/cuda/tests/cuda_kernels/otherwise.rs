@@ -7,8 +7,8 @@
 //! before the others change nothing but bring every part of such a loop up. The size of what was the outermost axis does not matter as long as no index
 //! reaches it; so it, and those before it, can have sizes past 32 bits without as many elements.
 
-use streamvm_ep::cuda::abi::Arguments;
-use streamvm_ep::cuda::{KernelName, Launch};
+use streamvm_cuda::abi::Arguments;
+use streamvm_cuda::{KernelName, Launch};
 use streamvm_ep::{MAX_RANK, Op};
 
 use crate::tensors::Rng;

@@ -1,7 +1,7 @@
 //! Reductions in two launches: parts of the elements are folded to states, which are joined.
 
-use streamvm_ep::cuda::abi::Status;
-use streamvm_ep::cuda::{KernelName, Launch, ReductionState, plan};
+use streamvm_cuda::abi::Status;
+use streamvm_cuda::{KernelName, Launch, ReductionState, plan};
 use streamvm_ep::*;
 
 use crate::tensors::{Rng, View};
@@ -93,7 +93,7 @@ pub(crate) fn compare_places_across_parts(how: Runner) {
         let input = unsafe { Operand::new(elements.as_mut_ptr().cast(), DType::F32, layout, Access::Read) };
         // SAFETY: likewise.
         let out = unsafe { Operand::new(result.as_mut_ptr().cast(), DType::I64, Layout::SCALAR, Access::Write) };
-        let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, DType::F32).unwrap();
+        let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, DType::F32).unwrap();
         let params = Params::over(Axes::new(&[0]).unwrap());
         let call = KernelCall { kernel, operands: &mut [input, out], inputs: 1, params: &params };
         let launch = plan(&call).unwrap().unwrap();

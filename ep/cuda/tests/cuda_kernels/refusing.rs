@@ -1,6 +1,7 @@
 //! What `plan` refuses: the same as the CPU kernels, with the same errors, before anything is launched.
 
-use streamvm_ep::cuda::{KernelName, plan, plan_fill};
+use streamvm_cpu::{CpuConfig, CpuDevice};
+use streamvm_cuda::{KernelName, plan, plan_fill};
 use streamvm_ep::*;
 
 use crate::tensors::{Pool, Rng, Tensor, View};
@@ -79,7 +80,7 @@ fn bad_operands_are_refused_as_by_the_cpu() {
             // What is fine for one must not run on the other: it may reach anywhere.
             let Err(found) = planned else { continue };
             refused += 1;
-            let cpu = KernelRegistry::builtin().get(op, DeviceKind::Cpu, dtype).unwrap();
+            let cpu = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, dtype).unwrap();
             let by_cpu = (cpu.run)(&mut KernelCall { kernel: cpu, operands: &mut operands, inputs, params: &params });
             assert_eq!(Err(found), by_cpu, "{name}, seed {seed}");
         }
@@ -104,7 +105,7 @@ fn what_the_cpu_refuses_is_refused() {
         [view(0, DType::F32, read), view(64, DType::F32, read), view(128, DType::F64, write)],
     ];
     for mut operands in calls {
-        let run = KernelRegistry::builtin().get(Op::Add, DeviceKind::Cpu, DType::F32).unwrap();
+        let run = streamvm_kernels::builtin().get(Op::Add, DeviceKind::Cpu, DType::F32).unwrap();
         let mut call = KernelCall { kernel: run, operands: &mut operands, inputs: 2, params: &params };
         let planned = plan(&call);
         assert!(planned.is_err());

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use streamvm_ep::cuda::abi::{Arguments, Status};
-use streamvm_ep::cuda::{Launch, Module};
+use streamvm_cuda::abi::{Arguments, Status};
+use streamvm_cuda::{Launch, Module};
 
 use crate::guarded::Guarded;
 
@@ -65,7 +65,7 @@ fn library(module: Module) -> &'static Library {
 
 fn compile(name: &str, text: &str) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (tests, sources) = (here.join("tests/cuda_kernels"), here.join("src/cuda/kernels"));
+    let (tests, sources) = (here.join("tests/cuda_kernels"), here.join("src/kernels"));
     // A process has its own files until they are whole: several may compile at a time.
     let own = format!("kernels-{name}-{}", std::process::id());
     let own = Path::new(env!("CARGO_TARGET_TMPDIR")).join(own);

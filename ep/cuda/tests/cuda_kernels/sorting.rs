@@ -1,6 +1,6 @@
 //! Argsorts and argtopks of rows of chosen lengths, beside the CPU kernel: about the threads of a warp, the tile that is sorted in shared memory and twice of it.
 
-use streamvm_ep::cuda::{KernelName, Module, plan};
+use streamvm_cuda::{KernelName, Module, plan};
 use streamvm_ep::*;
 
 use crate::tensors::{Rng, View};
@@ -82,7 +82,7 @@ pub(crate) fn compare_bits(how: Runner) {
                 let input = unsafe { Operand::new(memory.as_mut_ptr().cast(), dtype, layout, Access::Read) };
                 // SAFETY: as above.
                 let output = unsafe { Operand::new(places.as_mut_ptr().cast(), DType::I64, layout, Access::Write) };
-                let kernel = KernelRegistry::builtin().get(Op::ArgSort, DeviceKind::Cpu, dtype).unwrap();
+                let kernel = streamvm_kernels::builtin().get(Op::ArgSort, DeviceKind::Cpu, dtype).unwrap();
                 let mut operands = [input, output];
                 let mut call = KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params };
                 if on_cpu {

@@ -4,17 +4,14 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::errors::error::Error;
+use streamvm_ep::{
+    Device, DeviceId, DeviceInfo, Error, EventId, EventPool, InstructionTime, LateFailure, MemoryKind, MemoryStats,
+    Priority, Region, Stream, StreamUse,
+};
+
 use crate::faults::plan::FaultPlan;
 use crate::faults::rule::{CallSite, Fault, Point};
 use crate::faults::stream::FaultyStream;
-use crate::names::device_id::DeviceId;
-use crate::names::event_id::EventId;
-use crate::names::memory_kind::MemoryKind;
-use crate::provider::device::{Device, DeviceInfo, InstructionTime, LateFailure, Priority, StreamUse};
-use crate::provider::event_pool::EventPool;
-use crate::provider::memory::{MemoryStats, Region};
-use crate::provider::stream::Stream;
 
 /// A device that fails as its [`FaultPlan`] says, and otherwise behaves as the device that it wraps: same id, same memory, same events.
 #[derive(Debug)]

@@ -12,13 +12,9 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::call::closure::InlineFn;
-use crate::call::fn_context::FnContext;
-use crate::errors::error::Error;
+use streamvm_ep::{Device, DeviceId, Error, EventId, FnContext, InlineFn};
+
 use crate::faults::plan::{FaultPlan, Inner};
-use crate::names::device_id::DeviceId;
-use crate::names::event_id::EventId;
-use crate::provider::device::Device;
 
 /// How long to wait for a stream of a lost device. Only a bound on hangs: queued commands of tests take microseconds.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);

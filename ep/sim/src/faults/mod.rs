@@ -1,17 +1,19 @@
 //! Fault injection: a device that fails where a test asks for it.
 //!
-//! Layer: uses `names`, `tensor`, `errors`, `call`, `provider`; is used by no other folder.
+//! Layer: uses no other folder; is used by no other folder.
 //!
 //! Main types: [`FaultyDevice`], [`FaultPlan`], [`Rule`], [`Fault`].
 //!
-//! [`FaultyDevice`] wraps any [`Device`](crate::Device) and its streams, and asks a [`FaultPlan`] before each call. The plan holds
+//! [`FaultyDevice`] wraps any [`Device`](streamvm_ep::Device) and its streams, and asks a [`FaultPlan`] before each call. The plan holds
 //! [`Rule`]s. A rule says at which [`Point`], for which device, stream or instruction, how often, and which [`Fault`]. A plan without
 //! rules changes nothing; the conformance suite checks that.
 //!
 //! ```
 //! use std::sync::Arc;
-//! use streamvm_ep::faults::{Fault, FaultPlan, FaultyDevice, Point, Rule};
-//! use streamvm_ep::{CpuConfig, CpuDevice, Device, Error, MemoryKind};
+//!
+//! use streamvm_cpu::{CpuConfig, CpuDevice};
+//! use streamvm_ep::{Device, Error, MemoryKind};
+//! use streamvm_sim::faults::{Fault, FaultPlan, FaultyDevice, Point, Rule};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let plan = FaultPlan::new();
@@ -34,8 +36,8 @@
 //! | [`Error`](Fault::Error), [`With`](Fault::With) | the call is not made and returns an error; nothing is written, an event stays unrecorded, a function's captures are dropped | all but `Begin` |
 //! | [`OutOfMemory`](Fault::OutOfMemory) | the same, with the error to which engines react | `Allocate` |
 //! | [`Panic`](Fault::Panic) | the call is not made and panics; at `Begin` this is a thread that dies between instructions | all |
-//! | [`Late`](Fault::Late) | the command is dropped, the call returns `Ok`, and [`take_failures`](crate::Device::take_failures) reports the failure | `Launch`, `Copy`, `Fill`, `Call` |
-//! | [`Lost`](Fault::Lost) | this call and every later one of the device and its streams returns [`Error::DeviceLost`](crate::Error::DeviceLost) | all |
+//! | [`Late`](Fault::Late) | the command is dropped, the call returns `Ok`, and [`take_failures`](streamvm_ep::Device::take_failures) reports the failure | `Launch`, `Copy`, `Fill`, `Call` |
+//! | [`Lost`](Fault::Lost) | this call and every later one of the device and its streams returns [`Error::DeviceLost`](streamvm_ep::Error::DeviceLost) | all |
 //! | [`Stall`](Fault::Stall) | the calling thread blocks until the gate opens, then the call is made: a slow kernel, a driver that hangs | all |
 //! | [`Hold`](Fault::Hold) | the call is made, but no command from there on counts as passed until the gate opens: a slow command of a device that queues | all points of a stream |
 //!
@@ -52,7 +54,7 @@
 //! that the device runs, the next call from outside does this. [`Device::free`] still works, because freeing memory cannot fail. Each
 //! stream of a lost device keeps one event for good.
 //!
-//! [`Device::free`]: crate::Device::free
+//! [`Device::free`]: streamvm_ep::Device::free
 
 mod device;
 mod gate;

@@ -10,14 +10,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use crate::call::label::Label;
+use streamvm_ep::{Device, DeviceId, EventId, Label, LateFailure, Stream};
+
 use crate::faults::gate::Gate;
 use crate::faults::lost::StreamToDrain;
 use crate::faults::rule::{CallSite, Fault, Frequency, Point, Rule, RuleError};
-use crate::names::device_id::DeviceId;
-use crate::names::event_id::EventId;
-use crate::provider::device::{Device, LateFailure};
-use crate::provider::stream::Stream;
 
 /// A stream behind a faulty one. The lock is held during each of its calls.
 pub(super) type Inner = Mutex<Box<dyn Stream>>;

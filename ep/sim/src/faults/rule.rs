@@ -2,38 +2,36 @@
 
 use std::fmt;
 
-use crate::call::label::Label;
-use crate::errors::error::Error;
+use streamvm_ep::{DeviceId, Error, Label, MemoryKind};
+
 use crate::faults::gate::Gate;
-use crate::names::device_id::DeviceId;
-use crate::names::memory_kind::MemoryKind;
 
 /// A call of a device or of a stream at which a fault can be injected.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Point {
-    /// [`Device::allocate`](crate::Device::allocate).
+    /// [`Device::allocate`](streamvm_ep::Device::allocate).
     Allocate,
-    /// [`Device::create_stream`](crate::Device::create_stream).
+    /// [`Device::create_stream`](streamvm_ep::Device::create_stream).
     CreateStream,
-    /// [`Device::query`](crate::Device::query).
+    /// [`Device::query`](streamvm_ep::Device::query).
     Query,
-    /// [`Device::wait`](crate::Device::wait).
+    /// [`Device::wait`](streamvm_ep::Device::wait).
     HostWait,
-    /// [`Stream::begin`](crate::Stream::begin).
+    /// [`Stream::begin`](streamvm_ep::Stream::begin).
     Begin,
-    /// [`Stream::launch`](crate::Stream::launch).
+    /// [`Stream::launch`](streamvm_ep::Stream::launch).
     Launch,
-    /// [`Stream::copy`](crate::Stream::copy).
+    /// [`Stream::copy`](streamvm_ep::Stream::copy).
     Copy,
-    /// [`Stream::fill`](crate::Stream::fill).
+    /// [`Stream::fill`](streamvm_ep::Stream::fill).
     Fill,
-    /// [`Stream::call`](crate::Stream::call).
+    /// [`Stream::call`](streamvm_ep::Stream::call).
     Call,
-    /// [`Stream::record`](crate::Stream::record).
+    /// [`Stream::record`](streamvm_ep::Stream::record).
     Record,
-    /// [`Stream::wait`](crate::Stream::wait).
+    /// [`Stream::wait`](streamvm_ep::Stream::wait).
     Wait,
-    /// [`Stream::synchronize`](crate::Stream::synchronize).
+    /// [`Stream::synchronize`](streamvm_ep::Stream::synchronize).
     Synchronize,
 }
 
@@ -92,11 +90,11 @@ impl fmt::Display for Point {
 /// A fault. The [module](crate::faults) has a table of their effects.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// [`Error::Injected`](crate::Error::Injected), which names the point.
+    /// [`Error::Injected`](streamvm_ep::Error::Injected), which names the point.
     Error,
     /// The given error.
     With(Error),
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), as if the machine had no more memory.
+    /// [`Error::OutOfMemory`](streamvm_ep::Error::OutOfMemory), as if the machine had no more memory.
     OutOfMemory,
     /// A failure that is reported later.
     Late,
@@ -162,7 +160,7 @@ pub enum RuleError {
     },
 }
 
-crate::debug_as_display!(RuleError);
+streamvm_ep::debug_as_display!(RuleError);
 
 /// A fault and the calls at which it is injected: of the calls that match every filter, those that the frequency selects.
 #[derive(Clone, Debug)]
@@ -224,17 +222,17 @@ impl Rule {
         Rule { kind: Some(kind), ..self }
     }
 
-    /// Only for instructions of this stream, by [`Label::stream`](crate::Label).
+    /// Only for instructions of this stream, by [`Label::stream`](streamvm_ep::Label).
     pub fn stream(self, stream: u32) -> Rule {
         Rule { stream: Some(stream), ..self }
     }
 
-    /// Only for instructions with this number, by [`Label::seq`](crate::Label).
+    /// Only for instructions with this number, by [`Label::seq`](streamvm_ep::Label).
     pub fn seq(self, seq: u64) -> Rule {
         Rule { seq: Some(seq), ..self }
     }
 
-    /// Only for instructions with this name, by [`Label::what`](crate::Label).
+    /// Only for instructions with this name, by [`Label::what`](streamvm_ep::Label).
     pub fn named(self, what: &str) -> Rule {
         Rule { named: Some(what.to_owned()), ..self }
     }

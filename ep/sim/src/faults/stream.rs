@@ -4,23 +4,15 @@ use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use crate::call::closure::InlineFn;
-use crate::call::kernel::KernelCall;
-use crate::call::label::{Label, StepLabel};
-use crate::call::operand::Operand;
-use crate::call::raw::RawFn;
-use crate::call::step_note::StepNote;
-use crate::errors::call_error::CallError;
-use crate::errors::error::Error;
+use streamvm_ep::{
+    CallError, Device, DeviceId, Error, EventId, InlineFn, KernelCall, Label, LateCause, LateFailure, Operand, RawFn,
+    Scalar, StepLabel, StepNote, Stream,
+};
+
 use crate::faults::device::pool_of;
 use crate::faults::gate::Gate;
 use crate::faults::plan::{FaultPlan, Inner};
 use crate::faults::rule::{CallSite, Fault, Point};
-use crate::names::device_id::DeviceId;
-use crate::names::event_id::EventId;
-use crate::provider::device::{Device, LateCause, LateFailure};
-use crate::provider::stream::Stream;
-use crate::tensor::scalar::Scalar;
 
 /// A stream of a [`FaultyDevice`](crate::faults::FaultyDevice).
 pub(super) struct FaultyStream {

@@ -4,8 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use streamvm_cpu::{CpuConfig, CpuDevice};
+use streamvm_ep::*;
+
 use super::*;
-use crate::*;
+use crate::{races, sim};
 
 /// A bound on hangs only.
 fn soon() -> Option<Instant> {
@@ -91,7 +94,7 @@ fn an_error_can_be_at_every_point_that_returns_one() {
         plan.add(Rule::new(point, Fault::With(refusal.clone()))).unwrap();
         let mut memory = [0; 2];
         let mut other = [0; 2];
-        let kernel = KernelRegistry::builtin().get(Op::Neg, DeviceKind::Cpu, DType::I32).unwrap();
+        let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::Cpu, DType::I32).unwrap();
         let mut call = KernelCall { kernel, operands: &mut [], inputs: 0, params: &Params::default() };
         let found = match point {
             Point::Allocate => device.allocate(MemoryKind::Device, 8).map(drop),

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use streamvm_ep::Label;
 
-use crate::call::label::Label;
 use crate::races::interval::IntervalMap;
 
 /// The number of ended allocations to remember; the oldest are forgotten first. A forgotten allocation keeps its number, which is all

@@ -7,10 +7,8 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use streamvm_ep::{Access, ActorId, Label};
 
-use crate::call::label::Label;
-use crate::call::operand::Access;
-use crate::names::actor_id::ActorId;
 use crate::races::clock::Clock;
 use crate::races::finding::FindingKind;
 

@@ -10,8 +10,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-
-use crate::names::actor_id::ActorId;
+use streamvm_ep::ActorId;
 
 /// A snapshot of an actor's clock at a release. Every actor that acquires it is ordered after all that it covers.
 ///

@@ -6,10 +6,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use crate::call::label::Label;
-use crate::call::operand::Access;
-use crate::names::actor_id::ActorId;
-use crate::names::memory_kind::MemoryKind;
+use streamvm_ep::{Access, ActorId, Label, MemoryKind};
+
 use crate::races::allocations::Allocations;
 use crate::races::bytes::{Bytes, Fault, NewAccess};
 use crate::races::clock::{Clock, Moment};

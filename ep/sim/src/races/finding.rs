@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
-use crate::call::label::Label;
+use streamvm_ep::Label;
 
 /// The number of findings to keep; more are only counted. One defect tends to repeat itself, and each finding holds labels.
 const MAX_FINDINGS: usize = 1000;

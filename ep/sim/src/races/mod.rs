@@ -1,6 +1,6 @@
 //! The race detector: checks whether accesses to memory are ordered by the order that was *issued*.
 //!
-//! Layer: uses `names`, `tensor`, `call`; is used by `sim`.
+//! Layer: uses no other folder; is used by `sim`.
 //!
 //! Main types: [`Detector`], [`Touch`], [`Moment`], [`Finding`].
 //!
@@ -36,11 +36,11 @@ mod finding;
 mod interval;
 mod touch;
 
-pub use crate::names::actor_id::ActorId;
 pub use clock::Moment;
 pub(crate) use detector::Reach;
 pub use detector::{Detector, Role, act_as};
 pub use finding::{Finding, FindingKind};
+pub use streamvm_ep::ActorId;
 pub use touch::Touch;
 pub(crate) use touch::coalesce;
 

@@ -8,11 +8,9 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use streamvm_ep::{Access, Label, MemoryKind};
 
 use super::*;
-use crate::call::label::Label;
-use crate::call::operand::Access;
-use crate::names::memory_kind::MemoryKind;
 
 const ACTORS: usize = 4;
 const BYTES: usize = 8;

@@ -3,9 +3,7 @@
 use std::ops::Range;
 
 use smallvec::SmallVec;
-
-use crate::call::operand::{Access, Operand};
-use crate::tensor::shape::MAX_RANK;
+use streamvm_ep::{Access, MAX_RANK, Operand};
 
 /// One operand's part of an access: its bytes, how they are accessed, and the allocation that they belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]

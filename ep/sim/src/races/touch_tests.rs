@@ -1,11 +1,9 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use streamvm_ep::{DType, Layout, Shape};
 
 use super::*;
-use crate::tensor::dtype::DType;
-use crate::tensor::layout::Layout;
-use crate::tensor::shape::Shape;
 
 const BASE: usize = 4096;
 

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use streamvm_ep::{Label, Operand, StepLabel};
 
-use crate::call::label::{Label, StepLabel};
-use crate::call::operand::Operand;
 use crate::races::Touch;
 
 /// The touches of a command's operands, in order. `label` may have the allocation of each.
@@ -34,7 +33,7 @@ impl Labels {
         (self.given, self.step) = (Some(label.clone()), None);
     }
 
-    /// The next commands belong to a step of a program; see [`Stream::begin_step`](crate::Stream::begin_step).
+    /// The next commands belong to a step of a program; see [`Stream::begin_step`](streamvm_ep::Stream::begin_step).
     pub(super) fn begin_step(&mut self, step: StepLabel, buffers: &[usize]) {
         let known: &[u64] = self.given.as_ref().map_or(&[], |label| &label.allocations);
         let allocations = buffers.iter().map(|&buffer| known.get(buffer).copied().unwrap_or(0)).collect();

@@ -2,24 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::call::closure::InlineFn;
-use crate::call::kernel::{Kernel, KernelCall, KernelFn};
-use crate::call::operand::{Access, Operand};
-use crate::errors::error::Error;
-use crate::names::device_id::DeviceKind;
-use crate::names::event_id::EventId;
-use crate::names::memory_kind::MemoryKind;
-use crate::provider::device::{Device, LateCause};
-use crate::provider::memory::Region;
-use crate::provider::stream::Stream;
+use streamvm_ep::{
+    Access, DType, Device, DeviceKind, Error, EventId, InlineFn, Kernel, KernelCall, KernelFn, LateCause, Layout,
+    MemoryKind, Op, Operand, Params, Region, Scalar, Shape, Stream,
+};
+
 use crate::races::{Detector, Finding, FindingKind};
 use crate::sim::{SimConfig, SimMachine};
-use crate::tensor::dtype::DType;
-use crate::tensor::layout::Layout;
-use crate::tensor::op::Op;
-use crate::tensor::params::Params;
-use crate::tensor::scalar::Scalar;
-use crate::tensor::shape::Shape;
 
 /// A machine and its devices, with short forms of the commands of a test.
 pub(super) struct Bench {

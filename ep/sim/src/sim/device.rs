@@ -4,15 +4,11 @@ use std::ptr::without_provenance_mut;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::call::label::Label;
-use crate::errors::error::Error;
-use crate::names::device_id::DeviceId;
-use crate::names::event_id::EventId;
-use crate::names::memory_kind::MemoryKind;
-use crate::provider::device::{Device, DeviceInfo, LateFailure};
-use crate::provider::event_pool::EventPool;
-use crate::provider::memory::{MemoryStats, Region};
-use crate::provider::stream::Stream;
+use streamvm_ep::{
+    Device, DeviceId, DeviceInfo, Error, EventId, EventPool, Label, LateFailure, MemoryKind, MemoryStats, Region,
+    Stream,
+};
+
 use crate::races::{Finding, FindingKind};
 use crate::sim::machine::{EventRecord, SimMachine};
 use crate::sim::memory::ALIGNMENT;
@@ -32,7 +28,7 @@ impl SimDevice {
         SimDevice { index, machine }
     }
 
-    fn accounts(&self) -> &crate::provider::accounts::Accounts {
+    fn accounts(&self) -> &streamvm_ep::backend::Accounts {
         &self.machine.accounts[self.index as usize]
     }
 

@@ -3,23 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::call::closure::InlineFn;
-use crate::call::kernel::{KernelCall, KernelFn};
-use crate::call::kernel_registry::KernelRegistry;
-use crate::call::label::Label;
-use crate::call::operand::Access;
-use crate::cpu::{CpuConfig, CpuDevice};
-use crate::errors::error::{Error, KernelError};
-use crate::names::device_id::{DeviceId, DeviceKind};
-use crate::names::memory_kind::MemoryKind;
-use crate::provider::device::{Device, LateCause};
-use crate::provider::stream::Stream;
+use streamvm_cpu::{CpuConfig, CpuDevice};
+use streamvm_ep::{
+    Access, DType, Device, DeviceId, DeviceKind, Error, InlineFn, KernelCall, KernelError, KernelFn, Label, LateCause,
+    MemoryKind, Op, Params, Stream,
+};
+
 use crate::races::{Detector, FindingKind, Touch};
 use crate::sim::bench_tests::{Bench, Vector, bump, copy, element, fill, launch};
 use crate::sim::{SimConfig, watch};
-use crate::tensor::dtype::DType;
-use crate::tensor::op::Op;
-use crate::tensor::params::Params;
 
 #[test]
 fn a_wait_for_what_was_never_recorded_is_refused_and_found() {
@@ -309,7 +301,7 @@ fn a_watched_stream_tells_its_accesses_and_no_order() {
     bump(&mut *two, &vector);
     assert_eq!(detector.findings(), []);
     one.begin(&Label::new(1, 2, "third"));
-    let kernel = KernelRegistry::builtin().get(Op::Neg, DeviceKind::Cpu, DType::I32).unwrap();
+    let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::Cpu, DType::I32).unwrap();
     let mut operands = [vector.operand(Access::Read), vector.operand(Access::Write)];
     one.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() }).unwrap();
     let findings = detector.findings();

@@ -4,12 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::errors::error::Error;
-use crate::names::device_id::DeviceId;
-use crate::names::event_id::EventId;
-use crate::provider::accounts::Accounts;
-use crate::provider::device::{Device, LateFailure};
-use crate::provider::event_pool::EventPool;
+use streamvm_ep::backend::Accounts;
+use streamvm_ep::{Device, DeviceId, Error, EventId, EventPool, LateFailure};
+
 use crate::races::{Detector, Moment};
 use crate::sim::device::SimDevice;
 use crate::sim::memory::Heap;
@@ -39,7 +36,7 @@ impl Default for SimConfig {
 /// The simulated devices of one engine, with one pool of events and one random source; see the [module](crate::sim).
 ///
 /// Thread-safe. Commands run in the threads that call [`SimMachine::step`], [`Device::wait`] or
-/// [`Stream::synchronize`](crate::Stream::synchronize). Commands that are still queued when the machine is dropped do not run; their
+/// [`Stream::synchronize`](streamvm_ep::Stream::synchronize). Commands that are still queued when the machine is dropped do not run; their
 /// captures are dropped.
 pub struct SimMachine {
     pub(super) config: SimConfig,

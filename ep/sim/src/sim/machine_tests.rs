@@ -4,23 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::call::closure::InlineFn;
-use crate::call::kernel::{KernelCall, KernelFn};
-use crate::call::kernel_registry::KernelRegistry;
-use crate::call::label::Label;
-use crate::call::operand::Access;
-use crate::errors::call_error::CallError;
-use crate::errors::error::{Error, KernelError};
-use crate::names::device_id::{DeviceId, DeviceKind};
-use crate::names::memory_kind::MemoryKind;
-use crate::provider::device::LateCause;
+use streamvm_ep::{
+    Access, CallError, DType, DeviceId, DeviceKind, Error, InlineFn, KernelCall, KernelError, KernelFn, Label,
+    LateCause, MemoryKind, Op, Params, Scalar,
+};
+
 use crate::races::FindingKind;
 use crate::sim::SimConfig;
 use crate::sim::bench_tests::{Bench, bump, copy, fill, launch};
-use crate::tensor::dtype::DType;
-use crate::tensor::op::Op;
-use crate::tensor::params::Params;
-use crate::tensor::scalar::Scalar;
 
 #[test]
 fn nothing_runs_when_it_is_told_to_and_asking_runs_nothing() {
@@ -282,7 +273,7 @@ fn bad_commands_are_refused_at_once_and_not_queued() {
     assert_eq!(stream.fill(&mut a.operand(Access::Read), Scalar::from(1)), Err(Error::NotWritable));
     let overlap = stream.call(&mut InlineFn::new(|_| Ok(())), &mut [a.operand(Access::Write), a.operand(Access::Read)]);
     assert!(matches!(overlap, Err(CallError::Device(Error::Overlap { .. }))));
-    let kernel = KernelRegistry::builtin().get(Op::Neg, DeviceKind::Cpu, DType::I32).unwrap();
+    let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::Cpu, DType::I32).unwrap();
     let mut operands = [a.operand(Access::Read), a.operand(Access::Write)];
     let refused =
         stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() });
@@ -297,7 +288,7 @@ fn kernels_of_the_cpu_run_here_and_in_place() {
     let bench = Bench::seeded(0);
     let (mut stream, vector) = (bench.stream(), bench.vector(4));
     fill(&mut *stream, &vector, 3);
-    let kernel = KernelRegistry::builtin().get(Op::Neg, DeviceKind::Sim, DType::I32).unwrap();
+    let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::Sim, DType::I32).unwrap();
     let mut operands = [vector.operand(Access::Read), vector.operand(Access::Write)];
     stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() }).unwrap();
     assert_eq!(bench.read(&mut *stream, &vector), [-3; 4]);

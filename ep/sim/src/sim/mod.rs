@@ -1,17 +1,17 @@
 //! The simulated device: queues every command, and runs the commands later, in the worst order that is legal.
 //!
-//! Layer: uses `names`, `tensor`, `errors`, `call`, `provider`, `races`, `cpu`; is used by no other folder.
+//! Layer: uses `races`; is used by no other folder.
 //!
 //! Main types: [`SimMachine`], [`SimConfig`].
 //!
 //! A [`SimMachine`] is the simulated machine: it holds the devices `sim:0`, `sim:1`, … of one engine. Their streams queue every
 //! command. A command runs in the thread that
 //!
-//! * waits for it ([`Device::wait`](crate::Device::wait), [`Stream::synchronize`](crate::Stream::synchronize)), or
+//! * waits for it ([`Device::wait`](streamvm_ep::Device::wait), [`Stream::synchronize`](streamvm_ep::Stream::synchronize)), or
 //! * makes a step of the machine ([`SimMachine::step`]).
 //!
 //! Commands of one stream run in order; between streams the seed decides; copies run as late as the order allows.
-//! [`Device::query`](crate::Device::query) runs nothing. In a single-threaded program, the same seed gives the same run.
+//! [`Device::query`](streamvm_ep::Device::query) runs nothing. In a single-threaded program, the same seed gives the same run.
 //!
 //! # What it checks
 //!
@@ -39,7 +39,7 @@
 //!
 //! * Locks are leaves: no lock of a machine is held while kernels, functions, or the drops of captures and panic payloads run, nor while
 //!   the detector is called.
-//! * The failure of a command is listed in [`take_failures`](crate::Device::take_failures) before its place counts as passed, and its
+//! * The failure of a command is listed in [`take_failures`](streamvm_ep::Device::take_failures) before its place counts as passed, and its
 //!   stream continues.
 //! * Memory that a queued command touches stays allocated until the command has run, even if it is freed too early.
 

@@ -12,15 +12,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use streamvm_ep::{InlineFn, Kernel, Label, Operand, Params, Scalar};
 
-use crate::call::closure::InlineFn;
-use crate::call::kernel::Kernel;
-use crate::call::label::Label;
-use crate::call::operand::Operand;
 use crate::sim::memory::Block;
 use crate::sim::random::Random;
-use crate::tensor::params::Params;
-use crate::tensor::scalar::Scalar;
 
 /// The commands of `stream` up to number `number`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

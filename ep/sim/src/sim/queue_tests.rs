@@ -6,7 +6,7 @@ fn command(work: Work) -> Command {
 }
 
 fn operand() -> Operand<'static> {
-    use crate::{Access, DType, Layout, Shape};
+    use streamvm_ep::{Access, DType, Layout, Shape};
     let layout = Layout::contiguous(Shape::new(&[0]).unwrap());
     // SAFETY: the operand has no elements.
     unsafe { Operand::new(std::ptr::null_mut(), DType::U8, layout, Access::ReadWrite) }

@@ -8,18 +8,12 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::call::closure::InlineFn;
-use crate::call::fn_context::FnContext;
-use crate::call::kernel::{Kernel, KernelCall};
-use crate::call::operand::Operand;
-use crate::cpu;
-use crate::errors::error::Error;
-use crate::provider::device::LateCause;
+use streamvm_ep::{Error, FnContext, InlineFn, Kernel, KernelCall, LateCause, Operand, Params};
+
 use crate::races::{Detector, Finding, FindingKind};
 use crate::sim::memory::{Heap, POISON};
 use crate::sim::queue::{Command, Work};
 use crate::sim::scratch::{Scratch, Violation};
-use crate::tensor::params::Params;
 
 /// The poison of the second run of a kernel. It differs from the first in every bit.
 const OTHER_POISON: u8 = !POISON;
@@ -60,11 +54,11 @@ impl Runner {
             Work::Record | Work::Wait(_) => None,
             Work::Copy { source, mut target } => {
                 let _one_at_a_time = self.copying();
-                cpu::copy(&source, &mut target).err().map(LateCause::Device)
+                streamvm_kernels::copy(&source, &mut target).err().map(LateCause::Device)
             }
             Work::Fill { mut target, value } => {
                 let _one_at_a_time = self.copying();
-                cpu::fill(&mut target, value).err().map(LateCause::Device)
+                streamvm_kernels::fill(&mut target, value).err().map(LateCause::Device)
             }
             Work::Launch { kernel, operands, inputs, params } => {
                 self.launch(kernel, &operands, inputs, &params, violation)

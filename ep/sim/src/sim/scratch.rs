@@ -11,8 +11,8 @@
 use std::ops::Range;
 
 use smallvec::SmallVec;
+use streamvm_ep::Operand;
 
-use crate::call::operand::Operand;
 use crate::races::{FindingKind, Touch, coalesce};
 use crate::sim::memory::ALIGNMENT;
 

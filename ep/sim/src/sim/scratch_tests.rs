@@ -1,8 +1,6 @@
+use streamvm_ep::{Access, DType, Layout, Shape};
+
 use super::*;
-use crate::call::operand::Access;
-use crate::tensor::dtype::DType;
-use crate::tensor::layout::Layout;
-use crate::tensor::shape::Shape;
 
 const POISON: u8 = 0xA5;
 

@@ -2,25 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::call::check::{check_copy, check_fill};
-use crate::call::closure::InlineFn;
-use crate::call::fn_context::FnContext;
-use crate::call::kernel::KernelCall;
-use crate::call::label::{Label, StepLabel};
-use crate::call::operand::Operand;
-use crate::call::raw::RawFn;
-use crate::errors::call_error::CallError;
-use crate::errors::error::Error;
-use crate::names::actor_id::ActorId;
-use crate::names::device_id::{DeviceId, DeviceKind};
-use crate::names::event_id::EventId;
-use crate::names::memory_kind::MemoryKind;
-use crate::provider::stream::Stream;
+use streamvm_ep::backend::check::{check_copy, check_fill};
+use streamvm_ep::{
+    ActorId, CallError, DeviceId, DeviceKind, Error, EventId, FnContext, InlineFn, KernelCall, Label, MemoryKind,
+    Operand, RawFn, Scalar, StepLabel, Stream,
+};
+
 use crate::races::{Finding, FindingKind, Moment, Reach};
 use crate::sim::accesses::{Labels, touches};
 use crate::sim::machine::SimMachine;
 use crate::sim::queue::{Command, Work};
-use crate::tensor::scalar::Scalar;
 
 /// A stream of a simulated device. Commands that are queued when it is dropped still run.
 #[derive(Debug)]
@@ -171,7 +162,7 @@ unsafe impl Stream for SimStream {
     }
 
     /// Runs the queued commands of this stream and those that they wait for. Failures are reported only by
-    /// [`take_failures`](crate::Device::take_failures); an error here would report them twice.
+    /// [`take_failures`](streamvm_ep::Device::take_failures); an error here would report them twice.
     fn synchronize(&mut self) -> Result<(), Error> {
         let place = self.machine.end(self.id);
         self.machine.run_until(place, None);

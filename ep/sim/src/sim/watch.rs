@@ -2,20 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::call::closure::InlineFn;
-use crate::call::kernel::KernelCall;
-use crate::call::label::Label;
-use crate::call::operand::Operand;
-use crate::call::raw::RawFn;
-use crate::call::step_note::StepNote;
-use crate::errors::call_error::CallError;
-use crate::errors::error::Error;
-use crate::names::actor_id::ActorId;
-use crate::names::event_id::EventId;
-use crate::provider::stream::Stream;
+use streamvm_ep::{
+    ActorId, CallError, Error, EventId, InlineFn, KernelCall, Label, Operand, RawFn, Scalar, StepNote, Stream,
+};
+
 use crate::races::Detector;
 use crate::sim::accesses::{Labels, touches};
-use crate::tensor::scalar::Scalar;
 
 /// Wraps a stream that runs each command in the call that submits it. Right before a command runs, its accesses are reported to the
 /// detector, as those of the returned actor, or of the actor in the label if there is one. No order is reported: the code that runs the

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use streamvm_ep::Access;
-use streamvm_ep::races::Touch;
+use streamvm_sim::races::Touch;
 
 use crate::code::{Code, Outcome};
 use crate::command::{Work, fingerprint};

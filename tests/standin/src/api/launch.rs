@@ -6,10 +6,10 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
 
-use streamvm_ep::cuda::abi::Arguments;
-use streamvm_ep::cuda::{ConditionArguments, FUSED_NAME, FusedArguments, KernelName, LoopState};
-use streamvm_ep::races::Touch;
+use streamvm_cuda::abi::Arguments;
+use streamvm_cuda::{ConditionArguments, FUSED_NAME, FusedArguments, KernelName, LoopState};
 use streamvm_ep::{Access, Operand};
+use streamvm_sim::races::Touch;
 
 use crate::code::{Code, Outcome};
 use crate::command::{Command, HostFunction, Job, Work};

@@ -3,7 +3,7 @@
 use std::ffi::{c_uchar, c_uint, c_ushort};
 
 use streamvm_ep::Access;
-use streamvm_ep::races::Touch;
+use streamvm_sim::races::Touch;
 
 use crate::code::{Code, Outcome};
 use crate::command::{Pattern, Work};

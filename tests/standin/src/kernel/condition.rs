@@ -1,6 +1,6 @@
 //! What streamvm's kernel for conditions of blocks computes.
 
-use streamvm_ep::cuda::{ConditionArguments, LoopState};
+use streamvm_cuda::{ConditionArguments, LoopState};
 
 /// Whether the body of a block runs. Counts the round that a loop begins.
 pub(crate) fn decide(arguments: &ConditionArguments, is_true: bool, stops: bool, state: &mut LoopState) -> bool {

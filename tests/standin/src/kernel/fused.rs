@@ -5,11 +5,9 @@
 
 use std::ops::Range;
 
-use streamvm_ep::cuda::{FUSED_NAME, FusedArguments, KernelName};
-use streamvm_ep::{
-    Access, CpuConfig, CpuDevice, DType, Device, DeviceKind, KernelCall, KernelRegistry, Layout, Op, Operand, Params,
-    Shape, Stream,
-};
+use streamvm_cpu::{CpuConfig, CpuDevice};
+use streamvm_cuda::{FUSED_NAME, FusedArguments, KernelName};
+use streamvm_ep::{Access, DType, Device, DeviceKind, KernelCall, Layout, Op, Operand, Params, Shape, Stream};
 
 use super::decode::{Decoding, axes, strides};
 
@@ -167,7 +165,7 @@ impl FusedCode {
     /// The size of the parameter of the kernel.
     pub(crate) fn parameter_bytes(&self) -> usize {
         let views = std::mem::offset_of!(FusedArguments, views);
-        views + self.views * size_of::<streamvm_ep::cuda::abi::View>()
+        views + self.views * size_of::<streamvm_cuda::abi::View>()
     }
 
     /// PTX that keeps the source: that of a compiler, or, without one, that of an empty kernel of this name.
@@ -305,7 +303,7 @@ fn launch(
     if inputs.len() != op.arity() {
         return Err(format!("{name} of {} inputs", inputs.len()));
     }
-    let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, dtype).map_err(|error| error.to_string())?;
+    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, dtype).map_err(|error| error.to_string())?;
     let params = Params { to: (op == Op::Cast).then_some(to), ..Params::default() };
     let typed = |memory: &mut Vec<u64>, dtype: DType, access: Access| {
         // SAFETY: the memory has the bytes of the elements, and is neither used nor freed before the call is over.

@@ -1,7 +1,7 @@
 //! Kernels: found by name, and run by streamvm's kernels for the CPU, if not as PTX (`interpreter`).
 //!
 //! The stand-in has streamvm's own kernels by name ([`KernelName`]), decodes their one parameter
-//! ([`Arguments`](streamvm_ep::cuda::abi::Arguments)) into operands, and runs the CPU kernel of the same op over their bytes. The two launches of a reduction
+//! ([`Arguments`](streamvm_cuda::abi::Arguments)) into operands, and runs the CPU kernel of the same op over their bytes. The two launches of a reduction
 //! in parts are always PTX: no CPU kernel has their states. In the other cases grid and
 //! block are only checked against the limits of devices; whether a grid covers all elements shows if the PTX runs.
 
@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use streamvm_cuda::{CONDITION_NAME, FUSED_NAME, KernelName};
 use streamvm_ep::DType;
-use streamvm_ep::cuda::{CONDITION_NAME, FUSED_NAME, KernelName};
 
 pub(crate) use condition::decide;
 pub(crate) use decode::{Decoded, Decoding, decode};

@@ -2,13 +2,15 @@
 
 use std::sync::OnceLock;
 
-use streamvm_ep::cuda::KernelName;
-use streamvm_ep::cuda::abi::Status;
+use streamvm_cpu::CpuConfig;
+use streamvm_cpu::CpuDevice;
+use streamvm_cuda::KernelName;
+use streamvm_cuda::abi::Status;
+use streamvm_ep::DType;
 use streamvm_ep::{
-    Access, CpuConfig, Device, DeviceKind, Error, Kernel as CpuKernel, KernelCall, KernelError, KernelRegistry, Layout,
-    Op, Operand, Params, Stream,
+    Access, Device, DeviceKind, Error, Kernel as CpuKernel, KernelCall, KernelError, KernelRegistry, Layout, Op,
+    Operand, Params, Stream,
 };
-use streamvm_ep::{CpuDevice, DType};
 
 use super::{Decoded, dtype_of};
 
@@ -98,7 +100,7 @@ fn stream() -> Result<Box<dyn Stream>, String> {
 
 fn kernel(op: Op, dtype: DType) -> Result<CpuKernel, String> {
     static KERNELS: OnceLock<KernelRegistry> = OnceLock::new();
-    let kernels = KERNELS.get_or_init(KernelRegistry::builtin);
+    let kernels = KERNELS.get_or_init(streamvm_kernels::builtin);
     kernels.get(op, DeviceKind::Cpu, dtype).map_err(|error| error.to_string())
 }
 

@@ -1,6 +1,6 @@
 //! Decodes the sizes and parameters of convolutions, poolings and their gradients.
 
-use streamvm_ep::cuda::abi::Arguments;
+use streamvm_cuda::abi::Arguments;
 use streamvm_ep::{Convolution, Op, OpClass, Params, Pooling};
 
 /// Two numbers of 16 bits of `word`, from bit `first` on.

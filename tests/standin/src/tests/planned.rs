@@ -1,9 +1,10 @@
 //! Launches that streamvm plans and the stand-in decodes: each must give the same result as on the CPU.
 
-use streamvm_ep::cuda::{Launch, plan, plan_copy, plan_fill};
+use streamvm_cpu::{CpuConfig, CpuDevice};
+use streamvm_cuda::{Launch, plan, plan_copy, plan_fill};
 use streamvm_ep::{
-    Access, Axes, Convolution, CpuConfig, CpuDevice, DType, Device, DeviceKind, Element, KernelCall, KernelRegistry,
-    Layout, Op, Operand, Params, Pooling, Scalar, Shape,
+    Access, Axes, Convolution, DType, Device, DeviceKind, Element, KernelCall, Layout, Op, Operand, Params, Pooling,
+    Scalar, Shape,
 };
 
 use super::bench::Bench;
@@ -91,7 +92,7 @@ fn op(bench: &Bench, op: Op, dtype: DType, inputs: &[Layout], output: Layout, pa
     };
     let mut tensors: Vec<Tensor> = inputs.iter().enumerate().map(|(at, layout)| tensor(of(at), *layout)).collect();
     tensors.push(tensor(output_dtype, output));
-    let kernels = KernelRegistry::builtin();
+    let kernels = streamvm_kernels::builtin();
     let kernel = kernels.get(op, DeviceKind::Cpu, dtype).unwrap();
     let call = |operands: &mut [Operand<'static>]| {
         let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream().unwrap();

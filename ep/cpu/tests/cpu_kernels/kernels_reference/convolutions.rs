@@ -2,8 +2,8 @@
 
 use streamvm_ep::{Convolution, DType, Extra, Op};
 
-use super::tensors::{Pool, View};
 use super::{Case, run_case_of};
+use crate::tensors::{Pool, View};
 
 /// Ops, the shapes of input, weight and output, and how the window moves.
 type Convolutions = (&'static [Op], [[usize; 4]; 3], Convolution);

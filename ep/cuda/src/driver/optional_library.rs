@@ -8,7 +8,7 @@ use libloading::Library;
 ///
 /// # Errors
 /// The loader's message for a file that exists and cannot be loaded; `None` if no file exists.
-pub(super) fn find(names: &[String]) -> Result<String, Option<String>> {
+pub(crate) fn find(names: &[String]) -> Result<String, Option<String>> {
     let mut reason = None;
     for name in names {
         // SAFETY: loading may run the initialisers of the library with this name, which is the purpose of the call.
@@ -31,7 +31,7 @@ pub(super) fn find(names: &[String]) -> Result<String, Option<String>> {
 }
 
 /// The first of these functions that the library lacks.
-pub(super) fn missing(library: &Library, functions: &[&'static str]) -> Option<&'static str> {
+pub(crate) fn missing(library: &Library, functions: &[&'static str]) -> Option<&'static str> {
     functions.iter().copied().find(|function| {
         // SAFETY: the function is only looked up, not called.
         let found = unsafe { library.get::<unsafe extern "C" fn()>(function.as_bytes()) };
