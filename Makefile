@@ -16,7 +16,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test lint bench doc ci weight ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan fused fused-ptx cuda-ptx
+.PHONY: help model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test test-long lint bench doc ci weight ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan fused
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -24,10 +24,10 @@ help: ## list the targets
 run: ## run the digits example: loads data, computes, compares, prints the accuracy
 	$(CARGO) run --quiet --release -p streamvm-cli -- run --stats examples/digits.svm
 
-test: ## every test: units, suites, documentation examples, example programs
+# A program of tests that takes longer than this on a loaded machine draws too much.
+test: export STREAMVM_TEST_LIMIT ?= 300
+test: ## every test, with few drawn cases: units, suites, documentation examples, example programs
 	$(CARGO) test --quiet --workspace
-	# With one core threads take turns in other ways; one test is about two that run side by side.
-	taskset -c $$(taskset -cp $$$$ | grep -oE '[0-9]+' | tail -n +2 | head -n 1) $(CARGO) test --quiet --workspace --test order -- --skip an_engine_that_claims_a_tensor_too_late
 	for example in eager builder custom pipeline; do $(TARGET)/debug/examples/$$example || exit 1; done
 	for engine in inline shared per-device; do for example in build_files producer_consumer; do \
 	    STREAMVM_ENGINE=$$engine $(TARGET)/debug/examples/$$example || exit 1; done; done
@@ -36,6 +36,13 @@ test: ## every test: units, suites, documentation examples, example programs
 	$(TARGET)/debug/examples/pipeline_training --check
 	$(TARGET)/debug/examples/build_files examples
 	$(TARGET)/debug/examples/producer_consumer examples
+
+# `tests/src/support/cases.rs`
+test-long: export STREAMVM_CASES ?= 10
+test-long: export STREAMVM_TEST_LIMIT ?= 1800
+test-long: test ## as `make test`, with STREAMVM_CASES=10 times the drawn cases, and the order of instructions on one core, too
+	# With one core threads take turns in other ways; one test is about two that run side by side.
+	taskset -c $$(taskset -cp $$$$ | grep -oE '[0-9]+' | tail -n +2 | head -n 1) $(CARGO) test --quiet --workspace --test suites -- order:: --skip an_engine_that_claims_a_tensor_too_late
 
 lint: ## formatting, the direction of imports, clippy and documentation; warnings are errors (needs python3)
 	$(CARGO) fmt --all --check
@@ -114,7 +121,7 @@ miri-toolchain:
 # computes `exp` and its like with random last bits, which tests of other CPU kernels compare; tests of `faults` take minutes.
 miri: miri-toolchain ## undefined behaviour in modules with unsafe code (needs the nightly toolchain)
 	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib -- queue:: dispatch::dependence_node tasks::location tasks::memory tasks::view progress::waiters
-	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep -p streamvm-kernels -p streamvm-cpu -p streamvm-sim --lib -- closure refcount::pinned fn_context operand scratch sim::memory sim::machine_tests::kernels_of_the_cpu stream::tests sequence:: loop_nest rows::tests::strides rows::tests::a_row
+	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep -p streamvm-kernels -p streamvm-cpu -p streamvm-sim --lib -- call::closure refcount::pinned call::fn_context call::operand sim::scratch sim::memory sim::machine_tests::kernels_of_the_cpu stream::tests sequence:: loop_nest tiles:: rows::tests::strides rows::tests::a_row
 
 fuzz: ## each reader of texts and files fed noise for SECONDS=60 (needs cargo-fuzz and the nightly toolchain)
 	for target in $$(ls fuzz/corpus); do \
@@ -122,11 +129,12 @@ fuzz: ## each reader of texts and files fed noise for SECONDS=60 (needs cargo-fu
 	    $(CARGO) +nightly fuzz run $$target $(TARGET)/fuzz/$$target fuzz/corpus/$$target -- -max_total_time=$(SECONDS) \
 	        -max_len=4096 -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=512 || exit 1; done
 
+lists: export STREAMVM_CASES ?= 10
 lists: ## random lists on devices of every kind, over the stand-in driver: no instruction makes the host follow a device address; tells what was drawn
 	$(CARGO) test --quiet --release -p streamvm-tests --test cuda_programs -- --nocapture no_list_leads
 
 faults: ## every fault at every kind of instruction on every type of stream: a table of what came of it
-	$(CARGO) test --quiet --release -p streamvm-tests --test faults -- --nocapture --test-threads 1
+	$(CARGO) test --quiet --release -p streamvm-tests --test suites -- faults:: --nocapture --test-threads 1
 
 gpu-build: ## what `make gpu` runs, stripped, in target/gpu (no GPU)
 	$(CARGO) build --quiet --profile lto -p streamvm-gpu -p streamvm-tests -p streamvm-cli \
@@ -189,31 +197,18 @@ model: ## fetch all-MiniLM-L6-v2 to target/model, and check its SHA-256 sums (py
 
 model-test: model ## embeddings of all-MiniLM-L6-v2 beside float64 references, in every mode and with 1, 2 and 4 threads
 	# Built as `make test` builds it.
-	$(CARGO) test --quiet --workspace --test model -- --include-ignored --nocapture
-
-# The folder of NVRTC, for the loader, is found once it is installed.
-WITH_NVRTC = python3 -m venv $(TARGET)/ptx-tools && \
-	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/cuda/src/kernels/nvrtc.txt || exit 1; \
-	nvrtc=$$(find $(abspath $(TARGET))/ptx-tools -name 'libnvrtc.so*' | head -n 1); \
-	test -n "$$nvrtc" || { echo "pip has installed no libnvrtc.so under $(TARGET)/ptx-tools" >&2; exit 1; }; \
-	STREAMVM_NEEDS_NVRTC=1 LD_LIBRARY_PATH=$$(dirname $$nvrtc)$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}
+	$(CARGO) test --quiet --workspace --test embeddings -- model:: --include-ignored --nocapture
 
 # Built as `make test` builds it; no test of another package has such a name and NVRTC.
-fused: ## fused CUDA kernels: drawn sources through NVRTC, run on the CPU and by an interpreter of PTX beside the shipped kernels (python3 and PyPI, no GPU)
-	$(WITH_NVRTC) $(CARGO) test --quiet --workspace --lib --test cuda_kernels -- source::tests fused::
-
-# Each of the two compiles hundreds of kernels more, which takes minutes.
-fused-ptx: ## fused CUDA kernels of engines over the stand-in driver, which runs the PTX of NVRTC; without two tests that compile hundreds of kernels more: minutes (python3 and PyPI, no GPU)
-	$(WITH_NVRTC) STREAMVM_STANDIN_ALSO=kernels=ptx STREAMVM_STANDIN_NVRTC=$$nvrtc \
-	    $(CARGO) test --quiet --workspace --test cuda_fused -- \
-	    --skip a_device_makes_a_bounded_number_of_kernels --skip drawn_programs_compute_what_eager_calls_compute
-
-# Left out: `cuda_programs`, which compares with the bits of a CPU; `cuda_fused`, which needs NVRTC (`make fused-ptx`); the tests of the command and the examples, which run
-# over the driver as processes of their own, to which STREAMVM_STANDIN_ALSO does not apply.
-cuda-ptx: PROGRAMS ?= 300
-cuda-ptx: ## suites over CUDA devices, over the stand-in driver, which runs the PTX of kernels, with PROGRAMS=300 drawn programs; tells how much of the PTX has run; without cuda_programs (compares bits of a CPU), cuda_fused (needs NVRTC), the command and the examples (processes of their own)
-	STREAMVM_STANDIN_ALSO=kernels=ptx STREAMVM_PTX_PROGRAMS=$(PROGRAMS) \
-	    $(CARGO) test --quiet --workspace --test cuda --test cuda_one --test cuda_products --test cuda_conformance -- --nocapture
+fused: ## fused CUDA kernels: sources of drawn steps and of engines, compiled by NVRTC and run by an interpreter of PTX (python3 and PyPI, no GPU)
+	python3 -m venv $(TARGET)/ptx-tools
+	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/cuda/src/kernels/nvrtc.txt
+	# The folder of NVRTC, for the loader, is found once it is installed.
+	nvrtc=$$(find $(abspath $(TARGET))/ptx-tools -name 'libnvrtc.so*' | head -n 1); \
+	test -n "$$nvrtc" || { echo "pip has installed no libnvrtc.so under $(TARGET)/ptx-tools" >&2; exit 1; }; \
+	export STREAMVM_NEEDS_NVRTC=1 STREAMVM_STANDIN_NVRTC=$$nvrtc LD_LIBRARY_PATH=$$(dirname $$nvrtc)$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}; \
+	$(CARGO) test --quiet --workspace --lib --test cuda_kernels -- source::tests fused:: && \
+	$(CARGO) test --quiet --workspace --test cuda_fused
 
 deny: ## licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources
@@ -232,7 +227,7 @@ diff: diff-tools ## N=2000 random scripts of SEED=1 beside NumPy, or script ONLY
 	$(call DIFF,$(TARGET)/debug/streamvm) $(if $(ONLY),--only $(ONLY))
 
 # The command is what `weight.py` has built, and the counts build upon it.
-ci: lint test diff-tools ## what CI runs
+ci: lint test-long diff-tools ## what CI runs
 	python3 -B benches/weight/weight.py --check --target $(TARGET)/weight
 	# Side by side: each of them compiles with one core for much of its time.
 	$(MAKE) -j 2 --output-sync=target loom shuttle

@@ -1,4 +1,4 @@
-//! The `streamvm` command: runs, checks and plans scripts, compiles programs, verifies traces, plans memory, and lists devices.
+//! The `streamvm` command: runs, checks and plans scripts, compiles programs, verifies traces, plans memory, and lists functions and devices.
 //!
 //! This file holds arguments, logging and the exit code; [`streamvm_cli::command`] does the work. Ctrl-C has its default effect: the
 //! process ends at once, exit code 130 in a shell.
@@ -14,6 +14,7 @@ use streamvm::ep::DeviceId;
 use streamvm::{Error, Mode, VmBuilder};
 use streamvm_cli::base::printable::without_controls;
 use streamvm_cli::command::compile::{ProgramOptions, Show, compile_programs};
+use streamvm_cli::command::functions::list_functions;
 use streamvm_cli::command::plan_memory::{PlanOptions, plan_memory};
 use streamvm_cli::command::verify::verify_trace;
 use streamvm_cli::command::{Exit, ScriptOptions, check_script, list_devices, run_script, written};
@@ -140,6 +141,14 @@ enum Command {
         #[command(flatten)]
         log: LogArgs,
     },
+    /// List the functions of the language, with the dtypes that they accept
+    Functions {
+        /// Print a JSON array, which also says what each op computes, in NumPy too where that is one expression
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        log: LogArgs,
+    },
     /// List the devices that are there
     Devices {
         /// Print a JSON array
@@ -248,6 +257,7 @@ fn main() -> ExitCode {
     | Command::Compile { log, .. }
     | Command::Verify { log, .. }
     | Command::PlanMemory { log, .. }
+    | Command::Functions { log, .. }
     | Command::Devices { log, .. }) = &cli.command;
     // The command reports every failure at its statement, so the log of the engine is off: it would report the failure again.
     let default = if log.verbose { "warn,streamvm_cli=info,streamvm=off" } else { "warn,streamvm=off" };
@@ -307,6 +317,7 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
         Command::PlanMemory { file, capacity, budget, steps, json, .. } => {
             plan_memory(&file, PlanOptions { capacity, time: budget, steps, json }, out, err)
         }
+        Command::Functions { json, .. } => list_functions(json, out, err),
         Command::Devices { json, engine, .. } => list_devices(&engine.options(Mode::Inline), json, out, err),
     }
 }
@@ -316,7 +327,10 @@ fn act(command: Command, out: &mut dyn Write, err: &mut dyn Write) -> io::Result
 /// # Errors
 /// If a variable that the engine of this command goes by has a wrong value.
 fn engine_of_environment(command: &Command) -> Result<Option<Mode>, Error> {
-    if matches!(command, Command::Compile { .. } | Command::Verify { .. } | Command::PlanMemory { .. }) {
+    if matches!(
+        command,
+        Command::Compile { .. } | Command::Verify { .. } | Command::PlanMemory { .. } | Command::Functions { .. }
+    ) {
         return Ok(None);
     }
     VmBuilder::kernel_threads_of_environment()?;

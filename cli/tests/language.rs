@@ -3,12 +3,10 @@
 //! A block marked `svm` must run, `svm fail` must fail while running, `svm reject` must be rejected. A `text`
 //! block right behind it is what it prints, on stdout or, for the bad ones, on stderr.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::{scratch, streamvm};
+use crate::common::{scratch, streamvm};
 
 struct Example {
     line: usize,

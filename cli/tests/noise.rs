@@ -1,10 +1,9 @@
 //! Whatever a script holds, checking it ends with a message or with a plan, never with a panic.
 
-mod common;
-
 use proptest::prelude::*;
 use std::path::Path;
 
+use crate::cases::cases;
 use streamvm_cli::analysis::plan::plan;
 use streamvm_cli::command::{Exit, ScriptOptions, check_text, run_script};
 use streamvm_cli::emit::devices::{Available, Devices};
@@ -13,6 +12,7 @@ use streamvm_cli::syntax::ast::{Block, StatementKind};
 use streamvm_cli::syntax::diagnostic::render_all;
 use streamvm_cli::syntax::parser::parse;
 use streamvm_cli::syntax::source::{MAX_SOURCE_BYTES, ReadError, Source};
+use tempfile::TempDir;
 
 /// Parses, checks and plans; gives the messages as they would be shown.
 fn survive(bytes: Vec<u8>) -> Result<(), String> {
@@ -299,7 +299,13 @@ fn run_alone(script: &[u8], inline: bool) -> (Exit, String, String) {
 }
 
 fn run_alone_as(script: &[u8], inline: bool, compiled: bool) -> (Exit, String, String) {
-    let folder = common::scratch(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts").as_ref());
+    let folder = TempDir::new().unwrap();
+    std::fs::create_dir(folder.path().join("data")).unwrap();
+    // Only what the scripts load: a copy of the whole folder for each run takes most of the time of these tests.
+    for file in ["half.npy", "half.safetensors", "labels.npy", "small.npy"].map(|name| Path::new("data").join(name)) {
+        let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
+        std::fs::copy(scripts.join(&file), folder.path().join(&file)).unwrap();
+    }
     std::fs::write(folder.path().join("changed.svm"), script).unwrap();
     let (exit, out, err) = run_in(folder.path(), inline, compiled);
     (exit, out, err.replace(&folder.path().display().to_string(), ""))
@@ -379,7 +385,7 @@ proptest! {
 
 proptest! {
     // A case checks a script for each of its lines, and runs one three times.
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(cases(32) as u32))]
 
     /// Programs of lines that fit each other: compiled they give what they give statement by statement, and fail at the same line. A failed
     /// run that is compiled fails all that it writes, so less may be printed before the failure is noticed.

@@ -1,19 +1,16 @@
 //! `streamvm plan-memory`: what it prints, and how it ends.
 
-mod common;
-#[path = "../../program/tests/data/mod.rs"]
-mod data;
-
 use std::fs;
 use std::path::Path;
 
-use common::streamvm;
+use crate::common::{Output, streamvm};
+use crate::data;
 use tempfile::TempDir;
 
 const FIVE: &str = "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n";
 
 /// Runs the command over a text.
-fn planned(text: impl AsRef<[u8]>, args: &[&str]) -> common::Output {
+fn planned(text: impl AsRef<[u8]>, args: &[&str]) -> Output {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("a.csv"), text).unwrap();
     streamvm(folder.path(), ["plan-memory", "a.csv"].iter().chain(args))

@@ -1,11 +1,9 @@
 //! Programs of scripts: run statement by statement, run compiled, and shown by `streamvm compile`.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Output, run_text, scratch, streamvm};
+use crate::common::{Output, run_text, scratch, streamvm};
 use tempfile::TempDir;
 
 fn root() -> PathBuf {

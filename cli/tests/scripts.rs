@@ -3,12 +3,10 @@
 //! A script's first line may be `# args: ...`: the arguments in front of its name, `run` otherwise. Set
 //! `SNAPSHOTS=overwrite` to renew the expected outputs. `[..]` in them stands for anything.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::{scratch, streamvm};
+use crate::common::{scratch, streamvm};
 use snapbox::{Assert, Data};
 
 #[test]

@@ -1,13 +1,11 @@
 //! Traces through the command: recorded, judged, and the page that describes them.
 
-mod common;
-
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use common::{command, scratch, streamvm};
+use crate::common::{command, scratch, streamvm};
 use tempfile::TempDir;
 
 fn root() -> PathBuf {

@@ -90,6 +90,7 @@ pub use sequence::{
     SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep,
     SequenceTime, SequenceWork, call_checking_finite,
 };
+pub use tensor::accuracy::{Accuracy, Samples};
 pub use tensor::dtype::{DType, Element};
 pub use tensor::error::{OpError, ShapeError};
 pub use tensor::footprint::Footprint;

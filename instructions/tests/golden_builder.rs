@@ -1,10 +1,8 @@
 //! Golden lists of what the builder emits: which stream each call goes to, and how it reads as text.
 
-mod common;
-
 use std::error::Error;
 
-use common::{golden, planned, read};
+use crate::common::{golden, planned, read};
 use snapbox::str;
 use streamvm_ep::{Axes, DType, DeviceId, MemoryKind, Op, Params, Shape};
 use streamvm_instructions::{InstructionsBuilder, Lane, Place, SoftSyncMode, Tensor, Var};

@@ -1,8 +1,6 @@
 //! Golden lists on CPU streams: timelines are exact, so a wait names a line and no event is recorded.
 
-mod common;
-
-use common::{both, same};
+use crate::common::{both, same};
 use snapbox::str;
 
 #[test]

@@ -1,9 +1,7 @@
 //! Golden lists with CUDA streams: points are shown by events, so needs place records, and the pair of streams decides
 //! between a wait of the device and one of the host.
 
-mod common;
-
-use common::{both, same};
+use crate::common::{both, same};
 use snapbox::str;
 
 #[test]

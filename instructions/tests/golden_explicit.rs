@@ -1,8 +1,6 @@
 //! Golden lists with what a program asks for by itself: barriers, global syncs, records and waits.
 
-mod common;
-
-use common::{both, options, planned, read, refused, same};
+use crate::common::{both, options, planned, read, refused, same};
 use snapbox::str;
 use streamvm_instructions::{Error, Event, InstructionList, InstructionsBuilder, SoftSyncMode, SyncCounts, plan};
 use streamvm_stream::StreamKey;

@@ -1,8 +1,6 @@
 //! Golden lists of storages that are used in parts: disjoint parts need nothing of each other, overlapping ones do.
 
-mod common;
-
-use common::{both, golden, read};
+use crate::common::{both, golden, read};
 use snapbox::str;
 use streamvm_instructions::SoftSyncMode;
 

@@ -17,6 +17,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::cases::cases;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 use streamvm_ep::{Access, Footprint, Layout, Shape};
@@ -347,13 +348,14 @@ fn check(
     Ok(tally)
 }
 
-fn explore(mode: SoftSyncMode, unordered: bool, size: usize, length: std::ops::Range<usize>, cases: u32) {
+fn explore(mode: SoftSyncMode, unordered: bool, size: usize, length: std::ops::Range<usize>, few: u64) {
     const STREAMS: usize = 4;
     let seed = std::env::var("STREAMVM_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| {
         use std::hash::{BuildHasher, RandomState};
         RandomState::new().hash_one(size)
     });
+    let cases = cases(few) as u32;
     let config = Config { cases, rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() };
     let drawn = Cell::new(Tally::default());
     TestRunner::new(config)
@@ -369,23 +371,23 @@ fn explore(mode: SoftSyncMode, unordered: bool, size: usize, length: std::ops::R
 
 #[test]
 fn parts_on_ordered_streams_are_exact() {
-    explore(SoftSyncMode::Minimal, false, 12, 20..50, 500);
+    explore(SoftSyncMode::Minimal, false, 12, 20..50, 200);
 }
 
 #[test]
 fn parts_beside_a_stream_without_order_are_exact() {
-    explore(SoftSyncMode::Minimal, true, 12, 20..50, 500);
+    explore(SoftSyncMode::Minimal, true, 12, 20..50, 200);
 }
 
 #[test]
 fn many_parts_are_never_too_lax() {
-    explore(SoftSyncMode::Minimal, true, 400, 300..500, 20);
+    explore(SoftSyncMode::Minimal, true, 400, 300..500, 4);
 }
 
 #[test]
 fn parts_by_the_last_use_alone_are_never_too_lax() {
-    explore(SoftSyncMode::LastUsedStream, false, 12, 20..50, 300);
-    explore(SoftSyncMode::LastUsedStream, true, 12, 20..50, 300);
+    explore(SoftSyncMode::LastUsedStream, false, 12, 20..50, 100);
+    explore(SoftSyncMode::LastUsedStream, true, 12, 20..50, 100);
 }
 
 /// A pass with two lanes, and rows of one storage.

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use crate::cases::cases;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 use streamvm_ep::Access;
@@ -222,13 +223,18 @@ fn check(streams: usize, steps: &[Step]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn explore(streams: usize, length: std::ops::Range<usize>, cases: u32) {
+fn explore(streams: usize, length: std::ops::Range<usize>, few: u64) {
     let seed = std::env::var("STREAMVM_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| {
         use std::hash::{BuildHasher, RandomState};
         RandomState::new().hash_one(streams)
     });
-    let config = Config { cases, rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() };
+    let config = Config {
+        cases: cases(few) as u32,
+        rng_seed: RngSeed::Fixed(seed),
+        failure_persistence: None,
+        ..Config::default()
+    };
     TestRunner::new(config)
         .run(&prop::collection::vec(step(), length), |steps| check(streams, &steps))
         .unwrap_or_else(|error| panic!("STREAMVM_SEED={seed}: {error}"));
@@ -236,10 +242,10 @@ fn explore(streams: usize, length: std::ops::Range<usize>, cases: u32) {
 
 #[test]
 fn few_streams_wait_as_the_rules_say() {
-    explore(4, 100..300, 200);
+    explore(4, 100..300, 100);
 }
 
 #[test]
 fn many_streams_wait_as_the_rules_say() {
-    explore(12, 200..500, 100);
+    explore(12, 200..500, 50);
 }

@@ -5,11 +5,12 @@
 //! and asks: is every pair of conflicting accesses ordered, does everything before a barrier come before everything
 //! after it, and does every single wait of the minimal mode order something that nothing else orders?
 //!
-//! `STREAMVM_SEED=n` replays a run, `PROPTEST_CASES=n` makes it longer.
+//! `STREAMVM_SEED=n` replays a run, `STREAMVM_CASES=n` makes it longer.
 
 use std::collections::HashMap;
 use std::panic::Location;
 
+use crate::cases::cases;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use streamvm_ep::{Access, DType, DeviceId, DeviceKind, MemoryKind, Shape};
@@ -374,7 +375,12 @@ fn explore(devices: Devices, length: std::ops::Range<usize>) {
         use std::hash::{BuildHasher, RandomState};
         RandomState::new().hash_one(length.end)
     });
-    let config = Config { rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() };
+    let config = Config {
+        cases: cases(64) as u32,
+        rng_seed: RngSeed::Fixed(seed),
+        failure_persistence: None,
+        ..Config::default()
+    };
     TestRunner::new(config)
         .run(&prop::collection::vec(step(), length), |steps| check(&steps, devices))
         .unwrap_or_else(|error| panic!("STREAMVM_SEED={seed}: {error}"));

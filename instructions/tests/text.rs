@@ -1,7 +1,8 @@
 //! Lists as text: whatever is built reads back as itself, and whatever is read is a list or an error with its line.
 //!
-//! `STREAMVM_SEED=n` replays a run, `PROPTEST_CASES=n` makes it longer.
+//! `STREAMVM_SEED=n` replays a run, `STREAMVM_CASES=n` makes it longer.
 
+use crate::cases::cases;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner};
 use streamvm_ep::{Convolution, DType, DeviceId, MemoryKind, Op, Pooling, Priority, Scalar, Shape};
@@ -19,7 +20,12 @@ fn explore<S: Strategy>(strategy: S, check: impl Fn(S::Value) -> Result<(), Test
         use std::hash::{BuildHasher, RandomState};
         RandomState::new().hash_one(0)
     });
-    let config = Config { rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() };
+    let config = Config {
+        cases: cases(64) as u32,
+        rng_seed: RngSeed::Fixed(seed),
+        failure_persistence: None,
+        ..Config::default()
+    };
     match TestRunner::new(config).run(&strategy, check) {
         Ok(()) => {}
         Err(TestError::Fail(why, input)) => panic!("STREAMVM_SEED={seed}: {why}\nfor {input:?}"),

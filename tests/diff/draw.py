@@ -11,7 +11,7 @@ import reference
 from dtypes import ALL, FLOATS, INDICES, SIGNED_INTEGERS, is_float
 from script import (Expr, State, Statement, Target, accuracy, call, constant, copy, drawn_of, expect, into, is_certain, lane_text, let, name,
                     number, refill, repeat, save, view)
-from tables import DIVISIONS, ELEMENTWISE, FUNCTIONS
+from tables import DIVISIONS, ELEMENTWISE, FUNCTIONS, ROWS
 from result import Exact
 from values import elements
 
@@ -430,11 +430,10 @@ class Draw:
     # Calls.
 
     def unary(self, function, dtype):
-        return lambda a: reference.UNARY[function](dtype, a)
+        return lambda a: reference.unary(function)(dtype, a)
 
     def binary(self, function, dtype):
-        table = reference.BINARY if function in reference.BINARY else reference.COMPARE
-        return lambda a, b: table[function](dtype, a, b)
+        return lambda a, b: reference.binary(function)(dtype, a, b)
 
     def right_operand(self, function, dtype, shape, place, depth=0):
         """One that does not fail: no zero divides an integer, and no exponent of one is negative."""
@@ -458,7 +457,7 @@ class Draw:
             return call(function, [value], "", self.unary(function, dtype), dtype, lane), dtype, lane
         if form == "predicate":
             value = self.make(dtype, shape or self.any_shape(), place, depth)
-            compute = lambda a: reference.Exact(reference.PREDICATE[function](a))  # noqa: E731
+            compute = lambda a: reference.unary(function)(dtype, a)  # noqa: E731
             return call(function, [value], "", compute, dtype, lane, dtype_of="bool"), "bool", lane
         if form in ("binary", "compare"):
             return self.binary_call(function, dtype, place, shape, depth, form, lane)
@@ -532,7 +531,7 @@ class Draw:
             axes = [self.choice.randrange(len(shape))]
         else:
             axes = self.choice.sample(range(len(shape)), self.choice.randint(0, len(shape))) if shape else []
-        if function in ("mean", "var", "std", "max", "min", "argmax", "argmin"):
+        if form == "argmax" or form == "reduce" and not ROWS[function]["reduces_no_elements"]:
             # They have no result over no elements.
             for axis in axes or range(len(shape)):
                 shape[axis] = max(shape[axis], 1)
@@ -542,7 +541,7 @@ class Draw:
         if form == "reduce":
             keep = self.chance(0.4)
             expr = call(function, [value], tail + (" keep" if keep else ""),
-                        lambda a: reference.REDUCE[function](dtype, a, axes, keep), dtype, lane)
+                        lambda a: reference.reduction(function)(dtype, a, axes, keep), dtype, lane)
             expr.drawn[f"{function} over axes"] += 1
             return expr, dtype, lane
         axis = axes[0]

@@ -1,6 +1,6 @@
 """What each kernel of the script language means, in NumPy, with the error that streamvm may make.
 
-Written from docs/language.md and shares no code with streamvm. Each function takes arrays as `dtypes.py` keeps them and gives an
+What is one expression of NumPy comes from the table of ops; the rest is written from docs/language.md. Each function takes arrays as `dtypes.py` keeps them and gives an
 `Exact` or `Near`. A unit below is half the distance from 1 to the next number of the type that streamvm computes in (f32 for 16-bit
 floats), so that one correctly rounded operation is off by at most one unit of its result.
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from dtypes import COMPUTED, LARGEST, SMALLEST, STORE, UNIT, WIDE, is_float, rounded
 from result import Exact, Near
+from tables import ROWS
 
 # Sums of 16-bit floats are added up in f32, all others in f64.
 SUM_UNIT = {"f32": 2.0**-53, "f64": 2.0**-53, "f16": 2.0**-24, "bf16": 2.0**-24}
@@ -34,97 +35,48 @@ def finite(array):
     return np.where(np.isfinite(array), array, 0)
 
 
-# Elementwise functions of one operand.
+# Elementwise functions: the expression that the row of the op gives, or what stands here.
 
-def neg(dtype, a):
-    return Exact(np.negative(a))
+# Of the C library; NumPy has none.
+ERF, ERFC = (np.vectorize(function, otypes=[np.float64]) for function in (math.erf, math.erfc))
 
 
-def absolute(dtype, a):
-    return Exact(np.abs(a))
+def formula(function):
+    """The expression of the row, as a function of arrays."""
+    text = ROWS[function]["numpy"]
+    if text is None:
+        raise KeyError(f"the row of {function} has no NumPy form, and reference.py none either")
+    return eval(f"lambda a, b=None, **how: {text.format('a', 'b')}", {"np": np, "erf": ERF, "erfc": ERFC})
+
+
+def elementwise(function):
+    compute, ulp = formula(function), ROWS[function]["ulp"]
+
+    def meaning(dtype, *arrays):
+        if not is_float(dtype):
+            return Exact(compute(*arrays))
+        if ulp is None:
+            found = compute(*(narrow(array, dtype) for array in arrays))
+            return Exact(found if found.dtype == np.bool_ else rounded(found, dtype))
+        expected = compute(*(wide(array, dtype) for array in arrays))
+        # A function that NumPy has for f64 alone is off by some units itself.
+        own = 2 if expected.dtype == np.float64 and dtype == "f64" else 0
+        return Near(dtype, expected, (2 * ulp + own) * UNIT[COMPUTED[dtype]] * np.abs(finite(expected)) + 2 * SMALLEST[COMPUTED[dtype]])
+    return meaning
 
 
 def relu(dtype, a):
     return Exact(np.maximum(a, np.zeros((), a.dtype)), zeros=True)
 
 
-def sqrt(dtype, a):
-    return Exact(rounded(np.sqrt(narrow(a, dtype)), dtype))
-
-
-def elementary(function, units):
-    """A function of the C library, which is off by so many units."""
-    def meaning(dtype, a):
-        expected = function(wide(a, dtype))
-        return Near(dtype, expected, units * UNIT[COMPUTED[dtype]] * np.abs(expected))
-    return meaning
-
-
-def logistic(x):
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1, small) / (1 + small)
-
-
-# Of the C library; NumPy has none.
-ERF, ERFC = (np.vectorize(function, otypes=[np.float64]) for function in (math.erf, math.erfc))
-
-
-def activation(function, units):
-    """A function that is 0 at minus infinity; `function` gives the expected value and the argument of an exponential, whose rounding in
-    NumPy changes the result by as many units."""
+def activation(function):
+    """A function that is 0 at minus infinity. The exponential in it has an argument, at most the square of the number, whose rounding in f64
+    changes the result by as many units."""
     def meaning(dtype, a):
         x = wide(a, dtype)
-        expected, argument = function(np.where(np.isneginf(x), 0, x))
-        expected = np.where(np.isneginf(x), 0, expected)
-        own = units * UNIT[COMPUTED[dtype]] * np.abs(expected)
-        return Near(dtype, expected, own + 4 * SUM_UNIT["f64"] * finite(np.abs(argument) * np.abs(expected)) + 2 * SMALLEST[COMPUTED[dtype]])
-    return meaning
-
-
-def gelu(x):
-    return 0.5 * x * ERFC(-x * np.sqrt(0.5)), x * x
-
-
-def gelu_tanh(x):
-    argument = 2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x * x * x)
-    return x / (1 + np.exp(-argument)), argument
-
-
-def silu(x):
-    return x / (1 + np.exp(-x)), x
-
-
-def one_step(function):
-    """What is rounded once, or not at all."""
-    def meaning(dtype, a):
-        return Exact(rounded(function(narrow(a, dtype)), dtype))
-    return meaning
-
-
-def rsqrt(dtype, a):
-    return Exact(rounded(1 / np.sqrt(narrow(a, dtype)), dtype))
-
-
-UNARY = {"erf": elementary(ERF, 6), "gelu": activation(gelu, 14), "gelu_tanh": activation(gelu_tanh, 10), "silu": activation(silu, 10),
-         "rsqrt": rsqrt, "neg": neg, "abs": absolute, "relu": relu, "sqrt": sqrt, "exp": elementary(np.exp, 2), "log": elementary(np.log, 2),
-         "tanh": elementary(np.tanh, 4), "sigmoid": elementary(logistic, 5),
-         "reciprocal": one_step(lambda x: 1 / x), "floor": one_step(np.floor), "ceil": one_step(np.ceil), "round": one_step(np.rint),
-         "trunc": one_step(np.trunc), "sign": lambda dtype, a: Exact(np.sign(a)), "sin": elementary(np.sin, 2), "cos": elementary(np.cos, 2),
-         "tan": elementary(np.tan, 2), "asin": elementary(np.arcsin, 2), "acos": elementary(np.arccos, 2), "atan": elementary(np.arctan, 2),
-         "sinh": elementary(np.sinh, 4), "cosh": elementary(np.cosh, 4), "log1p": elementary(np.log1p, 2), "expm1": elementary(np.expm1, 2),
-         "log2": elementary(np.log2, 4), "log10": elementary(np.log10, 4), "exp2": elementary(np.exp2, 2),
-         "bit_not": lambda dtype, a: Exact(np.invert(a)), "not": lambda dtype, a: Exact(np.logical_not(a))}
-
-PREDICATE = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite}
-
-
-# Elementwise functions of two operands, and `where`.
-
-def arithmetic(function):
-    def meaning(dtype, a, b):
-        if is_float(dtype):
-            return Exact(rounded(function(narrow(a, dtype), narrow(b, dtype)), dtype))
-        return Exact(function(a, b))
+        expected = np.where(np.isneginf(x), 0, formula(function)(np.where(np.isneginf(x), 0, x)))
+        own = 2 * ROWS[function]["ulp"] * UNIT[COMPUTED[dtype]] * np.abs(expected)
+        return Near(dtype, expected, own + 4 * SUM_UNIT["f64"] * finite(x * x * np.abs(expected)) + 2 * SMALLEST[COMPUTED[dtype]])
     return meaning
 
 
@@ -150,44 +102,23 @@ def division_down(function):
     return meaning
 
 
-def angle(dtype, a, b):
-    expected = np.arctan2(wide(a, dtype), wide(b, dtype))
-    return Near(dtype, expected, 2 * UNIT[COMPUTED[dtype]] * np.abs(expected))
-
-
-def of_bits(function):
-    def meaning(dtype, a, b):
-        return Exact(function(a, b))
-    return meaning
-
-
-def power(dtype, a, b):
-    if is_float(dtype):
-        expected = np.power(wide(a, dtype), wide(b, dtype))
-        return Near(dtype, expected, 4 * UNIT[COMPUTED[dtype]] * np.abs(expected))
-    a, b = np.broadcast_arrays(a, b)
-    return Exact(np.power(a, b))  # raises where an exponent is negative
-
-
 def extreme(function):
     def meaning(dtype, a, b):
         return Exact(function(a, b), zeros=True)
     return meaning
 
 
-def comparison(function):
-    def meaning(dtype, a, b):
-        return Exact(function(a, b))
-    return meaning
+UNARY = {"relu": relu, **{name: activation(name) for name in ("gelu", "gelu_tanh", "silu")}}
+BINARY = {"div": divide, "floor_div": division_down(np.floor_divide), "remainder": division_down(np.remainder),
+          "min": extreme(np.minimum), "max": extreme(np.maximum)}
 
 
-BINARY = {"add": arithmetic(np.add), "sub": arithmetic(np.subtract), "mul": arithmetic(np.multiply), "div": divide, "pow": power,
-          "min": extreme(np.minimum), "max": extreme(np.maximum), "floor_div": division_down(np.floor_divide),
-          "remainder": division_down(np.remainder), "atan2": angle, "bit_and": of_bits(np.bitwise_and), "bit_or": of_bits(np.bitwise_or),
-          "bit_xor": of_bits(np.bitwise_xor), "shl": of_bits(np.left_shift), "shr": of_bits(np.right_shift), "and": of_bits(np.logical_and),
-          "or": of_bits(np.logical_or), "xor": of_bits(np.logical_xor)}
-COMPARE = {"eq": comparison(np.equal), "ne": comparison(np.not_equal), "lt": comparison(np.less), "le": comparison(np.less_equal),
-           "gt": comparison(np.greater), "ge": comparison(np.greater_equal)}
+def unary(function):
+    return UNARY.get(function) or elementwise(function)
+
+
+def binary(function):
+    return BINARY.get(function) or elementwise(function)
 
 
 def where(dtype, condition, a, b):
@@ -208,21 +139,17 @@ def terms(array, axes):
     return int(np.prod([array.shape[axis] for axis in over(array, axes)], dtype=np.int64))
 
 
-def total(dtype, a, axes, keep):
-    axes, count = over(a, axes), terms(a, axes)
-    if not is_float(dtype):
-        return Exact(np.sum(a, axis=axes, keepdims=keep, dtype=a.dtype))
-    expected = np.sum(wide(a, dtype), axis=axes, keepdims=keep)
-    size = np.sum(np.abs(wide(a, dtype)), axis=axes, keepdims=keep)
-    return Near(dtype, expected, 2 * count * SUM_UNIT[dtype] * finite(size))
+def fold(function):
+    """A reduction whose row gives its expression: for floats a sum, or a mean, of terms."""
+    compute = formula(function)
 
-
-def mean(dtype, a, axes, keep):
-    axes, count = over(a, axes), terms(a, axes)
-    expected = np.sum(wide(a, dtype) / count, axis=axes, keepdims=keep)
-    size = np.sum(np.abs(wide(a, dtype)) / count, axis=axes, keepdims=keep)
-    unit = UNIT[COMPUTED[dtype]]
-    return Near(dtype, expected, 2 * count * SUM_UNIT[dtype] * finite(size) + 2 * unit * np.abs(expected))
+    def meaning(dtype, a, axes, keep):
+        how = {"axis": over(a, axes), "keepdims": keep}
+        if not is_float(dtype):
+            return Exact(compute(a, **how).astype(a.dtype))
+        expected, size = compute(wide(a, dtype), **how), compute(np.abs(wide(a, dtype)), **how)
+        return Near(dtype, expected, 2 * terms(a, axes) * SUM_UNIT[dtype] * finite(size) + 2 * UNIT[COMPUTED[dtype]] * np.abs(finite(expected)))
+    return meaning
 
 
 def extreme_of(function):
@@ -267,13 +194,11 @@ def deviation(root):
     return meaning
 
 
-def truth(function):
-    def meaning(dtype, a, axes, keep):
-        return Exact(function(a, axis=over(a, axes), keepdims=keep))
-    return meaning
+REDUCE = {"var": deviation(False), "std": deviation(True), "prod": product, "max": extreme_of(np.max), "min": extreme_of(np.min)}
 
 
-REDUCE = {"var": deviation(False), "std": deviation(True), "prod": product, "any": truth(np.any), "all": truth(np.all), "sum": total, "mean": mean, "max": extreme_of(np.max), "min": extreme_of(np.min)}
+def reduction(function):
+    return REDUCE.get(function) or fold(function)
 
 
 def place_of(function):
@@ -413,7 +338,7 @@ def scatter_add(dtype, a, axis, indices, source):
     for step in range(indices.shape[axis]):
         at, new = (np.take(each, [step], axis) for each in (indices.astype(np.int64), source))
         there = np.take_along_axis(result, at, axis)
-        np.put_along_axis(result, at, BINARY["add"](dtype, there, new).array, axis)
+        np.put_along_axis(result, at, binary("add")(dtype, there, new).array, axis)
     return Exact(result)
 
 

@@ -1,8 +1,8 @@
 //! Harness of the cross-crate suites of streamvm.
 //!
-//! The suites are in `tests/`, with one behaviour per file, and use only the public interface of the crate `streamvm`. The files of one
-//! subject form one program, which is linked once. A file that other tests would disturb is a program by itself: tests of the environment,
-//! the log, threads, or how a process ends. The suites share these parts:
+//! The suites are in `tests/`, with one behaviour per file, and use only the public interface of the crate `streamvm`. Most of
+//! them form one program, because each program links the whole engine. A program by itself is what needs the process for itself: tests that
+//! count its threads or allocations, that fork it, or that load a driver with other settings. The suites share these parts:
 //!
 //! * [`Gate`]: holds a function inside the engine until the test opens it, so that no test relies on sleeping;
 //! * [`within`] and [`block_on`]: time limits, so that a hang fails the test;
@@ -26,6 +26,7 @@ pub mod load;
 pub mod program;
 mod support;
 
+pub use support::cases::cases;
 pub use support::engines::{builders, engines, threaded, with_streams};
 pub use support::gate::{ClosedGate, Gate};
 pub use support::held::{Rule, function_waits_for_a_kernel, kernel_waits_for_a_function};

@@ -171,7 +171,7 @@ fn tells_which_engines_it_builds() {
 /// The engines of a process with this in its environment.
 fn engines_with(variable: Option<&str>) -> Vec<String> {
     let mut command = Command::new(env::current_exe().expect("this program"));
-    command.args(["--exact", "tells_which_engines_it_builds", "--ignored", "--nocapture"]);
+    command.args(["--exact", "engines::tells_which_engines_it_builds", "--ignored", "--nocapture"]);
     command.env_remove("STREAMVM_ENGINE");
     variable.into_iter().for_each(|value| _ = command.env("STREAMVM_ENGINE", value));
     let output = command.output().expect("it runs");

@@ -1,8 +1,6 @@
 //! Processes that end while an engine is at work, or while statics hold parts of one. Each runs in a process of its own: one of the
 //! ignored tests here.
 
-#![cfg(unix)]
-
 use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 use std::{env, thread};
@@ -12,7 +10,7 @@ use streamvm_tests::{CPU, ClosedGate, PATIENCE, on_device, run_alone, submit};
 
 /// Runs an ignored test of this program in a process of its own, and ends it if it does not end by itself.
 fn ends_by_itself(test: &str) {
-    assert_eq!(run_alone(test, &[], PATIENCE), Ok(()));
+    assert_eq!(run_alone(&format!("exits::{test}"), &[], PATIENCE), Ok(()));
 }
 
 /// What the statics of a program may hold of its engine: nobody drops them.
@@ -85,7 +83,7 @@ fn a_pool_whose_threads_find_no_room() {
 fn a_pool_without_a_thread_is_refused_until_one_can_be_started() {
     // With one arena, glibc maps none for a new thread. It would map 128 MiB and give half of it back at once: if the test reads how much is
     // mapped in between, its limit leaves room for stacks.
-    assert_eq!(run_alone("a_pool_whose_threads_find_no_room", &[("MALLOC_ARENA_MAX", "1")], PATIENCE), Ok(()));
+    assert_eq!(run_alone("exits::a_pool_whose_threads_find_no_room", &[("MALLOC_ARENA_MAX", "1")], PATIENCE), Ok(()));
 }
 
 #[test]
@@ -158,13 +156,13 @@ fn a_test_program_ends_in_time_and_names_the_test_that_hangs() {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
         (output.status.code(), text(output.stdout), text(output.stderr))
     };
-    let two = ["--ignored", "--test-threads=2", "--exact", "a_test_that_never_ends", "a_test_that_fails"];
+    let two = ["--ignored", "--test-threads=2", "--exact", "exits::a_test_that_never_ends", "exits::a_test_that_fails"];
     let (code, _, errors) = run("1", &two);
     assert_eq!(code, Some(124), "{errors}");
-    assert!(errors.contains("    a_test_that_never_ends\n"), "{errors}");
-    assert!(!errors.contains("    a_pool_without_a_thread_is_refused_until_one_can_be_started\n"), "{errors}");
+    assert!(errors.contains("    exits::a_test_that_never_ends\n"), "{errors}");
+    assert!(!errors.contains("    exits::a_pool_without_a_thread_is_refused_until_one_can_be_started\n"), "{errors}");
 
-    let (code, _, errors) = run("600", &["--ignored", "--exact", "a_test_that_fails"]);
+    let (code, _, errors) = run("600", &["--ignored", "--exact", "exits::a_test_that_fails"]);
     assert_eq!(code, Some(101), "{errors}");
     let (code, printed, errors) = run("600", &["--exact", "no_test_has_this_name"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""), "{printed}");

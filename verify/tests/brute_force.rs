@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use crate::cases::cases;
 use proptest::prelude::*;
 use streamvm_verify::{Listed, Missing, Point, Report, Trace, verify};
 
@@ -481,12 +482,12 @@ impl Drawn {
     }
 }
 
-fn cases() -> ProptestConfig {
-    ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() }
+fn drawn() -> ProptestConfig {
+    ProptestConfig { cases: cases(500) as u32, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 proptest! {
-    #![proptest_config(cases())]
+    #![proptest_config(drawn())]
 
     #[test]
     fn the_verifier_finds_what_a_naive_checker_finds(draws in prop::collection::vec(draw(), 1..24)) {

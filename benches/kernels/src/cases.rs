@@ -2,10 +2,10 @@
 
 use streamvm_ep::{Axes, Convolution, DType, Op, Params, Pooling};
 
-use crate::{composed, model};
+use crate::{composed, fused, model};
 
 /// The names of all cases.
-pub(crate) const NAMES: [&str; 50] = [
+pub(crate) const NAMES: [&str; 54] = [
     "matmul_128x384x384",
     "matmul_128x384x1536",
     "matmul_1024x1024x1024",
@@ -52,6 +52,10 @@ pub(crate) const NAMES: [&str; 50] = [
     "sort_1e6",
     "topk_10_of_1e6",
     "attention_12x128x64",
+    "fused_products_1e6",
+    "unfused_products_1e6",
+    "fused_others_1e6",
+    "unfused_others_1e6",
     "bert_layer_1",
     "bert_layer_8",
     "minilm_1",
@@ -73,6 +77,7 @@ pub(crate) fn tolerance(name: &str, expected: f64) -> f64 {
         return model::TOLERANCE;
     }
     let is_exact = match (find(name).map(|case| case.call), composed::Call::of(name)) {
+        _ if fused::Steps::of(name).is_some() => true,
         (Some(Call::Permuted(_)), _) | (_, Some(composed::Call::Sort | composed::Call::TopK)) => true,
         (Some(Call::Op(op, _)), _) => matches!(op, Op::Add | Op::ArgMax | Op::Cast | Op::MaxPool2d | Op::Relu),
         _ => false,
@@ -96,7 +101,7 @@ pub(crate) struct Case {
     pub(crate) out: (DType, Vec<usize>),
 }
 
-/// The case with this name, if it is a single op. The others are [made of several ops](crate::composed), [layers](crate::layer) and
+/// The case with this name, if it is a single op. The others are [made of several ops](crate::composed), [programs](crate::fused), [layers](crate::layer) and
 /// [models](crate::model).
 pub(crate) fn find(name: &str) -> Option<Case> {
     let last = |axis: usize| Params { axes: Axes::new(&[axis]).unwrap_or_default(), ..Params::default() };
@@ -194,6 +199,7 @@ mod tests {
                 .into_iter()
                 .filter(|name| find(name).is_none()
                     && composed::Call::of(name).is_none()
+                    && fused::Steps::of(name).is_none()
                     && layer::batch_of(name).is_none()
                     && model::batch_of(name).is_none())
                 .collect::<Vec<_>>(),

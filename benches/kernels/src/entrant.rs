@@ -73,7 +73,7 @@ impl Entrant {
         format!("{} {}", self.library(), self.threads)
     }
 
-    fn command(&self, drivers: &Path, model: &Path) -> Result<Command, Error> {
+    fn command(&self, drivers: &Path, model: &Path, narrow: bool) -> Result<Command, Error> {
         let threads = self.threads.to_string();
         let driver = |name: &str| {
             let path = drivers.join(name);
@@ -88,6 +88,7 @@ impl Entrant {
                 let this = std::env::current_exe().map_err(|source| Error::Process { name: self.name(), source })?;
                 let mut command = Command::new(this);
                 command.args(["--child", &threads]).arg("--model").arg(model);
+                command.args(narrow.then_some("--narrow"));
                 return Ok(command);
             }
             Library::Candle => driver("candle")?,
@@ -114,10 +115,10 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn start(entrant: &Entrant, drivers: &Path, model: &Path) -> Result<Process, Error> {
+    pub(crate) fn start(entrant: &Entrant, drivers: &Path, model: &Path, narrow: bool) -> Result<Process, Error> {
         let name = entrant.name();
         let failed = |source| Error::Process { name: name.clone(), source };
-        let mut command = entrant.command(drivers, model)?;
+        let mut command = entrant.command(drivers, model, narrow)?;
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let (Some(questions), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(failed(io::ErrorKind::BrokenPipe.into()));

@@ -8,7 +8,9 @@
 //! [`cases::tolerance`] says how far apart two of them may be.
 //!
 //! streamvm's kernels are launched without the engine; the sort, the selection of the largest, the attention, the transformer layer and the model
-//! are eager calls, which go through the engine and allocate their outputs.
+//! are eager calls, which go through the engine and allocate their outputs. Fused and unfused steps are compiled programs.
+//!
+//! With `--narrow`, a processor with AVX-512 shows what one without it would do.
 //!
 //! Outputs of the others exist before a call where the library allows it (`out=` of PyTorch and NumPy). PyTorch's convolutions, poolings, rms norm,
 //! cross entropy, attention and layer, and NumPy's sort and softmax, allocate their outputs. candle allocates each output.
@@ -21,6 +23,7 @@
 mod cases;
 mod composed;
 mod entrant;
+mod fused;
 mod layer;
 mod model;
 mod ours;
@@ -51,6 +54,9 @@ const QUICK_BUDGET_MS: u32 = 2;
 struct Args {
     #[command(flatten)]
     measuring: Measuring,
+    /// Leave AVX-512 out, also where the processor has it, except in products of matrices; streamvm alone
+    #[arg(long)]
+    narrow: bool,
     /// Leave the other libraries out
     #[arg(long)]
     alone: bool,
@@ -78,6 +84,9 @@ fn main() -> ExitCode {
         let (filter, names) = (&args.measuring.filter, cases::NAMES.join(", "));
         return reject::<Args>(&format!("no case has `{filter}` in its name; the cases are {names}"));
     }
+    if args.narrow {
+        streamvm_kernels::leave_avx512_out();
+    }
     let outcome = match args.child {
         Some(threads) => ours::answer(threads, &args.model).map_err(Into::into),
         None => measure(&chosen, &args),
@@ -95,7 +104,7 @@ fn measure(chosen: &[&'static str], args: &Args) -> Result<(), Box<dyn std::erro
     let (runs, budget) = (args.measuring.runs(), if args.measuring.quick { QUICK_BUDGET_MS } else { BUDGET_MS });
     let mut running: Vec<(Entrant, Process)> = Vec::new();
     for entrant in Entrant::all(args.alone) {
-        match Process::start(&entrant, &args.drivers, &args.model) {
+        match Process::start(&entrant, &args.drivers, &args.model, args.narrow) {
             Ok(process) => running.push((entrant, process)),
             Err(error) if entrant.is_streamvm() => return Err(error.into()),
             Err(error) => eprintln!("{}: not run: {error}", entrant.name()),
@@ -117,7 +126,7 @@ fn measure(chosen: &[&'static str], args: &Args) -> Result<(), Box<dyn std::erro
             }
         }
     }
-    print!("{}", report::table(&figures));
+    print!("{}{}", report::table(&figures), report::fusion(&figures));
     streamvm_benches::report::write(&args.out, &report::json(&figures))?;
     eprintln!("written to {}", args.out.display());
     drop(running);

@@ -12,6 +12,7 @@ use streamvm_ep::{
 use crate::cases::{self, Call, Case};
 use crate::composed;
 use crate::entrant::compared;
+use crate::fused;
 use crate::layer;
 use crate::model::{self, Model};
 
@@ -45,6 +46,8 @@ pub(crate) fn answer(threads: usize, folder: &Path) -> Result<(), Failure> {
                     Some(measure(&device, &case, budget)?)
                 } else if let Some(call) = composed::Call::of(name) {
                     Some(if budget.is_zero() { call.element(threads)? } else { call.measure(threads, budget)? })
+                } else if let Some(steps) = fused::Steps::of(name) {
+                    Some(if budget.is_zero() { steps.element(threads)? } else { steps.measure(threads, budget)? })
                 } else if let Some(batch) = layer::batch_of(name) {
                     Some(if budget.is_zero() {
                         layer::element(threads, batch)?

@@ -5,6 +5,7 @@ use streamvm_benches::harness::table::{aligned, number};
 
 use crate::cases::NAMES;
 use crate::entrant::Entrant;
+use crate::fused::PAIRS;
 
 /// The times of an entrant for a call of a case, one figure a run.
 pub(crate) struct Figure {
@@ -50,6 +51,19 @@ pub(crate) fn table(figures: &[Figure]) -> String {
     let measured = NAMES.into_iter().filter(|&case| figures.iter().any(|figure| figure.case == case));
     let lines: Vec<_> = [head].into_iter().chain(measured.map(line)).collect();
     aligned(&lines, &std::array::from_fn::<usize, COLUMNS, _>(|column| column)[1..])
+}
+
+/// A line for each kind of fused steps and number of threads: their time, as a part of that without fusion.
+pub(crate) fn fusion(figures: &[Figure]) -> String {
+    let median = |case: &str, entrant: &Entrant| {
+        figures.iter().find(|figure| figure.case == case && figure.entrant == *entrant).map(Figure::median)
+    };
+    let line = |[fused, unfused]: [&str; 2], entrant: &Entrant| {
+        let ratio = median(fused, entrant)? / median(unfused, entrant)?;
+        Some(format!("{fused} / {unfused}, {}: {ratio:.2}\n", entrant.name()))
+    };
+    let entrants = Entrant::all(true);
+    PAIRS.iter().flat_map(|&pair| entrants.iter().filter_map(move |entrant| line(pair, entrant))).collect()
 }
 
 /// The most columns: the name of a case, five libraries with one and two threads, and two ratios.

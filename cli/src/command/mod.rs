@@ -1,9 +1,9 @@
-//! Subcommands of `streamvm`: over scripts, traces, buffers and devices, with their outputs and exit codes.
+//! Subcommands of `streamvm`: over scripts, traces, buffers, functions and devices, with their outputs and exit codes.
 //!
 //! Layer: uses all other folders except `values`; is used by the binary.
 //!
 //! Main types: [`run_script`], [`check_script`], [`compile_programs`](compile::compile_programs), [`list_devices`],
-//! [`verify_trace`](verify::verify_trace) and [`plan_memory`](plan_memory::plan_memory) do the work of one subcommand each;
+//! [`list_functions`](functions::list_functions), [`verify_trace`](verify::verify_trace) and [`plan_memory`](plan_memory::plan_memory) do the work of one subcommand each;
 //! [`ScriptOptions`] are the options of the subcommands over scripts, and [`Exit`] is how the command ended.
 //!
 //! No function here prints by itself: results go to the writer given for stdout, messages to the writer given for stderr, so that
@@ -11,6 +11,7 @@
 
 pub mod compile;
 mod exit;
+pub mod functions;
 mod memory_picture;
 mod outputs;
 pub mod plan_memory;

@@ -3,7 +3,7 @@
 //! An op is a function of the same name, except for two reductions: `max` and `min` are binary ops with two operands and reductions
 //! with one.
 
-use crate::base::engine::{Op, OpClass};
+use crate::base::engine::{DType, Op, OpClass};
 
 /// The form of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,32 +92,50 @@ pub enum Form {
     Slice,
 }
 
-/// The functions that are not ops.
-const OTHERS: [(&str, Form); 19] = [
-    ("load", Form::Load),
-    ("copy", Form::Copy),
-    ("empty", Form::Empty),
-    ("fill", Form::Fill),
-    ("reshape", Form::Reshape),
-    ("broadcast", Form::Broadcast),
-    ("permute", Form::Permute),
-    ("slice", Form::Slice),
-    ("cat", Form::Cat),
-    ("stack", Form::Stack),
-    ("tile", Form::Tile),
-    ("roll", Form::Roll),
-    ("sort", Form::Sort),
-    ("topk", Form::TopK),
-    ("attention", Form::Attention),
-    ("group_norm", Form::GroupNorm),
-    ("dropout", Form::Dropout),
-    ("eye", Form::Eye),
-    ("linspace", Form::Linspace),
+const ALL: &[DType] = &DType::ALL;
+const FLOATS: &[DType] = Op::Exp.dtypes();
+
+/// The functions that are not ops, with the dtypes that they accept.
+const OTHERS: [(&str, Form, &[DType]); 19] = [
+    ("load", Form::Load, ALL),
+    ("copy", Form::Copy, ALL),
+    ("empty", Form::Empty, ALL),
+    ("fill", Form::Fill, ALL),
+    ("reshape", Form::Reshape, ALL),
+    ("broadcast", Form::Broadcast, ALL),
+    ("permute", Form::Permute, ALL),
+    ("slice", Form::Slice, ALL),
+    ("cat", Form::Cat, ALL),
+    ("stack", Form::Stack, ALL),
+    ("tile", Form::Tile, ALL),
+    ("roll", Form::Roll, ALL),
+    ("sort", Form::Sort, ALL),
+    ("topk", Form::TopK, ALL),
+    ("attention", Form::Attention, FLOATS),
+    ("group_norm", Form::GroupNorm, FLOATS),
+    ("dropout", Form::Dropout, FLOATS),
+    ("eye", Form::Eye, ALL),
+    ("linspace", Form::Linspace, FLOATS),
 ];
 
+/// A function of the language.
+#[derive(Clone, Copy, Debug)]
+pub struct Function {
+    /// Its word.
+    pub name: &'static str,
+    /// How it is called.
+    pub form: Form,
+    /// What it accepts.
+    pub dtypes: &'static [DType],
+    /// The op that it is, if it is one.
+    pub op: Option<Op>,
+}
+
 /// Every function of the language: the ops by their names, and the others.
-pub fn functions() -> impl Iterator<Item = (&'static str, Form)> {
-    Op::ALL.into_iter().filter_map(|op| Some((op.name(), form(op)?))).chain(OTHERS)
+pub fn functions() -> impl Iterator<Item = Function> {
+    let of_op = |op: Op| Some(Function { name: op.name(), form: form(op)?, dtypes: op.dtypes(), op: Some(op) });
+    let others = OTHERS.into_iter().map(|(name, form, dtypes)| Function { name, form, dtypes, op: None });
+    Op::ALL.into_iter().filter_map(of_op).chain(others)
 }
 
 /// The form of an op's call, by its class; `None` for an op that is called by the name of another.
@@ -204,7 +222,7 @@ const OTHER_WORDS: &[&str] = &[
 /// The form of a function, by name.
 #[must_use]
 pub fn function(name: &str) -> Option<Form> {
-    functions().find(|(known, _)| *known == name).map(|(_, form)| form)
+    functions().find(|known| known.name == name).map(|known| known.form)
 }
 
 /// Is this a word that cannot name a tensor or a device?
@@ -216,11 +234,10 @@ pub fn is_reserved(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::engine::DType;
     use crate::base::spelling::nearest;
 
     fn guess(word: &str) -> Option<&'static str> {
-        nearest(word, functions().map(|(name, _)| name))
+        nearest(word, functions().map(|known| known.name))
     }
 
     #[test]
@@ -233,41 +250,57 @@ mod tests {
         assert_eq!(guess(&"x".repeat(100_000)), None);
     }
 
-    /// `make diff` draws every function of this file, and fails for a function that it does not support.
-    #[test]
-    fn the_random_scripts_know_every_function() {
-        let listed = include_str!("../../../tests/diff/functions.txt");
-        let listed: Vec<&str> = listed.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
-        let known: Vec<&str> = functions().map(|(name, _)| name).collect();
-        assert_eq!(listed, known, "write the functions into tests/diff/functions.txt, in this order");
+    /// What a page says of the functions: a table of elementwise functions and reductions, whose rows are those of the table of ops, and the dtypes of the others.
+    fn tables() -> (String, String) {
+        let dtypes = |of: &[DType]| match of.len() == DType::ALL.len() {
+            true => "all".to_owned(),
+            false => of.iter().map(|dtype| dtype.name()).collect::<Vec<_>>().join(" "),
+        };
+        let mut calls = "| function | gives | dtypes |\n|---|---|---|\n".to_owned();
+        let mut others: Vec<(&[DType], Vec<&str>)> = Vec::new();
+        for op in Op::ALL.into_iter().filter(|op| op.is_elementwise() || op.class() == OpClass::Reduction) {
+            // The reductions that share a word with an op of two operands.
+            let name = match op {
+                Op::ReduceMax => "max",
+                Op::ReduceMin => "min",
+                op => op.name(),
+            };
+            let (inputs, gives) = (op.inputs().join(" "), op.documentation());
+            calls += &format!("| `{name} {inputs}` | {gives} | {} |\n", dtypes(op.dtypes()));
+        }
+        let is_other = |it: &Function| !it.op.is_some_and(|op| op.is_elementwise() || op.class() == OpClass::Reduction);
+        for function in functions().filter(is_other) {
+            match others.iter_mut().find(|(dtypes, _)| *dtypes == function.dtypes) {
+                Some((_, names)) => names.push(function.name),
+                None => others.push((function.dtypes, vec![function.name])),
+            }
+        }
+        let rows = others.iter().map(|(of, names)| format!("| `{}` | {} |\n", names.join(" "), dtypes(of)));
+        (calls, format!("| functions | dtypes |\n|---|---|\n{}", rows.collect::<String>()))
     }
 
-    /// The tables of docs/language.md name every function, and give the dtypes of every op.
+    /// `SNAPSHOTS=overwrite` renews the tables.
     #[test]
-    fn the_reference_has_every_function_and_its_dtypes() {
-        let page = include_str!("../../../docs/language.md");
-        let words = |cell: &str| cell.replace('`', " ").split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let rows = |title: &str| {
-            let table = page.split_once(title).expect("a table").1.lines().skip(1);
-            table.take_while(|line| line.starts_with('|')).map(|line| line.split('|').map(str::to_owned).collect())
-        };
-        let named: Vec<String> = rows("| function | gives |\n").flat_map(|row: Vec<String>| words(&row[1])).collect();
-        let dtypes: Vec<(Vec<String>, Vec<String>)> = rows("| functions | dtypes |\n")
-            .map(|row: Vec<String>| (words(&row[1]), words(row[2].split(',').next().expect("a cell"))))
-            .collect();
-        for (name, _) in functions() {
-            assert!(named.iter().any(|word| word == name), "docs/language.md has no function `{name}`");
+    fn the_page_of_the_language_has_every_function_as_the_table_of_ops_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/language.md");
+        let page = std::fs::read_to_string(path).expect("the page");
+        let (calls, others) = tables();
+        let mut renewed = page.clone();
+        for (name, table) in [("elementwise functions and reductions", calls), ("dtypes of the others", others)] {
+            let marks = [format!("<!-- {name}, from the table of ops -->\n"), format!("<!-- end of {name} -->")];
+            let (before, rest) = renewed.split_once(&marks[0]).expect("the mark before a table");
+            let (_, after) = rest.split_once(&marks[1]).expect("the mark behind a table");
+            renewed = format!("{before}{}\n{table}\n{}{after}", marks[0], marks[1]);
         }
-        for op in Op::ALL.into_iter().filter(|op| form(*op).is_some()) {
-            let row = dtypes.iter().find(|(names, _)| names.iter().any(|name| name == op.name()));
-            let listed = row.map(|(_, dtypes)| dtypes.join(" "));
-            let accepted: Vec<&str> = op.dtypes().iter().map(|dtype| dtype.name()).collect();
-            let all = op.dtypes().len() == DType::ALL.len();
-            assert_eq!(
-                listed.unwrap_or_else(|| "all".into()),
-                if all { "all".into() } else { accepted.join(" ") },
-                "{op}"
-            );
+        if std::env::var("SNAPSHOTS").is_ok_and(|what| what == "overwrite") {
+            std::fs::write(path, &renewed).expect("a page that can be written");
+        } else {
+            assert!(page == renewed, "call this test with SNAPSHOTS=overwrite, and commit docs/language.md");
+        }
+        let words = |cell: &str| cell.replace('`', " ").split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let named: Vec<String> = renewed.lines().filter_map(|line| line.split('|').nth(1)).flat_map(words).collect();
+        for function in functions() {
+            assert!(named.iter().any(|word| word == function.name), "no table has `{}`", function.name);
         }
     }
 }

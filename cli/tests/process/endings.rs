@@ -4,8 +4,8 @@ use std::fs;
 
 use tempfile::TempDir;
 
+use super::hostile::within;
 use crate::common::{command, run_text, streamvm};
-use crate::hostile::within;
 
 #[test]
 fn more_streams_than_an_engine_has_are_found_before_it_runs() {

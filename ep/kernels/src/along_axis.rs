@@ -5,11 +5,11 @@ use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{DType, KernelCall, KernelError, Op, Operand};
 
 use crate::copy::copy;
-use crate::elementwise::{input, output};
 use crate::indices;
 use crate::loop_nest::LoopNest;
 use crate::number::{DTypeTag, Number};
 use crate::parallel;
+use crate::rows::{input, output};
 
 /// The kernel of [`Op::TakeAlongAxis`], for every dtype.
 pub(super) fn take_along_axis(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
@@ -73,15 +73,16 @@ unsafe fn take<T: Copy + Send + Sync>(a: &Operand, at: &Operand, out: &Operand, 
     let [to, index, from] = [out, at, a].map(|operand| operand.layout().strides());
     let along = |other: usize| if other == axis { 0 } else { from[other] };
     let nest = LoopNest::over((0..dims.len()).map(|other| (dims[other], [to[other], index[other], along(other)])));
-    let [to_next, index_next, from_next] = nest.row_strides();
+    let ([to_next, index_next, from_next], along_axis) = (nest.row_strides(), from[axis]);
     nest.rows_in_parallel(parallel::LIGHT, |[first_to, first_index, first_from], count| {
+        let (out, from) = (output::<T>(out, first_to, to_next), input::<T>(a, first_from, 1));
         for place in 0..count {
             // SAFETY: the loop nest stays within the indices; the caller guarantees the rest.
             let taken = unsafe { indices::at(at, first_index + place * index_next) } as usize;
             // SAFETY: the index is a place on the axis, and the loop nest stays within the others; the caller guarantees the rest.
-            let element = unsafe { input::<T>(a, first_from + place * from_next, from[axis]).get(taken) };
+            let element = unsafe { from.get(place * from_next + taken * along_axis) };
             // SAFETY: the loop nest stays within the output; the caller guarantees the rest.
-            unsafe { output::<T>(out, first_to, to_next).set(place, element) };
+            unsafe { out.set(place, element) };
         }
     });
 }

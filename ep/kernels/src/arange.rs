@@ -4,10 +4,10 @@ use half::{bf16, f16};
 use streamvm_ep::backend::check::{InPlace, checked_operands};
 use streamvm_ep::{DType, Extra, KernelCall, KernelError, Op, Operand, check_source};
 
-use crate::elementwise::output;
 use crate::half_floats::Nearest;
 use crate::parallel;
 use crate::random::offset;
+use crate::rows::output;
 
 /// The kernel of [`Op::Arange`], for every dtype.
 pub(super) fn arange(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {

@@ -5,11 +5,10 @@
 use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{DType, KernelCall, KernelError, Op};
 
-use crate::elementwise::{input, output};
 use crate::folds;
 use crate::number::{DTypeTag, Number};
 use crate::reduce::{BLOCK, FEW, Largest, Smallest, fold_blocks, kept_nest, larger, smaller};
-use crate::rows::InRow;
+use crate::rows::{InRow, input, output};
 
 /// Which element is looked for.
 pub(super) trait Extreme<T: Number> {

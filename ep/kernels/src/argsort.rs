@@ -6,11 +6,10 @@ use streamvm_ep::backend::SortKey;
 use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{DType, KernelCall, KernelError, Operand};
 
-use crate::elementwise::{input, output};
 use crate::loop_nest::LoopNest;
 use crate::ordered::{self, NoRoom, Ordered};
 use crate::reduce::FEW;
-use crate::rows::{InRow, OutRow};
+use crate::rows::{InRow, OutRow, input, output};
 
 /// The kernel of [`Op::ArgSort`](streamvm_ep::Op::ArgSort) and [`Op::ArgTopK`](streamvm_ep::Op::ArgTopK), for every dtype.
 pub(super) fn argsort(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {

@@ -1,50 +1,41 @@
-//! The elementwise ops as types, so that one generic kernel serves them all.
+//! The elementwise ops as types, of which the functions over [tiles](super::tiles) are made.
 
-use streamvm_ep::{ElementWork, KernelError, Op};
+use streamvm_ep::{ElementWork, Op};
 
 use crate::bits::Bits;
-use crate::functions::Functions as _;
+use crate::functions::Functions;
 use crate::number::{Float, Number};
 
-/// An op on one element.
+/// An op of one element.
 pub(super) trait Unary<T> {
-    /// Whether it takes many operations, so that [`map1_long`](crate::long_rows::map1_long) is the loop for it.
-    const IS_LONG: bool;
-    /// Whether it calls a library, so that [`map1_called`](crate::long_rows::map1_called) is the loop for it.
-    const IS_CALL: bool;
+    /// The type of the result: that of the element, another one for casts, or a byte that is 0 or 1.
+    type Out: Copy;
+    const WORK: ElementWork = ElementWork::Light;
 
-    fn apply(x: T) -> T;
+    fn apply(x: T) -> Self::Out;
 }
 
-/// A question about one element.
-pub(super) trait Predicate<T> {
-    fn apply(x: T) -> bool;
+/// An op of two elements of one type.
+pub(super) trait Binary<T> {
+    /// The type of the result: that of the elements, or a byte that is 0 or 1.
+    type Out: Copy;
+    const WORK: ElementWork = ElementWork::Light;
+    /// What it refuses as the right-hand side.
+    const REFUSES: Option<Refused> = None;
+
+    fn apply(x: T, y: T) -> Self::Out;
 }
 
-/// An op on two elements of one type.
-pub(super) trait Binary<T: Number> {
-    /// Whether it calls a library, so that [`map2_called`](crate::long_rows::map2_called) is the loop for it.
-    const IS_CALL: bool;
-
-    fn apply(x: T, y: T) -> T;
-
-    /// The error for a right-hand side `y` that is not allowed, at flat index `index` of the output.
-    #[inline(always)]
-    fn refuse(_op: Op, _y: T, _index: usize) -> Option<KernelError> {
-        None
-    }
-
-    /// Whether [`refuse`](Binary::refuse) can return an error for this type.
-    const REFUSES: bool = false;
+/// An op of three elements, of which the last two have the type of the result.
+pub(super) trait Ternary<A, T> {
+    fn apply(a: A, x: T, y: T) -> T;
 }
 
-/// A comparison of two elements of one type.
-pub(super) trait Compare<T> {
-    fn apply(x: T, y: T) -> bool;
-}
-
-const fn is_call(op: Op) -> bool {
-    matches!(op.element_work(), ElementWork::Call)
+/// Integers that an op refuses.
+#[derive(Copy, Clone)]
+pub(super) enum Refused {
+    Zero,
+    Negative,
 }
 
 macro_rules! unary {
@@ -52,8 +43,7 @@ macro_rules! unary {
         pub(super) struct $op;
 
         impl<T: $bound> Unary<T> for $op {
-            const IS_LONG: bool = false;
-            const IS_CALL: bool = false;
+            type Out = T;
 
             #[inline(always)]
             fn apply(x: T) -> T {
@@ -71,12 +61,35 @@ unary! {
     Bits BitNot bit_not;
 }
 
+/// The negation of a 16-bit float, given as its bits.
+pub(super) struct NegOfHalf;
+
+impl Unary<u16> for NegOfHalf {
+    type Out = u16;
+
+    #[inline(always)]
+    fn apply(x: u16) -> u16 {
+        x ^ 0x8000
+    }
+}
+
+/// The absolute value of a 16-bit float, given as its bits.
+pub(super) struct AbsOfHalf;
+
+impl Unary<u16> for AbsOfHalf {
+    type Out = u16;
+
+    #[inline(always)]
+    fn apply(x: u16) -> u16 {
+        x & 0x7fff
+    }
+}
+
 /// Of a bool, a byte that is 0 or 1.
 pub(super) struct Not;
 
 impl Unary<u8> for Not {
-    const IS_LONG: bool = false;
-    const IS_CALL: bool = false;
+    type Out = u8;
 
     #[inline(always)]
     fn apply(x: u8) -> u8 {
@@ -84,79 +97,52 @@ impl Unary<u8> for Not {
     }
 }
 
-/// Ops of floats: [`Functions`](crate::functions::Functions) of the type that a float is computed in, rounded once.
+/// Ops of floats: [`Functions`].
 macro_rules! functions {
-    ($($op:ident $function:ident;)*) => {$(
+    ({$($(#[$doc:meta])* $op:ident: $name:literal, $class:ident, $dtypes:ident, $method:ident($($signature:tt)*)
+        $(=> $params:expr)? $(, { $($facts:tt)* })?;)*} {$($sources:tt)*}) => {
+        $(function! { $class $dtypes $op $method })*
+    };
+}
+
+/// The type of a unary op of floats; nothing for other ops.
+macro_rules! function {
+    (Unary FLOATS $op:ident $function:ident) => {
         pub(super) struct $op;
 
-        impl<T: Float> Unary<T> for $op {
-            const IS_LONG: bool = matches!(Op::$op.element_work(), ElementWork::Long);
-            const IS_CALL: bool = is_call(Op::$op);
+        impl<T: Functions> Unary<T> for $op {
+            type Out = T;
+            const WORK: ElementWork = Op::$op.element_work();
 
             #[inline(always)]
             fn apply(x: T) -> T {
-                T::rounded(x.wide().$function())
+                x.$function()
+            }
+        }
+    };
+    ($($other:tt)*) => {};
+}
+streamvm_ep::op_table!(functions);
+
+macro_rules! predicates {
+    ($($op:ident |$x:ident| $is_it:expr;)*) => {$(
+        pub(super) struct $op;
+
+        impl<T: Float> Unary<T> for $op {
+            type Out = u8;
+
+            #[inline(always)]
+            fn apply($x: T) -> u8 {
+                u8::from($is_it)
             }
         }
     )*};
 }
 
-functions! {
-    Exp exp;
-    Log log;
-    Sqrt sqrt;
-    Tanh tanh;
-    Sigmoid sigmoid;
-    Erf erf;
-    Gelu gelu;
-    GeluTanh gelu_tanh;
-    Silu silu;
-    Rsqrt rsqrt;
-    Reciprocal reciprocal;
-    Floor floor;
-    Ceil ceil;
-    Round round;
-    Trunc trunc;
-    Sin sin;
-    Cos cos;
-    Tan tan;
-    Asin asin;
-    Acos acos;
-    Atan atan;
-    Sinh sinh;
-    Cosh cosh;
-    Log1p log1p;
-    Expm1 expm1;
-    Log2 log2;
-    Log10 log10;
-    Exp2 exp2;
-}
-
-pub(super) struct IsNan;
-
-impl<T: Float> Predicate<T> for IsNan {
-    #[inline(always)]
-    fn apply(x: T) -> bool {
-        x.is_nan()
-    }
-}
-
-pub(super) struct IsInf;
-
-impl<T: Float> Predicate<T> for IsInf {
-    #[inline(always)]
-    fn apply(x: T) -> bool {
-        x.wide().abs().compared() == T::Wide::HIGHEST.compared()
-    }
-}
-
-pub(super) struct IsFinite;
-
-impl<T: Float> Predicate<T> for IsFinite {
-    #[inline(always)]
-    fn apply(x: T) -> bool {
-        x.wide().abs().compared() < T::Wide::HIGHEST.compared()
-    }
+predicates! {
+    IsNan |x| x.is_nan();
+    IsInf |x| x.abs().compared() == T::HIGHEST.compared();
+    IsFinite |x| x.abs().compared() < T::HIGHEST.compared();
 }
 
 macro_rules! binary {
@@ -164,7 +150,7 @@ macro_rules! binary {
         pub(super) struct $op;
 
         impl<T: $bound> Binary<T> for $op {
-            const IS_CALL: bool = false;
+            type Out = T;
 
             #[inline(always)]
             fn apply(x: T, y: T) -> T {
@@ -187,60 +173,40 @@ binary! {
     Bits Shr shr;
 }
 
-/// Ops that refuse an integer 0 as the right-hand side.
-macro_rules! divisions {
-    ($($op:ident $method:ident;)*) => {$(
+/// Ops that refuse some integers as the right-hand side.
+macro_rules! refusing {
+    ($($op:ident $method:ident $refused:ident;)*) => {$(
         pub(super) struct $op;
 
         impl<T: Number> Binary<T> for $op {
-            const IS_CALL: bool = is_call(Op::$op);
-            const REFUSES: bool = !T::IS_FLOAT;
+            type Out = T;
+            const WORK: ElementWork = Op::$op.element_work();
+            const REFUSES: Option<Refused> = if T::IS_FLOAT { None } else { Some(Refused::$refused) };
 
             #[inline(always)]
             fn apply(x: T, y: T) -> T {
                 x.$method(y)
             }
-
-            #[inline(always)]
-            fn refuse(op: Op, y: T, index: usize) -> Option<KernelError> {
-                y.is_bad_divisor().then_some(KernelError::DivisionByZero { op, index })
-            }
         }
     )*};
 }
 
-divisions! {
-    Div div;
-    FloorDiv floor_div;
-    Remainder remainder;
-}
-
-pub(super) struct Pow;
-
-impl<T: Number> Binary<T> for Pow {
-    const IS_CALL: bool = is_call(Op::Pow);
-    const REFUSES: bool = !T::IS_FLOAT;
-
-    #[inline(always)]
-    fn apply(x: T, y: T) -> T {
-        x.pow(y)
-    }
-
-    #[inline(always)]
-    fn refuse(op: Op, y: T, index: usize) -> Option<KernelError> {
-        let exponent = y.bad_exponent()?;
-        Some(KernelError::NegativeExponent { op, index, exponent })
-    }
+refusing! {
+    Div div Zero;
+    FloorDiv floor_div Zero;
+    Remainder remainder Zero;
+    Pow pow Negative;
 }
 
 pub(super) struct Atan2;
 
-impl<T: Float> Binary<T> for Atan2 {
-    const IS_CALL: bool = is_call(Op::Atan2);
+impl<T: Functions> Binary<T> for Atan2 {
+    type Out = T;
+    const WORK: ElementWork = Op::Atan2.element_work();
 
     #[inline(always)]
     fn apply(x: T, y: T) -> T {
-        T::rounded(x.wide().atan2(y.wide()))
+        x.atan2(y)
     }
 }
 
@@ -248,10 +214,12 @@ macro_rules! compare {
     ($($op:ident $operator:tt;)*) => {$(
         pub(super) struct $op;
 
-        impl<T: Number> Compare<T> for $op {
+        impl<T: Number> Binary<T> for $op {
+            type Out = u8;
+
             #[inline(always)]
-            fn apply(x: T, y: T) -> bool {
-                x.compared() $operator y.compared()
+            fn apply(x: T, y: T) -> u8 {
+                u8::from(x.compared() $operator y.compared())
             }
         }
     )*};
@@ -264,4 +232,23 @@ compare! {
     Le <=;
     Gt >;
     Ge >=;
+}
+
+/// Of two elements the one that a condition names, a byte that is 0 or 1.
+pub(super) struct Select;
+
+impl<T> Ternary<u8, T> for Select {
+    #[inline(always)]
+    fn apply(condition: u8, x: T, y: T) -> T {
+        if condition != 0 { x } else { y }
+    }
+}
+
+pub(super) struct Clamp;
+
+impl<T: Number> Ternary<T, T> for Clamp {
+    #[inline(always)]
+    fn apply(x: T, low: T, high: T) -> T {
+        x.max(low).min(high)
+    }
 }

@@ -5,7 +5,8 @@
 
 use half::f16;
 
-use crate::rows::{self, InRow, OutRow};
+use crate::rows::{InRow, Map1, OutRow};
+use crate::simd_dispatch;
 
 /// The number of significant bits that an `f32` has more than an `f16`.
 const SHIFT: u32 = 23 - 10;
@@ -15,36 +16,36 @@ const fn power(exponent: i32) -> u32 {
     ((127 + exponent) as u32) << 23
 }
 
-/// `out[i] = rounded(a[i])` for a row of `f32`, by the processor's instruction where it has one.
+/// Writes `rounded` of each `f32`, by the processor's instruction where it has one.
 ///
 /// # Safety
 ///
-/// * As for [`rows::map1`].
-pub(super) unsafe fn round_row(length: usize, out: OutRow<f16>, a: InRow<f32>) {
-    let mut done = 0;
+/// * `count` elements may be read from `from` on, and written from `to` on. They are aligned, and none of one side is one of the other.
+pub(super) unsafe fn round(count: usize, to: *mut f16, from: *const f32) {
     #[cfg(target_arch = "x86_64")]
-    if (out.stride, a.stride) == (1, 1) && has_f16c() {
+    if has_f16c() {
         // SAFETY: the processor has the instructions, and the caller guarantees the elements.
-        done = unsafe { f16c::round(length, out.first, a.first) };
+        return unsafe { f16c::round(count, to, from) };
     }
+    let (to, from) = (OutRow { first: to, stride: 1 }, InRow { first: from, stride: 1 });
     // SAFETY: the caller guarantees this.
-    unsafe { rows::map1(length - done, out.from(done), a.from(done), rounded) }
+    simd_dispatch::run(unsafe { Map1::new(count, to, from, rounded) });
 }
 
-/// `out[i] = wide(a[i])` for a row of `f16`, by the processor's instruction where it has one.
+/// Writes `wide` of each `f16`, by the processor's instruction where it has one.
 ///
 /// # Safety
 ///
-/// * As for [`rows::map1`].
-pub(super) unsafe fn widen_row(length: usize, out: OutRow<f32>, a: InRow<f16>) {
-    let mut done = 0;
+/// * As for [`round`].
+pub(super) unsafe fn widen(count: usize, to: *mut f32, from: *const f16) {
     #[cfg(target_arch = "x86_64")]
-    if (out.stride, a.stride) == (1, 1) && has_f16c() {
+    if has_f16c() {
         // SAFETY: the processor has the instructions, and the caller guarantees the elements.
-        done = unsafe { f16c::widen(length, out.first, a.first) };
+        return unsafe { f16c::widen(count, to, from) };
     }
+    let (to, from) = (OutRow { first: to, stride: 1 }, InRow { first: from, stride: 1 });
     // SAFETY: the caller guarantees this.
-    unsafe { rows::map1(length - done, out.from(done), a.from(done), wide) }
+    simd_dispatch::run(unsafe { Map1::new(count, to, from, wide) });
 }
 
 /// Whether the processor has these instructions, and the system keeps the registers that they use.
@@ -60,41 +61,57 @@ mod f16c {
 
     use super::f16;
 
-    /// Rounds all but at most 7 elements, and returns how many.
+    /// Rounds `count` elements, eight at a time. The last eight may be some of those before; fewer are rounded one by one.
     ///
     /// # Safety
     ///
     /// * The processor has AVX and F16C.
-    /// * `length` elements of `a` may be read, and of `out` written.
+    /// * `count` elements of `from` may be read, and of `to` written. None of one side is one of the other.
     #[target_feature(enable = "avx,f16c")]
-    pub(super) unsafe fn round(length: usize, out: *mut f16, a: *const f32) -> usize {
-        let whole = length / 8 * 8;
-        for i in (0..whole).step_by(8) {
+    pub(super) unsafe fn round(count: usize, to: *mut f16, from: *const f32) {
+        if count < 8 {
+            for i in 0..count {
+                // SAFETY: the caller guarantees this element.
+                let wide = _mm_set_ss(unsafe { from.wrapping_add(i).read() });
+                let narrow = _mm_cvtsi128_si32(_mm_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(wide));
+                // SAFETY: as above.
+                unsafe { to.wrapping_add(i).write(f16::from_bits(narrow as u16)) };
+            }
+            return;
+        }
+        for i in (0..count).step_by(8).map(|i| i.min(count - 8)) {
             // SAFETY: the caller guarantees these 8 elements.
-            let wide = unsafe { _mm256_loadu_ps(a.wrapping_add(i)) };
+            let wide = unsafe { _mm256_loadu_ps(from.wrapping_add(i)) };
             let narrow = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(wide);
             // SAFETY: as above.
-            unsafe { _mm_storeu_si128(out.wrapping_add(i).cast(), narrow) };
+            unsafe { _mm_storeu_si128(to.wrapping_add(i).cast(), narrow) };
         }
-        whole
     }
 
-    /// Widens all but at most 7 elements, and returns how many.
+    /// Widens `count` elements, as [`round`].
     ///
     /// # Safety
     ///
     /// * As for [`round`].
     #[target_feature(enable = "avx,f16c")]
-    pub(super) unsafe fn widen(length: usize, out: *mut f32, a: *const f16) -> usize {
-        let whole = length / 8 * 8;
-        for i in (0..whole).step_by(8) {
+    pub(super) unsafe fn widen(count: usize, to: *mut f32, from: *const f16) {
+        if count < 8 {
+            for i in 0..count {
+                // SAFETY: the caller guarantees this element.
+                let narrow = unsafe { from.wrapping_add(i).read() };
+                let wide = _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(narrow.to_bits()))));
+                // SAFETY: as above.
+                unsafe { to.wrapping_add(i).write(wide) };
+            }
+            return;
+        }
+        for i in (0..count).step_by(8).map(|i| i.min(count - 8)) {
             // SAFETY: the caller guarantees these 8 elements.
-            let narrow = unsafe { _mm_loadu_si128(a.wrapping_add(i).cast()) };
+            let narrow = unsafe { _mm_loadu_si128(from.wrapping_add(i).cast()) };
             let wide = _mm256_cvtph_ps(narrow);
             // SAFETY: as above.
-            unsafe { _mm256_storeu_ps(out.wrapping_add(i), wide) };
+            unsafe { _mm256_storeu_ps(to.wrapping_add(i), wide) };
         }
-        whole
     }
 }
 
@@ -148,20 +165,16 @@ mod tests {
     fn rows_have_the_bits_of_elements() {
         let narrow: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).chain([f16::NAN]).collect();
         let mut widened = vec![0f32; narrow.len()];
-        let (from, to) =
-            (InRow { first: narrow.as_ptr(), stride: 1 }, OutRow { first: widened.as_mut_ptr(), stride: 1 });
         // SAFETY: both have as many elements.
-        unsafe { widen_row(narrow.len(), to, from) };
+        unsafe { widen(narrow.len(), widened.as_mut_ptr(), narrow.as_ptr()) };
         assert!(narrow.iter().zip(&widened).all(|(&narrow, found)| found.to_bits() == wide(narrow).to_bits()));
         let numbers: Vec<f32> = (0..1 << 16)
             .flat_map(|head| [0, 0x0fff, 0x1000, 0x3001, 0xffff].map(|tail| head << 16 | tail))
             .map(f32::from_bits)
             .collect();
         let mut found = vec![f16::ZERO; numbers.len()];
-        let (from, to) =
-            (InRow { first: numbers.as_ptr(), stride: 1 }, OutRow { first: found.as_mut_ptr(), stride: 1 });
         // SAFETY: as above.
-        unsafe { round_row(numbers.len(), to, from) };
+        unsafe { round(numbers.len(), found.as_mut_ptr(), numbers.as_ptr()) };
         assert!(numbers.iter().zip(&found).all(|(&number, found)| found.to_bits() == rounded(number).to_bits()));
     }
 

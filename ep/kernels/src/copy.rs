@@ -5,11 +5,11 @@ use half::{bf16, f16};
 use streamvm_ep::backend::check::{check_copy, check_fill};
 use streamvm_ep::{DType, Error, Operand, Scalar};
 
-use crate::elementwise::{input, output};
 use crate::half_floats::Nearest;
 use crate::loop_nest::{Axis, LoopNest};
 use crate::parallel;
-use crate::rows;
+use crate::rows::{self, input, output};
+use crate::tiles::copy_plane;
 
 /// Copies `source` to `target`; see [`Stream::copy`](streamvm_ep::Stream::copy).
 pub fn copy(source: &Operand, target: &mut Operand) -> Result<(), Error> {
@@ -52,11 +52,16 @@ unsafe fn copy_nest<T: Copy + Send + Sync>(source: &Operand, target: &Operand) {
             }
         });
     }
-    let strides = nest.row_strides();
-    nest.rows_in_parallel(parallel::LIGHT, |[to, from], length| {
-        let (out, row) = (output::<T>(target, to, strides[0]), input::<T>(source, from, strides[1]));
-        // SAFETY: the loop nest stays within both operands; the caller guarantees the rest.
-        unsafe { rows::copy(length, out, row) };
+    let [to_next, from_next] = nest.row_strides();
+    nest.parts_in_parallel(parallel::LIGHT, &|part, start| {
+        part.planes(&mut |first, axis| {
+            let to = output::<T>(target, start[0] + first[0], 1).first;
+            let from = input::<T>(source, start[1] + first[1], 1).first;
+            let [to_row, from_row] = axis.strides;
+            let shape = [axis.size, part.row_length()];
+            // SAFETY: the loop nest stays within both operands; the caller guarantees the rest.
+            unsafe { copy_plane(shape, (to, [to_row, to_next]), (from, [from_row, from_next])) };
+        });
     });
 }
 

@@ -6,13 +6,13 @@
 use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{DType, KernelCall, KernelError, Op, Operand};
 
-use crate::elementwise::{input, output};
 use crate::folds;
 use crate::functions::Functions as _;
+use crate::long_rows;
 use crate::loop_nest::LoopNest;
 use crate::number::{DTypeTag, Float, Number};
 use crate::parallel;
-use crate::rows::{self, InRow, OutRow};
+use crate::rows::{self, InRow, OutRow, input, output};
 use crate::softmax::exponential_blocks;
 
 /// The class that a target is, out of `classes`.
@@ -124,7 +124,7 @@ unsafe fn gradient<T: Float>(classes: usize, out: OutRow<T>, row: InRow<T>, clas
     let write = |first, count, block: OutRow<T::Wide>| {
         let scaled = move |x: T::Wide| T::from_f64(x.to_f64() * factor);
         // SAFETY: `exponential_blocks` gives `count` elements, which nothing else accesses, and the caller guarantees the elements of `out`.
-        unsafe { rows::map1(count, out.from(first), block.written(), scaled) };
+        unsafe { long_rows::map1_long(count, out.from(first), block.written(), scaled) };
     };
     // SAFETY: the caller guarantees this.
     unsafe { exponential_blocks(classes, row, largest, write) };

@@ -4,11 +4,10 @@
 use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{KernelCall, KernelError, Op};
 
-use crate::elementwise::{input, output};
 use crate::loop_nest::LoopNest;
 use crate::number::{DTypeTag, Number};
 use crate::parallel;
-use crate::rows::{InRow, OutRow};
+use crate::rows::{InRow, OutRow, input, output};
 
 /// The kernel of [`Op::CumSum`].
 pub(super) fn cumsum<D: DTypeTag>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {

@@ -27,11 +27,11 @@ use pulp::{Simd, WithSimd};
 use streamvm_ep::Operand;
 use streamvm_ep::backend::ConvolutionForm;
 
-use crate::elementwise::{input, output};
+use crate::half_floats;
 use crate::number::Float;
 use crate::parallel;
 use crate::patches::{Image, PRODUCTS, WideMatrix};
-use crate::rows::{self, InRow, OutRow};
+use crate::rows::{input, output};
 use crate::simd_dispatch;
 
 /// Places that are computed together: four vectors of 512 bits.
@@ -240,9 +240,9 @@ impl Plan<'_> {
                 to[..start].fill(0.0);
                 to[end..].fill(0.0);
                 let from = input::<T>(image.operand, image.place(channel, [y, x]), image.strides[2]);
-                let to = OutRow { first: to[start..end].as_mut_ptr(), stride: 1 };
+                let to = to[start..end].as_mut_ptr();
                 // SAFETY: these elements are in a line of the image, which the caller guarantees; those of the copy are those of a slice.
-                unsafe { converted(end - start, to, from, T::wide) };
+                unsafe { half_floats::widen_row(end - start, to, from) };
             }
         }
     }
@@ -266,29 +266,13 @@ impl Plan<'_> {
             let end = tile.end.min(y * self.line + columns.len());
             let at = [y, columns.start + start - y * self.line];
             for (channel, sums) in sums.iter().enumerate().filter(|_| start < end) {
-                let from = InRow { first: sums[start - tile.start..end - tile.start].as_ptr(), stride: 1 };
+                let from = sums[start - tile.start..end - tile.start].as_ptr();
                 let to = output::<T>(image.operand, image.place(channel, at), image.strides[2]);
                 // SAFETY: these elements are in a line of the output, which the caller guarantees; the sums are those of a slice.
-                unsafe { converted(end - start, to, from, T::rounded) };
+                unsafe { half_floats::round_row(end - start, to, from) };
             }
         }
     }
-}
-
-/// [`rows::map1`] for a conversion: a copy, where both types are the same and the elements contiguous, because lines are short and copies end with
-/// whole vectors, too.
-///
-/// # Safety
-///
-/// * As for [`rows::map1`], and no element of `a` is one of `out`.
-unsafe fn converted<A: Float, O: Float>(length: usize, out: OutRow<O>, a: InRow<A>, convert: impl Fn(A) -> O + Copy) {
-    // Of the types here, those without 16 bits are `f32`.
-    if A::IS_HALF || O::IS_HALF || (out.stride, a.stride) != (1, 1) {
-        // SAFETY: the caller guarantees this.
-        return unsafe { rows::map1(length, out, a, convert) };
-    }
-    // SAFETY: as above; the strides are 1.
-    unsafe { out.first.copy_from_nonoverlapping(a.first.cast(), length) };
 }
 
 /// The sums of products of a tile, in some channels of the output.

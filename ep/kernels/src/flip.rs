@@ -3,10 +3,9 @@
 use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{Axes, KernelCall, KernelError, Op, Operand};
 
-use crate::elementwise::{input, output};
 use crate::loop_nest::LoopNest;
 use crate::parallel;
-use crate::rows;
+use crate::rows::{self, input, output};
 
 /// The kernel of [`Op::Flip`], for every dtype.
 pub(super) fn flip(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {

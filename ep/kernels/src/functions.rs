@@ -1,46 +1,63 @@
 //! The functions of one or two floats that ops compute, as methods of `f32` and `f64`. A 16-bit float is computed in `f32`, and rounded once.
 //!
-//! A new function is written for both types in the module of its kind, and named here.
+//! The functions of one float are those of the table of ops. Each is written for both types in the module of its kind.
 
-use crate::{activations, library, math, plain};
+/// The functions of `f32`, of every kind.
+mod single {
+    pub(super) use crate::activations::single::*;
+    pub(super) use crate::library::single::*;
+    pub(super) use crate::math::single::*;
+    pub(super) use crate::plain::single::*;
+}
+
+/// The functions of `f64`, of every kind.
+mod double {
+    pub(super) use crate::activations::double::*;
+    pub(super) use crate::library::double::*;
+    pub(super) use crate::math::double::*;
+    pub(super) use crate::plain::double::*;
+}
 
 macro_rules! functions {
-    (of one [$($module:ident: $($name:ident)*;)*] of two [$($module_of_two:ident: $($of_two:ident)*;)*]) => {
+    ({$($(#[$doc:meta])* $op:ident: $name:literal, $class:ident, $dtypes:ident, $method:ident($($signature:tt)*)
+        $(=> $params:expr)? $(, { $($facts:tt)* })?;)*} {$($sources:tt)*}) => {
         /// A type that the functions are computed in.
         pub(super) trait Functions: Copy {
-            $($(fn $name(self) -> Self;)*)*
-            $($(fn $of_two(self, other: Self) -> Self;)*)*
+            $(function! { $class $dtypes $method })*
+            fn atan2(self, other: Self) -> Self;
         }
 
-        functions!(f32 single [$($module: $($name)*;)*] [$($module_of_two: $($of_two)*;)*]);
-        functions!(f64 double [$($module: $($name)*;)*] [$($module_of_two: $($of_two)*;)*]);
-    };
-    ($float:ident $width:ident [$($module:ident: $($name:ident)*;)*] [$($module_of_two:ident: $($of_two:ident)*;)*]) => {
-        impl Functions for $float {
-            $($(
-                #[inline(always)]
-                fn $name(self) -> $float {
-                    $module::$width::$name(self)
-                }
-            )*)*
-            $($(
-                #[inline(always)]
-                fn $of_two(self, other: $float) -> $float {
-                    $module_of_two::$width::$of_two(self, other)
-                }
-            )*)*
+        impl Functions for f32 {
+            $(function! { $class $dtypes $method single })*
+
+            #[inline(always)]
+            fn atan2(self, other: f32) -> f32 {
+                single::atan2(self, other)
+            }
+        }
+
+        impl Functions for f64 {
+            $(function! { $class $dtypes $method double })*
+
+            #[inline(always)]
+            fn atan2(self, other: f64) -> f64 {
+                double::atan2(self, other)
+            }
         }
     };
 }
 
-functions! {
-    of one [
-        math: exp log tanh sigmoid exp2 log2 log10;
-        activations: erf gelu gelu_tanh silu;
-        plain: sqrt rsqrt reciprocal floor ceil round trunc;
-        library: sin cos tan asin acos atan sinh cosh log1p expm1;
-    ]
-    of two [
-        library: atan2;
-    ]
+/// The method of a unary op of floats; nothing for other ops.
+macro_rules! function {
+    (Unary FLOATS $name:ident) => {
+        fn $name(self) -> Self;
+    };
+    (Unary FLOATS $name:ident $width:ident) => {
+        #[inline(always)]
+        fn $name(self) -> Self {
+            $width::$name(self)
+        }
+    };
+    ($($other:tt)*) => {};
 }
+streamvm_ep::op_table!(functions);

@@ -1,11 +1,9 @@
-//! Products of matrices by the crates of `gemm`.
+//! The functions of `gemm` that multiply matrices, by the type of their elements.
 
 use gemm_common::Parallelism;
 
-use crate::number::Number;
-
 /// The types that the crates of `gemm` multiply.
-pub(super) trait Gemm: Number {
+pub(super) trait Gemm: Sized {
     /// The function for this processor. Its matrices are rows, columns, depth, then the result, whether it is read, the left and the right
     /// factor, each with the strides of its columns and rows; the factors of the old result and of the product; conjugations, and threads.
     fn function() -> GemmFunction<Self>;

@@ -3,11 +3,10 @@
 use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{DType, KernelCall, KernelError, Op, Operand};
 
-use crate::elementwise::{input, output};
 use crate::indices;
 use crate::loop_nest::LoopNest;
 use crate::parallel;
-use crate::rows;
+use crate::rows::{self, input, output};
 
 /// The kernel of [`Op::IndexSelect`], for a table of any dtype.
 pub(super) fn index_select(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {

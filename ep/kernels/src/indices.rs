@@ -2,7 +2,7 @@
 
 use streamvm_ep::{DType, KernelError, Op, Operand};
 
-use crate::elementwise::input;
+use crate::rows::input;
 
 /// The index at `offset`, in elements from the first.
 ///

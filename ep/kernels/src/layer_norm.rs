@@ -6,12 +6,11 @@
 use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{KernelCall, KernelError, Op};
 
-use crate::elementwise::{input, output};
 use crate::folds;
 use crate::loop_nest::LoopNest;
 use crate::number::{DTypeTag, Float};
 use crate::parallel;
-use crate::rows::{self, InRow, OutRow};
+use crate::rows::{self, InRow, OutRow, input, output};
 
 /// The kernel of [`Op::LayerNorm`].
 pub(super) fn layer_norm<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>

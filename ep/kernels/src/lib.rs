@@ -17,12 +17,15 @@
 //! # }
 //! ```
 //!
-//! Each kernel is one generic function, instantiated per dtype in [`table`](mod@table). All have the same structure:
+//! All kernels have the same structure:
 //!
 //! 1. [`check`](mod@streamvm_ep::backend::check) the operands.
 //! 2. Make a [`LoopNest`](loop_nest::LoopNest) over their strides, which merges axes as far as possible.
-//! 3. Divide it into parts if it is large ([`parallel`]), and pass each innermost row of a part to a loop of [`rows`](mod@rows) or [`folds`](mod@folds), which
-//!    reads and writes through the pointers.
+//! 3. Divide it into parts if it is large ([`parallel`]), and pass the rows of a part to a loop that reads and writes through the pointers.
+//!
+//! The kernel of an elementwise op names a function over a *tile*, elements that lie side by side, which is compiled for the op and the type that it computes in. All else, also strides and 16-bit
+//! floats, is the business of [`tiles`](mod@tiles), which is compiled once for all of them. Other kernels are generic functions, instantiated per dtype in
+//! [`table`](mod@table), with loops of [`rows`](mod@rows) and [`folds`](mod@folds).
 //!
 //! Light calls that follow each other in a compiled program are computed together in registers ([`chain`](mod@chain)).
 //!
@@ -33,7 +36,7 @@
 //! divided depends on shapes and strides alone. A sort is divided by its keys, of which no two are equal, so its result does not depend on
 //! the division. Elementwise results have the same bits on all processors.
 //!
-//! Invariant: kernels access memory only through raw pointers, and read an element before they write the one at the same index. So an
+//! Invariant: kernels access memory only through raw pointers, and read an element, or all elements of a tile, before they write those at the same indices. So an
 //! elementwise op may write exactly the view that it reads.
 
 #![cfg_attr(any(loom, shuttle), allow(dead_code, unused_imports, reason = "models run few kernels"))]
@@ -60,6 +63,7 @@ mod folds;
 mod functions;
 mod gemm;
 mod half_floats;
+mod halves;
 mod index_select;
 mod indices;
 mod lanes;
@@ -88,6 +92,8 @@ mod rows;
 mod simd_dispatch;
 mod softmax;
 mod table;
+mod tile_functions;
+mod tiles;
 mod triangle;
 #[cfg(test)]
 mod ulps;
@@ -96,5 +102,7 @@ mod workers;
 pub use builtin::builtin;
 pub use copy::{copy, fill};
 pub use patience::Patience;
+#[doc(hidden)]
+pub use simd_dispatch::leave_avx512_out;
 pub use table::{is_own, register};
 pub use workers::{set_threads, split};

@@ -1,4 +1,4 @@
-//! The innermost loops for functions of many operations, and for functions that call a library.
+//! The innermost loops for functions of many operations.
 
 use std::mem::MaybeUninit;
 
@@ -7,46 +7,17 @@ use pulp::{Simd, WithSimd};
 use crate::rows::{BLOCK, InRow, OutRow};
 use crate::simd_dispatch;
 
-/// [`map1`](crate::rows::map1) for an `f` of many operations, for any strides: a loop that the compiler vectorises as a loop, with the widest vectors. What `f`
+/// `out[i] = f(a[i])` for `i` in `0..length`, an `f` of many operations, and any strides: a loop that the compiler vectorises as a loop, with the widest vectors. What `f`
 /// captures should be moved into it, because the loop would read a borrowed value anew for each element.
 ///
 /// # Safety
 ///
-/// * As for [`map1`](crate::rows::map1).
+/// * Each of these elements is as [`InRow::get`](InRow::get) and [`OutRow::set`](OutRow::set) require, except that an element of `a` may be an element of `out` if both have
+///   the same index.
 #[inline]
 pub(super) unsafe fn map1_long<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O) {
     // SAFETY: the caller guarantees this.
     simd_dispatch::run_wide(unsafe { MapLong::new(length, out, a, f) });
-}
-
-/// [`map1`](crate::rows::map1) for an `f` that calls a library: a loop that is short to compile, with nothing to vectorise.
-///
-/// # Safety
-///
-/// * As for [`map1`](crate::rows::map1).
-pub(super) unsafe fn map1_called<T: Copy>(length: usize, out: OutRow<T>, a: InRow<T>, f: fn(T) -> T) {
-    for i in 0..length {
-        // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
-        let x = unsafe { a.get(i) };
-        // SAFETY: as above.
-        unsafe { out.set(i, f(x)) };
-    }
-}
-
-/// [`map2`](crate::rows::map2) for an `f` that calls a library, as [`map1_called`].
-///
-/// # Safety
-///
-/// * As for [`map2`](crate::rows::map2).
-pub(super) unsafe fn map2_called<T: Copy>(length: usize, out: OutRow<T>, a: InRow<T>, b: InRow<T>, f: fn(T, T) -> T) {
-    for i in 0..length {
-        // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
-        let x = unsafe { a.get(i) };
-        // SAFETY: as above.
-        let y = unsafe { b.get(i) };
-        // SAFETY: as above.
-        unsafe { out.set(i, f(x, y)) };
-    }
 }
 
 /// [`map1_long`].
@@ -60,7 +31,7 @@ struct MapLong<A, O, F> {
 impl<A, O, F> MapLong<A, O, F> {
     /// # Safety
     ///
-    /// * The requirements of [`map1`](crate::rows::map1) hold as long as the value exists.
+    /// * The requirements of [`map1_long`] hold as long as the value exists.
     #[inline(always)]
     unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, f: F) -> Self {
         MapLong { length, out, a, f }
@@ -78,22 +49,61 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for MapLong<A, O, F> {
     }
 }
 
+/// [`map1_long`] for elements that lie side by side.
+pub(super) struct SideBySide<A, O, F> {
+    length: usize,
+    out: *mut O,
+    a: *const A,
+    f: F,
+}
+
+impl<A, O, F> SideBySide<A, O, F> {
+    /// # Safety
+    ///
+    /// * The requirements of [`map1_long`] hold as long as the value exists.
+    #[inline(always)]
+    pub(super) unsafe fn new(length: usize, out: *mut O, a: *const A, f: F) -> Self {
+        SideBySide { length, out, a, f }
+    }
+}
+
+impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for SideBySide<A, O, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        // SAFETY: the caller of `new` guarantees this.
+        unsafe { map1_side_by_side(self.length, self.out, self.a, self.f) }
+    }
+}
+
 /// The loop of [`map1_long`], for callers that already run with the widest vectors.
 ///
 /// # Safety
 ///
-/// * As for [`map1`](crate::rows::map1).
+/// * As for [`map1_long`].
 #[inline(always)]
 pub(super) unsafe fn map1_wide<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O) {
     if (out.stride, a.stride) != (1, 1) {
         // SAFETY: the caller guarantees this.
         return unsafe { map1_in_blocks(length, out, a, f) };
     }
-    if size_of::<A>() == size_of::<O>() && out.first.cast_const().cast() == a.first {
+    // SAFETY: as above; the strides are 1.
+    unsafe { map1_side_by_side(length, out.first, a.first, f) }
+}
+
+/// [`map1_wide`] for elements that lie side by side.
+///
+/// # Safety
+///
+/// * The first `length` elements of both are as [`map1_long`] requires.
+#[inline(always)]
+unsafe fn map1_side_by_side<A: Copy, O: Copy>(length: usize, out: *mut O, a: *const A, f: impl Fn(A) -> O) {
+    if size_of::<A>() == size_of::<O>() && out.cast_const().cast() == a {
         // One pointer for both rows: the compiler sees that each element overlaps only itself.
         for i in 0..length {
             // SAFETY: the caller guarantees this for every index below `length`.
-            let element = unsafe { out.first.add(i) };
+            let element = unsafe { out.add(i) };
             // SAFETY: as above; it is an element of `a`, too.
             let x = unsafe { element.cast::<A>().read() };
             // SAFETY: as above.
@@ -104,9 +114,9 @@ pub(super) unsafe fn map1_wide<A: Copy, O: Copy>(length: usize, out: OutRow<O>, 
     // The rows do not overlap, which the compiler lets the loop test once.
     for i in 0..length {
         // SAFETY: the caller guarantees this for every index below `length`.
-        let from = unsafe { a.first.add(i) };
+        let from = unsafe { a.add(i) };
         // SAFETY: as above.
-        let to = unsafe { out.first.add(i) };
+        let to = unsafe { out.add(i) };
         // SAFETY: as above.
         let x = unsafe { from.read() };
         // SAFETY: as above.
@@ -118,7 +128,7 @@ pub(super) unsafe fn map1_wide<A: Copy, O: Copy>(length: usize, out: OutRow<O>, 
 ///
 /// # Safety
 ///
-/// * As for [`map1`](crate::rows::map1).
+/// * As for [`map1_long`].
 #[inline(always)]
 unsafe fn map1_in_blocks<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O) {
     let mut results = [const { MaybeUninit::<O>::uninit() }; BLOCK];

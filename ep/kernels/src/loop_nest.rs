@@ -112,25 +112,27 @@ impl<const N: usize> LoopNest<N> {
     /// divided at the outermost axis, and several threads call `visit`; each index costs `work` [units](parallel).
     #[inline]
     pub(super) fn rows_in_parallel(&self, work: usize, visit: impl Fn([usize; N], usize) + Sync) {
-        let outer = self.outer[..self.outer_count].iter().map(|axis| axis.size).product::<usize>();
-        if (outer * self.row.size).saturating_mul(work) < parallel::LARGE {
-            return self.rows(|first| visit(first, self.row.size));
-        }
-        self.divided(outer, work, &visit);
+        self.parts_in_parallel(work, &|part, start| {
+            part.rows(|first| visit(lanes::array(|operand| start[operand] + first[operand]), part.row.size));
+        });
     }
 
-    #[inline(never)]
-    fn divided(&self, outer: usize, work: usize, visit: &(dyn Fn([usize; N], usize) + Sync)) {
+    /// Calls `part` with nests that together visit what this one does, and the offset of the first element of each in each operand. Large nests are divided at the
+    /// outermost axis, and several threads call `part`; each index costs `work` [units](parallel).
+    pub(super) fn parts_in_parallel(&self, work: usize, part: &(dyn Fn(&LoopNest<N>, [usize; N]) + Sync)) {
+        let outer = self.outer[..self.outer_count].iter().map(|axis| axis.size).product::<usize>();
+        if (outer * self.row.size).saturating_mul(work) < parallel::LARGE {
+            return part(self, [0; N]);
+        }
         let axis = if self.outer_count == 0 { self.row } else { self.outer[0] };
         let work_of_index = outer * self.row.size / axis.size * work;
         parallel::ranges(axis.size, work_of_index, |range| {
-            let mut part = self.clone();
-            match part.outer_count {
-                0 => part.row.size = range.len(),
-                _ => part.outer[0].size = range.len(),
+            let mut own = self.clone();
+            match own.outer_count {
+                0 => own.row.size = range.len(),
+                _ => own.outer[0].size = range.len(),
             }
-            let first = axis.strides.map(|stride| range.start * stride);
-            part.rows(|offsets| visit(lanes::array(|operand| first[operand] + offsets[operand]), part.row.size));
+            part(&own, axis.strides.map(|stride| range.start * stride));
         });
     }
 
@@ -138,10 +140,26 @@ impl<const N: usize> LoopNest<N> {
     /// call if there are no elements.
     #[inline]
     pub(super) fn rows(&self, mut visit: impl FnMut([usize; N])) {
+        if self.outer_count == 0 {
+            if self.row.size > 0 {
+                visit([0; N]);
+            }
+            return;
+        }
+        self.planes(&mut |mut first, axis| {
+            for _ in 0..axis.size {
+                visit(first);
+                first = lanes::array(|operand| first[operand] + axis.strides[operand]);
+            }
+        });
+    }
+
+    /// Calls `visit` for each plane, which is the rows along the innermost of the outer axes: with the offset of the first element in each operand, and that axis. Makes no call if
+    /// there are no elements. It is compiled once for each number of operands, and rows can be short, so that axis is left to `visit`.
+    pub(super) fn planes(&self, visit: &mut dyn FnMut([usize; N], Axis<N>)) {
         if self.row.size == 0 {
             return;
         }
-        // The innermost of the outer axes has a loop of its own, because rows can be short.
         let (last, others) = match self.outer[..self.outer_count].split_last() {
             Some((last, others)) => (*last, others),
             None => (Axis { size: 1, strides: [0; N] }, &[][..]),
@@ -149,11 +167,7 @@ impl<const N: usize> LoopNest<N> {
         let mut offsets = [0; N];
         let mut index = [0; MAX_RANK];
         loop {
-            let mut first = offsets;
-            for _ in 0..last.size {
-                visit(first);
-                first = lanes::array(|operand| first[operand] + last.strides[operand]);
-            }
+            visit(offsets, last);
             // Increments the index of the other axes, innermost first; an axis that overflows restarts at 0.
             let mut place = others.len();
             loop {

@@ -14,14 +14,13 @@ use half::{bf16, f16};
 use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{KernelCall, KernelError, Layout, MAX_RANK, Op};
 
-use crate::elementwise::{input, output};
 use crate::gemm::Gemm;
 use crate::loop_nest::LoopNest;
 use crate::matmul_half;
 use crate::matmul_vector::MultiplyRow;
 use crate::number::{DTypeTag, Number};
 use crate::parallel;
-use crate::rows::{self, InRow, OutRow};
+use crate::rows::{self, InRow, OutRow, input, output};
 use crate::workers;
 
 /// The kernel of [`Op::MatMul`].
@@ -190,7 +189,7 @@ macro_rules! with_gemm {
 ///
 /// * As for [`Multiply::multiply`].
 #[inline]
-pub(super) unsafe fn by_gemm<T: Gemm>(
+pub(super) unsafe fn by_gemm<T: Gemm + Number>(
     (out, product): (*mut T, Matrix),
     (a, left): (*const T, Matrix),
     (b, right): (*const T, Matrix),
@@ -213,7 +212,7 @@ pub(super) unsafe fn by_gemm<T: Gemm>(
 ///
 /// * As for [`by_gemm`].
 #[inline]
-unsafe fn by_gemm_in_columns<T: Gemm>(
+unsafe fn by_gemm_in_columns<T: Gemm + Number>(
     (out, product): (*mut T, Matrix),
     (a, left): (*const T, Matrix),
     (b, right): (*const T, Matrix),

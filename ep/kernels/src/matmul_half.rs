@@ -4,9 +4,10 @@
 //! `gemm` has an `f16` product of its own, but it rounds after each block of the depth, and on some processors accumulates in `f16`. It
 //! has none for `bf16`.
 
+use crate::half_floats;
 use crate::matmul::{Matrix, by_gemm};
 use crate::number::Float;
-use crate::rows::{self, InRow, OutRow};
+use crate::rows::{InRow, OutRow};
 
 /// The most rows, columns and depth that are multiplied at a time. Each element of a panel is widened once and used this many times.
 /// Three panels, 768 KiB of `f32`, fit in a second-level cache or nearly so.
@@ -54,10 +55,10 @@ impl Panel {
         let lines = self.place(of, row, column);
         for line in 0..lines.count {
             let from = InRow { first: source.wrapping_add(lines.first + line * lines.next), stride: lines.stride };
-            let to = OutRow { first: self.elements[line * lines.length..].as_mut_ptr(), stride: 1 };
+            let to = self.elements[line * lines.length..].as_mut_ptr();
             // SAFETY: the caller guarantees the line of `source`. The line of the panel is within `elements`, which `new` allocated for
             // the largest panel.
-            unsafe { rows::map1(lines.length, to, from, T::wide) };
+            unsafe { half_floats::widen_row(lines.length, to, from) };
         }
         (self.elements.as_ptr(), self.matrix)
     }
@@ -71,9 +72,9 @@ impl Panel {
         let lines = self.place(of, row, column);
         for line in 0..lines.count {
             let to = OutRow { first: target.wrapping_add(lines.first + line * lines.next), stride: lines.stride };
-            let from = InRow { first: self.elements[line * lines.length..].as_ptr(), stride: 1 };
+            let from = self.elements[line * lines.length..].as_ptr();
             // SAFETY: as in `widen`.
-            unsafe { rows::map1(lines.length, to, from, T::rounded) };
+            unsafe { half_floats::round_row(lines.length, to, from) };
         }
     }
 }

@@ -7,11 +7,14 @@ use streamvm_ep::{DType, KernelCall};
 
 use crate::functions::Functions;
 use crate::gemm::Gemm;
+use crate::halves::Half;
 
 /// A dtype as a Rust type, with the storage type of its elements.
 pub(super) trait DTypeTag {
     /// The storage of one element; for bool a byte, 0 or 1.
     type Store: Number;
+    /// The type that elementwise ops compute in: `f32` for 16-bit floats.
+    type Computed: Number;
     const DTYPE: DType;
     /// Of an integer, the one of the same size and the other sign. Sums, products, bits and equality have the same bits for both, so one kernel
     /// serves both: [`dtype`](DTypeTag::dtype).
@@ -26,9 +29,10 @@ pub(super) trait DTypeTag {
 }
 
 macro_rules! tags {
-    ($($tag:ty => $store:ty, $dtype:ident, $other:expr;)*) => {$(
+    ($($tag:ty => $store:ty, $computed:ty, $dtype:ident, $other:expr;)*) => {$(
         impl DTypeTag for $tag {
             type Store = $store;
+            type Computed = $computed;
             const DTYPE: DType = DType::$dtype;
             const OTHER_SIGN: Option<DType> = $other;
         }
@@ -36,19 +40,19 @@ macro_rules! tags {
 }
 
 tags! {
-    f32 => f32, F32, None;
-    f64 => f64, F64, None;
-    f16 => f16, F16, None;
-    bf16 => bf16, BF16, None;
-    i8 => i8, I8, Some(DType::U8);
-    i16 => i16, I16, Some(DType::U16);
-    i32 => i32, I32, Some(DType::U32);
-    i64 => i64, I64, Some(DType::U64);
-    u8 => u8, U8, Some(DType::I8);
-    u16 => u16, U16, Some(DType::I16);
-    u32 => u32, U32, Some(DType::I32);
-    u64 => u64, U64, Some(DType::I64);
-    bool => u8, Bool, None;
+    f32 => f32, f32, F32, None;
+    f64 => f64, f64, F64, None;
+    f16 => f16, f32, F16, None;
+    bf16 => bf16, f32, BF16, None;
+    i8 => i8, i8, I8, Some(DType::U8);
+    i16 => i16, i16, I16, Some(DType::U16);
+    i32 => i32, i32, I32, Some(DType::U32);
+    i64 => i64, i64, I64, Some(DType::U64);
+    u8 => u8, u8, U8, Some(DType::I8);
+    u16 => u16, u16, U16, Some(DType::I16);
+    u32 => u32, u32, U32, Some(DType::I32);
+    u64 => u64, u64, U64, Some(DType::I64);
+    bool => u8, u8, Bool, None;
 }
 
 /// An element type with arithmetic.
@@ -91,11 +95,6 @@ pub(super) trait Number: Copy + Send + Sync + 'static {
     /// The nearest number to `wide`, rounded once.
     fn from_f64(wide: f64) -> Self;
 
-    /// Whether division by this value fails.
-    fn is_bad_divisor(self) -> bool;
-    /// The value, if it is a negative integer, which cannot be an exponent.
-    fn bad_exponent(self) -> Option<i64>;
-
     /// Whether it is NaN.
     #[inline(always)]
     #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
@@ -132,8 +131,9 @@ pub(super) trait Number: Copy + Send + Sync + 'static {
 pub(super) trait Float: Number {
     /// The type of computations: `Self`, or `f32` for 16-bit floats.
     type Wide: Float<Sum = f64, Wide = Self::Wide> + Functions + Gemm;
-    /// Whether [`Wide`](Float::Wide) is another type, so that each stored step is rounded.
-    const IS_HALF: bool;
+    /// The type, if it is one of 16 bits: [`Wide`](Float::Wide) is `f32` then, and each stored step is rounded.
+    const HALF: Option<Half>;
+    const IS_HALF: bool = Self::HALF.is_some();
 
     fn wide(self) -> Self::Wide;
     /// The nearest value to `wide`, ties to even.
@@ -252,21 +252,11 @@ macro_rules! floats {
             fn from_f64(wide: f64) -> $float {
                 wide as $float
             }
-
-            #[inline(always)]
-            fn is_bad_divisor(self) -> bool {
-                false
-            }
-
-            #[inline(always)]
-            fn bad_exponent(self) -> Option<i64> {
-                None
-            }
         }
 
         impl Float for $float {
             type Wide = $float;
-            const IS_HALF: bool = false;
+            const HALF: Option<Half> = None;
 
             #[inline(always)]
             fn wide(self) -> $float {
@@ -406,17 +396,6 @@ macro_rules! integers {
             #[inline(always)]
             fn from_f64(wide: f64) -> $int {
                 wide as $int
-            }
-
-            #[inline(always)]
-            fn is_bad_divisor(self) -> bool {
-                self == 0
-            }
-
-            #[inline(always)]
-            #[allow(unused_comparisons, reason = "one body for signed and unsigned types")]
-            fn bad_exponent(self) -> Option<i64> {
-                (self < 0).then_some(self as i64)
             }
         }
     )*};

@@ -5,9 +5,9 @@ use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{DType, KernelCall, KernelError, Op, OpError, Operand, Scalar};
 
 use crate::copy::fill;
-use crate::elementwise::{input, output};
 use crate::loop_nest::LoopNest;
 use crate::number::DTypeTag;
+use crate::rows::{input, output};
 
 /// The kernel of [`Op::OneHot`] for indices stored as `D`.
 pub(super) fn one_hot<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>

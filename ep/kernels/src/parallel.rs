@@ -27,7 +27,12 @@ pub const CALL: usize = 8;
 
 /// The work of one element of an op.
 pub fn of_element(op: Op) -> usize {
-    match op.element_work() {
+    of_work(op.element_work())
+}
+
+/// The work of one element of an op of this kind.
+pub const fn of_work(work: ElementWork) -> usize {
+    match work {
         ElementWork::Light => LIGHT,
         ElementWork::Long => LONG,
         ElementWork::Call => CALL,

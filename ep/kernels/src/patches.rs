@@ -10,10 +10,10 @@ use std::ops::Range;
 use streamvm_ep::Operand;
 use streamvm_ep::backend::ConvolutionForm;
 
-use crate::elementwise::{input, output};
+use crate::half_floats;
 use crate::matmul::Matrix;
 use crate::number::{Float, Number};
-use crate::rows::{self, InRow, OutRow};
+use crate::rows::{InRow, input, output};
 
 /// Elements of a tile of up to 2048 rows, at most: 256 KiB of `f32` or 512 KiB of `f64`, which a second-level cache holds beside the other factor.
 /// A tile of more rows has [`LEAST_COLUMNS`], so its size grows with the rows.
@@ -106,10 +106,9 @@ pub(super) unsafe fn unfold<T: Float>(
     let stride = image.strides[2] * form.axes[1].stride;
     each_run(form, rows, columns, |run| {
         let to = &mut tile[run.row * length + run.column..][..run.count];
-        let to = OutRow { first: to.as_mut_ptr(), stride: 1 };
         let from = input::<T>(image.operand, image.place(run.channel, run.at), stride);
         // SAFETY: the run is inside of the image, whose elements the caller guarantees, and the elements of the tile are those of a slice.
-        unsafe { rows::map1(run.count, to, from, T::wide) };
+        unsafe { half_floats::widen_row(run.count, to.as_mut_ptr(), from) };
     });
 }
 
@@ -172,9 +171,8 @@ impl<W: Number> WideMatrix<W> {
         for (place, line) in copy.chunks_mut(dims[3].max(1)).enumerate() {
             let (y, rest) = (place % dims[2], place / dims[2]);
             let offset = rest / dims[1] * strides[0] + rest % dims[1] * strides[1] + y * strides[2];
-            let to = OutRow { first: line.as_mut_ptr(), stride: 1 };
             // SAFETY: the caller guarantees the elements of the operand; those of the copy are those of a slice.
-            unsafe { rows::map1(dims[3], to, input::<T>(weight, offset, strides[3]), T::wide) };
+            unsafe { half_floats::widen_row(dims[3], line.as_mut_ptr(), input::<T>(weight, offset, strides[3])) };
         }
         WideMatrix { copy, first, form: Matrix { rows, columns, row_stride: columns, column_stride: 1 } }
     }
@@ -200,10 +198,9 @@ impl<W: Number> WideMatrix<W> {
         for channel in 0..channels {
             each_line(form, positions, |column, at, count| {
                 let to = &mut copy[channel * columns + column..][..count];
-                let to = OutRow { first: to.as_mut_ptr(), stride: 1 };
                 let from = input::<T>(image.operand, image.place(channel, at), image.strides[2]);
                 // SAFETY: the caller guarantees the elements of the image; those of the copy are those of a slice.
-                unsafe { rows::map1(count, to, from, T::wide) };
+                unsafe { half_floats::widen_row(count, to.as_mut_ptr(), from) };
             });
         }
         let first = input::<W>(image.operand, 0, 1);
@@ -224,10 +221,10 @@ pub(super) unsafe fn round_positions<T: Float>(
 ) {
     for (channel, row) in matrix.chunks(positions.len().max(1)).enumerate() {
         each_line(form, positions, |column, at, count| {
-            let from = InRow { first: row[column..][..count].as_ptr(), stride: 1 };
+            let from = row[column..][..count].as_ptr();
             let to = output::<T>(image.operand, image.place(channel, at), image.strides[2]);
             // SAFETY: the caller guarantees the elements of the image; those of the matrix are those of a slice.
-            unsafe { rows::map1(count, to, from, T::rounded) };
+            unsafe { half_floats::round_row(count, to, from) };
         });
     }
 }

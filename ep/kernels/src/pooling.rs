@@ -9,12 +9,11 @@ use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::backend::{WindowAxis, pooling_axes};
 use streamvm_ep::{KernelCall, KernelError, Op, Operand};
 
-use crate::elementwise::{input, output};
 use crate::lanes;
 use crate::loop_nest::LoopNest;
 use crate::number::{DTypeTag, Float, Number};
 use crate::parallel;
-use crate::rows::{InRow, OutRow};
+use crate::rows::{InRow, OutRow, input, output};
 
 /// One channel of one image for reading: its elements and their strides.
 #[derive(Copy, Clone)]

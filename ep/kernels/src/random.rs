@@ -6,9 +6,9 @@ use half::{bf16, f16};
 use streamvm_ep::backend::check::{InPlace, checked_operands};
 use streamvm_ep::{KernelCall, KernelError, Layout, check_source};
 
-use crate::elementwise::output;
 use crate::number::{DTypeTag, Float};
 use crate::philox::block;
+use crate::rows::output;
 
 /// An element type that can be drawn. The functions use the first [`Draw::OF_A_BLOCK`] of the four results.
 pub(super) trait Draw: Float {

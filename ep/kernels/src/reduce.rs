@@ -19,12 +19,11 @@
 use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{Axes, KernelCall, KernelError, Layout, Op, Operand, Params};
 
-use crate::elementwise::{input, output};
 use crate::folds;
 use crate::loop_nest::LoopNest;
 use crate::number::{DTypeTag, Float, Number};
 use crate::parallel;
-use crate::rows::{InRow, OutRow};
+use crate::rows::{InRow, OutRow, input, output};
 
 /// The number of output elements that are folded side by side: 512 bytes of `f64` states, a quarter of the smallest L1 cache's ways, and
 /// long enough for the loop over them to run at vector speed.
@@ -369,12 +368,11 @@ fn one_by_one<T: Number, F: Fold<T>>(
     // Few outputs are folded one after the other, each by all threads.
     let work = if out.layout().elements() < FEW { 0 } else { count };
     kept.rows_in_parallel(work, |[to, from], outputs| {
-        let out = output::<T>(out, to, out_stride);
+        let (out, first, length) = (output::<T>(out, to, out_stride), input::<T>(a, from, 1), reduced.row_length());
         for place in 0..outputs {
             let mut state = F::START;
             reduced.rows(|[within]| {
-                let row = input::<T>(a, from + place * kept_stride + within, stride);
-                let length = reduced.row_length();
+                let row = InRow { stride, ..first.from(place * kept_stride + within) };
                 // SAFETY: both loop nests together stay within the input, which holds `T` and does not overlap the output.
                 state = unsafe { fold_row::<T, F>(state, length, row) };
             });

@@ -1,12 +1,13 @@
-//! The innermost loops: here kernels read and write memory.
+//! Rows: evenly spaced elements in memory, and the innermost loops over them.
 //!
-//! The loops run over evenly spaced elements. The common cases (stride 1, or one operand with stride 0) are written so that the compiler
+//! The loops that compute take rows of stride 1, inputs also of stride 0. They are written so that the compiler
 //! vectorises them whether or not the output is also an input: a block of [`LANES`] elements is loaded, computed and stored as a whole.
 //! Raw pointers are necessary because an output may be exactly an input; a `&mut` and a `&` to it would be undefined behaviour.
 
 use std::mem::MaybeUninit;
 
 use pulp::{Simd, WithSimd};
+use streamvm_ep::Operand;
 
 use crate::{lanes, simd_dispatch};
 
@@ -116,6 +117,18 @@ impl<T: Copy> OutRow<T> {
     }
 }
 
+/// A row of `operand` for reading.
+#[inline(always)]
+pub(super) fn input<T>(operand: &Operand, offset: usize, stride: usize) -> InRow<T> {
+    InRow { first: operand.ptr().cast::<T>().cast_const().wrapping_add(offset), stride }
+}
+
+/// A row of `operand` for writing.
+#[inline(always)]
+pub(super) fn output<T>(operand: &Operand, offset: usize, stride: usize) -> OutRow<T> {
+    OutRow { first: operand.ptr().cast::<T>().wrapping_add(offset), stride }
+}
+
 /// `out[i] = value` for `i` in `0..length`.
 ///
 /// # Safety
@@ -160,11 +173,11 @@ pub(super) const BLOCK: usize = 128;
 
 /// Room for the elements of a block, side by side. A loop for any strides copies the elements of a block side by side, computes them with vectors, and copies the results to where they
 /// belong. So there is one loop for each function, and the loops for any strides are one for each type.
-struct Block<T>([MaybeUninit<T>; BLOCK]);
+pub(super) struct Block<T>([MaybeUninit<T>; BLOCK]);
 
 impl<T: Copy> Block<T> {
     #[inline(always)]
-    fn new() -> Block<T> {
+    pub(super) fn new() -> Block<T> {
         Block([const { MaybeUninit::uninit() }; BLOCK])
     }
 
@@ -174,10 +187,21 @@ impl<T: Copy> Block<T> {
     ///
     /// * Each of these elements is as [`InRow::get`] requires; `count` is at most [`BLOCK`].
     #[inline(always)]
-    unsafe fn gather(&mut self, count: usize, row: InRow<T>) -> InRow<T> {
+    pub(super) unsafe fn gather(&mut self, count: usize, row: InRow<T>) -> InRow<T> {
         if row.stride <= 1 {
             return row;
         }
+        // SAFETY: the caller guarantees this.
+        unsafe { self.copied(count, row) }
+    }
+
+    /// The first `count` elements of `row`, copied.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`gather`](Block::gather).
+    #[inline(always)]
+    pub(super) unsafe fn copied(&mut self, count: usize, row: InRow<T>) -> InRow<T> {
         let here = self.row();
         // SAFETY: the caller guarantees the elements, and this has room for them, which nothing else accesses.
         unsafe { copy(count, here, row) };
@@ -186,7 +210,7 @@ impl<T: Copy> Block<T> {
 
     /// Room for the results, with stride 1: `out` itself, or here.
     #[inline(always)]
-    fn room(&mut self, out: OutRow<T>) -> OutRow<T> {
+    pub(super) fn room(&mut self, out: OutRow<T>) -> OutRow<T> {
         if out.stride == 1 { out } else { self.row() }
     }
 
@@ -196,7 +220,7 @@ impl<T: Copy> Block<T> {
     ///
     /// * They have been written to the [room](Block::room) for `out`, which has `count` elements as [`OutRow::set`] requires; `count` is at most [`BLOCK`].
     #[inline(always)]
-    unsafe fn scatter(&mut self, count: usize, out: OutRow<T>) {
+    pub(super) unsafe fn scatter(&mut self, count: usize, out: OutRow<T>) {
         if out.stride != 1 {
             // SAFETY: the caller guarantees the elements, and that those here are written.
             unsafe { copy(count, out, self.row().written()) };
@@ -220,35 +244,12 @@ fn blocks(length: usize, mut block: impl FnMut(usize, usize)) {
     }
 }
 
-/// `out[i] = f(a[i])` for `i` in `0..length`.
-///
-/// # Safety
-///
-/// * Each of these elements is as [`InRow::get`] and [`OutRow::set`] require, except that an element of `a` may be an element of `out` if
-///   both have the same index.
-#[inline]
-pub(super) unsafe fn map1<A: Copy, O: Copy>(length: usize, out: OutRow<O>, a: InRow<A>, f: impl Fn(A) -> O + Copy) {
-    if out.stride == 1 && a.stride <= 1 {
-        // SAFETY: the caller guarantees the elements; the strides are 1, that of the input may be 0.
-        return simd_dispatch::run(unsafe { Map1::new(length, out, a, f) });
-    }
-    let (mut results, mut inputs) = (Block::<O>::new(), Block::<A>::new());
-    blocks(length, |first, count| {
-        let out = out.from(first);
-        // SAFETY: the caller guarantees this for every index below `length`.
-        let a = unsafe { inputs.gather(count, a.from(first)) };
-        // SAFETY: as above, and the rows here have room for a block; the strides are those that the loop needs.
-        simd_dispatch::run(unsafe { Map1::new(count, results.room(out), a, f) });
-        // SAFETY: the results have been written; the caller guarantees the elements of `out`.
-        unsafe { results.scatter(count, out) };
-    });
-}
-
 /// `out[i] = f(a[i], b[i])` for `i` in `0..length`.
 ///
 /// # Safety
 ///
-/// * As for [`map1`], for `a` and `b` each.
+/// * Each of these elements is as [`InRow::get`] and [`OutRow::set`] require, except that an element of an input may be an element of `out` if
+///   both have the same index.
 #[inline]
 pub(super) unsafe fn map2<A: Copy, B: Copy, O: Copy>(
     length: usize,
@@ -279,7 +280,7 @@ pub(super) unsafe fn map2<A: Copy, B: Copy, O: Copy>(
 ///
 /// # Safety
 ///
-/// * As for [`map1`], for `a`, `b` and `c` each.
+/// * As for [`map2`], for `a`, `b` and `c` each.
 #[inline]
 pub(super) unsafe fn map3<A: Copy, B: Copy, C: Copy, O: Copy>(
     length: usize,
@@ -310,8 +311,8 @@ pub(super) unsafe fn map3<A: Copy, B: Copy, C: Copy, O: Copy>(
     });
 }
 
-/// [`map1`] for an output with stride 1 and an input with stride 1 or 0.
-struct Map1<A, O, F> {
+/// `out[i] = f(a[i])` for an output and an input with stride 1.
+pub(super) struct Map1<A, O, F> {
     length: usize,
     out: OutRow<O>,
     a: InRow<A>,
@@ -321,9 +322,9 @@ struct Map1<A, O, F> {
 impl<A, O, F> Map1<A, O, F> {
     /// # Safety
     ///
-    /// * The requirements of [`map1`] hold as long as the value exists. The stride of the output is 1, that of the input 1 or 0.
+    /// * The requirements of [`map2`] hold for the one input as long as the value exists. The strides are 1.
     #[inline(always)]
-    unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, f: F) -> Self {
+    pub(super) unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, f: F) -> Self {
         Map1 { length, out, a, f }
     }
 }
@@ -336,8 +337,8 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
         let Map1 { length, out, a, f } = self;
         let mut i = 0;
         while i + LANES <= length {
-            // SAFETY: the caller of `new` guarantees it: the stride is 1 or 0, and the block ends within `length`.
-            let x = unsafe { a.block_or_same(i) };
+            // SAFETY: the caller of `new` guarantees it: the stride is 1, and the block ends within `length`.
+            let x = unsafe { a.block(i) };
             let y = lanes::array(|lane| f(x[lane]));
             // SAFETY: as above, and the stride of the output is 1; the block of `a` at the same indices has been read already.
             unsafe { out.set_block(i, y) };
@@ -354,7 +355,7 @@ impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
 }
 
 /// [`map2`] for an output with stride 1 and inputs with stride 1 or 0.
-struct Map2<A, B, O, F> {
+pub(super) struct Map2<A, B, O, F> {
     length: usize,
     out: OutRow<O>,
     a: InRow<A>,
@@ -367,7 +368,7 @@ impl<A, B, O, F> Map2<A, B, O, F> {
     ///
     /// * The requirements of [`map2`] hold as long as the value exists. The stride of the output is 1, those of the inputs are 1 or 0.
     #[inline(always)]
-    unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, b: InRow<B>, f: F) -> Self {
+    pub(super) unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, b: InRow<B>, f: F) -> Self {
         Map2 { length, out, a, b, f }
     }
 }
@@ -402,7 +403,7 @@ impl<A: Copy, B: Copy, O: Copy, F: Fn(A, B) -> O> WithSimd for Map2<A, B, O, F> 
 }
 
 /// [`map3`] for an output with stride 1 and inputs with stride 1 or 0.
-struct Map3<A, B, C, O, F> {
+pub(super) struct Map3<A, B, C, O, F> {
     length: usize,
     out: OutRow<O>,
     a: InRow<A>,
@@ -416,7 +417,7 @@ impl<A, B, C, O, F> Map3<A, B, C, O, F> {
     ///
     /// * The requirements of [`map3`] hold as long as the value exists. The stride of the output is 1, the others are 1 or 0.
     #[inline(always)]
-    unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, b: InRow<B>, c: InRow<C>, f: F) -> Self {
+    pub(super) unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, b: InRow<B>, c: InRow<C>, f: F) -> Self {
         Map3 { length, out, a, b, c, f }
     }
 }

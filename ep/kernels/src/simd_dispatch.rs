@@ -8,11 +8,25 @@
 //! blocks of 16 `f32` as 16 scalar operations, 4 to 8 times as slow, and memory bounds those loops anyway.
 
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pulp::{Arch, WithSimd};
 
 /// The features of the processor, detected once.
-static PROCESSOR: LazyLock<Arch> = LazyLock::new(Arch::new);
+static PROCESSOR: LazyLock<Arch> = LazyLock::new(|| match NARROW.load(Ordering::Relaxed) {
+    #[cfg(target_arch = "x86_64")]
+    true => avx2().map_or(Arch::Scalar, Arch::V3),
+    _ => Arch::new(),
+});
+
+static NARROW: AtomicBool = AtomicBool::new(false);
+
+/// Leaves AVX-512 out, except in products of matrices. For benches: the same program then shows what a processor without it would do. Without effect once a kernel has
+/// run.
+#[doc(hidden)]
+pub fn leave_avx512_out() {
+    NARROW.store(true, Ordering::Relaxed);
+}
 
 /// Runs a loop with the widest vectors. Its `with_simd` must be `#[inline(always)]`: code that is not inlined there is compiled for the
 /// oldest processor.

@@ -11,15 +11,15 @@ use pulp::{Simd, WithSimd};
 use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{Axes, KernelCall, KernelError, Op, Operand};
 
-use crate::elementwise::{input, output};
 use crate::folds;
 use crate::functions::Functions as _;
+use crate::half_floats;
 use crate::lanes;
 use crate::long_rows;
 use crate::loop_nest::LoopNest;
 use crate::number::{DTypeTag, Float, Number};
 use crate::parallel;
-use crate::rows::{InRow, OutRow};
+use crate::rows::{InRow, OutRow, input, output};
 use crate::simd_dispatch;
 
 /// The last step of one row: it makes results of exponentials, or of elements.
@@ -154,7 +154,7 @@ pub(super) unsafe fn exponential_blocks<T: Float>(
 unsafe fn in_wide_blocks<T: Float>(length: usize, row: InRow<T>, mut visit: impl FnMut(usize, usize, OutRow<T::Wide>)) {
     in_blocks(length, |first, count, block| {
         // SAFETY: the caller guarantees the elements, and the block has room for `count`.
-        unsafe { long_rows::map1_long(count, block, row.from(first), T::wide) };
+        unsafe { half_floats::widen_row(count, block.first, row.from(first)) };
         visit(first, count, block);
     });
 }
@@ -276,7 +276,7 @@ impl Forward for Softmax {
             // SAFETY: `exponential_blocks` gives `count` elements, which nothing else accesses.
             unsafe { scaled(count, block, factor, error) };
             // SAFETY: as above, and the caller guarantees the elements of `out`.
-            unsafe { long_rows::map1_long(count, out.from(first), block.written(), T::rounded) };
+            unsafe { half_floats::round_row(count, out.from(first), block.written().first) };
         };
         // SAFETY: the caller guarantees this.
         unsafe { exponential_blocks(length, row, largest, finish) };
@@ -314,7 +314,7 @@ impl Forward for LogSoftmax {
             // SAFETY: `in_wide_blocks` gives `count` elements, which nothing else accesses.
             unsafe { long_rows::map1_long(count, block, block.written(), move |x: T::Wide| x.sub(largest).sub(log)) };
             // SAFETY: as above, and the caller guarantees the elements of `out`.
-            unsafe { long_rows::map1_long(count, out.from(first), block.written(), T::rounded) };
+            unsafe { half_floats::round_row(count, out.from(first), block.written().first) };
         };
         // SAFETY: the caller guarantees this.
         unsafe { in_wide_blocks(length, row, finish) };

@@ -9,11 +9,11 @@ use crate::along_axis::{scatter, scatter_add, take_along_axis};
 use crate::arange::arange;
 use crate::argmax::arg_extreme;
 use crate::argsort::argsort;
-use crate::cast::cast_from;
+use crate::cast::cast;
 use crate::convolution::{conv2d, conv2d_backward_input, conv2d_backward_weight};
 use crate::cross_entropy::{cross_entropy, cross_entropy_backward};
 use crate::cumsum::cumsum;
-use crate::elementwise::{binary, clamp, compare, predicate, select, unary};
+use crate::elementwise::{binary, clamp, compare, predicate, select, unary, unary_of_bits};
 use crate::flip::flip;
 use crate::index_select::index_select;
 use crate::layer_norm::layer_norm;
@@ -87,10 +87,22 @@ pub fn register(registry: &mut KernelRegistry, device: DeviceKind) {
             $(add(Op::$op, <$dtype as DTypeTag>::DTYPE, $kernel::<$dtype, $how>);)*
         };
     }
-    kernels!(SIGNED each unary: Neg Abs Relu Sign);
-    kernels!(FLOATS each unary: Exp Log Sqrt Tanh Sigmoid Erf Gelu GeluTanh Silu Rsqrt);
-    kernels!(FLOATS each unary: Reciprocal Floor Ceil Round Trunc Log2 Log10 Exp2);
-    kernels!(FLOATS each unary: Sin Cos Tan Asin Acos Atan Sinh Cosh Log1p Expm1);
+    kernels!([f32, f64, i8, i16, i32, i64] each unary: Neg Abs);
+    kernels!([f16, bf16] Neg unary_of_bits of arith::NegOfHalf);
+    kernels!([f16, bf16] Abs unary_of_bits of arith::AbsOfHalf);
+    kernels!(SIGNED each unary: Relu Sign);
+    // The unary ops of floats.
+    macro_rules! functions {
+        ({$($(#[$doc:meta])* $op:ident: $name:literal, $class:ident, $dtypes:ident, $method:ident($($signature:tt)*)
+            $(=> $params:expr)? $(, { $($facts:tt)* })?;)*} {$($sources:tt)*}) => {
+            $(function! { $class $dtypes $op })*
+        };
+    }
+    macro_rules! function {
+        (Unary FLOATS $op:ident) => { kernels!(FLOATS each unary: $op); };
+        ($($other:tt)*) => {};
+    }
+    streamvm_ep::op_table!(functions);
     kernels!(BOTH_SIGNS each unary: BitNot);
     kernels!(BOOL each unary: Not);
     kernels!(FLOATS each predicate: IsNan IsInf IsFinite);
@@ -110,9 +122,8 @@ pub fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     kernels!(BOTH_SIGNS each compare: Eq Ne);
     kernels!(BOOL each compare: Eq Ne);
     kernels!(ALL each compare: Lt Le Gt Ge);
-    kernels!(FLOATS Where select);
-    kernels!(BOTH_SIGNS Where select);
-    kernels!(BOOL Where select);
+    kernels!(ALL Where select);
+    kernels!(ALL Cast cast);
     kernels!(NUMBERS Clamp clamp);
 
     kernels!(FLOATS Sum reduce of Sum);
@@ -158,7 +169,6 @@ pub fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     for dtype in DType::ALL {
         add(Op::IndexSelect, dtype, index_select);
         add(Op::Pad, dtype, pad);
-        add(Op::Cast, dtype, cast_from(dtype));
         add(Op::Flip, dtype, flip);
         add(Op::Tril, dtype, triangle);
         add(Op::Triu, dtype, triangle);

@@ -3,10 +3,9 @@
 use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{KernelCall, KernelError, Op, Operand};
 
-use crate::elementwise::{input, output};
 use crate::loop_nest::LoopNest;
 use crate::parallel;
-use crate::rows;
+use crate::rows::{self, input, output};
 
 /// The kernel of [`Op::Tril`] and [`Op::Triu`], for every dtype.
 pub(super) fn triangle(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {

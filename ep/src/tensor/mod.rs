@@ -3,10 +3,11 @@
 //! Layer: uses `names`; is used by `errors`, `call`, `provider`, `sequence`.
 //!
 //! Main types: [`DType`](dtype::DType), [`Shape`](shape::Shape), [`Layout`](layout::Layout),
-//! [`Footprint`](footprint::Footprint), [`Scalar`](scalar::Scalar), [`Op`](op::Op), [`OpClass`](op_class::OpClass), [`Params`](params::Params),
+//! [`Footprint`](footprint::Footprint), [`Scalar`](scalar::Scalar), [`Op`](op::Op), [`OpClass`](op_class::OpClass), [`Accuracy`](accuracy::Accuracy), [`Params`](params::Params),
 //! [`Convolution`](window::Convolution), [`Pooling`](window::Pooling), [`ShapeError`](error::ShapeError),
 //! [`OpError`](error::OpError).
 
+pub(crate) mod accuracy;
 pub(crate) mod dtype;
 pub(crate) mod error;
 pub(crate) mod footprint;

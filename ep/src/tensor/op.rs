@@ -4,23 +4,37 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::names::text::{ParseError, listed};
+use crate::tensor::accuracy::{Accuracy, Samples};
 use crate::tensor::dtype::DType;
 use crate::tensor::op_class::{ElementWork, OpClass, dtypes};
 
 macro_rules! define {
-    ({$($(#[$doc:meta])* $op:ident: $name:literal, $class:ident, $dtypes:ident,
-        $method:ident($($input:ident),+ $(; $($parameter:ident: $type:ty),+)?) $(=> $params:expr)?;)*}
-     {$($(#[$source_doc:meta])* $source:ident: $source_name:literal, $source_class:ident, $source_dtypes:ident;)*}) => {
-        define!($($(#[$doc])* $op: $name, $class, $dtypes;)* $($(#[$source_doc])* $source: $source_name, $source_class, $source_dtypes;)*);
+    ({$($(#[doc = $doc:literal])* $op:ident: $name:literal, $class:ident, $dtypes:ident,
+        $method:ident($($input:ident),+ $(; $($parameters:tt)*)?) $(=> $params:expr)? $(, {
+            $(work: $work:ident,)? $(empty: $empty:literal,)? $(samples: $($samples:ident)+,)? $(error: $error:ident($($number:literal),+),)?
+            $(numpy: $numpy:literal,)? $(both: $both:expr,)? $(floats: $floats:expr,)? $(integers: $integers:expr,)?
+        })?;)*}
+     {$($(#[doc = $source_doc:literal])* $source:ident: $source_name:literal, $source_class:ident, $source_dtypes:ident
+        $(, { error: $source_error:ident($($source_number:literal),+), })?;)*}) => {
+        define! {
+            $($op $name $class $dtypes [$($input)+] [$($doc)*] [$($($work)?)?] [$($($empty)?)?] [$($($($samples)+)?)?] [$($($error $($number)+)?)?]
+                [$($($numpy)?)?];)*
+            $($source $source_name $source_class $source_dtypes [] [$($source_doc)*] [] [] [] [$($source_error $($source_number)+)?] [];)*
+        }
     };
-    ($($(#[$doc:meta])* $op:ident: $name:literal, $class:ident, $dtypes:ident;)*) => {
+    ($($op:ident $name:literal $class:ident $dtypes:ident [$($input:ident)*] [$($doc:literal)*] [$($work:ident)?] [$($empty:literal)?] [$($samples:ident)*]
+        [$($error:ident $($number:literal)+)?] [$($numpy:literal)?];)*) => {
         /// A built-in op. Each has one output.
         ///
         /// `f16` and `bf16` are computed in `f32`, and each element of the output is rounded once, to the nearest value with ties to
         /// even. That holds for sums, means, softmax and matrix products too, which accumulate in `f32` or wider.
         #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
         pub enum Op {
-            $($(#[$doc])* $op,)*
+            $(
+                $(#[doc = $doc])*
+                #[doc = $crate::op_error!($($error $($number)+)?)]
+                $op,
+            )*
         }
 
         impl Op {
@@ -47,6 +61,70 @@ macro_rules! define {
                     $(Op::$op => dtypes::$dtypes,)*
                 }
             }
+
+            /// The names of the inputs.
+            pub const fn inputs(self) -> &'static [&'static str] {
+                match self {
+                    $(Op::$op => &[$(stringify!($input)),*],)*
+                }
+            }
+
+            /// Number of inputs.
+            pub const fn arity(self) -> usize {
+                const ARITIES: [u8; Op::ALL.len()] = [$(Op::$op.inputs().len() as u8),*];
+                ARITIES[self as usize] as usize
+            }
+
+            /// About how much work it is for each element; [`ElementWork::Light`] for an op that is not elementwise.
+            pub const fn element_work(self) -> ElementWork {
+                match self {
+                    $($(Op::$op => ElementWork::$work,)?)*
+                    _ => ElementWork::Light,
+                }
+            }
+
+            /// Whether it is a reduction that has a result for no elements.
+            pub const fn reduces_no_elements(self) -> bool {
+                match self {
+                    $($(Op::$op => $empty,)?)*
+                    _ => false,
+                }
+            }
+
+            /// What it computes, in a few sentences of Markdown.
+            pub const fn documentation(self) -> &'static str {
+                match self {
+                    $(Op::$op => concat!($($doc,)* " ", $crate::op_error!($($error $($number)+)?)).trim_ascii(),)*
+                }
+            }
+
+            /// The same function in NumPy, for arrays `{0}` and `{1}`; `None` if that is not one expression.
+            pub const fn numpy(self) -> Option<&'static str> {
+                match self {
+                    $($(Op::$op => Some($numpy),)?)*
+                    _ => None,
+                }
+            }
+
+            /// How far a float that it computes may be from the exact result.
+            pub const fn accuracy(self) -> Accuracy {
+                match self {
+                    $($(Op::$op => Accuracy::$error($($number as f64),+),)?)*
+                    _ => Accuracy::EXACT,
+                }
+            }
+
+            /// The values that suites draw for an input.
+            pub const fn samples(self, input: usize) -> Samples {
+                let all: &[Samples] = match self {
+                    $(Op::$op => &[$(Samples::$samples),*],)*
+                };
+                match all {
+                    [] => Samples::Wild,
+                    _ if input < all.len() => all[input],
+                    [.., last] => *last,
+                }
+            }
         }
     };
 }
@@ -58,29 +136,11 @@ impl Op {
         self.dtypes().contains(&dtype)
     }
 
-    /// Number of inputs.
-    pub const fn arity(self) -> usize {
-        self.class().arity()
-    }
-
     /// Whether each output element depends only on the input elements at its own (broadcast) index. Then the output may be exactly the
     /// view of an input.
     pub const fn is_elementwise(self) -> bool {
         use OpClass::{Binary, Cast, Comparison, Predicate, Select, Ternary, Unary};
         matches!(self.class(), Unary | Predicate | Binary | Comparison | Select | Ternary | Cast)
-    }
-
-    /// About how much work it is for each element; [`ElementWork::Light`] for an op that is not elementwise.
-    pub const fn element_work(self) -> ElementWork {
-        match self {
-            Op::Exp | Op::Log | Op::Tanh | Op::Sigmoid | Op::Erf | Op::Gelu | Op::GeluTanh | Op::Silu => {
-                ElementWork::Long
-            }
-            Op::Exp2 | Op::Log2 | Op::Log10 => ElementWork::Long,
-            Op::Sin | Op::Cos | Op::Tan | Op::Asin | Op::Acos | Op::Atan | Op::Sinh | Op::Cosh => ElementWork::Call,
-            Op::Log1p | Op::Expm1 | Op::Pow | Op::FloorDiv | Op::Remainder | Op::Atan2 => ElementWork::Call,
-            _ => ElementWork::Light,
-        }
     }
 
     /// Whether its kernels refuse some values of elements: integers that are divided by zero or raised to a negative power, and indices out
@@ -97,11 +157,6 @@ impl Op {
     /// Whether it combines elements along [`Params::axes`](crate::Params::axes).
     pub const fn is_reduction(self) -> bool {
         matches!(self.class(), OpClass::Reduction | OpClass::ArgReduction)
-    }
-
-    /// Whether it is a reduction that has a result for no elements.
-    pub const fn reduces_no_elements(self) -> bool {
-        matches!(self, Op::Sum | Op::Prod | Op::Any | Op::All)
     }
 
     /// Whether it is of the softmax family: each output row along one axis depends on a whole input row.

@@ -1,6 +1,6 @@
 //! The classes of ops, and the lists of dtypes that ops accept.
 
-/// A class of ops, which share the number of inputs, the rule for dtype and shape of the output ([`infer`](crate::infer)), and
+/// A class of ops, which share the rule for dtype and shape of the output ([`infer`](crate::infer)), and
 /// how a call is planned for a device.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum OpClass {
@@ -68,26 +68,6 @@ pub enum OpClass {
     Source,
     /// Numbers that follow from their place. No input, as for [`OpClass::Source`].
     Sequence,
-}
-
-impl OpClass {
-    /// Number of inputs.
-    pub const fn arity(self) -> usize {
-        use OpClass::{
-            ArgReduction, ArgSort, Binary, Cast, Comparison, Convolution, ConvolutionGradient, CrossEntropy,
-            CrossEntropyGradient, Flip, IndexSelect, LayerNorm, MatMul, OneHot, Pad, Pooling, PoolingGradient,
-            Predicate, Reduction, RmsNorm, RunningSum, Scatter, Select, Sequence, Softmax, SoftmaxGradient, Source,
-            TakeAlongAxis, Ternary, Triangle, Unary,
-        };
-        match self {
-            Source | Sequence => 0,
-            Unary | Predicate | Cast | Reduction | ArgReduction | Softmax | Pad | OneHot | Pooling => 1,
-            Flip | Triangle | RunningSum | ArgSort => 1,
-            Binary | Comparison | MatMul | SoftmaxGradient | IndexSelect | TakeAlongAxis => 2,
-            Convolution | PoolingGradient | CrossEntropy | RmsNorm => 2,
-            Select | Ternary | LayerNorm | Scatter | ConvolutionGradient | CrossEntropyGradient => 3,
-        }
-    }
 }
 
 /// About how much work an elementwise op is for each element.

@@ -2,12 +2,10 @@
 
 #![allow(clippy::print_stdout, reason = "they tell their figures")]
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{bits, difference, engines};
+use crate::common::{bits, difference, engines};
 use npyz::NpyFile;
 use streamvm::DeviceId;
 use streamvm_minilm::bert::Bert;

@@ -1,17 +1,12 @@
 //! `minilm search` over a small model of random weights: scores beside naive ones, the index and when it is made again, refusals.
 
-#[path = "common/drawn.rs"]
-mod drawn;
-#[path = "common/folder.rs"]
-mod folder;
-
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use drawn::Drawn;
-use folder::{tokens_of, write_model};
+use crate::common::drawn::Drawn;
+use crate::common::folder::{tokens_of, write_model};
 use serde_json::Value;
 use tempfile::TempDir;
 

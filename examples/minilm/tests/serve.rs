@@ -1,15 +1,6 @@
 //! The server over real sockets, with a small model of random weights: batches, a full queue, the end, bad requests, slow clients and those that
 //! are gone. Where a test needs the engine to be busy, a gate holds its thread.
 
-#[path = "common/drawn.rs"]
-mod drawn;
-#[path = "common/folder.rs"]
-mod folder;
-#[path = "common/http.rs"]
-mod http;
-#[path = "common/served.rs"]
-mod served;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -17,10 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use folder::tokens_of;
-use http::{Client, answer, embed, metric, request};
+use crate::common::folder::tokens_of;
+use crate::common::http::{Client, answer, embed, metric, request};
+use crate::common::served::{Gate, Model, Options, Server};
 use serde_json::json;
-use served::{Gate, Model, Options, Server};
 use streamvm_minilm::server::Limits;
 
 #[test]

@@ -1,11 +1,7 @@
 //! An encoder of random weights, beside a naive one in `f64`.
 
-mod common;
-#[path = "common/drawn.rs"]
-mod drawn;
-
-use common::{bits, difference, engines};
-use drawn::{Drawn, HIDDEN, config};
+use crate::common::drawn::{Drawn, HIDDEN, config};
+use crate::common::{bits, difference, engines};
 use streamvm::report::PoolStats;
 use streamvm::{DeviceId, MemoryKind, Mode, Place, StreamType, Vm};
 use streamvm_minilm::bert::Bert;

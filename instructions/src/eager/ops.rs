@@ -17,7 +17,7 @@ macro_rules! params {
     };
 }
 
-/// The sentence on shapes and dtypes, by class of ops, that the documentation of each method contains.
+/// The sentence on shapes and dtypes, by class of ops, for the documentation of each method.
 macro_rules! shapes_of {
     (Unary) => {
         "The output has the dtype and shape of the input."
@@ -31,48 +31,17 @@ macro_rules! shapes_of {
     (Comparison) => {
         "Both inputs have one dtype; their shapes broadcast. The output is bool."
     };
-    (Select) => {
-        "The condition is bool, the others have one dtype; all shapes broadcast."
-    };
-    (Ternary) => {
-        "All inputs have one dtype; their shapes broadcast."
-    };
-    (Cast) => {
-        "The shape is kept."
-    };
     (Reduction) => {
         "Empty `axes` stand for all axes. The axes are removed from the shape; the dtype is kept."
     };
     (ArgReduction) => {
         "The axis is removed from the shape."
     };
-    (MatMul) => {
-        "`[.., m, k]` by `[.., k, n]` gives `[.., m, n]`; both inputs have one dtype."
-    };
     (Softmax) => {
         "The output has the dtype and shape of the input."
     };
     (SoftmaxGradient) => {
         "Both inputs have one dtype and shape, and so has the output."
-    };
-    (LayerNorm) => {
-        "All inputs have one dtype. The weight and the bias have one axis, of the size of the innermost axis of the input. The output has the \
-         dtype and shape of the input."
-    };
-    (IndexSelect) => {
-        "The table has two axes, rows and columns; the indices are i32, i64 or u8, of any shape. The output has the dtype of the table, and the \
-         axes of the indices, then the columns. An index out of range fails the instruction, with an error that names it."
-    };
-    (RmsNorm) => {
-        "Both inputs have one dtype. The weight has one axis, of the size of the innermost axis of the input. The output has the dtype and shape of the \
-         input."
-    };
-    (CrossEntropy) => {
-        "The logits have an innermost axis of classes; the targets are i64, with their other axes. The output has the shape of the targets."
-    };
-    (CrossEntropyGradient) => {
-        "The logits and the targets are those of `cross_entropy`; `dy` has the dtype of the logits and the shape of the targets. The output has the \
-         dtype and shape of the logits."
     };
     (Convolution) => {
         "The input is `[n, c, h, w]` and the weight `[o, c / groups, height, width]`, both of one dtype; the output is `[n, o, y, x]`, with as many \
@@ -87,42 +56,33 @@ macro_rules! shapes_of {
     (PoolingGradient) => {
         "Both inputs have one dtype; `dy` has the shape that the pooling gives. The output has the shape of `x`."
     };
-    (Pad) => {
-        "Empty `axes` stand for all axes. The dtype is kept."
-    };
-    (OneHot) => {
-        "The indices are i32, i64 or u8."
-    };
-    (Flip) => {
-        "Empty `axes` stand for all axes. The output has the dtype and shape of the input."
-    };
     (Triangle) => {
         "The input has at least two axes. The output has its dtype and shape."
-    };
-    (RunningSum) => {
-        "The output has the dtype and shape of the input. A row along the axis is added up by one thread."
     };
     (ArgSort) => {
         "The output has the shape of the input, but for the axis of an argtopk, which has `count` indices; a count past the size of the axis is refused. A row \
          along the axis is sorted by one block of a CUDA device. See also [`Tensor::sort`] and [`Tensor::topk`]."
-    };
-    (TakeAlongAxis) => {
-        "The indices are i32, i64 or u8, of the sizes of `x` on all axes but this one. The output has the dtype of `x` and the shape of the indices. An \
-         index out of range fails the instruction, with an error that names it, unless the output has no elements."
     };
     (Scatter) => {
         "The indices are i32, i64 or u8, of the sizes of `x` on all axes but this one; the source has the dtype of `x` and the shape of the indices. The \
          output has the dtype and shape of `x`. An index out of range fails the instruction, with an error that names it, unless the output has no \
          elements. A row along the axis is written by one thread."
     };
+    // The documentation of an op that has a class for itself says it.
+    ($own:ident) => {
+        ""
+    };
 }
 
 macro_rules! methods {
     ({$($(#[$doc:meta])* $op:ident: $name:literal, $class:ident, $dtypes:ident,
-        $method:ident($first:ident $(, $other:ident)* $(; $($parameter:ident: $type:ty),+)?) $(=> $params:expr)?;)*}
+        $method:ident($first:ident $(, $other:ident)* $(; $($parameter:ident: $type:ty),+)?) $(=> $params:expr)?
+        $(, { $(work: $work:ident,)? $(empty: $empty:literal,)? $(samples: $($samples:ident)+,)? $(error: $error:ident($($number:literal),+),)?
+            $(numpy: $numpy:literal,)? $(both: $both:expr,)? $(floats: $floats:expr,)? $(integers: $integers:expr,)? })?;)*}
      {$($sources:tt)*}) => {
         impl Tensor {$(
             $(#[$doc])*
+            #[doc = streamvm_ep::op_error!($($($error $($number)+)?)?)]
             ///
             #[doc = concat!("This tensor is `", stringify!($first), "`. ", shapes_of!($class))]
             ///
@@ -136,6 +96,7 @@ macro_rules! methods {
 
         impl InstructionsBuilder {$(
             $(#[$doc])*
+            #[doc = streamvm_ep::op_error!($($($error $($number)+)?)?)]
             ///
             #[doc = shapes_of!($class)]
             ///

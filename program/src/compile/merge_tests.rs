@@ -10,6 +10,9 @@ use crate::compile::{compile, compile_reporting};
 use crate::plan::compiled::BufferRole;
 use crate::{CompileOptions, Compiled, Program, Recorder, Segment, SegmentUse};
 
+#[path = "../../../tests/src/support/cases.rs"]
+mod cases;
+
 const GPU: DeviceId = DeviceId::cuda(0);
 
 fn on_lanes(program: &Program, lanes: u32) -> Compiled {
@@ -261,8 +264,9 @@ fn conflicts_without_order(plan: &Compiled) -> Vec<(usize, usize, usize)> {
 /// Over drawn programs on a GPU and a CPU: no step waits for more than it does where segments are not merged, and for all that it needs.
 #[test]
 fn nothing_waits_longer_for_a_merged_segment() {
+    let programs = cases::cases(600);
     let (mut merged, mut steps) = (0, 0);
-    for seed in 1..=6000u64 {
+    for seed in 1..=programs {
         let mut state = seed;
         let mut draw = |below: usize| {
             // Knuth's MMIX generator; the high bits are the better ones.

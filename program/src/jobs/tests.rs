@@ -217,6 +217,29 @@ fn job_plan_error(result: Result<JobPlan, Error>) -> JobPlanError {
     }
 }
 
+/// Nine values are alive at once, each of an eighth of all addresses.
+#[test]
+fn a_peak_above_all_numbers_is_told_as_the_largest() {
+    const EIGHTH: usize = (1 << (usize::BITS - 3)) / size_of::<f32>();
+    let names: Vec<String> = (0..9).map(|number| format!("h{number}")).collect();
+    let huge = |r: &Recorder, name: &str| r.feed(name, CPU, DType::F32, &[EIGHTH]);
+    let left = compiled("left", |r| names.iter().try_for_each(|name| r.fetch(name, &huge(r, "x")?.exp()?)));
+    let right = compiled("right", |r| {
+        let sums = names.iter().map(|name| huge(r, name)?.sum(&[])).collect::<Result<Vec<_>, _>>()?;
+        sums.iter().enumerate().try_for_each(|(number, sum)| r.fetch(format!("y{number}"), sum))
+    });
+    let mut plan = JobPlanBuilder::new(1);
+    for (label, program) in [("L", &left), ("R", &right)] {
+        let (program, stage) = (plan.program(label, program), plan.stage(Lane(0)));
+        plan.job(stage, program, Some(0));
+    }
+    for number in 0..9 {
+        plan.result(format!("y{number}"));
+    }
+    let plan = plan.finish().expect("a plan");
+    assert_eq!((plan.peak_bytes(), plan.stages()[0].peak.value_bytes), (usize::MAX, usize::MAX));
+}
+
 /// The left stage wants the gradient of micro-batch 0 before it begins micro-batch 1, with which the right stage begins.
 #[test]
 fn a_deadlock_names_the_stages_that_wait_for_each_other() {

@@ -1,56 +1,10 @@
 //! Tensors on the host: values drawn from a seed in all kinds of views, as bytes to upload and to compare.
 
+pub(super) use streamvm_ep::Samples as Pool;
 use streamvm_ep::{DType, Layout, Shape, bf16, f16};
 
-use super::reference::{Dense, Value, indices, rounded};
+use super::reference::{Dense, Value, draw, indices};
 use crate::support::random::Random;
-
-/// The set from which values are drawn.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub(super) enum Pool {
-    /// Anything: NaN, infinities, zeros of both signs, the ends of the range.
-    Wild,
-    /// Of moderate size, so that the order of adding hardly matters.
-    Tame,
-    /// No zeros, for integer divisors.
-    NonZero,
-    /// 0 to 8, for exponents.
-    Small,
-}
-
-pub(super) fn draw(rng: &mut Random, dtype: DType, pool: Pool) -> Value {
-    let special = pool == Pool::Wild && rng.below(4) == 0;
-    if dtype.is_float() {
-        let wild = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1e30, -3e9, 7e-6, 65504.0, 255.5, -1.0];
-        let value = match pool {
-            Pool::Small => rng.below(17) as f64 / 2.0,
-            _ if special => wild[rng.below(wild.len())],
-            _ => rng.below(1 << 20) as f64 / f64::from(1 << 17) - 4.0,
-        };
-        return Value::Float(rounded(dtype, value));
-    }
-    let (low, high): (i128, i128) = match dtype {
-        DType::I8 => (i8::MIN.into(), i8::MAX.into()),
-        DType::I16 => (i16::MIN.into(), i16::MAX.into()),
-        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
-        DType::I64 => (i64::MIN.into(), i64::MAX.into()),
-        DType::U8 => (u8::MIN.into(), u8::MAX.into()),
-        DType::U16 => (u16::MIN.into(), u16::MAX.into()),
-        DType::U32 => (u32::MIN.into(), u32::MAX.into()),
-        DType::U64 => (u64::MIN.into(), u64::MAX.into()),
-        _ => (0, 1),
-    };
-    let ends = [low, high, low + 1, high - 1];
-    let value = match pool {
-        Pool::Small => rng.below(9) as i128,
-        _ if special => ends[rng.below(ends.len())],
-        _ => rng.below(21) as i128 - 10,
-    };
-    let value = value.clamp(low, high);
-    // -1 where the dtype has it, so that MIN / -1 occurs.
-    let other = if low < 0 { -1 } else { 3 };
-    Value::Int(if pool == Pool::NonZero && value == 0 { other } else { value })
-}
 
 /// The layout of a tensor in its storage.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -116,7 +70,7 @@ impl HostTensor {
     pub(super) fn new(rng: &mut Random, dtype: DType, dims: &[usize], view: View, pool: Pool) -> HostTensor {
         let layout = view.layout(dims);
         let elements = layout.span_elements().end + 3;
-        HostTensor { storage: (0..elements).map(|_| draw(rng, dtype, pool)).collect(), dtype, layout }
+        HostTensor { storage: (0..elements).map(|_| draw(|end| rng.below(end), dtype, pool)).collect(), dtype, layout }
     }
 
     /// The bytes of the storage, in the machine's order.

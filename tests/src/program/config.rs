@@ -10,6 +10,7 @@ use streamvm::{Mode, Vm};
 
 use super::step::described;
 use super::{Step, run_all};
+use crate::support::cases::cases;
 use crate::support::many::HANG;
 use crate::support::patience::within_time;
 
@@ -69,20 +70,18 @@ impl Config {
     }
 }
 
-/// Draws `cases` sets of programs and compares their runs on the engine of `config` with inline runs.
+/// Draws [`cases`]`(few)` sets of programs and compares their runs on the engine of `config` with inline runs.
 ///
-/// The draw is the same each time; `STREAMVM_SEED` sets another, `STREAMVM_CASES` multiplies the number of cases.
+/// The draw is the same each time; `STREAMVM_SEED` sets another.
 ///
 /// # Panics
 /// If a run differs, with the seed and the smallest programs found.
-pub fn check(cases: u32, config: &Config) {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seed = number("STREAMVM_SEED").unwrap_or(1);
-    let cases = cases * number("STREAMVM_CASES").unwrap_or(1) as u32;
+pub fn check(few: u64, config: &Config) {
+    let seed = std::env::var("STREAMVM_SEED").ok().and_then(|text| text.parse::<u64>().ok()).unwrap_or(1);
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let settings = ProptestConfig {
-        cases,
+        cases: cases(few) as u32,
         failure_persistence: None,
         max_shrink_iters: 4000,
         max_shrink_time: 20_000,

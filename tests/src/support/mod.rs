@@ -4,8 +4,9 @@
 //!
 //! Main types: a [`Gate`](gate::Gate) holds a function inside the engine until the test opens it; [`within`](patience::within) sets a time
 //! limit on a call; [`Random`](random::Random) draws numbers from a seed; [`each_seed`](many::each_seed) runs a check for each of many
-//! seeds; [`Notes`](notes::Notes) is an engine that records its instructions and runs none.
+//! seeds, and [`cases`](cases::cases) says how many; [`Notes`](notes::Notes) is an engine that records its instructions and runs none.
 
+pub(crate) mod cases;
 pub(crate) mod engines;
 pub(crate) mod gate;
 pub(crate) mod held;

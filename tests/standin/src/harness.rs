@@ -11,8 +11,9 @@ const FILE: &str = "libstreamvm_standin.so";
 const CUBLAS: &str = "libstreamvm_standin_cublas.so";
 const NVRTC: &str = "libstreamvm_standin_nvrtc.so";
 
-/// The environment variable with settings for all tests.
-const ALSO: &str = "STREAMVM_STANDIN_ALSO";
+/// The environment variables that name NVIDIA's NVRTC, and that make a test fail without it.
+const NVIDIAS: &str = crate::objects::nvrtc::PATH;
+const NEEDED: &str = "STREAMVM_NEEDS_NVRTC";
 
 /// The stand-in, loaded into this process as its CUDA driver and set up for one test.
 ///
@@ -28,8 +29,6 @@ pub struct Standin {
 impl Standin {
     /// Loads the stand-in, unless it is loaded already, and sets it up; blocks while another test has it.
     ///
-    /// The settings in the environment variable `STREAMVM_STANDIN_ALSO` come before those of the test, so that suites can run with `kernels=ptx`.
-    ///
     /// A program that asks a driver only once per process for the number of its devices, as streamvm does, sees the number of the first
     /// test. So the tests of one binary that use streamvm must use the same number.
     ///
@@ -41,12 +40,7 @@ impl Standin {
         // A test that failed while it had the driver does not affect this one, since the driver is set up anew.
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let driver = Standin { library: loaded(), leaks_wanted: false.into(), _alone: alone };
-        let settings = format!("{};{settings}", std::env::var(ALSO).unwrap_or_default());
-        assert_eq!(
-            driver.with_text("standin_set_up", &settings),
-            0,
-            "settings `{settings}`: stderr says what is wrong"
-        );
+        assert_eq!(driver.with_text("standin_set_up", settings), 0, "settings `{settings}`: stderr says what is wrong");
         driver
     }
 
@@ -90,15 +84,27 @@ impl Standin {
         LIBRARY.get_or_init(|| library(CUBLAS));
     }
 
-    /// Loads the stand-in for NVRTC into this process, where cudarc then finds it. It compiles streamvm's fused kernels alone. Its calls are counted, and
-    /// fail on demand, like those of the driver. Call it before the first program is compiled, because a process looks for NVRTC only once.
+    /// Loads the stand-in for NVRTC into this process, where cudarc then finds it. It compiles streamvm's fused kernels alone, with the NVRTC whose library
+    /// `STREAMVM_STANDIN_NVRTC` names. Its calls are counted, and fail on demand, like those of the driver. Call it before the first program is compiled, because a process
+    /// looks for NVRTC only once.
+    ///
+    /// Returns `false`, and says so on stderr, if the environment names no library: fused kernels cannot run then.
     ///
     /// # Panics
     ///
-    /// If the library is not beside this test: building `streamvm-standin-nvrtc` makes it.
-    pub fn load_nvrtc() {
+    /// If `STREAMVM_NEEDS_NVRTC` is set and the environment names none; and if the stand-in's library is not beside this test: building `streamvm-standin-nvrtc` makes it.
+    pub fn load_nvrtc() -> bool {
         static LIBRARY: OnceLock<Library> = OnceLock::new();
+        if std::env::var_os(NVIDIAS).is_none() {
+            assert!(std::env::var_os(NEEDED).is_none(), "{NEEDED} is set, and {NVIDIAS} is not");
+            // Written past the capture of test output, so that a run that compiled nothing is visible.
+            let told =
+                format!("{NVIDIAS} names no library of NVRTC, so no fused kernel runs; `make fused` runs them\n");
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes());
+            return false;
+        }
         LIBRARY.get_or_init(|| library(NVRTC));
+        true
     }
 
     /// Removes and returns the findings so far, one a line.
@@ -112,7 +118,7 @@ impl Standin {
         self.text_of("standin_leaks")
     }
 
-    /// The kernels whose PTX was launched in this process with the setting `kernels=ptx`, one module a line: the instructions that were reached, all instructions of the
+    /// The kernels that were launched in this process, one module a line: the instructions that were reached, all instructions of the
     /// functions that were entered, and the names of the kernels, with spaces between.
     pub fn coverage(&self) -> String {
         self.text_of("standin_coverage")

@@ -2,9 +2,8 @@
 //!
 //! The library exports the calls of the CUDA driver that streamvm makes, and runs them on threads of the host: every stream has a thread,
 //! which runs its commands in order, each after a delay drawn from a seed. Device memory has addresses that the host cannot access. Kernels
-//! are streamvm's own, found by name, or by their source if they are fused. Its kernels for the CPU compute them, or, with the setting `kernels=ptx`, an interpreter runs
-//! their PTX (`interpreter/`); it always runs both launches of a reduction in parts. The stand-in does not depend on streamvm's engine, which
-//! drives it through cudarc like a GPU.
+//! are streamvm's own, and an interpreter runs their PTX (`kernels/`, `tests/ptx`), with the grid and blocks of the launch. The stand-in does not depend on
+//! streamvm's engine, which drives it through cudarc like a GPU.
 //!
 //! # What it checks
 //!
@@ -20,7 +19,7 @@
 //! * memory that is freed before the host has observed that its last use has passed;
 //! * objects that are alive when their context is destroyed;
 //! * calls that the capture of a graph forbids, and captures that are not ended as they were begun;
-//! * with `kernels=ptx`, what a kernel does that its arguments do not declare, and what the interpreter finds: accesses out of bounds and misaligned ones, reads of what was
+//! * what a kernel does that its arguments do not declare, and what the interpreter finds: accesses out of bounds and misaligned ones, reads of what was
 //!   not written, races of threads, divergent barriers, and output that was not written; and PTX that the interpreter
 //!   does not know;
 //! * conditions and nodes of graphs that do not belong together, and nodes that their stream does not come behind.
@@ -28,7 +27,6 @@
 //! # How it is set up
 //!
 //! By a text of settings, separated by semicolons, from `STREAMVM_STANDIN` or [`Standin::load`], such as `devices=2;memory=64M;seed=7`. The
-//! setting `kernels=ptx` runs the PTX of kernels; that of fused kernels too, if `STREAMVM_STANDIN_NVRTC` names the library of NVIDIA's NVRTC. The
 //! settings `fail=cuMemAlloc_v2:3:OUT_OF_MEMORY`, `illegal=5` (the fifth kernel ends its context) and `slow=2:50` (the second takes 50 ms
 //! longer) are faults on demand.
 //!
@@ -36,7 +34,8 @@
 //!
 //! The library has the name `libcuda.so`, the first name that cudarc looks for. So a test that loads it by its path, with
 //! [`Standin::load`], makes all later code find it. A process that a test starts finds it by `LD_LIBRARY_PATH`: [`Standin::folder`].
-//! [`Standin::load_cublas`] and [`Standin::load_nvrtc`] also load libraries in place of cuBLAS and NVRTC, which forward their calls to this one.
+//! [`Standin::load_cublas`] and [`Standin::load_nvrtc`] also load libraries in place of cuBLAS and NVRTC, which forward their calls to this one. A fused kernel
+//! is CUDA C, which NVIDIA's NVRTC alone can compile: `STREAMVM_STANDIN_NVRTC` names its library.
 //!
 //! ```
 //! use streamvm_standin::Standin;
@@ -49,32 +48,16 @@
 #![allow(non_snake_case, reason = "the names are those of the CUDA driver")]
 
 pub mod api;
-mod capture;
-mod code;
-mod command;
-mod config;
-mod context;
-mod cublas;
+mod commands;
 mod driver;
-mod entry;
-mod event;
-mod faults;
-mod findings;
-mod graph;
-mod handles;
 mod harness;
-mod interpreter;
-mod kernel;
+mod kernels;
 mod memory;
-mod nvrtc;
-mod order;
-mod out;
-mod prepared;
-mod random;
-mod stream;
+mod objects;
 #[cfg(test)]
 mod tests;
+mod values;
 
 pub use harness::{Held, Standin};
-pub use kernel::{EMPTY, EMPTY_PTX};
-pub use out::Out;
+pub use kernels::{EMPTY, EMPTY_PTX};
+pub use values::out::Out;

@@ -10,7 +10,7 @@ use streamvm::program::CompileOptions;
 use streamvm::{Cause, DType, DeviceId, Error, Executable, Generator, InstructionsBuilder, Lane, Mode, Op, Params, Vm};
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::compare;
-use streamvm_tests::{CPU, small_graphs};
+use streamvm_tests::{CPU, cases, small_graphs};
 
 const CUDA: [DeviceId; 2] = [DeviceId::cuda(0), DeviceId::cuda(1)];
 
@@ -22,10 +22,11 @@ pub(super) fn end(vm: Vm) {
 /// objects to, such as a race between streams.
 #[test]
 fn drawn_programs_compute_what_eager_calls_compute() {
+    let programs = cases(10);
     let (mut segments, mut on_devices, mut merged) = (0, 0, 0);
     for pageable in [0, 1] {
         let driver = Standin::load(&format!("devices=2;pageable={pageable};delay=20"));
-        for seed in 1..=60u64 {
+        for seed in 1..=programs {
             let vm = Vm::builder().build().expect("an engine");
             let (_, compiled) = compare(&vm, seed, &[CPU, CUDA[0], CUDA[1]], &|draw| {
                 let (lanes, hand_over_ns) = (1 + draw.below(3) as u32, draw.below(2) as u64 * 100);
@@ -40,7 +41,7 @@ fn drawn_programs_compute_what_eager_calls_compute() {
         }
     }
     assert!(
-        segments > 700 && on_devices > 300 && merged > 0,
+        segments as u64 > 11 * programs && on_devices as u64 > 5 * programs && merged > 0,
         "the programs are drawn so that devices have work: {segments} {on_devices} {merged}"
     );
 }
@@ -49,8 +50,9 @@ fn drawn_programs_compute_what_eager_calls_compute() {
 #[test]
 fn drawn_programs_with_and_without_graphs_compute_what_eager_calls_compute() {
     let driver = Standin::load("devices=2;pageable=1;delay=20");
+    let programs = cases(15);
     let (mut captured, mut merged, mut branches) = (0, 0, 0);
-    for seed in 1..=100u64 {
+    for seed in 1..=programs {
         let vm = Vm::builder().build().expect("an engine");
         let before = driver.calls("cuGraphLaunch");
         let (_, compiled) = compare(&vm, seed, &[CUDA[0]], &|draw| {
@@ -70,8 +72,11 @@ fn drawn_programs_with_and_without_graphs_compute_what_eager_calls_compute() {
         end(vm);
         assert_eq!(driver.findings(), "", "seed {seed}");
     }
-    assert!(captured > 40, "{captured} programs were launched as graphs");
-    assert!(merged > 30 && branches > 100, "{merged} segments ran {branches} branches on lanes");
+    assert!(5 * u64::from(captured) > 2 * programs, "{captured} programs were launched as graphs");
+    assert!(
+        5 * merged as u64 > programs && branches as u64 > programs / 2,
+        "{merged} segments ran {branches} branches on lanes"
+    );
 }
 
 /// A step that divides by zero fails on the device, after it was launched, in the middle of its segment.

@@ -14,8 +14,6 @@ use streamvm_tests::{small_graphs, within};
 
 const CUDA: DeviceId = DeviceId::cuda(1);
 const MODES: [Mode; 2] = [Mode::Threaded, Mode::Inline];
-/// Kernels of a CPU compute all launches but these two; or PTX is all that runs.
-const KERNELS: [&str; 2] = ["kernels=cpu", "kernels=ptx"];
 
 /// A matrix with more elements than one launch reduces.
 const DIMS: [usize; 2] = [300, 256];
@@ -41,20 +39,20 @@ fn many(vm: &Vm, value: i32) -> Result<Tensor, Error> {
 
 #[test]
 fn a_sum_of_all_is_two_launches_and_the_stream_keeps_its_scratch_memory() -> Result<(), Error> {
-    for (mode, kernels) in MODES.into_iter().flat_map(|mode| KERNELS.map(|kernels| (mode, kernels))) {
-        let driver = driver(kernels);
+    for mode in MODES {
+        let driver = driver("");
         let vm = engine(mode);
         let x = many(&vm, 3)?;
         assert_eq!(x.sum(&[])?.to_scalar::<i32>()?, 3 * MANY);
         let count = || ["cuLaunchKernel", "cuMemAlloc_v2"].map(|call| driver.calls(call));
         let before = count();
         assert_eq!(x.sum(&[])?.to_scalar::<i32>()?, 3 * MANY);
-        assert_eq!(count(), [before[0] + 2, before[1]], "{mode:?}, {kernels}");
+        assert_eq!(count(), [before[0] + 2, before[1]], "{mode:?}");
         // Rows are many outputs of few elements.
         assert_eq!(x.sum(&[1])?.to_vec::<i32>()?, [3 * 256; 300]);
-        assert_eq!(count(), [before[0] + 3, before[1]], "{mode:?}, {kernels}");
+        assert_eq!(count(), [before[0] + 3, before[1]], "{mode:?}");
         drop(x);
-        end(vm, &driver, kernels);
+        end(vm, &driver, &format!("{mode:?}"));
     }
     Ok(())
 }
@@ -63,7 +61,7 @@ fn a_sum_of_all_is_two_launches_and_the_stream_keeps_its_scratch_memory() -> Res
 #[test]
 fn a_sum_has_the_same_bits_eagerly_and_in_a_graph() -> Result<(), Error> {
     for mode in MODES {
-        let driver = driver("kernels=ptx");
+        let driver = driver("");
         let vm = engine(mode);
         let numbers: Vec<f64> = (0..MANY).map(|at| 1.0 / f64::from(1 + at % 977)).collect();
         let x = vm.from_slice(&numbers, &DIMS)?.to(CUDA)?;
@@ -107,25 +105,23 @@ fn scratch_memories(vm: &Vm, driver: &Standin) -> u64 {
 
 #[test]
 fn lanes_that_reduce_at_once_have_scratch_memory_each() -> Result<(), Error> {
-    let settings =
-        MODES.into_iter().flat_map(|mode| [(1, KERNELS[0]), (2, KERNELS[0]), (2, KERNELS[1])].map(|of| (mode, of)));
-    for (mode, (lanes, kernels)) in settings {
-        let driver = driver(kernels);
+    for (mode, lanes) in MODES.into_iter().flat_map(|mode| [1, 2].map(|lanes| (mode, lanes))) {
+        let driver = driver("");
         let vm = engine(mode);
         let executable = two_sums(&vm, lanes)?;
         assert_eq!(executable.compiled().segments().len(), 1, "{}", executable.compiled());
         let x = many(&vm, 2)?;
         x.wait()?;
-        assert_eq!(scratch_memories(&vm, &driver), 0, "{lanes} lanes, {mode:?}, {kernels}");
+        assert_eq!(scratch_memories(&vm, &driver), 0, "{lanes} lanes, {mode:?}");
         for round in 0..5 {
             let run = executable.run(&[("x", &x)])?;
-            assert_eq!(run["y"].to_scalar::<i32>()?, -2 * 2 * MANY, "round {round}, {mode:?}, {kernels}");
+            assert_eq!(run["y"].to_scalar::<i32>()?, -2 * 2 * MANY, "round {round}, {mode:?}");
             let found = scratch_memories(&vm, &driver);
-            assert_eq!(found, u64::from(lanes), "round {round}, {lanes} lanes, {mode:?}, {kernels}");
+            assert_eq!(found, u64::from(lanes), "round {round}, {lanes} lanes, {mode:?}");
         }
-        assert!(driver.calls("cuGraphLaunch") >= 3, "{mode:?}, {kernels}");
+        assert!(driver.calls("cuGraphLaunch") >= 3, "{mode:?}");
         drop((x, executable));
-        end(vm, &driver, kernels);
+        end(vm, &driver, &format!("{mode:?}"));
     }
     Ok(())
 }
@@ -133,7 +129,7 @@ fn lanes_that_reduce_at_once_have_scratch_memory_each() -> Result<(), Error> {
 /// A graph has at least four commands here. The sum is one command and two launches, so it needs three negations.
 #[test]
 fn a_reduction_in_two_launches_is_one_command_of_a_graph() -> Result<(), Error> {
-    let driver = driver("kernels=cpu");
+    let driver = driver("");
     let vm = engine(Mode::Threaded);
     let x = many(&vm, 2)?;
     x.wait()?;
@@ -166,7 +162,7 @@ fn a_reduction_in_two_launches_is_one_command_of_a_graph() -> Result<(), Error> 
 /// The lanes of the engine are streams of their own.
 #[test]
 fn streams_that_reduce_at_once_have_scratch_memory_each() -> Result<(), Error> {
-    let driver = driver("kernels=cpu");
+    let driver = driver("");
     let vm = engine(Mode::Threaded);
     let inputs = (0..4).map(|value| many(&vm, value)).collect::<Result<Vec<_>, Error>>()?;
     for _ in 0..3 {
@@ -196,8 +192,8 @@ fn add_sums(by: By<'_>, x: &Tensor, y: &Tensor) -> Result<(), Error> {
 
 #[test]
 fn a_loop_that_the_device_runs_reduces_in_each_round() -> Result<(), Error> {
-    for (mode, kernels) in MODES.into_iter().flat_map(|mode| KERNELS.map(|kernels| (mode, kernels))) {
-        let driver = driver(kernels);
+    for mode in MODES {
+        let driver = driver("");
         let vm = engine(mode);
         let (x, y) = (many(&vm, 1)?, vm.full(CUDA, DType::I32, &[], 0)?);
         let program =
@@ -209,12 +205,12 @@ fn a_loop_that_the_device_runs_reduces_in_each_round() -> Result<(), Error> {
             x.fill(from)?;
             y.fill(0)?;
             executable.run(&[])?.wait()?;
-            assert_eq!(y.to_scalar::<i32>()?, expected_y.to_scalar::<i32>()?, "from {from}, {mode:?}, {kernels}");
-            assert_eq!(x.to_vec::<i32>()?[7], expected_x.to_vec::<i32>()?[7], "from {from}, {mode:?}, {kernels}");
+            assert_eq!(y.to_scalar::<i32>()?, expected_y.to_scalar::<i32>()?, "from {from}, {mode:?}");
+            assert_eq!(x.to_vec::<i32>()?[7], expected_x.to_vec::<i32>()?[7], "from {from}, {mode:?}");
         }
-        assert!(driver.calls("cuGraphAddNode_v2") > 0, "{mode:?}, {kernels}");
+        assert!(driver.calls("cuGraphAddNode_v2") > 0, "{mode:?}");
         drop((x, y, executable));
-        end(vm, &driver, kernels);
+        end(vm, &driver, &format!("{mode:?}"));
     }
     Ok(())
 }
@@ -224,7 +220,7 @@ fn a_loop_that_the_device_runs_reduces_in_each_round() -> Result<(), Error> {
 #[test]
 fn scratch_memory_that_a_capture_lacks_is_allocated_behind_it() -> Result<(), Error> {
     for lacks_memory in [false, true] {
-        let driver = driver("kernels=cpu");
+        let driver = driver("");
         let vm = engine(Mode::Threaded);
         let (x, y) = (many(&vm, 2)?, vm.full(CUDA, DType::I32, &[], 0)?);
         // The kernel is loaded by a reduction of few elements.
@@ -268,7 +264,7 @@ fn scratch_memory_that_a_capture_lacks_is_allocated_behind_it() -> Result<(), Er
 #[test]
 fn a_reduction_without_room_for_its_states_fails_and_the_next_one_does_not() -> Result<(), Error> {
     for mode in MODES {
-        let driver = driver("kernels=cpu");
+        let driver = driver("");
         let vm = engine(mode);
         let x = many(&vm, 2)?;
         // There is a block for the results, and the kernel is loaded.
@@ -287,7 +283,7 @@ fn a_reduction_without_room_for_its_states_fails_and_the_next_one_does_not() -> 
 /// A stream is dropped behind a reduction that has not run yet. cuBLAS, which would wait, is not there.
 #[test]
 fn a_stream_frees_its_scratch_memory_behind_its_commands() -> Result<(), ep::Error> {
-    let driver = driver("kernels=cpu;delay=50");
+    let driver = driver("delay=50");
     let devices =
         CudaDevice::open(&CudaConfig { own_matmul: true, ..CudaConfig::default() }).expect("there are devices");
     let device = &devices[1];
@@ -323,7 +319,7 @@ fn a_launch_of_a_reduction_that_fails_fails_it() -> Result<(), Error> {
         ("illegal=2", true),
     ] {
         for mode in MODES {
-            let driver = driver("kernels=cpu");
+            let driver = driver("");
             let vm = engine(mode);
             let x = many(&vm, 2)?;
             assert_eq!(x.sum(&[])?.to_scalar::<i32>()?, 2 * MANY);
@@ -348,7 +344,7 @@ fn a_launch_of_a_reduction_that_fails_fails_it() -> Result<(), Error> {
 #[test]
 fn an_engine_ends_and_frees_nothing_of_a_device_that_a_reduction_breaks() -> Result<(), Error> {
     for (mode, launch) in MODES.into_iter().flat_map(|mode| [1, 2].map(|launch| (mode, launch))) {
-        let driver = driver("kernels=cpu");
+        let driver = driver("");
         let vm = engine(mode);
         let x = many(&vm, 2)?;
         assert_eq!(x.sum(&[])?.to_scalar::<i32>()?, 2 * MANY);

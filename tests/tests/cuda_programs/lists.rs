@@ -7,10 +7,9 @@ use std::fs;
 use std::process::Command;
 
 use streamvm_standin::Standin;
+use streamvm_tests::cases;
 
 use super::suites::said;
-
-const SEEDS: &str = "1000";
 
 /// Host code was led to addresses of a device by a fill or copy on workers, by a barrier that reads, and by a copy from a CUDA device to
 /// a simulated one.
@@ -18,7 +17,7 @@ const SEEDS: &str = "1000";
 fn no_list_leads_the_host_to_an_address_of_a_device() {
     let findings = std::env::temp_dir().join(format!("streamvm-lists-{}", std::process::id()));
     let mut command = Command::new(env!("CARGO_BIN_EXE_lists"));
-    command.args([SEEDS, "--tell"]);
+    command.args([&cases(100).to_string(), "--tell"]);
     command.env("LD_LIBRARY_PATH", Standin::folder()).env("STREAMVM_STANDIN", "devices=2");
     command.env("STREAMVM_STANDIN_FINDINGS", &findings);
     let output = command.output().expect("it starts");

@@ -7,14 +7,13 @@
 use streamvm::stream::mutant::Mutant;
 use streamvm_standin::Standin;
 use streamvm_tests::program::{Machine, Script, judge_on_cuda};
-use streamvm_tests::within;
+use streamvm_tests::{cases, within};
 
 const DEVICES: u32 = 2;
-const PROGRAMS: u64 = 300;
 
 /// What is wrong with a run of a program, by what is seen of it and by what the driver finds.
 fn wrong(standin: &Standin, seed: u64, mutant: Option<Mutant>) -> Option<String> {
-    let judge = move || judge_on_cuda(&Script::draw(seed), Machine::cuda(DEVICES), mutant);
+    let judge = move || judge_on_cuda(&Script::draw(seed), Machine::cuda(DEVICES).exact(), mutant);
     let judged = within("a program", judge).err();
     let findings = standin.findings();
     let seen = judged.map(|verdict| format!("{:?}: {}", verdict.failing, verdict.text));
@@ -24,7 +23,7 @@ fn wrong(standin: &Standin, seed: u64, mutant: Option<Mutant>) -> Option<String>
 #[test]
 fn programs_of_several_threads() {
     let standin = Standin::load(&format!("devices={DEVICES};delay=20"));
-    for seed in 0..PROGRAMS {
+    for seed in 0..cases(30) {
         if let Some(wrong) = wrong(&standin, seed, None) {
             panic!("seed {seed}: {wrong}");
         }
@@ -36,7 +35,7 @@ fn programs_of_several_threads() {
 fn a_missing_wait_is_found() {
     for mutant in [Mutant::WaitDropped, Mutant::WrongSource, Mutant::ClockTooFar, Mutant::ReuseWithoutSync] {
         let standin = Standin::load(&format!("devices={DEVICES};delay=20"));
-        let found = (0..PROGRAMS).find_map(|seed| wrong(&standin, seed, Some(mutant)));
+        let found = (0..300).find_map(|seed| wrong(&standin, seed, Some(mutant)));
         assert!(found.is_some(), "{mutant:?} is not found");
     }
 }

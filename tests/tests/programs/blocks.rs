@@ -4,7 +4,7 @@ use streamvm::program::Recorder;
 use streamvm::{DType, DeviceId, Error, Mode, Tensor, Vm};
 use streamvm_tests::compiled::block_scenarios::SCENARIOS;
 use streamvm_tests::compiled::blocks::{Drawn, compare_drawn};
-use streamvm_tests::{CPU, within};
+use streamvm_tests::{CPU, cases, within};
 
 const SIM: DeviceId = DeviceId::sim(1);
 
@@ -97,7 +97,7 @@ fn conditions_and_values_of_blocks_are_checked_where_they_are_recorded() {
 #[test]
 fn drawn_blocks_compute_what_the_host_computes() {
     for (name, vm, device) in engines() {
-        let seeds = if name == "cpu:0, Threaded" { 300 } else { 40 };
+        let seeds = cases(if name == "cpu:0, Threaded" { 60 } else { 10 });
         let mut drawn = Drawn::default();
         for seed in 1..=seeds {
             compare_drawn(&vm, device, seed, &mut drawn);

@@ -5,19 +5,17 @@
 use streamvm::program::CompileOptions;
 use streamvm::{DType, DeviceId, Tensor, Vm};
 use streamvm_tests::compiled::{Judged, Views, judge, waits_of};
-use streamvm_tests::{CPU, ClosedGate, each_seed, submit};
-
-/// `make sim` runs more.
-const PROGRAMS: u64 = 400;
+use streamvm_tests::{CPU, ClosedGate, cases, each_seed, submit};
 
 /// How many of 1,000 waits may be superfluous: none is in these programs, and none in 2,000 others, of 170,000 waits.
 const MOST_EXCESS: u64 = 1;
 
 #[test]
 fn drawn_programs_are_equal_to_eager_calls_ordered_and_without_races() {
+    let programs = cases(60);
     let (mut judged, mut failed) = (Judged::default(), None);
     let result = each_seed(
-        1..1 + PROGRAMS,
+        1..1 + programs,
         |seed| judge(seed, None),
         |_, result| {
             failed = result.map(|more| judged.add(more)).err();
@@ -31,11 +29,11 @@ fn drawn_programs_are_equal_to_eager_calls_ordered_and_without_races() {
     let (waits, excess) = (judged.exact.waits, judged.exact.excess);
     let Views { fetched, empty } = judged.views;
     println!(
-        "{} runs of {PROGRAMS} programs: of {waits} waits of those without empty tensors {excess} are superfluous; {fetched} fetched views, {empty} empty operands",
+        "{} runs of {programs} programs: of {waits} waits of those without empty tensors {excess} are superfluous; {fetched} fetched views, {empty} empty operands",
         judged.runs
     );
     assert!(
-        judged.runs > 4 * PROGRAMS && waits > 10 * PROGRAMS && fetched > PROGRAMS && empty > PROGRAMS,
+        judged.runs > 4 * programs && waits > 10 * programs && fetched > programs && empty > programs,
         "the programs are drawn so that judges have work: {judged:?}"
     );
     assert!(excess * 1000 <= waits * MOST_EXCESS, "{excess} of {waits} waits are superfluous");
@@ -45,9 +43,10 @@ fn drawn_programs_are_equal_to_eager_calls_ordered_and_without_races() {
 /// once, so now and then a later wait can be saved. A compiled run comes at once.
 #[test]
 fn a_compiled_run_waits_no_more_than_the_same_calls_made_eagerly() {
+    let drawn = cases(200);
     let (mut programs, mut more_than_eager, mut compiled, mut eager) = (0, 0, 0, 0);
     let mut failed = None;
-    let result = each_seed(1..1 + 3 * PROGRAMS, waits_of, |seed, waits| {
+    let result = each_seed(1..1 + drawn, waits_of, |seed, waits| {
         if let Some(waits) = waits {
             programs += 1;
             (compiled, eager) = (compiled + waits.compiled, eager + waits.eager);
@@ -62,7 +61,7 @@ fn a_compiled_run_waits_no_more_than_the_same_calls_made_eagerly() {
     }
     println!("{programs} programs: {compiled} waits compiled, {eager} eagerly; {more_than_eager} programs have more");
     assert!(
-        programs > PROGRAMS && eager > 4 * programs,
+        3 * programs > drawn && eager > 4 * programs,
         "the programs are drawn so that there are waits: {programs} {eager}"
     );
     assert!(compiled * 20 < eager * 13, "{compiled} waits compiled, {eager} eagerly");

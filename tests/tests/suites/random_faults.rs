@@ -1,11 +1,12 @@
 //! Random programs on devices that fail: safety runs and liveness runs, apart.
 
 use streamvm::Mode;
-use streamvm_tests::each_seed;
 use streamvm_tests::program::{Script, Verdict, goes_on, safe};
+use streamvm_tests::{cases, each_seed};
 
-/// Runs `check` on the script of each seed. In nearly every script something must have failed.
-fn all(seeds: u64, check: impl Fn(&Script) -> Result<usize, Verdict> + Send + Sync + 'static) {
+/// Runs `check` on the scripts of [`cases`]`(few)` seeds. In nearly every script something must have failed.
+fn all(few: u64, check: impl Fn(&Script) -> Result<usize, Verdict> + Send + Sync + 'static) {
+    let seeds = cases(few);
     let (mut met, mut spared) = (0, 0);
     let result = each_seed(
         0..seeds,
@@ -25,15 +26,15 @@ fn all(seeds: u64, check: impl Fn(&Script) -> Result<usize, Verdict> + Send + Sy
 
 #[test]
 fn nothing_wrong_is_read_as_right() {
-    all(3000, safe);
+    all(300, safe);
 }
 
 #[test]
 fn once_faults_stop_a_simulated_engine_does_as_if_there_had_been_none() {
-    all(1000, |script| goes_on(script, Mode::Simulated { seed: script.seed }));
+    all(100, |script| goes_on(script, Mode::Simulated { seed: script.seed }));
 }
 
 #[test]
 fn once_faults_stop_an_engine_with_threads_does_as_if_there_had_been_none() {
-    all(500, |script| goes_on(script, Mode::Threaded));
+    all(50, |script| goes_on(script, Mode::Threaded));
 }

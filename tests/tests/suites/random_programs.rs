@@ -6,13 +6,13 @@
 use streamvm::instructions::SoftSyncMode;
 use streamvm::{DType, Lane, Mode, Vm};
 use streamvm_tests::program::{Config, Counts, Script, check, explain, judge, judge_on_threads};
-use streamvm_tests::{CPU, Random, Text, each_seed};
+use streamvm_tests::{CPU, Random, Text, cases, each_seed};
 use streamvm_verify::{Trace, verify};
 
-const CASES: u32 = 1000;
+const CASES: u64 = 100;
 
-/// Programs on simulated devices; `make sim` runs ten times as many.
-const SIMULATED: u64 = 10_000;
+/// Programs on simulated devices; `make sim` runs more.
+const SIMULATED: u64 = 1_000;
 
 /// How many of 1,000 waits may be superfluous, by the rule of soft sync. 6 and 54 are. A pass that asks no clock whether a need is covered would make
 /// 15 of them superfluous by the first rule.
@@ -20,9 +20,10 @@ const MOST_EXCESS: [(SoftSyncMode, u64); 2] = [(SoftSyncMode::Minimal, 8), (Soft
 
 #[test]
 fn programs_of_several_threads_on_simulated_devices_without_a_race_or_a_missing_wait() {
+    let programs = cases(SIMULATED);
     let (mut failed, mut counts, mut most_pools) = (None, [Counts::default(); 2], [0, 0]);
     let result = each_seed(
-        0..SIMULATED,
+        0..programs,
         |seed| judge(&Script::draw(seed), None),
         |seed, result| {
             let setup = Script::draw(seed).setup;
@@ -44,11 +45,11 @@ fn programs_of_several_threads_on_simulated_devices_without_a_race_or_a_missing_
     }
     for ((rule, most), Counts { waits, excess, .. }) in MOST_EXCESS.into_iter().zip(counts) {
         println!("{rule:?}: of {waits} waits {excess} are superfluous");
-        assert!(waits > 10 * SIMULATED, "{rule:?}: only {waits} waits");
+        assert!(waits > 10 * programs, "{rule:?}: only {waits} waits");
         assert!(excess * 1000 < waits * most, "{rule:?}: {excess} of {waits} waits are superfluous");
     }
     let on_workers = counts[0].on_workers + counts[1].on_workers;
-    assert!(on_workers > 2 * SIMULATED, "workers ran too little: {counts:?}");
+    assert!(on_workers > 2 * programs, "workers ran too little: {counts:?}");
     assert!(most_pools[0] > 4 && most_pools[1] == 1, "pools of a script, and where there is one: {most_pools:?}");
 }
 
@@ -78,23 +79,25 @@ fn lanes_over_parts_of_one_tensor_wait_for_few_that_they_need_not() {
         assert!(report.is_ok(), "seed {seed}: {report}");
         (report.device_waits + report.host_waits, report.excess.waits.total)
     };
+    let programs = cases(50);
     let (mut waits, mut excess) = (0, 0);
-    let result = each_seed(0..200, counts, |_, (more_waits, more_excess)| {
+    let result = each_seed(0..programs, counts, |_, (more_waits, more_excess)| {
         (waits, excess) = (waits + more_waits, excess + more_excess);
         true
     });
     assert_eq!(result, Ok(()), "hangs");
     println!("rows and columns: of {waits} waits {excess} are superfluous");
-    assert!(waits > 2_000, "{waits} waits");
+    assert!(waits > 10 * programs, "{waits} waits");
     assert!(excess * 100 < waits, "{excess} of {waits} waits are superfluous");
 }
 
 /// The same scripts where threads serve the streams of the CPUs: streams change threads, and waiting callers help.
 #[test]
 fn programs_of_several_threads_on_devices_with_one_to_four_threads() {
+    let programs = cases(SIMULATED / 10);
     let (mut failed, mut counts) = (None, Counts::default());
     let result = each_seed(
-        0..SIMULATED / 10,
+        0..programs,
         |seed| judge_on_threads(&Script::draw(seed), None),
         |seed, result| {
             failed = result.map(|more| counts.add(more)).err().map(|verdict| (seed, verdict));
@@ -105,7 +108,7 @@ fn programs_of_several_threads_on_devices_with_one_to_four_threads() {
     if let Some((seed, verdict)) = failed {
         panic!("seed {seed}: {:?}: {}\n{}", verdict.failing, verdict.text, Script::draw(seed));
     }
-    assert!(counts.helped > SIMULATED / 1000, "waiting callers helped too little: {counts:?}");
+    assert!(100 * counts.helped > programs, "waiting callers helped too little: {counts:?}");
 }
 
 /// What is observed to have passed decides which waits a program gets, so their number tells one run from another.
@@ -115,7 +118,7 @@ fn a_seed_gives_the_same_run_again_however_many_threads_take_part() {
         let script = Script::draw(seed);
         (judge(&script, None).map_err(|verdict| verdict.text), judge(&script, None).map_err(|verdict| verdict.text))
     };
-    let result = each_seed(0..500, again, |seed, (first, second)| {
+    let result = each_seed(0..cases(50), again, |seed, (first, second)| {
         assert_eq!(first, second, "seed {seed}");
         true
     });

@@ -10,7 +10,7 @@ use streamvm::report::StallState;
 use streamvm::{BuildError, DType, DeviceId, Error, InstructionList, InstructionsBuilder, Mode, StreamKey, Var, Vm};
 use streamvm_tests::{CPU, PATIENCE};
 
-use crate::documents::{files_of, root};
+use super::documents::{files_of, root};
 
 fn says_the_same(error: &(impl Debug + Display)) {
     let (shown, told) = (format!("{error:?}"), error.to_string());

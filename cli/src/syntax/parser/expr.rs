@@ -39,8 +39,8 @@ impl Parser {
         if operand_follows {
             // Only `load` takes a text.
             let is_text = matches!(self.peek(), TokenKind::Text(_));
-            let known = functions().filter(|(_, form)| !is_text || *form == Form::Load);
-            let help = did_you_mean(word, known.map(|(name, _)| name));
+            let known = functions().filter(|known| !is_text || known.form == Form::Load);
+            let help = did_you_mean(word, known.map(|known| known.name));
             return Err(Diagnostic::new(span, format!("unknown op `{word}`")).with_help(
                 help.unwrap_or_else(|| "docs/language.md lists the functions, under \"Expressions\"".to_owned()),
             ));

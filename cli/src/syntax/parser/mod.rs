@@ -455,7 +455,7 @@ impl Parser {
 
 #[inline(never)]
 fn unknown_statement(word: &str, span: Span) -> Diagnostic {
-    let known = STATEMENTS.iter().copied().chain(functions().map(|(name, _)| name));
+    let known = STATEMENTS.iter().copied().chain(functions().map(|known| known.name));
     let help = did_you_mean(word, known);
     Diagnostic::new(span, format!("unknown statement `{word}`"))
         .with_help_if(help.or_else(|| Some(format!("a statement begins with one of: {}", STATEMENTS.join(", ")))))

@@ -300,24 +300,19 @@ proptest! {
     }
 }
 
-/// The items of a group as text: numbers of single steps, and chains in brackets, in which `=` says that the other operand is still in registers, and a star that
-/// the result is stored.
+/// The items of a group as text: numbers of single steps, and chains in brackets, in which a star says that the result is stored.
 fn shown(steps: Vec<SequenceStep>) -> String {
     let group = Group::new(0, steps, 64).expect("a group");
     let of_item = |item: &GroupItem| match item {
         GroupItem::Step(place) => place.to_string(),
         GroupItem::Chain(chain) => {
+            let mut places = chain.steps.clone();
             // The first link takes the first operand of the first step.
-            let links = chain.links[1..].iter().map(|link| {
-                use LinkWork::{Abs, Neg, Reciprocal, Relu, Sqrt};
-                let is_unary = matches!(link.work, Neg | Abs | Relu | Sqrt | Reciprocal);
-                let is_held = matches!(link.other, Source::Same) && !is_unary;
-                let held = if is_held { "=" } else { "" };
-                format!("{held}{}", if link.stored.is_some() { "*" } else { "" })
+            let links = chain.links[1..].iter().map(|link| match link.work {
+                LinkWork::Store => "*".to_owned(),
+                _ => format!(" {}", places.next().expect("a step for each link")),
             });
-            let steps: Vec<String> =
-                chain.steps.clone().zip(links).map(|(place, link)| format!("{place}{link}")).collect();
-            format!("[{}]", steps.join(" "))
+            format!("[{}]", links.collect::<String>().trim_start())
         }
     };
     group.items().iter().map(of_item).collect::<Vec<_>>().join(" ")
@@ -352,29 +347,13 @@ fn steps_that_hand_on_their_result_are_a_chain() {
     let floor = || of(Op::Floor, [Before(0), Feed(0)]);
     assert_eq!(shown(&[first(), floor(), kept(of(Op::Neg, [Before(0), Feed(0)]))]), "0 1 2", "no link for the op");
     let negs = [first(), of(Op::Neg, [Before(0), Feed(0)]), floor(), kept(of(Op::Abs, [Before(0), Feed(0)]))];
-    assert_eq!(shown(&negs), "[0 1*] 2 3", "the step behind the chain reads its result from memory");
-}
-
-#[test]
-#[cfg_attr(miri, ignore = "a function has several addresses there, so no kernel is known as ours")]
-fn an_operand_that_comes_again_stays_in_registers() {
-    use Given::{Before, Feed, Single};
-    let shown = |drawn: &[Drawn]| shown(steps(drawn, DType::F32, 100, true));
-    let add = |from| of(Op::Add, from);
-    let last = |from| Drawn { kept: true, ..add(from) };
-    assert_eq!(shown(&[add([Feed(0), Feed(0)]), last([Before(0), Feed(0)])]), "[0= 1=*]");
-    assert_eq!(shown(&[add([Feed(0), Feed(1)]), last([Before(0), Feed(0)])]), "[0 1*]", "the other feed is held");
-    assert_eq!(shown(&[add([Feed(0), Single]), last([Single, Before(0)])]), "[0 1=*]");
-    let neg = of(Op::Neg, [Before(0), Feed(0)]);
-    assert_eq!(shown(&[add([Feed(0), Feed(1)]), neg, last([Before(0), Feed(1)])]), "[0 1 2=*]");
-    let twice = of(Op::Mul, [Before(0), Before(0)]);
-    assert_eq!(shown(&[add([Feed(0), Feed(1)]), twice, last([Before(0), Feed(1)])]), "[0 1 2*]");
+    assert_eq!(shown(&negs), "[0 1*] 2 3", "the step after the chain reads its result from memory");
 }
 
 /// `t = x + y; y = t + y; u = -y; z = u + y`: the last step reads the new `y`.
 #[test]
 #[cfg_attr(miri, ignore = "a function has several addresses there, so no kernel is known as ours")]
-fn an_operand_that_was_written_is_loaded_again() {
+fn an_operand_that_was_written_is_read_anew() {
     let all = Layout::contiguous(Shape::new(&[20]).expect("a shape"));
     let operand = |memory, access| SequenceOperand { memory, dtype: DType::F32, layout: all, access };
     let buffer = |index| SequenceMemory::Buffer { index, offset: 0 };
@@ -388,7 +367,7 @@ fn an_operand_that_was_written_is_loaded_again() {
         vec![add(x, y, t), add(t, y, y), neg, add(u, y, z)]
     };
     let in_scratch = || steps(SequenceMemory::Scratch(0), SequenceMemory::Scratch(2));
-    assert_eq!(shown(in_scratch()), "[0 1=* 2 3*]");
+    assert_eq!(shown(in_scratch()), "[0 1* 2 3*]");
     let results = |steps, groups: &[SequenceGroup]| {
         let sequence = CpuSequence::new(&[80, 80, 4, 80, 80, 80], steps, groups).expect("steps");
         let mut data = [[1.5f32; 20], [0.25; 20], [0.0; 20], [0.0; 20], [0.0; 20], [0.0; 20]];
@@ -451,10 +430,10 @@ fn operands_that_are_no_plain_elements_are_in_no_chain() {
         };
         shown(vec![add(0, 2), add(2, 3)])
     };
-    assert_eq!(shown_with(all), "[0* 1=*]");
-    assert_eq!(shown_with(Layout::contiguous(Shape::SCALAR)), "[0* 1=*]");
-    assert_eq!(shown_with(row), "[0* 1=*]", "a block is a part of one row, and so are its elements of the row");
-    assert_eq!(shown_with(column), "[0* 1=*]", "a block has one element of the column");
+    assert_eq!(shown_with(all), "[0* 1*]");
+    assert_eq!(shown_with(Layout::contiguous(Shape::SCALAR)), "[0* 1*]");
+    assert_eq!(shown_with(row), "[0* 1*]", "a block is a part of one row, and so are its elements of the row");
+    assert_eq!(shown_with(column), "[0* 1*]", "a block has one element of the column");
     let gaps = Layout::with_strides(*all.shape(), &[1, 8], 0).expect("a layout");
     assert_eq!(shown_with(gaps), "0 1");
     let integers = |from, to| {

@@ -1,5 +1,7 @@
 //! CPU kernels, launched by streams of CPU devices: beside a naive reference, on operands of all forms, and where they fail.
 
+#[path = "../../../../tests/src/support/cases.rs"]
+mod cases;
 mod copies;
 mod gradients;
 mod half;

@@ -33,10 +33,15 @@ def fnv(parts):
     return f"{value:016x}"
 
 
+def with_headers(name):
+    """The names of a file and of all headers that it includes."""
+    included = [line.split('"')[1] for line in (HERE / name).read_text().splitlines() if line.startswith("#include")]
+    return {name}.union(*(with_headers(header) for header in included))
+
+
 def fingerprint(module):
     """Of what the PTX of a module is made from: file by file, in the order of their names."""
-    names = sorted([f"{module}.cu", "nvrtc.txt", "ptx.py"] + [path.name for path in HERE.glob("*.cuh")])
-    return fnv((HERE / name).read_bytes() for name in names)
+    return fnv((HERE / name).read_bytes() for name in sorted(with_headers(f"{module}.cu") | {"nvrtc.txt", "ptx.py"}))
 
 
 def installed(path):

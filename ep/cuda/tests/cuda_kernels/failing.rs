@@ -19,12 +19,6 @@ fn draw(rng: &mut Rng, name: KernelName) -> Call {
     call
 }
 
-#[test]
-fn the_first_element_without_a_result_is_told_as_by_the_cpu() {
-    let failed = compare_failures(200, Runner::Source, |_| true);
-    assert!(failed.iter().all(|&calls| calls > 50), "{failed:?}");
-}
-
 /// `cases` calls of each kernel that `which` picks. How many had no failure, a division by zero, a row out of range, and another failure.
 pub(crate) fn compare_failures(cases: u64, how: Runner, which: impl Fn(KernelName) -> bool) -> [u32; 4] {
     let mut failed = [0; 4];
@@ -54,11 +48,6 @@ pub(crate) fn compare_failures(cases: u64, how: Runner, which: impl Fn(KernelNam
     failed
 }
 
-#[test]
-fn a_kernel_without_a_place_to_tell_goes_on() {
-    run_without_a_place_to_tell(crate::simulator::run_untold);
-}
-
 pub(crate) fn run_without_a_place_to_tell(run_untold: fn(&Launch)) {
     let (mut left, mut right, mut out) = ([7i32, -8, 9], [0i32, 2, -1], [0i32; 3]);
     for op in [Op::Div, Op::Pow] {
@@ -81,11 +70,6 @@ pub(crate) fn run_without_a_place_to_tell(run_untold: fn(&Launch)) {
     }
 }
 
-#[test]
-fn of_few_negative_exponents_the_first_is_told_with_its_index_whoever_comes_between() {
-    tell_the_first_of_few(1000, Runner::Source);
-}
-
 pub(crate) fn tell_the_first_of_few(seeds: u64, how: Runner) {
     let (mut left, mut right, mut out) = ([2i64; 4], [1i64, -5, -6, -7], [0i64; 4]);
     let view = |memory: &mut [i64; 4], access| {
@@ -103,11 +87,6 @@ pub(crate) fn tell_the_first_of_few(seeds: u64, how: Runner) {
         let status = how.run(&launch, seed);
         assert_eq!(launch.kernel.failure(&status), Err(expected.clone()), "seed {seed}");
     }
-}
-
-#[test]
-fn of_few_rows_out_of_range_the_first_is_told_whoever_comes_between() {
-    tell_the_first_row_of_few(200, Runner::Source);
 }
 
 /// Index selects of 40 indices, of which few are out of range.

@@ -1,18 +1,15 @@
-//! Fused kernels: the source that is made of drawn groups of steps, run on the CPU beside the shipped kernels that run the steps one by one. Both have to
-//! give the same bits. Where there is an NVRTC, it compiles the sources too, and its PTX runs beside that of the shipped kernels.
+//! Fused kernels: the source that is made of drawn groups of steps, compiled by NVRTC, as PTX beside that of the shipped kernels that run the steps one by one.
+//! Both have to give the same bits. Without NVRTC nothing is compiled, and stderr says so.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::panic::Location;
 
-use streamvm_cuda::{
-    FUSED_NAME, FusedArguments, KernelName, Ptx, fused_headers, fused_source, plan, plan_copy, plan_fill, plan_fused,
-};
+use streamvm_cuda::{FUSED_NAME, KernelName, Ptx, fused_headers, fused_source, plan, plan_copy, plan_fill, plan_fused};
 use streamvm_ep::*;
 use streamvm_ptx::Coverage;
 
 use crate::reference::Value;
-use crate::simulator::Library;
 use crate::tensors::{Pool, Rng, Tensor, VIEWS, View};
 use crate::{Runner, interpreter};
 
@@ -202,22 +199,14 @@ impl Group {
     }
 }
 
-/// A fused kernel.
-#[derive(Copy, Clone)]
-enum Fused<'a> {
-    /// Compiled by g++: a function of this library.
-    Host(&'a Library, &'a str),
-    /// Compiled by NVRTC.
-    Ptx(&'a streamvm_ptx::Module, &'a RefCell<Coverage>),
-}
+/// A fused kernel: its decoded PTX, and what of it has been reached.
+type Fused<'a> = (&'a streamvm_ptx::Module, &'a RefCell<Coverage>);
 
 /// How a group runs.
 #[derive(Copy, Clone)]
 struct How<'a> {
     /// The fused kernel, if the steps are fused.
     fused: Option<(&'a FusedGroup, Fused<'a>)>,
-    /// The shipped kernels, if they are not.
-    shipped: Runner,
     /// Whether the fused kernel is launched in another way of the same meaning: with one block, which takes elements one by one.
     otherwise: bool,
 }
@@ -235,19 +224,19 @@ impl Commands for Simulated<'_> {
 
     fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
         self.launches += 1;
-        plan(call)?.iter().for_each(|launch| _ = self.how.shipped.run(launch, 1));
+        plan(call)?.iter().for_each(|launch| _ = Runner::Planned.run(launch, 1));
         Ok(())
     }
 
     fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error> {
         self.launches += 1;
-        plan_copy(source, target).iter().for_each(|launch| _ = self.how.shipped.run(launch, 1));
+        plan_copy(source, target).iter().for_each(|launch| _ = Runner::Planned.run(launch, 1));
         Ok(())
     }
 
     fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
         self.launches += 1;
-        plan_fill(target, value)?.iter().for_each(|launch| _ = self.how.shipped.run(launch, 1));
+        plan_fill(target, value)?.iter().for_each(|launch| _ = Runner::Planned.run(launch, 1));
         Ok(())
     }
 
@@ -261,18 +250,8 @@ impl Commands for Simulated<'_> {
             launch.arguments.vectors = 0;
         }
         self.vectors += launch.arguments.vectors as usize;
-        match fused {
-            Fused::Host(library, symbol) => {
-                // SAFETY: the library has this function, of this type.
-                let run: unsafe extern "C" fn(*const FusedArguments, u32, u32) =
-                    unsafe { std::mem::transmute(library.symbol(symbol)) };
-                // SAFETY: the kernel was made of the group whose views these are, and they are alive.
-                unsafe { run(&raw const launch.arguments, launch.blocks, launch.threads) };
-            }
-            Fused::Ptx(module, coverage) => {
-                interpreter::run_fused(module, &launch, views, &mut coverage.borrow_mut());
-            }
-        }
+        let (module, coverage) = fused;
+        interpreter::run_fused(module, &launch, views, &mut coverage.borrow_mut());
         Ok(true)
     }
 
@@ -326,32 +305,6 @@ impl Commands for Simulated<'_> {
     }
 }
 
-/// The source as a function of the host that runs all threads of a launch.
-fn for_host(source: &str, number: usize) -> String {
-    let own = source.replace("#include \"fused.cuh\"\n", "");
-    let views: usize = own.split_once("FUSED_KERNEL(").unwrap().1.split_once(',').unwrap().0.parse().unwrap();
-    format!(
-        "#define {FUSED_NAME} {FUSED_NAME}_{number}
-namespace group_{number} {{
-{own}
-}}
-extern \"C\" void run_{number}(const void *arguments, unsigned blocks, unsigned threads) {{
-    using namespace simulation;
-    world.grid_size = Dim{{blocks, 1, 1}};
-    world.block_size = Dim{{threads, 1, 1}};
-    for (unsigned block = 0; block < blocks; ++block) {{
-        world.block = Dim{{block, 0, 0}};
-        for (unsigned thread = 0; thread < threads; ++thread) {{
-            world.thread = Dim{{thread, 0, 0}};
-            group_{number}::{FUSED_NAME}(*(const FusedArguments<{views}> *)arguments);
-        }}
-    }}
-}}
-#undef {FUSED_NAME}
-"
-    )
-}
-
 /// Runs the steps. Returns how many kernels were launched, and how many took four elements at a time.
 fn run(group: &mut Group, how: How<'_>) -> (usize, usize) {
     let sequence = group.sequence(&mut |_| Some(FusedKernel::default()));
@@ -363,30 +316,6 @@ fn run(group: &mut Group, how: How<'_>) -> (usize, usize) {
 }
 
 const SEED: u64 = 81;
-
-#[test]
-fn a_fused_kernel_gives_the_bits_of_its_steps_one_by_one() {
-    let mut rng = Rng(SEED);
-    let mut groups: Vec<Group> = all_groups(&mut rng, 30, 10);
-    let described: Vec<FusedGroup> = groups.iter_mut().map(Group::describe).collect();
-    // Drawn groups have steps whose results nobody reads; a compiled program has none.
-    let mut text = String::from("#include \"fused.cuh\"\n");
-    for warning in ["-Wunused-variable", "-Wunused-but-set-variable"] {
-        writeln!(text, "#pragma GCC diagnostic ignored \"{warning}\"").unwrap();
-    }
-    for (number, group) in described.iter().enumerate() {
-        text.push_str(&for_host(&fused_source(group).unwrap(), number));
-    }
-    let library = Library::of("fused", &text);
-    let mut vectors = 0;
-    for (number, (group, described)) in groups.iter_mut().zip(&described).enumerate() {
-        let symbol = format!("run_{number}");
-        let fused = Fused::Host(&library, &symbol);
-        let how = How { fused: Some((described, fused)), shipped: Runner::Source, otherwise: number % 3 == 0 };
-        vectors += compare(group, number, described, how);
-    }
-    assert!(vectors > 8 && vectors < groups.len(), "{vectors} kernels took four elements at a time");
-}
 
 /// Runs a group as a fused kernel, and step by step by shipped kernels: both must leave the same bits. Returns how many kernels took four elements at a time.
 fn compare(group: &mut Group, number: usize, described: &FusedGroup, how: How<'_>) -> usize {
@@ -454,8 +383,8 @@ fn sources_of_drawn_groups_compile_and_run_as_ptx_where_there_is_a_compiler() {
         let module = streamvm_ptx::Module::new(ptx).unwrap_or_else(|error| panic!("{error}\n{source}"));
         let coverage = RefCell::new(Coverage::new(&module));
         for otherwise in [false, true] {
-            let fused = Some((&described, Fused::Ptx(&module, &coverage)));
-            vectors += compare(&mut group, number, &described, How { fused, shipped: Runner::Ptx, otherwise });
+            let fused = Some((&described, (&module, &coverage)));
+            vectors += compare(&mut group, number, &described, How { fused, otherwise });
         }
         let counts = coverage.into_inner().counts(&module);
         (reached, all) = (reached + counts.0, all + counts.1);

@@ -10,7 +10,7 @@ use streamvm_ep::Operand;
 use streamvm_ptx::{Access, Coverage, Memory};
 use streamvm_sim::races::Touch;
 
-use crate::guarded::{sizes, span};
+use crate::spans::{sizes, span};
 
 /// More instructions of one thread than any launch of these tests has.
 const LIMIT: u64 = 10_000_000;

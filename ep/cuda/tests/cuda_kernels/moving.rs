@@ -11,11 +11,6 @@ fn cpu() -> Box<dyn Stream> {
     CpuDevice::new(0, CpuConfig::default()).create_stream().unwrap()
 }
 
-#[test]
-fn strided_copies_move_what_the_cpu_moves() {
-    compare_copies(150, Runner::Source);
-}
-
 /// So many copies of each dtype.
 pub(crate) fn compare_copies(cases: u64, how: Runner) {
     for dtype in DType::ALL {
@@ -50,11 +45,6 @@ pub(crate) fn compare_copy(
     assert!(found.same_bytes(&expected), "{dtype}, seed {seed}, {:?} to {:?}", source.layout, found.layout);
 }
 
-#[test]
-fn copies_of_every_size_of_element_move_bits() {
-    compare_copies_of_sizes(Runner::Source);
-}
-
 pub(crate) fn compare_copies_of_sizes(how: Runner) {
     // Sizes that no dtype may have.
     for bytes in [1usize, 2, 4, 8] {
@@ -79,11 +69,6 @@ pub(crate) fn compare_copies_of_sizes(how: Runner) {
             assert_eq!(target, source, "{bytes}");
         }
     }
-}
-
-#[test]
-fn fills_write_what_the_cpu_writes() {
-    compare_fills(12, Runner::Source);
 }
 
 /// So many fills of each dtype with each of some values.

@@ -109,11 +109,3 @@ pub(crate) fn compare_places_across_parts(how: Runner) {
     assert_eq!(found(Op::ArgMax, &[(100, 9.0), (30_000, nan), (60_000, nan), (last, f32::INFINITY)]), 30_000);
     assert_eq!(found(Op::ArgMin, &[(100, -9.0), (30_000, nan), (60_000, nan)]), 30_000);
 }
-
-#[test]
-fn reductions_in_parts_do_what_the_cpu_does() {
-    compare_drawn_parts(10, Runner::Source);
-    // Blocks of 1024 threads take long here; the PTX of every kernel is run in so many.
-    compare_planned_parts(5, Runner::Source);
-    compare_places_across_parts(Runner::Source);
-}

@@ -13,10 +13,11 @@ use streamvm_ptx::Unreached;
 use crate::failing::{compare_failures, run_without_a_place_to_tell, tell_the_first_of_few, tell_the_first_row_of_few};
 use crate::moving::{compare_copies, compare_copies_of_sizes, compare_copy, compare_fills};
 use crate::parts::{compare_drawn_parts, compare_places_across_parts, compare_planned_parts};
+use crate::reference::agrees_with_cpu;
 use crate::rounding::{compare_hard_casts, compare_sums_beside_ties, compare_sums_past_the_range};
 use crate::sorting::{compare_bits, compare_lengths};
 use crate::tensors::{Rng, View};
-use crate::{Runner, compare_call, compare_one, draw_call_of, draw_view, interpreter, is_near, op_of, tolerance};
+use crate::{Runner, compare_call, compare_one, draw_call_of, draw_view, interpreter, op_of};
 
 /// A seed by the name of a kernel, so that a new kernel does not change what is drawn for others.
 fn seed_of(name: KernelName, case: u64) -> u64 {
@@ -37,8 +38,8 @@ fn compare(module: Module, cases: u64) {
         let cases = if walks { 5 * cases } else { cases };
         for case in 0..cases {
             let seed = seed_of(name, case);
-            compare_one(name, seed, Runner::Ptx);
-            compare_one(name, seed, Runner::PtxOtherwise);
+            compare_one(name, seed, Runner::Planned);
+            compare_one(name, seed, Runner::Otherwise);
         }
         if op_of(name).is_some_and(Op::is_elementwise) {
             compare_fours(name);
@@ -55,7 +56,7 @@ fn compare_fours(name: KernelName) {
         let view =
             |_: &mut Rng, input: usize| if repeated >> input & 1 == 1 { View::Broadcast } else { View::Contiguous };
         let call = draw_call_of(&mut rng, name, shapes, view, |_| View::Contiguous);
-        compare_call(&call, &mut rng, repeated as u64, Runner::Ptx);
+        compare_call(&call, &mut rng, repeated as u64, Runner::Planned);
     }
 }
 
@@ -78,7 +79,7 @@ fn compare_rows(cases: u64) {
                 (inputs, params)
             };
             let call = draw_call_of(&mut rng, name, shapes, |rng, _| draw_view(rng), |_| View::Contiguous);
-            compare_call(&call, &mut rng, seed, Runner::PtxOtherwise);
+            compare_call(&call, &mut rng, seed, Runner::Otherwise);
         }
     }
 }
@@ -108,14 +109,14 @@ fn compare_far_logits() {
             if on_cpu {
                 (kernel.run)(&mut call).unwrap();
             } else {
-                Runner::Ptx.run(&plan(&call).unwrap().unwrap(), 1);
+                Runner::Planned.run(&plan(&call).unwrap().unwrap(), 1);
             }
             out
         };
         let (expected, found) = (run(true), run(false));
         for (place, (found, expected)) in found.into_iter().zip(expected).enumerate() {
             assert!(
-                is_near(found, expected, tolerance(op, DType::F64)),
+                agrees_with_cpu(op, DType::F64, found, expected, 1),
                 "{op} at {place}: {found:e}, not {expected:e}"
             );
         }
@@ -164,24 +165,16 @@ fn compare_numbers<T: Float>(op: Op, numbers: &[Vec<f64>]) {
         if on_cpu {
             (kernel.run)(&mut call).unwrap();
         } else {
-            Runner::Ptx.run(&plan(&call).unwrap().unwrap(), 1);
+            Runner::Planned.run(&plan(&call).unwrap().unwrap(), 1);
         }
         out
     };
     let (expected, found) = (run(true), run(false));
-    // Numbers below the normal ones have fewer bits.
-    let smallest = match T::DTYPE {
-        DType::F16 => 2f64.powi(-24),
-        DType::BF16 => 2f64.powi(-133),
-        DType::F32 => 2f64.powi(-149),
-        _ => f64::from_bits(1),
-    };
-    let (relative, least) = tolerance(op, T::DTYPE);
-    let tolerance = (relative, least + 4.0 * smallest);
     for (place, (found, expected)) in found.into_iter().zip(expected).enumerate() {
         let (found, expected) = (found.into(), expected.into());
         let of: Vec<f64> = inputs.iter().map(|input| input[place].into()).collect();
-        assert!(is_near(found, expected, tolerance), "{op} {} of {of:?}: {found:e}, not {expected:e}", T::DTYPE.name());
+        let is_near = agrees_with_cpu(op, T::DTYPE, found, expected, 1);
+        assert!(is_near, "{op} {} of {of:?}: {found:e}, not {expected:e}", T::DTYPE.name());
     }
 }
 
@@ -320,12 +313,12 @@ fn unary_ptx_does_what_the_cpu_does() {
 #[test]
 fn binary_ptx_does_what_the_cpu_does() {
     compare(Module::Binary, 10);
-    for how in [Runner::Ptx, Runner::PtxOtherwise] {
+    for how in [Runner::Planned, Runner::Otherwise] {
         let failed = compare_failures(25, how, |name| name.module() == Module::Binary);
         assert!(failed[0] > 10 && failed[1] > 10 && failed[3] > 10, "{failed:?}");
     }
     run_without_a_place_to_tell(interpreter::run_untold);
-    tell_the_first_of_few(100, Runner::Ptx);
+    tell_the_first_of_few(100, Runner::Planned);
     let exponents: Vec<f64> = (-1080..=1030).map(|step| f64::from(step) - 0.1).collect();
     compare_numbers::<f64>(Op::Pow, &[vec![2.0; exponents.len()], exponents]);
     let all = numbers_of_all_sizes();
@@ -352,25 +345,25 @@ fn comparisons_as_ptx_do_what_the_cpu_does() {
 #[test]
 fn cast_ptx_does_what_the_cpu_does() {
     compare(Module::Cast, 14);
-    compare_hard_casts(Runner::Ptx);
-    compare_hard_casts(Runner::PtxOtherwise);
+    compare_hard_casts(Runner::Planned);
+    compare_hard_casts(Runner::Otherwise);
     check_coverage(Module::Cast);
 }
 
 #[test]
 fn move_ptx_does_what_the_cpu_does() {
     compare(Module::Move, 16);
-    for how in [Runner::Ptx, Runner::PtxOtherwise] {
+    for how in [Runner::Planned, Runner::Otherwise] {
         let failed = compare_failures(40, how, |name| name.module() == Module::Move);
         assert!(failed[0] > 10 && failed[2] > 10, "{failed:?}");
         compare_copies(10, how);
         compare_fills(5, how);
     }
     for dtype in DType::ALL {
-        compare_copy(0, &mut Rng(0), dtype, &[150, 1], [View::Broadcast, View::Contiguous], Runner::Ptx);
+        compare_copy(0, &mut Rng(0), dtype, &[150, 1], [View::Broadcast, View::Contiguous], Runner::Planned);
     }
-    compare_copies_of_sizes(Runner::Ptx);
-    tell_the_first_row_of_few(100, Runner::Ptx);
+    compare_copies_of_sizes(Runner::Planned);
+    tell_the_first_row_of_few(100, Runner::Planned);
     check_coverage(Module::Move);
 }
 
@@ -378,13 +371,13 @@ fn move_ptx_does_what_the_cpu_does() {
 fn reduce_ptx_does_what_the_cpu_does() {
     compare(Module::Reduce, 6);
     compare_rows(80);
-    for how in [Runner::Ptx, Runner::PtxOtherwise] {
+    for how in [Runner::Planned, Runner::Otherwise] {
         compare_drawn_parts(4, how);
     }
-    compare_planned_parts(1, Runner::Ptx);
-    compare_places_across_parts(Runner::Ptx);
-    compare_sums_past_the_range(Runner::Ptx);
-    compare_sums_beside_ties(Runner::Ptx);
+    compare_planned_parts(1, Runner::Planned);
+    compare_places_across_parts(Runner::Planned);
+    compare_sums_past_the_range(Runner::Planned);
+    compare_sums_beside_ties(Runner::Planned);
     for op in [Op::Softmax, Op::LogSoftmax] {
         compare_numbers::<f64>(op, &[(0..=610).map(|step| f64::from(step) * -1.25).collect()]);
     }
@@ -400,7 +393,7 @@ fn matmul_ptx_does_what_the_cpu_does() {
     for name in KernelName::all().filter(|name| name.module() == Module::MatMul) {
         let (mut rng, shapes) = (Rng(0), |_: &mut Rng, _| (vec![vec![66, 18], vec![18, 67]], Params::default()));
         let call = draw_call_of(&mut rng, name, shapes, |rng, _| draw_view(rng), |_| View::Contiguous);
-        compare_call(&call, &mut rng, 0, Runner::Ptx);
+        compare_call(&call, &mut rng, 0, Runner::Planned);
     }
     check_coverage(Module::MatMul);
 }
@@ -408,7 +401,7 @@ fn matmul_ptx_does_what_the_cpu_does() {
 #[test]
 fn arrange_ptx_does_what_the_cpu_does() {
     compare(Module::Arrange, 30);
-    for how in [Runner::Ptx, Runner::PtxOtherwise] {
+    for how in [Runner::Planned, Runner::Otherwise] {
         let failed = compare_failures(40, how, |name| name.module() == Module::Arrange);
         assert!(failed[0] > 10 && failed[2] > 10, "{failed:?}");
     }
@@ -431,8 +424,8 @@ fn network_ptx_does_what_the_cpu_does() {
 #[test]
 fn sort_ptx_does_what_the_cpu_does() {
     compare(Module::Sort, 12);
-    compare_lengths(Runner::Ptx);
-    compare_bits(Runner::Ptx);
+    compare_lengths(Runner::Planned);
+    compare_bits(Runner::Planned);
     check_coverage(Module::Sort);
 }
 

@@ -11,7 +11,7 @@ use streamvm::{DeviceId, Mode, Vm};
 use streamvm_minilm::bert::Bert;
 use streamvm_minilm::layers::Placement;
 
-use crate::drawn::{Drawn, config};
+use super::drawn::{Drawn, config};
 
 /// Tokens of the vocabulary that are no words: padding, begin, end, unknown.
 const MARKS: [&str; 4] = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"];

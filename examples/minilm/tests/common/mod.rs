@@ -1,5 +1,10 @@
 //! Engines of every mode, and comparisons of embeddings.
 
+pub(crate) mod drawn;
+pub(crate) mod folder;
+pub(crate) mod http;
+pub(crate) mod served;
+
 use streamvm::{Mode, Vm};
 
 /// Engines that must give the same bits: with several threads, in the calling thread, and in two drawn orders.

@@ -19,9 +19,9 @@ use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::drawn::Drawn;
-use crate::folder::{tokens_of, write_model};
-use crate::http::{Answer, embed, metric};
+use super::drawn::Drawn;
+use super::folder::{tokens_of, write_model};
+use super::http::{Answer, embed, metric};
 
 /// A function that computes the embeddings of a batch.
 pub(crate) type Embed = Box<dyn FnMut(&[&[u32]]) -> Result<Vec<f32>, Error> + Send>;

@@ -45,7 +45,7 @@ impl Block {
     pub(super) fn watch(&mut self, allows_same: bool) {
         self.allows_same = allows_same;
         if self.may_write {
-            self.races = Some(Races::new(self.bytes.len()));
+            self.races = Some(Races::new(self.address, self.bytes.len()));
         }
     }
 
@@ -85,11 +85,9 @@ impl Block {
             return Err(FaultKind::UninitialisedMemory { address: address + place as u64, memory: self.name.clone() });
         }
         if let (Some(races), Some(actor)) = (&mut self.races, actor) {
-            for at in range.clone() {
-                races
-                    .read(at, actor)
-                    .map_err(|conflict| self_race(&self.name, self.address, at, Attempt::Read, &conflict))?;
-            }
+            races
+                .read(&range, actor)
+                .map_err(|conflict| self_race(&self.name, self.address, Attempt::Read, &conflict))?;
         }
         let mut word = [0; 8];
         word[..bytes].copy_from_slice(&self.bytes[range]);
@@ -109,13 +107,14 @@ impl Block {
         let range = start..start + bytes;
         if let (Some(races), Some(actor)) = (&mut self.races, actor) {
             let new = value.to_le_bytes();
-            for at in range.clone() {
-                let is_same =
-                    self.allows_same && self.bytes[at] == new[at - start] && self.known.get(at) != Some(&false);
-                races
-                    .write(at, actor, is_same)
-                    .map_err(|conflict| self_race(&self.name, self.address, at, attempt, &conflict))?;
-            }
+            let is_same = |some: std::ops::Range<usize>| {
+                self.allows_same
+                    && self.bytes[some.clone()] == new[some.start - start..some.end - start]
+                    && self.known.get(some).is_none_or(|known| !known.contains(&false))
+            };
+            races
+                .write(&range, actor, is_same)
+                .map_err(|conflict| self_race(&self.name, self.address, attempt, &conflict))?;
         }
         self.bytes[range.clone()].copy_from_slice(&value.to_le_bytes()[..bytes]);
         self.written[range.clone()].fill(true);
@@ -127,13 +126,13 @@ impl Block {
 }
 
 /// The fault of a race; the thread is by its number, which the launch makes three of.
-fn self_race(name: &str, address: u64, at: usize, attempt: Attempt, conflict: &super::races::Conflict) -> FaultKind {
+fn self_race(name: &str, address: u64, attempt: Attempt, conflict: &super::races::Conflict) -> FaultKind {
     FaultKind::Race {
         attempt,
-        address: address + at as u64,
+        address: address + conflict.at as u64,
         memory: name.to_owned(),
-        other: [conflict.other.thread, 0, 0],
-        other_block: conflict.other.block.into(),
+        other: [conflict.other.thread(), 0, 0],
+        other_block: conflict.other.block().into(),
         other_attempt: if conflict.writes { Attempt::Write } else { Attempt::Read },
     }
 }

@@ -239,7 +239,7 @@ impl World<'_> {
     }
 
     fn actor(&self, thread: &Thread) -> Actor {
-        Actor { block: self.block_number, thread: thread.number, interval: self.interval }
+        Actor::new(self.block_number, thread.number, self.interval)
     }
 
     fn load(&mut self, thread: &mut Thread, place: &Place, address: u64) -> Result<u64, FaultKind> {

@@ -1,49 +1,33 @@
 //! Kernels: each op for each dtype that the device supports, over shapes and views, compared with the naive reference.
 
 use streamvm_ep::{
-    Access, Axes, DType, ElementWork, Error, Kernel, KernelError, LateCause, Layout, Op, OpClass, Params, Shape, infer,
+    Access, Axes, DType, Error, Kernel, KernelError, LateCause, Layout, Op, OpClass, Params, Shape, infer,
 };
 
 use super::table;
+use crate::conformance::Case;
 use crate::conformance::host::{HostTensor, Pool, View, WRITABLE};
 use crate::conformance::lab::{Bench, Fail, Lab, ensure, ensure_eq, ensure_matches};
 use crate::conformance::lane::Lane;
-use crate::conformance::reference::{Dense, Margin, Value, agrees, evaluate, extra, fitted, input_dtype, window_call};
+use crate::conformance::reference::{
+    Dense, On, Value, agrees_with_exact, evaluate, extra, fitted, input_dtype, window_call,
+};
 use crate::support::random::Random;
 
-macro_rules! ops {
-    ($($name:ident $op:ident,)*; $($extra:ident [$($tag:ident)*],)*) => {
-        table! { "kernel": $($name [],)* $($extra [$($tag)*],)* }
-
-        $(fn $name(bench: &Bench) -> Result<(), Fail> {
-            against_reference(bench, Op::$op)
-        })*
-
-        #[cfg(test)]
-        const TESTED: &[Op] = &[$(Op::$op),*];
+macro_rules! of_ops {
+    ({$($(#[$doc:meta])* $op:ident: $name:literal, $class:ident, $dtypes:ident, $method:ident($($signature:tt)*)
+        $(=> $params:expr)? $(, { $($facts:tt)* })?;)*} {$($sources:tt)*}) => {
+        /// Each op that has inputs, beside the reference.
+        pub(super) const OF_OPS: &[Case] = &[$(Case {
+            name: concat!("kernel/", $name),
+            needs: &[],
+            run: |bench| against_reference(bench, Op::$op),
+        }),*];
     };
 }
+streamvm_ep::op_table!(of_ops);
 
-ops! {
-    neg Neg, abs Abs, exp Exp, log Log, sqrt Sqrt, tanh Tanh, relu Relu, sigmoid Sigmoid,
-    erf Erf, gelu Gelu, gelu_tanh GeluTanh, silu Silu, rsqrt Rsqrt,
-    reciprocal Reciprocal, floor Floor, ceil Ceil, round Round, trunc Trunc, sign Sign,
-    sin Sin, cos Cos, tan Tan, asin Asin, acos Acos, atan Atan, sinh Sinh, cosh Cosh,
-    log1p Log1p, expm1 Expm1, log2 Log2, log10 Log10, exp2 Exp2,
-    bit_not BitNot, not Not, isnan IsNan, isinf IsInf, isfinite IsFinite,
-    clamp Clamp, floor_div FloorDiv, remainder Remainder, atan2 Atan2,
-    bit_and BitAnd, bit_or BitOr, bit_xor BitXor, shl Shl, shr Shr, and And, or Or, xor Xor,
-    add Add, sub Sub, mul Mul, div Div, min Min, max Max, pow Pow,
-    eq Eq, ne Ne, lt Lt, le Le, gt Gt, ge Ge, select Where,
-    sum Sum, mean Mean, reduce_max ReduceMax, reduce_min ReduceMin, argmax ArgMax, argmin ArgMin,
-    var Var, std Std, prod Prod, any Any, all All,
-    matmul MatMul, softmax Softmax, log_softmax LogSoftmax, softmax_backward SoftmaxBackward,
-    log_softmax_backward LogSoftmaxBackward, layer_norm LayerNorm, index_select IndexSelect, pad Pad, one_hot OneHot, cast Cast,
-    flip Flip, tril Tril, triu Triu, cumsum CumSum, take_along_axis TakeAlongAxis, scatter Scatter, scatter_add ScatterAdd,
-    argsort ArgSort, argtopk ArgTopK,
-    rms_norm RmsNorm, cross_entropy CrossEntropy, cross_entropy_backward CrossEntropyBackward,
-    conv2d Conv2d, conv2d_backward_input Conv2dBackwardInput, conv2d_backward_weight Conv2dBackwardWeight,
-    max_pool2d MaxPool2d, max_pool2d_backward MaxPool2dBackward, avg_pool2d AvgPool2d, avg_pool2d_backward AvgPool2dBackward,;
+table! { "kernel":
     elementwise_in_place [],
     in_place_through_any_view [],
     others_refuse_to_run_in_place [],
@@ -160,23 +144,6 @@ fn forms(op: Op) -> &'static [Form] {
     }
 }
 
-fn pool(op: Op, dtype: DType, input: usize) -> Pool {
-    match op {
-        Op::Sum | Op::Mean | Op::Var | Op::Std | Op::Prod | Op::MatMul => Pool::Tame,
-        _ if op.is_softmax() || matches!(op, Op::LayerNorm | Op::RmsNorm) => Pool::Tame,
-        Op::MaxPool2d | Op::MaxPool2dBackward if input == 0 => Pool::Wild,
-        _ if op.moves_a_window() => Pool::Tame,
-        // The tables have more than 8 rows.
-        Op::IndexSelect | Op::TakeAlongAxis | Op::Scatter | Op::ScatterAdd if input == 1 => Pool::Small,
-        Op::CrossEntropy | Op::CrossEntropyBackward if input == 1 => Pool::Small,
-        Op::CumSum | Op::ScatterAdd | Op::CrossEntropy | Op::CrossEntropyBackward => Pool::Tame,
-        Op::Div | Op::FloorDiv | Op::Remainder if !dtype.is_float() && input == 1 => Pool::NonZero,
-        Op::Pow if !dtype.is_float() && input == 1 => Pool::Small,
-        Op::Pow if dtype.is_float() => Pool::Small,
-        _ => Pool::Wild,
-    }
-}
-
 fn against_reference(bench: &Bench, op: Op) -> Result<(), Fail> {
     let lab = bench.lab()?;
     let mut lane = lab.lane()?;
@@ -251,7 +218,7 @@ fn one_call(
             let view = if plain { View::Contiguous } else { all[rng.below(all.len())] };
             views.push(view);
             let own = input_dtype(op, dtype, input, pick);
-            HostTensor::new(rng, own, &dims[input], view, pool(op, dtype, input))
+            HostTensor::new(rng, own, &dims[input], view, op.samples(input))
         })
         .collect();
     let given: Vec<(DType, &Shape)> = inputs.iter().map(|input| (input.dtype, input.layout.shape())).collect();
@@ -266,7 +233,8 @@ fn one_call(
         .map_err(|error| Fail::from(format!("{what}: {error}")))?;
     let bytes = lab.bytes(lane, &output)?;
     let expected = evaluate(op, &inputs.iter().map(HostTensor::dense).collect::<Vec<_>>(), params);
-    compare(op, &before.read(&bytes).dense(), &expected, &what)?;
+    let terms = given.first().map_or(0, |(_, shape)| shape.elements()) / out_shape.elements().max(1);
+    compare(op, &before.read(&bytes).dense(), &expected, terms, &what)?;
     ensure!(before.same_outside(&bytes), "{what}: it wrote outside of the output's view");
     for (input, buffer) in inputs.iter().zip(&buffers) {
         ensure!(lab.bytes(lane, buffer)? == input.bytes(), "{what}: it wrote an input");
@@ -274,47 +242,12 @@ fn one_call(
     Ok(())
 }
 
-/// How far a float result may be from the reference. Libraries differ in the last bits of all but plain arithmetic, and sums differ by the
-/// order of addition.
-fn margin(op: Op) -> Margin {
-    let units = match op {
-        // Kernels may round the argument of an exponential, which is at most 16 in size for most operands.
-        Op::Gelu | Op::GeluTanh | Op::Silu => 128.0,
-        Op::Remainder => 0.0,
-        // Where the quotient has more digits than the type.
-        Op::FloorDiv => 4.0,
-        _ if op.element_work() != ElementWork::Light => 16.0,
-        Op::Rsqrt => 4.0,
-        Op::LayerNorm | Op::RmsNorm => 64.0,
-        Op::Sum | Op::Mean | Op::Var | Op::Std | Op::Prod | Op::MatMul => 64.0,
-        Op::CumSum => 8.0,
-        Op::MaxPool2d => 0.0,
-        Op::CrossEntropy | Op::CrossEntropyBackward => 64.0,
-        _ if op.moves_a_window() => 64.0,
-        _ if op.is_softmax() => 64.0,
-        _ => 0.0,
-    };
-    // Summands are at most 4 in size (16 for products), and there are few of them.
-    let scale = match op {
-        Op::Sum | Op::MatMul | Op::Conv2d | Op::Conv2dBackwardInput | Op::Conv2dBackwardWeight => 64.0,
-        Op::AvgPool2d | Op::AvgPool2dBackward | Op::MaxPool2dBackward => 16.0,
-        Op::CumSum => 20.0,
-        Op::Mean => 4.0,
-        Op::Var | Op::Std => 16.0,
-        Op::LayerNorm | Op::RmsNorm => 16.0,
-        // Differences may cancel, and the inputs of gradients are arbitrary, not the outputs of a softmax.
-        Op::LogSoftmax | Op::CrossEntropy | Op::CrossEntropyBackward => 8.0,
-        Op::SoftmaxBackward | Op::LogSoftmaxBackward => 256.0,
-        _ => 0.0,
-    };
-    Margin { units, scale, least: 1e-37 }
-}
-
-fn compare(op: Op, found: &Dense, expected: &Dense, what: &str) -> Result<(), Fail> {
+/// Compares with what is exact, where an element has so many terms.
+fn compare(op: Op, found: &Dense, expected: &Dense, terms: usize, what: &str) -> Result<(), Fail> {
     ensure_eq!((found.dtype, &found.dims), (expected.dtype, &expected.dims), "{what}");
     for (place, (&found_at, &expected_at)) in found.values.iter().zip(&expected.values).enumerate() {
         let same = match (found_at, expected_at) {
-            (Value::Float(x), Value::Float(y)) => agrees(op, found.dtype, x, y, margin(op)),
+            (Value::Float(x), Value::Float(y)) => agrees_with_exact(op, found.dtype, On::AnyDevice, x, y, terms),
             (found, expected) => found == expected,
         };
         ensure!(same, "{what}: element {place} is {found_at:?}, not {expected_at:?}");
@@ -484,16 +417,4 @@ fn runs_each_launch_once(bench: &Bench) -> Result<(), Fail> {
         lane.op(Op::Add, &[&x, &one], &x, &Params::default())?;
     }
     lab.expect(&mut lane, &x, &[500i64, 600], "after five hundred times adding one")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_op_has_a_case() {
-        for op in Op::ALL.into_iter().filter(|op| !op.is_source()) {
-            assert!(TESTED.contains(&op), "{op} has no case");
-        }
-    }
 }

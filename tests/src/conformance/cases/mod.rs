@@ -52,6 +52,7 @@ pub fn cases() -> &'static [Case] {
             fills::CASES,
             copies::CASES,
             operands::CASES,
+            kernels::OF_OPS,
             kernels::CASES,
             values::CASES,
             calls::CASES,

@@ -7,12 +7,12 @@ use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::sync::Arc;
 
 use crate::Out;
-use crate::capture::{Adding, Mode};
-use crate::code::{Code, Outcome};
-use crate::context::Context;
 use crate::driver::Driver;
-use crate::findings::Kind;
-use crate::graph::{Conditional, Graph, NoCondition, Node};
+use crate::objects::capture::{Adding, Mode};
+use crate::objects::context::Context;
+use crate::objects::graph::{Conditional, Graph, NoCondition, Node};
+use crate::values::code::{Code, Outcome};
+use crate::values::findings::Kind;
 
 /// `CU_GRAPH_NODE_TYPE_CONDITIONAL`.
 pub(crate) const CONDITIONAL: c_int = 13;

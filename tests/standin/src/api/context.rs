@@ -3,11 +3,11 @@
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
-use crate::code::{Code, Outcome};
-use crate::context::{self, Context};
 use crate::driver::Driver;
-use crate::findings::Kind;
-use crate::out::Out;
+use crate::objects::context::{self, Context};
+use crate::values::code::{Code, Outcome};
+use crate::values::findings::Kind;
+use crate::values::out::Out;
 
 driver_calls! {
     /// Retains the primary context of a device; the first retention creates it.

@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use streamvm_ep::DType;
 
 use super::memory::{cuMemAlloc_v2, cuMemFree_v2};
-use crate::code::{Code, Outcome};
-use crate::cublas::{Cublas, FULL_PRECISION, Matrix, Product, Set};
+use crate::commands::graph::give;
 use crate::driver::Driver;
-use crate::findings::Kind;
-use crate::graph::{Node, give};
-use crate::out::Out;
+use crate::kernels::{Matrix, Product};
+use crate::objects::cublas::{Cublas, FULL_PRECISION, Set};
+use crate::objects::graph::Node;
+use crate::values::code::{Code, Outcome};
+use crate::values::findings::Kind;
+use crate::values::out::Out;
 
 /// Bytes of device memory of a handle.
 const WORKSPACE: usize = 4096;
@@ -28,7 +30,7 @@ macro_rules! cublas_calls {
         ///   points to what the function reads or writes there.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            status(crate::entry::enter(stringify!($name), |$driver| $body))
+            status(crate::driver::entry::enter(stringify!($name), |$driver| $body))
         }
     )*};
 }
@@ -180,13 +182,13 @@ cublas_calls! {
             c: Matrix { base: c, transposed: false, leading: leading_c, stride: stride_c },
             count,
         };
-        let decoded = product.decode().map_err(wrong)?;
+        product.decode().map_err(wrong)?;
         if driver.captures.status(&stream).is_some() && own_workspace.is_none() {
             // cuBLAS would capture allocations, with which a graph cannot be updated.
             let text = format!("{CALL} on {}, which captures; give the handle memory by cublasSetWorkspace_v2", stream.name);
             return Err(driver.refuse(Kind::Capture, text, Code::STREAM_CAPTURE_UNSUPPORTED));
         }
-        give(driver, &stream, Node::Product { decoded, workspace: own_workspace })
+        give(driver, &stream, Node::Product { product, workspace: own_workspace })
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::code::Code;
-use crate::config::Config;
-use crate::out::Out;
+use crate::values::code::Code;
+use crate::values::config::Config;
+use crate::values::out::Out;
 
 driver_calls! {
     /// The number of devices.

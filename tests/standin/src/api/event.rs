@@ -3,12 +3,12 @@
 use std::ffi::c_uint;
 use std::sync::{Arc, OnceLock};
 
-use crate::code::{Code, Outcome};
-use crate::command::{Command, Work};
 use crate::driver::Driver;
-use crate::event::{Event, Mark};
-use crate::findings::Kind;
-use crate::out::Out;
+use crate::objects::command::{Command, Work};
+use crate::objects::event::{Event, Mark};
+use crate::values::code::{Code, Outcome};
+use crate::values::findings::Kind;
+use crate::values::out::Out;
 
 /// The flag of an event without a timestamp.
 const DISABLE_TIMING: c_uint = 2;

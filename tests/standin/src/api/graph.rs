@@ -4,10 +4,10 @@ use std::ffi::{c_uint, c_ulonglong};
 use std::sync::Arc;
 
 use crate::Out;
-use crate::capture::{Mode, NoGraph};
-use crate::code::Code;
-use crate::findings::Kind;
-use crate::graph::{Exec, Graph};
+use crate::objects::capture::{Mode, NoGraph};
+use crate::objects::graph::{Exec, Graph};
+use crate::values::code::Code;
+use crate::values::findings::Kind;
 
 /// `CUgraphExecUpdateResultInfo`: what kept an instantiated graph from an update. The nodes are always null.
 #[repr(C)]

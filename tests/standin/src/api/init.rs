@@ -3,8 +3,8 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
-use crate::code::{self, Code, Outcome};
-use crate::out::Out;
+use crate::values::code::{self, Code, Outcome};
+use crate::values::out::Out;
 
 driver_calls! {
     /// Initialises the driver.

@@ -4,11 +4,11 @@ use std::ffi::{c_uint, c_void};
 use std::ptr::with_exposed_provenance_mut;
 use std::sync::Arc;
 
-use crate::code::{Code, Outcome};
 use crate::driver::Driver;
-use crate::findings::Kind;
 use crate::memory::{Allocation, Home, Missing};
-use crate::out::Out;
+use crate::values::code::{Code, Outcome};
+use crate::values::findings::Kind;
+use crate::values::out::Out;
 
 /// All flags of pinned memory: portable, mapped, write-combined. The first two have no effect, since all memory has unified addresses.
 const HOST_FLAGS: c_uint = 7;

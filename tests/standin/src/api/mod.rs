@@ -2,6 +2,8 @@
 //!
 //! Each call goes through `entry::enter`, which counts it, lets it fail if a test wants that, and checks that the driver is ready. Other
 //! driver functions are missing: cudarc panics when it looks one up, so a test that needs one fails.
+//!
+//! Layer: uses `values`, `memory`, `kernels`, `objects`, `driver` and `commands`; is used by `tests`.
 
 /// Exports driver calls, each with a body over the driver, and lists them for `cuGetProcAddress`.
 macro_rules! driver_calls {
@@ -15,7 +17,7 @@ macro_rules! driver_calls {
             ///   null or points to what the function reads or writes there. Handles and device addresses are checked.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> std::ffi::c_int {
-                crate::entry::enter(stringify!($name), |$driver| $body)
+                crate::driver::entry::enter(stringify!($name), |$driver| $body)
             }
         )*
 

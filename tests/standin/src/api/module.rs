@@ -3,12 +3,11 @@
 use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::sync::Arc;
 
-use crate::code::Code;
 use crate::driver::{Driver, Function, Module};
-use crate::findings::Kind;
-use crate::interpreter::PtxCode;
-use crate::kernel::Ptx;
-use crate::out::Out;
+use crate::kernels::{FusedViews, PtxCode};
+use crate::values::code::Code;
+use crate::values::findings::Kind;
+use crate::values::out::Out;
 
 /// Option of a load: the buffer into which the compiler writes errors.
 const ERROR_LOG: c_uint = 5;
@@ -53,7 +52,7 @@ driver_calls! {
         Ok(())
     }
 
-    /// Looks up a kernel that the module contains and the stand-in can run.
+    /// Looks up a kernel that the module contains and whose parameter the stand-in knows.
     fn cuModuleGetFunction(driver, function: Out<usize>, module: usize, name: *const c_char) {
         const CALL: &str = "cuModuleGetFunction";
         function.check()?;
@@ -62,7 +61,7 @@ driver_calls! {
         let found = driver.tables().modules.get(module).cloned();
         let loaded = found.map_err(|why| driver.bad_handle(CALL, "module", module, why, Code::INVALID_HANDLE))?;
         loaded.context.check()?;
-        let kernel = loaded.ptx.kernel(name).ok_or(Code::NOT_FOUND)?;
+        let kernel = loaded.kernel(name).ok_or(Code::NOT_FOUND)?;
         let new = Function { module, kernel };
         function.put(driver.tables().functions.add(Arc::new(new)))
     }
@@ -95,15 +94,16 @@ unsafe fn load(driver: &Driver, call: &str, module: &Out<usize>, image: *const c
     // An image that is not text is a binary, which is for a real device.
     let text = text.to_str().map_err(|_| Code::INVALID_IMAGE)?;
     let invalid = |why: String| Refused { code: Code::INVALID_PTX, why: Some(why) };
-    let no_ptx = || invalid("the stand-in found no .version and .target: this is no PTX".to_owned());
-    let ptx = Ptx::read(text).ok_or_else(no_ptx)?;
+    if !text.contains(".version") || !text.contains(".target") {
+        return Err(invalid("the stand-in found no .version and .target: this is no PTX".to_owned()));
+    }
     let unknown = |why: String| {
         driver.findings.add(Kind::UnknownPtx, format!("{call}: {why}; fix the PTX, or add it to tests/ptx"));
         invalid(why)
     };
-    let code = if driver.config.runs_ptx { Some(PtxCode::of(text).map_err(unknown)?) } else { None };
-    let text = text.to_owned();
-    Ok(module.put(driver.tables().modules.add(Arc::new(Module { context, ptx, text, code })))?)
+    let code = PtxCode::of(text).map_err(unknown)?;
+    let fused = FusedViews::of_ptx(text).map(Arc::new);
+    Ok(module.put(driver.tables().modules.add(Arc::new(Module { context, code, fused })))?)
 }
 
 /// Writes the error to the buffer of the options, if there is one and it has room.

@@ -1,30 +1,20 @@
 //! The functions of NVRTC that streamvm calls. The stand-in library for NVRTC (`tests/standin/nvrtc`) forwards its calls to these functions.
 //!
-//! A program compiles if it is a fused kernel of streamvm's, comes with the header that it includes, and has the options that such a kernel needs. Its PTX
-//! says nothing but the name of the kernel, and keeps the source, which the stand-in for the driver runs (`kernel/fused.rs`). With the setting `kernels=ptx`, and
-//! if the environment names NVIDIA's NVRTC (`nvrtc.rs`), the PTX is what that one compiles, and keeps the source too.
+//! A program compiles if it is a fused kernel of streamvm's, comes with the header that it includes, and has the options that such a kernel needs. NVIDIA's
+//! NVRTC, which the environment names, makes the PTX. It gets a comment that says which views the kernel accesses (`kernels/fused.rs`).
 
 use std::ffi::{c_char, c_int};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
-use crate::code::{Code, Outcome};
 use crate::driver::Driver;
-use crate::kernel::FusedCode;
-use crate::nvrtc::Nvrtc;
-use crate::out::Out;
+use crate::kernels::FusedViews;
+use crate::objects::nvrtc::{Nvrtc, Program};
+use crate::values::code::{Code, Outcome};
+use crate::values::out::Out;
 
 /// The architectures that it compiles for.
 const ARCHITECTURES: [c_int; 4] = [70, 80, 86, 90];
-
-/// A program of NVRTC.
-#[derive(Debug)]
-pub(crate) struct Program {
-    source: String,
-    /// The name and the text of each header.
-    headers: Vec<(String, String)>,
-    /// The PTX, and the messages.
-    compiled: Mutex<(String, String)>,
-}
 
 /// Exports calls of NVRTC, each with a body over the driver. They are counted, and fail on demand, like driver calls.
 macro_rules! nvrtc_calls {
@@ -36,7 +26,7 @@ macro_rules! nvrtc_calls {
         /// * The duties of the NVRTC function of this name: each pointer is null or points to what the function reads or writes there.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            status(crate::entry::enter(stringify!($name), |$driver| $body))
+            status(crate::driver::entry::enter(stringify!($name), |$driver| $body))
         }
     )*};
 }
@@ -101,7 +91,7 @@ nvrtc_calls! {
         // SAFETY: as above, for the texts.
         let headers = unsafe { texts(count, headers) }?;
         let headers = names.into_iter().zip(headers).collect();
-        let new = Program { source, headers, compiled: Mutex::default() };
+        let new = Program::new(source, headers);
         program.put(driver.tables().programs.add(Arc::new(new)))
     }
 
@@ -114,7 +104,7 @@ nvrtc_calls! {
             Ok(ptx) => ((ptx, String::new()), Ok(())),
             Err(why) => ((String::new(), why), Err(Code::INVALID_PTX)),
         };
-        *program.compiled.lock().unwrap_or_else(PoisonError::into_inner) = compiled;
+        program.set_compiled(compiled);
         outcome
     }
 
@@ -148,14 +138,6 @@ nvrtc_calls! {
     }
 }
 
-impl Program {
-    /// The PTX, or the messages.
-    fn text(&self, messages: bool) -> String {
-        let compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        if messages { compiled.1.clone() } else { compiled.0.clone() }
-    }
-}
-
 fn find(driver: &Driver, program: usize) -> Outcome<Arc<Program>> {
     driver.tables().programs.get(program).cloned().map_err(|_| Code::INVALID_HANDLE)
 }
@@ -167,8 +149,9 @@ fn find(driver: &Driver, program: usize) -> Outcome<Arc<Program>> {
 /// The messages of the compiler.
 fn compile(driver: &Driver, program: &Program, options: &[String]) -> Result<String, String> {
     let architecture = options.iter().find_map(|option| option.strip_prefix("--gpu-architecture=compute_"));
-    let architecture = architecture.and_then(|number| number.parse().ok()).filter(|it| ARCHITECTURES.contains(it));
-    let architecture = architecture.ok_or_else(|| format!("no architecture that there is, in {options:?}"))?;
+    let architecture =
+        architecture.and_then(|number| number.parse::<c_int>().ok()).filter(|it| ARCHITECTURES.contains(it));
+    architecture.ok_or_else(|| format!("no architecture that there is, in {options:?}"))?;
     if !options.iter().any(|option| option == "--fmad=false") {
         return Err(
             "a fused kernel must not contract multiplications and additions: --fmad=false is missing".to_owned()
@@ -177,10 +160,13 @@ fn compile(driver: &Driver, program: &Program, options: &[String]) -> Result<Str
     if !program.headers.iter().any(|(name, _)| name == "fused.cuh") {
         return Err("could not open source file \"fused.cuh\"".to_owned());
     }
-    let compiler = if driver.config.runs_ptx { Nvrtc::named()? } else { None };
-    let compile = |compiler: &Nvrtc| compiler.compile(&program.source, &program.headers, options);
-    let compiled = compiler.map(compile).transpose()?;
-    FusedCode::ptx(&program.source, architecture, compiled.as_deref())
+    let views = FusedViews::of_source(&program.source)?;
+    let nth = driver.programs.fetch_add(1, Ordering::Relaxed);
+    let mut last = driver.last_ptx.lock().unwrap_or_else(PoisonError::into_inner);
+    if nth < driver.config.programs {
+        *last = Nvrtc::named()?.compile(&program.source, &program.headers, options)?;
+    }
+    Ok(views.before(&last))
 }
 
 /// Writes the text and a NUL to `place`, which has room for them.

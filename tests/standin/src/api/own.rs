@@ -5,9 +5,9 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::Once;
 
-use crate::config;
-use crate::entry;
-use crate::findings::Kind;
+use crate::driver::entry;
+use crate::values::config;
+use crate::values::findings::Kind;
 
 /// Replaces the driver by one with the settings of a text such as `devices=2;seed=7`, once all commands have passed. All handles and
 /// addresses of the old driver are invalid from then on. Returns 0, or 1 for an invalid text, with the reason on stderr.
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn standin_leaks(place: *mut u8, room: usize) -> usize {
 /// * `place` has room for `room` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn standin_coverage(place: *mut u8, room: usize) -> usize {
-    let text = crate::interpreter::coverage();
+    let text = crate::kernels::coverage();
     // SAFETY: by the caller's duty `place` has room for `room` bytes.
     unsafe { hand_over(&text, place, room) };
     text.len()

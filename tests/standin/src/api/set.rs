@@ -2,15 +2,12 @@
 
 use std::ffi::{c_uchar, c_uint, c_ushort};
 
-use streamvm_ep::Access;
-use streamvm_sim::races::Touch;
-
-use crate::code::{Code, Outcome};
-use crate::command::{Pattern, Work};
+use crate::commands::graph::give;
 use crate::driver::Driver;
-use crate::findings::Kind;
-use crate::graph::{Node, give};
-use crate::prepared::{Prepared, PreparedWork};
+use crate::objects::command::Pattern;
+use crate::objects::graph::Node;
+use crate::values::code::{Code, Outcome};
+use crate::values::findings::Kind;
 
 driver_calls! {
     /// Fills units of one byte.
@@ -39,18 +36,4 @@ fn set(driver: &Driver, call: &'static str, target: u64, pattern: Pattern, count
         return Err(driver.refuse(Kind::WrongMemory, text, Code::INVALID_VALUE));
     }
     give(driver, &stream, Node::Fill { call, target: target as usize, pattern, count })
-}
-
-/// Checks a fill of `count` elements from an address.
-pub(crate) fn prepare_fill(
-    driver: &Driver,
-    call: &'static str,
-    (target, count): (usize, usize),
-    pattern: Pattern,
-) -> Outcome<Prepared> {
-    let target = driver.span(call, "the target", target, count.saturating_mul(pattern.bytes))?;
-    driver.check_written(call, &target);
-    let touches = vec![Touch::new([target.range.clone()], Access::Write, None)];
-    let work = PreparedWork::Work(Work::Fill { target, pattern });
-    Ok(Prepared { call, what: call.to_owned(), touches, work })
 }

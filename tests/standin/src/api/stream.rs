@@ -3,14 +3,14 @@
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
-use crate::capture::{NoWait, WaitKind};
-use crate::code::{Code, Outcome};
-use crate::command::{Command, Work};
-use crate::context::Context;
+use crate::commands::graph::start_stream;
 use crate::driver::Driver;
-use crate::findings::Kind;
-use crate::out::Out;
-use crate::stream::Stream;
+use crate::objects::capture::{NoWait, WaitKind};
+use crate::objects::command::{Command, Work};
+use crate::objects::stream::Stream;
+use crate::values::code::{Code, Outcome};
+use crate::values::findings::Kind;
+use crate::values::out::Out;
 
 /// The greatest priority of a stream; the least is 0.
 pub(super) const GREATEST_PRIORITY: c_int = -5;
@@ -131,22 +131,6 @@ fn create(driver: &Arc<Driver>, call: &str, place: &Out<usize>, flags: c_uint) -
         let text = format!("{call} of a stream that waits for the null stream; make it non-blocking");
         return Err(driver.refuse(Kind::NullStream, text, Code::NOT_SUPPORTED));
     }
-    let stream = start(driver, &context)?;
+    let stream = start_stream(driver, &context)?;
     place.put(driver.tables().streams.add(stream))
-}
-
-/// A new stream of a context, with its thread, that has no handle yet.
-pub(crate) fn start(driver: &Arc<Driver>, context: &Arc<Context>) -> Outcome<Arc<Stream>> {
-    let mut tables = driver.tables();
-    tables.streams_ever += 1;
-    let number = tables.streams_ever;
-    drop(tables);
-    let name = format!("stream {number} of cuda:{}", context.device);
-    let actor = driver.order.stream(&name);
-    let stream = Arc::new(Stream::new(Arc::clone(context), number, name, actor));
-    let (worker, its_driver) = (Arc::clone(&stream), Arc::clone(driver));
-    let thread = std::thread::Builder::new().name(format!("standin-{number}"));
-    thread.spawn(move || worker.work(&its_driver)).map_err(|_| Code::OPERATING_SYSTEM)?;
-    context.add(&stream);
-    Ok(stream)
 }

@@ -8,10 +8,13 @@
 //! * An address is not allocated a second time before the range is used up, so that a use after free is distinguished from a use of the
 //!   next allocation.
 //! * New memory holds [`POISON`], since a driver does not promise any contents.
+//!
+//! Layer: uses `values`; is used by `kernels`, `objects`, `driver`, `commands`, `api` and `tests`.
 
 mod allocation;
 mod arena;
 mod heap;
+pub(crate) mod order;
 
 pub(crate) use allocation::{Allocation, Home, Span};
 #[cfg(test)]

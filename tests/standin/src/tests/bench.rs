@@ -3,9 +3,11 @@
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use streamvm_cuda::kernel_ptx;
+
 use crate::Out;
 use crate::api::{context, copy, event, init, launch, memory, module, own, set, stream};
-use crate::code::Code;
+use crate::values::code::Code;
 
 /// Makes a driver call and turns its result into a `Result`.
 macro_rules! call {
@@ -13,7 +15,7 @@ macro_rules! call {
         // SAFETY: every pointer that a test passes is to a place of its own, of the right type; handles and device addresses may have any
         // value.
         let result = unsafe { $($function)::+($($argument),*) };
-        if result == 0 { Ok(()) } else { Err($crate::code::Code(result)) }
+        if result == 0 { Ok(()) } else { Err($crate::values::code::Code(result)) }
     }};
 }
 pub(super) use call;
@@ -143,10 +145,9 @@ impl Bench {
         device
     }
 
-    /// Loads a module with these kernels.
-    pub(super) fn module(&self, kernels: &[&str]) -> Result<usize> {
-        let entries: String = kernels.iter().map(|name| format!(".visible .entry {name}(\n)\n{{ ret; }}\n")).collect();
-        self.load(&format!(".version 7.0\n.target sm_52\n.address_size 64\n{entries}"))
+    /// Loads the module of one of streamvm's kernels.
+    pub(super) fn module(&self, kernel: &str) -> Result<usize> {
+        self.load(&kernel_ptx(kernel.parse().unwrap()).unwrap().into_string().unwrap())
     }
 
     pub(super) fn load(&self, text: &str) -> Result<usize> {
@@ -159,11 +160,16 @@ impl Bench {
         call!(module::cuModuleGetFunction(Out::to(&mut function), module, name.as_ptr())).map(|()| function)
     }
 
-    /// Launches a kernel of one thread.
+    /// Launches a kernel with one thread.
     pub(super) fn launch<T>(&self, function: usize, stream: usize, parameter: &T) -> Result {
+        self.launch_block(function, stream, parameter, 1)
+    }
+
+    /// Launches a kernel with one block of so many threads.
+    pub(super) fn launch_block<T>(&self, function: usize, stream: usize, parameter: &T, threads: c_uint) -> Result {
         let parameters = [(&raw const *parameter).cast::<c_void>()];
         let parameters = parameters.as_ptr();
-        call!(launch::cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, std::ptr::null()))
+        call!(launch::cuLaunchKernel(function, 1, 1, 1, threads, 1, 1, 0, stream, parameters, std::ptr::null()))
     }
 
     pub(super) fn hold(&self, shut: bool) {

@@ -9,7 +9,7 @@ use super::kernels::arguments;
 use crate::Out;
 use crate::api::conditional::{self, ConditionalParams};
 use crate::api::graph;
-use crate::code::Code;
+use crate::values::code::Code;
 
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`.
 const THREAD_LOCAL: u32 = 1;
@@ -82,8 +82,8 @@ impl Counting<'_> {
     fn with<'b>(bench: &'b Bench, text: &str) -> Counting<'b> {
         let stream = bench.stream();
         let loaded = bench.load(text).unwrap();
-        let others = bench.module(&["sv_add_i32", "sv_lt_i32"]).unwrap();
-        let [adds, is_less] = ["sv_add_i32", "sv_lt_i32"].map(|name| bench.function(others, name).unwrap());
+        let named = |name| bench.function(bench.module(name).unwrap(), name).unwrap();
+        let [adds, is_less] = ["sv_add_i32", "sv_lt_i32"].map(named);
         let sets = bench.function(loaded, CONDITION_NAME).unwrap();
         let (one, state) = (bench.written(&1i32.to_ne_bytes(), stream), bench.written(&[0; 16], stream));
         let stop = bench.pinned(4);
@@ -239,7 +239,7 @@ fn ptx_that_does_not_set_its_condition_is_found_at_its_launch() {
     let shipped = CONDITION_PTX.to_str().unwrap();
     let sets_none = replaced_last(shipped, "call.uni cudaGraphSetConditional, (param0, param1);", "");
     for (text, is_set) in [(shipped, true), (&*sets_none, false)] {
-        let bench = Bench::new("kernels=ptx");
+        let bench = Bench::new("");
         let counting = Counting::with(&bench, text);
         let (stream, body, number) = (counting.stream, bench.stream(), counting.number(0));
         let is_taken = bench.written(&[1], stream);

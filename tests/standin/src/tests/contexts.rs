@@ -3,7 +3,7 @@
 use super::bench::{Bench, call};
 use crate::Out;
 use crate::api::{context, copy, event, memory, stream};
-use crate::code::Code;
+use crate::values::code::Code;
 
 #[test]
 fn a_call_without_a_context_is_a_finding() {

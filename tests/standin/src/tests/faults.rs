@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::bench::{Bench, call};
 use crate::Out;
 use crate::api::{context, event, init, launch, stream};
-use crate::code::Code;
+use crate::values::code::Code;
 
 fn empty(bench: &Bench) -> usize {
     bench.function(bench.load(crate::EMPTY_PTX).unwrap(), crate::EMPTY).unwrap()

@@ -5,7 +5,7 @@ use super::kernels::arguments;
 use crate::Out;
 use crate::api::graph::UpdateResult;
 use crate::api::{context, copy, cublas, event, graph, launch, memory, module, stream};
-use crate::code::Code;
+use crate::values::code::Code;
 
 /// The modes of a capture.
 const GLOBAL: u32 = 0;
@@ -83,7 +83,7 @@ fn a_node_keeps_the_arguments_of_its_kernel_and_copies_read_memory_at_the_launch
     let bench = Bench::new("");
     let stream = bench.stream();
     let (x, y, z) = (bench.written(&1f32.to_ne_bytes(), stream), bench.device(4), bench.device(4));
-    let function = bench.function(bench.module(&["sv_add_f32"]).unwrap(), "sv_add_f32").unwrap();
+    let function = bench.function(bench.module("sv_add_f32").unwrap(), "sv_add_f32").unwrap();
     let mut twice = arguments(&[(x, &[1]), (x, &[1]), (y, &[1])], &[1], &[]);
     let made = captured(stream, || {
         bench.launch(function, stream, &twice).unwrap();
@@ -317,7 +317,7 @@ fn memory_and_kernels_must_be_there_at_each_launch() {
     let bench = Bench::new("");
     let (stream, x) = (bench.stream(), bench.device(4));
     bench.set(x, 0, 4, stream).unwrap();
-    let loaded = bench.module(&["sv_neg_f32"]).unwrap();
+    let loaded = bench.module("sv_neg_f32").unwrap();
     let function = bench.function(loaded, "sv_neg_f32").unwrap();
     let negated = arguments(&[(x, &[1]), (x, &[1])], &[1], &[]);
     let exec = instantiated(captured(stream, || bench.launch(function, stream, &negated).unwrap()));
@@ -375,7 +375,7 @@ fn each_kernel_of_a_launch_counts_for_faults() {
     let stream = bench.stream();
     let x = bench.device(4);
     bench.set(x, 0, 4, stream).unwrap();
-    let function = bench.function(bench.module(&["sv_neg_f32"]).unwrap(), "sv_neg_f32").unwrap();
+    let function = bench.function(bench.module("sv_neg_f32").unwrap(), "sv_neg_f32").unwrap();
     let negated = arguments(&[(x, &[1]), (x, &[1])], &[1], &[]);
     let exec = instantiated(captured(stream, || {
         bench.launch(function, stream, &negated).unwrap();

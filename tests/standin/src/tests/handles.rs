@@ -2,10 +2,12 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
+use streamvm_cuda::kernel_ptx;
+
 use super::bench::{Bench, call};
 use crate::Out;
 use crate::api::{context, device, event, init, module, stream};
-use crate::code::Code;
+use crate::values::code::Code;
 
 #[test]
 fn what_is_destroyed_is_not_used_again() {
@@ -65,7 +67,10 @@ fn kernels_go_with_their_module() {
 #[test]
 fn only_kernels_of_the_module_that_are_known_are_found() {
     let bench = Bench::new("");
-    let module = bench.module(&["sv_add_f32", "their_kernel"]).unwrap();
+    let theirs = crate::EMPTY_PTX.replace(crate::EMPTY, "their_kernel");
+    let theirs = theirs.split_once(".visible").unwrap().1;
+    let ours = kernel_ptx("sv_add_f32".parse().unwrap()).unwrap().into_string().unwrap();
+    let module = bench.load(&format!("{ours}\n.visible{theirs}")).unwrap();
     assert!(bench.function(module, "sv_add_f32").is_ok());
     assert_eq!(bench.function(module, "sv_sub_f32"), Err(Code::NOT_FOUND), "known, but not in the module");
     assert_eq!(bench.function(module, "their_kernel"), Err(Code::NOT_FOUND), "in the module, but not known");

@@ -3,7 +3,7 @@
 use super::bench::{Bench, Result, call};
 use super::graphs::{begin, captured, end, instantiated, launched, status, update};
 use crate::api::{event, graph, stream};
-use crate::code::Code;
+use crate::values::code::Code;
 
 /// Two streams and the events that fork the second from the first, and join it again.
 struct Fork<'b> {

@@ -3,8 +3,8 @@
 use super::bench::{Bench, call, look};
 use crate::Out;
 use crate::api::{context, copy, memory, set};
-use crate::code::Code;
 use crate::memory::POISON;
+use crate::values::code::Code;
 
 #[test]
 fn copies_move_bytes_between_all_memories() {
@@ -118,7 +118,7 @@ fn kernels_know_write_combined_memory_by_an_address_of_their_own() {
     assert_ne!(told(combined), combined.addr() as u64);
     // SAFETY: the memory has four bytes, and no other code uses it.
     unsafe { combined.copy_from_nonoverlapping([1u8, 2, 3, 4].as_ptr(), 4) };
-    let module = bench.module(&["sv_copy_1"]).unwrap();
+    let module = bench.module("sv_copy_1").unwrap();
     let function = bench.function(module, "sv_copy_1").unwrap();
     let copied = |from: u64| {
         let copy = super::kernels::arguments(&[(from, &[1]), (target, &[1])], &[4], &[]);

@@ -1,4 +1,6 @@
 //! Tests of the driver through its exported functions, within this process: each provokes a check.
+//!
+//! Layer: uses `values`, `memory`, `kernels` and `api`; is used by no other folder.
 
 mod bench;
 mod conditional;
@@ -11,6 +13,5 @@ mod lanes;
 mod memory;
 mod order;
 mod parts;
-mod planned;
 mod ptx;
 mod streams;

@@ -5,7 +5,7 @@ use streamvm_ep::{Access, Axes, DType, DeviceKind, Element, Kernel, KernelCall, 
 
 use super::bench::{Bench, Result, call};
 use crate::api::launch;
-use crate::code::Code;
+use crate::values::code::Code;
 
 /// So many elements that the planner divides them, into parts that are not even.
 const MANY: usize = 70_000;
@@ -54,7 +54,7 @@ fn sum() -> i32 {
 
 #[test]
 fn a_fold_and_a_join_compute_the_reduction() {
-    for settings in ["", "kernels=ptx", "kernels=ptx;seed=9"] {
+    for settings in ["", "seed=9"] {
         let bench = Bench::new(settings);
         let stream = bench.stream();
         let of = memory(&bench, i32::as_bytes(&numbers()), stream);
@@ -88,45 +88,41 @@ fn a_join_of_one_state_too_few_or_with_too_few_lanes_is_refused() {
 
 #[test]
 fn a_part_that_no_block_folds_is_output_that_is_not_written() {
-    for settings in ["", "kernels=ptx"] {
-        let bench = Bench::new(settings);
-        let stream = bench.stream();
-        let [mut fold, _] = launches(Op::Sum, DType::I32, memory(&bench, i32::as_bytes(&numbers()), stream));
-        fold.grid[1] -= 1;
-        queue(&bench, &fold, stream).unwrap();
-        assert_eq!(bench.synchronize(stream), Err(Code::LAUNCH_FAILED));
-        let text = bench.found("output not written");
-        assert!(text.contains("sv_sum_i32") && text.contains("operand 1"), "{text}");
-    }
+    let bench = Bench::new("");
+    let stream = bench.stream();
+    let [mut fold, _] = launches(Op::Sum, DType::I32, memory(&bench, i32::as_bytes(&numbers()), stream));
+    fold.grid[1] -= 1;
+    queue(&bench, &fold, stream).unwrap();
+    assert_eq!(bench.synchronize(stream), Err(Code::LAUNCH_FAILED));
+    let text = bench.found("output not written");
+    assert!(text.contains("sv_sum_i32") && text.contains("operand 1"), "{text}");
 }
 
-/// The race detector takes the states for what the fold writes and the join reads, also where kernels of the CPU compute the other launches.
+/// The race detector takes the states for what the fold writes and the join reads.
 #[test]
 fn states_that_two_streams_share_are_a_conflict() {
-    for settings in ["", "kernels=ptx"] {
-        let bench = Bench::new(settings);
-        let (one, two) = (bench.stream(), bench.stream());
-        let [from, to, scratch] = memory(&bench, i32::as_bytes(&numbers()), one);
-        bench.synchronize(one).unwrap();
-        for launch in launches(Op::Sum, DType::I32, [from, to, scratch]) {
-            queue(&bench, &launch, one).unwrap();
-        }
-        assert_eq!(bench.findings(), [""; 0], "{settings}");
-        let other = bench.device(8);
-        let [fold, _] = launches(Op::Sum, DType::I32, [from, other, scratch]);
-        queue(&bench, &fold, two).unwrap();
-        // The fold of one stream with the states that the other one reads, and with those that it writes.
-        let findings = bench.findings();
-        let is_named = |finding: &String| finding.starts_with("conflict: ") && finding.contains("sv_sum_i32");
-        assert!(!findings.is_empty() && findings.iter().all(is_named), "{settings}: {findings:#?}");
-        bench.synchronize(one).unwrap();
-        bench.synchronize(two).unwrap();
+    let bench = Bench::new("");
+    let (one, two) = (bench.stream(), bench.stream());
+    let [from, to, scratch] = memory(&bench, i32::as_bytes(&numbers()), one);
+    bench.synchronize(one).unwrap();
+    for launch in launches(Op::Sum, DType::I32, [from, to, scratch]) {
+        queue(&bench, &launch, one).unwrap();
     }
+    assert_eq!(bench.findings(), [""; 0]);
+    let other = bench.device(8);
+    let [fold, _] = launches(Op::Sum, DType::I32, [from, other, scratch]);
+    queue(&bench, &fold, two).unwrap();
+    // The fold of one stream with the states that the other one reads, and with those that it writes.
+    let findings = bench.findings();
+    let is_named = |finding: &String| finding.starts_with("conflict: ") && finding.contains("sv_sum_i32");
+    assert!(!findings.is_empty() && findings.iter().all(is_named), "{findings:#?}");
+    bench.synchronize(one).unwrap();
+    bench.synchronize(two).unwrap();
 }
 
 #[test]
 fn a_join_before_its_fold_reads_what_was_not_written() {
-    let bench = Bench::new("kernels=ptx;order=0");
+    let bench = Bench::new("order=0");
     let stream = bench.stream();
     let [_, join] = launches(Op::Sum, DType::I32, memory(&bench, i32::as_bytes(&numbers()), stream));
     queue(&bench, &join, stream).unwrap();

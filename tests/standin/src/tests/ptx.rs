@@ -11,7 +11,7 @@ use super::bench::{Bench, Result, call};
 use super::kernels::arguments;
 use crate::Out;
 use crate::api::{copy, cublas, launch};
-use crate::code::Code;
+use crate::values::code::Code;
 
 /// The elements of a subtraction: more than a block.
 const MANY: usize = 300;
@@ -100,21 +100,18 @@ fn a_launch_runs_the_ptx_of_its_module() {
     };
     let adds =
         |kernel: &str| replaced_last(&replaced_last(kernel, "sub.rn.f32", "add.rn.f32"), "sub.rn.f32", "add.rn.f32");
-    for (settings, expected) in [("kernels=ptx", each(|one, other| one + other)), ("", each(|one, other| one - other))]
-    {
-        let bench = Bench::new(settings);
-        assert!(subtracted(&bench, unchanged).unwrap() == f32::as_bytes(&each(|one, other| one - other)), "{settings}");
-        let last_alone = subtracted(&bench, adds).unwrap();
-        // The last element is one that no vector of four has.
-        let last = 4 * (MANY - 1)..;
-        assert_eq!(last_alone[last.clone()], f32::as_bytes(&expected)[last], "{settings}");
-        assert_eq!(summed(&bench, unchanged).unwrap(), 499_500i32.to_le_bytes());
-    }
+    let bench = Bench::new("");
+    assert!(subtracted(&bench, unchanged).unwrap() == f32::as_bytes(&each(|one, other| one - other)));
+    let last_alone = subtracted(&bench, adds).unwrap();
+    // The last element is one that no vector of four has.
+    let last = 4 * (MANY - 1)..;
+    assert_eq!(last_alone[last.clone()], f32::as_bytes(&each(|one, other| one + other))[last]);
+    assert_eq!(summed(&bench, unchanged).unwrap(), 499_500i32.to_le_bytes());
 }
 
 #[test]
 fn a_bound_that_is_off_by_one_is_out_of_bounds() {
-    let bench = Bench::new("kernels=ptx");
+    let bench = Bench::new("");
     let ran = subtracted(&bench, plant::bound_off_by_one);
     assert_eq!(found(&bench, ran, "out of bounds", &["sv_sub_f32", "line ", "0x"]), Code::ILLEGAL_ADDRESS);
 }
@@ -123,7 +120,7 @@ fn a_bound_that_is_off_by_one_is_out_of_bounds() {
 #[test]
 fn an_access_past_the_shared_memory_of_the_launch_is_out_of_bounds() {
     for shared_bytes in [0, 127 * 4] {
-        let bench = Bench::new("kernels=ptx");
+        let bench = Bench::new("");
         let ran = summed_in(&bench, unchanged, shared_bytes);
         let shared = format!("outside of the {shared_bytes} bytes at 0x1000000 of shared memory");
         let parts = ["sv_sum_i32", &shared, "check the bytes of shared memory of the launch"];
@@ -133,7 +130,7 @@ fn an_access_past_the_shared_memory_of_the_launch_is_out_of_bounds() {
 
 #[test]
 fn a_write_to_a_constant_is_a_broken_kernel() {
-    let bench = Bench::new("kernels=ptx");
+    let bench = Bench::new("");
     let writes_constant = |kernel: &str| {
         let changed = replaced_last(kernel, "[%rd97], %f39", "[table], %f39");
         format!(".const .align 4 .b8 table[4];\n{changed}")
@@ -146,7 +143,7 @@ fn a_write_to_a_constant_is_a_broken_kernel() {
 /// Within an allocation the driver sees no bound, but the launch declares what it accesses.
 #[test]
 fn an_access_past_the_operands_within_their_allocation_is_undeclared() {
-    let bench = Bench::new("kernels=ptx");
+    let bench = Bench::new("");
     let stream = bench.stream();
     let all = bench.device(3 * 4096);
     bench.set(all, 0, 3 * 4096, stream).unwrap();
@@ -158,7 +155,7 @@ fn an_access_past_the_operands_within_their_allocation_is_undeclared() {
 /// The kernel reads what its arguments say that it writes. The memory has values, so that is no uninitialised read.
 #[test]
 fn operands_in_the_wrong_order_are_undeclared_accesses() {
-    let bench = Bench::new("kernels=ptx");
+    let bench = Bench::new("");
     let stream = bench.stream();
     let [left, right] = sides().map(|side| bench.written(f32::as_bytes(&side), stream));
     let out = bench.written(&[0; 4 * MANY], stream);
@@ -166,21 +163,21 @@ fn operands_in_the_wrong_order_are_undeclared_accesses() {
     found(&bench, ran, "undeclared access", &["reads", "its arguments do not say that it reads what was there before"]);
     drop(bench);
     // It writes where it must only read.
-    let bench = Bench::new("kernels=ptx");
+    let bench = Bench::new("");
     let ran = subtracted(&bench, |kernel| replaced_last(kernel, "[%rd97], %f39", "[%rd93], %f39"));
     found(&bench, ran, "undeclared access", &["writes", "operand 0", "its arguments do not say that it writes there"]);
 }
 
 #[test]
 fn each_missing_barrier_is_a_race_or_an_uninitialised_read() {
-    let bench = Bench::new("kernels=ptx");
+    let bench = Bench::new("");
     let name = "sv_sum_i32";
     let barriers = plant::barriers(&Field::of(&shipped(name, unchanged), name).unwrap().kernel);
     drop(bench);
     assert!(barriers >= 3, "{barriers} barriers: the kernel has changed, and the loop below would show little");
     // All but the last, behind which the next round would begin: this launch has one.
     for barrier in 0..barriers - 1 {
-        let bench = Bench::new("kernels=ptx");
+        let bench = Bench::new("");
         let ran = summed(&bench, |kernel| plant::barrier_missing(kernel, barrier));
         assert_eq!(ran.map(|_| ()), Err(Code::LAUNCH_FAILED));
         let findings = bench.findings();
@@ -192,18 +189,18 @@ fn each_missing_barrier_is_a_race_or_an_uninitialised_read() {
 
 #[test]
 fn a_barrier_that_some_threads_miss_is_divergent() {
-    let bench = Bench::new("kernels=ptx");
+    let bench = Bench::new("");
     let ran = summed(&bench, plant::barrier_passed_by);
     assert_eq!(found(&bench, ran, "divergent barrier", &["sv_sum_i32"]), Code::LAUNCH_FAILED);
 }
 
 #[test]
 fn reads_of_what_was_not_written_are_uninitialised() {
-    let bench = Bench::new("kernels=ptx");
+    let bench = Bench::new("");
     let ran = subtracted(&bench, plant::register_not_written);
     assert_eq!(found(&bench, ran, "uninitialised read", &["%f38"]), Code::LAUNCH_FAILED);
     drop(bench);
-    let bench = Bench::new("kernels=ptx");
+    let bench = Bench::new("");
     let ran = summed(&bench, plant::shared_memory_not_written);
     found(&bench, ran, "uninitialised read", &["shared memory"]);
 }
@@ -212,7 +209,7 @@ fn reads_of_what_was_not_written_are_uninitialised() {
 #[test]
 fn operands_without_values_are_uninitialised_also_behind_a_copy() {
     for is_copied in [false, true] {
-        let bench = Bench::new("kernels=ptx;order=0");
+        let bench = Bench::new("order=0");
         let stream = bench.stream();
         let [left, right, out] = [bench.device(4 * MANY), bench.device(4 * MANY), bench.device(4 * MANY)];
         bench.set(left, 1, 4 * MANY, stream).unwrap();
@@ -229,16 +226,16 @@ fn operands_without_values_are_uninitialised_also_behind_a_copy() {
         let ran = subtract(&bench, [left, right, out], unchanged, stream);
         found(&bench, ran, "uninitialised read", &[&last]);
     }
-    let bench = Bench::new("kernels=ptx;order=0;unwritten=0");
+    let bench = Bench::new("order=0;unwritten=0");
     let stream = bench.stream();
     let memory = [bench.device(4 * MANY), bench.device(4 * MANY), bench.device(4 * MANY)];
     assert!(subtract(&bench, memory, unchanged, stream).is_ok(), "no finding, as is set");
 }
 
-/// The stand-in for cuBLAS computes products also where kernels run as PTX. This one has one row and two columns, with a number between them.
+/// The stand-in for cuBLAS computes products by a kernel of the CPU. This one has one row and two columns, with a number between them.
 #[test]
 fn what_lies_between_the_columns_of_a_product_has_no_value() {
-    let bench = Bench::new("kernels=ptx;order=0");
+    let bench = Bench::new("order=0");
     let stream = bench.stream();
     let [a, b] = [&[2.0f32][..], &[3.0, 5.0]].map(|numbers| bench.written(f32::as_bytes(numbers), stream));
     let (c, out) = (bench.device(12), bench.device(12));
@@ -261,7 +258,7 @@ fn what_lies_between_the_columns_of_a_product_has_no_value() {
 
 #[test]
 fn an_access_to_freed_memory_is_a_use_after_free() {
-    let bench = Bench::new("kernels=ptx");
+    let bench = Bench::new("");
     let stream = bench.stream();
     let [left, right] = sides().map(|side| bench.written(f32::as_bytes(&side), stream));
     let (out, freed) = (bench.device(4 * MANY), bench.device(4 * MANY));
@@ -279,7 +276,7 @@ fn a_wrong_size_of_elements_is_out_of_bounds_or_misaligned() {
     for (bits, kind, code) in
         [(3, "out of bounds", Code::ILLEGAL_ADDRESS), (1, "misaligned access", Code::MISALIGNED_ADDRESS)]
     {
-        let bench = Bench::new("kernels=ptx");
+        let bench = Bench::new("");
         let ran = subtracted(&bench, |kernel| plant::element_size(kernel, bits));
         assert_eq!(found(&bench, ran, kind, &["sv_sub_f32"]), code);
     }
@@ -287,7 +284,7 @@ fn a_wrong_size_of_elements_is_out_of_bounds_or_misaligned() {
 
 #[test]
 fn output_that_a_kernel_does_not_write_is_found() {
-    let bench = Bench::new("kernels=ptx");
+    let bench = Bench::new("");
     let ran = subtracted(&bench, |kernel| replaced_last(kernel, "st.global.f32 \t[%rd97], %f39;", ""));
     let parts = ["sv_sub_f32 has ended and has not written 0x", "operand 2"];
     assert_eq!(found(&bench, ran, "output not written", &parts), Code::LAUNCH_FAILED);
@@ -295,7 +292,7 @@ fn output_that_a_kernel_does_not_write_is_found() {
 
 #[test]
 fn a_loop_that_does_not_end_is_a_broken_kernel() {
-    let bench = Bench::new("kernels=ptx");
+    let bench = Bench::new("");
     let ran = subtracted(&bench, |kernel| replaced_last(kernel, "add.s64 \t%rd100, %rd100, %rd23;", ""));
     found(&bench, ran, "broken kernel", &["its loop does not end"]);
 }
@@ -303,7 +300,7 @@ fn a_loop_that_does_not_end_is_a_broken_kernel() {
 /// The parameter is taken as the PTX declares it.
 #[test]
 fn parameters_that_the_ptx_declares_otherwise_are_refused() {
-    let bench = Bench::new("kernels=ptx");
+    let bench = Bench::new("");
     let ran = subtracted(&bench, |kernel| replaced_last(kernel, "_param_0[480]", "_param_0[472]"));
     found(&bench, ran, "bad kernel arguments", &["480 bytes of parameters are given and 472 are declared"]);
 }
@@ -311,22 +308,19 @@ fn parameters_that_the_ptx_declares_otherwise_are_refused() {
 /// The refusal is that of a driver which is older than the PTX. An engine may go on without the module, so the refusal is a finding too.
 #[test]
 fn ptx_that_the_interpreter_does_not_know_is_refused() {
-    let bench = Bench::new("kernels=ptx");
+    let bench = Bench::new("");
     let unknown = shipped("sv_sub_f32", |kernel| replaced_last(kernel, "sub.rn.f32", "tanh.approx.f32"));
     assert_eq!(bench.load(&unknown), Err(Code::INVALID_PTX));
     let (line, _) = (1..).zip(unknown.lines()).find(|(_, line)| line.contains("tanh.approx.f32")).unwrap();
     let text = bench.found("unknown PTX");
     assert!(text.contains(&format!("line {line} of the PTX is not understood")), "{text}");
-    drop(bench);
-    let bench = Bench::new("");
-    assert!(bench.load(&unknown).is_ok(), "kernels of the CPU need no PTX");
 }
 
 #[test]
 fn what_was_reached_is_told_for_each_kernel() {
-    let bench = Bench::new("kernels=ptx");
+    let bench = Bench::new("");
     subtracted(&bench, unchanged).unwrap();
-    let text = crate::interpreter::coverage();
+    let text = crate::kernels::coverage();
     // Other tests have launched kernels of this name too.
     let lines: Vec<&str> = text.lines().filter(|line| line.ends_with(" sv_sub_f32")).collect();
     for line in &lines {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::bench::{Bench, call, look};
 use crate::Out;
 use crate::api::{context, event, launch, memory, stream};
-use crate::code::Code;
 use crate::memory::POISON;
+use crate::values::code::Code;
 
 #[test]
 fn a_command_runs_later_than_its_call_and_in_order() {

@@ -98,7 +98,7 @@ pub(super) fn nested_blocks() {
     let refused = Program::parse(&deep).map(drop).expect_err("deeper");
     assert!(refused.to_string().contains("64 blocks are nested"), "{refused}");
     // Many blocks, one behind the other.
-    let blocks = LINKS / 10;
+    let blocks = LINKS / 4;
     let program = recorded(&vm, |r, x| {
         let (y, none) = (x.neg()?, r.full(CPU, DType::I32, &[], 0)?);
         let yes = none.eq(&none)?;

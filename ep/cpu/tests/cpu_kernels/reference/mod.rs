@@ -1,13 +1,21 @@
 //! A naive evaluation of every op, to test kernels against: one output element at a time, by its
-//! multi-index, over `f64` and `i128`. It shares nothing with the kernels but the names of the ops.
+//! multi-index, over `f64` and `i128`. It shares nothing with the kernels but the table of ops, whose
+//! rows contain the references of elementwise ops and reductions.
 
 mod arrange;
 mod elementwise;
 mod rounding;
+mod row;
+mod samples;
 mod window;
 
 #[allow(unused_imports, reason = "not every suite that takes this file compares rounded values")]
-pub(crate) use rounding::{Margin, agrees, rounded};
+pub(crate) use rounding::{On, agrees_with_cpu, agrees_with_exact, rounded};
+#[allow(unused_imports, reason = "not every suite that takes this file asks for one function")]
+pub(crate) use row::function;
+use row::value_of;
+#[allow(unused_imports, reason = "not every suite that takes this file draws values")]
+pub(crate) use samples::draw;
 use streamvm_ep::{DType, Extra, Op, Params, Scalar};
 #[allow(unused_imports, reason = "not every suite that takes this file draws such calls")]
 pub(crate) use window::window_call;
@@ -91,6 +99,7 @@ fn wrapped(dtype: DType, value: i128) -> Value {
         DType::U16 => i128::from(value as u16),
         DType::U32 => i128::from(value as u32),
         DType::U64 => i128::from(value as u64),
+        DType::Bool => value,
         _ => panic!("{dtype} does not wrap"),
     })
 }
@@ -165,8 +174,7 @@ pub(crate) fn input_dtype(op: Op, dtype: DType, input: usize, pick: u64) -> DTyp
 /// The output of `op`.
 pub(crate) fn evaluate(op: Op, inputs: &[Dense], params: &Params) -> Dense {
     match op {
-        Op::Sum | Op::Mean | Op::Var | Op::Std | Op::Prod | Op::Any | Op::All => reduction(op, &inputs[0], params),
-        Op::ReduceMax | Op::ReduceMin | Op::ArgMax | Op::ArgMin => reduction(op, &inputs[0], params),
+        _ if op.is_reduction() => reduction(op, &inputs[0], params),
         _ if op.is_softmax() => softmax(op, inputs, params),
         Op::MatMul => matmul(&inputs[0], &inputs[1]),
         Op::LayerNorm => layer_norm(inputs, params),
@@ -222,54 +230,22 @@ fn reduction(op: Op, input: &Dense, params: &Params) -> Dense {
         axes = (0..input.dims.len()).collect();
     }
     let (dims, groups) = groups(input, &axes, params.keep_dims);
-    let values = groups.iter().map(|group| reduce(op, input.dtype, group));
     let gives_index = matches!(op, Op::ArgMax | Op::ArgMin);
+    let values =
+        groups.iter().map(|group| if gives_index { place(op, group) } else { value_of(op, input.dtype, group) });
     Dense { dtype: if gives_index { DType::I64 } else { input.dtype }, dims, values: values.collect() }
 }
 
-fn reduce(op: Op, dtype: DType, group: &[Value]) -> Value {
-    let nan = group.iter().position(|value| matches!(value, Value::Float(x) if x.is_nan()));
-    let largest = |group: &[Value]| {
-        let before = |x: &Value, y: &Value| match (x, y) {
-            (Value::Int(x), Value::Int(y)) => x < y,
-            _ => x.float() < y.float(),
-        };
-        let found = (0..group.len()).find(|&i| !group.iter().any(|other| before(&group[i], other)));
-        found.unwrap()
+/// The place of the first largest or smallest, or of the first NaN.
+fn place(op: Op, group: &[Value]) -> Value {
+    let is_before = |x: &Value, y: &Value| match (x, y) {
+        (Value::Int(x), Value::Int(y)) => x < y,
+        _ => x.float() < y.float(),
     };
-    let negated = |value: &Value| match *value {
-        Value::Float(x) => Value::Float(-x),
-        Value::Int(x) => Value::Int(-x),
-    };
-    match op {
-        Op::ArgMax => Value::Int(nan.unwrap_or_else(|| largest(group)) as i128),
-        Op::ArgMin => {
-            let group: Vec<Value> = group.iter().map(negated).collect();
-            Value::Int(nan.unwrap_or_else(|| largest(&group)) as i128)
-        }
-        Op::Var | Op::Std => {
-            let count = group.len() as f64;
-            let mean = exact_sum(group.iter().map(|x| x.float())) / count;
-            let variance = exact_sum(group.iter().map(|x| (x.float() - mean).powi(2))) / count;
-            Value::Float(if op == Op::Var { variance } else { variance.sqrt() })
-        }
-        Op::Any => Value::Int(group.iter().any(|value| value.truth()).into()),
-        Op::All => Value::Int(group.iter().all(|value| value.truth()).into()),
-        Op::Prod if !dtype.is_float() => {
-            group.iter().fold(Value::Int(1), |x, y| wrapped(dtype, x.int().wrapping_mul(y.int())))
-        }
-        Op::Prod => Value::Float(group.iter().map(|x| x.float()).product()),
-        Op::ReduceMax | Op::ReduceMin if nan.is_some() => Value::Float(f64::NAN),
-        Op::ReduceMax => group[largest(group)],
-        Op::ReduceMin => {
-            let group: Vec<Value> = group.iter().map(negated).collect();
-            negated(&group[largest(&group)])
-        }
-        Op::Sum if !dtype.is_float() => wrapped(dtype, group.iter().map(|x| x.int()).sum()),
-        Op::Sum => Value::Float(exact_sum(group.iter().map(|x| x.float()))),
-        Op::Mean => Value::Float(exact_sum(group.iter().map(|x| x.float())) / group.len() as f64),
-        _ => panic!("{op} is no reduction"),
-    }
+    let is_beaten = |x: &Value, y: &Value| if op == Op::ArgMax { is_before(x, y) } else { is_before(y, x) };
+    let nan = group.iter().position(|value| value.float().is_nan());
+    let first = || group.iter().position(|x| !group.iter().any(|y| is_beaten(x, y)));
+    Value::Int(nan.or_else(first).unwrap() as i128)
 }
 
 /// The sum to about twice the digits of `f64`, rounded once: what each addition loses is kept, and added at the end
@@ -287,25 +263,31 @@ fn exact_sum(terms: impl Iterator<Item = f64>) -> f64 {
 /// Other formulas than the kernels': no largest element is subtracted, and gradients are products with the Jacobian.
 fn softmax(op: Op, inputs: &[Dense], params: &Params) -> Dense {
     let axis = params.axes.iter().next().unwrap();
-    let value = |index: &Vec<usize>| {
+    let length = inputs[0].dims[axis];
+    // How far the elements of a row are apart.
+    let stride: usize = inputs[0].dims[axis + 1..].iter().product();
+    let mut found = inputs[0].clone();
+    for start in (0..found.values.len()).filter(|at| (at / stride).is_multiple_of(length)) {
         let row = |input: &Dense| -> Vec<f64> {
-            let other = |place| [&index[..axis], &[place], &index[axis + 1..]].concat();
-            (0..input.dims[axis]).map(|place| input.at(&other(place)).float()).collect()
+            (0..length).map(|place| input.values[start + place * stride].float()).collect()
         };
-        let (own, first) = (index[axis], row(&inputs[0]));
-        let sum = || first.iter().map(|other| (other - first[own]).exp()).sum::<f64>();
-        // The derivative of element `j` by that of the index.
-        let derivative = |j: usize| match op {
-            Op::SoftmaxBackward => first[j] * (f64::from(j == own) - first[own]),
-            _ => f64::from(j == own) - first[own].exp(),
-        };
-        Value::Float(match op {
-            Op::Softmax => 1.0 / sum(),
-            Op::LogSoftmax => -sum().ln(),
-            _ => row(&inputs[1]).into_iter().enumerate().map(|(j, dy)| dy * derivative(j)).sum(),
-        })
-    };
-    Dense { values: indices(&inputs[0].dims).iter().map(value).collect(), ..inputs[0].clone() }
+        let (first, second) = (row(&inputs[0]), inputs.get(1).map(row));
+        let sum: f64 = first.iter().map(|x| x.exp()).sum();
+        for own in 0..length {
+            let share = first[own].exp();
+            // The derivative of element `j` by this one.
+            let derivative = |j: usize| match op {
+                Op::SoftmaxBackward => first[j] * (f64::from(j == own) - first[own]),
+                _ => f64::from(j == own) - share,
+            };
+            found.values[start + own * stride] = Value::Float(match (op, &second) {
+                (Op::Softmax, _) => share / sum,
+                (Op::LogSoftmax, _) => (share / sum).ln(),
+                (_, second) => second.iter().flatten().enumerate().map(|(j, dy)| dy * derivative(j)).sum(),
+            });
+        }
+    }
+    found
 }
 
 /// By the sum of squares of all pairs of elements, which needs no mean.

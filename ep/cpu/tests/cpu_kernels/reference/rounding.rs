@@ -1,4 +1,4 @@
-//! What each float dtype can hold, worked out in `f64`, and how near to the reference a result must be.
+//! What each float dtype can hold, worked out in `f64`, and how near to the exact result, or to that of a CPU, one must be: what the row of the op says.
 
 use streamvm_ep::{DType, Op};
 
@@ -29,32 +29,52 @@ pub(crate) fn rounded(dtype: DType, x: f64) -> f64 {
     if near.abs() > format(dtype).2 { f64::INFINITY.copysign(x) } else { near }
 }
 
-/// How far a result may be from the reference.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Margin {
-    /// In steps of what it is computed in.
-    pub(crate) units: f64,
-    /// The size, if larger than the result's, that the steps are relative to.
-    pub(crate) scale: f64,
-    /// What subnormal numbers may be lost, where `units` is not 0.
-    pub(crate) least: f64,
+fn is_same(found: f64, other: f64) -> bool {
+    found == other || (found.is_nan() && other.is_nan())
 }
 
-/// Is `found` what `op` may give for `expected`, which is not rounded?
-///
-/// 16-bit floats are computed in `f32` within the margin and rounded once, so that they are half a step further
-/// away at most.
-pub(crate) fn agrees(op: Op, dtype: DType, found: f64, expected: f64, margin: Margin) -> bool {
-    let is_narrow = dtype.size() == 2;
-    let computed = if is_narrow && op != Op::Cast { DType::F32 } else { dtype };
+/// A result of a CPU, or of another device, beside the exact one.
+#[derive(Copy, Clone, PartialEq, Debug)]
+#[allow(dead_code, reason = "each suite that takes this file compares with one of the two")]
+pub(crate) enum On {
+    Cpu,
+    AnyDevice,
+}
+
+/// Is `found` what `op` may give for `expected`, which is not rounded, of so many terms?
+#[allow(dead_code, reason = "the CUDA suite compares with the CPU")]
+pub(crate) fn agrees_with_exact(op: Op, dtype: DType, on: On, found: f64, expected: f64, terms: usize) -> bool {
+    let accuracy = op.accuracy();
+    let computed = accuracy.computed(dtype);
     let near = rounded(dtype, rounded(computed, expected));
-    if found == near || (found.is_nan() && near.is_nan()) {
+    if is_same(found, near) {
         return true;
     }
-    if margin.units == 0.0 || !found.is_finite() || !near.is_finite() {
+    let (apart, least) = if on == On::Cpu { (0.0, 1e-44) } else { (accuracy.apart(), 1e-36) };
+    // The reference is computed in `f64`, and rounds the argument of an exponential.
+    let own = if dtype == DType::F64 && accuracy.is_function() { 3.0 * accuracy.on_cpu(terms) + 4.0 } else { 0.0 };
+    let steps = accuracy.on_cpu(terms) + apart + own;
+    if steps == 0.0 || !found.is_finite() || !near.is_finite() {
         return false;
     }
-    let (target, lost) = if is_narrow { (expected, step(dtype, expected) / 2.0) } else { (near, 0.0) };
-    let size = expected.abs().max(margin.scale);
-    (found - target).abs() <= margin.units * step(computed, 1.0) * size + lost + margin.least
+    // What is computed in a wider dtype is rounded once more, so that it is half a step further away at most.
+    let (target, lost) = if computed != dtype { (expected, step(dtype, expected) / 2.0) } else { (near, 0.0) };
+    let size = expected.abs().max(accuracy.scale(terms));
+    (found - target).abs() <= steps * step(computed, 1.0) * size + lost + least
+}
+
+/// Is `found` what another device may give where a CPU gives `expected`, of so many terms?
+#[allow(dead_code, reason = "the other suites compare with the exact result")]
+pub(crate) fn agrees_with_cpu(op: Op, dtype: DType, found: f64, expected: f64, terms: usize) -> bool {
+    let accuracy = op.accuracy();
+    if is_same(found, expected) {
+        return true;
+    }
+    if accuracy.apart() == 0.0 || !found.is_finite() || !expected.is_finite() {
+        return false;
+    }
+    let computed = accuracy.computed(dtype);
+    let lost = if computed != dtype { step(dtype, expected) } else { 0.0 };
+    let size = expected.abs().max(accuracy.scale(terms));
+    (found - expected).abs() <= accuracy.apart() * step(computed, 1.0) * size + lost + 1e-36
 }

@@ -1,8 +1,9 @@
 //! Tensors for tests: storage with values drawn from a seed, seen through all kinds of views.
 
+pub(crate) use streamvm_ep::Samples as Pool;
 use streamvm_ep::{Access, DType, Layout, Operand, Shape, bf16, f16};
 
-use crate::reference::{Dense, Value, indices, rounded};
+use crate::reference::{Dense, Value, draw, indices};
 
 /// A small generator (SplitMix64, by Steele, Lea and Flood): the same values for the same seed.
 pub(crate) struct Rng(pub(crate) u64);
@@ -19,55 +20,6 @@ impl Rng {
     pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
-/// Which values are drawn.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub(crate) enum Pool {
-    /// Anything: NaN, infinities, zeros of both signs, the ends of the range.
-    Wild,
-    /// Floats of moderate size, so that order of adding hardly matters; any integers.
-    Tame,
-    /// No zeros, for integer divisors.
-    NonZero,
-    /// 0 to 8, for exponents.
-    Small,
-}
-
-fn draw(rng: &mut Rng, dtype: DType, pool: Pool) -> Value {
-    let special = rng.below(4) == 0;
-    if pool == Pool::Small {
-        let small = rng.below(9);
-        return if dtype.is_float() { Value::Float(small as f64 / 2.0) } else { Value::Int(small as i128) };
-    }
-    if dtype.is_float() {
-        let wild =
-            [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1e30, -3e9, 1e-40, 7e-6, 65504.0, 255.5, -1.0];
-        let value = if special && pool == Pool::Wild { wild[rng.below(wild.len())] } else { rng.unit() * 8.0 - 4.0 };
-        return Value::Float(rounded(dtype, value));
-    }
-    let (low, high): (i128, i128) = match dtype {
-        DType::I8 => (i8::MIN.into(), i8::MAX.into()),
-        DType::I16 => (i16::MIN.into(), i16::MAX.into()),
-        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
-        DType::I64 => (i64::MIN.into(), i64::MAX.into()),
-        DType::U8 => (u8::MIN.into(), u8::MAX.into()),
-        DType::U16 => (u16::MIN.into(), u16::MAX.into()),
-        DType::U32 => (u32::MIN.into(), u32::MAX.into()),
-        DType::U64 => (u64::MIN.into(), u64::MAX.into()),
-        _ => (0, 1),
-    };
-    let ends = [low, high, low + 1, high - 1, 0, 1];
-    let value = if special { ends[rng.below(ends.len())] } else { (rng.below(21) as i128 - 10).clamp(low, high) };
-    if pool == Pool::NonZero && value == 0 {
-        // -1 where there is one, so that MIN / -1 comes up.
-        return Value::Int(if low < 0 { -1 } else { 3 });
-    }
-    Value::Int(value)
 }
 
 /// How a tensor lies in its storage.
@@ -132,7 +84,7 @@ impl Tensor {
         let elements = layout.span_elements().end + 3;
         let mut tensor = Tensor { storage: vec![0; (elements * dtype.size()).div_ceil(8)], dtype, layout };
         for place in 0..elements {
-            tensor.write(place, draw(rng, dtype, pool));
+            tensor.write(place, draw(|end| rng.below(end), dtype, pool));
         }
         tensor
     }

@@ -1,0 +1,13 @@
+//! The objects of the driver: contexts, streams and the commands on them, events, graphs, handles of cuBLAS and programs of NVRTC. They hold state; what needs
+//! the whole driver is in `driver` and `commands`.
+//!
+//! Layer: uses `values`, `memory` and `kernels`; is used by `driver`, `commands` and `api`.
+
+pub(crate) mod capture;
+pub(crate) mod command;
+pub(crate) mod context;
+pub(crate) mod cublas;
+pub(crate) mod event;
+pub(crate) mod graph;
+pub(crate) mod nvrtc;
+pub(crate) mod stream;
