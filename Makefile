@@ -38,9 +38,8 @@ test: ## every test, with few drawn cases: units, suites, documentation examples
 	$(TARGET)/debug/examples/producer_consumer examples
 
 # `tests/src/support/cases.rs`
-test-long: export STREAMVM_CASES ?= 10
-test-long: export STREAMVM_TEST_LIMIT ?= 1800
-test-long: test ## as `make test`, with STREAMVM_CASES=10 times the drawn cases, and the order of instructions on one core, too
+test-long: ## as `make test`, with STREAMVM_CASES=10 times the drawn cases, and the order of instructions on one core, too
+	STREAMVM_CASES=$${STREAMVM_CASES:-10} STREAMVM_TEST_LIMIT=$${STREAMVM_TEST_LIMIT:-1800} $(MAKE) test
 	# With one core threads take turns in other ways; one test is about two that run side by side.
 	taskset -c $$(taskset -cp $$$$ | grep -oE '[0-9]+' | tail -n +2 | head -n 1) $(CARGO) test --quiet --workspace --test suites -- order:: --skip an_engine_that_claims_a_tensor_too_late
 
@@ -231,7 +230,7 @@ ci: lint test-long diff-tools ## what CI runs
 	python3 -B benches/weight/weight.py --check --target $(TARGET)/weight
 	# Side by side: each of them compiles with one core for much of its time.
 	$(MAKE) -j 2 --output-sync=target loom shuttle
-	CARGO_TARGET_DIR=$(TARGET)/weight $(MAKE) bench-instr
+	CARGO_TARGET_DIR=$(abspath $(TARGET))/weight $(MAKE) bench-instr
 	$(TARGET)/weight/release/streamvm run --stats examples/digits.svm
 	$(TARGET)/weight/release/streamvm run --stats --compiled examples/program.svm
 	$(call DIFF,$(TARGET)/weight/release/streamvm)

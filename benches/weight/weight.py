@@ -1,7 +1,8 @@
 """What a build from nothing costs: seconds of wall-clock and of processor time, crate by crate.
 
-Builds into a folder of its own, which it empties first. With --check, builds the library and the command alone, and fails when one
-exceeds its bound of processor time: other work on the machine changes that less than wall-clock time.
+Builds into a folder of its own, which it empties first. With --check, builds the library, and the command on top of it, and fails when one
+exceeds its bound of processor time: other work on the machine changes that less than wall-clock time. Some crates are built twice then,
+because the command wants more features of them; otherwise each build begins with nothing.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 # Seconds of processor time that a cold build may take on the machine of CI, with what those machines differ by.
-BOUNDS = {"library": 330, "command": 480}
+BOUNDS = {"library": 320, "command on top": 300}
 
 
 def build(name, arguments, target, manifest=None):
@@ -54,17 +55,17 @@ def lines(paths):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--check", action="store_true", help="the library and the command alone, beside their bounds")
+    arguments.add_argument("--check", action="store_true", help="the library and the command on top of it, beside their bounds")
     arguments.add_argument("--target", default=str(ROOT / "target" / "weight"), help="the folder to build in, which is emptied")
     options = arguments.parse_args()
     options.target = str(Path(options.target).resolve())
     shutil.rmtree(options.target, ignore_errors=True)
 
-    # The command builds upon the library: the same crates, of which Cargo builds none twice.
-    library = build("the library", ["--release", "-p", "streamvm"], options.target)
-    rest = build("the command", ["--release", "-p", "streamvm-cli"], options.target)
-    command = (library[0] + rest[0], library[1] + rest[1], {**rest[2], **library[2]})
-    rows = {"library": library, "command": command}
+    rows = {"library": build("the library", ["--release", "-p", "streamvm"], options.target)}
+    if not options.check:
+        shutil.rmtree(options.target)
+    command = build("the command", ["--release", "-p", "streamvm-cli"], options.target)
+    rows["command on top" if options.check else "command"] = command
     if not options.check:
         user = Path(options.target) / "user"
         (user / "src").mkdir(parents=True)

@@ -1,6 +1,6 @@
 //! Fused kernels of programs on CUDA devices, over libraries that stand in for the driver's and for NVRTC: they compute what the steps compute one by one,
-//! in fewer launches, and without NVRTC, or if it or the driver refuses a kernel, the steps run one by one. `make fused-ptx` also runs these tests with the PTX that NVIDIA's
-//! NVRTC compiles.
+//! in fewer launches, and if NVRTC or the driver refuses a kernel, the steps run one by one. Kernels are compiled by NVIDIA's NVRTC; without it these tests do nothing, and say so
+//! on stderr: `make fused` has it.
 
 #![cfg(target_os = "linux")]
 
@@ -13,14 +13,13 @@ use streamvm::program::{CompileOptions, FusedBy};
 use streamvm::{DType, DeviceId, Error, Executable, Mode, Op, Tensor, Vm};
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::{compare, compare_expression};
-use streamvm_tests::{cases, logged, small_graphs};
+use streamvm_tests::{logged, small_graphs};
 
 const CUDA: DeviceId = DeviceId::cuda(0);
 
-/// Every test of this process has as many devices, as a driver is asked once, and NVRTC.
-fn standin(settings: &str) -> Standin {
-    Standin::load_nvrtc();
-    Standin::load(&format!("devices=2;pageable=1;{settings}"))
+/// Every test of this process has as many devices, as a driver is asked once, and NVRTC; `None` without it.
+fn standin(settings: &str) -> Option<Standin> {
+    Standin::load_nvrtc().then(|| Standin::load(&format!("devices=2;pageable=1;{settings}")))
 }
 
 fn end(vm: Vm) {
@@ -62,7 +61,7 @@ fn launches(driver: &Standin, run: impl FnOnce()) -> [u64; 2] {
 #[test]
 fn steps_that_run_together_are_one_launch() -> Result<(), Error> {
     for mode in [Mode::Threaded, Mode::Inline] {
-        let driver = standin("");
+        let Some(driver) = standin("") else { return Ok(()) };
         let vm = Vm::builder().mode(mode).build()?;
         let x = vm.from_slice(&X, &[4])?.to(CUDA)?;
         let fused = chain(&vm, CUDA, 4, &small_graphs())?;
@@ -83,7 +82,7 @@ fn steps_that_run_together_are_one_launch() -> Result<(), Error> {
 /// A kernel is found again by its source, in which there are no shapes.
 #[test]
 fn one_kernel_serves_programs_of_all_shapes() -> Result<(), Error> {
-    let driver = standin("");
+    let Some(driver) = standin("") else { return Ok(()) };
     let vm = Vm::builder().build()?;
     let compiled = || driver.calls("nvrtcCompileProgram");
     let options = small_graphs();
@@ -106,7 +105,7 @@ fn one_kernel_serves_programs_of_all_shapes() -> Result<(), Error> {
 /// The values that only the kernel uses need no memory, but keep their places for steps that run one by one.
 #[test]
 fn the_plan_tells_which_values_are_in_registers() -> Result<(), Error> {
-    let _driver = standin("");
+    let Some(_driver) = standin("") else { return Ok(()) };
     let vm = Vm::builder().build()?;
     let executable = chain(&vm, CUDA, 4, &small_graphs())?;
     let [group] = executable.compiled().fused() else { panic!("one group: {}", executable.compiled()) };
@@ -122,10 +121,9 @@ fn the_plan_tells_which_values_are_in_registers() -> Result<(), Error> {
 /// Programs of whole numbers with views, blocks and several lanes: the same results as eager calls, as graphs and without.
 #[test]
 fn drawn_programs_compute_what_eager_calls_compute() {
-    let programs = cases(16);
     let (mut kernels, mut graphs, mut in_branches) = (0, 0, 0);
-    for seed in 1..=programs {
-        let driver = standin("delay=20");
+    for seed in 1..=24u64 {
+        let Some(driver) = standin("delay=20") else { return };
         let vm = Vm::builder().build().expect("an engine");
         let before = driver.calls("cuGraphLaunch");
         let (_, compiled) = compare(&vm, seed, &[CUDA], &|draw| {
@@ -147,7 +145,7 @@ fn drawn_programs_compute_what_eager_calls_compute() {
         assert!(findings.is_empty(), "seed {seed}: {findings}\n{}", compiled[0]);
     }
     assert!(
-        2 * kernels as u64 > programs && 8 * graphs > programs && 8 * in_branches as u64 > programs,
+        kernels > 18 && graphs > 3 && in_branches > 3,
         "{kernels} groups, {graphs} programs as graphs, {in_branches} groups of lanes"
     );
 }
@@ -155,33 +153,37 @@ fn drawn_programs_compute_what_eager_calls_compute() {
 /// Drawn expressions of every elementwise op and dtype.
 #[test]
 fn drawn_expressions_give_the_bits_of_eager_calls() {
-    let driver = standin("");
+    let Some(driver) = standin("") else { return };
     let vm = Vm::builder().build().expect("an engine");
-    let (mut ops, mut groups) = (BTreeSet::new(), 0);
-    for dtype in DType::ALL {
-        for seed in 1..=50u64 {
+    let (mut ops, mut groups) = (BTreeSet::<&'static str>::new(), 0);
+    let missing = |ops: &BTreeSet<&'static str>| {
+        Op::ALL.into_iter().filter(|op| op.is_elementwise() && !ops.contains(op.name())).count()
+    };
+    // Most ops that are seldom drawn are of floats.
+    for seed in 1..=50u64 {
+        for dtype in DType::ALL.into_iter().filter(|dtype| seed <= 4 || dtype.is_float()) {
             let compiled = compare_expression(&vm, CUDA, dtype, seed, |_, _| true);
             groups += compiled.fused().len();
             let steps = compiled.fused().iter().flat_map(|group| &compiled.steps()[group.steps.clone()]);
             ops.extend(steps.map(|step| step.work.name()));
         }
+        if seed >= 8 && missing(&ops) == 0 {
+            break;
+        }
     }
-    let missing: Vec<Op> = Op::ALL.into_iter().filter(|op| op.is_elementwise() && !ops.contains(op.name())).collect();
-    assert!(missing.is_empty(), "no group has {missing:?}");
+    assert_eq!(missing(&ops), 0, "no group has some op; there are {ops:?}");
     let coverage = driver.coverage();
     let as_ptx = coverage.lines().filter(|line| line.ends_with(" sv_fused")).count();
-    // The driver is told so by `make fused-ptx`.
-    let is_compiled = std::env::var_os("STREAMVM_STANDIN_NVRTC").is_some();
-    assert!(if is_compiled { as_ptx > 150 } else { as_ptx == 0 }, "{as_ptx} fused kernels have run as PTX");
     let made = driver.calls("nvrtcCompileProgram");
-    assert!(groups > 200 && made > 150, "{groups} groups, {made} kernels");
+    assert!(groups > 30 && made > 30 && as_ptx > 30, "{groups} groups, {made} kernels, of which {as_ptx} have run");
     end(vm);
 }
 
 /// A device makes 1,024 kernels, which stay; the steps of further groups run one by one.
 #[test]
 fn a_device_makes_a_bounded_number_of_kernels() -> Result<(), Error> {
-    let driver = standin("");
+    // The kernels are told apart by their sources alone: all of them compute what the first does.
+    let Some(driver) = standin("programs=1") else { return Ok(()) };
     let vm = Vm::builder().build()?;
     let x = vm.full(CUDA, DType::F32, &[4], 2.0)?;
     // Each number is in a source of its own.
@@ -199,8 +201,8 @@ fn a_device_makes_a_bounded_number_of_kernels() -> Result<(), Error> {
     for number in 0..1_024 {
         drop(make(number)?);
     }
-    let known = make(7)?;
-    let count = launches(&driver, || check(&known, 7).expect("it runs"));
+    let known = make(0)?;
+    let count = launches(&driver, || check(&known, 0).expect("it runs"));
     assert_eq!((count[0], driver.calls("nvrtcCompileProgram")), (1, 1_024));
     let beyond = make(1_024)?;
     let count = launches(&driver, || check(&beyond, 1_024).expect("it runs"));
@@ -221,7 +223,7 @@ fn what_is_refused_runs_one_by_one() -> Result<(), Error> {
         ("capability=6.1", "compute capability 6.1"),
         ("fail=cuModuleLoadDataEx:2:INVALID_PTX", "module sv_fused"),
     ] {
-        let driver = standin(fault);
+        let Some(driver) = standin(fault) else { return Ok(()) };
         let vm = Vm::builder().build()?;
         let x = vm.from_slice(&X, &[4])?.to(CUDA)?;
         let told = || logged(Level::Warn, "cuda:0 runs elementwise steps of programs one by one");
@@ -248,7 +250,7 @@ fn what_is_refused_runs_one_by_one() -> Result<(), Error> {
 #[test]
 fn too_little_memory_refuses_one_group_alone() -> Result<(), Error> {
     // The driver has loaded one of the shipped kernels when the device was opened.
-    let driver = standin("fail=cuModuleLoadDataEx:2:OUT_OF_MEMORY");
+    let Some(driver) = standin("fail=cuModuleLoadDataEx:2:OUT_OF_MEMORY") else { return Ok(()) };
     let vm = Vm::builder().build()?;
     let x = vm.from_slice(&X, &[4])?.to(CUDA)?;
     let (y, z) = results();
@@ -267,7 +269,7 @@ fn too_little_memory_refuses_one_group_alone() -> Result<(), Error> {
 /// The pieces of a program around what cannot be fused: integers that are divided report what they refuse.
 #[test]
 fn a_division_of_integers_stays_a_kernel_of_its_own() -> Result<(), Error> {
-    let driver = standin("");
+    let Some(driver) = standin("") else { return Ok(()) };
     let vm = Vm::builder().cuda(Some(CudaConfig { sync_each_op: true, ..CudaConfig::default() })).build()?;
     let program = vm.record("p", |r| {
         let (x, y) = (r.feed("x", CUDA, DType::I32, &[3])?, r.feed("y", CUDA, DType::I32, &[3])?);

@@ -176,6 +176,19 @@ mod tests {
         // SAFETY: as above.
         unsafe { round(numbers.len(), found.as_mut_ptr(), numbers.as_ptr()) };
         assert!(numbers.iter().zip(&found).all(|(&number, found)| found.to_bits() == rounded(number).to_bits()));
+        // Rows that are shorter than a vector.
+        for (numbers, (narrow, length)) in numbers.chunks(7).zip(narrow.chunks(7).zip([1, 3, 7].into_iter().cycle())) {
+            let (mut found, mut widened) = ([f16::ZERO; 7], [0f32; 7]);
+            let length = length.min(numbers.len()).min(narrow.len());
+            // SAFETY: all have at least as many elements.
+            unsafe { round(length, found.as_mut_ptr(), numbers.as_ptr()) };
+            // SAFETY: as above.
+            unsafe { widen(length, widened.as_mut_ptr(), narrow.as_ptr()) };
+            for place in 0..length {
+                assert_eq!(found[place].to_bits(), rounded(numbers[place]).to_bits(), "{:e}", numbers[place]);
+                assert_eq!(widened[place].to_bits(), wide(narrow[place]).to_bits(), "{:#06x}", narrow[place].to_bits());
+            }
+        }
     }
 
     #[test]

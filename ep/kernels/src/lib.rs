@@ -36,7 +36,7 @@
 //! divided depends on shapes and strides alone. A sort is divided by its keys, of which no two are equal, so its result does not depend on
 //! the division. Elementwise results have the same bits on all processors.
 //!
-//! Invariant: kernels access memory only through raw pointers, and read an element, or all elements of a tile, before they write those at the same indices. So an
+//! Invariant: kernels access memory only through raw pointers, and read an element before they write the one at the same index. So an
 //! elementwise op may write exactly the view that it reads.
 
 #![cfg_attr(any(loom, shuttle), allow(dead_code, unused_imports, reason = "models run few kernels"))]

@@ -1,4 +1,4 @@
-//! Arithmetic of elements: the definition of the ops for each type. [`Functions`] has those of one float.
+//! Arithmetic of elements: the definition of the ops for each type; elementwise ops of 16-bit floats are those of `f32`, rounded. [`Functions`] has those of one float.
 //!
 //! Integers wrap. Kernels refuse a zero divisor and a negative exponent before they compute, so divisions and [`Number::pow`] need not.
 

@@ -65,7 +65,7 @@ impl<T: Copy> InRow<T> {
     }
 
     /// [`block`](InRow::block), or with stride 0 the one element in each place. Such an element is not in an output that a loop has begun to write: an input that is
-    /// also the output has the stride of the output, which is 0 only for a single element.
+    /// also the output has its stride, which is 1.
     ///
     /// # Safety
     ///

@@ -10,7 +10,7 @@
 //!   belong. Copies know the size of an element and no more.
 //! * 16-bit floats are converted to `f32` on their way into a tile, and rounded once on their way out. They have no functions of their own.
 //!
-//! Invariant: all elements of a tile are read before a result of the tile is written to memory. So an op may write exactly the view that it reads.
+//! Invariant: an element is read before the result at its index is written, and no result depends on an element at another index. So an op may write exactly the view that it reads.
 
 use std::mem::MaybeUninit;
 
@@ -128,7 +128,7 @@ impl Map {
     ///
     /// # Safety
     ///
-    /// * There is an input and at most [`MOST_INPUTS`]. All operands hold elements of the types of the function, aligned.
+    /// * There is an input and at most [`MOST_INPUTS`]. All operands hold elements of the types of the function, aligned; or 16-bit floats, where it widens, for `f32`.
     /// * `out` may be written, does not reach an element twice, and overlaps an input only as the same view.
     #[inline]
     pub(super) unsafe fn run(&self, inputs: &[&Operand], out: &Operand) {
@@ -142,7 +142,7 @@ impl Map {
                 [a, b] => unsafe { self.run_in_tiles([out, a, b]) },
                 // SAFETY: see above.
                 [a, b, c] => unsafe { self.run_in_tiles([out, a, b, c]) },
-                _ => {}
+                _ => unreachable!("the caller guarantees one to {MOST_INPUTS} inputs"),
             };
         };
         if self.widens || length.saturating_mul(self.work) >= parallel::LARGE {
@@ -187,10 +187,10 @@ impl Map {
                 unsafe { self.call(part.len(), results, &rows) }
             } else if part.len() <= FEW {
                 // SAFETY: see above.
-                unsafe { self.compute_halves::<FEW>(inputs, edge(out), part.len(), results, &mut rows) }
+                unsafe { self.compute_halves::<FEW>(inputs, edge(out), part.len(), results, &rows) }
             } else {
                 // SAFETY: see above.
-                unsafe { self.compute_halves::<MOST_HALVES>(inputs, edge(out), part.len(), results, &mut rows) }
+                unsafe { self.compute_halves::<MOST_HALVES>(inputs, edge(out), part.len(), results, &rows) }
             }
         });
     }
@@ -207,9 +207,9 @@ impl Map {
         edge: Edge,
         length: usize,
         results: *mut u8,
-        rows: &mut TileInputs,
+        rows: &TileInputs,
     ) {
-        let mut rooms = [const { MaybeUninit::<[u64; TILE]>::uninit() }; MOST_OPERANDS];
+        let mut rooms = [const { MaybeUninit::<[f32; TILE]>::uninit() }; MOST_OPERANDS];
         let mut tile = *rows;
         let mut first = 0;
         while first < length {
@@ -358,8 +358,8 @@ const LONG_ROW: usize = 128;
 /// A tile of so few 16-bit floats needs little of the stack.
 const FEW: usize = 64;
 
-/// The elements of a tile of 16-bit floats, of which the other operand may have 8 bytes each.
-const MOST_HALVES: usize = 1024;
+/// The elements of a tile of 16-bit floats: as many `f32` as another tile has room for.
+const MOST_HALVES: usize = TILE_BYTES / size_of::<f32>();
 
 /// An input that an op does not have.
 const NO_ROW: InRow<u8> = InRow { first: std::ptr::null(), stride: 1 };

@@ -217,26 +217,19 @@ fn job_plan_error(result: Result<JobPlan, Error>) -> JobPlanError {
     }
 }
 
-/// Nine values are alive at once, each of an eighth of all addresses.
+/// The values of nine micro-batches are alive at once, each of an eighth of all addresses.
 #[test]
 fn a_peak_above_all_numbers_is_told_as_the_largest() {
     const EIGHTH: usize = (1 << (usize::BITS - 3)) / size_of::<f32>();
-    let names: Vec<String> = (0..9).map(|number| format!("h{number}")).collect();
-    let huge = |r: &Recorder, name: &str| r.feed(name, CPU, DType::F32, &[EIGHTH]);
-    let left = compiled("left", |r| names.iter().try_for_each(|name| r.fetch(name, &huge(r, "x")?.exp()?)));
-    let right = compiled("right", |r| {
-        let sums = names.iter().map(|name| huge(r, name)?.sum(&[])).collect::<Result<Vec<_>, _>>()?;
-        sums.iter().enumerate().try_for_each(|(number, sum)| r.fetch(format!("y{number}"), sum))
-    });
-    let mut plan = JobPlanBuilder::new(1);
+    let left = compiled("left", |r| r.fetch("h", &r.full(CPU, DType::F32, &[EIGHTH], 1.0)?));
+    let right = compiled("right", |r| r.fetch("y", &r.feed("h", CPU, DType::F32, &[EIGHTH])?.sum(&[])?));
+    let mut plan = JobPlanBuilder::new(9);
+    let stage = plan.stage(Lane(0));
     for (label, program) in [("L", &left), ("R", &right)] {
-        let (program, stage) = (plan.program(label, program), plan.stage(Lane(0)));
-        plan.job(stage, program, Some(0));
+        let program = plan.program(label, program);
+        (0..9).for_each(|micro_batch| _ = plan.job(stage, program, Some(micro_batch)));
     }
-    for number in 0..9 {
-        plan.result(format!("y{number}"));
-    }
-    let plan = plan.finish().expect("a plan");
+    let plan = plan.result("y").finish().expect("a plan");
     assert_eq!((plan.peak_bytes(), plan.stages()[0].peak.value_bytes), (usize::MAX, usize::MAX));
 }
 

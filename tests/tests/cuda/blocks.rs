@@ -43,11 +43,7 @@ fn drawn_blocks_compute_what_the_host_computes() {
         }
         assert!(drawn.marks as u64 > 10 * programs, "{drawn:?}");
         // Loops that the device runs alone, and blocks in them.
-        assert!(
-            driver.calls("cuGraphAddNode_v2") > programs,
-            "{mode:?}: {}",
-            driver.calls("cuGraphAddNode_v2")
-        );
+        assert!(driver.calls("cuGraphAddNode_v2") > programs, "{mode:?}: {}", driver.calls("cuGraphAddNode_v2"));
         vm.shutdown(Duration::from_secs(60)).expect("it ends");
         assert_eq!(driver.findings(), "", "{mode:?}");
     }

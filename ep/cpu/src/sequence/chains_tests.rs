@@ -240,6 +240,15 @@ fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
     })
 }
 
+/// Around the sizes of vectors and tiles; Miri takes minutes for long ones.
+fn length() -> BoxedStrategy<usize> {
+    if cfg!(miri) {
+        (1..20usize).boxed()
+    } else {
+        prop_oneof![1..20usize, 60..70usize, 125..135usize, 250..300usize].boxed()
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 512 }, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -247,8 +256,7 @@ proptest! {
     fn chains_give_the_bits_of_kernels(
         drawn in drawn(),
         dtype in prop_oneof![Just(DType::F32), Just(DType::F64)],
-        // Around the sizes of vectors and tiles.
-        length in prop_oneof![1..20usize, 60..70usize, 125..135usize, 250..300usize],
+        length in length(),
         block in prop_oneof![Just(1000usize), 1..140usize],
         places in prop::collection::vec(place(), 1..6),
     ) {

@@ -236,7 +236,7 @@ const UNREACHED: [(&str, usize, &str); 33] = [
     ("sv_tan_f16", 73, HUGE),
     ("sv_floor_div_f32", 11, ONE_OFF),
     ("sv_floor_div_f16", 11, ONE_OFF),
-    ("sv_floor_div_bf16", 6, ONE_OFF),
+    ("sv_floor_div_bf16", 11, ONE_OFF),
     ("sv_remainder_f32", 11, ONE_OFF),
     ("sv_remainder_f16", 11, ONE_OFF),
     ("sv_remainder_bf16", 11, ONE_OFF),
