@@ -159,9 +159,9 @@ fn drawn_expressions_give_the_bits_of_eager_calls() {
     let missing = |ops: &BTreeSet<&'static str>| {
         Op::ALL.into_iter().filter(|op| op.is_elementwise() && !ops.contains(op.name())).count()
     };
-    // Most ops that are seldom drawn are of floats.
+    // Ops that are seldom drawn are of floats and bools.
     for seed in 1..=50u64 {
-        for dtype in DType::ALL.into_iter().filter(|dtype| seed <= 4 || dtype.is_float()) {
+        for dtype in DType::ALL.into_iter().filter(|dtype| seed <= 4 || dtype.is_float() || *dtype == DType::Bool) {
             let compiled = compare_expression(&vm, CUDA, dtype, seed, |_, _| true);
             groups += compiled.fused().len();
             let steps = compiled.fused().iter().flat_map(|group| &compiled.steps()[group.steps.clone()]);
