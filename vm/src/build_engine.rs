@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
-use streamvm_ep::faults::{FaultPlan, FaultyDevice};
-use streamvm_ep::races::Detector;
-use streamvm_ep::sim::SimMachine;
-use streamvm_ep::{CpuConfig, CpuDevice, Device, DeviceKind, DeviceRegistry, KernelRegistry};
+use streamvm_cpu::{CpuConfig, CpuDevice};
+use streamvm_ep::{DeviceKind, DeviceRegistry, Error as DeviceError};
 use streamvm_instructions::{Error, SoftSync};
 use streamvm_stream::MAX_STREAMS;
 
@@ -18,6 +16,7 @@ use crate::engine::scheduler_thread;
 use crate::engine::simulated::Simulated;
 use crate::engine::threads::Threads;
 use crate::engine::worker_sets::PoolConfigs;
+use crate::ep::builtin_kernels;
 use crate::execute::backpressure::Backpressure;
 use crate::execute::completion::Completion;
 use crate::execute::context::Context;
@@ -26,7 +25,7 @@ use crate::execute::locked_context::LockedContext;
 use crate::execute::section_gate::SectionGate;
 use crate::execute::stall::Stall;
 use crate::mode::{Choice, Mode};
-use crate::observe::observer::Observer;
+use crate::observe::instruments::{Faults, SimMachine};
 use crate::program_cache::cache::ProgramCache;
 use crate::progress::callbacks::Callbacks;
 use crate::progress::failures::Failures;
@@ -59,34 +58,33 @@ impl VmBuilder {
             known.add(inline.context.handle.clone());
         }
         let callbacks = Arc::new(Callbacks::default());
-        let (mut sim, mut capabilities) = (self.sim, self.capabilities);
-        capabilities.set_pinned_only(DeviceKind::Sim, sim.strict_pinned);
-        if let Mode::Simulated { seed } = mode {
-            sim.seed = seed;
-            callbacks.be_stepped();
-        }
-        let detector = (self.races || sim.devices > 0 || self.trace.is_some()).then(|| Arc::new(Detector::new()));
-        let machine = detector.clone().filter(|_| sim.devices > 0).map(|detector| SimMachine::new(sim, detector));
-        let simulated = match mode {
-            Mode::Simulated { seed } => Some(Simulated::new(seed, self.in_order, machine.clone())),
+        let seed = match mode {
+            Mode::Simulated { seed } => Some(seed),
             Mode::Threaded | Mode::Inline => None,
         };
+        let mut capabilities = self.capabilities;
+        let (traces, faults) = (self.instruments.traces(), self.instruments.faults());
+        let (machine, observer) = self.instruments.build(seed, &mut capabilities);
+        let simulated = seed.map(|seed| {
+            callbacks.be_stepped();
+            Simulated::new(seed, self.in_order, machine.clone())
+        });
         let kernel_threads = match self.cpu.threads {
             Some(threads) => Some(threads),
             None => VmBuilder::kernel_threads_of_environment()?,
         };
         let cpu = CpuConfig { threads: kernel_threads, ..self.cpu };
-        let mut devices = devices(self.cpu_devices, cpu, machine.as_ref(), self.faults.as_ref())?;
+        let mut devices = devices(self.cpu_devices, &cpu, machine.as_ref(), &faults)?;
         let cuda = Arc::new(CudaDevices::default());
         let tells_ops = self.cuda.as_ref().is_some_and(|config| config.sync_each_op);
         if let Some(mut config) = self.cuda.filter(|_| simulated.is_none()) {
-            config.timed = self.trace.is_some();
+            config.timed = traces;
             // A copy of pageable memory that is not staged would block the thread that launches, so the device refuses it.
             config.strict_pinned |= capabilities.pinned_only(DeviceKind::Cuda);
-            let (faults, cuda) = (self.faults.clone(), cuda.clone());
+            let cuda = cuda.clone();
             devices = devices.with_cuda(move || {
                 let found = cuda.open(&config)?.into_iter();
-                Ok(found.map(|device| with_faults(device, faults.as_ref())).collect())
+                Ok(found.map(|device| faults.wrap(device)).collect())
             });
         }
         let threaded = inline.is_none() && simulated.is_none();
@@ -110,13 +108,13 @@ impl VmBuilder {
             charged_bytes: AtomicU64::new(0),
             contexts: known,
             devices,
-            kernels: KernelRegistry::builtin(),
+            kernels: builtin_kernels(),
             tells_ops,
             threaded,
             inline_tasks: inline.is_some().then(MpscQueue::new),
             planted: self.planted,
             completion: Completion::new(),
-            observer: detector.map(|detector| Observer::new(detector, self.trace)),
+            observer,
             profiles: self.profiles,
             closed: AtomicBool::new(false),
             stops_loops: Arc::default(),
@@ -148,24 +146,17 @@ impl VmBuilder {
     }
 }
 
-/// The CPU and simulated devices of an engine, each with the faults of `faults` if there are any.
+/// The CPU and simulated devices of an engine, each with its faults.
 fn devices(
     cpus: u32,
-    config: CpuConfig,
+    config: &CpuConfig,
     machine: Option<&Arc<SimMachine>>,
-    faults: Option<&Arc<FaultPlan>>,
-) -> Result<DeviceRegistry, Error> {
+    faults: &Faults,
+) -> Result<DeviceRegistry, DeviceError> {
     let mut devices = DeviceRegistry::new();
-    let cpus = (0..cpus).map(|index| Arc::new(CpuDevice::new(index, config.clone())) as Arc<dyn Device>);
+    let cpus = streamvm_cpu::devices(cpus, config);
     for device in cpus.chain(machine.into_iter().flat_map(|machine| machine.devices())) {
-        devices.add(with_faults(device, faults))?;
+        devices.add(faults.wrap(device))?;
     }
     Ok(devices)
-}
-
-fn with_faults(device: Arc<dyn Device>, faults: Option<&Arc<FaultPlan>>) -> Arc<dyn Device> {
-    match faults {
-        Some(plan) => FaultyDevice::wrap(device, plan),
-        None => device,
-    }
 }

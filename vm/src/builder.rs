@@ -1,13 +1,10 @@
 //! [`VmBuilder`]: the settings of an engine.
 
-use std::io::Write;
-use std::sync::Arc;
 use std::time::Duration;
 
-use streamvm_ep::cuda::CudaConfig;
-use streamvm_ep::faults::FaultPlan;
-use streamvm_ep::sim::SimConfig;
-use streamvm_ep::{CpuConfig, Priority};
+use streamvm_cpu::CpuConfig;
+use streamvm_cuda::CudaConfig;
+use streamvm_ep::Priority;
 use streamvm_instructions::{Error, Lane, STAGING_PIECE, SoftSyncMode};
 use streamvm_stream::Capabilities;
 use streamvm_stream::mutant::Planted;
@@ -18,12 +15,16 @@ use crate::engine::worker_sets::{Pool, PoolConfig, PoolConfigs};
 use crate::execute::backpressure::Limits;
 use crate::execute::stall::STALL_AFTER;
 use crate::mode::Mode;
+use crate::observe::instruments::Instruments;
 use crate::program_cache::cache::Bounds;
 use crate::progress::failures::FailureLimits;
 use crate::vm::Vm;
 
 #[path = "build_engine.rs"]
 mod build_engine;
+#[cfg(feature = "sim")]
+#[path = "builder_sim.rs"]
+mod sim;
 
 /// The default bound on pending instructions: enough that streams stay busy while a submitter stalls for milliseconds. As many
 /// node boxes take about 15 MiB.
@@ -50,10 +51,7 @@ pub struct VmBuilder {
     staging_piece: usize,
     cpu_devices: u32,
     cuda: Option<CudaConfig>,
-    sim: SimConfig,
-    races: bool,
-    faults: Option<Arc<FaultPlan>>,
-    trace: Option<Box<dyn Write + Send>>,
+    instruments: Instruments,
     profiles: bool,
     planted: Planted,
     cpu: CpuConfig,
@@ -80,10 +78,7 @@ impl VmBuilder {
             staging_piece: STAGING_PIECE,
             cpu_devices: 1,
             cuda: Some(CudaConfig::default()),
-            sim: SimConfig { devices: 0, ..SimConfig::default() },
-            races: false,
-            faults: None,
-            trace: None,
+            instruments: Instruments::default(),
             profiles: false,
             planted: Planted::default(),
             cpu: CpuConfig::default(),
@@ -184,32 +179,8 @@ impl VmBuilder {
         self
     }
 
-    /// Sets the number of simulated devices (`sim:0`, `sim:1`, …). They run commands as late as their order allows, in an order drawn
-    /// from a seed; in [`Mode::Simulated`] that is the seed of the mode. They report to the race detector, which any simulated
-    /// device turns on. Default: 0.
-    #[must_use]
-    pub fn sim_devices(mut self, count: u32) -> VmBuilder {
-        self.sim.devices = count;
-        self
-    }
-
-    /// Sets the most memory of each simulated device, in bytes. Default: no limit but the memory of the machine.
-    #[must_use]
-    pub fn sim_memory_limit(mut self, bytes: u64) -> VmBuilder {
-        self.sim.memory_limit = Some(bytes);
-        self
-    }
-
-    /// Sets whether simulated devices cannot access pageable memory, as most GPUs cannot. Copies from and to pageable memory are then
-    /// staged through pinned memory, and a copy that is not is reported. Default: off.
-    #[must_use]
-    pub fn sim_pinned_only(mut self, on: bool) -> VmBuilder {
-        self.sim.strict_pinned = on;
-        self
-    }
-
     /// Sets the most bytes that are staged in one piece, in a copy between pageable memory and a GPU or a
-    /// [simulated device like one](VmBuilder::sim_pinned_only). A larger copy is split into pieces, so that the host copies one piece
+    /// simulated device like one (`VmBuilder::sim_pinned_only`). A larger copy is split into pieces, so that the host copies one piece
     /// while the device copies another; it takes pinned memory for two pieces. A smaller copy takes pinned memory of its own size.
     /// Default: [`STAGING_PIECE`]; at least one element.
     #[must_use]
@@ -218,40 +189,11 @@ impl VmBuilder {
         self
     }
 
-    /// Turns the race detector on: it checks every access against the order that the engine issued, and [`Vm::races`] returns what
-    /// it found. It costs a lock and a look-up for each access. Default: off; simulated devices turn it on.
-    ///
-    /// It does not see accesses of GPUs, nor order that comes about on a GPU alone, so on an engine that uses one it misses races, and reports
-    /// reads of what a GPU has written.
-    #[must_use]
-    pub fn detect_races(mut self, on: bool) -> VmBuilder {
-        self.races = on;
-        self
-    }
-
-    /// Records a trace for an independent checker: instructions, the memory that they access, waits and records, one JSON object per
-    /// line. Submitting threads call the writer, outside of the engine's locks. It is flushed when the engine is shut down or
-    /// dropped. Turns the race detector on.
-    #[must_use]
-    pub fn record(mut self, trace: impl Write + Send + 'static) -> VmBuilder {
-        self.trace = Some(Box::new(trace));
-        self
-    }
-
     /// Turns profiles on: [`Vm::profile`] then tells how often each op and function ran, how long it was queued and how long it ran.
     /// It costs two clock readings per instruction, one per list, and an uncontended lock per instruction. Default: off.
     #[must_use]
     pub fn profile(mut self, on: bool) -> VmBuilder {
         self.profiles = on;
-        self
-    }
-
-    /// Injects the faults of `plan` into every device of the engine, for tests of failing devices. Devices are told which instruction they run
-    /// only with [`VmBuilder::detect_races`], [`VmBuilder::record`] or simulated devices: without them a rule that names an instruction, its
-    /// number or its stream fires nowhere, and neither does one at `Point::Begin`.
-    #[must_use]
-    pub fn faults(mut self, plan: Arc<FaultPlan>) -> VmBuilder {
-        self.faults = Some(plan);
         self
     }
 

@@ -1,6 +1,7 @@
 //! Calls of [`Vm`] that exist for CUDA devices only: loading a caller's own kernels, and counts of matrix products.
 
-use streamvm_ep::{self as ep, DeviceId, DeviceKind, cuda};
+use streamvm_cuda as cuda;
+use streamvm_ep::{self as ep, DeviceId, DeviceKind};
 use streamvm_instructions::Error;
 
 use crate::sync::fork::refuse_in_child;

@@ -49,8 +49,8 @@ struct Readme;
 #[doc = include_str!("../../docs/cuda.md")]
 struct CudaPage;
 
-/// Runs the programs of the page about programs as doctests.
-#[cfg(doctest)]
+/// Runs the programs of the page about programs as doctests. One of them needs a simulated device.
+#[cfg(all(doctest, feature = "sim"))]
 #[doc = include_str!("../../docs/programs.md")]
 struct ProgramsPage;
 
@@ -65,6 +65,7 @@ mod critical_section;
 mod cuda;
 mod dispatch;
 mod engine;
+pub mod ep;
 mod execute;
 mod functions;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -109,9 +110,6 @@ pub mod report {
     pub use streamvm_instructions::SyncCounts;
 }
 
-/// Devices, and what they compute on: the layer for those who write kernels and backends. Also race detector, simulated devices and
-/// faults.
-pub use streamvm_ep as ep;
 pub use streamvm_ep::{
     Access, Convolution, DType, DeviceId, DeviceInfo, DeviceKind, Element, FnContext, FnError, Layout, MemoryKind, Op,
     Params, Pooling, Priority, Scalar, Shape,

@@ -6,8 +6,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use streamvm_ep::cuda::CudaAbsent;
-use streamvm_ep::races::Finding;
+use streamvm_ep::CudaAbsent;
 use streamvm_ep::{DType, DeviceId, DeviceInfo, Element, FnContext, FnError, InlineFn, MemoryKind, Scalar, Shape};
 use streamvm_instructions::{
     BuildError, Deadline, Error, Generator, InstructionList, InstructionsBuilder, Issued, Lane, LaunchOptions, Place,
@@ -374,7 +373,8 @@ impl Vm {
 
     /// The findings of the race detector: accesses without an order between them, use after free, and reads of memory that was never
     /// written, each with both instructions. Empty if the detector is off ([`VmBuilder::detect_races`]) and in a forked child.
-    pub fn races(&self) -> Vec<Finding> {
+    #[cfg(feature = "sim")]
+    pub fn races(&self) -> Vec<streamvm_sim::races::Finding> {
         if self.engine.handle.fork.is_child() {
             return Vec::new();
         }

@@ -85,7 +85,7 @@ fn main() -> ExitCode {
         return reject::<Args>(&format!("no case has `{filter}` in its name; the cases are {names}"));
     }
     if args.narrow {
-        streamvm_ep::leave_avx512_out();
+        streamvm_kernels::leave_avx512_out();
     }
     let outcome = match args.child {
         Some(threads) => ours::answer(threads, &args.model).map_err(Into::into),

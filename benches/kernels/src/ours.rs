@@ -4,9 +4,9 @@ use std::io::{self, BufRead, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use streamvm::ep::{CpuConfig, CpuDevice, builtin_kernels};
 use streamvm_ep::{
-    Access, CpuConfig, CpuDevice, DType, Device, DeviceKind, Error, KernelCall, KernelRegistry, Layout, MemoryKind, Op,
-    Operand, Region, Shape, f16,
+    Access, DType, Device, DeviceKind, Error, KernelCall, Layout, MemoryKind, Op, Operand, Region, Shape, f16,
 };
 
 use crate::cases::{self, Call, Case};
@@ -160,7 +160,7 @@ fn measure(device: &CpuDevice, case: &Case, budget: Duration) -> Result<f64, Err
     match case.call {
         Call::Op(op, params) => {
             operands.push(out);
-            let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cpu, dtype)?;
+            let kernel = builtin_kernels().get(op, DeviceKind::Cpu, dtype)?;
             let inputs = case.inputs.len();
             let mut call = KernelCall { kernel, operands: &mut operands, inputs, params: &params };
             if budget.is_zero() {

@@ -19,14 +19,20 @@ use crate::tensor::shape::{Shape, broadcast_shapes};
 
 /// Whether the output may be exactly the view of an input.
 #[derive(Copy, Clone, PartialEq)]
-pub(crate) enum InPlace {
+pub enum InPlace {
+    /// It may.
     Allowed,
+    /// It may not: that is an overlap.
     Refused,
 }
 
 /// The inputs and the output of a call, after all checks.
+///
+/// # Errors
+///
+/// The operands are other ones than these, not aligned, or overlap.
 #[inline]
-pub(crate) fn checked_operands<'a, const INPUTS: usize>(
+pub fn checked_operands<'a, const INPUTS: usize>(
     call: &'a KernelCall<'_, '_>,
     dtypes: [DType; INPUTS],
     output_dtype: DType,
@@ -65,7 +71,7 @@ fn check_operand(op: Op, operand: usize, found: &Operand, expected: DType) -> Re
 
 /// Returns an error if two indices of the view reach the same element.
 #[inline]
-pub(crate) fn check_self_overlap(output: &Operand) -> Result<(), Error> {
+pub fn check_self_overlap(output: &Operand) -> Result<(), Error> {
     let layout = output.layout();
     if !output.is_contiguous() && layout.overlaps_itself() {
         return Err(Error::OverlapsItself { layout: Box::new(*layout) });
@@ -75,7 +81,7 @@ pub(crate) fn check_self_overlap(output: &Operand) -> Result<(), Error> {
 
 /// Returns an error unless the inputs broadcast to exactly the shape of the output.
 #[inline]
-pub(crate) fn check_broadcast(op: Op, inputs: &[&Operand], output: &Operand) -> Result<(), KernelError> {
+pub fn check_broadcast(op: Op, inputs: &[&Operand], output: &Operand) -> Result<(), KernelError> {
     let shape = output.layout().shape();
     if inputs.iter().all(|input| input.layout().shape() == shape) || is_last_axes(inputs, shape) {
         return Ok(());
@@ -101,7 +107,7 @@ fn is_last_axes(inputs: &[&Operand], output: &Shape) -> bool {
 
 /// Returns an error unless the output has the dtype and shape that [`infer`] gives for `op`. The kernel passes its own op, because
 /// `call.kernel.op` may differ.
-pub(crate) fn check_inferred<const INPUTS: usize>(
+pub fn check_inferred<const INPUTS: usize>(
     op: Op,
     inputs: [&Operand; INPUTS],
     output: &Operand,
@@ -121,7 +127,7 @@ pub(crate) fn check_inferred<const INPUTS: usize>(
 
 /// Returns an error unless a copy of these operands is allowed. `false` means that there is nothing to do, because both are the same
 /// view.
-pub(crate) fn check_copy(source: &Operand, target: &Operand) -> Result<bool, Error> {
+pub fn check_copy(source: &Operand, target: &Operand) -> Result<bool, Error> {
     if source.dtype() != target.dtype() || source.layout().shape() != target.layout().shape() {
         return Err(Error::CopyMismatch {
             source_dtype: source.dtype(),
@@ -142,7 +148,7 @@ pub(crate) fn check_copy(source: &Operand, target: &Operand) -> Result<bool, Err
 }
 
 /// Returns an error unless a fill of `target` with `value` is allowed.
-pub(crate) fn check_fill(target: &Operand, value: Scalar) -> Result<(), Error> {
+pub fn check_fill(target: &Operand, value: Scalar) -> Result<(), Error> {
     let dtype = target.dtype();
     if !value.fits(dtype) {
         return Err(Error::ScalarDoesNotFit { value, dtype });

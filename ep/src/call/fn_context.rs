@@ -30,7 +30,7 @@ pub struct FnContext<'a> {
     /// `writes` are empty, because the host cannot access that memory.
     pub commands: Option<CommandCall<'a>>,
     /// Where steps of a program that run in this call are noted.
-    pub(crate) step_note: Option<&'a StepNote>,
+    pub step_note: Option<&'a StepNote>,
 }
 
 impl<'a> FnContext<'a> {
@@ -77,7 +77,7 @@ impl<'a> FnContext<'a> {
     /// # Errors
     ///
     /// [`Error::AlreadyTaken`], with the first written operand that was taken before.
-    pub(crate) fn take_all(&mut self) -> Result<&'a [Operand<'a>], Error> {
+    pub fn take_all(&mut self) -> Result<&'a [Operand<'a>], Error> {
         let before = std::mem::replace(&mut self.writes.taken, u64::MAX);
         if before == 0 {
             return Ok(self.writes.operands);

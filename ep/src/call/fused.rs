@@ -18,32 +18,34 @@ pub const MOST_FUSED_VIEWS: usize = 32;
 #[derive(Clone, PartialEq, Debug)]
 pub struct FusedGroup {
     /// The memory that the group reads or writes, at most [`MOST_FUSED_VIEWS`]. A view that is written overlaps no other one.
-    pub(crate) views: Vec<FusedView>,
+    pub views: Vec<FusedView>,
     /// In the order in which they are computed.
-    pub(crate) steps: Vec<FusedStep>,
+    pub steps: Vec<FusedStep>,
 }
 
 /// A view of memory. If it is both read and written, it is read first, and the elements have the same size.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct FusedView {
+pub struct FusedView {
     /// The dtype as which it is read; `None` if it is not.
-    pub(crate) read: Option<DType>,
+    pub read: Option<DType>,
     /// As what it is written, and by which step.
-    pub(crate) written: Option<(DType, usize)>,
+    pub written: Option<(DType, usize)>,
 }
 
 /// One step: what it computes for one element.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct FusedStep {
-    pub(crate) work: FusedWork,
-    pub(crate) inputs: SmallVec<[FusedInput; 3]>,
+pub struct FusedStep {
+    /// What it computes.
+    pub work: FusedWork,
+    /// Where its inputs come from.
+    pub inputs: SmallVec<[FusedInput; 3]>,
     /// The dtype of the result.
-    pub(crate) dtype: DType,
+    pub dtype: DType,
 }
 
 /// The work of a step.
 #[derive(Copy, Clone, PartialEq, Debug)]
-pub(crate) enum FusedWork {
+pub enum FusedWork {
     /// An elementwise op that refuses no elements, for inputs of this dtype.
     Call(Op, DType),
     /// The result is the input.
@@ -54,7 +56,7 @@ pub(crate) enum FusedWork {
 
 /// Where an input of a step comes from.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum FusedInput {
+pub enum FusedInput {
     /// The element of this view, as the group finds it.
     View(usize),
     /// The result of this earlier step.
@@ -65,5 +67,6 @@ pub(crate) enum FusedInput {
 /// long as it lives. `default` makes a name without a kernel, for streams that a caller implements.
 #[derive(Clone, Default, Debug)]
 pub struct FusedKernel(
-    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "only CUDA devices make kernels"))] pub(crate) Arc<()>,
+    /// What tells the kernel from others: its address.
+    pub Arc<()>,
 );

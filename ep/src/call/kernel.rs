@@ -40,6 +40,14 @@ pub struct Kernel {
     pub run: KernelFn,
 }
 
+#[cfg(test)]
+impl Kernel {
+    /// A kernel for tests that launch none.
+    pub(crate) fn without_code(op: Op, device: DeviceKind, dtype: DType) -> Kernel {
+        Kernel { op, device, dtype, run: |_| Ok(()) }
+    }
+}
+
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} on {}", self.op, self.dtype, self.device)
@@ -55,7 +63,7 @@ impl KernelCall<'_, '_> {
     /// [`KernelError::Overlap`] unless the op is elementwise and the two are an input and an output
     /// that are exactly the same view.
     #[inline]
-    pub(crate) fn mark_overlapping_shared(&mut self) -> Result<(), KernelError> {
+    pub fn mark_overlapping_shared(&mut self) -> Result<(), KernelError> {
         let operands = &*self.operands;
         let overlaps_none = |writer: usize| {
             let others = operands.iter().enumerate().filter(|(other, _)| *other != writer);

@@ -1,12 +1,12 @@
 //! Calls of kernels and of callers' functions: their operands, the checks before they run, and the table of kernels.
 //!
-//! Layer: uses `names`, `tensor`, `errors`; is used by `provider`, `races`, `cpu`, `sequence`, `sim`, `faults`, `cuda`, `registry`.
+//! Layer: uses `names`, `tensor`, `errors`; is used by `provider`, `sequence`.
 //!
 //! Main types: [`Operand`](operand::Operand), [`Kernel`](kernel::Kernel), [`KernelCall`](kernel::KernelCall),
 //! [`KernelRegistry`](kernel_registry::KernelRegistry), [`InlineFn`](closure::InlineFn), [`FnContext`](fn_context::FnContext),
 //! [`RawCall`](raw::RawCall), [`Commands`](commands::Commands), [`GraphKey`](graph::GraphKey), [`FusedGroup`](fused::FusedGroup), [`Label`](label::Label).
 
-pub(crate) mod check;
+pub mod check;
 pub(crate) mod closure;
 pub(crate) mod commands;
 pub(crate) mod fn_context;

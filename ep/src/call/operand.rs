@@ -110,7 +110,7 @@ pub struct Operand<'m> {
 
 /// A view of storage whose address is not known yet: all else of an [`Operand`].
 #[derive(Debug)]
-pub(crate) struct PreparedOperand {
+pub struct PreparedOperand {
     /// Bytes from the start of the storage to the first element.
     first: usize,
     /// Bytes from the first to behind the last element.
@@ -124,12 +124,7 @@ pub(crate) struct PreparedOperand {
 
 impl PreparedOperand {
     /// A view of the storage that begins `offset` bytes behind the address that [`Operand::set_prepared`] gets. One that is `shared` gives no slices.
-    pub(crate) fn new(
-        offset: usize,
-        dtype: DType,
-        layout: &Layout,
-        (access, shared): (Access, bool),
-    ) -> PreparedOperand {
+    pub fn new(offset: usize, dtype: DType, layout: &Layout, (access, shared): (Access, bool)) -> PreparedOperand {
         let first = offset.wrapping_add(layout.offset() * dtype.size());
         let bytes = layout.span_elements().len() * dtype.size();
         PreparedOperand { first, bytes, dtype, access, shared, contiguous: layout.is_contiguous(), layout: *layout }
@@ -205,7 +200,7 @@ impl<'m> Operand<'m> {
     ///
     /// * The duties of [`new`](Operand::new).
     #[inline]
-    pub(crate) unsafe fn set_prepared(&mut self, prepared: &PreparedOperand, base: *mut u8) {
+    pub unsafe fn set_prepared(&mut self, prepared: &PreparedOperand, base: *mut u8) {
         self.ptr = base.wrapping_add(prepared.first);
         // Strides are not negative, so a view begins at its first element.
         let start = self.ptr.addr();
@@ -222,7 +217,7 @@ impl<'m> Operand<'m> {
     ///
     /// * The duties of [`new`](Operand::new).
     #[inline]
-    pub(crate) unsafe fn move_to(&mut self, base: *mut u8) {
+    pub unsafe fn move_to(&mut self, base: *mut u8) {
         let offset = self.layout.offset() * self.dtype.size();
         self.ptr = base.wrapping_add(offset);
         // Strides are not negative, so a view begins at its first element.
@@ -346,7 +341,7 @@ impl<'m> Operand<'m> {
 
     /// Whether the elements are in row-major order without gaps.
     #[inline]
-    pub(crate) fn is_contiguous(&self) -> bool {
+    pub fn is_contiguous(&self) -> bool {
         self.contiguous
     }
 
@@ -363,13 +358,13 @@ impl<'m> Operand<'m> {
 
     /// Whether the first element is at a multiple of the element size. If it is, all elements are.
     #[inline]
-    pub(crate) fn is_aligned(&self) -> bool {
+    pub fn is_aligned(&self) -> bool {
         self.ptr.addr() & (self.dtype.size() - 1) == 0 || self.span.is_empty()
     }
 
     /// Whether the two views have a byte in common. Exact for views of one storage: see [`Footprint::overlaps`].
     #[inline]
-    pub(crate) fn overlaps(&self, other: &Operand<'_>) -> bool {
+    pub fn overlaps(&self, other: &Operand<'_>) -> bool {
         // Most pairs of operands have disjoint spans, so that is checked first. An empty span overlaps none.
         let spans_overlap = self.span.start.max(other.span.start) < self.span.end.min(other.span.end);
         spans_overlap && self.footprints_overlap(other)
@@ -389,12 +384,13 @@ impl<'m> Operand<'m> {
     /// Whether both are exactly the same view: elements of the same size at the same addresses in the same order. Then an elementwise
     /// kernel may read one and write the other.
     #[inline]
-    pub(crate) fn same_view(&self, other: &Operand<'_>) -> bool {
+    pub fn same_view(&self, other: &Operand<'_>) -> bool {
         self.ptr == other.ptr && self.dtype.size() == other.dtype.size() && self.layout.same_steps(&other.layout)
     }
 
     /// Marks the operand as shared: it gives no slices from now on.
-    pub(crate) fn set_shared(&mut self) {
+    #[inline]
+    pub fn set_shared(&mut self) {
         self.shared = true;
     }
 
@@ -403,14 +399,17 @@ impl<'m> Operand<'m> {
     /// # Safety
     ///
     /// * As long as slices of it exist, no other operand is used that overlaps it.
-    pub(crate) unsafe fn set_alone(&mut self) {
+    pub unsafe fn set_alone(&mut self) {
         self.shared = false;
     }
 
     /// Moves the view to another address, at which the device reaches the same memory. If the address changes, the operand gives no
     /// slices from now on.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn set_address(&mut self, address: usize) {
+    ///
+    /// # Safety
+    ///
+    /// * The device that gets the operand reaches the memory of the view at `address`.
+    pub unsafe fn set_address(&mut self, address: usize) {
         let by = address.wrapping_sub(self.ptr.addr());
         if by != 0 {
             self.shared = true;
@@ -420,12 +419,22 @@ impl<'m> Operand<'m> {
     }
 
     /// Returns an error unless the access writes.
-    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotWritable`].
+    #[inline]
+    pub fn check_writable(&self) -> Result<(), Error> {
         if self.access.writes() { Ok(()) } else { Err(Error::NotWritable) }
     }
 
     /// Returns an error unless the elements are at multiples of their size.
-    pub(crate) fn check_aligned(&self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misaligned`].
+    #[inline]
+    pub fn check_aligned(&self) -> Result<(), Error> {
         if self.is_aligned() { Ok(()) } else { Err(Error::Misaligned { dtype: self.dtype, address: self.ptr.addr() }) }
     }
 

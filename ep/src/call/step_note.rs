@@ -22,7 +22,7 @@ pub struct StepNote {
 
 impl StepNote {
     /// Begins a run of the steps with these labels. It ends when the result is dropped.
-    pub(crate) fn run(&self, labels: &Arc<[StepLabel]>) -> NotedRun<'_> {
+    pub fn run(&self, labels: &Arc<[StepLabel]>) -> NotedRun<'_> {
         let address = Arc::as_ptr(labels).cast::<StepLabel>().addr();
         if self.address.load(Ordering::Relaxed) != address {
             *self.labels.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::downgrade(labels));
@@ -43,12 +43,12 @@ impl StepNote {
 
 /// A run of steps whose stream notes the step that it is at.
 #[derive(Debug)]
-pub(crate) struct NotedRun<'n>(&'n StepNote);
+pub struct NotedRun<'n>(&'n StepNote);
 
 impl NotedRun<'_> {
     /// The step at this place among the labels begins.
     #[inline]
-    pub(crate) fn begin(&self, place: usize) {
+    pub fn begin(&self, place: usize) {
         self.0.place.store(place + 1, Ordering::Relaxed);
     }
 }

@@ -1,6 +1,6 @@
 //! Errors of devices, streams, operands, kernels and callers' functions, as data.
 //!
-//! Layer: uses `names`, `tensor`; is used by `call`, `provider`, `cpu`, `sequence`, `sim`, `faults`, `cuda`, `registry`.
+//! Layer: uses `names`, `tensor`; is used by `call`, `provider`, `sequence`.
 //!
 //! Main types: [`Error`](error::Error), [`KernelError`](error::KernelError), [`CallError`](call_error::CallError),
 //! [`CudaAbsent`](cuda_absent::CudaAbsent), [`DriverError`](driver_error::DriverError).

@@ -38,7 +38,7 @@ impl ParseError {
 }
 
 /// The items with commas between, or "none".
-pub(crate) fn listed(items: &[impl Display]) -> String {
+pub fn listed(items: &[impl Display]) -> String {
     if items.is_empty() {
         return String::from("none");
     }

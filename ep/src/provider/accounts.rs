@@ -12,7 +12,7 @@ use crate::provider::memory::MemoryStats;
 
 /// The memory in use on one device, by kind. Thread-safe; each call takes a lock for a short time.
 #[derive(Debug)]
-pub(crate) struct Accounts {
+pub struct Accounts {
     device: DeviceId,
     limit: Option<u64>,
     kinds: Mutex<[MemoryStats; MemoryKind::ALL.len()]>,
@@ -20,13 +20,13 @@ pub(crate) struct Accounts {
 
 impl Accounts {
     /// Counters at 0, with at most `limit` bytes over all kinds.
-    pub(crate) fn new(device: DeviceId, limit: Option<u64>) -> Accounts {
+    pub fn new(device: DeviceId, limit: Option<u64>) -> Accounts {
         let empty = MemoryStats { limit, ..MemoryStats::default() };
         Accounts { device, limit, kinds: Mutex::new([empty; MemoryKind::ALL.len()]) }
     }
 
     /// The counters of one kind.
-    pub(crate) fn of(&self, kind: MemoryKind) -> MemoryStats {
+    pub fn of(&self, kind: MemoryKind) -> MemoryStats {
         self.lock()[kind as usize]
     }
 
@@ -35,7 +35,7 @@ impl Accounts {
     /// # Errors
     ///
     /// [`Error::OutOfMemory`] if the limit would be exceeded.
-    pub(crate) fn charge(&self, kind: MemoryKind, bytes: u64) -> Result<(), Error> {
+    pub fn charge(&self, kind: MemoryKind, bytes: u64) -> Result<(), Error> {
         let mut kinds = self.lock();
         let in_use: u64 = kinds.iter().map(|account| account.in_use).sum();
         if let Some(limit) = self.limit
@@ -52,7 +52,7 @@ impl Accounts {
     }
 
     /// Undoes a charge for memory that the machine did not give. Returns the error for the caller.
-    pub(crate) fn refuse(&self, kind: MemoryKind, bytes: u64) -> Error {
+    pub fn refuse(&self, kind: MemoryKind, bytes: u64) -> Error {
         let mut kinds = self.lock();
         let account = &mut kinds[kind as usize];
         account.in_use -= bytes;
@@ -63,7 +63,7 @@ impl Accounts {
     }
 
     /// Uncounts a region of `bytes` bytes that has been freed.
-    pub(crate) fn give_back(&self, kind: MemoryKind, bytes: u64) {
+    pub fn give_back(&self, kind: MemoryKind, bytes: u64) {
         let mut kinds = self.lock();
         let account = &mut kinds[kind as usize];
         account.in_use -= bytes;

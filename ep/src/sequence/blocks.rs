@@ -8,8 +8,10 @@ use crate::sequence::step::{SequenceError, SequenceOperand, SequenceStep, Sequen
 
 /// A part of a sequence. `W` is what a sequence runs or queues as a whole.
 #[derive(Debug)]
-pub(super) enum Part<W> {
+pub enum Part<W> {
+    /// Steps that run.
     Work(W),
+    /// A block begins.
     Test(Box<Test>),
     /// The part of this number is next.
     Jump(usize),
@@ -17,11 +19,11 @@ pub(super) enum Part<W> {
 
 /// The beginning of a block: it is left out, or left, if its condition is false.
 #[derive(Debug)]
-pub(super) struct Test {
+pub struct Test {
     /// The number of the step.
-    pub(super) step: usize,
+    pub step: usize,
     /// A bool.
-    pub(super) condition: SequenceOperand,
+    pub condition: SequenceOperand,
     /// The part that is next if the condition is false.
     otherwise: usize,
     /// Of an `if` with an `else`, the jump behind the steps that run if the condition is true.
@@ -38,7 +40,7 @@ struct LoopLimits {
 
 /// The rounds that the loops of one run have made.
 #[derive(Debug, Default)]
-pub(super) struct Rounds {
+pub struct Rounds {
     made: u64,
     /// When the first of them began, if a loop is bounded in time.
     since: Option<Instant>,
@@ -104,7 +106,7 @@ impl Test {
     /// # Errors
     /// The loop may not go on: [`SequenceError::Rounds`], [`SequenceError::LoopTime`], [`SequenceError::Stopped`].
     #[inline]
-    pub(super) fn next(
+    pub fn next(
         &self,
         here: usize,
         is_true: bool,
@@ -150,18 +152,20 @@ enum BlockKind {
 
 /// Parts, while they are made from steps.
 #[derive(Debug)]
-pub(super) struct Parts<W> {
+pub struct Parts<W> {
     all: Vec<Part<W>>,
     open: Vec<OpenBlock>,
 }
 
 impl<W> Parts<W> {
-    pub(super) fn new() -> Parts<W> {
+    /// No parts.
+    #[expect(clippy::new_without_default, reason = "`Default` would ask it of `W`")]
+    pub fn new() -> Parts<W> {
         Parts { all: Vec::new(), open: Vec::new() }
     }
 
     /// Adds work behind what is there.
-    pub(super) fn work(&mut self, work: W) {
+    pub fn work(&mut self, work: W) {
         self.all.push(Part::Work(work));
     }
 
@@ -169,7 +173,7 @@ impl<W> Parts<W> {
     ///
     /// # Errors
     /// [`SequenceError::Blocks`] if no block is there to end.
-    pub(super) fn mark(&mut self, number: usize, step: &SequenceStep) -> Result<(), SequenceError> {
+    pub fn mark(&mut self, number: usize, step: &SequenceStep) -> Result<(), SequenceError> {
         let here = self.all.len();
         let wrong = |what| Err(SequenceError::Blocks { step: number, what });
         // Where a block is left to is known once it ends.
@@ -216,7 +220,7 @@ impl<W> Parts<W> {
     ///
     /// # Errors
     /// [`SequenceError::Blocks`] if a block has not ended.
-    pub(super) fn finish(self, steps: usize) -> Result<Vec<Part<W>>, SequenceError> {
+    pub fn finish(self, steps: usize) -> Result<Vec<Part<W>>, SequenceError> {
         if self.open.is_empty() {
             return Ok(self.all);
         }

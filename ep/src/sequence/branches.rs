@@ -116,7 +116,7 @@ impl Branches {
 ///
 /// # Errors
 /// [`SequenceError::Branches`]
-pub(super) fn check(branches: &[SequenceBranch], steps: usize) -> Result<(), SequenceError> {
+pub fn check(branches: &[SequenceBranch], steps: usize) -> Result<(), SequenceError> {
     let mut next = 0;
     let count = branches.len();
     for (number, SequenceBranch { steps, lane, after }) in branches.iter().enumerate() {

@@ -55,10 +55,11 @@ const LARGEST_ELEMENT: usize = DType::F64.size();
 
 /// The buffers of a sequence.
 #[derive(Debug)]
-pub(super) struct Buffers(Vec<Buffer>);
+pub struct Buffers(Vec<Buffer>);
 
 impl Buffers {
-    pub(super) fn new(buffers: Vec<SequenceBuffer>) -> Buffers {
+    /// Buffers that no step uses yet.
+    pub fn new(buffers: Vec<SequenceBuffer>) -> Buffers {
         let from_its_first_element = |memory: SequenceBuffer| match memory {
             SequenceBuffer::View { layout, element } => {
                 SequenceBuffer::View { layout: layout.without_offset(), element }
@@ -70,7 +71,7 @@ impl Buffers {
     }
 
     /// Checks that operand `place` (an index) of step `number` lies within its buffer, and notes a write.
-    pub(super) fn add(&mut self, number: usize, place: usize, operand: &SequenceOperand) -> Result<(), SequenceError> {
+    pub fn add(&mut self, number: usize, place: usize, operand: &SequenceOperand) -> Result<(), SequenceError> {
         let SequenceMemory::Buffer { index, offset } = operand.memory else { return Ok(()) };
         let count = self.0.len();
         let Some(buffer) = self.0.get_mut(index) else {
@@ -98,7 +99,7 @@ impl Buffers {
     }
 
     /// Checks that the operands of a call are the buffers.
-    pub(super) fn check(&self, operands: &[Operand]) -> Result<(), SequenceError> {
+    pub fn check(&self, operands: &[Operand]) -> Result<(), SequenceError> {
         if operands.len() != self.0.len() {
             let (expected, found) = (self.0.len(), operands.len());
             return Err(SequenceError::Buffers(format!("{expected} operands are needed, and {found} were found")));
@@ -130,7 +131,7 @@ impl Buffers {
     }
 
     /// The bytes that it takes on the heap.
-    pub(super) fn heap_bytes(&self) -> usize {
+    pub fn heap_bytes(&self) -> usize {
         size_of_val(self.0.as_slice())
     }
 }
@@ -150,7 +151,7 @@ fn is_view(operand: &Operand, layout: &Layout, element: usize) -> bool {
 
 /// A view of a buffer, complete but for the address of the buffer, which a run adds.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub struct Prepared {
     buffer: usize,
     view: PreparedOperand,
 }
@@ -158,11 +159,11 @@ pub(super) struct Prepared {
 /// The prepared operands of the steps that run by themselves, in the order of the steps. They lie one behind the other, because a run reads them in this order, and
 /// those of many steps exceed the caches.
 #[derive(Debug, Default)]
-pub(super) struct PreparedOperands(Vec<Prepared>);
+pub struct PreparedOperands(Vec<Prepared>);
 
 impl PreparedOperands {
     /// Prepares the operands of a step, which lie in buffers, and returns their places; those of which `shared` is true give no slices.
-    pub(super) fn add(&mut self, operands: &[SequenceOperand], shared: &[bool]) -> Range<usize> {
+    pub fn add(&mut self, operands: &[SequenceOperand], shared: &[bool]) -> Range<usize> {
         let prepared = |(operand, &shared): (&SequenceOperand, &bool)| {
             let (buffer, offset) = in_buffer(operand);
             let SequenceOperand { dtype, layout, access, .. } = operand;
@@ -175,17 +176,17 @@ impl PreparedOperands {
 
     /// Those of a step, by their places.
     #[inline]
-    pub(super) fn of(&self, places: &Range<usize>) -> &[Prepared] {
+    pub fn of(&self, places: &Range<usize>) -> &[Prepared] {
         &self.0[places.start..places.end]
     }
 
     /// Gives back the memory beyond the last operand.
-    pub(super) fn finish(&mut self) {
+    pub fn finish(&mut self) {
         self.0.shrink_to_fit();
     }
 
     /// The bytes that they take on the heap.
-    pub(super) fn heap_bytes(&self) -> usize {
+    pub fn heap_bytes(&self) -> usize {
         size_of_val(self.0.as_slice())
     }
 }
@@ -197,7 +198,7 @@ impl PreparedOperands {
 /// * [`Buffers::add`] has accepted what the views were prepared from.
 /// * [`Buffers::check`] of the same buffers has accepted `buffers`, and no slice of a written one exists.
 #[inline(always)]
-pub(super) unsafe fn placed<'o, 'm>(
+pub unsafe fn placed<'o, 'm>(
     prepared: &[Prepared],
     buffers: &[Operand<'m>],
     operands: &'o mut [Operand<'m>],
@@ -226,7 +227,7 @@ fn in_buffer(operand: &SequenceOperand) -> (usize, usize) {
 /// * No description names scratch memory, and [`Buffers::add`] has accepted all of them.
 /// * [`Buffers::check`] of the same buffers has accepted `buffers`, and no slice of a written one exists.
 #[inline(always)]
-pub(super) unsafe fn located<'o, 'm>(
+pub unsafe fn located<'o, 'm>(
     described: &[SequenceOperand],
     buffers: &[Operand<'m>],
     operands: &'o mut [Operand<'m>],

@@ -1,6 +1,6 @@
 //! Steps that one instruction queues on the stream of a device which runs commands later, one command for each step or for each group of fused steps.
 //!
-//! As for a [`CpuSequence`](crate::CpuSequence), the operands of the instruction are buffers, and [`CommandSequence::new`] checks all steps
+//! As for a sequence on a CPU (`CpuSequence` of `streamvm-cpu`), the operands of the instruction are buffers, and [`CommandSequence::new`] checks all steps
 //! once.
 //!
 //! Neighbouring steps that are the same commands in each run over the same buffers are announced to the stream together

@@ -1,7 +1,7 @@
 use super::tests::{Listing, add, steps, vector};
 use super::*;
 use crate::call::graph::{GraphStart, LoopEnd, LoopsRun};
-use crate::call::kernel_registry::KernelRegistry;
+use crate::call::kernel::Kernel;
 use crate::call::operand::Access;
 use crate::sequence::step::{SequenceOperand, SequenceWork};
 use crate::tensor::dtype::DType;
@@ -51,7 +51,7 @@ pub(super) fn of_words(words: &'static str, most_rounds: u64) -> Result<CommandS
             "fill" => fill,
             "copy" => copy,
             "div" => {
-                let kernel = KernelRegistry::builtin().get(Op::Div, DeviceKind::Sim, DType::I32).expect("a kernel");
+                let kernel = Kernel::without_code(Op::Div, DeviceKind::Sim, DType::I32);
                 let (SequenceStep { operands, .. }, label) = add;
                 (SequenceStep { work: SequenceWork::Kernel(kernel, Params::default()), operands }, label)
             }
@@ -190,7 +190,7 @@ fn loops_that_a_device_cannot_run_alone_are_not_announced() {
     // A division may fail, and a loop may be bounded in time.
     let steps = |work: SequenceWork, op: Op| {
         let [mut step, ..] = <[_; 3]>::try_from(steps()).expect("three steps");
-        let kernel = KernelRegistry::builtin().get(op, DeviceKind::Sim, DType::I32).expect("a kernel");
+        let kernel = Kernel::without_code(op, DeviceKind::Sim, DType::I32);
         step.0.work = SequenceWork::Kernel(kernel, Params::default());
         let label = step.1;
         let condition = SequenceOperand { dtype: DType::Bool, ..vector(2, 0, 1, Access::Read) };

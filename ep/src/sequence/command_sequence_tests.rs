@@ -2,8 +2,7 @@ use super::block_tests::{of_words, run_blocks_with, with_blocks};
 use super::*;
 use crate::call::commands::Commands;
 use crate::call::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopsRun};
-use crate::call::kernel::KernelCall;
-use crate::call::kernel_registry::KernelRegistry;
+use crate::call::kernel::{Kernel, KernelCall};
 use crate::call::operand::Access;
 use crate::errors::error::Error;
 use crate::sequence::step::{SequenceOperand, SequenceWork};
@@ -130,7 +129,7 @@ pub(super) fn vector(index: usize, offset: usize, elements: usize, access: Acces
 }
 
 pub(super) fn add(device: DeviceKind, operands: Vec<SequenceOperand>) -> SequenceStep {
-    let kernel = KernelRegistry::builtin().get(Op::Add, device, DType::I32).expect("a kernel");
+    let kernel = Kernel::without_code(Op::Add, device, DType::I32);
     SequenceStep { work: SequenceWork::Kernel(kernel, Params::default()), operands }
 }
 
@@ -202,7 +201,7 @@ fn steps_that_are_the_same_in_each_run_are_announced_together() {
         DeviceKind::Sim,
         vec![vector(0, 0, 2, Access::Read), vector(0, 4, 2, Access::Read), vector(1, 0, 2, Access::Write)],
     );
-    let kernel = KernelRegistry::builtin().get(Op::Div, DeviceKind::Sim, DType::I32).expect("a kernel");
+    let kernel = Kernel::without_code(Op::Div, DeviceKind::Sim, DType::I32);
     divide.work = SequenceWork::Kernel(kernel, Params::default());
     around.insert(2, (divide, StepLabel { step: 9, what: "div", location: std::panic::Location::caller() }));
     let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, around).expect("steps within their buffers");
@@ -315,7 +314,7 @@ fn a_call_with_other_operands_queues_nothing() {
 fn of_floats() -> CommandSequence {
     use Access::{Read, Write};
     let floats = |buffer, access| SequenceOperand { dtype: DType::F32, ..vector(buffer, 0, 2, access) };
-    let kernel = KernelRegistry::builtin().get(Op::Add, DeviceKind::Sim, DType::F32).expect("a kernel");
+    let kernel = Kernel::without_code(Op::Add, DeviceKind::Sim, DType::F32);
     let work = SequenceWork::Kernel(kernel, Params::default());
     let label = |step, what| StepLabel { step, what, location: std::panic::Location::caller() };
     let steps = vec![

@@ -20,11 +20,7 @@ type Clock = SmallVec<[usize; 4]>;
 ///
 /// # Errors
 /// [`SequenceError::Branches`] with the later of two steps that have no order.
-pub(super) fn check_ordered(
-    branches: &[SequenceBranch],
-    steps: &[SequenceStep],
-    buffers: usize,
-) -> Result<(), SequenceError> {
+pub fn check_ordered(branches: &[SequenceBranch], steps: &[SequenceStep], buffers: usize) -> Result<(), SequenceError> {
     let lanes = branches.iter().map(|branch| branch.lane + 1).max().unwrap_or(0);
     let mut bounds: Vec<Bounds> = vec![Bounds::default(); buffers];
     for (buffer, bytes) in steps.iter().flat_map(|step| &step.operands).filter_map(|operand| operand.bytes()) {

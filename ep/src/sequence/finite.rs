@@ -44,7 +44,7 @@ pub fn call_checking_finite(
 ///
 /// # Errors
 /// Those of [`Operand::slice`].
-pub(super) fn first_not_finite(output: &Operand) -> Result<Option<(Vec<usize>, f64)>, Error> {
+pub fn first_not_finite(output: &Operand) -> Result<Option<(Vec<usize>, f64)>, Error> {
     if !output.dtype().is_float() {
         return Ok(None);
     }

@@ -26,7 +26,7 @@ impl SequenceFunction {
     /// # Errors
     /// The text of its error.
     #[inline]
-    pub(super) fn call(&self, context: &mut FnContext<'_>) -> Result<(), String> {
+    pub fn call(&self, context: &mut FnContext<'_>) -> Result<(), String> {
         (self.code)(context)
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::call::kernel_registry::KernelRegistry;
+use crate::call::kernel::Kernel;
 use crate::names::device_id::DeviceKind;
 use crate::sequence::step::SequenceMemory;
 use crate::tensor::layout::Layout;
@@ -25,7 +25,7 @@ fn vector(buffer: usize, access: Access) -> SequenceOperand {
 }
 
 fn call(op: Op, dtype: DType, params: Params, operands: Vec<SequenceOperand>) -> SequenceStep {
-    let kernel = KernelRegistry::builtin().get(op, DeviceKind::Cuda, dtype).unwrap();
+    let kernel = Kernel::without_code(op, DeviceKind::Cuda, dtype);
     SequenceStep { work: SequenceWork::Kernel(kernel, params), operands }
 }
 

@@ -1,6 +1,6 @@
 //! Sequences: the steps of one segment of a compiled program, which one instruction runs one after the other.
 //!
-//! Layer: uses `names`, `tensor`, `errors`, `call`, `cpu`; is used by no other folder.
+//! Layer: uses `names`, `tensor`, `errors`, `call`; is used by no other folder.
 //!
 //! | file | idea |
 //! |---|---|
@@ -11,13 +11,8 @@
 //! | `buffers` | the buffers of a sequence, and the check that the operands of a call are these |
 //! | `blocks` | where blocks begin and end, and how many rounds loops may make |
 //! | `block_graph` | which parts with blocks a stream may launch as a whole |
-//! | `cpu_sequence` | runs the steps in the calling thread, or branches of them in several threads |
-//! | `host_lanes` | the threads that run branches side by side |
-//! | `sync` | the atomics of this folder |
 //! | `function` | a step that is a function of the caller |
-//! | `group` | elementwise steps that run together, block by block |
-//! | `group_blocks` | the blocks of a group, and the parts of operands in them |
-//! | `chains` | which steps of a group are computed together in registers |
+//! | `group` | the check that steps are elementwise and of one shape |
 //! | `fused` | elementwise steps that one kernel of a device computes together |
 //! | `finite` | finds infinities and NaN in an output |
 //! | `looks` | copies outputs of a device to the host, and looks for them there |
@@ -25,29 +20,23 @@
 //! | `command_sequence` | queues the steps on the stream of a device that runs commands later |
 
 mod block_graph;
-mod blocks;
-mod branches;
-mod buffers;
-mod chains;
+pub(crate) mod blocks;
+pub(crate) mod branches;
+pub(crate) mod buffers;
 mod command_sequence;
-mod conflicts;
-mod cpu_sequence;
-mod finite;
+pub(crate) mod conflicts;
+pub(crate) mod finite;
 mod function;
 mod fused;
-mod group;
-mod group_blocks;
-mod host_lanes;
+pub(crate) mod group;
 mod looks;
-mod step;
-mod sync;
-mod times;
+pub(crate) mod step;
+pub(crate) mod times;
 mod uses_of_buffer;
 
 pub use branches::SequenceBranch;
 pub use buffers::SequenceBuffer;
 pub use command_sequence::{CommandSequence, SequenceFlag, SequencePosition};
-pub use cpu_sequence::CpuSequence;
 pub use finite::{NotFinite, call_checking_finite};
 pub use function::{SequenceCode, SequenceFunction};
 pub use fused::SequenceFusion;

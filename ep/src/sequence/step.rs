@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::call::kernel::{Kernel, KernelCall};
-use crate::call::operand::{Access, Operand};
-use crate::cpu;
+use crate::call::kernel::Kernel;
+use crate::call::operand::Access;
 use crate::errors::error::Error;
 use crate::names::device_id::DeviceKind;
 use crate::sequence::function::SequenceFunction;
@@ -17,7 +16,7 @@ use crate::tensor::params::{Extra, Params};
 use crate::tensor::scalar::Scalar;
 
 /// The most operands of a step: three inputs and an output.
-pub(super) const MOST_OPERANDS: usize = 4;
+pub const MOST_OPERANDS: usize = 4;
 
 /// Where the storage of an operand is.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -211,7 +210,7 @@ crate::debug_as_display!(SequenceError);
 
 impl SequenceOperand {
     /// The bytes of the view, counted from the beginning of its buffer; `None` for scratch memory.
-    pub(super) fn bytes(&self) -> Option<(usize, Footprint)> {
+    pub fn bytes(&self) -> Option<(usize, Footprint)> {
         match self.memory {
             SequenceMemory::Buffer { index, offset } => {
                 Some((index, Footprint::scaled(&self.layout, offset, self.dtype.size())))
@@ -221,7 +220,7 @@ impl SequenceOperand {
     }
 
     /// Its buffer; `None` for scratch memory.
-    pub(super) fn buffer(&self) -> Option<usize> {
+    pub fn buffer(&self) -> Option<usize> {
         match self.memory {
             SequenceMemory::Buffer { index, .. } => Some(index),
             SequenceMemory::Scratch(_) => None,
@@ -229,7 +228,7 @@ impl SequenceOperand {
     }
 
     /// Whether both have the same elements in the same order, of the same size.
-    pub(super) fn is_same_view(&self, other: &SequenceOperand) -> bool {
+    pub fn is_same_view(&self, other: &SequenceOperand) -> bool {
         self.memory == other.memory
             && self.layout.offset() == other.layout.offset()
             && self.layout.same_steps(&other.layout)
@@ -237,7 +236,7 @@ impl SequenceOperand {
     }
 
     /// Whether both are views of one buffer that share bytes.
-    pub(super) fn overlaps(&self, other: &SequenceOperand) -> bool {
+    pub fn overlaps(&self, other: &SequenceOperand) -> bool {
         match (self.bytes(), other.bytes()) {
             (Some((buffer, bytes)), Some((other_buffer, other_bytes))) => {
                 buffer == other_buffer && bytes.overlaps(&other_bytes)
@@ -252,7 +251,7 @@ impl SequenceStep {
     ///
     /// # Errors
     /// [`SequenceError::Operands`] if an input shares bytes with the output in another way, or the kernel's op is not elementwise.
-    pub(super) fn shared_operands(&self, number: usize) -> Result<SmallVec<[bool; MOST_OPERANDS]>, SequenceError> {
+    pub fn shared_operands(&self, number: usize) -> Result<SmallVec<[bool; MOST_OPERANDS]>, SequenceError> {
         let mut shared = SmallVec::from_elem(false, self.operands.len());
         let (SequenceWork::Kernel(kernel, _) | SequenceWork::Draw { kernel, .. }, Some((output, inputs))) =
             (&self.work, self.operands.split_last())
@@ -271,7 +270,7 @@ impl SequenceStep {
     }
 
     /// Checks the kernel, the number of operands and their accesses; `number` is that of the step.
-    pub(super) fn check_form(&self, number: usize, device: DeviceKind) -> Result<(), SequenceError> {
+    pub fn check_form(&self, number: usize, device: DeviceKind) -> Result<(), SequenceError> {
         let (inputs, expected) = match &self.work {
             SequenceWork::Kernel(kernel, _) | SequenceWork::Draw { kernel, .. } if kernel.device != device => {
                 let found = format!("{kernel:?}");
@@ -319,33 +318,9 @@ impl SequenceStep {
 }
 
 /// The parameters of a [`SequenceWork::Draw`] in run number `run`. After 2^64 counter blocks the random numbers repeat.
-pub(super) fn params_of_run(params: &Params, advance: u64, run: u64) -> Params {
+pub fn params_of_run(params: &Params, advance: u64, run: u64) -> Params {
     match params.extra {
         Extra::Random { seed, counter } => Params::random(seed, counter.wrapping_add(advance.wrapping_mul(run))),
         _ => *params,
-    }
-}
-
-/// Runs the kernel, copy or fill of a step that [`SequenceStep::check_form`] has accepted. Of a kernel, the
-/// [shared operands](SequenceStep::shared_operands) are marked.
-#[inline]
-pub(super) fn run_work(work: &SequenceWork, operands: &mut [Operand]) -> Result<(), Error> {
-    match (work, operands) {
-        (SequenceWork::Kernel(kernel, params), operands) => {
-            let inputs = operands.len() - 1;
-            Ok((kernel.run)(&mut KernelCall { kernel: *kernel, operands, inputs, params })?)
-        }
-        (SequenceWork::Copy, [source, target]) => cpu::copy(source, target),
-        (SequenceWork::Fill(value), [target]) => cpu::fill(target, *value),
-        (SequenceWork::Draw { .. }, _) => unreachable!("the sequence gives the kernel the parameters of the run"),
-        (SequenceWork::Copy | SequenceWork::Fill(_), _) => unreachable!("`check_form` has counted the operands"),
-        (
-            SequenceWork::If
-            | SequenceWork::Else
-            | SequenceWork::While { .. }
-            | SequenceWork::End
-            | SequenceWork::Function(_),
-            _,
-        ) => unreachable!("the sequence runs blocks and calls functions, and groups have none"),
     }
 }

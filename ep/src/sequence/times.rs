@@ -17,20 +17,21 @@ pub struct SequenceTime {
 
 /// How long all runs of a part took. Several threads may add at once.
 #[derive(Debug, Default)]
-pub(super) struct PartTime {
+pub struct PartTime {
     runs: AtomicU64,
     nanoseconds: AtomicU64,
 }
 
 impl PartTime {
     /// Adds a run.
-    pub(super) fn add(&self, time: Duration) {
+    #[inline]
+    pub fn add(&self, time: Duration) {
         self.runs.fetch_add(1, Ordering::Relaxed);
         self.nanoseconds.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// The time so far, as that of these steps.
-    pub(super) fn read(&self, steps: Range<usize>) -> SequenceTime {
+    pub fn read(&self, steps: Range<usize>) -> SequenceTime {
         let time = Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed));
         SequenceTime { steps, runs: self.runs.load(Ordering::Relaxed), time }
     }

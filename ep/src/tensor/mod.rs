@@ -1,6 +1,6 @@
 //! Tensors without their memory: element types, shapes, layouts, ops, and the rules that infer the output of an op.
 //!
-//! Layer: uses `names`; is used by `errors`, `call`, `provider`, `races`, `cpu`, `sequence`, `sim`, `faults`, `cuda`.
+//! Layer: uses `names`; is used by `errors`, `call`, `provider`, `sequence`.
 //!
 //! Main types: [`DType`](dtype::DType), [`Shape`](shape::Shape), [`Layout`](layout::Layout),
 //! [`Footprint`](footprint::Footprint), [`Scalar`](scalar::Scalar), [`Op`](op::Op), [`OpClass`](op_class::OpClass), [`Accuracy`](accuracy::Accuracy), [`Params`](params::Params),

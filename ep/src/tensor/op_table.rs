@@ -27,7 +27,7 @@
 ///     reduction `how`, which are the axes. Only for what is one expression.
 ///   * `floats`, `integers`, or `both`: the reference of an elementwise op, or of a reduction, which gets all terms: closures over `f64` and
 ///     `i128`, where a bool is 0 or 1 and only the low bits of an integer count. Suites alone compile them, in the scope of
-///     `ep/tests/reference`, which evaluates the other ops.
+///     `ep/cpu/tests/cpu_kernels/reference`, which evaluates the other ops.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! op_table {

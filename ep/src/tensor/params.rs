@@ -62,7 +62,7 @@ impl Axes {
     }
 
     /// The axes that a reduction of a tensor of `rank` axes works over: these, or all if the set is empty.
-    pub(crate) const fn or_all(self, rank: usize) -> Axes {
+    pub const fn or_all(self, rank: usize) -> Axes {
         match self.0 {
             0 => Axes((((1u16) << rank) - 1) as u8),
             _ => self,
@@ -216,7 +216,7 @@ impl Params {
     /// # Errors
     ///
     /// [`OpError::MissingExtra`] if there is none.
-    pub(crate) fn checked_diagonal(&self, op: Op) -> Result<i64, OpError> {
+    pub fn checked_diagonal(&self, op: Op) -> Result<i64, OpError> {
         match self.extra {
             Extra::Diagonal(diagonal) => Ok(diagonal),
             _ => Err(OpError::MissingExtra { op, expected: "Extra::Diagonal" }),
@@ -238,7 +238,7 @@ impl Params {
     /// # Errors
     ///
     /// [`OpError::MissingExtra`] if there is no order.
-    pub(crate) fn checked_order(&self, op: Op, size: usize) -> Result<(bool, usize), OpError> {
+    pub fn checked_order(&self, op: Op, size: usize) -> Result<(bool, usize), OpError> {
         match (op, self.extra) {
             (Op::ArgTopK, Extra::Top { count, largest }) => Ok((largest, count)),
             (Op::ArgTopK, _) => Err(OpError::MissingExtra { op, expected: "Extra::Top" }),
@@ -257,7 +257,7 @@ impl Params {
     /// # Errors
     ///
     /// [`OpError::MissingExtra`] if there is none, [`OpError::Epsilon`] if it is negative, infinite or no number.
-    pub(crate) fn checked_epsilon(&self, op: Op) -> Result<f64, OpError> {
+    pub fn checked_epsilon(&self, op: Op) -> Result<f64, OpError> {
         let Extra::Epsilon(found) = self.extra else {
             return Err(OpError::MissingExtra { op, expected: "Extra::Epsilon" });
         };
@@ -278,7 +278,7 @@ impl Params {
     /// # Errors
     ///
     /// [`OpError::MissingExtra`] if there is none.
-    pub(crate) fn checked_convolution(&self, op: Op) -> Result<&Convolution, OpError> {
+    pub fn checked_convolution(&self, op: Op) -> Result<&Convolution, OpError> {
         match &self.extra {
             Extra::Convolution(by) => Ok(by),
             _ => Err(OpError::MissingExtra { op, expected: "Extra::Convolution" }),
@@ -295,7 +295,7 @@ impl Params {
     /// # Errors
     ///
     /// [`OpError::MissingExtra`] if there is none.
-    pub(crate) fn checked_pooling(&self, op: Op) -> Result<&Pooling, OpError> {
+    pub fn checked_pooling(&self, op: Op) -> Result<&Pooling, OpError> {
         match &self.extra {
             Extra::Pooling(by) => Ok(by),
             _ => Err(OpError::MissingExtra { op, expected: "Extra::Pooling" }),
@@ -317,7 +317,7 @@ impl Params {
     /// # Errors
     ///
     /// [`OpError::MissingExtra`] if there are none.
-    pub(crate) fn checked_random(&self, op: Op) -> Result<(u64, u64), OpError> {
+    pub fn checked_random(&self, op: Op) -> Result<(u64, u64), OpError> {
         match self.extra {
             Extra::Random { seed, counter } => Ok((seed, counter)),
             _ => Err(OpError::MissingExtra { op, expected: "Extra::Random" }),

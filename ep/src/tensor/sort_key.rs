@@ -7,19 +7,20 @@ use crate::tensor::dtype::DType;
 
 /// How the bits of an element become its key. `sort.cu` has the same steps.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SortKey {
+pub struct SortKey {
     /// The bits that a key has: as many as the element.
     mask: u64,
     /// The sign bit of a float or a signed integer; 0 for others.
-    pub(crate) sign: u64,
+    pub sign: u64,
     /// The bits of infinity of a float; for others all bits of the element. Larger bits without the sign are those of a NaN.
-    pub(crate) infinity: u64,
+    pub infinity: u64,
     /// Whether the largest elements have the smallest keys.
-    pub(crate) descending: bool,
+    pub descending: bool,
 }
 
 impl SortKey {
-    pub(crate) fn new(dtype: DType, descending: bool) -> SortKey {
+    /// The keys of elements of this dtype.
+    pub fn new(dtype: DType, descending: bool) -> SortKey {
         let mask = u64::MAX >> (64 - 8 * dtype.size());
         let top = mask - (mask >> 1);
         let (sign, infinity) = match dtype {
@@ -35,7 +36,7 @@ impl SortKey {
 
     /// The key of an element with these bits. Keys are in the order in which argsort gives their elements.
     #[inline(always)]
-    pub(crate) fn of(self, bits: u64) -> u64 {
+    pub fn of(self, bits: u64) -> u64 {
         let is_float = self.infinity != self.mask;
         let bits = if is_float && bits == self.sign { 0 } else { bits };
         // The bits of negative floats count away from zero, those of negative integers towards it.

@@ -55,14 +55,19 @@ const LONGEST: usize = i32::MAX as usize - 2 * u16::MAX as usize;
 
 /// One of the two axes that a window moves over.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WindowAxis {
-    /// Elements of the input, of the window and of the output.
-    pub(crate) input: usize,
-    pub(crate) window: usize,
-    pub(crate) output: usize,
-    pub(crate) stride: usize,
-    pub(crate) padding: usize,
-    pub(crate) dilation: usize,
+pub struct WindowAxis {
+    /// Elements of the input.
+    pub input: usize,
+    /// Elements of the window.
+    pub window: usize,
+    /// Elements of the output.
+    pub output: usize,
+    /// Elements of the input from a position of the window to the next.
+    pub stride: usize,
+    /// Elements beside the input, at each of its ends.
+    pub padding: usize,
+    /// Elements of the input from an element under the window to the next.
+    pub dilation: usize,
 }
 
 impl WindowAxis {
@@ -85,14 +90,14 @@ impl WindowAxis {
 
     /// The element of the input under element `element` of the window at position `position`; none in the padding.
     #[inline]
-    pub(crate) fn input_at(&self, position: usize, element: usize) -> Option<usize> {
+    pub fn input_at(&self, position: usize, element: usize) -> Option<usize> {
         let padded = position * self.stride + element * self.dilation;
         padded.checked_sub(self.padding).filter(|&input| input < self.input)
     }
 
     /// The positions at which element `element` of the window is over the input.
     #[inline]
-    pub(crate) fn positions_inside(&self, element: usize) -> Range<usize> {
+    pub fn positions_inside(&self, element: usize) -> Range<usize> {
         let shift = element * self.dilation;
         let start = self.padding.saturating_sub(shift).div_ceil(self.stride).min(self.output);
         let end = (self.input + self.padding).saturating_sub(shift).div_ceil(self.stride).min(self.output);
@@ -101,7 +106,7 @@ impl WindowAxis {
 
     /// The elements of the input under a window without gaps at position `position`.
     #[inline]
-    pub(crate) fn inputs_under(&self, position: usize) -> Range<usize> {
+    pub fn inputs_under(&self, position: usize) -> Range<usize> {
         let first = position * self.stride;
         let end = (first + self.window).saturating_sub(self.padding).min(self.input);
         first.saturating_sub(self.padding).min(end)..end
@@ -109,7 +114,7 @@ impl WindowAxis {
 
     /// The positions at which a window without gaps is over element `input` of the input.
     #[inline]
-    pub(crate) fn positions_over(&self, input: usize) -> Range<usize> {
+    pub fn positions_over(&self, input: usize) -> Range<usize> {
         let padded = input + self.padding;
         let end = (padded / self.stride + 1).min(self.output);
         (padded + 1).saturating_sub(self.window).div_ceil(self.stride).min(end)..end
@@ -118,19 +123,26 @@ impl WindowAxis {
 
 /// The sizes of a convolution.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ConvolutionForm {
-    pub(crate) batch: usize,
-    pub(crate) groups: usize,
-    /// Channels of the input and of the output in each group.
-    pub(crate) channels: usize,
-    pub(crate) outputs: usize,
+pub struct ConvolutionForm {
+    /// How many images.
+    pub batch: usize,
+    /// Groups of channels.
+    pub groups: usize,
+    /// Channels of the input in each group.
+    pub channels: usize,
+    /// Channels of the output in each group.
+    pub outputs: usize,
     /// Height and width.
-    pub(crate) axes: [WindowAxis; 2],
+    pub axes: [WindowAxis; 2],
 }
 
 impl ConvolutionForm {
     /// The sizes of a convolution of `input` by `weight`.
-    pub(crate) fn of(op: Op, input: &Shape, weight: &Shape, by: &Convolution) -> Result<ConvolutionForm, OpError> {
+    ///
+    /// # Errors
+    ///
+    /// The two have not four axes each, channels that do not fit, or a window that does not fit.
+    pub fn of(op: Op, input: &Shape, weight: &Shape, by: &Convolution) -> Result<ConvolutionForm, OpError> {
         let (&[batch, all_channels, height, width], &[all_outputs, channels, high, wide]) =
             (input.dims(), weight.dims())
         else {
@@ -152,23 +164,31 @@ impl ConvolutionForm {
     }
 
     /// The shape of the output.
-    pub(crate) fn output(&self) -> Result<Shape, ShapeError> {
+    ///
+    /// # Errors
+    ///
+    /// It has more elements than fit an address.
+    pub fn output(&self) -> Result<Shape, ShapeError> {
         Shape::new(&[self.batch, self.groups * self.outputs, self.axes[0].output, self.axes[1].output])
     }
 
     /// Elements of the window: products of each element of the output in each channel.
-    pub(crate) fn window(&self) -> usize {
+    pub fn window(&self) -> usize {
         self.axes[0].window * self.axes[1].window
     }
 
     /// Positions of the window: elements of the output in each channel.
-    pub(crate) fn positions(&self) -> usize {
+    pub fn positions(&self) -> usize {
         self.axes[0].output * self.axes[1].output
     }
 }
 
 /// Height and width of a pooling of `input`.
-pub(crate) fn pooling_axes(op: Op, input: &Shape, by: &Pooling) -> Result<[WindowAxis; 2], OpError> {
+///
+/// # Errors
+///
+/// The input has not four axes, or a window that does not fit.
+pub fn pooling_axes(op: Op, input: &Shape, by: &Pooling) -> Result<[WindowAxis; 2], OpError> {
     let &[_, _, height, width] = input.dims() else {
         return Err(OpError::PoolingRank { op, input: Box::new(*input) });
     };

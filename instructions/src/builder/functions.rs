@@ -97,13 +97,11 @@ impl InstructionsBuilder {
     }
 
     /// Queues commands of the caller on the compute stream of a CUDA device, over the addresses of declared reads and writes, which
-    /// must live on that device. The commands are kernels ([`CudaFunction`]), or calls of a library such as cuBLAS.
+    /// must live on that device. The commands are kernels (`CudaFunction`), or calls of a library such as cuBLAS.
     ///
     /// The function runs once, on the thread that launches work on the device, after all earlier work of the stream has been
     /// launched. It queues its commands only on the stream that it gets, and must not block. If it returns an error, or the device
     /// is not a CUDA device, the resources that it should have written are marked as failed.
-    ///
-    /// [`CudaFunction`]: streamvm_ep::cuda::CudaFunction
     ///
     /// # Errors
     /// An operand does not live on that device; a written operand shares bytes with another operand or broadcasts.

@@ -12,7 +12,7 @@ struct Shipped {
 impl Shipped {
     fn of(module: &str, name: &'static str) -> Shipped {
         let text =
-            std::fs::read_to_string(format!("{}/../../ep/ptx/{module}.ptx", env!("CARGO_MANIFEST_DIR"))).unwrap();
+            std::fs::read_to_string(format!("{}/../../ep/cuda/ptx/{module}.ptx", env!("CARGO_MANIFEST_DIR"))).unwrap();
         Shipped { field: Field::of(&text, name).unwrap(), name }
     }
 
@@ -22,7 +22,7 @@ impl Shipped {
     }
 }
 
-/// The bytes of the struct `Arguments` of `ep/src/cuda/kernels/abi.cuh`: four views of a base and eight strides, then sizes and counts.
+/// The bytes of the struct `Arguments` of `ep/cuda/src/kernels/abi.cuh`: four views of a base and eight strides, then sizes and counts.
 #[derive(Clone)]
 struct Arguments(Vec<u8>);
 

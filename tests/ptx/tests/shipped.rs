@@ -4,7 +4,7 @@ use streamvm_ptx::Module;
 
 #[test]
 fn every_shipped_module_is_understood() {
-    let (folder, mut modules) = (concat!(env!("CARGO_MANIFEST_DIR"), "/../../ep/ptx"), 0);
+    let (folder, mut modules) = (concat!(env!("CARGO_MANIFEST_DIR"), "/../../ep/cuda/ptx"), 0);
     for file in std::fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();

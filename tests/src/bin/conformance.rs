@@ -5,7 +5,7 @@ use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use clap::Parser;
-use streamvm_ep::cuda::{self, CudaConfig};
+use streamvm::ep::cuda::{self, CudaConfig};
 use streamvm_tests::conformance::{Backend, run_some};
 
 /// Runs the conformance suite on the execution providers that this machine has.

@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use streamvm_ep::cuda::{self, CudaConfig};
-use streamvm_ep::faults::{FaultPlan, FaultyDevice};
-use streamvm_ep::races::{Detector, FindingKind};
-use streamvm_ep::sim::{SimConfig, SimMachine};
-use streamvm_ep::{CpuConfig, Device, DeviceId, DeviceRegistry, Error};
+use streamvm::ep::cuda::{self, CudaConfig};
+use streamvm::ep::faults::{FaultPlan, FaultyDevice};
+use streamvm::ep::races::{Detector, FindingKind};
+use streamvm::ep::sim::{SimConfig, SimMachine};
+use streamvm::ep::{CpuConfig, devices};
+use streamvm_ep::{Device, DeviceId, Error};
 
 /// A property that some devices have and others do not.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -119,7 +120,7 @@ impl Backend {
         let tags = [Tag::Immediate, Tag::Zeroed, Tag::Limit, Tag::Calls, Tag::HostKernels, Tag::Several];
         Backend::new("cpu", &tags, |setup| {
             let config = CpuConfig { memory_limit: setup.memory_limit, ..CpuConfig::default() };
-            Ok(Made::new(DeviceRegistry::with_cpus(setup.devices, config).iter().cloned().collect()))
+            Ok(Made::new(devices(setup.devices, &config).collect()))
         })
     }
 

@@ -12,6 +12,7 @@ use std::fmt::{Debug, Display};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use streamvm::ep::builtin_kernels;
 use streamvm_ep::{
     Access, DType, Device, DeviceKind, Element, Error, EventId, Kernel, KernelRegistry, Layout, MemoryKind, Op,
     Operand, Region, Shape,
@@ -101,7 +102,7 @@ impl Bench {
         let made = self.backend.make(&Setup { devices, memory_limit })?;
         ensure_eq!(made.devices.len(), devices as usize, "number of devices made");
         self.audits.lock().unwrap_or_else(PoisonError::into_inner).push(made.clone());
-        let lab = |device: &Arc<dyn Device>| Lab { device: Arc::clone(device), kernels: KernelRegistry::builtin() };
+        let lab = |device: &Arc<dyn Device>| Lab { device: Arc::clone(device), kernels: builtin_kernels() };
         Ok(made.devices.iter().map(lab).collect())
     }
 

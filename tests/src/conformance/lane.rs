@@ -4,9 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use streamvm::ep::builtin_kernels;
 use streamvm_ep::{
-    Access, CallError, Device, Error, EventId, FnContext, FnError, InlineFn, Kernel, KernelCall, KernelRegistry, Label,
-    LateCause, Op, Params, Scalar, Stream,
+    Access, CallError, Device, Error, EventId, FnContext, FnError, InlineFn, Kernel, KernelCall, Label, LateCause, Op,
+    Params, Scalar, Stream,
 };
 
 use super::lab::{Buffer, Fail, Memory, unexpected};
@@ -71,7 +72,7 @@ impl Lane {
         let kind = self.device.id().kind;
         let mut all: Vec<(&Buffer, Access)> = inputs.iter().map(|&input| (input, Access::Read)).collect();
         all.push((output, Access::Write));
-        let kernel = KernelRegistry::builtin().get(op, kind, all[op.key_input()].0.dtype)?;
+        let kernel = builtin_kernels().get(op, kind, all[op.key_input()].0.dtype)?;
         self.launch(kernel, &all, inputs.len(), params)
     }
 

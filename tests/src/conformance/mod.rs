@@ -25,7 +25,7 @@ mod cases;
 mod host;
 mod lab;
 mod lane;
-#[path = "../../../ep/tests/reference/mod.rs"]
+#[path = "../../../ep/cpu/tests/cpu_kernels/reference/mod.rs"]
 mod reference;
 mod report;
 

@@ -6,7 +6,7 @@ use streamvm::ep::races::{Detector, Finding, Touch, act_as};
 use streamvm::ep::sim::{SimConfig, SimMachine};
 use streamvm::ep::{
     DType, Device, Error, EventId, InlineFn, Kernel, KernelCall, KernelError, KernelRegistry, Label, Layout,
-    MemoryKind, Op, Operand, Params, Region, Scalar, Shape, Stream,
+    MemoryKind, Op, Operand, Params, Region, Scalar, Shape, Stream, builtin_kernels,
 };
 use streamvm::{DeviceKind, FnContext};
 
@@ -47,7 +47,7 @@ pub(crate) fn play(program: &Program, seed: u64, strict_pinned: bool) -> Played 
         seqs: vec![0; program.streams.len()],
         lives: vec![0; program.lives.len()],
         events: (0..program.events).map(|_| devices[0].events().acquire()).collect(),
-        kernels: KernelRegistry::builtin(),
+        kernels: builtin_kernels(),
         devices,
         detector,
         errors: Vec::new(),

@@ -7,10 +7,11 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use streamvm_ep::cuda::{CudaArgument, CudaConfig, CudaDevice, CudaGrid, Ptx};
+use streamvm::ep::builtin_kernels;
+use streamvm::ep::cuda::{CudaArgument, CudaConfig, CudaDevice, CudaGrid, Ptx};
 use streamvm_ep::{
-    Access, CallError, DType, Device, DeviceId, DeviceKind, Error, EventId, InlineFn, KernelCall, KernelRegistry,
-    Layout, MemoryKind, Op, Operand, Params, RawCall, Region, Scalar, Shape, Stream,
+    Access, CallError, DType, Device, DeviceId, DeviceKind, Error, EventId, InlineFn, KernelCall, Layout, MemoryKind,
+    Op, Operand, Params, RawCall, Region, Scalar, Shape, Stream,
 };
 use streamvm_standin::{EMPTY, EMPTY_PTX, Standin};
 
@@ -53,14 +54,14 @@ pub(super) fn record(device: &CudaDevice, stream: &mut dyn Stream) -> EventId {
 }
 
 pub(super) fn divide(stream: &mut dyn Stream, a: &Region, b: &Region, out: &Region) -> Result<(), Error> {
-    let kernel = KernelRegistry::builtin().get(Op::Div, DeviceKind::Cuda, DType::I32).expect("a kernel");
+    let kernel = builtin_kernels().get(Op::Div, DeviceKind::Cuda, DType::I32).expect("a kernel");
     let mut operands = [vector(a, Access::Read), vector(b, Access::Read), vector(out, Access::Write)];
     let params = Params::default();
     stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params })
 }
 
 pub(super) fn negate(stream: &mut dyn Stream, a: &Region, out: &Region) -> Result<(), Error> {
-    let kernel = KernelRegistry::builtin().get(Op::Neg, DeviceKind::Cuda, DType::I32).expect("a kernel");
+    let kernel = builtin_kernels().get(Op::Neg, DeviceKind::Cuda, DType::I32).expect("a kernel");
     let mut operands = [vector(a, Access::Read), vector(out, Access::Write)];
     stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() })
 }
@@ -72,7 +73,7 @@ fn the_check_of_a_kernel_is_shown_no_memory_of_the_device() {
     let device = &open(CudaConfig::default())[0];
     let mut stream = device.create_stream().expect("a stream");
     let regions = [(); 2].map(|()| memory(device));
-    let mut kernel = KernelRegistry::builtin().get(Op::Neg, DeviceKind::Cuda, DType::I32).expect("a kernel");
+    let mut kernel = builtin_kernels().get(Op::Neg, DeviceKind::Cuda, DType::I32).expect("a kernel");
     kernel.run = |call| {
         assert!(call.operands.iter_mut().all(|operand| operand.slice::<i32>().is_err() && operand.bytes().is_err()));
         assert!(call.operands.iter_mut().all(|operand| operand.slice_mut::<i32>().is_err()));
@@ -399,7 +400,7 @@ fn closures_are_refused_and_a_raw_call_gets_the_stream() {
     assert_eq!((ran, driver.calls("cuLaunchKernel")), (1, launched + 1));
     let error = device.load(&Ptx::new(EMPTY_PTX).expect("a text"), "missing").unwrap_err();
     assert!(error.to_string().contains("cuModuleGetFunction"), "{error}");
-    let mut host = streamvm_ep::CpuDevice::new(0, Default::default()).create_stream().expect("a stream");
+    let mut host = streamvm::ep::CpuDevice::new(0, Default::default()).create_stream().expect("a stream");
     let refused = host.call_raw(&mut |_| Ok(()), &mut []);
     assert!(matches!(refused, Err(CallError::Device(Error::NoRawStream { .. }))));
 }

@@ -2,7 +2,7 @@
 
 #![cfg(target_os = "linux")]
 
-use streamvm_ep::cuda::CudaConfig;
+use streamvm::ep::cuda::CudaConfig;
 use streamvm_ep::{Device, DeviceId, Error, Label, LateCause, MemoryKind};
 
 use super::devices::{divide, fill, free, memory, open, record, standin};

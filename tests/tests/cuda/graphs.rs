@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use streamvm_ep::cuda::CudaConfig;
+use streamvm::ep::cuda::CudaConfig;
 use streamvm_ep::{
     Access, BlockStart, DType, Device, Error, GraphBlocks, GraphKey, GraphStart, Layout, MemoryKind, Operand, Region,
     Scalar, Shape, Stream,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use streamvm::ep::cuda::{CudaConfig, CudaDevice};
 use streamvm::program::{CompileOptions, Mutant};
 use streamvm::{DType, DeviceId, Error as VmError, Executable, Lane, Mode, Tensor, Vm};
-use streamvm_ep::cuda::{CudaConfig, CudaDevice};
 use streamvm_ep::{Access, Device, Error, GraphKey, GraphStart, MemoryKind, Operand, Region, Stream};
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::plan;

@@ -3,12 +3,11 @@
 
 use std::time::Duration;
 
+use streamvm::ep::builtin_kernels;
+use streamvm::ep::cuda::{CudaConfig, CudaDevice};
 use streamvm::program::CompileOptions;
 use streamvm::{DType, DeviceId, Error, Executable, Lane, MemoryKind, Mode, Tensor, Vm};
-use streamvm_ep::cuda::{CudaConfig, CudaDevice};
-use streamvm_ep::{
-    self as ep, Access, Device, DeviceKind, KernelCall, KernelRegistry, Layout, Op, Operand, Params, Region, Shape,
-};
+use streamvm_ep::{self as ep, Access, Device, DeviceKind, KernelCall, Layout, Op, Operand, Params, Region, Shape};
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::blocks::By;
 use streamvm_tests::{small_graphs, within};
@@ -295,7 +294,7 @@ fn a_stream_frees_its_scratch_memory_behind_its_commands() -> Result<(), ep::Err
         // SAFETY: it has the bytes of the region, which is freed behind the commands of the stream.
         unsafe { Operand::new(region.base(), DType::I32, layout, access) }
     };
-    let kernel = KernelRegistry::builtin().get(Op::Sum, DeviceKind::Cuda, DType::I32)?;
+    let kernel = builtin_kernels().get(Op::Sum, DeviceKind::Cuda, DType::I32)?;
     let mut operands = [view(&from, &DIMS, Access::Read), view(&to, &[], Access::Write)];
     let params = Params::default();
     stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params })?;

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::thread;
 
-use streamvm_ep::cuda::{CudaConfig, CudaDevice, SCRATCH_BYTES};
+use streamvm::ep::builtin_kernels;
+use streamvm::ep::cuda::{CudaConfig, CudaDevice, SCRATCH_BYTES};
 use streamvm_ep::{
-    Access, DType, Device, DeviceKind, Error, GraphStart, KernelCall, KernelRegistry, Layout, MemoryKind, Op, Operand,
-    Params, Region, Scalar, Shape, Stream,
+    Access, DType, Device, DeviceKind, Error, GraphStart, KernelCall, Layout, MemoryKind, Op, Operand, Params, Region,
+    Scalar, Shape, Stream,
 };
 use streamvm_standin::Standin;
 
@@ -45,7 +46,7 @@ impl Summed {
 
     /// Sums so many elements of the input.
     fn sum(&self, stream: &mut dyn Stream, elements: usize) -> Result<(), Error> {
-        let kernel = KernelRegistry::builtin().get(Op::Sum, DeviceKind::Cuda, DType::I32)?;
+        let kernel = builtin_kernels().get(Op::Sum, DeviceKind::Cuda, DType::I32)?;
         let mut operands = [view(&self.from, &[elements], Access::Read), view(&self.to, &[], Access::Write)];
         stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() })
     }

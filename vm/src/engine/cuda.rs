@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use streamvm_ep::cuda::{self, CudaAbsent, CudaConfig};
-use streamvm_ep::{Device, DeviceId};
+use streamvm_cuda::{self as cuda, CudaConfig};
+use streamvm_ep::{CudaAbsent, Device, DeviceId};
 
 /// The CUDA devices of one engine; none before [`CudaDevices::open`].
 #[derive(Debug, Default)]

@@ -10,7 +10,6 @@
 
 use std::sync::Arc;
 
-use streamvm_ep::sim::SimMachine;
 use streamvm_instructions::{Deadline, Error};
 use streamvm_stream::Point;
 
@@ -19,6 +18,7 @@ use crate::execute::context::Context;
 use crate::execute::locked_context::LockedContext;
 use crate::execute::scheduler::Scheduler;
 use crate::execute::worker::Worker;
+use crate::observe::instruments::SimMachine;
 use crate::sync::{Mutex, engine_thread, unpoisoned};
 
 /// In one of this many steps a simulated device steps before everything else; otherwise devices step when nothing else can.

@@ -23,37 +23,24 @@ use std::vec;
 
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
-use streamvm_ep::races::{ActorId, Detector, Moment, Role, Touch, act_as};
-use streamvm_ep::{self as ep, DeviceKind, Label, MemoryKind, sim};
+use streamvm_ep::{self as ep, DeviceKind, Label, MemoryKind};
 use streamvm_instructions::{
     Batch, Declared, DependenceUse, Instruction, Kind, Place, Plan, PlannedRecord, RecordPlace, Resource, ResourceId,
     ResourceKind, Target, Tensor, Var,
 };
+use streamvm_sim::races::{ActorId, Detector, Moment, Role, Touch, act_as};
+use streamvm_sim::sim;
 use streamvm_stream::{Point, Shows, StreamId, StreamKey};
 
 use crate::observe::clock_history::ClockHistory;
+use crate::observe::submission::Submission;
 use crate::observe::task_clocks::TaskClocks;
 use crate::observe::trace::{InstructionLine, OrderLine, Recorder, TraceWriter, UseLine, WaitLine};
 use crate::observe::variables::{self, Variables};
 use crate::progress::stream_state::StreamState;
 use crate::sync::{Mutex, MutexGuard, unpoisoned};
-use crate::tasks::resource::Known;
 use crate::tasks::task::Task;
 use crate::tasks::view::{Operands, Views};
-
-/// What the observer may see of a submission that is being committed.
-pub(crate) struct Submission<'a> {
-    /// The waits and records that soft sync has planned for it.
-    pub(crate) plan: &'a Plan,
-    /// The uses of all its instructions, in list order.
-    pub(crate) uses: &'a [DependenceUse],
-    /// The points that explicit waits wait for, by line (index in the list), at most one a line, ascending.
-    pub(crate) waited_for: &'a [(usize, Point)],
-    /// The lines that belong to a critical section, with its first resource, which they read as far as order is concerned.
-    pub(crate) members: &'a [(usize, ResourceId)],
-    /// The resources of the engine, by number.
-    pub(crate) resources: &'a [Option<Known>],
-}
 
 /// See the module's documentation. All threads of the engine share it.
 pub(crate) struct Observer {

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
-use streamvm_ep::races::{ActorId, Moment};
+use streamvm_sim::races::{ActorId, Moment};
 use streamvm_stream::Point;
 
 /// How many actors must be idle before the longest idle one is reused. An instruction that is ordered after another counts as ordered also
@@ -68,7 +68,7 @@ impl TaskClocks {
 mod tests {
     use std::cell::Cell;
 
-    use streamvm_ep::races::Detector;
+    use streamvm_sim::races::Detector;
     use streamvm_stream::StreamId;
 
     use super::*;

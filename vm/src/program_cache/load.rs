@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use hashbrown::HashMap;
+use streamvm_cpu::CpuSequence;
 use streamvm_ep::{
-    CommandSequence, CpuSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceBranch,
-    SequenceBuffer, SequenceError, SequenceFlag, SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory,
-    SequenceOperand, SequencePosition, SequenceStep, SequenceWork, StepLabel,
+    CommandSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceBranch, SequenceBuffer,
+    SequenceError, SequenceFlag, SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand,
+    SequencePosition, SequenceStep, SequenceWork, StepLabel,
 };
 use streamvm_instructions::{Cause, Error, ProgramError, ProgramStep, StepFailure};
 use streamvm_program::{

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use streamvm_ep::{Access, CommandSequence, CpuSequence, DType, FnContext, InlineFn, MemoryKind, Shape};
+use streamvm_cpu::CpuSequence;
+use streamvm_ep::{Access, CommandSequence, DType, FnContext, InlineFn, MemoryKind, Shape};
 use streamvm_instructions::{Place, Role, Tensor, Use};
 use streamvm_program::{
     BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Operand, Program, Segment, SegmentBranch, SegmentUse,

@@ -448,7 +448,8 @@ mod tests;
 #[cfg(all(test, loom))]
 mod loom_tests {
     use loom::thread;
-    use streamvm_ep::{CpuConfig, CpuDevice, StepLabel};
+    use streamvm_cpu::{CpuConfig, CpuDevice};
+    use streamvm_ep::StepLabel;
     use streamvm_stream::StreamId;
 
     use super::*;

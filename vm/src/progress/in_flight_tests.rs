@@ -1,4 +1,4 @@
-use streamvm_ep::{CpuConfig, CpuDevice};
+use streamvm_cpu::{CpuConfig, CpuDevice};
 
 use super::*;
 

@@ -21,7 +21,7 @@ use streamvm_stream::{Point, RunBy, StreamClass, StreamId, WaitKind};
 
 use crate::dispatch::context_handle::ContextHandle;
 use crate::execute::environment::Environment;
-use crate::observe::observer::Submission;
+use crate::observe::submission::Submission;
 use crate::progress::claims::Claim;
 use crate::progress::failures::Span;
 use crate::queue::node::{LINES, NodeBox};

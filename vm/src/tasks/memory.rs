@@ -76,6 +76,7 @@ impl Memory {
     }
 
     /// Its address range.
+    #[cfg_attr(not(feature = "sim"), allow(dead_code, reason = "only an observer asks"))]
     pub(crate) fn range(&self) -> Range<usize> {
         let start = self.base.0.addr();
         start..start + self.bytes
@@ -329,7 +330,8 @@ impl Drop for Heap {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use streamvm_ep::{Access, CpuConfig, CpuDevice, DType, Layout, Operand, Shape};
+    use streamvm_cpu::{CpuConfig, CpuDevice};
+    use streamvm_ep::{Access, DType, Layout, Operand, Shape};
 
     use super::*;
 

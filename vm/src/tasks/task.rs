@@ -319,6 +319,7 @@ impl Task {
     }
 
     /// Those of [`Task::waited`] that the engine saw pass, instead of the device waiting for an event.
+    #[cfg_attr(not(feature = "sim"), allow(dead_code, reason = "only an observer asks"))]
     pub(crate) fn waited_by_number(&self) -> &[Point] {
         self.seen_cold().map_or(&[], |cold| &cold.waited[cold.by_event..])
     }

@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString, c_void};
 
 use cudarc::driver::{DriverError, result, sys};
 use streamvm::ep::cuda::{KernelName, Launch, kernel_ptx, plan, plan_fill};
-use streamvm::ep::{KernelCall, KernelRegistry, Operand};
+use streamvm::ep::{KernelCall, Operand, builtin_kernels};
 use streamvm::{Access, DType, DeviceKind, Layout, Op, Params, Scalar, Shape};
 
 use super::{Cuda, Stream};
@@ -57,9 +57,8 @@ impl<'c> Kernels<'c> {
     /// # Errors
     /// The op's and the driver's.
     pub fn binary(&self, op: Op, a: Operand, b: Operand, out: Operand) -> Result<Ready, Error> {
-        let kernel = KernelRegistry::builtin()
-            .get(op, DeviceKind::Cuda, DType::F32)
-            .map_err(|error| Error::Engine(error.into()))?;
+        let kernel =
+            builtin_kernels().get(op, DeviceKind::Cuda, DType::F32).map_err(|error| Error::Engine(error.into()))?;
         let (params, mut operands) = (Params::default(), [a, b, out]);
         let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params };
         let launch = plan(&call).map_err(|error| Error::Engine(streamvm::ep::Error::from(error).into()))?;

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::thread;
 
+use streamvm::ep::builtin_kernels;
 use streamvm_ep::{
-    Access, CallError, Device, Error, EventId, FnContext, InlineFn, KernelCall, KernelRegistry, Label, Layout, Op,
-    Operand, RawFn, Scalar, Stream,
+    Access, CallError, Device, Error, EventId, FnContext, InlineFn, KernelCall, Label, Layout, Op, Operand, RawFn,
+    Scalar, Stream,
 };
 
 use super::Flaw;
@@ -118,7 +119,7 @@ unsafe impl Stream for BrokenStream {
         }
         assert!(self.flaw != Flaw::Panics, "this backend breaks at each launch");
         if self.flaw == Flaw::MixesUpKernels && call.kernel.op == Op::ReduceMin {
-            let other = KernelRegistry::builtin().get(Op::ReduceMax, call.kernel.device, call.kernel.dtype)?;
+            let other = builtin_kernels().get(Op::ReduceMax, call.kernel.device, call.kernel.dtype)?;
             call.kernel.run = other.run;
         }
         if self.flaw == Flaw::RunsLaunchesTwice {

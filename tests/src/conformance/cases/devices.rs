@@ -1,6 +1,7 @@
 //! The information that a device gives about itself.
 
-use streamvm_ep::{DeviceKind, KernelRegistry, Op};
+use streamvm::ep::builtin_kernels;
+use streamvm_ep::{DeviceKind, Op};
 
 use super::table;
 use crate::conformance::Tag;
@@ -56,7 +57,7 @@ fn has_failed_nothing_at_first(bench: &Bench) -> Result<(), Fail> {
 
 fn has_every_kernel(bench: &Bench) -> Result<(), Fail> {
     let kind = bench.lab()?.kind();
-    let kernels = KernelRegistry::builtin();
+    let kernels = builtin_kernels();
     let missing: Vec<String> = Op::ALL
         .into_iter()
         .flat_map(|op| op.dtypes().iter().map(move |&dtype| (op, dtype)))

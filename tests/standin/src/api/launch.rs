@@ -3,8 +3,8 @@
 use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
 
-use streamvm_ep::cuda::abi::Arguments;
-use streamvm_ep::cuda::{ConditionArguments, FusedArguments};
+use streamvm_cuda::abi::Arguments;
+use streamvm_cuda::{ConditionArguments, FusedArguments};
 
 use crate::commands::graph::give;
 use crate::commands::kernel::{CALL, kernel_of};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use streamvm_ep::Access;
-use streamvm_ep::races::Touch;
+use streamvm_sim::races::Touch;
 
 use crate::commands::prepared::{Prepared, PreparedWork};
 use crate::driver::{Driver, run};

@@ -4,10 +4,10 @@ use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
 
-use streamvm_ep::cuda::abi::Arguments;
-use streamvm_ep::cuda::{ConditionArguments, FusedArguments, KernelName, LoopState};
-use streamvm_ep::races::Touch;
+use streamvm_cuda::abi::Arguments;
+use streamvm_cuda::{ConditionArguments, FusedArguments, KernelName, LoopState};
 use streamvm_ep::{Access, Operand};
+use streamvm_sim::races::Touch;
 
 use crate::commands::prepared::{Prepared, PreparedWork};
 use crate::driver::{Driver, Module};
@@ -126,7 +126,7 @@ fn ours(driver: &Driver, context: &Context, name: KernelName, arguments: &Argume
 
 /// A launch of a fused kernel.
 fn fused(driver: &Driver, context: &Context, views: &FusedViews, arguments: &FusedArguments) -> Outcome<Declared> {
-    let name = streamvm_ep::cuda::FUSED_NAME;
+    let name = streamvm_cuda::FUSED_NAME;
     let wrong = |text| driver.refuse(Kind::BadArguments, format!("{name}: {text}"), Code::LAUNCH_FAILED);
     let operands = views.decode(arguments).map_err(wrong)?;
     let regions = regions(driver, context, &name, &operands)?.into_iter().flatten().collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use streamvm_ep::races::Touch;
+use streamvm_sim::races::Touch;
 
 use crate::driver::Driver;
 use crate::kernels::ConditionValue;

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use streamvm_ep::cuda::FUSED_NAME;
+use streamvm_cuda::FUSED_NAME;
 
 use crate::kernels::{FusedViews, Kernel, PtxCode};
 use crate::memory::order::Order;

@@ -1,9 +1,9 @@
-//! Decodes the parameter of a kernel into its operands; `streamvm_ep::cuda::abi` defines the parameter.
+//! Decodes the parameter of a kernel into its operands; `streamvm_cuda::abi` defines the parameter.
 
 use std::ops::Range;
 
-use streamvm_ep::cuda::abi::{Arguments, Status, View};
-use streamvm_ep::cuda::{KernelName, ReductionState};
+use streamvm_cuda::abi::{Arguments, Status, View};
+use streamvm_cuda::{KernelName, ReductionState};
 use streamvm_ep::{Access, Axes, DType, Layout, MAX_RANK, Op, Params, Shape, infer};
 
 use super::{dtype_of, window};

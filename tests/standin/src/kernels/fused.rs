@@ -4,8 +4,8 @@
 
 use std::ops::Range;
 
-use streamvm_ep::cuda::FusedArguments;
-use streamvm_ep::cuda::abi::View;
+use streamvm_cuda::FusedArguments;
+use streamvm_cuda::abi::View;
 use streamvm_ep::{Access, DType, Layout, Shape};
 
 use super::Decoding;

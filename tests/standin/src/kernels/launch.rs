@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use streamvm_ep::Access;
-use streamvm_ep::races::Touch;
 use streamvm_ptx::{END_OF_WINDOWS, FaultKind, Launch, LaunchError, Memory};
+use streamvm_sim::races::Touch;
 
 use super::{ConditionValue, PtxCode};
 use crate::memory::{Missing, Span};

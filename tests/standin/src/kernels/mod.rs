@@ -26,8 +26,8 @@ mod window;
 use std::fmt;
 use std::sync::Arc;
 
+use streamvm_cuda::{CONDITION_NAME, FUSED_NAME, KernelName};
 use streamvm_ep::DType;
-use streamvm_ep::cuda::{CONDITION_NAME, FUSED_NAME, KernelName};
 
 pub(crate) use code::{PtxCode, coverage};
 pub(crate) use condition::{ConditionValue, Conditions};

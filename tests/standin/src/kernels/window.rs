@@ -1,7 +1,7 @@
 //! Decodes the sizes of convolutions, poolings and their gradients.
 
+use streamvm_cuda::abi::Arguments;
 use streamvm_ep::Op;
-use streamvm_ep::cuda::abi::Arguments;
 
 fn groups(arguments: &Arguments) -> u16 {
     (arguments.counter >> 32) as u16

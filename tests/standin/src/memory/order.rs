@@ -7,8 +7,8 @@
 
 use std::ops::Range;
 
-use streamvm_ep::races::{ActorId, Detector, Moment, Touch};
 use streamvm_ep::{Access, Label, MemoryKind};
+use streamvm_sim::races::{ActorId, Detector, Moment, Touch};
 
 use crate::memory::{Allocation, Home};
 use crate::values::findings::{Findings, Kind};

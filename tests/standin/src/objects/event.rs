@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use streamvm_ep::races::Moment;
+use streamvm_sim::races::Moment;
 
 use crate::objects::context::Context;
 use crate::objects::stream::Stream;

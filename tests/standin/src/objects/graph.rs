@@ -13,8 +13,8 @@
 use std::ffi::c_uint;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use streamvm_ep::cuda::abi::Arguments;
-use streamvm_ep::cuda::{ConditionArguments, FusedArguments};
+use streamvm_cuda::abi::Arguments;
+use streamvm_cuda::{ConditionArguments, FusedArguments};
 
 use crate::kernels::{ConditionValue, Conditions, Extent, Kernel, Product};
 use crate::objects::command::Pattern;

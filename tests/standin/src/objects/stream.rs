@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use streamvm_ep::races::{ActorId, Moment};
+use streamvm_sim::races::{ActorId, Moment};
 
 use crate::objects::command::Command;
 use crate::objects::context::Context;
@@ -161,7 +161,7 @@ impl Gate {
 mod tests {
     use std::collections::BTreeSet;
 
-    use streamvm_ep::races::Detector;
+    use streamvm_sim::races::Detector;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use streamvm_ep::cuda::kernel_ptx;
+use streamvm_cuda::kernel_ptx;
 
 use crate::Out;
 use crate::api::{context, copy, event, init, launch, memory, module, own, set, stream};

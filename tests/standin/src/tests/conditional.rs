@@ -1,6 +1,6 @@
 //! Conditional nodes: how often bodies run, and each rule with a program that breaks it.
 
-use streamvm_ep::cuda::{CONDITION_NAME, CONDITION_PTX, ConditionArguments, LoopState};
+use streamvm_cuda::{CONDITION_NAME, CONDITION_PTX, ConditionArguments, LoopState};
 use streamvm_ptx::plant::replaced_last;
 
 use super::bench::{Bench, Result, call};

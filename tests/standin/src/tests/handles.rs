@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use streamvm_ep::cuda::kernel_ptx;
+use streamvm_cuda::kernel_ptx;
 
 use super::bench::{Bench, call};
 use crate::Out;

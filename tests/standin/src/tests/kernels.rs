@@ -1,6 +1,6 @@
 //! Kernels, found by name, over device memory.
 
-use streamvm_ep::cuda::abi::{Arguments, Status, View};
+use streamvm_cuda::abi::{Arguments, Status, View};
 use streamvm_ep::{Element, MAX_RANK};
 
 use super::bench::{Bench, call};

@@ -2,9 +2,9 @@
 
 use std::ffi::c_uint;
 
+use streamvm_cuda::abi::Arguments;
+use streamvm_cuda::kernel_ptx;
 use streamvm_ep::Element;
-use streamvm_ep::cuda::abi::Arguments;
-use streamvm_ep::cuda::kernel_ptx;
 use streamvm_ptx::plant::{self, Field, replaced_last};
 
 use super::bench::{Bench, Result, call};

@@ -1,0 +1,93 @@
+//! The CPU stream: runs each command in the calling thread, before the call returns. Threads of [`streamvm_kernels`] help with large kernels.
+//!
+//! So a record has passed as soon as it is made, a wait for a recorded event never blocks, and `synchronize` has nothing to wait for.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use streamvm_ep::{
+    CallError, DeviceId, DeviceKind, Error, EventId, EventPool, FnContext, InlineFn, KernelCall, Label, Operand, RawFn,
+    Scalar, StepNote, Stream,
+};
+use streamvm_kernels::{copy, fill, set_threads};
+
+/// A stream of a [`CpuDevice`](crate::CpuDevice).
+#[derive(Debug)]
+pub(crate) struct CpuStream {
+    device: DeviceId,
+    /// The most threads of one kernel, the calling one included.
+    threads: usize,
+    events: Arc<EventPool>,
+    step_note: Arc<StepNote>,
+}
+
+impl CpuStream {
+    pub(crate) fn new(device: DeviceId, threads: usize, events: Arc<EventPool>) -> CpuStream {
+        CpuStream { device, threads, events, step_note: Arc::default() }
+    }
+}
+
+// SAFETY: each command runs within its call, by kernels and functions that take operands of any lifetime and check their accesses.
+unsafe impl Stream for CpuStream {
+    fn begin(&mut self, _: &Label) {}
+
+    fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
+        if call.kernel.device != DeviceKind::Cpu {
+            return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device });
+        }
+        call.mark_overlapping_shared()?;
+        set_threads(self.threads);
+        (call.kernel.run)(call)?;
+        Ok(())
+    }
+
+    fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error> {
+        set_threads(self.threads);
+        copy(source, target)?;
+        // The target may be write-combined memory, and ordinary stores of the same core are not ordered after writes to it. The fence
+        // makes these writes visible before any later store lets another thread or a device know of the copy.
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
+        set_threads(self.threads);
+        fill(target, value)
+    }
+
+    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand<'static>]) -> Result<(), CallError> {
+        // For the kernels of a sequence that the function runs.
+        set_threads(self.threads);
+        let mut context = FnContext::new(operands)?;
+        context.step_note = Some(&self.step_note);
+        function.call(&mut context).map_err(CallError::Function)
+    }
+
+    fn step_note(&self) -> Option<Arc<StepNote>> {
+        Some(self.step_note.clone())
+    }
+
+    fn call_raw(&mut self, _: &mut RawFn<'_>, _: &mut [Operand<'static>]) -> Result<(), CallError> {
+        Err(Error::NoRawStream { device: self.device }.into())
+    }
+
+    fn record(&mut self, event: EventId) -> Result<(), Error> {
+        self.events.record(event)
+    }
+
+    fn wait(&mut self, event: EventId) -> Result<(), Error> {
+        if self.events.is_recorded(event)? {
+            Ok(())
+        } else {
+            Err(Error::EventNotRecorded { event, device: self.device })
+        }
+    }
+
+    fn synchronize(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+mod tests;

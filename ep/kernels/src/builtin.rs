@@ -1,0 +1,13 @@
+//! The kernels of this crate, in one table.
+
+use streamvm_ep::{DeviceKind, KernelRegistry};
+
+use crate::table::register;
+
+/// A registry with the kernels of this crate: for CPU devices, and for simulated devices, which run them too.
+pub fn builtin() -> KernelRegistry {
+    let mut registry = KernelRegistry::empty();
+    register(&mut registry, DeviceKind::Cpu);
+    register(&mut registry, DeviceKind::Sim);
+    registry
+}

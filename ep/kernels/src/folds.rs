@@ -1,0 +1,400 @@
+//! The innermost loops that read a row and give one value, or a position: folds, blocked sums, searches.
+//!
+//! As in [`rows`](super::rows), which writes rows, the loops are written so that the compiler vectorises them.
+
+use std::hint::black_box;
+use std::ops::BitOr;
+
+use pulp::{Simd, WithSimd};
+
+use crate::lanes;
+use crate::number::{Float, Number};
+use crate::rows::{InRow, LANES};
+use crate::simd_dispatch;
+
+/// Folds `a[0..length]` into `start` with `step`. With stride 1 it folds [`LANES`] interleaved parts, each starting from `neutral`, and
+/// [joins](join_all) them with `join`.
+///
+/// # Safety
+///
+/// * Each of these elements is as [`InRow::get`] requires.
+#[inline]
+pub(super) unsafe fn fold<A: Copy, S: Copy>(
+    length: usize,
+    a: InRow<A>,
+    start: S,
+    neutral: S,
+    step: impl Fn(S, A) -> S,
+    join: impl Fn(S, S) -> S,
+) -> S {
+    // SAFETY: the caller guarantees this.
+    simd_dispatch::run(unsafe { FoldRow::new(length, a, (start, neutral), step, join) })
+}
+
+/// [`fold`].
+struct FoldRow<A, S, T, J> {
+    length: usize,
+    a: InRow<A>,
+    states: (S, S),
+    step: T,
+    join: J,
+}
+
+impl<A, S, T, J> FoldRow<A, S, T, J> {
+    /// # Safety
+    ///
+    /// * The requirements of [`fold`] hold as long as the value exists.
+    #[inline(always)]
+    unsafe fn new(length: usize, a: InRow<A>, states: (S, S), step: T, join: J) -> Self {
+        FoldRow { length, a, states, step, join }
+    }
+}
+
+impl<A: Copy, S: Copy, T: Fn(S, A) -> S, J: Fn(S, S) -> S> WithSimd for FoldRow<A, S, T, J> {
+    type Output = S;
+
+    #[inline(always)]
+    fn with_simd<V: Simd>(self, _: V) -> S {
+        let FoldRow { length, a, states: (start, neutral), step, join } = self;
+        let mut folded = start;
+        let mut i = 0;
+        if a.stride == 1 && length >= 2 * LANES {
+            let mut parts = [neutral; LANES];
+            while i + LANES <= length {
+                // SAFETY: the caller of `new` guarantees it; the strides are 1, and the block ends within `length`.
+                let x = unsafe { a.block(i) };
+                for lane in 0..LANES {
+                    parts[lane] = step(parts[lane], x[lane]);
+                }
+                i += LANES;
+            }
+            folded = join(folded, join_all(parts, &join));
+        }
+        while i < length {
+            // SAFETY: the caller of `new` guarantees this for every index below `length`, and `i < length`.
+            folded = step(folded, unsafe { a.get(i) });
+            i += 1;
+        }
+        folded
+    }
+}
+
+/// The states of all lanes joined: those of the first half with those of the second, until one is left.
+#[inline(always)]
+fn join_all<S: Copy>(parts: [S; LANES], join: impl Fn(S, S) -> S) -> S {
+    // Through memory: the compiler would otherwise choose the vectors of the loop before by those of the last joins, which are narrow.
+    let parts = black_box(parts);
+    let parts: [S; 8] = lanes::array(|lane| join(parts[lane], parts[lane + 8]));
+    let parts: [S; 4] = lanes::array(|lane| join(parts[lane], parts[lane + 4]));
+    join(join(parts[0], parts[2]), join(parts[1], parts[3]))
+}
+
+/// The element of a row that is `better` than all others, or a NaN if there is one; `worst` for a row without elements.
+///
+/// # Safety
+///
+/// * Each of these elements is as [`InRow::get`] requires.
+#[inline(never)]
+pub(super) unsafe fn extreme<A: Number>(length: usize, a: InRow<A>, worst: A, better: impl Fn(A, A) -> bool) -> A {
+    // SAFETY: the caller guarantees this.
+    simd_dispatch::run(unsafe { Extreme::new(length, a, worst, better) })
+}
+
+/// [`extreme`].
+struct Extreme<A, F> {
+    length: usize,
+    a: InRow<A>,
+    worst: A,
+    better: F,
+}
+
+impl<A, F> Extreme<A, F> {
+    /// # Safety
+    ///
+    /// * The requirements of [`extreme`] hold as long as the value exists.
+    #[inline(always)]
+    unsafe fn new(length: usize, a: InRow<A>, worst: A, better: F) -> Self {
+        Extreme { length, a, worst, better }
+    }
+}
+
+impl<A: Number, F: Fn(A, A) -> bool> WithSimd for Extreme<A, F> {
+    type Output = A;
+
+    #[inline(always)]
+    fn with_simd<V: Simd>(self, _: V) -> A {
+        let Extreme { length, a, worst, better } = self;
+        // Blind to NaN: so this is one instruction. NaNs are looked for beside it.
+        let pick = |x, best| if better(x, best) { x } else { best };
+        let mut best = worst;
+        let mut i = 0;
+        if a.stride == 1 && length >= 2 * LANES {
+            let mut parts = [[worst; LANES]; 2];
+            let mut nans = [0u32; LANES];
+            while i + 2 * LANES <= length {
+                // SAFETY: the caller of `new` guarantees it; the stride is 1, and both blocks end within `length`.
+                let x = unsafe { a.block(i) };
+                // SAFETY: as above.
+                let y = unsafe { a.block(i + LANES) };
+                for lane in 0..LANES {
+                    parts[0][lane] = pick(x[lane], parts[0][lane]);
+                }
+                for lane in 0..LANES {
+                    parts[1][lane] = pick(y[lane], parts[1][lane]);
+                }
+                for lane in 0..LANES {
+                    nans[lane] |= u32::from(x[lane].is_nan() | y[lane].is_nan());
+                }
+                i += 2 * LANES;
+            }
+            best = pick(join_all(parts[0], pick), join_all(parts[1], pick));
+            if nans.into_iter().fold(0, BitOr::bitor) != 0 {
+                i = 0;
+            }
+        }
+        while i < length {
+            // SAFETY: the caller of `new` guarantees this for every index below `length`, and `i < length`.
+            let x = unsafe { a.get(i) };
+            if x.is_nan() {
+                return x;
+            }
+            best = pick(x, best);
+            i += 1;
+        }
+        best
+    }
+}
+
+/// The sum of the elements of a row.
+///
+/// # Safety
+///
+/// * Each of these elements is as [`InRow::get`] requires.
+#[inline]
+pub(super) unsafe fn sum<T: Float>(length: usize, a: InRow<T>) -> f64 {
+    // SAFETY: the caller guarantees this.
+    simd_dispatch::run(unsafe { SumRow::new(length, a) })
+}
+
+/// [`sum`].
+struct SumRow<T> {
+    length: usize,
+    a: InRow<T>,
+}
+
+impl<T> SumRow<T> {
+    /// # Safety
+    ///
+    /// * The requirements of [`sum`] hold as long as the value exists.
+    #[inline(always)]
+    unsafe fn new(length: usize, a: InRow<T>) -> Self {
+        SumRow { length, a }
+    }
+}
+
+impl<T: Float> WithSimd for SumRow<T> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn with_simd<V: Simd>(self, simd: V) -> f64 {
+        let SumRow { length, a } = self;
+        // Each addition waits for the one before it. So a long row is a row of pairs, whose sums wait for nothing: half as many additions wait.
+        let half = if length >= 4 * LANES { length / 2 } else { 0 };
+        let pair = |sum: f64, x: T, y: T| sum + (x.wide().to_sum() + y.wide().to_sum());
+        // SAFETY: the caller of `new` guarantees this.
+        let pairs = unsafe { fold2(half, a, a.from(half), 0.0, 0.0, pair, Number::add) };
+        let step = |sum: f64, x: T| sum + x.wide().to_sum();
+        // SAFETY: as above.
+        let rest = unsafe { FoldRow::new(length - 2 * half, a.from(2 * half), (pairs, 0.0), step, Number::add) };
+        rest.with_simd(simd)
+    }
+}
+
+/// Like [`fold`], over pairs of elements of `a` and `b` with the same index.
+///
+/// # Safety
+///
+/// * Each of these elements of `a` and `b` is as [`InRow::get`] requires.
+#[inline(always)]
+pub(super) unsafe fn fold2<A: Copy, B: Copy, S: Copy>(
+    length: usize,
+    a: InRow<A>,
+    b: InRow<B>,
+    start: S,
+    neutral: S,
+    step: impl Fn(S, A, B) -> S,
+    join: impl Fn(S, S) -> S,
+) -> S {
+    let mut folded = start;
+    let mut i = 0;
+    if (a.stride, b.stride) == (1, 1) && length >= 2 * LANES {
+        let mut parts = [neutral; LANES];
+        while i + LANES <= length {
+            // SAFETY: the caller guarantees it; the strides are 1, and the block ends within `length`.
+            let x = unsafe { a.block(i) };
+            // SAFETY: as above.
+            let y = unsafe { b.block(i) };
+            for lane in 0..LANES {
+                parts[lane] = step(parts[lane], x[lane], y[lane]);
+            }
+            i += LANES;
+        }
+        folded = join(folded, join_all(parts, &join));
+    }
+    while i < length {
+        // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
+        let x = unsafe { a.get(i) };
+        // SAFETY: as above.
+        let y = unsafe { b.get(i) };
+        folded = step(folded, x, y);
+        i += 1;
+    }
+    folded
+}
+
+/// The first index whose element `is_it` accepts; `length` if none.
+///
+/// # Safety
+///
+/// * Each of the elements below `length` is as [`InRow::get`] requires.
+#[inline]
+pub(super) unsafe fn position<A: Copy>(length: usize, a: InRow<A>, is_it: impl Fn(A) -> bool) -> usize {
+    // SAFETY: the caller guarantees this.
+    simd_dispatch::run(unsafe { Position::new(length, a, is_it) })
+}
+
+/// [`position`].
+struct Position<A, F> {
+    length: usize,
+    a: InRow<A>,
+    is_it: F,
+}
+
+impl<A, F> Position<A, F> {
+    /// # Safety
+    ///
+    /// * The requirements of [`position`] hold as long as the value exists.
+    #[inline(always)]
+    unsafe fn new(length: usize, a: InRow<A>, is_it: F) -> Self {
+        Position { length, a, is_it }
+    }
+}
+
+impl<A: Copy, F: Fn(A) -> bool> WithSimd for Position<A, F> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> usize {
+        let Position { length, a, is_it } = self;
+        let mut i = 0;
+        // Blocks without such an element are passed without a branch for each.
+        while a.stride == 1 && i + LANES <= length {
+            // SAFETY: the caller of `new` guarantees it: the stride is 1, and the block ends within `length`.
+            let x = unsafe { a.block(i) };
+            let mut found = 0u32;
+            for x in x {
+                found |= u32::from(is_it(x));
+            }
+            if found != 0 {
+                break;
+            }
+            i += LANES;
+        }
+        // SAFETY: the caller of `new` guarantees this for every index below `length`.
+        while i < length && !is_it(unsafe { a.get(i) }) {
+            i += 1;
+        }
+        i
+    }
+}
+
+/// `states[i] = step(states[i], a[i])` for every state; the elements of `a` have stride 1.
+///
+/// # Safety
+///
+/// * As many elements from `a` as there are states are as [`InRow::get`] requires.
+#[inline]
+pub(super) unsafe fn fold_each<A: Copy, S: Copy>(states: &mut [S], a: *const A, step: impl Fn(S, A) -> S) {
+    // SAFETY: the caller guarantees the elements, and nothing writes them while they are borrowed here.
+    let elements = unsafe { std::slice::from_raw_parts(a, states.len()) };
+    for (state, &element) in states.iter_mut().zip(elements) {
+        *state = step(*state, element);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pulp::Arch;
+
+    use super::*;
+
+    fn row<T>(elements: &[T]) -> InRow<T> {
+        InRow { first: elements.as_ptr(), stride: 1 }
+    }
+
+    /// Numbers of one magnitude, so that the order of additions shows.
+    fn numbers(count: usize) -> Vec<f64> {
+        (0..count).map(|i| (i * 7919 % 8191) as f64 / 3.0 - 1000.0).collect()
+    }
+
+    #[test]
+    fn folds_do_not_depend_on_the_processor() {
+        for length in [0, 1, 31, 32, 33, 100, 1000] {
+            let x = numbers(length);
+            let step = |sum: f64, x: f64| sum + x;
+            // SAFETY: the numbers outlive the call.
+            let here = unsafe { fold(length, row(&x), 0.0, 0.0, step, step) };
+            // SAFETY: as above.
+            let wide = simd_dispatch::run_wide(unsafe { FoldRow::new(length, row(&x), (0.0, 0.0), step, step) });
+            // SAFETY: as above.
+            let narrow = Arch::Scalar.dispatch(unsafe { FoldRow::new(length, row(&x), (0.0, 0.0), step, step) });
+            assert_eq!([here.to_bits(), narrow.to_bits()], [wide.to_bits(); 2], "{length} elements");
+        }
+    }
+
+    #[test]
+    fn every_element_is_summed_once_on_every_processor() {
+        for length in (0..140).chain([1000]) {
+            // Whole numbers, whose sums are exact in any order; and others, whose order of additions shows.
+            let whole: Vec<f64> = (1..=length).map(|i| i as f64).collect();
+            // SAFETY: the numbers outlive the call.
+            let found = unsafe { sum(length, row(&whole)) };
+            assert_eq!(found, (length * (length + 1) / 2) as f64, "{length} elements");
+            let spread: Vec<f64> = (0..3 * length).map(|i| if i % 3 == 0 { whole[i / 3] } else { 1e9 }).collect();
+            let every_third = InRow { first: spread.as_ptr(), stride: 3 };
+            // SAFETY: as above.
+            assert_eq!(unsafe { sum(length, every_third) }, found, "{length} elements, with gaps");
+            let x = numbers(length);
+            // SAFETY: as above.
+            let wide = simd_dispatch::run_wide(unsafe { SumRow::new(length, row(&x)) });
+            // SAFETY: as above.
+            let narrow = Arch::Scalar.dispatch(unsafe { SumRow::new(length, row(&x)) });
+            // SAFETY: as above.
+            let here = unsafe { sum(length, row(&x)) };
+            assert_eq!([here.to_bits(), narrow.to_bits()], [wide.to_bits(); 2], "{length} elements");
+        }
+    }
+
+    #[test]
+    fn the_extreme_is_found_wherever_it_is() {
+        for length in [1, 31, 32, 63, 64, 65, 100] {
+            for place in 0..length {
+                let mut x: Vec<f32> = numbers(length).into_iter().map(|x| x as f32).collect();
+                x[place] = 1e9;
+                // SAFETY: the numbers outlive the calls.
+                let largest = unsafe { extreme(length, row(&x), f32::NEG_INFINITY, |x, y| x > y) };
+                assert_eq!(largest, 1e9, "{place} of {length}");
+                x[place] = -1e9;
+                // SAFETY: as above.
+                let smallest = unsafe { extreme(length, row(&x), f32::INFINITY, |x, y| x < y) };
+                assert_eq!(smallest, -1e9, "{place} of {length}");
+                for nan in [f32::NAN, -f32::NAN] {
+                    x[place] = nan;
+                    // SAFETY: as above.
+                    let found = unsafe { extreme(length, row(&x), f32::NEG_INFINITY, |x, y| x > y) };
+                    assert!(found.is_nan(), "{place} of {length}: {found}");
+                }
+            }
+        }
+    }
+}

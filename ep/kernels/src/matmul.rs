@@ -1,0 +1,315 @@
+//! Matrix products, one call per matrix of the batch or part of it. Threads share the matrices of a batch, or the parts of a large product.
+//!
+//! The parts depend on the shape alone, and each is a product of its own, so results do not depend on the number of threads. A product is
+//! divided at the axis along which its output is contiguous: then `gemm` packs no element of an operand twice.
+//!
+//! * Floats of 32 and 64 bits use `gemm`, which packs and blocks for any strides; those of a row or a column [`matmul_vector`](super::matmul_vector).
+//! * 16-bit floats use `gemm` on [`matmul_half`] in `f32`.
+//! * Integers use a plain loop with wrapping arithmetic.
+
+use std::ops::Range;
+
+use gemm_common::Parallelism;
+use half::{bf16, f16};
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{KernelCall, KernelError, Layout, MAX_RANK, Op};
+
+use crate::gemm::Gemm;
+use crate::loop_nest::LoopNest;
+use crate::matmul_half;
+use crate::matmul_vector::MultiplyRow;
+use crate::number::{DTypeTag, Number};
+use crate::parallel;
+use crate::rows::{self, InRow, OutRow, input, output};
+use crate::workers;
+
+/// The kernel of [`Op::MatMul`].
+pub(super) fn matmul<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
+where
+    D: DTypeTag,
+    D::Store: Multiply,
+{
+    let ([a, b], out) = checked_operands(call, [D::DTYPE; 2], D::DTYPE, InPlace::Refused)?;
+    check_inferred(Op::MatMul, [a, b], out, call)?;
+    if out.layout().elements() == 0 {
+        return Ok(());
+    }
+    let rank = out.layout().shape().rank();
+    let batch = LoopNest::over((0..rank - 2).map(|axis| {
+        let strides = [
+            batch_stride(out.layout(), axis, rank),
+            batch_stride(a.layout(), axis, rank),
+            batch_stride(b.layout(), axis, rank),
+        ];
+        (out.layout().shape().dims()[axis], strides)
+    }));
+    let (left, right, product) = (Matrix::of(a.layout()), Matrix::of(b.layout()), Matrix::of(out.layout()));
+    let [to_next, a_next, b_next] = batch.row_strides();
+    let work = (product.rows * product.columns).saturating_mul(left.columns) / PRODUCTS;
+    let matrices = out.layout().elements() / (product.rows * product.columns);
+    let (of_batch, of_part) = if matrices < FEW { (0, work) } else { (work.max(1), 0) };
+    batch.rows_in_parallel(of_batch, |[to, from_a, from_b], length| {
+        for place in 0..length {
+            let out = output::<D::Store>(out, to + place * to_next, 1);
+            let a = input::<D::Store>(a, from_a + place * a_next, 1);
+            let b = input::<D::Store>(b, from_b + place * b_next, 1);
+            product.parts(of_part, D::Store::SIDE, |rows, columns| {
+                let out = (out.from(product.offset(rows.start, columns.start)).first, product.part(&rows, &columns));
+                let a = (a.from(left.offset(rows.start, 0)).first, left.part(&rows, &(0..left.columns)));
+                let b = (b.from(right.offset(0, columns.start)).first, right.part(&(0..right.rows), &columns));
+                // SAFETY: the loop nest and the matrices stay within the operands, which hold `D`, and inference has checked that the
+                // sizes match. The output may be written, reaches no element twice, and does not overlap the inputs. Parts of it do not
+                // overlap each other.
+                unsafe { D::Store::multiply(out, a, b) };
+            });
+        }
+    });
+    Ok(())
+}
+
+/// Products of two elements that are a unit of work.
+const PRODUCTS: usize = 8;
+
+/// The matrices of a batch that keep the threads of a usual processor busy; the products of a smaller batch are divided.
+const FEW: usize = 8;
+
+/// The most parts of a product.
+const PARTS: usize = 16;
+
+/// The stride of an operand on axis `axis` of a batch whose result has rank `rank`.
+fn batch_stride(layout: &Layout, axis: usize, rank: usize) -> usize {
+    debug_assert!(rank <= MAX_RANK);
+    match (axis + layout.shape().rank()).checked_sub(rank) {
+        Some(own) if layout.shape().dims()[own] != 1 => layout.strides()[own],
+        _ => 0,
+    }
+}
+
+/// Size and strides of the two innermost axes, in elements.
+#[derive(Copy, Clone)]
+pub(super) struct Matrix {
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) row_stride: usize,
+    pub(super) column_stride: usize,
+}
+
+impl Matrix {
+    /// Calls `part` with the rows and columns of each part of a product of this form that takes `work`. The length of a part is a multiple
+    /// of `side`.
+    fn parts(self, work: usize, side: usize, part: impl Fn(Range<usize>, Range<usize>) + Sync) {
+        let (rows, columns) = (self.rows, self.columns);
+        let by_columns = match self.column_stride <= self.row_stride {
+            true => columns >= 2 * side || columns >= rows,
+            false => rows < 2 * side && columns > rows,
+        };
+        let length = if by_columns { columns } else { rows };
+        let blocks = length.div_ceil(side);
+        let parts = blocks.min(work / parallel::LARGE).min(PARTS);
+        if parts < 2 {
+            return part(0..rows, 0..columns);
+        }
+        let length_of_part = blocks.div_ceil(parts) * side;
+        workers::split(length.div_ceil(length_of_part), &|index| {
+            let range = index * length_of_part..((index + 1) * length_of_part).min(length);
+            if by_columns { part(0..rows, range) } else { part(range, 0..columns) }
+        });
+    }
+
+    /// The distance of an element from the first, in elements.
+    fn offset(self, row: usize, column: usize) -> usize {
+        row * self.row_stride + column * self.column_stride
+    }
+
+    pub(super) fn transposed(self) -> Matrix {
+        Matrix {
+            rows: self.columns,
+            columns: self.rows,
+            row_stride: self.column_stride,
+            column_stride: self.row_stride,
+        }
+    }
+
+    /// The part with these rows and columns.
+    fn part(self, rows: &Range<usize>, columns: &Range<usize>) -> Matrix {
+        Matrix { rows: rows.len(), columns: columns.len(), ..self }
+    }
+
+    /// The matrix of a layout of at least two axes.
+    fn of(layout: &Layout) -> Matrix {
+        let rank = layout.shape().rank();
+        Matrix {
+            rows: layout.shape().dims()[rank - 2],
+            columns: layout.shape().dims()[rank - 1],
+            row_stride: layout.strides()[rank - 2],
+            column_stride: layout.strides()[rank - 1],
+        }
+    }
+}
+
+/// The matrix product for this element type.
+pub(super) trait Multiply: Number {
+    /// The rows or columns of the output that are computed together: what `gemm` keeps in registers, or a panel.
+    const SIDE: usize;
+
+    /// `out = a * b`.
+    ///
+    /// # Safety
+    ///
+    /// * `a` is m by k, `b` k by n and `out` m by n; m and n are not 0.
+    /// * The elements of `a` and `b` are aligned and initialised at their strides, and nothing writes them.
+    /// * The elements of `out` are aligned, initialised and distinct at their strides, and nothing else accesses them.
+    unsafe fn multiply(out: (*mut Self, Matrix), a: (*const Self, Matrix), b: (*const Self, Matrix));
+}
+
+macro_rules! with_gemm {
+    ($($float:ident),*) => {$(
+        impl Multiply for $float {
+            const SIDE: usize = 64;
+
+            unsafe fn multiply(
+                out: (*mut $float, Matrix),
+                a: (*const $float, Matrix),
+                b: (*const $float, Matrix),
+            ) {
+                // SAFETY: the caller guarantees this.
+                unsafe {
+                    if !$float::multiply_row(out, a, b) {
+                        by_gemm(out, a, b, None, 1.0);
+                    }
+                }
+            }
+        }
+    )*};
+}
+
+/// `out = kept * out + one * a * b`; without `kept`, the first term is left out and `out` is not read.
+///
+/// # Safety
+///
+/// * As for [`Multiply::multiply`].
+#[inline]
+pub(super) unsafe fn by_gemm<T: Gemm + Number>(
+    (out, product): (*mut T, Matrix),
+    (a, left): (*const T, Matrix),
+    (b, right): (*const T, Matrix),
+    kept: Option<T>,
+    one: T,
+) {
+    if product.column_stride < product.row_stride {
+        // `gemm` writes columns side by side: what it multiplies are the transposes.
+        // SAFETY: as the caller guarantees, with rows and columns exchanged.
+        unsafe {
+            by_gemm_in_columns((out, product.transposed()), (b, right.transposed()), (a, left.transposed()), kept, one)
+        }
+    } else {
+        // SAFETY: as the caller guarantees.
+        unsafe { by_gemm_in_columns((out, product), (a, left), (b, right), kept, one) }
+    }
+}
+
+/// # Safety
+///
+/// * As for [`by_gemm`].
+#[inline]
+unsafe fn by_gemm_in_columns<T: Gemm + Number>(
+    (out, product): (*mut T, Matrix),
+    (a, left): (*const T, Matrix),
+    (b, right): (*const T, Matrix),
+    kept: Option<T>,
+    one: T,
+) {
+    // SAFETY: the caller guarantees what `gemm` requires: matrices of matching sizes with elements at these strides, which fit `isize`.
+    unsafe {
+        T::function()(
+            product.rows,
+            product.columns,
+            left.columns,
+            out,
+            product.column_stride as isize,
+            product.row_stride as isize,
+            kept.is_some(),
+            a,
+            left.column_stride as isize,
+            left.row_stride as isize,
+            b,
+            right.column_stride as isize,
+            right.row_stride as isize,
+            kept.unwrap_or(T::ZERO),
+            one,
+            false,
+            false,
+            false,
+            Parallelism::None,
+        )
+    }
+}
+
+with_gemm!(f32, f64);
+
+macro_rules! with_panels {
+    ($($float:ident),*) => {$(
+        impl Multiply for $float {
+            const SIDE: usize = matmul_half::PANEL_SIDE;
+
+            unsafe fn multiply(
+                out: (*mut $float, Matrix),
+                a: (*const $float, Matrix),
+                b: (*const $float, Matrix),
+            ) {
+                // SAFETY: the caller guarantees this.
+                unsafe { matmul_half::multiply(out, a, b) }
+            }
+        }
+    )*};
+}
+
+with_panels!(f16, bf16);
+
+macro_rules! with_loops {
+    ($($int:ident),*) => {$(
+        impl Multiply for $int {
+            const SIDE: usize = 64;
+
+            unsafe fn multiply(
+                out: (*mut $int, Matrix),
+                a: (*const $int, Matrix),
+                b: (*const $int, Matrix),
+            ) {
+                // SAFETY: the caller guarantees this.
+                unsafe { multiply_by_rows(out, a, b) }
+            }
+        }
+    )*};
+}
+
+with_loops!(i32, i64);
+
+/// Adds rows of `b`, each scaled by an element of `a`, to a row of `out`. The innermost loop runs along rows, which are contiguous for
+/// row-major matrices.
+///
+/// # Safety
+///
+/// * As for [`Multiply::multiply`].
+unsafe fn multiply_by_rows<T: Number>(
+    (out, product): (*mut T, Matrix),
+    (a, left): (*const T, Matrix),
+    (b, right): (*const T, Matrix),
+) {
+    let columns = product.columns;
+    for i in 0..product.rows {
+        let out_row = OutRow { first: out.wrapping_add(i * product.row_stride), stride: product.column_stride };
+        let sum_row = InRow { first: out_row.first.cast_const(), stride: product.column_stride };
+        let a_row = InRow { first: a.wrapping_add(i * left.row_stride), stride: left.column_stride };
+        // SAFETY: the caller guarantees this.
+        unsafe { rows::fill(columns, out_row, T::ZERO) };
+        for k in 0..left.columns {
+            // SAFETY: the caller guarantees the elements of `a`, and `k` is one of its columns.
+            let scale = unsafe { a_row.get(k) };
+            let b_row = InRow { first: b.wrapping_add(k * right.row_stride), stride: right.column_stride };
+            let step = |sum: T, y: T| sum.add(scale.mul(y));
+            // SAFETY: the caller guarantees the elements, and each sum is read before it is written.
+            unsafe { rows::map2(columns, out_row, sum_row, b_row, step) };
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! RMS norm over the innermost axis (Zhang and Sennrich, NeurIPS 2019): each row divided by the root of the mean of its squares, in `f64`; a result is
+//! rounded once. A row is read twice while it is in the cache.
+
+use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
+use streamvm_ep::{KernelCall, KernelError, Op};
+
+use crate::folds;
+use crate::loop_nest::LoopNest;
+use crate::number::{DTypeTag, Float};
+use crate::parallel;
+use crate::rows::{self, InRow, OutRow, input, output};
+
+/// The kernel of [`Op::RmsNorm`].
+pub(super) fn rms_norm<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
+where
+    D: DTypeTag,
+    D::Store: Float,
+{
+    let ([x, weight], out) = checked_operands(call, [D::DTYPE; 2], D::DTYPE, InPlace::Refused)?;
+    check_inferred(Op::RmsNorm, [x, weight], out, call)?;
+    let epsilon = call.params.checked_epsilon(Op::RmsNorm)?;
+    let (dims, [to, from]) = (out.layout().shape().dims(), [out, x].map(|operand| operand.layout().strides()));
+    let Some((&length, outer)) = dims.split_last().filter(|(length, _)| **length > 0) else { return Ok(()) };
+    let last = outer.len();
+    let nest = LoopNest::over((0..last).map(|axis| (dims[axis], [to[axis], from[axis]])));
+    let [to_next, from_next] = nest.row_strides();
+    let weight = input::<D::Store>(weight, 0, weight.layout().strides()[0]);
+    nest.rows_in_parallel(length * parallel::LONG, |[first_to, first_from], count| {
+        for place in 0..count {
+            let out = output::<D::Store>(out, first_to + place * to_next, to[last]);
+            let x = input::<D::Store>(x, first_from + place * from_next, from[last]);
+            // SAFETY: the rows are within the operands, which hold `D`; the output may be written and overlaps no input.
+            unsafe { row(length, out, x, weight, epsilon) };
+        }
+    });
+    Ok(())
+}
+
+/// Writes one row.
+///
+/// # Safety
+///
+/// * The first `length` elements of the inputs and of `out` are as [`InRow::get`] and [`OutRow::set`] require.
+unsafe fn row<T: Float>(length: usize, out: OutRow<T>, x: InRow<T>, weight: InRow<T>, epsilon: f64) {
+    let square = |sum: f64, x: T| sum + x.to_f64() * x.to_f64();
+    // SAFETY: the caller guarantees this.
+    let squares = unsafe { folds::fold(length, x, 0.0, 0.0, square, |x, y| x + y) };
+    let scale = 1.0 / (squares / length as f64 + epsilon).sqrt();
+    let scaled = move |x: T, weight: T| T::from_f64(x.to_f64() * scale * weight.to_f64());
+    // SAFETY: the caller guarantees this.
+    unsafe { rows::map2(length, out, x, weight, scaled) };
+}
