@@ -76,7 +76,7 @@ pub use names::actor_id::ActorId;
 pub use names::device_id::{DeviceId, DeviceKind};
 pub use names::event_id::EventId;
 pub use names::memory_kind::MemoryKind;
-pub use names::site::{Site, SiteScope, TextSite};
+pub use names::site::{Site, SiteScope};
 pub use names::text::ParseError;
 pub use process::fork::{Fork, PerProcess};
 pub use provider::device::{Device, DeviceInfo, InstructionTime, LateCause, LateFailure, Priority, StreamUse};

@@ -69,7 +69,7 @@ impl Outputs {
         let dump_path = options.dump_ir.clone().unwrap_or_default();
         let dump = options.dump_ir.as_deref().map(Dump::create).transpose();
         let dump = dump.map_err(|error| cannot_dump(&dump_path, &error))?;
-        let trace = options.record.as_deref().map(|path| Trace::create(path)).transpose()?;
+        let trace = options.record.as_deref().map(Trace::create).transpose()?;
         let (trace, writer) = trace.unzip();
         let begun = |path: &PathBuf| OutputFile::create(path).map(|file| (path.clone(), file));
         let profile = match options.profile_json.as_ref().map(|path| (path, begun(path))) {

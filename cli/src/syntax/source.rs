@@ -195,7 +195,7 @@ impl Source {
     /// The part of the text that has a site; `None` for a site of another text.
     #[must_use]
     pub fn span_of(&self, site: Site) -> Option<Span> {
-        let is_here = matches!(site, Site::Text(_)) && site.file() == self.name;
+        let is_here = site.is_in_text() && site.file() == self.name;
         self.sites.borrow().get(&(site.line(), site.column())).copied().filter(|_| is_here)
     }
 

@@ -1,10 +1,17 @@
 //! Where calls stand, for errors, traces and reports.
 
+#![allow(
+    unsafe_code,
+    reason = "a shared reference in a pointer with a tag: every instruction and every step has a site"
+)]
+
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::ptr::NonNull;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// The place that a call comes from: a line of Rust, or a place in another text, such as a script or a Python program.
@@ -22,17 +29,29 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 /// drop(scope);
 /// assert_eq!(Site::caller().file(), here.file());
 /// ```
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Site {
-    /// A line of Rust.
+#[derive(Copy, Clone)]
+pub struct Site(NonNull<()>);
+
+// SAFETY: it stands for a shared reference to what lives as long as the process and is never written.
+unsafe impl Send for Site {}
+// SAFETY: as above.
+unsafe impl Sync for Site {}
+
+/// The bit that is set in the address of a place in a text, and clear in that of a line of Rust.
+const TEXT: usize = 1;
+
+const _: () = assert!(align_of::<Location<'static>>() > TEXT && align_of::<TextSite>() > TEXT, "the bit is free");
+
+/// What a site stands for.
+#[derive(PartialEq, Eq, Hash)]
+enum Place {
     Rust(&'static Location<'static>),
-    /// A place in another text.
     Text(&'static TextSite),
 }
 
-/// A place in a text that is not Rust, made by [`Site::in_text`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct TextSite {
+/// A place in a text that is not Rust.
+#[derive(PartialEq, Eq, Hash)]
+struct TextSite {
     file: String,
     line: u32,
     column: u32,
@@ -54,7 +73,7 @@ impl Site {
     #[inline]
     pub fn caller() -> Site {
         match ENTERED.get() {
-            None => Site::Rust(Location::caller()),
+            None => Location::caller().into(),
             Some(site) => site,
         }
     }
@@ -67,11 +86,41 @@ impl Site {
     pub fn in_text(file: &str, line: u32, column: u32, within: Option<Site>) -> Site {
         let place = TextSite { file: file.to_owned(), line, column, within };
         let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
-        Site::Text(texts.get(&place).copied().unwrap_or_else(|| {
+        let place = texts.get(&place).copied().unwrap_or_else(|| {
             let place: &'static TextSite = Box::leak(Box::new(place));
             texts.insert(place);
             place
-        }))
+        });
+        Site(NonNull::from(place).cast().map_addr(|address| address | TEXT))
+    }
+
+    fn place(self) -> Place {
+        let pointer = self.0.as_ptr().cast_const();
+        if pointer.addr() & TEXT == 0 {
+            // SAFETY: without the bit, the pointer was made from a `&'static Location`, which nobody writes.
+            Place::Rust(unsafe { &*pointer.cast() })
+        } else {
+            // SAFETY: with the bit, the pointer was made from a `&'static TextSite`, which nobody writes.
+            Place::Text(unsafe { &*pointer.map_addr(|address| address & !TEXT).cast() })
+        }
+    }
+
+    /// The site as a pointer that must not be followed, for an atomic.
+    pub fn into_raw(self) -> NonNull<()> {
+        self.0
+    }
+
+    /// The site that [`into_raw`](Site::into_raw) gave.
+    ///
+    /// # Safety
+    /// The pointer was given by [`into_raw`](Site::into_raw).
+    pub unsafe fn from_raw(pointer: NonNull<()>) -> Site {
+        Site(pointer)
+    }
+
+    /// Whether it is a place in a text that is not Rust.
+    pub fn is_in_text(self) -> bool {
+        matches!(self.place(), Place::Text(_))
     }
 
     /// Makes this the site of all calls of this thread, until the result is dropped. Then the thread has the site that it had before;
@@ -83,40 +132,61 @@ impl Site {
 
     /// The file, as the compiler or the maker of the site was given it.
     pub fn file(self) -> &'static str {
-        match self {
-            Site::Rust(location) => location.file(),
-            Site::Text(place) => &place.file,
+        match self.place() {
+            Place::Rust(location) => location.file(),
+            Place::Text(place) => &place.file,
         }
     }
 
     /// The line, from 1.
     pub fn line(self) -> u32 {
-        match self {
-            Site::Rust(location) => location.line(),
-            Site::Text(place) => place.line,
+        match self.place() {
+            Place::Rust(location) => location.line(),
+            Place::Text(place) => place.line,
         }
     }
 
     /// The column, from 1.
     pub fn column(self) -> u32 {
-        match self {
-            Site::Rust(location) => location.column(),
-            Site::Text(place) => place.column,
+        match self.place() {
+            Place::Rust(location) => location.column(),
+            Place::Text(place) => place.column,
         }
     }
 
     /// The place of the call that led to this place in a text, if it was given.
     pub fn within(self) -> Option<Site> {
-        match self {
-            Site::Rust(_) => None,
-            Site::Text(place) => place.within,
+        match self.place() {
+            Place::Rust(_) => None,
+            Place::Text(place) => place.within,
         }
     }
 }
 
 impl From<&'static Location<'static>> for Site {
     fn from(location: &'static Location<'static>) -> Site {
-        Site::Rust(location)
+        Site(NonNull::from(location).cast())
+    }
+}
+
+impl PartialEq for Site {
+    fn eq(&self, other: &Site) -> bool {
+        self.0 == other.0 || self.place() == other.place()
+    }
+}
+
+impl Eq for Site {}
+
+impl Hash for Site {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.place().hash(state);
+    }
+}
+
+/// As [`Display`](fmt::Display).
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
     }
 }
 
@@ -147,10 +217,8 @@ mod tests {
     #[test]
     fn the_same_place_is_made_once() {
         let made = |column| Site::in_text("a.svm", 3, column, Some(Site::in_text("a.svm", 9, 1, None)));
-        let (Site::Text(one), Site::Text(again), Site::Text(other)) = (made(1), made(1), made(2)) else {
-            panic!("places in texts");
-        };
-        assert!(std::ptr::eq(one, again) && !std::ptr::eq(one, other));
+        assert_eq!(made(1).into_raw(), made(1).into_raw());
+        assert!(made(1) != made(2) && made(1).is_in_text() && !Site::caller().is_in_text());
         assert_eq!(made(2).within().map(|site| site.to_string()).as_deref(), Some("a.svm:9:1"));
     }
 

@@ -346,7 +346,7 @@ impl Context {
                     seq,
                     what,
                     step: None,
-                    site: task.site.get(),
+                    site: task.site,
                     allocations: Arc::default(),
                     actor: None,
                 });

@@ -192,7 +192,7 @@ pub(crate) fn refuse(task: &Task, stream_state: &StreamState, lost: ep::Error, f
 pub(crate) fn failure(task: &Task, stream_state: &StreamState, cause: Cause) -> Failure {
     let (point, number) = (task.point, task.number());
     let failure =
-        Failure { point, number, stream: stream_state.key, what: task.name().to_owned(), site: task.site.get(), cause };
+        Failure { point, number, stream: stream_state.key, what: task.name().to_owned(), site: task.site, cause };
     log::debug!("{failure}");
     failure
 }

@@ -333,7 +333,7 @@ impl Observer {
             seq,
             what: task.name().into(),
             step: None,
-            site: task.site.get(),
+            site: task.site,
             allocations,
             actor,
         };

@@ -93,7 +93,7 @@ pub(crate) struct Noted {
 
 impl Noted {
     pub(crate) fn of(task: &Task) -> Noted {
-        Noted { point: task.point, number: task.number(), what: name_of(task), site: task.site.get() }
+        Noted { point: task.point, number: task.number(), what: name_of(task), site: task.site }
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
     #[track_caller]
     fn task(stream: u32, seq: u64, what: &'static str, name: Option<&str>) -> Task {
         let mut task = Task::empty();
-        (task.point, task.what, task.site) = (Point::new(StreamId(stream), seq), what, Site::caller().into());
+        (task.point, task.what, task.site) = (Point::new(StreamId(stream), seq), what, Site::caller());
         if let Some(name) = name {
             task.cold_mut().name = Some(name.into());
         }

@@ -13,7 +13,6 @@ use streamvm_stream::{Point, StreamId};
 
 use crate::queue::node::{LINES, LINES_WITH_MORE, LINES_WITH_READS, value_offset};
 use crate::tasks::counters::Stamp;
-use crate::tasks::site::PackedSite;
 use crate::tasks::view::Views;
 
 /// Priority level of an instruction: 0 is the most urgent.
@@ -65,7 +64,7 @@ pub(crate) struct Task {
     /// Its position in program order, over all streams.
     pub(crate) order: u64,
     /// The caller's source line.
-    pub(crate) site: PackedSite,
+    pub(crate) site: Site,
     /// The name of its operation, for errors, unless [`ColdFields::name`] is set.
     pub(crate) what: &'static str,
     /// Bytes that it keeps until it has passed: its new outputs and boxed captures.
@@ -199,7 +198,7 @@ impl Task {
         Task {
             point: NO_POINT,
             order: 0,
-            site: Site::caller().into(),
+            site: Site::caller(),
             what: "",
             bytes: 0,
             first_read: 0,
