@@ -16,7 +16,7 @@ ONLY ?=
 WRITE ?=
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test test-long lint bench doc ci weight ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan fused
+.PHONY: help model model-test bench-model bench-serve diff lists bench-engine bench-curves bench-peers bench-beside bench-kernels bench-taskbench bench-planner bench-instr shuttle run test test-long lint bench doc ci weight ptx loom miri miri-toolchain deny faults fuzz gpu gpu-build sim soak mutants tsan asan
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 13
@@ -197,17 +197,6 @@ model: ## fetch all-MiniLM-L6-v2 to target/model, and check its SHA-256 sums (py
 model-test: model ## embeddings of all-MiniLM-L6-v2 beside float64 references, in every mode and with 1, 2 and 4 threads
 	# Built as `make test` builds it.
 	$(CARGO) test --quiet --workspace --test embeddings -- model:: --include-ignored --nocapture
-
-# Built as `make test` builds it; no test of another package has such a name and NVRTC.
-fused: ## fused CUDA kernels: sources of drawn steps and of engines, compiled by NVRTC and run by an interpreter of PTX (python3 and PyPI, no GPU)
-	python3 -m venv $(TARGET)/ptx-tools
-	$(TARGET)/ptx-tools/bin/pip install --quiet -r ep/cuda/src/kernels/nvrtc.txt
-	# The folder of NVRTC, for the loader, is found once it is installed.
-	nvrtc=$$(find $(abspath $(TARGET))/ptx-tools -name 'libnvrtc.so*' | head -n 1); \
-	test -n "$$nvrtc" || { echo "pip has installed no libnvrtc.so under $(TARGET)/ptx-tools" >&2; exit 1; }; \
-	export STREAMVM_NEEDS_NVRTC=1 STREAMVM_STANDIN_NVRTC=$$nvrtc LD_LIBRARY_PATH=$$(dirname $$nvrtc)$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}; \
-	$(CARGO) test --quiet --workspace --lib --test cuda_kernels -- source::tests fused:: && \
-	$(CARGO) test --quiet --workspace --test cuda_fused
 
 deny: ## licences and sources of dependencies (needs cargo-deny)
 	$(CARGO) deny check licenses bans sources

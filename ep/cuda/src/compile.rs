@@ -1,4 +1,4 @@
-//! Compilation of CUDA source at run time, by NVRTC if it is found: a caller's own, or that of fused kernels.
+//! Compilation of CUDA source at run time, by NVRTC if it is found.
 //!
 //! NVRTC is a library of the CUDA toolkit that needs no GPU. cudarc panics if the library or a function is missing, so both are looked
 //! for here first; only then is there a [`Compiler`]. Every call of NVRTC goes through this file.
@@ -18,12 +18,10 @@ const SYMBOLS: &[&str] = &[
     "nvrtcCreateProgram",
     "nvrtcDestroyProgram",
     "nvrtcGetErrorString",
-    "nvrtcGetNumSupportedArchs",
     "nvrtcGetPTX",
     "nvrtcGetPTXSize",
     "nvrtcGetProgramLog",
     "nvrtcGetProgramLogSize",
-    "nvrtcGetSupportedArchs",
 ];
 
 /// Proof of an NVRTC that has every function in [`SYMBOLS`]. Made by [`Compiler::find`].
@@ -77,41 +75,14 @@ impl Compiler {
         }
     }
 
-    /// The newest architecture that it compiles for and that is not newer than `capability`, major and minor, as a number such as 90. PTX for it runs
-    /// on devices of that capability.
-    ///
-    /// # Errors
-    /// A call failed, or every architecture is newer.
-    pub(super) fn architecture(self, (major, minor): (i32, i32)) -> Result<i32, CompileError> {
-        let () = self.proof;
-        let mut count = 0;
-        call!(nvrtcGetNumSupportedArchs(&mut count))?;
-        let mut all = vec![0; usize::try_from(count).unwrap_or(0)];
-        call!(nvrtcGetSupportedArchs(all.as_mut_ptr()))?;
-        let device = major * 10 + minor;
-        all.into_iter()
-            .filter(|&architecture| architecture <= device)
-            .max()
-            .ok_or(CompileError::TooOld { major, minor })
-    }
-
-    /// Compiles a program, which takes long. `headers` are names and texts of files that it may include.
+    /// Compiles a program, which takes long.
     ///
     /// # Errors
     /// The messages of the compiler.
-    pub(super) fn compile(
-        self,
-        name: &CStr,
-        code: &CStr,
-        headers: &[(CString, CString)],
-        options: &[CString],
-    ) -> Result<Ptx, CompileError> {
+    pub(super) fn compile(self, name: &CStr, code: &CStr, options: &[CString]) -> Result<Ptx, CompileError> {
         let () = self.proof;
         let mut raw = ptr::null_mut();
-        let names: Vec<*const c_char> = headers.iter().map(|(name, _)| name.as_ptr()).collect();
-        let texts: Vec<*const c_char> = headers.iter().map(|(_, text)| text.as_ptr()).collect();
-        let (count, texts, names) = (headers.len() as i32, texts.as_ptr(), names.as_ptr());
-        call!(nvrtcCreateProgram(&mut raw, code.as_ptr(), name.as_ptr(), count, texts, names))?;
+        call!(nvrtcCreateProgram(&mut raw, code.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null()))?;
         let program = Program(raw);
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         if let Err(error) = call!(nvrtcCompileProgram(program.0, options.len() as i32, options.as_ptr())) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use streamvm_ep::{DType, KernelError, Op, OpClass, ParseError};
+use streamvm_ep::{DType, KernelError, Op, ParseError};
 
 use crate::abi::Status;
 
@@ -95,26 +95,45 @@ impl KernelName {
         }
     }
 
-    /// The module that contains its code.
+    /// The module that contains its code, or, of an elementwise kernel, the functions that it is written with.
     #[inline]
     pub fn module(self) -> Module {
         match self {
-            KernelName::Copy(_) | KernelName::Fill(_) | KernelName::Pad(_) => Module::Move,
-            KernelName::OneHot(..) | KernelName::IndexSelect(..) => Module::Move,
+            KernelName::Cast(..) | KernelName::Copy(_) | KernelName::Fill(_) => Module::Elementwise,
+            KernelName::Pad(_) | KernelName::OneHot(..) | KernelName::IndexSelect(..) => Module::Move,
             KernelName::OfSize(Op::ArgSort, _) => Module::Sort,
             KernelName::OfSize(..) | KernelName::Op(Op::CumSum | Op::ScatterAdd | Op::Arange, _) => Module::Arrange,
-            KernelName::Op(Op::Where, _) => Module::Move,
-            KernelName::Cast(..) => Module::Cast,
             KernelName::Op(Op::MatMul, _) => Module::MatMul,
             KernelName::Op(Op::LayerNorm, _) => Module::Reduce,
             KernelName::Op(op, _) if op.moves_a_window() => Module::Window,
             KernelName::Op(Op::CrossEntropy | Op::CrossEntropyBackward | Op::RmsNorm, _) => Module::Network,
             KernelName::Op(op, _) if op.is_source() => Module::Random,
             KernelName::Op(op, _) if op.is_reduction() || op.is_softmax() => Module::Reduce,
-            KernelName::Op(op, _) if op.class() == OpClass::Comparison => Module::Compare,
-            KernelName::Op(op, _) if op.arity() >= 2 => Module::Binary,
-            KernelName::Op(..) => Module::Unary,
+            KernelName::Op(..) => Module::Elementwise,
         }
+    }
+
+    /// The kernel of its module that it is made of: the same, or one that computes in the same type and loads and stores elements of another dtype.
+    pub(crate) fn template(self) -> KernelName {
+        use DType::{BF16, F16, F32, F64, I8, I16, I32, I64};
+        let KernelName::Op(op, dtype) = self else { return self };
+        let signed = matches!(dtype, I8 | I16 | I32 | I64);
+        let of = match op {
+            // In f64, f32 and f64.
+            Op::Sum | Op::Mean if dtype == BF16 => F32,
+            Op::Prod if dtype == F32 => F64,
+            Op::Prod if dtype == BF16 => F16,
+            // Whether they wrap as signed ones or not is the same.
+            Op::Sum | Op::Prod if !dtype.is_float() => I64,
+            Op::Var | Op::Std | Op::LayerNorm | Op::RmsNorm => F64,
+            Op::ReduceMax | Op::ReduceMin | Op::ArgMax | Op::ArgMin if signed => I64,
+            Op::ReduceMax | Op::ReduceMin | Op::ArgMax | Op::ArgMin if !dtype.is_float() => DType::U64,
+            Op::ReduceMax | Op::ReduceMin | Op::ArgMax | Op::ArgMin if dtype != F64 => F32,
+            Op::CrossEntropy | Op::CrossEntropyBackward if dtype != F64 => F32,
+            op if op.is_softmax() && dtype != F64 => F32,
+            _ => dtype,
+        };
+        KernelName::Op(op, of)
     }
 
     /// Whether it can fail for the values of some elements: divisions of integers, pow with a signed exponent, and ops that take indices, but for
@@ -200,15 +219,9 @@ impl FromStr for KernelName {
 /// A module of PTX: what NVRTC makes of one source, with the kernels of one kind.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Module {
-    /// Unary ops other than casts, and predicates.
-    Unary,
-    /// Ops of two or three inputs of one dtype to that dtype.
-    Binary,
-    /// Comparisons.
-    Compare,
-    /// Casts.
-    Cast,
-    /// Data movement: copy, fill, where, pad, one-hot, index_select.
+    /// Functions, no kernels: elementwise ops, casts among them, and loads and stores of elements.
+    Elementwise,
+    /// Data movement: pad, one-hot, index_select.
     Move,
     /// Reductions, softmax and its gradients, layer norm.
     Reduce,
@@ -236,11 +249,8 @@ macro_rules! ptx {
 
 impl Module {
     /// Every module, in the order of the enum.
-    pub const ALL: [Module; 12] = [
-        Module::Unary,
-        Module::Binary,
-        Module::Compare,
-        Module::Cast,
+    pub const ALL: [Module; 9] = [
+        Module::Elementwise,
         Module::Move,
         Module::Reduce,
         Module::MatMul,
@@ -254,10 +264,7 @@ impl Module {
     /// Its name, for messages; its source is `kernels/<name>.cu`.
     pub const fn name(self) -> &'static str {
         match self {
-            Module::Unary => "unary",
-            Module::Binary => "binary",
-            Module::Compare => "compare",
-            Module::Cast => "cast",
+            Module::Elementwise => "elementwise",
             Module::Move => "move",
             Module::Reduce => "reduce",
             Module::MatMul => "matmul",
@@ -269,13 +276,10 @@ impl Module {
         }
     }
 
-    /// Its PTX. A driver is given [one kernel](super::kernel_ptx) of it at a time.
+    /// Its PTX. A driver is given [one kernel](crate::kernel_ptx()) at a time.
     pub const fn text(self) -> &'static str {
         match self {
-            Module::Unary => ptx!("unary"),
-            Module::Binary => ptx!("binary"),
-            Module::Compare => ptx!("compare"),
-            Module::Cast => ptx!("cast"),
+            Module::Elementwise => ptx!("elementwise"),
             Module::Move => ptx!("move"),
             Module::Reduce => ptx!("reduce"),
             Module::MatMul => ptx!("matmul"),

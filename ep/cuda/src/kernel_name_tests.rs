@@ -82,7 +82,11 @@ fn a_name_of_no_kernel_is_refused() {
 fn every_kernel_is_in_its_module_and_every_entry_is_a_kernel_with_one_parameter_of_arguments() {
     let modules = Module::ALL.map(|module| entries(text(module)));
     for name in KernelName::all() {
-        let found = modules.iter().position(|entries| entries.contains_key(&*name.to_string()));
+        if name.module() == Module::Elementwise {
+            // It is written when it is needed.
+            continue;
+        }
+        let found = modules.iter().position(|entries| entries.contains_key(&*name.template().to_string()));
         assert_eq!(found, Some(name.module() as usize), "{name}");
     }
     for (name, parameters) in modules.iter().flatten() {
@@ -176,7 +180,7 @@ fn the_compiler_is_the_one_that_is_pinned() {
 #[test]
 fn what_is_embedded_stays_small() {
     let bytes: usize = Module::ALL.into_iter().map(|module| text(module).len()).sum();
-    assert!(bytes < 21 << 18, "{bytes} bytes of PTX");
+    assert!(bytes < 2_000_000, "{bytes} bytes of PTX");
 }
 
 /// Signed ones first.

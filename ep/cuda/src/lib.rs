@@ -19,8 +19,9 @@
 //! | pinned and pageable memory | page-locked host memory, at the host's address on every device |
 //! | upload memory | page-locked and write-combined, at one address on every device, which may differ from the host's |
 //! | copy | `cuMemcpyAsync`, which derives the direction from the addresses; views with gaps by a kernel |
+//! | kernel of an elementwise op | PTX that is written at the first launch, around functions that ship (`elementwise/`) |
 //! | kernel | one launch with one parameter, planned in the thread that launches; two for a reduction of many elements to few (`plan_parts.rs`) |
-//! | elementwise steps of a program | one kernel, compiled by NVRTC when the program is (`fused/`) |
+//! | elementwise steps of a program | one kernel, written when the program is compiled (`fused/`) |
 //! | commands that are queued again over the same memory | a graph, captured on their stream and launched by one call (`graphs.rs`) |
 //! | a kernel's own failure | a status in page-locked memory, read once the launch is over |
 //!
@@ -71,6 +72,7 @@ mod device;
 mod driver;
 #[cfg(feature = "cuda")]
 mod driver_events;
+mod elementwise;
 #[cfg(feature = "cuda")]
 mod error_codes;
 mod fused;
@@ -115,7 +117,7 @@ pub use condition::{CONDITION_NAME, CONDITION_PTX, ConditionArguments, LoopState
 pub use config::CudaConfig;
 #[cfg(feature = "cuda")]
 pub use device::{CudaDevice, CudaProducts};
-pub use fused::{FUSED_NAME, FusedArguments, FusedLaunch, fused_headers, fused_source, plan_fused};
+pub use fused::{FUSED_NAME, FusedArguments, FusedLaunch, fused_ptx, plan_fused};
 pub use kernel_name::{KernelName, Module};
 pub use kernel_ptx::kernel_ptx;
 pub use plan::{Launch, plan, plan_copy, plan_fill};

@@ -125,8 +125,8 @@ fn states_are_as_the_kernels_declare_them() {
     assert_eq!(of("sv_sum_f16"), Some((vec![DType::F32], 4)));
     assert_eq!(of("sv_mean_f64"), Some((vec![DType::F64; 2], 16)));
     assert_eq!(of("sv_prod_bf16"), Some((vec![DType::F32], 4)));
-    assert_eq!(of("sv_all_bool"), Some((vec![DType::U8], 1)));
-    assert_eq!(of("sv_argmax_i8"), Some((vec![DType::I8, DType::I64], 16)));
+    assert_eq!(of("sv_all_bool"), Some((vec![DType::U64], 8)));
+    assert_eq!(of("sv_argmax_i8"), Some((vec![DType::I64; 2], 16)));
     assert_eq!(of("sv_std_f16"), Some((vec![DType::F64; 3], 24)));
     assert_eq!((of("sv_softmax_f32"), of("sv_cast_f32_f16")), (None, None));
 }

@@ -13,9 +13,10 @@ impl ReductionState {
     /// The state of a kernel; `None` if it is of no reduction.
     pub fn of(kernel: KernelName) -> Option<ReductionState> {
         let KernelName::Op(op, dtype) = kernel else { return None };
-        let wide = match dtype {
+        let computed = match dtype {
             DType::F16 | DType::BF16 => DType::F32,
-            DType::Bool => DType::U8,
+            DType::I8 | DType::I16 | DType::I32 => DType::I64,
+            DType::Bool | DType::U8 | DType::U16 | DType::U32 => DType::U64,
             dtype => dtype,
         };
         Some(ReductionState(match op {
@@ -25,8 +26,8 @@ impl ReductionState {
             Op::Prod if dtype == DType::F32 => smallvec![DType::F64],
             // Count, mean and squares.
             Op::Var | Op::Std => smallvec![DType::F64; 3],
-            Op::ArgMax | Op::ArgMin => smallvec![wide, DType::I64],
-            op if op.is_reduction() => smallvec![wide],
+            Op::ArgMax | Op::ArgMin => smallvec![computed, DType::I64],
+            op if op.is_reduction() => smallvec![computed],
             _ => return None,
         }))
     }

@@ -25,11 +25,6 @@ pub enum CompileError {
     /// The source has errors.
     #[error("the CUDA source does not compile:\n{log}")]
     Source { log: String },
-    /// Every architecture that the compiler knows is newer than that of the device.
-    #[error(
-        "the CUDA compiler makes no code for devices of compute capability {major}.{minor}; install an older NVRTC"
-    )]
-    TooOld { major: i32, minor: i32 },
     /// The compiler failed.
     #[error("{call} failed: {text}")]
     Failed { call: &'static str, text: String },
@@ -78,7 +73,7 @@ impl Ptx {
 
 #[cfg(feature = "cuda")]
 fn compiled(name: &CStr, code: &CStr, options: &[CString]) -> Result<Ptx, CompileError> {
-    super::compile::Compiler::find()?.compile(name, code, &[], options)
+    super::compile::Compiler::find()?.compile(name, code, options)
 }
 
 #[cfg(not(feature = "cuda"))]

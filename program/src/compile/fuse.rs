@@ -10,7 +10,7 @@
 //! What a group uses must not share memory with anything else that it uses: some blocks are computed to the end before others have begun.
 //! Therefore values live for the whole group. A value that only one group uses, always whole, needs no memory of its full size: on a CPU it exists one
 //! block at a time, in *scratch memory*. A kernel has it in registers, and does not store it. Such a value has its place in the arena all the same,
-//! from its own first step to its last: where NVRTC is missing, the steps run one by one, and the plan is the same on every machine.
+//! from its own first step to its last: where a driver refuses the kernel, the steps run one by one, and the plan is the same on every machine.
 
 use std::ops::Range;
 

@@ -109,7 +109,7 @@ pub struct FusedSteps {
 pub enum FusedBy {
     /// On a CPU: all of them compute one block of at most so many elements, then the next.
     Blocks(usize),
-    /// On a CUDA device: one kernel computes all of them, if there is an NVRTC that compiles it; otherwise they run one by one.
+    /// On a CUDA device: one kernel computes all of them. If the driver refuses it, they run one by one.
     Kernel {
         /// The values that only these steps use. The kernel has them in registers; their places in the arena are used by steps that run one by one.
         unstored: Vec<ValueId>,

@@ -11,7 +11,7 @@ pub struct CompileOptions {
     /// Whether an elementwise step may write over an input that nothing reads later. Default: yes.
     pub in_place: bool,
     /// Whether neighbouring elementwise steps over tensors of one shape run together: on a CPU block by block, so that what lies between them stays
-    /// in the processor's cache; on a CUDA device as one kernel, where NVRTC is found. The results are the same, bit for bit on a CPU. Default: yes.
+    /// in the processor's cache; on a CUDA device as one kernel. The results are the same, bit for bit on a CPU. Default: yes.
     pub fuse: bool,
     /// How many elements a block of fused steps has on a CPU. Tensors of no more elements are computed whole, step by step. At
     /// least 1 and at most 8,192; other numbers count as the nearest of these. Default: 2,048, of which three operands of 4 bytes

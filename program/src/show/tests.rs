@@ -62,7 +62,7 @@ fn a_plan_says_which_steps_on_a_gpu_are_too_few_for_a_graph() {
         r.fetch("z", &(&(&quotient + &n)? + &n)?)
     });
     assert_eq!(lines, [said(1, 4)]);
-    // A product, and five steps that are one kernel where NVRTC is found.
+    // A product, and five steps that are one kernel.
     let with_fused = too_small(&default(), |r| {
         let x = r.feed("x", gpu, DType::F32, &[4, 4])?;
         let y = (0..5).try_fold(x.matmul(&x)?, |y, _| y.neg())?;

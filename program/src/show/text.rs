@@ -132,7 +132,7 @@ impl fmt::Display for Compiled {
             }
             if let Some((steps, calls)) = too_small.next_if(|(steps, _)| steps.start == position) {
                 let (last, least) = (steps.end - 1, self.smallest_graph);
-                // Where NVRTC is missing, each step of a fused kernel is a call.
+                // Where the driver refuses a fused kernel, each of its steps is a call.
                 let fused = if steps.len() < least { "" } else { " where they are fused" };
                 writeln!(
                     f,
@@ -146,7 +146,7 @@ impl fmt::Display for Compiled {
                         writeln!(f, "%{position} to %{last} run together, on blocks of at most {block} elements:")?;
                     }
                     FusedBy::Kernel { .. } => {
-                        writeln!(f, "%{position} to %{last} run together, as one kernel where NVRTC is found:")?;
+                        writeln!(f, "%{position} to %{last} run together, as one kernel:")?;
                     }
                 }
             }

@@ -50,23 +50,23 @@ pub fn replaced_last(text: &str, from: &str, to: &str) -> String {
 
 /// `sv_sub_f32`: the loop over single elements goes one element too far.
 pub fn bound_off_by_one(kernel: &str) -> String {
-    replaced_last(&replaced_last(kernel, "setp.ge.u64", "setp.gt.u64"), "setp.lt.u64", "setp.le.u64")
+    replaced_last(kernel, "setp.ge.u64", "setp.gt.u64")
 }
 
 /// `sv_sub_f32`: the base of the output is taken for that of the first input, and the other way round.
 pub fn operands_swapped(kernel: &str) -> String {
-    let swapped = replaced_last(kernel, "[%rd2+144]", "[%rd2+OTHER]");
-    replaced_last(&swapped, "[%rd2];", "[%rd2+144];").replace("[%rd2+OTHER]", "[%rd2]")
+    let swapped = replaced_last(kernel, "[arguments+144]", "[OTHER]");
+    replaced_last(&swapped, "[arguments+0]", "[arguments+144]").replace("[OTHER]", "[arguments+0]")
 }
 
 /// `sv_sub_f32`: a register is read that was not written.
 pub fn register_not_written(kernel: &str) -> String {
-    replaced_last(kernel, "ld.global.f32 \t%f38", "ld.global.f32 \t%f37")
+    replaced_last(kernel, "ld.global.u32 %w18", "ld.global.u32 %w0")
 }
 
-/// `sv_sub_f32`: elements have a size of `1 << bits` bytes.
+/// `sv_sub_f32`: elements of the output have a size of `1 << bits` bytes.
 pub fn element_size(kernel: &str, bits: u32) -> String {
-    replaced_last(kernel, ", 2;\n\tadd.s64", &format!(", {bits};\n\tadd.s64"))
+    replaced_last(kernel, ", 4, %d", &format!(", {}, %d", 1 << bits))
 }
 
 /// How a barrier is written.
@@ -101,7 +101,7 @@ pub fn barrier_passed_by(kernel: &str) -> String {
 ///
 /// If the kernel has no such write.
 pub fn shared_memory_not_written(kernel: &str) -> String {
-    let first = kernel.find("st.shared.u32").expect("it writes shared memory");
+    let first = kernel.find("st.shared.u64").expect("it writes shared memory");
     let end = kernel[first..].find('\n').expect("a line has an end") + first;
     format!("{}{}", &kernel[..first], &kernel[end..])
 }

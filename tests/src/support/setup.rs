@@ -15,6 +15,11 @@ pub fn small_graphs() -> CompileOptions {
     CompileOptions { smallest_graph: 1, ..CompileOptions::default() }
 }
 
+/// As [`small_graphs`], with a kernel for each step: for suites that count kernels.
+pub fn single_steps() -> CompileOptions {
+    CompileOptions { fuse: false, ..small_graphs() }
+}
+
 /// A list of the instructions that `build` emits.
 ///
 /// # Panics

@@ -9,11 +9,6 @@ use libloading::Library;
 /// Names of the libraries as cargo builds them.
 const FILE: &str = "libstreamvm_standin.so";
 const CUBLAS: &str = "libstreamvm_standin_cublas.so";
-const NVRTC: &str = "libstreamvm_standin_nvrtc.so";
-
-/// The environment variables that name NVIDIA's NVRTC, and that make a test fail without it.
-const NVIDIAS: &str = crate::objects::nvrtc::PATH;
-const NEEDED: &str = "STREAMVM_NEEDS_NVRTC";
 
 /// The stand-in, loaded into this process as its CUDA driver and set up for one test.
 ///
@@ -82,29 +77,6 @@ impl Standin {
     pub fn load_cublas() {
         static LIBRARY: OnceLock<Library> = OnceLock::new();
         LIBRARY.get_or_init(|| library(CUBLAS));
-    }
-
-    /// Loads the stand-in for NVRTC into this process, where cudarc then finds it. It compiles streamvm's fused kernels alone, with the NVRTC whose library
-    /// `STREAMVM_STANDIN_NVRTC` names. Its calls are counted, and fail on demand, like those of the driver. Call it before the first program is compiled, because a process
-    /// looks for NVRTC only once.
-    ///
-    /// Returns `false`, and says so on stderr, if the environment names no library: fused kernels cannot run then.
-    ///
-    /// # Panics
-    ///
-    /// If `STREAMVM_NEEDS_NVRTC` is set and the environment names none; and if the stand-in's library is not beside this test: building `streamvm-standin-nvrtc` makes it.
-    pub fn load_nvrtc() -> bool {
-        static LIBRARY: OnceLock<Library> = OnceLock::new();
-        if std::env::var_os(NVIDIAS).is_none() {
-            assert!(std::env::var_os(NEEDED).is_none(), "{NEEDED} is set, and {NVIDIAS} is not");
-            // Written past the capture of test output, so that a run that compiled nothing is visible.
-            let told =
-                format!("{NVIDIAS} names no library of NVRTC, so no fused kernel runs; `make fused` runs them\n");
-            let _ = std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes());
-            return false;
-        }
-        LIBRARY.get_or_init(|| library(NVRTC));
-        true
     }
 
     /// Removes and returns the findings so far, one a line.
@@ -257,7 +229,7 @@ fn path(file: &str) -> PathBuf {
     let found = near.chain(std::env::split_paths(&listed)).map(|folder| folder.join(file)).find(|path| path.is_file());
     found.unwrap_or_else(|| {
         panic!(
-            "there is no {file} near {}; run `cargo build -p streamvm-standin -p streamvm-standin-cublas -p streamvm-standin-nvrtc`",
+            "there is no {file} near {}; run `cargo build -p streamvm-standin -p streamvm-standin-cublas`",
             binary.display()
         )
     })

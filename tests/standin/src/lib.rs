@@ -34,8 +34,7 @@
 //!
 //! The library has the name `libcuda.so`, the first name that cudarc looks for. So a test that loads it by its path, with
 //! [`Standin::load`], makes all later code find it. A process that a test starts finds it by `LD_LIBRARY_PATH`: [`Standin::folder`].
-//! [`Standin::load_cublas`] and [`Standin::load_nvrtc`] also load libraries in place of cuBLAS and NVRTC, which forward their calls to this one. A fused kernel
-//! is CUDA C, which NVIDIA's NVRTC alone can compile: `STREAMVM_STANDIN_NVRTC` names its library.
+//! [`Standin::load_cublas`] also loads a library in place of cuBLAS, which forwards its calls to this one.
 //!
 //! ```
 //! use streamvm_standin::Standin;

@@ -9,7 +9,7 @@ use streamvm::{DType, DeviceId, Error, Lane, Mode, TimeLimit, Vm};
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::block_scenarios::{SCENARIOS, endless};
 use streamvm_tests::compiled::blocks::{By, Drawn, compare_drawn, compare_drawn_branches, count_to};
-use streamvm_tests::{cases, small_graphs, until, within};
+use streamvm_tests::{cases, single_steps, until, within};
 
 const CUDA: DeviceId = DeviceId::cuda(1);
 const MODES: [Mode; 2] = [Mode::Threaded, Mode::Inline];
@@ -78,7 +78,7 @@ fn rounds_from_the_second_on_are_one_graph() -> Result<(), Error> {
         let x = vm.full(CUDA, DType::I32, &[], 0)?;
         let program = vm.record("count", |r| count_to(By::Recording(r), CUDA, &r.parameter("x", &x)?, 100))?;
         for (capture, expected) in [(true, [2 + 3 + 3 + 2, 1, 1]), (false, [2 + 100 * 3, 0, 0])] {
-            let options = CompileOptions { capture, ..small_graphs() };
+            let options = CompileOptions { capture, ..single_steps() };
             let executable = vm.compile(&program, &[("x", &x)], &options)?;
             x.fill(0)?;
             x.wait()?;
@@ -110,7 +110,7 @@ fn an_endless_loop_holds_no_other_stream() {
         let vm = Vm::builder().faults(plan.clone()).build().expect("an engine");
         let before = (&vm.full(CUDA, DType::I32, &[], 3).expect("a tensor") + 4).expect("it is submitted");
         let program = vm.record("endless", |r| endless(r, CUDA, |x| x.copy_from(&(x + 1)?)));
-        let options = CompileOptions { most_rounds: u64::MAX, ..small_graphs() };
+        let options = CompileOptions { most_rounds: u64::MAX, ..single_steps() };
         let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
         let run = executable.run(&[]).expect("it is submitted");
         {
@@ -144,7 +144,7 @@ fn calls_that_fail_in_a_loop_fail_the_run_or_nothing() {
                     let x = vm.full(CUDA, DType::I32, &[], 0).expect("a tensor");
                     let program = vm.record("count", |r| count_to(By::Recording(r), CUDA, &r.parameter("x", &x)?, 11));
                     let program = program.expect("it can be recorded");
-                    let executable = vm.compile(&program, &[("x", &x)], &small_graphs()).expect("it compiles");
+                    let executable = vm.compile(&program, &[("x", &x)], &single_steps()).expect("it compiles");
                     vm.wait_all().expect("it passes");
                     driver.fault(&format!("fail={call}:{nth}:{code}"));
                     let outcome = within(&said, move || {

@@ -6,7 +6,7 @@ use streamvm::program::{CompileOptions, Recorder};
 use streamvm::{DType, DeviceId, Error, Executable, InstructionsBuilder, Lane, Mode, Tensor, Vm};
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::blocks::{By, count_to};
-use streamvm_tests::{small_graphs, within};
+use streamvm_tests::{single_steps, within};
 
 const CUDA: DeviceId = DeviceId::cuda(1);
 const MODES: [Mode; 2] = [Mode::Threaded, Mode::Inline];
@@ -114,14 +114,14 @@ fn a_branch_is_one_launch_with_the_steps_around_it() {
             assert_eq!(x.to_scalar::<i32>(), Ok(eagerly(&vm, step, from)), "from {from}, {mode:?}");
             found
         };
-        let one_by_one = CompileOptions { capture: false, ..small_graphs() };
+        let one_by_one = CompileOptions { capture: false, ..single_steps() };
         let one_by_one = compile(&vm, step, &x, &one_by_one);
         // For those who wait for the run, and with threads in front of it, because an instruction with blocks may hold its stream.
         let records = if mode == Mode::Inline { 1 } else { 2 };
         // Both branches, so that every kernel is loaded. The condition is copied, and an event says when it was.
         assert_eq!(counts(&one_by_one, 7), [0, 8, 3, records + 1], "{mode:?}");
         assert_eq!(counts(&one_by_one, 2), [0, 11, 4, records + 1], "{mode:?}");
-        let executable = compile(&vm, step, &x, &CompileOptions::default());
+        let executable = compile(&vm, step, &x, &CompileOptions { fuse: false, ..CompileOptions::default() });
         counts(&executable, 2);
         // The second run over the same memory captures, whichever branch it takes: both bodies, with one node each.
         assert_eq!((counts(&executable, 7)[0], driver.calls(NODES)), (1, 2), "{mode:?}");
@@ -130,7 +130,7 @@ fn a_branch_is_one_launch_with_the_steps_around_it() {
         }
         assert_eq!(driver.calls(NODES), 2, "{mode:?}");
         driver.fault("fail=cuGraphConditionalHandleCreate:*:NOT_SUPPORTED");
-        let by_host = compile(&vm, step, &x, &small_graphs());
+        let by_host = compile(&vm, step, &x, &single_steps());
         let beside = [7, 2, 7, 2, 7, 2].map(|from| counts(&by_host, from));
         assert_eq!(beside[4..], [[3, 0, 1, records + 1]; 2], "{mode:?}");
         drop((x, one_by_one, executable, by_host));
@@ -152,7 +152,7 @@ fn branches_do_what_they_do_on_the_host() {
             let driver = Standin::load("devices=2;pageable=1;delay=5");
             let vm = Vm::builder().mode(mode).build().expect("an engine");
             let x = number(&vm, 0);
-            let executable = compile(&vm, calls, &x, &CompileOptions::default());
+            let executable = compile(&vm, calls, &x, &CompileOptions { fuse: false, ..CompileOptions::default() });
             let mut most_added = 0;
             for from in [5, 0, 9, 3, 5, -3, 7, 11, 4, 2, 40, 2] {
                 x.fill(from).expect("it is submitted");
@@ -185,9 +185,9 @@ fn a_loop_that_was_ended_early_leaves_later_branches_alone() {
     let driver = Standin::load("devices=2;pageable=1");
     let vm = Vm::builder().build().expect("an engine");
     let (x, y) = (number(&vm, 0), number(&vm, 0));
-    let branch = compile(&vm, step, &x, &CompileOptions::default());
+    let branch = compile(&vm, step, &x, &CompileOptions { fuse: false, ..CompileOptions::default() });
     let program = vm.record("count", |r| count_to(By::Recording(r), CUDA, &r.parameter("x", &y)?, 9));
-    let options = CompileOptions { most_rounds: 5, ..CompileOptions::default() };
+    let options = CompileOptions { most_rounds: 5, fuse: false, ..CompileOptions::default() };
     let count = vm.compile(&program.expect("it can be recorded"), &[("x", &y)], &options).expect("it compiles");
     for round in 0..6 {
         set(&vm, &y, 0);
@@ -215,8 +215,13 @@ fn runs_in_flight_over_changing_buffers_have_graphs_of_their_own() {
         step(By::Recording(r), &y)?;
         r.fetch("y", &y)
     });
-    let executable =
-        vm.compile(&program.expect("it can be recorded"), &[], &CompileOptions::default()).expect("it compiles");
+    let executable = vm
+        .compile(
+            &program.expect("it can be recorded"),
+            &[],
+            &CompileOptions { fuse: false, ..CompileOptions::default() },
+        )
+        .expect("it compiles");
     let feeds: Vec<Tensor> = (0..8).map(|at| number(&vm, at)).collect();
     let expected: Vec<i32> = (0..8).map(|at| eagerly(&vm, step, at)).collect();
     for turn in 0..6 {
@@ -251,7 +256,7 @@ fn launches_follow_each_other_without_a_wait() {
     let driver = Standin::load("devices=2;pageable=1;delay=50");
     let vm = Vm::builder().build().expect("an engine");
     let x = number(&vm, 2);
-    let executable = compile(&vm, step, &x, &CompileOptions::default());
+    let executable = compile(&vm, step, &x, &CompileOptions { fuse: false, ..CompileOptions::default() });
     let mut expected = 2;
     for _ in 0..3 {
         run(&executable).expect("it runs");
@@ -277,18 +282,18 @@ fn a_graph_with_a_branch_outlives_its_launches() {
     let driver = Standin::load("devices=2;pageable=1;delay=2000");
     let vm = Vm::builder().build().expect("an engine");
     let (x, other) = (number(&vm, 2), number(&vm, 2));
-    let executable = compile(&vm, step, &x, &CompileOptions::default());
+    let executable = compile(&vm, step, &x, &CompileOptions { fuse: false, ..CompileOptions::default() });
     for _ in 0..3 {
         run(&executable).expect("it runs");
     }
     let without_blocks: Calls = |_, x| (0..4).try_for_each(|_| x.copy_from(&(x + 1)?));
-    let later = compile(&vm, without_blocks, &other, &small_graphs());
+    let later = compile(&vm, without_blocks, &other, &single_steps());
     later.run(&[]).expect("it is submitted").wait().expect("it runs");
     let destroyed = driver.calls("cuGraphExecDestroy");
     drop(executable.run(&[]).expect("it is submitted"));
     drop(executable);
     // The stream finds that the program is gone when another one is new, and destroys its graphs behind the next capture.
-    let newer = compile(&vm, without_blocks, &other, &small_graphs());
+    let newer = compile(&vm, without_blocks, &other, &single_steps());
     let runs: Vec<_> = (0..4).map(|_| newer.run(&[]).expect("it is submitted")).collect();
     runs.iter().for_each(|run| run.wait().expect("it runs"));
     assert!(driver.calls("cuGraphExecDestroy") > destroyed, "the graph is gone");
@@ -307,7 +312,7 @@ fn a_branch_that_no_run_has_taken_is_captured_once_its_kernels_are_loaded() {
         by.if_else(&x.lt(&ten)?, || x.copy_from(&(x + 1)?), Some(|| x.copy_from(&x.matmul_of_ones()?)))
     };
     let x = number(&vm, 0);
-    let executable = compile(&vm, calls, &x, &CompileOptions::default());
+    let executable = compile(&vm, calls, &x, &CompileOptions { fuse: false, ..CompileOptions::default() });
     let launched: Vec<u64> = [0, 0, 0, 20, 3]
         .map(|from| {
             set(&vm, &x, from);
@@ -348,7 +353,7 @@ fn a_failed_input_fails_a_run_with_a_branch() {
         within("a branch over a failed input", move || {
             let vm = Vm::builder().mode(mode).build().expect("an engine");
             let x = number(&vm, 0);
-            let executable = compile(&vm, step, &x, &CompileOptions::default());
+            let executable = compile(&vm, step, &x, &CompileOptions { fuse: false, ..CompileOptions::default() });
             for _ in 0..3 {
                 set(&vm, &x, 1);
                 run(&executable).expect("it runs");
@@ -402,7 +407,7 @@ fn what_a_driver_refuses_is_decided_by_the_host() {
             let x = number(&vm, 0);
             // Every kernel of the program is loaded by this.
             let expected: Vec<i32> = [2, 7, 2, 7].map(|from| eagerly(&vm, step, from)).into();
-            let executable = compile(&vm, step, &x, &CompileOptions::default());
+            let executable = compile(&vm, step, &x, &CompileOptions { fuse: false, ..CompileOptions::default() });
             if !fault.is_empty() {
                 driver.fault(fault);
             }
@@ -431,7 +436,7 @@ fn a_condition_that_nothing_sets_is_found() {
         let x = number(&vm, 0);
         // Every kernel of the program is loaded by this.
         [2, 7].into_iter().for_each(|from| assert_ne!(eagerly(&vm, step, from), 0));
-        let executable = compile(&vm, step, &x, &CompileOptions::default());
+        let executable = compile(&vm, step, &x, &CompileOptions { fuse: false, ..CompileOptions::default() });
         run(&executable).expect("it runs");
         driver.fault(&format!("ignore=cuLaunchKernel:{nth}"));
         let before = driver.calls("cuLaunchKernel");

@@ -213,7 +213,12 @@ fn a_job_plan_that_needs_more_than_a_device_has_is_refused() {
     let vm = engine();
     let program = |name: &str, feed: &str, fetch: &str| {
         let program = vm.record(name, |r| r.fetch(fetch, &r.feed(feed, CUDA, DType::F32, &[8 << 20])?.neg()?));
-        vm.compile(&program.expect("it can be recorded"), &[], &CompileOptions::default()).expect("it compiles")
+        vm.compile(
+            &program.expect("it can be recorded"),
+            &[],
+            &CompileOptions { fuse: false, ..CompileOptions::default() },
+        )
+        .expect("it compiles")
     };
     let [first, second] = [program("first", "x", "h"), program("second", "h", "y")];
     let pipeline = Pipeline::new([&first, &second].map(|stage| PipelineStage::new(stage.compiled()))).result("y");
@@ -236,7 +241,9 @@ fn parameters_in_page_locked_memory_do_not_count_against_a_device() {
         r.fetch("y", &(r.feed("x", CUDA, DType::F32, &[4])? + w)?)
     });
     let program = program.expect("it can be recorded");
-    let first = vm.compile(&program, &[("w", &w)], &CompileOptions::default()).expect("it compiles");
+    let first = vm
+        .compile(&program, &[("w", &w)], &CompileOptions { fuse: false, ..CompileOptions::default() })
+        .expect("it compiles");
     let plan = Pipeline::new([PipelineStage::new(first.compiled())]).result("y").fthenb(2).expect("a plan");
     let jobs = vm.jobs(&plan, &[&first]).expect("16 MiB of page-locked memory are none of the device's 4 MiB");
     let x = vm.full(CUDA, DType::F32, &[8], 1.0).expect("memory");

@@ -9,7 +9,7 @@ use streamvm::{DType, DeviceId, Error as VmError, Executable, Lane, Mode, Tensor
 use streamvm_ep::{Access, Device, Error, GraphKey, GraphStart, MemoryKind, Operand, Region, Stream};
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::plan;
-use streamvm_tests::small_graphs;
+use streamvm_tests::single_steps;
 
 use super::devices::{fill, free, memory, open, record, standin, vector};
 
@@ -351,7 +351,7 @@ fn fork_with(vm: &Vm, capture: bool, mutant: Option<Mutant>) -> Result<Executabl
         let chain = |from: i64| -> Result<Tensor, VmError> { (&(&(&x + from)? * 3)? - &x)?.neg() };
         r.fetch("y", &(&(&chain(1)? + &chain(2)?)? + &chain(3)?)?)
     })?;
-    let options = CompileOptions { lanes: 3, hand_over_ns: 0, capture, mutant, ..small_graphs() };
+    let options = CompileOptions { lanes: 3, hand_over_ns: 0, capture, mutant, ..single_steps() };
     vm.compile(&program, &[], &options)
 }
 

@@ -6,7 +6,7 @@ use streamvm::program::{CompileOptions, Program, Recorder};
 use streamvm::{DType, DeviceId, Error, Executable, InstructionsBuilder, Lane, Mode, Tensor, Vm};
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::blocks::{By, count_to};
-use streamvm_tests::{small_graphs, until, within};
+use streamvm_tests::{single_steps, until, within};
 
 const CUDA: DeviceId = DeviceId::cuda(1);
 const MODES: [Mode; 2] = [Mode::Threaded, Mode::Inline];
@@ -65,7 +65,7 @@ fn a_loop_is_one_launch_from_its_second_round_on() {
         let x = number(&vm, 0);
         let program = vm.record("count", |r| count_to(By::Recording(r), CUDA, &r.parameter("x", &x)?, 100));
         let program = program.expect("it can be recorded");
-        let executable = vm.compile(&program, &[("x", &x)], &small_graphs()).expect("it compiles");
+        let executable = vm.compile(&program, &[("x", &x)], &single_steps()).expect("it compiles");
         let count = || ["cuGraphLaunch", "cuLaunchKernel", "cuMemcpyAsync", NODES].map(|call| driver.calls(call));
         // First two steps before the loop, three of its first round, and the kernel of conditions, which is captured twice. The second run captures the two
         // steps before the loop. The third is two launches, and a copy of the condition between them.
@@ -96,7 +96,7 @@ fn blocks_in_loops_do_what_they_do_on_the_host() {
         let (x, y) = (number(&vm, 0), number(&vm, 0));
         let program = vm.record("nested", |r| nested(By::Recording(r), &r.parameter("x", &x)?, &r.parameter("y", &y)?));
         let program = program.expect("it can be recorded");
-        let executable = vm.compile(&program, &[("x", &x), ("y", &y)], &small_graphs()).expect("it compiles");
+        let executable = vm.compile(&program, &[("x", &x), ("y", &y)], &single_steps()).expect("it compiles");
         for (round, from) in [5, 9, 0, 10, -3, 7, 11, 4].into_iter().enumerate() {
             let (expected_x, expected_y) = (number(&vm, from), number(&vm, round as i32));
             nested(By::Engine(&vm), &expected_x, &expected_y).expect("it runs");
@@ -133,7 +133,7 @@ fn the_most_rounds_bound_all_loops_of_a_run_together() {
     });
     let program = program.expect("it can be recorded");
     let compile = |capture| {
-        let options = CompileOptions { most_rounds: 12, capture, ..small_graphs() };
+        let options = CompileOptions { most_rounds: 12, capture, ..single_steps() };
         vm.compile(&program, &[("x", &x), ("y", &y)], &options).expect("it compiles")
     };
     let (captured, one_by_one) = (compile(true), compile(false));
@@ -177,7 +177,7 @@ fn to_three(r: &Recorder, step: &Tensor, x: &Tensor) -> Result<(), Error> {
 }
 
 fn without_bound(vm: &Vm, program: &Program, parameters: &[(&str, &Tensor)]) -> Executable {
-    let options = CompileOptions { most_rounds: u64::MAX, ..small_graphs() };
+    let options = CompileOptions { most_rounds: u64::MAX, ..single_steps() };
     vm.compile(program, parameters, &options).expect("it compiles")
 }
 
@@ -257,7 +257,7 @@ fn runs_in_flight_over_changing_buffers_have_graphs_of_their_own() {
         count_to(By::Recording(r), CUDA, &y, 11)?;
         r.fetch("y", &y)
     });
-    let executable = vm.compile(&program.expect("it can be recorded"), &[], &small_graphs()).expect("it compiles");
+    let executable = vm.compile(&program.expect("it can be recorded"), &[], &single_steps()).expect("it compiles");
     let feeds: Vec<Tensor> = (0..8).map(|at| number(&vm, at * 2)).collect();
     for turn in 0..6 {
         let mut runs = Vec::new();
@@ -313,7 +313,7 @@ fn what_a_driver_refuses_is_decided_by_the_host() {
                 .record("nested", |r| nested(By::Recording(r), &r.parameter("x", &x)?, &r.parameter("y", &y)?))
                 .expect("it can be recorded");
             let compile = |capture| {
-                let options = CompileOptions { capture, ..small_graphs() };
+                let options = CompileOptions { capture, ..single_steps() };
                 vm.compile(&program, &[("x", &x), ("y", &y)], &options).expect("it compiles")
             };
             let (one_by_one, executable) = (compile(false), compile(true));
@@ -355,7 +355,7 @@ fn a_loop_is_captured_once_there_is_memory() {
         let program = vm.record("count", |r| count_to(By::Recording(r), CUDA, &r.parameter("x", &x)?, 100));
         let program = program.expect("it can be recorded");
         let compile = |capture| {
-            let options = CompileOptions { capture, ..small_graphs() };
+            let options = CompileOptions { capture, ..single_steps() };
             vm.compile(&program, &[("x", &x)], &options).expect("it compiles")
         };
         let (one_by_one, executable) = (compile(false), compile(true));
@@ -388,7 +388,7 @@ fn a_forgotten_call_is_found() {
         let x = number(&vm, 0);
         let program = vm.record("count", |r| count_to(By::Recording(r), CUDA, &r.parameter("x", &x)?, 9));
         let program = program.expect("it can be recorded");
-        let executable = vm.compile(&program, &[("x", &x)], &small_graphs()).expect("it compiles");
+        let executable = vm.compile(&program, &[("x", &x)], &single_steps()).expect("it compiles");
         driver.fault(&format!("ignore={forgotten}:1"));
         let _ = run(&executable);
         drop((x, program, executable));
@@ -405,7 +405,7 @@ fn loops_that_need_the_host_in_each_round_are_not_captured() {
     let driver = Standin::load("devices=2;pageable=1;delay=5");
     let vm = Vm::builder().build().expect("an engine");
     let x = number(&vm, 0);
-    let default = small_graphs;
+    let default = single_steps;
     let plain = vm.record("count", |r| count_to(By::Recording(r), CUDA, &r.parameter("x", &x)?, 11));
     let divides = vm.record("divides", |r| {
         let (x, most) = (r.parameter("x", &x)?, r.full(CUDA, DType::I32, &[], 11)?);

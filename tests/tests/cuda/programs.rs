@@ -10,7 +10,7 @@ use streamvm::program::CompileOptions;
 use streamvm::{Cause, DType, DeviceId, Error, Executable, Generator, InstructionsBuilder, Lane, Mode, Op, Params, Vm};
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::compare;
-use streamvm_tests::{CPU, cases, small_graphs};
+use streamvm_tests::{CPU, cases, single_steps, small_graphs};
 
 const CUDA: [DeviceId; 2] = [DeviceId::cuda(0), DeviceId::cuda(1)];
 
@@ -93,7 +93,7 @@ fn a_step_that_fails_late_is_named_with_its_line() -> Result<(), Error> {
             let quotient = (&x / &negative)?;
             r.fetch("quotient", &(&quotient + 1)?)
         })?;
-        let executable = vm.compile(&program, &[], &small_graphs())?;
+        let executable = vm.compile(&program, &[], &single_steps())?;
         let (x, zero, fine) = (
             vm.from_slice(&[6i32, 7, 8], &[3])?,
             vm.from_slice(&[1i32, 0, 2], &[3])?,
@@ -130,7 +130,7 @@ fn outputs_are_looked_at_behind_each_step() -> Result<(), Error> {
             r.submit(builder.finish())?;
             r.fetch("y", &(&y + 1.0)?)
         })?;
-        let options = CompileOptions { check_finite: true, time_steps: true, ..small_graphs() };
+        let options = CompileOptions { check_finite: true, time_steps: true, ..single_steps() };
         let executable = vm.compile(&program, &[], &options)?;
         let feed = |elements: &[f32]| vm.from_slice(elements, &[2, 2])?.to(CUDA[0]);
         let (good, bad) = (feed(&[3.0, -1.0, 3.0, -1.0])?, feed(&[-1.0, -2.0, -1.0, 4.0])?);
@@ -172,7 +172,7 @@ fn sections_hold_over_devices() -> Result<(), Error> {
         r.end_section(section, &[&z])?;
         r.fetch("z", &z.neg()?)
     })?;
-    let executable = vm.compile(&program, &[], &small_graphs())?;
+    let executable = vm.compile(&program, &[], &single_steps())?;
     let x = vm.from_slice(&[1.0f32, 3.0], &[2])?;
     for _ in 0..10 {
         let run = executable.run(&[("x", &x)])?;
@@ -203,7 +203,7 @@ fn a_lost_device_fails_the_runs_on_it_and_no_others() -> Result<(), Error> {
             let x = r.feed("x", device, DType::F32, &[2])?;
             r.fetch("y", &(&(&x + &x)? * &x)?)
         })?;
-        vm.compile(&program, &[], &small_graphs())
+        vm.compile(&program, &[], &single_steps())
     };
     let x = vm.from_slice(&[1.0f32, 3.0], &[2])?;
     let (bad, good) = (on(CUDA[0])?.run(&[("x", &x)])?, on(CUDA[1])?.run(&[("x", &x)])?);
@@ -245,12 +245,12 @@ fn a_segment_over_memory_that_comes_again_is_one_launch() -> Result<(), Error> {
         let driver = Standin::load("devices=2;pageable=1");
         let vm = Vm::builder().mode(mode).build()?;
         let x = vm.from_slice(&[1.0f32, 2.0, 3.0], &[3])?.to(CUDA[0])?;
-        let captured = chain(&vm, &small_graphs())?;
+        let captured = chain(&vm, &single_steps())?;
         let counts: Vec<[u64; 3]> =
             (0..4).map(|_| launches(&driver, || assert_eq!(run(&captured, &x), Ok(CHAIN.to_vec())))).collect();
         // The first run launches each kernel, the second captures the same calls.
         assert_eq!(counts, [[5, 0, 0], [5, 1, 1], [0, 1, 0], [0, 1, 0]], "{mode:?}");
-        let one_by_one = chain(&vm, &CompileOptions { capture: false, ..small_graphs() })?;
+        let one_by_one = chain(&vm, &CompileOptions { capture: false, ..single_steps() })?;
         for _ in 0..4 {
             let count = launches(&driver, || assert_eq!(run(&one_by_one, &x), Ok(CHAIN.to_vec())));
             assert_eq!(count, [5, 0, 0], "{mode:?}");
@@ -268,10 +268,14 @@ fn steps_that_are_few_calls_are_launched_one_by_one() -> Result<(), Error> {
     let driver = Standin::load("devices=2;pageable=1");
     let vm = Vm::builder().build()?;
     let x = vm.from_slice(&[1.0f32, 2.0, 3.0], &[3])?.to(CUDA[0])?;
-    let smallest = |calls| CompileOptions { smallest_graph: calls, ..CompileOptions::default() };
-    for (options, least) in
-        [(CompileOptions::default(), 4), (smallest(1), 2), (smallest(2), 2), (smallest(3), 3), (smallest(6), 6)]
-    {
+    let smallest = |calls| CompileOptions { smallest_graph: calls, ..single_steps() };
+    for (options, least) in [
+        (smallest(CompileOptions::default().smallest_graph), 4),
+        (smallest(1), 2),
+        (smallest(2), 2),
+        (smallest(3), 3),
+        (smallest(6), 6),
+    ] {
         for kernels in 1..8 {
             let program = vm.record("negations", |r| {
                 let x = r.feed("x", CUDA[0], DType::F32, &[3])?;
@@ -303,7 +307,7 @@ fn events_of_lanes_are_calls_that_a_graph_saves() -> Result<(), Error> {
     })?;
     let ones = vm.full(CUDA[0], DType::F32, &[16, 16], 1.0)?;
     for (calls, captured) in [(4, true), (6, true), (7, false)] {
-        let options = CompileOptions { lanes: 2, hand_over_ns: 0, smallest_graph: calls, ..CompileOptions::default() };
+        let options = CompileOptions { lanes: 2, hand_over_ns: 0, smallest_graph: calls, ..single_steps() };
         let executable = vm.compile(&program, &[], &options)?;
         assert_eq!(executable.compiled().segments()[0].branches.len(), 2);
         let run = || -> Result<(), Error> {
@@ -329,7 +333,7 @@ fn events_of_lanes_are_calls_that_a_graph_saves() -> Result<(), Error> {
 fn graphs_follow_the_addresses_of_a_run() -> Result<(), Error> {
     let driver = Standin::load("devices=2;pageable=1");
     let vm = Vm::builder().build()?;
-    let executable = chain(&vm, &small_graphs())?;
+    let executable = chain(&vm, &single_steps())?;
     let inputs = (0..9).map(|at| vm.from_slice(&[at as f32, 1.0, 2.0], &[3])?.to(CUDA[0]));
     let inputs: Vec<_> = inputs.collect::<Result<_, Error>>()?;
     for round in 0..3 {
@@ -353,7 +357,7 @@ fn graphs_follow_the_addresses_of_a_run() -> Result<(), Error> {
 fn lanes_do_not_share_graphs() -> Result<(), Error> {
     let driver = Standin::load("devices=2;pageable=1;delay=20");
     let vm = Vm::builder().build()?;
-    let executable = chain(&vm, &small_graphs())?;
+    let executable = chain(&vm, &single_steps())?;
     std::thread::scope(|scope| {
         for lane in 0..2u32 {
             let (vm, executable) = (&vm, &executable);
@@ -388,7 +392,7 @@ fn what_cannot_be_captured_runs_without_a_graph() -> Result<(), Error> {
         let driver = Standin::load("devices=2;pageable=1");
         let vm = Vm::builder().build()?;
         let x = vm.from_slice(&[1.0f32, 2.0, 3.0], &[3])?.to(CUDA[0])?;
-        let executable = chain(&vm, &small_graphs())?;
+        let executable = chain(&vm, &single_steps())?;
         driver.fault(&format!("fail={call}:{nth}:OUT_OF_MEMORY"));
         for round in 0..6 {
             assert_eq!(run(&executable, &x)?, CHAIN, "{call} {nth}, round {round}");
@@ -404,7 +408,7 @@ fn what_cannot_be_captured_runs_without_a_graph() -> Result<(), Error> {
     // An update that is refused is followed by a new graph.
     let driver = Standin::load("devices=2;pageable=1");
     let vm = Vm::builder().build()?;
-    let executable = chain(&vm, &small_graphs())?;
+    let executable = chain(&vm, &single_steps())?;
     driver.fault("fail=cuGraphExecUpdate_v2:1:GRAPH_EXEC_UPDATE_FAILURE");
     let before = ["cuGraphExecUpdate_v2", "cuGraphInstantiateWithFlags"].map(|call| driver.calls(call));
     let input = |_| vm.from_slice(&[1.0f32, 2.0, 3.0], &[3])?.to(CUDA[0]);
@@ -428,7 +432,7 @@ fn a_device_that_is_lost_at_a_graph_fails_the_run() -> Result<(), Error> {
         let driver = Standin::load("devices=2;pageable=1");
         let vm = Vm::builder().build()?;
         let x = vm.from_slice(&[1.0f32, 2.0, 3.0], &[3])?.to(CUDA[0])?;
-        let executable = chain(&vm, &small_graphs())?;
+        let executable = chain(&vm, &single_steps())?;
         assert_eq!(run(&executable, &x)?, CHAIN);
         driver.fault(&format!("fail={call}:1:ILLEGAL_ADDRESS"));
         let error = run(&executable, &x).expect_err("its device is lost").to_string();
@@ -446,7 +450,7 @@ fn a_kernel_of_a_graph_that_breaks_the_device_loses_it() -> Result<(), Error> {
     let driver = Standin::load("devices=2;pageable=1");
     let vm = Vm::builder().build()?;
     let x = vm.from_slice(&[1.0f32, 2.0, 3.0], &[3])?.to(CUDA[0])?;
-    let executable = chain(&vm, &small_graphs())?;
+    let executable = chain(&vm, &single_steps())?;
     for _ in 0..3 {
         assert_eq!(run(&executable, &x)?, CHAIN);
     }
@@ -472,7 +476,7 @@ fn kernels_that_may_fail_divide_graphs() -> Result<(), Error> {
         let quotient = (&sum / &y)?;
         r.fetch("z", &(&(&quotient * &difference)? + &x)?)
     })?;
-    let executable = vm.compile(&program, &[], &small_graphs())?;
+    let executable = vm.compile(&program, &[], &single_steps())?;
     let tensor = |values: &[i32]| vm.from_slice(values, &[3])?.to(CUDA[0]);
     let (x, y, zero) = (tensor(&[6, 7, 8])?, tensor(&[3, 7, 2])?, tensor(&[3, 0, 2])?);
     let run = |y| executable.run(&[("x", &x), ("y", y)])?["z"].to_vec::<i32>();
@@ -508,7 +512,7 @@ fn random_numbers_go_on_from_run_to_run_beside_graphs() -> Result<(), Error> {
     })?;
     let x = vm.from_slice(&[1.0f32, 2.0, 3.0], &[3])?.to(CUDA[0])?;
     let runs = |capture: bool| -> Result<Vec<Vec<f32>>, Error> {
-        let executable = vm.compile(&program, &[], &CompileOptions { capture, ..small_graphs() })?;
+        let executable = vm.compile(&program, &[], &CompileOptions { capture, ..single_steps() })?;
         (0..5).map(|_| run(&executable, &x)).collect()
     };
     let (one_by_one, captured) = (runs(false)?, runs(true)?);
@@ -536,7 +540,7 @@ fn several_streams_are_captured_batch_by_batch() {
             }
             sum.copy_from(&(&sum + &(&left - &right)?)?)
         });
-        let options = CompileOptions { lanes: 2, hand_over_ns: 0, capture, ..small_graphs() };
+        let options = CompileOptions { lanes: 2, hand_over_ns: 0, capture, ..single_steps() };
         let program = program.expect("it can be recorded");
         let streams = vm.compile(&program, &[("sum", &sum)], &options).expect("it compiles");
         let (segments, compiled) = (streams.compiled().segments(), streams.compiled());
@@ -581,7 +585,7 @@ fn graphs_go_on_behind_a_function() -> Result<(), Error> {
         let z = y.to(CUDA[0])?;
         r.fetch("z", &(&z * &z)?.neg()?)
     })?;
-    let executable = vm.compile(&program, &[], &small_graphs())?;
+    let executable = vm.compile(&program, &[], &single_steps())?;
     let x = vm.from_slice(&[1i32, 2, 3, 4], &[4])?.to(CUDA[0])?;
     let mut launches = Vec::new();
     for _ in 0..6 {

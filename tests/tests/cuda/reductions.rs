@@ -10,7 +10,7 @@ use streamvm::{DType, DeviceId, Error, Executable, Lane, MemoryKind, Mode, Tenso
 use streamvm_ep::{self as ep, Access, Device, DeviceKind, KernelCall, Layout, Op, Operand, Params, Region, Shape};
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::blocks::By;
-use streamvm_tests::{small_graphs, within};
+use streamvm_tests::{single_steps, within};
 
 const CUDA: DeviceId = DeviceId::cuda(1);
 const MODES: [Mode; 2] = [Mode::Threaded, Mode::Inline];
@@ -72,7 +72,7 @@ fn a_sum_has_the_same_bits_eagerly_and_in_a_graph() -> Result<(), Error> {
             let fed = r.feed("x", CUDA, DType::F64, &DIMS)?;
             r.fetch("y", &(&fed.sum(&[])? * 2)?)
         })?;
-        let executable = vm.compile(&program, &[], &small_graphs())?;
+        let executable = vm.compile(&program, &[], &single_steps())?;
         let launched = driver.calls("cuGraphLaunch");
         for round in 0..4 {
             let run = executable.run(&[("x", &x)])?;
@@ -92,7 +92,7 @@ fn two_sums(vm: &Vm, lanes: u32) -> Result<Executable, Error> {
         let sum = |factor: i64| (&x * factor)?.sum(&[])?.neg();
         r.fetch("y", &(&sum(5)? - &sum(3)?)?)
     })?;
-    vm.compile(&program, &[], &CompileOptions { lanes, hand_over_ns: 0, ..small_graphs() })
+    vm.compile(&program, &[], &CompileOptions { lanes, hand_over_ns: 0, ..single_steps() })
 }
 
 /// How many of the driver's allocations are alive that are none of the engine's regions.
@@ -138,8 +138,7 @@ fn a_reduction_in_two_launches_is_one_command_of_a_graph() -> Result<(), Error> 
             let sum = r.feed("x", CUDA, DType::I32, &DIMS)?.sum(&[])?;
             r.fetch("y", &(0..negations).try_fold(sum, |sum, _| sum.neg())?)
         })?;
-        let executable =
-            vm.compile(&program, &[], &CompileOptions { smallest_graph: 4, ..CompileOptions::default() })?;
+        let executable = vm.compile(&program, &[], &CompileOptions { smallest_graph: 4, ..single_steps() })?;
         let count = || ["cuLaunchKernel", "cuGraphLaunch"].map(|call| driver.calls(call));
         for round in 0..4 {
             let before = count();
@@ -198,7 +197,7 @@ fn a_loop_that_the_device_runs_reduces_in_each_round() -> Result<(), Error> {
         let (x, y) = (many(&vm, 1)?, vm.full(CUDA, DType::I32, &[], 0)?);
         let program =
             vm.record("sums", |r| add_sums(By::Recording(r), &r.parameter("x", &x)?, &r.parameter("y", &y)?))?;
-        let executable = vm.compile(&program, &[("x", &x), ("y", &y)], &small_graphs())?;
+        let executable = vm.compile(&program, &[("x", &x), ("y", &y)], &single_steps())?;
         for from in [1, 7, 1] {
             let (expected_x, expected_y) = (many(&vm, from)?, vm.full(CUDA, DType::I32, &[], 0)?);
             add_sums(By::Engine(&vm), &expected_x, &expected_y)?;
@@ -235,7 +234,7 @@ fn scratch_memory_that_a_capture_lacks_is_allocated_behind_it() -> Result<(), Er
                 Some(|| y.copy_from(&(&y + &x.sum(&[])?)?)),
             )
         })?;
-        let executable = vm.compile(&program, &[("x", &x), ("y", &y)], &small_graphs())?;
+        let executable = vm.compile(&program, &[("x", &x), ("y", &y)], &single_steps())?;
         let mut allocated = Vec::new();
         for (round, from) in [0, 1, 2, 3, 100, 4, 100].into_iter().enumerate() {
             y.fill(from)?;

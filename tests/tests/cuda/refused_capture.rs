@@ -3,7 +3,7 @@
 use log::Level;
 use streamvm::{DType, DeviceId, Error, Vm};
 use streamvm_standin::Standin;
-use streamvm_tests::{logged, small_graphs};
+use streamvm_tests::{logged, single_steps};
 
 use super::programs::{end, run};
 
@@ -23,7 +23,7 @@ fn a_refused_capture_is_told_once() -> Result<(), Error> {
             let x = r.feed("x", CUDA, DType::F32, &[3])?;
             r.fetch("y", &(&x.exp()? + &x)?.sqrt()?.log()?)
         })?;
-        let executable = vm.compile(&program, &[], &small_graphs())?;
+        let executable = vm.compile(&program, &[], &single_steps())?;
         driver.fault("fail=cuGraphInstantiateWithFlags:1:OUT_OF_MEMORY");
         for _ in 0..4 {
             run(&executable, &x)?;

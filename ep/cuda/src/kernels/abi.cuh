@@ -1,4 +1,4 @@
-// What every kernel is given, as in abi.rs and fused/arguments.rs, and the way from an index to the place of an element.
+// What every kernel is given, as in abi.rs, which elements a thread takes, and the way from an index to the place of an element.
 #pragma once
 
 typedef unsigned char u8;
@@ -37,16 +37,6 @@ struct Arguments {
     u32 before;
 };
 
-// Of a kernel that is made of a program's steps, with N views.
-template <int N>
-struct FusedArguments {
-    i64 shape[MAX_RANK];
-    u64 elements;
-    u32 rank;
-    u32 vectors;
-    View views[N];
-};
-
 // `before` of a reduction that is launched twice; 0 if it is launched once.
 #define FOLD 1
 #define JOIN 2
@@ -71,6 +61,9 @@ extern __shared__ __align__(16) u8 dynamic_shared[];
 __device__ __forceinline__ u8 *shared_memory() { return dynamic_shared; }
 #endif
 
+__device__ __forceinline__ u64 first_thread() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ __forceinline__ u64 all_threads() { return (u64)gridDim.x * blockDim.x; }
+
 template <class T>
 __device__ __forceinline__ T *at(const View &view) {
     return (T *)view.base;
@@ -78,8 +71,8 @@ __device__ __forceinline__ T *at(const View &view) {
 
 // Offsets, in elements, of index `index` of the outer axes in the first `N` views. The outermost axis needs no division, so
 // one axis needs none. A division by what fits 32 bits is one of 32 bits: the compiler tests for that.
-template <int N, class A>
-__device__ __forceinline__ void place(const A &arguments, u64 index, i64 (&offsets)[N]) {
+template <int N>
+__device__ __forceinline__ void place(const Arguments &arguments, u64 index, i64 (&offsets)[N]) {
 #pragma unroll
     for (int view = 0; view < N; ++view) offsets[view] = 0;
 #pragma unroll 1

@@ -1,6 +1,7 @@
 // What moves elements to other places, or works along one axis in its order: flip, tril, triu, cumsum, take_along_axis, scatter, scatter_add; and
 // arange. What computes nothing has one kernel for each size of element.
 #include "failure.cuh"
+#include "number.cuh"
 
 // Bit `axis` of `before` says that the axis is flipped.
 template <class T> __device__ __forceinline__ void flip(const Arguments &arguments) {

@@ -1,7 +1,7 @@
 // How a kernel reports the elements for which it has no result.
 #pragma once
 
-#include "elementwise.cuh"
+#include "abi.cuh"
 
 // Reports that there is no result at `index`: the smallest index stays.
 __device__ __forceinline__ Status *tell(const Arguments &arguments, u64 index) {

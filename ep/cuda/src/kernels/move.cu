@@ -1,11 +1,5 @@
-// What moves bits and computes nothing: copy, fill, where, pad, one-hot, index_select. One kernel for each size of element would do for all;
-// `where` has one for each dtype, so that its name says its operands.
+// What moves bits to other places and computes nothing: pad, one-hot, index_select. One kernel for each size of element does for all dtypes of it.
 #include "failure.cuh"
-
-template <class T> struct Same {
-    enum { FOUR = true };
-    static __device__ __forceinline__ T apply(T x) { return x; }
-};
 
 // An axis whose sizes differ has margins.
 template <class T> __device__ __forceinline__ void pad(const Arguments &arguments) {
@@ -66,8 +60,6 @@ template <class I, class T> __device__ __forceinline__ void index_select(const A
 }
 
 #define OF_SIZE(bytes, type)                                      \
-    KERNEL(sv_copy_##bytes) { map1<type, type, Same<type>>(arguments); } \
-    KERNEL(sv_fill_##bytes) { map0<type>(arguments, (type)arguments.value); } \
     KERNEL(sv_pad_##bytes) { pad<type>(arguments); } \
     KERNEL(sv_one_hot_i32_##bytes) { one_hot<i32, type>(arguments); } \
     KERNEL(sv_one_hot_i64_##bytes) { one_hot<i64, type>(arguments); } \
@@ -80,20 +72,3 @@ OF_SIZE(1, u8)
 OF_SIZE(2, u16)
 OF_SIZE(4, u32)
 OF_SIZE(8, u64)
-
-#define WHERE(type, bits) \
-    KERNEL(sv_where_##type) { map3<u8, bits, Pick<bits>>(arguments); }
-
-WHERE(f32, u32)
-WHERE(f64, u64)
-WHERE(f16, u16)
-WHERE(bf16, u16)
-WHERE(i8, u8)
-WHERE(i16, u16)
-WHERE(i32, u32)
-WHERE(i64, u64)
-WHERE(u8, u8)
-WHERE(u16, u16)
-WHERE(u32, u32)
-WHERE(u64, u64)
-WHERE(bool, u8)

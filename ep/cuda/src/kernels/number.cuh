@@ -39,10 +39,6 @@ template <> struct WideOf<bf16> { typedef f32 type; };
 template <> struct WideOf<boolean> { typedef u8 type; };
 template <class T> using Wide = typename WideOf<T>::type;
 
-template <class T> struct IsFloat { enum { value = false }; };
-template <> struct IsFloat<f32> { enum { value = true }; };
-template <> struct IsFloat<f64> { enum { value = true }; };
-
 // What wraps. A product of two u16 would be one of int, which must not overflow.
 template <class T> struct UnsignedOf { typedef T type; };
 template <> struct UnsignedOf<i8> { typedef u32 type; };

@@ -13,14 +13,13 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
-MODULES = ["unary", "binary", "compare", "cast", "move", "reduce", "matmul", "random", "arrange", "window", "network", "sort"]
+MODULES = ["elementwise", "move", "reduce", "matmul", "random", "arrange", "window", "network", "sort"]
 # The lowest that has `__grid_constant__` and threads of a warp that go on by themselves.
 OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17", f"--include-path={HERE}",
            "--diag-suppress=186"]  # `y < 0` of an unsigned y
-# A multiplication and an addition stay two rounded steps, as in kernels that are fused when a program is compiled: so both give the
-# same bits.
-ELEMENTWISE = ["unary", "binary", "compare", "cast", "move", "arrange"]
-NO_CONTRACTION = "--fmad=false"
+# A multiplication and an addition stay two rounded steps: so fused steps have the bits of steps that run one by one.
+# Functions are kept that no kernel of the module calls.
+OPTIONS_OF = {"elementwise": ["--fmad=false", "--relocatable-device-code=true"], "arrange": ["--fmad=false"]}
 ARCHITECTURES = ["sm_70", "sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
 
 
@@ -94,18 +93,20 @@ def main():
     nvrtc, ptxas = Nvrtc(installed("cuda_nvrtc/lib/libnvrtc.so.12")), installed("cuda_nvcc/bin/ptxas")
     out.mkdir(parents=True, exist_ok=True)
     for module in MODULES:
-        options = OPTIONS + [NO_CONTRACTION] * (module in ELEMENTWISE)
+        options = OPTIONS + OPTIONS_OF.get(module, [])
         ptx = nvrtc.ptx(f"{module}.cu", (HERE / f"{module}.cu").read_bytes(), options)
-        # Blank lines and comments say nothing: what is left out is not shipped.
-        lines = [line for line in ptx.splitlines() if line.strip() and not line.lstrip().startswith("//")]
+        # Blank lines and comments say nothing, and nothing reads the variables of NVRTC's own: what is left out is not shipped.
+        lines = [line for line in ptx.splitlines()
+                 if line.strip() and not line.lstrip().startswith("//") and "nv6target" not in line]
         body = "\n".join(lines) + "\n"
         header = ["// Made by `make ptx` from kernels/: do not edit.", f"// sources: {fingerprint(module)}",
                   f"// compiler: NVRTC {nvrtc.version()}", f"// result: {fnv([body.encode()])}"]
         path = out / f"{module}.ptx"
         path.write_text("\n".join(header) + "\n" + body)
         for architecture in ARCHITECTURES:
-            subprocess.run([ptxas, f"--gpu-name={architecture}", "--output-file=/dev/null", path], check=True)
-        print(f"{path}: {path.stat().st_size} bytes, {len([line for line in lines if '.entry' in line])} kernels")
+            subprocess.run([ptxas, f"--gpu-name={architecture}", "--compile-only", "--output-file=/dev/null", path], check=True)
+        functions = [line for line in lines if line.startswith(".visible")]
+        print(f"{path}: {path.stat().st_size} bytes, {len(functions)} kernels or functions")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 // Random numbers by Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, SC'11): a thread computes a block, and the elements that
 // it is enough for. As in the CPU kernels, an element depends on the seed, the counter and its row-major index alone.
-#include "elementwise.cuh"
+#include "number.cuh"
 
 struct Words {
     u32 of[4];

@@ -3,7 +3,7 @@
 // `across`, work on neighbouring rows: whichever reads memory in its order.
 #pragma once
 
-#include "number.cuh"
+#include "element.cuh"
 
 struct Team {
     u32 lanes;
@@ -38,35 +38,21 @@ struct Team {
     }
 };
 
-template <class T> struct SumOf { typedef T type; };
-template <> struct SumOf<f32> { typedef f64 type; };
-
-// Sums of f32 and bf16 are kept in f64, those of f16 in f32, and rounded once: so no sum on the way is past the range.
-template <class T> struct Sum {
-    typedef typename SumOf<T>::type State;
+// Integers wrap.
+template <class W> struct Sum {
+    typedef W State;
     static __device__ __forceinline__ State start() { return 0; }
-    static __device__ __forceinline__ State join(State left, State right) {
-        return (State)((Unsigned<State>)left + (Unsigned<State>)right);
-    }
-    static __device__ __forceinline__ State step(State state, T element, u64) { return join(state, (State)wide(element)); }
-    static __device__ __forceinline__ T finish(State state, u64) { return (T)state; }
+    static __device__ __forceinline__ State join(State left, State right) { return (W)((Unsigned<W>)left + (Unsigned<W>)right); }
+    static __device__ __forceinline__ State step(State state, W element, u64) { return join(state, element); }
+    static __device__ __forceinline__ W finish(State state, u64) { return state; }
 };
-template <class T, class S> struct SumNarrow {
-    typedef S State;
-    static __device__ __forceinline__ State start() { return 0; }
-    static __device__ __forceinline__ State join(State left, State right) { return left + right; }
-    static __device__ __forceinline__ State step(State state, T element, u64) { return state + (State)wide(element); }
-    static __device__ __forceinline__ T finish(State state, u64) { return To<T>::from(state); }
-};
-template <> struct Sum<f16> : SumNarrow<f16, f32> {};
-template <> struct Sum<bf16> : SumNarrow<bf16, f64> {};
 
-template <class T> struct Largest {
-    typedef Wide<T> State;
-    static __device__ __forceinline__ State start() { return Range<State>::lowest(); }
+template <class W> struct Largest {
+    typedef W State;
+    static __device__ __forceinline__ State start() { return Range<W>::lowest(); }
     static __device__ __forceinline__ State join(State x, State y) { return x > y || is_nan(x) ? x : y; }
-    static __device__ __forceinline__ State step(State state, T element, u64) { return join(state, wide(element)); }
-    static __device__ __forceinline__ T finish(State state, u64) { return To<T>::from(state); }
+    static __device__ __forceinline__ State step(State state, W element, u64) { return join(state, element); }
+    static __device__ __forceinline__ W finish(State state, u64) { return state; }
 };
 
 __device__ __forceinline__ f32 exponential(f32 x) { return expf(x); }
@@ -94,28 +80,31 @@ template <int N> struct Rows {
         return true;
     }
 
-    // Element `index` of the row of an operand.
-    template <class T> __device__ __forceinline__ T &of(int view, u64 index) const {
-        const View &whole = arguments.views[view];
-        return at<T>(whole)[offsets[view] + (i64)index * whole.strides[arguments.rank]];
+    // Where element `index` of the row of an operand is.
+    __device__ __forceinline__ i64 offset(int view, u64 index) const {
+        return offsets[view] + (i64)index * arguments.views[view].strides[arguments.rank];
+    }
+
+    template <class E> __device__ __forceinline__ typename E::Type load(int view, u64 index) const {
+        return E::load(arguments.views[view], offset(view, index));
+    }
+    template <class E> __device__ __forceinline__ void store(int view, u64 index, typename E::Type x) const {
+        E::store(arguments.views[view], offset(view, index), x);
     }
 
     // The largest element of the row of the first operand.
-    template <class T> __device__ __forceinline__ Wide<T> largest() const {
-        Wide<T> found = Largest<T>::start();
-        for (u64 index = team.lane; index < elements; index += team.lanes) {
-            found = Largest<T>::join(found, wide(of<const T>(0, index)));
-        }
-        return team.join<Largest<T>>(found);
+    template <class E> __device__ __forceinline__ typename E::Type largest() const {
+        typedef Largest<typename E::Type> F;
+        typename E::Type found = F::start();
+        for (u64 index = team.lane; index < elements; index += team.lanes) found = F::join(found, load<E>(0, index));
+        return team.join<F>(found);
     }
 
     // The sum of the exponentials of the elements of the row of the first operand less `less`, in f64.
-    template <class T> __device__ __forceinline__ f64 exponentials(Wide<T> less) const {
+    template <class E> __device__ __forceinline__ f64 exponentials(typename E::Type less) const {
         f64 sum = 0;
 #pragma unroll 1
-        for (u64 index = team.lane; index < elements; index += team.lanes) {
-            sum += (f64)exponential(wide(of<const T>(0, index)) - less);
-        }
+        for (u64 index = team.lane; index < elements; index += team.lanes) sum += (f64)exponential(load<E>(0, index) - less);
         return team.join<Sum<f64>>(sum);
     }
 };

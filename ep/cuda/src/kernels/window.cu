@@ -2,7 +2,7 @@
 //
 // The outer axes are those of the output, unmerged; the inner ones are the sizes that do not follow from them, as plan_window.rs writes them.
 // `value` has the stride and the padding, `counter` the dilation and the number of groups, 16 bits each, height before width.
-#include "elementwise.cuh"
+#include "number.cuh"
 
 // One of the two axes that the window moves over.
 struct Axis {

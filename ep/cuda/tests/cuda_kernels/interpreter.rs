@@ -1,13 +1,15 @@
-//! PTX, that which ships and that of fused kernels, run by an interpreter that checks every access: launched as a driver would, over copies of the operands.
+//! PTX, that of kernels of one op and that of fused kernels, run by an interpreter that checks every access: launched as a driver would, over copies of the operands.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::mem::offset_of;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::OnceLock;
 
 use streamvm_cuda::abi::{Arguments, Status, View};
-use streamvm_cuda::{FUSED_NAME, FusedArguments, FusedLaunch, Launch, Module};
+use streamvm_cuda::{FUSED_NAME, FusedArguments, FusedLaunch, KernelName, Launch, kernel_ptx};
 use streamvm_ep::Operand;
-use streamvm_ptx::{Access, Coverage, Memory};
+use streamvm_ptx::{Access, Coverage, Memory, Module};
 use streamvm_sim::races::Touch;
 
 use crate::spans::{sizes, span};
@@ -15,26 +17,24 @@ use crate::spans::{sizes, span};
 /// More instructions of one thread than any launch of these tests has.
 const LIMIT: u64 = 10_000_000;
 
-/// A module, and which of its instructions have been reached in this process.
-struct Decoded {
-    module: streamvm_ptx::Module,
-    coverage: Mutex<Coverage>,
-}
-
-fn decoded(module: Module) -> &'static Decoded {
-    static MODULES: [OnceLock<Decoded>; Module::ALL.len()] = [const { OnceLock::new() }; Module::ALL.len()];
-    MODULES[module as usize].get_or_init(|| {
-        let decoded =
-            streamvm_ptx::Module::new(module.text()).unwrap_or_else(|error| panic!("{}.ptx: {error}", module.name()));
-        let coverage = Mutex::new(Coverage::new(&decoded));
-        Decoded { module: decoded, coverage }
+fn decoded(name: KernelName) -> &'static Module {
+    static KERNELS: [OnceLock<Module>; KernelName::INDICES] = [const { OnceLock::new() }; KernelName::INDICES];
+    KERNELS[name.index()].get_or_init(|| {
+        let text = kernel_ptx(name).unwrap().into_string().unwrap();
+        Module::new(&text).unwrap_or_else(|error| panic!("{name}: {error}\n{text}"))
     })
 }
 
-/// A decoded module, and the instructions of it that launches have reached.
-pub(crate) fn coverage(module: Module) -> (&'static streamvm_ptx::Module, MutexGuard<'static, Coverage>) {
-    let decoded = decoded(module);
-    (&decoded.module, decoded.coverage.lock().unwrap())
+thread_local! {
+    /// The instructions of each kernel that launches of this thread, which is that of one test, have reached.
+    static REACHED: RefCell<HashMap<KernelName, Coverage>> = RefCell::default();
+}
+
+/// A decoded kernel, and the instructions of it that launches of this thread have reached.
+pub(crate) fn coverage(name: KernelName) -> (&'static Module, Coverage) {
+    let module = decoded(name);
+    let reached = REACHED.with_borrow_mut(|reached| reached.remove(&name));
+    (module, reached.unwrap_or_else(|| Coverage::new(module)))
 }
 
 /// Runs a launch to its end; `seed` says in which order blocks run and threads take turns. Says what failed, as the device would.
@@ -54,7 +54,7 @@ pub(crate) fn run_with(launch: &Launch, given: &Arguments, seed: u64) -> Status 
 
 fn run_told(launch: &Launch, given: &Arguments, told: bool, seed: u64) -> Status {
     let (kernel, mut given) = (launch.kernel, *given);
-    let decoded = decoded(kernel.module());
+    let module = decoded(kernel);
     let mut memory = Memory::new();
     let views: Vec<(u64, usize)> = sizes(kernel, &launch.arguments)
         .into_iter()
@@ -101,9 +101,10 @@ fn run_told(launch: &Launch, given: &Arguments, told: bool, seed: u64) -> Status
         seed,
         limit: LIMIT,
     };
-    let mut reached = Coverage::new(&decoded.module);
-    let result = decoded.module.launch(&settings, &mut memory, &mut reached);
-    decoded.coverage.lock().unwrap().merge(&reached);
+    let result = REACHED.with_borrow_mut(|reached| {
+        let reached = reached.entry(kernel).or_insert_with(|| Coverage::new(module));
+        module.launch(&settings, &mut memory, reached)
+    });
     if let Err(error) = result {
         panic!("{error}\n{launch:?}");
     }
@@ -129,12 +130,7 @@ struct Window {
 }
 
 /// Runs the launch of a fused kernel to its end. It may read and write what its views say, byte by byte.
-pub(crate) fn run_fused(
-    module: &streamvm_ptx::Module,
-    launch: &FusedLaunch,
-    views: &[Operand],
-    coverage: &mut Coverage,
-) {
+pub(crate) fn run_fused(module: &Module, launch: &FusedLaunch, views: &[Operand], coverage: &mut Coverage) {
     let touches: Vec<Touch> = views.iter().map(|view| Touch::of(view, None)).collect();
     let span = |touch: &Touch| touch.runs()[0].start..touch.runs()[touch.runs().len() - 1].end;
     let mut order: Vec<usize> = (0..views.len()).collect();

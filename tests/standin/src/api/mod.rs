@@ -39,7 +39,6 @@ pub mod init;
 pub mod launch;
 pub mod memory;
 pub mod module;
-pub mod nvrtc;
 pub mod own;
 pub mod set;
 pub mod stream;

@@ -22,7 +22,6 @@ use crate::objects::context::{self, Context};
 use crate::objects::cublas::Cublas;
 use crate::objects::event::Event;
 use crate::objects::graph::{Exec, Graph};
-use crate::objects::nvrtc::Program;
 use crate::objects::stream::{Gate, Stream};
 use crate::values::code::{Code, Outcome};
 use crate::values::config::Config;
@@ -41,9 +40,6 @@ pub(crate) struct Driver {
     pub(crate) order: Order,
     pub(crate) gate: Gate,
     pub(crate) captures: Captures,
-    /// Programs that NVRTC was asked to compile so far, and the PTX that it has made of the last.
-    pub(crate) programs: AtomicU64,
-    pub(crate) last_ptx: Mutex<String>,
     tables: Mutex<Tables>,
     memory: Mutex<Memory>,
     moving: Mutex<()>,
@@ -65,8 +61,6 @@ pub(crate) struct Tables {
     pub(crate) execs: Handles<Exec>,
     /// How many conditions of conditional nodes there were so far.
     pub(crate) conditions_ever: u64,
-    /// Programs of NVRTC.
-    pub(crate) programs: Handles<Program>,
 }
 
 /// A loaded module.
@@ -121,7 +115,6 @@ impl Driver {
             graphs: Handles::new(7, turn),
             execs: Handles::new(8, turn),
             conditions_ever: 0,
-            programs: Handles::new(9, turn),
         };
         let memory = Memory { heap: Heap::new(devices, config.unwritten)?, in_use: vec![0; devices], pinned_in_use: 0 };
         Some(Driver {
@@ -131,8 +124,6 @@ impl Driver {
             order: Order::new(config.order, config.unwritten),
             gate: Gate::default(),
             captures: Captures::default(),
-            programs: AtomicU64::new(0),
-            last_ptx: Mutex::default(),
             tables: Mutex::new(tables),
             memory: Mutex::new(memory),
             moving: Mutex::new(()),

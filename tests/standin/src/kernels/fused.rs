@@ -1,6 +1,6 @@
 //! The views of a fused kernel: which it reads and writes, in elements of which size.
 //!
-//! Its PTX does not say so, and the race detector must know. So the stand-in for NVRTC reads it from the source, and writes it before the PTX in a comment.
+//! Its instructions do not say so, and the race detector must know. The kernel begins with comments that do, one for each view.
 
 use std::ops::Range;
 
@@ -11,67 +11,28 @@ use streamvm_ep::{Access, DType, Layout, Shape};
 use super::Decoding;
 use super::decode::{axes, strides};
 
-/// What the comment begins with.
-const COMMENT: &str = "// views of the fused kernel: ";
-
 /// The size of the elements of each view, and how it is accessed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FusedViews(Vec<(usize, Access)>);
 
 impl FusedViews {
-    /// Reads the loads and stores of a source.
-    ///
-    /// # Errors
-    ///
-    /// A load or store that is not as streamvm writes it, or views that none of them has, as text.
-    pub(crate) fn of_source(source: &str) -> Result<FusedViews, String> {
-        let mut views: Vec<Option<(usize, Access)>> = Vec::new();
-        for line in source.lines() {
-            for (start, access) in [("each.template load<", Access::Read), ("each.template store<", Access::Write)] {
-                let Some((_, rest)) = line.split_once(start) else { continue };
-                let unknown = || format!("`{}` is no load or store of a fused kernel", line.trim());
-                let (dtype, rest) = rest.split_once(">(").ok_or_else(unknown)?;
-                let bytes = dtype.parse::<DType>().map_err(|_| unknown())?.size();
-                let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
-                let view: usize = digits.parse().map_err(|_| unknown())?;
-                views.resize(views.len().max(view + 1), None);
-                views[view] = match views[view] {
-                    None => Some((bytes, access)),
-                    Some((other, Access::Read)) if other == bytes && access == Access::Write => {
-                        Some((bytes, Access::ReadWrite))
-                    }
-                    Some(_) => return Err(unknown()),
-                };
-            }
-        }
-        let views: Option<Vec<_>> = views.into_iter().collect();
-        let views = views.filter(|views| !views.is_empty());
-        views.map(FusedViews).ok_or_else(|| "the source has views that it neither loads nor stores".to_owned())
-    }
-
-    /// The PTX of the kernel, with what [`FusedViews::of_ptx`] reads before it.
-    pub(crate) fn before(&self, ptx: &str) -> String {
-        let one = |(bytes, access): &(usize, Access)| match access {
-            Access::Read => format!("r{bytes}"),
-            Access::Write => format!("w{bytes}"),
-            Access::ReadWrite => format!("b{bytes}"),
-        };
-        let views: Vec<String> = self.0.iter().map(one).collect();
-        format!("{COMMENT}{}\n{ptx}", views.join(" "))
-    }
-
-    /// What PTX says in its comment; `None` for the PTX of another kernel.
+    /// What the first lines of PTX say, such as `// v1: reads f16 writes f16 r4`; `None` if there is no such line.
     pub(crate) fn of_ptx(text: &str) -> Option<FusedViews> {
-        let one = |word: &str| {
-            let access = match word.get(..1)? {
-                "r" => Access::Read,
-                "w" => Access::Write,
-                _ => Access::ReadWrite,
+        let one = |(number, line): (usize, &str)| {
+            let line = line.strip_prefix(&format!("// v{number}:"))?;
+            let bytes_after = |word: &str| {
+                let dtype = line.split_once(word)?.1.split(' ').next()?;
+                dtype.parse::<DType>().ok().map(DType::size)
             };
-            Some((word[1..].parse().ok()?, access))
+            match (bytes_after(" reads "), bytes_after(" writes ")) {
+                (Some(bytes), None) => Some((bytes, Access::Read)),
+                (None, Some(bytes)) => Some((bytes, Access::Write)),
+                (Some(bytes), Some(written)) if bytes == written => Some((bytes, Access::ReadWrite)),
+                _ => None,
+            }
         };
-        let views: Option<Vec<_>> = text.strip_prefix(COMMENT)?.lines().next()?.split(' ').map(one).collect();
-        views.map(FusedViews)
+        let views: Vec<_> = text.lines().enumerate().map_while(one).collect();
+        (!views.is_empty()).then_some(FusedViews(views))
     }
 
     /// The size of the parameter of the kernel.
@@ -124,28 +85,12 @@ fn check_overlaps(views: &[Decoding]) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    const SOURCE: &str = "auto v0 = each.template load<f32>(0);\nauto v1 = each.template load<f16>(1);\n\
-        each.template store<f16>(1, w1);\neach.template store<u8>(2, w2);\n";
-
     #[test]
-    fn views_are_read_from_the_source_and_kept_with_the_ptx() {
-        let views = FusedViews::of_source(SOURCE).unwrap();
+    fn views_are_those_of_the_comments() {
+        let text = "// v0: reads f32\n// v1: reads f16 writes f16 r4\n// v2: writes bool r5\n// r0: f32 = 0x0\n";
+        let views = FusedViews::of_ptx(&(text.to_owned() + crate::EMPTY_PTX)).unwrap();
         assert_eq!(views.0, [(4, Access::Read), (2, Access::ReadWrite), (1, Access::Write)]);
         assert_eq!(views.parameter_bytes(), 80 + 3 * 72);
-        assert_eq!(FusedViews::of_ptx(&views.before(crate::EMPTY_PTX)), Some(views));
         assert_eq!(FusedViews::of_ptx(crate::EMPTY_PTX), None);
-    }
-
-    #[test]
-    fn other_loads_and_stores_are_refused() {
-        for (line, other) in [
-            ("load<f32>(0)", "load<f32>(v)"),
-            ("load<f32>(0)", "load<f32>(3)"),
-            ("store<f16>", "store<f32>"),
-            ("<u8>(2", "<char>(2"),
-        ] {
-            assert!(SOURCE.contains(line) && FusedViews::of_source(&SOURCE.replace(line, other)).is_err(), "{other}");
-        }
-        assert!(FusedViews::of_source("").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The objects of the driver: contexts, streams and the commands on them, events, graphs, handles of cuBLAS and programs of NVRTC. They hold state; what needs
+//! The objects of the driver: contexts, streams and the commands on them, events, graphs and handles of cuBLAS. They hold state; what needs
 //! the whole driver is in `driver` and `commands`.
 //!
 //! Layer: uses `values`, `memory` and `kernels`; is used by `driver`, `commands` and `api`.
@@ -9,5 +9,4 @@ pub(crate) mod context;
 pub(crate) mod cublas;
 pub(crate) mod event;
 pub(crate) mod graph;
-pub(crate) mod nvrtc;
 pub(crate) mod stream;

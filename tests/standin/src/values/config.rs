@@ -31,9 +31,6 @@ pub(crate) struct Config {
     pub(crate) pageable: bool,
     /// `combined=1`: a command that writes write-combined memory is not a finding.
     pub(crate) combined: bool,
-    /// `programs=N`: NVRTC compiles the first N programs alone. Later ones get the PTX of the last of these, for a test that counts kernels and has no time for
-    /// as many compilations; it must not look at what they compute.
-    pub(crate) programs: u64,
     /// `unwritten=0`: reading memory that was never written is not a finding.
     pub(crate) unwritten: bool,
     /// `order=0`: unordered accesses are not findings.
@@ -60,7 +57,6 @@ impl Default for Config {
             peer: true,
             pageable: false,
             combined: false,
-            programs: u64::MAX,
             unwritten: true,
             order: true,
             leaks: false,
@@ -78,7 +74,7 @@ pub(crate) struct ConfigError {
     expected: &'static str,
 }
 
-const SETTINGS: &str = "devices, memory, pinned, seed, delay, version, capability, peer, pageable, combined, programs, unwritten, order, leaks, ready, fail, \
+const SETTINGS: &str = "devices, memory, pinned, seed, delay, version, capability, peer, pageable, combined, unwritten, order, leaks, ready, fail, \
                          ignore, illegal or slow, each as name=value, with semicolons between";
 
 impl FromStr for Config {
@@ -100,7 +96,6 @@ impl FromStr for Config {
                 "version" => config.version = value.parse().map_err(|_| refused("a version, such as 13000"))?,
                 "capability" => config.capability = capability(value).ok_or_else(|| refused("two numbers: 8.0"))?,
                 "peer" => config.peer = flag(value).ok_or_else(|| refused("0 or 1"))?,
-                "programs" => config.programs = number()?,
                 "unwritten" => config.unwritten = flag(value).ok_or_else(|| refused("0 or 1"))?,
                 "pageable" => config.pageable = flag(value).ok_or_else(|| refused("0 or 1"))?,
                 "combined" => config.combined = flag(value).ok_or_else(|| refused("0 or 1"))?,

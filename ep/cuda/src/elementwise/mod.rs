@@ -1,0 +1,20 @@
+//! Elementwise kernels, written as PTX when they are needed: one eager op, a copy, a fill, or fused steps of a program.
+//!
+//! Layer: uses no other folder; is used by `fused` and by `kernel_ptx`.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `functions` | what each op computes for one element: functions that ship as PTX, and how one is pasted into a kernel |
+//! | `steps` | the steps of a kernel, with the functions that they use: an eager op is one step |
+//! | `entry` | the rest of the kernel: it walks the elements, loads them, and stores the results |
+//!
+//! Every step rounds by itself, because the functions are compiled without contraction and a driver's compiler contracts no operation that says how it rounds. So
+//! fused steps have the bits of steps that run one by one.
+
+mod entry;
+mod functions;
+mod steps;
+
+pub(crate) use entry::write;
+pub(crate) use functions::{declarations, with_elements};
+pub(crate) use steps::{Parameter, Steps};
