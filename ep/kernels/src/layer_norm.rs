@@ -8,9 +8,10 @@ use streamvm_ep::{KernelCall, KernelError, Op};
 
 use crate::folds;
 use crate::loop_nest::LoopNest;
-use crate::number::{DTypeTag, Float};
+use crate::number::{DTypeTag, Float, Number};
 use crate::parallel;
-use crate::rows::{self, InRow, OutRow, input, output};
+use crate::rows::{InRow, Map3, OutRow, input, output};
+use crate::{row_tiles, simd_dispatch};
 
 /// The kernel of [`Op::LayerNorm`].
 pub(super) fn layer_norm<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
@@ -26,8 +27,7 @@ where
     let last = outer.len();
     let nest = LoopNest::over((0..last).map(|axis| (dims[axis], [to[axis], from[axis]])));
     let [to_next, from_next] = nest.row_strides();
-    let weight = input::<D::Store>(weight, 0, weight.layout().strides()[0]);
-    let bias = input::<D::Store>(bias, 0, bias.layout().strides()[0]);
+    let [weight, bias] = [weight, bias].map(|row| input::<D::Store>(row, 0, row.layout().strides()[0]));
     nest.rows_in_parallel(length * parallel::LONG, |[first_to, first_from], count| {
         for place in 0..count {
             let out = output::<D::Store>(out, first_to + place * to_next, to[last]);
@@ -48,15 +48,21 @@ unsafe fn row<T: Float>(length: usize, out: OutRow<T>, [x, weight, bias]: [InRow
     let count = length as f64;
     // SAFETY: the caller guarantees this.
     let mean = unsafe { folds::sum(length, x) } / count;
-    let square = |sum: f64, x: T| {
+    let square = |sum: f64, [x]: [T::Wide; 1]| {
         let away = x.to_f64() - mean;
         sum + away * away
     };
     // SAFETY: the caller guarantees this.
-    let squares = unsafe { folds::fold(length, x, 0.0, 0.0, square, |x, y| x + y) };
+    let squares = unsafe { folds::fold(length, [x], (0.0, 0.0), square, |x, y| x + y) };
     let scale = 1.0 / (squares / count + epsilon).sqrt();
-    let scaled =
-        move |x: T, weight: T, bias: T| T::from_f64((x.to_f64() - mean) * scale * weight.to_f64() + bias.to_f64());
+    let scaled = move |x: T::Wide, weight: T::Wide, bias: T::Wide| {
+        T::wide_of((x.to_f64() - mean) * scale * weight.to_f64() + bias.to_f64())
+    };
+    let compute = |count, out, inputs: [*const T::Wide; 3]| {
+        let [x, weight, bias] = inputs.map(InRow::dense);
+        // SAFETY: `map` gives so many elements and results.
+        simd_dispatch::run(unsafe { Map3::new(count, OutRow::dense(out), x, weight, bias, scaled) });
+    };
     // SAFETY: the caller guarantees this.
-    unsafe { rows::map3(length, out, x, weight, bias, scaled) };
+    unsafe { row_tiles::map(length, out, [x, weight, bias], compute) };
 }

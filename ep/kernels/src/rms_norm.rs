@@ -6,9 +6,10 @@ use streamvm_ep::{KernelCall, KernelError, Op};
 
 use crate::folds;
 use crate::loop_nest::LoopNest;
-use crate::number::{DTypeTag, Float};
+use crate::number::{DTypeTag, Float, Number};
 use crate::parallel;
-use crate::rows::{self, InRow, OutRow, input, output};
+use crate::rows::{InRow, Map2, OutRow, input, output};
+use crate::{row_tiles, simd_dispatch};
 
 /// The kernel of [`Op::RmsNorm`].
 pub(super) fn rms_norm<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
@@ -42,11 +43,16 @@ where
 ///
 /// * The first `length` elements of the inputs and of `out` are as [`InRow::get`] and [`OutRow::set`] require.
 unsafe fn row<T: Float>(length: usize, out: OutRow<T>, x: InRow<T>, weight: InRow<T>, epsilon: f64) {
-    let square = |sum: f64, x: T| sum + x.to_f64() * x.to_f64();
+    let square = |sum: f64, [x]: [T::Wide; 1]| sum + x.to_f64() * x.to_f64();
     // SAFETY: the caller guarantees this.
-    let squares = unsafe { folds::fold(length, x, 0.0, 0.0, square, |x, y| x + y) };
+    let squares = unsafe { folds::fold(length, [x], (0.0, 0.0), square, |x, y| x + y) };
     let scale = 1.0 / (squares / length as f64 + epsilon).sqrt();
-    let scaled = move |x: T, weight: T| T::from_f64(x.to_f64() * scale * weight.to_f64());
+    let scaled = move |x: T::Wide, weight: T::Wide| T::wide_of(x.to_f64() * scale * weight.to_f64());
+    let compute = |count, out, inputs: [*const T::Wide; 2]| {
+        let [x, weight] = inputs.map(InRow::dense);
+        // SAFETY: `map` gives so many elements and results.
+        simd_dispatch::run(unsafe { Map2::new(count, OutRow::dense(out), x, weight, scaled) });
+    };
     // SAFETY: the caller guarantees this.
-    unsafe { rows::map2(length, out, x, weight, scaled) };
+    unsafe { row_tiles::map(length, out, [x, weight], compute) };
 }

@@ -5,7 +5,7 @@
 use streamvm_ep::ElementWork;
 
 use crate::arith::{Binary, Ternary, Unary};
-use crate::long_rows::SideBySide;
+use crate::rows::SideBySide;
 use crate::rows::{InRow, Map1, Map2, Map3, OutRow};
 use crate::simd_dispatch;
 
@@ -64,7 +64,8 @@ pub(super) unsafe fn of_two<T: Copy, B: Binary<T>>(
     singles: usize,
 ) {
     let (out, a, b) = (results::<B::Out>(out), input::<T>(a, 0, singles), input::<T>(b, 1, singles));
-    if let ElementWork::Call = B::WORK {
+    // No vectors divide integers.
+    if matches!(B::WORK, ElementWork::Call) || B::REFUSES.is_some() {
         for i in 0..count {
             // SAFETY: the caller guarantees this for every index below `count`.
             let x = unsafe { a.get(i) };
