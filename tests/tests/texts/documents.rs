@@ -165,7 +165,7 @@ fn what_the_page_about_cuda_names_is_there() {
     // Without the programs, which are run.
     let prose: String = page.split("```").step_by(2).collect();
     let mut files = Vec::new();
-    for member in ["ep", "instructions", "program", "vm"] {
+    for member in ["ep", "ep/cuda", "instructions", "program", "vm"] {
         files_of(&root.join(member).join("src"), "rs", &mut files);
     }
     let text: String = files.iter().map(|file| fs::read_to_string(file).expect("a source")).collect();
