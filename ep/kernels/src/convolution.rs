@@ -24,12 +24,12 @@ use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{KernelCall, KernelError, Op, Operand};
 
 use crate::direct_convolution::Convolve;
-use crate::row_tiles;
 use crate::loop_nest::LoopNest;
 use crate::matmul::{Matrix, by_gemm};
 use crate::number::{DTypeTag, Float, Number};
 use crate::parallel;
 use crate::patches::{Image, PRODUCTS, WideMatrix, even_positions, fold, round_positions, tile_of, unfold};
+use crate::row_tiles;
 use crate::rows::{self, OutRow, output};
 
 /// Rows of a patch matrix that a part of a gradient has at least, if there are so many: fewer would make products of few rows.

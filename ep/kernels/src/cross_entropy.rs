@@ -122,11 +122,15 @@ unsafe fn gradient<T: Float>(classes: usize, out: OutRow<T>, row: InRow<T>, clas
     let (largest, sum) = unsafe { total(classes, row) };
     let factor = dy / sum;
     let write = |first, count, tile: OutRow<T::Wide>| {
-        let (tile, scaled) = (tile.first, move |x: T::Wide| T::wide_of(x.to_f64() * factor));
-        // SAFETY: `exponential_tiles` gives `count` elements, which nothing else accesses.
-        simd_dispatch::run_wide(unsafe { SideBySide::new(count, tile, tile.cast_const(), scaled) });
-        // SAFETY: as above; the caller guarantees the elements of `out`.
-        unsafe { round_row(count, out.from(first), tile) };
+        let (out, scaled) = (out.from(first), move |x: T::Wide| T::wide_of(x.to_f64() * factor));
+        let is_direct = !T::IS_HALF && out.stride == 1;
+        let to = if is_direct { out.first.cast() } else { tile.first };
+        // SAFETY: `exponential_tiles` gives `count` elements, which nothing else accesses; the caller guarantees the elements of `out`.
+        simd_dispatch::run_wide(unsafe { SideBySide::new(count, to, tile.first.cast_const(), scaled) });
+        if !is_direct {
+            // SAFETY: as above.
+            unsafe { round_row(count, out, to) };
+        }
     };
     // SAFETY: the caller guarantees this.
     unsafe { exponential_tiles(classes, row, largest, write) };

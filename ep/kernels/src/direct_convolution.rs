@@ -27,10 +27,10 @@ use pulp::{Simd, WithSimd};
 use streamvm_ep::Operand;
 use streamvm_ep::backend::ConvolutionForm;
 
-use crate::row_tiles;
 use crate::number::Float;
 use crate::parallel;
 use crate::patches::{Image, PRODUCTS, WideMatrix};
+use crate::row_tiles;
 use crate::rows::{input, output};
 use crate::simd_dispatch;
 

@@ -54,7 +54,9 @@ pub(super) fn binary<D: DTypeTag, B: Binary<D::Computed>>(call: &mut KernelCall<
 }
 
 /// The kernel of a light binary op that takes 16-bit floats as they are.
-pub(super) fn binary_of_bits<D: DTypeTag, B: Binary<D::Store>>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
+pub(super) fn binary_of_bits<D: DTypeTag, B: Binary<D::Store>>(
+    call: &mut KernelCall<'_, '_>,
+) -> Result<(), KernelError> {
     let map = const { &Map::of_bits(of_two::<D::Store, B>) };
     // SAFETY: as in `unary`.
     unsafe { run(call, [D::DTYPE; 2], D::DTYPE, map) }

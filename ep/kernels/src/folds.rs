@@ -9,7 +9,7 @@ use pulp::{Simd, WithSimd};
 
 use crate::lanes;
 use crate::number::{Float, Number};
-use crate::row_tiles::{Room, TILE, load};
+use crate::row_tiles::{Room, TILE, widen_row};
 use crate::rows::{InRow, LANES};
 use crate::simd_dispatch;
 
@@ -24,7 +24,7 @@ pub(super) unsafe fn fold<T: Number, S: Copy, const N: usize>(
     length: usize,
     rows: [InRow<T>; N],
     (start, neutral): (S, S),
-    step: impl Fn(S, [T::Computed; N]) -> S,
+    step: impl Fn(S, [T::Computed; N]) -> S + Copy,
     join: impl Fn(S, S) -> S,
 ) -> S {
     // SAFETY: the caller guarantees this.
@@ -50,7 +50,7 @@ impl<T, S, P, J, const N: usize> FoldRows<T, S, P, J, N> {
     }
 }
 
-impl<T: Number, S: Copy, P: Fn(S, [T::Computed; N]) -> S, J: Fn(S, S) -> S, const N: usize> WithSimd
+impl<T: Number, S: Copy, P: Fn(S, [T::Computed; N]) -> S + Copy, J: Fn(S, S) -> S, const N: usize> WithSimd
     for FoldRows<T, S, P, J, N>
 {
     type Output = S;
@@ -63,31 +63,41 @@ impl<T: Number, S: Copy, P: Fn(S, [T::Computed; N]) -> S, J: Fn(S, S) -> S, cons
         let mut rooms = [const { Room::new() }; N];
         let (mut folded, mut parts) = (start, [neutral; LANES]);
         let mut first = 0;
-        // One tile of all elements, unless they are converted.
+        // One tile of all elements, unless they are converted before.
         while first < length {
-            let count = if T::HALF.is_some() { TILE.min(length - first) } else { length };
-            let mut tile = [InRow { first: std::ptr::null(), stride: 0 }; N];
-            for place in 0..N {
-                // SAFETY: the caller of `new` guarantees these elements.
-                tile[place] = unsafe { load(count, rows[place].from(first), &mut rooms[place]) };
+            let count = if T::IN_TILES { TILE.min(length - first) } else { length };
+            for (row, room) in rows.iter().zip(&mut rooms).filter(|_| T::IN_TILES) {
+                // SAFETY: the caller of `new` guarantees these elements, and there is room for them.
+                unsafe { widen_row(count, room.row().first, row.from(first)) };
             }
             let in_blocks = whole.saturating_sub(first).min(count);
-            let mut i = 0;
-            while i < in_blocks {
-                // SAFETY: as above; the strides are 1, and the block ends within the tile.
-                let x: [[T::Computed; LANES]; N] = lanes::array(|place| unsafe { tile[place].block(i) });
-                for lane in 0..LANES {
-                    parts[lane] = step(parts[lane], lanes::array(|place| x[place][lane]));
-                }
-                i += LANES;
+            // Not a function: as its arguments, states of few bytes would be one integer.
+            macro_rules! fold_tile {
+                ($rows:expr, $computed:expr) => {
+                    let mut i = 0;
+                    while i < in_blocks {
+                        // SAFETY: the caller of `new` guarantees these elements; the strides are 1 if there are blocks.
+                        let x: [[_; LANES]; N] = lanes::array(|place| unsafe { $rows[place].block(i) });
+                        for lane in 0..LANES {
+                            parts[lane] = step(parts[lane], lanes::array(|place| $computed(x[place][lane])));
+                        }
+                        i += LANES;
+                    }
+                    if in_blocks > 0 && first + in_blocks == whole {
+                        folded = join(folded, join_all(parts, &join));
+                    }
+                    while i < count {
+                        // SAFETY: as above.
+                        folded = step(folded, lanes::array(|place| $computed(unsafe { $rows[place].get(i) })));
+                        i += 1;
+                    }
+                };
             }
-            if in_blocks > 0 && first + in_blocks == whole {
-                folded = join(folded, join_all(parts, &join));
-            }
-            while i < count {
-                // SAFETY: as above, for every index below `count`.
-                folded = step(folded, lanes::array(|place| unsafe { tile[place].get(i) }));
-                i += 1;
+            if T::IN_TILES {
+                let tile: [InRow<T::Computed>; N] = lanes::array(|place| rooms[place].written());
+                fold_tile!(tile, |x| x);
+            } else {
+                fold_tile!(rows, T::computed);
             }
             first += count;
         }
@@ -214,12 +224,15 @@ impl<T: Float> WithSimd for SumRow<T> {
     #[inline(always)]
     fn with_simd<V: Simd>(self, simd: V) -> f64 {
         let SumRow { length, a } = self;
-        // Each addition waits for the one before it. So a long row is a row of pairs, whose sums wait for nothing: half as many additions wait. Sums of 16-bit floats wait for conversions.
-        let half = if length >= 4 * LANES && !T::IS_HALF { length / 2 } else { 0 };
-        let pair = |sum: f64, [x, y]: [T::Wide; 2]| sum + (x.to_sum() + y.to_sum());
-        // SAFETY: the caller of `new` guarantees this.
-        let pairs = unsafe { FoldRows::new(half, [a, a.from(half)], (0.0, 0.0), pair, Number::add) };
-        let pairs = pairs.with_simd(simd);
+        // Each addition waits for the one before it. So a long row is a row of pairs, whose sums wait for nothing: half as many additions wait. Elements that are converted in tiles are read in
+        // their order.
+        let half = if length >= 4 * LANES && !T::IN_TILES { length / 2 } else { 0 };
+        let mut pairs = 0.0;
+        if half > 0 {
+            let pair = |sum: f64, [x, y]: [T::Wide; 2]| sum + (x.to_sum() + y.to_sum());
+            // SAFETY: the caller of `new` guarantees this.
+            pairs = unsafe { FoldRows::new(half, [a, a.from(half)], (0.0, 0.0), pair, Number::add) }.with_simd(simd);
+        }
         let step = |sum: f64, [x]: [T::Wide; 1]| sum + x.to_sum();
         // SAFETY: as above.
         let rest = unsafe { FoldRows::new(length - 2 * half, [a.from(2 * half)], (pairs, 0.0), step, Number::add) };
@@ -285,8 +298,6 @@ impl<A: Copy, F: Fn(A) -> bool> WithSimd for Position<A, F> {
 
 #[cfg(test)]
 mod tests {
-    use std::ops::Add;
-
     use pulp::Arch;
 
     use super::*;
@@ -306,11 +317,13 @@ mod tests {
             let x = numbers(length);
             let step = |sum: f64, [x]: [f64; 1]| sum + x;
             // SAFETY: the numbers outlive the call.
-            let here = unsafe { fold(length, [row(&x)], (0.0, 0.0), step, f64::add) };
+            let here = unsafe { fold(length, [row(&x)], (0.0, 0.0), step, Number::add) };
             // SAFETY: as above.
-            let wide = simd_dispatch::run_wide(unsafe { FoldRows::new(length, [row(&x)], (0.0, 0.0), step, f64::add) });
+            let wide =
+                simd_dispatch::run_wide(unsafe { FoldRows::new(length, [row(&x)], (0.0, 0.0), step, Number::add) });
             // SAFETY: as above.
-            let narrow = Arch::Scalar.dispatch(unsafe { FoldRows::new(length, [row(&x)], (0.0, 0.0), step, f64::add) });
+            let narrow =
+                Arch::Scalar.dispatch(unsafe { FoldRows::new(length, [row(&x)], (0.0, 0.0), step, Number::add) });
             assert_eq!([here.to_bits(), narrow.to_bits()], [wide.to_bits(); 2], "{length} elements");
         }
     }

@@ -77,6 +77,11 @@ macro_rules! half_float {
             }
 
             #[inline(always)]
+            fn computed(self) -> f32 {
+                self.wide()
+            }
+
+            #[inline(always)]
             fn sum_of(element: f32) -> f32 {
                 element
             }
@@ -275,5 +280,35 @@ fn odd(near: f32, size: Option<Ordering>) -> f32 {
         // Not zero, because its magnitude is larger than another one.
         Some(Ordering::Greater) => f32::from_bits((near.to_bits() - 1) | 1),
         Some(Ordering::Equal) | None => near,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bits with a sign of every kind: zeros, subnormal and normal numbers, infinities, NaNs.
+    const BITS: [u16; 16] = [
+        0, 1, 0x03ff, 0x0400, 0x3c00, 0x3f80, 0x7bff, 0x7c00, 0x7c01, 0x7e00, 0x7f7f, 0x7f80, 0x7f81, 0x7fc0, 0x7ffe,
+        0x7fff,
+    ];
+
+    fn compared_as_f32<T: Float<Wide = f32>>(from_bits: fn(u16) -> T) {
+        for x in (0..=u16::MAX).map(from_bits) {
+            for y in BITS.into_iter().flat_map(|bits| [bits, bits | 0x8000]).map(from_bits) {
+                let (a, b, x, y) = (x.compared(), y.compared(), x.wide(), y.wide());
+                assert_eq!((a < b, a <= b, a == b), (x < y, x <= y, x == y), "{x:e} and {y:e}");
+                assert_eq!((a > b, a >= b, a != b), (x > y, x >= y, x != y), "{x:e} and {y:e}");
+                assert_eq!(a.partial_cmp(&b), x.partial_cmp(&y), "{x:e} and {y:e}");
+            }
+            let sign = x.sign();
+            assert!(sign.wide() == Number::sign(x.wide()) || x.is_nan() && sign.is_nan());
+        }
+    }
+
+    #[test]
+    fn numbers_are_ordered_as_f32() {
+        compared_as_f32(f16::from_bits);
+        compared_as_f32(bf16::from_bits);
     }
 }

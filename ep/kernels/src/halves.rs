@@ -55,10 +55,10 @@ impl Half {
 /// `bf16::to_f32` without a branch.
 #[inline(always)]
 pub(super) fn wide(narrow: bf16) -> f32 {
-    let bits = u32::from(narrow.to_bits()) << 16;
-    // A NaN becomes quiet.
-    let quiet = if bits & 0x7fff_ffff > 0x7f80_0000 { 1 << 22 } else { 0 };
-    f32::from_bits(bits | quiet)
+    let bits = narrow.to_bits();
+    // A NaN becomes quiet. Compared as 16 bits, of which a vector has twice as many.
+    let quiet = if bits & 0x7fff > 0x7f80 { 1 << 6 } else { 0 };
+    f32::from_bits(u32::from(bits | quiet) << 16)
 }
 
 /// `bf16::from_f32` without a branch.

@@ -4,9 +4,9 @@
 //! `gemm` has an `f16` product of its own, but it rounds after each block of the depth, and on some processors accumulates in `f16`. It
 //! has none for `bf16`.
 
-use crate::row_tiles;
 use crate::matmul::{Matrix, by_gemm};
 use crate::number::Float;
+use crate::row_tiles;
 use crate::rows::{InRow, OutRow};
 
 /// The most rows, columns and depth that are multiplied at a time. Each element of a panel is widened once and used this many times.

@@ -1,4 +1,4 @@
-//! Arithmetic of elements: the definition of the ops for each type; elementwise ops of 16-bit floats are those of `f32`, rounded. [`Functions`] has those of one float.
+//! Arithmetic of elements: the definition of the ops for each type; elementwise ops that compute 16-bit floats are those of `f32`, rounded. [`Functions`] has those of one float.
 //!
 //! Integers wrap. Kernels refuse a zero divisor and a negative exponent before they compute, so divisions and [`Number::pow`] need not.
 
@@ -66,6 +66,8 @@ pub(super) trait Number: Copy + Send + Sync + 'static {
 
     /// The type, if it is one of 16-bit floats.
     const HALF: Option<Half> = None;
+    /// Whether elements are converted in tiles before loops over them: by instructions that the compiler does not use. The others are converted within loops.
+    const IN_TILES: bool = matches!(Self::HALF, Some(Half::F16));
     const IS_FLOAT: bool;
     /// Whether a sum of few elements can exceed the range of [`Sum`](Number::Sum). Integers wrap instead.
     const SUM_OVERFLOWS: bool;
@@ -88,6 +90,7 @@ pub(super) trait Number: Copy + Send + Sync + 'static {
     /// The value for `<`, `==` and the others; NaN is neither equal nor ordered.
     fn compared(self) -> Self::Compared;
     fn to_sum(self) -> Self::Sum;
+    fn computed(self) -> Self::Computed;
     /// An element, as it is computed, as a term of a sum.
     fn sum_of(element: Self::Computed) -> Self::Sum;
     fn from_sum(sum: Self::Sum) -> Self;
@@ -112,19 +115,18 @@ pub(super) trait Number: Copy + Send + Sync + 'static {
     /// The smaller value; NaN if either is NaN.
     #[inline(always)]
     fn min(self, other: Self) -> Self {
-        if self.compared() < other.compared() || self.is_nan() { self } else { other }
+        if (self.compared() < other.compared()) | self.is_nan() { self } else { other }
     }
 
     /// The larger value; NaN if either is NaN.
     #[inline(always)]
     fn max(self, other: Self) -> Self {
-        if self.compared() > other.compared() || self.is_nan() { self } else { other }
+        if (self.compared() > other.compared()) | self.is_nan() { self } else { other }
     }
 
     /// The larger of this and 0; NaN stays NaN.
     #[inline(always)]
     fn relu(self) -> Self {
-        // No branch, which the second test would be if it came after the first.
         if (self.compared() > Self::ZERO.compared()) | self.is_nan() { self } else { Self::ZERO }
     }
 }
@@ -213,6 +215,11 @@ macro_rules! floats {
             #[inline(always)]
             fn to_sum(self) -> f64 {
                 f64::from(self)
+            }
+
+            #[inline(always)]
+            fn computed(self) -> $float {
+                self
             }
 
             #[inline(always)]
@@ -372,6 +379,11 @@ macro_rules! integers {
 
             #[inline(always)]
             fn to_sum(self) -> $int {
+                self
+            }
+
+            #[inline(always)]
+            fn computed(self) -> $int {
                 self
             }
 

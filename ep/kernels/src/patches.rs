@@ -10,9 +10,9 @@ use std::ops::Range;
 use streamvm_ep::Operand;
 use streamvm_ep::backend::ConvolutionForm;
 
-use crate::row_tiles;
 use crate::matmul::Matrix;
 use crate::number::{Float, Number};
+use crate::row_tiles;
 use crate::rows::{InRow, input, output};
 
 /// Elements of a tile of up to 2048 rows, at most: 256 KiB of `f32` or 512 KiB of `f64`, which a second-level cache holds beside the other factor.

@@ -23,7 +23,6 @@ use streamvm_ep::{Axes, KernelCall, KernelError, Layout, Op, Operand, Params};
 use crate::folds::{self, Extreme, FoldRows};
 use crate::loop_nest::LoopNest;
 use crate::number::{DTypeTag, Float, Number};
-use crate::row_tiles::{Room, load};
 use crate::rows::{InRow, OutRow, input, output};
 use crate::{parallel, simd_dispatch};
 
@@ -55,12 +54,7 @@ pub(super) trait Fold<T: Number> {
     fn step(state: Self::State, element: Self::Element) -> Self::State;
     fn join(left: Self::State, right: Self::State) -> Self::State;
 
-    /// The elements of a row as they are folded; see [`load`].
-    ///
-    /// # Safety
-    ///
-    /// * As for [`load`].
-    unsafe fn elements(count: usize, row: InRow<T>, room: &mut Room<Self::Element>) -> InRow<Self::Element>;
+    fn element(stored: T) -> Self::Element;
 
     /// Folds a row into `state`.
     ///
@@ -107,9 +101,8 @@ macro_rules! folds {
             }
 
             #[inline(always)]
-            unsafe fn elements(count: usize, row: InRow<T>, room: &mut Room<T::Computed>) -> InRow<T::Computed> {
-                // SAFETY: the caller guarantees this.
-                unsafe { load(count, row, room) }
+            fn element(stored: T) -> T::Computed {
+                stored.computed()
             }
 
             #[inline(always)]
@@ -208,8 +201,8 @@ macro_rules! extremes {
             }
 
             #[inline(always)]
-            unsafe fn elements(_count: usize, row: InRow<T>, _room: &mut Room<T>) -> InRow<T> {
-                row
+            fn element(stored: T) -> T {
+                stored
             }
 
             #[inline(always)]
@@ -266,7 +259,7 @@ pub(super) fn reduce<D: DTypeTag, F: Fold<D::Store>>(call: &mut KernelCall<'_, '
                 // For both: the loop nests together stay within the input, which holds `D` and does not overlap the output.
                 if is_side_by_side {
                     // SAFETY: see above; the stride along the kept row is 1.
-                    simd_dispatch::run(unsafe { Columns::<_, F>::new(length, row, states) });
+                    unsafe { fold_columns::<_, F>(length, row, states) };
                 } else {
                     // SAFETY: see above.
                     unsafe { fold_rows::<_, F>(length, row, kept_stride, states) };
@@ -358,38 +351,17 @@ impl<T: Number, F: Fold<T>> WithSimd for Rows<'_, T, F> {
     }
 }
 
-/// Folds of columns side by side, one for each state: of `length` rows, whose stride is that from row to row.
-struct Columns<'a, T: Number, F: Fold<T>> {
-    length: usize,
-    rows: InRow<T>,
-    states: &'a mut [F::State],
-}
-
-impl<'a, T: Number, F: Fold<T>> Columns<'a, T, F> {
-    /// # Safety
-    ///
-    /// * As long as the value exists, as many elements of each row as there are states, side by side, are as [`InRow::get`] requires. There are at most [`TILE`].
-    #[inline(always)]
-    unsafe fn new(length: usize, rows: InRow<T>, states: &'a mut [F::State]) -> Self {
-        Columns { length, rows, states }
-    }
-}
-
-impl<T: Number, F: Fold<T>> WithSimd for Columns<'_, T, F> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<V: Simd>(self, _: V) {
-        let mut room = Room::new();
-        for place in 0..self.length {
-            let row = InRow { first: self.rows.from(place).first, stride: 1 };
-            // SAFETY: the caller of `new` guarantees this.
-            let elements = unsafe { F::elements(self.states.len(), row, &mut room) };
-            // SAFETY: as above; nothing writes the elements while they are borrowed.
-            let elements = unsafe { std::slice::from_raw_parts(elements.first, self.states.len()) };
-            for (state, &element) in self.states.iter_mut().zip(elements) {
-                *state = F::step(*state, element);
-            }
+/// Folds columns side by side, one for each state: of `length` rows, whose stride is that from row to row.
+///
+/// # Safety
+///
+/// * As many elements of each row as there are states, side by side, are as [`InRow::get`] requires.
+unsafe fn fold_columns<T: Number, F: Fold<T>>(length: usize, rows: InRow<T>, states: &mut [F::State]) {
+    for place in 0..length {
+        // SAFETY: the caller guarantees the elements, and nothing writes them while they are borrowed.
+        let elements = unsafe { std::slice::from_raw_parts(rows.from(place).first, states.len()) };
+        for (state, &element) in states.iter_mut().zip(elements) {
+            *state = F::step(*state, F::element(element));
         }
     }
 }

@@ -178,6 +178,10 @@ pub(super) unsafe fn copy<T: Copy>(length: usize, out: OutRow<T>, a: InRow<T>) {
     }
 }
 
+const fn is_at_most<T>(bytes: usize) -> bool {
+    size_of::<T>() <= bytes
+}
+
 macro_rules! maps {
     ($($(#[$doc:meta])* $map:ident by $block:ident: $($input:ident $element:ident $x:ident),*;)*) => {$(
         $(#[$doc])*
@@ -186,6 +190,7 @@ macro_rules! maps {
             out: OutRow<O>,
             $($input: InRow<$element>,)*
             f: F,
+            only_lanes: bool,
         }
 
         impl<$($element,)* O, F> $map<$($element,)* O, F> {
@@ -196,7 +201,7 @@ macro_rules! maps {
             /// * The stride of the output is 1, those of inputs are 1, or 0 if there are several.
             #[inline(always)]
             pub(super) unsafe fn new(length: usize, out: OutRow<O>, $($input: InRow<$element>,)* f: F) -> Self {
-                $map { length, out, $($input,)* f }
+                $map { length, out, $($input,)* f, only_lanes: false }
             }
         }
 
@@ -234,13 +239,17 @@ macro_rules! maps {
             #[inline(always)]
             fn with_simd<S: Simd>(self, _: S) {
                 // Values, because the loops would read the fields anew after they write bytes.
-                let $map { length, out, $($input,)* f } = self;
-                let i = match [size_of::<O>(), $(size_of::<$element>()),*].into_iter().fold(1, usize::max) {
+                let $map { length, out, $($input,)* f, only_lanes } = self;
+                let i = if only_lanes {
+                    0
+                } else if const { is_at_most::<O>(1) $(&& is_at_most::<$element>(1))* } {
                     // SAFETY: the caller of `new` guarantees this.
-                    1 => unsafe { Self::blocks::<{ 4 * LANES }>(0, length, out, $($input,)* &f) },
+                    unsafe { Self::blocks::<{ 4 * LANES }>(0, length, out, $($input,)* &f) }
+                } else if const { is_at_most::<O>(2) $(&& is_at_most::<$element>(2))* } {
                     // SAFETY: as above.
-                    2 => unsafe { Self::blocks::<{ 2 * LANES }>(0, length, out, $($input,)* &f) },
-                    _ => 0,
+                    unsafe { Self::blocks::<{ 2 * LANES }>(0, length, out, $($input,)* &f) }
+                } else {
+                    0
                 };
                 // SAFETY: as above.
                 let i = unsafe { Self::blocks::<LANES>(i, length, out, $($input,)* &f) };
@@ -264,6 +273,14 @@ maps! {
     Map2 by block_or_same: a A x, b B y;
     /// `out[i] = f(a[i], b[i], c[i])`.
     Map3 by block_or_same: a A x, b B y, c C z;
+}
+
+impl<A, B, O, F> Map2<A, B, O, F> {
+    /// Never computes more than [`LANES`] elements at a time: for functions that no vectors compute.
+    #[inline(always)]
+    pub(super) fn in_lanes(self) -> Self {
+        Map2 { only_lanes: true, ..self }
+    }
 }
 
 /// `out[i] = f(a[i])` for an `f` of many operations: a loop that the compiler vectorises as a loop. What `f` captures should be moved into it, because the loop would read a borrowed value anew for

@@ -4,19 +4,20 @@
 //! because storing them would round them; so each result is rounded only once. A row with a NaN or `+inf`, or with only `-inf`, gives
 //! NaN.
 
+use std::marker::PhantomData;
+
 use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
-use streamvm_ep::{Axes, KernelCall, KernelError, Op, Operand};
+use streamvm_ep::{KernelCall, KernelError, Op};
 
 use crate::folds;
 use crate::functions::Functions as _;
-use crate::loop_nest::LoopNest;
 use crate::number::{DTypeTag, Float, Number};
-use crate::row_tiles::{Room, TILE, dense, map, round_row, widen_row};
-use crate::rows::{InRow, Map2, OutRow, SideBySide, input, output};
-use crate::{lanes, parallel, simd_dispatch};
+use crate::row_tiles::{GROUP, OfRows, Room, Rows, TILE, dense, each_group, map};
+use crate::rows::{InRow, Map2, OutRow, SideBySide};
+use crate::simd_dispatch;
 
 /// The last step of one row: it makes results of exponentials, or of elements.
-pub(super) trait Forward {
+pub(super) trait Forward: Sync {
     const OP: Op;
     const OF_EXPONENTIALS: bool;
 
@@ -26,11 +27,17 @@ pub(super) trait Forward {
     /// # Safety
     ///
     /// * `count` elements may be read from each input on, and written from `out` on.
-    unsafe fn finish<T: Float>(count: usize, out: *mut T::Wide, inputs: [*const T::Wide; 2], largest: T::Wide, sum: f64);
+    unsafe fn finish<T: Float>(
+        count: usize,
+        out: *mut T::Wide,
+        inputs: [*const T::Wide; 2],
+        largest: T::Wide,
+        sum: f64,
+    );
 }
 
 /// The computation of the gradient of one row, from the row that [`Forward`] wrote and the gradient of that.
-pub(super) trait Backward {
+pub(super) trait Backward: Sync {
     const OP: Op;
 
     /// # Safety
@@ -47,83 +54,57 @@ where
 {
     let ([a], out) = checked_operands(call, [D::DTYPE], D::DTYPE, InPlace::Refused)?;
     check_inferred(F::OP, [a], out, call)?;
-    let elements = if D::Store::IS_HALF { TILE } else { GROUP_ELEMENTS };
-    each_group([out, a], (call.params.axes, elements), |length, count, firsts, [out_stride, a_stride]| {
-        let rows = |place: usize| {
-            let [to, from]: [usize; 2] = firsts(place);
-            (output::<D::Store>(out, to, out_stride), input::<D::Store>(a, from, a_stride))
-        };
-        // For both: the rows are within both operands, which hold `D`; the output may be written and does not overlap the input.
-        match D::Store::IS_HALF {
-            // SAFETY: see above.
-            true => unsafe { group_of_halves::<D::Store, F>(length, count, &rows) },
-            // SAFETY: see above.
-            false => unsafe { group::<D::Store, F>(length, count, &rows) },
-        }
-    });
+    for axis in call.params.axes.iter() {
+        // SAFETY: the operands hold `D` and have one shape; the output may be written and does not overlap the input.
+        unsafe { each_group::<D::Store, 2>([out, a], axis, &ForwardRows(PhantomData::<F>)) };
+    }
     Ok(())
 }
 
-/// Gives the rows of a group by their number.
-type Rows<'a, T> = &'a dyn Fn(usize) -> (OutRow<T>, InRow<T>);
+struct ForwardRows<F>(PhantomData<F>);
 
-/// The results of the first `count` rows that `rows` gives, step by step: while a step ends in one row it already begins in the next, so
-/// that short rows do not wait for its last results. Not for 16-bit floats.
-///
-/// # Safety
-///
-/// * `count` is at most [`GROUP`].
-/// * `length` elements of each row are as [`InRow::get`] and [`OutRow::set`] require.
-unsafe fn group<T: Float, F: Forward>(length: usize, count: usize, rows: Rows<'_, T>) {
-    let mut largest = [T::LOWEST.wide(); GROUP];
-    let mut sums = [0.0; GROUP];
-    for (place, largest) in largest[..count].iter_mut().enumerate() {
-        // SAFETY: the caller guarantees this.
-        *largest = unsafe { folds::extreme(length, rows(place).1, T::LOWEST, T::exceeds) }.wide();
-    }
-    for (place, &largest) in largest[..count].iter().enumerate() {
-        let (out, row) = rows(place);
-        // SAFETY: `map` gives so many elements and results.
-        let compute = |count, to, [x]: [_; 1]| unsafe { exponentials::<T>(count, to, x, largest) };
-        // SAFETY: the caller guarantees this.
-        unsafe { map(length, out, [row], compute) };
-    }
-    for (place, sum) in sums[..count].iter_mut().enumerate() {
-        // SAFETY: the row holds the elements that were just written, and nothing else accesses it.
-        *sum = unsafe { folds::sum(length, rows(place).0.written()) };
-    }
-    for (place, (&largest, &sum)) in largest.iter().zip(&sums).take(count).enumerate() {
-        let (out, row) = rows(place);
-        // SAFETY: `map` gives so many elements and results.
-        let compute = |count, to, inputs: [_; 2]| unsafe { F::finish::<T>(count, to, inputs, largest, sum) };
-        // SAFETY: the caller guarantees this.
-        unsafe { map(length, out, [row, out.written()], compute) };
+impl<F: Forward> OfRows<2> for ForwardRows<F> {
+    unsafe fn compute<T: Float, R: Float<Wide = T::Wide>>(&self, length: usize, count: usize, rows: &[Rows<T>; 2]) {
+        if T::IS_HALF {
+            for place in 0..count {
+                // SAFETY: the caller guarantees this.
+                unsafe { long_row_of_halves::<T, F>(length, rows[0].out(place), rows[1].at(place)) };
+            }
+            return;
+        }
+        // Step by step: while a step ends in one row it already begins in the next, so that short rows do not wait for its last results.
+        let [out, x] = rows;
+        let mut largest = [T::LOWEST.wide(); GROUP];
+        let mut sums = [0.0; GROUP];
+        for (place, largest) in largest[..count].iter_mut().enumerate() {
+            // SAFETY: the caller guarantees this.
+            *largest = unsafe { folds::extreme(length, x.at(place), T::LOWEST, T::exceeds) }.wide();
+        }
+        for (place, &largest) in largest[..count].iter().enumerate() {
+            // SAFETY: `map` gives so many elements and results.
+            let compute = |count, to, [x]: [_; 1]| unsafe { exponentials::<T>(count, to, x, largest) };
+            // SAFETY: the caller guarantees this.
+            unsafe { map(length, out.out(place), [x.at(place)], compute) };
+        }
+        for (place, sum) in sums[..count].iter_mut().enumerate() {
+            // SAFETY: the row holds the elements that were just written, and nothing else accesses it.
+            *sum = unsafe { folds::sum(length, out.at(place)) };
+        }
+        for (place, (&largest, &sum)) in largest.iter().zip(&sums).take(count).enumerate() {
+            // SAFETY: `map` gives so many elements and results.
+            let compute = |count, to, inputs: [_; 2]| unsafe { F::finish::<T>(count, to, inputs, largest, sum) };
+            // SAFETY: the caller guarantees this.
+            unsafe { map(length, out.out(place), [x.at(place), out.at(place)], compute) };
+        }
     }
 }
 
-/// [`group`] for 16-bit floats.
+/// Computes a row of 16-bit floats in tiles.
 ///
 /// # Safety
 ///
-/// * As for [`group`]. The rows have at most [`TILE`] elements together, or there is one row.
-unsafe fn group_of_halves<T: Float, F: Forward>(length: usize, count: usize, rows: Rows<'_, T>) {
-    if length <= TILE {
-        let (mut elements, mut results) = (Room::<T::Wide>::new(), Room::<T::Wide>::new());
-        let (elements, results) = (elements.row(), results.row());
-        for place in 0..count {
-            // SAFETY: the caller guarantees the elements, and there is room for those of all rows.
-            unsafe { widen_row(length, elements.from(place * length).first, rows(place).1) };
-        }
-        let wide = |place| (results.from(place * length), elements.from(place * length).written());
-        // SAFETY: these are the elements that were just written, and there is room for the results.
-        unsafe { group::<T::Wide, F>(length, count, &wide) };
-        for place in 0..count {
-            // SAFETY: the results are written; the caller guarantees the elements that they become.
-            unsafe { round_row(length, rows(place).0, results.from(place * length).written().first) };
-        }
-        return;
-    }
-    let (out, row) = rows(0);
+/// * The first `length` elements of `row` and `out` are as [`InRow::get`] and [`OutRow::set`] require.
+unsafe fn long_row_of_halves<T: Float, F: Forward>(length: usize, out: OutRow<T>, row: InRow<T>) {
     // SAFETY: the caller guarantees this.
     let largest = unsafe { folds::extreme(length, row, T::LOWEST, T::exceeds) }.wide();
     let mut sum = 0.0;
@@ -184,44 +165,22 @@ where
 {
     let ([y, dy], out) = checked_operands(call, [D::DTYPE; 2], D::DTYPE, InPlace::Refused)?;
     check_inferred(B::OP, [y, dy], out, call)?;
-    each_group([out, y, dy], (call.params.axes, GROUP_ELEMENTS), |length, count, firsts, strides| {
-        for [to, from_y, from_dy] in (0..count).map(firsts) {
-            let out = output::<D::Store>(out, to, strides[0]);
-            let (y, dy) = (input::<D::Store>(y, from_y, strides[1]), input::<D::Store>(dy, from_dy, strides[2]));
-            // SAFETY: the row is within the operands, which hold `D`; the output may be written and overlaps no input.
-            unsafe { B::row(length, out, y, dy) };
-        }
-    });
+    for axis in call.params.axes.iter() {
+        // SAFETY: the operands hold `D` and have one shape; the output may be written and overlaps no input.
+        unsafe { each_group::<D::Store, 3>([out, y, dy], axis, &BackwardRows(PhantomData::<B>)) };
+    }
     Ok(())
 }
 
-/// The most rows of a group, as many as need nothing of each other's results.
-const GROUP: usize = 8;
+struct BackwardRows<B>(PhantomData<B>);
 
-/// The elements of a group: it stays in the first-level cache from step to step.
-const GROUP_ELEMENTS: usize = 1 << 12;
-
-/// Calls `group` for groups of up to [`GROUP`] rows, together about this number of `elements`, along the one axis of `axes`, with the length of a row, the number of rows, the
-/// offsets of the first element of each, and its stride in each operand. The operands have one shape.
-fn each_group<const N: usize>(
-    operands: [&Operand; N],
-    (axes, elements): (Axes, usize),
-    group: impl Fn(usize, usize, &dyn Fn(usize) -> [usize; N], [usize; N]) + Sync,
-) {
-    let layouts = operands.map(Operand::layout);
-    let dims = layouts[0].shape().dims();
-    for axis in axes.iter().filter(|&axis| dims[axis] > 0) {
-        let strides = |axis: usize| layouts.map(|layout| layout.strides()[axis]);
-        let others = (0..dims.len()).filter(|&other| other != axis);
-        let nest = LoopNest::over(others.map(|other| (dims[other], strides(other))));
-        let next = nest.row_strides();
-        let most = (elements / dims[axis]).clamp(1, GROUP);
-        nest.rows_in_parallel(dims[axis] * parallel::LONG, |first, rows| {
-            for start in (0..rows).step_by(most) {
-                let firsts = |place| lanes::array(|operand| first[operand] + (start + place) * next[operand]);
-                group(dims[axis], most.min(rows - start), &firsts, strides(axis));
-            }
-        });
+impl<B: Backward> OfRows<3> for BackwardRows<B> {
+    unsafe fn compute<T: Float, R: Float<Wide = T::Wide>>(&self, length: usize, count: usize, rows: &[Rows<T>; 3]) {
+        let [out, y, dy] = rows;
+        for place in 0..count {
+            // SAFETY: the caller guarantees this.
+            unsafe { B::row(length, out.out(place), y.at(place), dy.at(place)) };
+        }
     }
 }
 
@@ -233,7 +192,13 @@ impl Forward for Softmax {
     const OF_EXPONENTIALS: bool = true;
 
     #[inline(always)]
-    unsafe fn finish<T: Float>(count: usize, out: *mut T::Wide, [_, powers]: [*const T::Wide; 2], _: T::Wide, sum: f64) {
+    unsafe fn finish<T: Float>(
+        count: usize,
+        out: *mut T::Wide,
+        [_, powers]: [*const T::Wide; 2],
+        _: T::Wide,
+        sum: f64,
+    ) {
         // 1 / sum as a number and its error: a product with both is rounded once, and faster than a division.
         let factor = T::Wide::from_sum(1.0 / sum);
         let error = T::Wide::from_sum((-sum).mul_add(factor.to_sum(), 1.0) * factor.to_sum());

@@ -103,7 +103,7 @@ pub fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     kernels!(BOTH_SIGNS each unary: BitNot);
     kernels!(BOOL each unary: Not);
     kernels!(FLOATS each predicate: IsNan IsInf IsFinite);
-    // These take so little that another pass over a tile would show: their conversions, which are few operations, are within their loops.
+    // These take no longer than the conversions of `bf16`, which are a few operations and within their loops: tiles would be passed over three times.
     kernels!([bf16] Sqrt unary_of_bits of arith::Widened<arith::Sqrt>);
     kernels!([bf16] Reciprocal unary_of_bits of arith::Widened<arith::Reciprocal>);
 

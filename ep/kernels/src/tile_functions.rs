@@ -64,8 +64,7 @@ pub(super) unsafe fn of_two<T: Copy, B: Binary<T>>(
     singles: usize,
 ) {
     let (out, a, b) = (results::<B::Out>(out), input::<T>(a, 0, singles), input::<T>(b, 1, singles));
-    // No vectors divide integers.
-    if matches!(B::WORK, ElementWork::Call) || B::REFUSES.is_some() {
+    if let ElementWork::Call = B::WORK {
         for i in 0..count {
             // SAFETY: the caller guarantees this for every index below `count`.
             let x = unsafe { a.get(i) };
@@ -77,7 +76,9 @@ pub(super) unsafe fn of_two<T: Copy, B: Binary<T>>(
         return;
     }
     // SAFETY: the caller guarantees this.
-    simd_dispatch::run(unsafe { Map2::new(count, out, a, b, B::apply) });
+    let map = unsafe { Map2::new(count, out, a, b, B::apply) };
+    // No vectors divide integers.
+    simd_dispatch::run(if B::REFUSES.is_some() { map.in_lanes() } else { map });
 }
 
 /// An op of three elements, of which the last two have the type of the result.

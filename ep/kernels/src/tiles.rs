@@ -8,7 +8,8 @@
 //!   length.
 //! * The elements of others are copied to the stack (*gathered*), at most [`TILE_BYTES`] of an operand, several short rows in one tile; results are copied from there to where they
 //!   belong. Copies know the size of an element and no more.
-//! * 16-bit floats are converted to `f32` on their way into a tile, and rounded once on their way out. They have no functions of their own.
+//! * 16-bit floats are converted to `f32` on their way into a tile, and rounded once on their way out. They have functions of their own only for ops that compare or select elements, which take them as
+//!   they are, and for a few of `bf16` that take no longer than its conversions, which these do within their loops.
 //!
 //! Invariant: an element is read before the result at its index is written, and no result depends on an element at another index. So an op may write exactly the view that it reads.
 
@@ -18,8 +19,8 @@ use streamvm_ep::{DType, Operand};
 
 use crate::halves::Half;
 use crate::loop_nest::LoopNest;
+use crate::rows::{self, InRow, LANES, OutRow};
 use crate::{lanes, parallel};
-use crate::rows::{InRow, LANES, OutRow};
 
 /// The most inputs of an elementwise op.
 const MOST_INPUTS: usize = 3;
@@ -475,7 +476,12 @@ pub(super) unsafe fn copy_plane<T: Copy>(
             unsafe { copy_bytes(length * size_of::<T>(), to.cast(), from.cast()) };
         } else {
             let (to, from) = (OutRow { first: to, stride: to_next }, InRow { first: from, stride: from_next });
-            for place in 0..length {
+            if length >= LANES {
+                // SAFETY: as above.
+                unsafe { rows::copy(length, to, from) };
+            }
+            let rest = if length >= LANES { length } else { 0 };
+            for place in rest..length {
                 // SAFETY: as above.
                 let element = unsafe { from.get(place) };
                 // SAFETY: as above.
