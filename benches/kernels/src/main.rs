@@ -10,7 +10,7 @@
 //! streamvm's kernels are launched without the engine; the sort, the selection of the largest, the attention, the transformer layer and the model
 //! are eager calls, which go through the engine and allocate their outputs. Fused and unfused steps are compiled programs.
 //!
-//! With `--narrow`, a processor with AVX-512 shows what one without it would do.
+//! With `--narrow`, a processor with AVX-512 shows what one without it would do. The first line of the output names the processor, and the vectors in use.
 //!
 //! Outputs of the others exist before a call where the library allows it (`out=` of PyTorch and NumPy). PyTorch's convolutions, poolings, rms norm,
 //! cross entropy, attention and layer, and NumPy's sort and softmax, allocate their outputs. candle allocates each output.
@@ -101,6 +101,7 @@ fn main() -> ExitCode {
 }
 
 fn measure(chosen: &[&'static str], args: &Args) -> Result<(), Box<dyn std::error::Error>> {
+    println!("{}, with {}", processor(), streamvm_kernels::vectors());
     let (runs, budget) = (args.measuring.runs(), if args.measuring.quick { QUICK_BUDGET_MS } else { BUDGET_MS });
     let mut running: Vec<(Entrant, Process)> = Vec::new();
     for entrant in Entrant::all(args.alone) {
@@ -137,6 +138,18 @@ fn measure(chosen: &[&'static str], args: &Args) -> Result<(), Box<dyn std::erro
         }
     }
     Ok(())
+}
+
+/// The name of the processor, where the system tells it.
+fn processor() -> String {
+    let facts = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let fact = |name: &str| facts.lines().find(|line| line.starts_with(name)).and_then(|line| line.split_once(": "));
+    let number = |name| fact(name).map_or("", |(_, number)| number);
+    match fact("model name") {
+        // Virtual machines may give a name of many processors.
+        Some((_, name)) => format!("{name} (family {}, model {})", number("cpu family"), number("model\t")),
+        None => "a processor whose name the system does not tell".to_owned(),
+    }
 }
 
 /// Compares one element of what the entrants compute.

@@ -21,7 +21,8 @@ fn streamvm_alone_is_measured_with_one_and_two_threads() {
     for case in ["exp_1e5", "conv2d_32x16x4x4_32x3x3", "cross_entropy_1024x1000", "attention_12x128x64"] {
         let run = kernels(case, &["--alone"], &out);
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-        assert!(String::from_utf8_lossy(&run.stdout).contains(case));
+        let text = String::from_utf8_lossy(&run.stdout);
+        assert!(text.contains(case) && text.lines().next().is_some_and(|line| line.contains(", with ")), "{text}");
         let measured: serde_json::Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
         assert_eq!(measured.as_array().map(Vec::len), Some(2));
         assert!(measured[0]["nanoseconds"].as_f64().unwrap() > 0.0);

@@ -1,10 +1,12 @@
 //! The elementwise ops as types, of which the functions over [tiles](super::tiles) are made.
 
+use std::marker::PhantomData;
+
 use streamvm_ep::{ElementWork, Op};
 
 use crate::bits::Bits;
 use crate::functions::Functions;
-use crate::number::{Float, Number};
+use crate::number::{Computed, Float, Number};
 
 /// An op of one element.
 pub(super) trait Unary<T> {
@@ -61,27 +63,15 @@ unary! {
     Bits BitNot bit_not;
 }
 
-/// The negation of a 16-bit float, given as its bits.
-pub(super) struct NegOfHalf;
+/// An op of `f32`, of a 16-bit float.
+pub(super) struct Widened<U>(PhantomData<U>);
 
-impl Unary<u16> for NegOfHalf {
-    type Out = u16;
-
-    #[inline(always)]
-    fn apply(x: u16) -> u16 {
-        x ^ 0x8000
-    }
-}
-
-/// The absolute value of a 16-bit float, given as its bits.
-pub(super) struct AbsOfHalf;
-
-impl Unary<u16> for AbsOfHalf {
-    type Out = u16;
+impl<T: Float<Wide = f32>, U: Unary<f32, Out = f32>> Unary<T> for Widened<U> {
+    type Out = T;
 
     #[inline(always)]
-    fn apply(x: u16) -> u16 {
-        x & 0x7fff
+    fn apply(x: T) -> T {
+        T::rounded(U::apply(x.wide()))
     }
 }
 
@@ -175,10 +165,10 @@ binary! {
 
 /// Ops that refuse some integers as the right-hand side.
 macro_rules! refusing {
-    ($($op:ident $method:ident $refused:ident;)*) => {$(
+    ($($bound:ident $op:ident $method:ident $refused:ident;)*) => {$(
         pub(super) struct $op;
 
-        impl<T: Number> Binary<T> for $op {
+        impl<T: $bound> Binary<T> for $op {
             type Out = T;
             const WORK: ElementWork = Op::$op.element_work();
             const REFUSES: Option<Refused> = if T::IS_FLOAT { None } else { Some(Refused::$refused) };
@@ -192,10 +182,10 @@ macro_rules! refusing {
 }
 
 refusing! {
-    Div div Zero;
-    FloorDiv floor_div Zero;
-    Remainder remainder Zero;
-    Pow pow Negative;
+    Number Div div Zero;
+    Computed FloorDiv floor_div Zero;
+    Computed Remainder remainder Zero;
+    Computed Pow pow Negative;
 }
 
 pub(super) struct Atan2;

@@ -36,7 +36,10 @@ fn map(from: DType, to: DType) -> Map {
         (DType::BF16, DType::F32) => Map::of_bits(widen_bf16),
         (DType::F32, DType::F16) => Map::of_bits(round_f16),
         (DType::F32, DType::BF16) => Map::of_bits(round_bf16),
-        _ => Map { function: function(from, to), work: parallel::LIGHT, widens: true },
+        _ => {
+            let widens = Half::of(from).or(Half::of(to)).is_some();
+            Map { function: function(from, to), work: parallel::LIGHT, widens }
+        }
     }
 }
 

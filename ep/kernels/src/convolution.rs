@@ -24,12 +24,12 @@ use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{KernelCall, KernelError, Op, Operand};
 
 use crate::direct_convolution::Convolve;
-use crate::half_floats;
 use crate::loop_nest::LoopNest;
 use crate::matmul::{Matrix, by_gemm};
 use crate::number::{DTypeTag, Float, Number};
 use crate::parallel;
 use crate::patches::{Image, PRODUCTS, WideMatrix, even_positions, fold, round_positions, tile_of, unfold};
+use crate::row_tiles;
 use crate::rows::{self, OutRow, output};
 
 /// Rows of a patch matrix that a part of a gradient has at least, if there are so many: fewer would make products of few rows.
@@ -182,7 +182,7 @@ where
             for (line, sums) in sums[..own.len() * height * width].chunks(width).enumerate() {
                 let place = to.first + line / height * to.strides[0] + line % height * to.strides[1];
                 // SAFETY: the output holds elements of `D` that may be written, and parts of it do not overlap.
-                unsafe { half_floats::round_row::<D::Store>(width, output(out, place, to.strides[2]), sums.as_ptr()) };
+                unsafe { row_tiles::round_row::<D::Store>(width, output(out, place, to.strides[2]), sums.as_ptr()) };
             }
         }
     });

@@ -1,6 +1,6 @@
 //! The cross entropy of rows along the innermost axis, and its gradient. As softmax does it: the largest element is subtracted first, and sums are kept in `f64`.
 //!
-//! Exponentials are computed block by block in scratch memory on the stack, because an output of one element for each row has no room for them. A row whose target is
+//! Exponentials are computed tile by tile in scratch memory on the stack, because an output of one element for each row has no room for them. A row whose target is
 //! no class takes no part: its loss and its gradient are zeros, whatever its elements are.
 
 use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
@@ -8,12 +8,12 @@ use streamvm_ep::{DType, KernelCall, KernelError, Op, Operand};
 
 use crate::folds;
 use crate::functions::Functions as _;
-use crate::long_rows;
 use crate::loop_nest::LoopNest;
 use crate::number::{DTypeTag, Float, Number};
-use crate::parallel;
-use crate::rows::{self, InRow, OutRow, input, output};
-use crate::softmax::exponential_blocks;
+use crate::row_tiles::round_row;
+use crate::rows::{self, InRow, OutRow, SideBySide, input, output};
+use crate::softmax::exponential_tiles;
+use crate::{parallel, simd_dispatch};
 
 /// The class that a target is, out of `classes`.
 fn class(target: i64, classes: usize) -> Option<usize> {
@@ -29,12 +29,12 @@ unsafe fn total<T: Float>(length: usize, row: InRow<T>) -> (T::Wide, f64) {
     // SAFETY: the caller guarantees this.
     let largest = unsafe { folds::extreme(length, row, T::LOWEST, T::exceeds) }.wide();
     let mut sum = 0.0;
-    let add = |_, count, block: OutRow<T::Wide>| {
-        // SAFETY: `exponential_blocks` gives `count` elements, which nothing else accesses.
-        sum += unsafe { folds::sum(count, block.written()) };
+    let add = |_, count, tile: OutRow<T::Wide>| {
+        // SAFETY: `exponential_tiles` gives `count` elements, which nothing else accesses.
+        sum += unsafe { folds::sum(count, tile.written()) };
     };
     // SAFETY: the caller guarantees this.
-    unsafe { exponential_blocks(length, row, largest, add) };
+    unsafe { exponential_tiles(length, row, largest, add) };
     (largest, sum)
 }
 
@@ -121,13 +121,19 @@ unsafe fn gradient<T: Float>(classes: usize, out: OutRow<T>, row: InRow<T>, clas
     // SAFETY: the caller guarantees this.
     let (largest, sum) = unsafe { total(classes, row) };
     let factor = dy / sum;
-    let write = |first, count, block: OutRow<T::Wide>| {
-        let scaled = move |x: T::Wide| T::from_f64(x.to_f64() * factor);
-        // SAFETY: `exponential_blocks` gives `count` elements, which nothing else accesses, and the caller guarantees the elements of `out`.
-        unsafe { long_rows::map1_long(count, out.from(first), block.written(), scaled) };
+    let write = |first, count, tile: OutRow<T::Wide>| {
+        let (out, scaled) = (out.from(first), move |x: T::Wide| T::wide_of(x.to_f64() * factor));
+        let is_direct = !T::IS_HALF && out.stride == 1;
+        let to = if is_direct { out.first.cast() } else { tile.first };
+        // SAFETY: `exponential_tiles` gives `count` elements, which nothing else accesses; the caller guarantees the elements of `out`.
+        simd_dispatch::run_wide(unsafe { SideBySide::new(count, to, tile.first.cast_const(), scaled) });
+        if !is_direct {
+            // SAFETY: as above.
+            unsafe { round_row(count, out, to) };
+        }
     };
     // SAFETY: the caller guarantees this.
-    unsafe { exponential_blocks(classes, row, largest, write) };
+    unsafe { exponential_tiles(classes, row, largest, write) };
     // SAFETY: the caller guarantees this.
     let exponential = unsafe { row.get(class) }.wide().sub(largest).exp().to_f64();
     // SAFETY: the caller guarantees this.

@@ -36,15 +36,20 @@ pub(super) fn cumsum<D: DTypeTag>(call: &mut KernelCall<'_, '_>) -> Result<(), K
 /// # Safety
 ///
 /// * The first `length` elements of `row` and of `out` are as [`InRow::get`] and [`OutRow::set`] require.
+#[inline(always)]
 unsafe fn sums<T: Number>(length: usize, out: OutRow<T>, row: InRow<T>) {
-    let mut sum = None::<T::Sum>;
-    for place in 0..length {
-        // SAFETY: the caller guarantees this.
-        let element = unsafe { row.get(place) }.to_sum();
-        // The first element as it is: a sum of 0 and a negative zero would lose its sign.
-        let next = sum.map_or(element, |sum| sum.add(element));
+    if length == 0 {
+        return;
+    }
+    // The first element as it is: a sum of 0 and a negative zero would lose its sign.
+    // SAFETY: the caller guarantees this, here and below.
+    let mut sum = unsafe { row.get(0) }.to_sum();
+    // SAFETY: as above.
+    unsafe { out.set(0, T::from_sum(sum)) };
+    for place in 1..length {
         // SAFETY: as above.
-        unsafe { out.set(place, T::from_sum(next)) };
-        sum = Some(next);
+        sum = sum.add(unsafe { row.get(place) }.to_sum());
+        // SAFETY: as above.
+        unsafe { out.set(place, T::from_sum(sum)) };
     }
 }

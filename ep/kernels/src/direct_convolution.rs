@@ -27,10 +27,10 @@ use pulp::{Simd, WithSimd};
 use streamvm_ep::Operand;
 use streamvm_ep::backend::ConvolutionForm;
 
-use crate::half_floats;
 use crate::number::Float;
 use crate::parallel;
 use crate::patches::{Image, PRODUCTS, WideMatrix};
+use crate::row_tiles;
 use crate::rows::{input, output};
 use crate::simd_dispatch;
 
@@ -242,7 +242,7 @@ impl Plan<'_> {
                 let from = input::<T>(image.operand, image.place(channel, [y, x]), image.strides[2]);
                 let to = to[start..end].as_mut_ptr();
                 // SAFETY: these elements are in a line of the image, which the caller guarantees; those of the copy are those of a slice.
-                unsafe { half_floats::widen_row(end - start, to, from) };
+                unsafe { row_tiles::widen_row(end - start, to, from) };
             }
         }
     }
@@ -269,7 +269,7 @@ impl Plan<'_> {
                 let from = sums[start - tile.start..end - tile.start].as_ptr();
                 let to = output::<T>(image.operand, image.place(channel, at), image.strides[2]);
                 // SAFETY: these elements are in a line of the output, which the caller guarantees; the sums are those of a slice.
-                unsafe { half_floats::round_row(end - start, to, from) };
+                unsafe { row_tiles::round_row(end - start, to, from) };
             }
         }
     }

@@ -24,18 +24,18 @@ pub(super) fn unary<D: DTypeTag, U: Unary<D::Computed>>(call: &mut KernelCall<'_
     unsafe { run(call, [dtype], dtype, map) }
 }
 
-/// The kernel of a unary op of 16-bit floats that computes on their bits.
-pub(super) fn unary_of_bits<D: DTypeTag, U: Unary<u16>>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
-    let map = const { &Map::of_bits(of_one::<u16, U>) };
-    // SAFETY: `D` has 16 bits.
+/// The kernel of a light unary op that takes 16-bit floats as they are.
+pub(super) fn unary_of_bits<D: DTypeTag, U: Unary<D::Store>>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
+    let map = const { &Map::of_bits(of_one::<D::Store, U>) };
+    // SAFETY: as in `unary`.
     unsafe { run(call, [D::DTYPE], D::DTYPE, map) }
 }
 
 /// The kernel of a predicate.
-pub(super) fn predicate<D: DTypeTag, P: Unary<D::Computed, Out = u8>>(
+pub(super) fn predicate<D: DTypeTag, P: Unary<D::Store, Out = u8>>(
     call: &mut KernelCall<'_, '_>,
 ) -> Result<(), KernelError> {
-    let map = const { &Map::of::<D>(of_one::<D::Computed, P>, P::WORK) };
+    let map = const { &Map::of_bits(of_one::<D::Store, P>) };
     // SAFETY: as in `unary`; the results are bytes.
     unsafe { run(call, [D::DTYPE], DType::Bool, map) }
 }
@@ -43,20 +43,31 @@ pub(super) fn predicate<D: DTypeTag, P: Unary<D::Computed, Out = u8>>(
 /// The kernel of a binary op.
 pub(super) fn binary<D: DTypeTag, B: Binary<D::Computed>>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let dtype = D::dtype(call);
-    if let Some(refused) = B::REFUSES {
-        check_right(call, dtype, refused)?;
-    }
     let map = const { &Map::of::<D>(of_two::<D::Computed, B>, B::WORK) };
+    let ([a, b], out) = checked(call, [dtype; 2], dtype)?;
+    if let Some(refused) = B::REFUSES {
+        check_right(call.kernel.op, b, out, refused)?;
+    }
+    // SAFETY: as in `run`.
+    unsafe { map.run(&[a, b], out) };
+    Ok(())
+}
+
+/// The kernel of a light binary op that takes 16-bit floats as they are.
+pub(super) fn binary_of_bits<D: DTypeTag, B: Binary<D::Store>>(
+    call: &mut KernelCall<'_, '_>,
+) -> Result<(), KernelError> {
+    let map = const { &Map::of_bits(of_two::<D::Store, B>) };
     // SAFETY: as in `unary`.
-    unsafe { run(call, [dtype; 2], dtype, map) }
+    unsafe { run(call, [D::DTYPE; 2], D::DTYPE, map) }
 }
 
 /// The kernel of a comparison.
-pub(super) fn compare<D: DTypeTag, C: Binary<D::Computed, Out = u8>>(
+pub(super) fn compare<D: DTypeTag, C: Binary<D::Store, Out = u8>>(
     call: &mut KernelCall<'_, '_>,
 ) -> Result<(), KernelError> {
     let dtype = D::dtype(call);
-    let map = const { &Map::of::<D>(of_two::<D::Computed, C>, C::WORK) };
+    let map = const { &Map::of_bits(of_two::<D::Store, C>) };
     // SAFETY: as in `predicate`.
     unsafe { run(call, [dtype; 2], DType::Bool, map) }
 }
@@ -78,7 +89,7 @@ pub(super) fn select<D: DTypeTag>(call: &mut KernelCall<'_, '_>) -> Result<(), K
 
 /// The kernel of [`Op::Clamp`].
 pub(super) fn clamp<D: DTypeTag>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
-    let map = const { &Map::of::<D>(of_three::<D::Computed, D::Computed, arith::Clamp>, ElementWork::Light) };
+    let map = const { &Map::of_bits(of_three::<D::Store, D::Store, arith::Clamp>) };
     // SAFETY: as in `unary`.
     unsafe { run(call, [D::DTYPE; 3], D::DTYPE, map) }
 }
@@ -89,7 +100,7 @@ impl Map {
         Map { function, work: parallel::of_work(work), widens: matches!(D::DTYPE, DType::F16 | DType::BF16) }
     }
 
-    /// A light function that takes elements as bits.
+    /// A light function that takes 16-bit floats as they are.
     pub(super) const fn of_bits(function: TileFn) -> Map {
         Map { function, work: parallel::LIGHT, widens: false }
     }
@@ -100,33 +111,42 @@ impl Map {
 /// # Safety
 ///
 /// * The function of `map` is for operands of these dtypes.
+#[inline(always)]
 unsafe fn run<const N: usize>(
     call: &mut KernelCall<'_, '_>,
     inputs: [DType; N],
     output: DType,
     map: &Map,
 ) -> Result<(), KernelError> {
-    let (inputs, out) = checked_operands(call, inputs, output, InPlace::Allowed)?;
-    check_broadcast(call.kernel.op, &inputs, out)?;
-    // SAFETY: the caller guarantees the types. `checked_operands` has checked dtypes, alignment, write access and overlap, and `check_broadcast` the shapes.
+    let (inputs, out) = checked(call, inputs, output)?;
+    // SAFETY: the caller guarantees the types, and `checked` the rest.
     unsafe { map.run(&inputs, out) };
     Ok(())
 }
 
-/// Returns an error if an element of the right-hand side is refused. This runs before anything is written, so that an in-place call
+/// The operands of a call, whose dtypes, alignment, write access, overlap and shapes are checked.
+#[inline(always)]
+fn checked<'a, const N: usize>(
+    call: &'a KernelCall<'_, '_>,
+    inputs: [DType; N],
+    output: DType,
+) -> Result<([&'a Operand<'a>; N], &'a Operand<'a>), KernelError> {
+    let (inputs, out) = checked_operands(call, inputs, output, InPlace::Allowed)?;
+    check_broadcast(call.kernel.op, &inputs, out)?;
+    Ok((inputs, out))
+}
+
+/// Returns an error if an element of the right-hand side `b` is refused. This runs before anything is written, so that an in-place call
 /// that fails leaves its input unchanged.
-fn check_right(call: &mut KernelCall<'_, '_>, dtype: DType, refused: Refused) -> Result<(), KernelError> {
-    let op = call.kernel.op;
-    let ([a, b], out) = checked_operands(call, [dtype; 2], dtype, InPlace::Allowed)?;
-    check_broadcast(op, &[a, b], out)?;
+fn check_right(op: Op, b: &Operand, out: &Operand, refused: Refused) -> Result<(), KernelError> {
     // For every arm: the operand holds integers of this size, and of this sign where that matters.
-    match (refused, dtype) {
+    match (refused, b.dtype()) {
         // SAFETY: see above.
-        (Refused::Zero, _) if dtype.size() == 1 => unsafe { check_each(b, out, zero::<u8>(op)) },
+        (Refused::Zero, dtype) if dtype.size() == 1 => unsafe { check_each(b, out, zero::<u8>(op)) },
         // SAFETY: see above.
-        (Refused::Zero, _) if dtype.size() == 2 => unsafe { check_each(b, out, zero::<u16>(op)) },
+        (Refused::Zero, dtype) if dtype.size() == 2 => unsafe { check_each(b, out, zero::<u16>(op)) },
         // SAFETY: see above.
-        (Refused::Zero, _) if dtype.size() == 4 => unsafe { check_each(b, out, zero::<u32>(op)) },
+        (Refused::Zero, dtype) if dtype.size() == 4 => unsafe { check_each(b, out, zero::<u32>(op)) },
         // SAFETY: see above.
         (Refused::Zero, _) => unsafe { check_each(b, out, zero::<u64>(op)) },
         // SAFETY: see above.
@@ -158,7 +178,7 @@ fn negative<T: Number + Into<i64>>(op: Op) -> impl Fn(T, usize) -> Option<Kernel
 /// # Safety
 ///
 /// * `b` holds elements stored as `T`, aligned, which nothing writes meanwhile. It broadcasts to `out`.
-unsafe fn check_each<T: Number>(
+unsafe fn check_each<T: Number<Computed = T>>(
     b: &Operand,
     out: &Operand,
     error: impl Fn(T, usize) -> Option<KernelError> + Copy,
@@ -170,10 +190,10 @@ unsafe fn check_each<T: Number>(
     let [stride] = nest.row_strides();
     let mut refused = false;
     nest.rows(|[from]| {
-        let step = |refused, y| refused | error(y, 0).is_some();
-        let join = |a, b| a | b;
+        let step = |refused, [y]: [T; 1]| refused | error(y, 0).is_some();
+        let (row, join) = (input::<T>(b, from, stride), |a, b| a | b);
         // SAFETY: the loop nest stays within `b`; the caller guarantees the rest.
-        refused |= unsafe { folds::fold(nest.row_length(), input(b, from, stride), false, false, step, join) };
+        refused |= unsafe { folds::fold(nest.row_length(), [row], (false, false), step, join) };
     });
     if !refused {
         return Ok(());

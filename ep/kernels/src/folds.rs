@@ -9,71 +9,97 @@ use pulp::{Simd, WithSimd};
 
 use crate::lanes;
 use crate::number::{Float, Number};
+use crate::row_tiles::{Room, TILE, widen_row};
 use crate::rows::{InRow, LANES};
 use crate::simd_dispatch;
 
-/// Folds `a[0..length]` into `start` with `step`. With stride 1 it folds [`LANES`] interleaved parts, each starting from `neutral`, and
-/// [joins](join_all) them with `join`.
+/// Folds the elements of rows into `start` with `step`, those with the same index together. If they lie side by side it folds [`LANES`] interleaved parts, each starting from `neutral`, and
+/// [joins](join_all) them with `join`; else one after the other.
 ///
 /// # Safety
 ///
-/// * Each of these elements is as [`InRow::get`] requires.
+/// * `length` elements of each row are as [`InRow::get`] requires.
 #[inline]
-pub(super) unsafe fn fold<A: Copy, S: Copy>(
+pub(super) unsafe fn fold<T: Number, S: Copy, const N: usize>(
     length: usize,
-    a: InRow<A>,
-    start: S,
-    neutral: S,
-    step: impl Fn(S, A) -> S,
+    rows: [InRow<T>; N],
+    (start, neutral): (S, S),
+    step: impl Fn(S, [T::Computed; N]) -> S + Copy,
     join: impl Fn(S, S) -> S,
 ) -> S {
     // SAFETY: the caller guarantees this.
-    simd_dispatch::run(unsafe { FoldRow::new(length, a, (start, neutral), step, join) })
+    simd_dispatch::run(unsafe { FoldRows::new(length, rows, (start, neutral), step, join) })
 }
 
 /// [`fold`].
-struct FoldRow<A, S, T, J> {
+pub(super) struct FoldRows<T, S, P, J, const N: usize> {
     length: usize,
-    a: InRow<A>,
+    rows: [InRow<T>; N],
     states: (S, S),
-    step: T,
+    step: P,
     join: J,
 }
 
-impl<A, S, T, J> FoldRow<A, S, T, J> {
+impl<T, S, P, J, const N: usize> FoldRows<T, S, P, J, N> {
     /// # Safety
     ///
     /// * The requirements of [`fold`] hold as long as the value exists.
     #[inline(always)]
-    unsafe fn new(length: usize, a: InRow<A>, states: (S, S), step: T, join: J) -> Self {
-        FoldRow { length, a, states, step, join }
+    pub(super) unsafe fn new(length: usize, rows: [InRow<T>; N], states: (S, S), step: P, join: J) -> Self {
+        FoldRows { length, rows, states, step, join }
     }
 }
 
-impl<A: Copy, S: Copy, T: Fn(S, A) -> S, J: Fn(S, S) -> S> WithSimd for FoldRow<A, S, T, J> {
+impl<T: Number, S: Copy, P: Fn(S, [T::Computed; N]) -> S + Copy, J: Fn(S, S) -> S, const N: usize> WithSimd
+    for FoldRows<T, S, P, J, N>
+{
     type Output = S;
 
     #[inline(always)]
     fn with_simd<V: Simd>(self, _: V) -> S {
-        let FoldRow { length, a, states: (start, neutral), step, join } = self;
-        let mut folded = start;
-        let mut i = 0;
-        if a.stride == 1 && length >= 2 * LANES {
-            let mut parts = [neutral; LANES];
-            while i + LANES <= length {
-                // SAFETY: the caller of `new` guarantees it; the strides are 1, and the block ends within `length`.
-                let x = unsafe { a.block(i) };
-                for lane in 0..LANES {
-                    parts[lane] = step(parts[lane], x[lane]);
-                }
-                i += LANES;
+        let FoldRows { length, rows, states: (start, neutral), step, join } = self;
+        let in_lanes = rows.iter().all(|row| row.stride == 1) && length >= 2 * LANES;
+        let whole = if in_lanes { length / LANES * LANES } else { 0 };
+        let mut rooms = [const { Room::new() }; N];
+        let (mut folded, mut parts) = (start, [neutral; LANES]);
+        let mut first = 0;
+        // One tile of all elements, unless they are converted before.
+        while first < length {
+            let count = if T::IN_TILES { TILE.min(length - first) } else { length };
+            for (row, room) in rows.iter().zip(&mut rooms).filter(|_| T::IN_TILES) {
+                // SAFETY: the caller of `new` guarantees these elements, and there is room for them.
+                unsafe { widen_row(count, room.row().first, row.from(first)) };
             }
-            folded = join(folded, join_all(parts, &join));
-        }
-        while i < length {
-            // SAFETY: the caller of `new` guarantees this for every index below `length`, and `i < length`.
-            folded = step(folded, unsafe { a.get(i) });
-            i += 1;
+            let in_blocks = whole.saturating_sub(first).min(count);
+            // Not a function: as its arguments, states of few bytes would be one integer.
+            macro_rules! fold_tile {
+                ($rows:expr, $computed:expr) => {
+                    let mut i = 0;
+                    while i < in_blocks {
+                        // SAFETY: the caller of `new` guarantees these elements; the strides are 1 if there are blocks.
+                        let x: [[_; LANES]; N] = lanes::array(|place| unsafe { $rows[place].block(i) });
+                        for lane in 0..LANES {
+                            parts[lane] = step(parts[lane], lanes::array(|place| $computed(x[place][lane])));
+                        }
+                        i += LANES;
+                    }
+                    if in_blocks > 0 && first + in_blocks == whole {
+                        folded = join(folded, join_all(parts, &join));
+                    }
+                    while i < count {
+                        // SAFETY: as above.
+                        folded = step(folded, lanes::array(|place| $computed(unsafe { $rows[place].get(i) })));
+                        i += 1;
+                    }
+                };
+            }
+            if T::IN_TILES {
+                let tile: [InRow<T::Computed>; N] = lanes::array(|place| rooms[place].written());
+                fold_tile!(tile, |x| x);
+            } else {
+                fold_tile!(rows, T::computed);
+            }
+            first += count;
         }
         folded
     }
@@ -101,7 +127,7 @@ pub(super) unsafe fn extreme<A: Number>(length: usize, a: InRow<A>, worst: A, be
 }
 
 /// [`extreme`].
-struct Extreme<A, F> {
+pub(super) struct Extreme<A, F> {
     length: usize,
     a: InRow<A>,
     worst: A,
@@ -113,7 +139,7 @@ impl<A, F> Extreme<A, F> {
     ///
     /// * The requirements of [`extreme`] hold as long as the value exists.
     #[inline(always)]
-    unsafe fn new(length: usize, a: InRow<A>, worst: A, better: F) -> Self {
+    pub(super) unsafe fn new(length: usize, a: InRow<A>, worst: A, better: F) -> Self {
         Extreme { length, a, worst, better }
     }
 }
@@ -133,9 +159,9 @@ impl<A: Number, F: Fn(A, A) -> bool> WithSimd for Extreme<A, F> {
             let mut nans = [0u32; LANES];
             while i + 2 * LANES <= length {
                 // SAFETY: the caller of `new` guarantees it; the stride is 1, and both blocks end within `length`.
-                let x = unsafe { a.block(i) };
+                let x = unsafe { a.block::<LANES>(i) };
                 // SAFETY: as above.
-                let y = unsafe { a.block(i + LANES) };
+                let y = unsafe { a.block::<LANES>(i + LANES) };
                 for lane in 0..LANES {
                     parts[0][lane] = pick(x[lane], parts[0][lane]);
                 }
@@ -198,58 +224,20 @@ impl<T: Float> WithSimd for SumRow<T> {
     #[inline(always)]
     fn with_simd<V: Simd>(self, simd: V) -> f64 {
         let SumRow { length, a } = self;
-        // Each addition waits for the one before it. So a long row is a row of pairs, whose sums wait for nothing: half as many additions wait.
-        let half = if length >= 4 * LANES { length / 2 } else { 0 };
-        let pair = |sum: f64, x: T, y: T| sum + (x.wide().to_sum() + y.wide().to_sum());
-        // SAFETY: the caller of `new` guarantees this.
-        let pairs = unsafe { fold2(half, a, a.from(half), 0.0, 0.0, pair, Number::add) };
-        let step = |sum: f64, x: T| sum + x.wide().to_sum();
+        // Each addition waits for the one before it. So a long row is a row of pairs, whose sums wait for nothing: half as many additions wait. Elements that are converted in tiles are read in
+        // their order.
+        let half = if length >= 4 * LANES && !T::IN_TILES { length / 2 } else { 0 };
+        let mut pairs = 0.0;
+        if half > 0 {
+            let pair = |sum: f64, [x, y]: [T::Wide; 2]| sum + (x.to_sum() + y.to_sum());
+            // SAFETY: the caller of `new` guarantees this.
+            pairs = unsafe { FoldRows::new(half, [a, a.from(half)], (0.0, 0.0), pair, Number::add) }.with_simd(simd);
+        }
+        let step = |sum: f64, [x]: [T::Wide; 1]| sum + x.to_sum();
         // SAFETY: as above.
-        let rest = unsafe { FoldRow::new(length - 2 * half, a.from(2 * half), (pairs, 0.0), step, Number::add) };
+        let rest = unsafe { FoldRows::new(length - 2 * half, [a.from(2 * half)], (pairs, 0.0), step, Number::add) };
         rest.with_simd(simd)
     }
-}
-
-/// Like [`fold`], over pairs of elements of `a` and `b` with the same index.
-///
-/// # Safety
-///
-/// * Each of these elements of `a` and `b` is as [`InRow::get`] requires.
-#[inline(always)]
-pub(super) unsafe fn fold2<A: Copy, B: Copy, S: Copy>(
-    length: usize,
-    a: InRow<A>,
-    b: InRow<B>,
-    start: S,
-    neutral: S,
-    step: impl Fn(S, A, B) -> S,
-    join: impl Fn(S, S) -> S,
-) -> S {
-    let mut folded = start;
-    let mut i = 0;
-    if (a.stride, b.stride) == (1, 1) && length >= 2 * LANES {
-        let mut parts = [neutral; LANES];
-        while i + LANES <= length {
-            // SAFETY: the caller guarantees it; the strides are 1, and the block ends within `length`.
-            let x = unsafe { a.block(i) };
-            // SAFETY: as above.
-            let y = unsafe { b.block(i) };
-            for lane in 0..LANES {
-                parts[lane] = step(parts[lane], x[lane], y[lane]);
-            }
-            i += LANES;
-        }
-        folded = join(folded, join_all(parts, &join));
-    }
-    while i < length {
-        // SAFETY: the caller guarantees this for every index below `length`, and `i < length`.
-        let x = unsafe { a.get(i) };
-        // SAFETY: as above.
-        let y = unsafe { b.get(i) };
-        folded = step(folded, x, y);
-        i += 1;
-    }
-    folded
 }
 
 /// The first index whose element `is_it` accepts; `length` if none.
@@ -290,7 +278,7 @@ impl<A: Copy, F: Fn(A) -> bool> WithSimd for Position<A, F> {
         // Blocks without such an element are passed without a branch for each.
         while a.stride == 1 && i + LANES <= length {
             // SAFETY: the caller of `new` guarantees it: the stride is 1, and the block ends within `length`.
-            let x = unsafe { a.block(i) };
+            let x = unsafe { a.block::<LANES>(i) };
             let mut found = 0u32;
             for x in x {
                 found |= u32::from(is_it(x));
@@ -305,20 +293,6 @@ impl<A: Copy, F: Fn(A) -> bool> WithSimd for Position<A, F> {
             i += 1;
         }
         i
-    }
-}
-
-/// `states[i] = step(states[i], a[i])` for every state; the elements of `a` have stride 1.
-///
-/// # Safety
-///
-/// * As many elements from `a` as there are states are as [`InRow::get`] requires.
-#[inline]
-pub(super) unsafe fn fold_each<A: Copy, S: Copy>(states: &mut [S], a: *const A, step: impl Fn(S, A) -> S) {
-    // SAFETY: the caller guarantees the elements, and nothing writes them while they are borrowed here.
-    let elements = unsafe { std::slice::from_raw_parts(a, states.len()) };
-    for (state, &element) in states.iter_mut().zip(elements) {
-        *state = step(*state, element);
     }
 }
 
@@ -341,13 +315,15 @@ mod tests {
     fn folds_do_not_depend_on_the_processor() {
         for length in [0, 1, 31, 32, 33, 100, 1000] {
             let x = numbers(length);
-            let step = |sum: f64, x: f64| sum + x;
+            let step = |sum: f64, [x]: [f64; 1]| sum + x;
             // SAFETY: the numbers outlive the call.
-            let here = unsafe { fold(length, row(&x), 0.0, 0.0, step, step) };
+            let here = unsafe { fold(length, [row(&x)], (0.0, 0.0), step, Number::add) };
             // SAFETY: as above.
-            let wide = simd_dispatch::run_wide(unsafe { FoldRow::new(length, row(&x), (0.0, 0.0), step, step) });
+            let wide =
+                simd_dispatch::run_wide(unsafe { FoldRows::new(length, [row(&x)], (0.0, 0.0), step, Number::add) });
             // SAFETY: as above.
-            let narrow = Arch::Scalar.dispatch(unsafe { FoldRow::new(length, row(&x), (0.0, 0.0), step, step) });
+            let narrow =
+                Arch::Scalar.dispatch(unsafe { FoldRows::new(length, [row(&x)], (0.0, 0.0), step, Number::add) });
             assert_eq!([here.to_bits(), narrow.to_bits()], [wide.to_bits(); 2], "{length} elements");
         }
     }

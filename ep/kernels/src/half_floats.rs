@@ -9,16 +9,17 @@ use std::cmp::Ordering;
 use half::{bf16, f16};
 
 use crate::binary16;
-use crate::halves::Half;
+use crate::halves::{self, Half};
 use crate::number::{Float, Number};
-use crate::rows::{self, BLOCK, Block, InRow, OutRow};
 
 macro_rules! half_float {
-    ($float:ident as $half:ident by $wide:path, $rounded:path: sum overflows $overflows:literal, binary $($binary:ident)*) => {
+    ($float:ident as $half:ident by $wide:path, $rounded:path: sum overflows $overflows:literal, infinity $infinity:literal) => {
         impl Number for $float {
-            type Compared = f32;
+            type Computed = f32;
+            type Compared = Key<$infinity>;
             type Sum = f32;
 
+            const HALF: Option<Half> = Some(Half::$half);
             const IS_FLOAT: bool = true;
             const SUM_OVERFLOWS: bool = $overflows;
             const ZERO: $float = $float::ZERO;
@@ -26,16 +27,29 @@ macro_rules! half_float {
             const LOWEST: $float = $float::NEG_INFINITY;
             const HIGHEST: $float = $float::INFINITY;
 
-            $(
-                #[inline(always)]
-                fn $binary(self, other: $float) -> $float {
-                    $float::rounded(Number::$binary(self.wide(), other.wide()))
-                }
-            )*
+            #[inline(always)]
+            fn add(self, other: $float) -> $float {
+                $float::rounded(self.wide() + other.wide())
+            }
+
+            #[inline(always)]
+            fn sub(self, other: $float) -> $float {
+                $float::rounded(self.wide() - other.wide())
+            }
+
+            #[inline(always)]
+            fn mul(self, other: $float) -> $float {
+                $float::rounded(self.wide() * other.wide())
+            }
+
+            #[inline(always)]
+            fn div(self, other: $float) -> $float {
+                $float::rounded(self.wide() / other.wide())
+            }
 
             #[inline(always)]
             fn neg(self) -> $float {
-                -self
+                $float::from_bits(self.to_bits() ^ 0x8000)
             }
 
             #[inline(always)]
@@ -45,17 +59,31 @@ macro_rules! half_float {
 
             #[inline(always)]
             fn sign(self) -> $float {
-                $float::rounded(Number::sign(self.wide()))
+                let (bits, size) = (self.to_bits(), self.to_bits() & 0x7fff);
+                let sign = if size == 0 { 0 } else { bits & 0x8000 | $float::ONE.to_bits() };
+                $float::from_bits(if size > $infinity { bits } else { sign })
             }
 
             #[inline(always)]
-            fn compared(self) -> f32 {
-                self.wide()
+            fn compared(self) -> Key<$infinity> {
+                let bits = self.to_bits() as i16;
+                let sign = bits >> 15;
+                Key(((bits & 0x7fff) ^ sign) - sign)
             }
 
             #[inline(always)]
             fn to_sum(self) -> f32 {
                 self.wide()
+            }
+
+            #[inline(always)]
+            fn computed(self) -> f32 {
+                self.wide()
+            }
+
+            #[inline(always)]
+            fn sum_of(element: f32) -> f32 {
+                element
             }
 
             #[inline(always)]
@@ -75,7 +103,7 @@ macro_rules! half_float {
 
             #[inline(always)]
             fn is_nan(self) -> bool {
-                $float::is_nan(self)
+                self.to_bits() & 0x7fff > $infinity
             }
 
             /// Compares integers in the order of the floats: the bits of negative ones are turned around.
@@ -91,7 +119,6 @@ macro_rules! half_float {
 
         impl Float for $float {
             type Wide = f32;
-            const HALF: Option<Half> = Some(Half::$half);
 
             #[inline(always)]
             fn wide(self) -> f32 {
@@ -101,6 +128,11 @@ macro_rules! half_float {
             #[inline(always)]
             fn rounded(wide: f32) -> $float {
                 $rounded(wide)
+            }
+
+            #[inline(always)]
+            fn wide_of(number: f64) -> f32 {
+                number.rounded_to_odd()
             }
 
             #[inline(always)]
@@ -124,8 +156,48 @@ macro_rules! half_float {
 }
 
 // An `f32` can hold the sum of 2^112 of the largest `f16`, but of only one of the largest `bf16`.
-half_float!(f16 as F16 by binary16::wide, binary16::rounded: sum overflows false, binary add sub mul div floor_div remainder pow);
-half_float!(bf16 as BF16 by bf16::to_f32, bf16::from_f32: sum overflows true, binary add sub mul div floor_div remainder pow);
+half_float!(f16 as F16 by binary16::wide, binary16::rounded: sum overflows false, infinity 0x7c00);
+half_float!(bf16 as BF16 by halves::wide, halves::rounded: sum overflows true, infinity 0x7f80);
+
+/// A 16-bit float as an integer in the order of the floats, zeros being equal: the bits without the sign, of negative ones negated. NaNs are beyond `INFINITY` on both sides. Comparisons have no
+/// branches, so that loops over them are vectorised, of 16 bits an element; the crate `half` compares by a chain of branches.
+#[derive(Copy, Clone)]
+pub(super) struct Key<const INFINITY: i16>(i16);
+
+impl<const INFINITY: i16> PartialEq for Key<INFINITY> {
+    #[inline(always)]
+    fn eq(&self, other: &Self) -> bool {
+        (self.0 == other.0) & (self.0.abs() <= INFINITY)
+    }
+}
+
+impl<const INFINITY: i16> PartialOrd for Key<INFINITY> {
+    #[inline(always)]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        (self <= other || other <= self).then(|| self.0.cmp(&other.0))
+    }
+
+    /// Of two ordered numbers a NaN is the lowest below the infinities, or the highest beyond them.
+    #[inline(always)]
+    fn lt(&self, other: &Self) -> bool {
+        (self.0 < other.0) & (self.0 >= -INFINITY) & (other.0 <= INFINITY)
+    }
+
+    #[inline(always)]
+    fn le(&self, other: &Self) -> bool {
+        (self.0 <= other.0) & (self.0 >= -INFINITY) & (other.0 <= INFINITY)
+    }
+
+    #[inline(always)]
+    fn gt(&self, other: &Self) -> bool {
+        other < self
+    }
+
+    #[inline(always)]
+    fn ge(&self, other: &Self) -> bool {
+        other <= self
+    }
+}
 
 /// Rounding of a number to the nearest element, ties to even, or to an infinity past the range: one rounding step.
 pub(super) trait Nearest<N> {
@@ -211,80 +283,32 @@ fn odd(near: f32, size: Option<Ordering>) -> f32 {
     }
 }
 
-/// Writes the elements of a row, side by side, in the type of computations.
-///
-/// # Safety
-///
-/// * `length` elements of `from` are as [`InRow::get`] requires; as many may be written from `to` on. None of one side is one of the other.
-#[inline]
-pub(super) unsafe fn widen_row<T: Float>(length: usize, to: *mut T::Wide, from: InRow<T>) {
-    match T::HALF {
-        // SAFETY: the caller guarantees this; the types of computations of 16-bit floats is `f32`.
-        Some(half) => unsafe {
-            widen_halves(half, length, to.cast(), InRow { first: from.first.cast(), stride: from.stride })
-        },
-        // SAFETY: as above; both types are the same.
-        None if from.stride == 1 => unsafe { to.cast::<T>().copy_from_nonoverlapping(from.first, length) },
-        // SAFETY: as above.
-        None => unsafe { rows::copy(length, OutRow { first: to.cast::<T>(), stride: 1 }, from) },
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Writes the elements that are nearest to numbers, which lie side by side, to a row.
-///
-/// # Safety
-///
-/// * `length` elements of `to` are as [`OutRow::set`] requires; as many may be read from `from` on. None of one side is one of the other.
-#[inline]
-pub(super) unsafe fn round_row<T: Float>(length: usize, to: OutRow<T>, from: *const T::Wide) {
-    match T::HALF {
-        // SAFETY: the caller guarantees this; the types of computations of 16-bit floats is `f32`.
-        Some(half) => unsafe {
-            round_halves(half, length, OutRow { first: to.first.cast(), stride: to.stride }, from.cast())
-        },
-        // SAFETY: as above; both types are the same.
-        None if to.stride == 1 => unsafe { to.first.copy_from_nonoverlapping(from.cast(), length) },
-        // SAFETY: as above.
-        None => unsafe { rows::copy(length, to, InRow { first: from.cast::<T>(), stride: 1 }) },
-    }
-}
+    /// Bits with a sign of every kind: zeros, subnormal and normal numbers, infinities, NaNs.
+    const BITS: [u16; 16] = [
+        0, 1, 0x03ff, 0x0400, 0x3c00, 0x3f80, 0x7bff, 0x7c00, 0x7c01, 0x7e00, 0x7f7f, 0x7f80, 0x7f81, 0x7fc0, 0x7ffe,
+        0x7fff,
+    ];
 
-/// [`widen_row`].
-///
-/// # Safety
-///
-/// * As for [`widen_row`].
-unsafe fn widen_halves(half: Half, length: usize, to: *mut f32, from: InRow<u16>) {
-    if from.stride == 1 {
-        // SAFETY: the caller guarantees this.
-        return unsafe { half.widen(length, to, from.first) };
+    fn compared_as_f32<T: Float<Wide = f32>>(from_bits: fn(u16) -> T) {
+        for x in (0..=u16::MAX).map(from_bits) {
+            for y in BITS.into_iter().flat_map(|bits| [bits, bits | 0x8000]).map(from_bits) {
+                let (a, b, x, y) = (x.compared(), y.compared(), x.wide(), y.wide());
+                assert_eq!((a < b, a <= b, a == b), (x < y, x <= y, x == y), "{x:e} and {y:e}");
+                assert_eq!((a > b, a >= b, a != b), (x > y, x >= y, x != y), "{x:e} and {y:e}");
+                assert_eq!(a.partial_cmp(&b), x.partial_cmp(&y), "{x:e} and {y:e}");
+            }
+            let sign = x.sign();
+            assert!(sign.wide() == Number::sign(x.wide()) || x.is_nan() && sign.is_nan());
+        }
     }
-    let mut block = Block::new();
-    for first in (0..length).step_by(BLOCK) {
-        let count = BLOCK.min(length - first);
-        // SAFETY: the caller guarantees the elements.
-        let from = unsafe { block.copied(count, from.from(first)) };
-        // SAFETY: as above; these are elements side by side.
-        unsafe { half.widen(count, to.wrapping_add(first), from.first) };
-    }
-}
 
-/// [`round_row`].
-///
-/// # Safety
-///
-/// * As for [`round_row`].
-unsafe fn round_halves(half: Half, length: usize, to: OutRow<u16>, from: *const f32) {
-    if to.stride == 1 {
-        // SAFETY: the caller guarantees this.
-        return unsafe { half.round(length, to.first, from) };
-    }
-    let mut block = Block::new();
-    for first in (0..length).step_by(BLOCK) {
-        let (count, to) = (BLOCK.min(length - first), to.from(first));
-        // SAFETY: the caller guarantees the elements; a room has stride 1.
-        unsafe { half.round(count, block.room(to).first, from.wrapping_add(first)) };
-        // SAFETY: the results are written; the caller guarantees the elements of `to`.
-        unsafe { block.scatter(count, to) };
+    #[test]
+    fn numbers_are_ordered_as_f32() {
+        compared_as_f32(f16::from_bits);
+        compared_as_f32(bf16::from_bits);
     }
 }

@@ -7,10 +7,10 @@ use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{KernelCall, KernelError, Op};
 
 use crate::folds;
-use crate::loop_nest::LoopNest;
-use crate::number::{DTypeTag, Float};
-use crate::parallel;
-use crate::rows::{self, InRow, OutRow, input, output};
+use crate::number::{DTypeTag, Float, Number};
+use crate::row_tiles::{OfRows, Rows, each_group, map};
+use crate::rows::{InRow, Map3, OutRow};
+use crate::simd_dispatch;
 
 /// The kernel of [`Op::LayerNorm`].
 pub(super) fn layer_norm<D>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError>
@@ -21,22 +21,26 @@ where
     let ([x, weight, bias], out) = checked_operands(call, [D::DTYPE; 3], D::DTYPE, InPlace::Refused)?;
     check_inferred(Op::LayerNorm, [x, weight, bias], out, call)?;
     let epsilon = call.params.checked_epsilon(Op::LayerNorm)?;
-    let (dims, [to, from]) = (out.layout().shape().dims(), [out, x].map(|operand| operand.layout().strides()));
-    let Some((&length, outer)) = dims.split_last().filter(|(length, _)| **length > 0) else { return Ok(()) };
-    let last = outer.len();
-    let nest = LoopNest::over((0..last).map(|axis| (dims[axis], [to[axis], from[axis]])));
-    let [to_next, from_next] = nest.row_strides();
-    let weight = input::<D::Store>(weight, 0, weight.layout().strides()[0]);
-    let bias = input::<D::Store>(bias, 0, bias.layout().strides()[0]);
-    nest.rows_in_parallel(length * parallel::LONG, |[first_to, first_from], count| {
-        for place in 0..count {
-            let out = output::<D::Store>(out, first_to + place * to_next, to[last]);
-            let x = input::<D::Store>(x, first_from + place * from_next, from[last]);
-            // SAFETY: the rows are within the operands, which hold `D`; the output may be written and overlaps no input.
-            unsafe { row(length, out, [x, weight, bias], epsilon) };
-        }
-    });
+    if let Some(last) = out.layout().shape().rank().checked_sub(1) {
+        // SAFETY: the operands hold `D` and broadcast to the output, which may be written and overlaps no input.
+        unsafe { each_group::<D::Store, 4>([out, x, weight, bias], last, &LayerNorm { epsilon }) };
+    }
     Ok(())
+}
+
+struct LayerNorm {
+    epsilon: f64,
+}
+
+impl OfRows<4> for LayerNorm {
+    unsafe fn compute<T: Float, R: Float<Wide = T::Wide>>(&self, length: usize, count: usize, rows: &[Rows<T>; 4]) {
+        let [out, x, weight, bias] = rows;
+        for place in 0..count {
+            let inputs = [x, weight, bias].map(|rows| rows.at(place));
+            // SAFETY: the caller guarantees this.
+            unsafe { row::<T, R>(length, out.out(place), inputs, self.epsilon) };
+        }
+    }
 }
 
 /// Writes one row.
@@ -44,19 +48,31 @@ where
 /// # Safety
 ///
 /// * The first `length` elements of the inputs and of `out` are as [`InRow::get`] and [`OutRow::set`] require.
-unsafe fn row<T: Float>(length: usize, out: OutRow<T>, [x, weight, bias]: [InRow<T>; 3], epsilon: f64) {
+#[inline(always)]
+unsafe fn row<T: Float, R: Float<Wide = T::Wide>>(
+    length: usize,
+    out: OutRow<T>,
+    [x, weight, bias]: [InRow<T>; 3],
+    epsilon: f64,
+) {
     let count = length as f64;
     // SAFETY: the caller guarantees this.
     let mean = unsafe { folds::sum(length, x) } / count;
-    let square = |sum: f64, x: T| {
+    let square = |sum: f64, [x]: [T::Wide; 1]| {
         let away = x.to_f64() - mean;
         sum + away * away
     };
     // SAFETY: the caller guarantees this.
-    let squares = unsafe { folds::fold(length, x, 0.0, 0.0, square, |x, y| x + y) };
+    let squares = unsafe { folds::fold(length, [x], (0.0, 0.0), square, |x, y| x + y) };
     let scale = 1.0 / (squares / count + epsilon).sqrt();
-    let scaled =
-        move |x: T, weight: T, bias: T| T::from_f64((x.to_f64() - mean) * scale * weight.to_f64() + bias.to_f64());
+    let scaled = move |x: T::Wide, weight: T::Wide, bias: T::Wide| {
+        R::wide_of((x.to_f64() - mean) * scale * weight.to_f64() + bias.to_f64())
+    };
+    let compute = |count, out, inputs: [*const T::Wide; 3]| {
+        let [x, weight, bias] = inputs.map(InRow::dense);
+        // SAFETY: `map` gives so many elements and results.
+        simd_dispatch::run(unsafe { Map3::new(count, OutRow::dense(out), x, weight, bias, scaled) });
+    };
     // SAFETY: the caller guarantees this.
-    unsafe { rows::map3(length, out, x, weight, bias, scaled) };
+    unsafe { map(length, out, [x, weight, bias], compute) };
 }

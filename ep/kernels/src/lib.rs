@@ -25,7 +25,7 @@
 //!
 //! The kernel of an elementwise op names a function over a *tile*, elements that lie side by side, which is compiled for the op and the type that it computes in. All else, also strides and 16-bit
 //! floats, is the business of [`tiles`](mod@tiles), which is compiled once for all of them. Other kernels are generic functions, instantiated per dtype in
-//! [`table`](mod@table), with loops of [`rows`](mod@rows) and [`folds`](mod@folds).
+//! [`table`](mod@table), with loops of [`rows`](mod@rows) and [`folds`](mod@folds). Those of whole rows, such as softmax and norms, read and write them by [`row_tiles`](mod@row_tiles), which converts 16-bit floats and gathers elements that lie apart.
 //!
 //! Light calls that follow each other in a compiled program are computed together in registers ([`chain`](mod@chain)).
 //!
@@ -69,7 +69,6 @@ mod indices;
 mod lanes;
 mod layer_norm;
 mod library;
-mod long_rows;
 mod loop_nest;
 mod math;
 mod matmul;
@@ -88,6 +87,7 @@ mod pooling;
 mod random;
 mod reduce;
 mod rms_norm;
+mod row_tiles;
 mod rows;
 mod simd_dispatch;
 mod softmax;
@@ -103,6 +103,6 @@ pub use builtin::builtin;
 pub use copy::{copy, fill};
 pub use patience::Patience;
 #[doc(hidden)]
-pub use simd_dispatch::leave_avx512_out;
+pub use simd_dispatch::{leave_avx512_out, vectors};
 pub use table::{is_own, register};
 pub use workers::{set_threads, split};

@@ -39,7 +39,8 @@ impl<const N: usize> LoopNest<N> {
         }
         let rank = shape.rank();
         LoopNest::over((0..rank).map(|axis| {
-            let strides = layouts.map(|layout| {
+            let strides = lanes::array(|operand| {
+                let layout: &Layout = layouts[operand];
                 let own = (axis + layout.shape().rank()).checked_sub(rank);
                 match own {
                     Some(own) if layout.shape().dims()[own] != 1 => layout.strides()[own],
@@ -52,7 +53,9 @@ impl<const N: usize> LoopNest<N> {
 
     /// A loop nest over axes given as (size, stride of each operand), outermost first; at most [`MAX_RANK`] axes.
     pub(super) fn over(axes: impl Iterator<Item = (usize, [usize; N])>) -> LoopNest<N> {
-        let mut sorted = [Axis { size: 1, strides: [0; N] }; MAX_RANK];
+        // The axes are sorted and merged where they stay.
+        let mut nest = LoopNest::single(1, [1; N]);
+        let sorted = &mut nest.outer;
         let mut count = 0;
         for (size, strides) in axes {
             if size == 0 {
@@ -69,26 +72,28 @@ impl<const N: usize> LoopNest<N> {
             sorted[place] = Axis { size, strides };
             count += 1;
         }
-        LoopNest::merged(&sorted[..count])
-    }
-
-    fn merged(axes: &[Axis<N>]) -> LoopNest<N> {
-        let Some((first, rest)) = axes.split_first() else {
-            return LoopNest::single(1, [1; N]);
-        };
-        let mut nest = LoopNest::single(first.size, first.strides);
-        for axis in rest {
-            let even = |operand: usize| nest.row.strides[operand] == axis.strides[operand] * axis.size;
-            if (0..N).all(even) {
-                nest.row.size *= axis.size;
-                nest.row.strides = axis.strides;
-            } else {
-                nest.outer[nest.outer_count] = nest.row;
-                nest.outer_count += 1;
-                nest.row = *axis;
-            }
+        if count > 0 {
+            nest.merge(count);
         }
         nest
+    }
+
+    /// Merges the first `count` of the outer axes, at least one, and makes the innermost the row.
+    #[inline(always)]
+    fn merge(&mut self, count: usize) {
+        self.row = self.outer[0];
+        for place in 1..count {
+            let axis = self.outer[place];
+            let even = |operand: usize| self.row.strides[operand] == axis.strides[operand] * axis.size;
+            if (0..N).all(even) {
+                self.row.size *= axis.size;
+                self.row.strides = axis.strides;
+            } else {
+                self.outer[self.outer_count] = self.row;
+                self.outer_count += 1;
+                self.row = axis;
+            }
+        }
     }
 
     fn single(size: usize, strides: [usize; N]) -> LoopNest<N> {
@@ -132,7 +137,7 @@ impl<const N: usize> LoopNest<N> {
                 0 => own.row.size = range.len(),
                 _ => own.outer[0].size = range.len(),
             }
-            part(&own, axis.strides.map(|stride| range.start * stride));
+            part(&own, lanes::array(|operand| range.start * axis.strides[operand]));
         });
     }
 

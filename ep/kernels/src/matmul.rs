@@ -20,7 +20,8 @@ use crate::matmul_half;
 use crate::matmul_vector::MultiplyRow;
 use crate::number::{DTypeTag, Number};
 use crate::parallel;
-use crate::rows::{self, InRow, OutRow, input, output};
+use crate::rows::{self, InRow, Map2, OutRow, input, output};
+use crate::simd_dispatch;
 use crate::workers;
 
 /// The kernel of [`Op::MatMul`].
@@ -308,8 +309,19 @@ unsafe fn multiply_by_rows<T: Number>(
             let scale = unsafe { a_row.get(k) };
             let b_row = InRow { first: b.wrapping_add(k * right.row_stride), stride: right.column_stride };
             let step = |sum: T, y: T| sum.add(scale.mul(y));
-            // SAFETY: the caller guarantees the elements, and each sum is read before it is written.
-            unsafe { rows::map2(columns, out_row, sum_row, b_row, step) };
+            if [out_row.stride, b_row.stride] == [1, 1] {
+                // SAFETY: the caller guarantees the elements, and each sum is read before it is written.
+                simd_dispatch::run(unsafe { Map2::new(columns, out_row, sum_row, b_row, step) });
+                continue;
+            }
+            for j in 0..columns {
+                // SAFETY: as above.
+                let sum = unsafe { sum_row.get(j) };
+                // SAFETY: as above.
+                let y = unsafe { b_row.get(j) };
+                // SAFETY: as above.
+                unsafe { out_row.set(j, step(sum, y)) };
+            }
         }
     }
 }

@@ -4,9 +4,9 @@
 //! `gemm` has an `f16` product of its own, but it rounds after each block of the depth, and on some processors accumulates in `f16`. It
 //! has none for `bf16`.
 
-use crate::half_floats;
 use crate::matmul::{Matrix, by_gemm};
 use crate::number::Float;
+use crate::row_tiles;
 use crate::rows::{InRow, OutRow};
 
 /// The most rows, columns and depth that are multiplied at a time. Each element of a panel is widened once and used this many times.
@@ -58,7 +58,7 @@ impl Panel {
             let to = self.elements[line * lines.length..].as_mut_ptr();
             // SAFETY: the caller guarantees the line of `source`. The line of the panel is within `elements`, which `new` allocated for
             // the largest panel.
-            unsafe { half_floats::widen_row(lines.length, to, from) };
+            unsafe { row_tiles::widen_row(lines.length, to, from) };
         }
         (self.elements.as_ptr(), self.matrix)
     }
@@ -74,7 +74,7 @@ impl Panel {
             let to = OutRow { first: target.wrapping_add(lines.first + line * lines.next), stride: lines.stride };
             let from = self.elements[line * lines.length..].as_ptr();
             // SAFETY: as in `widen`.
-            unsafe { half_floats::round_row(lines.length, to, from) };
+            unsafe { row_tiles::round_row(lines.length, to, from) };
         }
     }
 }

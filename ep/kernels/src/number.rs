@@ -1,4 +1,4 @@
-//! Arithmetic of elements: the definition of the ops for each type; elementwise ops of 16-bit floats are those of `f32`, rounded. [`Functions`] has those of one float.
+//! Arithmetic of elements: the definition of the ops for each type; elementwise ops that compute 16-bit floats are those of `f32`, rounded. [`Functions`] has those of one float.
 //!
 //! Integers wrap. Kernels refuse a zero divisor and a negative exponent before they compute, so divisions and [`Number::pow`] need not.
 
@@ -14,7 +14,7 @@ pub(super) trait DTypeTag {
     /// The storage of one element; for bool a byte, 0 or 1.
     type Store: Number;
     /// The type that elementwise ops compute in: `f32` for 16-bit floats.
-    type Computed: Number;
+    type Computed: Computed;
     const DTYPE: DType;
     /// Of an integer, the one of the same size and the other sign. Sums, products, bits and equality have the same bits for both, so one kernel
     /// serves both: [`dtype`](DTypeTag::dtype).
@@ -57,11 +57,17 @@ tags! {
 
 /// An element type with arithmetic.
 pub(super) trait Number: Copy + Send + Sync + 'static {
-    /// The type in which elements are compared: their own, or `f32` for 16-bit floats, because the crate `half` compares those by a chain of branches.
+    /// The type that elements are computed in: their own, or `f32` for 16-bit floats.
+    type Computed: Number<Computed = Self::Computed>;
+    /// The type in which elements are compared: their own, or a [`Key`](crate::half_floats::Key) for 16-bit floats.
     type Compared: PartialOrd;
     /// The type of sums and products: `f64` for `f32` and `f64`, so that a sum of many `f32` is rounded once, and `f32` for 16-bit floats.
     type Sum: Number;
 
+    /// The type, if it is one of 16-bit floats.
+    const HALF: Option<Half> = None;
+    /// Whether elements are converted in tiles before loops over them: by instructions that the compiler does not use. The others are converted within loops.
+    const IN_TILES: bool = matches!(Self::HALF, Some(Half::F16));
     const IS_FLOAT: bool;
     /// Whether a sum of few elements can exceed the range of [`Sum`](Number::Sum). Integers wrap instead.
     const SUM_OVERFLOWS: bool;
@@ -77,11 +83,6 @@ pub(super) trait Number: Copy + Send + Sync + 'static {
     fn mul(self, other: Self) -> Self;
     /// Of integers truncated toward zero.
     fn div(self, other: Self) -> Self;
-    /// The largest whole number that is not above the quotient.
-    fn floor_div(self, other: Self) -> Self;
-    /// The remainder of [`floor_div`](Number::floor_div), with the sign of `other`.
-    fn remainder(self, other: Self) -> Self;
-    fn pow(self, other: Self) -> Self;
     fn neg(self) -> Self;
     fn abs(self) -> Self;
     /// 1, -1 or 0, as the number is positive, negative or a zero; NaN stays NaN.
@@ -89,6 +90,9 @@ pub(super) trait Number: Copy + Send + Sync + 'static {
     /// The value for `<`, `==` and the others; NaN is neither equal nor ordered.
     fn compared(self) -> Self::Compared;
     fn to_sum(self) -> Self::Sum;
+    fn computed(self) -> Self::Computed;
+    /// An element, as it is computed, as a term of a sum.
+    fn sum_of(element: Self::Computed) -> Self::Sum;
     fn from_sum(sum: Self::Sum) -> Self;
     /// The nearest `f64`; exact for floats.
     fn to_f64(self) -> f64;
@@ -111,33 +115,42 @@ pub(super) trait Number: Copy + Send + Sync + 'static {
     /// The smaller value; NaN if either is NaN.
     #[inline(always)]
     fn min(self, other: Self) -> Self {
-        if self.compared() < other.compared() || self.is_nan() { self } else { other }
+        if (self.compared() < other.compared()) | self.is_nan() { self } else { other }
     }
 
     /// The larger value; NaN if either is NaN.
     #[inline(always)]
     fn max(self, other: Self) -> Self {
-        if self.compared() > other.compared() || self.is_nan() { self } else { other }
+        if (self.compared() > other.compared()) | self.is_nan() { self } else { other }
     }
 
     /// The larger of this and 0; NaN stays NaN.
     #[inline(always)]
     fn relu(self) -> Self {
-        if self.compared() > Self::ZERO.compared() || self.is_nan() { self } else { Self::ZERO }
+        if (self.compared() > Self::ZERO.compared()) | self.is_nan() { self } else { Self::ZERO }
     }
 }
 
+/// A type that elementwise ops compute in.
+pub(super) trait Computed: Number {
+    /// The largest whole number that is not above the quotient.
+    fn floor_div(self, other: Self) -> Self;
+    /// The remainder of [`floor_div`](Computed::floor_div), with the sign of `other`.
+    fn remainder(self, other: Self) -> Self;
+    fn pow(self, other: Self) -> Self;
+}
+
 /// A floating-point element type.
-pub(super) trait Float: Number {
+pub(super) trait Float: Number<Computed = <Self as Float>::Wide> {
     /// The type of computations: `Self`, or `f32` for 16-bit floats.
     type Wide: Float<Sum = f64, Wide = Self::Wide> + Functions + Gemm;
-    /// The type, if it is one of 16 bits: [`Wide`](Float::Wide) is `f32` then, and each stored step is rounded.
-    const HALF: Option<Half>;
     const IS_HALF: bool = Self::HALF.is_some();
 
     fn wide(self) -> Self::Wide;
     /// The nearest value to `wide`, ties to even.
     fn rounded(wide: Self::Wide) -> Self;
+    /// A number that [`rounded`](Float::rounded) makes the nearest value to `number`.
+    fn wide_of(number: f64) -> Self::Wide;
     /// `self * by + add`, rounded once.
     fn mul_add(self, by: Self, add: Self) -> Self;
     /// The mean of `count` elements with this sum.
@@ -147,6 +160,7 @@ pub(super) trait Float: Number {
 macro_rules! floats {
     ($($float:ident: sum overflows $overflows:literal),*) => {$(
         impl Number for $float {
+            type Computed = $float;
             type Compared = $float;
             type Sum = f64;
 
@@ -177,6 +191,59 @@ macro_rules! floats {
                 self / other
             }
 
+            #[inline(always)]
+            fn neg(self) -> $float {
+                -self
+            }
+
+            #[inline(always)]
+            fn abs(self) -> $float {
+                $float::abs(self)
+            }
+
+            #[inline(always)]
+            fn sign(self) -> $float {
+                let sign = if self == 0.0 { 0.0 } else { (1.0 as $float).copysign(self) };
+                if self.is_nan() { self } else { sign }
+            }
+
+            #[inline(always)]
+            fn compared(self) -> $float {
+                self
+            }
+
+            #[inline(always)]
+            fn to_sum(self) -> f64 {
+                f64::from(self)
+            }
+
+            #[inline(always)]
+            fn computed(self) -> $float {
+                self
+            }
+
+            #[inline(always)]
+            fn sum_of(element: $float) -> f64 {
+                f64::from(element)
+            }
+
+            #[inline(always)]
+            fn from_sum(sum: f64) -> $float {
+                sum as $float
+            }
+
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                f64::from(self)
+            }
+
+            #[inline(always)]
+            fn from_f64(wide: f64) -> $float {
+                wide as $float
+            }
+        }
+
+        impl Computed for $float {
             /// By the algorithm of Python and NumPy: less the exact remainder, the quotient is very nearly whole.
             #[inline(always)]
             fn floor_div(self, other: $float) -> $float {
@@ -211,52 +278,10 @@ macro_rules! floats {
             fn pow(self, other: $float) -> $float {
                 self.powf(other)
             }
-
-            #[inline(always)]
-            fn neg(self) -> $float {
-                -self
-            }
-
-            #[inline(always)]
-            fn abs(self) -> $float {
-                $float::abs(self)
-            }
-
-            #[inline(always)]
-            fn sign(self) -> $float {
-                let sign = if self == 0.0 { 0.0 } else { (1.0 as $float).copysign(self) };
-                if self.is_nan() { self } else { sign }
-            }
-
-            #[inline(always)]
-            fn compared(self) -> $float {
-                self
-            }
-
-            #[inline(always)]
-            fn to_sum(self) -> f64 {
-                f64::from(self)
-            }
-
-            #[inline(always)]
-            fn from_sum(sum: f64) -> $float {
-                sum as $float
-            }
-
-            #[inline(always)]
-            fn to_f64(self) -> f64 {
-                f64::from(self)
-            }
-
-            #[inline(always)]
-            fn from_f64(wide: f64) -> $float {
-                wide as $float
-            }
         }
 
         impl Float for $float {
             type Wide = $float;
-            const HALF: Option<Half> = None;
 
             #[inline(always)]
             fn wide(self) -> $float {
@@ -266,6 +291,11 @@ macro_rules! floats {
             #[inline(always)]
             fn rounded(wide: $float) -> $float {
                 wide
+            }
+
+            #[inline(always)]
+            fn wide_of(number: f64) -> $float {
+                number as $float
             }
 
             #[inline(always)]
@@ -286,6 +316,7 @@ floats!(f32: sum overflows false, f64: sum overflows true);
 macro_rules! integers {
     ($($int:ident),*) => {$(
         impl Number for $int {
+            type Computed = $int;
             type Compared = $int;
             type Sum = $int;
 
@@ -315,38 +346,6 @@ macro_rules! integers {
             #[inline(always)]
             fn div(self, other: $int) -> $int {
                 if other == 0 { 0 } else { self.wrapping_div(other) }
-            }
-
-            /// Returns 0 for a zero divisor, as [`div`](Number::div).
-            #[inline(always)]
-            #[allow(unused_comparisons, reason = "one body for signed and unsigned types")]
-            fn floor_div(self, other: $int) -> $int {
-                let (quotient, rest) = if other == 0 { (0, 0) } else { (self.wrapping_div(other), self.wrapping_rem(other)) };
-                if rest != 0 && (rest < 0) != (other < 0) { quotient - 1 } else { quotient }
-            }
-
-            /// Returns 0 for a zero divisor, as [`div`](Number::div).
-            #[inline(always)]
-            #[allow(unused_comparisons, reason = "one body for signed and unsigned types")]
-            fn remainder(self, other: $int) -> $int {
-                let rest = if other == 0 { 0 } else { self.wrapping_rem(other) };
-                if rest != 0 && (rest < 0) != (other < 0) { rest + other } else { rest }
-            }
-
-            /// Exponentiation by squaring. Kernels refuse a negative exponent before; here its bits would count as a large one.
-            #[inline]
-            fn pow(self, other: $int) -> $int {
-                let mut result: $int = 1;
-                let mut square = self;
-                let mut left = other as u64;
-                while left > 0 {
-                    if left & 1 == 1 {
-                        result = result.wrapping_mul(square);
-                    }
-                    square = square.wrapping_mul(square);
-                    left >>= 1;
-                }
-                result
             }
 
             #[inline(always)]
@@ -384,6 +383,16 @@ macro_rules! integers {
             }
 
             #[inline(always)]
+            fn computed(self) -> $int {
+                self
+            }
+
+            #[inline(always)]
+            fn sum_of(element: $int) -> $int {
+                element
+            }
+
+            #[inline(always)]
             fn from_sum(sum: $int) -> $int {
                 sum
             }
@@ -396,6 +405,40 @@ macro_rules! integers {
             #[inline(always)]
             fn from_f64(wide: f64) -> $int {
                 wide as $int
+            }
+        }
+
+        impl Computed for $int {
+            /// Returns 0 for a zero divisor, as [`div`](Number::div).
+            #[inline(always)]
+            #[allow(unused_comparisons, reason = "one body for signed and unsigned types")]
+            fn floor_div(self, other: $int) -> $int {
+                let (quotient, rest) = if other == 0 { (0, 0) } else { (self.wrapping_div(other), self.wrapping_rem(other)) };
+                if rest != 0 && (rest < 0) != (other < 0) { quotient - 1 } else { quotient }
+            }
+
+            /// Returns 0 for a zero divisor, as [`div`](Number::div).
+            #[inline(always)]
+            #[allow(unused_comparisons, reason = "one body for signed and unsigned types")]
+            fn remainder(self, other: $int) -> $int {
+                let rest = if other == 0 { 0 } else { self.wrapping_rem(other) };
+                if rest != 0 && (rest < 0) != (other < 0) { rest + other } else { rest }
+            }
+
+            /// Exponentiation by squaring. Kernels refuse a negative exponent before; here its bits would count as a large one.
+            #[inline]
+            fn pow(self, other: $int) -> $int {
+                let mut result: $int = 1;
+                let mut square = self;
+                let mut left = other as u64;
+                while left > 0 {
+                    if left & 1 == 1 {
+                        result = result.wrapping_mul(square);
+                    }
+                    square = square.wrapping_mul(square);
+                    left >>= 1;
+                }
+                result
             }
         }
     )*};

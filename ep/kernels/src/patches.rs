@@ -10,9 +10,9 @@ use std::ops::Range;
 use streamvm_ep::Operand;
 use streamvm_ep::backend::ConvolutionForm;
 
-use crate::half_floats;
 use crate::matmul::Matrix;
 use crate::number::{Float, Number};
+use crate::row_tiles;
 use crate::rows::{InRow, input, output};
 
 /// Elements of a tile of up to 2048 rows, at most: 256 KiB of `f32` or 512 KiB of `f64`, which a second-level cache holds beside the other factor.
@@ -108,7 +108,7 @@ pub(super) unsafe fn unfold<T: Float>(
         let to = &mut tile[run.row * length + run.column..][..run.count];
         let from = input::<T>(image.operand, image.place(run.channel, run.at), stride);
         // SAFETY: the run is inside of the image, whose elements the caller guarantees, and the elements of the tile are those of a slice.
-        unsafe { half_floats::widen_row(run.count, to.as_mut_ptr(), from) };
+        unsafe { row_tiles::widen_row(run.count, to.as_mut_ptr(), from) };
     });
 }
 
@@ -172,7 +172,7 @@ impl<W: Number> WideMatrix<W> {
             let (y, rest) = (place % dims[2], place / dims[2]);
             let offset = rest / dims[1] * strides[0] + rest % dims[1] * strides[1] + y * strides[2];
             // SAFETY: the caller guarantees the elements of the operand; those of the copy are those of a slice.
-            unsafe { half_floats::widen_row(dims[3], line.as_mut_ptr(), input::<T>(weight, offset, strides[3])) };
+            unsafe { row_tiles::widen_row(dims[3], line.as_mut_ptr(), input::<T>(weight, offset, strides[3])) };
         }
         WideMatrix { copy, first, form: Matrix { rows, columns, row_stride: columns, column_stride: 1 } }
     }
@@ -200,7 +200,7 @@ impl<W: Number> WideMatrix<W> {
                 let to = &mut copy[channel * columns + column..][..count];
                 let from = input::<T>(image.operand, image.place(channel, at), image.strides[2]);
                 // SAFETY: the caller guarantees the elements of the image; those of the copy are those of a slice.
-                unsafe { half_floats::widen_row(count, to.as_mut_ptr(), from) };
+                unsafe { row_tiles::widen_row(count, to.as_mut_ptr(), from) };
             });
         }
         let first = input::<W>(image.operand, 0, 1);
@@ -224,7 +224,7 @@ pub(super) unsafe fn round_positions<T: Float>(
             let from = row[column..][..count].as_ptr();
             let to = output::<T>(image.operand, image.place(channel, at), image.strides[2]);
             // SAFETY: the caller guarantees the elements of the image; those of the matrix are those of a slice.
-            unsafe { half_floats::round_row(count, to, from) };
+            unsafe { row_tiles::round_row(count, to, from) };
         });
     }
 }

@@ -1,10 +1,10 @@
 //! Reductions over axes: sum, mean, product, variance, standard deviation, largest, smallest, any, all.
 //!
-//! The axes of the input are either kept, so that the output has them too, or reduced. There are two loops, so that memory is always read
+//! The axes of the input are either kept, so that the output has them too, or reduced. [`TILE`] output elements are folded at a time, in two ways, so that memory is always read
 //! in its order:
 //!
 //! * If the innermost run of memory is reduced, each output element folds its elements one after the other.
-//! * If it is kept, [`TILE`] output elements fold side by side.
+//! * If it is kept, the output elements fold side by side.
 //!
 //! A long row is folded in blocks of [`BLOCK`] elements, whose results are joined in order. Threads share the outputs, or the blocks if
 //! there are few outputs.
@@ -16,14 +16,15 @@
 //! `f64`. The state of such an output element is no longer finite. Its elements are then summed once more, each scaled down by [`SCALE`].
 //! This costs a second pass over those elements only, and one test per output element.
 
+use pulp::{Simd, WithSimd};
 use streamvm_ep::backend::check::{InPlace, check_inferred, checked_operands};
 use streamvm_ep::{Axes, KernelCall, KernelError, Layout, Op, Operand, Params};
 
-use crate::folds;
+use crate::folds::{self, Extreme, FoldRows};
 use crate::loop_nest::LoopNest;
 use crate::number::{DTypeTag, Float, Number};
-use crate::parallel;
 use crate::rows::{InRow, OutRow, input, output};
+use crate::{parallel, simd_dispatch};
 
 /// The number of output elements that are folded side by side: 512 bytes of `f64` states, a quarter of the smallest L1 cache's ways, and
 /// long enough for the loop over them to run at vector speed.
@@ -42,25 +43,25 @@ const SCALE: f64 = 1.0 / 18_446_744_073_709_551_616.0;
 
 /// The fold of a reduction over elements of type `T`.
 pub(super) trait Fold<T: Number> {
+    /// An element as it is folded.
+    type Element: Copy;
     /// The state of a fold.
     type State: Copy + Send + Sync;
     const OP: Op;
     /// The state before the first element.
     const START: Self::State;
 
-    fn step(state: Self::State, element: T) -> Self::State;
+    fn step(state: Self::State, element: Self::Element) -> Self::State;
     fn join(left: Self::State, right: Self::State) -> Self::State;
+
+    fn element(stored: T) -> Self::Element;
 
     /// Folds a row into `state`.
     ///
     /// # Safety
     ///
     /// * The first `length` elements of `row` are as [`InRow::get`] requires.
-    #[inline(always)]
-    unsafe fn row(state: Self::State, length: usize, row: InRow<T>) -> Self::State {
-        // SAFETY: the caller guarantees this.
-        unsafe { folds::fold(length, row, state, Self::START, Self::step, Self::join) }
-    }
+    unsafe fn row<V: Simd>(simd: V, state: Self::State, length: usize, row: InRow<T>) -> Self::State;
 
     /// The result for `count` elements.
     fn finish(state: Self::State, count: usize) -> T;
@@ -78,94 +79,66 @@ pub(super) trait Fold<T: Number> {
     }
 }
 
-/// Whether sums of `T` can overflow and this one is not finite. The difference of a value with itself is NaN exactly if it is not finite.
-#[inline(always)]
-fn sum_overflowed<T: Number>(sum: T::Sum) -> bool {
-    T::SUM_OVERFLOWS && sum.sub(sum).is_nan()
+macro_rules! folds {
+    ($($name:ident of $bound:ident: $state:ty, $start:expr, |$folded:ident, $x:ident| $step:expr, $join:path,
+        |$whole:ident, $count:ident| $finish:expr $(, scaled |$sum:ident, $terms:ident| $scaled:expr)?;)*) => {$(
+        pub(super) struct $name;
+
+        impl<T: $bound> Fold<T> for $name {
+            type Element = T::Computed;
+            type State = $state;
+            const OP: Op = Op::$name;
+            const START: $state = $start;
+
+            #[inline(always)]
+            fn step($folded: $state, $x: T::Computed) -> $state {
+                $step
+            }
+
+            #[inline(always)]
+            fn join(left: $state, right: $state) -> $state {
+                $join(left, right)
+            }
+
+            #[inline(always)]
+            fn element(stored: T) -> T::Computed {
+                stored.computed()
+            }
+
+            #[inline(always)]
+            unsafe fn row<V: Simd>(simd: V, state: $state, length: usize, row: InRow<T>) -> $state {
+                let (states, step) = ((state, $start), |$folded: $state, [$x]: [T::Computed; 1]| $step);
+                // SAFETY: the caller guarantees this.
+                unsafe { FoldRows::new(length, [row], states, step, $join) }.with_simd(simd)
+            }
+
+            fn finish($whole: $state, $count: usize) -> T {
+                $finish
+            }
+
+            $(
+                /// The difference of a value with itself is NaN exactly if it is not finite.
+                #[inline(always)]
+                fn overflowed(sum: $state) -> bool {
+                    T::SUM_OVERFLOWS && sum.sub(sum).is_nan()
+                }
+
+                fn finish_scaled($sum: f64, $terms: usize) -> Option<T> {
+                    Some(T::from_f64($scaled))
+                }
+            )?
+        }
+    )*};
 }
 
-pub(super) struct Sum;
-
-impl<T: Number> Fold<T> for Sum {
-    type State = T::Sum;
-    const OP: Op = Op::Sum;
-    const START: T::Sum = T::Sum::ZERO;
-
-    #[inline(always)]
-    fn step(state: T::Sum, element: T) -> T::Sum {
-        state.add(element.to_sum())
-    }
-
-    #[inline(always)]
-    fn join(left: T::Sum, right: T::Sum) -> T::Sum {
-        left.add(right)
-    }
-
-    fn finish(state: T::Sum, _count: usize) -> T {
-        T::from_sum(state)
-    }
-
-    #[inline(always)]
-    fn overflowed(state: T::Sum) -> bool {
-        sum_overflowed::<T>(state)
-    }
-
-    fn finish_scaled(sum: f64, _count: usize) -> Option<T> {
-        Some(T::from_f64(sum / SCALE))
-    }
-}
-
-pub(super) struct Prod;
-
-impl<T: Number> Fold<T> for Prod {
-    type State = T::Sum;
-    const OP: Op = Op::Prod;
-    const START: T::Sum = T::Sum::ONE;
-
-    #[inline(always)]
-    fn step(state: T::Sum, element: T) -> T::Sum {
-        state.mul(element.to_sum())
-    }
-
-    #[inline(always)]
-    fn join(left: T::Sum, right: T::Sum) -> T::Sum {
-        left.mul(right)
-    }
-
-    fn finish(state: T::Sum, _count: usize) -> T {
-        T::from_sum(state)
-    }
-}
-
-pub(super) struct Mean;
-
-impl<T: Float> Fold<T> for Mean {
-    type State = T::Sum;
-    const OP: Op = Op::Mean;
-    const START: T::Sum = T::Sum::ZERO;
-
-    #[inline(always)]
-    fn step(state: T::Sum, element: T) -> T::Sum {
-        state.add(element.to_sum())
-    }
-
-    #[inline(always)]
-    fn join(left: T::Sum, right: T::Sum) -> T::Sum {
-        left.add(right)
-    }
-
-    fn finish(state: T::Sum, count: usize) -> T {
-        T::mean(state, count)
-    }
-
-    #[inline(always)]
-    fn overflowed(state: T::Sum) -> bool {
-        sum_overflowed::<T>(state)
-    }
-
-    fn finish_scaled(sum: f64, count: usize) -> Option<T> {
-        Some(T::from_f64(sum / count as f64 / SCALE))
-    }
+folds! {
+    Sum of Number: T::Sum, T::Sum::ZERO, |sum, x| sum.add(T::sum_of(x)), Number::add, |sum, _count| T::from_sum(sum),
+        scaled |sum, _count| sum / SCALE;
+    Prod of Number: T::Sum, T::Sum::ONE, |product, x| product.mul(T::sum_of(x)), Number::mul, |product, _count| T::from_sum(product);
+    Mean of Float: T::Sum, T::Sum::ZERO, |sum, x| sum.add(T::sum_of(x)), Number::add, |sum, count| T::mean(sum, count),
+        scaled |sum, count| sum / count as f64 / SCALE;
+    Var of Float: Moments, Moments::NONE, |before, x| before.with(x.to_f64()), Moments::and, |all, _count| T::from_f64(all.variance());
+    Std of Float: Moments, Moments::NONE, |before, x| before.with(x.to_f64()), Moments::and, |all, _count| T::from_f64(all.variance().sqrt());
 }
 
 /// Mean, and sum of the squares of the differences to it, of some elements.
@@ -206,42 +179,13 @@ impl Moments {
     }
 }
 
-macro_rules! deviations {
-    ($($name:ident of $moments:ident: $result:expr;)*) => {$(
-        pub(super) struct $name;
-
-        impl<T: Float> Fold<T> for $name {
-            type State = Moments;
-            const OP: Op = Op::$name;
-            const START: Moments = Moments::NONE;
-
-            #[inline(always)]
-            fn step(state: Moments, element: T) -> Moments {
-                state.with(element.to_f64())
-            }
-
-            #[inline(always)]
-            fn join(left: Moments, right: Moments) -> Moments {
-                left.and(right)
-            }
-
-            fn finish($moments: Moments, _count: usize) -> T {
-                T::from_f64($result)
-            }
-        }
-    )*};
-}
-
-deviations! {
-    Var of moments: moments.variance();
-    Std of moments: moments.variance().sqrt();
-}
-
+/// Folds whose state is an element as it is stored. Bools are bytes that are 0 or 1.
 macro_rules! extremes {
     ($($name:ident $op:ident $method:ident $better:ident $start:ident;)*) => {$(
         pub(super) struct $name;
 
         impl<T: Number> Fold<T> for $name {
+            type Element = T;
             type State = T;
             const OP: Op = Op::$op;
             const START: T = T::$start;
@@ -257,9 +201,14 @@ macro_rules! extremes {
             }
 
             #[inline(always)]
-            unsafe fn row(state: T, length: usize, row: InRow<T>) -> T {
+            fn element(stored: T) -> T {
+                stored
+            }
+
+            #[inline(always)]
+            unsafe fn row<V: Simd>(simd: V, state: T, length: usize, row: InRow<T>) -> T {
                 // SAFETY: the caller guarantees this.
-                state.$method(unsafe { folds::extreme(length, row, T::$start, $better) })
+                state.$method(unsafe { Extreme::new(length, row, T::$start, $better) }.with_simd(simd))
             }
 
             fn finish(state: T, _count: usize) -> T {
@@ -272,38 +221,8 @@ macro_rules! extremes {
 extremes! {
     Largest ReduceMax max larger LOWEST;
     Smallest ReduceMin min smaller HIGHEST;
-}
-
-/// Bools, as bytes that are 0 or 1.
-macro_rules! truths {
-    ($($name:ident $start:literal $operator:tt;)*) => {$(
-        pub(super) struct $name;
-
-        impl Fold<u8> for $name {
-            type State = u8;
-            const OP: Op = Op::$name;
-            const START: u8 = $start;
-
-            #[inline(always)]
-            fn step(state: u8, element: u8) -> u8 {
-                state $operator element
-            }
-
-            #[inline(always)]
-            fn join(left: u8, right: u8) -> u8 {
-                left $operator right
-            }
-
-            fn finish(state: u8, _count: usize) -> u8 {
-                state
-            }
-        }
-    )*};
-}
-
-truths! {
-    Any 0 |;
-    All 1 &;
+    Any Any max larger ZERO;
+    All All min smaller ONE;
 }
 
 #[inline(always)]
@@ -326,13 +245,34 @@ pub(super) fn reduce<D: DTypeTag, F: Fold<D::Store>>(call: &mut KernelCall<'_, '
     let reduced = reduced_nest(a.layout(), axes);
     let shape = a.layout().shape().dims();
     let count = axes.iter().map(|axis| shape[axis]).product();
-    let [_, kept_stride] = kept.row_strides();
-    let [reduced_stride] = reduced.row_strides();
-    if kept_stride == 1 && kept.row_length() > 1 && reduced_stride != 1 {
-        side_by_side::<D::Store, F>(a, out, &kept, &reduced, count);
-    } else {
-        one_by_one::<D::Store, F>(a, out, &kept, &reduced, count);
-    }
+    let ([out_stride, kept_stride], [stride]) = (kept.row_strides(), reduced.row_strides());
+    let is_side_by_side = kept_stride == 1 && kept.row_length() > 1 && stride != 1;
+    // Few outputs are folded one after the other, each by all threads.
+    let work = if !is_side_by_side && out.layout().elements() < FEW { 0 } else { count };
+    kept.rows_in_parallel(work, |[to, from], outputs| {
+        for first in (0..outputs).step_by(TILE) {
+            let mut states = [F::START; TILE];
+            let states = &mut states[..TILE.min(outputs - first)];
+            let from = from + first * kept_stride;
+            reduced.rows(|[within]| {
+                let (row, length) = (input(a, from + within, stride), reduced.row_length());
+                // For both: the loop nests together stay within the input, which holds `D` and does not overlap the output.
+                if is_side_by_side {
+                    // SAFETY: see above; the stride along the kept row is 1.
+                    unsafe { fold_columns::<_, F>(length, row, states) };
+                } else {
+                    // SAFETY: see above.
+                    unsafe { fold_rows::<_, F>(length, row, kept_stride, states) };
+                }
+            });
+            let out = output(out, to + first * out_stride, out_stride);
+            for (place, &state) in states.iter().enumerate() {
+                let result = result::<D::Store, F>(state, count, a, from + place * kept_stride, &reduced);
+                // SAFETY: the loop nest stays within the output, which holds `D` and may be written.
+                unsafe { out.set(place, result) };
+            }
+        }
+    });
     Ok(())
 }
 
@@ -356,47 +296,74 @@ fn reduced_nest(a: &Layout, axes: Axes) -> LoopNest<1> {
     LoopNest::over(axes.iter().map(|axis| (a.shape().dims()[axis], [a.strides()[axis]])))
 }
 
-fn one_by_one<T: Number, F: Fold<T>>(
-    a: &Operand,
-    out: &Operand,
-    kept: &LoopNest<2>,
-    reduced: &LoopNest<1>,
-    count: usize,
-) {
-    let [out_stride, kept_stride] = kept.row_strides();
-    let [stride] = reduced.row_strides();
-    // Few outputs are folded one after the other, each by all threads.
-    let work = if out.layout().elements() < FEW { 0 } else { count };
-    kept.rows_in_parallel(work, |[to, from], outputs| {
-        let (out, first, length) = (output::<T>(out, to, out_stride), input::<T>(a, from, 1), reduced.row_length());
-        for place in 0..outputs {
-            let mut state = F::START;
-            reduced.rows(|[within]| {
-                let row = InRow { stride, ..first.from(place * kept_stride + within) };
-                // SAFETY: both loop nests together stay within the input, which holds `T` and does not overlap the output.
-                state = unsafe { fold_row::<T, F>(state, length, row) };
-            });
-            let result = result::<T, F>(state, count, a, from + place * kept_stride, reduced);
-            // SAFETY: the loop nest stays within the output, which holds `T` and may be written.
-            unsafe { out.set(place, result) };
-        }
-    });
-}
-
-/// Folds a row into `state`, in blocks whose states are joined in their order. Several threads fold the blocks of a long row.
+/// Folds rows into `states`, each of which begins `next` elements after the one before; long ones in blocks whose states are joined in their order. Several threads fold the blocks of a long
+/// row.
 ///
 /// # Safety
 ///
-/// * The first `length` elements of `row` are as [`InRow::get`] requires.
-#[inline(always)]
-unsafe fn fold_row<T: Number, F: Fold<T>>(state: F::State, length: usize, row: InRow<T>) -> F::State {
+/// * The first `length` elements of each row are as [`InRow::get`] requires.
+unsafe fn fold_rows<T: Number, F: Fold<T>>(length: usize, row: InRow<T>, next: usize, states: &mut [F::State]) {
     if length <= BLOCK {
         // SAFETY: the caller guarantees this.
-        return unsafe { F::row(state, length, row) };
+        return simd_dispatch::run(unsafe { Rows::<_, F>::new(length, row, next, states) });
     }
-    // SAFETY: `fold_blocks` calls it for parts of the row, which the caller guarantees.
-    let block = |length, row| unsafe { F::row(F::START, length, row) };
-    fold_blocks(length, row, F::START, block).into_iter().fold(state, F::join)
+    for (place, state) in states.iter_mut().enumerate() {
+        let row = InRow { first: row.first.wrapping_add(place * next), ..row };
+        let block = |length, row| {
+            let mut state = [F::START];
+            // SAFETY: `fold_blocks` calls it for parts of the row, which the caller guarantees.
+            simd_dispatch::run(unsafe { Rows::<_, F>::new(length, row, 0, &mut state) });
+            state[0]
+        };
+        *state = fold_blocks(length, row, F::START, block).into_iter().fold(*state, F::join);
+    }
+}
+
+/// [`fold_rows`] of short rows.
+struct Rows<'a, T: Number, F: Fold<T>> {
+    length: usize,
+    row: InRow<T>,
+    next: usize,
+    states: &'a mut [F::State],
+}
+
+impl<'a, T: Number, F: Fold<T>> Rows<'a, T, F> {
+    /// # Safety
+    ///
+    /// * As long as the value exists, the requirements of [`fold_rows`] hold.
+    #[inline(always)]
+    unsafe fn new(length: usize, row: InRow<T>, next: usize, states: &'a mut [F::State]) -> Self {
+        Rows { length, row, next, states }
+    }
+}
+
+impl<T: Number, F: Fold<T>> WithSimd for Rows<'_, T, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<V: Simd>(self, simd: V) {
+        let mut row = self.row;
+        for state in self.states {
+            // SAFETY: the caller of `new` guarantees this.
+            *state = unsafe { F::row(simd, *state, self.length, row) };
+            row.first = row.first.wrapping_add(self.next);
+        }
+    }
+}
+
+/// Folds columns side by side, one for each state: of `length` rows, whose stride is that from row to row.
+///
+/// # Safety
+///
+/// * As many elements of each row as there are states, side by side, are as [`InRow::get`] requires.
+unsafe fn fold_columns<T: Number, F: Fold<T>>(length: usize, rows: InRow<T>, states: &mut [F::State]) {
+    for place in 0..length {
+        // SAFETY: the caller guarantees the elements, and nothing writes them while they are borrowed.
+        let elements = unsafe { std::slice::from_raw_parts(rows.from(place).first, states.len()) };
+        for (state, &element) in states.iter_mut().zip(elements) {
+            *state = F::step(*state, F::element(element));
+        }
+    }
 }
 
 /// The results of `fold` for the blocks of a row, in order. The caller may pass any state as `unset`: each is overwritten.
@@ -438,44 +405,9 @@ fn scaled_sum<T: Number>(a: &Operand, first: usize, reduced: &LoopNest<1>) -> f6
     let mut sum = 0.0;
     reduced.rows(|[within]| {
         let row = input::<T>(a, first + within, stride);
-        let step = |sum: f64, x: T| sum + x.to_f64() * SCALE;
+        let step = |sum: f64, [x]: [T::Computed; 1]| sum + x.to_f64() * SCALE;
         // SAFETY: the loop nest visits the elements that the caller has folded; the input holds `T` and does not overlap the output.
-        sum = unsafe { folds::fold(reduced.row_length(), row, sum, 0.0, step, Number::add) };
+        sum = unsafe { folds::fold(reduced.row_length(), [row], (sum, 0.0), step, Number::add) };
     });
     sum
-}
-
-fn side_by_side<T: Number, F: Fold<T>>(
-    a: &Operand,
-    out: &Operand,
-    kept: &LoopNest<2>,
-    reduced: &LoopNest<1>,
-    count: usize,
-) {
-    let [out_stride, _] = kept.row_strides();
-    let [stride] = reduced.row_strides();
-    kept.rows_in_parallel(count, |[to, from], outputs| {
-        let mut first = 0;
-        while first < outputs {
-            let width = TILE.min(outputs - first);
-            let mut states = [F::START; TILE];
-            let states = &mut states[..width];
-            reduced.rows(|[within]| {
-                let column: InRow<T> = input(a, from + first + within, stride);
-                for step in 0..reduced.row_length() {
-                    let row = column.first.wrapping_add(step * stride);
-                    // SAFETY: both loop nests together stay within the input, which holds `T`, does not overlap the output, and has
-                    // stride 1 along the kept row.
-                    unsafe { folds::fold_each(states, row, F::step) };
-                }
-            });
-            let out = output::<T>(out, to + first * out_stride, out_stride);
-            for (place, &state) in states.iter().enumerate() {
-                let result = result::<T, F>(state, count, a, from + first + place, reduced);
-                // SAFETY: the loop nest stays within the output, which holds `T` and may be written.
-                unsafe { out.set(place, result) };
-            }
-            first += width;
-        }
-    });
 }

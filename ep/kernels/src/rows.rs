@@ -4,15 +4,13 @@
 //! vectorises them whether or not the output is also an input: a block of [`LANES`] elements is loaded, computed and stored as a whole.
 //! Raw pointers are necessary because an output may be exactly an input; a `&mut` and a `&` to it would be undefined behaviour.
 
-use std::mem::MaybeUninit;
-
 use pulp::{Simd, WithSimd};
 use streamvm_ep::Operand;
 
-use crate::{lanes, simd_dispatch};
+use crate::lanes;
 
 /// The number of elements computed at a time. 16 `f32` are a cache line, four SSE or two AVX registers; more would spill registers for
-/// elements of 8 bytes.
+/// elements of 8 bytes. Of smaller elements, as many as are a cache line are computed at a time while there are so many.
 pub(super) const LANES: usize = 16;
 
 /// A row of evenly spaced elements to read.
@@ -37,6 +35,12 @@ unsafe impl<T: Sync> Sync for InRow<T> {}
 unsafe impl<T: Send> Sync for OutRow<T> {}
 
 impl<T: Copy> InRow<T> {
+    /// A row of elements side by side.
+    #[inline(always)]
+    pub(super) fn dense(first: *const T) -> InRow<T> {
+        InRow { first, stride: 1 }
+    }
+
     /// The row from element `index` on.
     #[inline(always)]
     pub(super) fn from(self, index: usize) -> InRow<T> {
@@ -56,10 +60,10 @@ impl<T: Copy> InRow<T> {
     /// # Safety
     ///
     /// * The stride is 1.
-    /// * Elements `index` to `index + LANES` are as for [`get`](InRow::get).
+    /// * Elements `index` to `index + N` are as for [`get`](InRow::get).
     #[inline(always)]
-    pub(super) unsafe fn block(self, index: usize) -> [T; LANES] {
-        let block = self.first.wrapping_add(index).cast::<[T; LANES]>();
+    pub(super) unsafe fn block<const N: usize>(self, index: usize) -> [T; N] {
+        let block = self.first.wrapping_add(index).cast::<[T; N]>();
         // SAFETY: the caller guarantees the elements, and an array has the alignment of its elements.
         unsafe { block.read() }
     }
@@ -70,12 +74,12 @@ impl<T: Copy> InRow<T> {
     /// # Safety
     ///
     /// * The stride is 1 or 0.
-    /// * Elements `index` to `index + LANES` are as for [`get`](InRow::get).
+    /// * Elements `index` to `index + N` are as for [`get`](InRow::get).
     #[inline(always)]
-    unsafe fn block_or_same(self, index: usize) -> [T; LANES] {
+    unsafe fn block_or_same<const N: usize>(self, index: usize) -> [T; N] {
         match self.stride {
             // SAFETY: the caller guarantees the element, which is each of the block.
-            0 => [unsafe { self.get(index) }; LANES],
+            0 => [unsafe { self.get(index) }; N],
             // SAFETY: the caller guarantees this.
             _ => unsafe { self.block(index) },
         }
@@ -83,6 +87,12 @@ impl<T: Copy> InRow<T> {
 }
 
 impl<T: Copy> OutRow<T> {
+    /// A row of elements side by side.
+    #[inline(always)]
+    pub(super) fn dense(first: *mut T) -> OutRow<T> {
+        OutRow { first, stride: 1 }
+    }
+
     /// The row for reading, after its elements have been written.
     #[inline(always)]
     pub(super) fn written(self) -> InRow<T> {
@@ -108,10 +118,10 @@ impl<T: Copy> OutRow<T> {
     /// # Safety
     ///
     /// * The stride is 1.
-    /// * Elements `index` to `index + LANES` are as for [`set`](OutRow::set).
+    /// * Elements `index` to `index + N` are as for [`set`](OutRow::set).
     #[inline(always)]
-    unsafe fn set_block(self, index: usize, values: [T; LANES]) {
-        let block = self.first.wrapping_add(index).cast::<[T; LANES]>();
+    unsafe fn set_block<const N: usize>(self, index: usize, values: [T; N]) {
+        let block = self.first.wrapping_add(index).cast::<[T; N]>();
         // SAFETY: the caller guarantees the elements, and an array has the alignment of its elements.
         unsafe { block.write(values) }
     }
@@ -168,293 +178,162 @@ pub(super) unsafe fn copy<T: Copy>(length: usize, out: OutRow<T>, a: InRow<T>) {
     }
 }
 
-/// The elements of a block: at most 1 KiB of one operand on the stack, and eight steps of the loops over 16 elements.
-pub(super) const BLOCK: usize = 128;
+const fn is_at_most<T>(bytes: usize) -> bool {
+    size_of::<T>() <= bytes
+}
 
-/// Room for the elements of a block, side by side. A loop for any strides copies the elements of a block side by side, computes them with vectors, and copies the results to where they
-/// belong. So there is one loop for each function, and the loops for any strides are one for each type.
-pub(super) struct Block<T>([MaybeUninit<T>; BLOCK]);
-
-impl<T: Copy> Block<T> {
-    #[inline(always)]
-    pub(super) fn new() -> Block<T> {
-        Block([const { MaybeUninit::uninit() }; BLOCK])
-    }
-
-    /// The first `count` elements of `row` as a row with stride 1 or 0, copied if they are not.
-    ///
-    /// # Safety
-    ///
-    /// * Each of these elements is as [`InRow::get`] requires; `count` is at most [`BLOCK`].
-    #[inline(always)]
-    pub(super) unsafe fn gather(&mut self, count: usize, row: InRow<T>) -> InRow<T> {
-        if row.stride <= 1 {
-            return row;
+macro_rules! maps {
+    ($($(#[$doc:meta])* $map:ident by $block:ident: $($input:ident $element:ident $x:ident),*;)*) => {$(
+        $(#[$doc])*
+        pub(super) struct $map<$($element,)* O, F> {
+            length: usize,
+            out: OutRow<O>,
+            $($input: InRow<$element>,)*
+            f: F,
+            only_lanes: bool,
         }
-        // SAFETY: the caller guarantees this.
-        unsafe { self.copied(count, row) }
-    }
 
-    /// The first `count` elements of `row`, copied.
-    ///
-    /// # Safety
-    ///
-    /// * As for [`gather`](Block::gather).
-    #[inline(always)]
-    pub(super) unsafe fn copied(&mut self, count: usize, row: InRow<T>) -> InRow<T> {
-        let here = self.row();
-        // SAFETY: the caller guarantees the elements, and this has room for them, which nothing else accesses.
-        unsafe { copy(count, here, row) };
-        here.written()
-    }
-
-    /// Room for the results, with stride 1: `out` itself, or here.
-    #[inline(always)]
-    pub(super) fn room(&mut self, out: OutRow<T>) -> OutRow<T> {
-        if out.stride == 1 { out } else { self.row() }
-    }
-
-    /// Copies the first `count` results to `out`, unless it was the room.
-    ///
-    /// # Safety
-    ///
-    /// * They have been written to the [room](Block::room) for `out`, which has `count` elements as [`OutRow::set`] requires; `count` is at most [`BLOCK`].
-    #[inline(always)]
-    pub(super) unsafe fn scatter(&mut self, count: usize, out: OutRow<T>) {
-        if out.stride != 1 {
-            // SAFETY: the caller guarantees the elements, and that those here are written.
-            unsafe { copy(count, out, self.row().written()) };
+        impl<$($element,)* O, F> $map<$($element,)* O, F> {
+            /// # Safety
+            ///
+            /// * As long as the value exists, each of these elements is as [`InRow::get`] and [`OutRow::set`] require, except that an element of an input may be an element of `out` if
+            ///   both have the same index.
+            /// * The stride of the output is 1, those of inputs are 1, or 0 if there are several.
+            #[inline(always)]
+            pub(super) unsafe fn new(length: usize, out: OutRow<O>, $($input: InRow<$element>,)* f: F) -> Self {
+                $map { length, out, $($input,)* f, only_lanes: false }
+            }
         }
-    }
 
-    #[inline(always)]
-    fn row(&mut self) -> OutRow<T> {
-        OutRow { first: self.0.as_mut_ptr().cast(), stride: 1 }
-    }
-}
-
-/// Calls `block` with the first index and the number of elements of each block of `length` elements.
-#[inline(always)]
-fn blocks(length: usize, mut block: impl FnMut(usize, usize)) {
-    let mut first = 0;
-    while first < length {
-        let count = BLOCK.min(length - first);
-        block(first, count);
-        first += count;
-    }
-}
-
-/// `out[i] = f(a[i], b[i])` for `i` in `0..length`.
-///
-/// # Safety
-///
-/// * Each of these elements is as [`InRow::get`] and [`OutRow::set`] require, except that an element of an input may be an element of `out` if
-///   both have the same index.
-#[inline]
-pub(super) unsafe fn map2<A: Copy, B: Copy, O: Copy>(
-    length: usize,
-    out: OutRow<O>,
-    a: InRow<A>,
-    b: InRow<B>,
-    f: impl Fn(A, B) -> O + Copy,
-) {
-    if out.stride == 1 && a.stride.max(b.stride) <= 1 {
-        // SAFETY: the caller guarantees the elements; the strides are 1, those of the inputs may be 0.
-        return simd_dispatch::run(unsafe { Map2::new(length, out, a, b, f) });
-    }
-    let (mut results, mut left, mut right) = (Block::<O>::new(), Block::<A>::new(), Block::<B>::new());
-    blocks(length, |first, count| {
-        let out = out.from(first);
-        // SAFETY: the caller guarantees this for every index below `length`.
-        let a = unsafe { left.gather(count, a.from(first)) };
-        // SAFETY: as above.
-        let b = unsafe { right.gather(count, b.from(first)) };
-        // SAFETY: as above, and the rows here have room for a block; the strides are those that the loop needs.
-        simd_dispatch::run(unsafe { Map2::new(count, results.room(out), a, b, f) });
-        // SAFETY: the results have been written; the caller guarantees the elements of `out`.
-        unsafe { results.scatter(count, out) };
-    });
-}
-
-/// `out[i] = f(a[i], b[i], c[i])` for `i` in `0..length`.
-///
-/// # Safety
-///
-/// * As for [`map2`], for `a`, `b` and `c` each.
-#[inline]
-pub(super) unsafe fn map3<A: Copy, B: Copy, C: Copy, O: Copy>(
-    length: usize,
-    out: OutRow<O>,
-    a: InRow<A>,
-    b: InRow<B>,
-    c: InRow<C>,
-    f: impl Fn(A, B, C) -> O + Copy,
-) {
-    if out.stride == 1 && a.stride.max(b.stride).max(c.stride) <= 1 {
-        // SAFETY: the caller guarantees the elements; the strides are 1, those of the inputs may be 0.
-        return simd_dispatch::run(unsafe { Map3::new(length, out, a, b, c, f) });
-    }
-    let (mut results, mut left, mut middle, mut right) =
-        (Block::<O>::new(), Block::<A>::new(), Block::<B>::new(), Block::<C>::new());
-    blocks(length, |first, count| {
-        let out = out.from(first);
-        // SAFETY: the caller guarantees this for every index below `length`.
-        let a = unsafe { left.gather(count, a.from(first)) };
-        // SAFETY: as above.
-        let b = unsafe { middle.gather(count, b.from(first)) };
-        // SAFETY: as above.
-        let c = unsafe { right.gather(count, c.from(first)) };
-        // SAFETY: as above, and the rows here have room for a block; the strides are those that the loop needs.
-        simd_dispatch::run(unsafe { Map3::new(count, results.room(out), a, b, c, f) });
-        // SAFETY: the results have been written; the caller guarantees the elements of `out`.
-        unsafe { results.scatter(count, out) };
-    });
-}
-
-/// `out[i] = f(a[i])` for an output and an input with stride 1.
-pub(super) struct Map1<A, O, F> {
-    length: usize,
-    out: OutRow<O>,
-    a: InRow<A>,
-    f: F,
-}
-
-impl<A, O, F> Map1<A, O, F> {
-    /// # Safety
-    ///
-    /// * The requirements of [`map2`] hold for the one input as long as the value exists. The strides are 1.
-    #[inline(always)]
-    pub(super) unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, f: F) -> Self {
-        Map1 { length, out, a, f }
-    }
-}
-
-impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for Map1<A, O, F> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        let Map1 { length, out, a, f } = self;
-        let mut i = 0;
-        while i + LANES <= length {
-            // SAFETY: the caller of `new` guarantees it: the stride is 1, and the block ends within `length`.
-            let x = unsafe { a.block(i) };
-            let y = lanes::array(|lane| f(x[lane]));
-            // SAFETY: as above, and the stride of the output is 1; the block of `a` at the same indices has been read already.
-            unsafe { out.set_block(i, y) };
-            i += LANES;
+        impl<$($element: Copy,)* O: Copy, F: Fn($($element),*) -> O> $map<$($element,)* O, F> {
+            /// Computes blocks of `N` elements from element `i` on, as many as there are whole ones, and returns the end of the last.
+            ///
+            /// # Safety
+            ///
+            /// * As for `new`.
+            #[inline(always)]
+            unsafe fn blocks<const N: usize>(
+                mut i: usize,
+                length: usize,
+                out: OutRow<O>,
+                $($input: InRow<$element>,)*
+                f: &F,
+            ) -> usize {
+                while i + N <= length {
+                    $(
+                        // SAFETY: the caller guarantees this: the block ends within the length.
+                        let $x: [$element; N] = unsafe { $input.$block(i) };
+                    )*
+                    let results: [O; N] = lanes::array(|lane| f($($x[lane]),*));
+                    // SAFETY: as above; the inputs at the same indices have been read already.
+                    unsafe { out.set_block(i, results) };
+                    i += N;
+                }
+                i
+            }
         }
-        while i < length {
-            // SAFETY: the caller of `new` guarantees this for every index below `length`, and `i < length`.
-            let x = unsafe { a.get(i) };
-            // SAFETY: as above.
-            unsafe { out.set(i, f(x)) };
-            i += 1;
+
+        impl<$($element: Copy,)* O: Copy, F: Fn($($element),*) -> O> WithSimd for $map<$($element,)* O, F> {
+            type Output = ();
+
+            #[inline(always)]
+            fn with_simd<S: Simd>(self, _: S) {
+                // Values, because the loops would read the fields anew after they write bytes.
+                let $map { length, out, $($input,)* f, only_lanes } = self;
+                let i = if only_lanes {
+                    0
+                } else if const { is_at_most::<O>(1) $(&& is_at_most::<$element>(1))* } {
+                    // SAFETY: the caller of `new` guarantees this.
+                    unsafe { Self::blocks::<{ 4 * LANES }>(0, length, out, $($input,)* &f) }
+                } else if const { is_at_most::<O>(2) $(&& is_at_most::<$element>(2))* } {
+                    // SAFETY: as above.
+                    unsafe { Self::blocks::<{ 2 * LANES }>(0, length, out, $($input,)* &f) }
+                } else {
+                    0
+                };
+                // SAFETY: as above.
+                let i = unsafe { Self::blocks::<LANES>(i, length, out, $($input,)* &f) };
+                for i in i..length {
+                    $(
+                        // SAFETY: as above, for every index below the length.
+                        let $x = unsafe { $input.get(i) };
+                    )*
+                    // SAFETY: as above.
+                    unsafe { out.set(i, f($($x),*)) };
+                }
+            }
         }
-    }
+    )*};
 }
 
-/// [`map2`] for an output with stride 1 and inputs with stride 1 or 0.
-pub(super) struct Map2<A, B, O, F> {
-    length: usize,
-    out: OutRow<O>,
-    a: InRow<A>,
-    b: InRow<B>,
-    f: F,
+maps! {
+    /// `out[i] = f(a[i])`.
+    Map1 by block: a A x;
+    /// `out[i] = f(a[i], b[i])`.
+    Map2 by block_or_same: a A x, b B y;
+    /// `out[i] = f(a[i], b[i], c[i])`.
+    Map3 by block_or_same: a A x, b B y, c C z;
 }
 
 impl<A, B, O, F> Map2<A, B, O, F> {
-    /// # Safety
-    ///
-    /// * The requirements of [`map2`] hold as long as the value exists. The stride of the output is 1, those of the inputs are 1 or 0.
+    /// Never computes more than [`LANES`] elements at a time: for functions that no vectors compute.
     #[inline(always)]
-    pub(super) unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, b: InRow<B>, f: F) -> Self {
-        Map2 { length, out, a, b, f }
+    pub(super) fn in_lanes(self) -> Self {
+        Map2 { only_lanes: true, ..self }
     }
 }
 
-impl<A: Copy, B: Copy, O: Copy, F: Fn(A, B) -> O> WithSimd for Map2<A, B, O, F> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        let Map2 { length, out, a, b, f } = self;
-        let mut i = 0;
-        while i + LANES <= length {
-            // SAFETY: the caller of `new` guarantees it: the stride is 1 or 0, and the block ends within `length`.
-            let x = unsafe { a.block_or_same(i) };
-            // SAFETY: as above.
-            let y = unsafe { b.block_or_same(i) };
-            let z = lanes::array(|lane| f(x[lane], y[lane]));
-            // SAFETY: as above, and the stride of the output is 1; the inputs at the same indices have been read already.
-            unsafe { out.set_block(i, z) };
-            i += LANES;
-        }
-        while i < length {
-            // SAFETY: the caller of `new` guarantees this for every index below `length`, and `i < length`.
-            let x = unsafe { a.get(i) };
-            // SAFETY: as above.
-            let y = unsafe { b.get(i) };
-            // SAFETY: as above.
-            unsafe { out.set(i, f(x, y)) };
-            i += 1;
-        }
-    }
-}
-
-/// [`map3`] for an output with stride 1 and inputs with stride 1 or 0.
-pub(super) struct Map3<A, B, C, O, F> {
+/// `out[i] = f(a[i])` for an `f` of many operations: a loop that the compiler vectorises as a loop. What `f` captures should be moved into it, because the loop would read a borrowed value anew for
+/// each element.
+pub(super) struct SideBySide<A, O, F> {
     length: usize,
-    out: OutRow<O>,
-    a: InRow<A>,
-    b: InRow<B>,
-    c: InRow<C>,
+    out: *mut O,
+    a: *const A,
     f: F,
 }
 
-impl<A, B, C, O, F> Map3<A, B, C, O, F> {
+impl<A, O, F> SideBySide<A, O, F> {
     /// # Safety
     ///
-    /// * The requirements of [`map3`] hold as long as the value exists. The stride of the output is 1, the others are 1 or 0.
+    /// * As for [`Map1::new`].
     #[inline(always)]
-    pub(super) unsafe fn new(length: usize, out: OutRow<O>, a: InRow<A>, b: InRow<B>, c: InRow<C>, f: F) -> Self {
-        Map3 { length, out, a, b, c, f }
+    pub(super) unsafe fn new(length: usize, out: *mut O, a: *const A, f: F) -> Self {
+        SideBySide { length, out, a, f }
     }
 }
 
-impl<A: Copy, B: Copy, C: Copy, O: Copy, F: Fn(A, B, C) -> O> WithSimd for Map3<A, B, C, O, F> {
+impl<A: Copy, O: Copy, F: Fn(A) -> O> WithSimd for SideBySide<A, O, F> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Map3 { length, out, a, b, c, f } = self;
-        let mut i = 0;
-        while i + LANES <= length {
-            // SAFETY: the caller of `new` guarantees it: the stride is 1 or 0, and the block ends within `length`.
-            let x = unsafe { a.block_or_same(i) };
-            // SAFETY: as above.
-            let y = unsafe { b.block_or_same(i) };
-            // SAFETY: as above.
-            let z = unsafe { c.block_or_same(i) };
-            let w = lanes::array(|lane| f(x[lane], y[lane], z[lane]));
-            // SAFETY: as above, and the stride of the output is 1; the inputs at the same indices have been read already.
-            unsafe { out.set_block(i, w) };
-            i += LANES;
+        let SideBySide { length, out, a, f } = self;
+        if size_of::<A>() == size_of::<O>() && out.cast_const().cast() == a {
+            // One pointer for both rows: the compiler sees that each element overlaps only itself.
+            for i in 0..length {
+                // SAFETY: the caller of `new` guarantees this for every index below `length`.
+                let element = unsafe { out.add(i) };
+                // SAFETY: as above; it is an element of `a`, too.
+                let x = unsafe { element.cast::<A>().read() };
+                // SAFETY: as above.
+                unsafe { element.write(f(x)) };
+            }
+            return;
         }
-        while i < length {
-            // SAFETY: the caller of `new` guarantees this for every index below `length`, and `i < length`.
-            let x = unsafe { a.get(i) };
+        // The rows do not overlap, which the compiler lets the loop test once.
+        for i in 0..length {
+            // SAFETY: the caller of `new` guarantees this for every index below `length`.
+            let from = unsafe { a.add(i) };
             // SAFETY: as above.
-            let y = unsafe { b.get(i) };
+            let to = unsafe { out.add(i) };
             // SAFETY: as above.
-            let z = unsafe { c.get(i) };
+            let x = unsafe { from.read() };
             // SAFETY: as above.
-            unsafe { out.set(i, f(x, y, z)) };
-            i += 1;
+            unsafe { to.write(f(x)) };
         }
     }
 }
 
 #[cfg(test)]
 #[path = "rows_tests.rs"]
-pub(super) mod tests;
+mod tests;

@@ -1,9 +1,11 @@
 use pulp::Arch;
 
 use super::*;
+use crate::functions::Functions;
+use crate::simd_dispatch;
 
 /// Numbers of all magnitudes and signs, infinities and NaNs.
-pub(crate) fn numbers(seed: u32) -> Vec<f32> {
+fn numbers(seed: u32) -> Vec<f32> {
     let mut bits = seed;
     let mut next = || {
         bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -12,43 +14,45 @@ pub(crate) fn numbers(seed: u32) -> Vec<f32> {
     (0..LANES * 5 + 3).map(|_| next()).collect()
 }
 
-pub(crate) fn side_by_side(elements: &[f32]) -> InRow<f32> {
-    InRow { first: elements.as_ptr(), stride: 1 }
-}
-
 /// The bits of what `run` writes; all NaNs count as equal.
-pub(crate) fn written(run: impl FnOnce(usize, OutRow<f32>)) -> Vec<u32> {
+fn written(run: impl FnOnce(usize, *mut f32)) -> Vec<u32> {
     let mut out = numbers(0);
-    run(out.len(), OutRow { first: out.as_mut_ptr(), stride: 1 });
+    run(out.len(), out.as_mut_ptr());
     out.iter().map(|it| if it.is_nan() { f32::NAN.to_bits() } else { it.to_bits() }).collect()
 }
 
 /// Generic over `F`: a function pointer would be compiled only once, for the baseline processor.
 fn same1(f: impl Fn(f32) -> f32 + Copy) {
     let x = numbers(1);
-    let a = side_by_side(&x);
+    let a = InRow::dense(x.as_ptr());
     // SAFETY: the numbers outlive the call, and both rows have `length` elements.
-    let here = written(|length, out| simd_dispatch::run(unsafe { Map1::new(length, out, a, f) }));
-    // SAFETY: as above.
-    assert_eq!(here, written(|length, out| Arch::Scalar.dispatch(unsafe { Map1::new(length, out, a, f) })));
+    let map = |length, out| unsafe { Map1::new(length, OutRow::dense(out), a, f) };
+    assert_eq!(
+        written(|length, out| simd_dispatch::run(map(length, out))),
+        written(|length, out| Arch::Scalar.dispatch(map(length, out)))
+    );
 }
 
 fn same2(f: impl Fn(f32, f32) -> f32 + Copy) {
     let (x, y) = (numbers(1), numbers(2));
-    let (a, b) = (side_by_side(&x), side_by_side(&y));
+    let [a, b] = [&x, &y].map(|row| InRow::dense(row.as_ptr()));
     // SAFETY: as above.
-    let here = written(|length, out| unsafe { map2(length, out, a, b, f) });
-    // SAFETY: as above.
-    assert_eq!(here, written(|length, out| Arch::Scalar.dispatch(unsafe { Map2::new(length, out, a, b, f) })));
+    let map = |length, out| unsafe { Map2::new(length, OutRow::dense(out), a, b, f) };
+    assert_eq!(
+        written(|length, out| simd_dispatch::run(map(length, out))),
+        written(|length, out| Arch::Scalar.dispatch(map(length, out)))
+    );
 }
 
 fn same3(f: impl Fn(f32, f32, f32) -> f32 + Copy) {
     let (x, y, z) = (numbers(1), numbers(2), numbers(3));
-    let (a, b, c) = (side_by_side(&x), side_by_side(&y), side_by_side(&z));
+    let [a, b, c] = [&x, &y, &z].map(|row| InRow::dense(row.as_ptr()));
     // SAFETY: as above.
-    let here = written(|length, out| unsafe { map3(length, out, a, b, c, f) });
-    // SAFETY: as above.
-    assert_eq!(here, written(|length, out| Arch::Scalar.dispatch(unsafe { Map3::new(length, out, a, b, c, f) })));
+    let map = |length, out| unsafe { Map3::new(length, OutRow::dense(out), a, b, c, f) };
+    assert_eq!(
+        written(|length, out| simd_dispatch::run(map(length, out))),
+        written(|length, out| Arch::Scalar.dispatch(map(length, out)))
+    );
 }
 
 /// Results on this processor and on the baseline have the same bits: a product is rounded before it is added (no fused operation).
@@ -64,48 +68,31 @@ fn results_do_not_depend_on_the_processor() {
     same3(|x, y, z| x * y + z);
 }
 
-/// Every combination of strides of two inputs and the output, over several blocks and a part of one, is computed element by element.
-#[test]
-fn strides_do_not_change_results() {
-    let length = 2 * BLOCK + 5;
-    let elements: Vec<i32> = (0..3 * length as i32).collect();
-    let row = |stride: usize| InRow { first: elements.as_ptr(), stride };
-    let index = |stride: usize, i: usize| (i * stride) as i32;
-    for strides in (0..27).map(|it| [it % 3, it / 3 % 3, it / 9]) {
-        for out_stride in [1, 2] {
-            let run = |f: &dyn Fn(OutRow<i32>), expected: &dyn Fn(usize) -> i32| {
-                let mut found = vec![-1; 2 * length];
-                f(OutRow { first: found.as_mut_ptr(), stride: out_stride });
-                for (place, &found) in found.iter().enumerate() {
-                    let i = place / out_stride;
-                    let expected = if place % out_stride == 0 && i < length { expected(i) } else { -1 };
-                    assert_eq!(found, expected, "strides {strides:?} to {out_stride}, place {place}");
-                }
-            };
-            let [a, b, c] = strides;
-            // SAFETY: the elements and the output have room for `length` elements with strides of at most 2, and outlive the calls.
-            run(&|out| unsafe { copy(length, out, row(a)) }, &|i| index(a, i));
-            // SAFETY: as above.
-            run(&|out| unsafe { map2(length, out, row(a), row(b), |x, y| x - 3 * y) }, &|i| {
-                index(a, i) - 3 * index(b, i)
-            });
-            run(
-                // SAFETY: as above.
-                &|out| unsafe { map3(length, out, row(a), row(b), row(c), |x, y, z| x - 3 * y + 5 * z) },
-                &|i| index(a, i) - 3 * index(b, i) + 5 * index(c, i),
-            );
-        }
-    }
+/// A long operation with every width, and over its own input.
+fn same_long(f: impl Fn(f32) -> f32 + Copy) {
+    let x = numbers(1);
+    // SAFETY: the numbers outlive the call, and both rows have `length` elements.
+    let map = |length, out| unsafe { SideBySide::new(length, out, x.as_ptr(), f) };
+    let wide = written(|length, out| simd_dispatch::run_wide(map(length, out)));
+    assert_eq!(wide, written(|length, out| simd_dispatch::run(map(length, out))));
+    assert_eq!(wide, written(|length, out| Arch::Scalar.dispatch(map(length, out))));
+    let in_place = written(|length, out| {
+        // SAFETY: both are rows of `length` elements apart from each other.
+        unsafe { out.copy_from_nonoverlapping(x.as_ptr(), length) };
+        // SAFETY: as above; each element is its own input.
+        simd_dispatch::run_wide(unsafe { SideBySide::new(length, out, out.cast_const(), f) });
+    });
+    assert_eq!(wide, in_place);
 }
 
-/// An output with gaps that is also an input: each element is read before it is written.
 #[test]
-fn a_row_with_gaps_may_be_written_over_itself() {
-    let length = BLOCK + 7;
-    let mut both: Vec<i32> = (0..2 * length as i32).collect();
-    let out = OutRow { first: both.as_mut_ptr(), stride: 2 };
-    // SAFETY: there are `length` elements with stride 2; each is its own input.
-    unsafe { map2(length, out, out.written(), out.written(), |x, y| x + y) };
-    let expected: Vec<i32> = (0..2 * length as i32).map(|it| if it % 2 == 0 { 2 * it } else { it }).collect();
-    assert_eq!(both, expected);
+fn long_operations_do_not_depend_on_the_processor() {
+    same_long(Functions::exp);
+    same_long(Functions::log);
+    same_long(Functions::tanh);
+    same_long(Functions::sigmoid);
+    same_long(Functions::exp2);
+    same_long(Functions::log2);
+    same_long(Functions::log10);
+    same_long(|x| Functions::tanh(f64::from(x)) as f32);
 }

@@ -28,6 +28,18 @@ pub fn leave_avx512_out() {
     NARROW.store(true, Ordering::Relaxed);
 }
 
+/// The widest vectors that loops use, for benches.
+#[doc(hidden)]
+pub fn vectors() -> &'static str {
+    match *PROCESSOR {
+        #[cfg(target_arch = "x86_64")]
+        Arch::V4(_) => "AVX-512",
+        #[cfg(target_arch = "x86_64")]
+        Arch::V3(_) => "AVX2",
+        _ => "the vectors that every processor of this kind has",
+    }
+}
+
 /// Runs a loop with the widest vectors. Its `with_simd` must be `#[inline(always)]`: code that is not inlined there is compiled for the
 /// oldest processor.
 #[inline(always)]

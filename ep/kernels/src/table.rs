@@ -13,7 +13,7 @@ use crate::cast::cast;
 use crate::convolution::{conv2d, conv2d_backward_input, conv2d_backward_weight};
 use crate::cross_entropy::{cross_entropy, cross_entropy_backward};
 use crate::cumsum::cumsum;
-use crate::elementwise::{binary, clamp, compare, predicate, select, unary, unary_of_bits};
+use crate::elementwise::{binary, binary_of_bits, clamp, compare, predicate, select, unary, unary_of_bits};
 use crate::flip::flip;
 use crate::index_select::index_select;
 use crate::layer_norm::layer_norm;
@@ -87,10 +87,7 @@ pub fn register(registry: &mut KernelRegistry, device: DeviceKind) {
             $(add(Op::$op, <$dtype as DTypeTag>::DTYPE, $kernel::<$dtype, $how>);)*
         };
     }
-    kernels!([f32, f64, i8, i16, i32, i64] each unary: Neg Abs);
-    kernels!([f16, bf16] Neg unary_of_bits of arith::NegOfHalf);
-    kernels!([f16, bf16] Abs unary_of_bits of arith::AbsOfHalf);
-    kernels!(SIGNED each unary: Relu Sign);
+    kernels!(SIGNED each unary_of_bits: Neg Abs Relu Sign);
     // The unary ops of floats.
     macro_rules! functions {
         ({$($(#[$doc:meta])* $op:ident: $name:literal, $class:ident, $dtypes:ident, $method:ident($($signature:tt)*)
@@ -106,11 +103,15 @@ pub fn register(registry: &mut KernelRegistry, device: DeviceKind) {
     kernels!(BOTH_SIGNS each unary: BitNot);
     kernels!(BOOL each unary: Not);
     kernels!(FLOATS each predicate: IsNan IsInf IsFinite);
+    // These take no longer than the conversions of `bf16`, which are a few operations and within their loops: tiles would be passed over three times.
+    kernels!([bf16] Sqrt unary_of_bits of arith::Widened<arith::Sqrt>);
+    kernels!([bf16] Reciprocal unary_of_bits of arith::Widened<arith::Reciprocal>);
 
-    kernels!(FLOATS each binary: Add Sub Mul);
+    kernels!([f32, f64, f16] each binary: Add Sub Mul);
     kernels!(BOTH_SIGNS each binary: Add Sub Mul);
     kernels!(NUMBERS each binary: Div FloorDiv Remainder Pow);
-    kernels!(ALL each binary: Min Max);
+    kernels!(ALL each binary_of_bits: Min Max);
+    kernels!([bf16] each binary_of_bits: Add Sub Mul Div);
     kernels!(FLOATS each binary: Atan2);
     kernels!(BOTH_SIGNS each binary: BitAnd BitOr BitXor Shl);
     kernels!(INTEGERS each binary: Shr);

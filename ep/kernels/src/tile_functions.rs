@@ -5,7 +5,7 @@
 use streamvm_ep::ElementWork;
 
 use crate::arith::{Binary, Ternary, Unary};
-use crate::long_rows::SideBySide;
+use crate::rows::SideBySide;
 use crate::rows::{InRow, Map1, Map2, Map3, OutRow};
 use crate::simd_dispatch;
 
@@ -76,7 +76,9 @@ pub(super) unsafe fn of_two<T: Copy, B: Binary<T>>(
         return;
     }
     // SAFETY: the caller guarantees this.
-    simd_dispatch::run(unsafe { Map2::new(count, out, a, b, B::apply) });
+    let map = unsafe { Map2::new(count, out, a, b, B::apply) };
+    // No vectors divide integers.
+    simd_dispatch::run(if B::REFUSES.is_some() { map.in_lanes() } else { map });
 }
 
 /// An op of three elements, of which the last two have the type of the result.

@@ -8,7 +8,8 @@
 //!   length.
 //! * The elements of others are copied to the stack (*gathered*), at most [`TILE_BYTES`] of an operand, several short rows in one tile; results are copied from there to where they
 //!   belong. Copies know the size of an element and no more.
-//! * 16-bit floats are converted to `f32` on their way into a tile, and rounded once on their way out. They have no functions of their own.
+//! * 16-bit floats are converted to `f32` on their way into a tile, and rounded once on their way out. They have functions of their own only for ops that compare or select elements, which take them as
+//!   they are, and for a few of `bf16` that take no longer than its conversions, which these do within their loops.
 //!
 //! Invariant: an element is read before the result at its index is written, and no result depends on an element at another index. So an op may write exactly the view that it reads.
 
@@ -18,8 +19,8 @@ use streamvm_ep::{DType, Operand};
 
 use crate::halves::Half;
 use crate::loop_nest::LoopNest;
-use crate::parallel;
 use crate::rows::{self, InRow, LANES, OutRow};
+use crate::{lanes, parallel};
 
 /// The most inputs of an elementwise op.
 const MOST_INPUTS: usize = 3;
@@ -130,21 +131,17 @@ impl Map {
     ///
     /// * There is an input and at most [`MOST_INPUTS`]. All operands hold elements of the types of the function, aligned; or 16-bit floats, where it widens, for `f32`.
     /// * `out` may be written, does not reach an element twice, and overlaps an input only as the same view.
-    #[inline]
-    pub(super) unsafe fn run(&self, inputs: &[&Operand], out: &Operand) {
+    #[inline(always)]
+    pub(super) unsafe fn run<const INPUTS: usize>(&self, inputs: &[&Operand; INPUTS], out: &Operand) {
         let mut rows = [NO_ROW; MOST_INPUTS];
         let Some(length) = flat(inputs, out, &mut rows) else {
-            // SAFETY: the caller guarantees this, for every arm.
-            return match inputs {
-                // SAFETY: see above.
-                [a] => unsafe { self.run_in_tiles([out, a]) },
-                // SAFETY: see above.
-                [a, b] => unsafe { self.run_in_tiles([out, a, b]) },
-                // SAFETY: see above.
-                [a, b, c] => unsafe { self.run_in_tiles([out, a, b, c]) },
-                _ => unreachable!("the caller guarantees one to {MOST_INPUTS} inputs"),
-            };
+            // SAFETY: the caller guarantees this.
+            return unsafe { self.run_views(inputs, out) };
         };
+        if self.widens && length <= FEW {
+            // SAFETY: these are the elements of the operands; the caller guarantees the rest.
+            return unsafe { self.compute_halves::<FEW>(inputs, out, length, out.ptr(), &rows) };
+        }
         if self.widens || length.saturating_mul(self.work) >= parallel::LARGE {
             // SAFETY: these are the elements of the operands; the caller guarantees the rest.
             return unsafe { self.run_flat(inputs, out, length, &rows) };
@@ -173,8 +170,6 @@ impl Map {
     /// * As for [`run`](Map::run). The rows are those of `flat`.
     #[inline(never)]
     unsafe fn run_flat(&self, inputs: &[&Operand], out: &Operand, length: usize, rows: &TileInputs) {
-        let edge = |operand: &Operand| Edge::new(operand.dtype(), self.widens);
-        let has_half = inputs.iter().chain([&out]).any(|operand| edge(operand).half.is_some());
         parallel::ranges(length, self.work, |part| {
             let mut rows = *rows;
             for (row, input) in rows.iter_mut().zip(inputs) {
@@ -182,15 +177,12 @@ impl Map {
             }
             let results = out.ptr().wrapping_add(part.start * out.dtype().size());
             // For every arm: these are elements of the operands; the caller guarantees the rest.
-            if !has_half {
+            if !self.widens {
                 // SAFETY: see above.
                 unsafe { self.call(part.len(), results, &rows) }
-            } else if part.len() <= FEW {
-                // SAFETY: see above.
-                unsafe { self.compute_halves::<FEW>(inputs, edge(out), part.len(), results, &rows) }
             } else {
                 // SAFETY: see above.
-                unsafe { self.compute_halves::<MOST_HALVES>(inputs, edge(out), part.len(), results, &rows) }
+                unsafe { self.compute_halves::<MOST_HALVES>(inputs, out, part.len(), results, &rows) }
             }
         });
     }
@@ -199,24 +191,25 @@ impl Map {
     ///
     /// # Safety
     ///
-    /// * There are as many elements in `rows`, of the dtypes of the inputs, and from `results` on, for which `edge` is; otherwise as for [`run`](Map::run).
+    /// * There are as many elements in `rows`, of the dtypes of the inputs, and from `results` on, of that of `out`; otherwise as for [`run`](Map::run).
     #[inline(never)]
     unsafe fn compute_halves<const TILE: usize>(
         &self,
         inputs: &[&Operand],
-        edge: Edge,
+        out: &Operand,
         length: usize,
         results: *mut u8,
         rows: &TileInputs,
     ) {
         let mut rooms = [const { MaybeUninit::<[f32; TILE]>::uninit() }; MOST_OPERANDS];
+        let edge = Edge::new(out.dtype(), true);
         let mut tile = *rows;
         let mut first = 0;
         while first < length {
             let count = TILE.min(length - first);
             for (place, input) in inputs.iter().enumerate() {
                 let row = rows[place];
-                let edge = Edge::new(input.dtype(), self.widens);
+                let edge = Edge::new(input.dtype(), true);
                 tile[place].first = row.first.wrapping_add(first * row.stride * edge.bytes);
                 let Some(half) = edge.half else { continue };
                 // One element for all is widened once.
@@ -241,15 +234,33 @@ impl Map {
         }
     }
 
-    /// [`run`](Map::run) for all other operands, of which the output is the first.
+    /// [`run`](Map::run) for all other operands.
     ///
     /// # Safety
     ///
     /// * As for [`run`](Map::run).
     #[inline(never)]
+    unsafe fn run_views(&self, inputs: &[&Operand], out: &Operand) {
+        // SAFETY: the caller guarantees this, for every arm.
+        match inputs {
+            // SAFETY: see above.
+            [a] => unsafe { self.run_in_tiles([out, a]) },
+            // SAFETY: see above.
+            [a, b] => unsafe { self.run_in_tiles([out, a, b]) },
+            // SAFETY: see above.
+            [a, b, c] => unsafe { self.run_in_tiles([out, a, b, c]) },
+            _ => unreachable!("the caller guarantees one to {MOST_INPUTS} inputs"),
+        }
+    }
+
+    /// [`run_views`](Map::run_views) for so many operands, of which the output is the first.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`run`](Map::run).
     unsafe fn run_in_tiles<const N: usize>(&self, operands: [&Operand; N]) {
-        let edges = operands.map(|operand| Edge::new(operand.dtype(), self.widens));
-        let nest = LoopNest::new(operands.map(Operand::layout));
+        let edges: [Edge; N] = lanes::array(|place| Edge::new(operands[place].dtype(), self.widens));
+        let nest = LoopNest::new(lanes::array::<N, _>(|place| operands[place].layout()));
         let strides = nest.row_strides();
         let is_direct = |place: usize| strides[place] == 1 || strides[place] == 0 && place > 0 && N > 2;
         let has_no_half = edges.iter().all(|edge| edge.half.is_none());
@@ -302,11 +313,11 @@ impl Map {
     unsafe fn compute_plane(&self, edges: &[Edge], parts: &[Part], plane: TileShape, rooms: &mut Rooms) {
         let widest = edges.iter().map(|edge| edge.tile_bytes).max().unwrap_or(1);
         let most = if widest > 4 { TILE_BYTES / 8 } else { TILE_BYTES / 4 };
-        // Of an operand that is contiguous from row to row, lines of the cache are used again while they are in its first level.
+        // Of an operand that is contiguous from row to row, lines of the cache are used again while they are in its first level. A tile of whole rows lies dense in the other operands.
         let is_transposed = plane.rows > 1 && parts.iter().any(|part| part.strides[0] == 1 && part.strides[1] > 1);
-        let columns = plane.columns.min(if is_transposed { LONG_ROW } else { most });
-        let is_tile = plane.rows == 1 || columns >= LONG_ROW && !is_transposed;
-        let rows = if is_tile { 1 } else { plane.rows.min(most / columns) };
+        let columns = if is_transposed && plane.columns > MOST_LINES { LINES } else { plane.columns.min(most) };
+        let is_row = plane.rows == 1 || columns >= LONG_ROW && !is_transposed;
+        let rows = if is_row { 1 } else { plane.rows.min(most / columns) };
         let mut tile = [parts[0]; MOST_OPERANDS];
         let mut row = 0;
         while row < plane.rows {
@@ -352,8 +363,14 @@ impl Map {
     }
 }
 
-/// A row of so many elements is a tile by itself: what it takes to begin a tile is little beside it. As many lines of the cache, of a row whose elements lie apart, stay in its first level.
+/// A row of so many elements is a tile by itself: what it takes to begin a tile is little beside it.
 const LONG_ROW: usize = 128;
+
+/// The most lines of the cache that stay in its first level from row to row: half of the smallest.
+const MOST_LINES: usize = 256;
+
+/// The columns of a tile of longer rows whose elements lie in as many lines of the cache: 16 rows of 4 bytes use them whole.
+const LINES: usize = 64;
 
 /// A tile of so few 16-bit floats needs little of the stack.
 const FEW: usize = 64;
@@ -441,6 +458,7 @@ unsafe fn copy_by_size(bytes: usize, shape: TileShape, to: (*mut u8, [usize; 2])
 /// # Safety
 ///
 /// * The elements of both sides are aligned; those of `from` are initialised and may be read, those of `to` written. No element of one side is one of the other.
+#[inline(never)]
 pub(super) unsafe fn copy_plane<T: Copy>(
     [rows, columns]: [usize; 2],
     (to, [to_row, to_next]): (*mut T, [usize; 2]),
@@ -451,25 +469,26 @@ pub(super) unsafe fn copy_plane<T: Copy>(
     let (lines, length) = if by_columns { (columns, rows) } else { (rows, columns) };
     let [to_line, to_next] = if by_columns { [to_next, to_row] } else { [to_row, to_next] };
     let [from_line, from_next] = if by_columns { [from_next, from_row] } else { [from_row, from_next] };
-    for line in 0..lines {
-        let (to, from) = (to.wrapping_add(line * to_line), from.wrapping_add(line * from_line));
+    let (mut to, mut from) = (to, from);
+    for _ in 0..lines {
         if to_next == 1 && from_next == 1 {
             // SAFETY: the caller guarantees the elements.
             unsafe { copy_bytes(length * size_of::<T>(), to.cast(), from.cast()) };
-            continue;
+        } else {
+            let (to, from) = (OutRow { first: to, stride: to_next }, InRow { first: from, stride: from_next });
+            if length >= LANES {
+                // SAFETY: as above.
+                unsafe { rows::copy(length, to, from) };
+            }
+            let rest = if length >= LANES { length } else { 0 };
+            for place in rest..length {
+                // SAFETY: as above.
+                let element = unsafe { from.get(place) };
+                // SAFETY: as above.
+                unsafe { to.set(place, element) };
+            }
         }
-        let (to, from) = (OutRow { first: to, stride: to_next }, InRow { first: from, stride: from_next });
-        if length >= LANES {
-            // SAFETY: as above.
-            unsafe { rows::copy(length, to, from) };
-            continue;
-        }
-        for place in 0..length {
-            // SAFETY: as above.
-            let element = unsafe { from.get(place) };
-            // SAFETY: as above.
-            unsafe { to.set(place, element) };
-        }
+        (to, from) = (to.wrapping_add(to_line), from.wrapping_add(from_line));
     }
 }
 

@@ -148,7 +148,8 @@ fn following(before: &BlockStep, step: &BlockStep, dtype: DType, first: usize) -
 
 /// How a link reads this operand, if its part in a block is elements one after the other, or one element for all.
 fn source(input: &BlockOperand) -> Option<OtherOperand> {
-    let is_single = |layout: &Layout| layout.strides().iter().all(|stride| *stride == 0);
+    let is_still = |(size, stride): (&usize, &usize)| *size == 1 || *stride == 0;
+    let is_single = |layout: &Layout| layout.shape().dims().iter().zip(layout.strides()).all(is_still);
     if is_contiguous(input) {
         Some(OtherOperand::Elements)
     } else {

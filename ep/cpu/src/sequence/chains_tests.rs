@@ -310,7 +310,11 @@ proptest! {
 
 /// The items of a group as text: numbers of single steps, and chains in brackets, in which a star says that the result is stored.
 fn shown(steps: Vec<SequenceStep>) -> String {
-    let group = Group::new(0, steps, 64).expect("a group");
+    shown_in_blocks(steps, 64)
+}
+
+fn shown_in_blocks(steps: Vec<SequenceStep>, block: usize) -> String {
+    let group = Group::new(0, steps, block).expect("a group");
     let of_item = |item: &GroupItem| match item {
         GroupItem::Step(place) => place.to_string(),
         GroupItem::Chain(chain) => {
@@ -393,6 +397,24 @@ fn an_operand_that_was_written_is_read_anew() {
     let expected = results(steps(buffer(4), buffer(5)), &[]);
     assert_eq!(expected, ([2.0; 20], [0.0; 20]));
     assert_eq!(results(in_scratch(), &[SequenceGroup { steps: 0..4, block: 64 }]), expected);
+}
+
+/// A block of one row has an axis of size 1, along which the column has a stride.
+#[test]
+#[cfg_attr(miri, ignore = "a function has several addresses there, so no kernel is known as ours")]
+fn a_column_is_one_element_for_a_block_of_one_row() {
+    let shape = Shape::new(&[8, 100]).expect("a shape");
+    let all = Layout::contiguous(shape);
+    let column = Layout::with_strides(shape, &[1, 0], 0).expect("a layout");
+    let operand = |memory, layout, access| SequenceOperand { memory, dtype: DType::F32, layout, access };
+    let buffer = |index| SequenceMemory::Buffer { index, offset: 0 };
+    let add = |a, to| {
+        let column = operand(buffer(1), column, Access::Read);
+        step(Op::Add, DType::F32, vec![operand(a, all, Access::Read), column, operand(to, all, Access::Write)])
+    };
+    let steps = || vec![add(buffer(0), SequenceMemory::Scratch(0)), add(SequenceMemory::Scratch(0), buffer(2))];
+    assert_eq!(shown_in_blocks(steps(), 150), "[0 1*]");
+    assert_eq!(shown_in_blocks(steps(), 250), "0 1", "a block of two rows has two elements of the column");
 }
 
 /// Scratch memory that holds another result by the time it is read does not count as a reader of the first.
