@@ -4,7 +4,6 @@
 //! [`FACTOR`] times as long for an item then. `make bench-curves` measures more shapes, at more sizes.
 
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::sync::mpsc;
 use std::task::{Context, Waker};
@@ -12,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use streamvm_ep::{DType, DeviceId};
 use streamvm_instructions::{InstructionList, InstructionsBuilder, Passed, Use};
-use streamvm_stream::{StreamKey, StreamType};
 
 use crate::{Critical, OnComplete, Var, Vm};
 
@@ -103,7 +101,9 @@ fn released_memory(tensors: usize) -> Duration {
 
 #[cfg(feature = "sim")]
 fn recorded_events(events: usize) -> Duration {
-    let vm = Vm::builder().detect_races(true).record(io::sink()).build().expect("an engine");
+    use streamvm_stream::{StreamKey, StreamType};
+
+    let vm = Vm::builder().detect_races(true).record(std::io::sink()).build().expect("an engine");
     let [source, target] = [0, 1].map(|lane| StreamKey::new(CPU, StreamType::Compute, lane));
     let mut builder = InstructionsBuilder::new();
     for _ in 0..events {

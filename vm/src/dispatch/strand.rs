@@ -14,7 +14,8 @@
 //! | `SERVED` | a thread serves it, and checks its inbox and its head before it leaves | nothing | nothing |
 //!
 //! Invariants:
-//! * A strand is in the ready queue at most once, because only the thread that changes the state to `QUEUED` pushes it.
+//! * A strand is in the ready queue at most once, because only the thread that changes the state to `QUEUED` pushes it. What it pushes is the
+//!   right to serve the strand ([`Queued`]), which becomes that of the serving thread ([`Served`]); neither can be copied.
 //! * **No task is forgotten.** A push writes the inbox and then reads the state; a thread that leaves writes the state and then checks the
 //!   inbox. Both the push and the check are read-modify-writes of the inbox, so at least one side sees the other (as in `sync/parker.rs`).
 //!   A thread that blocks writes the state first and registers for the point then, so the wake-up finds `BLOCKED`.
@@ -33,6 +34,35 @@ const IDLE: u32 = 0;
 const BLOCKED: u32 = 1;
 const QUEUED: u32 = 2;
 const SERVED: u32 = 3;
+
+/// The right to begin to serve a strand. Exactly one exists while the state is `QUEUED`: in the ready queue, then with the thread that took it.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "no thread serves a strand whose right is lost"]
+pub(crate) struct Queued(u32);
+
+impl Queued {
+    /// The number of the strand in its group.
+    pub(crate) fn strand(&self) -> u32 {
+        self.0
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(strand: u32) -> Queued {
+        Queued(strand)
+    }
+}
+
+/// The right of the thread that serves a strand. Exactly one exists while the state is `SERVED`.
+#[derive(Debug)]
+#[must_use = "a strand whose right is lost is never queued again"]
+pub(crate) struct Served(u32);
+
+impl Served {
+    /// The number of the strand in its group.
+    pub(crate) fn strand(&self) -> u32 {
+        self.0
+    }
+}
 
 /// The state of a strand, and the threads that serve it.
 pub(crate) struct Strand {
@@ -61,43 +91,44 @@ impl Strand {
     /// Queues the strand if it is idle. The caller has pushed a task.
     pub(crate) fn queue_if_idle(&self) {
         if self.state.leaves(IDLE, QUEUED) {
-            self.group.push(self.number, self.level);
+            self.group.push(Queued(self.number), self.level);
         }
     }
 
     /// Queues the strand if it is blocked. The point that its head waited for has passed.
     pub(crate) fn unblock(&self) {
         if self.state.leaves(BLOCKED, QUEUED) {
-            self.group.push(self.number, self.level);
+            self.group.push(Queued(self.number), self.level);
         }
     }
 
-    /// The calling thread, number `thread` of the group, serves the strand. It has taken it from the ready queue.
-    pub(crate) fn serve(&self, thread: usize) {
+    /// The calling thread, number `thread` of the group, serves the strand. It has taken the right from the ready queue.
+    pub(crate) fn serve(&self, queued: Queued, thread: usize) -> Served {
+        debug_assert_eq!(queued.strand(), self.number, "the right is for another strand");
         self.thread.store(thread, Ordering::Relaxed);
         self.state.0.store(SERVED, Ordering::SeqCst);
+        Served(queued.0)
     }
 
-    /// The serving thread puts the strand behind the others of its level in the ready queue.
-    pub(crate) fn requeue(&self) {
+    /// The serving thread puts the strand after the others of its level in the ready queue.
+    pub(crate) fn requeue(&self, served: Served) {
+        debug_assert_eq!(served.strand(), self.number, "the right is for another strand");
         self.state.0.store(QUEUED, Ordering::SeqCst);
-        self.group.push(self.number, self.level);
+        self.group.push(Queued(served.0), self.level);
     }
 
-    /// The serving thread leaves the strand, which has no task, unless `is_empty` finds one in the inbox. Returns whether it has left.
-    /// `is_empty` must be a read-modify-write of the inbox.
-    #[must_use = "a thread that has not left must go on"]
-    pub(crate) fn leave_idle(&self, is_empty: impl FnOnce() -> bool) -> bool {
+    /// The serving thread leaves the strand, which has no task, unless `is_empty` finds one in the inbox. Returns the right if the thread has not
+    /// left, and must go on. `is_empty` must be a read-modify-write of the inbox.
+    pub(crate) fn leave_idle(&self, served: Served, is_empty: impl FnOnce() -> bool) -> Option<Served> {
         self.state.0.swap(IDLE, Ordering::SeqCst);
-        is_empty() || !self.state.leaves(IDLE, SERVED)
+        (!is_empty() && self.state.leaves(IDLE, SERVED)).then_some(served)
     }
 
     /// The serving thread leaves the strand, whose head waits for a point. `register` asks for a call of [`Strand::unblock`] once the point
-    /// has passed, and returns false if it has passed already. Returns whether the thread has left.
-    #[must_use = "a thread that has not left must go on"]
-    pub(crate) fn leave_blocked(&self, register: impl FnOnce() -> bool) -> bool {
+    /// has passed, and returns false if it has passed already. Returns the right if the thread has not left, and must go on.
+    pub(crate) fn leave_blocked(&self, served: Served, register: impl FnOnce() -> bool) -> Option<Served> {
         self.state.0.swap(BLOCKED, Ordering::SeqCst);
-        register() || !self.state.leaves(BLOCKED, SERVED)
+        (!register() && self.state.leaves(BLOCKED, SERVED)).then_some(served)
     }
 
     /// The thread that served the strand last.
@@ -152,10 +183,10 @@ mod loom_tests {
     }
 
     /// A strand that thread 0 serves.
-    fn served() -> Arc<Shared> {
+    fn served() -> (Arc<Shared>, Served) {
         let strand = Strand::new(0, HIGH, std::sync::Arc::new(ThreadGroup::new(1)));
-        strand.serve(0);
-        Arc::new(Shared { strand, inbox: MpscQueue::new(), point: Mutex::default() })
+        let served = strand.serve(Queued(0), 0);
+        (Arc::new(Shared { strand, inbox: MpscQueue::new(), point: Mutex::default() }), served)
     }
 
     fn push(shared: &Shared) {
@@ -168,14 +199,14 @@ mod loom_tests {
     }
 
     /// While a thread leaves a strand by `leave`, another pushes a task. The strand must be queued, or the thread must stay.
-    fn no_task_is_forgotten(leave: fn(&Shared) -> bool) {
+    fn no_task_is_forgotten(leave: fn(&Shared, Served) -> Option<Served>) {
         loom::model(move || {
-            let shared = served();
+            let (shared, served) = served();
             let pusher = {
                 let shared = shared.clone();
                 thread::spawn(move || push(&shared))
             };
-            let has_left = leave(&shared);
+            let has_left = leave(&shared, served).is_none();
             pusher.join().expect("the pusher does not panic");
             let queued = shared.strand.group.pop();
             assert!(shared.strand.group.pop().is_none(), "the strand is queued twice");
@@ -186,34 +217,34 @@ mod loom_tests {
 
     #[test]
     fn loom_a_thread_that_leaves_sees_the_task_or_the_pusher_queues_the_strand() {
-        no_task_is_forgotten(|shared| shared.strand.leave_idle(|| shared.inbox.is_surely_empty()));
+        no_task_is_forgotten(|shared, served| shared.strand.leave_idle(served, || shared.inbox.is_surely_empty()));
     }
 
     #[test]
     #[should_panic(expected = "the task is forgotten")]
     fn loom_a_thread_that_checks_before_it_leaves_forgets_a_task() {
-        no_task_is_forgotten(|shared| {
+        no_task_is_forgotten(|shared, served| {
             let empty = shared.inbox.is_surely_empty();
-            shared.strand.leave_idle(|| empty)
+            shared.strand.leave_idle(served, || empty)
         });
     }
 
     #[test]
     #[should_panic(expected = "the task is forgotten")]
     fn loom_a_thread_that_leaves_without_a_check_forgets_a_task() {
-        no_task_is_forgotten(|shared| shared.strand.leave_idle(|| true));
+        no_task_is_forgotten(|shared, served| shared.strand.leave_idle(served, || true));
     }
 
     #[test]
     #[should_panic(expected = "a strand that is served is queued")]
     fn loom_a_thread_that_takes_a_strand_back_without_an_exchange_shares_it() {
-        no_task_is_forgotten(|shared| {
+        no_task_is_forgotten(|shared, served| {
             shared.strand.state.0.swap(IDLE, Ordering::SeqCst);
             if shared.inbox.is_surely_empty() {
-                return true;
+                return None;
             }
             shared.strand.state.0.store(SERVED, Ordering::SeqCst);
-            false
+            Some(served)
         });
     }
 
@@ -221,22 +252,22 @@ mod loom_tests {
     #[test]
     fn loom_two_pushers_queue_a_strand_once() {
         loom::model(|| {
-            let shared = served();
-            assert!(shared.strand.leave_idle(|| shared.inbox.is_surely_empty()));
+            let (shared, served) = served();
+            assert!(shared.strand.leave_idle(served, || shared.inbox.is_surely_empty()).is_none());
             let pusher = {
                 let shared = shared.clone();
                 thread::spawn(move || push(&shared))
             };
             push(&shared);
             pusher.join().expect("the pusher does not panic");
-            assert_eq!((shared.strand.group.pop(), shared.strand.group.pop()), (Some(0), None));
+            assert_eq!((shared.strand.group.pop(), shared.strand.group.pop()), (Some(Queued(0)), None));
         });
     }
 
     /// As `no_task_is_forgotten`, for a strand whose head waits for a point that another thread passes.
-    fn no_passing_is_missed(leave: fn(&Shared) -> bool) {
+    fn no_passing_is_missed(leave: fn(&Shared, Served) -> Option<Served>) {
         loom::model(move || {
-            let shared = served();
+            let (shared, served) = served();
             let passing = {
                 let shared = shared.clone();
                 thread::spawn(move || {
@@ -249,7 +280,7 @@ mod loom_tests {
                     }
                 })
             };
-            let has_left = leave(&shared);
+            let has_left = leave(&shared, served).is_none();
             passing.join().expect("the passing thread does not panic");
             let queued = shared.strand.group.pop();
             assert!(!has_left || queued.is_some(), "the strand stays blocked");
@@ -265,15 +296,15 @@ mod loom_tests {
 
     #[test]
     fn loom_a_blocked_strand_is_queued_when_its_point_passes() {
-        no_passing_is_missed(|shared| shared.strand.leave_blocked(|| register(shared)));
+        no_passing_is_missed(|shared, served| shared.strand.leave_blocked(served, || register(shared)));
     }
 
     #[test]
     #[should_panic(expected = "the strand stays blocked")]
     fn loom_a_thread_that_registers_before_it_blocks_misses_the_point() {
-        no_passing_is_missed(|shared| {
+        no_passing_is_missed(|shared, served| {
             let waits = register(shared);
-            shared.strand.leave_blocked(|| waits)
+            shared.strand.leave_blocked(served, || waits)
         });
     }
 }

@@ -16,6 +16,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::dispatch::context_handle::ContextHandle;
 use crate::dispatch::pool::{FAIR_PICK_EVERY, LEVELS};
+use crate::dispatch::strand::Queued;
 use crate::sync::parker::Parker;
 use crate::sync::{AtomicUsize, Mutex, Ordering, unpoisoned};
 use crate::tasks::task::Level;
@@ -32,8 +33,8 @@ pub(crate) struct ThreadGroup {
 /// The ready queues, and who waits for a strand.
 #[derive(Default)]
 struct Queues {
-    /// The numbers of the strands that wait for a thread, by level.
-    ready: [VecDeque<u32>; LEVELS],
+    /// The strands that wait for a thread, by level.
+    ready: [VecDeque<Queued>; LEVELS],
     /// How many strands were taken so far, modulo 2^32.
     picks: u32,
     /// The threads that are parked or about to park. The last one that parked is woken first: its caches are the warmest.
@@ -46,7 +47,7 @@ impl Queues {
     }
 
     /// Takes the next strand.
-    fn pick(&mut self) -> Option<u32> {
+    fn pick(&mut self) -> Option<Queued> {
         self.picks = self.picks.wrapping_add(1);
         let mut pop = |level: usize| self.ready[level].pop_front();
         if !self.picks.is_multiple_of(FAIR_PICK_EVERY) {
@@ -75,9 +76,8 @@ impl ThreadGroup {
         self.threads.get(number)?.get()
     }
 
-    /// Puts a strand at the end of the ready queue of this level, and wakes a thread if one is parked. The caller has made the strand's state
-    /// `QUEUED`.
-    pub(crate) fn push(&self, strand: u32, level: Level) {
+    /// Puts a strand at the end of the ready queue of this level, and wakes a thread if one is parked.
+    pub(crate) fn push(&self, strand: Queued, level: Level) {
         let mut queues = unpoisoned(self.queues.lock());
         queues.ready[usize::from(level)].push_back(strand);
         self.ready.store(queues.len(), Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl ThreadGroup {
     }
 
     /// Takes the next strand out of the ready queues.
-    pub(crate) fn pop(&self) -> Option<u32> {
+    pub(crate) fn pop(&self) -> Option<Queued> {
         if !self.has_ready() {
             return None;
         }
@@ -146,13 +146,13 @@ mod loom_tests {
             let group = Arc::new(ThreadGroup::new(1));
             let pusher = {
                 let group = group.clone();
-                thread::spawn(move || group.push(7, HIGH))
+                thread::spawn(move || group.push(Queued::of(7), HIGH))
             };
             let parker = std::sync::Arc::new(Parker::new());
             let parks = parks(&group, &parker);
             pusher.join().expect("the pusher does not panic");
             assert!(!(parks && parker.is_parked()), "it is parked and was not woken");
-            assert_eq!(group.pop(), Some(7));
+            assert_eq!(group.pop(), Some(Queued::of(7)));
         });
     }
 
@@ -179,8 +179,8 @@ mod loom_tests {
             let group = ThreadGroup::new(2);
             let parkers = [0, 1].map(|_| std::sync::Arc::new(Parker::new()));
             parkers.iter().for_each(|parker| assert!(group.prepare_park(parker, || false)));
-            group.push(0, HIGH);
-            group.push(1, HIGH);
+            group.push(Queued::of(0), HIGH);
+            group.push(Queued::of(1), HIGH);
             assert!(parkers.iter().all(|parker| !parker.is_parked()));
         });
     }
@@ -198,10 +198,10 @@ mod tests {
     fn strands_of_higher_priority_are_taken_first() {
         let group = ThreadGroup::new(1);
         for (strand, level) in [(0, LOWEST), (1, NORMAL), (2, HIGH), (3, NORMAL), (4, HIGH)] {
-            group.push(strand, level);
+            group.push(Queued::of(strand), level);
         }
         assert_eq!(group.ready.load(Ordering::Relaxed), 5);
-        assert_eq!(std::array::from_fn(|_| group.pop()), [2, 4, 1, 3, 0].map(Some));
+        assert_eq!(std::array::from_fn(|_| group.pop()), [2, 4, 1, 3, 0].map(|strand| Some(Queued::of(strand))));
         assert_eq!((group.has_ready(), group.pop()), (false, None));
     }
 
@@ -211,16 +211,18 @@ mod tests {
         let group = ThreadGroup::new(1);
         let levels = [HIGH, NORMAL, LOWEST];
         // Two strands of each level: 2 * level and 2 * level + 1.
-        levels.iter().for_each(|&level| (0..2).for_each(|other| group.push(2 * u32::from(level) + other, level)));
+        levels
+            .iter()
+            .for_each(|&level| (0..2).for_each(|other| group.push(Queued::of(2 * u32::from(level) + other), level)));
         // How many picks ago each strand was taken, or queued.
         let mut waited = [0; 2 * LEVELS];
         let mut taken = [0; 2 * LEVELS];
         for _ in 0..1_000 {
-            let strand = group.pop().expect("all are ready");
+            let strand = group.pop().expect("all are ready").strand();
             waited.iter_mut().for_each(|picks| *picks += 1);
             assert!(waited.iter().all(|&picks| picks <= FAIR_PICK_EVERY as usize * (LEVELS - 1) * 2), "{waited:?}");
             (waited[strand as usize], taken[strand as usize]) = (0, taken[strand as usize] + 1);
-            group.push(strand, levels[strand as usize / 2]);
+            group.push(Queued::of(strand), levels[strand as usize / 2]);
         }
         assert!(taken[0] + taken[1] > 900, "most picks are of the highest priority: {taken:?}");
     }
@@ -229,9 +231,12 @@ mod tests {
     fn strands_are_taken_in_the_order_in_which_they_were_queued() {
         let group = ThreadGroup::new(1);
         assert_eq!((group.has_ready(), group.pop()), (false, None));
-        (0..3).for_each(|strand| group.push(strand, HIGH));
+        (0..3).for_each(|strand| group.push(Queued::of(strand), HIGH));
         assert!(group.has_ready());
-        assert_eq!(std::array::from_fn(|_| group.pop()), [Some(0), Some(1), Some(2), None]);
+        assert_eq!(
+            std::array::from_fn(|_| group.pop()),
+            [0, 1, 2, 3].map(|strand| (strand < 3).then(|| Queued::of(strand)))
+        );
     }
 
     /// A thread that was woken directly takes itself off the list, and no other: those are still woken for strands.
@@ -252,7 +257,7 @@ mod tests {
             parked.join().expect("it was woken");
         });
         assert_eq!(unpoisoned(group.queues.lock()).parked.len(), 1);
-        group.push(5, HIGH);
+        group.push(Queued::of(5), HIGH);
         assert!(!parkers[0].is_parked());
     }
 
@@ -261,9 +266,9 @@ mod tests {
         let group = ThreadGroup::new(2);
         let parkers = [0, 1].map(|_| Arc::new(Parker::new()));
         parkers.iter().for_each(|parker| assert!(group.prepare_park(parker, || false)));
-        group.push(5, HIGH);
+        group.push(Queued::of(5), HIGH);
         assert_eq!(parkers.each_ref().map(|parker| parker.is_parked()), [true, false]);
-        group.push(6, HIGH);
+        group.push(Queued::of(6), HIGH);
         assert_eq!(parkers.each_ref().map(|parker| parker.is_parked()), [false, false]);
     }
 }

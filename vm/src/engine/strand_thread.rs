@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use crate::dispatch::context_handle::ContextHandle;
-use crate::dispatch::strand::Strand;
+use crate::dispatch::strand::{Served, Strand};
 use crate::dispatch::thread_group::ThreadGroup;
 use crate::engine::context_thread::{Next, acquire_run_lock, finds_work, somebody_waits};
 use crate::execute::environment::Environment;
@@ -56,9 +56,9 @@ pub(crate) fn serve(strands: &Strands, number: usize, thread: &Arc<ContextHandle
     let mut known = Vec::new();
     // Strands that the thread has passed by, because callers run them. It tries each strand that is ready once. If callers run all of them, it
     // waits for the run lock of the one that it took first, usually the most urgent.
-    let mut passed_by: Vec<usize> = Vec::new();
+    let mut passed_by: Vec<Served> = Vec::new();
     loop {
-        let Some(ready) = strands.group.pop() else {
+        let Some(queued) = strands.group.pop() else {
             // Another thread has taken what was ready behind the strands that were passed by.
             if !passed_by.is_empty() {
                 requeue(&mut passed_by, &known);
@@ -69,27 +69,27 @@ pub(crate) fn serve(strands: &Strands, number: usize, thread: &Arc<ContextHandle
             }
             continue;
         };
-        let mut index = ready as usize;
+        let index = queued.strand() as usize;
         if index >= known.len() {
             strands.copy_into(&mut known);
         }
-        strand_of(&known[index]).serve(number);
+        let mut served = strand_of(&known[index]).serve(queued, number);
         let is_only = passed_by.is_empty() && !strands.group.has_ready();
         if !is_only && known[index].run_lock.try_lock().is_err() {
-            passed_by.push(index);
+            passed_by.push(served);
             if strands.group.has_ready() {
                 continue;
             }
-            index = passed_by.remove(0);
+            served = passed_by.remove(0);
         }
         requeue(&mut passed_by, &known);
-        serve_strand(&known[index], strand_of(&known[index]), env);
+        serve_strand(&known[served.strand() as usize], served, env);
     }
 }
 
 /// Puts the strands that the thread has passed by back into the ready queues.
-fn requeue(passed_by: &mut Vec<usize>, known: &[Arc<LockedContext>]) {
-    passed_by.drain(..).for_each(|index| strand_of(&known[index]).requeue());
+fn requeue(passed_by: &mut Vec<Served>, known: &[Arc<LockedContext>]) {
+    passed_by.drain(..).for_each(|served| strand_of(&known[served.strand() as usize]).requeue(served));
 }
 
 /// The strand of a context that [`Strands::add`] has made.
@@ -98,7 +98,8 @@ fn strand_of(context: &LockedContext) -> &Strand {
 }
 
 /// Runs the tasks of a strand until the thread leaves it.
-fn serve_strand(locked: &LockedContext, strand: &Strand, env: &Environment) {
+fn serve_strand(locked: &LockedContext, mut served: Served, env: &Environment) {
+    let strand = strand_of(locked);
     let mut next = Next { checks_inbox: true, waited: false };
     let others_wait = || strand.group().has_ready();
     loop {
@@ -126,13 +127,14 @@ fn serve_strand(locked: &LockedContext, strand: &Strand, env: &Environment) {
             guard = acquire_run_lock(locked);
         }
         let Some(context) = guard.as_mut() else { return };
-        if context.leave(strand, env) {
-            return;
-        }
+        served = match context.leave(strand, served, env) {
+            Some(served) => served,
+            None => return,
+        };
         // There is more to do. Other strands that wait go first, even if new tasks arrive all the time.
         drop(guard);
         if others_wait() {
-            return strand.requeue();
+            return strand.requeue(served);
         }
         next.checks_inbox = true;
     }

@@ -20,7 +20,7 @@ use streamvm_stream::Point;
 use streamvm_stream::mutant::Mutant;
 
 use crate::dispatch::context_handle::ContextHandle;
-use crate::dispatch::strand::Strand;
+use crate::dispatch::strand::{Served, Strand};
 use crate::execute::backpressure::PassCounter;
 use crate::execute::environment::Environment;
 use crate::execute::locked_context::{LockedContext, Opened};
@@ -457,23 +457,23 @@ impl Context {
         self.handle.heads.write(self.streams.iter().filter_map(|stream| stream.queue.front()));
     }
 
-    /// The thread that serves the strand `strand`, which is this context, leaves it. If there is something to do, the thread stays. Returns
-    /// whether it has left. The caller holds the run lock for the whole call.
+    /// The thread that serves the strand `strand`, which is this context, leaves it. If there is something to do, the thread stays, and gets
+    /// its right back. The caller holds the run lock for the whole call.
     ///
     /// A caller that helps may take in tasks that it does not run, and may run the head, before this call or after it. Before: the heads
     /// checked here include those tasks. After: the tasks were pushed after the state changed, or are behind a head for which the strand is
     /// registered, so their pusher or that point queues the strand.
-    pub(crate) fn leave(&mut self, strand: &Strand, env: &Environment) -> bool {
+    pub(crate) fn leave(&mut self, strand: &Strand, served: Served, env: &Environment) -> Option<Served> {
         self.give_back(env);
         self.note_heads();
         if self.has_ready_head(env) {
-            return false;
+            return Some(served);
         }
         let Some(point) = self.blocked().next().map(|(_, _, point)| point) else {
-            return strand.leave_idle(|| self.handle.inbox.is_surely_empty());
+            return strand.leave_idle(served, || self.handle.inbox.is_surely_empty());
         };
-        let Some(source) = env.streams.get(point.stream) else { return false };
-        strand.leave_blocked(|| source.when_passed(point.seq, Wake::Strand(self.handle.clone())).is_ok())
+        let Some(source) = env.streams.get(point.stream) else { return Some(served) };
+        strand.leave_blocked(served, || source.when_passed(point.seq, Wake::Strand(self.handle.clone())).is_ok())
     }
 
     /// Prepares to park: announces the parker, then looks for work once more. The caller holds the run lock for the whole call.
