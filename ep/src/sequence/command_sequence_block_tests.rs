@@ -44,7 +44,7 @@ pub(super) fn of_words(words: &'static str, most_rounds: u64) -> Result<CommandS
     let step = |(number, what): (usize, &'static str)| {
         let [add, fill, copy] = <[_; 3]>::try_from(steps()).expect("three steps");
         let mark = |work, condition: Option<usize>| {
-            let label = ProgramStep { number: number, name: what, site: Site::caller() };
+            let label = ProgramStep { number, name: what, site: Site::caller() };
             (SequenceStep { work, operands: condition.map(bool_at).into_iter().collect() }, label)
         };
         match what {
