@@ -119,7 +119,7 @@ miri-toolchain:
 # items needs is in docs/reliability.md. Left out: `refcount::counted` has no unit tests of its own outside of loom (those of `refcount::pinned` use `Counted`); Miri cannot call what `process::fork` and `cuda` call; it
 # computes `exp` and its like with random last bits, which tests of other CPU kernels compare; tests of `faults` take minutes.
 miri: miri-toolchain ## undefined behaviour in modules with unsafe code (needs the nightly toolchain)
-	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib -- queue:: dispatch::dependence_node tasks::location tasks::memory tasks::view progress::waiters
+	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib -- queue:: dispatch::dependence_node tasks::site tasks::memory tasks::view progress::waiters
 	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep -p streamvm-kernels -p streamvm-cpu -p streamvm-sim --lib -- call::closure refcount::pinned call::fn_context call::operand sim::scratch sim::memory sim::machine_tests::kernels_of_the_cpu stream::tests sequence:: loop_nest tiles:: rows::tests::strides rows::tests::a_row
 
 fuzz: ## each reader of texts and files fed noise for SECONDS=60 (needs cargo-fuzz and the nightly toolchain)

@@ -1,10 +1,8 @@
 //! What the builder refuses, and that a refused call adds nothing.
 
-use std::panic::Location;
-
 use streamvm_ep::{
     Axes, DType, DeviceId, FnContext, FnError, InlineFn, Layout, MemoryKind, Op, OpError, Params, Scalar, Shape,
-    ShapeError,
+    ShapeError, Site,
 };
 use streamvm_instructions::{
     BuildError, Critical, Generator, InstructionList, InstructionsBuilder, Kind, Place, Role, Section, Tensor, Use, Var,
@@ -271,7 +269,7 @@ fn what_the_host_runs_touches_no_memory_of_a_device() {
         let workers = StreamKey::new(device, StreamType::Workers, 0);
         let barrier = StreamKey::new(device, StreamType::Barrier, 0);
         let mut refused = |stream, kind, uses: &[Use<'_>]| {
-            let error = list.push(stream, kind, uses.iter().copied(), Location::caller()).expect_err("it is refused");
+            let error = list.push(stream, kind, uses.iter().copied(), Site::caller()).expect_err("it is refused");
             let text = error.to_string();
             assert!(matches!(error, BuildError::OutOfReach { .. }), "{text}");
             let (found, who) = (format!("lives on {device}"), format!("threads of the host run {stream}"));
@@ -293,8 +291,8 @@ fn what_the_host_runs_touches_no_memory_of_a_device() {
     let workers = StreamKey::new(CUDA, StreamType::Workers, 0);
     let function = Kind::Function { role: Role::Function, name: "f".into(), body: code() };
     let uses = [pinned.update(), host.read()];
-    list.push(workers, function, uses, Location::caller()).expect("the host reaches both");
-    list.push(workers, Kind::Copy, [host.read(), pinned.write()], Location::caller()).expect("as a copy does");
+    list.push(workers, function, uses, Site::caller()).expect("the host reaches both");
+    list.push(workers, Kind::Copy, [host.read(), pinned.write()], Site::caller()).expect("as a copy does");
 }
 
 /// Only copies by the host see to it that a device finds what was written to upload memory.
@@ -314,7 +312,7 @@ fn upload_memory_is_written_by_copies_of_the_host_alone() {
     }
     let mut list = InstructionList::new();
     let by_device = StreamKey::new(CUDA, StreamType::HostToDevice, 0);
-    let refused = list.push(by_device, Kind::Copy, [host.read(), upload.write()], Location::caller());
+    let refused = list.push(by_device, Kind::Copy, [host.read(), upload.write()], Site::caller());
     assert!(matches!(refused, Err(BuildError::WritesUpload { .. })), "{refused:?}");
     let mut b = InstructionsBuilder::new();
     b.copy_into(&host, &upload).expect("the host copies");
@@ -372,9 +370,9 @@ fn every_call_notes_its_line() {
     here!(b.end_section(section, &[]));
     here!(b.release(&x));
     let list = b.finish();
-    let found: Vec<_> = list.instructions().iter().map(|instruction| instruction.location.line()).collect();
+    let found: Vec<_> = list.instructions().iter().map(|instruction| instruction.site.line()).collect();
     assert_eq!(found, lines);
-    assert!(list.instructions().iter().all(|instruction| instruction.location.file() == file!()));
+    assert!(list.instructions().iter().all(|instruction| instruction.site.file() == file!()));
 }
 
 #[test]
@@ -386,7 +384,7 @@ fn a_begin_and_an_end_of_a_section_write_its_resources_and_nothing_else() {
         ("critical@cpu:0:0".parse().expect("a stream"), "compute@cpu:0:0".parse().expect("a stream"));
     let mut list = InstructionList::new();
     let mut push = |stream, uses: Vec<Use<'_>>| {
-        let here = std::panic::Location::caller();
+        let here = Site::caller();
         list.push(stream, Kind::SectionBegin(section.clone()), uses.clone(), here)?;
         list.push(stream, Kind::SectionEnd(section.clone()), uses, here)
     };

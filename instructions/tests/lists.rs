@@ -2,9 +2,8 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::panic::Location;
 
-use streamvm_ep::{Access, DType, DeviceId, MemoryKind, Op, Params, Shape};
+use streamvm_ep::{Access, DType, DeviceId, MemoryKind, Op, Params, Shape, Site};
 use streamvm_instructions::{
     BuildError, Generator, HeldUse, InstructionList, InstructionsBuilder, Kind, Place, Tensor, Var,
 };
@@ -123,9 +122,9 @@ fn instructions_and_lists_are_put_behind_a_list() {
     let mut b = InstructionsBuilder::new();
     b.fill(&y, 2.0).expect("it fits");
     list.append(b.finish());
-    let (stream, location) = (StreamKey::new(CPU, StreamType::Compute, 0), Location::caller());
-    list.push(stream, Kind::Copy, [x.read(), y.write()], location).expect("a copy");
-    let refused = list.push(stream, Kind::Copy, [x.read()], location);
+    let (stream, site) = (StreamKey::new(CPU, StreamType::Compute, 0), Site::caller());
+    list.push(stream, Kind::Copy, [x.read(), y.write()], site).expect("a copy");
+    let refused = list.push(stream, Kind::Copy, [x.read()], site);
     assert!(matches!(refused, Err(BuildError::Form { .. })), "{refused:?}");
     let lines = [
         "%0 fill     compute@cpu:0:0       1.0 -> t0                                 f32[4]",

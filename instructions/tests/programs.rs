@@ -8,12 +8,11 @@
 //! `STREAMVM_SEED=n` replays a run, `STREAMVM_CASES=n` makes it longer.
 
 use std::collections::HashMap;
-use std::panic::Location;
 
 use crate::cases::cases;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
-use streamvm_ep::{Access, DType, DeviceId, DeviceKind, MemoryKind, Shape};
+use streamvm_ep::{Access, DType, DeviceId, DeviceKind, MemoryKind, Shape, Site};
 use streamvm_instructions::{
     Critical, Event, HeldUse, InstructionList, Kind, Place, PlanOptions, Role, Section, SoftSyncMode, Tensor, Var,
     WaitFor, plan,
@@ -92,7 +91,7 @@ const BARRIER: StreamKey = StreamKey { device: DeviceId::cpu(0), stream_type: St
 const CRITICAL: StreamKey = StreamKey { device: DeviceId::cpu(0), stream_type: StreamType::Critical, lane: 0 };
 
 fn end(list: &mut InstructionList, section: &Section) {
-    list.push(CRITICAL, Kind::SectionEnd(section.clone()), section.uses(), Location::caller()).expect("well formed");
+    list.push(CRITICAL, Kind::SectionEnd(section.clone()), section.uses(), Site::caller()).expect("well formed");
 }
 
 /// The whole, a part, or another order of a tensor's elements.
@@ -108,7 +107,7 @@ fn view(tensor: &Tensor, which: usize) -> Tensor {
 /// the pass added.
 fn asked(list: &mut InstructionList, stream: StreamKey, kind: Kind) {
     let own = Var::new();
-    list.push(stream, kind, [own.read()], Location::caller()).expect("well formed");
+    list.push(stream, kind, [own.read()], Site::caller()).expect("well formed");
 }
 
 fn build(steps: &[Step], devices: Devices) -> InstructionList {
@@ -118,7 +117,7 @@ fn build(steps: &[Step], devices: Devices) -> InstructionList {
     let tensors: Vec<Tensor> = (0..TENSORS).map(|_| new()).collect();
     let mut list = InstructionList::new();
     let mut events: Vec<(StreamKey, Event)> = Vec::new();
-    let location = Location::caller();
+    let site = Site::caller();
     let criticals = [Critical::new("a"), Critical::new("b")];
     let mut open = None;
     for step in steps {
@@ -142,7 +141,7 @@ fn build(steps: &[Step], devices: Devices) -> InstructionList {
                     Access::ReadWrite => view.update(),
                 });
                 let kind = Kind::Function { role: Role::Function, name: "work".into(), body: None };
-                list.push(streams[*stream], kind, uses, location).expect("well formed");
+                list.push(streams[*stream], kind, uses, site).expect("well formed");
             }
             Step::Record { stream } => {
                 let event = Event::new();
@@ -164,15 +163,15 @@ fn build(steps: &[Step], devices: Devices) -> InstructionList {
             }
             Step::Barrier => {
                 let kind = Kind::Barrier { name: "b".into(), body: None, calls: false };
-                list.push(BARRIER, kind, [], location).expect("well formed");
+                list.push(BARRIER, kind, [], site).expect("well formed");
             }
-            Step::Sync => list.push(BARRIER, Kind::GlobalSync, [], location).expect("well formed"),
+            Step::Sync => list.push(BARRIER, Kind::GlobalSync, [], site).expect("well formed"),
             Step::Section { over } => match open.take() {
                 Some(section) => end(&mut list, &section),
                 None => {
                     let resources = [&[0][..], &[1], &[1, 0]][*over].iter().map(|at| &criticals[*at]);
                     let section = Section::across_lists(&Vec::from_iter(resources));
-                    list.push(CRITICAL, Kind::SectionBegin(section.clone()), section.uses(), location)
+                    list.push(CRITICAL, Kind::SectionBegin(section.clone()), section.uses(), site)
                         .expect("well formed");
                     open = Some(section);
                 }

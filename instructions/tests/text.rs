@@ -497,8 +497,8 @@ fn a_list_of_very_many_events_prints_and_plans() {
 #[test]
 fn a_list_from_text_names_the_line_that_read_it() {
     let list = InstructionList::parse("%0 sync barrier@cpu:0:0").expect("a list");
-    let (location, line) = (list.instructions()[0].location, line!() - 1);
-    assert_eq!((location.file(), location.line()), (file!(), line));
+    let (site, line) = (list.instructions()[0].site, line!() - 1);
+    assert_eq!((site.file(), site.line()), (file!(), line));
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub use support::gate::{ClosedGate, Gate};
 pub use support::held::{Rule, function_waits_for_a_kernel, kernel_waits_for_a_function};
 pub use support::logged::{logged, on_logged};
 pub use support::many::{HANG, each_seed};
-pub use support::notes::{Notes, Site};
+pub use support::notes::Notes;
 pub use support::patience::{PATIENCE, block_on, poll_once, until, within, within_time};
 pub use support::process::run_alone;
 pub use support::random::Random;

@@ -46,8 +46,8 @@ fn what_runs_is_named_with_its_source_line() {
     let report = vm.stall_report();
     let [stalled] = report.streams.as_slice() else { panic!("{report}") };
     assert_eq!((stalled.what.as_deref(), stalled.pending), (Some("held up"), 5));
-    let location = stalled.location.expect("known");
-    assert!(location.file().ends_with("stalls.rs") && location.line() == line, "{location}");
+    let site = stalled.site.expect("known");
+    assert!(site.file().ends_with("stalls.rs") && site.line() == line, "{site}");
     assert_eq!(report.roots().count(), 1);
     let text = report.to_string();
     for part in ["5 instructions on 1 stream", "compute@cpu:0:0 #1", "running", "held up", "stalls.rs"] {
@@ -184,7 +184,7 @@ fn what_waits_for_workers_leads_to_what_one_of_them_runs() {
     let report = vm.stall_report();
     let root = report.roots().next().expect("a root");
     assert_eq!((root.what.as_deref(), root.state, root.pending), (Some("held up"), StallState::Running, 2), "{report}");
-    assert!(root.location.is_some_and(|location| location.file().ends_with("stalls.rs")), "{report}");
+    assert!(root.site.is_some_and(|site| site.file().ends_with("stalls.rs")), "{report}");
     let ordered = report.streams.iter().find(|stalled| stalled.stream == compute(0)).expect("it is held back");
     assert_eq!(report.chain(ordered).len(), 1, "{report}");
     gate.open();
@@ -212,7 +212,7 @@ fn a_function_whose_handle_nobody_uses_is_named() {
         let report = vm.stall_report();
         let [stalled] = report.streams.as_slice() else { panic!("{report}") };
         assert_eq!((stalled.what.as_deref(), stalled.pending), (Some(name), 2), "{report}");
-        assert!(stalled.location.is_some_and(|location| location.line() == line), "{report}");
+        assert!(stalled.site.is_some_and(|site| site.line() == line), "{report}");
         assert!(report.to_string().contains("incomplete"), "{report}");
         handle.complete(Ok(()));
         vm.wait_all().expect("it passes");

@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::panic::Location;
 
-use streamvm_ep::InlineFn;
+use streamvm_ep::{InlineFn, Site};
 use streamvm_instructions::{
     Critical, Error, InstructionList, InstructionsBuilder, Kind, OpenSection, Role, Section, Tensor,
 };
@@ -30,7 +29,7 @@ use crate::vm::Vm;
 pub struct CriticalSection<'vm> {
     vm: &'vm Vm,
     section: Section,
-    location: &'static Location<'static>,
+    site: Site,
     lane: u32,
     ended: bool,
     here: PhantomData<*const ()>,
@@ -80,14 +79,14 @@ impl Vm {
     /// * Those of [`Vm::submit`].
     #[track_caller]
     pub fn enter_section(&self, resources: &[&Critical], feeds: &[&Tensor]) -> Result<CriticalSection<'_>, Error> {
-        let location = Location::caller();
+        let site = Site::caller();
         let section = Section::across_lists(resources);
         let mut builder = InstructionsBuilder::new();
         let lane = streamvm_instructions::Lane::current().0;
-        builder.begin(&section, feeds, location)?;
+        builder.begin(&section, feeds, site)?;
         self.engine.submit(&mut builder.finish(), Full::Blocks, &mut Submitted::default())?;
-        self.engine.section_gate.note_open(OpenSection { section: section.clone(), line: None, location });
-        Ok(CriticalSection { vm: self, section, location, lane, ended: false, here: PhantomData })
+        self.engine.section_gate.note_open(OpenSection { section: section.clone(), line: None, site });
+        Ok(CriticalSection { vm: self, section, site, lane, ended: false, here: PhantomData })
     }
 }
 
@@ -100,10 +99,10 @@ impl<'vm> CriticalSection<'vm> {
     #[track_caller]
     pub fn end(mut self, results: &[&Tensor]) -> Result<Ticket<'vm>, Error> {
         let mut ticket = Ticket::new(&self.vm.engine);
-        let mut list = self.ending(results, Location::caller());
+        let mut list = self.ending(results, Site::caller());
         let ended = self.vm.engine.submit(&mut list, Full::Blocks, &mut ticket.submitted);
         if ended.is_err() {
-            let mut plain = self.ending(&[], Location::caller());
+            let mut plain = self.ending(&[], Site::caller());
             let again = self.vm.engine.submit(&mut plain, Full::Blocks, &mut Submitted::default());
             self.close(again.is_ok());
         } else {
@@ -114,9 +113,9 @@ impl<'vm> CriticalSection<'vm> {
     }
 
     /// The list that ends the section.
-    fn ending(&self, results: &[&Tensor], location: &'static Location<'static>) -> InstructionList {
+    fn ending(&self, results: &[&Tensor], site: Site) -> InstructionList {
         let mut builder = InstructionsBuilder::new();
-        builder.on_lane(self.lane).end(&self.section, results, location);
+        builder.on_lane(self.lane).end(&self.section, results, site);
         builder.finish()
     }
 
@@ -136,20 +135,18 @@ impl Drop for CriticalSection<'_> {
         if self.ended || self.vm.engine.handle.fork.is_child() {
             return;
         }
-        let mut list = self.ending(&[], self.location);
+        let mut list = self.ending(&[], self.site);
         let stream = StreamKey::new(streamvm_ep::DeviceId::cpu(0), StreamType::Critical, self.lane);
         let body = InlineFn::new(|_: &mut streamvm_ep::FnContext<'_>| {
             Err("it was dropped without an end; call `CriticalSection::end` on every path".into())
         });
         let name: Cow<'static, str> = format!("the critical section over {}", self.section).into();
-        let reports = list.push(stream, Kind::Function { role: Role::Host, name, body: Some(body) }, [], self.location);
+        let reports = list.push(stream, Kind::Function { role: Role::Host, name, body: Some(body) }, [], self.site);
         debug_assert!(reports.is_ok(), "a function without uses is always accepted: {reports:?}");
         let ended = self.vm.engine.submit(&mut list, Full::Blocks, &mut Submitted::default());
         if let Err(error) = &ended {
-            let (section, location) = (&self.section, self.location);
-            log::error!(
-                "the critical section over {section}, begun at {location}, was dropped without an end: {error}"
-            );
+            let (section, site) = (&self.section, self.site);
+            log::error!("the critical section over {section}, begun at {site}, was dropped without an end: {error}");
         }
         self.close(ended.is_ok());
     }
@@ -157,6 +154,6 @@ impl Drop for CriticalSection<'_> {
 
 impl fmt::Debug for CriticalSection<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CriticalSection({}, begun at {})", self.section, self.location)
+        write!(f, "CriticalSection({}, begun at {})", self.section, self.site)
     }
 }

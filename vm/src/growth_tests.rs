@@ -32,9 +32,10 @@ const TRIES: usize = 5;
 /// A case by name: does something with so many items, and returns the time that it took, without the time to prepare it.
 type Case = (&'static str, fn(usize) -> Duration);
 
-const CASES: [Case; 9] = [
+const CASES: &[Case] = &[
     ("lines on workers, then in turn with lines on a stream", alternating_lines),
     ("memory that a list releases and takes again", released_memory),
+    #[cfg(feature = "sim")]
     ("events and waits of a list that is recorded", recorded_events),
     ("functions of a bulk over a variable each", bulk),
     ("resources of a clean-up", clean_up),
@@ -100,6 +101,7 @@ fn released_memory(tensors: usize) -> Duration {
     submitted(&vm, builder.finish())
 }
 
+#[cfg(feature = "sim")]
 fn recorded_events(events: usize) -> Duration {
     let vm = Vm::builder().detect_races(true).record(io::sink()).build().expect("an engine");
     let [source, target] = [0, 1].map(|lane| StreamKey::new(CPU, StreamType::Compute, lane));

@@ -112,14 +112,14 @@ pub mod report {
 
 pub use streamvm_ep::{
     Access, Convolution, DType, DeviceId, DeviceInfo, DeviceKind, Element, FnContext, FnError, Layout, MemoryKind, Op,
-    Params, Pooling, Priority, Scalar, Shape,
+    Params, Pooling, Priority, ProgramStep, Scalar, Shape, Site, SiteScope,
 };
 /// Tensors, lists and soft sync: the layer for those who write engines and passes over lists.
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{
     BlockedStage, BuildError, Cause, Critical, Error, Event, Failure, Generator, InstructionList, InstructionsBuilder,
-    JobPlanError, Lane, Passed, Place, PlanOptions, PlannedList, ProgramError, ProgramStep, Section, StepFailure,
-    Tensor, TimeLimit, Use, Var, plan,
+    JobPlanError, Lane, Passed, Place, PlanOptions, PlannedList, ProgramError, Section, Tensor, TimeLimit, Use, Var,
+    plan,
 };
 /// Programs: recorded once, compiled, run many times.
 pub use streamvm_program as program;

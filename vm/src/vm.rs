@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
 use streamvm_ep::CudaAbsent;
-use streamvm_ep::{DType, DeviceId, DeviceInfo, Element, FnContext, FnError, InlineFn, MemoryKind, Scalar, Shape};
+use streamvm_ep::{
+    DType, DeviceId, DeviceInfo, Element, FnContext, FnError, InlineFn, MemoryKind, Scalar, Shape, Site,
+};
 use streamvm_instructions::{
     BuildError, Deadline, Error, Generator, InstructionList, InstructionsBuilder, Issued, Lane, LaunchOptions, Place,
     Role, Single, SyncCounts, Tensor, Use, Var,
@@ -121,10 +122,10 @@ impl Vm {
             return Err(BuildError::Length { elements, shape }.into());
         }
         let tensor = Tensor::unbound(place, memory, dtype, shape);
-        let location = Location::caller();
+        let site = Site::caller();
         self.engine
-            .create_from(&tensor, bytes, location)
-            .map_err(|error| error.about(None, "a tensor of the caller's data", location))?;
+            .create_from(&tensor, bytes, site)
+            .map_err(|error| error.about(None, "a tensor of the caller's data", site))?;
         Ok(tensor)
     }
 
@@ -326,9 +327,9 @@ impl Vm {
     where
         F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
     {
-        let (role, launch, location) = (Role::Function, LaunchOptions::default(), Location::caller());
+        let (role, launch, site) = (Role::Function, LaunchOptions::default(), Site::caller());
         let issued =
-            Issued { stream: StreamKey::new(device, StreamType::Compute, Lane::current().0), role, launch, location };
+            Issued { stream: StreamKey::new(device, StreamType::Compute, Lane::current().0), role, launch, site };
         let mut ticket = Ticket::new(&self.engine);
         Single::submit_function(issued, name, uses, || InlineFn::new(f), |one| self.submit_one(one, &mut ticket))?;
         Ok(ticket)

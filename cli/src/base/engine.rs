@@ -4,13 +4,13 @@ pub(crate) use streamvm::ep::cuda::CudaConfig;
 pub(crate) use streamvm::ep::races::Finding;
 pub(crate) use streamvm::ep::{
     Access, Axes, Convolution, DType, DeviceId, DeviceInfo, DeviceKind, Error as DeviceError, Extra, Label, MAX_RANK,
-    MemoryKind, Op, OpClass, Params, Pooling, Scalar, Shape,
+    MemoryKind, Op, OpClass, Params, Pooling, ProgramStep, Scalar, Shape, Site,
 };
-pub(crate) use streamvm::instructions::{Instruction, Kind, Resource};
+pub(crate) use streamvm::instructions::{Kind, Resource};
 pub(crate) use streamvm::report::{OpProfile, SyncCounts, Times, WorkerProfile};
 pub(crate) use streamvm::stream::{Capabilities, MAX_STREAMS};
 pub(crate) use streamvm::{
-    BuildError, Cause, Error, Executable, Failure, Generator, InstructionList, InstructionsBuilder, Lane, Mode, Place,
+    BuildError, Cause, Error, Executable, Generator, InstructionList, InstructionsBuilder, Lane, Mode, Place,
     PlanOptions, Profile, ProgramError, StepTime, StreamKey, StreamType, Tensor, Vm, VmBuilder, bf16, f16, plan,
 };
 

@@ -190,7 +190,7 @@ fn of_script(name: &str, text: Vec<u8>, options: &ProgramOptions) -> Result<Vec<
     for defined in wanted {
         match compiled(&defined.program, options) {
             Ok(shown) => all.push(shown),
-            Err(error) => errors.push(not_compiled(&error, defined)),
+            Err(error) => errors.push(not_compiled(&error, defined, &source)),
         }
     }
     if errors.is_empty() { Ok(all) } else { Err(told(errors)) }

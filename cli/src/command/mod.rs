@@ -73,7 +73,7 @@ fn prepare(
         let devices = Devices::resolve(&script, Available { chosen, planning, ..there(engine, cuda) })?;
         let programs = checked(&source, &script, &devices)?;
         if let Some(options) = options.compile_options() {
-            check_compiled(&programs, &options)?;
+            check_compiled(&programs, &options, &source)?;
         }
         check_saves(&source, &options.file, &script)?;
         Ok((script, devices))
@@ -106,7 +106,7 @@ pub fn run_script(
     let Some((source, script, devices)) = prepare(options, engine, false, err)? else {
         return Ok(Exit::Rejected);
     };
-    let (mut outputs, writer) = match Outputs::begin(options, &source) {
+    let (mut outputs, writer) = match Outputs::begin(options) {
         Ok(begun) => begun,
         Err(message) => {
             writeln!(err, "{message}")?;
@@ -127,7 +127,6 @@ pub fn run_script(
             return Ok(Exit::Failed);
         }
     };
-    let locations = outputs.locations();
     let timed = RefCell::new(Vec::new());
     let compile_options = options.compile_options();
     let here = Engine {
@@ -136,7 +135,6 @@ pub fn run_script(
         compiled: compile_options.as_ref(),
         timed: options.profile.then_some(&timed),
         most_rounds: options.most_rounds,
-        locations: locations.as_ref(),
         dry: None,
     };
     let mut result = run(here, &source, &script, &devices, out, outputs.dump.as_mut());

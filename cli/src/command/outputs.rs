@@ -6,19 +6,45 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::engine::Profile;
 use crate::base::printable::printable;
 use crate::command::report::profile_json;
 use crate::command::script_options::ScriptOptions;
 use crate::execute::dump::Dump;
-use crate::execute::locations::{LocationWriter, Locations, Written};
 use crate::files::output::OutputFile;
-use crate::syntax::source::Source;
 
-/// The writer of the trace.
-pub(crate) type TraceWriter = LocationWriter<BufWriter<File>>;
+/// The outcome of writing a trace, final once the engine is dropped.
+type Written = Arc<Mutex<io::Result<()>>>;
+
+/// The writer of the trace. The engine goes on without a trace that cannot be written, so it keeps its first error.
+pub(crate) struct TraceWriter<W = BufWriter<File>> {
+    inner: W,
+    written: Written,
+}
+
+impl<W> TraceWriter<W> {
+    fn kept<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Err(error), Ok(())) = (&result, &*written) {
+            *written = Err(io::Error::new(error.kind(), error.to_string()));
+        }
+        result
+    }
+}
+
+impl<W: Write> Write for TraceWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let result = self.inner.write_all(bytes).map(|()| bytes.len());
+        self.kept(result)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let result = self.inner.flush();
+        self.kept(result)
+    }
+}
 
 /// The output files of one run. Each message about them is one line, without its end.
 pub(crate) struct Outputs {
@@ -31,7 +57,6 @@ pub(crate) struct Outputs {
 struct Trace {
     path: PathBuf,
     output: OutputFile,
-    locations: Locations,
     written: Written,
 }
 
@@ -40,11 +65,11 @@ impl Outputs {
     ///
     /// # Errors
     /// The message about a file that cannot be written.
-    pub(crate) fn begin(options: &ScriptOptions, source: &Source) -> Result<(Outputs, Option<TraceWriter>), String> {
+    pub(crate) fn begin(options: &ScriptOptions) -> Result<(Outputs, Option<TraceWriter>), String> {
         let dump_path = options.dump_ir.clone().unwrap_or_default();
         let dump = options.dump_ir.as_deref().map(Dump::create).transpose();
         let dump = dump.map_err(|error| cannot_dump(&dump_path, &error))?;
-        let trace = options.record.as_deref().map(|path| Trace::create(path, source)).transpose()?;
+        let trace = options.record.as_deref().map(|path| Trace::create(path)).transpose()?;
         let (trace, writer) = trace.unzip();
         let begun = |path: &PathBuf| OutputFile::create(path).map(|file| (path.clone(), file));
         let profile = match options.profile_json.as_ref().map(|path| (path, begun(path))) {
@@ -53,11 +78,6 @@ impl Outputs {
             None => None,
         };
         Ok((Outputs { dump, dump_path, trace, profile }, writer))
-    }
-
-    /// Where the statement of each instruction is noted, if a trace is recorded.
-    pub(crate) fn locations(&self) -> Option<Locations> {
-        self.trace.as_ref().map(|trace| trace.locations.clone())
     }
 
     /// Puts the files in their places. Call it after the engine is dropped, which completes the trace. Returns a message for each
@@ -83,16 +103,16 @@ fn write_profile(output: OutputFile, profile: &Profile) -> io::Result<()> {
 }
 
 impl Trace {
-    fn create(path: &Path, source: &Source) -> Result<(Trace, TraceWriter), String> {
+    fn create(path: &Path) -> Result<(Trace, TraceWriter), String> {
         let begin = || {
             let output = OutputFile::create(path)?;
             let file = output.file()?;
             Ok((output, file))
         };
         let (output, file) = begin().map_err(|error| cannot_record(path, &error))?;
-        let (locations, written) = (Locations::new(source), Written::new(Mutex::new(Ok(()))));
-        let writer = LocationWriter::new(BufWriter::new(file), locations.clone(), written.clone());
-        Ok((Trace { path: path.to_owned(), output, locations, written }, writer))
+        let written = Written::new(Mutex::new(Ok(())));
+        let writer = TraceWriter { inner: BufWriter::new(file), written: written.clone() };
+        Ok((Trace { path: path.to_owned(), output, written }, writer))
     }
 
     /// Puts the trace in its place. Returns a message if the trace is incomplete.
@@ -116,4 +136,18 @@ fn cannot_profile(path: &Path, error: &io::Error) -> String {
 
 pub(crate) fn cannot_dump(path: &Path, error: &io::Error) -> String {
     cannot(path, "the instruction list", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_is_kept() {
+        let written: Written = Arc::new(Mutex::new(Ok(())));
+        let full: &mut [u8] = &mut [0; 4];
+        let mut writer = TraceWriter { inner: full, written: written.clone() };
+        assert!(writer.write_all(b"{\"streamvm_trace\":1}\n").is_err());
+        assert_eq!(written.lock().unwrap().as_ref().unwrap_err().kind(), io::ErrorKind::WriteZero);
+    }
 }

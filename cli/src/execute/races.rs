@@ -7,10 +7,9 @@
 
 use std::io;
 
-use crate::base::engine::{DeviceKind, Finding, InstructionList, Label, Mode, StreamKey};
+use crate::base::engine::{DeviceKind, Finding, InstructionList, Label, Mode};
 use crate::emit::devices::Devices;
 use crate::execute::engine_options::EngineOptions;
-use crate::execute::locations::Locations;
 use crate::execute::run::{DryRun, Engine, Stop, run};
 use crate::syntax::ast::Block;
 use crate::syntax::diagnostic::Diagnostic;
@@ -52,19 +51,11 @@ pub(crate) fn find(
     let vm = options.build(|builder| builder.detect_races(true)).map_err(|error| {
         Diagnostic::new(Span::default(), format!("the simulated engine cannot be started: {error}"))
     })?;
-    let (locations, dry) = (Locations::new(source), DryRun::default());
-    let engine = Engine {
-        vm: &vm,
-        memory: options.memory(),
-        compiled: None,
-        timed: None,
-        most_rounds: None,
-        locations: Some(&locations),
-        dry: Some(&dry),
-    };
+    let dry = DryRun::default();
+    let engine =
+        Engine { vm: &vm, memory: options.memory(), compiled: None, timed: None, most_rounds: None, dry: Some(&dry) };
     let ran = run(engine, source, script, &devices, &mut io::sink(), None);
-    let streams: Vec<StreamKey> = vm.stats().streams.iter().map(|counts| counts.stream).collect();
-    let found: Vec<Diagnostic> = vm.races().iter().map(|finding| tell(finding, &streams, &locations)).collect();
+    let found: Vec<Diagnostic> = vm.races().iter().map(|finding| tell(finding, source)).collect();
     let mut notes = dry.into_left_out();
     match ran {
         // Rounds were left out, so values differ from those of a whole run, in which this statement may succeed.
@@ -82,46 +73,39 @@ pub(crate) fn find(
 }
 
 /// The message about a race, at the statement whose access revealed it.
-fn tell(finding: &Finding, streams: &[StreamKey], locations: &Locations) -> Diagnostic {
-    let location_of = |label: &Label| {
-        let stream = streams.get(label.stream as usize)?;
-        locations.find(*stream, label.seq)
-    };
+fn tell(finding: &Finding, source: &Source) -> Diagnostic {
     let Finding { kind, first, first_did, second, second_did, memory, bytes, detail } = finding;
     let mut message = format!("{kind}: {} ({second_did})", second.what);
     if let Some(first) = first {
-        let at = location_of(first).map_or(String::new(), |location| format!(", {}", locations.text(location)));
-        message.push_str(&format!(" against {} ({first_did}{at})", first.what));
+        message.push_str(&format!(" against {} ({first_did}, {})", first.what, first.site));
     }
     if !memory.is_empty() {
         message.push_str(&format!(", bytes {}..{} of {memory}", bytes.start, bytes.end));
     }
-    let span = location_of(second)
-        .or_else(|| first.as_ref().and_then(location_of))
-        .map_or(Span::default(), |location| location.span);
-    Diagnostic::new(span, message).with_help_if((!detail.is_empty()).then(|| detail.clone()))
+    let statement = |label: &Label| source.span_of(label.site);
+    let span = statement(second).or_else(|| first.as_ref().and_then(statement));
+    Diagnostic::new(span.unwrap_or_default(), message).with_help_if((!detail.is_empty()).then(|| detail.clone()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::engine::{DeviceId, FindingKind, StreamType};
+    use crate::base::engine::FindingKind;
 
     #[test]
     fn a_race_is_told_with_both_statements() {
         let source = Source::from_text("a.svm", "", "let a = 1\nlet b = 2\n");
-        let locations = Locations::new(&source);
-        let stream = |lane| StreamKey::new(DeviceId::sim(0), StreamType::Compute, lane);
-        locations.begin(&source, Span::new(0, 9));
-        locations.note_on(stream(0));
-        locations.begin(&source, Span::new(10, 19));
-        locations.note_on(stream(1));
-        let mut finding = Finding::new(FindingKind::Conflict, &Label::new(1, 1, "neg"), "read on s1", "order them");
-        finding.first = Some(Label::new(0, 1, "fill"));
+        let label = |stream, what, span| {
+            let _scope = source.site(span, None).enter();
+            Label::new(stream, 1, what)
+        };
+        let mut finding =
+            Finding::new(FindingKind::Conflict, &label(1, "neg", Span::new(10, 19)), "read on s1", "order them");
+        finding.first = Some(label(0, "fill", Span::new(0, 9)));
         finding.first_did = "write on s0".into();
         finding.memory = "sim:0 #1".into();
         finding.bytes = 0..4;
-        let shown = tell(&finding, &[stream(0), stream(1)], &locations).render(&source);
+        let shown = tell(&finding, &source).render(&source);
         assert_eq!(
             shown,
             "a.svm:2:1: error: conflict: neg (read on s1) against fill (write on s0, a.svm:1:1), bytes 0..4 of sim:0 #1\n \

@@ -12,14 +12,12 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use crate::base::engine::{
-    Access, Cause, CompileOptions, DType, DeviceError, Error, Executable, InstructionList, Place, Tensor, Vm,
+    Access, Cause, CompileOptions, DType, DeviceError, Error, Executable, InstructionList, Place, Site, Tensor, Vm,
 };
 use crate::base::printable::{printable, without_controls};
 use crate::emit::devices::Devices;
-use crate::emit::{Emitter, Loader, READ_BACK, Wanted};
+use crate::emit::{Emitter, Loader, Wanted};
 use crate::execute::dump::Dump;
-use crate::execute::issued::{Found, Issued};
-use crate::execute::locations::Locations;
 use crate::files::place::resolve;
 use crate::files::{TensorFile, save};
 use crate::syntax::ast::{Block, Expr, Statement, StatementKind};
@@ -72,8 +70,6 @@ pub struct Engine<'a> {
     pub most_rounds: Option<u64>,
     /// Where the compiled programs are kept, with the times of their steps, if these are wanted.
     pub(crate) timed: Option<&'a RefCell<Vec<Executable>>>,
-    /// Where the statement of each instruction is noted, for a trace or a race report.
-    pub(crate) locations: Option<&'a Locations>,
     /// For a dry run, which writes no file: it keeps saved tensors in memory for later loads, and runs at most the rounds that
     /// [`MAX_DRY`] allows.
     pub(crate) dry: Option<&'a DryRun>,
@@ -129,7 +125,6 @@ pub fn run(
     let emitter = Emitter::new(source, devices, FromFiles { engine, unwritten: unwritten.clone() });
     let mut runner = Runner {
         vm: engine.vm,
-        locations: engine.locations,
         dry: engine.dry.map(|dry| (dry, unwritten)),
         compile_options: engine.compiled,
         executables: HashMap::new(),
@@ -141,7 +136,7 @@ pub fn run(
         emitter,
         out,
         dump,
-        issued: Issued::default(),
+        within: None,
         gathered_since: Span::default(),
         gathered_bytes: 0,
     };
@@ -158,9 +153,6 @@ struct FromFiles<'a> {
 
 impl FromFiles<'_> {
     fn tensor(&self, array: &Array) -> Result<Tensor, String> {
-        if let Some(locations) = self.engine.locations {
-            locations.note_load();
-        }
         let (vm, shape) = (self.engine.vm, &array.shape);
         match &array.data {
             Data::F32(values) => vm.from_slice(values, shape),
@@ -207,7 +199,6 @@ impl Loader for FromFiles<'_> {
 /// Walks a script, and submits what it emits.
 pub(super) struct Runner<'a> {
     pub(super) vm: &'a Vm,
-    pub(super) locations: Option<&'a Locations>,
     /// The dry run and the tensors that it has kept instead of saving them, if this is a dry run.
     dry: Option<(&'a DryRun, Unwritten)>,
     /// How programs are compiled, if they are.
@@ -222,11 +213,12 @@ pub(super) struct Runner<'a> {
     pub(super) rounds: u64,
     /// Number of instructions emitted so far.
     pub(super) added: u64,
-    source: &'a Source,
+    pub(super) source: &'a Source,
     pub(super) emitter: Emitter<'a>,
     out: &'a mut dyn Write,
     pub(super) dump: Option<&'a mut Dump>,
-    pub(super) issued: Issued,
+    /// The site of the `run` whose statements are emitted.
+    pub(super) within: Option<Site>,
     /// The statement of the first instruction that is not submitted yet.
     gathered_since: Span,
     /// The bytes that the instructions write that are not submitted yet.
@@ -290,23 +282,17 @@ impl Runner<'_> {
         }
     }
 
-    /// Notes the instructions that `emit` adds as those of the statement at `span`.
+    /// Emits the instructions of the statement at `span`.
     pub(super) fn emit<R>(
         &mut self,
         span: Span,
         emit: impl FnOnce(&mut Emitter<'_>) -> Result<R, Diagnostic>,
     ) -> Result<R, Diagnostic> {
-        if let Some(locations) = self.locations {
-            locations.begin(self.source, span);
-        }
+        let _scope = self.source.site(span, self.within).enter();
         let before = self.emitter.list().len();
         let result = emit(&mut self.emitter)?;
         let list = self.emitter.list();
-        self.issued.note(&list.instructions()[before..], span);
         self.added += (list.len() - before) as u64;
-        if let Some(locations) = self.locations {
-            locations.note(&list.instructions()[before..]);
-        }
         if before == 0 {
             self.gathered_since = span;
         }
@@ -446,7 +432,6 @@ impl Runner<'_> {
     fn settle(&mut self, span: Span) -> Result<(), Stop> {
         self.flush(span)?;
         self.vm.wait_all().map_err(|error| self.explain(&error, span))?;
-        self.issued.forget();
         Ok(())
     }
 
@@ -455,9 +440,7 @@ impl Runner<'_> {
         debug_assert_eq!(tensor.place(), Place::Host);
         self.flush(span)?;
         self.added += 1;
-        if let Some(locations) = self.locations {
-            locations.note_on(READ_BACK);
-        }
+        let _scope = self.source.site(span, self.within).enter();
         let data = match tensor.dtype() {
             DType::F32 => tensor.to_vec().map(Data::F32),
             DType::F64 => tensor.to_vec().map(Data::F64),
@@ -473,7 +456,6 @@ impl Runner<'_> {
             DType::U64 => tensor.to_vec().map(Data::U64),
             DType::Bool => tensor.to_vec::<bool>().map(Data::Bool),
         };
-        self.issued.note_read_back(tensor);
         let data = data.map_err(|error| self.explain(&error, span))?;
         Ok(Array { shape: tensor.shape().dims().to_vec(), data })
     }
@@ -483,10 +465,9 @@ impl Runner<'_> {
     pub(super) fn explain(&self, error: &Error, noticed: Span) -> Diagnostic {
         let failure = match error {
             Error::Failed(failure) => failure,
-            // The error also holds the location in this program's source, which means nothing to the author of the script.
-            Error::OutOfMemory { source, .. } => {
+            Error::OutOfMemory { source, site, .. } => {
                 let limited = matches!(**source, DeviceError::OutOfMemory { limit: Some(_), .. });
-                return Diagnostic::new(noticed, source.to_string()).with_help(if limited {
+                return Diagnostic::new(self.source.span_of(*site).unwrap_or(noticed), source.to_string()).with_help(if limited {
                     "raise the limit (`--memory-limit`; without it, the memory of the machine), or work in smaller parts"
                 } else {
                     "work in smaller parts; other programs may hold memory too"
@@ -494,15 +475,16 @@ impl Runner<'_> {
             }
             other => return Diagnostic::new(noticed, other.to_string()),
         };
-        let cause = match &failure.cause {
-            // Its text also has the number of the step and a location in this program's source.
-            Cause::Step(step) => step.error.clone(),
-            cause => cause.to_string(),
+        // The statement that failed, and the `run` that led there, if it is one of a program.
+        let (cause, site, run) = match &failure.cause {
+            Cause::Step { step, error } => (error.clone(), step.site, Some(failure.site)),
+            cause => (cause.to_string(), failure.site, failure.site.within()),
         };
         let message = format!("{cause} (on {})", failure.stream);
-        let Some(Found { span, run }) = self.issued.find(failure) else {
+        let Some(span) = self.source.span_of(site) else {
             return Diagnostic::new(noticed, format!("an earlier statement failed: {message}"));
         };
+        let run = run.and_then(|run| self.source.span_of(run));
         let line =
             |span: Span| format!("line {}: {}", self.source.position(span.start).line, self.source.snippet(span));
         let diagnostic = Diagnostic::new(span, message).with_help_if(run.map(|run| format!("run by {}", line(run))));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::engine::{Lane, StreamKey, Tensor};
+use crate::base::engine::{Lane, Tensor};
 use crate::emit::programs::not_compiled::not_compiled;
 use crate::execute::run::{Runner, Stop};
 use crate::syntax::ast::{ProgramBlock, RunCall};
@@ -21,7 +21,7 @@ impl Runner<'_> {
             let parameters: Vec<(&str, &Tensor)> =
                 defined.parameters.iter().map(|parameter| (parameter.name.as_str(), &parameter.tensor)).collect();
             let compiled = self.vm.compile(&defined.program, &parameters, options);
-            let executable = compiled.map_err(|error| Stop::Statement(not_compiled(&error, &defined)))?;
+            let executable = compiled.map_err(|error| Stop::Statement(not_compiled(&error, &defined, self.source)))?;
             log::info!("compiled {}: {} steps", program.name.value, executable.compiled().steps().len());
             if let Some(timed) = self.timed {
                 timed.borrow_mut().push(executable.clone());
@@ -36,17 +36,17 @@ impl Runner<'_> {
         let program = self.emit(span, |emitter| emitter.enter(run))?;
         self.flush_if_full(span)?;
         // Messages name the outermost run, as they do where programs are compiled.
-        let within = self.issued.within;
-        self.issued.within = within.or(Some(span));
+        let within = self.within;
+        self.within = within.or(Some(self.source.site(span, None)));
         let outside = std::mem::take(&mut self.rounds);
         self.block(&program.block.body)?;
         self.rounds = outside;
-        self.issued.within = within;
+        self.within = within;
         self.emit(span, |emitter| emitter.leave(run, &program))?;
         self.flush_if_full(span)
     }
 
-    /// Runs the executable of a program, behind the instructions that were gathered.
+    /// Runs the executable of a program, after the instructions that were gathered.
     pub(super) fn run_executable(&mut self, run: &RunCall, span: Span) -> Result<(), Stop> {
         let (program, inputs) = self.emit(span, |emitter| emitter.run_inputs(run))?;
         self.flush(span)?;
@@ -60,22 +60,9 @@ impl Runner<'_> {
         let inputs: Vec<(&str, &Tensor)> =
             program.block.feeds.iter().map(|feed| feed.name.value.as_str()).zip(&inputs).collect();
         let lane = Lane(run.lane.as_ref().map_or(0, |lane| lane.value));
-        // Noted before they are submitted, because a trace is written as soon as they are.
-        for segment in executable.compiled().segments() {
-            let stream = StreamKey { lane: lane.0 + segment.stream.lane, ..segment.stream };
-            self.added += 1;
-            if segment.is_transfer() {
-                let step = executable.compiled().steps()[segment.steps.start].number;
-                self.issued.note_copy(stream, program.steps.get(step).copied().unwrap_or(span));
-            } else {
-                self.issued.note_run(stream, name, &program.steps, span);
-            }
-            if let Some(locations) = self.locations {
-                locations.note_on(stream);
-            }
-        }
+        self.added += executable.compiled().segments().len() as u64;
         let results = {
-            let _lane = lane.enter();
+            let (_lane, _site) = (lane.enter(), self.source.site(span, None).enter());
             executable.run(&inputs)
         };
         let results = results.map_err(|error| self.explain(&error, span))?;

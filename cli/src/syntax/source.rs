@@ -3,10 +3,13 @@
 //! The text is read once, as a whole, and never changes; later stages refer to it by byte [`Span`]s. Lines and columns are computed
 //! only for messages. A byte that is not UTF-8 is reported at its place and replaced, so that the message can show its line.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use crate::base::engine::Site;
 use crate::base::printable::{printable, where_it_starts};
 use crate::syntax::diagnostic::Diagnostic;
 
@@ -69,6 +72,10 @@ pub struct Source {
     folder: PathBuf,
     text: String,
     line_starts: Vec<usize>,
+    /// Then columns need not be counted: a generated script may be one long line.
+    is_ascii: bool,
+    /// The parts of the text that have a site, by line and column of their first character.
+    sites: RefCell<HashMap<(u32, u32), Span>>,
 }
 
 /// Why a script could not be read.
@@ -85,7 +92,8 @@ impl Source {
     pub fn from_text(name: impl Into<String>, folder: impl Into<PathBuf>, text: impl Into<String>) -> Self {
         let text = text.into();
         let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Self { name: printable(&name.into()), folder: folder.into(), text, line_starts }
+        let (is_ascii, sites) = (text.is_ascii(), RefCell::default());
+        Self { name: printable(&name.into()), folder: folder.into(), text, line_starts, is_ascii, sites }
     }
 
     /// A script from bytes that should be UTF-8.
@@ -170,7 +178,25 @@ impl Source {
         let line = self.line_starts.partition_point(|&start| start <= offset);
         // `line_starts` begins with 0, so at least one start is not past the offset.
         let start = self.line_starts[line - 1];
-        Position { line, column: self.text[start..offset].chars().count() + 1 }
+        let before = if self.is_ascii { offset - start } else { self.text[start..offset].chars().count() };
+        Position { line, column: before + 1 }
+    }
+
+    /// The site of a part of the text, for the engine. `within` is the site of the `run` whose program has it.
+    #[must_use]
+    pub fn site(&self, span: Span, within: Option<Site>) -> Site {
+        let Position { line, column } = self.position(span.start);
+        // No script is longer than MAX_SOURCE_BYTES.
+        let (line, column) = (line as u32, column as u32);
+        self.sites.borrow_mut().insert((line, column), span);
+        Site::in_text(&self.name, line, column, within)
+    }
+
+    /// The part of the text that has a site; `None` for a site of another text.
+    #[must_use]
+    pub fn span_of(&self, site: Site) -> Option<Span> {
+        let is_here = matches!(site, Site::Text(_)) && site.file() == self.name;
+        self.sites.borrow().get(&(site.line(), site.column())).copied().filter(|_| is_here)
     }
 
     /// The text of a line (from 1), without its line end.

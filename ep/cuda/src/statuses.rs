@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
-use streamvm_ep::{Error, LateCause, LateFailure, StepLabel};
+use streamvm_ep::{Error, LateCause, LateFailure, ProgramStep};
 
 use super::abi::Status;
 use super::driver::{Driver, DriverFailure, EventHandle};
@@ -72,7 +72,7 @@ pub(super) struct Launched {
     pub(super) stream: u32,
     pub(super) seq: u64,
     /// The step of a program.
-    pub(super) step: Option<StepLabel>,
+    pub(super) step: Option<ProgramStep>,
 }
 
 /// The launches of one stream that are in flight, the oldest first. The stream appends; the thread that collects removes.

@@ -6,7 +6,7 @@ use crate::call::closure::InlineFn;
 use crate::call::fused::FusedKernel;
 use crate::call::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopsRun};
 use crate::call::kernel::KernelCall;
-use crate::call::label::StepLabel;
+use crate::call::label::ProgramStep;
 use crate::call::operand::Operand;
 use crate::errors::error::Error;
 use crate::tensor::scalar::Scalar;
@@ -14,7 +14,7 @@ use crate::tensor::scalar::Scalar;
 /// A device's stream, as far as the steps of a program need it. The methods are those of [`Stream`](crate::Stream).
 pub trait Commands {
     /// Sets the step that the next command belongs to; see [`Stream::begin_step`](crate::Stream::begin_step).
-    fn begin_step(&mut self, step: StepLabel, buffers: &[usize]);
+    fn begin_step(&mut self, step: ProgramStep, buffers: &[usize]);
 
     /// Runs a kernel.
     ///
@@ -131,7 +131,7 @@ impl<'a> CommandCall<'a> {
 #[derive(Debug)]
 pub struct RestOfCommands {
     /// The step whose condition decides.
-    pub condition: StepLabel,
+    pub condition: ProgramStep,
     /// Queues further commands. To be called with the same operands once all commands that were queued so far have run.
     pub function: InlineFn,
 }

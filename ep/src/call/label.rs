@@ -1,20 +1,28 @@
 //! Labels: the instruction that a command belongs to, for reports.
 
 use std::fmt;
-use std::panic::Location;
 use std::sync::Arc;
 
 use crate::names::actor_id::ActorId;
+use crate::names::site::Site;
 
-/// The step of a program that a command belongs to.
+/// A step of a program.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub struct StepLabel {
-    /// The number of the step in the program.
-    pub step: usize,
+pub struct ProgramStep {
+    /// Its number in the program that was compiled.
+    pub number: usize,
     /// Its word in printed plans, such as the name of its op.
-    pub what: &'static str,
-    /// The source line that recorded it.
-    pub location: &'static Location<'static>,
+    pub name: &'static str,
+    /// Where it was recorded.
+    pub site: Site,
+}
+
+/// `step 3 (add), recorded at …`.
+impl fmt::Display for ProgramStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ProgramStep { number, name, site } = self;
+        write!(f, "step {number} ({name}), recorded at {site}")
+    }
 }
 
 /// The instruction that a command belongs to.
@@ -27,9 +35,9 @@ pub struct Label {
     /// The kind of work: an op, the name of a function, or a kind of instruction.
     pub what: Arc<str>,
     /// The step, if the instruction runs steps of a program one command each.
-    pub step: Option<StepLabel>,
-    /// The source line from which the caller issued it.
-    pub location: &'static Location<'static>,
+    pub step: Option<ProgramStep>,
+    /// Where the caller issued it.
+    pub site: Site,
     /// For each operand, the number of the allocation that its memory belongs to; empty where the engine does not track allocations.
     pub allocations: Arc<[u64]>,
     /// The actor that makes its accesses, for the race detector, if the stream is unordered.
@@ -37,7 +45,7 @@ pub struct Label {
 }
 
 impl Label {
-    /// A label without allocations and without an actor; the location is that of the caller.
+    /// A label without allocations and without an actor; the site is that of the caller.
     #[track_caller]
     pub fn new(stream: u32, seq: u64, what: &str) -> Label {
         Label {
@@ -45,7 +53,7 @@ impl Label {
             seq,
             what: what.into(),
             step: None,
-            location: Location::caller(),
+            site: Site::caller(),
             allocations: Arc::from([]),
             actor: None,
         }
@@ -55,9 +63,9 @@ impl Label {
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.what)?;
-        if let Some(StepLabel { step, what, location }) = &self.step {
-            write!(f, ", step {step} ({what}), recorded at {location}")?;
+        if let Some(step) = &self.step {
+            write!(f, ", {step}")?;
         }
-        write!(f, " ({}:{}, issued at {})", self.stream, self.seq, self.location)
+        write!(f, " ({}:{}, issued at {})", self.stream, self.seq, self.site)
     }
 }

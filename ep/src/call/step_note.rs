@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::call::label::StepLabel;
+use crate::call::label::ProgramStep;
 
 /// The step that the stream which owns this is at.
 #[derive(Debug, Default)]
@@ -15,15 +15,15 @@ pub struct StepNote {
     place: AtomicUsize,
     /// The labels of the program that ran last. The weak reference keeps their address from being used again; so their memory, 32 bytes a step, stays
     /// until the stream runs another program, also if this one is dropped.
-    labels: Mutex<Option<Weak<[StepLabel]>>>,
+    labels: Mutex<Option<Weak<[ProgramStep]>>>,
     /// The address of these labels, so that a program that runs again takes no lock.
     address: AtomicUsize,
 }
 
 impl StepNote {
     /// Begins a run of the steps with these labels. It ends when the result is dropped.
-    pub fn run(&self, labels: &Arc<[StepLabel]>) -> NotedRun<'_> {
-        let address = Arc::as_ptr(labels).cast::<StepLabel>().addr();
+    pub fn run(&self, labels: &Arc<[ProgramStep]>) -> NotedRun<'_> {
+        let address = Arc::as_ptr(labels).cast::<ProgramStep>().addr();
         if self.address.load(Ordering::Relaxed) != address {
             *self.labels.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::downgrade(labels));
             self.address.store(address, Ordering::Relaxed);
@@ -32,7 +32,7 @@ impl StepNote {
     }
 
     /// The step that the stream is at; `None` while it runs no steps, or runs them in several threads.
-    pub fn step(&self) -> Option<StepLabel> {
+    pub fn step(&self) -> Option<ProgramStep> {
         let place = self.place.load(Ordering::Relaxed).checked_sub(1)?;
         let labels = self.labels.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
         let label = labels.upgrade()?.get(place).copied();
@@ -61,19 +61,19 @@ impl Drop for NotedRun<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::panic::Location;
 
     use super::*;
+    use crate::names::site::Site;
 
-    fn labels(first: usize) -> Arc<[StepLabel]> {
-        let location = Location::caller();
-        (first..first + 2).map(|step| StepLabel { step, what: "add", location }).collect()
+    fn labels(first: usize) -> Arc<[ProgramStep]> {
+        let site = Site::caller();
+        (first..first + 2).map(|step| ProgramStep { number: step, name: "add", site }).collect()
     }
 
     #[test]
     fn the_step_that_was_begun_last_is_told_until_the_run_ends() {
         let note = StepNote::default();
-        let at = || note.step().map(|label| label.step);
+        let at = || note.step().map(|label| label.number);
         let (one, other) = (labels(10), labels(20));
         for (labels, first) in [(&one, 10), (&one, 10), (&other, 20), (&one, 10)] {
             let run = note.run(labels);

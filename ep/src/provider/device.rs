@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Instant;
 
 use crate::call::fused::{FusedGroup, FusedKernel};
-use crate::call::label::StepLabel;
+use crate::call::label::ProgramStep;
 use crate::errors::error::Error;
 use crate::names::device_id::DeviceId;
 use crate::names::event_id::EventId;
@@ -55,7 +55,7 @@ pub struct LateFailure {
     /// The number of the instruction, as in its label.
     pub seq: u64,
     /// The step of a program, if the command was one.
-    pub step: Option<StepLabel>,
+    pub step: Option<ProgramStep>,
     /// The cause.
     pub cause: LateCause,
 }

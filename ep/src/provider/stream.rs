@@ -7,7 +7,7 @@ use crate::call::commands::Commands;
 use crate::call::fused::FusedKernel;
 use crate::call::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopsRun};
 use crate::call::kernel::KernelCall;
-use crate::call::label::{Label, StepLabel};
+use crate::call::label::{Label, ProgramStep};
 use crate::call::operand::Operand;
 use crate::call::raw::RawFn;
 use crate::call::step_note::StepNote;
@@ -47,7 +47,7 @@ pub unsafe trait Stream: Send {
     /// Sets the step of a program that the next commands belong to, until the next [`begin`](Stream::begin) or
     /// [`number`](Stream::number). Operand `i` of these commands is a view of operand `buffers[i]` of the instruction. A stream that reports
     /// nothing ignores it.
-    fn begin_step(&mut self, _step: StepLabel, _buffers: &[usize]) {}
+    fn begin_step(&mut self, _step: ProgramStep, _buffers: &[usize]) {}
 
     /// Where the stream notes the step of a program that it is at; `None` for a stream that runs no steps in the calling thread. It may be read by
     /// any thread at any time.
@@ -259,7 +259,7 @@ pub unsafe trait Stream: Send {
 }
 
 impl Commands for &mut (dyn Stream + '_) {
-    fn begin_step(&mut self, step: StepLabel, buffers: &[usize]) {
+    fn begin_step(&mut self, step: ProgramStep, buffers: &[usize]) {
         (**self).begin_step(step, buffers);
     }
 

@@ -38,7 +38,7 @@ use smallvec::SmallVec;
 use crate::call::commands::{CommandCall, Commands};
 use crate::call::fn_context::FnContext;
 use crate::call::fused::{FusedGroup, FusedKernel};
-use crate::call::label::StepLabel;
+use crate::call::label::ProgramStep;
 use crate::call::operand::{Access, Operand};
 use crate::names::device_id::DeviceKind;
 use crate::sequence::block_graph::{self, BlockGraph};
@@ -108,7 +108,7 @@ struct Fused {
 struct Command {
     /// The step. One that begins a block has the flag as a second operand.
     step: SequenceStep,
-    label: StepLabel,
+    label: ProgramStep,
     /// For each operand its buffer.
     of_buffers: SmallVec<[usize; MOST_OPERANDS]>,
 }
@@ -138,7 +138,7 @@ impl CommandSequence {
         device: DeviceKind,
         buffers: &[usize],
         flag: Option<SequenceFlag>,
-        steps: Vec<(SequenceStep, StepLabel)>,
+        steps: Vec<(SequenceStep, ProgramStep)>,
     ) -> Result<CommandSequence, SequenceError> {
         let buffers = buffers.iter().map(|&bytes| SequenceBuffer::Bytes(bytes)).collect();
         CommandSequence::over(device, buffers, flag, steps)
@@ -153,11 +153,11 @@ impl CommandSequence {
         device: DeviceKind,
         buffers: Vec<SequenceBuffer>,
         flag: Option<SequenceFlag>,
-        steps: Vec<(SequenceStep, StepLabel)>,
+        steps: Vec<(SequenceStep, ProgramStep)>,
     ) -> Result<CommandSequence, SequenceError> {
         let flag = flag.map(|SequenceFlag(buffer)| buffer);
         let mut buffers = Buffers::new(buffers);
-        let command = |(number, (mut step, label)): (usize, (SequenceStep, StepLabel))| {
+        let command = |(number, (mut step, label)): (usize, (SequenceStep, ProgramStep))| {
             step.check_form(number, device)?;
             if let [condition] = &step.operands[..]
                 && step.work.is_mark()
@@ -381,7 +381,7 @@ impl CommandSequence {
         context: &mut FnContext<'_>,
         run: u64,
         position: &mut SequencePosition,
-    ) -> Result<Option<StepLabel>, SequenceError> {
+    ) -> Result<Option<ProgramStep>, SequenceError> {
         let Some(CommandCall { stream, operands: buffers, .. }) = &mut context.commands else {
             return Err(SequenceError::Buffers("it was called without the stream of a device".to_owned()));
         };

@@ -3,6 +3,7 @@ use super::*;
 use crate::call::graph::{GraphStart, LoopEnd, LoopsRun};
 use crate::call::kernel::Kernel;
 use crate::call::operand::Access;
+use crate::names::site::Site;
 use crate::sequence::step::{SequenceOperand, SequenceWork};
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
@@ -14,7 +15,7 @@ use crate::tensor::shape::Shape;
 #[test]
 fn blocks_without_a_flag_scratch_memory_and_kernels_of_other_devices_are_refused() {
     let refused = |step: SequenceStep| {
-        let label = StepLabel { step: 0, what: "step", location: std::panic::Location::caller() };
+        let label = ProgramStep { number: 0, name: "step", site: Site::caller() };
         CommandSequence::new(DeviceKind::Sim, &[12, 8], None, vec![(step, label)]).expect_err("it is refused")
     };
     let condition = SequenceOperand { dtype: DType::Bool, ..vector(0, 0, 1, Access::Read) };
@@ -43,7 +44,7 @@ pub(super) fn of_words(words: &'static str, most_rounds: u64) -> Result<CommandS
     let step = |(number, what): (usize, &'static str)| {
         let [add, fill, copy] = <[_; 3]>::try_from(steps()).expect("three steps");
         let mark = |work, condition: Option<usize>| {
-            let label = StepLabel { step: number, what, location: std::panic::Location::caller() };
+            let label = ProgramStep { number: number, name: what, site: Site::caller() };
             (SequenceStep { work, operands: condition.map(bool_at).into_iter().collect() }, label)
         };
         match what {
@@ -110,7 +111,7 @@ pub(super) fn run_blocks_with(
         let call = CommandCall::new(&mut listing, &mut operands);
         let mut context = FnContext::of_commands(call).expect("operands that do not overlap");
         let condition = match sequence.run(&mut context, 0, &mut position) {
-            Ok(Some(label)) => label.what,
+            Ok(Some(label)) => label.name,
             Ok(None) => return (Ok(()), listing),
             Err(error) => return (Err(error), listing),
         };

@@ -5,6 +5,7 @@ use crate::call::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopsRun
 use crate::call::kernel::{Kernel, KernelCall};
 use crate::call::operand::Access;
 use crate::errors::error::Error;
+use crate::names::site::Site;
 use crate::sequence::step::{SequenceOperand, SequenceWork};
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
@@ -43,8 +44,8 @@ impl Listing {
 }
 
 impl Commands for Listing {
-    fn begin_step(&mut self, step: StepLabel, buffers: &[usize]) {
-        self.queued.push(format!("step {} {} {buffers:?}", step.step, step.what));
+    fn begin_step(&mut self, step: ProgramStep, buffers: &[usize]) {
+        self.queued.push(format!("step {} {} {buffers:?}", step.number, step.name));
     }
 
     fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
@@ -134,9 +135,9 @@ pub(super) fn add(device: DeviceKind, operands: Vec<SequenceOperand>) -> Sequenc
 }
 
 /// `out = a + a[1..]`, then `out = 7`, then `a[0] = out[1]`, over two buffers.
-pub(super) fn steps() -> Vec<(SequenceStep, StepLabel)> {
+pub(super) fn steps() -> Vec<(SequenceStep, ProgramStep)> {
     use Access::{Read, Write};
-    let label = |step, what| StepLabel { step, what, location: std::panic::Location::caller() };
+    let label = |step, what| ProgramStep { number: step, name: what, site: Site::caller() };
     let copy = vec![vector(1, 4, 1, Read), vector(0, 0, 1, Write)];
     vec![
         (
@@ -203,7 +204,7 @@ fn steps_that_are_the_same_in_each_run_are_announced_together() {
     );
     let kernel = Kernel::without_code(Op::Div, DeviceKind::Sim, DType::I32);
     divide.work = SequenceWork::Kernel(kernel, Params::default());
-    around.insert(2, (divide, StepLabel { step: 9, what: "div", location: std::panic::Location::caller() }));
+    around.insert(2, (divide, ProgramStep { number: 9, name: "div", site: Site::caller() }));
     let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, around).expect("steps within their buffers");
     let run = |start, launches, refused| {
         let (result, listing) = run_with(&sequence, Access::ReadWrite, refused, start, launches);
@@ -316,7 +317,7 @@ fn of_floats() -> CommandSequence {
     let floats = |buffer, access| SequenceOperand { dtype: DType::F32, ..vector(buffer, 0, 2, access) };
     let kernel = Kernel::without_code(Op::Add, DeviceKind::Sim, DType::F32);
     let work = SequenceWork::Kernel(kernel, Params::default());
-    let label = |step, what| StepLabel { step, what, location: std::panic::Location::caller() };
+    let label = |step, what| ProgramStep { number: step, name: what, site: Site::caller() };
     let steps = vec![
         (SequenceStep { work, operands: vec![floats(0, Read), floats(0, Read), floats(1, Write)] }, label(3, "add")),
         (
@@ -357,7 +358,7 @@ fn run_of_floats(sequence: &CommandSequence, seen: [f32; 2]) -> (Result<(), Sequ
         let call = CommandCall::new(&mut listing, &mut operands);
         let mut context = FnContext::of_commands(call).expect("operands that do not overlap");
         match sequence.run(&mut context, 0, &mut position) {
-            Ok(Some(label)) => paused.push(label.step),
+            Ok(Some(label)) => paused.push(label.number),
             Ok(None) => return (Ok(()), listing.queued, paused),
             Err(error) => return (Err(error), listing.queued, paused),
         }
@@ -396,7 +397,7 @@ fn a_sequence_that_is_looked_into_returns_behind_each_command() {
 fn outputs_need_a_flag_that_they_fit_into() {
     let floats = SequenceOperand { dtype: DType::F32, ..vector(0, 0, 2, Access::Write) };
     let of = |flag| {
-        let label = StepLabel { step: 0, what: "fill", location: std::panic::Location::caller() };
+        let label = ProgramStep { number: 0, name: "fill", site: Site::caller() };
         let fill = SequenceStep { work: SequenceWork::Fill(Scalar::from(1f32)), operands: vec![floats.clone()] };
         let sequence = CommandSequence::new(DeviceKind::Sim, &[8, 4], flag, vec![(fill, label)]);
         sequence.expect("steps within their buffers").checking_finite().expect_err("it is refused")
@@ -421,7 +422,7 @@ fn fused_steps_have_one_time() {
 
 #[test]
 fn a_flag_is_a_buffer_of_its_own() {
-    let label = StepLabel { step: 0, what: "step", location: std::panic::Location::caller() };
+    let label = ProgramStep { number: 0, name: "step", site: Site::caller() };
     let fill =
         SequenceStep { work: SequenceWork::Fill(Scalar::from(7i32)), operands: vec![vector(1, 0, 1, Access::Write)] };
     let refused = CommandSequence::new(DeviceKind::Sim, &[4, 4], Some(SequenceFlag(1)), vec![(fill, label)])

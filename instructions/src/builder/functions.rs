@@ -1,9 +1,8 @@
 //! Calls of the builder that run functions of the caller.
 
 use std::borrow::Cow;
-use std::panic::Location;
 
-use streamvm_ep::{DeviceId, FnContext, FnError, InlineFn, RawCall};
+use streamvm_ep::{DeviceId, FnContext, FnError, InlineFn, RawCall, Site};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
@@ -43,7 +42,7 @@ impl InstructionsBuilder {
     where
         F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
     {
-        self.push_function(name, Role::Function, device, uses, || Some(InlineFn::new(f)), Location::caller())
+        self.push_function(name, Role::Function, device, uses, || Some(InlineFn::new(f)), Site::caller())
     }
 
     /// [`push`](InstructionsBuilder::push) of code that uses no resource known to streamvm: it takes part only in the order of its stream.
@@ -53,7 +52,7 @@ impl InstructionsBuilder {
         F: FnOnce() -> Result<(), FnError> + Send + 'static,
     {
         let kind = Kind::Function { role: Role::Host, name: name.into(), body: Some(without_operands(f)) };
-        self.push_on(device.into(), kind, [], Location::caller());
+        self.push_on(device.into(), kind, [], Site::caller());
     }
 
     /// Runs code of the caller on the compute stream of `device`, in the order that `uses` ask for.
@@ -73,7 +72,7 @@ impl InstructionsBuilder {
     {
         let body = || Some(without_operands(f));
         let uses = uses.into_iter().map(Use::of_order);
-        let pushed = self.push_function(name, Role::Push, device, uses, body, Location::caller());
+        let pushed = self.push_function(name, Role::Push, device, uses, body, Site::caller());
         debug_assert!(pushed.is_ok(), "uses that only order are always accepted: {pushed:?}");
     }
 
@@ -93,7 +92,7 @@ impl InstructionsBuilder {
             Some(tensor) if Home::of(tensor) == Home::Locked => HOST_DEVICE,
             tensor => tensor.and_then(|tensor| tensor.place().device()).unwrap_or(HOST_DEVICE),
         };
-        self.push_function(name, Role::Access, device, [tensor], || Some(InlineFn::new(f)), Location::caller())
+        self.push_function(name, Role::Access, device, [tensor], || Some(InlineFn::new(f)), Site::caller())
     }
 
     /// Queues commands of the caller on the compute stream of a CUDA device, over the addresses of declared reads and writes, which
@@ -120,7 +119,7 @@ impl InstructionsBuilder {
             Some(raw) => f(raw),
             None => Err("it runs on a driver's stream alone".into()),
         };
-        self.push_function(name, Role::Cuda, device, uses, || Some(InlineFn::new(body)), Location::caller())
+        self.push_function(name, Role::Cuda, device, uses, || Some(InlineFn::new(body)), Site::caller())
     }
 
     #[inline(always)]
@@ -131,13 +130,13 @@ impl InstructionsBuilder {
         device: DeviceId,
         uses: impl IntoIterator<Item = Use<'u>>,
         body: impl FnOnce() -> Option<InlineFn>,
-        location: &'static Location<'static>,
+        site: Site,
     ) -> Result<(), BuildError> {
         let on_device = role == Role::Cuda && self.options.compute == StreamType::Workers;
         let compute = if on_device { StreamType::Compute } else { self.options.compute };
         let stream = StreamKey::new(device, compute, self.options.lane);
         let make = || Kind::Function { role, name: name.into(), body: body() };
-        let has_more = self.list.push_made(stream, make, uses, location, self.options.launch);
+        let has_more = self.list.push_made(stream, make, uses, site, self.options.launch);
         if has_more { self.check_last_function() } else { Ok(()) }
     }
 

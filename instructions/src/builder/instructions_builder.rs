@@ -3,9 +3,7 @@
 //! The builder holds no lock and touches no shared state. No instruction runs, and no memory is allocated, before the list is
 //! submitted to an engine. Each call stores the caller's source location. A call that returns an error leaves the list unchanged.
 
-use std::panic::Location;
-
-use streamvm_ep::{DType, DeviceId, DeviceKind, MemoryKind, Op, Params, Scalar, Shape};
+use streamvm_ep::{DType, DeviceId, DeviceKind, MemoryKind, Op, Params, Scalar, Shape, Site};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::builder::copy_stream::copy_stream;
@@ -49,7 +47,7 @@ impl InstructionsBuilder {
     #[track_caller]
     pub fn op(&mut self, op: Op, inputs: &[&Tensor], params: Params) -> Result<Tensor, BuildError> {
         let (device, output) = output_of(op, inputs, &params, self.options.compute)?;
-        self.push_op(device, op, params, inputs, &output, Location::caller());
+        self.push_op(device, op, params, inputs, &output, Site::caller());
         Ok(output)
     }
 
@@ -68,7 +66,7 @@ impl InstructionsBuilder {
     pub fn copy(&mut self, source: &Tensor, place: impl Into<Place>) -> Result<Tensor, BuildError> {
         let (engine, place) = (source.resource().engine(), place.into());
         let target = Tensor::unbound_of(engine, place, MemoryKind::Device, source.dtype(), source.layout().shape());
-        self.push_copy(source, &target, Location::caller())?;
+        self.push_copy(source, &target, Site::caller())?;
         Ok(target)
     }
 
@@ -114,7 +112,7 @@ impl InstructionsBuilder {
     #[track_caller]
     pub fn allocate(&mut self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, BuildError> {
         let target = Tensor::unbound(place.into(), MemoryKind::Device, dtype, Shape::new(shape)?);
-        self.push_on(target.place(), Kind::Allocate, [target.write()], Location::caller());
+        self.push_on(target.place(), Kind::Allocate, [target.write()], Site::caller());
         Ok(target)
     }
 }
@@ -150,7 +148,7 @@ impl InstructionsBuilder {
         check_output(op.name(), output, device.into(), dtype, &shape)?;
         check_not_upload(op.name(), output)?;
         check_in_place(op, inputs, output)?;
-        self.push_op(device, op, params, inputs, output, Location::caller());
+        self.push_op(device, op, params, inputs, output, Site::caller());
         Ok(())
     }
 
@@ -161,11 +159,11 @@ impl InstructionsBuilder {
         params: Params,
         inputs: &[&Tensor],
         output: &Tensor,
-        location: &'static Location<'static>,
+        site: Site,
     ) {
         let stream = self.stream_of(device);
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
-        self.list.push_unchecked(stream, Kind::Call { op, params }, uses, location);
+        self.list.push_unchecked(stream, Kind::Call { op, params }, uses, site);
     }
 
     /// Copies `source` into `target`, which may be a view. Both may have any strides.
@@ -176,22 +174,17 @@ impl InstructionsBuilder {
     #[track_caller]
     pub fn copy_into(&mut self, source: &Tensor, target: &Tensor) -> Result<(), BuildError> {
         check_copy(source, target)?;
-        self.push_copy(source, target, Location::caller())
+        self.push_copy(source, target, Site::caller())
     }
 
-    fn push_copy(
-        &mut self,
-        source: &Tensor,
-        target: &Tensor,
-        location: &'static Location<'static>,
-    ) -> Result<(), BuildError> {
+    fn push_copy(&mut self, source: &Tensor, target: &Tensor, site: Site) -> Result<(), BuildError> {
         let ends = [source, target].map(|end| (end.place(), end.memory()));
         let (device, stream_type) = copy_stream(ends[0], ends[1], self.options.compute);
         let computes = stream_type == self.options.compute;
         let stream =
             if computes { self.stream_of(device) } else { StreamKey::new(device, stream_type, self.options.lane) };
         check_copy_ends(stream, source, target)?;
-        self.list.push_unchecked(stream, Kind::Copy, [source.read(), target.write()], location);
+        self.list.push_unchecked(stream, Kind::Copy, [source.read(), target.write()], site);
         Ok(())
     }
 
@@ -203,7 +196,7 @@ impl InstructionsBuilder {
     pub fn fill(&mut self, target: &Tensor, value: impl Into<Scalar>) -> Result<(), BuildError> {
         let value = value.into();
         check_fill(value, target)?;
-        self.push_on(target.place(), Kind::Fill(value), [target.write()], Location::caller());
+        self.push_on(target.place(), Kind::Fill(value), [target.write()], Site::caller());
         Ok(())
     }
 
@@ -211,20 +204,20 @@ impl InstructionsBuilder {
     /// views of the storage become unusable.
     #[track_caller]
     pub fn release(&mut self, tensor: &Tensor) {
-        self.push_on(tensor.place(), Kind::Release, [tensor.owner().write()], Location::caller());
+        self.push_on(tensor.place(), Kind::Release, [tensor.owner().write()], Site::caller());
     }
 
     /// Orders the compute stream of `place` after the last writes of `tensors`; runs no code.
     #[track_caller]
     pub fn touch(&mut self, place: impl Into<Place>, tensors: &[&Tensor]) {
         let uses = tensors.iter().map(|tensor| tensor.read());
-        self.push_on(place.into(), Kind::Touch, uses, Location::caller());
+        self.push_on(place.into(), Kind::Touch, uses, Site::caller());
     }
 
     /// Deletes a variable. Later lists that use it are refused; instructions submitted before still run.
     #[track_caller]
     pub fn release_var(&mut self, var: &Var) {
-        self.push_on(Place::Host, Kind::Release, [var.write()], Location::caller());
+        self.push_on(Place::Host, Kind::Release, [var.write()], Site::caller());
     }
 
     pub(super) fn push_on<'u>(
@@ -232,10 +225,10 @@ impl InstructionsBuilder {
         place: Place,
         kind: Kind,
         uses: impl IntoIterator<Item = Use<'u>>,
-        location: &'static Location<'static>,
+        site: Site,
     ) {
         let device = place.device().unwrap_or(HOST_DEVICE);
-        self.list.push_unchecked(self.stream_of(device), kind, uses, location);
+        self.list.push_unchecked(self.stream_of(device), kind, uses, site);
     }
 }
 

@@ -4,11 +4,10 @@
 //! share. So the numbers are determined when the instruction is built, and do not depend on the thread, time or place of its
 //! execution.
 
-use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use streamvm_ep::{DType, DeviceId, Op, Params, Shape};
+use streamvm_ep::{DType, DeviceId, Op, Params, Shape, Site};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
 use crate::error::build_error::BuildError;
@@ -147,7 +146,7 @@ impl InstructionsBuilder {
         check_output(op.name(), output, device.into(), dtype, &shape)?;
         check_not_upload(op.name(), output)?;
         let params = generator.take(dtype, shape.elements());
-        self.push_op(device, op, params, &[], output, Location::caller());
+        self.push_op(device, op, params, &[], output, Site::caller());
         Ok(())
     }
 }

@@ -1,9 +1,8 @@
 //! Calls of the builder that only order: events, barriers, global syncs and critical sections.
 
 use std::borrow::Cow;
-use std::panic::Location;
 
-use streamvm_ep::{FnContext, FnError, InlineFn};
+use streamvm_ep::{FnContext, FnError, InlineFn, Site};
 use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
@@ -22,7 +21,7 @@ impl InstructionsBuilder {
     #[track_caller]
     pub fn record(&mut self, stream: StreamKey) -> Event {
         let event = Event::new();
-        self.list.push_unchecked(stream, Kind::Record(event.clone()), [], Location::caller());
+        self.list.push_unchecked(stream, Kind::Record(event.clone()), [], Site::caller());
         event
     }
 
@@ -31,14 +30,14 @@ impl InstructionsBuilder {
     pub fn wait(&mut self, stream: StreamKey, source: StreamKey, event: &Event) {
         let target = WaitFor::Event(event.clone());
         let kind = Kind::Wait { source, target, kind: WaitKind::Device };
-        self.list.push_unchecked(stream, kind, [], Location::caller());
+        self.list.push_unchecked(stream, kind, [], Site::caller());
     }
 
     /// Orders everything issued later after everything issued earlier, whether the earlier instructions fail or not.
     #[track_caller]
     pub fn barrier(&mut self) {
         let kind = Kind::Barrier { name: Cow::Borrowed("barrier"), body: None, calls: false };
-        self.list.push_unchecked(BARRIER, kind, [], Location::caller());
+        self.list.push_unchecked(BARRIER, kind, [], Site::caller());
     }
 
     /// A barrier that runs `f` after everything issued earlier and before everything issued later.
@@ -48,12 +47,7 @@ impl InstructionsBuilder {
         F: FnOnce() -> Result<(), FnError> + Send + 'static,
     {
         let body = Some(InlineFn::new(move |_: &mut FnContext<'_>| f()));
-        self.list.push_unchecked(
-            BARRIER,
-            Kind::Barrier { name: name.into(), body, calls: true },
-            [],
-            Location::caller(),
-        );
+        self.list.push_unchecked(BARRIER, Kind::Barrier { name: name.into(), body, calls: true }, [], Site::caller());
     }
 
     /// Begins a critical section over `resources`: from here to [`end_section`](InstructionsBuilder::end_section), every instruction of the
@@ -72,7 +66,7 @@ impl InstructionsBuilder {
     #[track_caller]
     pub fn begin_section(&mut self, resources: &[&Critical], feeds: &[&Tensor]) -> Result<Section, BuildError> {
         let section = Section::new(resources.iter().copied().cloned().collect(), false);
-        self.begin(&section, feeds, Location::caller())?;
+        self.begin(&section, feeds, Site::caller())?;
         Ok(section)
     }
 
@@ -80,36 +74,31 @@ impl InstructionsBuilder {
     /// another, runs after the end. A failed result stays failed; the section ends all the same.
     #[track_caller]
     pub fn end_section(&mut self, section: Section, results: &[&Tensor]) {
-        self.end(&section, results, Location::caller());
+        self.end(&section, results, Site::caller());
     }
 
     /// [`begin_section`](InstructionsBuilder::begin_section) of a given section. For engines.
     #[doc(hidden)]
-    pub fn begin(
-        &mut self,
-        section: &Section,
-        feeds: &[&Tensor],
-        location: &'static Location<'static>,
-    ) -> Result<(), BuildError> {
+    pub fn begin(&mut self, section: &Section, feeds: &[&Tensor], site: Site) -> Result<(), BuildError> {
         if section.resources().is_empty() {
             return Err(BuildError::NoResource);
         }
         let stream = self.critical();
         if !feeds.is_empty() {
-            self.list.push_unchecked(stream, Kind::Touch, feeds.iter().map(|feed| feed.read()), location);
+            self.list.push_unchecked(stream, Kind::Touch, feeds.iter().map(|feed| feed.read()), site);
         }
-        self.list.push_unchecked(stream, Kind::SectionBegin(section.clone()), section.uses(), location);
+        self.list.push_unchecked(stream, Kind::SectionBegin(section.clone()), section.uses(), site);
         Ok(())
     }
 
     /// [`end_section`](InstructionsBuilder::end_section) that borrows the section. For engines.
     #[doc(hidden)]
-    pub fn end(&mut self, section: &Section, results: &[&Tensor], location: &'static Location<'static>) {
+    pub fn end(&mut self, section: &Section, results: &[&Tensor], site: Site) {
         let stream = self.critical();
-        self.list.push_unchecked(stream, Kind::SectionEnd(section.clone()), section.uses(), location);
+        self.list.push_unchecked(stream, Kind::SectionEnd(section.clone()), section.uses(), site);
         // One instruction each, because an instruction with two results would pass the failure of one on to the other.
         for result in results {
-            self.list.push_unchecked(stream, Kind::Touch, [result.update()], location);
+            self.list.push_unchecked(stream, Kind::Touch, [result.update()], site);
         }
     }
 
@@ -122,6 +111,6 @@ impl InstructionsBuilder {
     /// does.
     #[track_caller]
     pub fn global_sync(&mut self) {
-        self.list.push_unchecked(BARRIER, Kind::GlobalSync, [], Location::caller());
+        self.list.push_unchecked(BARRIER, Kind::GlobalSync, [], Site::caller());
     }
 }

@@ -4,10 +4,9 @@
 //! Only [`Tensor::to_vec`], [`Tensor::to_scalar`] and the `wait` calls wait for the work. Any call may block while the engine's queue is
 //! full, but no longer than the thread's [`TimeLimit`](crate::TimeLimit) allows.
 
-use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use streamvm_ep::{Element, FnContext, FnError, Op, Params, Scalar, Shape};
+use streamvm_ep::{Element, FnContext, FnError, Op, Params, Scalar, Shape, Site};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::builder::instructions_builder::{InstructionsBuilder, output_of};
@@ -45,28 +44,22 @@ impl Tensor {
     #[track_caller]
     pub fn op(&self, op: Op, others: &[&Tensor], params: Params) -> Result<Tensor, Error> {
         match others {
-            [] => self.op_over(op, &[self], &params, Location::caller()),
-            [second] => self.op_over(op, &[self, second], &params, Location::caller()),
-            [second, third] => self.op_over(op, &[self, second, third], &params, Location::caller()),
+            [] => self.op_over(op, &[self], &params, Site::caller()),
+            [second] => self.op_over(op, &[self, second], &params, Site::caller()),
+            [second, third] => self.op_over(op, &[self, second, third], &params, Site::caller()),
             _ => {
                 let inputs: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
-                self.op_over(op, &inputs, &params, Location::caller())
+                self.op_over(op, &inputs, &params, Site::caller())
             }
         }
     }
 
-    fn op_over(
-        &self,
-        op: Op,
-        inputs: &[&Tensor],
-        params: &Params,
-        location: &'static Location<'static>,
-    ) -> Result<Tensor, Error> {
+    fn op_over(&self, op: Op, inputs: &[&Tensor], params: &Params, site: Site) -> Result<Tensor, Error> {
         let (device, output) = output_of(op, inputs, params, StreamType::Compute)?;
         let (engine, _) = self.engine()?;
         let stream = StreamKey::new(device, StreamType::Compute, Lane::current().0);
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
-        Single::submit_op(stream, (op, params), uses, location, |single| engine.get().submit_one(single))?;
+        Single::submit_op(stream, (op, params), uses, site, |single| engine.get().submit_one(single))?;
         Ok(output)
     }
 
@@ -156,7 +149,7 @@ impl Tensor {
     #[track_caller]
     pub fn wait(&self) -> Result<(), Error> {
         let (engine, id) = self.engine()?;
-        engine.get().wait(id, self.part_of_storage().as_ref(), Deadline::current(), Location::caller())
+        engine.get().wait(id, self.part_of_storage().as_ref(), Deadline::current(), Site::caller())
     }
 
     /// Calls `callback` once the last submitted writes of this tensor's elements have passed, on a thread made for callbacks.
@@ -169,7 +162,7 @@ impl Tensor {
         if engine.get().is_forked() {
             return Err(Error::Forked);
         }
-        engine.get().on_passed(id, self.part_of_storage().as_ref(), Box::new(callback), Location::caller());
+        engine.get().on_passed(id, self.part_of_storage().as_ref(), Box::new(callback), Site::caller());
         Ok(())
     }
 
@@ -183,8 +176,8 @@ impl Tensor {
         if engine.get().is_forked() {
             return Err(Error::Forked);
         }
-        let (part, location) = (self.part_of_storage(), Location::caller());
-        Ok(Passed::new(engine, |callback| engine.get().register(id, part.as_ref(), callback, location)))
+        let (part, site) = (self.part_of_storage(), Site::caller());
+        Ok(Passed::new(engine, |callback| engine.get().register(id, part.as_ref(), callback, site)))
     }
 
     /// Copies the elements out, in row-major order. Blocks until they are written, as [`Tensor::wait`] does.
@@ -217,8 +210,8 @@ impl Tensor {
         &self,
         read: impl FnOnce(&mut FnContext<'_>) -> Result<T, FnError> + Send + 'static,
     ) -> Result<T, Error> {
-        let location = Location::caller();
-        self.engine()?.0.get().may_wait(location)?;
+        let site = Site::caller();
+        self.engine()?.0.get().may_wait(site)?;
         let mut builder = InstructionsBuilder::new();
         let reachable = Home::of(self) == Home::Pageable;
         let copy = match (reachable, self.layout().is_contiguous()) {
@@ -238,7 +231,7 @@ impl Tensor {
         })?;
         self.submit(builder)?;
         let (engine, id) = read_over.resource().bound().ok_or(Error::NotSubmitted)?;
-        engine.get().wait(id, None, Deadline::current(), location)?;
+        engine.get().wait(id, None, Deadline::current(), site)?;
         let value = result.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The wait returned Ok, so the closure ran to its end and stored the value.
         value.ok_or(Error::Shutdown)

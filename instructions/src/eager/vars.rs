@@ -1,12 +1,11 @@
 //! Waiting for variables.
 
-use std::panic::Location;
-
 use crate::eager::passed::Passed;
 use crate::engine::interface::{EngineRef, ResourceId};
 use crate::engine::time_limit::Deadline;
 use crate::error::engine_error::Error;
 use crate::tensor::var::Var;
+use streamvm_ep::Site;
 
 impl Var {
     /// Where to wait for the variable; `None` if no submission has used it, so there is nothing to wait for.
@@ -14,7 +13,7 @@ impl Var {
     fn known(&self) -> Result<Option<(EngineRef, ResourceId)>, Error> {
         let Some((engine, id)) = self.resource().bound() else { return Ok(None) };
         if self.resource().written_in(engine).is_none() && engine.get().is_released(id) {
-            return Err(Error::Released { line: 0, what: "wait".to_owned(), location: Location::caller() });
+            return Err(Error::Released { line: 0, what: "wait".to_owned(), site: Site::caller() });
         }
         Ok(Some((engine, id)))
     }
@@ -32,7 +31,7 @@ impl Var {
     #[track_caller]
     pub fn wait(&self) -> Result<(), Error> {
         match self.known()? {
-            Some((engine, id)) => engine.get().wait(id, None, Deadline::current(), Location::caller()),
+            Some((engine, id)) => engine.get().wait(id, None, Deadline::current(), Site::caller()),
             None => Ok(()),
         }
     }
@@ -48,8 +47,8 @@ impl Var {
         if engine.get().is_forked() {
             return Err(Error::Forked);
         }
-        let location = Location::caller();
-        Ok(Passed::new(engine, |callback| engine.get().register(id, None, callback, location)))
+        let site = Site::caller();
+        Ok(Passed::new(engine, |callback| engine.get().register(id, None, callback, site)))
     }
 
     /// Calls `callback` with what [`Var::wait`] would return, once the writes that were submitted before this call have passed, on
@@ -65,7 +64,7 @@ impl Var {
         if engine.get().is_forked() {
             return Err(Error::Forked);
         }
-        engine.get().on_passed(id, None, Box::new(callback), Location::caller());
+        engine.get().on_passed(id, None, Box::new(callback), Site::caller());
         Ok(())
     }
 }

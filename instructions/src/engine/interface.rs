@@ -7,11 +7,10 @@
 //! Calls that wait for elements have the source line of their caller, because a recording, which has no elements, refuses them with that line.
 
 use std::num::NonZeroU64;
-use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use streamvm_ep::Footprint;
+use streamvm_ep::{Footprint, Site};
 
 use crate::engine::time_limit::Deadline;
 use crate::error::engine_error::Error;
@@ -113,14 +112,14 @@ pub trait Engine: Send + Sync {
         id: ResourceId,
         part: Option<&Footprint>,
         deadline: Option<Deadline>,
-        location: &'static Location<'static>,
+        site: Site,
     ) -> Result<(), Error>;
 
     /// Whether the calling thread may wait for this engine. Callers check it before they submit work only to wait for it.
     ///
     /// # Errors
     /// [`Error::WouldDeadlock`] on a thread of an engine, [`Error::Forked`] in a child of the engine's process.
-    fn may_wait(&self, location: &'static Location<'static>) -> Result<(), Error>;
+    fn may_wait(&self, site: Site) -> Result<(), Error>;
 
     /// Whether the memory of a resource was released, or its variable deleted. `false` in a child of the engine's process.
     fn is_released(&self, id: ResourceId) -> bool;
@@ -131,13 +130,7 @@ pub trait Engine: Send + Sync {
 
     /// Calls `callback` once the last submitted writes of `part` (in elements; `None`: of all of the resource) have passed, on a
     /// thread made for callbacks.
-    fn on_passed(
-        &self,
-        id: ResourceId,
-        part: Option<&Footprint>,
-        callback: Callback,
-        location: &'static Location<'static>,
-    );
+    fn on_passed(&self, id: ResourceId, part: Option<&Footprint>, callback: Callback, site: Site);
 
     /// [`Engine::on_passed`] of a future: the callback can be taken back by the registration. If the writes have passed, the callback is
     /// called at once, in the calling thread, and there is no registration.
@@ -146,7 +139,7 @@ pub trait Engine: Send + Sync {
         id: ResourceId,
         part: Option<&Footprint>,
         callback: Callback,
-        location: &'static Location<'static>,
+        site: Site,
     ) -> Option<Arc<dyn Registration>>;
 
     /// Tells the engine that the last handle of a bound resource is gone: later submissions may reuse its memory. Called once for

@@ -1,10 +1,9 @@
 //! The errors of submitting and of waiting.
 
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use streamvm_ep::{self as ep, DType};
+use streamvm_ep::{self as ep, DType, Site};
 use streamvm_stream::StreamKey;
 
 use crate::error::build_error::BuildError;
@@ -28,14 +27,14 @@ pub enum Error {
     Device(#[from] ep::Error),
     /// There is not enough memory for a tensor that an instruction creates. The engine had first waited for all pending work, and
     /// had freed its cached memory.
-    #[error("{}{what}, issued at {location}: {source}; free tensors, raise the limit, or work in smaller parts", numbered(*line))]
+    #[error("{}{what}, issued at {site}: {source}; free tensors, raise the limit, or work in smaller parts", numbered(*line))]
     OutOfMemory {
         /// The line of the list; `None` for a tensor that was made from the caller's data, without an instruction.
         line: Option<usize>,
         /// The instruction.
         what: String,
         /// Where the caller issued it.
-        location: &'static Location<'static>,
+        site: Site,
         /// The error of the device.
         source: Box<ep::Error>,
     },
@@ -103,7 +102,7 @@ pub enum Error {
     },
     /// An instruction reads a tensor that no instruction has written.
     #[error(
-        "instruction {line} ({what}, issued at {location}) needs a tensor that nothing has written; write it first, or submit the list that does"
+        "instruction {line} ({what}, issued at {site}) needs a tensor that nothing has written; write it first, or submit the list that does"
     )]
     NeverWritten {
         /// The line of the list.
@@ -111,11 +110,11 @@ pub enum Error {
         /// The instruction.
         what: String,
         /// Where the caller issued it.
-        location: &'static Location<'static>,
+        site: Site,
     },
     /// A tensor is used after its release, or a variable after its deletion.
     #[error(
-        "instruction {line} ({what}, issued at {location}) uses a tensor after its release, or a variable after it was deleted; make a new one"
+        "instruction {line} ({what}, issued at {site}) uses a tensor after its release, or a variable after it was deleted; make a new one"
     )]
     Released {
         /// The line of the list.
@@ -123,11 +122,11 @@ pub enum Error {
         /// The instruction.
         what: String,
         /// Where the caller issued it.
-        location: &'static Location<'static>,
+        site: Site,
     },
     /// A tensor or variable belongs to another engine.
     #[error(
-        "instruction {line} ({what}, issued at {location}) uses a tensor or variable of another engine; copy its values over"
+        "instruction {line} ({what}, issued at {site}) uses a tensor or variable of another engine; copy its values over"
     )]
     Foreign {
         /// The line of the list.
@@ -135,7 +134,7 @@ pub enum Error {
         /// The instruction.
         what: String,
         /// Where the caller issued it.
-        location: &'static Location<'static>,
+        site: Site,
     },
     /// A wait names an event or instruction that was not submitted before the wait.
     #[error(
@@ -173,7 +172,7 @@ pub enum Error {
     },
     /// A list or a program begins a critical section and does not end it.
     #[error(
-        "instruction {line} begins the critical section over {section} at {location}, and nothing behind it ends it; end it in the same list or \
+        "instruction {line} begins the critical section over {section} at {site}, and nothing behind it ends it; end it in the same list or \
          program, or enter it by `Vm::enter_section` and run the program in it"
     )]
     NotEnded {
@@ -182,11 +181,11 @@ pub enum Error {
         /// The names of the section's resources.
         section: String,
         /// Where the caller began it.
-        location: &'static Location<'static>,
+        site: Site,
     },
     /// A critical section begins in another one of the same thread, list or program.
     #[error(
-        "instruction {line} begins the critical section over {section} inside of the one over {open}, which begins at {location}; end that one \
+        "instruction {line} begins the critical section over {section} inside of the one over {open}, which begins at {site}; end that one \
          first, or name the resources of both in one section"
     )]
     NestedSection {
@@ -197,7 +196,7 @@ pub enum Error {
         /// The names of the resources of the open section.
         open: String,
         /// Where the caller began the open section.
-        location: &'static Location<'static>,
+        site: Site,
     },
     /// A list or a program ends a critical section that is not open.
     #[error(
@@ -211,13 +210,13 @@ pub enum Error {
     },
     /// Another thread has a critical section over a resource open, and the caller asked not to block, or may not.
     #[error(
-        "another thread has the critical section over {section} open, which begins at {location}; submit after it has ended, or let the call block"
+        "another thread has the critical section over {section} open, which begins at {site}; submit after it has ended, or let the call block"
     )]
     SectionHeld {
         /// The names of the resources of the open section.
         section: String,
         /// Where its holder began it.
-        location: &'static Location<'static>,
+        site: Site,
     },
     /// The function was parsed from text, so it has no code to run.
     #[error(
@@ -307,10 +306,10 @@ impl From<JobPlanError> for Error {
 impl Error {
     /// Adds to an out-of-memory error of a device the instruction that it is about. Returns other errors unchanged.
     #[must_use]
-    pub fn about(self, line: Option<usize>, what: &str, location: &'static Location<'static>) -> Error {
+    pub fn about(self, line: Option<usize>, what: &str, site: Site) -> Error {
         match self {
             Error::Device(source @ ep::Error::OutOfMemory { .. }) => {
-                Error::OutOfMemory { line, what: what.to_owned(), location, source: Box::new(source) }
+                Error::OutOfMemory { line, what: what.to_owned(), site, source: Box::new(source) }
             }
             other => other,
         }
@@ -378,23 +377,23 @@ mod tests {
     fn every_error_with_a_line_is_mapped_to_the_line_of_the_list_that_was_given() {
         let device = ep::DeviceId::cpu(0);
         let (what, stream) = (String::new(), StreamKey::new(device, StreamType::Compute, 0));
-        let (kind, location) = (ep::MemoryKind::Pageable, Location::caller());
+        let (kind, site) = (ep::MemoryKind::Pageable, Site::caller());
         let full = ep::Error::OutOfMemory { device, kind, requested: 1, in_use: 0, limit: None };
         let with_line = |line| {
             let (what, target, name) = (what.clone(), what.clone(), what.clone());
             let (section, open) = (what.clone(), what.clone());
             [
-                Error::OutOfMemory { line: Some(line), what: what.clone(), location, source: Box::new(full.clone()) },
+                Error::OutOfMemory { line: Some(line), what: what.clone(), site, source: Box::new(full.clone()) },
                 Error::Unordered { line, what: what.clone(), stream },
-                Error::NeverWritten { line, what: what.clone(), location },
-                Error::Released { line, what: what.clone(), location },
-                Error::Foreign { line, what, location },
+                Error::NeverWritten { line, what: what.clone(), site },
+                Error::Released { line, what: what.clone(), site },
+                Error::Foreign { line, what, site },
                 Error::WaitsForLater { line, target },
                 Error::TooManyStreams { line, stream, most: 0 },
                 Error::TooManyWaits { line, most: 0 },
                 Error::RecordedTwice { line },
-                Error::NotEnded { line, section: section.clone(), location },
-                Error::NestedSection { line, section: section.clone(), open, location },
+                Error::NotEnded { line, section: section.clone(), site },
+                Error::NestedSection { line, section: section.clone(), open, site },
                 Error::NoSection { line, section },
                 Error::Placeholder { line, name },
             ]

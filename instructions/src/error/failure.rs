@@ -1,9 +1,8 @@
 //! Failures: errors of instructions that were submitted.
 
 use std::fmt;
-use std::panic::Location;
 
-use streamvm_ep as ep;
+use streamvm_ep::{self as ep, ProgramStep, Site};
 use streamvm_stream::{Point, StreamKey};
 
 /// One failed instruction: the root cause that every wait for its writes returns.
@@ -20,7 +19,7 @@ pub struct Failure {
     /// The op, the name of the function, or the kind of instruction.
     pub what: String,
     /// Where the caller issued it.
-    pub location: &'static Location<'static>,
+    pub site: Site,
     /// The error.
     pub cause: Cause,
 }
@@ -35,20 +34,12 @@ pub enum Cause {
     /// The message of a panic in the kernel or in the caller's function.
     Panic(String),
     /// A step of a program failed.
-    Step(Box<StepFailure>),
-}
-
-/// The step of a program that failed.
-#[derive(Clone, PartialEq)]
-pub struct StepFailure {
-    /// Its number in the program that was compiled.
-    pub step: usize,
-    /// Its word in printed plans, such as the name of its op.
-    pub what: &'static str,
-    /// The source line that recorded it.
-    pub location: &'static Location<'static>,
-    /// The text of its error.
-    pub error: String,
+    Step {
+        /// The step.
+        step: ProgramStep,
+        /// The text of its error.
+        error: String,
+    },
 }
 
 impl fmt::Display for Cause {
@@ -57,26 +48,19 @@ impl fmt::Display for Cause {
             Cause::Device(error) => write!(f, "{error}"),
             Cause::Function(text) => write!(f, "{text}"),
             Cause::Panic(text) => write!(f, "panicked: {text}"),
-            Cause::Step(step) => write!(f, "{step}"),
+            Cause::Step { step, error } => write!(f, "{step}: {error}"),
         }
-    }
-}
-
-impl fmt::Display for StepFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StepFailure { step, what, location, error } = self;
-        write!(f, "step {step} ({what}), recorded at {location}: {error}")
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { point, number, stream, what, location, cause } = self;
+        let Failure { point, number, stream, what, site, cause } = self;
         let among = if point.stream.is_unordered() { " of the program" } else { "" };
-        write!(f, "{what} failed on {stream} (instruction {number}{among}), issued at {location}: {cause}")
+        write!(f, "{what} failed on {stream} (instruction {number}{among}), issued at {site}: {cause}")
     }
 }
 
 impl std::error::Error for Failure {}
 
-ep::debug_as_display!(Cause, Failure, StepFailure);
+ep::debug_as_display!(Cause, Failure);

@@ -1,8 +1,6 @@
 //! The errors of recording, compiling and running programs.
 
-use std::panic::Location;
-
-use streamvm_ep::{self as ep, DType, Shape};
+use streamvm_ep::{self as ep, DType, ProgramStep, Shape, Site};
 
 use crate::place::Place;
 
@@ -11,31 +9,31 @@ use crate::place::Place;
 #[non_exhaustive]
 pub enum ProgramError {
     /// A call that cannot be a step of a program.
-    #[error("{what}, issued at {location}, cannot be recorded: {why}")]
+    #[error("{what}, issued at {site}, cannot be recorded: {why}")]
     NotRecordable {
         /// The call.
         what: String,
         /// Where the caller issued it.
-        location: &'static Location<'static>,
+        site: Site,
         /// The reason, and what to do instead.
         why: &'static str,
     },
     /// A tensor of a recording was waited for, or its elements were read.
     #[error(
-        "a tensor of a recording has no elements, so the call at {location} cannot wait for it or read it; fetch it by a name, and run the program"
+        "a tensor of a recording has no elements, so the call at {site} cannot wait for it or read it; fetch it by a name, and run the program"
     )]
     NoElements {
         /// The source line of the call.
-        location: &'static Location<'static>,
+        site: Site,
     },
     /// A tensor of a recording was used when that recording was over, or on another thread.
     #[error(
         "this tensor{} belongs to a recording that is over, or to one of another thread; fetch it by a name, and run the program",
-        used_at(*location)
+        used_at(*site)
     )]
     RecordingOver {
         /// The source line of the call that used it, if it was a call.
-        location: Option<&'static Location<'static>>,
+        site: Option<Site>,
     },
     /// A name is empty, has spaces or control characters, or was given twice.
     #[error(
@@ -65,7 +63,7 @@ pub enum ProgramError {
     },
     /// A run was to be watched step by step, of a program that has a critical section.
     #[error(
-        "program {program:?} has the critical section over {section}, begun at {location}, and cannot be watched: its steps would be submitted one by one, \
+        "program {program:?} has the critical section over {section}, begun at {site}, and cannot be watched: its steps would be submitted one by one, \
          and other holders could come in between; run it without a watch, or record it without the section and watch it within `Vm::enter_section`"
     )]
     WatchedSection {
@@ -74,7 +72,7 @@ pub enum ProgramError {
         /// The names of the section's resources.
         section: String,
         /// The source line that recorded its begin.
-        location: &'static Location<'static>,
+        site: Site,
     },
     /// The compiler cannot compile this program.
     #[error("program {program:?} cannot be compiled: {}{what}", at(step.as_ref()))]
@@ -158,26 +156,12 @@ pub enum ProgramError {
     },
 }
 
-/// A step of a program, in an error.
-#[derive(Clone, PartialEq, Debug)]
-pub struct ProgramStep {
-    /// Its number in the program that was compiled.
-    pub number: usize,
-    /// Its word in printed plans, such as the name of its op.
-    pub name: &'static str,
-    /// The source line that recorded it.
-    pub location: &'static Location<'static>,
-}
-
 fn at(step: Option<&ProgramStep>) -> String {
-    let said = |ProgramStep { number, name, location }: &ProgramStep| {
-        format!("step {number} ({name}), recorded at {location}, ")
-    };
-    step.map(said).unwrap_or_default()
+    step.map(|step| format!("{step}, ")).unwrap_or_default()
 }
 
-fn used_at(location: Option<&Location<'_>>) -> String {
-    location.map(|location| format!(", used at {location},")).unwrap_or_default()
+fn used_at(site: Option<Site>) -> String {
+    site.map(|site| format!(", used at {site},")).unwrap_or_default()
 }
 
 /// The ending of the plural of `kind`.

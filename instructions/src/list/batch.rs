@@ -2,11 +2,10 @@
 
 use std::borrow::{Borrow, Cow};
 use std::iter::FusedIterator;
-use std::panic::Location;
 use std::slice;
 
 use smallvec::SmallVec;
-use streamvm_ep::{InlineFn, Op, Params, PinnedRef};
+use streamvm_ep::{InlineFn, Op, Params, PinnedRef, Site};
 use streamvm_stream::StreamKey;
 
 use crate::error::build_error::BuildError;
@@ -123,7 +122,7 @@ pub struct Issued {
     /// Its launch options.
     pub launch: LaunchOptions,
     /// The caller's source location.
-    pub location: &'static Location<'static>,
+    pub site: Site,
 }
 
 impl<'a> Single<'a> {
@@ -137,11 +136,11 @@ impl<'a> Single<'a> {
         stream: StreamKey,
         (op, params): (Op, &Params),
         uses: impl IntoIterator<Item = Use<'a>>,
-        location: &'static Location<'static>,
+        site: Site,
         submit: impl FnOnce(&mut Single<'a>) -> R,
     ) -> R {
         let blank = Kind::Call { op, params: Params::default() };
-        let mut single = Single { instruction: Instruction::new(stream, blank, location), uses: SmallVec::new() };
+        let mut single = Single { instruction: Instruction::new(stream, blank, site), uses: SmallVec::new() };
         if let Kind::Call { params: own, .. } = &mut single.instruction.kind {
             *own = *params;
         }
@@ -163,8 +162,8 @@ impl<'a> Single<'a> {
         code: impl FnOnce() -> InlineFn,
         submit: impl FnOnce(&mut Single<'a>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Issued { stream, role, launch, location } = issued;
-        let mut single = Single { instruction: Instruction::new(stream, BLANK, location), uses: SmallVec::new() };
+        let Issued { stream, role, launch, site } = issued;
+        let mut single = Single { instruction: Instruction::new(stream, BLANK, site), uses: SmallVec::new() };
         single.uses.extend(uses);
         single.instruction.set_uses(0..single.uses.len() as u32, single.uses.iter().any(Use::has_more));
         // Built last, for the reason that `InstructionList::push_made` gives.

@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 use std::mem;
 use std::ops::{Deref, Range};
-use std::panic::Location;
 
-use streamvm_ep::{DeviceId, InlineFn};
+use streamvm_ep::{DeviceId, InlineFn, Site};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::list::kind::{BLANK, Body, Kind, LaunchOptions};
@@ -19,7 +18,7 @@ pub struct Instruction {
     /// The operation of the instruction.
     pub kind: Kind,
     /// The caller's source location.
-    pub location: &'static Location<'static>,
+    pub site: Site,
     /// The launch options.
     pub launch: LaunchOptions,
     pub(crate) uses: Range<u32>,
@@ -29,12 +28,12 @@ pub struct Instruction {
 impl Instruction {
     /// An instruction without uses.
     #[inline(always)]
-    pub(crate) fn new(stream: StreamKey, kind: Kind, location: &'static Location<'static>) -> Instruction {
-        Instruction { stream, kind, location, launch: LaunchOptions::default(), uses: 0..0, has_more: false }
+    pub(crate) fn new(stream: StreamKey, kind: Kind, site: Site) -> Instruction {
+        Instruction { stream, kind, site, launch: LaunchOptions::default(), uses: 0..0, has_more: false }
     }
 
     pub(super) fn blank() -> Instruction {
-        Instruction::new(StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0), BLANK, Location::caller())
+        Instruction::new(StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0), BLANK, Site::caller())
     }
 
     /// Sets the kind to the result of `make`. The old kind must be blank: it is not dropped.

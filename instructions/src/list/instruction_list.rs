@@ -6,10 +6,9 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::panic::Location;
 use std::{fmt, mem};
 
-use streamvm_ep::{DeviceKind, InlineFn, PinnedRefs};
+use streamvm_ep::{DeviceKind, InlineFn, PinnedRefs, Site};
 use streamvm_stream::StreamKey;
 
 use crate::error::build_error::BuildError;
@@ -157,9 +156,9 @@ impl InstructionList {
         stream: StreamKey,
         kind: Kind,
         uses: impl IntoIterator<Item = Use<'u>>,
-        location: &'static Location<'static>,
+        site: Site,
     ) -> Result<(), BuildError> {
-        self.push_unchecked(stream, kind, uses, location);
+        self.push_unchecked(stream, kind, uses, site);
         let checked = self.instructions().last().map_or(Ok(()), |last| check(stream, &last.kind, self.uses(last)));
         if checked.is_err() {
             self.pop();
@@ -180,11 +179,11 @@ impl InstructionList {
         (role, name): (Role, impl Into<Cow<'static, str>>),
         uses: impl IntoIterator<Item = Use<'u>>,
         code: InlineFn,
-        location: &'static Location<'static>,
+        site: Site,
     ) -> Result<(), BuildError> {
         debug_assert!(role.is_of_program(), "steps of a program");
         let name = name.into();
-        self.push_unchecked(stream, Kind::Function { role, name, body: Some(code) }, uses, location);
+        self.push_unchecked(stream, Kind::Function { role, name, body: Some(code) }, uses, site);
         let checked = self
             .instructions()
             .last()
@@ -203,12 +202,12 @@ impl InstructionList {
         stream: StreamKey,
         kind: Kind,
         uses: impl IntoIterator<Item = Use<'u>>,
-        location: &'static Location<'static>,
+        site: Site,
     ) {
         if matches!(kind, Kind::Copy) && stream.device.kind != DeviceKind::Cpu {
             self.parts().0.copies_by_devices = true;
         }
-        self.push_made(stream, || kind, uses, location, LaunchOptions::default());
+        self.push_made(stream, || kind, uses, site, LaunchOptions::default());
     }
 
     /// [`InstructionList::push_unchecked`] of the kind that `make` returns, with these launch options. Returns whether the
@@ -224,7 +223,7 @@ impl InstructionList {
         stream: StreamKey,
         make: impl FnOnce() -> Kind,
         uses: impl IntoIterator<Item = Use<'u>>,
-        location: &'static Location<'static>,
+        site: Site,
         launch: LaunchOptions,
     ) -> bool {
         let (buffers, all) = self.parts();
@@ -240,7 +239,7 @@ impl InstructionList {
         place.make(make);
         place.set_uses(first..end, has_more);
         place.stream = stream;
-        place.location = location;
+        place.site = site;
         place.launch = launch;
         buffers.len += 1;
         buffers.end_of_uses = end;

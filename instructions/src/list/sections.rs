@@ -1,10 +1,9 @@
 //! The check that the critical sections of a list begin and end in order. Planner and engine share it.
 
-use std::panic::Location;
-
 use crate::error::engine_error::Error;
 use crate::list::kind::Kind;
 use crate::tensor::critical::Section;
+use streamvm_ep::Site;
 
 /// A section that has begun and not ended.
 #[derive(Clone, Debug)]
@@ -14,7 +13,7 @@ pub struct OpenSection {
     /// The line of the list that begins it; `None` if an earlier list does.
     pub line: Option<usize>,
     /// Where the caller issued its begin.
-    pub location: &'static Location<'static>,
+    pub site: Site,
 }
 
 /// The state of the check: the section that is open at the current line.
@@ -38,16 +37,16 @@ impl ListSections {
     ///
     /// # Errors
     /// [`Error::NestedSection`] for a begin in an open section; [`Error::NoSection`] for an end of a section that is not open.
-    pub fn line(&mut self, line: usize, kind: &Kind, location: &'static Location<'static>) -> Result<(), Error> {
+    pub fn line(&mut self, line: usize, kind: &Kind, site: Site) -> Result<(), Error> {
         match (kind, &self.open) {
             (Kind::SectionBegin(section), Some(open)) => Err(Error::NestedSection {
                 line,
                 section: section.to_string(),
                 open: open.section.to_string(),
-                location: open.location,
+                site: open.site,
             }),
             (Kind::SectionBegin(section), None) => {
-                self.open = Some(OpenSection { section: section.clone(), line: Some(line), location });
+                self.open = Some(OpenSection { section: section.clone(), line: Some(line), site });
                 Ok(())
             }
             (Kind::SectionEnd(section), Some(open)) if open.section.is(section) => {
@@ -65,8 +64,8 @@ impl ListSections {
     /// [`Error::NotEnded`] if the list begins a section and does not end it.
     pub fn end(&self) -> Result<(), Error> {
         match &self.open {
-            Some(OpenSection { section, line: Some(line), location }) if !section.stays_open() => {
-                Err(Error::NotEnded { line: *line, section: section.to_string(), location })
+            Some(OpenSection { section, line: Some(line), site }) if !section.stays_open() => {
+                Err(Error::NotEnded { line: *line, section: section.to_string(), site: *site })
             }
             _ => Ok(()),
         }

@@ -131,12 +131,12 @@ impl Staged {
         moved: &[usize],
         (capabilities, piece): (&Capabilities, usize),
     ) {
-        let Instruction { stream, location, .. } = *instruction;
+        let Instruction { stream, site, .. } = *instruction;
         if let Some((source, target)) = ends(instruction, uses, capabilities) {
             let halves = Halves::of(stream, source, target);
             let mut copy = |source: &Tensor, halfway: &Tensor, written: Use<'_>| {
-                self.list.push_unchecked(halves.first, Kind::Copy, [source.read(), halfway.write()], location);
-                self.list.push_unchecked(halves.second, Kind::Copy, [halfway.read(), written], location);
+                self.list.push_unchecked(halves.first, Kind::Copy, [source.read(), halfway.write()], site);
+                self.list.push_unchecked(halves.second, Kind::Copy, [halfway.read(), written], site);
                 self.lines.extend([line, line]);
             };
             match Cut::of(source, piece) {
@@ -151,7 +151,7 @@ impl Staged {
                     }
                     // A copy fails as a whole: if a piece has failed, the touch is skipped, and its point marks all of the target
                     // as failed.
-                    self.list.push_unchecked(halves.second, Kind::Touch, [target.update()], location);
+                    self.list.push_unchecked(halves.second, Kind::Touch, [target.update()], site);
                     self.lines.push(line);
                 }
             }
@@ -163,7 +163,7 @@ impl Staged {
             // The last half of a copy may be on another stream than the original copy was.
             *source = self.list.instructions()[*earlier].stream;
         }
-        self.list.push_unchecked(stream, kind, uses.iter().map(Declared::seen), location);
+        self.list.push_unchecked(stream, kind, uses.iter().map(Declared::seen), site);
         self.list.set_launch_options(instruction.launch);
         self.lines.push(line);
     }

@@ -1,7 +1,6 @@
 //! Tests of staging.
 
-use std::panic::Location;
-
+use streamvm_ep::Site;
 use streamvm_stream::WaitKind;
 
 use super::*;
@@ -204,7 +203,7 @@ fn a_list_that_waits_for_a_later_line_stays_as_it_is() {
     let mut list = InstructionList::parse(text).expect("a list");
     let stream = StreamKey::new(streamvm_ep::DeviceId::cuda(0), StreamType::Compute, 0);
     let kind = Kind::Wait { source: stream, target: WaitFor::Line(1), kind: WaitKind::Device };
-    list.push(stream, kind, [], Location::caller()).expect("a wait");
+    list.push(stream, kind, [], Site::caller()).expect("a wait");
     assert!(list.staged(&Capabilities::standard(), STAGING_PIECE).is_none());
     assert_eq!(list.len(), 2);
 }

@@ -85,11 +85,7 @@ impl Planner {
             let fresh = || sync.add_dependence(Dependence::default());
             let resource = *self.resources.entry(ptr::from_ref(u.resource())).or_insert_with(fresh);
             if self.released.contains(&resource) {
-                return Err(Error::Released {
-                    line,
-                    what: instruction.kind.name().to_owned(),
-                    location: instruction.location,
-                });
+                return Err(Error::Released { line, what: instruction.kind.name().to_owned(), site: instruction.site });
             }
             match instruction.kind {
                 Kind::Release => {
@@ -104,7 +100,7 @@ impl Planner {
             }
         }
         let order = self.order(line, instruction)?;
-        self.sections.line(line, &instruction.kind, instruction.location)?;
+        self.sections.line(line, &instruction.kind, instruction.site)?;
         if matches!(instruction.kind, Kind::SectionEnd(_)) {
             self.sync.set_section(None);
         }
@@ -175,7 +171,7 @@ impl Planner {
             let (instructions, uses) = list.parts_mut();
             let instruction = &mut instructions[line];
             let uses = instruction.uses_of(uses);
-            let (stream, location, launch) = (instruction.stream, instruction.location, instruction.launch);
+            let (stream, site, launch) = (instruction.stream, instruction.site, instruction.launch);
             let mut kind = std::mem::replace(&mut instruction.kind, Kind::GlobalSync);
             if let Kind::Wait { target: WaitFor::Line(line), .. } = &mut kind {
                 *line = new_lines[*line];
@@ -203,20 +199,20 @@ impl Planner {
                     }
                     _ => {
                         let target = shown(wait, &events, &lines, &new_lines);
-                        out.push_unchecked(stream, Kind::Wait { source: key, target, kind: wait.kind }, [], location);
+                        out.push_unchecked(stream, Kind::Wait { source: key, target, kind: wait.kind }, [], site);
                     }
                 }
             }
             new_lines.push(out.len());
             let records_itself = matches!(kind, Kind::Record(_));
-            out.push_unchecked(stream, kind, uses.iter().map(HeldUse::seen), location);
+            out.push_unchecked(stream, kind, uses.iter().map(HeldUse::seen), site);
             out.set_launch_options(launch);
             for point in records.remove(&line).unwrap_or_default() {
                 self.counts[point.stream.index()].records += 1;
                 if !records_itself {
                     let event = Event::new();
                     events.insert(point, event.clone());
-                    out.push_unchecked(stream, Kind::Record(event), [], location);
+                    out.push_unchecked(stream, Kind::Record(event), [], site);
                 }
             }
         }

@@ -8,10 +8,9 @@
 //! name, a handle and a table entry); together they bound a list to a few hundred megabytes. The parser does not recurse, and
 //! values without a limit here (a shape, a number) have the limits of their own type.
 
-use std::panic::Location;
 use std::str::FromStr;
 
-use streamvm_ep::{Access, Op, Scalar};
+use streamvm_ep::{Access, Op, Scalar, Site};
 use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::list::check::check;
@@ -54,12 +53,12 @@ impl InstructionList {
     pub fn parse_with_names(
         text: &str,
     ) -> Result<(InstructionList, impl Fn(&str) -> Option<Tensor> + use<>), ParseListError> {
-        let location = Location::caller();
+        let site = Site::caller();
         if text.len() > MAX_TEXT {
             let expected = format!("at most {MAX_TEXT} bytes");
             return Err(ParseListError { line: 1, expected, found: format!("{} bytes", text.len()) });
         }
-        let mut parser = Parser::new(location);
+        let mut parser = Parser::new(site);
         for (index, line) in text.lines().enumerate() {
             let mut words = Words { rest: line, line: index + 1 };
             words.at_most(MAX_LINE, line.len(), "bytes in a line")?;
@@ -181,7 +180,7 @@ impl Parser {
         if let Err(error) = check(stream, &kind, &uses) {
             return Err(words.error("an instruction that fits its operands", &self.told(&error, &uses)));
         }
-        self.list.push_unchecked(stream, kind, uses.iter().map(OwnUse::seen), self.location);
+        self.list.push_unchecked(stream, kind, uses.iter().map(OwnUse::seen), self.site);
         self.list.set_launch_options(launch);
         Ok(())
     }

@@ -1,9 +1,7 @@
 //! The state of the parser: the names declared so far, and the operands that they refer to.
 
-use std::panic::Location;
-
 use hashbrown::HashMap;
-use streamvm_ep::{Access, Layout, MemoryKind};
+use streamvm_ep::{Access, Layout, MemoryKind, Site};
 use streamvm_stream::WaitKind;
 
 use crate::engine::event::Event;
@@ -47,7 +45,7 @@ fn lives_at(words: &Words<'_>, tensor: &Tensor, prefix: Option<&str>, word: &str
 
 pub(super) struct Parser {
     pub(super) list: InstructionList,
-    pub(super) location: &'static Location<'static>,
+    pub(super) site: Site,
     pub(super) tensors: HashMap<String, Tensor>,
     vars: HashMap<String, Var>,
     criticals: HashMap<String, Critical>,
@@ -59,9 +57,9 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    pub(super) fn new(location: &'static Location<'static>) -> Parser {
+    pub(super) fn new(site: Site) -> Parser {
         let (tensors, vars, criticals, events) = Default::default();
-        Parser { list: InstructionList::new(), location, tensors, vars, criticals, section: None, events, uses: 0 }
+        Parser { list: InstructionList::new(), site, tensors, vars, criticals, section: None, events, uses: 0 }
     }
 
     pub(super) fn declaration(&mut self, words: &mut Words<'_>) -> Result<(), ParseListError> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use hashbrown::HashMap;
 use streamvm_ep::{Access, DeviceKind, Extra, Footprint, MAX_WRITES, Params};
-use streamvm_instructions::{Error, ProgramError, ProgramStep};
+use streamvm_instructions::{Error, ProgramError};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::compile::arena::Arena;
@@ -219,7 +219,7 @@ fn steps(program: &Program, order: &[usize], storages: &[Option<Storage>]) -> Ve
             Work::Call(_, params) => seed_of(params).and_then(|seed| drawn.get(&seed).copied()).unwrap_or(0),
             _ => 0,
         };
-        CompiledStep { work: step.work.clone(), operands, number, advance, location: step.location }
+        CompiledStep { work: step.work.clone(), operands, number, advance, site: step.site }
     };
     order.iter().map(step).collect()
 }
@@ -348,7 +348,6 @@ fn check_writes(compiled: &Compiled, first: usize, uses: &[SegmentUse]) -> Resul
         "begins a block that would write {found} tensors that outlive it (fetches, parameters, values that several streams use), and can write {MAX_WRITES}; \
          use several blocks, or join tensors"
     );
-    let CompiledStep { work, number, location, .. } = &compiled.steps[first];
-    let step = Some(ProgramStep { number: *number, name: work.name(), location });
+    let step = Some(compiled.steps[first].named());
     Err(ProgramError::NotCompiled { program: compiled.program.name.clone(), step, what }.into())
 }

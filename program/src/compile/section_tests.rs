@@ -1,6 +1,6 @@
 //! Critical sections of programs: as golden texts, and what does not move over their ends.
 
-use streamvm_ep::{Access, DType, Layout};
+use streamvm_ep::{Access, DType, Layout, Site};
 use streamvm_instructions::{Critical, Error, Section};
 
 use crate::compile::compile;
@@ -155,10 +155,10 @@ fn the_check_finds_sections_that_are_not_well_formed() {
     let port = Critical::new("port");
     let section = StepSection::new(Section::new(vec![port.clone()], false));
     let program = recorded(|r| r.fetch("y", &x(r)?.exp()?));
-    let at = std::panic::Location::caller();
+    let at = Site::caller();
     let with = |place: usize, work: Work, operands: Vec<Operand>| {
         let mut program = program.clone();
-        program.steps.insert(place, Step { work, operands, location: at });
+        program.steps.insert(place, Step { work, operands, site: at });
         program
     };
     let refused = |program: &Program| program.check().expect_err("it is not well formed");

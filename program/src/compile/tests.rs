@@ -179,8 +179,8 @@ fn what_cannot_be_compiled_says_why() {
         let Error::Program(error) = &refused else { panic!("{refused}") };
         let ProgramError::NotCompiled { step: Some(step), .. } = &**error else { panic!("{refused}") };
         let text = refused.to_string();
-        let named = format!("step {} ({}), recorded at {}, ", step.number, step.name, step.location);
-        assert!(text.contains(&named) && step.location.file().ends_with("compile/tests.rs"), "{text}");
+        let named = format!("step {} ({}), recorded at {}, ", step.number, step.name, step.site);
+        assert!(text.contains(&named) && step.site.file().ends_with("compile/tests.rs"), "{text}");
         assert!(text.contains(part), "{part}: {text}");
     }
 }

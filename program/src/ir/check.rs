@@ -45,7 +45,7 @@ impl Program {
                     return Err(refused(SECTION_IN_BLOCK.to_owned()));
                 }
                 self.check_section_operands(step).map_err(refused)?;
-                sections.line(number, &kind, step.location)?;
+                sections.line(number, &kind, step.site)?;
             } else {
                 if !blocks.is_empty() && step.function().is_some_and(|function| !function.may_lie_in_block()) {
                     return Err(refused(FUNCTION_IN_BLOCK.to_owned()));
@@ -84,9 +84,9 @@ impl Program {
             return Err(self.malformed("its steps end within a block".to_owned()));
         }
         // Also a section that a later list of its thread could end: a run is one list.
-        if let Some(OpenSection { section, line, location }) = sections.open() {
+        if let Some(OpenSection { section, line, site }) = sections.open() {
             let (line, section) = (line.unwrap_or_default(), section.to_string());
-            return Err(Error::NotEnded { line, section, location });
+            return Err(Error::NotEnded { line, section, site: *site });
         }
         match self.fetches.iter().find(|fetch| !written[fetch.value.0]) {
             Some(fetch) => Err(self.malformed(format!("no step writes the fetch {:?}", fetch.name))),
@@ -272,7 +272,7 @@ impl Program {
         let stream_type = if function.is_on_workers() { StreamType::Workers } else { StreamType::Compute };
         let stream = StreamKey::new(function.device(), stream_type, 0);
         let kind = Kind::Function { role: Role::Function, name: function.name().to_owned().into(), body: None };
-        InstructionList::new().push(stream, kind, uses, step.location).map_err(|error| error.to_string())
+        InstructionList::new().push(stream, kind, uses, step.site).map_err(|error| error.to_string())
     }
 
     /// A step shares no element between its output and an input; an elementwise op may write exactly the view that it reads.

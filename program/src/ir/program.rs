@@ -10,11 +10,12 @@
 //! * Names of feeds, of parameters and of fetches are unique among each other, and a name is not empty.
 
 use std::ops::Range;
-use std::panic::Location;
 use std::sync::Arc;
 
-use streamvm_ep::{Access, DType, FnContext, FnError, Layout, MemoryKind, Op, Params, Scalar, Shape};
-use streamvm_instructions::{Critical, Error, Place, ProgramError, ProgramStep};
+use streamvm_ep::{
+    Access, DType, FnContext, FnError, Layout, MemoryKind, Op, Params, ProgramStep, Scalar, Shape, Site,
+};
+use streamvm_instructions::{Critical, Error, Place, ProgramError};
 
 use crate::ir::function::StepFunction;
 use crate::ir::section::StepSection;
@@ -148,7 +149,7 @@ pub struct Step {
     /// What it reads, then what it writes; those of a function in the order in which it declares them.
     pub operands: Vec<Operand>,
     /// The source line of the call that recorded it, or that parsed the program.
-    pub location: &'static Location<'static>,
+    pub site: Site,
 }
 
 impl Step {
@@ -170,7 +171,7 @@ impl Step {
 
     /// The step in an error, as step `number`.
     pub(crate) fn named(&self, number: usize) -> ProgramStep {
-        ProgramStep { number, name: self.work.name(), location: self.location }
+        ProgramStep { number, name: self.work.name(), site: self.site }
     }
 
     /// The operands that it reads.

@@ -1,10 +1,9 @@
 //! The result of the compiler: what a run needs, as plain data.
 
 use std::ops::Range;
-use std::panic::Location;
 use std::time::Duration;
 
-use streamvm_ep::{Access, DType, DeviceId, Layout};
+use streamvm_ep::{Access, DType, DeviceId, Layout, ProgramStep, Site};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::function::StepFunction;
@@ -85,8 +84,15 @@ pub struct CompiledStep {
     /// Of a step that draws random numbers: by how many counter blocks each run's numbers start after those of the previous run. So many do all
     /// steps of the program with the same seed draw in one run.
     pub advance: u64,
-    /// The source line that recorded it.
-    pub location: &'static Location<'static>,
+    /// Where it was recorded.
+    pub site: Site,
+}
+
+impl CompiledStep {
+    /// The step as errors and reports name it.
+    pub fn named(&self) -> ProgramStep {
+        ProgramStep { number: self.number, name: self.work.name(), site: self.site }
+    }
 }
 
 /// Elementwise steps that run together.

@@ -8,11 +8,10 @@
 //!   of the same seed; then it goes on behind them.
 
 use std::ops::Range;
-use std::panic::Location;
 
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
-use streamvm_ep::{Access, Extra, Layout, MemoryKind};
+use streamvm_ep::{Access, Extra, Layout, MemoryKind, Site};
 use streamvm_instructions::{BuildError, Error, ProgramError, Tensor};
 
 use crate::ir::program::{
@@ -52,11 +51,11 @@ impl Draft {
     }
 
     /// Adds a copy of `source`, with the layout of one whole value, to a new value like `like`.
-    fn copy(&mut self, source: Operand, like: Value, location: &'static Location<'static>) -> ValueId {
+    fn copy(&mut self, source: Operand, like: Value, site: Site) -> ValueId {
         let shape = *source.layout.shape();
         let value = self.new_value(Value { shape, ..like });
         let target = Operand { value, layout: Layout::contiguous(shape), access: Access::Write };
-        self.steps.push(Step { work: Work::Copy, operands: vec![source, target], location });
+        self.steps.push(Step { work: Work::Copy, operands: vec![source, target], site });
         value
     }
 }
@@ -71,7 +70,7 @@ impl Recording {
         program: &Program,
         feeds: &[(&str, &Tensor)],
         parameters: &[(&str, &Tensor)],
-        location: &'static Location<'static>,
+        site: Site,
     ) -> Result<Results, Error> {
         program.check()?;
         let feeds = program.given_feeds(feeds)?;
@@ -79,7 +78,7 @@ impl Recording {
         self.check_steps(program)?;
         let first = self.program.values.len();
         let mut draft = Draft { first, values: Vec::new(), steps: Vec::new(), orders: Vec::new() };
-        let bound = self.bind(program, &feeds, &parameters, &mut draft, location)?;
+        let bound = self.bind(program, &feeds, &parameters, &mut draft, site)?;
         let shifts = self.random_shifts(program);
         let begin = self.program.steps.len() + draft.steps.len();
         let moved = |steps: &Range<usize>| begin + steps.start..begin + steps.end;
@@ -89,7 +88,7 @@ impl Recording {
         for step in &program.steps {
             let operand = |it: &Operand| bound[it.value.0].operand(&it.layout, it.access);
             let operands = step.operands.iter().map(operand).collect::<Result<_, _>>()?;
-            draft.steps.push(Step { work: shifted(&step.work, &shifts), operands, location: step.location });
+            draft.steps.push(Step { work: shifted(&step.work, &shifts), operands, site: step.site });
         }
         // The value and layout of each result. One that is a feed or parameter is a copy of its elements at the end of the call.
         let mut ends = Vec::with_capacity(program.fetches.len());
@@ -99,7 +98,7 @@ impl Recording {
                 ends.push((bound[fetch.value.0].value, fetch.layout));
             } else {
                 let source = bound[fetch.value.0].operand(&fetch.layout, Access::Read)?;
-                let copy = draft.copy(source, value.clone(), location);
+                let copy = draft.copy(source, value.clone(), site);
                 ends.push((copy, Layout::contiguous(*fetch.layout.shape())));
             }
         }
@@ -117,10 +116,10 @@ impl Recording {
     /// Checks what depends on the blocks around the call.
     fn check_steps(&self, program: &Program) -> Result<(), Error> {
         let mut depth = self.open_blocks();
-        for Step { work, location, .. } in &program.steps {
+        for Step { work, site, .. } in &program.steps {
             let refused = |why| {
                 let what = format!("{} of program {:?}", work.name(), program.name);
-                Err(ProgramError::NotRecordable { what, location, why }.into())
+                Err(ProgramError::NotRecordable { what, site: *site, why }.into())
             };
             match work {
                 Work::Call(op, _) if op.is_random() && depth > 0 => return refused(DRAWN_IN_BLOCK),
@@ -145,7 +144,7 @@ impl Recording {
         feeds: &[&Tensor],
         parameters: &[&Tensor],
         draft: &mut Draft,
-        location: &'static Location<'static>,
+        site: Site,
     ) -> Result<Vec<Bound>, Error> {
         let written: HashSet<ValueId> =
             program.steps.iter().flat_map(|step| step.outputs().map(|it| it.value)).collect();
@@ -153,11 +152,11 @@ impl Recording {
         let mut bound_parameters: SmallVec<[Bound; 4]> = SmallVec::new();
         let mut owner: HashMap<ValueId, (usize, bool)> = HashMap::new();
         for (place, (port, tensor)) in program.parameters.iter().zip(parameters).enumerate() {
-            let value = self.given_value(program, "parameter", &port.name, tensor, location)?;
+            let value = self.given_value(program, "parameter", &port.name, tensor, site)?;
             let writes = written.contains(&port.value);
             if writes && matches!(self.program.value(value).role, ValueRole::Feed(_)) {
                 let what = format!("program {:?} with parameter {:?}", program.name, port.name);
-                return Err(ProgramError::NotRecordable { what, location, why: WRITES_FEED }.into());
+                return Err(ProgramError::NotRecordable { what, site, why: WRITES_FEED }.into());
             }
             if let Some((other, other_writes)) = owner.insert(value, (place, writes))
                 && (writes || other_writes)
@@ -171,7 +170,7 @@ impl Recording {
         }
         let mut bound_feeds: SmallVec<[Bound; 4]> = SmallVec::new();
         for (place, (port, tensor)) in program.feeds.iter().zip(feeds).enumerate() {
-            let value = self.given_value(program, "feed", &port.name, tensor, location)?;
+            let value = self.given_value(program, "feed", &port.name, tensor, site)?;
             let needed = program.value(port.value).place;
             if tensor.layout().is_contiguous() && tensor.place() == needed {
                 if let Some((parameter, true)) = owner.get(&value) {
@@ -185,7 +184,7 @@ impl Recording {
             let memory = if tensor.place() == needed { tensor.memory() } else { MemoryKind::Device };
             let source = Operand { value, layout: *tensor.layout(), access: Access::Read };
             let like = Value { place: needed, memory, ..program.value(port.value).clone() };
-            bound_feeds.push(Bound { value: draft.copy(source, like, location), offset: 0 });
+            bound_feeds.push(Bound { value: draft.copy(source, like, site), offset: 0 });
         }
         let bind = |value: &Value| match value.role {
             ValueRole::Feed(place) => bound_feeds[place],
@@ -202,17 +201,17 @@ impl Recording {
         kind: &str,
         name: &str,
         tensor: &Tensor,
-        location: &'static Location<'static>,
+        site: Site,
     ) -> Result<ValueId, Error> {
         let what = || format!("the {kind} {name:?} of program {:?}", program.name);
-        let id = tensor.resource().id_in(self.engine).map_err(|_| elsewhere(&what(), location))?;
-        let Some(id) = id else { return Err(Error::NeverWritten { line: 0, what: what(), location }) };
+        let id = tensor.resource().id_in(self.engine).map_err(|_| elsewhere(&what(), site))?;
+        let Some(id) = id else { return Err(Error::NeverWritten { line: 0, what: what(), site }) };
         let value = ValueId(id.index());
         if self.is_released(value) {
-            return Err(Error::Released { line: 0, what: what(), location });
+            return Err(Error::Released { line: 0, what: what(), site });
         }
         if self.has_ended(value) {
-            return Err(ProgramError::NotRecordable { what: what(), location, why: OF_ENDED_BLOCK }.into());
+            return Err(ProgramError::NotRecordable { what: what(), site, why: OF_ENDED_BLOCK }.into());
         }
         Ok(value)
     }

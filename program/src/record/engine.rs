@@ -6,10 +6,9 @@
 //! The stack is borrowed while a recording is read or changed. No code of the caller runs then: what it has given is converted before, and dropped after.
 
 use std::cell::RefCell;
-use std::panic::Location;
 use std::sync::Arc;
 
-use streamvm_ep::Footprint;
+use streamvm_ep::{Footprint, Site};
 use streamvm_instructions::{
     Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, Error, InstructionList, Lane, ProgramError,
     Registration, ResourceId, Single,
@@ -66,19 +65,16 @@ pub(crate) fn with<R>(f: impl FnOnce(&mut Recording) -> Result<R, Error>) -> Res
 }
 
 /// [`with`], for a call at a source line.
-fn with_or<R>(
-    location: Option<&'static Location<'static>>,
-    f: impl FnOnce(&mut Recording) -> Result<R, Error>,
-) -> Result<R, Error> {
+fn with_or<R>(site: Option<Site>, f: impl FnOnce(&mut Recording) -> Result<R, Error>) -> Result<R, Error> {
     RECORDINGS.with_borrow_mut(|recordings| match recordings.last_mut() {
         Some(recording) => f(recording),
-        None => Err(ProgramError::RecordingOver { location }.into()),
+        None => Err(ProgramError::RecordingOver { site }.into()),
     })
 }
 
 fn add<B: Batch>(batch: &B) -> Result<(), Error> {
-    let location = batch.instructions().first().map(|instruction| instruction.location);
-    with_or(location, |recording| recording.add(batch))
+    let site = batch.instructions().first().map(|instruction| instruction.site);
+    with_or(site, |recording| recording.add(batch))
 }
 
 impl Engine for RecordingEngine {
@@ -90,18 +86,12 @@ impl Engine for RecordingEngine {
         add(single)
     }
 
-    fn wait(
-        &self,
-        _: ResourceId,
-        _: Option<&Footprint>,
-        _: Option<Deadline>,
-        location: &'static Location<'static>,
-    ) -> Result<(), Error> {
-        self.may_wait(location)
+    fn wait(&self, _: ResourceId, _: Option<&Footprint>, _: Option<Deadline>, site: Site) -> Result<(), Error> {
+        self.may_wait(site)
     }
 
-    fn may_wait(&self, location: &'static Location<'static>) -> Result<(), Error> {
-        Err(ProgramError::NoElements { location }.into())
+    fn may_wait(&self, site: Site) -> Result<(), Error> {
+        Err(ProgramError::NoElements { site }.into())
     }
 
     fn is_released(&self, _: ResourceId) -> bool {
@@ -112,14 +102,8 @@ impl Engine for RecordingEngine {
         false
     }
 
-    fn on_passed(
-        &self,
-        _: ResourceId,
-        _: Option<&Footprint>,
-        callback: Callback,
-        location: &'static Location<'static>,
-    ) {
-        callback(self.may_wait(location));
+    fn on_passed(&self, _: ResourceId, _: Option<&Footprint>, callback: Callback, site: Site) {
+        callback(self.may_wait(site));
     }
 
     fn register(
@@ -127,9 +111,9 @@ impl Engine for RecordingEngine {
         _: ResourceId,
         _: Option<&Footprint>,
         callback: Callback,
-        location: &'static Location<'static>,
+        site: Site,
     ) -> Option<Arc<dyn Registration>> {
-        callback(self.may_wait(location));
+        callback(self.may_wait(site));
         None
     }
 
@@ -211,8 +195,8 @@ mod tests {
                 for call in calls {
                     let (result, line) = call(r, &x);
                     let Err(Error::Program(error)) = result else { panic!("line {line}: {result:?}") };
-                    let ProgramError::NotRecordable { location, .. } = *error else { panic!("line {line}: {error}") };
-                    assert_eq!((location.file(), location.line()), (file!(), line));
+                    let ProgramError::NotRecordable { site, .. } = *error else { panic!("line {line}: {error}") };
+                    assert_eq!((site.file(), site.line()), (file!(), line));
                 }
                 r.fetch("y", &x.neg()?)
             });

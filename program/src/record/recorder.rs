@@ -2,10 +2,9 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::panic::Location;
 use std::sync::Arc;
 
-use streamvm_ep::{DType, DeviceId, FnContext, FnError, MemoryKind, Scalar, Shape};
+use streamvm_ep::{DType, DeviceId, FnContext, FnError, MemoryKind, Scalar, Shape, Site};
 use streamvm_instructions::{
     Critical, EngineRef, Error, InstructionList, InstructionsBuilder, Place, ProgramError, Section, Tensor, Use,
 };
@@ -96,8 +95,8 @@ impl Recorder {
     /// [`ProgramError::NotRecordable`] if no step of this recording has written it; [`Error::Released`].
     #[track_caller]
     pub fn fetch(&self, name: impl Into<String>, tensor: &Tensor) -> Result<(), Error> {
-        let (location, name) = (Location::caller(), name.into());
-        self.with(|recording| recording.add_fetch(name, tensor, location))
+        let (site, name) = (Site::caller(), name.into());
+        self.with(|recording| recording.add_fetch(name, tensor, site))
     }
 
     /// Records a list. Its instructions are on the lane that was the thread's when the recording began, as those of a builder made there are.
@@ -153,8 +152,8 @@ impl Recorder {
         feeds: &[(&str, &Tensor)],
         parameters: &[(&str, &Tensor)],
     ) -> Result<Results, Error> {
-        let location = Location::caller();
-        self.with(|recording| recording.add_program(program, feeds, parameters, location))
+        let site = Site::caller();
+        self.with(|recording| recording.add_program(program, feeds, parameters, site))
     }
 
     /// Records a call of a function over declared reads and writes, on the compute stream of `device`, a CPU or a simulated device. It is
@@ -352,8 +351,8 @@ impl Recorder {
     /// another recording.
     #[track_caller]
     pub fn after<T>(&self, earlier: &[&Steps], body: impl FnOnce() -> Result<T, Error>) -> Result<(T, Steps), Error> {
-        let location = Location::caller();
-        let begin = self.with(|recording| recording.begin_steps(earlier, location))?;
+        let site = Site::caller();
+        let begin = self.with(|recording| recording.begin_steps(earlier, site))?;
         let result = body()?;
         let steps = self.with(|recording| Ok(recording.end_steps(begin, earlier)))?;
         Ok((result, steps))
@@ -388,8 +387,8 @@ impl Recorder {
     /// [`Error::Released`] of the condition.
     #[track_caller]
     pub fn while_true(&self, condition: &Tensor, body: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-        self.block(Work::While, Some(condition), body, Location::caller())?;
-        self.mark(Work::End, None, Location::caller())
+        self.block(Work::While, Some(condition), body, Site::caller())?;
+        self.mark(Work::End, None, Site::caller())
     }
 
     /// Records what `then` records as a block that runs if `condition`, one bool, is true. What its calls make exists in the block only: see
@@ -399,8 +398,8 @@ impl Recorder {
     /// As [`while_true`](Recorder::while_true).
     #[track_caller]
     pub fn if_true(&self, condition: &Tensor, then: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-        self.block(Work::If, Some(condition), then, Location::caller())?;
-        self.mark(Work::End, None, Location::caller())
+        self.block(Work::If, Some(condition), then, Site::caller())?;
+        self.mark(Work::End, None, Site::caller())
     }
 
     /// As [`if_true`](Recorder::if_true), with a second block that runs if `condition` is false.
@@ -414,10 +413,10 @@ impl Recorder {
         then: impl FnOnce() -> Result<(), Error>,
         otherwise: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let location = Location::caller();
-        self.block(Work::If, Some(condition), then, location)?;
-        self.block(Work::Else, None, otherwise, location)?;
-        self.mark(Work::End, None, location)
+        let site = Site::caller();
+        self.block(Work::If, Some(condition), then, site)?;
+        self.block(Work::Else, None, otherwise, site)?;
+        self.mark(Work::End, None, site)
     }
 
     /// Records the beginning of a block and what `body` records. If `body` fails, the block ends here.
@@ -426,17 +425,17 @@ impl Recorder {
         begin: Work,
         condition: Option<&Tensor>,
         body: impl FnOnce() -> Result<(), Error>,
-        location: &'static Location<'static>,
+        site: Site,
     ) -> Result<(), Error> {
-        self.mark(begin, condition, location)?;
+        self.mark(begin, condition, site)?;
         body().or_else(|error| {
-            self.mark(Work::End, None, location)?;
+            self.mark(Work::End, None, site)?;
             Err(error)
         })
     }
 
-    fn mark(&self, work: Work, condition: Option<&Tensor>, location: &'static Location<'static>) -> Result<(), Error> {
-        self.with(|recording| recording.add_mark(work, condition, location))
+    fn mark(&self, work: Work, condition: Option<&Tensor>, site: Site) -> Result<(), Error> {
+        self.with(|recording| recording.add_mark(work, condition, site))
     }
 
     /// Records a fill of a new tensor.

@@ -1,10 +1,9 @@
 //! One recording: the program so far, and which resource is which of its values.
 
 use std::ops::Range;
-use std::panic::Location;
 
 use hashbrown::{HashMap, HashSet};
-use streamvm_ep::{Access, DType, DeviceKind, Layout};
+use streamvm_ep::{Access, DType, DeviceKind, Layout, Site};
 use streamvm_instructions::{
     Batch, Declared, EngineRef, Error, Instruction, Kind, Lane, ProgramError, Resource, ResourceId, Role, Tensor,
 };
@@ -109,7 +108,7 @@ impl Recording {
             for u in batch.uses(instruction) {
                 if draft.new.contains_key(&std::ptr::from_ref(u.resource())) {
                     let claimed = u.resource().claim(self.engine);
-                    claimed.map_err(|_| elsewhere(instruction.kind.name(), instruction.location))?;
+                    claimed.map_err(|_| elsewhere(instruction.kind.name(), instruction.site))?;
                 }
             }
         }
@@ -138,8 +137,8 @@ impl Recording {
         T: std::borrow::Borrow<Tensor>,
         V: std::borrow::Borrow<streamvm_instructions::Var>,
     {
-        let (location, name) = (instruction.location, instruction.kind.name());
-        let refused = |why| Err(ProgramError::NotRecordable { what: name.to_owned(), location, why }.into());
+        let (site, name) = (instruction.site, instruction.kind.name());
+        let refused = |why| Err(ProgramError::NotRecordable { what: name.to_owned(), site, why }.into());
         let work = match &instruction.kind {
             Kind::Call { op, .. } if op.is_random() && !self.open.is_empty() => return refused(DRAWN_IN_BLOCK),
             Kind::Call { op, params } => Some(Work::Call(*op, *params)),
@@ -192,15 +191,15 @@ impl Recording {
             let Some(tensor) = u.as_tensor() else {
                 return refused("it uses a variable; a program orders its steps by their tensors alone");
             };
-            let value = match self.value_of(tensor.resource(), draft).map_err(|_| elsewhere(name, location))? {
+            let value = match self.value_of(tensor.resource(), draft).map_err(|_| elsewhere(name, site))? {
                 Some(value) => value,
                 None if u.access().reads() || matches!(instruction.kind, Kind::Release) => {
-                    return Err(Error::NeverWritten { line, what: name.to_owned(), location });
+                    return Err(Error::NeverWritten { line, what: name.to_owned(), site });
                 }
                 None => self.new_value(tensor, draft),
             };
             if self.released.contains(&value) || draft.released.contains(&value) {
-                return Err(Error::Released { line, what: name.to_owned(), location });
+                return Err(Error::Released { line, what: name.to_owned(), site });
             }
             if self.ended.contains(&value) {
                 return refused(OF_ENDED_BLOCK);
@@ -218,7 +217,7 @@ impl Recording {
                 if matches!(work, Work::SectionBegin(_)) {
                     operands.append(&mut draft.section_feeds);
                 }
-                draft.steps.push(Step { work, operands, location });
+                draft.steps.push(Step { work, operands, site });
             }
             None if matches!(instruction.kind, Kind::Release) => {
                 draft.released.extend(operands.iter().map(|operand| operand.value));
@@ -298,22 +297,17 @@ impl Recording {
     /// # Errors
     /// [`ProgramError::NotRecordable`]: the condition is no single bool, or is not of this recording; an `else` or an end belongs to no block.
     /// [`Error::NeverWritten`] and [`Error::Released`] of the condition.
-    pub(crate) fn add_mark(
-        &mut self,
-        work: Work,
-        condition: Option<&Tensor>,
-        location: &'static Location<'static>,
-    ) -> Result<(), Error> {
+    pub(crate) fn add_mark(&mut self, work: Work, condition: Option<&Tensor>, site: Site) -> Result<(), Error> {
         let name = work.name();
-        let refused = |why| Err(ProgramError::NotRecordable { what: name.to_owned(), location, why }.into());
+        let refused = |why| Err(ProgramError::NotRecordable { what: name.to_owned(), site, why }.into());
         let mut operands = Vec::new();
         if let Some(tensor) = condition {
-            let value = self.value_of(tensor.resource(), &Draft::default()).map_err(|_| elsewhere(name, location))?;
+            let value = self.value_of(tensor.resource(), &Draft::default()).map_err(|_| elsewhere(name, site))?;
             let Some(value) = value else {
-                return Err(Error::NeverWritten { line: 0, what: name.to_owned(), location });
+                return Err(Error::NeverWritten { line: 0, what: name.to_owned(), site });
             };
             if self.released.contains(&value) {
-                return Err(Error::Released { line: 0, what: name.to_owned(), location });
+                return Err(Error::Released { line: 0, what: name.to_owned(), site });
             }
             if self.ended.contains(&value) {
                 return refused(OF_ENDED_BLOCK);
@@ -336,7 +330,7 @@ impl Recording {
         if work != Work::End {
             self.open.push(OpenBlock { work: work.clone(), values: Vec::new() });
         }
-        self.program.steps.push(Step { work, operands, location });
+        self.program.steps.push(Step { work, operands, site });
         Ok(())
     }
 
@@ -356,24 +350,19 @@ impl Recording {
     ///
     /// # Errors
     /// [`ProgramError::NotRecordable`] if no step of this recording has written the tensor; [`Error::Released`].
-    pub(crate) fn add_fetch(
-        &mut self,
-        name: String,
-        tensor: &Tensor,
-        location: &'static Location<'static>,
-    ) -> Result<(), Error> {
+    pub(crate) fn add_fetch(&mut self, name: String, tensor: &Tensor, site: Site) -> Result<(), Error> {
         let what = || format!("the fetch {name:?}");
-        let id = tensor.resource().id_in(self.engine).map_err(|_| elsewhere(&what(), location))?;
+        let id = tensor.resource().id_in(self.engine).map_err(|_| elsewhere(&what(), site))?;
         let Some(id) = id else {
             let why = "no step of the program has written the tensor; record a call that writes it first";
-            return Err(ProgramError::NotRecordable { what: what(), location, why }.into());
+            return Err(ProgramError::NotRecordable { what: what(), site, why }.into());
         };
         if self.released.contains(&ValueId(id.index())) {
-            return Err(Error::Released { line: 0, what: what(), location });
+            return Err(Error::Released { line: 0, what: what(), site });
         }
         let id = ValueId(id.index());
         if self.ended.contains(&id) || self.open.iter().any(|block| block.values.contains(&id)) {
-            return Err(ProgramError::NotRecordable { what: what(), location, why: OF_ENDED_BLOCK }.into());
+            return Err(ProgramError::NotRecordable { what: what(), site, why: OF_ENDED_BLOCK }.into());
         }
         let layout: Layout = *tensor.layout();
         self.program.fetches.push(Port { name, value: id, layout });
@@ -411,7 +400,7 @@ fn resource_id(id: ValueId) -> ResourceId {
     ResourceId(id.0 as u32)
 }
 
-pub(super) fn elsewhere(what: &str, location: &'static Location<'static>) -> Error {
+pub(super) fn elsewhere(what: &str, site: Site) -> Error {
     let why = "it uses a tensor of an engine or of another recording; hand it over as a feed or a parameter";
-    ProgramError::NotRecordable { what: what.to_owned(), location, why }.into()
+    ProgramError::NotRecordable { what: what.to_owned(), site, why }.into()
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::panic::Location;
 
+use streamvm_ep::Site;
 use streamvm_instructions::{EngineRef, Error, ProgramError};
 
 use crate::ir::program::StepOrder;
@@ -27,12 +27,12 @@ impl Recording {
     ///
     /// # Errors
     /// [`ProgramError::NotRecordable`] for steps of another recording.
-    pub(super) fn begin_steps(&self, earlier: &[&Steps], location: &'static Location<'static>) -> Result<usize, Error> {
+    pub(super) fn begin_steps(&self, earlier: &[&Steps], site: Site) -> Result<usize, Error> {
         if earlier.iter().all(|steps| steps.recording.is(self.engine)) {
             return Ok(self.program.steps.len());
         }
         let why = "the earlier steps belong to another recording; order steps of one recording";
-        Err(ProgramError::NotRecordable { what: "an order of steps".to_owned(), location, why }.into())
+        Err(ProgramError::NotRecordable { what: "an order of steps".to_owned(), site, why }.into())
     }
 
     /// Orders all steps from number `begin` on behind `earlier`, and returns a handle for them.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::str::FromStr;
 
+use streamvm_ep::Site;
 use streamvm_instructions::{EngineRef, Error, InstructionList, Kind, ProgramError, Tensor};
 
 use crate::ir::program::{Program, StepOrder, ValueRole, Work};
@@ -182,7 +183,7 @@ impl Program {
             added = mark.instructions;
             let unnamed = |name| wrong(mark.line, "a tensor that a line of this text names", name);
             let condition = mark.condition.map(|name| tensor(name).ok_or_else(|| unnamed(name))).transpose()?;
-            let caller = std::panic::Location::caller();
+            let caller = Site::caller();
             recording.add_mark(mark.work.clone(), condition.as_ref(), caller).map_err(|error| mark.refused(&error))?;
         }
         add(&mut recording, added..list.instructions().len())?;
@@ -197,7 +198,7 @@ impl Program {
             recording.program.orders.push(StepOrder { earlier, later });
         }
         for port in ports.iter().filter(|port| port.kind == "fetch") {
-            recording.add_fetch(port.name.to_owned(), &known(port)?, std::panic::Location::caller())?;
+            recording.add_fetch(port.name.to_owned(), &known(port)?, Site::caller())?;
         }
         recording.program.check()?;
         Ok(recording.program)

@@ -103,7 +103,7 @@ impl Program {
         // The text of a program does not depend on the lane of the thread that prints it.
         let _lane = Lane(0).enter();
         let mut builder = InstructionsBuilder::new();
-        for Step { work, operands, location } in &self.steps {
+        for Step { work, operands, site } in &self.steps {
             let tensors: Result<Vec<Tensor>, BuildError> =
                 operands.iter().map(|Operand { value, layout, .. }| view(values, *value, layout)).collect();
             match (work, tensors?.as_slice()) {
@@ -126,10 +126,10 @@ impl Program {
                     }
                 }
                 (Work::SectionBegin(section), feeds) => {
-                    builder.begin(section.section(), &feeds.iter().collect::<Vec<&Tensor>>(), location)?;
+                    builder.begin(section.section(), &feeds.iter().collect::<Vec<&Tensor>>(), *site)?;
                 }
                 (Work::SectionEnd(section), results) => {
-                    builder.end(section.section(), &results.iter().collect::<Vec<&Tensor>>(), location);
+                    builder.end(section.section(), &results.iter().collect::<Vec<&Tensor>>(), *site);
                 }
                 // `check` has counted the operands.
                 _ => {}

@@ -107,8 +107,8 @@ fn a_failure_ends_the_loop(vm: &Vm, device: DeviceId) {
     let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
     let zero = vm.full(device, DType::I32, &[], 0).expect("a tensor");
     let failure = failure_of(executable.run(&[("zero", &zero)]).expect("it is submitted").wait());
-    let Cause::Step(step) = &failure.cause else { panic!("not at a step: {failure}") };
-    assert_eq!(step.what, "div", "{failure}");
+    let Cause::Step { step, .. } = &failure.cause else { panic!("not at a step: {failure}") };
+    assert_eq!(step.name, "div", "{failure}");
 }
 
 /// The feed fails on another stream, on a device after the first piece of the run may have been launched.

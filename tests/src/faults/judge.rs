@@ -209,11 +209,11 @@ fn ends(waited: Result<(), Error>) -> Result<Result<(), Error>, String> {
 }
 
 fn names_the_subject(root: &Failure, cell: &Cell) -> Result<(), String> {
-    if is_loss(root) && cell.kind.has_block() && root.location.file().ends_with("judge.rs") {
+    if is_loss(root) && cell.kind.has_block() && root.site.file().ends_with("judge.rs") {
         // Its stream was held for a condition, so the root cause is the first other instruction that was pending on the lost device.
         return Ok(());
     }
-    let right = root.location.file().ends_with("scene.rs")
+    let right = root.site.file().ends_with("scene.rs")
         && root.stream.stream_type == cell.kind.stream_type()
         && !root.what.is_empty()
         && root.point.seq > 0;

@@ -1,14 +1,13 @@
 //! Adds a drawn instruction to a list: with `push` on its own stream, or with the builder call for its operation.
 
 use std::hint::black_box;
-use std::panic::Location;
 
 use streamvm::ep::InlineFn;
 use streamvm::instructions::{Kind, Role, WaitFor};
 use streamvm::stream::WaitKind;
 use streamvm::{
     Access, BuildError, Critical, Event, FnContext, FnError, InstructionList, InstructionsBuilder, Params, Scalar,
-    Section, StreamType, Tensor, Use,
+    Section, Site, StreamType, Tensor, Use,
 };
 
 use super::drawn::{Drawn, What};
@@ -76,14 +75,14 @@ pub(super) fn push(
         }
         What::GlobalSync => Kind::GlobalSync,
     };
-    list.push(drawn.stream, kind, uses(drawn, tensors), Location::caller())
+    list.push(drawn.stream, kind, uses(drawn, tensors), Site::caller())
 }
 
 /// Pushes the begin or the end of a section.
 fn push_mark(drawn: &Drawn, section: Section, named: &mut Named, list: &mut InstructionList) -> Result<(), BuildError> {
     let begins = drawn.what == What::Begin;
     let kind = if begins { Kind::SectionBegin(section.clone()) } else { Kind::SectionEnd(section.clone()) };
-    list.push(drawn.stream, kind, section.uses().collect::<Vec<_>>(), Location::caller())?;
+    list.push(drawn.stream, kind, section.uses().collect::<Vec<_>>(), Site::caller())?;
     named.open = begins.then_some(section);
     Ok(())
 }

@@ -1,16 +1,12 @@
 //! An engine that only records its instructions.
 
-use std::panic::Location;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use streamvm::ep::Footprint;
 use streamvm::instructions::{
     Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, Registration, ResourceId, Single,
 };
-use streamvm::{Error, InstructionList};
-
-/// A location in the source of a program.
-pub type Site = &'static Location<'static>;
+use streamvm::{Error, InstructionList, Site};
 
 /// An engine that records the location at which each of its instructions was issued, and runs none.
 #[derive(Default)]
@@ -35,7 +31,7 @@ impl Notes {
         let me = *self.me.get().expect("a submitter has called `me` before");
         let mut notes = self.notes.lock().expect("not poisoned");
         for instruction in batch.instructions() {
-            notes.push((instruction.kind.name().to_owned(), instruction.location));
+            notes.push((instruction.kind.name().to_owned(), instruction.site));
             for u in batch.uses(instruction) {
                 assert!(u.resource().claim(me).is_ok());
                 u.resource().keep(me, ResourceId(0), true);
@@ -55,17 +51,11 @@ impl Engine for Notes {
         Ok(())
     }
 
-    fn wait(
-        &self,
-        _: ResourceId,
-        _: Option<&Footprint>,
-        _: Option<Deadline>,
-        _: &'static Location<'static>,
-    ) -> Result<(), Error> {
+    fn wait(&self, _: ResourceId, _: Option<&Footprint>, _: Option<Deadline>, _: Site) -> Result<(), Error> {
         Ok(())
     }
 
-    fn may_wait(&self, _: &'static Location<'static>) -> Result<(), Error> {
+    fn may_wait(&self, _: Site) -> Result<(), Error> {
         Ok(())
     }
 
@@ -77,15 +67,9 @@ impl Engine for Notes {
         false
     }
 
-    fn on_passed(&self, _: ResourceId, _: Option<&Footprint>, _: Callback, _: &'static Location<'static>) {}
+    fn on_passed(&self, _: ResourceId, _: Option<&Footprint>, _: Callback, _: Site) {}
 
-    fn register(
-        &self,
-        _: ResourceId,
-        _: Option<&Footprint>,
-        _: Callback,
-        _: &'static Location<'static>,
-    ) -> Option<Arc<dyn Registration>> {
+    fn register(&self, _: ResourceId, _: Option<&Footprint>, _: Callback, _: Site) -> Option<Arc<dyn Registration>> {
         None
     }
 

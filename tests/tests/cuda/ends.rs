@@ -39,7 +39,7 @@ fn a_division_by_zero_names_its_line_and_poisons_until_all_is_written_anew() {
     vm.submit(list.finish()).expect("it is taken");
     for tensor in [&a, &after] {
         let failure = failure_of(tensor.to_vec::<i32>());
-        assert_eq!((failure.what.as_str(), failure.stream.device, failure.location.line()), ("div", CUDA, line));
+        assert_eq!((failure.what.as_str(), failure.stream.device, failure.site.line()), ("div", CUDA, line));
         assert!(failure.cause.to_string().contains("element 1"), "{}", failure.cause);
     }
     let mut list = InstructionsBuilder::new();

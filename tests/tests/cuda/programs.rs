@@ -102,9 +102,9 @@ fn a_step_that_fails_late_is_named_with_its_line() -> Result<(), Error> {
         let failed = executable.run(&[("x", &x), ("y", &zero)])?;
         let next = executable.run(&[("x", &x), ("y", &fine)])?;
         let Err(Error::Failed(failure)) = failed["quotient"].to_vec::<i32>() else { panic!("a step divides by zero") };
-        let Cause::Step(step) = &failure.cause else { panic!("not at a step: {failure}") };
-        assert_eq!((step.step, step.what, step.location.line()), (1, "div", line), "{mode:?}: {failure}");
-        assert!(step.error.contains("element 1"), "{mode:?}: {failure}");
+        let Cause::Step { step, error } = &failure.cause else { panic!("not at a step: {failure}") };
+        assert_eq!((step.number, step.name, step.site.line()), (1, "div", line), "{mode:?}: {failure}");
+        assert!(error.contains("element 1"), "{mode:?}: {failure}");
         assert_eq!(next["quotient"].to_vec::<i32>()?, [-5, 0, -3], "{mode:?}");
         drop((x, zero, fine, failed, next, executable));
         let _ = vm.shutdown(Duration::from_secs(60));
@@ -142,9 +142,9 @@ fn outputs_are_looked_at_behind_each_step() -> Result<(), Error> {
         assert_eq!(driver.calls("cuGraphLaunch"), 0);
         let failed = executable.run(&[("x", &bad)])?;
         let Err(Error::Failed(failure)) = failed["y"].to_vec::<f32>() else { panic!("a logarithm of -4") };
-        let Cause::Step(step) = &failure.cause else { panic!("not at a step: {failure}") };
-        assert_eq!((step.step, step.what, step.location.line()), (2, "log", line), "{mode:?}: {failure}");
-        assert!(step.error.contains("element [1, 0] of its output is NaN"), "{mode:?}: {failure}");
+        let Cause::Step { step, error } = &failure.cause else { panic!("not at a step: {failure}") };
+        assert_eq!((step.number, step.name, step.site.line()), (2, "log", line), "{mode:?}: {failure}");
+        assert!(error.contains("element [1, 0] of its output is NaN"), "{mode:?}: {failure}");
         let again = executable.run(&[("x", &good)])?;
         assert_eq!(again["y"].to_vec::<f32>()?, [1.5, 1.0, 1.5, 1.0]);
         drop((good, bad, failed, again, executable));
@@ -487,8 +487,8 @@ fn kernels_that_may_fail_divide_graphs() -> Result<(), Error> {
     assert_eq!(count, [1, 2, 0], "the division, and a graph on either side");
     for _ in 0..4 {
         let Err(Error::Failed(failure)) = run(&zero) else { panic!("a step divides by zero") };
-        let Cause::Step(step) = &failure.cause else { panic!("not at a step: {failure}") };
-        assert_eq!((step.what, step.location.line()), ("div", line), "{failure}");
+        let Cause::Step { step, .. } = &failure.cause else { panic!("not at a step: {failure}") };
+        assert_eq!((step.name, step.site.line()), ("div", line), "{failure}");
     }
     assert_eq!(run(&y)?, [15, 7, 38]);
     drop((x, y, zero, executable));

@@ -25,8 +25,8 @@ fn a_kernel_error_names_op_stream_and_source_line() {
     let failure = failure_of(quotient.wait());
     assert_eq!(failure.what, "div");
     assert_eq!(failure.stream, StreamKey::new(CPU, StreamType::Compute, 0));
-    assert!(failure.location.file().ends_with("failures.rs"), "{}", failure.location);
-    assert_eq!(failure.location.line(), line);
+    assert!(failure.site.file().ends_with("failures.rs"), "{}", failure.site);
+    assert_eq!(failure.site.line(), line);
     assert!(matches!(failure.cause, Cause::Device(_)), "{:?}", failure.cause);
     let text = quotient.wait().expect_err("it failed").to_string();
     for part in ["div", "compute@cpu:0:0", "failures.rs", "zero"] {
@@ -310,8 +310,8 @@ fn out_of_memory_names_the_line_the_op_and_the_source_line() {
         Ok(())
     });
     let error = vm.submit(list).map(drop).expect_err("more than there is");
-    let Error::OutOfMemory { line: of_list, what, location, source } = &error else { panic!("{error:?}") };
-    assert_eq!((*of_list, what.as_str(), location.line()), (Some(2), "matmul", line));
+    let Error::OutOfMemory { line: of_list, what, site, source } = &error else { panic!("{error:?}") };
+    assert_eq!((*of_list, what.as_str(), site.line()), (Some(2), "matmul", line));
     assert!(
         matches!(**source, streamvm::ep::Error::OutOfMemory { requested, .. } if requested >= 1 << 34),
         "{source:?}"
@@ -321,11 +321,11 @@ fn out_of_memory_names_the_line_the_op_and_the_source_line() {
     }
     let (eager, line) = (vm.full(CPU, DType::F32, &[1 << 20], 1.0).expect_err("more than there is"), line!());
     assert!(
-        matches!(&eager, Error::OutOfMemory { what, location, .. } if what == "fill" && location.line() == line),
+        matches!(&eager, Error::OutOfMemory { what, site, .. } if what == "fill" && site.line() == line),
         "{eager:?}"
     );
     let (host, line) = (vm.from_slice(&[0u8; 1 << 21], &[1 << 21]).expect_err("more than there is"), line!());
-    let of_host = matches!(&host, Error::OutOfMemory { line: None, location, .. } if location.line() == line);
+    let of_host = matches!(&host, Error::OutOfMemory { line: None, site, .. } if site.line() == line);
     assert!(of_host, "{host:?}");
     assert_eq!(x.sum(&[]).and_then(|sum| sum.to_vec::<f32>()), Ok(vec![65536.0]), "the engine goes on");
 }

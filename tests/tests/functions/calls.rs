@@ -170,11 +170,11 @@ fn a_failure_of_a_call_tells_its_name_and_line() {
         let line = line!() + 1;
         let ticket = vm.call_fn("fails", CPU, [x.update(), token.update()], |_| Err("on purpose".into()));
         let failure = failure_of(ticket.expect("it is taken").wait());
-        assert_eq!((&*failure.what, failure.location.line()), ("fails", line), "{name}");
+        assert_eq!((&*failure.what, failure.site.line()), ("fails", line), "{name}");
         assert_eq!(failure_of(x.wait()).what, "fails", "{name}");
         let line = line!() + 1;
         let ticket = vm.push("pushed", [token.write()], || Err("on purpose".into()));
-        assert_eq!(failure_of(ticket.expect("it is taken").wait()).location.line(), line, "{name}");
+        assert_eq!(failure_of(ticket.expect("it is taken").wait()).site.line(), line, "{name}");
         x.to(Place::Host).expect("it is taken").wait().expect_err("it reads what has failed");
     }
 }

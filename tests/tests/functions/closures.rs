@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 
 use streamvm::instructions::{Kind, Role};
 use streamvm::{
-    BuildError, Cause, DType, DeviceId, Error, FnContext, FnError, InstructionList, InstructionsBuilder, Place,
+    BuildError, Cause, DType, DeviceId, Error, FnContext, FnError, InstructionList, InstructionsBuilder, Place, Site,
     StreamKey, StreamType, Tensor, Use, Var, Vm, ep,
 };
 use streamvm_tests::{CPU, ClosedGate, failure_of, list, on_device, submit};
@@ -69,7 +69,7 @@ fn a_list_put_together_by_hand_gives_no_function_overlapping_slices() {
     let mut list = InstructionList::new();
     let kind = Kind::Function { role: Role::Function, name: "both".into(), body: Some(body) };
     let (stream, uses) = (StreamKey::new(CPU, StreamType::Compute, 0), [x.read(), x.write()]);
-    let refused = list.push(stream, kind, uses, std::panic::Location::caller());
+    let refused = list.push(stream, kind, uses, Site::caller());
     assert!(matches!(refused, Err(BuildError::Overlap { .. })), "{refused:?}");
     vm.submit(list).expect("an empty list").wait().expect("nothing to wait for");
     assert!(!ran.load(Ordering::SeqCst));
@@ -105,7 +105,7 @@ fn a_malformed_list_is_an_error_and_the_engine_goes_on() {
         let host = vm.from_slice(&[7.0f32, 8.0], &[2]).expect("a host tensor");
         let mut list = InstructionList::new();
         let compute = StreamKey::new(CPU, StreamType::Compute, 0);
-        if list.push(compute, kind, uses(&x, &one, &host, &Var::new()), std::panic::Location::caller()).is_err() {
+        if list.push(compute, kind, uses(&x, &one, &host, &Var::new()), Site::caller()).is_err() {
             assert!(list.is_empty(), "{what}: nothing of what is refused stays");
         }
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| vm.submit(list).map(|t| t.wait())));
@@ -134,12 +134,12 @@ fn a_release_of_none_or_of_two_tensors_is_refused() {
     let compute = StreamKey::new(CPU, StreamType::Compute, 0);
     let (x, y) = (on_device(&vm, &[1.0; 512]), on_device(&vm, &[2.0; 512]));
     let mut list = InstructionList::new();
-    let location = std::panic::Location::caller();
-    assert!(list.push(compute, Kind::Release, [x.write(), y.write()], location).is_err());
-    assert!(list.push(compute, Kind::Release, [], location).is_err());
-    assert!(list.push(compute, Kind::Release, [x.read()], location).is_err());
+    let site = Site::caller();
+    assert!(list.push(compute, Kind::Release, [x.write(), y.write()], site).is_err());
+    assert!(list.push(compute, Kind::Release, [], site).is_err());
+    assert!(list.push(compute, Kind::Release, [x.read()], site).is_err());
     assert!(list.is_empty());
-    list.push(compute, Kind::Release, [x.write()], location).expect("one is right");
+    list.push(compute, Kind::Release, [x.write()], site).expect("one is right");
     vm.submit(list).expect("submitted").wait().expect("it passes");
     assert_eq!(y.to_vec::<f32>(), Ok(vec![2.0; 512]));
 }

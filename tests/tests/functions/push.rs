@@ -123,7 +123,7 @@ fn who_waits_sees_a_failure_each_time_until_a_write_heals_it() {
         vm.push("behind", [v.read()], || Ok(())).expect("it is taken");
         for _ in 0..2 {
             let failure = failure_of(v.wait());
-            assert_eq!((failure.what.as_str(), failure.location.line()), ("breaks", line), "{name}");
+            assert_eq!((failure.what.as_str(), failure.site.line()), ("breaks", line), "{name}");
             assert_eq!(failure.cause, Cause::Function("out of luck".to_owned()), "{name}");
             assert_eq!(block_on(v.ready().expect("a future")), Err(Error::Failed(failure)), "{name}");
         }
@@ -326,8 +326,8 @@ fn an_operator_fails_where_it_is_pushed_and_goes_with_its_last_run() {
         assert_eq!(Arc::strong_count(&kept), 2, "{name}: two runs are to come");
         gate.open();
         let failure = failure_of(ticket.wait());
-        assert_eq!((failure.what.as_str(), failure.location.line()), ("fails", line), "{name}");
-        assert_eq!(failure_of(again.wait()).location.line(), line + 2, "{name}");
+        assert_eq!((failure.what.as_str(), failure.site.line()), ("fails", line), "{name}");
+        assert_eq!(failure_of(again.wait()).site.line(), line + 2, "{name}");
         assert_eq!(Arc::strong_count(&kept), 1, "{name}: gone before it counts as passed");
     }
 }

@@ -172,8 +172,8 @@ fn a_deleted_variable_is_refused() {
             ("wait", v.wait(), line!()),
         ];
         for (call, outcome, called) in calls {
-            let Err(Error::Released { line: 0, what, location }) = outcome else { panic!("{name}: {outcome:?}") };
-            assert_eq!((what.as_str(), location.file(), location.line()), (call, file!(), called), "{name}");
+            let Err(Error::Released { line: 0, what, site }) = outcome else { panic!("{name}: {outcome:?}") };
+            assert_eq!((what.as_str(), site.file(), site.line()), (call, file!(), called), "{name}");
         }
         let fresh = vm.var();
         vm.delete(&fresh, || ()).expect("also one that nothing has used").wait().expect("it ran");
@@ -226,7 +226,7 @@ fn a_failure_in_a_bulk_has_the_name_and_the_line_of_the_function_that_failed() {
         bulk.push("three", [w.update()], count(&ran)).expect("it is gathered");
         let ticket = bulk.flush().expect("it is taken").expect("there was something");
         let failure = failure_of(ticket.wait());
-        assert_eq!((failure.what.as_str(), failure.location.line()), ("two", line), "{name}");
+        assert_eq!((failure.what.as_str(), failure.site.line()), ("two", line), "{name}");
         assert_eq!(failure.cause, Cause::Function("lost".to_owned()), "{name}");
         assert_eq!(ran.load(Ordering::Relaxed), 1, "{name}: what is behind it does not run");
         assert_eq!(failure_of(w.wait()).what, "two", "{name}: all that the bulk writes has failed");

@@ -107,7 +107,7 @@ fn a_half_that_fails_poisons_the_target() {
             panic!("{half}: it must fail");
         };
         assert_eq!((failure.what.as_str(), failure.stream.device), ("copy", half));
-        assert_eq!((failure.location.file(), failure.location.line()), (file!(), line));
+        assert_eq!((failure.site.file(), failure.site.line()), (file!(), line));
         assert_eq!(x.to(SIM).expect("a copy").to_vec::<f32>(), Ok(vec![1.0; 4]), "the next one is fine");
     }
 }
@@ -173,7 +173,7 @@ fn a_piece_that_fails_poisons_all_of_the_target_and_a_copy_heals_it() -> Result<
         let line = line!() - 1;
         let Err(Error::Failed(failure)) = target.wait() else { panic!("{case}: it must fail") };
         assert_eq!((failure.what.as_str(), failure.stream.device), ("copy", half), "{case}");
-        assert_eq!((failure.location.file(), failure.location.line()), (file!(), line), "{case}");
+        assert_eq!((failure.site.file(), failure.site.line()), (file!(), line), "{case}");
         // A part says the same, whichever it is: they are one storage.
         for part in [0..2, 8..10] {
             let Err(Error::Failed(part)) = target.slice(0, part).expect("a view").to(CPU).and_then(|part| part.wait())

@@ -132,10 +132,10 @@ fn on_copy_stream(list: InstructionList, function: InstructionsBuilder) -> Instr
     let mut list = list;
     let mut function = function.finish();
     let body = function.take_body(0);
-    let location = function.instructions()[0].location;
+    let site = function.instructions()[0].site;
     let stream: StreamKey = "h2d@sim:0:0".parse().expect("a stream");
     let kind = Kind::Function { role: Role::Host, name: "the user".into(), body };
-    list.push(stream, kind, [], location).expect("well formed");
+    list.push(stream, kind, [], site).expect("well formed");
     list
 }
 

@@ -92,7 +92,7 @@ fn a_function_that_fails_late_poisons_what_reads_it_and_names_its_line() {
             for _ in 0..2 {
                 let failure = failure_of(z.to_vec::<f32>());
                 assert_eq!((failure.what.as_str(), &failure.cause), ("broken", &Cause::Function("no".into())));
-                assert!(failure.location.file().ends_with("simulated.rs"), "{failure}");
+                assert!(failure.site.file().ends_with("simulated.rs"), "{failure}");
             }
             assert_eq!(healthy.to_vec::<f32>().unwrap(), [3.0; 4], "independent work completes");
             no_races(&vm);

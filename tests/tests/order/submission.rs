@@ -9,8 +9,8 @@ use streamvm::ep::{InlineFn, Op, Params};
 use streamvm::instructions::{Kind, ResourceId, Role, WaitFor};
 use streamvm::stream::WaitKind;
 use streamvm::{
-    DType, DeviceId, Error, InstructionList, InstructionsBuilder, MemoryKind, Place, StreamKey, StreamType, Tensor,
-    Var, Vm, ep,
+    DType, DeviceId, Error, InstructionList, InstructionsBuilder, MemoryKind, Place, Site, StreamKey, StreamType,
+    Tensor, Var, Vm, ep,
 };
 use streamvm_tests::{CPU, ClosedGate, Notes, failure_of, list, on_device, submit, used_bytes};
 
@@ -518,12 +518,12 @@ fn a_wait_for_a_line_of_the_same_list_is_kept() {
     let vm = vm();
     let gate = ClosedGate::new();
     let [first, second]: [StreamKey; 2] = [0, 1].map(|lane| StreamKey::new(CPU, StreamType::Compute, lane));
-    let location = std::panic::Location::caller();
+    let site = Site::caller();
     let held = Kind::Function { role: Role::Host, name: "held".into(), body: Some(InlineFn::new(gate.function())) };
     let wait = Kind::Wait { source: first, target: WaitFor::Line(0), kind: WaitKind::Device };
     let mut list = InstructionList::new();
-    list.push(first, held, [], location).expect("well formed");
-    list.push(second, wait, [], location).expect("well formed");
+    list.push(first, held, [], site).expect("well formed");
+    list.push(second, wait, [], site).expect("well formed");
     let ticket = vm.submit(list).expect("the engine takes the list");
     gate.wait_entered(1);
     let stats = vm.stats();

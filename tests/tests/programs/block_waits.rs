@@ -51,7 +51,7 @@ fn other_streams_go_on_while_a_loop_waits_for_its_condition() {
         let report = vm.stall_report();
         let stalled = report.streams.iter().find(|it| it.state == StallState::Condition).expect("as above");
         let condition = stalled.condition.expect("the step is known");
-        assert_eq!((stalled.what.as_deref(), condition.what), (Some("counts"), "while"), "{report}");
+        assert_eq!((stalled.what.as_deref(), condition.name), (Some("counts"), "while"), "{report}");
         let text = report.to_string();
         for part in ["condition", "for the condition of step", "(while), recorded at", "blocks.rs:"] {
             assert!(text.contains(part), "{part}: {text}");

@@ -84,9 +84,9 @@ fn a_step_that_fails_late_is_named_and_only_what_needs_it_fails() {
     let (x, zero, fine) = (tensor([6, 7, 8]), tensor([1, 0, 2]), tensor([1, 7, 2]));
     let failed = executable.run(&[("x", &x), ("y", &zero)]).expect("it is submitted");
     let Err(Error::Failed(failure)) = failed["quotient"].to_vec::<i32>() else { panic!("a step divides by zero") };
-    let Cause::Step(step) = &failure.cause else { panic!("not at a step: {failure}") };
-    assert_eq!((step.step, step.what, step.location.line()), (2, "div", line), "{failure}");
-    assert!(step.error.contains("element 1"), "{failure}");
+    let Cause::Step { step, error } = &failure.cause else { panic!("not at a step: {failure}") };
+    assert_eq!((step.number, step.name, step.site.line()), (2, "div", line), "{failure}");
+    assert!(error.contains("element 1"), "{failure}");
     assert_eq!(failed["doubled"].to_vec::<i32>().expect("it needs no quotient"), [12, 14, 16]);
     let next = executable.run(&[("x", &x), ("y", &fine)]).expect("it is submitted");
     assert_eq!(next["quotient"].to_vec::<i32>().expect("it runs"), [-5, 0, -3]);

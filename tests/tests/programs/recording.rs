@@ -38,7 +38,7 @@ fn eager_calls_and_lists_become_steps_and_nothing_runs() {
         .expect("it can be recorded");
     let names: Vec<&str> = program.steps.iter().map(|step| step.work.name()).collect();
     assert_eq!(names, ["fill", "add", "relu", "mul", "copy"]);
-    assert!(program.steps.iter().all(|step| step.location.file().ends_with("recording.rs")), "{program:?}");
+    assert!(program.steps.iter().all(|step| step.site.file().ends_with("recording.rs")), "{program:?}");
     assert_eq!(program.values.iter().filter(|value| value.role == ValueRole::Feed(0)).count(), 1);
     assert!(matches!(program.steps[0].work, Work::Fill(_)));
     assert_eq!(vm.stats().streams.len(), before, "the engine was not used");
@@ -68,8 +68,8 @@ fn reading_and_waiting_are_refused_with_the_line_of_the_call() {
             line = called;
             outcome
         }));
-        let ProgramError::NoElements { location } = refused else { panic!("{refused}") };
-        assert!(location.file().ends_with("recording.rs") && location.line() == line, "{location} is not line {line}");
+        let ProgramError::NoElements { site } = refused else { panic!("{refused}") };
+        assert!(site.file().ends_with("recording.rs") && site.line() == line, "{site} is not line {line}");
     }
 }
 
@@ -104,8 +104,8 @@ fn tensors_of_an_engine_are_no_part_of_a_recording() {
     assert!(refused.to_string().contains("parameter"), "{refused}");
     // The engine's tensor comes first, so its engine gets the call.
     let refused = vm.record("mixed", |r| (&real + &feed(r, "x")?).map(drop));
-    let Err(Error::Foreign { location, .. }) = refused else { panic!("{refused:?}") };
-    assert_eq!((location.file(), location.line()), (file!(), line!() - 2));
+    let Err(Error::Foreign { site, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!((site.file(), site.line()), (file!(), line!() - 2));
     let refused = program_error(vm.record("mixed", |r| r.fetch("y", &real)));
     assert!(matches!(refused, ProgramError::NotRecordable { .. }), "{refused}");
     assert_eq!(real.to_vec::<f32>().expect("it is untouched"), [1.0; 4]);
@@ -126,9 +126,9 @@ fn a_tensor_of_a_recording_is_of_no_use_afterwards() {
     let over = (&kept + &kept).map(drop).expect_err("the recording is over");
     let text = over.to_string();
     let Error::Program(error) = over else { panic!("{text}") };
-    let ProgramError::RecordingOver { location: Some(location) } = *error else { panic!("{text}") };
-    assert_eq!((location.file(), location.line()), (file!(), line!() - 4));
-    assert!(text.contains(&format!("used at {location}")), "{text}");
+    let ProgramError::RecordingOver { site: Some(site) } = *error else { panic!("{text}") };
+    assert_eq!((site.file(), site.line()), (file!(), line!() - 4));
+    assert!(text.contains(&format!("used at {site}")), "{text}");
     // Another recording does not take it for its own tensor with the same number.
     let other = program_error(vm.record("other", |r| {
         feed(r, "x")?;

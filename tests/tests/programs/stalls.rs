@@ -52,8 +52,8 @@ fn a_function_that_hangs_is_named_with_its_line() {
             r.fetch("y", &y.neg()?)
         });
         let step = stalled.step.expect("a step");
-        assert_eq!((step.step, step.what, step.location), (2, "fn", program.steps[2].location));
-        assert!(text.contains(&format!("; at step 2 (fn), recorded at {}", step.location)), "{text}");
+        assert_eq!((step.number, step.name, step.site), (2, "fn", program.steps[2].site));
+        assert!(text.contains(&format!("; at step 2 (fn), recorded at {}", step.site)), "{text}");
     });
 }
 
@@ -69,7 +69,7 @@ fn a_function_that_hangs_in_a_loop_is_named() {
             r.fetch("y", &x.neg()?)
         });
         let step = stalled.step.expect("a step");
-        assert_eq!((step.what, step.location), ("fn", program.steps[step.step].location));
+        assert_eq!((step.name, step.site), ("fn", program.steps[step.number].site));
     });
 }
 

@@ -10,7 +10,7 @@ use streamvm::report::StallState;
 use streamvm::{BuildError, DType, DeviceId, Error, InstructionList, InstructionsBuilder, Mode, StreamKey, Var, Vm};
 use streamvm_tests::{CPU, PATIENCE};
 
-use super::documents::{files_of, root};
+use super::documents::{CRATES, files_of, root};
 
 fn says_the_same(error: &(impl Debug + Display)) {
     let (shown, told) = (format!("{error:?}"), error.to_string());
@@ -90,7 +90,7 @@ fn no_public_error_derives_its_debug() {
     assert_eq!(errors_that_derive_debug(&lines.join("\n")), ["A", "B"], "the search finds them");
     let root = root();
     let (mut files, mut errors) = (Vec::new(), 0);
-    for member in ["ep", "stream", "instructions", "program", "vm", "verify", "cli"] {
+    for member in CRATES {
         files_of(&root.join(member).join("src"), "rs", &mut files);
     }
     for file in files {

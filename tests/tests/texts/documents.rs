@@ -16,6 +16,10 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+/// The folders of the crates of the library and of the command.
+pub(crate) const CRATES: [&str; 11] =
+    ["ep", "ep/kernels", "ep/cpu", "ep/cuda", "ep/sim", "stream", "instructions", "program", "vm", "verify", "cli"];
+
 /// The files of a folder and of those in it, by how their names end.
 pub(crate) fn files_of(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder of the tree") {
@@ -40,7 +44,7 @@ fn files_with_unsafe_code_are_named() {
         assert!(root.join(name).exists(), "ARCHITECTURE.md names {name}, which is not there");
     }
     let mut files = Vec::new();
-    for member in ["ep", "stream", "instructions", "vm", "cli"] {
+    for member in CRATES {
         files_of(&root.join(member).join("src"), "rs", &mut files);
     }
     let mut checked = 0;
@@ -165,7 +169,7 @@ fn what_the_page_about_cuda_names_is_there() {
     // Without the programs, which are run.
     let prose: String = page.split("```").step_by(2).collect();
     let mut files = Vec::new();
-    for member in ["ep", "instructions", "program", "vm"] {
+    for member in CRATES {
         files_of(&root.join(member).join("src"), "rs", &mut files);
     }
     let text: String = files.iter().map(|file| fs::read_to_string(file).expect("a source")).collect();

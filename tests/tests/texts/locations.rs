@@ -2,10 +2,10 @@
 
 use streamvm::instructions::ResourceId;
 use streamvm::{
-    Convolution, Critical, DType, Generator, InstructionsBuilder, MemoryKind, Op, Params, Place, Pooling, Shape,
+    Convolution, Critical, DType, Generator, InstructionsBuilder, MemoryKind, Op, Params, Place, Pooling, Shape, Site,
     Tensor, TimeLimit, Use, Var,
 };
-use streamvm_tests::{CPU, Notes, Site};
+use streamvm_tests::{CPU, Notes};
 
 struct Eager {
     notes: &'static Notes,
@@ -36,9 +36,9 @@ macro_rules! each_at_its_line {
         let (result, line) = ($call.map(drop), line_of(stringify!($call)));
         let taken = $eager.taken();
         assert!(!taken.is_empty(), "{} submits nothing: {result:?}", stringify!($call));
-        for (what, location) in taken {
-            assert!(location.file().ends_with("locations.rs"), "{what} of {} is issued at {location}", stringify!($call));
-            assert_eq!(location.line(), line, "{what} of {} is issued at {location}", stringify!($call));
+        for (what, site) in taken {
+            assert!(site.file().ends_with("locations.rs"), "{what} of {} is issued at {site}", stringify!($call));
+            assert_eq!(site.line(), line, "{what} of {} is issued at {site}", stringify!($call));
         }
         $checked += 1;
     )*};
@@ -53,6 +53,26 @@ fn line_of(call: &str) -> u32 {
         .find(|(text, _)| plain(text).trim_end_matches(',') == wanted)
         .map(|(_, line)| line)
         .expect("a line of its own")
+}
+
+/// A framework enters the place in the text of its user; what fails there names that place.
+#[test]
+fn calls_within_an_entered_site_are_issued_there() {
+    let eager = Eager::new();
+    let x = eager.tensor(DType::F32, &[2]);
+    let (model, other) = (Site::in_text("model.py", 3, 1, None), Site::in_text("model.py", 4, 1, None));
+    let scope = model.enter();
+    x.relu().expect("it is issued");
+    {
+        let _inner = other.enter();
+        x.neg().expect("it is issued");
+    }
+    x.exp().expect("it is issued");
+    drop(scope);
+    x.abs().expect("it is issued");
+    let sites: Vec<Site> = eager.taken().into_iter().map(|(_, site)| site).collect();
+    assert_eq!(sites[..3], [model, other, model]);
+    assert!(sites.len() == 4 && sites[3].file().ends_with("locations.rs"), "{sites:?}");
 }
 
 #[test]
@@ -205,7 +225,7 @@ fn every_instruction_kind_is_issued_at_its_own_line() {
         build(&mut builder);
         let list = builder.finish();
         let [instruction] = list.instructions() else { panic!("{name} at line {line} is one instruction") };
-        assert_eq!((instruction.kind.name(), instruction.location.line()), (*name, *line), "{}", instruction.location);
-        assert!(instruction.location.file().ends_with("locations.rs"), "{}", instruction.location);
+        assert_eq!((instruction.kind.name(), instruction.site.line()), (*name, *line), "{}", instruction.site);
+        assert!(instruction.site.file().ends_with("locations.rs"), "{}", instruction.site);
     }
 }

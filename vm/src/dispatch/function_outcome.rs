@@ -6,9 +6,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::panic::Location;
 use std::sync::Arc;
 
+use streamvm_ep::Site;
 use streamvm_instructions::Cause;
 
 use crate::dispatch::deferred_function::DeferredFunction;
@@ -25,7 +25,7 @@ pub(crate) enum FunctionOutcome {
         /// The function's name.
         name: Cow<'static, str>,
         /// The caller's source line.
-        location: &'static Location<'static>,
+        site: Site,
         /// Why it failed.
         cause: Cause,
     },

@@ -20,13 +20,12 @@
 //!   all engines of a handle.
 
 use std::ops::{Deref, DerefMut};
-use std::panic::Location;
 use std::sync::{Arc, OnceLock, Weak};
 
 use crossbeam_utils::CachePadded;
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
-use streamvm_ep::Footprint;
+use streamvm_ep::{Footprint, Site};
 use streamvm_instructions::{
     Callback, Deadline, EngineAddress, EngineRef, Error, InstructionList, Registration, ResourceId, Single,
 };
@@ -349,13 +348,7 @@ impl streamvm_instructions::Engine for Handle {
         Ok(())
     }
 
-    fn wait(
-        &self,
-        id: ResourceId,
-        part: Option<&Footprint>,
-        deadline: Option<Deadline>,
-        _: &'static Location<'static>,
-    ) -> Result<(), Error> {
+    fn wait(&self, id: ResourceId, part: Option<&Footprint>, deadline: Option<Deadline>, _: Site) -> Result<(), Error> {
         let (engine, awaited) = match self.last_writes(id, part) {
             Ok(found) => found,
             // A thread that may not wait gets the same error as while the engine existed.
@@ -365,7 +358,7 @@ impl streamvm_instructions::Engine for Handle {
         awaited.iter().try_for_each(|write| engine.outcome(write))
     }
 
-    fn may_wait(&self, _: &'static Location<'static>) -> Result<(), Error> {
+    fn may_wait(&self, _: Site) -> Result<(), Error> {
         self.may_wait()
     }
 
@@ -383,7 +376,7 @@ impl streamvm_instructions::Engine for Handle {
         self.fork.is_child()
     }
 
-    fn on_passed(&self, id: ResourceId, part: Option<&Footprint>, callback: Callback, _: &'static Location<'static>) {
+    fn on_passed(&self, id: ResourceId, part: Option<&Footprint>, callback: Callback, _: Site) {
         match self.with_outcome(id, part, callback) {
             Ok((engine, points, callback)) => engine.call_back(points, callback),
             Err((callback, Err(Error::Forked))) => callback(Err(Error::Forked)),
@@ -401,7 +394,7 @@ impl streamvm_instructions::Engine for Handle {
         id: ResourceId,
         part: Option<&Footprint>,
         callback: Callback,
-        _: &'static Location<'static>,
+        _: Site,
     ) -> Option<Arc<dyn Registration>> {
         match self.with_outcome(id, part, callback) {
             Ok((engine, points, callback)) => engine.register(points, callback),

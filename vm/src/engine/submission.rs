@@ -8,9 +8,9 @@
 //! [`Engine::follow`] does the rest after the lock is released: wake-ups, and in inline and simulated mode the running.
 
 use std::cell::RefCell;
-use std::panic::Location;
 use std::sync::{Arc, TryLockError};
 
+use streamvm_ep::Site;
 use streamvm_instructions::{Batch, Deadline, Error, InstructionList, Place, ResourceId, ResourceKind, Single, Tensor};
 
 use crate::engine::core::Engine;
@@ -207,7 +207,7 @@ impl Engine {
                         granted = None;
                     }
                     let instruction = &list.instructions()[line];
-                    let about = |error: Error| error.about(Some(line), instruction.kind.name(), instruction.location);
+                    let about = |error: Error| error.about(Some(line), instruction.kind.name(), instruction.site);
                     self.remove(*obstacle, full, &mut recovery).map_err(about)?;
                 }
             }
@@ -303,7 +303,7 @@ impl Engine {
             Obstacle::Stream(key) => self.open_stream(key),
             Obstacle::Pool(kind) => self.open_pool(kind),
             Obstacle::Held(_, open) if full == Full::Refuses || engine_thread::is_here() => {
-                Err(Error::SectionHeld { section: open.section.to_string(), location: open.location })
+                Err(Error::SectionHeld { section: open.section.to_string(), site: open.site })
             }
             Obstacle::Held(ended, _) => self.section_gate.wait(self, ended, Deadline::current()),
             Obstacle::Memory(pool, bytes) => recovery.next_step(self, pool, bytes),
@@ -335,12 +335,7 @@ impl Engine {
 
     /// Binds `tensor` to memory filled with `bytes`. The calling thread writes these itself, so only memory that no pending
     /// instruction uses may be taken.
-    pub(crate) fn create_from(
-        self: &Arc<Self>,
-        tensor: &Tensor,
-        bytes: &[u8],
-        location: &'static Location<'static>,
-    ) -> Result<(), Error> {
+    pub(crate) fn create_from(self: &Arc<Self>, tensor: &Tensor, bytes: &[u8], site: Site) -> Result<(), Error> {
         refuse_in_child(self.handle.fork)?;
         let mut recovery = OomRecovery::default();
         let (id, memory) = loop {
@@ -357,7 +352,7 @@ impl Engine {
             }
         };
         if let Some(observer) = &self.observer {
-            observer.fills(id, tensor.resource(), memory.range(), location);
+            observer.fills(id, tensor.resource(), memory.range(), site);
         }
         memory.fill_from(bytes);
         // The caller has just made the tensor, so no other engine can have claimed it.

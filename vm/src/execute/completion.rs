@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use streamvm_ep::{self as ep, LateCause, StepLabel};
-use streamvm_instructions::{Cause, Failure, StepFailure};
+use streamvm_ep::{self as ep, LateCause, ProgramStep};
+use streamvm_instructions::{Cause, Failure};
 use streamvm_stream::Point;
 
 use crate::execute::backpressure::PassCounter;
@@ -44,7 +44,7 @@ pub(crate) struct Completion {
 #[derive(Default)]
 struct CompletionState {
     /// Failures that devices reported for commands whose outcomes are not decided yet, by (stream, number).
-    late: HashMap<(u32, u64), (LateCause, Option<StepLabel>)>,
+    late: HashMap<(u32, u64), (LateCause, Option<ProgramStep>)>,
     /// The root cause of each lost device.
     lost: HashMap<ep::DeviceId, Arc<Failure>>,
     /// Tasks that are over on their devices, in the order in which they were taken.
@@ -181,7 +181,7 @@ impl CompletionState {
 }
 
 /// The cause of a failure that a device has reported late.
-fn late_cause(cause: LateCause, step: Option<StepLabel>) -> Cause {
+fn late_cause(cause: LateCause, step: Option<ProgramStep>) -> Cause {
     let cause = match cause {
         LateCause::Device(error) => Cause::Device(error),
         LateCause::Function(text) => Cause::Function(text),
@@ -190,9 +190,7 @@ fn late_cause(cause: LateCause, step: Option<StepLabel>) -> Cause {
     match (step, cause) {
         // A lost device is no failure of the step, and the engine looks for this cause.
         (None, cause) | (_, cause @ Cause::Device(ep::Error::DeviceLost { .. })) => cause,
-        (Some(StepLabel { step, what, location }), cause) => {
-            Cause::Step(Box::new(StepFailure { step, what, location, error: cause.to_string() }))
-        }
+        (Some(step), cause) => Cause::Step { step, error: cause.to_string() },
     }
 }
 

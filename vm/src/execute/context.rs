@@ -346,7 +346,7 @@ impl Context {
                     seq,
                     what,
                     step: None,
-                    location: task.location,
+                    site: task.site.get(),
                     allocations: Arc::default(),
                     actor: None,
                 });

@@ -7,7 +7,7 @@
 //! An instruction with blocks is launched in pieces: its stream launches nothing else until the condition of the next block is known
 //! ([`await_condition`]).
 
-use streamvm_ep::{self as ep, StepLabel};
+use streamvm_ep::{self as ep, ProgramStep};
 use streamvm_stream::Point;
 
 use crate::execute::environment::Environment;
@@ -68,7 +68,7 @@ pub(crate) fn put_in_flight(
 
 /// Makes the stream wait for the condition of a block: `task` has queued everything up to the copy of that condition. If no event can be recorded
 /// behind the copy, blocks until the stream is done.
-pub(crate) fn await_condition(task: &Task, step: StepLabel, in_flight: &InFlight, stream: &mut dyn ep::Stream) {
+pub(crate) fn await_condition(task: &Task, step: ProgramStep, in_flight: &InFlight, stream: &mut dyn ep::Stream) {
     let event = record_event(in_flight, stream);
     let is_recorded = event.is_some();
     in_flight.begin_condition(ConditionWait::new(task, step, event));

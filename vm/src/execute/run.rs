@@ -191,14 +191,8 @@ pub(crate) fn refuse(task: &Task, stream_state: &StreamState, lost: ep::Error, f
 #[cold]
 pub(crate) fn failure(task: &Task, stream_state: &StreamState, cause: Cause) -> Failure {
     let (point, number) = (task.point, task.number());
-    let failure = Failure {
-        point,
-        number,
-        stream: stream_state.key,
-        what: task.name().to_owned(),
-        location: task.location,
-        cause,
-    };
+    let failure =
+        Failure { point, number, stream: stream_state.key, what: task.name().to_owned(), site: task.site.get(), cause };
     log::debug!("{failure}");
     failure
 }
@@ -263,9 +257,9 @@ fn outcome_of(error: ep::CallError, task: &Task, stream_state: &StreamState) -> 
     match error.downcast::<FunctionOutcome>().map(|answer| *answer) {
         Ok(FunctionOutcome::Deferred(deferred)) => Outcome::Deferred(deferred),
         Ok(FunctionOutcome::Failed(cause)) => Outcome::Failed(Arc::new(failure(task, stream_state, cause))),
-        Ok(FunctionOutcome::Part { name, location, cause }) => {
+        Ok(FunctionOutcome::Part { name, site, cause }) => {
             let what = name.into_owned();
-            Outcome::Failed(Arc::new(Failure { what, location, ..failure(task, stream_state, cause) }))
+            Outcome::Failed(Arc::new(Failure { what, site, ..failure(task, stream_state, cause) }))
         }
         Err(error) => Outcome::Failed(Arc::new(failure(task, stream_state, Cause::Function(text_of(error))))),
     }

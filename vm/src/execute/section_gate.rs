@@ -93,7 +93,7 @@ impl SectionGate {
     /// The open sections, and how many submitters wait for the end of one.
     pub(crate) fn report(&self) -> (Vec<HeldSection>, usize) {
         let gate = unpoisoned(self.gate.lock());
-        let held = |open: &OpenSection| HeldSection { over: open.section.to_string(), location: open.location };
+        let held = |open: &OpenSection| HeldSection { over: open.section.to_string(), site: open.site };
         (gate.open.iter().map(held).collect(), gate.blocked)
     }
 }

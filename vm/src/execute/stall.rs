@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
-use streamvm_ep::StepLabel;
+use streamvm_ep::ProgramStep;
 use streamvm_instructions::Deadline;
 use streamvm_stream::Point;
 
@@ -149,11 +149,11 @@ impl Environment {
         let waits_for =
             named.map(|(wait, stream_state)| (stream_state.key, self.number_of(stream_state, wait))).collect();
         let seq = noted.as_ref().map_or_else(|| self.number_of(stream_state, point), |noted| noted.number);
-        let (what, location) = noted.map(|noted| (noted.what.into_owned(), noted.location)).unzip();
+        let (what, site) = noted.map(|noted| (noted.what.into_owned(), noted.site)).unzip();
         let thread = (state == StallState::Running).then(|| self.thread_of(stream_state, point)).flatten();
         let noted = stream_state.step_note.as_ref().filter(|_| state == StallState::Running);
         let (stream, condition, step) = (stream_state.key, None, noted.and_then(|noted| noted.step()));
-        StalledInstruction { stream, seq, pending, what, location, state, thread, waits_for, condition, step }
+        StalledInstruction { stream, seq, pending, what, site, state, thread, waits_for, condition, step }
     }
 
     /// The name of the thread that runs an instruction.
@@ -189,7 +189,7 @@ fn launched(stream_state: &StreamState, point: Point) -> Option<(Noted, SmallVec
 }
 
 /// The note of an instruction that waits for a condition, and the step that begins the block.
-fn paused(stream_state: &StreamState, point: Point) -> Option<(Noted, StepLabel)> {
+fn paused(stream_state: &StreamState, point: Point) -> Option<(Noted, ProgramStep)> {
     let found = stream_state.in_flight.as_ref()?.with_condition(|wait| (wait.noted.clone(), wait.step))?;
     (found.0.point == point).then_some(found)
 }

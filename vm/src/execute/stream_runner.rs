@@ -1,7 +1,7 @@
 //! The stream runner: runs tasks on a device stream, and keeps a reused buffer for the operands of the current task.
 
 use streamvm_ep::{
-    self as ep, CallError, CommandCall, FnContext, KernelCall, Operand, RawCall, RestOfCommands, StepLabel,
+    self as ep, CallError, CommandCall, FnContext, KernelCall, Operand, ProgramStep, RawCall, RestOfCommands,
 };
 use streamvm_stream::{StreamPolicy, Work};
 
@@ -13,7 +13,7 @@ pub(crate) struct Runner {
     stream: Box<dyn ep::Stream>,
     operands: Operands,
     /// The block at which the last task paused.
-    condition: Option<StepLabel>,
+    condition: Option<ProgramStep>,
 }
 
 impl Runner {
@@ -24,7 +24,7 @@ impl Runner {
 
     /// The block at which the last task paused, if the task has not queued all of its commands: it is to be run again. Returned once.
     #[inline]
-    pub(crate) fn take_condition(&mut self) -> Option<StepLabel> {
+    pub(crate) fn take_condition(&mut self) -> Option<ProgramStep> {
         self.condition.take()
     }
 
@@ -51,7 +51,7 @@ impl Runner {
 struct Running<'a> {
     task: &'a mut Task,
     operands: &'a mut [Operand<'static>],
-    condition: &'a mut Option<StepLabel>,
+    condition: &'a mut Option<ProgramStep>,
 }
 
 impl Work for Running<'_> {

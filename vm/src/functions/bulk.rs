@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use streamvm_ep::{Access, FnContext, FnError, InlineFn};
+use streamvm_ep::{Access, FnContext, FnError, InlineFn, Site};
 use streamvm_instructions::{Cause, Error, OwnUse, Target, Use, Var};
 
 use crate::dispatch::function_outcome::FunctionOutcome;
@@ -37,7 +37,7 @@ pub struct Bulk<'vm> {
 
 struct Part {
     name: Cow<'static, str>,
-    location: &'static Location<'static>,
+    site: Site,
     f: InlineFn,
 }
 
@@ -91,7 +91,7 @@ impl<'vm> Bulk<'vm> {
     ) -> Result<(), Error> {
         let f = InlineFn::new(move |_: &mut FnContext<'_>| f());
         uses.into_iter().for_each(|u| self.add(u));
-        self.parts.push(Part { name: name.into(), location: Location::caller(), f });
+        self.parts.push(Part { name: name.into(), site: Site::caller(), f });
         if self.parts.len() < self.most { Ok(()) } else { self.flush().map(drop) }
     }
 
@@ -146,14 +146,14 @@ impl<'vm> Bulk<'vm> {
 }
 
 fn run(part: Part) -> Result<(), FnError> {
-    let Part { name, location, mut f } = part;
+    let Part { name, site, mut f } = part;
     let called = catch_unwind(AssertUnwindSafe(|| f.call(&mut FnContext::new(&mut [])?)));
     let cause = match called {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(error)) => Cause::Function(text_of(error)),
         Err(payload) => Cause::Panic(panic_text(payload)),
     };
-    Err(Box::new(FunctionOutcome::Part { name, location, cause }))
+    Err(Box::new(FunctionOutcome::Part { name, site, cause }))
 }
 
 impl Drop for Bulk<'_> {

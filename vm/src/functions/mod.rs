@@ -12,9 +12,8 @@ mod operator;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::panic::Location;
 
-use streamvm_ep::{DeviceId, FnContext, FnError, InlineFn, Priority};
+use streamvm_ep::{DeviceId, FnContext, FnError, InlineFn, Priority, Site};
 use streamvm_instructions::{self as instructions, Ahead, Error, InstructionsBuilder, Issued, Role, Single, Use, Var};
 use streamvm_stream::StreamKey;
 
@@ -129,9 +128,9 @@ impl Vm {
         name: impl Into<Cow<'static, str>>,
         uses: impl IntoIterator<Item = Use<'u>>,
         code: impl FnOnce() -> InlineFn,
-        location: &'static Location<'static>,
+        site: Site,
     ) -> Result<Ticket<'_>, Error> {
-        let issued = Issued { stream: options.stream(), role: Role::Push, launch: options.of_instruction(), location };
+        let issued = Issued { stream: options.stream(), role: Role::Push, launch: options.of_instruction(), site };
         let mut ticket = Ticket::new(&self.engine);
         Single::submit_function(issued, name, uses, code, |single| self.submit_one(single, &mut ticket))?;
         Ok(ticket)
@@ -228,7 +227,7 @@ impl<'vm> Pusher<'vm> {
     ) -> Result<Ticket<'vm>, Error> {
         let code = || InlineFn::new(move |_: &mut FnContext<'_>| f());
         let uses = uses.into_iter().map(Use::of_order);
-        self.vm.push_in(self.options, name, uses, code, Location::caller())
+        self.vm.push_in(self.options, name, uses, code, Site::caller())
     }
 
     /// [`Pusher::push`] of an asynchronous function: it gets a handle, and is over when any thread uses the handle

@@ -5,10 +5,9 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::panic::Location;
 use std::sync::Arc;
 
-use streamvm_ep::{FnContext, FnError, InlineFn};
+use streamvm_ep::{FnContext, FnError, InlineFn, Site};
 use streamvm_instructions::{Error, OwnUse, Use};
 
 use crate::functions::{LaunchOptions, Pusher};
@@ -65,7 +64,7 @@ impl Vm {
         let (code, options) = (operator.code.clone(), operator.options);
         let f = || InlineFn::new(move |_: &mut FnContext<'_>| code());
         let uses = operator.uses.iter().map(OwnUse::seen);
-        self.push_in(options, operator.name.clone(), uses, f, Location::caller())
+        self.push_in(options, operator.name.clone(), uses, f, Site::caller())
     }
 }
 

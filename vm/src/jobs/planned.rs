@@ -1,12 +1,11 @@
 //! A job plan with its executables, and its runs.
 
 use std::fmt;
-use std::panic::Location;
 use std::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use streamvm_ep::MemoryKind;
+use streamvm_ep::{MemoryKind, Site};
 use streamvm_instructions::{Error, JobPlanError, Place, Resource, Tensor};
 use streamvm_program::{Job, JobFeed, JobInput, JobPlan, JobProgram, PlaceBytes, in_order};
 
@@ -85,7 +84,7 @@ impl Jobs {
     /// jobs that were submitted before still run.
     #[track_caller]
     pub fn run(&self, inputs: &[(&str, &Tensor)]) -> Result<JobResults, Error> {
-        let location = Location::caller();
+        let site = Site::caller();
         let Planned { plan, executables, ends } = &*self.inner;
         let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
         let names = plan.inputs().iter().map(|input| input.name.as_str());
@@ -93,7 +92,7 @@ impl Jobs {
         plan.inputs()
             .iter()
             .zip(&given)
-            .try_for_each(|(input, tensor)| check_input(&engine, plan, (input, tensor), location))?;
+            .try_for_each(|(input, tensor)| check_input(&engine, plan, (input, tensor), site))?;
         let mut values: Vec<Option<Tensor>> = vec![None; plan.values().len()];
         // For each value its copies elsewhere.
         let mut copies: Vec<SmallVec<[Tensor; 1]>> = vec![SmallVec::new(); plan.values().len()];
@@ -126,7 +125,7 @@ impl Jobs {
             }
             let feeds: SmallVec<[(&str, &Tensor); 4]> =
                 program.feeds.iter().map(|port| port.name.as_str()).zip(&feeds).collect();
-            let run = executables[job.program].run_as(Some(&plan.job_name(job)), &feeds, location)?;
+            let run = executables[job.program].run_as(Some(&plan.job_name(job)), &feeds, site)?;
             let (instruction, fetched) = run.into_parts();
             submitted.push(instruction);
             job.makes.clone().zip(fetched).for_each(|(value, tensor)| values[value] = Some(tensor));
@@ -192,7 +191,7 @@ fn check_input(
     engine: &Engine,
     plan: &JobPlan,
     (input, tensor): (&JobInput, &Tensor),
-    location: &'static Location<'static>,
+    site: Site,
 ) -> Result<(), Error> {
     let JobInput { name, dtype, shape, place, .. } = input;
     if (tensor.dtype(), tensor.shape()) != (*dtype, *shape) {
@@ -206,7 +205,7 @@ fn check_input(
         let (name, expected, found) = (name.clone(), *place, tensor.place());
         return Err(JobPlanError::Elsewhere { name, expected, found }.into());
     }
-    let foreign = |_| Error::Foreign { line: 0, what: name.clone(), location };
+    let foreign = |_| Error::Foreign { line: 0, what: name.clone(), site };
     tensor.resource().id_in(engine.me).map(drop).map_err(foreign)
 }
 

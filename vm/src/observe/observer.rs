@@ -17,13 +17,12 @@ use std::borrow::Borrow;
 use std::io::Write;
 use std::iter::Peekable;
 use std::ops::Range;
-use std::panic::Location;
 use std::sync::Arc;
 use std::vec;
 
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
-use streamvm_ep::{self as ep, DeviceKind, Label, MemoryKind};
+use streamvm_ep::{self as ep, DeviceKind, Label, MemoryKind, Site};
 use streamvm_instructions::{
     Batch, Declared, DependenceUse, Instruction, Kind, Place, Plan, PlannedRecord, RecordPlace, Resource, ResourceId,
     ResourceKind, Target, Tensor, Var,
@@ -189,7 +188,7 @@ impl Observer {
             let uses = list.uses(instruction);
             let resources = &submission.uses[instruction.use_range()];
             let mut label = Label::new(point.stream.index() as u32, point.seq, instruction.kind.name());
-            label.location = instruction.location;
+            label.site = instruction.site;
             let (mut allocations, mut variables) = (Vec::new(), SmallVec::new());
             for (u, DependenceUse { resource, .. }) in uses.iter().zip(resources) {
                 let allocation = self.allocation(inner, *resource, u.resource(), submission, &label);
@@ -230,7 +229,7 @@ impl Observer {
     fn begin_variables<B: Batch>(&self, inner: &mut Inner, submission: &Submission<'_>, list: &B) {
         for instruction in list.instructions() {
             let mut label = Label::new(0, 0, "a variable's beginning");
-            label.location = instruction.location;
+            label.site = instruction.site;
             let resources = &submission.uses[instruction.use_range()];
             for (u, DependenceUse { resource, .. }) in list.uses(instruction).iter().zip(resources) {
                 if matches!(u.target(), Target::Var(_)) && !inner.allocations.contains_key(resource) {
@@ -284,15 +283,9 @@ impl Observer {
     }
 
     /// Notes that the caller's thread itself fills a new resource.
-    pub(crate) fn fills(
-        &self,
-        id: ResourceId,
-        resource: &Resource,
-        range: Range<usize>,
-        location: &'static Location<'static>,
-    ) {
+    pub(crate) fn fills(&self, id: ResourceId, resource: &Resource, range: Range<usize>, site: Site) {
         let mut label = Label::new(0, 0, "tensor from the caller's elements");
-        label.location = location;
+        label.site = site;
         let thread = self.detector.this_thread();
         self.knows_what_the_lock_knows(thread);
         let allocation = self.detector.begin_allocation(range.clone(), &label);
@@ -304,7 +297,7 @@ impl Observer {
             let runs = std::slice::from_ref(&range);
             trace.host(
                 "tensor",
-                location,
+                site,
                 &[UseLine { life: allocation, access, runs: if range.is_empty() { &[] } else { runs } }],
             );
         }
@@ -340,7 +333,7 @@ impl Observer {
             seq,
             what: task.name().into(),
             step: None,
-            location: task.location,
+            site: task.site.get(),
             allocations,
             actor,
         };
@@ -541,7 +534,7 @@ fn issue<T: Borrow<Tensor>, V: Borrow<Var>>(
     trace.instruction(&InstructionLine {
         at: planned.point,
         op: instruction.kind.name(),
-        location: instruction.location,
+        site: instruction.site,
         uses: &uses,
         waits: &waits,
         order,

@@ -1,9 +1,8 @@
 //! The stall report: its fields and its text form.
 
 use std::fmt;
-use std::panic::Location;
 
-use streamvm_ep::StepLabel;
+use streamvm_ep::{ProgramStep, Site};
 use streamvm_stream::StreamKey;
 
 /// The oldest pending instruction of each stream, and what it waits for.
@@ -30,7 +29,7 @@ pub struct HeldSection {
     /// The names of its resources, in quotes.
     pub over: String,
     /// The caller's source line that began it.
-    pub location: &'static Location<'static>,
+    pub site: Site,
 }
 
 /// The oldest instruction of one stream that has not passed.
@@ -51,7 +50,7 @@ pub struct StalledInstruction {
     /// report cannot find it.
     pub what: Option<String>,
     /// The caller's source line that issued it, if known.
-    pub location: Option<&'static Location<'static>>,
+    pub site: Option<Site>,
     /// What the instruction is doing.
     pub state: StallState,
     /// The engine's thread that runs it, if it is [running](StallState::Running). A caller that waits may run it instead of that thread.
@@ -60,10 +59,10 @@ pub struct StalledInstruction {
     pub waits_for: Vec<(StreamKey, u64)>,
     /// The step of a program that begins a block, if the instruction waits for its [condition](StallState::Condition); or the step whose output or time is
     /// looked at, if it waits for its end.
-    pub condition: Option<StepLabel>,
+    pub condition: Option<ProgramStep>,
     /// The step that the instruction is at, if it is [running](StallState::Running) a program with functions or loops on one lane of a CPU; of steps that run together,
     /// the first one.
-    pub step: Option<StepLabel>,
+    pub step: Option<ProgramStep>,
 }
 
 /// The state of an instruction that has not passed.
@@ -173,8 +172,8 @@ impl fmt::Display for StallReport {
             write!(f, "{}", row[3])?;
             self.write_waits(f, stalled)?;
         }
-        for HeldSection { over, location } in &self.sections {
-            write!(f, "\n  the critical section over {over} is open since {location}")?;
+        for HeldSection { over, site } in &self.sections {
+            write!(f, "\n  the critical section over {over} is open since {site}")?;
         }
         if self.blocked_by_sections > 0 {
             let blocked = self.blocked_by_sections as u64;
@@ -189,8 +188,8 @@ impl StallReport {
         if let Some(thread) = &stalled.thread {
             write!(f, "; on thread {thread}")?;
         }
-        if let Some(StepLabel { step, what, location }) = stalled.step {
-            write!(f, "; at step {step} ({what}), recorded at {location}")?;
+        if let Some(step) = stalled.step {
+            write!(f, "; at {step}")?;
         }
         for (index, (stream, seq)) in stalled.waits_for.iter().enumerate() {
             let word = match (index, stalled.state) {
@@ -200,9 +199,9 @@ impl StallReport {
             };
             write!(f, "{word} {}", Named(*stream, *seq))?;
         }
-        if let Some(StepLabel { step, what, location }) = stalled.condition {
-            let of = if matches!(what, "if" | "while") { "the condition" } else { "the end" };
-            write!(f, "; for {of} of step {step} ({what}), recorded at {location}")?;
+        if let Some(step) = stalled.condition {
+            let of = if matches!(step.name, "if" | "while") { "the condition" } else { "the end" };
+            write!(f, "; for {of} of {step}")?;
         }
         let chain = self.chain(stalled);
         if let [_, .., root] = chain.as_slice() {
@@ -225,9 +224,9 @@ impl fmt::Display for Named {
 }
 
 fn row(stalled: &StalledInstruction) -> [String; 4] {
-    let StalledInstruction { stream, seq, what, location, state, .. } = stalled;
-    let location = location.map_or_else(|| "issued where is not known".to_owned(), |location| location.to_string());
-    [Named(*stream, *seq).to_string(), state.to_string(), what.clone().unwrap_or_else(|| "?".to_owned()), location]
+    let StalledInstruction { stream, seq, what, site, state, .. } = stalled;
+    let site = site.map_or_else(|| "issued where is not known".to_owned(), |site| site.to_string());
+    [Named(*stream, *seq).to_string(), state.to_string(), what.clone().unwrap_or_else(|| "?".to_owned()), site]
 }
 
 #[cfg(test)]
@@ -240,8 +239,8 @@ mod tests {
         let what = (state != StallState::Queued).then(|| format!("op {seq}"));
         let thread = (state == StallState::Running).then(|| "cpu:0.1".to_owned());
         let stream = key(stream);
-        let (pending, location, condition, step) = (3, None, None, None);
-        StalledInstruction { stream, seq, pending, what, location, state, thread, waits_for, condition, step }
+        let (pending, site, condition, step) = (3, None, None, None);
+        StalledInstruction { stream, seq, pending, what, site, state, thread, waits_for, condition, step }
     }
 
     fn report() -> StallReport {
@@ -264,33 +263,33 @@ mod tests {
 in the end for compute@cpu:0:0 #7";
         assert_eq!(text, expected);
         assert_eq!(StallReport::new(Vec::new(), 0, (Vec::new(), 0)).to_string(), "nothing is pending");
-        let location = Location::caller();
-        let held = HeldSection { over: "\"port\"".to_owned(), location };
+        let site = Site::caller();
+        let held = HeldSection { over: "\"port\"".to_owned(), site };
         let text = StallReport::new(Vec::new(), 0, (vec![held], 2)).to_string();
         let expected = format!(
-            "0 instructions on 0 streams\n  the critical section over \"port\" is open since {location}\n  2 submitters blocked until a section ends"
+            "0 instructions on 0 streams\n  the critical section over \"port\" is open since {site}\n  2 submitters blocked until a section ends"
         );
         assert_eq!(text, expected);
     }
 
     #[test]
     fn a_stream_that_is_held_behind_a_step_names_it() {
-        let location = Location::caller();
+        let site = Site::caller();
         for (what, of) in [("while", "the condition"), ("if", "the condition"), ("add", "the end")] {
-            let condition = Some(StepLabel { step: 3, what, location });
+            let condition = Some(ProgramStep { number: 3, name: what, site });
             let held = StalledInstruction { condition, ..stalled("compute@sim:0:0", 1, StallState::Condition, &[]) };
             let text = StallReport::new(vec![held], 0, (Vec::new(), 0)).to_string();
-            assert!(text.ends_with(&format!("; for {of} of step 3 ({what}), recorded at {location}")), "{text}");
+            assert!(text.ends_with(&format!("; for {of} of step 3 ({what}), recorded at {site}")), "{text}");
         }
     }
 
     #[test]
     fn a_program_names_the_step_that_it_is_at() {
-        let location = Location::caller();
-        let step = Some(StepLabel { step: 3, what: "fn", location });
+        let site = Site::caller();
+        let step = Some(ProgramStep { number: 3, name: "fn", site });
         let running = StalledInstruction { step, ..stalled("compute@cpu:0:0", 1, StallState::Running, &[]) };
         let text = StallReport::new(vec![running], 0, (Vec::new(), 0)).to_string();
-        assert!(text.ends_with(&format!("; on thread cpu:0.1; at step 3 (fn), recorded at {location}")), "{text}");
+        assert!(text.ends_with(&format!("; on thread cpu:0.1; at step 3 (fn), recorded at {site}")), "{text}");
     }
 
     #[test]

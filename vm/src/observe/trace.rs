@@ -10,11 +10,11 @@
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::TryLockError;
 
 use hashbrown::HashMap;
-use streamvm_ep::Access;
+use streamvm_ep::{Access, Site};
 use streamvm_stream::{Point, StreamId, StreamKey, WaitKind};
 
 use crate::sync::{Mutex, MutexGuard, unpoisoned};
@@ -72,7 +72,7 @@ pub(crate) struct InstructionLine<'a> {
     pub(crate) at: Point,
     /// What runs: an op, a function's name, or a kind of instruction.
     pub(crate) op: &'a str,
-    pub(crate) location: &'a Location<'a>,
+    pub(crate) site: Site,
     pub(crate) uses: &'a [UseLine<'a>],
     pub(crate) waits: &'a [WaitLine],
     pub(crate) order: OrderLine,
@@ -178,7 +178,7 @@ impl Recorder {
 
     /// An instruction, in program order.
     pub(crate) fn instruction(&mut self, instruction: &InstructionLine<'_>) {
-        let InstructionLine { at, op, location, uses, waits, order } = *instruction;
+        let InstructionLine { at, op, site, uses, waits, order } = *instruction;
         self.singles.add(at);
         let name = |point| self.singles.of(point);
         let waits: Vec<WaitLine> = waits.iter().map(|wait| WaitLine { point: name(wait.point), ..*wait }).collect();
@@ -189,7 +189,7 @@ impl Recorder {
         self.line(|text| {
             text.push_str("{\"instruction\":{\"at\":");
             pair(text, at)?;
-            described(text, op, location, uses)?;
+            described(text, op, site, uses)?;
             if !waits.is_empty() {
                 text.push_str(",\"waits\":[");
                 separated(text, &waits, wait)?;
@@ -230,11 +230,11 @@ impl Recorder {
     }
 
     /// The host accesses memory at this place of the program. The access is over when the call returns.
-    pub(crate) fn host(&mut self, op: &str, location: &Location<'_>, uses: &[UseLine<'_>]) {
+    pub(crate) fn host(&mut self, op: &str, site: Site, uses: &[UseLine<'_>]) {
         self.line(|text| {
             text.push_str("{\"host\":{");
             let start = text.len();
-            described(text, op, location, uses)?;
+            described(text, op, site, uses)?;
             // The first field has no comma before it.
             text.remove(start);
             text.push_str("}}");
@@ -283,11 +283,11 @@ fn separated<T>(
     Ok(())
 }
 
-fn described(text: &mut String, op: &str, location: &Location<'_>, uses: &[UseLine<'_>]) -> fmt::Result {
+fn described(text: &mut String, op: &str, site: Site, uses: &[UseLine<'_>]) -> fmt::Result {
     text.push_str(",\"op\":");
     quoted(text, &op)?;
     text.push_str(",\"location\":");
-    quoted(text, location)?;
+    quoted(text, &site)?;
     if !uses.is_empty() {
         text.push_str(",\"uses\":[");
         separated(text, uses, usage)?;

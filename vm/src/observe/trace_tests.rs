@@ -12,13 +12,13 @@ fn point(stream: u32, seq: u64) -> Point {
 }
 
 /// `FILE:LINE:COLUMN` as JSON text.
-fn text_of(location: &Location<'_>) -> String {
-    location.to_string().replace('\\', "\\\\")
+fn text_of(site: Site) -> String {
+    site.to_string().replace('\\', "\\\\")
 }
 
 #[test]
 fn every_line_is_as_the_format_says() {
-    let location = Location::caller();
+    let site = Site::caller();
     let mut recorder = Recorder::new();
     let key = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 1);
     recorder.stream(StreamId(0), key);
@@ -27,7 +27,7 @@ fn every_line_is_as_the_format_says() {
     recorder.variable(8);
     recorder.host(
         "tensor",
-        location,
+        site,
         &[UseLine { life: 7, access: Access::Write, runs: std::slice::from_ref(&(4096..4608)) }],
     );
     recorder.record(3, point(1, 4));
@@ -36,7 +36,7 @@ fn every_line_is_as_the_format_says() {
     recorder.instruction(&InstructionLine {
         at: point(0, 1),
         op: "a \"b\"\\\n",
-        location,
+        site,
         uses: &[
             UseLine { life: 7, access: Access::Read, runs: &[4096..4100, 4104..4108] },
             UseLine { life: 8, access: Access::ReadWrite, runs: &[] },
@@ -48,14 +48,7 @@ fn every_line_is_as_the_format_says() {
         order: OrderLine::After(point(1, 3)),
     });
     for (seq, order) in [(2, OrderLine::AfterAll), (3, OrderLine::Barrier), (4, OrderLine::Uses)] {
-        recorder.instruction(&InstructionLine {
-            at: point(0, seq),
-            op: "sync",
-            location,
-            uses: &[],
-            waits: &[],
-            order,
-        });
+        recorder.instruction(&InstructionLine { at: point(0, seq), op: "sync", site, uses: &[], waits: &[], order });
     }
     recorder.ran(point(0, 1), 1500..2500);
     recorder.free(7);
@@ -80,7 +73,7 @@ fn every_line_is_as_the_format_says() {
 {"unmap":{"base":4096,"bytes":512}}
 {"end":{"lines":15}}
 "#;
-    assert_eq!(recorder.take(), expected.replace("SITE", &text_of(location)));
+    assert_eq!(recorder.take(), expected.replace("SITE", &text_of(site)));
     assert_eq!(recorder.take(), "");
 }
 
@@ -89,7 +82,7 @@ fn a_view_of_very_many_pieces_is_written_as_its_hull() {
     let written = |runs: &[Range<usize>]| {
         let mut recorder = Recorder::new();
         let uses = [UseLine { life: 1, access: Access::Read, runs }];
-        recorder.host("read", Location::caller(), &uses);
+        recorder.host("read", Site::caller(), &uses);
         recorder.take()
     };
     let rows: Vec<Range<usize>> = (0..MOST_RUNS + 1).map(|row| row * 8..row * 8 + 4).collect();
@@ -110,7 +103,7 @@ fn runs_that_repeat_are_one_entry() {
     assert_eq!(entries[..3], [(0, 8, 1, 16), (16, 20, 1, 4080), (4096, 4104, 1797, 40)]);
     assert_eq!((entries.len(), entries[3].0), (4, 90_000));
     let mut recorder = Recorder::new();
-    recorder.host("read", Location::caller(), &[UseLine { life: 1, access: Access::Read, runs: &runs }]);
+    recorder.host("read", Site::caller(), &[UseLine { life: 1, access: Access::Read, runs: &runs }]);
     assert!(recorder.take().contains("\"runs\":[[0,8],[16,20],[4096,4104,1797,40],[90000,90001]]"));
 }
 

@@ -55,9 +55,8 @@ pub(crate) mod observer {
     //! There is no observer.
 
     use std::ops::Range;
-    use std::panic::Location;
 
-    use streamvm_ep::{ActorId, InstructionTime, MemoryKind, Stream};
+    use streamvm_ep::{ActorId, InstructionTime, MemoryKind, Site, Stream};
     use streamvm_instructions::{Batch, Place, Resource, ResourceId};
     use streamvm_stream::{Point, StreamId, StreamKey};
 
@@ -100,7 +99,7 @@ pub(crate) mod observer {
             match *self {}
         }
 
-        pub(crate) fn fills(&self, _: ResourceId, _: &Resource, _: Range<usize>, _: &'static Location<'static>) {
+        pub(crate) fn fills(&self, _: ResourceId, _: &Resource, _: Range<usize>, _: Site) {
             match *self {}
         }
 

@@ -7,11 +7,11 @@ use std::sync::atomic::AtomicU64;
 use hashbrown::HashMap;
 use streamvm_cpu::CpuSequence;
 use streamvm_ep::{
-    CommandSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfCommands, SequenceBranch, SequenceBuffer,
-    SequenceError, SequenceFlag, SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand,
-    SequencePosition, SequenceStep, SequenceWork, StepLabel,
+    CommandSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, ProgramStep, RestOfCommands, SequenceBranch,
+    SequenceBuffer, SequenceError, SequenceFlag, SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory,
+    SequenceOperand, SequencePosition, SequenceStep, SequenceWork,
 };
-use streamvm_instructions::{Cause, Error, ProgramError, ProgramStep, StepFailure};
+use streamvm_instructions::{Cause, Error, ProgramError};
 use streamvm_program::{
     BufferRole, Compiled, CompiledStep, FusedBy, FusedSteps, Located, Segment, SegmentBranch, SegmentUse, StepFunction,
     Storage, ValueId, Work,
@@ -78,7 +78,7 @@ impl LoadedProgram {
         self: &Arc<Self>,
         (segment, run): (usize, u64),
         mut position: Box<SequencePosition>,
-        condition: StepLabel,
+        condition: ProgramStep,
         context: &mut FnContext<'_>,
     ) {
         let inner = self.clone();
@@ -104,9 +104,8 @@ impl LoadedProgram {
     #[cold]
     fn failed_step(&self, segment: usize, step: usize, error: String) -> FnError {
         let first = self.compiled.segments()[segment].steps.start;
-        let CompiledStep { work, number, location, .. } = &self.compiled.steps()[first + step];
-        let failed = StepFailure { step: *number, what: work.name(), location, error };
-        FnError::from(FunctionOutcome::Failed(Cause::Step(Box::new(failed))))
+        let step = self.compiled.steps()[first + step].named();
+        FnError::from(FunctionOutcome::Failed(Cause::Step { step, error }))
     }
 
     #[cold]
@@ -168,7 +167,6 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
     let buffers: Vec<SequenceBuffer> = segment.uses.iter().map(buffer).collect();
     let steps = compiled.steps()[segment.steps.clone()].iter();
     let load = |step: &CompiledStep| sequence_step(env, kind, segment, step, compiled);
-    let label = |step: &CompiledStep| StepLabel { step: step.number, what: step.work.name(), location: step.location };
     // Groups are in the order of their steps, each within one segment.
     let first = compiled.fused().partition_point(|group| group.steps.start < segment.steps.start);
     let groups = compiled.fused()[first..].iter().take_while(|group| group.steps.end <= segment.steps.end);
@@ -176,7 +174,7 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
     let loaded = if kind == DeviceKind::Cpu {
         // Only functions and loops can hang.
         let may_hang = |step: &CompiledStep| matches!(step.work, Work::Function(_) | Work::While);
-        let labels = steps.clone().any(may_hang).then(|| steps.clone().map(label).collect());
+        let labels = steps.clone().any(may_hang).then(|| steps.clone().map(CompiledStep::named).collect());
         let steps: Vec<SequenceStep> = steps.map(load).collect::<Result<_, Error>>()?;
         let block_by_block = |group: &FusedSteps| match group.by {
             FusedBy::Blocks(block) => Some(SequenceGroup { steps: of_segment(&group.steps), block }),
@@ -196,7 +194,7 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
             LoadedSegment::Cpu(if compiled.times_steps() { sequence.timing() } else { sequence })
         })
     } else {
-        let steps = steps.map(|step| Ok((load(step)?, label(step)))).collect::<Result<_, Error>>()?;
+        let steps = steps.map(|step| Ok((load(step)?, step.named()))).collect::<Result<_, Error>>()?;
         let device = env.devices.get(segment.stream.device)?;
         let fusions: Vec<SequenceFusion> = groups.map(|group| fusion(compiled, group, of_segment)).collect();
         let sequence = CommandSequence::over(kind, buffers, flag(compiled, segment), steps);
@@ -223,11 +221,7 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
             | SequenceError::Blocks { step, .. } => Some(segment.steps.start + step),
             _ => None,
         };
-        let step = number.and_then(|number| compiled.steps().get(number)).map(|step| ProgramStep {
-            number: step.number,
-            name: step.work.name(),
-            location: step.location,
-        });
+        let step = number.and_then(|number| compiled.steps().get(number)).map(CompiledStep::named);
         let what = match step {
             Some(_) => format!("cannot be loaded; in the numbers of its segment: {error}"),
             None => error.to_string(),

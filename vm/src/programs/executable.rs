@@ -1,13 +1,12 @@
 //! A compiled program of one engine, and its runs.
 
 use std::fmt;
-use std::panic::Location;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use streamvm_ep::{Layout, MemoryKind, Shape};
+use streamvm_ep::{Layout, MemoryKind, Shape, Site};
 use streamvm_instructions::{
     BuildError, Error, InstructionList, InstructionsBuilder, Issued, Kind, Lane, LaunchOptions, Place, Resource, Role,
     Single, Tensor, WaitFor, copy_stream,
@@ -46,11 +45,11 @@ impl Executable {
         engine: &Arc<Engine>,
         inner: Arc<LoadedProgram>,
         parameters: &[(&str, &Tensor)],
-        location: &'static Location<'static>,
+        site: Site,
     ) -> Result<Executable, Error> {
         let program = inner.compiled.program();
         let given = program.given_parameters(parameters)?;
-        check_own(engine, program, &given, location)?;
+        check_own(engine, program, &given, site)?;
         check_apart(&inner.compiled, &given)?;
         let parameters = given.into_iter().cloned().collect();
         Ok(Executable { engine: Arc::downgrade(engine), inner, parameters })
@@ -74,32 +73,27 @@ impl Executable {
     /// [`Error::SectionHeld`]). Nothing of the program runs then.
     #[track_caller]
     pub fn run(&self, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
-        self.run_as(None, feeds, Location::caller())
+        self.run_as(None, feeds, Site::caller())
     }
 
     /// [`run`](Executable::run), under a name of its own if one is given, which errors, profiles and traces have.
-    pub(crate) fn run_as(
-        &self,
-        name: Option<&str>,
-        feeds: &[(&str, &Tensor)],
-        location: &'static Location<'static>,
-    ) -> Result<Fetches, Error> {
+    pub(crate) fn run_as(&self, name: Option<&str>, feeds: &[(&str, &Tensor)], site: Site) -> Result<Fetches, Error> {
         let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
         let compiled = &self.inner.compiled;
-        let given = self.given(&engine, feeds, location)?;
+        let given = self.given(&engine, feeds, site)?;
         if let (None, Some(kernel)) = (&name, &self.inner.only_kernel)
             && let Some(inputs) = kernel.inputs(&given, &self.parameters)
         {
-            return self.run_kernel(&engine, kernel, &inputs, location);
+            return self.run_kernel(&engine, kernel, &inputs, site);
         }
-        let run = self.begin(&engine, name, &given, location)?;
+        let run = self.begin(&engine, name, &given, site)?;
         let mut submitted = Submitted::default();
         match compiled.segments() {
             // It uses its buffers whole, as the compiler promises for the only segment of a program.
             [segment] if self.inner.segments[0].is_sequence() => {
                 let stream = self.stream(0, run.lane);
                 let role = self.inner.segments[0].role();
-                let issued = Issued { stream, role, launch: LaunchOptions::default(), location };
+                let issued = Issued { stream, role, launch: LaunchOptions::default(), site };
                 let name = self.name_of(&run);
                 let uses = segment.uses.iter().map(|it| with_access(run.buffer(it.buffer), it.access));
                 Single::submit_function(
@@ -118,7 +112,7 @@ impl Executable {
                     for &earlier in &segment.waits {
                         let [stream, source] = [number, earlier].map(|segment| self.stream(segment, run.lane));
                         let target = WaitFor::Line(lines[earlier]);
-                        list.push(stream, Kind::Wait { source, target, kind: WaitKind::Device }, [], location)?;
+                        list.push(stream, Kind::Wait { source, target, kind: WaitKind::Device }, [], site)?;
                     }
                     self.push_segment(&mut list, number, &run)?;
                     // The begin and the end of a section have several lines.
@@ -137,14 +131,14 @@ impl Executable {
         engine: &Arc<Engine>,
         kernel: &OnlyKernel,
         inputs: &[&Tensor],
-        location: &'static Location<'static>,
+        site: Site,
     ) -> Result<Fetches, Error> {
         let output = self.inner.fresh(kernel.output(&self.inner.compiled));
         let output = output.unwrap_or_else(|| unreachable!("each run has a new tensor for what is fetched"));
         let stream = self.stream(0, Lane::current().0);
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
         let mut submitted = Submitted::default();
-        Single::submit_op(stream, (kernel.op, &kernel.params), uses, location, |single| {
+        Single::submit_op(stream, (kernel.op, &kernel.params), uses, site, |single| {
             engine.submit_one(single, &mut submitted)
         })?;
         engine.failures.log_unseen();
@@ -160,11 +154,11 @@ impl Executable {
         &self,
         engine: &Engine,
         feeds: &[(&str, &'t Tensor)],
-        location: &'static Location<'static>,
+        site: Site,
     ) -> Result<SmallVec<[&'t Tensor; 4]>, Error> {
         let program = self.inner.compiled.program();
         let given = program.given_feeds(feeds)?;
-        check_own(engine, program, &given, location)?;
+        check_own(engine, program, &given, site)?;
         Ok(given)
     }
 
@@ -174,7 +168,7 @@ impl Executable {
         engine: &Arc<Engine>,
         name: Option<&'r str>,
         given: &[&'r Tensor],
-        location: &'static Location<'static>,
+        site: Site,
     ) -> Result<Run<'r>, Error> {
         let compiled = &self.inner.compiled;
         let lane = Lane::current().0;
@@ -189,7 +183,7 @@ impl Executable {
                     if tensor.layout().is_contiguous() && tensor.place() == needed {
                         RunBuffer::Given(tensor)
                     } else {
-                        own.push(copied(engine, lane, tensor, needed, location)?);
+                        own.push(copied(engine, lane, tensor, needed, site)?);
                         RunBuffer::Own(own.len() - 1)
                     }
                 }
@@ -204,7 +198,7 @@ impl Executable {
             check_feeds_apart(compiled, &buffers)?;
         }
         let number = if self.inner.draws { self.inner.next_run.fetch_add(1, Ordering::Relaxed) } else { 0 };
-        Ok(Run { name, number, lane, location, buffers, own })
+        Ok(Run { name, number, lane, site, buffers, own })
     }
 
     /// The number of the next run, from 0, which decides about its random numbers: each run of a program that draws some goes on where the run
@@ -228,7 +222,7 @@ impl Executable {
 
     /// Appends the instruction of a segment; several for the begin or the end of a critical section.
     pub(super) fn push_segment(&self, list: &mut InstructionList, number: usize, run: &Run<'_>) -> Result<(), Error> {
-        let location = run.location;
+        let site = run.site;
         let compiled = &self.inner.compiled;
         let segment = &compiled.segments()[number];
         let stream = self.stream(number, run.lane);
@@ -239,7 +233,7 @@ impl Executable {
             let uses = tensors.iter().zip(operands).map(|(tensor, operand)| with_access(tensor, operand.access));
             let (role, body) = (self.inner.segments[number].role(), Some(self.inner.code(number, run.number)));
             let name = format!("{} of {}", function.name(), self.name_of(run)).into();
-            return Ok(list.push(stream, Kind::Function { role, name, body }, uses, location)?);
+            return Ok(list.push(stream, Kind::Function { role, name, body }, uses, site)?);
         }
         if segment.is_section_mark() {
             let step = &compiled.steps()[segment.steps.start];
@@ -248,9 +242,9 @@ impl Executable {
             let mut builder = InstructionsBuilder::new();
             match &step.work {
                 Work::SectionBegin(section) => {
-                    builder.on_lane(stream.lane).begin(section.section(), &tensors, location)?;
+                    builder.on_lane(stream.lane).begin(section.section(), &tensors, site)?;
                 }
-                Work::SectionEnd(section) => builder.on_lane(stream.lane).end(section.section(), &tensors, location),
+                Work::SectionEnd(section) => builder.on_lane(stream.lane).end(section.section(), &tensors, site),
                 _ => unreachable!("the stream of critical sections has no other steps"),
             }
             list.append(builder.finish());
@@ -261,7 +255,7 @@ impl Executable {
                 unreachable!("a copy has two operands")
             };
             let (source, target) = (run.view(source)?, run.view(target)?);
-            return Ok(list.push(stream, Kind::Copy, [source.read(), target.write()], location)?);
+            return Ok(list.push(stream, Kind::Copy, [source.read(), target.write()], site)?);
         }
         let used = |segment_use: &SegmentUse| -> Result<Tensor, Error> {
             let tensor = run.buffer(segment_use.buffer);
@@ -281,14 +275,9 @@ impl Executable {
         let (role, name, code) =
             (self.inner.segments[number].role(), self.name_of(run), self.inner.code(number, run.number));
         if role == Role::Function {
-            return Ok(list.push(
-                stream,
-                Kind::Function { role, name: name.into(), body: Some(code) },
-                uses,
-                location,
-            )?);
+            return Ok(list.push(stream, Kind::Function { role, name: name.into(), body: Some(code) }, uses, site)?);
         }
-        Ok(list.push_program(stream, (role, name), uses, code, location)?)
+        Ok(list.push_program(stream, (role, name), uses, code, site)?)
     }
 
     /// The compiled program: its buffers and steps, which print as text.
@@ -332,7 +321,7 @@ pub(super) struct Run<'r> {
     /// Its number, which decides about its random numbers.
     number: u64,
     lane: u32,
-    location: &'static Location<'static>,
+    site: Site,
     /// For each buffer of the program its tensor.
     buffers: SmallVec<[RunBuffer<'r>; 8]>,
     own: SmallVec<[Tensor; 4]>,
@@ -436,19 +425,13 @@ fn is_whole(compiled: &Compiled, segment_use: &SegmentUse) -> bool {
 }
 
 /// A copy of `tensor` without gaps in another place, made by an instruction of its own.
-fn copied(
-    engine: &Arc<Engine>,
-    lane: u32,
-    tensor: &Tensor,
-    place: Place,
-    location: &'static Location<'static>,
-) -> Result<Tensor, Error> {
+fn copied(engine: &Arc<Engine>, lane: u32, tensor: &Tensor, place: Place, site: Site) -> Result<Tensor, Error> {
     let memory = if place == tensor.place() { tensor.memory() } else { MemoryKind::Device };
     let copy = Tensor::unbound(place, memory, tensor.dtype(), tensor.shape());
     let ends = [tensor, &copy].map(|end| (end.place(), end.memory()));
     let (device, stream_type) = copy_stream(ends[0], ends[1], StreamType::Compute);
     let mut list = InstructionList::new();
-    list.push(StreamKey::new(device, stream_type, lane), Kind::Copy, [tensor.read(), copy.write()], location)?;
+    list.push(StreamKey::new(device, stream_type, lane), Kind::Copy, [tensor.read(), copy.write()], site)?;
     engine.submit(&mut list, Full::Blocks, &mut Submitted::default())?;
     Ok(copy)
 }
@@ -457,12 +440,7 @@ fn copied(
 ///
 /// # Errors
 /// [`Error::Foreign`] for the first that is not.
-fn check_own(
-    engine: &Engine,
-    program: &Program,
-    tensors: &[&Tensor],
-    location: &'static Location<'static>,
-) -> Result<(), Error> {
-    let foreign = |_| Error::Foreign { line: 0, what: program.name.clone(), location };
+fn check_own(engine: &Engine, program: &Program, tensors: &[&Tensor], site: Site) -> Result<(), Error> {
+    let foreign = |_| Error::Foreign { line: 0, what: program.name.clone(), site };
     tensors.iter().try_for_each(|tensor| tensor.resource().id_in(engine.me).map(drop).map_err(foreign))
 }

@@ -1,10 +1,10 @@
 //! Closures that are recorded and compiled when they are first run with feeds of some kind.
 
 use std::fmt;
-use std::panic::Location;
 use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
+use streamvm_ep::Site;
 use streamvm_instructions::{Error, Tensor};
 use streamvm_program::{CompileOptions, Program, Recorder, compile, record};
 
@@ -137,7 +137,7 @@ impl<const FEEDS: usize> Jit<FEEDS> {
         };
         let parameters: SmallVec<[(&str, &Tensor); 8]> =
             self.parameters.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        Executable::new(&engine, loaded, &parameters, Location::caller())
+        Executable::new(&engine, loaded, &parameters, Site::caller())
     }
 
     /// The same closure, compiled with other options than the default.

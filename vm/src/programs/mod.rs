@@ -14,9 +14,9 @@ mod fetches;
 mod jit;
 mod watch;
 
-use std::panic::Location;
 use std::sync::Arc;
 
+use streamvm_ep::Site;
 use streamvm_instructions::{Error, Tensor};
 use streamvm_program::{CompileOptions, Program, Recorder, compile, record};
 
@@ -86,7 +86,7 @@ impl Vm {
         refuse_in_child(self.engine.handle.fork)?;
         let loaded = LoadedProgram::new(&self.engine, compile(program, options)?);
         log_reasons(&self.engine);
-        Executable::new(&self.engine, Arc::new(loaded?), parameters, Location::caller())
+        Executable::new(&self.engine, Arc::new(loaded?), parameters, Site::caller())
     }
 
     /// [`Vm::compile`], unless the engine has compiled an equal program with equal options before and still has the result.
@@ -136,7 +136,7 @@ impl Vm {
         let load = || LoadedProgram::new(&self.engine, compile(program, options)?);
         let loaded = self.engine.programs.get_or_load(Query::Program { program, options }, load);
         log_reasons(&self.engine);
-        Executable::new(&self.engine, loaded?, parameters, Location::caller())
+        Executable::new(&self.engine, loaded?, parameters, Site::caller())
     }
 }
 

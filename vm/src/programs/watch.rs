@@ -1,12 +1,11 @@
 //! Runs that are watched step by step, and the times of steps.
 
 use std::ops::Range;
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashSet;
-use streamvm_ep::SequenceTime;
+use streamvm_ep::{SequenceTime, Site};
 use streamvm_instructions::{Error, InstructionList, ProgramError, Tensor};
 use streamvm_program::{CompiledStep, Costs, Located, Segment};
 
@@ -108,19 +107,19 @@ impl Executable {
         watch: Watch<'_>,
         hook: &mut dyn FnMut(&WatchedStep<'_>) -> Result<(), Error>,
     ) -> Result<Fetches, Error> {
-        let location = Location::caller();
+        let site = Site::caller();
         let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
         let compiled = self.compiled();
         if !compiled.is_step_by_step() {
             return Err(ProgramError::NotStepByStep { program: compiled.program().name.clone() }.into());
         }
-        let section = compiled.steps().iter().find_map(|step| Some((step.work.section()?, step.location)));
-        if let Some((section, location)) = section {
+        let section = compiled.steps().iter().find_map(|step| Some((step.work.section()?, step.site)));
+        if let Some((section, site)) = section {
             let (program, section) = (compiled.program().name.clone(), section.to_string());
-            return Err(ProgramError::WatchedSection { program, section, location }.into());
+            return Err(ProgramError::WatchedSection { program, section, site }.into());
         }
-        let given = self.given(&engine, feeds, location)?;
-        let run = self.begin(&engine, None, &given, location)?;
+        let given = self.given(&engine, feeds, site)?;
+        let run = self.begin(&engine, None, &given, site)?;
         let named: HashSet<usize> =
             if let Watch::Steps(numbers) = watch { numbers.iter().copied().collect() } else { HashSet::new() };
         let mut pending = Vec::new();

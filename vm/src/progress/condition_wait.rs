@@ -14,7 +14,7 @@
 //!   wakes the context.
 //! * On a lost device a wait becomes `Known` at once, in any stage.
 
-use streamvm_ep::{EventId, StepLabel};
+use streamvm_ep::{EventId, ProgramStep};
 
 use crate::tasks::notes::Noted;
 use crate::tasks::task::Task;
@@ -24,7 +24,7 @@ pub(crate) struct ConditionWait {
     /// The instruction.
     pub(crate) noted: Noted,
     /// The step that begins the block.
-    pub(crate) step: StepLabel,
+    pub(crate) step: ProgramStep,
     /// The event behind the copy of the condition; `None` if it could not be recorded.
     pub(crate) event: Option<EventId>,
     pub(crate) stage: Stage,
@@ -48,7 +48,7 @@ pub(crate) enum Stage {
 
 impl ConditionWait {
     /// A wait of `task`, which has queued everything up to `event`.
-    pub(crate) fn new(task: &Task, step: StepLabel, event: Option<EventId>) -> ConditionWait {
+    pub(crate) fn new(task: &Task, step: ProgramStep, event: Option<EventId>) -> ConditionWait {
         ConditionWait { noted: Noted::of(task), step, event, stage: Stage::Copying }
     }
 

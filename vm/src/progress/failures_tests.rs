@@ -1,8 +1,6 @@
 //! Tests of the table of failures.
 
-use std::panic::Location;
-
-use streamvm_ep::DeviceId;
+use streamvm_ep::{DeviceId, Site};
 use streamvm_instructions::Cause;
 use streamvm_stream::{StreamId, StreamKey, StreamType};
 
@@ -16,7 +14,7 @@ fn failure(seq: u64) -> Arc<Failure> {
     let stream = StreamKey::new(DeviceId::cpu(0), StreamType::Compute, 0);
     let cause = Cause::Function(format!("number {seq}"));
     let what = "test".to_owned();
-    Arc::new(Failure { point: point(seq), number: seq, stream, what, location: Location::caller(), cause })
+    Arc::new(Failure { point: point(seq), number: seq, stream, what, site: Site::caller(), cause })
 }
 
 #[test]

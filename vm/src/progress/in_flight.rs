@@ -449,7 +449,7 @@ mod tests;
 mod loom_tests {
     use loom::thread;
     use streamvm_cpu::{CpuConfig, CpuDevice};
-    use streamvm_ep::StepLabel;
+    use streamvm_ep::ProgramStep;
     use streamvm_stream::StreamId;
 
     use super::*;
@@ -529,7 +529,7 @@ mod loom_tests {
 
     /// A wait for a condition whose copy is over.
     fn copied() -> ConditionWait {
-        let step = StepLabel { step: 0, what: "while", location: std::panic::Location::caller() };
+        let step = ProgramStep { number: 0, name: "while", site: Site::caller() };
         ConditionWait { stage: Stage::Seen, ..ConditionWait::new(&Task::empty(), step, None) }
     }
 

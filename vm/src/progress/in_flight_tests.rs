@@ -1,4 +1,5 @@
 use streamvm_cpu::{CpuConfig, CpuDevice};
+use streamvm_ep::Site;
 
 use super::*;
 
@@ -27,7 +28,7 @@ fn after_the_event_is_released_a_waiter_waits_for_the_number() {
 }
 
 fn wait(event: Option<EventId>) -> ConditionWait {
-    let step = ep::StepLabel { step: 0, what: "while", location: std::panic::Location::caller() };
+    let step = ep::ProgramStep { number: 0, name: "while", site: Site::caller() };
     ConditionWait::new(&Task::empty(), step, event)
 }
 

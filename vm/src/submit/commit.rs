@@ -393,7 +393,7 @@ impl State {
         self.submitted += 1;
         task.order = self.submitted;
         task.bytes = self.scratch.prepared[line].bytes;
-        task.location = instruction.location;
+        task.site = instruction.site.into();
         match &instruction.kind {
             Kind::Function { name: Cow::Borrowed(name), .. } => {
                 task.what = name;

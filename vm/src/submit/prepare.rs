@@ -4,9 +4,8 @@
 //! lock, removes the obstacle, and starts again. The obstacle is boxed, so that the result of the common case is one word.
 
 use std::borrow::Borrow;
-use std::panic::Location;
 
-use streamvm_ep::{Access, Op};
+use streamvm_ep::{Access, Op, Site};
 use streamvm_instructions::{
     Batch, Declared, Dependence, DependenceUse, EngineRef, Error, Instruction, Kind, Observed, OpenSection, PartId,
     Resource, ResourceId, ResourceKind, Tensor, Use, Var, WaitFor, wait_error,
@@ -212,10 +211,9 @@ impl State {
         stream: StreamId,
         env: &Environment,
     ) -> Result<ResourceId, Box<Obstacle>> {
-        let never_written =
-            || refused(line, instruction, |line, what, location| Error::NeverWritten { line, what, location });
-        let released = || refused(line, instruction, |line, what, location| Error::Released { line, what, location });
-        let foreign = |_| refused(line, instruction, |line, what, location| Error::Foreign { line, what, location });
+        let never_written = || refused(line, instruction, |line, what, site| Error::NeverWritten { line, what, site });
+        let released = || refused(line, instruction, |line, what, site| Error::Released { line, what, site });
+        let foreign = |_| refused(line, instruction, |line, what, site| Error::Foreign { line, what, site });
         let resource = u.resource();
         let known = resource.id_in(env.me).map_err(foreign)?;
         let known = known.or_else(|| self.scratch.unclaimed.get(&address(resource)).copied());
@@ -402,10 +400,6 @@ fn too_long(len: usize, stream: StreamKey) -> Box<Obstacle> {
 }
 
 #[cold]
-fn refused(
-    line: usize,
-    instruction: &Instruction,
-    error: fn(usize, String, &'static Location<'static>) -> Error,
-) -> Box<Obstacle> {
-    error(line, instruction.kind.name().to_owned(), instruction.location).into()
+fn refused(line: usize, instruction: &Instruction, error: fn(usize, String, Site) -> Error) -> Box<Obstacle> {
+    error(line, instruction.kind.name().to_owned(), instruction.site).into()
 }

@@ -95,7 +95,7 @@ impl State {
     ) -> Result<(), Box<Obstacle>> {
         let scratch = &mut self.scratch;
         scratch.sections.active = true;
-        scratch.sections.lines.line(line, &instruction.kind, instruction.location)?;
+        scratch.sections.lines.line(line, &instruction.kind, instruction.site)?;
         if matches!(instruction.kind, Kind::SectionBegin(_)) {
             let resources = scratch.uses[instruction.use_range()].iter().map(|u| u.resource);
             let resources = SectionResources::new(resources);

@@ -10,9 +10,9 @@
 //! * [`notes`] is what threads write down of the tasks that they run or hold, for stall reports; [`counters`] what profiles count.
 
 pub(crate) mod counters;
-pub(crate) mod location;
 pub(crate) mod memory;
 pub(crate) mod notes;
 pub(crate) mod resource;
+pub(crate) mod site;
 pub(crate) mod task;
 pub(crate) mod view;

@@ -11,15 +11,15 @@
 //! stream only for the oldest such point. So stale notes are ignored, and a report made while work goes on is at worst out of date.
 
 use std::borrow::Cow;
-use std::panic::Location;
 
 use crossbeam_utils::CachePadded;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
+use streamvm_ep::Site;
 use streamvm_stream::{Point, StreamId};
 
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, unpoisoned};
-use crate::tasks::location::AtomicLocation;
+use crate::tasks::site::AtomicSite;
 use crate::tasks::task::Task;
 
 /// Open waits of an instruction that are written down, beginning with those that the scheduler checks next: there may be thousands.
@@ -41,7 +41,7 @@ struct Note {
     number: AtomicU64,
     /// The stream in the lower half, the length of the name in bytes in the upper.
     stream_and_length: AtomicU64,
-    location: AtomicLocation,
+    site: AtomicSite,
     name: [AtomicU64; WORDS],
     /// The address of the last name, if it is a constant of the program: the same name is then not copied again. Only the writer
     /// reads it.
@@ -88,12 +88,12 @@ pub(crate) struct Noted {
     pub(crate) point: Point,
     pub(crate) number: u64,
     pub(crate) what: Cow<'static, str>,
-    pub(crate) location: &'static Location<'static>,
+    pub(crate) site: Site,
 }
 
 impl Noted {
     pub(crate) fn of(task: &Task) -> Noted {
-        Noted { point: task.point, number: task.number(), what: name_of(task), location: task.location }
+        Noted { point: task.point, number: task.number(), what: name_of(task), site: task.site.get() }
     }
 }
 
@@ -119,7 +119,7 @@ impl Running {
             note.number.store(task.number(), Ordering::Relaxed);
         }
         note.stream_and_length.store(stream_and_length, Ordering::Relaxed);
-        note.location.store(task.location);
+        note.site.store(task.site);
         if !same_name {
             let mut bytes = [0; WORDS * 8];
             let kept = name.len().min(bytes.len());
@@ -138,7 +138,7 @@ impl Running {
         let version = note.version.load(Ordering::Acquire);
         let (seq, number) = (note.seq.load(Ordering::Relaxed), note.number.load(Ordering::Relaxed));
         let stream_and_length = note.stream_and_length.load(Ordering::Relaxed);
-        let location = note.location.load();
+        let site = note.site.load();
         let mut bytes = [0; WORDS * 8];
         for (word, bytes) in note.name.iter().zip(bytes.as_chunks_mut::<8>().0) {
             *bytes = word.load(Ordering::Relaxed).to_le_bytes();
@@ -156,7 +156,7 @@ impl Running {
         }
         let stream = StreamId((stream_and_length & u64::from(u32::MAX)) as u32);
         let number = if stream.is_unordered() { number } else { seq };
-        Some(Noted { point: Point::new(stream, seq), number, what: what.into(), location: location? })
+        Some(Noted { point: Point::new(stream, seq), number, what: what.into(), site: site? })
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
     #[track_caller]
     fn task(stream: u32, seq: u64, what: &'static str, name: Option<&str>) -> Task {
         let mut task = Task::empty();
-        (task.point, task.what, task.location) = (Point::new(StreamId(stream), seq), what, Location::caller());
+        (task.point, task.what, task.site) = (Point::new(StreamId(stream), seq), what, Site::caller().into());
         if let Some(name) = name {
             task.cold_mut().name = Some(name.into());
         }
@@ -214,7 +214,7 @@ mod tests {
             let noted = running.last().expect("something was");
             let expected = if name == Some(long) { "a name that is longer th…" } else { name.unwrap_or(what) };
             assert_eq!((noted.point, noted.what.as_ref()), (Point::new(StreamId(7), seq as u64), expected));
-            assert_eq!(noted.location.file(), file!());
+            assert_eq!(noted.site.file(), file!());
         }
     }
 

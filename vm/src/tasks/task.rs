@@ -4,16 +4,16 @@
 //! nothing with other threads: its operands are raw views, its waits are numbers, and the caller's code is stored inline. Its
 //! vectors keep their capacity when the node box is reused.
 
-use std::panic::Location;
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use streamvm_ep::{FnContext, FnError, InlineFn, Kernel, Params, Scalar};
+use streamvm_ep::{FnContext, FnError, InlineFn, Kernel, Params, Scalar, Site};
 use streamvm_instructions::{Instruction, Version};
 use streamvm_stream::{Point, StreamId};
 
 use crate::queue::node::{LINES, LINES_WITH_MORE, LINES_WITH_READS, value_offset};
 use crate::tasks::counters::Stamp;
+use crate::tasks::site::PackedSite;
 use crate::tasks::view::Views;
 
 /// Priority level of an instruction: 0 is the most urgent.
@@ -65,7 +65,7 @@ pub(crate) struct Task {
     /// Its position in program order, over all streams.
     pub(crate) order: u64,
     /// The caller's source line.
-    pub(crate) location: &'static Location<'static>,
+    pub(crate) site: PackedSite,
     /// The name of its operation, for errors, unless [`ColdFields::name`] is set.
     pub(crate) what: &'static str,
     /// Bytes that it keeps until it has passed: its new outputs and boxed captures.
@@ -199,7 +199,7 @@ impl Task {
         Task {
             point: NO_POINT,
             order: 0,
-            location: Location::caller(),
+            site: Site::caller().into(),
             what: "",
             bytes: 0,
             first_read: 0,

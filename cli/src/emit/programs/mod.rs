@@ -30,7 +30,6 @@ use std::sync::Arc;
 use crate::base::engine::{Program, Tensor};
 use crate::emit::Binding;
 use crate::syntax::ast::ProgramBlock;
-use crate::syntax::source::Span;
 
 /// Most steps of one program; a `repeat` counts each of its rounds. A person reads a plan of some hundred steps, and recording ten
 /// thousand takes milliseconds.
@@ -59,8 +58,6 @@ pub struct Defined {
     pub block: Arc<ProgramBlock>,
     /// The recording.
     pub program: Program,
-    /// The statement of each step, by its number; behind them the results that the compiler copies because they are inputs or parameters.
-    pub steps: Arc<[Span]>,
     /// What a run counts for the bound of all runs.
     pub weight: usize,
     /// The parameters, in the order of the recording.

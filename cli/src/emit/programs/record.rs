@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use super::captured::Captured;
 use super::{Defined, MAX_ALL_STEPS, MAX_STEPS, allowed};
-use crate::base::engine::{
-    Error, InstructionList, Kind, Place, ProgramError, Recorder, Shape, Tensor, ValueRole, record,
-};
+use crate::base::engine::{Error, InstructionList, Kind, Place, ProgramError, Recorder, Shape, Tensor, record};
 use crate::emit::{Emitter, rounds, value};
 use crate::syntax::ast::{Block, Feed, ProgramBlock, RunCall, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;
@@ -16,8 +14,8 @@ use crate::syntax::source::{Span, Spanned};
 /// What a recording has gathered so far.
 #[derive(Default)]
 struct Recording {
-    /// The statement of each step.
-    steps: Vec<Span>,
+    /// The number of steps.
+    steps: usize,
     /// The number of steps, and of statements without a step.
     weight: usize,
     errors: Vec<Diagnostic>,
@@ -36,15 +34,15 @@ impl Recording {
 
 impl Recording {
     /// Notes the step that begins or ends a block.
-    fn mark(&mut self, span: Span) {
-        self.steps.push(span);
+    fn mark(&mut self) {
+        self.steps += 1;
         self.weight += 1;
     }
 
     /// Notes the end of a block, if it could be recorded; `condition` is the place of a message.
-    fn end(&mut self, recorded: Result<(), Error>, condition: Span, span: Span) {
+    fn end(&mut self, recorded: Result<(), Error>, condition: Span) {
         match recorded {
-            Ok(()) => self.mark(span),
+            Ok(()) => self.mark(),
             // A statement before it is wrong already, and its message comes first.
             Err(_) if self.failed => {}
             Err(error) => self.fail(Diagnostic::new(condition, told(&error))),
@@ -94,7 +92,10 @@ impl Emitter<'_> {
             self.record_block(recorder, &block.body, &mut recording);
             for fetch in &block.fetches {
                 match self.named(&fetch.value, fetch.span) {
-                    Ok(tensor) => recorder.fetch(fetch.value.clone(), &tensor)?,
+                    Ok(tensor) => {
+                        let _scope = self.source.site(fetch.span, None).enter();
+                        recorder.fetch(fetch.value.clone(), &tensor)?;
+                    }
                     Err(error) => recording.fail(error),
                 }
             }
@@ -103,16 +104,13 @@ impl Emitter<'_> {
         self.leave_without_results();
         (self.recorded, self.recording) = (Vec::new(), None);
         self.builder = builder;
-        self.recorded_steps += recording.steps.len();
+        self.recorded_steps += recording.steps;
         if recording.failed {
             return Err(recording.errors);
         }
         let program = program.map_err(|error| vec![Diagnostic::new(block.name.span, told(&error))])?;
-        let copied = |(place, _): &(usize, _)| program.value(program.fetches[*place].value).role != ValueRole::Computed;
-        recording.steps.extend(block.fetches.iter().enumerate().filter(copied).map(|(_, fetch)| fetch.span));
         Ok(Defined {
             block: block.clone(),
-            steps: recording.steps.into(),
             weight: recording.weight.saturating_add(block.feeds.len() + block.fetches.len()),
             parameters: captured.parameters(&program),
             captured: captured.names,
@@ -137,14 +135,15 @@ impl Emitter<'_> {
 
     fn record_block(&mut self, recorder: &Recorder, block: &Block, recording: &mut Recording) {
         for statement in block {
+            let _scope = self.source.site(statement.span, None).enter();
             let mut is_block = true;
             match &statement.kind {
                 StatementKind::Repeat { count, body } => self.record_rounds(recorder, *count, body, recording),
                 StatementKind::While { condition, body } => {
-                    self.record_while(recorder, condition, body, statement.span, recording);
+                    self.record_while(recorder, condition, body, recording);
                 }
                 StatementKind::If { condition, then, otherwise } => {
-                    self.record_if(recorder, condition, [then, otherwise], statement.span, recording);
+                    self.record_if(recorder, condition, [then, otherwise], recording);
                 }
                 StatementKind::Run(run) => {
                     if let Err(error) = self.record_run(recorder, run, statement.span, recording) {
@@ -172,7 +171,7 @@ impl Emitter<'_> {
                 return;
             }
             match recorder.submit(list) {
-                Ok(()) => recording.steps.extend(std::iter::repeat_n(statement.span, added)),
+                Ok(()) => recording.steps += added,
                 // The operands of a wrong statement were dropped with it, so what follows from that is no news.
                 Err(_) if recording.failed => return,
                 Err(error) => recording.fail(Diagnostic::new(statement.span, told(&error))),
@@ -182,7 +181,7 @@ impl Emitter<'_> {
 
     /// Checks that `added` more steps keep to the bounds.
     fn check_size(&self, recording: &Recording, added: usize, span: Span) -> Result<(), Diagnostic> {
-        let own = recording.steps.len() + added;
+        let own = recording.steps + added;
         let message = if own > MAX_STEPS {
             format!("the program has more than {MAX_STEPS} steps here")
         } else if self.recorded_steps + own > MAX_ALL_STEPS {
@@ -204,17 +203,16 @@ impl Emitter<'_> {
         let (defined, inputs) = self.run_inputs(run)?;
         let list = self.take_list();
         let added = steps(&list);
-        self.check_size(recording, added + defined.steps.len(), span)?;
+        self.check_size(recording, added + defined.program.steps.len(), span)?;
         let at = |error: Error| Diagnostic::new(span, told(&error));
         recorder.submit(list).map_err(at)?;
-        recording.steps.extend(std::iter::repeat_n(span, added));
+        recording.steps += added;
         let feeds: Vec<(&str, &Tensor)> =
             defined.program.feeds.iter().map(|port| port.name.as_str()).zip(&inputs).collect();
         let parameters = defined.parameters.iter().map(|it| (it.name.as_str(), self.stand_in(&it.tensor)));
         let parameters: Vec<(&str, &Tensor)> = parameters.collect();
         let results = recorder.call(&defined.program, &feeds, &parameters).map_err(at)?;
-        // The steps, and behind them the results that are copies, in one order with the steps of the call.
-        recording.steps.extend_from_slice(&defined.steps);
+        recording.steps += defined.program.steps.len();
         // A run of a program without steps counts, too: checking a script emits the statements of each inner run anew.
         recording.weight = recording.weight.saturating_add(added + 1).saturating_add(defined.weight);
         self.bind_results(run, results.iter().map(|(_, tensor)| tensor.clone()));
@@ -226,7 +224,6 @@ impl Emitter<'_> {
         recorder: &Recorder,
         condition: &Spanned<String>,
         body: &Block,
-        span: Span,
         recording: &mut Recording,
     ) {
         let tensor = match self.condition(condition) {
@@ -234,11 +231,11 @@ impl Emitter<'_> {
             Err(error) => return recording.fail(error),
         };
         let recorded = recorder.while_true(&tensor, || {
-            recording.mark(span);
+            recording.mark();
             self.record_inner(recorder, body, recording);
             Ok(())
         });
-        recording.end(recorded, condition.span, span);
+        recording.end(recorded, condition.span);
     }
 
     fn record_if(
@@ -246,7 +243,6 @@ impl Emitter<'_> {
         recorder: &Recorder,
         condition: &Spanned<String>,
         [then, otherwise]: [&Block; 2],
-        span: Span,
         recording: &mut Recording,
     ) {
         let tensor = match self.condition(condition) {
@@ -256,7 +252,7 @@ impl Emitter<'_> {
         let both = RefCell::new((self, recording));
         let inner = |block: &Block| {
             let (emitter, recording) = &mut *both.borrow_mut();
-            recording.mark(span);
+            recording.mark();
             emitter.record_inner(recorder, block, recording);
             Ok(())
         };
@@ -265,7 +261,7 @@ impl Emitter<'_> {
             false => recorder.if_else(&tensor, || inner(then), || inner(otherwise)),
         };
         let (_, recording) = both.into_inner();
-        recording.end(recorded, condition.span, span);
+        recording.end(recorded, condition.span);
     }
 
     /// Records the block of a `while` or an `if`.
@@ -279,7 +275,7 @@ impl Emitter<'_> {
     fn record_rounds(&mut self, recorder: &Recorder, count: u64, body: &Block, recording: &mut Recording) {
         for round in 0..count {
             let before = (round == 0).then(|| self.scope.names.clone());
-            let steps = recording.steps.len();
+            let steps = recording.steps;
             self.record_block(recorder, body, recording);
             if let Some(before) = before
                 && !recording.failed
@@ -287,7 +283,7 @@ impl Emitter<'_> {
                 rounds::changed(&before, &self.scope.names).into_iter().for_each(|error| recording.fail(error));
             }
             // Rounds that add nothing now add nothing later.
-            if recording.failed || recording.steps.len() == steps {
+            if recording.failed || recording.steps == steps {
                 return;
             }
         }

@@ -17,8 +17,8 @@ use streamvm_ep::backend::sequence::{
     check_ordered, first_not_finite, located, params_of_run, placed,
 };
 use streamvm_ep::{
-    DeviceKind, FnContext, Operand, SequenceBranch, SequenceBuffer, SequenceError, SequenceFunction, SequenceGroup,
-    SequenceMemory, SequenceStep, SequenceTime, SequenceWork, StepLabel,
+    DeviceKind, FnContext, Operand, ProgramStep, SequenceBranch, SequenceBuffer, SequenceError, SequenceFunction,
+    SequenceGroup, SequenceMemory, SequenceStep, SequenceTime, SequenceWork,
 };
 
 use crate::sequence::group::Group;
@@ -73,7 +73,7 @@ pub struct CpuSequence {
     /// For each part how long it took so far, if runs are timed.
     times: Option<Box<[PartTime]>>,
     /// The labels of the steps, if the stream notes the step that it is at.
-    labels: Option<Arc<[StepLabel]>>,
+    labels: Option<Arc<[ProgramStep]>>,
 }
 
 impl CpuSequence {
@@ -199,7 +199,7 @@ impl CpuSequence {
     /// Sets the labels of the steps: the stream [notes](streamvm_ep::Stream::step_note) which of them it is at. With branches it does not, because several steps run
     /// at once. Of steps in a group it notes the first.
     #[must_use]
-    pub fn labelled(mut self, labels: Arc<[StepLabel]>) -> CpuSequence {
+    pub fn labelled(mut self, labels: Arc<[ProgramStep]>) -> CpuSequence {
         self.labels = Some(labels).filter(|_| self.lanes.is_none());
         self
     }

@@ -1,7 +1,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use streamvm_ep::{Access, DType, Error, Layout, Op, Params, Scalar, SequenceOperand, Shape};
+use streamvm_ep::{Access, DType, Error, Kernel, Layout, Op, Params, Scalar, SequenceOperand, Shape};
 
 use super::*;
 

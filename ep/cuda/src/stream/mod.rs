@@ -12,7 +12,6 @@ mod lanes;
 mod launch;
 mod scratch;
 
-use std::panic::Location;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +20,7 @@ use smallvec::SmallVec;
 use streamvm_ep::backend::check::{check_copy, check_fill};
 use streamvm_ep::{
     BlockStart, CallError, DType, DeviceKind, Error, EventId, FnContext, FusedKernel, GraphBlocks, GraphKey,
-    GraphStart, InlineFn, KernelCall, Label, LoopsRun, Op, Operand, RawCall, RawFn, Scalar, StepLabel, Stream,
+    GraphStart, InlineFn, KernelCall, Label, LoopsRun, Op, Operand, ProgramStep, RawCall, RawFn, Scalar, Site, Stream,
 };
 
 use super::blas::Blas;
@@ -54,7 +53,7 @@ pub(super) struct CudaStream {
     stream: u32,
     seq: u64,
     /// The step of a program that the current command belongs to.
-    step: Option<StepLabel>,
+    step: Option<ProgramStep>,
     /// The times of its instructions, if requested.
     timing: Option<Arc<StreamTiming>>,
     /// cuBLAS for products of floats, if it is available and not disabled.
@@ -74,7 +73,7 @@ pub(super) struct CudaStream {
     /// The driver's priority of its streams.
     priority: i32,
     /// Name and source location of the current instruction, if they were set.
-    label: Option<(Arc<str>, &'static Location<'static>)>,
+    label: Option<(Arc<str>, Site)>,
 }
 
 impl CudaStream {
@@ -189,11 +188,11 @@ impl CudaStream {
     fn instruction(&self, what: &str) -> String {
         let CudaStream { stream, seq, .. } = self;
         let what = match self.step {
-            Some(StepLabel { step, what, location }) => format!("step {step} ({what}), recorded at {location}"),
+            Some(step) => step.to_string(),
             None => what.to_owned(),
         };
         match &self.label {
-            Some((name, location)) => format!("{name} ({what}), instruction {stream}:{seq}, issued at {location}"),
+            Some((name, site)) => format!("{name} ({what}), instruction {stream}:{seq}, issued at {site}"),
             None => format!("{what}, instruction {stream}:{seq}"),
         }
     }
@@ -274,7 +273,7 @@ impl Drop for RebindContext<'_> {
 unsafe impl Stream for CudaStream {
     fn begin(&mut self, label: &Label) {
         self.number(label.stream, label.seq);
-        self.label = Some((Arc::clone(&label.what), label.location));
+        self.label = Some((Arc::clone(&label.what), label.site));
     }
 
     #[inline]
@@ -286,7 +285,7 @@ unsafe impl Stream for CudaStream {
         self.progress.begin(stream, seq);
     }
 
-    fn begin_step(&mut self, step: StepLabel, _: &[usize]) {
+    fn begin_step(&mut self, step: ProgramStep, _: &[usize]) {
         self.step = Some(step);
     }
 

@@ -1,9 +1,9 @@
 //! Fused kernels, written for drawn groups of steps, beside the kernels that run the steps one by one. Both have to give the same bits.
 
 use std::cell::RefCell;
-use std::panic::Location;
 
 use streamvm_cuda::{KernelName, fused_ptx, plan, plan_copy, plan_fill, plan_fused};
+use streamvm_ep::Site;
 use streamvm_ep::*;
 use streamvm_ptx::Coverage;
 
@@ -180,7 +180,7 @@ impl Group {
     fn sequence(&mut self, make: &mut dyn FnMut(&FusedGroup) -> Option<FusedKernel>) -> CommandSequence {
         let sizes: Vec<usize> =
             self.buffers.iter_mut().map(|it| it.storage(Access::Read).layout().elements()).collect();
-        let label = StepLabel { step: 0, what: "drawn", location: Location::caller() };
+        let label = ProgramStep { number: 0, name: "drawn", site: Site::caller() };
         let steps = self.steps.iter().map(|step| (step.clone(), label)).collect();
         let sequence = CommandSequence::new(DeviceKind::Cuda, &sizes, None, steps).unwrap();
         let fusion = SequenceFusion { steps: 0..self.steps.len(), unstored: self.unstored.clone() };
@@ -218,7 +218,7 @@ struct Simulated<'a> {
 }
 
 impl Commands for Simulated<'_> {
-    fn begin_step(&mut self, _: StepLabel, _: &[usize]) {}
+    fn begin_step(&mut self, _: ProgramStep, _: &[usize]) {}
 
     fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
         self.launches += 1;

@@ -5,8 +5,8 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use streamvm_ep::{
-    CallError, Device, DeviceId, Error, EventId, InlineFn, KernelCall, Label, LateCause, LateFailure, Operand, RawFn,
-    Scalar, StepLabel, StepNote, Stream,
+    CallError, Device, DeviceId, Error, EventId, InlineFn, KernelCall, Label, LateCause, LateFailure, Operand,
+    ProgramStep, RawFn, Scalar, StepNote, Stream,
 };
 
 use crate::faults::device::pool_of;
@@ -20,7 +20,7 @@ pub(super) struct FaultyStream {
     inner: Arc<Inner>,
     plan: Arc<FaultPlan>,
     label: Option<Label>,
-    step: Option<StepLabel>,
+    step: Option<ProgramStep>,
     /// The number of calls since `label` was set.
     place: u64,
     /// The gates that hold commands of this stream, or commands of other streams that it waits for.
@@ -118,7 +118,7 @@ unsafe impl Stream for FaultyStream {
         self.inner(|inner| inner.number(stream, seq));
     }
 
-    fn begin_step(&mut self, step: StepLabel, buffers: &[usize]) {
+    fn begin_step(&mut self, step: ProgramStep, buffers: &[usize]) {
         self.step = Some(step);
         self.inner(|inner| inner.begin_step(step, buffers));
     }

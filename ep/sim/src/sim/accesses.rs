@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use streamvm_ep::{Label, Operand, StepLabel};
+use streamvm_ep::{Label, Operand, ProgramStep};
 
 use crate::races::Touch;
 
@@ -20,7 +20,7 @@ pub(super) struct Labels {
     count: u64,
     given: Option<Label>,
     /// The step of a program, with the allocations of its operands in place of those of the instruction.
-    step: Option<(StepLabel, Arc<[u64]>)>,
+    step: Option<(ProgramStep, Arc<[u64]>)>,
 }
 
 impl Labels {
@@ -34,7 +34,7 @@ impl Labels {
     }
 
     /// The next commands belong to a step of a program; see [`Stream::begin_step`](streamvm_ep::Stream::begin_step).
-    pub(super) fn begin_step(&mut self, step: StepLabel, buffers: &[usize]) {
+    pub(super) fn begin_step(&mut self, step: ProgramStep, buffers: &[usize]) {
         let known: &[u64] = self.given.as_ref().map_or(&[], |label| &label.allocations);
         let allocations = buffers.iter().map(|&buffer| known.get(buffer).copied().unwrap_or(0)).collect();
         self.step = Some((step, allocations));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use streamvm_ep::backend::check::{check_copy, check_fill};
 use streamvm_ep::{
     ActorId, CallError, DeviceId, DeviceKind, Error, EventId, FnContext, InlineFn, KernelCall, Label, MemoryKind,
-    Operand, RawFn, Scalar, StepLabel, Stream,
+    Operand, ProgramStep, RawFn, Scalar, Stream,
 };
 
 use crate::races::{Finding, FindingKind, Moment, Reach};
@@ -78,7 +78,7 @@ unsafe impl Stream for SimStream {
         self.machine.detector.bind(label.stream, self.actor);
     }
 
-    fn begin_step(&mut self, step: StepLabel, buffers: &[usize]) {
+    fn begin_step(&mut self, step: ProgramStep, buffers: &[usize]) {
         self.labels.begin_step(step, buffers);
     }
 

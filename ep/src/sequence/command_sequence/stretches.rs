@@ -8,7 +8,7 @@ use super::{Command, CommandSequence, Fused};
 use crate::call::commands::Commands;
 use crate::call::graph::{GraphKey, GraphStart};
 use crate::call::kernel::KernelCall;
-use crate::call::label::StepLabel;
+use crate::call::label::ProgramStep;
 use crate::call::operand::Operand;
 use crate::errors::error::Error;
 use crate::sequence::blocks::{Part, Parts};
@@ -195,7 +195,7 @@ impl CommandSequence {
 /// Launches the kernel of a group. `false` if the stream has none any longer.
 fn queue_fused(
     group: &Fused,
-    label: StepLabel,
+    label: ProgramStep,
     stream: &mut dyn Commands,
     buffers: &[Operand<'static>],
 ) -> Result<bool, Error> {
