@@ -305,14 +305,14 @@ fn reduced_nest(a: &Layout, axes: Axes) -> LoopNest<1> {
 unsafe fn fold_rows<T: Number, F: Fold<T>>(length: usize, row: InRow<T>, next: usize, states: &mut [F::State]) {
     if length <= BLOCK {
         // SAFETY: the caller guarantees this.
-        return simd_dispatch::run(unsafe { Rows::<_, F>::new(length, row, next, states) });
+        return simd_dispatch::run(unsafe { ShortRows::<_, F>::new(length, row, next, states) });
     }
     for (place, state) in states.iter_mut().enumerate() {
         let row = InRow { first: row.first.wrapping_add(place * next), ..row };
         let block = |length, row| {
             let mut state = [F::START];
             // SAFETY: `fold_blocks` calls it for parts of the row, which the caller guarantees.
-            simd_dispatch::run(unsafe { Rows::<_, F>::new(length, row, 0, &mut state) });
+            simd_dispatch::run(unsafe { ShortRows::<_, F>::new(length, row, 0, &mut state) });
             state[0]
         };
         *state = fold_blocks(length, row, F::START, block).into_iter().fold(*state, F::join);
@@ -320,24 +320,24 @@ unsafe fn fold_rows<T: Number, F: Fold<T>>(length: usize, row: InRow<T>, next: u
 }
 
 /// [`fold_rows`] of short rows.
-struct Rows<'a, T: Number, F: Fold<T>> {
+struct ShortRows<'a, T: Number, F: Fold<T>> {
     length: usize,
     row: InRow<T>,
     next: usize,
     states: &'a mut [F::State],
 }
 
-impl<'a, T: Number, F: Fold<T>> Rows<'a, T, F> {
+impl<'a, T: Number, F: Fold<T>> ShortRows<'a, T, F> {
     /// # Safety
     ///
     /// * As long as the value exists, the requirements of [`fold_rows`] hold.
     #[inline(always)]
     unsafe fn new(length: usize, row: InRow<T>, next: usize, states: &'a mut [F::State]) -> Self {
-        Rows { length, row, next, states }
+        ShortRows { length, row, next, states }
     }
 }
 
-impl<T: Number, F: Fold<T>> WithSimd for Rows<'_, T, F> {
+impl<T: Number, F: Fold<T>> WithSimd for ShortRows<'_, T, F> {
     type Output = ();
 
     #[inline(always)]
