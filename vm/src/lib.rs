@@ -68,7 +68,7 @@ mod engine;
 pub mod ep;
 mod execute;
 mod functions;
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, target_os = "linux", not(any(loom, shuttle))))]
 mod growth_tests;
 mod jobs;
 mod mode;

@@ -5,7 +5,7 @@
 //! next tile. It looks up once for each tile what a link does: the operation, and whether its other operand is elements of memory, which the instructions of the operation read
 //! themselves, or one element for all. To store the value is a link of its own.
 //!
-//! Chains have operations of a few instructions, whose results IEEE 754 or a comparison fixes, with the meaning that [`Number`](super::number::Number) gives them. So
+//! Chains have operations of a few instructions, whose results IEEE 754 or a comparison fixes, with the meaning that `Number` gives them. So
 //! the results have the bits of the kernels; only which NaN a result is may differ.
 
 use std::marker::PhantomData;

@@ -19,15 +19,15 @@
 //!
 //! All kernels have the same structure:
 //!
-//! 1. [`check`](mod@streamvm_ep::backend::check) the operands.
-//! 2. Make a [`LoopNest`](loop_nest::LoopNest) over their strides, which merges axes as far as possible.
+//! 1. `check` the operands.
+//! 2. Make a `LoopNest` over their strides, which merges axes as far as possible.
 //! 3. Divide it into parts if it is large ([`parallel`]), and pass the rows of a part to a loop that reads and writes through the pointers.
 //!
 //! The kernel of an elementwise op names a function over a *tile*, elements that lie side by side, which is compiled for the op and the type that it computes in. All else, also strides and 16-bit
-//! floats, is the business of [`tiles`](mod@tiles), which is compiled once for all of them. Other kernels are generic functions, instantiated per dtype in
-//! [`table`](mod@table), with loops of [`rows`](mod@rows) and [`folds`](mod@folds). Those of whole rows, such as softmax and norms, read and write them by [`row_tiles`](mod@row_tiles), which converts 16-bit floats and gathers elements that lie apart.
+//! floats, is the business of `tiles`, which is compiled once for all of them. Other kernels are generic functions, instantiated per dtype in
+//! `table`, with loops of `rows` and `folds`. Those of whole rows, such as softmax and norms, read and write them by `row_tiles`, which converts 16-bit floats and gathers elements that lie apart.
 //!
-//! Light calls that follow each other in a compiled program are computed together in registers ([`chain`](mod@chain)).
+//! Light calls that follow each other in a compiled program are computed together in registers (`chain`).
 //!
 //! Nothing is allocated, except the packing buffers of a matrix product, the results of the blocks of a large reduction, the scratch memory of
 //! convolutions, that of gradients of max poolings, and the keys that are sorted.

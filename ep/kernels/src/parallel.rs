@@ -1,4 +1,4 @@
-//! How large kernels are divided: into parts of about [`PART`] units of work, for [`workers`].
+//! How large kernels are divided: into parts of about `PART` units of work, for `workers`.
 //!
 //! A unit of work is what a light operation on one element costs, about a nanosecond where it is not in a cache. How a kernel is divided
 //! depends on its shapes and strides, never on the number of threads.

@@ -16,7 +16,7 @@ use crate::sequence::uses_of_buffer::{Bounds, Use, UsesOfBuffer};
 /// For each lane how many of its branches have run when a branch has.
 type Clock = SmallVec<[usize; 4]>;
 
-/// Checks the steps of branches that [`Branches::new`](crate::sequence::branches::Branches::new) has accepted. There are so many buffers.
+/// Checks the steps of branches that `Branches::new` has accepted. There are so many buffers.
 ///
 /// # Errors
 /// [`SequenceError::Branches`] with the later of two steps that have no order.
