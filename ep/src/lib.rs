@@ -76,6 +76,7 @@ pub use names::actor_id::ActorId;
 pub use names::device_id::{DeviceId, DeviceKind};
 pub use names::event_id::EventId;
 pub use names::memory_kind::MemoryKind;
+pub use names::scopes::Scopes;
 pub use names::site::{Site, SiteScope};
 pub use names::text::ParseError;
 pub use process::fork::{Fork, PerProcess};

@@ -3,8 +3,11 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 
+use streamvm_ep::Scopes;
+
 thread_local! {
     static LANE: Cell<u32> = const { Cell::new(0) };
+    static SCOPES: Scopes<u32> = const { Scopes::new() };
 }
 
 /// A number that tells apart several streams of one type on one device. A thread's eager calls use its current lane.
@@ -30,23 +33,29 @@ impl Lane {
         Lane(LANE.get())
     }
 
-    /// Makes this the current lane of the thread until the guard is dropped. Guards nest. Builders that exist already keep their lane.
+    /// Makes this the current lane of the thread until the guard is dropped. Guards nest, and may be dropped in any order. Builders that exist already keep their lane.
     #[must_use = "the lane is left when the guard is dropped"]
     pub fn enter(self) -> LaneGuard {
-        LaneGuard { before: LANE.replace(self.0), here: PhantomData }
+        LANE.set(self.0);
+        LaneGuard { number: SCOPES.with(|scopes| scopes.begin(self.0)), here: PhantomData }
     }
 }
 
 /// Keeps a [`Lane`] current on a thread.
 #[derive(Debug)]
 pub struct LaneGuard {
-    before: u32,
+    number: u64,
     /// Makes the guard `!Send`: the lane is a thread-local of the thread that entered it.
     here: PhantomData<*const ()>,
 }
 
 impl Drop for LaneGuard {
     fn drop(&mut self) {
-        LANE.set(self.before);
+        // A guard that is dropped with the thread may find that the other variables are gone.
+        let before = SCOPES.try_with(|scopes| {
+            scopes.end(self.number);
+            scopes.last()
+        });
+        LANE.set(before.ok().flatten().unwrap_or_default());
     }
 }

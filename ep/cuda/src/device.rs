@@ -208,7 +208,7 @@ unsafe impl Device for CudaDevice {
         false
     }
 
-    /// Compiles by NVRTC, if it is found. Makes no kernels once that, or loading one, has failed.
+    /// The driver compiles the kernel. Makes no more kernels once that has failed.
     fn fuse(&self, group: &FusedGroup) -> Option<FusedKernel> {
         let device = self.device();
         let opened = self.instance.opened(self.index).ok()?;

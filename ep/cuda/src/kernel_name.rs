@@ -216,7 +216,7 @@ impl FromStr for KernelName {
     }
 }
 
-/// A module of PTX: what NVRTC makes of one source, with the kernels of one kind.
+/// A module of PTX: what NVRTC makes of one source, with the kernels or functions of one kind.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Module {
     /// Functions, no kernels: elementwise ops, casts among them, and loads and stores of elements.

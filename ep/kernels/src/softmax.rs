@@ -265,7 +265,8 @@ impl Backward for LogSoftmaxBackward {
             // SAFETY: `map` gives so many elements and results.
             simd_dispatch::run_wide(unsafe { SideBySide::new(count, to, y, |y: T::Wide| y.exp()) });
             let powers = InRow::dense(to.cast_const());
-            // SAFETY: as above; a power is read before the result at its index is written.
+            // SAFETY: as above; a power is read before the result at its index is written. All of `to` has been written before `dy` is read: they
+            // do not overlap, because the op refuses to run in place.
             simd_dispatch::run(unsafe { Map2::new(count, OutRow::dense(to), powers, InRow::dense(dy), gradient) });
         };
         // SAFETY: the caller guarantees this.

@@ -9,5 +9,6 @@ pub(crate) mod actor_id;
 pub(crate) mod device_id;
 pub(crate) mod event_id;
 pub(crate) mod memory_kind;
+pub(crate) mod scopes;
 pub(crate) mod site;
 pub(crate) mod text;

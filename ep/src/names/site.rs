@@ -6,13 +6,15 @@
 )]
 
 use std::cell::Cell;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::ptr::NonNull;
 use std::sync::{LazyLock, Mutex, PoisonError};
+
+use crate::names::scopes::Scopes;
 
 /// The place that a call comes from: a line of Rust, or a place in another text, such as a script or a Python program.
 ///
@@ -43,14 +45,12 @@ const TEXT: usize = 1;
 const _: () = assert!(align_of::<Location<'static>>() > TEXT && align_of::<TextSite>() > TEXT, "the bit is free");
 
 /// What a site stands for.
-#[derive(PartialEq, Eq, Hash)]
 enum Place {
     Rust(&'static Location<'static>),
     Text(&'static TextSite),
 }
 
 /// A place in a text that is not Rust.
-#[derive(PartialEq, Eq, Hash)]
 struct TextSite {
     file: String,
     line: u32,
@@ -58,12 +58,15 @@ struct TextSite {
     within: Option<Site>,
 }
 
-/// Every place in a text that was ever made, so that none is made twice.
-static TEXTS: LazyLock<Mutex<HashSet<&'static TextSite>>> = LazyLock::new(Mutex::default);
+/// The places in a text that were ever made, by line, column and the call that led there, so that none is made twice.
+type Texts = HashMap<(u32, u32, Option<Site>), Vec<&'static TextSite>>;
+
+static TEXTS: LazyLock<Mutex<Texts>> = LazyLock::new(Mutex::default);
 
 thread_local! {
-    /// The site that the thread has entered.
+    /// The site of the scope that began last: what calls read.
     static ENTERED: Cell<Option<Site>> = const { Cell::new(None) };
+    static SCOPES: Scopes<Site> = const { Scopes::new() };
 }
 
 impl Site {
@@ -81,14 +84,16 @@ impl Site {
     /// A place in a text; line and column count from 1. `within` is the place of the call that led there, if the place alone does not
     /// say it, such as the call of the function that has the statement.
     ///
-    /// The memory of a place, some 60 bytes and the name of the file, stays until the process ends. The same place has the same memory,
-    /// so a text takes no more than it has statements, times the places that they are called from. Takes a lock for a short time.
+    /// The memory of a place, some 100 bytes and the name of the file, stays until the process ends. The same place has the same memory. Give
+    /// `within` only where there are few ways to a place: each sequence of calls that leads there, as in a recursion, makes a place of its own,
+    /// and programs that are recorded at different places are different programs. Takes a lock for a short time.
     pub fn in_text(file: &str, line: u32, column: u32, within: Option<Site>) -> Site {
-        let place = TextSite { file: file.to_owned(), line, column, within };
         let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = texts.get(&place).copied().unwrap_or_else(|| {
-            let place: &'static TextSite = Box::leak(Box::new(place));
-            texts.insert(place);
+        let places = texts.entry((line, column, within)).or_default();
+        let place = places.iter().copied().find(|place| place.file == file).unwrap_or_else(|| {
+            let place: &'static TextSite =
+                Box::leak(Box::new(TextSite { file: file.to_owned(), line, column, within }));
+            places.push(place);
             place
         });
         Site(NonNull::from(place).cast().map_addr(|address| address | TEXT))
@@ -123,11 +128,15 @@ impl Site {
         matches!(self.place(), Place::Text(_))
     }
 
-    /// Makes this the site of all calls of this thread, until the result is dropped. Then the thread has the site that it had before;
-    /// scopes that are dropped in another order leave the site that the one dropped last had found.
+    /// Makes this the site of all calls of this thread, until the result is dropped. Scopes nest, and may be dropped in any order: of those that
+    /// are left, the one that began last counts.
+    ///
+    /// A function that a caller submits has the site of its call. What it calls itself has the lines of Rust in it, except in
+    /// `Mode::Inline`, where it runs within the scope of its caller.
     #[must_use = "the site is left when the scope is dropped"]
     pub fn enter(self) -> SiteScope {
-        SiteScope { before: ENTERED.replace(Some(self)), of_the_thread: PhantomData }
+        ENTERED.set(Some(self));
+        SiteScope { number: SCOPES.with(|scopes| scopes.begin(self)), of_the_thread: PhantomData }
     }
 
     /// The file, as the compiler or the maker of the site was given it.
@@ -171,7 +180,9 @@ impl From<&'static Location<'static>> for Site {
 
 impl PartialEq for Site {
     fn eq(&self, other: &Site) -> bool {
-        self.0 == other.0 || self.place() == other.place()
+        // A place in a text is made once, so its address is its identity.
+        self.0 == other.0
+            || matches!((self.place(), other.place()), (Place::Rust(one), Place::Rust(other)) if one == other)
     }
 }
 
@@ -179,7 +190,10 @@ impl Eq for Site {}
 
 impl Hash for Site {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.place().hash(state);
+        match self.place() {
+            Place::Rust(location) => location.hash(state),
+            Place::Text(place) => std::ptr::from_ref(place).hash(state),
+        }
     }
 }
 
@@ -200,13 +214,18 @@ impl fmt::Display for Site {
 /// The time in which a thread has entered a [`Site`]. It stays with its thread.
 #[derive(Debug)]
 pub struct SiteScope {
-    before: Option<Site>,
+    number: u64,
     of_the_thread: PhantomData<*const ()>,
 }
 
 impl Drop for SiteScope {
     fn drop(&mut self) {
-        ENTERED.set(self.before);
+        // A scope that is dropped with the thread may find that the other variables are gone.
+        let before = SCOPES.try_with(|scopes| {
+            scopes.end(self.number);
+            scopes.last()
+        });
+        ENTERED.set(before.ok().flatten());
     }
 }
 
@@ -219,6 +238,12 @@ mod tests {
         let made = |column| Site::in_text("a.svm", 3, column, Some(Site::in_text("a.svm", 9, 1, None)));
         assert_eq!(made(1).into_raw(), made(1).into_raw());
         assert!(made(1) != made(2) && made(1).is_in_text() && !Site::caller().is_in_text());
+        let mut deep = made(1);
+        // Neither time nor stack grows with the length of the way.
+        for _ in 0..100_000 {
+            deep = Site::in_text("a.svm", 3, 1, Some(deep));
+        }
+        assert_ne!(deep, made(1));
         assert_eq!(made(2).within().map(|site| site.to_string()).as_deref(), Some("a.svm:9:1"));
     }
 
@@ -235,5 +260,12 @@ mod tests {
         assert_eq!(Site::caller(), line(1));
         drop(outer);
         assert_eq!((Site::caller().file(), Site::caller().line()), (file!(), line!()));
+        // The new scope begins before the old one is dropped.
+        let mut scope = Some(line(1).enter());
+        assert_eq!(Site::caller(), line(1));
+        drop(scope.replace(line(2).enter()));
+        assert_eq!(Site::caller(), line(2));
+        drop(scope);
+        assert!(!Site::caller().is_in_text());
     }
 }

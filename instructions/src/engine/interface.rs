@@ -106,7 +106,7 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// The first failure among those writes with its root cause, on every call; [`Error::Timeout`] past the deadline; the errors of
     /// [`Engine::may_wait`]; [`Error::Shutdown`] where the engine is gone and a write never passes. An engine that is gone keeps
-    /// one result for the whole resource. `location` is the source line of the caller, for an error that names it.
+    /// one result for the whole resource. An error names `site`, where the caller is.
     fn wait(
         &self,
         id: ResourceId,

@@ -4,10 +4,13 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
+use streamvm_ep::Scopes;
+
 use crate::error::engine_error::Error;
 
 thread_local! {
     static DEADLINE: Cell<Option<Deadline>> = const { Cell::new(None) };
+    static SCOPES: Scopes<Option<Deadline>> = const { Scopes::new() };
 }
 
 /// The time at which a wait gives up, and the timeout that it was set with.
@@ -81,7 +84,9 @@ impl TimeLimit {
     /// engine ignores limits: it waits for all of its work.
     #[must_use = "the limit is lifted when the guard is dropped"]
     pub fn enter(self) -> TimeLimitGuard {
-        TimeLimitGuard { before: DEADLINE.replace(Deadline::within(self.0)), here: PhantomData }
+        let deadline = Deadline::after(self.0);
+        DEADLINE.set(earlier(deadline, Deadline::current()));
+        TimeLimitGuard { number: SCOPES.with(|scopes| scopes.begin(deadline)), here: PhantomData }
     }
 
     /// Calls `f` with the limit [entered](TimeLimit::enter): `TimeLimit(second).run(|| tensor.wait())?`.
@@ -94,14 +99,19 @@ impl TimeLimit {
 /// Keeps a [`TimeLimit`] on a thread.
 #[derive(Debug)]
 pub struct TimeLimitGuard {
-    before: Option<Deadline>,
+    number: u64,
     /// Makes the guard `!Send`: the limit is a thread-local of the thread that entered it.
     here: PhantomData<*const ()>,
 }
 
 impl Drop for TimeLimitGuard {
     fn drop(&mut self) {
-        DEADLINE.set(self.before);
+        // A guard that is dropped with the thread may find that the other variables are gone.
+        let left = SCOPES.try_with(|scopes| {
+            scopes.end(self.number);
+            scopes.fold(None, earlier)
+        });
+        DEADLINE.set(left.ok().flatten());
     }
 }
 
@@ -124,6 +134,13 @@ mod tests {
         assert_eq!(Deadline::current(), of_outer);
         assert_eq!(Deadline::within(Duration::MAX), of_outer, "the clock cannot represent it");
         drop(outer);
+        assert_eq!(Deadline::current(), None);
+        // The new guard begins before the old one is dropped.
+        let mut limit = Some(TimeLimit(Duration::from_secs(1)).enter());
+        assert!(Deadline::current().is_some());
+        drop(limit.replace(TimeLimit(Duration::from_secs(100)).enter()));
+        assert_eq!(Deadline::current().map(|d| d.error()), Some(Error::Timeout(Duration::from_secs(100))));
+        drop(limit);
         assert_eq!(Deadline::current(), None);
     }
 

@@ -23,7 +23,7 @@ pub enum ProgramError {
         "a tensor of a recording has no elements, so the call at {site} cannot wait for it or read it; fetch it by a name, and run the program"
     )]
     NoElements {
-        /// The source line of the call.
+        /// The site of the call.
         site: Site,
     },
     /// A tensor of a recording was used when that recording was over, or on another thread.
@@ -32,7 +32,7 @@ pub enum ProgramError {
         used_at(*site)
     )]
     RecordingOver {
-        /// The source line of the call that used it, if it was a call.
+        /// The site of the call that used it, if it was a call.
         site: Option<Site>,
     },
     /// A name is empty, has spaces or control characters, or was given twice.
@@ -71,7 +71,7 @@ pub enum ProgramError {
         program: String,
         /// The names of the section's resources.
         section: String,
-        /// The source line that recorded its begin.
+        /// The site that recorded its begin.
         site: Site,
     },
     /// The compiler cannot compile this program.

@@ -3,7 +3,7 @@
 //! The tensor that a run returns is the run's own, because the caller or a later run may change the parameter while the results of this run are
 //! still read. The copy is the last step, so it has the parameter's final value.
 
-use streamvm_ep::{Access, Layout, Site};
+use streamvm_ep::{Access, Layout};
 
 use crate::ir::program::{Operand, Program, Step, Value, ValueId, ValueRole, Work};
 
@@ -17,8 +17,6 @@ pub(super) fn insert(program: &mut Program) {
         let copy = ValueId(program.values.len());
         let value = Value { role: ValueRole::Computed, shape: *layout.shape(), ..program.value(source).clone() };
         let whole = Layout::contiguous(*layout.shape());
-        // A copy has no call of its own in the recording; errors name the call before it.
-        let site = program.steps.last().map_or(Site::caller(), |step| step.site);
         program.values.push(value);
         program.steps.push(Step {
             work: Work::Copy,
@@ -26,7 +24,7 @@ pub(super) fn insert(program: &mut Program) {
                 Operand { value: source, layout, access: Access::Read },
                 Operand { value: copy, layout: whole, access: Access::Write },
             ],
-            site,
+            site: program.fetches[place].site,
         });
         let fetch = &mut program.fetches[place];
         (fetch.value, fetch.layout) = (copy, whole);

@@ -148,7 +148,7 @@ pub struct Step {
     pub work: Work,
     /// What it reads, then what it writes; those of a function in the order in which it declares them.
     pub operands: Vec<Operand>,
-    /// The source line of the call that recorded it, or that parsed the program.
+    /// The site of the call that recorded it, or that parsed the program.
     pub site: Site,
 }
 
@@ -189,6 +189,8 @@ pub struct Port {
     pub value: ValueId,
     /// The layout of the view.
     pub layout: Layout,
+    /// Where it was recorded.
+    pub site: Site,
 }
 
 /// Steps that come before others, although no bytes tell so: all of `earlier` before all of `later`, as numbers of steps.
@@ -202,7 +204,7 @@ pub struct StepOrder {
 
 /// Instructions over named feeds, fetches and parameters. Plain data: `Send`, `Sync`, and tied to no engine.
 ///
-/// Two programs are equal if all of their content is: names, values, steps with their parameters, and the source lines that recorded them.
+/// Two programs are equal if all of their content is: names, values, steps with their parameters, and the sites that recorded them.
 /// Functions are equal if they are the same object, and critical sections if they are over the same resources.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Program {

@@ -65,6 +65,7 @@ impl Recorder {
     ///
     /// # Errors
     /// The shape is impossible; [`ProgramError::NotInnermost`] and [`ProgramError::RecordingOver`] if this is not the recording of the thread.
+    #[track_caller]
     pub fn feed(
         &self,
         name: impl Into<String>,
@@ -72,9 +73,9 @@ impl Recorder {
         dtype: DType,
         shape: &[usize],
     ) -> Result<Tensor, Error> {
-        let shape = Shape::new(shape)?;
+        let (shape, site) = (Shape::new(shape)?, Site::caller());
         let (name, tensor) = (name.into(), Tensor::unbound(place.into(), MemoryKind::Device, dtype, shape));
-        self.with(|recording| Ok(recording.add_given(name, tensor, ValueRole::Feed)))
+        self.with(|recording| Ok(recording.add_given(name, tensor, ValueRole::Feed, site)))
     }
 
     /// A tensor that stands for a tensor which outlives the runs, and which they may write. It has the place, dtype and shape of `like`;
@@ -82,10 +83,11 @@ impl Recorder {
     ///
     /// # Errors
     /// [`ProgramError::NotInnermost`] and [`ProgramError::RecordingOver`] if this is not the recording of the thread.
+    #[track_caller]
     pub fn parameter(&self, name: impl Into<String>, like: &Tensor) -> Result<Tensor, Error> {
         let tensor = Tensor::unbound(like.place(), like.memory(), like.dtype(), like.shape());
-        let name = name.into();
-        self.with(|recording| Ok(recording.add_given(name, tensor, ValueRole::Parameter)))
+        let (name, site) = (name.into(), Site::caller());
+        self.with(|recording| Ok(recording.add_given(name, tensor, ValueRole::Parameter, site)))
     }
 
     /// Names `tensor` as a result of each run: its elements after the last step of the program, steps recorded after this call among

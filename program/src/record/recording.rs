@@ -335,14 +335,20 @@ impl Recording {
     }
 
     /// Adds a feed or a parameter: a value that exists before the first step. Returns the tensor that stands for it.
-    pub(crate) fn add_given(&mut self, name: String, tensor: Tensor, role: fn(usize) -> ValueRole) -> Tensor {
+    pub(crate) fn add_given(
+        &mut self,
+        name: String,
+        tensor: Tensor,
+        role: fn(usize) -> ValueRole,
+        site: Site,
+    ) -> Tensor {
         let id = ValueId(self.program.values.len());
         let ports = match role(0) {
             ValueRole::Feed(_) => &mut self.program.feeds,
             _ => &mut self.program.parameters,
         };
         self.program.values.push(value(&tensor, role(ports.len())));
-        ports.push(Port { name, value: id, layout: *tensor.layout() });
+        ports.push(Port { name, value: id, layout: *tensor.layout(), site });
         self.standing_for(tensor, id)
     }
 
@@ -365,7 +371,7 @@ impl Recording {
             return Err(ProgramError::NotRecordable { what: what(), site, why: OF_ENDED_BLOCK }.into());
         }
         let layout: Layout = *tensor.layout();
-        self.program.fetches.push(Port { name, value: id, layout });
+        self.program.fetches.push(Port { name, value: id, layout, site });
         Ok(())
     }
 }

@@ -159,7 +159,7 @@ impl Program {
                 return Err(wrong(port.line, "a tensor that is no view, and no other feed or param", port.tensor));
             }
             let role: fn(usize) -> ValueRole = if port.kind == "feed" { ValueRole::Feed } else { ValueRole::Parameter };
-            recording.add_given(port.name.to_owned(), tensor, role);
+            recording.add_given(port.name.to_owned(), tensor, role, Site::caller());
         }
         let mut added = 0;
         // For each instruction the number that the next step has before it, and the one behind it: steps that begin or end blocks come from no instruction.

@@ -24,7 +24,7 @@ pub(crate) enum FunctionOutcome {
     Part {
         /// The function's name.
         name: Cow<'static, str>,
-        /// The caller's source line.
+        /// The caller's site.
         site: Site,
         /// Why it failed.
         cause: Cause,

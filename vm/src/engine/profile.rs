@@ -47,7 +47,7 @@ pub struct OpProfile {
     pub queued: Times,
     /// The time from its begin until it was over. An asynchronous function is over when its handle was used and a worker has
     /// handled that. On a device that runs commands later, the time ends when the instruction is launched; a trace
-    /// ([`VmBuilder::record`](crate::VmBuilder::record)) has the times when a GPU ran it.
+    /// (`VmBuilder::record`, with the feature `sim`) has the times when a GPU ran it.
     pub ran: Times,
     /// The threads that ran it, sorted by name.
     pub workers: Vec<WorkerProfile>,

@@ -23,7 +23,7 @@ use crate::vm::Vm;
 /// is dropped. Until then the engine does not know them, so other waits do not wait for them.
 ///
 /// The functions of one instruction run in the order of their pushes, on one worker, once everything that any of them uses is
-/// ready. If one fails, the failure has the name and the source line of that function, the functions after it do not run, and
+/// ready. If one fails, the failure has the name and the site of that function, the functions after it do not run, and
 /// everything that any function of the instruction writes has failed.
 #[must_use = "dropping a bulk pushes the functions that it has gathered"]
 pub struct Bulk<'vm> {

@@ -28,7 +28,7 @@ pub struct StallReport {
 pub struct HeldSection {
     /// The names of its resources, in quotes.
     pub over: String,
-    /// The caller's source line that began it.
+    /// The caller's site that began it.
     pub site: Site,
 }
 
@@ -49,7 +49,7 @@ pub struct StalledInstruction {
     /// What the instruction is: an op, a function's name (its first 24 bytes while it runs), or a kind of instruction. `None` where the
     /// report cannot find it.
     pub what: Option<String>,
-    /// The caller's source line that issued it, if known.
+    /// The caller's site that issued it, if known.
     pub site: Option<Site>,
     /// What the instruction is doing.
     pub state: StallState,

@@ -251,11 +251,11 @@ impl Executable {
             return Ok(());
         }
         if segment.is_transfer() {
-            let [source, target] = &compiled.steps()[segment.steps.start].operands[..] else {
-                unreachable!("a copy has two operands")
-            };
+            let step = &compiled.steps()[segment.steps.start];
+            let [source, target] = &step.operands[..] else { unreachable!("a copy has two operands") };
             let (source, target) = (run.view(source)?, run.view(target)?);
-            return Ok(list.push(stream, Kind::Copy, [source.read(), target.write()], site)?);
+            // It is an instruction like others, whose failure names no step, so it has the site of the step itself.
+            return Ok(list.push(stream, Kind::Copy, [source.read(), target.write()], step.site)?);
         }
         let used = |segment_use: &SegmentUse| -> Result<Tensor, Error> {
             let tensor = run.buffer(segment_use.buffer);

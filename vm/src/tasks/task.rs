@@ -63,7 +63,7 @@ pub(crate) struct Task {
     pub(crate) point: Point,
     /// Its position in program order, over all streams.
     pub(crate) order: u64,
-    /// The caller's source line.
+    /// The caller's site.
     pub(crate) site: Site,
     /// The name of its operation, for errors, unless [`ColdFields::name`] is set.
     pub(crate) what: &'static str,

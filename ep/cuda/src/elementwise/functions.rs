@@ -3,7 +3,9 @@
 //! A function becomes a scope of the kernel: registers and variables that are declared in braces are known there alone. Its parameters are moved from registers
 //! of the kernel, its result is moved to one, and it returns by a branch to behind the scope. So it is inlined whatever a driver does with calls.
 
+use std::collections::HashMap;
 use std::fmt::{self, Write};
+use std::sync::LazyLock;
 
 use streamvm_ep::DType;
 
@@ -27,12 +29,22 @@ impl fmt::Display for Register {
     }
 }
 
+/// The lines between the braces of each function, by name: a fused kernel pastes a thousand of them.
+static BODIES: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| {
+    let definition = |definition: &'static str| {
+        let (head, rest) = definition.split_once("(\n")?;
+        let (_, body) = rest.split_once("\n{\n")?;
+        let (lines, _) = body.split_once("\n}\n")?;
+        Some((head.rsplit(' ').next()?, lines))
+    };
+    let text = Module::Elementwise.text();
+    let starts = text.match_indices("\n.visible .func ").map(|(at, start)| &text[at + start.len()..]);
+    starts.filter_map(definition).collect()
+});
+
 /// The lines between the braces of a function. `None` if there is none of this name.
 fn body(name: &str) -> Option<&'static str> {
-    let text = Module::Elementwise.text();
-    let definition = &text[text.find(&format!(" {name}(\n"))?..];
-    let lines = &definition[definition.find("\n{\n")? + 3..];
-    Some(&lines[..lines.find("\n}\n")? + 1])
+    BODIES.get(name).copied()
 }
 
 /// Pastes the function of this name. `number` tells it from others in the kernel. A function that only stores has no result. `None` if there is no such function.

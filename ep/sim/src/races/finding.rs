@@ -86,7 +86,7 @@ impl fmt::Display for FindingKind {
     }
 }
 
-/// One defect. `Display` prints a paragraph that names both instructions and both source lines.
+/// One defect. `Display` prints a paragraph that names both instructions and both sites.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The kind of defect.
