@@ -10,7 +10,7 @@ use streamvm::program::CompileOptions;
 use streamvm::{DType, DeviceId, Vm};
 use streamvm_standin::Standin;
 use streamvm_tests::compiled::blocks::{By, Drawn, compare_drawn, count_to};
-use streamvm_tests::compiled::{compare, compare_expression, has_the_same_bits_everywhere};
+use streamvm_tests::compiled::{compare, compare_expression};
 use streamvm_tests::conformance::{Backend, cases, run};
 use streamvm_tests::program::{Machine, Script, judge_on_cuda};
 use streamvm_tests::{small_graphs, within};
@@ -72,7 +72,7 @@ fn drawn_programs_compute_the_same() {
         compare(&vm, seed, &[CUDA], &|_| vec![small_graphs(), branches.clone()]);
         compare_drawn(&vm, CUDA, seed, &mut Drawn::default());
         let dtype = DType::ALL[seed as usize % DType::ALL.len()];
-        compare_expression(&vm, CUDA, dtype, seed, has_the_same_bits_everywhere);
+        compare_expression(&vm, CUDA, dtype, seed);
         vm.shutdown(Duration::from_secs(60)).expect("it ends");
         assert_eq!(driver.findings(), "", "seed {seed}");
         graphs += driver.calls("cuGraphLaunch");

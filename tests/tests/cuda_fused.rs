@@ -164,7 +164,7 @@ fn drawn_expressions_give_the_bits_of_eager_calls() {
     // Ops that are seldom drawn are of floats and bools.
     for seed in 1..=50u64 {
         for dtype in DType::ALL.into_iter().filter(|dtype| seed <= 4 || dtype.is_float() || *dtype == DType::Bool) {
-            let compiled = compare_expression(&vm, CUDA, dtype, seed, |_, _| true);
+            let compiled = compare_expression(&vm, CUDA, dtype, seed);
             groups += compiled.fused().len();
             let steps = compiled.fused().iter().flat_map(|group| &compiled.steps()[group.steps.clone()]);
             ops.extend(steps.map(|step| step.work.name()));

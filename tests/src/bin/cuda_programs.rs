@@ -19,7 +19,7 @@ use streamvm::ep::cuda::{self, CudaConfig};
 use streamvm::program::CompileOptions;
 use streamvm::{DType, DeviceId, Vm};
 use streamvm_tests::compiled::blocks::{Drawn, compare_drawn};
-use streamvm_tests::compiled::{compare, compare_expression, has_the_same_bits_everywhere};
+use streamvm_tests::compiled::{compare, compare_expression};
 use streamvm_tests::program::{Machine, Script, judge_on_cuda};
 use streamvm_tests::{small_graphs, within};
 
@@ -117,7 +117,7 @@ fn compiled(seed: u64) {
     compare(&vm, seed, &[DeviceId::cuda(0)], &|_| all.to_vec());
     compare_drawn(&vm, DeviceId::cuda(0), seed, &mut Drawn::default());
     let dtype = DType::ALL[seed as usize % DType::ALL.len()];
-    let compiled = compare_expression(&vm, DeviceId::cuda(0), dtype, seed, has_the_same_bits_everywhere);
+    let compiled = compare_expression(&vm, DeviceId::cuda(0), dtype, seed);
     GROUPS.fetch_add(compiled.fused().len(), Ordering::Relaxed);
     vm.shutdown(Duration::from_secs(60)).expect("it ends");
 }

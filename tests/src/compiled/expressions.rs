@@ -1,6 +1,5 @@
 //! Drawn elementwise expressions: their steps are fused, and the results are compared with those of eager calls, bit by bit.
 
-use streamvm::ep::ElementWork;
 use streamvm::program::{CompileOptions, Compiled};
 use streamvm::{DType, DeviceId, Error, InstructionList, InstructionsBuilder, Op, Params, Tensor, Vm, bf16, f16};
 
@@ -17,10 +16,10 @@ fn expression(
     draw: &mut Random,
     dtype: DType,
     given: &[Tensor],
-    (steps, takes): (usize, fn(Op, DType) -> bool),
+    steps: usize,
     submit: &dyn Fn(InstructionList) -> Result<(), Error>,
 ) -> Result<Vec<Tensor>, Error> {
-    let fits = |op: &Op| op.is_elementwise() && op.supports(dtype) && !op.refuses_elements(dtype) && takes(*op, dtype);
+    let fits = |op: &Op| op.is_elementwise() && op.supports(dtype) && !op.refuses_elements(dtype);
     let ops: Vec<Op> = Op::ALL.into_iter().filter(fits).collect();
     let mut builder = InstructionsBuilder::new();
     let mut numbers = given.to_vec();
@@ -93,38 +92,24 @@ fn given(vm: &Vm, device: DeviceId, draw: &mut Random, dtype: DType) -> Vec<Tens
     SHAPES.iter().map(tensor).collect()
 }
 
-/// Whether every compiler gives the op the same bits for this dtype. Of floats, ops that take more than a few instructions call a mathematical library: on a GPU,
-/// an NVRTC of another version than the one that compiled the shipped kernels brings another library.
-pub fn has_the_same_bits_everywhere(op: Op, dtype: DType) -> bool {
-    !dtype.is_float() || op.element_work() == ElementWork::Light
-}
-
-/// Compares a drawn expression over tensors of `dtype` on a device, of ops that `takes` accepts: its calls run eagerly, and as a compiled program. Returns the
-/// compiled program.
+/// Compares a drawn expression over tensors of `dtype` on a device: its calls run eagerly, and as a compiled program. Returns the compiled program.
 ///
 /// # Panics
 /// If a result has other bits, or the engine refuses what it must take.
-pub fn compare_expression(
-    vm: &Vm,
-    device: DeviceId,
-    dtype: DType,
-    seed: u64,
-    takes: fn(Op, DType) -> bool,
-) -> Compiled {
+pub fn compare_expression(vm: &Vm, device: DeviceId, dtype: DType, seed: u64) -> Compiled {
     let mut draw = Random::new(seed, dtype as u64);
     let steps = 2 + draw.below(20);
     let tensors = given(vm, device, &mut draw, dtype);
     let program_seed = draw.next();
     let eager = |list| vm.submit(list).map(drop);
-    let results = expression(&mut Random::new(program_seed, 0), dtype, &tensors, (steps, takes), &eager);
+    let results = expression(&mut Random::new(program_seed, 0), dtype, &tensors, steps, &eager);
     let expected: Vec<Vec<u64>> = results.expect("eager calls are accepted").iter().map(bits).collect();
     let names: Vec<String> = (0..SHAPES.len()).map(|place| format!("x{place}")).collect();
     let program = vm
         .record("drawn", |r| {
             let feed = |(name, shape): (&String, &&[usize])| r.feed(name.as_str(), device, dtype, shape);
             let feeds: Result<Vec<Tensor>, Error> = names.iter().zip(&SHAPES).map(feed).collect();
-            let results =
-                expression(&mut Random::new(program_seed, 0), dtype, &feeds?, (steps, takes), &|list| r.submit(list))?;
+            let results = expression(&mut Random::new(program_seed, 0), dtype, &feeds?, steps, &|list| r.submit(list))?;
             results.iter().enumerate().try_for_each(|(place, tensor)| r.fetch(format!("f{place}"), tensor))
         })
         .expect("it can be recorded");

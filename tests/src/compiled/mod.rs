@@ -17,7 +17,7 @@ mod shared_sections;
 mod views;
 mod waits;
 
-pub use expressions::{compare_expression, has_the_same_bits_everywhere};
+pub use expressions::compare_expression;
 pub use judge::{Judged, judge};
 pub use shared_sections::{SharedSections, judge_shared_sections};
 pub use views::Views;

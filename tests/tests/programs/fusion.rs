@@ -14,7 +14,7 @@ fn fused_expressions_give_the_bits_of_eager_calls() {
     let (mut fused, mut scratch, mut ops) = (0, 0, BTreeSet::new());
     for dtype in DType::ALL {
         for seed in 1..=expressions {
-            let compiled = compare_expression(&vm, CPU, dtype, seed, |_, _| true);
+            let compiled = compare_expression(&vm, CPU, dtype, seed);
             for group in compiled.fused() {
                 fused += group.steps.len();
                 for step in &compiled.steps()[group.steps.clone()] {
