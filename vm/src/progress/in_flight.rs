@@ -449,7 +449,7 @@ mod tests;
 mod loom_tests {
     use loom::thread;
     use streamvm_cpu::{CpuConfig, CpuDevice};
-    use streamvm_ep::ProgramStep;
+    use streamvm_ep::{ProgramStep, Site};
     use streamvm_stream::StreamId;
 
     use super::*;
