@@ -34,8 +34,7 @@ static BODIES: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| 
     let definition = |definition: &'static str| {
         let (head, rest) = definition.split_once("(\n")?;
         let (_, body) = rest.split_once("\n{\n")?;
-        let (lines, _) = body.split_once("\n}\n")?;
-        Some((head.rsplit(' ').next()?, lines))
+        Some((head.rsplit(' ').next()?, &body[..=body.find("\n}\n")?]))
     };
     let text = Module::Elementwise.text();
     let starts = text.match_indices("\n.visible .func ").map(|(at, start)| &text[at + start.len()..]);
