@@ -77,7 +77,7 @@ fn tell(finding: &Finding, source: &Source) -> Diagnostic {
     let Finding { kind, first, first_did, second, second_did, memory, bytes, detail } = finding;
     let mut message = format!("{kind}: {} ({second_did})", second.what);
     if let Some(first) = first {
-        // What the engine does by itself has no statement.
+        // No statement asked for what the engine does by itself, such as giving memory back.
         let at = source.span_of(first.site).map_or(String::new(), |_| format!(", {}", first.site));
         message.push_str(&format!(" against {} ({first_did}{at})", first.what));
     }

@@ -1,8 +1,8 @@
 //! What a recording takes, and what it refuses at the caller's line.
 
-use streamvm::program::{Program, Recorder, ValueRole, Work};
-use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Op, ProgramError, Tensor, Vm};
-use streamvm_tests::block_on;
+use streamvm::program::{CompileOptions, Program, Recorder, ValueRole, Work, compile};
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Op, Place, ProgramError, Site, Tensor, Vm};
+use streamvm_tests::{Text, block_on};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 
@@ -19,6 +19,41 @@ fn program_error(result: Result<Program, Error>) -> ProgramError {
         Err(Error::Program(error)) => *error,
         other => panic!("an error of the program, found {other:?}"),
     }
+}
+
+/// A copy that is an instruction by itself, and one that the compiler adds for a fetch, have the site of the call that asked for them.
+#[test]
+fn copies_have_the_site_of_their_call() {
+    const SIM: DeviceId = DeviceId::sim(0);
+    let (trace, site) = (Text::default(), |line| Site::in_text("copies.py", line, 1, None));
+    let vm = Vm::builder().sim_devices(1).record(trace.clone()).build().expect("an engine");
+    let program = vm.record("copies", |r| {
+        let x = r.feed("x", SIM, DType::F32, &[4])?;
+        let doubled = (&x + &x)?;
+        let on_host = {
+            let _scope = site(7).enter();
+            doubled.to(Place::Host)?
+        };
+        r.fetch("doubled", &on_host)?;
+        let _scope = site(8).enter();
+        r.fetch("x", &x)
+    });
+    let program = program.expect("it can be recorded");
+    let compiled = compile(&program, &CompileOptions::default()).expect("it compiles");
+    assert!(compiled.steps().iter().any(|step| step.work == Work::Copy && step.site == site(8)), "{compiled}");
+    let executable = vm.compile(&program, &[], &CompileOptions::default()).expect("it compiles");
+    let x = vm.from_slice(&[1.0f32; 4], &[4]).and_then(|x| x.to(SIM)).expect("a copy");
+    let _scope = site(9).enter();
+    let run = executable.run(&[("x", &x)]).expect("it is submitted");
+    assert_eq!(run["doubled"].to_vec::<f32>().expect("it runs"), [2.0; 4]);
+    drop((x, run, executable, vm));
+    let text = trace.written();
+    let at = |line: u32| {
+        let location = format!("\"location\":\"copies.py:{line}:1\"");
+        text.lines().filter(|line| line.contains(&location)).collect::<Vec<_>>()
+    };
+    assert!(at(7).iter().any(|line| line.contains("\"op\":\"copy\"")), "{text}");
+    assert!(!at(9).is_empty(), "the run itself is at its own call: {text}");
 }
 
 #[test]
