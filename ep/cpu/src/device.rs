@@ -7,9 +7,11 @@ use std::time::Instant;
 
 use streamvm_ep::backend::Accounts;
 use streamvm_ep::{
-    Device, DeviceId, DeviceInfo, Error, EventId, EventPool, LateFailure, MemoryKind, MemoryStats, Region, Stream,
+    Device, DeviceId, DeviceInfo, Error, EventId, EventPool, LateFailure, MemoryKind, MemoryStats, Prepared, Region,
+    Segment, SequenceError, Stream,
 };
 
+use crate::sequence::CpuSequence;
 use crate::stream::CpuStream;
 
 /// Alignment of every region, in bytes: one cache line, and the widest vector register.
@@ -124,6 +126,10 @@ unsafe impl Device for CpuDevice {
     fn create_stream(&self) -> Result<Box<dyn Stream>, Error> {
         let threads = self.config.threads.unwrap_or(self.cores).max(1);
         Ok(Box::new(CpuStream::new(self.id, threads, Arc::clone(&self.events))))
+    }
+
+    fn prepare(&self, segment: Segment) -> Result<Box<dyn Prepared>, SequenceError> {
+        Ok(Box::new(CpuSequence::of_segment(segment)?))
     }
 
     fn events(&self) -> &EventPool {

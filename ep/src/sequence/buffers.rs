@@ -13,7 +13,8 @@
 use std::ops::Range;
 
 use crate::call::operand::{Operand, PreparedOperand};
-use crate::sequence::step::{SequenceError, SequenceMemory, SequenceOperand};
+use crate::errors::sequence_error::SequenceError;
+use crate::sequence::step::{SequenceMemory, SequenceOperand};
 use crate::tensor::dtype::DType;
 use crate::tensor::footprint::Footprint;
 use crate::tensor::layout::Layout;

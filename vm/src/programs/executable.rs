@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_ep::{Layout, MemoryKind, Shape, Site};
 use streamvm_instructions::{
-    BuildError, Error, InstructionList, InstructionsBuilder, Issued, Kind, Lane, LaunchOptions, Place, Resource, Role,
+    BuildError, Error, InstructionList, InstructionsBuilder, Issued, Kind, Lane, LaunchOptions, Place, Resource,
     Single, Tensor, WaitFor, copy_stream,
 };
 use streamvm_program::{BufferRole, Compiled, Located, Program, SegmentUse, Storage, Work};
@@ -90,7 +90,7 @@ impl Executable {
         let mut submitted = Submitted::default();
         match compiled.segments() {
             // It uses its buffers whole, as the compiler promises for the only segment of a program.
-            [segment] if self.inner.segments[0].is_sequence() => {
+            [segment] if self.inner.segments[0].is_prepared() => {
                 let stream = self.stream(0, run.lane);
                 let role = self.inner.segments[0].role();
                 let issued = Issued { stream, role, launch: LaunchOptions::default(), site };
@@ -274,9 +274,6 @@ impl Executable {
             tensors.iter().zip(&segment.uses).map(|(tensor, segment_use)| with_access(tensor, segment_use.access));
         let (role, name, code) =
             (self.inner.segments[number].role(), self.name_of(run), self.inner.code(number, run.number));
-        if role == Role::Function {
-            return Ok(list.push(stream, Kind::Function { role, name: name.into(), body: Some(code) }, uses, site)?);
-        }
         Ok(list.push_program(stream, (role, name), uses, code, site)?)
     }
 

@@ -160,12 +160,11 @@ impl Executable {
     pub fn step_times(&self) -> Vec<StepTime> {
         let of_segment = |(segment, loaded): (&Segment, &LoadedSegment)| {
             let times = match loaded {
-                LoadedSegment::Cpu(sequence) => sequence.times(),
+                LoadedSegment::Prepared(prepared) => prepared.times(),
                 LoadedSegment::Function(function) => {
                     let time = function.time.as_ref().map(CallTime::read);
                     time.map(|(runs, time)| SequenceTime { steps: 0..1, runs, time }).into_iter().collect()
                 }
-                LoadedSegment::Commands(sequence) => sequence.times(),
                 LoadedSegment::Transfer | LoadedSegment::SectionMark => Vec::new(),
             };
             let first = segment.steps.start;

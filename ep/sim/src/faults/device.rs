@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use streamvm_ep::{
-    Device, DeviceId, DeviceInfo, Error, EventId, EventPool, InstructionTime, LateFailure, MemoryKind, MemoryStats,
-    Priority, Region, Stream, StreamUse,
+    CommandSequence, Device, DeviceId, DeviceInfo, Error, EventId, EventPool, InstructionTime, LateFailure, MemoryKind,
+    MemoryStats, Prepared, Priority, Region, Segment, SequenceError, Stream, StreamUse,
 };
 
 use crate::faults::plan::FaultPlan;
@@ -161,6 +161,14 @@ unsafe impl Device for FaultyDevice {
         let mut failures = self.inner.take_failures();
         failures.extend(self.plan.take_late_failures(self.id()));
         failures
+    }
+
+    fn prepare(&self, segment: Segment) -> Result<Box<dyn Prepared>, SequenceError> {
+        if self.inner.host_accessible() {
+            return self.inner.prepare(segment);
+        }
+        // The plan sees each command, so they are queued one by one.
+        Ok(Box::new(CommandSequence::of_segment(self.id().kind, segment, None)?))
     }
 
     fn stop_loops(&self) {

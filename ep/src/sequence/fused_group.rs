@@ -63,7 +63,7 @@ pub enum FusedInput {
     Step(usize),
 }
 
-/// Names a kernel that a device has made of a [`FusedGroup`]: see [`Device::fuse`](crate::Device::fuse). The device keeps the kernel as
+/// Names a kernel that a device has made of a [`FusedGroup`]: see [`Device::prepare`](crate::Device::prepare). The device keeps the kernel as
 /// long as it lives. `default` makes a name without a kernel, for streams that a caller implements.
 #[derive(Clone, Default, Debug)]
 pub struct FusedKernel(

@@ -62,7 +62,7 @@ pub enum LoopEnd {
     },
 }
 
-/// The answer of a stream to [`Stream::begin_graph`](crate::Stream::begin_graph).
+/// The answer of a stream to [`Graphs::begin_graph`](crate::Graphs::begin_graph).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum GraphStart {
     /// The stream has launched a graph of them: they must not be queued.
