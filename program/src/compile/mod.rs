@@ -146,7 +146,7 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
         arenas: &arenas,
     };
     let compiled = emit::emit(program, &found, fused, options)?;
-    trace.note(|| trace::emit(compiled.buffers.len(), compiled.steps.len(), &compiled.to_string()));
+    trace.note(|| trace::emit(compiled.buffers.len(), compiled.step_count(), &compiled.to_string()));
     Ok(compiled)
 }
 

@@ -76,7 +76,7 @@ impl LoadedProgram {
     #[cold]
     fn failed_step(&self, segment: usize, step: usize, error: String) -> FnError {
         let first = self.compiled.segments()[segment].steps.start;
-        let step = self.compiled.steps()[first + step].named();
+        let step = self.compiled.step(first + step).named();
         FnError::from(FunctionOutcome::Failed(Cause::Step { step, error }))
     }
 
@@ -138,8 +138,8 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         _ => SequenceBuffer::Bytes(segment_use.bytes.len()),
     };
     let buffers: Vec<SequenceBuffer> = segment.uses.iter().map(buffer).collect();
-    let steps = compiled.steps()[segment.steps.clone()].iter();
-    let load = |step: &CompiledStep| sequence_step(env, kind, segment, step, compiled);
+    let steps = compiled.steps_of(segment.steps.clone());
+    let load = |step: &CompiledStep<'_>| sequence_step(env, kind, segment, step, compiled);
     // Groups are in the order of their steps, each within one segment.
     let first = compiled.fused().partition_point(|group| group.steps.start < segment.steps.start);
     let groups = compiled.fused()[first..].iter().take_while(|group| group.steps.end <= segment.steps.end);
@@ -148,7 +148,7 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
     let branches = if env.threaded || !has_functions { branches(segment) } else { Vec::new() };
     let prepared = env.devices.get(segment.stream.device)?.prepare(ep::Segment {
         buffers,
-        steps: steps.map(|step| Ok((load(step)?, step.named()))).collect::<Result<_, Error>>()?,
+        steps: steps.map(|step| Ok((load(&step)?, step.named()))).collect::<Result<_, Error>>()?,
         groups: groups.map(|group| loaded_group(compiled, group, segment.steps.start)).collect(),
         branches,
         flag: flag(compiled, segment),
@@ -168,7 +168,7 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
             | SequenceError::Blocks { step, .. } => Some(segment.steps.start + step),
             _ => None,
         };
-        let step = number.and_then(|number| compiled.steps().get(number)).map(CompiledStep::named);
+        let step = number.filter(|number| *number < compiled.step_count()).map(|number| compiled.step(number).named());
         let what = match step {
             Some(_) => format!("cannot be loaded; in the numbers of its segment: {error}"),
             None => error.to_string(),
@@ -200,8 +200,9 @@ fn branches(segment: &Segment) -> Vec<SequenceBranch> {
 
 /// A group of steps, counted from the first step of its segment, which is step `first` of the program.
 fn loaded_group(compiled: &Compiled, group: &FusedSteps, first: usize) -> SequenceGroup {
-    let is_unstored = |step: &CompiledStep| step.operands.last().is_some_and(|output| group.is_unstored(output.value));
-    let unstored = group.steps.clone().filter(|&step| is_unstored(&compiled.steps()[step]));
+    let is_unstored =
+        |step: &CompiledStep<'_>| step.operands.last().is_some_and(|output| group.is_unstored(output.value));
+    let unstored = group.steps.clone().filter(|&step| is_unstored(&compiled.step(step)));
     let block = match group.by {
         FusedBy::Blocks(block) => block,
         FusedBy::Kernel { .. } => 0,
@@ -218,10 +219,10 @@ fn sequence_step(
     env: &Environment,
     kind: DeviceKind,
     segment: &Segment,
-    step: &CompiledStep,
+    step: &CompiledStep<'_>,
     compiled: &Compiled,
 ) -> Result<SequenceStep, Error> {
-    let work = match &step.work {
+    let work = match step.work {
         Work::Call(op, params) => {
             let dtype = step.operands[op.key_input()].dtype;
             let kernel = env.kernels.get(*op, kind, dtype)?;
@@ -269,16 +270,16 @@ fn load_function(
 }
 
 /// An operand, with offsets relative to the part of its buffer that the segment uses.
-fn sequence_operand(segment: &Segment, operand: &Located) -> SequenceOperand {
+fn sequence_operand(segment: &Segment, operand: &Located<'_>) -> SequenceOperand {
     let Located { dtype, access, .. } = *operand;
     let (memory, layout) = match operand.storage {
-        Storage::Scratch(piece) => (SequenceMemory::Scratch(piece), operand.layout),
+        Storage::Scratch(piece) => (SequenceMemory::Scratch(piece), *operand.layout),
         Storage::Buffer { index: buffer, offset } => {
             let place = segment.uses.binary_search_by_key(&buffer, |segment_use| segment_use.buffer);
             let index = place.unwrap_or_else(|_| unreachable!("a segment lists what its steps use, by buffer"));
             // A value begins either in an arena, which a segment uses whole, or where its own buffer begins.
             let skipped = segment.uses[index].bytes.start / dtype.size();
-            let layout = if skipped == 0 { operand.layout } else { moved(&operand.layout, skipped) };
+            let layout = if skipped == 0 { *operand.layout } else { moved(operand.layout, skipped) };
             (SequenceMemory::Buffer { index, offset }, layout)
         }
     };

@@ -6,8 +6,7 @@ use std::sync::atomic::AtomicU64;
 use streamvm_ep::{Access, DType, FnContext, InlineFn, MemoryKind, Prepared, SegmentRun, Shape};
 use streamvm_instructions::{Place, Role, Tensor, Use};
 use streamvm_program::{
-    BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Operand, Program, Segment, SegmentBranch, SegmentUse,
-    Step,
+    BufferRole, Compiled, CompiledBuffer, Operand, Program, Segment, SegmentBranch, SegmentUse, Step,
 };
 
 use crate::program_cache::function::LoadedFunction;
@@ -107,8 +106,7 @@ impl LoadedProgram {
 
     /// About how many bytes of host memory the compiled program takes: the elements of its vectors.
     fn plan_bytes(&self) -> usize {
-        let of_step = |step: &CompiledStep| size_of::<CompiledStep>() + step.operands.len() * size_of::<Located>();
-        let steps: usize = self.compiled.steps().iter().map(of_step).sum();
+        let steps = self.compiled.plan_bytes();
         let of_branch = |branch: &SegmentBranch| size_of::<SegmentBranch>() + size_of_val(branch.after.as_slice());
         let of_segment = |segment: &Segment| {
             let branches: usize = segment.branches.iter().map(of_branch).sum();

@@ -227,20 +227,20 @@ impl Executable {
         let segment = &compiled.segments()[number];
         let stream = self.stream(number, run.lane);
         if let Some(function) = compiled.function_of(segment) {
-            let operands = &compiled.steps()[segment.steps.start].operands;
+            let operands = compiled.step(segment.steps.start).operands;
             let tensors: SmallVec<[Tensor; 8]> =
                 operands.iter().map(|operand| run.view(operand)).collect::<Result<_, _>>()?;
-            let uses = tensors.iter().zip(operands).map(|(tensor, operand)| with_access(tensor, operand.access));
+            let uses = tensors.iter().zip(&operands).map(|(tensor, operand)| with_access(tensor, operand.access));
             let (role, body) = (self.inner.segments[number].role(), Some(self.inner.code(number, run.number)));
             let name = format!("{} of {}", function.name(), self.name_of(run)).into();
             return Ok(list.push(stream, Kind::Function { role, name, body }, uses, site)?);
         }
         if segment.is_section_mark() {
-            let step = &compiled.steps()[segment.steps.start];
+            let step = compiled.step(segment.steps.start);
             let tensors = step.operands.iter().map(|operand| run.view(operand)).collect::<Result<Vec<Tensor>, _>>()?;
             let tensors: SmallVec<[&Tensor; 8]> = tensors.iter().collect();
             let mut builder = InstructionsBuilder::new();
-            match &step.work {
+            match step.work {
                 Work::SectionBegin(section) => {
                     builder.on_lane(stream.lane).begin(section.section(), &tensors, site)?;
                 }
@@ -251,7 +251,7 @@ impl Executable {
             return Ok(());
         }
         if segment.is_transfer() {
-            let step = &compiled.steps()[segment.steps.start];
+            let step = compiled.step(segment.steps.start);
             let [source, target] = &step.operands[..] else { unreachable!("a copy has two operands") };
             let (source, target) = (run.view(source)?, run.view(target)?);
             // It is an instruction like others, whose failure names no step, so it has the site of the step itself.
@@ -340,11 +340,11 @@ impl Run<'_> {
     }
 
     /// An operand of a step, which lies in a buffer of its value.
-    pub(super) fn view(&self, operand: &Located) -> Result<Tensor, Error> {
+    pub(super) fn view(&self, operand: &Located<'_>) -> Result<Tensor, Error> {
         let Storage::Buffer { index, .. } = operand.storage else {
             unreachable!("what is viewed from outside of a segment is not in scratch memory")
         };
-        within(self.buffer(index), &operand.layout)
+        within(self.buffer(index), operand.layout)
     }
 }
 
