@@ -20,6 +20,7 @@ use crate::program_cache::loaded::{LoadedProgram, with_access};
 use crate::program_cache::only_kernel::OnlyKernel;
 use crate::programs::fetches::Fetches;
 use crate::submit::commit::Submitted;
+use crate::vm::Vm;
 
 /// A compiled program. `Send + Sync`, cheap to clone: several threads may run it at once. It does not keep its engine alive; after the
 /// engine has ended, runs give [`Error::Shutdown`].
@@ -76,8 +77,16 @@ impl Executable {
         self.run_as(None, feeds, Site::caller())
     }
 
-    /// [`run`](Executable::run), under a name of its own if one is given, which errors, profiles and traces have.
-    pub(crate) fn run_as(&self, name: Option<&str>, feeds: &[(&str, &Tensor)], site: Site) -> Result<Fetches, Error> {
+    /// [`run`](Executable::run) under a name of its own, which errors, profiles and traces have.
+    ///
+    /// # Errors
+    /// Those of [`run`](Executable::run).
+    #[track_caller]
+    pub fn run_named(&self, name: &str, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
+        self.run_as(Some(name), feeds, Site::caller())
+    }
+
+    fn run_as(&self, name: Option<&str>, feeds: &[(&str, &Tensor)], site: Site) -> Result<Fetches, Error> {
         let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
         let compiled = &self.inner.compiled;
         let given = self.given(&engine, feeds, site)?;
@@ -288,12 +297,24 @@ impl Executable {
     }
 
     /// Whether it was compiled by this engine.
-    pub(crate) fn is_of(&self, engine: &Arc<Engine>) -> bool {
-        std::ptr::eq(self.engine.as_ptr(), Arc::as_ptr(engine))
+    pub fn is_of(&self, vm: &Vm) -> bool {
+        std::ptr::eq(self.engine.as_ptr(), Arc::as_ptr(&vm.engine))
+    }
+
+    /// Checks that a tensor, which errors call `what`, is of the engine that has compiled this.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`]; [`Error::Shutdown`] when the engine is gone.
+    #[track_caller]
+    pub fn check_owner(&self, what: &str, tensor: &Tensor) -> Result<(), Error> {
+        let site = Site::caller();
+        let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
+        let foreign = |_| Error::Foreign { line: 0, what: what.to_owned(), site };
+        tensor.resource().id_in(engine.me).map(drop).map_err(foreign)
     }
 
     /// The tensors that are bound to its parameters, by name.
-    pub(crate) fn parameters(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+    pub fn parameters(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         let names = self.inner.compiled.program().parameters.iter().map(|parameter| parameter.name.as_str());
         names.zip(self.parameters.iter())
     }

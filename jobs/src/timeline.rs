@@ -3,13 +3,13 @@
 //! A job starts once the job before it on its stage and the jobs whose values it needs have ended. If jobs are left that never start, stages
 //! wait for each other in a circle: each is held by its next job, and following what that job waits for leads around the circle.
 
-use streamvm_instructions::{BlockedStage, JobPlanError};
+use crate::error::{BlockedStage, JobPlanError};
 
-use crate::jobs::job_plan::{JobFeed, JobValue};
-use crate::jobs::links::{Links, value_name};
+use crate::job_plan::{JobFeed, JobValue};
+use crate::links::{Links, value_name};
 
 /// The slot of each job. `stages` has the jobs of each stage in their order; `label` is the short name of a job.
-pub(super) fn slots(
+pub(crate) fn slots(
     stages: &[Vec<usize>],
     links: &Links,
     label: impl Fn(usize) -> String,

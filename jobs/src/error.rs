@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use streamvm_ep::{self as ep, DType, Shape};
-
-use crate::place::Place;
+use streamvm::{DType, Place, Shape};
 
 /// Why a job plan cannot be made, or cannot run with what it is given. Jobs are named as in the printed plan: `F2 of stage 1` is the program
 /// with the label `F`, on stage 1, for micro-batch 2.
@@ -98,6 +96,9 @@ pub enum JobPlanError {
         /// The mistake, and what to do.
         what: String,
     },
+    /// The engine has refused a job or a plan.
+    #[error(transparent)]
+    Engine(#[from] streamvm::Error),
     /// An input, executable or result is named that the plan does not have, or is given twice, or is missing.
     #[error("job plan: {what}; its {kind}s are {}", listed(known))]
     Unknown {
@@ -139,4 +140,8 @@ fn listed(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-ep::debug_as_display!(JobPlanError);
+impl fmt::Debug for JobPlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -2,36 +2,28 @@
 
 use std::fmt;
 use std::ops::Index;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use hashbrown::HashMap;
-use streamvm_instructions::{Error, JobPlanError, Tensor};
-use streamvm_program::JobPlan;
+use streamvm::{Error, Fetches, Tensor};
 
-use crate::engine::core::Engine;
-use crate::submit::commit::Submitted;
-use crate::ticket::Ticket;
+use crate::error::JobPlanError;
+use crate::job_plan::JobPlan;
 
 /// The results of one run of a job plan, by name and micro-batch. They are ordinary tensors, which the jobs write: reading one waits for its
 /// job.
 #[derive(Clone)]
 pub struct JobResults {
-    engine: Weak<Engine>,
     plan: Arc<JobPlan>,
-    /// The instructions of each job's run, in the order of the plan.
-    submitted: Vec<Submitted>,
+    /// The run of each job, without its results, in the order of the plan.
+    runs: Vec<Fetches>,
     /// For each result of the plan its tensors, in the order of the micro-batches.
     tensors: Vec<Vec<(Option<usize>, Tensor)>>,
 }
 
 impl JobResults {
     /// `values[i]` is the tensor of `plan.values()[i]`; only those of results are left.
-    pub(super) fn new(
-        engine: Weak<Engine>,
-        plan: Arc<JobPlan>,
-        submitted: Vec<Submitted>,
-        mut values: Vec<Option<Tensor>>,
-    ) -> JobResults {
+    pub(crate) fn new(plan: Arc<JobPlan>, runs: Vec<Fetches>, mut values: Vec<Option<Tensor>>) -> JobResults {
         let mut tensors = vec![Vec::new(); plan.results().len()];
         let places: HashMap<&str, usize> = plan.results().iter().map(String::as_str).zip(0..).collect();
         for (value, tensor) in plan.values().iter().zip(&mut values) {
@@ -42,7 +34,7 @@ impl JobResults {
         }
         drop(places);
         tensors.iter_mut().for_each(|of_result| of_result.sort_by_key(|(micro_batch, _)| *micro_batch));
-        JobResults { engine, plan, submitted, tensors }
+        JobResults { plan, runs, tensors }
     }
 
     /// The result with this name for this micro-batch, also if it is made once for all of them; `None` if there is none.
@@ -58,46 +50,43 @@ impl JobResults {
     }
 
     /// The result of the whole batch: a new tensor with those of the micro-batches one after the other along axis 0, or along a new axis if
-    /// they have none. The copies are submitted on the thread's current [`Lane`](crate::Lane). A result that is made once is returned
+    /// they have none. The copies are submitted on the thread's current [`Lane`](streamvm::Lane). A result that is made once is returned
     /// as it is.
     ///
     /// # Errors
-    /// [`Error::JobPlan`] if the plan has no such result; those of [`Tensor::cat`]; [`Error::Shutdown`].
+    /// [`JobPlanError::Unknown`] if the plan has no such result; those of [`Tensor::cat`]; [`Error::Shutdown`].
     #[track_caller]
-    pub fn joined(&self, name: &str) -> Result<Tensor, Error> {
+    pub fn joined(&self, name: &str) -> Result<Tensor, JobPlanError> {
         let Some(found) = self.tensors_of(name) else {
             let (what, known) = (format!("there is no result {name:?}"), self.plan.results().to_vec());
-            return Err(JobPlanError::Unknown { kind: "result", what, known }.into());
+            return Err(JobPlanError::Unknown { kind: "result", what, known });
         };
         if let [(None, tensor)] = found {
             return Ok(tensor.clone());
         }
         let tensors: Vec<&Tensor> = found.iter().map(|(_, tensor)| tensor).collect();
-        if tensors[0].shape().dims().is_empty() { Tensor::stack(&tensors, 0) } else { Tensor::cat(&tensors, 0) }
+        let joined =
+            if tensors[0].shape().dims().is_empty() { Tensor::stack(&tensors, 0) } else { Tensor::cat(&tensors, 0) };
+        Ok(joined?)
     }
 
-    /// Blocks until all jobs have passed, as [`Ticket::wait`] does.
+    /// Blocks until all jobs have passed, as [`Fetches::wait`] does.
     ///
     /// # Errors
     /// The root cause of the first job that failed or was skipped, in the order of the plan, on every call: it names the program, the stage, the
-    /// micro-batch, the step of the program and the source line that recorded it. Otherwise as [`Ticket::wait`]; when the engine is gone, as
+    /// micro-batch, the step of the program and the source line that recorded it. Otherwise as [`Fetches::wait`]; when the engine is gone, as
     /// [`Tensor::wait`] of each result, or [`Error::Shutdown`] without results.
     pub fn wait(&self) -> Result<(), Error> {
-        let Some(engine) = self.engine.upgrade() else {
-            let mut tensors = self.tensors.iter().flatten().peekable();
-            return match tensors.peek() {
-                None => Err(Error::Shutdown),
-                Some(_) => tensors.try_for_each(|(_, tensor)| tensor.wait()),
-            };
-        };
         let mut first = Ok(());
-        for submitted in &self.submitted {
-            let mut ticket = Ticket::new(&engine);
-            ticket.submitted = submitted.clone();
-            match ticket.wait() {
+        for run in &self.runs {
+            match run.wait() {
                 Ok(()) => {}
                 // The jobs after it are waited for, too.
                 Err(failed @ Error::Failed(_)) => first = first.and(Err(failed)),
+                // The engine is gone: what it has left undone, the tensors say.
+                Err(Error::Shutdown) if self.tensors.iter().any(|of_result| !of_result.is_empty()) => {
+                    return self.tensors.iter().flatten().try_for_each(|(_, tensor)| tensor.wait());
+                }
                 Err(other) => return Err(other),
             }
         }

@@ -5,26 +5,26 @@
 
 use std::ops::Range;
 
+use crate::error::JobPlanError;
 use hashbrown::{HashMap, HashSet};
-use streamvm_ep::{DType, Shape};
-use streamvm_instructions::JobPlanError;
+use streamvm::{DType, Shape};
 
-use crate::jobs::builder::{JobKey, job_name};
-use crate::jobs::job_plan::{JobFeed, JobInput, JobValue};
-use crate::jobs::programs::{JobPort, JobProgram};
+use crate::builder::{JobKey, job_name};
+use crate::job_plan::{JobFeed, JobInput, JobValue};
+use crate::programs::{JobPort, JobProgram};
 
 /// Inputs and values of a plan, and for each job its feeds, and the values that it makes.
-pub(super) struct Links {
-    pub(super) inputs: Vec<JobInput>,
-    pub(super) values: Vec<JobValue>,
-    pub(super) feeds: Vec<Vec<JobFeed>>,
-    pub(super) makes: Vec<Range<usize>>,
+pub(crate) struct Links {
+    pub(crate) inputs: Vec<JobInput>,
+    pub(crate) values: Vec<JobValue>,
+    pub(crate) feeds: Vec<Vec<JobFeed>>,
+    pub(crate) makes: Vec<Range<usize>>,
 }
 
 /// A value by its name and micro-batch.
 type Key<'p> = (&'p str, Option<usize>);
 
-pub(super) fn link(
+pub(crate) fn link(
     micro_batches: usize,
     programs: &[JobProgram],
     jobs: &[JobKey],
@@ -222,6 +222,6 @@ fn fits(
 }
 
 /// The name of a value in errors.
-pub(super) fn value_name(name: &str, micro_batch: Option<usize>) -> String {
+pub(crate) fn value_name(name: &str, micro_batch: Option<usize>) -> String {
     micro_batch.map_or_else(|| name.to_owned(), |micro_batch| format!("{name} of micro-batch {micro_batch}"))
 }

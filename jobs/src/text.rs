@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::jobs::job_plan::{Accumulator, JobInput, JobPlan, JobValue};
-use crate::jobs::programs::PlaceBytes;
+use crate::job_plan::{Accumulator, JobInput, JobPlan, JobValue};
+use crate::programs::PlaceBytes;
 
 /// The stages with the orders of their jobs; the timeline, in slots of equal time; what each stage holds at most; inputs, values, results and
 /// sums.

@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use streamvm_ep::{DType, DeviceId};
-use streamvm_instructions::{BlockedStage, Error, JobPlanError, Lane, Tensor};
+use crate::error::{BlockedStage, JobPlanError};
+use streamvm::{DType, DeviceId};
+use streamvm::program::{CompileOptions, Compiled, Recorder, compile, record};
+use streamvm::{Error, Lane, Tensor};
 
-use crate::jobs::job_plan::{JobFeed, JobPlan};
-use crate::{CompileOptions, Compiled, JobPlanBuilder, Pipeline, PipelineStage, Recorder, compile, record};
+use crate::job_plan::{JobFeed, JobPlan};
+use crate::{JobPlanBuilder, Pipeline, PipelineStage};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 const ROWS: usize = 4;
@@ -43,9 +45,9 @@ impl Layers {
     fn new(stages: usize) -> Layers {
         let weights = Tensor::unbound(
             CPU.into(),
-            streamvm_ep::MemoryKind::Device,
+            streamvm::MemoryKind::Device,
             DType::F32,
-            streamvm_ep::Shape::new(&[16, 16]).expect("a shape"),
+            streamvm::Shape::new(&[16, 16]).expect("a shape"),
         );
         let named = |kind: &str, f: &dyn Fn(&Recorder, usize) -> Result<(), Error>| -> Vec<Compiled> {
             (0..stages).map(|stage| compiled(&format!("{kind}{stage}"), |r| f(r, stage))).collect()
@@ -195,7 +197,7 @@ impl There {
     }
 
     /// The plan with these orders: a letter and a micro-batch for each job.
-    fn plan(&self, micro_batches: usize, orders: [&[(char, usize)]; 2]) -> Result<JobPlan, Error> {
+    fn plan(&self, micro_batches: usize, orders: [&[(char, usize)]; 2]) -> Result<JobPlan, JobPlanError> {
         let mut plan = JobPlanBuilder::new(micro_batches);
         let [left, right, back, end] = &self.programs;
         let programs = [("F", left), ("F", right), ("B", back), ("B", end)];
@@ -210,9 +212,9 @@ impl There {
     }
 }
 
-fn job_plan_error(result: Result<JobPlan, Error>) -> JobPlanError {
+fn job_plan_error(result: Result<JobPlan, JobPlanError>) -> JobPlanError {
     match result {
-        Err(Error::JobPlan(error)) => *error,
+        Err(error) => error,
         other => panic!("an error was expected: {other:?}"),
     }
 }
@@ -308,16 +310,15 @@ fn random_orders_deadlock_exactly_if_they_cannot_be_run() {
                 }
                 check_order(&plan);
             }
-            Err(Error::JobPlan(error)) => {
+            Err(error) => {
                 deadlocks += 1;
                 assert!(done.len() < 12, "case {case}: {orders:?} can be run: {error}");
-                let JobPlanError::Deadlock { cycle } = *error else { panic!("case {case}: {error}") };
+                let JobPlanError::Deadlock { cycle } = error else { panic!("case {case}: {error}") };
                 for (link, following) in cycle.iter().zip(cycle.iter().cycle().skip(1)) {
                     let BlockedStage { producer, .. } = link;
                     assert!(producer.ends_with(&format!("of stage {}", following.stage)), "case {case}: {cycle:?}");
                 }
             }
-            Err(other) => panic!("case {case}: {other}"),
         }
     }
     assert!(deadlocks > 200 && plans > 200, "{deadlocks} deadlocks, {plans} plans");
@@ -466,8 +467,8 @@ value  y: E of stage 0 -> result
 #[test]
 fn the_documentation_shows_the_plan_of_its_program() {
     let feed = |r: &Recorder, name: &str| r.feed(name, CPU, DType::F32, &[2, 3]);
-    let square = streamvm_ep::Shape::new(&[3, 3]).expect("a shape");
-    let weights = Tensor::unbound(CPU.into(), streamvm_ep::MemoryKind::Device, DType::F32, square);
+    let square = streamvm::Shape::new(&[3, 3]).expect("a shape");
+    let weights = Tensor::unbound(CPU.into(), streamvm::MemoryKind::Device, DType::F32, square);
     let forward0 = compiled("forward0", |r| r.fetch("h", &feed(r, "x")?.matmul(&r.parameter("w", &weights)?)?));
     let forward1 = compiled("forward1", |r| {
         let (h, target) = (feed(r, "h")?, feed(r, "target")?);
@@ -488,5 +489,5 @@ fn the_documentation_shows_the_plan_of_its_program() {
         PipelineStage::new(&forward1).backward(&backward1),
     ];
     let plan = Pipeline::new(stages).result("error").one_f_one_b(4).expect("a plan");
-    assert!(include_str!("../../../docs/programs.md").contains(&format!("```text\n{plan}```")), "{plan}");
+    assert!(include_str!("../../docs/jobs.md").contains(&format!("```text\n{plan}```")), "{plan}");
 }

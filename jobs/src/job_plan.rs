@@ -1,9 +1,9 @@
 //! The plan: stages, jobs, the values that jobs hand each other, and what it promises.
 
-use streamvm_ep::{DType, DeviceId, Shape};
-use streamvm_instructions::{Lane, Place};
+use streamvm::{DType, DeviceId, Shape};
+use streamvm::{Lane, Place};
 
-use crate::jobs::programs::{JobProgram, PlaceBytes};
+use crate::programs::{JobProgram, PlaceBytes};
 
 /// One run of a program, on a stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -201,6 +201,6 @@ impl JobPlan {
 }
 
 /// The short name of a job.
-pub(super) fn label(program: &str, micro_batch: Option<usize>) -> String {
+pub(crate) fn label(program: &str, micro_batch: Option<usize>) -> String {
     micro_batch.map_or_else(|| program.to_owned(), |micro_batch| format!("{program}{micro_batch}"))
 }

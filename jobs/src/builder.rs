@@ -1,30 +1,31 @@
 //! A job plan by hand.
 
-use streamvm_instructions::{Error, JobPlanError, Lane};
+use crate::error::JobPlanError;
+use streamvm::Lane;
 
-use crate::jobs::job_plan::{Accumulator, Job, JobPlan, JobStage, StagePeak, label};
-use crate::jobs::links::{Links, link};
-use crate::jobs::programs::JobProgram;
-use crate::jobs::{peaks, timeline};
-use crate::plan::compiled::Compiled;
+use crate::job_plan::{Accumulator, Job, JobPlan, JobStage, StagePeak, label};
+use crate::links::{Links, link};
+use crate::programs::JobProgram;
+use crate::{peaks, timeline};
+use streamvm::program::Compiled;
 
 /// The most jobs and micro-batches of a plan, so that a mistaken number is an error instead of a plan that fills the memory.
 const MOST_JOBS: usize = 1 << 20;
 
 /// What a job runs, where, and for which part of the batch.
 #[derive(Copy, Clone, PartialEq, Eq, Hash)]
-pub(super) struct JobKey {
-    pub(super) stage: usize,
-    pub(super) program: usize,
-    pub(super) micro_batch: Option<usize>,
+pub(crate) struct JobKey {
+    pub(crate) stage: usize,
+    pub(crate) program: usize,
+    pub(crate) micro_batch: Option<usize>,
 }
 
 /// Makes a [`JobPlan`] by hand: programs, stages, and the jobs of each stage in their order. The order between jobs of different stages
 /// follows from the values that they hand each other.
 ///
 /// ```
-/// use streamvm_ep::{DType, DeviceId};
-/// use streamvm_instructions::Lane;
+/// use streamvm::{DType, DeviceId};
+/// use streamvm::{Lane};
 /// use streamvm_program::{CompileOptions, JobPlanBuilder, compile, record};
 ///
 /// # fn main() -> Result<(), streamvm_instructions::Error> {
@@ -105,8 +106,8 @@ impl JobPlanBuilder {
     /// Checks everything, and makes the plan. Takes time in proportion to the jobs and their feeds and fetches.
     ///
     /// # Errors
-    /// [`Error::JobPlan`]: see [`JobPlanError`] for what can be wrong.
-    pub fn finish(&self) -> Result<JobPlan, Error> {
+    /// [`JobPlanError`]: see [`JobPlanError`] for what can be wrong.
+    pub fn finish(&self) -> Result<JobPlan, JobPlanError> {
         self.check()?;
         let links = self.link(&self.jobs)?;
         let mut of_stage = vec![Vec::new(); self.lanes.len()];
@@ -232,7 +233,7 @@ impl JobPlanBuilder {
 }
 
 /// The name of a job in errors.
-pub(super) fn job_name(programs: &[JobProgram], job: &JobKey) -> String {
+pub(crate) fn job_name(programs: &[JobProgram], job: &JobKey) -> String {
     format!("{} of stage {}", label(&programs[job.program].label, job.micro_batch), job.stage)
 }
 
@@ -240,7 +241,7 @@ pub(super) fn job_name(programs: &[JobProgram], job: &JobKey) -> String {
 ///
 /// # Errors
 /// [`JobPlanError::Malformed`].
-pub(super) fn check_count(count: usize, what: &str) -> Result<(), JobPlanError> {
+pub(crate) fn check_count(count: usize, what: &str) -> Result<(), JobPlanError> {
     if count <= MOST_JOBS {
         return Ok(());
     }

@@ -6,11 +6,12 @@
 //! backward jobs that are left. So at most p - s micro-batches are alive on it. The weights change only after the last micro-batch
 //! (PipeDream-Flush, Narayanan et al., ICML 2021).
 
-use streamvm_instructions::{Error, JobPlanError, Lane};
+use crate::error::JobPlanError;
+use streamvm::Lane;
 
-use crate::jobs::builder::{JobPlanBuilder, check_count};
-use crate::jobs::job_plan::JobPlan;
-use crate::plan::compiled::Compiled;
+use crate::builder::{JobPlanBuilder, check_count};
+use crate::job_plan::JobPlan;
+use streamvm::program::Compiled;
 
 /// The programs of one stage of a [`Pipeline`].
 #[derive(Copy, Clone, Debug)]
@@ -90,7 +91,7 @@ impl<'p> Pipeline<'p> {
     ///
     /// # Errors
     /// Those of [`JobPlanBuilder::finish`].
-    pub fn in_order(&self, micro_batches: usize) -> Result<JobPlan, Error> {
+    pub fn in_order(&self, micro_batches: usize) -> Result<JobPlan, JobPlanError> {
         self.plan(micro_batches, |_| 0)
     }
 
@@ -98,7 +99,7 @@ impl<'p> Pipeline<'p> {
     ///
     /// # Errors
     /// Those of [`JobPlanBuilder::finish`].
-    pub fn fthenb(&self, micro_batches: usize) -> Result<JobPlan, Error> {
+    pub fn fthenb(&self, micro_batches: usize) -> Result<JobPlan, JobPlanError> {
         self.plan(micro_batches, |_| micro_batches)
     }
 
@@ -106,12 +107,12 @@ impl<'p> Pipeline<'p> {
     ///
     /// # Errors
     /// Those of [`JobPlanBuilder::finish`].
-    pub fn one_f_one_b(&self, micro_batches: usize) -> Result<JobPlan, Error> {
+    pub fn one_f_one_b(&self, micro_batches: usize) -> Result<JobPlan, JobPlanError> {
         self.plan(micro_batches, |stage| self.stages.len() - stage - 1)
     }
 
     /// A plan in which each stage runs `ahead` forward jobs before it takes turns between forward and backward jobs.
-    fn plan(&self, micro_batches: usize, ahead: impl Fn(usize) -> usize) -> Result<JobPlan, Error> {
+    fn plan(&self, micro_batches: usize, ahead: impl Fn(usize) -> usize) -> Result<JobPlan, JobPlanError> {
         let mut plan = JobPlanBuilder::new(micro_batches);
         // Before the jobs are made, because a mistaken number must not fill the memory.
         let of_stage = |stage: &PipelineStage<'_>| {

@@ -1,11 +1,10 @@
 //! What a job plan knows of a compiled program.
 
-use streamvm_ep::{DType, DeviceId, MemoryKind, Shape};
-use streamvm_instructions::{HOST_DEVICE, Place};
-use streamvm_stream::StreamType;
+use streamvm::StreamType;
+use streamvm::{DType, DeviceId, MemoryKind, Shape};
+use streamvm::Place;
 
-use crate::ir::program::{Port, Program, ValueId};
-use crate::plan::compiled::{BufferRole, Compiled};
+use streamvm::program::{BufferRole, Compiled, Port, Program, ValueId};
 
 /// A feed or a fetch of a program.
 #[derive(Clone, PartialEq, Debug)]
@@ -110,7 +109,7 @@ impl JobProgram {
         let segments = compiled.segments();
         let computes = segments.iter().find(|segment| segment.stream.stream_type == StreamType::Compute);
         let computes = computes.or(segments.first());
-        let device = computes.map_or(HOST_DEVICE, |segment| segment.stream.device);
+        let device = computes.map_or(DeviceId::cpu(0), |segment| segment.stream.device);
         let buffer = |port: &Port| values.iter().position(|value| *value == port.value);
         let buffer_of = program
             .fetches

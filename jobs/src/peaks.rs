@@ -3,13 +3,13 @@
 //!
 //! The jobs of a plan may need more bytes together than a `usize` can tell, so sums have 128 bits; a peak that is larger than `usize::MAX` is told as that.
 
-use streamvm_instructions::Place;
+use streamvm::Place;
 
-use crate::jobs::job_plan::{JobFeed, JobPlan};
-use crate::jobs::programs::PlaceBytes;
+use crate::job_plan::{JobFeed, JobPlan};
+use crate::programs::PlaceBytes;
 
 /// Fills in the peaks.
-pub(super) fn find(plan: &mut JobPlan) {
+pub(crate) fn find(plan: &mut JobPlan) {
     let ends = last_uses(plan);
     // The memory that is given back after each job, and the stages that have it.
     let mut ending: Vec<Vec<(usize, usize, PlaceBytes)>> = vec![Vec::new(); plan.jobs.len()];
