@@ -1,8 +1,8 @@
 //! What a job plan knows of a compiled program.
 
+use streamvm::Place;
 use streamvm::StreamType;
 use streamvm::{DType, DeviceId, MemoryKind, Shape};
-use streamvm::Place;
 
 use streamvm::program::{BufferRole, Compiled, Port, Program, ValueId};
 

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::error::{BlockedStage, JobPlanError};
-use streamvm::{DType, DeviceId};
 use streamvm::program::{CompileOptions, Compiled, Recorder, compile, record};
+use streamvm::{DType, DeviceId};
 use streamvm::{Error, Lane, Tensor};
 
 use crate::job_plan::{JobFeed, JobPlan};

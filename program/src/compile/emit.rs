@@ -1,6 +1,7 @@
 //! Pass: buffers, steps over them, and the segments that run the steps.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use streamvm_ep::{Access, DeviceKind, Footprint, MAX_WRITES};
@@ -41,7 +42,7 @@ pub(super) struct Found<'f> {
 /// # Errors
 /// [`ProgramError::NotCompiled`] if a block writes more buffers than an instruction may, or if the buffers of a run have more than `isize::MAX` bytes.
 pub(super) fn emit(
-    program: Program,
+    program: Arc<Program>,
     found: &Found<'_>,
     fused: Fused,
     options: &CompileOptions,

@@ -1,6 +1,7 @@
 //! The result of the compiler: what a run needs, as plain data.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -200,7 +201,7 @@ pub struct ArenaPlan {
 /// A compiled program.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Compiled {
-    pub(crate) program: Program,
+    pub(crate) program: Arc<Program>,
     pub(crate) segments: Vec<Segment>,
     pub(crate) arenas: Vec<ArenaPlan>,
     pub(crate) buffers: Vec<CompiledBuffer>,
@@ -227,6 +228,11 @@ impl Compiled {
     /// has removed are still in it; [`steps`](Compiled::steps) has those that run.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// The same program, to be compiled again without a copy.
+    pub fn share_program(&self) -> Arc<Program> {
+        self.program.clone()
     }
 
     /// The instructions of a run, in the order in which they are submitted. There is none for a program without steps.

@@ -390,7 +390,7 @@ impl CpuSequence {
         operands: &'o mut [Operand<'m>],
     ) -> &'o mut [Operand<'m>] {
         // SAFETY: the caller has the same duties; `over` has added what the operands were prepared from to the buffers.
-        unsafe { placed(self.operands.of(places), buffers, operands) }
+        unsafe { placed(&self.operands, places, buffers, operands) }
     }
 
     #[inline(always)]
