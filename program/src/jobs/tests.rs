@@ -462,7 +462,7 @@ value  y: E of stage 0 -> result
     assert_eq!(plan.values()[0].readers, [1, 2]);
 }
 
-/// docs/programs.md shows the plan of its program.
+/// docs/job-plans.md shows the plan of its program.
 #[test]
 fn the_documentation_shows_the_plan_of_its_program() {
     let feed = |r: &Recorder, name: &str| r.feed(name, CPU, DType::F32, &[2, 3]);
@@ -488,5 +488,5 @@ fn the_documentation_shows_the_plan_of_its_program() {
         PipelineStage::new(&forward1).backward(&backward1),
     ];
     let plan = Pipeline::new(stages).result("error").one_f_one_b(4).expect("a plan");
-    assert!(include_str!("../../../docs/programs.md").contains(&format!("```text\n{plan}```")), "{plan}");
+    assert!(include_str!("../../../docs/job-plans.md").contains(&format!("```text\n{plan}```")), "{plan}");
 }
