@@ -58,7 +58,7 @@
 
 /// Runs the programs of the page about jobs as doctests.
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/jobs.md")]
+#[doc = include_str!("../../docs/job-plans.md")]
 struct PageOfJobs;
 
 mod builder;

@@ -489,5 +489,5 @@ fn the_documentation_shows_the_plan_of_its_program() {
         PipelineStage::new(&forward1).backward(&backward1),
     ];
     let plan = Pipeline::new(stages).result("error").one_f_one_b(4).expect("a plan");
-    assert!(include_str!("../../docs/jobs.md").contains(&format!("```text\n{plan}```")), "{plan}");
+    assert!(include_str!("../../docs/job-plans.md").contains(&format!("```text\n{plan}```")), "{plan}");
 }

@@ -49,9 +49,10 @@ struct Readme;
 #[doc = include_str!("../../docs/cuda.md")]
 struct CudaPage;
 
-/// Runs the programs of the page about programs as doctests. One of them needs a simulated device.
+/// Runs the programs of the pages about programs as doctests. One of them needs a simulated device.
 #[cfg(all(doctest, feature = "sim"))]
 #[doc = include_str!("../../docs/programs.md")]
+#[doc = include_str!("../../docs/compiling.md")]
 struct ProgramsPage;
 
 /// Runs the programs of the page about functions as doctests.

@@ -11,7 +11,7 @@ use crate::{CompileOptions, Compiled, Program, Recorder, record};
 
 pub(super) const CPU: DeviceId = DeviceId::cpu(0);
 pub(super) const SIM: DeviceId = DeviceId::sim(0);
-pub(super) const PAGE: &str = include_str!("../../../docs/programs.md");
+pub(super) const PAGE: &str = include_str!("../../../docs/compiling.md");
 
 pub(super) fn recorded(f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Program {
     record("p", f).expect("it can be recorded")

@@ -4,7 +4,7 @@
 //!
 //! A task of an ordered stream without host waits goes straight to its thread context, if the scheduler holds back nothing on its stream.
 //! Any other task goes to the scheduler, and so does everything behind it, until the scheduler has dispatched all that was sent to it. So
-//! at any time one side has the right to dispatch a stream (`docs/adr/0003-who-dispatches.md`).
+//! at any time one side has the right to dispatch a stream (`docs/adr/dispatch.md`).
 
 use std::borrow::{Borrow, Cow};
 use std::ops::Range;
