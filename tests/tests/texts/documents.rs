@@ -17,8 +17,20 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// The folders of the crates of the library and of the command.
-pub(crate) const CRATES: [&str; 11] =
-    ["ep", "ep/kernels", "ep/cpu", "ep/cuda", "ep/sim", "stream", "instructions", "program", "vm", "verify", "cli"];
+pub(crate) const CRATES: [&str; 12] = [
+    "ep",
+    "ep/kernels",
+    "ep/cpu",
+    "ep/cuda",
+    "ep/sim",
+    "stream",
+    "instructions",
+    "program",
+    "vm",
+    "jobs",
+    "verify",
+    "cli",
+];
 
 /// The files of a folder and of those in it, by how their names end.
 pub(crate) fn files_of(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
