@@ -185,7 +185,7 @@ fn what_the_page_about_cuda_names_is_there() {
         files_of(&root.join(member).join("src"), "rs", &mut files);
     }
     let text: String = files.iter().map(|file| fs::read_to_string(file).expect("a source")).collect();
-    let driver = fs::read_to_string(root.join("ep/cuda/src/driver.rs")).expect("the driver");
+    let driver = fs::read_to_string(root.join("ep/cuda/src/driver/mod.rs")).expect("the driver");
     let mut checked = 0;
     for code in code_of(&prose) {
         if let Some((_, name)) = code.split_once("::") {
