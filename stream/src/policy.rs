@@ -3,9 +3,9 @@
 //! The trait for the work that a policy runs is defined here and implemented for instructions elsewhere, so that this crate does
 //! not depend on instructions.
 
-use streamvm_ep::{self as ep, CallError};
+use streamvm_ep::{self as ep, CallError, RunBy};
 
-use crate::{RunBy, StreamClass, StreamType};
+use crate::{StreamClass, StreamType};
 
 /// The device part of one instruction, which a policy runs.
 pub trait Work {
@@ -76,8 +76,8 @@ impl StreamPolicy for Plain {
     }
 }
 
-/// Streams of CPU devices: each command is over when its call returns.
-static CPU: Plain = Plain { threads: Threads::Shared, passing: Passing::AtOnce };
+/// Streams that threads of the host run: each command is over when its call returns.
+static HOSTED: Plain = Plain { threads: Threads::Shared, passing: Passing::AtOnce };
 /// Barriers: they move no data, so the host runs them for every device.
 static BARRIER: Plain = Plain { threads: Threads::Own, passing: Passing::AtOnce };
 /// Workers: callers' functions without order.
@@ -90,7 +90,7 @@ pub fn policy_for(class: StreamClass) -> &'static dyn StreamPolicy {
     match (class.stream_type, class.run_by()) {
         (StreamType::Barrier, _) => &BARRIER,
         (StreamType::Workers, _) => &WORKERS,
-        (_, RunBy::Host) => &CPU,
+        (_, RunBy::Host) => &HOSTED,
         (_, RunBy::Device) => &QUEUED,
     }
 }
@@ -107,14 +107,14 @@ mod tests {
 
     #[test]
     fn a_policy_says_who_runs_and_when_it_is_over() {
-        use ep::DeviceKind::{Cpu, Cuda, Sim};
-        assert_eq!(policy(StreamType::Compute, Cpu).threads(), Threads::Shared);
-        assert_eq!(policy(StreamType::Compute, Cpu).passing(), Passing::AtOnce);
-        for device in [Cuda, Sim] {
+        let [cpu, cuda, sim] = ep::DeviceKind::BUILT_IN;
+        assert_eq!(policy(StreamType::Compute, cpu).threads(), Threads::Shared);
+        assert_eq!(policy(StreamType::Compute, cpu).passing(), Passing::AtOnce);
+        for device in [cuda, sim] {
             assert_eq!(policy(StreamType::Compute, device).threads(), Threads::Launching);
             assert_eq!(policy(StreamType::Compute, device).passing(), Passing::Later);
         }
-        for device in [Cpu, Cuda, Sim] {
+        for device in [cpu, cuda, sim] {
             assert_eq!(policy(StreamType::Barrier, device).threads(), Threads::Own);
             assert_eq!(policy(StreamType::Barrier, device).passing(), Passing::AtOnce);
             assert_eq!(policy(StreamType::Workers, device).threads(), Threads::Pool);
@@ -137,7 +137,7 @@ mod tests {
             ep::Device::create_stream(&CpuDevice::new(0, CpuConfig::default())).expect("a stream of a CPU");
         for stream_type in [StreamType::Compute, StreamType::Barrier, StreamType::Workers] {
             let mut work = Failing(0);
-            assert!(policy(stream_type, ep::DeviceKind::Cpu).run(&mut work, &mut *stream).is_err());
+            assert!(policy(stream_type, ep::DeviceKind::CPU).run(&mut work, &mut *stream).is_err());
             assert_eq!(work.0, 1);
         }
     }

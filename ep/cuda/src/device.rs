@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use streamvm_ep::{
-    CudaAbsent, Device, DeviceId, DeviceInfo, Error, EventId, EventPool, FusedGroup, FusedKernel, InstructionTime,
-    LateFailure, MemoryKind, MemoryStats, Priority, Region, Stream, StreamUse,
+    Accounts, CudaAbsent, Device, DeviceInfo, Error, EventId, EventPool, FusedGroup, FusedKernel, InstructionTime,
+    LateFailure, MemoryKind, Priority, Region, Stream, StreamUse,
 };
 
 use super::address_map::Owner;
@@ -187,8 +187,8 @@ impl CudaDevice {
 // SAFETY: regions come from the driver, and are zeroed. Page-locked memory is the host's; only that of the device is not. The driver reports an event
 // once the commands before it have completed.
 unsafe impl Device for CudaDevice {
-    fn id(&self) -> DeviceId {
-        self.device().id
+    fn accounts(&self) -> &Accounts {
+        &self.device().accounts
     }
 
     fn info(&self) -> DeviceInfo {
@@ -196,16 +196,8 @@ unsafe impl Device for CudaDevice {
         DeviceInfo { id: *id, name: name.clone(), units: *units, memory_limit: self.instance.config.memory_limit }
     }
 
-    fn memory(&self, kind: MemoryKind) -> MemoryStats {
-        self.device().accounts.of(kind)
-    }
-
     fn alignment(&self) -> usize {
         ALIGNMENT
-    }
-
-    fn host_accessible(&self) -> bool {
-        false
     }
 
     /// The driver compiles the kernel. Makes no more kernels once that has failed.

@@ -40,7 +40,7 @@ use crate::call::fn_context::FnContext;
 use crate::call::fused::{FusedGroup, FusedKernel};
 use crate::call::label::ProgramStep;
 use crate::call::operand::{Access, Operand};
-use crate::names::device_id::DeviceKind;
+use crate::names::device_kind::DeviceKind;
 use crate::sequence::block_graph::{self, BlockGraph};
 use crate::sequence::blocks::{Part, Rounds, Test};
 use crate::sequence::branches::{Branches, SequenceBranch};

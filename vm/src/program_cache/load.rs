@@ -171,7 +171,7 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
     let first = compiled.fused().partition_point(|group| group.steps.start < segment.steps.start);
     let groups = compiled.fused()[first..].iter().take_while(|group| group.steps.end <= segment.steps.end);
     let of_segment = |steps: &Range<usize>| steps.start - segment.steps.start..steps.end - segment.steps.start;
-    let loaded = if kind == DeviceKind::Cpu {
+    let loaded = if kind.is_cpu() {
         // Only functions and loops can hang.
         let may_hang = |step: &CompiledStep| matches!(step.work, Work::Function(_) | Work::While);
         let labels = steps.clone().any(may_hang).then(|| steps.clone().map(CompiledStep::named).collect());
