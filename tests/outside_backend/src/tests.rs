@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use streamvm::program::{CompileOptions, Recorder};
-use streamvm::{BuildError, Cause, DType, DeviceId, Error, InstructionsBuilder, Mode, Place, Vm};
+use streamvm::{BuildError, DType, DeviceId, InstructionsBuilder, Mode, Op, Params, Place, Vm};
 use streamvm_ep::{Device, Error as DeviceError};
 use streamvm_tests::conformance::{Backend, Made, Tag, run};
 
@@ -51,7 +51,7 @@ fn a_list_copies_there_computes_calls_and_copies_back() {
     let x = vm.from_slice(&[1i32, 2, 3], &[3]).expect("a tensor");
     let mut b = InstructionsBuilder::new();
     let there = b.copy(&x, device(0)).expect("a copy");
-    let twice = b.op(streamvm::Op::Add, &[&there, &there], streamvm::Params::default()).expect("an op");
+    let twice = b.op(Op::Add, &[&there, &there], Params::default()).expect("an op");
     b.call_fn("halves", device(0), vec![twice.update()], |context| {
         context.writes.take::<i32>(0)?.iter_mut().for_each(|x| *x /= 2);
         Ok(())
