@@ -243,7 +243,7 @@ impl Judge<'_> {
 fn may_fail(cause: &Cause) -> Option<&'static str> {
     match cause {
         Cause::Device(DeviceError::HostFunction { .. }) => Some("HostFunction"),
-        Cause::Device(DeviceError::NoRawStream { .. }) => Some("NoRawStream"),
+        Cause::Device(DeviceError::NoRawStream) => Some("NoRawStream"),
         Cause::Device(DeviceError::OutOfReach { .. }) => Some("OutOfReach"),
         Cause::Function(_) => Some("Function"),
         _ => None,
