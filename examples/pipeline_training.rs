@@ -3,7 +3,7 @@
 //! A network of two dense layers learns handwritten digits of 8 by 8 pixels. Each stage has four programs: `reset` sets the sums of gradients to
 //! zero, `forward` and `backward` run for each micro-batch, and `update` changes the weights. A plan orders their runs; it is printed first.
 //!
-//! Run with `cargo run --release --example pipeline_training -p streamvm`. Behind `--`:
+//! Run with `cargo run --release --example pipeline_training -p streamvm-jobs`. Behind `--`:
 //!
 //! * `--check` trains by several plans, and fails unless the weights agree: bit for bit between all plans with four micro-batches, and within
 //!   rounding with the plan that takes the whole batch at once.
@@ -19,8 +19,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use npyz::{Deserialize, NpyFile};
-use streamvm::program::{CompileOptions, JobPlan, Pipeline, PipelineStage, Recorder};
+use streamvm::program::{CompileOptions, Recorder};
 use streamvm::{DType, DeviceId, Executable, Generator, Tensor, Vm};
+use streamvm_jobs::{JobPlan, Jobs, Pipeline, PipelineStage};
 
 type AnyError = Box<dyn Error + Send + Sync>;
 
@@ -215,7 +216,7 @@ fn train(schedule: Schedule, micro_batches: usize) -> Result<Vec<Vec<f32>>, AnyE
             );
         }
     }
-    let jobs = vm.jobs(&plan, &executables)?;
+    let jobs = Jobs::new(&vm, &plan, &executables)?;
 
     let (images, labels) = digits(&vm, "digits_train_images.npy", "digits_train_labels.npy")?;
     let (test_images, test_labels) = digits(&vm, "digits_images.npy", "digits_labels.npy")?;

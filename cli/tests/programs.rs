@@ -312,10 +312,10 @@ fn the_example_trains_alike_both_ways() {
     }
 }
 
-/// The commands of docs/programs.md print what stands below them.
+/// The commands of docs/compiling.md print what stands below them.
 #[test]
 fn the_page_of_programs_shows_what_the_command_prints() {
-    let page = fs::read_to_string(root().join("docs/programs.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/compiling.md")).unwrap();
     let mut shown = 0;
     for block in page.split("```text\n$ streamvm compile ").skip(1) {
         let (args, rest) = block.split_once('\n').expect("a command");

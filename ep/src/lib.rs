@@ -58,20 +58,19 @@ mod sequence;
 mod tensor;
 
 pub use call::closure::{INLINE_BYTES, InlineFn};
-pub use call::commands::{CommandCall, Commands, RestOfCommands};
 pub use call::fn_context::{FnContext, MAX_WRITES, Reads, Writes};
-pub use call::fused::{FusedGroup, FusedKernel, MOST_FUSED_VIEWS};
-pub use call::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopEnd, LoopsRun};
 pub use call::kernel::{Kernel, KernelCall, KernelFn};
 pub use call::kernel_registry::KernelRegistry;
 pub use call::label::{Label, ProgramStep};
 pub use call::operand::{Access, Operand};
+pub use call::prepared::{Executes, Prepared, RestOfSegment, SegmentCall, SegmentRun, SequenceTime};
 pub use call::raw::{RawCall, RawFn};
 pub use call::step_note::StepNote;
 pub use errors::call_error::{CallError, FnError};
 pub use errors::cuda_absent::{CudaAbsent, CudaVersion};
 pub use errors::driver_error::DriverError;
 pub use errors::error::{Error, KernelError};
+pub use errors::sequence_error::SequenceError;
 pub use names::actor_id::ActorId;
 pub use names::device_id::DeviceId;
 pub use names::device_kind::{DeviceKind, Fusion, KindError, KindInfo, Lanes, RunBy};
@@ -86,13 +85,16 @@ pub use provider::device::{Device, DeviceInfo, InstructionTime, LateCause, LateF
 pub use provider::device_registry::DeviceRegistry;
 pub use provider::event_pool::EventPool;
 pub use provider::memory::{MemoryStats, Region};
-pub use provider::stream::Stream;
+pub use provider::stream::{OneByOne, Stream};
 pub use refcount::counted::{Counted, Recycle, Unique};
 pub use refcount::pinned::{BorrowedItem, EitherRef, PinnedItem, PinnedRef, PinnedRefs};
+pub use sequence::commands::{Commands, Graphs};
+pub use sequence::fused_group::{FusedGroup, FusedKernel, MOST_FUSED_VIEWS};
+pub use sequence::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopEnd, LoopsRun};
 pub use sequence::{
-    CommandSequence, NotFinite, SequenceBranch, SequenceBuffer, SequenceCode, SequenceError, SequenceFlag,
-    SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep,
-    SequenceTime, SequenceWork, call_checking_finite,
+    CommandSequence, NotFinite, Segment, SegmentOptions, SequenceBranch, SequenceBuffer, SequenceCode, SequenceFlag,
+    SequenceFunction, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep, SequenceWork,
+    call_checking_finite,
 };
 pub use tensor::accuracy::{Accuracy, Samples};
 pub use tensor::dtype::{DType, Element};

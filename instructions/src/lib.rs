@@ -50,7 +50,6 @@ pub use engine::time_limit::{Deadline, TimeLimit, TimeLimitGuard};
 pub use error::build_error::BuildError;
 pub use error::engine_error::Error;
 pub use error::failure::{Cause, Failure};
-pub use error::job_plan_error::{BlockedStage, JobPlanError};
 pub use error::program_error::ProgramError;
 pub use lane::{Lane, LaneGuard};
 pub use list::batch::{Batch, Issued, Lines, Single, UseOf};

@@ -213,7 +213,9 @@ fn next_line(kind: Option<&Kind>) -> Option<&'static str> {
         Some(Kind::Function { role: Role::Access, .. }) => "cuda compute@cpu:0:0 \"f\" read t0",
         Some(Kind::Function { role: Role::Cuda, .. }) => "push compute@cpu:0:0 \"f\" read t0",
         Some(Kind::Function { role: Role::Push, .. }) => "program compute@cpu:0:0 \"f\" read t0",
-        Some(Kind::Function { role: Role::Program | Role::Blocks, .. }) => "record compute@cpu:0:0 e0",
+        Some(Kind::Function { role: Role::Program | Role::ProgramWithCode | Role::Blocks, .. }) => {
+            "record compute@cpu:0:0 e0"
+        }
         Some(Kind::Record(_)) => "wait compute@cpu:0:0 compute@cpu:0:1 by #1",
         Some(Kind::Wait { kind: WaitKind::Device, .. }) => "hostwait compute@cpu:0:0 compute@cpu:0:1 by #1",
         Some(Kind::Wait { kind: WaitKind::Host, .. }) => "barrier barrier@cpu:0:0",

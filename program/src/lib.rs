@@ -38,7 +38,6 @@
 
 mod compile;
 mod ir;
-mod jobs;
 pub mod memory;
 mod plan;
 mod record;
@@ -51,10 +50,6 @@ pub use ir::function::{FunctionCode, StepFunction};
 pub use ir::given::in_order;
 pub use ir::program::{Operand, Port, Program, Step, StepOrder, Value, ValueId, ValueRole, Work};
 pub use ir::section::StepSection;
-pub use jobs::builder::JobPlanBuilder;
-pub use jobs::job_plan::{Accumulator, Job, JobFeed, JobInput, JobPlan, JobStage, JobValue, StagePeak};
-pub use jobs::programs::{JobPort, JobProgram, PlaceBytes};
-pub use jobs::schedule::{Pipeline, PipelineStage};
 pub use plan::compiled::{
     ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, FusedBy, FusedSteps, Located, Segment,
     SegmentBranch, SegmentUse, Storage,

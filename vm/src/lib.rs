@@ -49,9 +49,10 @@ struct Readme;
 #[doc = include_str!("../../docs/cuda.md")]
 struct CudaPage;
 
-/// Runs the programs of the page about programs as doctests. One of them needs a simulated device.
+/// Runs the programs of the pages about programs as doctests. One of them needs a simulated device.
 #[cfg(all(doctest, feature = "sim"))]
 #[doc = include_str!("../../docs/programs.md")]
+#[doc = include_str!("../../docs/compiling.md")]
 struct ProgramsPage;
 
 /// Runs the programs of the page about functions as doctests.
@@ -70,7 +71,6 @@ mod execute;
 mod functions;
 #[cfg(all(test, target_os = "linux", not(any(loom, shuttle))))]
 mod growth_tests;
-mod jobs;
 mod mode;
 mod observe;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -93,7 +93,6 @@ pub use critical_section::CriticalSection;
 pub use engine::profile::Profile;
 pub use engine::worker_sets::{Pool, PoolConfig};
 pub use functions::{Bulk, OnComplete, Operator, Pusher};
-pub use jobs::{JobResults, Jobs};
 pub use mode::Mode;
 pub use observe::stall_report::StallReport;
 pub use programs::{Executable, Fetches, Jit, StepTime, Watch, WatchedStep};
@@ -117,9 +116,8 @@ pub use streamvm_ep::{
 /// Tensors, lists and soft sync: the layer for those who write engines and passes over lists.
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{
-    BlockedStage, BuildError, Cause, Critical, Error, Event, Failure, Generator, InstructionList, InstructionsBuilder,
-    JobPlanError, Lane, Passed, Place, PlanOptions, PlannedList, ProgramError, Section, Tensor, TimeLimit, Use, Var,
-    plan,
+    BuildError, Cause, Critical, Error, Event, Failure, Generator, InstructionList, InstructionsBuilder, Lane, Passed,
+    Place, PlanOptions, PlannedList, ProgramError, Section, Tensor, TimeLimit, Use, Var, plan,
 };
 /// Programs: recorded once, compiled, run many times.
 pub use streamvm_program as program;

@@ -1,4 +1,4 @@
-//! [`Mode`]: which threads run instructions, chosen in code or in the environment (`docs/adr/0052`).
+//! [`Mode`]: which threads run instructions, chosen in code or in the environment (`docs/adr/modes.md`).
 
 use std::env;
 

@@ -502,6 +502,16 @@ impl Vm {
         }
         self.report()
     }
+
+    /// The most bytes that there may be in a place: its memory limit, or else what a CUDA device has, which is opened to find that out. `None` if only the
+    /// machine limits it.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a forked child.
+    pub fn memory_limit(&self, place: Place) -> Result<Option<u64>, Error> {
+        refuse_in_child(self.engine.handle.fork)?;
+        Ok(self.engine.memory_limit(place))
+    }
 }
 
 impl Vm {

@@ -102,7 +102,7 @@ fn picture(file: &str, compiled: &Compiled) -> Result<String, String> {
 }
 
 fn dot(file: &str, compiled: &Compiled) -> Result<String, String> {
-    let (steps, program) = (compiled.steps().len(), &compiled.program().name);
+    let (steps, program) = (compiled.step_count(), &compiled.program().name);
     if steps > MOST_DRAWN {
         let message = format!("program {program:?} has {steps} steps, and a graph is drawn of at most {MOST_DRAWN}");
         return Err(format!("{file}: error: {message}\n = help: `--show plan` prints any number\n"));

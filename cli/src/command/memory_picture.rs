@@ -30,7 +30,7 @@ pub(crate) fn draw(compiled: &Compiled) -> Result<String, Box<dyn Error>> {
             .margin(10)
             .x_label_area_size(40)
             .y_label_area_size(90)
-            .build_cartesian_2d(0..compiled.steps().len().max(1), 0..top.max(1))?;
+            .build_cartesian_2d(0..compiled.step_count().max(1), 0..top.max(1))?;
         chart.configure_mesh().x_desc("step").y_desc("byte").draw()?;
         for (number, place) in compiled.places().iter().enumerate() {
             let Some(bottom) = bottom(compiled, &bottoms, place) else { continue };

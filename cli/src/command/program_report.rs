@@ -77,7 +77,7 @@ pub(crate) fn times(executable: &Executable) -> String {
     let all = times.iter().map(|time| time.time).sum::<Duration>().as_secs_f64();
     let line = |time: &StepTime| {
         let micros = time.time.as_secs_f64() * 1e6;
-        let names: Vec<&str> = compiled.steps()[time.steps.clone()].iter().map(|step| step.work.name()).collect();
+        let names: Vec<&str> = compiled.steps_of(time.steps.clone()).map(|step| step.work.name()).collect();
         vec![
             format!("%{}", time.steps.start),
             names.join(" "),
@@ -117,7 +117,7 @@ fn plan_json(compiled: &Compiled) -> Value {
             "bytes": buffer.bytes,
         })
     });
-    let steps = compiled.steps().iter().map(|CompiledStep { work, operands, number, .. }| {
+    let steps = compiled.steps().map(|CompiledStep { work, operands, number, .. }| {
         json!({ "work": work.name(), "number": number, "operands": operands.iter().map(operand_json).collect::<Vec<_>>() })
     });
     let fused = compiled.fused().iter().map(|fused| match fused.by {
@@ -145,7 +145,7 @@ fn plan_json(compiled: &Compiled) -> Value {
     })
 }
 
-fn operand_json(operand: &Located) -> Value {
+fn operand_json(operand: &Located<'_>) -> Value {
     let (buffer, offset, scratch) = match operand.storage {
         Storage::Buffer { index, offset } => (Some(index), Some(offset), None),
         Storage::Scratch(piece) => (None, None, Some(piece)),

@@ -4,9 +4,12 @@ use std::alloc::{Layout as HeapLayout, LayoutError, alloc, alloc_zeroed, dealloc
 use std::ptr::without_provenance_mut;
 use std::sync::Arc;
 
-use streamvm_ep::Accounts;
-use streamvm_ep::{Device, DeviceId, DeviceInfo, Error, EventId, EventPool, MemoryKind, Region, Stream};
+use streamvm_ep::{
+    Accounts, Device, DeviceId, DeviceInfo, Error, EventId, EventPool, MemoryKind, Prepared, Region, Segment,
+    SequenceError, Stream,
+};
 
+use crate::sequence::CpuSequence;
 use crate::stream::CpuStream;
 
 /// Alignment of every region, in bytes: one cache line, and the widest vector register.
@@ -113,6 +116,10 @@ unsafe impl Device for CpuDevice {
     fn create_stream(&self) -> Result<Box<dyn Stream>, Error> {
         let threads = self.config.threads.unwrap_or(self.cores).max(1);
         Ok(Box::new(CpuStream::new(self.id, threads, Arc::clone(&self.events))))
+    }
+
+    fn prepare(&self, segment: Segment) -> Result<Box<dyn Prepared>, SequenceError> {
+        Ok(Box::new(CpuSequence::of_segment(segment)?))
     }
 
     fn events(&self) -> &EventPool {

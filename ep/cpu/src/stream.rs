@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use streamvm_ep::{
-    CallError, DeviceId, DeviceKind, Error, EventId, EventPool, FnContext, InlineFn, KernelCall, Operand, Scalar,
-    StepNote, Stream,
+    CallError, DeviceId, DeviceKind, Error, EventId, EventPool, FnContext, InlineFn, KernelCall, Operand, Prepared,
+    ProgramStep, Scalar, SegmentRun, SequenceError, StepNote, Stream,
 };
 use streamvm_kernels::{copy, fill, set_threads};
+
+use crate::sequence::CpuSequence;
 
 /// A stream of a [`CpuDevice`](crate::CpuDevice).
 #[derive(Debug)]
@@ -56,9 +58,20 @@ unsafe impl Stream for CpuStream {
     fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand<'static>]) -> Result<(), CallError> {
         // For the kernels of a sequence that the function runs.
         set_threads(self.threads);
-        let mut context = FnContext::new(operands)?;
-        context.step_note = Some(&self.step_note);
-        function.call(&mut context).map_err(CallError::Function)
+        function.call(&mut FnContext::new(operands)?).map_err(CallError::Function)
+    }
+
+    fn execute(
+        &mut self,
+        prepared: &dyn Prepared,
+        operands: &mut [Operand<'static>],
+        run: &mut SegmentRun,
+    ) -> Result<Option<ProgramStep>, SequenceError> {
+        let sequence = CpuSequence::of(prepared)?;
+        set_threads(self.threads);
+        let mut context = FnContext::new(operands).map_err(SequenceError::Refused)?;
+        sequence.run_noting(&mut context, run.number, Some(&self.step_note))?;
+        Ok(None)
     }
 
     fn step_note(&self) -> Option<Arc<StepNote>> {

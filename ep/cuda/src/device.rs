@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use streamvm_ep::{
-    Accounts, CudaAbsent, Device, DeviceInfo, Error, EventId, EventPool, FusedGroup, FusedKernel, InstructionTime,
-    LateFailure, MemoryKind, Priority, Region, Stream, StreamUse,
+    Accounts, CommandSequence, CudaAbsent, Device, DeviceInfo, DeviceKind, Error, EventId, EventPool, FusedGroup,
+    FusedKernel, InstructionTime, LateFailure, MemoryKind, Prepared, Priority, Region, Segment, SequenceError, Stream,
+    StreamUse,
 };
 
 use super::address_map::Owner;
@@ -184,6 +185,16 @@ impl CudaDevice {
     }
 }
 
+impl CudaDevice {
+    /// Makes a kernel that computes all steps of a group, or finds the one that it has made of an equal group. Makes no more kernels once that has failed.
+    fn fuse(&self, group: &FusedGroup) -> Option<FusedKernel> {
+        let device = self.device();
+        let opened = self.instance.opened(self.index).ok()?;
+        let _current = device.enter(opened).ok()?;
+        device.fused_kernels.make(device, self.instance.driver, group)
+    }
+}
+
 // SAFETY: regions come from the driver, and are zeroed. Page-locked memory is the host's; only that of the device is not. The driver reports an event
 // once the commands before it have completed.
 unsafe impl Device for CudaDevice {
@@ -200,12 +211,10 @@ unsafe impl Device for CudaDevice {
         ALIGNMENT
     }
 
-    /// The driver compiles the kernel. Makes no more kernels once that has failed.
-    fn fuse(&self, group: &FusedGroup) -> Option<FusedKernel> {
-        let device = self.device();
-        let opened = self.instance.opened(self.index).ok()?;
-        let _current = device.enter(opened).ok()?;
-        device.fused_kernels.make(device, self.instance.driver, group)
+    /// The driver compiles kernels of groups.
+    fn prepare(&self, segment: Segment) -> Result<Box<dyn Prepared>, SequenceError> {
+        let sequence = CommandSequence::of_segment(DeviceKind::CUDA, segment, Some(&mut |group| self.fuse(group)))?;
+        Ok(Box::new(sequence))
     }
 
     fn log_reasons(&self) {

@@ -93,7 +93,7 @@ pub(super) struct CapturedProducts {
     pub(super) own: u64,
 }
 
-/// The answer of [`Graphs::find`] to announced commands.
+/// The answer of [`KeptGraphs::find`] to announced commands.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Found {
     /// Launch this graph.
@@ -142,7 +142,7 @@ const FEW: usize = 64;
 
 /// The graphs of one stream.
 #[derive(Debug, Default)]
-pub(super) struct Graphs {
+pub(super) struct KeptGraphs {
     commands: HashMap<Key, Commands>,
     /// How many commands there may be before those of sequences that are gone are looked for: twice as many as were left the last time. So the time of all
     /// these searches together is in proportion to the commands.
@@ -155,7 +155,7 @@ fn key(of: GraphKey<'_>) -> Key {
     (Arc::as_ptr(of.sequence).addr(), of.first)
 }
 
-impl Graphs {
+impl KeptGraphs {
     /// Tells whether commands over these buffers are queued, captured, or launched as a graph that there is. Notes that the buffers were used.
     pub(super) fn find(&mut self, of: GraphKey<'_>, buffers: &RunBuffers) -> Found {
         if !self.commands.contains_key(&key(of)) {
@@ -191,7 +191,7 @@ impl Graphs {
         self.commands.get_mut(&key(of))?.spare.pop()
     }
 
-    /// Keeps the graph of commands over the buffers of the last [`find`](Graphs::find).
+    /// Keeps the graph of commands over the buffers of the last [`find`](KeptGraphs::find).
     pub(super) fn keep(&mut self, of: GraphKey<'_>, graph: Graph) {
         match self.commands.get_mut(&key(of)).and_then(|commands| commands.runs.last_mut()) {
             Some(run) => self.unused.extend(run.graph.replace(graph).map(|old| old.handle)),
@@ -227,7 +227,7 @@ impl Graphs {
 
     /// All graphs, which the caller destroys.
     pub(super) fn take_all(&mut self) -> Vec<GraphHandles> {
-        let Graphs { commands, unused, .. } = std::mem::take(self);
+        let KeptGraphs { commands, unused, .. } = std::mem::take(self);
         unused
             .into_iter()
             .chain(commands.into_values().flat_map(|mut of| of.take_graphs().collect::<Vec<_>>()))
@@ -236,7 +236,7 @@ impl Graphs {
 
     /// Adds commands, and now and then drops those of sequences that are gone.
     fn add(&mut self, of: GraphKey<'_>) {
-        let Graphs { commands, limit, unused } = self;
+        let KeptGraphs { commands, limit, unused } = self;
         if commands.len() >= *limit {
             commands.retain(|_, commands| {
                 let alive = commands.sequence.strong_count() > 0;
@@ -260,9 +260,9 @@ mod tests {
     /// Thousands of stretches of one program: the stream does not look through all of them at each new one. Those of programs that are gone do not stay.
     #[test]
     fn commands_that_are_gone_are_looked_for_now_and_then() {
-        let mut graphs = Graphs::default();
+        let mut graphs = KeptGraphs::default();
         let no_buffers = RunBuffers::new();
-        let announce = |graphs: &mut Graphs, sequence: &Arc<()>, firsts: Range<usize>| {
+        let announce = |graphs: &mut KeptGraphs, sequence: &Arc<()>, firsts: Range<usize>| {
             let mut searches = 0;
             for first in firsts {
                 let limit = graphs.limit;
@@ -278,7 +278,7 @@ mod tests {
         announce(&mut graphs, &other, 0..10_000);
         assert_eq!(graphs.commands.len(), 10_000);
         // Of few commands, those that are gone go at the next new one.
-        let mut graphs = Graphs::default();
+        let mut graphs = KeptGraphs::default();
         let few = Arc::new(());
         announce(&mut graphs, &few, 0..FEW - 1);
         drop(few);

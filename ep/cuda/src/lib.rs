@@ -108,10 +108,14 @@ mod timing;
 #[cfg(feature = "cuda")]
 mod user_kernel;
 
+#[cfg(feature = "cuda")]
+use std::any::Any;
 use std::sync::Arc;
 
 pub use streamvm_ep::{CudaAbsent, CudaVersion, DriverError};
 use streamvm_ep::{DType, Device, DeviceKind, Kernel, KernelRegistry, Op};
+#[cfg(feature = "cuda")]
+use streamvm_ep::{Graphs, Stream};
 
 pub use condition::{CONDITION_NAME, CONDITION_PTX, ConditionArguments, LoopState};
 pub use config::CudaConfig;
@@ -134,6 +138,14 @@ pub fn register(registry: &mut KernelRegistry) {
             registry.register(Kernel { op, device: DeviceKind::CUDA, dtype, run: |_| Ok(()) });
         }
     }
+}
+
+/// What a stream of a CUDA device can do with several commands at once. `None` for a stream of another device. For those who queue the steps of a program
+/// themselves; see [`CommandSequence`](streamvm_ep::CommandSequence).
+#[cfg(feature = "cuda")]
+pub fn graphs_of<'s>(stream: &'s mut (dyn Stream + 'static)) -> Option<&'s mut dyn Graphs> {
+    let stream: &mut dyn Any = stream;
+    stream.downcast_mut::<stream::CudaStream>().map(|stream| -> &mut dyn Graphs { stream })
 }
 
 /// The CUDA devices of this machine for one engine, `cuda:0` first; see [`CudaDevice::open`].

@@ -5,10 +5,9 @@
 //!
 //! Invariant: bit `i` of [`Writes::taken`] is set once a `&mut` to written operand `i` has been given out.
 
-use crate::call::commands::CommandCall;
 use crate::call::operand::{Access, Operand};
+use crate::call::prepared::SegmentCall;
 use crate::call::raw::RawCall;
-use crate::call::step_note::StepNote;
 use crate::errors::error::Error;
 use crate::tensor::dtype::{DType, Element};
 use crate::tensor::layout::Layout;
@@ -26,11 +25,8 @@ pub struct FnContext<'a> {
     /// The driver's stream, for a function that runs on one. The operands are then in `raw`, as device addresses; `reads` and `writes`
     /// are empty, because the host cannot access that memory.
     pub raw: Option<&'a RawCall<'a>>,
-    /// The stream, for a function of an engine that queues a command for each step of a program. The operands are then there; `reads` and
-    /// `writes` are empty, because the host cannot access that memory.
-    pub commands: Option<CommandCall<'a>>,
-    /// Where steps of a program that run in this call are noted.
-    pub step_note: Option<&'a StepNote>,
+    /// The stream and the operands, for a function of an engine that runs a prepared segment of a program; `reads` and `writes` are then empty.
+    pub segment: Option<SegmentCall<'a>>,
 }
 
 impl<'a> FnContext<'a> {
@@ -48,11 +44,16 @@ impl<'a> FnContext<'a> {
         // From here on only shared references exist; the exclusive borrow for `'a` keeps all other code from the operands.
         let operands: &'a [Operand<'a>] = operands;
         let (reads, writes) = (Reads { operands }, Writes { operands, taken: 0 });
-        Ok(FnContext { reads, writes, raw: None, commands: None, step_note: None })
+        Ok(FnContext { reads, writes, raw: None, segment: None })
     }
 
+    /// Checks that no written operand shares bytes with another one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](FnContext::new).
     #[inline(never)]
-    fn check(operands: &[Operand]) -> Result<(), Error> {
+    pub(crate) fn check(operands: &[Operand]) -> Result<(), Error> {
         let mut found = 0;
         for (written, writer) in operands.iter().enumerate() {
             if !writer.access().writes() {
@@ -96,19 +97,14 @@ impl<'a> FnContext<'a> {
         FnContext { raw: Some(raw), ..FnContext::without_operands() }
     }
 
-    /// The context of a function that queues commands on the stream of its device.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`new`](FnContext::new).
-    pub fn of_commands(call: CommandCall<'a>) -> Result<FnContext<'a>, Error> {
-        FnContext::check(call.operands)?;
-        Ok(FnContext { commands: Some(call), ..FnContext::without_operands() })
+    /// The context of a function that runs a prepared segment.
+    pub fn of_segment(call: SegmentCall<'a>) -> FnContext<'a> {
+        FnContext { segment: Some(call), ..FnContext::without_operands() }
     }
 
     fn without_operands() -> FnContext<'a> {
         let (reads, writes) = (Reads { operands: &[] }, Writes { operands: &[], taken: 0 });
-        FnContext { reads, writes, raw: None, commands: None, step_note: None }
+        FnContext { reads, writes, raw: None, segment: None }
     }
 }
 

@@ -4,17 +4,15 @@
 //!
 //! Main types: [`Operand`](operand::Operand), [`Kernel`](kernel::Kernel), [`KernelCall`](kernel::KernelCall),
 //! [`KernelRegistry`](kernel_registry::KernelRegistry), [`InlineFn`](closure::InlineFn), [`FnContext`](fn_context::FnContext),
-//! [`RawCall`](raw::RawCall), [`Commands`](commands::Commands), [`GraphKey`](graph::GraphKey), [`FusedGroup`](fused::FusedGroup), [`Label`](label::Label).
+//! [`RawCall`](raw::RawCall), [`Prepared`](prepared::Prepared), [`SegmentCall`](prepared::SegmentCall), [`Label`](label::Label).
 
 pub mod check;
 pub(crate) mod closure;
-pub(crate) mod commands;
 pub(crate) mod fn_context;
-pub(crate) mod fused;
-pub(crate) mod graph;
 pub(crate) mod kernel;
 pub(crate) mod kernel_registry;
 pub(crate) mod label;
 pub(crate) mod operand;
+pub(crate) mod prepared;
 pub(crate) mod raw;
 pub(crate) mod step_note;

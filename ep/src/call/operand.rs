@@ -108,26 +108,25 @@ pub struct Operand<'m> {
     memory: PhantomData<&'m [u8]>,
 }
 
-/// A view of storage whose address is not known yet: all else of an [`Operand`].
+/// A view of storage whose address is not known yet: all else of an [`Operand`] but its layout.
 #[derive(Debug)]
 pub struct PreparedOperand {
     /// Bytes from the start of the storage to the first element.
     first: usize,
-    /// Bytes from the first to behind the last element.
+    /// Bytes from the first to after the last element.
     bytes: usize,
     dtype: DType,
     access: Access,
     shared: bool,
     contiguous: bool,
-    layout: Layout,
 }
 
 impl PreparedOperand {
-    /// A view of the storage that begins `offset` bytes behind the address that [`Operand::set_prepared`] gets. One that is `shared` gives no slices.
+    /// A view of the storage that begins `offset` bytes after the address that [`Operand::set_prepared`] gets. One that is `shared` gives no slices.
     pub fn new(offset: usize, dtype: DType, layout: &Layout, (access, shared): (Access, bool)) -> PreparedOperand {
         let first = offset.wrapping_add(layout.offset() * dtype.size());
         let bytes = layout.span_elements().len() * dtype.size();
-        PreparedOperand { first, bytes, dtype, access, shared, contiguous: layout.is_contiguous(), layout: *layout }
+        PreparedOperand { first, bytes, dtype, access, shared, contiguous: layout.is_contiguous() }
     }
 }
 
@@ -194,20 +193,21 @@ impl<'m> Operand<'m> {
         self.layout.set(layout);
     }
 
-    /// Makes this the view `prepared` of the storage that starts at `base`. Cheaper than [`set`](Operand::set), because what follows from the layout is known.
+    /// Makes this the view `prepared`, which was made of `layout`, of the storage that starts at `base`. Cheaper than [`set`](Operand::set), because what follows from
+    /// the layout is known.
     ///
     /// # Safety
     ///
     /// * The duties of [`new`](Operand::new).
     #[inline]
-    pub unsafe fn set_prepared(&mut self, prepared: &PreparedOperand, base: *mut u8) {
+    pub unsafe fn set_prepared(&mut self, prepared: &PreparedOperand, layout: &Layout, base: *mut u8) {
         self.ptr = base.wrapping_add(prepared.first);
         // Strides are not negative, so a view begins at its first element.
         let start = self.ptr.addr();
         self.span = start..start.wrapping_add(prepared.bytes);
         (self.dtype, self.access, self.shared, self.contiguous) =
             (prepared.dtype, prepared.access, prepared.shared, prepared.contiguous);
-        self.layout.set(&prepared.layout);
+        self.layout.set(layout);
     }
 
     /// Makes this the same view of the storage that starts at `base`. Whether another operand of its call overlaps it stays as it was: the operands of a call move

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::call::fused::{FusedGroup, FusedKernel};
 use crate::call::label::ProgramStep;
+use crate::call::prepared::Prepared;
 use crate::errors::error::Error;
+use crate::errors::sequence_error::SequenceError;
 use crate::names::device_id::DeviceId;
 use crate::names::event_id::EventId;
 use crate::names::memory_kind::MemoryKind;
@@ -13,6 +14,7 @@ use crate::provider::accounts::Accounts;
 use crate::provider::event_pool::EventPool;
 use crate::provider::memory::{MemoryStats, Region};
 use crate::provider::stream::Stream;
+use crate::sequence::{CommandSequence, Segment};
 
 /// Facts about a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,18 +160,23 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
         self.create_stream()
     }
 
-    /// Makes a kernel that computes all steps of a group, or finds the one that it has made of an equal group. May take long: the kernel is compiled.
-    /// `None` if there will be none, as for devices that make none: the steps then run one by one. [`log_reasons`](Device::log_reasons) gives the reason
-    /// once for each device.
-    fn fuse(&self, _group: &FusedGroup) -> Option<FusedKernel> {
-        None
+    /// Prepares a segment of a program for the streams of this device. May take long: kernels may be compiled. The provided
+    /// method makes a [`CommandSequence`], whose steps the streams run one by one.
+    ///
+    /// # Errors
+    ///
+    /// The steps do not fit their buffers, the kind of the device, their groups or their branches, or blocks do not end:
+    /// [`SequenceError::Operands`], [`SequenceError::PastBuffer`], [`SequenceError::Group`], [`SequenceError::Branches`], [`SequenceError::Blocks`].
+    fn prepare(&self, segment: Segment) -> Result<Box<dyn Prepared>, SequenceError> {
+        Ok(Box::new(CommandSequence::of_segment(self.id().kind, segment, None)?))
     }
 
-    /// Logs why [`fuse`](Device::fuse) made no kernel, which logs nothing itself: its caller may hold what the caller's logger needs. Call it without a lock.
+    /// Logs why [`prepare`](Device::prepare) made no kernels of groups, which logs nothing itself: its caller may hold what the caller's logger needs. Each
+    /// reason is logged once for each device. Call it without a lock.
     fn log_reasons(&self) {}
 
-    /// Ends loops that run on the device without the host, at their next round, from now on: those of graphs that were captured with their
-    /// [blocks](crate::Stream::begin_block_graph). A device that has none ignores it. Never blocks.
+    /// Ends loops that run on the device without the host, at their next round, from now on: in segments
+    /// that it runs as a whole. A device that has none ignores it. Never blocks.
     fn stop_loops(&self) {}
 
     /// Prepares the calling thread, a thread of the engine, to submit commands to this device's streams: sets up the driver's state of

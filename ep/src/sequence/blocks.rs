@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::sequence::step::{SequenceError, SequenceOperand, SequenceStep, SequenceWork};
+use crate::errors::sequence_error::SequenceError;
+use crate::sequence::step::{SequenceOperand, SequenceStep, SequenceWork};
 
 /// A part of a sequence. `W` is what a sequence runs or queues as a whole.
 #[derive(Debug)]

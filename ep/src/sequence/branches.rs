@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::sequence::step::SequenceError;
+use crate::errors::sequence_error::SequenceError;
 
 /// Neighbouring steps that one lane runs in their order.
 #[derive(Clone, PartialEq, Eq, Debug)]

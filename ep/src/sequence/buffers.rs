@@ -12,8 +12,11 @@
 
 use std::ops::Range;
 
+use hashbrown::HashMap;
+
 use crate::call::operand::{Operand, PreparedOperand};
-use crate::sequence::step::{SequenceError, SequenceMemory, SequenceOperand};
+use crate::errors::sequence_error::SequenceError;
+use crate::sequence::step::{SequenceMemory, SequenceOperand};
 use crate::tensor::dtype::DType;
 use crate::tensor::footprint::Footprint;
 use crate::tensor::layout::Layout;
@@ -151,47 +154,56 @@ fn is_view(operand: &Operand, layout: &Layout, element: usize) -> bool {
 
 /// A view of a buffer, complete but for the address of the buffer, which a run adds.
 #[derive(Debug)]
-pub struct Prepared {
-    buffer: usize,
+struct Prepared {
+    buffer: u32,
+    /// Among the layouts of all operands.
+    layout: u32,
     view: PreparedOperand,
 }
 
-/// The prepared operands of the steps that run by themselves, in the order of the steps. They lie one behind the other, because a run reads them in this order, and
-/// those of many steps exceed the caches.
+/// The prepared operands of the steps that run by themselves, in the order of the steps. They lie one after the other, because a run reads them in this order, and
+/// those of many steps exceed the caches. Operands with equal layouts share one.
 #[derive(Debug, Default)]
-pub struct PreparedOperands(Vec<Prepared>);
+pub struct PreparedOperands {
+    views: Vec<Prepared>,
+    layouts: Vec<Layout>,
+    /// The place of each layout, while operands are added.
+    places: HashMap<Layout, u32>,
+}
 
 impl PreparedOperands {
     /// Prepares the operands of a step, which lie in buffers, and returns their places; those of which `shared` is true give no slices.
     pub fn add(&mut self, operands: &[SequenceOperand], shared: &[bool]) -> Range<usize> {
-        let prepared = |(operand, &shared): (&SequenceOperand, &bool)| {
+        let first = self.views.len();
+        for (operand, &shared) in operands.iter().zip(shared) {
             let (buffer, offset) = in_buffer(operand);
             let SequenceOperand { dtype, layout, access, .. } = operand;
-            Prepared { buffer, view: PreparedOperand::new(offset, *dtype, layout, (*access, shared)) }
-        };
-        let first = self.0.len();
-        self.0.extend(operands.iter().zip(shared).map(prepared));
-        first..self.0.len()
+            let number =
+                |count: usize| u32::try_from(count).unwrap_or_else(|_| unreachable!("fewer than 2^32 fit in memory"));
+            let place = *self.places.entry(*layout).or_insert_with(|| {
+                self.layouts.push(*layout);
+                number(self.layouts.len() - 1)
+            });
+            let view = PreparedOperand::new(offset, *dtype, layout, (*access, shared));
+            self.views.push(Prepared { buffer: number(buffer), layout: place, view });
+        }
+        first..self.views.len()
     }
 
-    /// Those of a step, by their places.
-    #[inline]
-    pub fn of(&self, places: &Range<usize>) -> &[Prepared] {
-        &self.0[places.start..places.end]
-    }
-
-    /// Gives back the memory beyond the last operand.
+    /// Gives back the memory that was needed to add operands.
     pub fn finish(&mut self) {
-        self.0.shrink_to_fit();
+        self.views.shrink_to_fit();
+        self.layouts.shrink_to_fit();
+        self.places = HashMap::new();
     }
 
     /// The bytes that they take on the heap.
     pub fn heap_bytes(&self) -> usize {
-        size_of_val(self.0.as_slice())
+        size_of_val(self.views.as_slice()) + size_of_val(self.layouts.as_slice())
     }
 }
 
-/// Fills the first entries of `operands` with the prepared views of `buffers`, and returns them.
+/// Fills the first entries of `operands` with the prepared views at `places`, of `buffers`, and returns them.
 ///
 /// # Safety
 ///
@@ -199,15 +211,18 @@ impl PreparedOperands {
 /// * [`Buffers::check`] of the same buffers has accepted `buffers`, and no slice of a written one exists.
 #[inline(always)]
 pub unsafe fn placed<'o, 'm>(
-    prepared: &[Prepared],
+    prepared: &PreparedOperands,
+    places: &Range<usize>,
     buffers: &[Operand<'m>],
     operands: &'o mut [Operand<'m>],
 ) -> &'o mut [Operand<'m>] {
-    let operands = &mut operands[..prepared.len()];
-    for (operand, Prepared { buffer, view }) in operands.iter_mut().zip(prepared) {
+    let views = &prepared.views[places.start..places.end];
+    let operands = &mut operands[..views.len()];
+    for (operand, Prepared { buffer, layout, view }) in operands.iter_mut().zip(views) {
+        let layout = &prepared.layouts[*layout as usize];
         // SAFETY: `Buffers::add` has checked that the view lies within its buffer, and the caller guarantees that the operand of the call is that buffer, and writable if a
         // step writes. By the duties of `Operand::new`, the maker of that operand guarantees that the bytes are alive, initialised, and used by this call alone.
-        unsafe { operand.set_prepared(view, buffers[*buffer].ptr()) };
+        unsafe { operand.set_prepared(view, layout, buffers[*buffer as usize].ptr()) };
     }
     operands
 }

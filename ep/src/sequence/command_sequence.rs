@@ -4,7 +4,7 @@
 //! once.
 //!
 //! Neighbouring steps that are the same commands in each run over the same buffers are announced to the stream together
-//! ([`Stream::begin_graph`](crate::Stream::begin_graph)), which may launch them by one call. Two kinds of step are queued one by one: a
+//! ([`Graphs::begin_graph`](crate::Graphs::begin_graph)), which may launch them by one call. Two kinds of step are queued one by one: a
 //! kernel that refuses elements, because it reports them for each launch, and a kernel that draws random numbers, because its parameters
 //! differ in each run.
 //!
@@ -17,7 +17,7 @@
 //! memory of the host, and returns. Once the copy has run, the caller calls the sequence again at the [`SequencePosition`] that it has
 //! reached; it reads the flag and queues the commands that follow.
 //!
-//! Blocks whose steps are all announced together can be announced as a whole ([`Stream::begin_block_graph`](crate::Stream::begin_block_graph)): then the device
+//! Blocks whose steps are all announced together can be announced as a whole ([`Graphs::begin_block_graph`](crate::Graphs::begin_block_graph)): then the device
 //! decides about them. Branches without loops are announced with the steps around them, and no condition is copied. A loop, or a branch with a loop in it, is
 //! announced once its condition is known, and the sequence returns behind it, because it must learn how the loop has ended before it queues what follows. So
 //! nothing of a loop is launched while the caller may still find out that an input has failed.
@@ -28,6 +28,7 @@
 mod block_graphs;
 mod stretches;
 
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -35,21 +36,25 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use crate::call::commands::{CommandCall, Commands};
 use crate::call::fn_context::FnContext;
-use crate::call::fused::{FusedGroup, FusedKernel};
 use crate::call::label::ProgramStep;
 use crate::call::operand::{Access, Operand};
+use crate::call::prepared::{Prepared, SegmentRun, SequenceTime};
+use crate::errors::sequence_error::SequenceError;
 use crate::names::device_kind::DeviceKind;
 use crate::sequence::block_graph::{self, BlockGraph};
 use crate::sequence::blocks::{Part, Rounds, Test};
 use crate::sequence::branches::{Branches, SequenceBranch};
 use crate::sequence::buffers::{Buffers, SequenceBuffer, located};
 use crate::sequence::command_sequence::stretches::{Stretch, commands, is_announced, parts};
-use crate::sequence::fused::{SequenceFusion, describe};
+use crate::sequence::commands::Commands;
+use crate::sequence::fused::describe;
+use crate::sequence::fused_group::{FusedGroup, FusedKernel};
+use crate::sequence::group::SequenceGroup;
 use crate::sequence::looks::Look;
-use crate::sequence::step::{MOST_OPERANDS, SequenceError, SequenceMemory, SequenceOperand, SequenceStep};
-use crate::sequence::times::{PartTime, SequenceTime};
+use crate::sequence::segment::{Segment, SequenceFlag};
+use crate::sequence::step::{MOST_OPERANDS, SequenceMemory, SequenceOperand, SequenceStep};
+use crate::sequence::times::PartTime;
 use crate::tensor::layout::Layout;
 
 /// Steps for one kind of device that were checked: every operand lies within its buffer.
@@ -75,23 +80,6 @@ pub struct CommandSequence {
     stops: Arc<AtomicBool>,
     /// Names this sequence to streams.
     identity: Arc<()>,
-}
-
-/// The buffer of a [`CommandSequence`] that the host reads: conditions of blocks and outputs are copied to it.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct SequenceFlag(usize);
-
-impl SequenceFlag {
-    /// The buffer at this index.
-    ///
-    /// # Safety
-    ///
-    /// * The host can access the memory of the operand that [`CommandSequence::run`] gets for the buffer, at the operand's address.
-    /// * A run is continued, that is, called again with the position that it has left, only once all commands that it has queued have
-    ///   completed.
-    pub unsafe fn new(buffer: usize) -> SequenceFlag {
-        SequenceFlag(buffer)
-    }
 }
 
 /// Steps that one kernel computes.
@@ -128,6 +116,67 @@ pub struct SequencePosition {
 }
 
 impl CommandSequence {
+    /// Prepares a segment for a kind of device. `make` makes kernels of groups, for streams that have [`Graphs`](crate::Graphs); without it the steps are queued one by one, in
+    /// their order.
+    ///
+    /// # Errors
+    /// Those of [`Device::prepare`](crate::Device::prepare).
+    pub fn of_segment(
+        device: DeviceKind,
+        segment: Segment,
+        make: Option<&mut dyn FnMut(&FusedGroup) -> Option<FusedKernel>>,
+    ) -> Result<CommandSequence, SequenceError> {
+        let Segment { buffers, steps, groups, branches, flag, options } = segment;
+        let mut sequence = CommandSequence::over(device, buffers, flag, steps)?;
+        sequence.stops = options.stops;
+        let smallest_graph = options.smallest_graph.filter(|_| make.is_some());
+        if let Some(make) = make {
+            sequence = sequence.fused(&groups, make)?;
+            if !branches.is_empty() {
+                sequence = sequence.on_lanes(branches)?;
+            }
+        }
+        if options.checks_finite {
+            sequence = sequence.checking_finite()?;
+        }
+        if options.times_steps {
+            sequence = sequence.timing();
+        }
+        Ok(match smallest_graph {
+            Some(calls) => sequence.announcing_from(calls),
+            None => sequence.one_by_one(),
+        })
+    }
+
+    /// The sequence that [`Device::prepare`](crate::Device::prepare) has made.
+    ///
+    /// # Errors
+    /// [`SequenceError::Foreign`] if it has made something else.
+    pub fn of(prepared: &dyn Prepared) -> Result<&CommandSequence, SequenceError> {
+        let prepared: &dyn Any = prepared;
+        prepared.downcast_ref().ok_or(SequenceError::Foreign)
+    }
+
+    /// [`Stream::execute`](crate::Stream::execute) on `stream`.
+    ///
+    /// # Errors
+    /// Those of [`run`](CommandSequence::run); [`SequenceError::Refused`].
+    pub fn execute(
+        &self,
+        stream: &mut dyn Commands,
+        operands: &mut [Operand<'static>],
+        run: &mut SegmentRun,
+    ) -> Result<Option<ProgramStep>, SequenceError> {
+        FnContext::check(operands).map_err(SequenceError::Refused)?;
+        let paused = run.position.take().and_then(|position| position.downcast::<SequencePosition>().ok());
+        let mut position = paused.map(|position| *position).unwrap_or_default();
+        let step = self.run(stream, operands, run.number, &mut position)?;
+        if step.is_some() {
+            run.position = Some(Box::new(position));
+        }
+        Ok(step)
+    }
+
     /// Checks `steps` for devices of this kind, whose operands are views of buffers of `buffers` bytes each. If there are blocks, `flag` is a
     /// buffer of at least one byte that no step uses.
     ///
@@ -210,18 +259,18 @@ impl CommandSequence {
         })
     }
 
-    /// Lets `make` make a kernel for each of the `fusions`, which are in ascending order, and launches it in their place. Where `make` makes none, the
-    /// steps are queued one by one. `make` may be [`Device::fuse`](crate::Device::fuse).
+    /// Lets `make` make a kernel for each of the `groups`, which are in ascending order, and launches it in their place. Where `make` makes none, the
+    /// steps are queued one by one.
     ///
     /// # Errors
-    /// [`SequenceError::Group`] if the steps of a fusion cannot run together: what the kernel computes would differ from the steps one by one.
+    /// [`SequenceError::Group`] if the steps of a group cannot run together: what the kernel computes would differ from the steps one by one.
     pub fn fused(
         mut self,
-        fusions: &[SequenceFusion],
+        groups: &[SequenceGroup],
         make: &mut dyn FnMut(&FusedGroup) -> Option<FusedKernel>,
     ) -> Result<CommandSequence, SequenceError> {
         let mut end = 0;
-        for SequenceFusion { steps, unstored } in fusions {
+        for SequenceGroup { steps, unstored, .. } in groups {
             if steps.is_empty() || steps.start < end || steps.end > self.steps.len() {
                 let what = format!("its steps {steps:?} are none, or do not come behind those of the group before");
                 return Err(SequenceError::Group { step: steps.start, what });
@@ -274,22 +323,12 @@ impl CommandSequence {
         Ok(self)
     }
 
-    /// Makes runs note how long each step takes: see [`times`](CommandSequence::times). A run returns behind each command, as it does where a block begins.
+    /// Makes runs note how long each step takes: see [`Prepared::times`]. A run returns behind each command, as it does where a block begins.
     #[must_use]
     pub fn timing(mut self) -> CommandSequence {
         self.times = Some(Box::default());
         self.divide();
         self
-    }
-
-    /// How long each step took so far, in order, from when its command was queued until the caller has called again: the time in which the host learns that
-    /// the command has run is part of it, and so is that of copying the output if it is [looked at](CommandSequence::checking_finite). Nothing
-    /// unless runs are [timed](CommandSequence::timing). Steps that begin or end blocks are left out.
-    pub fn times(&self) -> Vec<SequenceTime> {
-        let of_part = |(part, time): (&Part<Stretch>, &PartTime)| {
-            if let Part::Work(stretch) = part { Some(time.read(stretch.steps.clone())) } else { None }
-        };
-        self.parts.iter().zip(self.times.iter().flatten()).filter_map(of_part).collect()
     }
 
     /// Whether a run returns behind each command.
@@ -348,22 +387,7 @@ impl CommandSequence {
         self
     }
 
-    /// Whether it may be queued in several calls: it has blocks, or is looked into.
-    pub fn has_pieces(&self) -> bool {
-        self.has_blocks || self.is_looked_into()
-    }
-
-    /// The bytes that the steps take on the heap.
-    pub fn heap_bytes(&self) -> usize {
-        let operands: usize = self.steps.iter().map(|command| size_of_val(command.step.operands.as_slice())).sum();
-        let lists = size_of_val(self.steps.as_slice()) + size_of_val(self.parts.as_slice());
-        let lists = lists + size_of_val(self.block_graphs.as_slice());
-        let fused: usize = self.fused.iter().map(|fused| size_of_val(fused.views.as_slice())).sum();
-        let looks = size_of_val(self.looks.as_slice()) + self.times.as_deref().map_or(0, size_of_val);
-        operands + lists + fused + looks + self.buffers.heap_bytes() + self.branches.heap_bytes()
-    }
-
-    /// Queues commands on the stream of `context`, whose operands are the buffers in the same order, from `position` on: one for each step up to
+    /// Queues commands on `stream` over `buffers`, which are the buffers in the same order, from `position` on: one for each step up to
     /// the next block whose condition the host reads, and a copy of that condition. If it is looked into, one for the next step, and a copy of its output. Does not wait for them. `run` is the number of the run, which decides about
     /// its random numbers.
     ///
@@ -371,26 +395,26 @@ impl CommandSequence {
     /// calls again, with the same operands and the same position, once all commands that were queued so far have run.
     ///
     /// # Errors
-    /// [`SequenceError::Buffers`], and nothing was queued: the context has no stream, the number of operands, or the size or layout of one
+    /// [`SequenceError::Buffers`], and nothing was queued: the number of operands, or the size or layout of one
     /// differs, or one is written by a step and was declared as read. [`SequenceError::Step`] for the first step that the stream
     /// refuses: the steps before it were queued, and those after it were not. [`SequenceError::NotFinite`] for one that has written an infinity or NaN.
     /// [`SequenceError::Rounds`], [`SequenceError::LoopTime`] and
     /// [`SequenceError::Stopped`] for a `While` that may not begin another round.
     pub fn run(
         &self,
-        context: &mut FnContext<'_>,
+        stream: &mut dyn Commands,
+        buffers: &[Operand<'static>],
         run: u64,
         position: &mut SequencePosition,
     ) -> Result<Option<ProgramStep>, SequenceError> {
-        let Some(CommandCall { stream, operands: buffers, .. }) = &mut context.commands else {
-            return Err(SequenceError::Buffers("it was called without the stream of a device".to_owned()));
-        };
         self.buffers.check(buffers)?;
-        if std::mem::take(&mut position.has_run_loop) {
-            self.note_loop(stream.loops_run(), position)?;
+        if std::mem::take(&mut position.has_run_loop)
+            && let Some(graphs) = stream.graphs()
+        {
+            self.note_loop(graphs.loops_run(), position)?;
         }
         while let Some(part) = self.parts.get(position.next) {
-            if !position.is_known && self.launch_blocks(&mut **stream, buffers, run, position)? {
+            if !position.is_known && self.launch_blocks(stream, buffers, run, position)? {
                 continue;
             }
             match part {
@@ -400,9 +424,9 @@ impl CommandSequence {
                 }
                 Part::Work(stretch) => {
                     position.begun = self.times.is_some().then(Instant::now);
-                    self.queue_stretch(stretch, &mut **stream, buffers, run)?;
+                    self.queue_stretch(stretch, stream, buffers, run)?;
                     if self.is_looked_into() {
-                        self.queue_look(stretch, &mut **stream, buffers)?;
+                        self.queue_look(stretch, stream, buffers)?;
                         position.is_known = true;
                         return Ok(Some(self.steps[stretch.steps.start].label));
                     }
@@ -412,7 +436,7 @@ impl CommandSequence {
                 Part::Test(test) if position.is_known => {
                     let is_true = self.reads_true(test, buffers)?;
                     let has_steps = is_true || test.has_else();
-                    let is_launched = has_steps && self.launch_blocks(&mut **stream, buffers, run, position)?;
+                    let is_launched = has_steps && self.launch_blocks(stream, buffers, run, position)?;
                     position.is_known = false;
                     if is_launched {
                         return Ok(Some(self.steps[test.step].label));
@@ -420,7 +444,7 @@ impl CommandSequence {
                     position.next = test.next(position.next, is_true, &mut position.rounds, &self.stops)?;
                 }
                 Part::Test(test) => {
-                    self.queue(&(test.step..test.step + 1), &mut **stream, buffers, run)?;
+                    self.queue(&(test.step..test.step + 1), stream, buffers, run)?;
                     position.is_known = true;
                     return Ok(Some(self.steps[test.step].label));
                 }
@@ -474,6 +498,35 @@ impl CommandSequence {
         });
         let bytes = flag.bytes().map_err(|error| SequenceError::Step { step: test.step, error })?;
         Ok(bytes.first().is_some_and(|byte| *byte != 0))
+    }
+}
+
+impl Prepared for CommandSequence {
+    /// It has blocks, or is looked into.
+    fn pauses(&self) -> bool {
+        self.has_blocks || self.is_looked_into()
+    }
+
+    fn calls_functions(&self) -> bool {
+        false
+    }
+
+    /// From when the command of a step was queued until the caller has called again: the time in which the host learns that the command has run is part of it, and so
+    /// is that of copying the output if it is looked at.
+    fn times(&self) -> Vec<SequenceTime> {
+        let of_part = |(part, time): (&Part<Stretch>, &PartTime)| {
+            if let Part::Work(stretch) = part { Some(time.read(stretch.steps.clone())) } else { None }
+        };
+        self.parts.iter().zip(self.times.iter().flatten()).filter_map(of_part).collect()
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let operands: usize = self.steps.iter().map(|command| size_of_val(command.step.operands.as_slice())).sum();
+        let lists = size_of_val(self.steps.as_slice()) + size_of_val(self.parts.as_slice());
+        let lists = lists + size_of_val(self.block_graphs.as_slice());
+        let fused: usize = self.fused.iter().map(|fused| size_of_val(fused.views.as_slice())).sum();
+        let looks = size_of_val(self.looks.as_slice()) + self.times.as_deref().map_or(0, size_of_val);
+        operands + lists + fused + looks + self.buffers.heap_bytes() + self.branches.heap_bytes()
     }
 }
 

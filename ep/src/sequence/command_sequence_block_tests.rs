@@ -1,9 +1,9 @@
 use super::tests::{Listing, add, steps, vector};
 use super::*;
-use crate::call::graph::{GraphStart, LoopEnd, LoopsRun};
 use crate::call::kernel::Kernel;
 use crate::call::operand::Access;
 use crate::names::site::Site;
+use crate::sequence::graph::{GraphStart, LoopEnd, LoopsRun};
 use crate::sequence::step::{SequenceOperand, SequenceWork};
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
@@ -100,7 +100,7 @@ pub(super) fn run_blocks_with(
         block_start,
         loops,
     };
-    let (mut position, mut flags) = (SequencePosition::default(), flags.iter());
+    let (mut run, mut flags) = (SegmentRun::new(0), flags.iter());
     loop {
         let mut operands = [
             view(base.cast(), DType::I32, 3, Access::ReadWrite),
@@ -108,9 +108,7 @@ pub(super) fn run_blocks_with(
             view(bools, DType::Bool, 2, Access::Read),
             view(bools.wrapping_add(2), DType::Bool, 1, Access::Write),
         ];
-        let call = CommandCall::new(&mut listing, &mut operands);
-        let mut context = FnContext::of_commands(call).expect("operands that do not overlap");
-        let condition = match sequence.run(&mut context, 0, &mut position) {
+        let condition = match sequence.execute(&mut listing, &mut operands, &mut run) {
             Ok(Some(label)) => label.name,
             Ok(None) => return (Ok(()), listing),
             Err(error) => return (Err(error), listing),

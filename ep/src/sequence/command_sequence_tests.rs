@@ -1,11 +1,11 @@
 use super::block_tests::{of_words, run_blocks_with, with_blocks};
 use super::*;
-use crate::call::commands::Commands;
-use crate::call::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopsRun};
 use crate::call::kernel::{Kernel, KernelCall};
 use crate::call::operand::Access;
 use crate::errors::error::Error;
 use crate::names::site::Site;
+use crate::sequence::commands::{Commands, Graphs};
+use crate::sequence::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopsRun};
 use crate::sequence::step::{SequenceOperand, SequenceWork};
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
@@ -60,6 +60,12 @@ impl Commands for Listing {
         self.add(&format!("fill {value:?}"), &[target])
     }
 
+    fn graphs(&mut self) -> Option<&mut dyn Graphs> {
+        Some(self)
+    }
+}
+
+impl Graphs for Listing {
     fn launch_fused(&mut self, _: &FusedKernel, views: &mut [Operand<'static>]) -> Result<bool, Error> {
         if self.fuses { self.add("fused", &views.iter().collect::<Vec<_>>()).map(|()| true) } else { Ok(false) }
     }
@@ -187,9 +193,7 @@ pub(super) fn run_with(
         block_start: GraphStart::Queue,
         loops: LoopsRun::default(),
     };
-    let call = CommandCall::new(&mut listing, &mut operands);
-    let mut context = FnContext::of_commands(call).expect("operands that do not overlap");
-    let result = sequence.run(&mut context, 0, &mut SequencePosition::default());
+    let result = sequence.execute(&mut listing, &mut operands, &mut SegmentRun::new(0));
     (result.map(|block| assert_eq!(block, None, "there are no blocks")), listing)
 }
 
@@ -305,10 +309,6 @@ fn a_call_with_other_operands_queues_nothing() {
     let (result, queued) = run(Access::Read, None);
     assert!(matches!(&result, Err(SequenceError::Buffers(why)) if why.contains("operand 0")), "{result:?}");
     assert!(queued.is_empty());
-    let sequence = CommandSequence::new(DeviceKind::SIM, &[12, 8], None, steps()).expect("steps within their buffers");
-    let mut context = FnContext::new(&mut []).expect("no operands");
-    let refused = sequence.run(&mut context, 0, &mut SequencePosition::default());
-    assert!(matches!(&refused, Err(SequenceError::Buffers(why)) if why.contains("stream")), "{refused:?}");
 }
 
 /// `out = a + a` over two floats, and a fill of integers, which is not looked at; the flag has place for the floats.
@@ -351,13 +351,11 @@ fn run_of_floats(sequence: &CommandSequence, seen: [f32; 2]) -> (Result<(), Sequ
         block_start: GraphStart::Queue,
         loops: LoopsRun::default(),
     };
-    let (mut position, mut paused) = (SequencePosition::default(), Vec::new());
+    let (mut run, mut paused) = (SegmentRun::new(0), Vec::new());
     loop {
         let mut operands = [(0, Access::Read), (1, Access::Write), (2, Access::Write), (3, Access::Write)]
             .map(|(place, access)| operand(place, access));
-        let call = CommandCall::new(&mut listing, &mut operands);
-        let mut context = FnContext::of_commands(call).expect("operands that do not overlap");
-        match sequence.run(&mut context, 0, &mut position) {
+        match sequence.execute(&mut listing, &mut operands, &mut run) {
             Ok(Some(label)) => paused.push(label.number),
             Ok(None) => return (Ok(()), listing.queued, paused),
             Err(error) => return (Err(error), listing.queued, paused),
@@ -380,7 +378,7 @@ fn a_sequence_that_is_looked_into_returns_behind_each_command() {
     let (result, queued, paused) = run_of_floats(&checked, [1.0, f32::NEG_INFINITY]);
     let found = SequenceError::NotFinite { step: 0, index: vec![1], value: f64::NEG_INFINITY };
     assert_eq!((result, queued, paused), (Err(found), commands.map(str::to_owned).to_vec(), vec![3]));
-    assert!(checked.times().is_empty() && checked.has_pieces());
+    assert!(checked.times().is_empty() && checked.pauses());
 
     let timed = of_floats().timing();
     let (result, queued, paused) = run_of_floats(&timed, [f32::NAN; 2]);
@@ -389,7 +387,7 @@ fn a_sequence_that_is_looked_into_returns_behind_each_command() {
     assert_eq!(times, [(0..1, 1), (1..2, 1)]);
 
     let plain = of_floats();
-    assert!(!plain.has_pieces());
+    assert!(!plain.pauses());
     assert_eq!(run_of_floats(&plain, [f32::NAN; 2]).2, Vec::<usize>::new());
 }
 
@@ -412,7 +410,7 @@ fn outputs_need_a_flag_that_they_fit_into() {
 /// Steps that one kernel computes are one command, and have one time.
 #[test]
 fn fused_steps_have_one_time() {
-    let fusions = [SequenceFusion { steps: 0..2, unstored: vec![] }];
+    let fusions = [SequenceGroup { steps: 0..2, block: 0, unstored: vec![] }];
     let sequence = CommandSequence::new(DeviceKind::SIM, &[12, 8], None, steps()).expect("steps within their buffers");
     let fused =
         sequence.fused(&fusions, &mut |_| Some(FusedKernel::default())).expect("they can run together").timing();
@@ -454,7 +452,7 @@ fn steps_are_announced_together_where_they_are_enough_calls() -> Result<(), Sequ
     };
     let of_three = [1, 3, 4].map(|least| three().map(|sequence| announced(sequence.announcing_from(least))));
     assert_eq!(of_three, [Ok(1), Ok(1), Ok(0)]);
-    let fusions = [SequenceFusion { steps: 0..2, unstored: vec![] }];
+    let fusions = [SequenceGroup { steps: 0..2, block: 0, unstored: vec![] }];
     let two = || three()?.fused(&fusions, &mut |_| Some(FusedKernel::default()));
     assert_eq!([2, 3].map(|least| two().map(|it| announced(it.announcing_from(least)))), [Ok(1), Ok(0)]);
     // A fork, a join and an edge between lanes are two calls each.
@@ -472,7 +470,7 @@ fn steps_are_announced_together_where_they_are_enough_calls() -> Result<(), Sequ
 /// A kernel takes the place of its steps; the command for the others stays. One command alone is not announced as a graph.
 #[test]
 fn fused_steps_are_one_command() {
-    let fusions = [SequenceFusion { steps: 0..2, unstored: vec![] }];
+    let fusions = [SequenceGroup { steps: 0..2, block: 0, unstored: vec![] }];
     let sequence =
         || CommandSequence::new(DeviceKind::SIM, &[12, 8], None, steps()).expect("steps within their buffers");
     let fused = |sequence: CommandSequence, makes: bool| {
@@ -497,8 +495,8 @@ fn fusions_that_do_not_come_in_order_are_refused() {
     for fusions in [&[(0, 0)][..], &[(0, 4)], &[(0, 2), (1, 2)]] {
         let sequence =
             CommandSequence::new(DeviceKind::SIM, &[12, 8], None, steps()).expect("steps within their buffers");
-        let fusion = |&(first, end): &(usize, usize)| SequenceFusion { steps: first..end, unstored: vec![] };
-        let fusions: Vec<SequenceFusion> = fusions.iter().map(fusion).collect();
+        let fusion = |&(first, end): &(usize, usize)| SequenceGroup { steps: first..end, block: 0, unstored: vec![] };
+        let fusions: Vec<SequenceGroup> = fusions.iter().map(fusion).collect();
         let refused = sequence.fused(&fusions, &mut |_| None).map(drop);
         assert!(matches!(refused, Err(SequenceError::Group { .. })), "{fusions:?}: {refused:?}");
     }

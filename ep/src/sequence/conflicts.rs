@@ -9,8 +9,9 @@
 
 use smallvec::SmallVec;
 
+use crate::errors::sequence_error::SequenceError;
 use crate::sequence::branches::SequenceBranch;
-use crate::sequence::step::{SequenceError, SequenceStep};
+use crate::sequence::step::SequenceStep;
 use crate::sequence::uses_of_buffer::{Bounds, Use, UsesOfBuffer};
 
 /// For each lane how many of its branches have run when a branch has.

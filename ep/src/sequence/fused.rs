@@ -9,24 +9,14 @@
 //!
 //! [`describe`] checks that. Invariant: because of the second, threads that compute different indices do not race.
 
-use std::ops::Range;
-
 use smallvec::SmallVec;
 
-use crate::call::fused::{FusedGroup, FusedInput, FusedStep, FusedView, FusedWork, MOST_FUSED_VIEWS};
 use crate::call::operand::Access;
+use crate::errors::sequence_error::SequenceError;
+use crate::sequence::fused_group::{FusedGroup, FusedInput, FusedStep, FusedView, FusedWork, MOST_FUSED_VIEWS};
 use crate::sequence::group::check_steps;
-use crate::sequence::step::{SequenceError, SequenceOperand, SequenceStep, SequenceWork};
+use crate::sequence::step::{SequenceOperand, SequenceStep, SequenceWork};
 use crate::tensor::dtype::DType;
-
-/// Steps that run together.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SequenceFusion {
-    /// The numbers of the steps.
-    pub steps: Range<usize>,
-    /// The numbers of those steps whose output only later steps of the group read: it need not be stored.
-    pub unstored: Vec<usize>,
-}
 
 /// Memory that steps of the group use through one view.
 struct Place<'s> {

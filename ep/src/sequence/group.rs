@@ -2,16 +2,19 @@
 
 use std::ops::Range;
 
-use crate::sequence::step::{SequenceError, SequenceStep, SequenceWork};
+use crate::errors::sequence_error::SequenceError;
+use crate::sequence::step::{SequenceStep, SequenceWork};
 use crate::tensor::shape::Shape;
 
-/// Steps that run together.
+/// Elementwise steps that may run together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SequenceGroup {
     /// The numbers of the steps.
     pub steps: Range<usize>,
-    /// How many elements a block has at most; at least 1.
+    /// How many elements a block has at most, for a device that computes all steps for one block of elements before the next one; else 0.
     pub block: usize,
+    /// The numbers of those steps whose output only later steps of the group read. A kernel that computes all of them need not store it.
+    pub unstored: Vec<usize>,
 }
 
 /// Checks that each step is elementwise; returns the shape of all outputs.

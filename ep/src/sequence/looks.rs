@@ -3,9 +3,10 @@
 use std::slice;
 
 use crate::call::operand::{Access, Operand};
+use crate::errors::sequence_error::SequenceError;
 use crate::sequence::buffers::{Buffers, located};
 use crate::sequence::finite::first_not_finite;
-use crate::sequence::step::{SequenceError, SequenceMemory, SequenceOperand, SequenceStep};
+use crate::sequence::step::{SequenceMemory, SequenceOperand, SequenceStep};
 use crate::tensor::layout::Layout;
 
 /// A copy of an output to the flag.

@@ -1,6 +1,6 @@
-//! Sequences: the steps of one segment of a compiled program, which one instruction runs one after the other.
+//! Segments of compiled programs, which one instruction runs: what a device prepares, and the parts of which devices make what runs it.
 //!
-//! Layer: uses `names`, `tensor`, `errors`, `call`; is used by no other folder.
+//! Layer: uses `names`, `tensor`, `errors`, `call`; is used by `provider`.
 //!
 //! | file | idea |
 //! |---|---|
@@ -17,29 +17,36 @@
 //! | `finite` | finds infinities and NaN in an output |
 //! | `looks` | copies outputs of a device to the host, and looks for them there |
 //! | `times` | how long steps took |
+//! | `fused_group` | the description of such steps |
+//! | `segment` | what a device prepares: steps over buffers, and how they are to run |
 //! | `command_sequence` | queues the steps on the stream of a device that runs commands later |
+//! | `commands` | what `command_sequence` needs of a stream |
+//! | `graph` | commands that a stream may launch as a whole |
 
 mod block_graph;
 pub(crate) mod blocks;
 pub(crate) mod branches;
 pub(crate) mod buffers;
 mod command_sequence;
+pub(crate) mod commands;
 pub(crate) mod conflicts;
 pub(crate) mod finite;
 mod function;
 mod fused;
+pub(crate) mod fused_group;
+pub(crate) mod graph;
 pub(crate) mod group;
 mod looks;
+mod segment;
 pub(crate) mod step;
 pub(crate) mod times;
 mod uses_of_buffer;
 
 pub use branches::SequenceBranch;
 pub use buffers::SequenceBuffer;
-pub use command_sequence::{CommandSequence, SequenceFlag, SequencePosition};
+pub use command_sequence::{CommandSequence, SequencePosition};
 pub use finite::{NotFinite, call_checking_finite};
 pub use function::{SequenceCode, SequenceFunction};
-pub use fused::SequenceFusion;
 pub use group::SequenceGroup;
-pub use step::{SequenceError, SequenceMemory, SequenceOperand, SequenceStep, SequenceWork};
-pub use times::SequenceTime;
+pub use segment::{Segment, SegmentOptions, SequenceFlag};
+pub use step::{SequenceMemory, SequenceOperand, SequenceStep, SequenceWork};

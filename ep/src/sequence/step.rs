@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::call::kernel::Kernel;
 use crate::call::operand::Access;
-use crate::errors::error::Error;
+use crate::errors::sequence_error::SequenceError;
 use crate::names::device_kind::DeviceKind;
 use crate::sequence::function::SequenceFunction;
 use crate::tensor::dtype::DType;
@@ -97,117 +97,6 @@ pub struct SequenceStep {
     pub operands: Vec<SequenceOperand>,
 }
 
-/// Why steps are no sequence, or why a run stopped. Steps count from 0.
-#[derive(Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SequenceError {
-    /// The operands of a step do not fit what it does.
-    #[error("step {step} needs {expected}; found {found}")]
-    Operands {
-        /// The step.
-        step: usize,
-        /// The operands or the kernel that its work needs.
-        expected: &'static str,
-        /// The operands or the kernel that the caller gave.
-        found: String,
-    },
-    /// An operand reaches past its buffer.
-    #[error("operand {operand} of step {step} reaches byte {end} of buffer {buffer}, which has {bytes} bytes")]
-    PastBuffer {
-        /// The step.
-        step: usize,
-        /// The operand.
-        operand: usize,
-        /// The end of the bytes that it reaches.
-        end: usize,
-        /// The buffer.
-        buffer: usize,
-        /// The size of the buffer in bytes.
-        bytes: usize,
-    },
-    /// Steps of a group cannot run block by block.
-    #[error("step {step} cannot run block by block in its group: {what}")]
-    Group {
-        /// The step.
-        step: usize,
-        /// Why not.
-        what: String,
-    },
-    /// Blocks do not end where they must.
-    #[error("step {step}: {what}")]
-    Blocks {
-        /// The step.
-        step: usize,
-        /// What is wrong.
-        what: &'static str,
-    },
-    /// Steps cannot run on several lanes.
-    #[error("step {step} cannot run beside others: {what}")]
-    Branches {
-        /// The step.
-        step: usize,
-        /// Why not.
-        what: String,
-    },
-    /// The loops of a run have made as many rounds as they may, and the operand of a `While` is still true.
-    #[error("step {step}: its condition is still true after {rounds} rounds of all loops, the most that may run")]
-    Rounds {
-        /// The step.
-        step: usize,
-        /// The rounds.
-        rounds: u64,
-    },
-    /// The loops of a run have gone on for as long as they may, and the operand of a `While` is still true.
-    #[error(
-        "step {step}: its condition is still true after {most:?} and {rounds} rounds of all loops, the longest that they may take"
-    )]
-    LoopTime {
-        /// The step.
-        step: usize,
-        /// The time.
-        most: Duration,
-        /// The rounds until then.
-        rounds: u64,
-    },
-    /// A `While` would begin another round, and loops were told to stop.
-    #[error("step {step}: its loop was stopped before its condition was false")]
-    Stopped {
-        /// The step.
-        step: usize,
-    },
-    /// A step wrote an infinity or NaN, and the sequence looks for them.
-    #[error("step {step}: element {index:?} of its output is {value}")]
-    NotFinite {
-        /// The step.
-        step: usize,
-        /// The index of the first such element, one number for each axis.
-        index: Vec<usize>,
-        /// NaN, `inf` or `-inf`.
-        value: f64,
-    },
-    /// The operands of the function are not the buffers of the sequence.
-    #[error("the function was called with other operands than its sequence was made for: {0}")]
-    Buffers(String),
-    /// A function failed; the text is its error's.
-    #[error("step {step}: {error}")]
-    Function {
-        /// The step.
-        step: usize,
-        /// The text of the function's error.
-        error: String,
-    },
-    /// A step failed. The steps before it have run, and those after it have not; in a group, this holds for each block by itself.
-    #[error("step {step}: {error}")]
-    Step {
-        /// The step.
-        step: usize,
-        /// Its error.
-        error: Error,
-    },
-}
-
-crate::debug_as_display!(SequenceError);
-
 impl SequenceOperand {
     /// The bytes of the view, counted from the beginning of its buffer; `None` for scratch memory.
     pub fn bytes(&self) -> Option<(usize, Footprint)> {
@@ -280,7 +169,7 @@ impl SequenceStep {
             SequenceWork::Kernel(kernel, _) | SequenceWork::Draw { kernel, .. } => {
                 (kernel.op.arity(), "the inputs of its op, which are read, and an output, which is written")
             }
-            SequenceWork::Function(_) if device.is_run_by_host() => return Ok(()),
+            SequenceWork::Function(_) if device.is_cpu() => return Ok(()),
             SequenceWork::Function(_) => {
                 let (expected, found) = ("work that its device can run", "a function of the caller".to_owned());
                 return Err(SequenceError::Operands { step: number, expected, found });

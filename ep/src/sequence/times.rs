@@ -4,16 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long steps took in all runs so far.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SequenceTime {
-    /// The steps: one, or those of a group.
-    pub steps: Range<usize>,
-    /// How often they ran.
-    pub runs: u64,
-    /// How long all of these took together.
-    pub time: Duration,
-}
+use crate::call::prepared::SequenceTime;
 
 /// How long all runs of a part took. Several threads may add at once.
 #[derive(Debug, Default)]

@@ -8,7 +8,6 @@ use streamvm_stream::StreamKey;
 
 use crate::error::build_error::BuildError;
 use crate::error::failure::Failure;
-use crate::error::job_plan_error::JobPlanError;
 use crate::error::program_error::ProgramError;
 use crate::place::Place;
 
@@ -41,9 +40,6 @@ pub enum Error {
     /// A call could not be recorded, or a program not compiled or run.
     #[error(transparent)]
     Program(Box<ProgramError>),
-    /// Jobs could not be planned, or a job plan was not given what it needs.
-    #[error(transparent)]
-    JobPlan(Box<JobPlanError>),
     /// An environment variable names an engine that does not exist.
     #[error(
         "{variable} is {found:?}, and no engine is called so; set it to inline, shared or per-device, or to nothing for the \
@@ -297,12 +293,6 @@ impl From<ProgramError> for Error {
 }
 
 /// An error of a job plan, boxed so that errors stay small.
-impl From<JobPlanError> for Error {
-    fn from(error: JobPlanError) -> Error {
-        Error::JobPlan(Box::new(error))
-    }
-}
-
 impl Error {
     /// Adds to an out-of-memory error of a device the instruction that it is about. Returns other errors unchanged.
     #[must_use]
@@ -337,7 +327,6 @@ impl Error {
             Error::Build(_)
             | Error::Failed(_)
             | Error::Program(_)
-            | Error::JobPlan(_)
             | Error::Device(_)
             | Error::UnknownEngine { .. }
             | Error::NoThreadCount { .. }

@@ -5,11 +5,9 @@
 //! * [`BuildError`](build_error::BuildError): an instruction cannot be built; nothing was added to the list.
 //! * [`Error`](engine_error::Error): an engine refused a list, or a wait ended without success.
 //! * [`ProgramError`](program_error::ProgramError): a call could not be recorded, or a program not compiled or run.
-//! * [`JobPlanError`](job_plan_error::JobPlanError): jobs could not be planned, or a plan not given what it needs.
 //! * [`Failure`](failure::Failure) and its [`Cause`](failure::Cause): one instruction failed while it ran.
 
 pub(crate) mod build_error;
 pub(crate) mod engine_error;
 pub(crate) mod failure;
-pub(crate) mod job_plan_error;
 pub(crate) mod program_error;

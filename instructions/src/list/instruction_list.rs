@@ -166,9 +166,8 @@ impl InstructionList {
         checked
     }
 
-    /// Appends steps of a program, as code that a waiting caller may run too: see [`Role::Program`] and [`Role::Blocks`]. For engines, whose code neither blocks nor
-    /// takes a lock of the caller. On a stream that a device runs, the code queues the steps by the stream that it gets
-    /// ([`FnContext::commands`](streamvm_ep::FnContext::commands)).
+    /// Appends steps of a program: see [`Role::Program`], [`Role::ProgramWithCode`] and [`Role::Blocks`]. For engines. The code executes a prepared segment
+    /// ([`FnContext::segment`](streamvm_ep::FnContext::segment)).
     ///
     /// # Errors
     /// As [`InstructionsBuilder::call_fn`](crate::InstructionsBuilder::call_fn); the memory of a use is not that of the device which runs the

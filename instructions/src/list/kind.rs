@@ -25,6 +25,8 @@ pub enum Role {
     /// Runs the steps of a compiled program, which are kernels, copies and fills alone. It neither blocks nor takes a lock of the caller, so a
     /// caller that waits for it may run it.
     Program,
+    /// As [`Program`](Role::Program), with functions of the caller among the steps, so a caller that waits must not run it.
+    ProgramWithCode,
     /// As [`Program`](Role::Program), with blocks, on a device that runs commands later: it is launched in pieces, and its stream launches nothing
     /// else until the condition of each block is known.
     Blocks,
@@ -128,7 +130,7 @@ impl Role {
     /// Whether it runs steps of a compiled program.
     #[inline]
     pub fn is_of_program(self) -> bool {
-        matches!(self, Role::Program | Role::Blocks)
+        matches!(self, Role::Program | Role::ProgramWithCode | Role::Blocks)
     }
 }
 
@@ -146,7 +148,7 @@ impl Kind {
             Kind::Function { role: Role::Host, .. } => "host",
             Kind::Function { role: Role::Access, .. } => "access",
             Kind::Function { role: Role::Cuda, .. } => "cuda",
-            Kind::Function { role: Role::Program | Role::Blocks, .. } => "program",
+            Kind::Function { role: Role::Program | Role::ProgramWithCode | Role::Blocks, .. } => "program",
             Kind::Function { role: Role::Push, .. } => "push",
             Kind::Record(_) => "record",
             Kind::Wait { kind: WaitKind::Device, .. } => "wait",

@@ -6,7 +6,7 @@
 //!
 //! Such a late record is behind all that was submitted since the needed instruction, so the wait may be longer than needed. A stream on which that
 //! happened places *early* records for a while: one behind its last instruction of each list. A pipeline over a few buffers needs them: the copy that reuses a
-//! buffer waits for the kernel that used it, not for those submitted since (docs/adr/0098).
+//! buffer waits for the kernel that used it, not for those submitted since (docs/adr/soft-sync.md).
 
 use std::collections::VecDeque;
 

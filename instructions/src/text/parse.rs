@@ -135,7 +135,7 @@ impl Parser {
                 let name = words.quoted()?.into();
                 launch = words.launch();
                 match role {
-                    Role::Function | Role::Cuda | Role::Program | Role::Blocks | Role::Push => {
+                    Role::Function | Role::Cuda | Role::Program | Role::ProgramWithCode | Role::Blocks | Role::Push => {
                         while !words.peek().is_empty() {
                             uses.push(self.declared_use(words)?);
                         }

@@ -23,7 +23,7 @@ fn rounds(r: &Recorder, rounds: i32, body: impl FnOnce() -> Result<(), Error>) -
 }
 
 fn names<'p>(plan: &'p Compiled, segment: &Segment) -> Vec<&'p str> {
-    plan.steps[segment.steps.clone()].iter().map(|step| step.work.name()).collect()
+    plan.steps_of(segment.steps.clone()).map(|step| step.work.name()).collect()
 }
 
 /// The names of the steps of each segment, in a line.
@@ -94,7 +94,7 @@ fn in_a_program_of_several_segments_a_block_with_functions_is_one_by_itself() {
     ];
     assert_eq!(segments(&plan), of_function);
     // The compiler places the operands of the function in the arena, as it does those of the block's other steps.
-    let function = plan.steps.iter().find(|step| matches!(step.work, Work::Function(_))).expect("it is kept");
+    let function = plan.steps().find(|step| matches!(step.work, Work::Function(_))).expect("it is kept");
     let Storage::Buffer { index, .. } = function.operands[0].storage else { panic!("{plan}") };
     assert!(matches!(plan.buffers[index].role, BufferRole::Arena(_)), "{plan}");
     let without = compile(&program(false), &options).expect("it compiles");
@@ -127,7 +127,7 @@ fn on_lanes_a_block_with_functions_is_a_segment_by_itself() {
 /// Nothing reads what the function does. The compiler keeps it, its block, the condition, and all that it reads in any round; it removes `unused`.
 #[test]
 fn a_block_with_a_function_is_needed() {
-    let kept = |plan: &Compiled| plan.steps.iter().map(|step| step.work.name()).collect::<Vec<_>>().join(" ");
+    let kept = |plan: &Compiled| plan.steps().map(|step| step.work.name()).collect::<Vec<_>>().join(" ");
     let plan = compiled(|r| {
         let (read, unused) = (x(r)?.neg()?, x_like(r)?.sqrt()?);
         rounds(r, 3, || {
@@ -164,7 +164,7 @@ fn what_a_function_in_a_block_overwrites_is_still_needed() {
             }
             r.fetch("y", &y.neg()?)
         });
-        plan.steps.iter().filter(|step| matches!(step.work, Work::Fill(_))).count()
+        plan.steps().filter(|step| matches!(step.work, Work::Fill(_))).count()
     };
     assert_eq!((fills(true), fills(false)), (1, 0));
 }

@@ -97,7 +97,7 @@ fn blocks_may_not_run() {
         r.if_true(&small, || x.exp().map(drop))?;
         r.fetch("y", &y)
     });
-    let names: Vec<&str> = plan.steps.iter().map(|step| step.work.name()).collect();
+    let names: Vec<&str> = plan.steps().map(|step| step.work.name()).collect();
     assert_eq!(names, ["sum", "neg", "fill", "gt", "if", "fill", "fill", "else", "end"]);
     let access = |name: &str| {
         let is_named = |buffer: &&crate::CompiledBuffer| match buffer.role {
@@ -126,8 +126,8 @@ fn memory_of_what_a_loop_reads_again_is_not_used_for_other_values() {
         r.fetch("sum", &sum)
     });
     let storage = |name: &str| {
-        let step = plan.steps.iter().find(|step| step.work.name() == name);
-        step.and_then(|step| step.operands.last()).map(|output| output.storage)
+        let step = plan.steps().find(|step| step.work.name() == name);
+        step.and_then(|step| step.operands.last().map(|output| output.storage))
     };
     assert_ne!(storage("neg"), storage("exp"), "{plan}");
 }
@@ -150,8 +150,8 @@ fn a_chain_over_the_rounds_of_a_loop_is_needed_as_a_whole() {
         })?;
         r.fetch("y", &line[0])
     });
-    let copies = plan.steps.iter().filter(|step| step.work == Work::Copy).count();
-    assert_eq!((copies, plan.steps.len()), (99, 100 + 1 + 1 + 99 + 1 + 1), "without `beside`");
+    let copies = plan.steps().filter(|step| *step.work == Work::Copy).count();
+    assert_eq!((copies, plan.step_count()), (99, 100 + 1 + 1 + 99 + 1 + 1), "without `beside`");
 }
 
 /// A device that runs commands later copies the conditions of its blocks to a flag of its stream; a CPU needs none.
@@ -178,7 +178,7 @@ fn a_device_with_blocks_has_a_flag() {
     let last = on_device.segments()[0].uses.last().expect("it uses buffers");
     assert_eq!((last.access, last.bytes.clone()), (Access::Write, 0..1), "{text}");
     // Apart from that and from fused steps, the plans are the same.
-    let steps = |plan: &Compiled| plan.steps().iter().map(|step| step.work.name()).collect::<Vec<_>>();
+    let steps = |plan: &Compiled| plan.steps().map(|step| step.work.name()).collect::<Vec<_>>();
     assert_eq!(steps(&on_cpu), steps(&on_device));
 }
 

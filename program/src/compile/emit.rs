@@ -1,9 +1,10 @@
 //! Pass: buffers, steps over them, and the segments that run the steps.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
-use streamvm_ep::{Access, Extra, Footprint, MAX_WRITES, Params};
+use streamvm_ep::{Access, Footprint, MAX_WRITES};
 use streamvm_instructions::{Error, ProgramError};
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -14,11 +15,9 @@ use crate::compile::homes::Home;
 use crate::compile::lists::Lists;
 use crate::compile::segments::{Draft, Order};
 use crate::compile::value_uses::{ValueUse, written};
-use crate::ir::program::{Operand, Program, ValueId, ValueRole, Work};
+use crate::ir::program::{Program, ValueId, ValueRole, Work};
 use crate::ir::random::Drawn;
-use crate::plan::compiled::{
-    ArenaPlan, BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Segment, SegmentUse, Storage,
-};
+use crate::plan::compiled::{ArenaPlan, BufferRole, Compiled, CompiledBuffer, Segment, SegmentUse, Storage};
 use crate::plan::options::CompileOptions;
 
 /// What the passes have found.
@@ -43,7 +42,7 @@ pub(super) struct Found<'f> {
 /// # Errors
 /// [`ProgramError::NotCompiled`] if a block writes more buffers than an instruction may, or if the buffers of a run have more than `isize::MAX` bytes.
 pub(super) fn emit(
-    program: Program,
+    program: Arc<Program>,
     found: &Found<'_>,
     fused: Fused,
     options: &CompileOptions,
@@ -52,13 +51,15 @@ pub(super) fn emit(
     check_bytes(&program, &buffers)?;
     note_first_writes(&mut buffers, found, &storages);
     let in_block = in_block(&program, found.order);
-    let steps = steps(&program, found.order, &storages);
+    let drawn = drawn_blocks(&program);
     let mut compiled = Compiled {
         program,
         segments: Vec::with_capacity(found.segments.len()),
         arenas: Vec::new(),
         buffers,
-        steps,
+        order: found.order.to_vec(),
+        storages,
+        drawn,
         fused: fused.groups,
         most_rounds: options.most_rounds,
         most_loop_time: options.most_loop_time,
@@ -159,16 +160,16 @@ fn flag_bytes(compiled: &Compiled, stream: StreamKey, steps: &Range<usize>) -> u
     if stream.device.kind.is_run_by_host() || stream.stream_type != StreamType::Compute {
         return 0;
     }
-    let of_step = |step: &CompiledStep| match &step.work {
+    let of_step = |position| match compiled.work(position) {
         Work::If | Work::Else | Work::While | Work::End => 1,
         Work::Call(..) | Work::Copy | Work::Fill(_) if compiled.check_finite => {
-            let floats = step.operands.last().filter(|output| output.dtype.is_float());
+            let floats = compiled.operands(position).next_back().filter(|output| output.dtype.is_float());
             floats.map_or(0, |output| output.layout.elements() * output.dtype.size())
         }
         // A function that is looked at looks at what it writes by itself.
         _ => 0,
     };
-    compiled.steps[steps.clone()].iter().map(of_step).max().unwrap_or(0)
+    steps.clone().map(of_step).max().unwrap_or(0)
 }
 
 /// Adds a flag for each stream whose segments need one. A stream runs its segments in order, so they share it.
@@ -204,26 +205,6 @@ fn in_block(program: &Program, order: &[usize]) -> Vec<bool> {
     order.iter().map(inside).collect()
 }
 
-fn steps(program: &Program, order: &[usize], storages: &[Option<Storage>]) -> Vec<CompiledStep> {
-    let locate = |operand: &Operand| {
-        let storage = storages[operand.value.0];
-        let storage = storage.unwrap_or_else(|| unreachable!("the passes give each used value its storage"));
-        let dtype = program.value(operand.value).dtype;
-        Located { value: operand.value, storage, dtype, layout: operand.layout, access: operand.access }
-    };
-    let drawn = drawn_blocks(program);
-    let step = |&number: &usize| {
-        let step = &program.steps[number];
-        let operands = step.operands.iter().map(locate).collect();
-        let advance = match &step.work {
-            Work::Call(_, params) => seed_of(params).and_then(|seed| drawn.get(&seed).copied()).unwrap_or(0),
-            _ => 0,
-        };
-        CompiledStep { work: step.work.clone(), operands, number, advance, site: step.site }
-    };
-    order.iter().map(step).collect()
-}
-
 /// For each seed the number of counter blocks that all steps with it draw in one run, steps that were removed among them: a run goes on where the
 /// run before it ended, as the same calls do when they are made again.
 fn drawn_blocks(program: &Program) -> HashMap<u64, u64> {
@@ -235,13 +216,6 @@ fn drawn_blocks(program: &Program) -> HashMap<u64, u64> {
         }
     }
     drawn
-}
-
-fn seed_of(params: &Params) -> Option<u64> {
-    match params.extra {
-        Extra::Random { seed, .. } => Some(seed),
-        _ => None,
-    }
 }
 
 /// The buffers that a segment uses, with their bytes. `touched` tells of each buffer whether an earlier segment uses it, and `place_of` is room for the index of each
@@ -258,10 +232,10 @@ fn uses(
     let mut extents: Vec<Footprint> = Vec::new();
     let mut overwrites: Vec<Option<Footprint>> = Vec::new();
     for position in steps {
-        for operand in &compiled.steps[position].operands {
+        for operand in compiled.operands(position) {
             let Storage::Buffer { index, .. } = operand.storage else { continue };
             let CompiledBuffer { role, bytes, .. } = compiled.buffers[index];
-            let used = || Footprint::scaled(&operand.layout, 0, operand.dtype.size());
+            let used = || Footprint::scaled(operand.layout, 0, operand.dtype.size());
             let place = *place_of[index].get_or_insert_with(|| {
                 uses.push(SegmentUse { buffer: index, bytes: 0..0, view: None, access: operand.access });
                 extents.push(extents::dense(0..0));
@@ -281,7 +255,7 @@ fn uses(
             let extent = extents::joined(&extents[place], &extent);
             if extent != extents[place] {
                 known.bytes = extent.span();
-                known.view = (!extents::is_dense(&extent)).then_some(operand.layout);
+                known.view = (!extents::is_dense(&extent)).then_some(*operand.layout);
                 extents[place] = extent;
             }
         }
@@ -348,6 +322,6 @@ fn check_writes(compiled: &Compiled, first: usize, uses: &[SegmentUse]) -> Resul
         "begins a block that would write {found} tensors that outlive it (fetches, parameters, values that several streams use), and can write {MAX_WRITES}; \
          use several blocks, or join tensors"
     );
-    let step = Some(compiled.steps[first].named());
+    let step = Some(compiled.step(first).named());
     Err(ProgramError::NotCompiled { program: compiled.program.name.clone(), step, what }.into())
 }

@@ -3,17 +3,21 @@
 //! The tensor that a run returns is the run's own, because the caller or a later run may change the parameter while the results of this run are
 //! still read. The copy is the last step, so it has the parameter's final value.
 
+use std::sync::Arc;
+
 use streamvm_ep::{Access, Layout};
 
 use crate::ir::program::{Operand, Program, Step, Value, ValueId, ValueRole, Work};
 
-pub(super) fn insert(program: &mut Program) {
+pub(super) fn insert(program: &mut Arc<Program>) {
     for place in 0..program.fetches.len() {
         let fetch = &program.fetches[place];
         let (source, layout) = (fetch.value, fetch.layout);
         if program.value(source).role == ValueRole::Computed {
             continue;
         }
+        // Who has given the program keeps it as it is.
+        let program = Arc::make_mut(program);
         let copy = ValueId(program.values.len());
         let value = Value { role: ValueRole::Computed, shape: *layout.shape(), ..program.value(source).clone() };
         let whole = Layout::contiguous(*layout.shape());

@@ -80,7 +80,7 @@ fn orders_are_waits_where_streams_differ() {
         let options = CompileOptions { lanes, hand_over_ns: 0, ..CompileOptions::default() };
         let plan = compile(program, &options).expect("it compiles");
         let of = |segment: &crate::Segment| {
-            let names: Vec<&str> = plan.steps[segment.steps.clone()].iter().map(|step| step.work.name()).collect();
+            let names: Vec<&str> = plan.steps_of(segment.steps.clone()).map(|step| step.work.name()).collect();
             format!("{} {} waits {:?}", segment.stream, names.join(" "), segment.waits)
         };
         plan.segments.iter().map(of).collect::<Vec<String>>()
@@ -148,7 +148,7 @@ fn measured_costs_decide_about_lanes() {
         let options = CompileOptions { lanes: 2, costs, ..CompileOptions::default() };
         let plan = compile(&program, &options).expect("it compiles");
         let names = |steps: &std::ops::Range<usize>| {
-            let names: Vec<&str> = plan.steps[steps.clone()].iter().map(|step| step.work.name()).collect();
+            let names: Vec<&str> = plan.steps_of(steps.clone()).map(|step| step.work.name()).collect();
             names.join(" ")
         };
         // The compiler merges small steps of both lanes into one segment with branches.

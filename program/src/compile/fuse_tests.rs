@@ -35,8 +35,8 @@ fn neighbouring_elementwise_steps_on_a_gpu_are_one_kernel() {
     let plan = record(DeviceId::cuda(0));
     assert!(PAGE.contains(&plan.to_string()), "the page about programs shows another plan:\n{plan}");
     let [group] = plan.fused() else { panic!("{plan}") };
-    assert!(plan.steps()[..2].iter().all(|step| group.is_unstored(step.operands[2].value)), "{group:?}");
-    assert!(!group.is_unstored(plan.steps()[2].operands[1].value), "{group:?}");
+    assert!(plan.steps_of(0..2).all(|step| group.is_unstored(step.operands[2].value)), "{group:?}");
+    assert!(!group.is_unstored(plan.step(2).operands[1].value), "{group:?}");
     assert!(record(SIM).fused().is_empty());
 }
 
@@ -78,7 +78,7 @@ fn steps_that_cannot_run_together_do_not() {
             r.fetch("y", &case(r, &x)?)
         });
         for fused in plan.fused() {
-            let together: Vec<&str> = plan.steps[fused.steps.clone()].iter().map(|step| step.work.name()).collect();
+            let together: Vec<&str> = plan.steps_of(fused.steps.clone()).map(|step| step.work.name()).collect();
             assert_eq!(together, ["neg", "neg"], "{name}:\n{plan}");
         }
     }
@@ -97,8 +97,8 @@ fn what_a_group_uses_lives_for_the_whole_group() {
     let options = CompileOptions { in_place: false, ..CompileOptions::default() };
     let plan = compile(&program, &options).expect("it compiles");
     let place = |name: &str, operand: usize| {
-        let step = plan.steps.iter().find(|step| step.work.name() == name);
-        step.and_then(|step| step.operands.get(operand)).map(|it| it.storage)
+        let step = plan.steps().find(|step| step.work.name() == name);
+        step.and_then(|step| step.operands.get(operand).map(|it| it.storage))
     };
     assert_eq!(plan.fused().len(), 1);
     assert_ne!(place("add", 0), place("neg", 1), "{plan}");

@@ -144,10 +144,10 @@ fn segments_that_are_no_graph_as_a_whole_stay_apart() {
         let plan = on_lanes(&program, 2);
         let is_captured = |name: &str| !["div", "if", "end"].contains(&name);
         for segment in plan.segments().iter().filter(|segment| !segment.branches.is_empty()) {
-            let steps = &plan.steps()[segment.steps.clone()];
-            assert!(steps.iter().all(|step| is_captured(step.work.name())), "{name}: {plan}");
-            let after_section = steps.iter().filter(|step| step.work.name() == "neg").count();
-            assert!(after_section == 0 || after_section == steps.len(), "{name}: {plan}");
+            let steps = plan.steps_of(segment.steps.clone());
+            assert!(steps.clone().all(|step| is_captured(step.work.name())), "{name}: {plan}");
+            let after_section = steps.filter(|step| step.work.name() == "neg").count();
+            assert!(after_section == 0 || after_section == segment.steps.len(), "{name}: {plan}");
         }
     }
 }
@@ -187,7 +187,7 @@ fn a_merged_segment_writes_no_more_than_an_instruction_may() {
 
 /// For each step of the recording those that have passed when it begins.
 fn passed_before(plan: &Compiled) -> Vec<BTreeSet<usize>> {
-    let numbers = |steps: std::ops::Range<usize>| plan.steps()[steps].iter().map(|step| step.number);
+    let numbers = |steps: std::ops::Range<usize>| plan.steps_of(steps).map(|step| step.number);
     // Everything that has passed when a segment has.
     let mut over: Vec<BTreeSet<usize>> = Vec::new();
     let mut before = vec![BTreeSet::new(); plan.program().steps.len()];
@@ -307,7 +307,7 @@ fn nothing_waits_longer_for_a_merged_segment() {
         let before = passed_before(&plan);
         for dependence in plan.dependences() {
             let positions = [dependence.from, dependence.to];
-            let [from, to] = positions.map(|position| plan.steps()[position].number);
+            let [from, to] = positions.map(|position| plan.step(position).number);
             let [one, two] = positions.map(|position| {
                 let has = |segment: &&Segment| segment.steps.contains(&position);
                 plan.segments().iter().find(has).expect("each step is in a segment")
@@ -408,7 +408,7 @@ fn functions_are_branches_where_the_whole_program_is_one_segment() {
     let plan = on_lanes(&program(256), 2);
     let [segment] = plan.segments() else { panic!("{plan}") };
     let of = |branch: &crate::SegmentBranch| {
-        let names: Vec<&str> = plan.steps()[branch.steps.clone()].iter().map(|step| step.work.name()).collect();
+        let names: Vec<&str> = plan.steps_of(branch.steps.clone()).map(|step| step.work.name()).collect();
         format!("{}: {} {:?}", branch.lane, names.join(" "), branch.after)
     };
     let found: Vec<String> = segment.branches.iter().map(of).collect();

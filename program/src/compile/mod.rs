@@ -62,6 +62,8 @@ mod users;
 mod value_uses;
 mod whole_uses;
 
+use std::sync::Arc;
+
 use hashbrown::HashSet;
 use streamvm_instructions::Error;
 use streamvm_stream::{StreamKey, StreamType};
@@ -71,15 +73,15 @@ use crate::plan::compiled::Compiled;
 use crate::plan::options::CompileOptions;
 use crate::show::trace::{self, PassReport, Trace};
 
-/// Compiles a program. Needs no engine and no device. Takes time and memory in proportion to the steps and their operands, apart from
+/// Compiles a program, which the result shares. Needs no engine and no device. Takes time and memory in proportion to the steps and their operands, apart from
 /// planning memory: first fit looks at all values that live at one time, up to 30,000 of them, and [`CompileOptions::search_steps`] bounds the
 /// search.
 ///
 /// # Errors
 /// [`ProgramError::Malformed`](streamvm_instructions::ProgramError::Malformed) and
 /// [`ProgramError::NotCompiled`](streamvm_instructions::ProgramError::NotCompiled), which name the step.
-pub fn compile(program: &Program, options: &CompileOptions) -> Result<Compiled, Error> {
-    run_passes(program, options, Trace::default())
+pub fn compile(program: impl Into<Arc<Program>>, options: &CompileOptions) -> Result<Compiled, Error> {
+    run_passes(program.into(), options, Trace::default())
 }
 
 /// [`compile`], which also calls `report` after each pass with what the pass did.
@@ -87,18 +89,17 @@ pub fn compile(program: &Program, options: &CompileOptions) -> Result<Compiled, 
 /// # Errors
 /// Those of [`compile`]; the passes before the one that fails are reported.
 pub fn compile_reporting(
-    program: &Program,
+    program: impl Into<Arc<Program>>,
     options: &CompileOptions,
     report: &mut dyn FnMut(PassReport),
 ) -> Result<Compiled, Error> {
-    run_passes(program, options, Trace::new(report))
+    run_passes(program.into(), options, Trace::new(report))
 }
 
-fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>) -> Result<Compiled, Error> {
+fn run_passes(mut program: Arc<Program>, options: &CompileOptions, mut trace: Trace<'_>) -> Result<Compiled, Error> {
     program.check()?;
-    trace.note(|| trace::check(program));
+    trace.note(|| trace::check(&program));
     let recorded = program.steps.len();
-    let mut program = program.clone();
     fetched_copies::insert(&mut program);
     trace.note(|| trace::fetched_copies(&program, recorded));
     let uses = value_uses::of(&program);
@@ -145,7 +146,7 @@ fn run_passes(program: &Program, options: &CompileOptions, mut trace: Trace<'_>)
         arenas: &arenas,
     };
     let compiled = emit::emit(program, &found, fused, options)?;
-    trace.note(|| trace::emit(compiled.buffers.len(), compiled.steps.len(), &compiled.to_string()));
+    trace.note(|| trace::emit(compiled.buffers.len(), compiled.step_count(), &compiled.to_string()));
     Ok(compiled)
 }
 

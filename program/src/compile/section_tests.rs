@@ -69,7 +69,7 @@ fn no_step_joins_a_segment_over_the_end_of_a_section() {
         .segments()
         .iter()
         .map(|segment| {
-            let steps = plan.steps()[segment.steps.clone()].iter().map(|step| step.work.name());
+            let steps = plan.steps_of(segment.steps.clone()).map(|step| step.work.name());
             format!("{}: {}", segment.stream, steps.collect::<Vec<_>>().join(", "))
         })
         .collect();

@@ -11,7 +11,7 @@ use crate::{CompileOptions, Compiled, Program, Recorder, record};
 
 pub(super) const CPU: DeviceId = DeviceId::cpu(0);
 pub(super) const SIM: DeviceId = DeviceId::sim(0);
-pub(super) const PAGE: &str = include_str!("../../../docs/programs.md");
+pub(super) const PAGE: &str = include_str!("../../../docs/compiling.md");
 
 pub(super) fn recorded(f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Program {
     record("p", f).expect("it can be recorded")
@@ -87,7 +87,7 @@ fn steps_that_may_not_write_over_their_inputs_do_not() {
     ];
     for (name, case) in cases {
         let plan = compiled(case);
-        for step in &plan.steps {
+        for step in plan.steps() {
             let Some((output, inputs)) = step.operands.split_last() else { panic!("{name}: a step without operands") };
             let over = |input: &&crate::Located| input.storage == output.storage;
             assert!(!inputs.iter().any(|input| over(&input)), "{name}:\n{plan}");
@@ -118,7 +118,7 @@ fetch y            write               64 bytes
 %1 fill       -> y[strides 1 offset 0]                  f32[4]
 "
     );
-    let numbers: Vec<usize> = plan.steps.iter().map(|step| step.number).collect();
+    let numbers: Vec<usize> = plan.steps().map(|step| step.number).collect();
     assert_eq!(numbers, [3, 4], "steps keep the numbers of the recording");
 }
 
@@ -293,7 +293,7 @@ fn neighbours_share_a_lane_where_that_ends_as_early() {
     let branches = &plan.segments()[0].branches;
     let mut lane_of: HashMap<ValueId, usize> = HashMap::new();
     let (mut of_lanes, mut handed_over) = ([0; 2], 0);
-    for (place, step) in plan.steps().iter().enumerate() {
+    for (place, step) in plan.steps().enumerate() {
         let branch = branches.iter().find(|branch| branch.steps.contains(&place)).expect("each step has a branch");
         of_lanes[branch.lane] += 1;
         let (output, inputs) = step.operands.split_last().expect("a product has operands");
@@ -343,7 +343,7 @@ fn what_has_no_elements_is_read_behind_what_makes_it() {
         r.fetch("part", &part.sum(&[0])?)
     });
     let place = |name: &str, number: usize| {
-        let steps = plan.steps.iter().enumerate().filter(|(_, step)| step.work.name() == name);
+        let steps = plan.steps().enumerate().filter(|(_, step)| step.work.name() == name);
         steps.map(|(position, _)| position).nth(number)
     };
     assert!(place("copy", 3) < place("sum", 0), "{plan}");
@@ -413,7 +413,7 @@ fn runs_advance_by_what_the_steps_of_a_seed_draw() {
         r.fetch("first", &first)?;
         r.fetch("second", &(&second + 1.0)?)
     });
-    let drawn: Vec<_> = plan.steps.iter().map(|step| (step.work.name(), step.advance)).collect();
+    let drawn: Vec<_> = plan.steps().map(|step| (step.work.name(), step.advance)).collect();
     assert_eq!(drawn, [("uniform", 6), ("normal", 1), ("fill", 0), ("add", 0)]);
     assert!(plan.draws());
 }
@@ -427,7 +427,7 @@ fn step_by_step_nothing_shares_memory() {
     });
     let options = CompileOptions { step_by_step: true, ..CompileOptions::default() };
     let plan = compile(&program, &options).expect("it compiles");
-    assert_eq!((plan.segments.len(), plan.steps.len()), (5, 5), "{plan}");
+    assert_eq!((plan.segments.len(), plan.step_count()), (5, 5), "{plan}");
     assert!(plan.arenas.is_empty() && plan.fused.is_empty(), "{plan}");
     assert!(plan.is_step_by_step());
 }

@@ -224,6 +224,13 @@ pub struct Program {
     pub fetches: Vec<Port>,
 }
 
+/// A copy, for a compiler that keeps it. Who has no other use for the program gives it, or an [`Arc`] of it, away instead.
+impl From<&Program> for Arc<Program> {
+    fn from(program: &Program) -> Arc<Program> {
+        Arc::new(program.clone())
+    }
+}
+
 impl Program {
     /// A program without steps.
     pub fn new(name: impl Into<String>) -> Program {

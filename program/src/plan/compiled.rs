@@ -1,13 +1,16 @@
 //! The result of the compiler: what a run needs, as plain data.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
-use streamvm_ep::{Access, DType, DeviceId, Layout, ProgramStep, Site};
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+use streamvm_ep::{Access, DType, DeviceId, Extra, Layout, Params, ProgramStep, Site};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::function::StepFunction;
-use crate::ir::program::{Program, ValueId, Work};
+use crate::ir::program::{Operand, Program, ValueId, Work};
 #[cfg(doc)]
 use crate::plan::options::CompileOptions;
 
@@ -58,8 +61,8 @@ pub enum Storage {
 }
 
 /// A view of a value in its storage.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Located {
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub struct Located<'c> {
     /// The value that it is a view of.
     pub value: ValueId,
     /// Where the value is.
@@ -67,18 +70,18 @@ pub struct Located {
     /// The dtype of its elements.
     pub dtype: DType,
     /// Its layout, from the beginning of the value.
-    pub layout: Layout,
+    pub layout: &'c Layout,
     /// Whether the step reads or writes it.
     pub access: Access,
 }
 
 /// One step over buffers.
 #[derive(Clone, PartialEq, Debug)]
-pub struct CompiledStep {
+pub struct CompiledStep<'c> {
     /// Its work.
-    pub work: Work,
+    pub work: &'c Work,
     /// Its operands: inputs, then the output.
-    pub operands: Vec<Located>,
+    pub operands: SmallVec<[Located<'c>; 4]>,
     /// The number of the step in [`Compiled::program`].
     pub number: usize,
     /// Of a step that draws random numbers: by how many counter blocks each run's numbers start after those of the previous run. So many do all
@@ -88,7 +91,7 @@ pub struct CompiledStep {
     pub site: Site,
 }
 
-impl CompiledStep {
+impl CompiledStep<'_> {
     /// The step as errors and reports name it.
     pub fn named(&self) -> ProgramStep {
         ProgramStep { number: self.number, name: self.work.name(), site: self.site }
@@ -198,11 +201,16 @@ pub struct ArenaPlan {
 /// A compiled program.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Compiled {
-    pub(crate) program: Program,
+    pub(crate) program: Arc<Program>,
     pub(crate) segments: Vec<Segment>,
     pub(crate) arenas: Vec<ArenaPlan>,
     pub(crate) buffers: Vec<CompiledBuffer>,
-    pub(crate) steps: Vec<CompiledStep>,
+    /// The numbers of the steps, in the order in which they run.
+    pub(crate) order: Vec<usize>,
+    /// Where each value is that a step uses.
+    pub(crate) storages: Vec<Option<Storage>>,
+    /// For each seed the number of counter blocks that a run draws with it.
+    pub(crate) drawn: HashMap<u64, u64>,
     pub(crate) fused: Vec<FusedSteps>,
     pub(crate) most_rounds: u64,
     pub(crate) most_loop_time: Option<Duration>,
@@ -222,6 +230,11 @@ impl Compiled {
         &self.program
     }
 
+    /// The same program, to be compiled again without a copy.
+    pub fn share_program(&self) -> Arc<Program> {
+        self.program.clone()
+    }
+
     /// The instructions of a run, in the order in which they are submitted. There is none for a program without steps.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
@@ -229,7 +242,7 @@ impl Compiled {
 
     /// The function that a segment calls, if that is all it does: such a segment is a function instruction over views of the values.
     pub fn function_of(&self, segment: &Segment) -> Option<&StepFunction> {
-        match &self.steps.get(segment.steps.start)?.work {
+        match &self.program.steps[*self.order.get(segment.steps.start)?].work {
             Work::Function(function) if !self.functions_join => Some(function),
             _ => None,
         }
@@ -267,9 +280,74 @@ impl Compiled {
         }
     }
 
+    /// The number of its steps.
+    pub fn step_count(&self) -> usize {
+        self.order.len()
+    }
+
     /// Its steps, in the order in which they run.
-    pub fn steps(&self) -> &[CompiledStep] {
-        &self.steps
+    pub fn steps(&self) -> impl ExactSizeIterator<Item = CompiledStep<'_>> + DoubleEndedIterator + Clone {
+        self.steps_of(0..self.order.len())
+    }
+
+    /// The steps at these positions.
+    ///
+    /// # Panics
+    /// If there are fewer steps.
+    pub fn steps_of(
+        &self,
+        positions: Range<usize>,
+    ) -> impl ExactSizeIterator<Item = CompiledStep<'_>> + DoubleEndedIterator + Clone {
+        self.order[positions].iter().map(|&number| self.of_number(number))
+    }
+
+    /// The step at this position.
+    ///
+    /// # Panics
+    /// If there are fewer steps.
+    pub fn step(&self, position: usize) -> CompiledStep<'_> {
+        self.of_number(self.order[position])
+    }
+
+    /// About how many bytes its order of steps and its places of values take on the heap.
+    pub fn plan_bytes(&self) -> usize {
+        size_of_val(self.order.as_slice()) + size_of_val(self.storages.as_slice())
+    }
+
+    /// The work of the step at this position.
+    pub(crate) fn work(&self, position: usize) -> &Work {
+        &self.program.steps[self.order[position]].work
+    }
+
+    /// The operands of the step at this position.
+    pub(crate) fn operands(&self, position: usize) -> impl DoubleEndedIterator<Item = Located<'_>> + Clone {
+        self.program.steps[self.order[position]].operands.iter().map(|operand| self.located(operand))
+    }
+
+    fn of_number(&self, number: usize) -> CompiledStep<'_> {
+        let step = &self.program.steps[number];
+        let advance = match &step.work {
+            Work::Call(_, Params { extra: Extra::Random { seed, .. }, .. }) => self.drawn.get(seed).copied(),
+            _ => None,
+        };
+        CompiledStep {
+            work: &step.work,
+            operands: step.operands.iter().map(|operand| self.located(operand)).collect(),
+            number,
+            advance: advance.unwrap_or(0),
+            site: step.site,
+        }
+    }
+
+    fn located<'c>(&'c self, operand: &'c Operand) -> Located<'c> {
+        let storage = self.storages[operand.value.0];
+        Located {
+            value: operand.value,
+            storage: storage.unwrap_or_else(|| unreachable!("the compiler gives each used value its storage")),
+            dtype: self.program.value(operand.value).dtype,
+            layout: &operand.layout,
+            access: operand.access,
+        }
     }
 
     /// The steps that run together, in their order.
@@ -295,7 +373,7 @@ impl Compiled {
 
     /// Whether it draws random numbers, others in each run.
     pub fn draws(&self) -> bool {
-        self.steps.iter().any(|step| step.advance > 0)
+        self.steps().any(|step| step.advance > 0)
     }
 
     /// Whether each step is a segment of its own, with memory of its own for each value: [`CompileOptions::step_by_step`].

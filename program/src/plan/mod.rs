@@ -1,6 +1,6 @@
 //! What the compiler is told, and what it makes: plain data.
 //!
-//! Layer: uses `ir`; is used by `show`, `compile` and `jobs`.
+//! Layer: uses `ir`; is used by `show` and `compile`.
 
 pub(crate) mod compiled;
 pub(crate) mod costs;

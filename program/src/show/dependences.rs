@@ -56,15 +56,15 @@ impl Compiled {
         let mut open: HashMap<Memory, Vec<Use>> = HashMap::new();
         let mut found = Vec::new();
         let mut blocks: usize = 0;
-        for (position, step) in self.steps.iter().enumerate() {
-            match step.work {
+        for (position, work) in (0..self.step_count()).map(|position| (position, self.work(position))) {
+            match work {
                 Work::If | Work::While => blocks += 1,
                 Work::End => blocks -= 1,
                 Work::Else | Work::Call(..) | Work::Copy | Work::Fill(_) | Work::Function(_) => {}
                 Work::SectionBegin(_) | Work::SectionEnd(_) => {}
             }
-            for operand in &step.operands {
-                let (memory, bytes) = self.memory_of(position, operand);
+            for operand in self.operands(position) {
+                let (memory, bytes) = self.memory_of(position, &operand);
                 let open = open.entry(memory).or_default();
                 let buffer = if let Memory::Buffer(index) = memory { Some(index) } else { None };
                 let (reads, writes) = (operand.access.reads(), operand.access.writes());
@@ -95,10 +95,10 @@ impl Compiled {
 
 impl Compiled {
     /// The memory that an operand of a step uses, and its bytes. A piece of scratch memory counts as a whole: it holds one block of a value.
-    fn memory_of(&self, position: usize, operand: &Located) -> (Memory, Footprint) {
+    fn memory_of(&self, position: usize, operand: &Located<'_>) -> (Memory, Footprint) {
         match operand.storage {
             Storage::Buffer { index, offset } => {
-                (Memory::Buffer(index), Footprint::scaled(&operand.layout, offset, operand.dtype.size()))
+                (Memory::Buffer(index), Footprint::scaled(operand.layout, offset, operand.dtype.size()))
             }
             Storage::Scratch(piece) => {
                 let group = self.fused.iter().position(|fused| fused.steps.contains(&position)).unwrap_or_default();

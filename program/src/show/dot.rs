@@ -19,24 +19,24 @@ impl Compiled {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "  subgraph cluster{frames} {{ label=\"{label}\";");
         };
-        for (position, step) in self.steps.iter().enumerate() {
+        for (position, step) in self.steps().enumerate() {
             if matches!(step.work, Work::Else | Work::End) {
                 text.push_str("  }\n");
             }
             if matches!(step.work, Work::If | Work::Else | Work::While) {
                 open(&mut text, step.work.name());
             }
-            if let Work::SectionBegin(section) = &step.work {
+            if let Work::SectionBegin(section) = step.work {
                 open(&mut text, &escaped(&format!("section over {section}")));
             }
             if self.fused.iter().any(|fused| fused.steps.start == position) {
                 open(&mut text, "run together");
             }
-            let mut output = match &step.work {
+            let mut output = match step.work {
                 Work::Function(function) => format!(" {}", function.name().escape_default()),
                 _ => String::new(),
             };
-            let writes = |operand: &&Located| operand.access.writes() && step.work.section().is_none();
+            let writes = |operand: &&Located<'_>| operand.access.writes() && step.work.section().is_none();
             for operand in step.operands.iter().filter(writes) {
                 let dims: Vec<String> = operand.layout.shape().dims().iter().map(usize::to_string).collect();
                 let _ = write!(output, "\\n{}[{}]", operand.dtype, dims.join(","));

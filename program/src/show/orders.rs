@@ -19,8 +19,9 @@ impl Compiled {
     /// are those of this program. Takes time in proportion to the steps that the orders name, and their dependences.
     pub(crate) fn ordered_steps(&self, dependences: &[Dependence]) -> Vec<OrderedSteps> {
         let mut position_of = vec![None; self.program.steps.len()];
-        for (position, step) in self.steps.iter().enumerate().filter(|(_, step)| !step.work.is_mark()) {
-            position_of[step.number] = Some(position);
+        for (position, number) in self.order.iter().enumerate().filter(|(position, _)| !self.work(*position).is_mark())
+        {
+            position_of[*number] = Some(position);
         }
         let mut backwards = dependences.to_vec();
         backwards.sort_by_key(|it| it.to);
@@ -28,7 +29,7 @@ impl Compiled {
             position_of[numbers.clone()].iter().flatten().copied().filter(|position| !depends(*position)).collect()
         };
         let orders = self.program.orders.iter().map(|StepOrder { earlier, later }| {
-            let is_one = |numbers: &Range<usize>, position: usize| numbers.contains(&self.steps[position].number);
+            let is_one = |numbers: &Range<usize>, position: usize| numbers.contains(&self.order[position]);
             let has_later = |position: usize| {
                 let first = dependences.partition_point(|it| it.from < position);
                 dependences[first..].iter().take_while(|it| it.from == position).any(|it| is_one(earlier, it.to))

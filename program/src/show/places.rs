@@ -27,9 +27,9 @@ impl Compiled {
     pub fn places(&self) -> Vec<ValuePlace> {
         let mut places: Vec<ValuePlace> = Vec::new();
         let mut known: HashMap<ValueId, usize> = HashMap::new();
-        for (position, step) in self.steps.iter().enumerate() {
+        for position in 0..self.step_count() {
             let together = self.fused_at(position);
-            for operand in &step.operands {
+            for operand in self.operands(position) {
                 let alone = position..position + 1;
                 let life = match operand.storage {
                     Storage::Buffer { .. } => match together {
@@ -54,13 +54,13 @@ impl Compiled {
         }
         // The next round of a loop uses again what was made before the loop.
         let mut open = Vec::new();
-        for (position, step) in self.steps.iter().enumerate() {
-            match step.work {
+        for position in 0..self.step_count() {
+            match self.work(position) {
                 Work::If | Work::While => open.push(position),
                 Work::End => {
-                    let begin = open.pop().filter(|&begin| self.steps[begin].work == Work::While);
+                    let begin = open.pop().filter(|&begin| *self.work(begin) == Work::While);
                     if let Some(begin) = begin {
-                        for operand in self.steps[begin..position].iter().flat_map(|step| &step.operands) {
+                        for operand in (begin..position).flat_map(|step| self.operands(step)) {
                             let Some(place) = known.get(&operand.value).map(|&place| &mut places[place]) else {
                                 continue;
                             };

@@ -223,7 +223,7 @@ fn memory_that_is_used_again_depends_on_its_last_writer() {
         r.fetch("y", &sum)
     });
     for found in plan.dependences().iter().filter(|found| found.kind == ReadAfterWrite) {
-        let (reader, writer) = (&plan.steps()[found.to], &plan.steps()[found.from]);
+        let (reader, writer) = (&plan.step(found.to), &plan.step(found.from));
         let written = writer.operands.last().expect("it writes").value;
         let reads = reader.operands.iter().any(|operand| operand.access.reads() && operand.value == written);
         assert!(reads, "{found:?} in\n{plan}");

@@ -57,14 +57,14 @@ impl Compiled {
             device.kind.info().captures && stream_type == StreamType::Compute && segment.branches.is_empty()
         };
         for Segment { steps, .. } in self.segments.iter().filter(may_be_graphs) {
-            let has_blocks = self.steps[steps.clone()].iter().any(|step| step.work.is_mark());
+            let has_blocks = steps.clone().any(|position| self.work(position).is_mark());
             let mut begin = steps.start;
             while begin < steps.end && !has_blocks {
-                let is_captured = |step: &CompiledStep| {
-                    let key = if let Work::Call(op, _) = &step.work { step.operands.get(op.key_input()) } else { None };
+                let is_captured = |step: &CompiledStep<'_>| {
+                    let key = if let Work::Call(op, _) = step.work { step.operands.get(op.key_input()) } else { None };
                     step.work.is_captured(key.map(|operand| operand.dtype))
                 };
-                let of_graph = self.steps[begin..steps.end].iter().take_while(|step| is_captured(step)).count();
+                let of_graph = self.steps_of(begin..steps.end).take_while(is_captured).count();
                 let of_graph = begin..begin + of_graph;
                 let groups = self.fused.iter().filter(|fused| of_graph.contains(&fused.steps.start));
                 let calls = of_graph.len() - groups.map(|fused| fused.steps.len() - 1).sum::<usize>();
@@ -77,7 +77,7 @@ impl Compiled {
         found
     }
 
-    fn operand(&self, names: &[String], operand: &Located) -> String {
+    fn operand(&self, names: &[String], operand: &Located<'_>) -> String {
         let mut text = match operand.storage {
             Storage::Buffer { index, offset } if matches!(self.buffers[index].role, BufferRole::Arena(_)) => {
                 format!("{}+{offset}", names[index])
@@ -85,7 +85,7 @@ impl Compiled {
             Storage::Buffer { index, .. } => names[index].clone(),
             Storage::Scratch(piece) => format!("scratch{piece}"),
         };
-        if !self.program.is_whole(operand.value, &operand.layout) {
+        if !self.program.is_whole(operand.value, operand.layout) {
             let strides: Vec<String> = operand.layout.strides().iter().map(usize::to_string).collect();
             text = format!("{text}[strides {} offset {}]", strides.join(","), operand.layout.offset());
         }
@@ -120,8 +120,8 @@ impl fmt::Display for Compiled {
         let mut branches = branches.peekable();
         let mut too_small = self.too_small_for_graphs().into_iter().peekable();
         let mut blocks: usize = 0;
-        let width = self.steps.len().saturating_sub(1).to_string().len();
-        for (position, step) in self.steps.iter().enumerate() {
+        let width = self.step_count().saturating_sub(1).to_string().len();
+        for (position, step) in self.steps().enumerate() {
             if let Some((number, _)) = segments.next_if(|(_, segment)| segment.steps.start == position)
                 && self.segments.len() > 1
             {
@@ -160,7 +160,7 @@ impl fmt::Display for Compiled {
             };
             let (inputs, outputs) = (text_of(Access::reads), text_of(Access::writes));
             let (mut operands, mut result, mut register) = (inputs.join(" "), String::new(), "");
-            if let Work::Function(function) = &step.work {
+            if let Work::Function(function) = step.work {
                 operands = format!("{:?} {operands}", function.name());
             } else if let Some(section) = step.work.section() {
                 operands = format!("{section} {operands}");
@@ -175,7 +175,7 @@ impl fmt::Display for Compiled {
             }
             let line = format!("%{position:<width$} {name:<10} {:<40}  {result}", operands.trim_start());
             writeln!(f, "{}", line.trim_end())?;
-            if step.work.is_mark() && step.work != Work::End {
+            if step.work.is_mark() && *step.work != Work::End {
                 blocks += 1;
             }
         }

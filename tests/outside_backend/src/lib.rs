@@ -40,14 +40,9 @@ pub struct OutsideDevice {
 }
 
 impl OutsideDevice {
-    /// The device `outside:<index>`, whose regions have at most `limit` bytes together.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`kind`].
-    pub fn new(index: u32, limit: Option<u64>) -> Result<OutsideDevice, KindError> {
-        let accounts = Accounts::new(DeviceId { kind: kind()?, index }, limit);
-        Ok(OutsideDevice { accounts, events: Arc::default() })
+    /// The device of this id, whose regions have at most `limit` bytes together.
+    pub fn new(id: DeviceId, limit: Option<u64>) -> OutsideDevice {
+        OutsideDevice { accounts: Accounts::new(id, limit), events: Arc::default() }
     }
 }
 

@@ -403,9 +403,9 @@ fn functions_in_blocks(program: &Program) -> usize {
 /// How many groups of fused steps lie in loops.
 fn fused_in_loops_of(compiled: &Compiled) -> usize {
     let (mut open, mut found) = (Vec::new(), 0);
-    for (position, step) in compiled.steps().iter().enumerate() {
+    for (position, step) in compiled.steps().enumerate() {
         match step.work {
-            Work::If | Work::While => open.push(step.work == Work::While),
+            Work::If | Work::While => open.push(*step.work == Work::While),
             Work::End => drop(open.pop()),
             _ => {}
         }

@@ -58,7 +58,7 @@ pub fn check(compiled: &Compiled) -> Result<(), String> {
 
 /// Checks that the steps between the begin and the end of a critical section are those that were recorded there.
 fn check_sections(compiled: &Compiled) -> Result<(), String> {
-    let position_of = |number: usize| compiled.steps().iter().position(|step| step.number == number);
+    let position_of = |number: usize| compiled.steps().position(|step| step.number == number);
     let mut begun = None;
     for (number, _) in compiled.program().steps.iter().enumerate().filter(|(_, step)| step.work.section().is_some()) {
         let Some(position) = position_of(number) else { continue };
@@ -66,11 +66,11 @@ fn check_sections(compiled: &Compiled) -> Result<(), String> {
             begun = Some((number, position));
             continue;
         };
-        let is_misplaced = |(at, step): &(usize, &CompiledStep)| {
+        let is_misplaced = |(at, step): &(usize, CompiledStep<'_>)| {
             let (is_in, is_between) = ((first..=number).contains(&step.number), (begin..=position).contains(at));
             is_in != is_between
         };
-        if let Some((at, step)) = compiled.steps().iter().enumerate().find(is_misplaced) {
+        if let Some((at, step)) = compiled.steps().enumerate().find(is_misplaced) {
             let number = step.number;
             return Err(format!(
                 "step %{at}, recorded as {number}, moved over an end of a critical section in\n{compiled}"
@@ -109,13 +109,13 @@ fn check_branches(compiled: &Compiled, segment: &Segment) -> Result<(), String> 
 
 /// Two steps, one of each range, that use the same bytes of a buffer, one of them writing.
 fn conflict(compiled: &Compiled, first: &Range<usize>, second: &Range<usize>) -> Option<(usize, usize)> {
-    let bytes = |operand: &Located| match operand.storage {
+    let bytes = |operand: &Located<'_>| match operand.storage {
         Storage::Buffer { index, offset } => {
-            Some((index, Footprint::scaled(&operand.layout, offset, operand.dtype.size())))
+            Some((index, Footprint::scaled(operand.layout, offset, operand.dtype.size())))
         }
         Storage::Scratch(_) => None,
     };
-    let meet = |one: &Located, other: &Located| {
+    let meet = |one: &Located<'_>, other: &Located<'_>| {
         let both = bytes(one).zip(bytes(other)).filter(|_| one.access.writes() || other.access.writes());
         both.is_some_and(|((buffer, bytes), (other_buffer, other_bytes))| {
             buffer == other_buffer && bytes.overlaps(&other_bytes)
@@ -123,7 +123,7 @@ fn conflict(compiled: &Compiled, first: &Range<usize>, second: &Range<usize>) ->
     };
     for one in first.clone() {
         for two in second.clone() {
-            let [of_one, of_two] = [one, two].map(|position| &compiled.steps()[position].operands);
+            let [of_one, of_two] = [one, two].map(|position| compiled.step(position).operands);
             if of_one.iter().any(|one| of_two.iter().any(|other| meet(one, other))) {
                 return Some((one, two));
             }
@@ -137,7 +137,7 @@ fn placed(compiled: &Compiled) -> Vec<Placed> {
     let is_arena = |index: usize| matches!(compiled.buffers()[index].role, BufferRole::Arena(_));
     let mut placed: Vec<Placed> = Vec::new();
     let mut known: HashMap<ValueId, usize> = HashMap::new();
-    for (position, step) in compiled.steps().iter().enumerate() {
+    for (position, step) in compiled.steps().enumerate() {
         for operand in &step.operands {
             let place = match operand.storage {
                 Storage::Buffer { index, offset } if is_arena(index) => (index, offset),
@@ -152,8 +152,8 @@ fn placed(compiled: &Compiled) -> Vec<Placed> {
             placed[number].used.end = position + 1;
         }
     }
-    for range in loops(compiled.steps()) {
-        for operand in compiled.steps()[range.clone()].iter().flat_map(|step| &step.operands) {
+    for range in loops(&compiled.steps().collect::<Vec<_>>()) {
+        for operand in compiled.steps_of(range.clone()).flat_map(|step| step.operands) {
             if let Some(placed) = known.get(&operand.value).map(|&number| &mut placed[number])
                 && placed.used.start < range.start
             {
@@ -174,14 +174,14 @@ fn placed(compiled: &Compiled) -> Vec<Placed> {
 }
 
 /// The steps of each loop with the marks at both ends, inner loops first.
-fn loops(steps: &[CompiledStep]) -> Vec<Range<usize>> {
+fn loops(steps: &[CompiledStep<'_>]) -> Vec<Range<usize>> {
     let (mut open, mut found) = (Vec::new(), Vec::new());
     for (position, step) in steps.iter().enumerate() {
         match step.work {
             Work::If | Work::While => open.push(position),
             Work::End => {
                 let begin: Option<usize> = open.pop();
-                found.extend(begin.filter(|&begin| steps[begin].work == Work::While).map(|begin| begin..position + 1));
+                found.extend(begin.filter(|&begin| *steps[begin].work == Work::While).map(|begin| begin..position + 1));
             }
             _ => {}
         }
@@ -198,13 +198,13 @@ fn takes_over(compiled: &Compiled, first: &Placed, second: &Placed) -> bool {
         return false;
     }
     let together = compiled.fused().iter().map(|fused| fused.steps.clone()).find(|steps| steps.contains(&meeting));
-    let steps = &compiled.steps()[together.unwrap_or(meeting..meeting + 1)];
-    let is_elementwise = |step: &CompiledStep| match &step.work {
+    let steps: Vec<CompiledStep<'_>> = compiled.steps_of(together.unwrap_or(meeting..meeting + 1)).collect();
+    let is_elementwise = |step: &CompiledStep<'_>| match step.work {
         Work::Call(op, _) => op.is_elementwise(),
         work => matches!(work, Work::Copy | Work::Fill(_)),
     };
-    let view = |operand: &Located| (operand.layout, operand.dtype.size());
-    let operands = steps.iter().flat_map(|step| &step.operands);
+    let view = |operand: Located<'_>| (*operand.layout, operand.dtype.size());
+    let operands = steps.iter().flat_map(|step| step.operands.clone());
     let mut views = operands.filter(|operand| [first.value, second.value].contains(&operand.value)).map(view);
     let one = views.next();
     steps.iter().all(is_elementwise) && views.all(|view| Some(view) == one)

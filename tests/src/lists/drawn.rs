@@ -96,7 +96,7 @@ impl What {
             What::Function(Role::Host) => "host",
             What::Function(Role::Access) => "access",
             What::Function(Role::Cuda) => "cuda",
-            What::Function(Role::Program | Role::Blocks) => "program",
+            What::Function(Role::Program | Role::ProgramWithCode | Role::Blocks) => "program",
             What::Function(Role::Push) => "push",
             What::Barrier(_) => "barrier",
             What::Record(_) => "record",
@@ -281,7 +281,7 @@ impl Scene {
             What::Function(Role::Access) => {
                 vec![(first, *random.pick(&[Access::Read, Access::Write, Access::ReadWrite]))]
             }
-            What::Function(Role::Function | Role::Host | Role::Program | Role::Blocks) => {
+            What::Function(Role::Function | Role::Host | Role::Program | Role::ProgramWithCode | Role::Blocks) => {
                 let mut uses = some(2, &[Access::Read, Access::Read, Access::Write, Access::ReadWrite]);
                 uses.push((first, Access::Read));
                 uses

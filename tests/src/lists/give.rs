@@ -124,7 +124,9 @@ pub(super) fn build(
         What::Wait { event, source } => builder.wait(*stream, *source, &named.events[*event]),
         What::Begin => named.open = Some(builder.begin_section(&[&named.port], &[]).expect("it has a resource")),
         What::End => builder.end_section(named.open.take()?, &[]),
-        What::Allocate | What::Function(Role::Host | Role::Program | Role::Blocks) => return None,
+        What::Allocate | What::Function(Role::Host | Role::Program | Role::ProgramWithCode | Role::Blocks) => {
+            return None;
+        }
     }
     Some(Ok(()))
 }

@@ -48,7 +48,9 @@ impl<'s> Model<'s> {
             What::Copy => self.write(uses[1].0, |at| inputs[0][at]),
             What::Fill(value) => self.write(uses[0].0, |_| *value),
             What::Release => self.storages[uses[0].0] = None,
-            What::Function(Role::Function | Role::Host | Role::Access | Role::Program | Role::Blocks) => {
+            What::Function(
+                Role::Function | Role::Host | Role::Access | Role::Program | Role::ProgramWithCode | Role::Blocks,
+            ) => {
                 let sum = sum(inputs.iter().flatten());
                 for (tensor, access) in uses.iter().filter(|(_, access)| *access != Access::Read) {
                     let before = self.read(*tensor);

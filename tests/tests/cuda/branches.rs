@@ -97,7 +97,7 @@ fn eagerly(vm: &Vm, calls: Calls, from: i32) -> i32 {
 /// The calls of the driver that are counted in a run.
 const COUNTED: [&str; 4] = ["cuGraphLaunch", "cuLaunchKernel", "cuMemcpyAsync", "cuEventRecord"];
 
-/// The counts of `docs/adr/0100`: without graphs, with graphs of the steps beside the branch alone, as where the driver has no conditional nodes, and with the
+/// The counts of `docs/adr/control-flow.md`: without graphs, with graphs of the steps beside the branch alone, as where the driver has no conditional nodes, and with the
 /// branch in the graph.
 #[test]
 fn a_branch_is_one_launch_with_the_steps_around_it() {

@@ -10,10 +10,15 @@ use std::time::{Duration, Instant};
 use streamvm::ep::builtin_kernels;
 use streamvm::ep::cuda::{CudaArgument, CudaConfig, CudaDevice, CudaGrid, Ptx};
 use streamvm_ep::{
-    Access, CallError, DType, Device, DeviceId, DeviceKind, Error, EventId, InlineFn, KernelCall, Layout, MemoryKind,
-    Op, Operand, Params, RawCall, Region, Scalar, Shape, Stream,
+    Access, CallError, DType, Device, DeviceId, DeviceKind, Error, EventId, Graphs, InlineFn, KernelCall, Layout,
+    MemoryKind, Op, Operand, Params, RawCall, Region, Scalar, Shape, Stream,
 };
 use streamvm_standin::{EMPTY, EMPTY_PTX, Standin};
+
+/// What a CUDA stream can do with several commands at once.
+pub(super) fn graphs<'s>(stream: &'s mut (dyn Stream + 'static)) -> &'s mut dyn Graphs {
+    streamvm::ep::cuda::graphs_of(stream).expect("a stream of a CUDA device")
+}
 
 /// All tests of one process see the same number.
 pub(super) fn standin(settings: &str) -> Standin {

@@ -7,9 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use streamvm::ep::cuda::{CudaAbsent, CudaConfig, Ptx};
-use streamvm::program::{CompileOptions, Pipeline, PipelineStage};
-use streamvm::{Cause, DType, DeviceId, Error, InstructionsBuilder, JobPlanError, Lane, Op, Params, Priority, Vm};
+use streamvm::program::CompileOptions;
+use streamvm::{Cause, DType, DeviceId, Error, InstructionsBuilder, Lane, Op, Params, Priority, Vm};
 use streamvm_ep as ep;
+use streamvm_jobs::{JobPlanError, Jobs, Pipeline, PipelineStage};
 use streamvm_standin::{EMPTY, EMPTY_PTX, Standin};
 use streamvm_tests::{CPU, failure_of, within};
 
@@ -223,8 +224,8 @@ fn a_job_plan_that_needs_more_than_a_device_has_is_refused() {
     let [first, second] = [program("first", "x", "h"), program("second", "h", "y")];
     let pipeline = Pipeline::new([&first, &second].map(|stage| PipelineStage::new(stage.compiled()))).result("y");
     let plan = pipeline.fthenb(2).expect("a plan");
-    let Err(Error::JobPlan(error)) = vm.jobs(&plan, &[&first, &second]) else { panic!("it is refused") };
-    let JobPlanError::TooMuchMemory { place, values, parameters: 0, limit } = *error else { panic!("{error}") };
+    let Err(error) = Jobs::new(&vm, &plan, &[&first, &second]) else { panic!("it is refused") };
+    let JobPlanError::TooMuchMemory { place, values, parameters: 0, limit } = error else { panic!("{error}") };
     assert_eq!((place, values, limit), (CUDA.into(), plan.peak_bytes() as u64, 64 << 20));
     assert!(values > limit);
 }
@@ -245,7 +246,7 @@ fn parameters_in_page_locked_memory_do_not_count_against_a_device() {
         .compile(&program, &[("w", &w)], &CompileOptions { fuse: false, ..CompileOptions::default() })
         .expect("it compiles");
     let plan = Pipeline::new([PipelineStage::new(first.compiled())]).result("y").fthenb(2).expect("a plan");
-    let jobs = vm.jobs(&plan, &[&first]).expect("16 MiB of page-locked memory are none of the device's 4 MiB");
+    let jobs = Jobs::new(&vm, &plan, &[&first]).expect("16 MiB of page-locked memory are none of the device's 4 MiB");
     let x = vm.full(CUDA, DType::F32, &[8], 1.0).expect("memory");
     let run = jobs.run(&[("x", &x)]).expect("it is submitted");
     assert_eq!(run.joined("y").expect("it is submitted").to_vec::<f32>(), Ok(vec![3.0; 8]));

@@ -8,7 +8,7 @@ use streamvm_ep::{
     Scalar, Shape, Stream,
 };
 
-use super::devices::{divide, fill, free, memory, negate, open, record, standin, vector};
+use super::devices::{divide, fill, free, graphs, memory, negate, open, record, standin, vector};
 
 /// Announces commands over `buffers` and queues them, as a sequence does. Returns what the stream did about the announcement, and whether
 /// a graph was launched.
@@ -29,12 +29,12 @@ pub(super) fn announced_over(
     buffers: &[Operand<'static>],
     commands: impl Fn(&mut dyn Stream) -> Result<(), Error>,
 ) -> Result<(GraphStart, bool), Error> {
-    let start = stream.begin_graph(GraphKey { sequence, first }, buffers)?;
+    let start = graphs(&mut *stream).begin_graph(GraphKey { sequence, first }, buffers)?;
     let launched = match start {
         GraphStart::Launched => return Ok((start, true)),
         GraphStart::Capturing => {
             let whole = commands(stream).is_ok();
-            stream.end_graph(whole)?
+            graphs(&mut *stream).end_graph(whole)?
         }
         GraphStart::Queue => false,
     };
@@ -99,12 +99,12 @@ fn a_graph_accesses_the_announced_buffers_only() -> Result<(), Error> {
     let read = [vector(&inside, Access::Read)];
     let other = Arc::new(());
     let key = GraphKey { sequence: &other, first: 0 };
-    assert_eq!(stream.begin_graph(key, &read)?, Queue);
-    assert_eq!(stream.begin_graph(key, &read)?, Capturing);
+    assert_eq!(graphs(&mut *stream).begin_graph(key, &read)?, Queue);
+    assert_eq!(graphs(&mut *stream).begin_graph(key, &read)?, Capturing);
     fill(&mut *stream, &inside, 3)?;
-    assert!(!stream.end_graph(true)?, "a write of a buffer that was announced as read");
+    assert!(!graphs(&mut *stream).end_graph(true)?, "a write of a buffer that was announced as read");
     // A buffer announced as written is another one.
-    assert_eq!(stream.begin_graph(key, &[vector(&inside, Access::Write)])?, Queue);
+    assert_eq!(graphs(&mut *stream).begin_graph(key, &[vector(&inside, Access::Write)])?, Queue);
     stream.synchronize()?;
     assert_eq!(driver.calls("cuGraphLaunch"), 0);
     [inside, outside].into_iter().for_each(|region| free(device, region));
@@ -183,20 +183,20 @@ fn a_block_whose_commands_have_no_elements_is_not_captured() -> Result<(), Error
     for bodies in cases {
         let sequence = Arc::new(());
         let (key, blocks) = (GraphKey { sequence: &sequence, first: 0 }, GraphBlocks { depth: 2, rounds: Some(0) });
-        assert_eq!(stream.begin_block_graph(key, &buffers, blocks)?, Queue);
-        assert_eq!(stream.begin_block_graph(key, &buffers, blocks)?, Capturing);
-        stream.begin_block(BlockStart::While { most_rounds: 9, step: 0 }, &condition)?;
-        stream.begin_block(BlockStart::If { has_else: bodies.len() > 1 }, &condition)?;
+        assert_eq!(graphs(&mut *stream).begin_block_graph(key, &buffers, blocks)?, Queue);
+        assert_eq!(graphs(&mut *stream).begin_block_graph(key, &buffers, blocks)?, Capturing);
+        graphs(&mut *stream).begin_block(BlockStart::While { most_rounds: 9, step: 0 }, &condition)?;
+        graphs(&mut *stream).begin_block(BlockStart::If { has_else: bodies.len() > 1 }, &condition)?;
         for (body, &elements) in bodies.iter().enumerate() {
             if body > 0 {
-                stream.begin_else()?;
+                graphs(&mut *stream).begin_else()?;
             }
             stream.fill(&mut part(&a, DType::I32, &[elements], Access::Write), Scalar::from(1i32))?;
         }
-        stream.end_block()?;
+        graphs(&mut *stream).end_block()?;
         fill(&mut *stream, &a, 1)?;
-        stream.end_block()?;
-        assert_eq!(stream.end_graph(true)?, !bodies.contains(&0), "{bodies:?}");
+        graphs(&mut *stream).end_block()?;
+        assert_eq!(graphs(&mut *stream).end_graph(true)?, !bodies.contains(&0), "{bodies:?}");
         stream.synchronize()?;
     }
     assert_eq!((driver.calls("cuGraphLaunch"), driver.findings()), (2, String::new()));
@@ -284,13 +284,13 @@ fn a_capture_that_was_left_open_does_not_keep_later_commands_from_running() -> R
         let sequence = Arc::new(());
         let key = GraphKey { sequence: &sequence, first: 0 };
         let buffers = [vector(&region, Access::Write)];
-        assert_eq!(stream.begin_graph(key, &buffers)?, Queue);
-        assert_eq!(stream.begin_graph(key, &buffers)?, Capturing);
+        assert_eq!(graphs(&mut *stream).begin_graph(key, &buffers)?, Queue);
+        assert_eq!(graphs(&mut *stream).begin_graph(key, &buffers)?, Capturing);
         fill(&mut *stream, &region, 1)?;
         match next {
             0 => stream.number(0, 1),
             1 => stream.synchronize()?,
-            2 => assert_eq!(stream.begin_graph(key, &buffers)?, Queue),
+            2 => assert_eq!(graphs(&mut *stream).begin_graph(key, &buffers)?, Queue),
             _ => {}
         }
         // The record is behind the fill, and both run.
@@ -304,8 +304,8 @@ fn a_capture_that_was_left_open_does_not_keep_later_commands_from_running() -> R
     assert_eq!((driver.calls("cuGraphLaunch"), driver.calls("cuLaunchKernel")), (0, 4 + 3));
     let sequence = Arc::new(());
     let (key, buffers) = (GraphKey { sequence: &sequence, first: 0 }, [vector(&region, Access::Write)]);
-    assert_eq!(stream.begin_graph(key, &buffers)?, Queue);
-    assert_eq!(stream.begin_graph(key, &buffers)?, Capturing);
+    assert_eq!(graphs(&mut *stream).begin_graph(key, &buffers)?, Queue);
+    assert_eq!(graphs(&mut *stream).begin_graph(key, &buffers)?, Capturing);
     drop(stream);
     free(device, region);
     Ok(())

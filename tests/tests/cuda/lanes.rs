@@ -11,26 +11,26 @@ use streamvm_standin::Standin;
 use streamvm_tests::compiled::plan;
 use streamvm_tests::single_steps;
 
-use super::devices::{fill, free, memory, open, record, standin, vector};
+use super::devices::{fill, free, graphs, memory, open, record, standin, vector};
 
 const GPU: DeviceId = DeviceId::cuda(0);
 
 /// Fills `a` on lane 0, `b` and then `c` on lane 1, and copies `b` to `a` on lane 0 behind the first fill of lane 1.
 fn two_lanes(stream: &mut dyn Stream, regions: &[Region; 3]) -> Result<(), Error> {
-    stream.begin_lanes(2)?;
+    graphs(&mut *stream).begin_lanes(2)?;
     let queued = commands(stream, regions);
-    let ended = stream.end_lanes();
+    let ended = graphs(&mut *stream).end_lanes();
     queued.and(ended)
 }
 
 fn commands(stream: &mut dyn Stream, [a, b, c]: &[Region; 3]) -> Result<(), Error> {
-    stream.enter_lane(0, &[])?;
+    graphs(&mut *stream).enter_lane(0, &[])?;
     fill(stream, a, 1)?;
-    stream.enter_lane(1, &[])?;
+    graphs(&mut *stream).enter_lane(1, &[])?;
     fill(stream, b, 2)?;
-    stream.mark_lane(0)?;
+    graphs(&mut *stream).mark_lane(0)?;
     fill(stream, c, 3)?;
-    stream.enter_lane(0, &[0])?;
+    graphs(&mut *stream).enter_lane(0, &[0])?;
     stream.copy(&vector(b, Access::Read), &mut vector(a, Access::Write))
 }
 
@@ -49,12 +49,12 @@ fn between_writes(
 /// As [`two_lanes`], announced over these regions.
 fn announced(stream: &mut dyn Stream, sequence: &Arc<()>, regions: &[Region; 3]) -> Result<GraphStart, Error> {
     let buffers: Vec<_> = regions.iter().map(|region| vector(region, Access::Write)).collect();
-    let start = stream.begin_graph(GraphKey { sequence, first: 0 }, &buffers)?;
+    let start = graphs(&mut *stream).begin_graph(GraphKey { sequence, first: 0 }, &buffers)?;
     let launched = match start {
         GraphStart::Launched => true,
         GraphStart::Capturing => {
             let whole = two_lanes(stream, regions).is_ok();
-            stream.end_graph(whole)?
+            graphs(&mut *stream).end_graph(whole)?
         }
         GraphStart::Queue => false,
     };
@@ -219,10 +219,10 @@ fn a_device_whose_lanes_cannot_be_joined_is_lost() -> Result<(), Error> {
     let device = &devices[0];
     let mut stream = device.create_stream()?;
     let regions = [(); 3].map(|()| memory(device));
-    stream.begin_lanes(2)?;
+    graphs(&mut *stream).begin_lanes(2)?;
     commands(&mut *stream, &regions)?;
     driver.fault("fail=cuCtxPushCurrent_v2:1:INVALID_CONTEXT");
-    let ended = stream.end_lanes();
+    let ended = graphs(&mut *stream).end_lanes();
     assert!(matches!(&ended, Err(Error::DeviceLost { reason, .. }) if reason.contains("lanes")), "{ended:?}");
     let after = fill(&mut *stream, &regions[0], 1);
     assert!(matches!(after, Err(Error::DeviceLost { .. })), "{after:?}");
@@ -241,10 +241,10 @@ fn a_wait_for_no_mark_is_refused() -> Result<(), Error> {
     let driver = standin("delay=30");
     let device = &open(CudaConfig::default())[0];
     let mut stream = device.create_stream()?;
-    stream.begin_lanes(2)?;
-    let refused = stream.enter_lane(1, &[3]).expect_err("there is no such mark").to_string();
+    graphs(&mut *stream).begin_lanes(2)?;
+    let refused = graphs(&mut *stream).enter_lane(1, &[3]).expect_err("there is no such mark").to_string();
     assert!(refused.contains("lane 1 waits for mark 3"), "{refused}");
-    stream.end_lanes()?;
+    graphs(&mut *stream).end_lanes()?;
     stream.synchronize()?;
     drop(stream);
     assert_eq!(driver.findings(), "");
@@ -290,14 +290,14 @@ fn lanes_that_were_left_open_end_at_the_next_call() -> Result<(), Error> {
     let buffers: Vec<_> = regions.iter().map(|region| vector(region, Access::Write)).collect();
     let key = GraphKey { sequence: &sequence, first: 0 };
     for next in 0..5 {
-        stream.begin_lanes(2)?;
+        graphs(&mut *stream).begin_lanes(2)?;
         commands(&mut *stream, &regions)?;
-        stream.enter_lane(1, &[])?;
+        graphs(&mut *stream).enter_lane(1, &[])?;
         match next {
             0 => stream.number(0, 1),
             1 => stream.synchronize()?,
-            2 => assert_ne!(stream.begin_graph(key, &buffers)?, GraphStart::Capturing),
-            3 => stream.begin_lanes(1)?,
+            2 => assert_ne!(graphs(&mut *stream).begin_graph(key, &buffers)?, GraphStart::Capturing),
+            3 => graphs(&mut *stream).begin_lanes(1)?,
             _ => {}
         }
         let passed = record(device, &mut *stream);
@@ -309,13 +309,13 @@ fn lanes_that_were_left_open_end_at_the_next_call() -> Result<(), Error> {
         other.synchronize()?;
     }
     // The same within a capture, which then gives no graph.
-    assert_eq!(stream.begin_graph(key, &buffers)?, GraphStart::Capturing);
-    stream.begin_lanes(2)?;
+    assert_eq!(graphs(&mut *stream).begin_graph(key, &buffers)?, GraphStart::Capturing);
+    graphs(&mut *stream).begin_lanes(2)?;
     commands(&mut *stream, &regions)?;
     stream.number(0, 2);
     fill(&mut *stream, &regions[1], 4)?;
     assert_eq!(found(device, &mut *stream, &regions)?, [9, 4, 9]);
-    stream.begin_lanes(2)?;
+    graphs(&mut *stream).begin_lanes(2)?;
     drop(stream);
     regions.into_iter().for_each(|region| free(device, region));
     assert_eq!(driver.findings(), "");

@@ -12,7 +12,7 @@ use streamvm_ep::{
 };
 use streamvm_standin::Standin;
 
-use super::devices::{free, open, standin};
+use super::devices::{free, graphs, open, standin};
 use super::graphs::announced_over;
 
 /// The fewest elements of one sum that is two launches.
@@ -82,12 +82,12 @@ fn sum_of(value: i32) -> i32 {
 
 /// A sum on each of two lanes.
 fn on_two_lanes(stream: &mut dyn Stream, summed: &[Summed; 2]) -> Result<(), Error> {
-    stream.begin_lanes(2)?;
+    graphs(&mut *stream).begin_lanes(2)?;
     for (lane, summed) in summed.iter().enumerate() {
-        stream.enter_lane(lane, &[])?;
+        graphs(&mut *stream).enter_lane(lane, &[])?;
         summed.sum(stream, MANY)?;
     }
-    stream.end_lanes()
+    graphs(&mut *stream).end_lanes()
 }
 
 /// Allocations and frees of device memory so far.
@@ -97,9 +97,9 @@ fn memory_calls() -> [u64; 2] {
 
 /// Loses a device whose driver goes on: a stream of it cannot join its lanes.
 fn lose(driver: &Standin, stream: &mut dyn Stream) {
-    stream.begin_lanes(2).expect("lanes");
+    graphs(&mut *stream).begin_lanes(2).expect("lanes");
     driver.fault("fail=cuCtxPushCurrent_v2:1:INVALID_CONTEXT");
-    let ended = stream.end_lanes();
+    let ended = graphs(&mut *stream).end_lanes();
     assert!(matches!(&ended, Err(Error::DeviceLost { .. })), "{ended:?}");
 }
 
@@ -211,8 +211,8 @@ fn each_lane_that_reduces_allocates_scratch_memory_once() -> Result<(), Error> {
             summed.sum(&mut *stream, FEW)?;
         }
         // Side streams are made outside of captures.
-        stream.begin_lanes(2)?;
-        stream.end_lanes()?;
+        graphs(&mut *stream).begin_lanes(2)?;
+        graphs(&mut *stream).end_lanes()?;
         let sequence = Arc::new(());
         let buffers: Vec<Operand> = summed.iter().flat_map(Summed::buffers).collect();
         if is_captured {

@@ -408,11 +408,11 @@ fn functions_in_blocks_are_timed_watched_and_their_outputs_looked_at() {
     for _ in 0..3 {
         timed.run(&[]).expect("it is submitted").wait().expect("it runs");
     }
-    let steps = timed.compiled().steps();
-    let function = steps.iter().position(|step| step.work.name() == "fn").expect("it is called");
+    let mut steps = timed.compiled().steps();
+    let function = steps.position(|step| step.work.name() == "fn").expect("it is called");
     let of = |steps: Range<usize>| timed.step_times().into_iter().find(|time| time.steps == steps);
     assert_eq!(of(function..function + 1).map(|time| time.runs), Some(6), "{:?}", timed.step_times());
-    assert!(timed.costs().of(&program, steps[function].number).is_some());
+    assert!(timed.costs().of(&program, timed.compiled().step(function).number).is_some());
 
     let watched = compile(CompileOptions { step_by_step: true, ..CompileOptions::default() });
     let mut seen = Vec::new();

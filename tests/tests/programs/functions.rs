@@ -70,7 +70,7 @@ fn a_function_is_never_removed_and_what_it_overwrites_is() {
     });
     let executable = vm.compile(&program.expect("it can be recorded"), &[], &CompileOptions::default());
     let executable = executable.expect("it compiles");
-    let names: Vec<&str> = executable.compiled().steps().iter().map(|step| step.work.name()).collect();
+    let names: Vec<&str> = executable.compiled().steps().map(|step| step.work.name()).collect();
     assert_eq!(names, ["neg", "fn"]);
     let x = vm.ones(CPU, DType::F32, &[4]).expect("a tensor");
     executable.run(&[("x", &x)]).expect("it is submitted").wait().expect("it runs");
@@ -352,7 +352,7 @@ fn functions_are_timed_watched_and_their_outputs_looked_at() {
     for _ in 0..3 {
         timed.run(&[("x", &x)]).expect("it is submitted").wait().expect("it runs");
     }
-    let function = timed.compiled().steps().iter().position(|step| step.work.name() == "fn").expect("it is called");
+    let function = timed.compiled().steps().position(|step| step.work.name() == "fn").expect("it is called");
     let times = timed.step_times();
     let time = times.iter().find(|time| time.steps == (function..function + 1)).expect("it is timed");
     assert!(time.runs == 3 && time.time > Duration::ZERO, "{times:?}");

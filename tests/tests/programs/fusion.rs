@@ -17,7 +17,7 @@ fn fused_expressions_give_the_bits_of_eager_calls() {
             let compiled = compare_expression(&vm, CPU, dtype, seed);
             for group in compiled.fused() {
                 fused += group.steps.len();
-                for step in &compiled.steps()[group.steps.clone()] {
+                for step in compiled.steps_of(group.steps.clone()) {
                     ops.insert(step.work.name());
                     scratch += step.operands.iter().filter(|it| matches!(it.storage, Storage::Scratch(_))).count();
                 }

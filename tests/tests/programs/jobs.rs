@@ -2,8 +2,9 @@
 
 use std::thread;
 
-use streamvm::program::{CompileOptions, JobPlan, JobPlanBuilder, Pipeline, PipelineStage};
-use streamvm::{DType, DeviceId, Error, Executable, JobPlanError, Lane, MemoryKind, Mode, Tensor, Vm};
+use streamvm::program::CompileOptions;
+use streamvm::{DType, DeviceId, Error, Executable, Lane, MemoryKind, Mode, Tensor, Vm};
+use streamvm_jobs::{JobPlan, JobPlanBuilder, JobPlanError, Jobs, Pipeline, PipelineStage};
 use streamvm_tests::{CPU, ClosedGate, failure_of, no_races, until, within};
 
 const LAYERS: usize = 3;
@@ -194,7 +195,7 @@ fn every_schedule_trains_as_the_whole_batch() {
                 for schedule in 0..3 {
                     let network = Network::new(&vm, stages, &devices, ROWS / micro_batches);
                     let plan = &schedules(&network.pipeline(), micro_batches)[schedule];
-                    let jobs = vm.jobs(plan, &network.executables()).expect("it fits");
+                    let jobs = Jobs::new(&vm, plan, &network.executables()).expect("it fits");
                     let run = || jobs.run(&[("h0", &x), ("target", &target)]).expect("it is submitted");
                     let mut seen = Vec::new();
                     for run in [run(), run()] {
@@ -232,7 +233,7 @@ fn plans_take_the_memory_that_they_promise() {
             let vm = Vm::builder().cpu_devices(3).build().expect("an engine");
             let network = Network::new(&vm, &[1, 1, 1], &devices, rows);
             let plan = &schedules(&network.pipeline(), micro_batches)[schedule];
-            let jobs = vm.jobs(plan, &network.executables()).expect("it fits");
+            let jobs = Jobs::new(&vm, plan, &network.executables()).expect("it fits");
             let whole = [micro_batches * rows, WIDTH];
             let (x, target) = (whole_numbers(&vm, CPU, &whole, 3), whole_numbers(&vm, devices[2], &whole, 4));
             vm.wait_all().expect("it runs");
@@ -276,7 +277,7 @@ fn stages_overlap_as_far_as_the_schedule_lets_them() {
         let gate = ClosedGate::new();
         let network = Network::new(&vm, &[1, 1, 1], &[CPU; 3], ROWS / micro_batches);
         let plan = &schedules(&network.pipeline(), micro_batches)[schedule];
-        let jobs = vm.jobs(plan, &network.executables()).expect("it fits");
+        let jobs = Jobs::new(&vm, plan, &network.executables()).expect("it fits");
         let (x, target) = (whole_numbers(&vm, CPU, &[ROWS, WIDTH], 3), whole_numbers(&vm, CPU, &[ROWS, WIDTH], 4));
         vm.wait_all().expect("it runs");
         {
@@ -303,7 +304,7 @@ fn the_bound_of_the_engine_bounds_the_jobs_in_flight() {
     let gate = ClosedGate::new();
     let network = Network::new(&vm, &[2, 1], &[CPU; 2], ROWS / 4);
     let plan = network.pipeline().one_f_one_b(4).expect("a plan");
-    let jobs = vm.jobs(&plan, &network.executables()).expect("it fits");
+    let jobs = Jobs::new(&vm, &plan, &network.executables()).expect("it fits");
     let (x, target) = (whole_numbers(&vm, CPU, &[ROWS, WIDTH], 3), whole_numbers(&vm, CPU, &[ROWS, WIDTH], 4));
     let expected = {
         let vm = Vm::builder().build().expect("an engine");
@@ -341,7 +342,7 @@ fn two_plans_run_at_once() {
                     let plan = network.pipeline().first_lane(Lane(first_lane)).one_f_one_b(3).expect("a plan");
                     let lanes: Vec<u32> = plan.stages().iter().map(|stage| stage.lane.0).collect();
                     assert_eq!(lanes, [first_lane, first_lane + 1]);
-                    let jobs = vm.jobs(&plan, &network.executables()).expect("it fits");
+                    let jobs = Jobs::new(&vm, &plan, &network.executables()).expect("it fits");
                     let runs = [(); 2].map(|()| jobs.run(&[("h0", x), ("target", target)]).expect("it is submitted"));
                     let outputs = runs.map(|run| elements(&run.joined("output").expect("it is submitted")));
                     let weights: Vec<Vec<i64>> = network.weights.iter().map(elements).collect();
@@ -393,8 +394,8 @@ impl Divides {
         Pipeline::new([first, second]).result("h").result("q").fthenb(4).expect("a plan")
     }
 
-    fn jobs(&self, vm: &Vm) -> streamvm::Jobs {
-        vm.jobs(&self.plan(), &self.stages.iter().collect::<Vec<_>>()).expect("it fits")
+    fn jobs(&self, vm: &Vm) -> Jobs {
+        Jobs::new(&vm, &self.plan(), &self.stages.iter().collect::<Vec<_>>()).expect("it fits")
     }
 }
 
@@ -449,7 +450,7 @@ fn a_wait_for_a_failed_run_waits_for_the_other_jobs_too() {
         plan.job(stage, program, None);
     }
     let plan = plan.result("one").result("minus").finish().expect("a plan");
-    let jobs = vm.jobs(&plan, &[&divides, &negates]).expect("it fits");
+    let jobs = Jobs::new(&vm, &plan, &[&divides, &negates]).expect("it fits");
     let zeros = whole(&vm, &[0, 0]);
     vm.wait_all().expect("it runs");
     {
@@ -474,7 +475,7 @@ fn micro_batches_are_views_of_the_batch() {
     let program = recorded(&vm, "negates".to_owned(), |r| r.fetch("y", &r.feed("x", CPU, DType::I32, &[2, 4])?.neg()?));
     let negates = vm.compile(&program, &[], &CompileOptions::default()).expect("it compiles");
     let plan = Pipeline::new([PipelineStage::new(negates.compiled())]).result("y").in_order(2).expect("a plan");
-    let jobs = vm.jobs(&plan, &[&negates]).expect("it fits");
+    let jobs = Jobs::new(&vm, &plan, &[&negates]).expect("it fits");
     let x = vm.from_slice(&(0..16).collect::<Vec<i32>>(), &[4, 4]).expect("a tensor").to(CPU).expect("a copy");
     let instructions = || vm.stats().streams.iter().map(|stream| stream.instructions).sum::<u64>();
     for (x, copies) in [(x.clone(), 0), (x.transpose(0, 1).expect("a view"), 2)] {
@@ -482,7 +483,7 @@ fn micro_batches_are_views_of_the_batch() {
         let run = jobs.run(&[("x", &x)]).expect("it is submitted");
         assert_eq!(instructions() - before, 2 + copies);
         let expected: Vec<i32> = x.to_vec::<i32>().expect("it runs").iter().map(|it| -it).collect();
-        assert_eq!(run.joined("y").and_then(|y| y.to_vec::<i32>()), Ok(expected));
+        assert_eq!(run.joined("y").and_then(|y| Ok(y.to_vec::<i32>()?)), Ok(expected));
     }
 }
 
@@ -506,7 +507,7 @@ fn plans_by_hand_have_jobs_for_the_batch_and_shared_inputs() {
         let (first, second) = (plan.stage(Lane(0)), plan.stage(Lane(1)));
         plan.job(first, s, None).job(second, e, Some(2)).job(second, e, Some(0));
         let plan = plan.result("y").result("twice").shared("bias").finish().expect("a plan");
-        let jobs = vm.jobs(&plan, &[&each, &scales]).expect("executables are found by name");
+        let jobs = Jobs::new(&vm, &plan, &[&each, &scales]).expect("executables are found by name");
         let x = vm.from_slice(&[1, 2, 3, 4, 5, 6], &[6]).expect("a tensor").to(devices[1]).expect("a copy");
         let s = vm.from_slice(&[10], &[]).expect("a tensor").to(CPU).expect("a copy");
         let run = jobs.run(&[("bias", &whole(&vm, &[7, 8])), ("x", &x), ("s", &s)]).expect("it is submitted");
@@ -515,17 +516,17 @@ fn plans_by_hand_have_jobs_for_the_batch_and_shared_inputs() {
         let found: Vec<Vec<i32>> = run.iter("y").map(|y| y.to_vec::<i32>().expect("it runs")).collect();
         assert_eq!(found, [vec![-3, -12], vec![-43, -52]], "in the order of the micro-batches");
         assert_eq!(run[("y", 2)].place(), devices[1].into());
-        assert_eq!(run.joined("y").and_then(|y| y.to_vec::<i32>()), Ok(vec![-3, -12, -43, -52]));
+        assert_eq!(run.joined("y").and_then(|y| Ok(y.to_vec::<i32>()?)), Ok(vec![-3, -12, -43, -52]));
         assert_eq!(run[("twice", 2)].to_vec::<i32>(), Ok(vec![14, 16]));
-        assert_eq!(run.joined("twice").and_then(|y| y.to_vec::<i32>()), Ok(vec![14, 16]), "it is made once");
+        assert_eq!(run.joined("twice").and_then(|y| Ok(y.to_vec::<i32>()?)), Ok(vec![14, 16]), "it is made once");
         let refused = run.joined("z").expect_err("there is no such result").to_string();
         assert!(refused.contains("there is no result \"z\"; its results are y, twice"), "{refused}");
     }
 }
 
-fn job_plan_error<T: std::fmt::Debug>(result: Result<T, Error>) -> JobPlanError {
+fn job_plan_error<T: std::fmt::Debug>(result: Result<T, JobPlanError>) -> JobPlanError {
     match result {
-        Err(Error::JobPlan(error)) => *error,
+        Err(error) => error,
         other => panic!("an error was expected: {other:?}"),
     }
 }
@@ -555,7 +556,7 @@ fn executables_and_inputs_that_do_not_fit_are_refused() {
         ),
     ];
     for (executables, expected) in cases {
-        let refused = job_plan_error(vm.jobs(&plan, executables)).to_string();
+        let refused = job_plan_error(Jobs::new(&vm, &plan, executables)).to_string();
         assert!(refused.contains(expected), "{expected}\n{refused}");
     }
     let jobs = network.jobs(&vm);
@@ -579,7 +580,7 @@ fn executables_and_inputs_that_do_not_fit_are_refused() {
         assert!(refused.contains(expected), "{expected}\n{refused}");
     }
     let foreign = jobs.run(&[("x", &x), ("d", &whole(&other, &[1; 8]))]);
-    assert!(matches!(foreign, Err(Error::Foreign { .. })), "{foreign:?}");
+    assert!(matches!(foreign, Err(JobPlanError::Engine(Error::Foreign { .. }))), "{foreign:?}");
     assert_eq!(instructions(), before, "nothing was submitted");
 }
 
@@ -593,6 +594,6 @@ fn runs_after_the_engine_has_ended_are_refused() {
         let run = jobs.run(&[("x", &x), ("d", &x)]).expect("it is submitted");
         drop(vm);
         run.wait().expect("the engine has ended its work first");
-        assert_eq!(jobs.run(&[("x", &x), ("d", &x)]).map(drop), Err(Error::Shutdown));
+        assert_eq!(jobs.run(&[("x", &x), ("d", &x)]).map(drop), Err(Error::Shutdown.into()));
     });
 }

@@ -1,7 +1,8 @@
 //! The memory that job plans need, and engines that have less: refused before anything runs.
 
-use streamvm::program::{CompileOptions, JobPlan, JobPlanBuilder, PlaceBytes, Program, Recorder};
-use streamvm::{DType, DeviceId, Error, Executable, JobPlanError, Lane, Place, Tensor, Vm};
+use streamvm::program::{CompileOptions, Program, Recorder};
+use streamvm::{DType, DeviceId, Error, Executable, Lane, Place, Tensor, Vm};
+use streamvm_jobs::{JobPlan, JobPlanBuilder, JobPlanError, Jobs, PlaceBytes};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 const OTHER: DeviceId = DeviceId::cpu(1);
@@ -40,9 +41,9 @@ fn plan(first: &Executable, second: &Executable) -> JobPlan {
     plan.result("y").finish().expect("a plan")
 }
 
-fn refusal(result: Result<streamvm::Jobs, Error>) -> JobPlanError {
+fn refusal(result: Result<Jobs, JobPlanError>) -> JobPlanError {
     match result {
-        Err(Error::JobPlan(error)) => *error,
+        Err(error) => error,
         other => panic!("an error of the plan, found {other:?}"),
     }
 }
@@ -64,7 +65,7 @@ fn a_plan_that_needs_more_than_the_limit_is_refused_before_it_runs() {
         let (first, second) = adds(&vm, &w);
         let plan = plan(&first, &second);
         assert_eq!(plan.peaks(), [PlaceBytes { place: CPU.into(), bytes: values }]);
-        let jobs = vm.jobs(&plan, &[&first, &second]);
+        let jobs = Jobs::new(&vm, &plan, &[&first, &second]);
         if fits {
             jobs.expect("it needs no more than the limit");
             continue;
@@ -105,7 +106,7 @@ fn memory_is_counted_where_it_is() {
     let x = vm.full(CPU, DType::F32, &[MIB], 0.0).expect("a tensor");
     vm.wait_all().expect("it runs");
     let before = peak_in_use(CPU.into());
-    let jobs = vm.jobs(&plan, &[&first, &second]).expect("nothing limits it");
+    let jobs = Jobs::new(&vm, &plan, &[&first, &second]).expect("nothing limits it");
     let run = jobs.run(&[("x", &x)]).expect("it is submitted");
     assert_eq!(run.joined("y").expect("it is submitted").to_vec::<f32>().expect("it runs"), vec![-1.0; MIB]);
     assert_eq!(peak_in_use(OTHER.into()), there.bytes);

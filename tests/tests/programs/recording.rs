@@ -40,7 +40,7 @@ fn copies_have_the_site_of_their_call() {
     });
     let program = program.expect("it can be recorded");
     let compiled = compile(&program, &CompileOptions::default()).expect("it compiles");
-    assert!(compiled.steps().iter().any(|step| step.work == Work::Copy && step.site == site(8)), "{compiled}");
+    assert!(compiled.steps().any(|step| *step.work == Work::Copy && step.site == site(8)), "{compiled}");
     let executable = vm.compile(&program, &[], &CompileOptions::default()).expect("it compiles");
     let x = vm.from_slice(&[1.0f32; 4], &[4]).and_then(|x| x.to(SIM)).expect("a copy");
     let _scope = site(9).enter();

@@ -328,7 +328,7 @@ fn steps_overwrite_what_another_stream_of_the_program_reads() {
         });
         let program = program.expect("it can be recorded");
         let run = vm.compile(&program, &[("x", &x)], &CompileOptions::default()).expect("it compiles");
-        let steps = run.compiled().steps().len();
+        let steps = run.compiled().step_count();
         assert!(run.compiled().segments().len() > 2 && steps >= 1_500, "{steps} steps");
         let mut now = [1i32, -2, 3, -4];
         for _ in 0..3 {

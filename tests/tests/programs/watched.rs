@@ -130,7 +130,7 @@ fn timed_runs_tell_how_long_each_step_took() {
         executable.run(&[("x", &x)]).expect("it is submitted").wait().expect("it runs");
     }
     let times = executable.step_times();
-    let name = |position: usize| executable.compiled().steps()[position].work.name();
+    let name = |position: usize| executable.compiled().step(position).work.name();
     let told: Vec<_> = times.iter().map(|it| (it.steps.clone().map(name).collect::<Vec<_>>(), it.runs)).collect();
     assert_eq!(told[0], (vec!["add", "neg"], 2), "they run together");
     assert_eq!(told.iter().filter(|(names, runs)| names == &["sub"] && *runs == 6).count(), 1, "{told:?}");
@@ -164,7 +164,7 @@ fn timed_runs_tell_how_long_each_step_on_a_device_took() {
             let run = executable.run(&[("x", &x)]).expect("it is submitted");
             assert_eq!(run["y"].to_vec::<f32>().expect("it runs"), [2.0; 4], "{mode:?}");
         }
-        let name = |position: usize| executable.compiled().steps()[position].work.name();
+        let name = |position: usize| executable.compiled().step(position).work.name();
         let times = executable.step_times();
         let told: Vec<_> = times.iter().map(|it| (name(it.steps.start), it.runs)).collect();
         let expected = [

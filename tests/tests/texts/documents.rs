@@ -229,10 +229,10 @@ fn limits_on_the_pages_are_those_of_the_code() {
     let counts: serde_json::Value = serde_json::from_str(&counts).expect("JSON");
     let count = |case: &str| grouped(counts["x86_64-linux"][case].as_f64().expect("a count") as u64);
     let claims = [
-        ("programs", format!("({} unless it is set)", grouped(search_steps))),
-        ("programs", format!("on blocks of at most {block} elements")),
+        ("compiling", format!("({} unless it is set)", grouped(search_steps))),
+        ("compiling", format!("on blocks of at most {block} elements")),
         ("programs", format!("`CompileOptions::most_rounds` rounds together, {} by default", millions(most_rounds))),
-        ("programs", format!("`CompileOptions::smallest_graph` calls of the driver, {smallest_graph} by default")),
+        ("compiling", format!("`CompileOptions::smallest_graph` calls of the driver, {smallest_graph} by default")),
         ("cuda", format!("The default is {smallest_graph}")),
         ("language", format!("{} if not given", millions(most_rounds))),
         ("language", format!("| length of a word | {} |", lexer::MAX_WORD)),

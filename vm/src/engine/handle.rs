@@ -1,7 +1,7 @@
 //! [`Handle`]: leads from tensors, variables and futures to their engine, and holds the submission lock.
 //!
 //! A tensor points to its engine by a leaked `&'static Handle`, so making and dropping tensors counts no references to the
-//! engine (`docs/adr/0043`). A handle serves one engine after the other:
+//! engine (`docs/adr/tensors-and-engines.md`). A handle serves one engine after the other:
 //!
 //! ```text
 //! Idle ─ new ─> Closed ─ open ─> Open ─ the Vm is dropped ─> Closed ─ the engine is dropped ─> Gone ─ last release ─> Idle

@@ -1,4 +1,4 @@
-//! A free list of engine handles, for the next engines (`docs/adr/0043`).
+//! A free list of engine handles, for the next engines (`docs/adr/tensors-and-engines.md`).
 //!
 //! A [`Handle`] is idle when its engine is gone and no resource is bound to it any more. Handles are never freed, because an
 //! event, a future, or a thread that has just released the last resource may still read one. So a process has as many handles

@@ -1,7 +1,7 @@
 //! Profiles: how often an engine has run each op and function, how long these were queued, and how long they ran.
 //!
 //! Each thread context and worker has counters of its own ([`OpCounter`]) behind a lock. The thread that runs it takes the lock, and so do a
-//! caller that helps and a reader of the profile (`docs/adr/0029`). A profile merges all counters.
+//! caller that helps and a reader of the profile (`docs/adr/profiles-and-instrumentation.md`). A profile merges all counters.
 
 use std::fmt;
 use std::time::Duration;

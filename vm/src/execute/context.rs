@@ -225,7 +225,7 @@ impl Context {
     /// Moves all sent tasks into the queues of their streams, and returns their number.
     ///
     /// If all tasks are for one stream and have prefetch hints, the whole list is appended to its queue
-    /// (`docs/adr/0031-what-crosses-to-another-core.md`). Tasks without prefetch hints are queued one by one, which gives them hints.
+    /// (`docs/adr/hot-path.md`). Tasks without prefetch hints are queued one by one, which gives them hints.
     pub(crate) fn take_in(&mut self) -> usize {
         let mut tasks = self.handle.inbox.take();
         let taken = tasks.len();

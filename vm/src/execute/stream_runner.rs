@@ -1,7 +1,7 @@
 //! The stream runner: runs tasks on a device stream, and keeps a reused buffer for the operands of the current task.
 
 use streamvm_ep::{
-    self as ep, CallError, CommandCall, FnContext, KernelCall, Operand, ProgramStep, RawCall, RestOfCommands,
+    self as ep, CallError, FnContext, KernelCall, Operand, ProgramStep, RawCall, RestOfSegment, SegmentCall,
 };
 use streamvm_stream::{StreamPolicy, Work};
 
@@ -34,8 +34,8 @@ impl Runner {
         self.stream.as_mut()
     }
 
-    /// Runs or launches the action of `task` as `policy` says, and leaves [`Action::Nothing`] in its place, or [`Action::Commands`] if a part of
-    /// its commands is left.
+    /// Runs or launches the action of `task` as `policy` says, and leaves [`Action::Nothing`] in its place, or [`Action::Segment`] if its run
+    /// has paused.
     #[inline]
     pub(crate) fn run(&mut self, task: &mut Task, policy: &dyn StreamPolicy) -> Result<(), CallError> {
         let Runner { stream, operands, condition } = self;
@@ -67,16 +67,14 @@ impl Work for Running<'_> {
                 let mut call = |raw: &RawCall<'_>| function.call(&mut FnContext::of_raw(raw));
                 stream.call_raw(&mut call, operands)
             }
-            (Action::Commands, operands) => {
+            (Action::Segment, operands) => {
                 // Moved out of the task, for the same reason.
                 let mut function = std::mem::take(&mut task.function);
                 let mut stream = stream;
-                let call = CommandCall::new(&mut stream, operands);
-                let mut context = FnContext::of_commands(call)?;
+                let mut context = FnContext::of_segment(SegmentCall::new(&mut stream, operands));
                 function.call(&mut context).map_err(CallError::Function)?;
-                if let Some(RestOfCommands { condition: step, function }) = context.commands.and_then(|call| call.rest)
-                {
-                    (task.action, task.function, **condition) = (Action::Commands, function, Some(step));
+                if let Some(RestOfSegment { step, function }) = context.segment.and_then(|call| call.rest) {
+                    (task.action, task.function, **condition) = (Action::Segment, function, Some(step));
                 }
                 Ok(())
             }

@@ -4,7 +4,7 @@
 //!
 //! A function declares what it reads and writes: variables, which stand for any state of the program, or tensors. It runs as soon
 //! as two sets of earlier instructions have passed: those that write what it uses, and those that read what it writes
-//! (`docs/adr/0024`). The order of pushes alone does not matter.
+//! (`docs/adr/workers.md`). The order of pushes alone does not matter.
 
 mod bulk;
 mod on_complete;

@@ -164,7 +164,7 @@ impl ProgramCache {
 
     /// Counts the bytes of a program that was made. Removes its entry if it failed, or if it counts more than the bound by itself.
     fn settle(&self, hash: u64, entry: &Arc<Entry>, made: &Result<Arc<LoadedProgram>, Error>) {
-        let counted = made.as_ref().map(|made| made.bytes() + entry.key.bytes());
+        let counted = made.as_ref().map(|made| made.bytes() + entry.key.bytes(&made.compiled.share_program()));
         let mut removed = Removed::new();
         let mut state = self.lock();
         // It may have been evicted meanwhile.

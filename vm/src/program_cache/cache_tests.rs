@@ -10,16 +10,16 @@ use streamvm_program::{CompileOptions, Program, compile, record};
 use super::*;
 
 /// A program whose arena has `elements` elements.
-fn program(elements: usize) -> Program {
+fn program(elements: usize) -> Arc<Program> {
     let recorded = record(format!("p{elements}"), |r| {
         let x = r.feed("x", DeviceId::cpu(0), DType::F32, &[elements])?;
         r.fetch("y", &x.softmax(0)?.sum(&[])?)
     });
-    recorded.expect("it can be recorded")
+    Arc::new(recorded.expect("it can be recorded"))
 }
 
-fn load(program: &Program) -> Result<LoadedProgram, Error> {
-    let compiled = compile(program, &CompileOptions::default())?;
+fn load(program: &Arc<Program>) -> Result<LoadedProgram, Error> {
+    let compiled = compile(program.clone(), &CompileOptions::default())?;
     Ok(LoadedProgram {
         compiled,
         segments: Vec::new(),
@@ -35,7 +35,7 @@ fn cache(programs: usize, bytes: u64) -> ProgramCache {
 }
 
 /// The program that the cache gives, and whether it was made for this request.
-fn get(cache: &ProgramCache, program: &Program) -> (Arc<LoadedProgram>, bool) {
+fn get(cache: &ProgramCache, program: &Arc<Program>) -> (Arc<LoadedProgram>, bool) {
     let mut made = false;
     let query = Query::Program { program, options: &CompileOptions::default() };
     let found = cache.get_or_load(query, || {
@@ -68,7 +68,7 @@ fn fills_are_compared_by_their_bits() {
         recorded.expect("it can be recorded")
     };
     let cache = cache(8, u64::MAX);
-    let made = [0.0, -0.0, f64::NAN, f64::NAN, 0.0].map(|value| get(&cache, &fill(value)).1);
+    let made = [0.0, -0.0, f64::NAN, f64::NAN, 0.0].map(|value| get(&cache, &Arc::new(fill(value))).1);
     assert_eq!(made, [true, true, true, false, false]);
 }
 

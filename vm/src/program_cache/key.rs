@@ -1,5 +1,7 @@
 //! What a loaded program is found by.
 
+use std::sync::Arc;
+
 use streamvm_ep::{DType, Shape};
 use streamvm_instructions::{Place, Tensor};
 use streamvm_program::{CompileOptions, Program};
@@ -24,7 +26,7 @@ impl FeedKind {
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Key {
     /// A program by its content.
-    Program { program: Box<Program>, options: Box<CompileOptions> },
+    Program { program: Arc<Program>, options: Box<CompileOptions> },
     /// The program that a closure with this number records for such feeds.
     Closure { number: u64, feeds: Vec<FeedKind> },
 }
@@ -32,7 +34,7 @@ pub(crate) enum Key {
 /// What is looked up; it borrows what a [`Key`] owns.
 #[derive(Copy, Clone, Hash, Debug)]
 pub(crate) enum Query<'a> {
-    Program { program: &'a Program, options: &'a CompileOptions },
+    Program { program: &'a Arc<Program>, options: &'a CompileOptions },
     Closure { number: u64, feeds: &'a [FeedKind] },
 }
 
@@ -41,7 +43,7 @@ impl Query<'_> {
     pub(crate) fn is(&self, key: &Key) -> bool {
         match (self, key) {
             (Query::Program { program, options }, Key::Program { program: other, options: others }) => {
-                *program == &**other && *options == &**others
+                *program == other && *options == &**others
             }
             (Query::Closure { number, feeds }, Key::Closure { number: other, feeds: others }) => {
                 number == other && *feeds == others
@@ -53,7 +55,7 @@ impl Query<'_> {
     pub(crate) fn to_key(self) -> Key {
         match self {
             Query::Program { program, options } => {
-                Key::Program { program: Box::new(program.clone()), options: Box::new(options.clone()) }
+                Key::Program { program: program.clone(), options: Box::new(options.clone()) }
             }
             Query::Closure { number, feeds } => Key::Closure { number, feeds: feeds.to_vec() },
         }
@@ -61,10 +63,13 @@ impl Query<'_> {
 }
 
 impl Key {
-    /// About how many bytes of host memory it takes.
-    pub(crate) fn bytes(&self) -> u64 {
+    /// About how many bytes of host memory it takes beside a program compiled of it, which is `compiled`.
+    pub(crate) fn bytes(&self, compiled: &Arc<Program>) -> u64 {
         let bytes = match self {
-            Key::Program { program, options } => program_bytes(program) + options.costs.heap_bytes(),
+            Key::Program { program, options } => {
+                let own = if Arc::ptr_eq(program, compiled) { 0 } else { program_bytes(program) };
+                own + options.costs.heap_bytes()
+            }
             Key::Closure { feeds, .. } => size_of_val(feeds.as_slice()),
         };
         bytes as u64

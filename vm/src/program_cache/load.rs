@@ -1,15 +1,13 @@
 //! Finds the kernels of a compiled program, and runs its segments.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use hashbrown::HashMap;
-use streamvm_cpu::CpuSequence;
 use streamvm_ep::{
-    CommandSequence, DeviceKind, FnContext, FnError, InlineFn, Layout, ProgramStep, RestOfCommands, SequenceBranch,
-    SequenceBuffer, SequenceError, SequenceFlag, SequenceFunction, SequenceFusion, SequenceGroup, SequenceMemory,
-    SequenceOperand, SequencePosition, SequenceStep, SequenceWork,
+    self as ep, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfSegment, SegmentOptions, SegmentRun,
+    SequenceBranch, SequenceBuffer, SequenceError, SequenceFlag, SequenceFunction, SequenceGroup, SequenceMemory,
+    SequenceOperand, SequenceStep, SequenceWork,
 };
 use streamvm_instructions::{Cause, Error, ProgramError};
 use streamvm_program::{
@@ -50,61 +48,35 @@ impl LoadedProgram {
         Ok(LoadedProgram { compiled, segments, only_kernel, fetches, draws, next_run: AtomicU64::new(0) })
     }
 
-    /// Runs or queues the steps of a segment in the run of this number, up to the first block whose condition the host cannot read yet: then the
-    /// rest is left in `context`. An error names the step, and the source line that recorded it.
-    pub(crate) fn call(self: &Arc<Self>, segment: usize, run: u64, context: &mut FnContext<'_>) -> Result<(), FnError> {
-        let ran = match &self.segments[segment] {
-            LoadedSegment::Cpu(sequence) => sequence.run(context, run),
-            LoadedSegment::Commands(sequence) => {
-                let mut position = SequencePosition::default();
-                let queued = sequence.run(context, run, &mut position);
-                queued.map(|block| {
-                    if let Some(condition) = block {
-                        self.leave_rest((segment, run), Box::new(position), condition, context);
-                    }
-                })
-            }
+    /// Executes a segment; the rest of a run that pauses is left in `context`. An error names the step, and the source line that recorded it.
+    pub(crate) fn call(
+        self: &Arc<Self>,
+        segment: usize,
+        run: &mut SegmentRun,
+        context: &mut FnContext<'_>,
+    ) -> Result<(), FnError> {
+        let prepared = match &self.segments[segment] {
+            LoadedSegment::Prepared(prepared) => prepared,
             LoadedSegment::Function(function) => {
                 return function.call(context).map_err(|error| self.failed_step(segment, 0, error));
             }
             LoadedSegment::Transfer => unreachable!("a transfer is submitted as a copy"),
             LoadedSegment::SectionMark => unreachable!("a section begins and ends by instructions without code"),
         };
-        ran.map_err(|error| self.failed(segment, error))
-    }
-
-    /// Leaves what is to be done once the condition of a block is known.
-    fn leave_rest(
-        self: &Arc<Self>,
-        (segment, run): (usize, u64),
-        mut position: Box<SequencePosition>,
-        condition: ProgramStep,
-        context: &mut FnContext<'_>,
-    ) {
-        let inner = self.clone();
-        let function = InlineFn::new(move |context: &mut FnContext<'_>| {
-            let LoadedSegment::Commands(sequence) = &inner.segments[segment] else {
-                unreachable!("only a sequence of commands leaves a rest")
-            };
-            match sequence.run(context, run, &mut position) {
-                Ok(None) => Ok(()),
-                Ok(Some(condition)) => {
-                    inner.leave_rest((segment, run), position, condition, context);
-                    Ok(())
-                }
-                Err(error) => Err(inner.failed(segment, error)),
-            }
-        });
-        if let Some(call) = &mut context.commands {
-            call.rest = Some(RestOfCommands { condition, function });
+        let Some(call) = &mut context.segment else { unreachable!("instructions of programs get the stream") };
+        if let Some(step) = call.execute(&**prepared, run).map_err(|error| self.failed(segment, error))? {
+            let (inner, mut run) = (self.clone(), SegmentRun { position: run.position.take(), ..*run });
+            let function = InlineFn::new(move |context: &mut FnContext<'_>| inner.call(segment, &mut run, context));
+            call.rest = Some(RestOfSegment { step, function });
         }
+        Ok(())
     }
 
     /// The failure of a step of a segment, with the text of its error.
     #[cold]
     fn failed_step(&self, segment: usize, step: usize, error: String) -> FnError {
         let first = self.compiled.segments()[segment].steps.start;
-        let step = self.compiled.steps()[first + step].named();
+        let step = self.compiled.step(first + step).named();
         FnError::from(FunctionOutcome::Failed(Cause::Step { step, error }))
     }
 
@@ -116,6 +88,7 @@ impl LoadedProgram {
             SequenceError::Step { error: error @ streamvm_ep::Error::DeviceLost { .. }, .. } => {
                 FnError::from(FunctionOutcome::Failed(Cause::Device(error)))
             }
+            SequenceError::Refused(error) => FnError::from(FunctionOutcome::Failed(Cause::Device(error))),
             SequenceError::Step { step, error } => at_step(step, error.to_string()),
             SequenceError::Function { step, error } => at_step(step, error),
             SequenceError::NotFinite { step, index, value } => {
@@ -165,54 +138,28 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
         _ => SequenceBuffer::Bytes(segment_use.bytes.len()),
     };
     let buffers: Vec<SequenceBuffer> = segment.uses.iter().map(buffer).collect();
-    let steps = compiled.steps()[segment.steps.clone()].iter();
-    let load = |step: &CompiledStep| sequence_step(env, kind, segment, step, compiled);
+    let steps = compiled.steps_of(segment.steps.clone());
+    let load = |step: &CompiledStep<'_>| sequence_step(env, kind, segment, step, compiled);
     // Groups are in the order of their steps, each within one segment.
     let first = compiled.fused().partition_point(|group| group.steps.start < segment.steps.start);
     let groups = compiled.fused()[first..].iter().take_while(|group| group.steps.end <= segment.steps.end);
-    let of_segment = |steps: &Range<usize>| steps.start - segment.steps.start..steps.end - segment.steps.start;
-    let loaded = if kind.is_cpu() {
-        // Only functions and loops can hang.
-        let may_hang = |step: &CompiledStep| matches!(step.work, Work::Function(_) | Work::While);
-        let labels = steps.clone().any(may_hang).then(|| steps.clone().map(CompiledStep::named).collect());
-        let steps: Vec<SequenceStep> = steps.map(load).collect::<Result<_, Error>>()?;
-        let block_by_block = |group: &FusedSteps| match group.by {
-            FusedBy::Blocks(block) => Some(SequenceGroup { steps: of_segment(&group.steps), block }),
-            FusedBy::Kernel { .. } => None,
-        };
-        let groups: Vec<SequenceGroup> = groups.filter_map(block_by_block).collect();
-        // Where callers run all work, functions are called in their threads, in the order of the steps.
-        let side_by_side = env.threaded || !steps.iter().any(|step| matches!(step.work, SequenceWork::Function(_)));
-        let branches = if side_by_side { branches(segment) } else { Vec::new() };
-        let sequence = CpuSequence::over(buffers, steps, &groups, &branches);
-        sequence.map(|sequence| {
-            let sequence = sequence.checking_finite(compiled.checks_finite()).stopped_by(env.stops_loops.clone());
-            let sequence = match labels {
-                Some(labels) => sequence.labelled(labels),
-                None => sequence,
-            };
-            LoadedSegment::Cpu(if compiled.times_steps() { sequence.timing() } else { sequence })
-        })
-    } else {
-        let steps = steps.map(|step| Ok((load(step)?, step.named()))).collect::<Result<_, Error>>()?;
-        let device = env.devices.get(segment.stream.device)?;
-        let fusions: Vec<SequenceFusion> = groups.map(|group| fusion(compiled, group, of_segment)).collect();
-        let sequence = CommandSequence::over(kind, buffers, flag(compiled, segment), steps);
-        let sequence = sequence.and_then(|sequence| sequence.fused(&fusions, &mut |group| device.fuse(group)));
-        let branches = branches(segment);
-        let sequence = sequence.and_then(|it| if branches.is_empty() { Ok(it) } else { it.on_lanes(branches) });
-        let sequence = sequence.and_then(|it| if compiled.checks_finite() { it.checking_finite() } else { Ok(it) });
-        sequence.map(|sequence| {
-            let sequence = if compiled.times_steps() { sequence.timing() } else { sequence };
-            let sequence = sequence.stopped_by(env.stops_loops.clone());
-            let sequence = match compiled.captures() {
-                true => sequence.announcing_from(compiled.smallest_graph()),
-                false => sequence.one_by_one(),
-            };
-            LoadedSegment::Commands(Box::new(sequence))
-        })
-    };
-    loaded.map_err(|error| {
+    // Where callers run all work, functions are called in their threads, in the order of the steps.
+    let has_functions = steps.clone().any(|step| matches!(step.work, Work::Function(_)));
+    let branches = if env.threaded || !has_functions { branches(segment) } else { Vec::new() };
+    let prepared = env.devices.get(segment.stream.device)?.prepare(ep::Segment {
+        buffers,
+        steps: steps.map(|step| Ok((load(&step)?, step.named()))).collect::<Result<_, Error>>()?,
+        groups: groups.map(|group| loaded_group(compiled, group, segment.steps.start)).collect(),
+        branches,
+        flag: flag(compiled, segment),
+        options: SegmentOptions {
+            checks_finite: compiled.checks_finite(),
+            times_steps: compiled.times_steps(),
+            smallest_graph: compiled.captures().then(|| compiled.smallest_graph()),
+            stops: env.stops_loops.clone(),
+        },
+    });
+    prepared.map(LoadedSegment::Prepared).map_err(|error| {
         let number = match &error {
             SequenceError::Operands { step, .. }
             | SequenceError::PastBuffer { step, .. }
@@ -221,7 +168,7 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
             | SequenceError::Blocks { step, .. } => Some(segment.steps.start + step),
             _ => None,
         };
-        let step = number.and_then(|number| compiled.steps().get(number)).map(CompiledStep::named);
+        let step = number.filter(|number| *number < compiled.step_count()).map(|number| compiled.step(number).named());
         let what = match step {
             Some(_) => format!("cannot be loaded; in the numbers of its segment: {error}"),
             None => error.to_string(),
@@ -236,7 +183,7 @@ fn flag(compiled: &Compiled, segment: &Segment) -> Option<SequenceFlag> {
     let is_flag = |it: &SegmentUse| matches!(compiled.buffers()[it.buffer].role, BufferRole::Flag(_));
     let place = segment.uses.iter().position(is_flag)?;
     // SAFETY: the compiler gives a flag page-locked memory of the host. The engine calls the rest of a segment once the device has passed what was queued
-    // before: see `RestOfCommands`.
+    // before: see `RestOfSegment`.
     Some(unsafe { SequenceFlag::new(place) })
 }
 
@@ -251,17 +198,20 @@ fn branches(segment: &Segment) -> Vec<SequenceBranch> {
     segment.branches.iter().map(branch).collect()
 }
 
-/// Steps that one kernel of the device may compute. `of_segment` counts their positions from the first step of the segment.
-fn fusion(
-    compiled: &Compiled,
-    group: &FusedSteps,
-    of_segment: impl Fn(&Range<usize>) -> Range<usize>,
-) -> SequenceFusion {
-    let steps = of_segment(&group.steps);
-    let is_unstored = |step: &CompiledStep| step.operands.last().is_some_and(|output| group.is_unstored(output.value));
-    let of_group = compiled.steps()[group.steps.clone()].iter().zip(steps.clone());
-    let unstored = of_group.filter(|(step, _)| is_unstored(step)).map(|(_, number)| number).collect();
-    SequenceFusion { steps, unstored }
+/// A group of steps, counted from the first step of its segment, which is step `first` of the program.
+fn loaded_group(compiled: &Compiled, group: &FusedSteps, first: usize) -> SequenceGroup {
+    let is_unstored =
+        |step: &CompiledStep<'_>| step.operands.last().is_some_and(|output| group.is_unstored(output.value));
+    let unstored = group.steps.clone().filter(|&step| is_unstored(&compiled.step(step)));
+    let block = match group.by {
+        FusedBy::Blocks(block) => block,
+        FusedBy::Kernel { .. } => 0,
+    };
+    SequenceGroup {
+        steps: group.steps.start - first..group.steps.end - first,
+        block,
+        unstored: unstored.map(|step| step - first).collect(),
+    }
 }
 
 /// A step of the compiler with the kernel that runs it.
@@ -269,10 +219,10 @@ fn sequence_step(
     env: &Environment,
     kind: DeviceKind,
     segment: &Segment,
-    step: &CompiledStep,
+    step: &CompiledStep<'_>,
     compiled: &Compiled,
 ) -> Result<SequenceStep, Error> {
-    let work = match &step.work {
+    let work = match step.work {
         Work::Call(op, params) => {
             let dtype = step.operands[op.key_input()].dtype;
             let kernel = env.kernels.get(*op, kind, dtype)?;
@@ -320,16 +270,16 @@ fn load_function(
 }
 
 /// An operand, with offsets relative to the part of its buffer that the segment uses.
-fn sequence_operand(segment: &Segment, operand: &Located) -> SequenceOperand {
+fn sequence_operand(segment: &Segment, operand: &Located<'_>) -> SequenceOperand {
     let Located { dtype, access, .. } = *operand;
     let (memory, layout) = match operand.storage {
-        Storage::Scratch(piece) => (SequenceMemory::Scratch(piece), operand.layout),
+        Storage::Scratch(piece) => (SequenceMemory::Scratch(piece), *operand.layout),
         Storage::Buffer { index: buffer, offset } => {
             let place = segment.uses.binary_search_by_key(&buffer, |segment_use| segment_use.buffer);
             let index = place.unwrap_or_else(|_| unreachable!("a segment lists what its steps use, by buffer"));
             // A value begins either in an arena, which a segment uses whole, or where its own buffer begins.
             let skipped = segment.uses[index].bytes.start / dtype.size();
-            let layout = if skipped == 0 { operand.layout } else { moved(&operand.layout, skipped) };
+            let layout = if skipped == 0 { *operand.layout } else { moved(operand.layout, skipped) };
             (SequenceMemory::Buffer { index, offset }, layout)
         }
     };

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use streamvm_cpu::CpuSequence;
-use streamvm_ep::{Access, CommandSequence, DType, FnContext, InlineFn, MemoryKind, Shape};
+use streamvm_ep::{Access, DType, FnContext, InlineFn, MemoryKind, Prepared, SegmentRun, Shape};
 use streamvm_instructions::{Place, Role, Tensor, Use};
 use streamvm_program::{
-    BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Operand, Program, Segment, SegmentBranch, SegmentUse,
-    Step,
+    BufferRole, Compiled, CompiledBuffer, Operand, Program, Segment, SegmentBranch, SegmentUse, Step,
 };
 
 use crate::program_cache::function::LoadedFunction;
@@ -33,10 +31,8 @@ pub(crate) struct LoadedProgram {
 /// How a segment runs.
 #[derive(Debug)]
 pub(crate) enum LoadedSegment {
-    /// A thread runs the steps one after the other.
-    Cpu(CpuSequence),
-    /// The steps are queued on the stream of a device, one command each. Boxed, so that a segment on a CPU takes no room for it.
-    Commands(Box<CommandSequence>),
+    /// The device of its stream has prepared the steps.
+    Prepared(Box<dyn Prepared>),
     /// It is a function of the caller: an instruction of that kind.
     Function(LoadedFunction),
     /// It is a copy between two memories: an instruction of that kind.
@@ -49,23 +45,21 @@ impl LoadedSegment {
     /// The role of its instruction.
     pub(crate) fn role(&self) -> Role {
         match self {
-            LoadedSegment::Commands(sequence) if sequence.has_pieces() => Role::Blocks,
-            // A caller that waits must not run it.
-            LoadedSegment::Cpu(sequence) if sequence.calls_functions() => Role::Function,
+            LoadedSegment::Prepared(prepared) if prepared.pauses() => Role::Blocks,
+            LoadedSegment::Prepared(prepared) if prepared.calls_functions() => Role::ProgramWithCode,
             LoadedSegment::Function(_) => Role::Function,
             _ => Role::Program,
         }
     }
 
-    /// Whether it is a sequence of steps, and no instruction of another kind.
-    pub(crate) fn is_sequence(&self) -> bool {
-        matches!(self, LoadedSegment::Cpu(_) | LoadedSegment::Commands(_))
+    /// Whether it has prepared steps, and is no instruction of another kind.
+    pub(crate) fn is_prepared(&self) -> bool {
+        matches!(self, LoadedSegment::Prepared(_))
     }
 
     fn heap_bytes(&self) -> usize {
         match self {
-            LoadedSegment::Cpu(sequence) => sequence.heap_bytes(),
-            LoadedSegment::Commands(sequence) => size_of_val(&**sequence) + sequence.heap_bytes(),
+            LoadedSegment::Prepared(prepared) => size_of_val(&**prepared) + prepared.heap_bytes(),
             LoadedSegment::Function(_) | LoadedSegment::Transfer | LoadedSegment::SectionMark => 0,
         }
     }
@@ -97,7 +91,8 @@ impl LoadedProgram {
     /// The function that runs `segment` in run number `run`.
     pub(crate) fn code(self: &Arc<Self>, segment: usize, run: u64) -> InlineFn {
         let this = self.clone();
-        InlineFn::new(move |context: &mut FnContext<'_>| this.call(segment, run, context))
+        let mut run = SegmentRun::new(run);
+        InlineFn::new(move |context: &mut FnContext<'_>| this.call(segment, &mut run, context))
     }
 
     /// The bytes that count against the bound of the cache: the memory that one run has beside its feeds, parameters and fetches, and about as
@@ -111,8 +106,7 @@ impl LoadedProgram {
 
     /// About how many bytes of host memory the compiled program takes: the elements of its vectors.
     fn plan_bytes(&self) -> usize {
-        let of_step = |step: &CompiledStep| size_of::<CompiledStep>() + step.operands.len() * size_of::<Located>();
-        let steps: usize = self.compiled.steps().iter().map(of_step).sum();
+        let steps = self.compiled.plan_bytes();
         let of_branch = |branch: &SegmentBranch| size_of::<SegmentBranch>() + size_of_val(branch.after.as_slice());
         let of_segment = |segment: &Segment| {
             let branches: usize = segment.branches.iter().map(of_branch).sum();

@@ -38,12 +38,14 @@ enum Source {
 impl OnlyKernel {
     /// The only kernel call of a program, if the program has nothing else.
     pub(crate) fn of(compiled: &Compiled) -> Option<OnlyKernel> {
-        let ([Segment { stream, .. }], [step], [fetch]) =
-            (compiled.segments(), compiled.steps(), &compiled.program().fetches[..])
+        let ([Segment { stream, .. }], 1, [fetch]) =
+            (compiled.segments(), compiled.step_count(), &compiled.program().fetches[..])
         else {
             return None;
         };
-        let CompiledStep { work: Work::Call(op, params), operands, advance: 0, .. } = step else { return None };
+        let CompiledStep { work: Work::Call(op, params), operands, advance: 0, .. } = compiled.step(0) else {
+            return None;
+        };
         let dtype = operands.get(op.key_input())?.dtype;
         let looks_at_steps = compiled.checks_finite() || compiled.times_steps();
         if looks_at_steps || !stream.device.kind.is_run_by_host() || !cannot_fail(*op, dtype) {
@@ -59,13 +61,13 @@ impl OnlyKernel {
         if !is_fetched || (value.place, value.memory) != (place, MemoryKind::Device) {
             return None;
         }
-        let input_of = |input: &Located| {
+        let input_of = |input: &Located<'_>| {
             let from = match compiled.buffers()[whole_buffer(compiled, input)?].role {
                 BufferRole::Feed(place) => Source::Feed(place),
                 BufferRole::Parameter(place) => Source::Parameter(place),
                 _ => return None,
             };
-            Some(Input { from, layout: input.layout })
+            Some(Input { from, layout: *input.layout })
         };
         let inputs = inputs.iter().map(input_of).collect::<Option<_>>()?;
         Some(OnlyKernel { op: *op, params: *params, inputs, output: output_buffer, place })
@@ -105,13 +107,13 @@ fn cannot_fail(op: Op, dtype: DType) -> bool {
 }
 
 /// The buffer of an operand that is a whole value, and begins where its buffer does.
-fn whole_buffer(compiled: &Compiled, operand: &Located) -> Option<usize> {
+fn whole_buffer(compiled: &Compiled, operand: &Located<'_>) -> Option<usize> {
     let Storage::Buffer { index, offset: 0 } = operand.storage else { return None };
-    is_whole(compiled, operand, &operand.layout).then_some(index)
+    is_whole(compiled, operand, operand.layout).then_some(index)
 }
 
 /// Whether a layout has all elements of the value of an operand, in order.
-fn is_whole(compiled: &Compiled, operand: &Located, layout: &Layout) -> bool {
+fn is_whole(compiled: &Compiled, operand: &Located<'_>, layout: &Layout) -> bool {
     let value = compiled.program().value(operand.value);
     operand.dtype == value.dtype && *layout == Layout::contiguous(value.shape)
 }

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_ep::{Layout, MemoryKind, Shape, Site};
 use streamvm_instructions::{
-    BuildError, Error, InstructionList, InstructionsBuilder, Issued, Kind, Lane, LaunchOptions, Place, Resource, Role,
+    BuildError, Error, InstructionList, InstructionsBuilder, Issued, Kind, Lane, LaunchOptions, Place, Resource,
     Single, Tensor, WaitFor, copy_stream,
 };
 use streamvm_program::{BufferRole, Compiled, Located, Program, SegmentUse, Storage, Work};
@@ -20,6 +20,7 @@ use crate::program_cache::loaded::{LoadedProgram, with_access};
 use crate::program_cache::only_kernel::OnlyKernel;
 use crate::programs::fetches::Fetches;
 use crate::submit::commit::Submitted;
+use crate::vm::Vm;
 
 /// A compiled program. `Send + Sync`, cheap to clone: several threads may run it at once. It does not keep its engine alive; after the
 /// engine has ended, runs give [`Error::Shutdown`].
@@ -76,8 +77,16 @@ impl Executable {
         self.run_as(None, feeds, Site::caller())
     }
 
-    /// [`run`](Executable::run), under a name of its own if one is given, which errors, profiles and traces have.
-    pub(crate) fn run_as(&self, name: Option<&str>, feeds: &[(&str, &Tensor)], site: Site) -> Result<Fetches, Error> {
+    /// [`run`](Executable::run) under a name of its own, which errors, profiles and traces have.
+    ///
+    /// # Errors
+    /// Those of [`run`](Executable::run).
+    #[track_caller]
+    pub fn run_named(&self, name: &str, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
+        self.run_as(Some(name), feeds, Site::caller())
+    }
+
+    fn run_as(&self, name: Option<&str>, feeds: &[(&str, &Tensor)], site: Site) -> Result<Fetches, Error> {
         let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
         let compiled = &self.inner.compiled;
         let given = self.given(&engine, feeds, site)?;
@@ -90,7 +99,7 @@ impl Executable {
         let mut submitted = Submitted::default();
         match compiled.segments() {
             // It uses its buffers whole, as the compiler promises for the only segment of a program.
-            [segment] if self.inner.segments[0].is_sequence() => {
+            [segment] if self.inner.segments[0].is_prepared() => {
                 let stream = self.stream(0, run.lane);
                 let role = self.inner.segments[0].role();
                 let issued = Issued { stream, role, launch: LaunchOptions::default(), site };
@@ -227,20 +236,20 @@ impl Executable {
         let segment = &compiled.segments()[number];
         let stream = self.stream(number, run.lane);
         if let Some(function) = compiled.function_of(segment) {
-            let operands = &compiled.steps()[segment.steps.start].operands;
+            let operands = compiled.step(segment.steps.start).operands;
             let tensors: SmallVec<[Tensor; 8]> =
                 operands.iter().map(|operand| run.view(operand)).collect::<Result<_, _>>()?;
-            let uses = tensors.iter().zip(operands).map(|(tensor, operand)| with_access(tensor, operand.access));
+            let uses = tensors.iter().zip(&operands).map(|(tensor, operand)| with_access(tensor, operand.access));
             let (role, body) = (self.inner.segments[number].role(), Some(self.inner.code(number, run.number)));
             let name = format!("{} of {}", function.name(), self.name_of(run)).into();
             return Ok(list.push(stream, Kind::Function { role, name, body }, uses, site)?);
         }
         if segment.is_section_mark() {
-            let step = &compiled.steps()[segment.steps.start];
+            let step = compiled.step(segment.steps.start);
             let tensors = step.operands.iter().map(|operand| run.view(operand)).collect::<Result<Vec<Tensor>, _>>()?;
             let tensors: SmallVec<[&Tensor; 8]> = tensors.iter().collect();
             let mut builder = InstructionsBuilder::new();
-            match &step.work {
+            match step.work {
                 Work::SectionBegin(section) => {
                     builder.on_lane(stream.lane).begin(section.section(), &tensors, site)?;
                 }
@@ -251,7 +260,7 @@ impl Executable {
             return Ok(());
         }
         if segment.is_transfer() {
-            let step = &compiled.steps()[segment.steps.start];
+            let step = compiled.step(segment.steps.start);
             let [source, target] = &step.operands[..] else { unreachable!("a copy has two operands") };
             let (source, target) = (run.view(source)?, run.view(target)?);
             // It is an instruction like others, whose failure names no step, so it has the site of the step itself.
@@ -274,9 +283,6 @@ impl Executable {
             tensors.iter().zip(&segment.uses).map(|(tensor, segment_use)| with_access(tensor, segment_use.access));
         let (role, name, code) =
             (self.inner.segments[number].role(), self.name_of(run), self.inner.code(number, run.number));
-        if role == Role::Function {
-            return Ok(list.push(stream, Kind::Function { role, name: name.into(), body: Some(code) }, uses, site)?);
-        }
         Ok(list.push_program(stream, (role, name), uses, code, site)?)
     }
 
@@ -291,12 +297,24 @@ impl Executable {
     }
 
     /// Whether it was compiled by this engine.
-    pub(crate) fn is_of(&self, engine: &Arc<Engine>) -> bool {
-        std::ptr::eq(self.engine.as_ptr(), Arc::as_ptr(engine))
+    pub fn is_of(&self, vm: &Vm) -> bool {
+        std::ptr::eq(self.engine.as_ptr(), Arc::as_ptr(&vm.engine))
+    }
+
+    /// Checks that a tensor, which errors call `what`, is of the engine that has compiled this.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`]; [`Error::Shutdown`] when the engine is gone.
+    #[track_caller]
+    pub fn check_owner(&self, what: &str, tensor: &Tensor) -> Result<(), Error> {
+        let site = Site::caller();
+        let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
+        let foreign = |_| Error::Foreign { line: 0, what: what.to_owned(), site };
+        tensor.resource().id_in(engine.me).map(drop).map_err(foreign)
     }
 
     /// The tensors that are bound to its parameters, by name.
-    pub(crate) fn parameters(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+    pub fn parameters(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         let names = self.inner.compiled.program().parameters.iter().map(|parameter| parameter.name.as_str());
         names.zip(self.parameters.iter())
     }
@@ -343,11 +361,11 @@ impl Run<'_> {
     }
 
     /// An operand of a step, which lies in a buffer of its value.
-    pub(super) fn view(&self, operand: &Located) -> Result<Tensor, Error> {
+    pub(super) fn view(&self, operand: &Located<'_>) -> Result<Tensor, Error> {
         let Storage::Buffer { index, .. } = operand.storage else {
             unreachable!("what is viewed from outside of a segment is not in scratch memory")
         };
-        within(self.buffer(index), &operand.layout)
+        within(self.buffer(index), operand.layout)
     }
 }
 

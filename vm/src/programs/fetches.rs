@@ -48,9 +48,9 @@ impl Fetches {
         names.zip(&self.tensors)
     }
 
-    /// The instructions of the run, and the results in the order of the program's fetches.
-    pub(crate) fn into_parts(self) -> (Submitted, SmallVec<[Tensor; 2]>) {
-        (self.submitted, self.tensors)
+    /// Takes the results out, in the order of the program's fetches. What is left has none, and can be waited for.
+    pub fn take(&mut self) -> Vec<Tensor> {
+        std::mem::take(&mut self.tensors).into_vec()
     }
 
     /// How many there are.

@@ -129,7 +129,7 @@ impl<const FEEDS: usize> Jit<FEEDS> {
             None => {
                 // The closure is the caller's code, so it runs before the entry is made: no other thread waits for it.
                 let program = (self.record)(&kinds)?;
-                let load = || LoadedProgram::new(&engine, compile(&program, &self.options)?);
+                let load = || LoadedProgram::new(&engine, compile(program, &self.options)?);
                 let loaded = engine.programs.get_or_load(query, load);
                 log_reasons(&engine);
                 loaded?

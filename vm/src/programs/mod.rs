@@ -67,7 +67,8 @@ impl Vm {
         record(name, f)
     }
 
-    /// Compiles a program for this engine, each time; [`Vm::compiled`] keeps what it has compiled.
+    /// Compiles a program for this engine, each time; [`Vm::compiled`] keeps what it has compiled. The executable shares the program: of a `&Program` it takes
+    /// a copy, of a `Program` or an `Arc<Program>` none.
     ///
     /// `parameters` are the tensors that its parameters stand for; runs read and write them. Blocks for as long as compiling takes; submits
     /// nothing.
@@ -79,7 +80,7 @@ impl Vm {
     #[track_caller]
     pub fn compile(
         &self,
-        program: &Program,
+        program: impl Into<Arc<Program>>,
         parameters: &[(&str, &Tensor)],
         options: &CompileOptions,
     ) -> Result<Executable, Error> {
@@ -128,12 +129,13 @@ impl Vm {
     #[track_caller]
     pub fn compiled(
         &self,
-        program: &Program,
+        program: impl Into<Arc<Program>>,
         parameters: &[(&str, &Tensor)],
         options: &CompileOptions,
     ) -> Result<Executable, Error> {
         refuse_in_child(self.engine.handle.fork)?;
-        let load = || LoadedProgram::new(&self.engine, compile(program, options)?);
+        let program = &program.into();
+        let load = || LoadedProgram::new(&self.engine, compile(program.clone(), options)?);
         let loaded = self.engine.programs.get_or_load(Query::Program { program, options }, load);
         log_reasons(&self.engine);
         Executable::new(&self.engine, loaded?, parameters, Site::caller())

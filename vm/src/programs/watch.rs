@@ -22,7 +22,7 @@ use crate::ticket::Ticket;
 #[derive(Debug)]
 pub struct WatchedStep<'w> {
     /// The step; for a block, the step that begins it and all steps in it.
-    pub steps: &'w [CompiledStep],
+    pub steps: Vec<CompiledStep<'w>>,
     /// What it reads. The elements are those before the step.
     pub inputs: Vec<Tensor>,
     /// What it writes. Before the step, a tensor that no earlier step has written has no elements: reading them is an error.
@@ -113,7 +113,7 @@ impl Executable {
         if !compiled.is_step_by_step() {
             return Err(ProgramError::NotStepByStep { program: compiled.program().name.clone() }.into());
         }
-        let section = compiled.steps().iter().find_map(|step| Some((step.work.section()?, step.site)));
+        let section = compiled.steps().find_map(|step| Some((step.work.section()?, step.site)));
         if let Some((section, site)) = section {
             let (program, section) = (compiled.program().name.clone(), section.to_string());
             return Err(ProgramError::WatchedSection { program, section, site }.into());
@@ -124,7 +124,7 @@ impl Executable {
             if let Watch::Steps(numbers) = watch { numbers.iter().copied().collect() } else { HashSet::new() };
         let mut pending = Vec::new();
         for (number, segment) in compiled.segments().iter().enumerate() {
-            let steps = &compiled.steps()[segment.steps.clone()];
+            let steps: Vec<CompiledStep<'_>> = compiled.steps_of(segment.steps.clone()).collect();
             let is_watched = match watch {
                 Watch::All => true,
                 Watch::Steps(_) => steps.iter().any(|step| named.contains(&step.number)),
@@ -160,12 +160,11 @@ impl Executable {
     pub fn step_times(&self) -> Vec<StepTime> {
         let of_segment = |(segment, loaded): (&Segment, &LoadedSegment)| {
             let times = match loaded {
-                LoadedSegment::Cpu(sequence) => sequence.times(),
+                LoadedSegment::Prepared(prepared) => prepared.times(),
                 LoadedSegment::Function(function) => {
                     let time = function.time.as_ref().map(CallTime::read);
                     time.map(|(runs, time)| SequenceTime { steps: 0..1, runs, time }).into_iter().collect()
                 }
-                LoadedSegment::Commands(sequence) => sequence.times(),
                 LoadedSegment::Transfer | LoadedSegment::SectionMark => Vec::new(),
             };
             let first = segment.steps.start;
@@ -207,8 +206,9 @@ impl Executable {
     pub fn costs(&self) -> Costs {
         let mut costs = Costs::default();
         for StepTime { steps, runs, time } in self.step_times() {
-            if let ([step], 1..) = (&self.compiled().steps()[steps], runs) {
-                costs.add_times(self.compiled().program(), step.number, runs, time);
+            if steps.len() == 1 && runs > 0 {
+                let number = self.compiled().step(steps.start).number;
+                costs.add_times(self.compiled().program(), number, runs, time);
             }
         }
         costs
@@ -225,15 +225,15 @@ fn wait(engine: &Arc<Engine>, pending: &mut Vec<Submitted>) -> Result<(), Error>
     Ok(())
 }
 
-fn watched<'w>(steps: &'w [CompiledStep], run: &Run<'_>) -> Result<WatchedStep<'w>, Error> {
-    let mut known: Vec<&Located> = Vec::new();
+fn watched<'w>(steps: Vec<CompiledStep<'w>>, run: &Run<'_>) -> Result<WatchedStep<'w>, Error> {
+    let mut known: Vec<Located<'_>> = Vec::new();
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
     for operand in steps.iter().flat_map(|step| &step.operands) {
         // A block uses some views again and again.
-        if known.contains(&operand) {
+        if known.contains(operand) {
             continue;
         }
-        known.push(operand);
+        known.push(*operand);
         let tensor = run.view(operand)?;
         if operand.access.writes() { outputs.push(tensor) } else { inputs.push(tensor) }
     }

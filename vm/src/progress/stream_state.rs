@@ -19,7 +19,7 @@ use crate::sync::{AtomicU64, Ordering};
 pub(crate) use streamvm_stream::MAX_STREAMS;
 
 /// A waiter makes spin checks once no more than this many numbers are left. Until then the runner keeps writing to that cache line,
-/// and a waiter that polls it takes it away from the runner (docs/adr/0036).
+/// and a waiter that polls it takes it away from the runner (docs/adr/waiting-callers.md).
 const NEAR: u64 = 4;
 
 /// One stream, as its submitters, its runner and its waiters see it.

@@ -20,7 +20,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 
 /// A linked node. It is aligned to a pair of cache lines, because processors prefetch the other line of a pair too, and two nodes
-/// in flight should not share one (docs/adr/0031).
+/// in flight should not share one (docs/adr/hot-path.md).
 #[repr(C, align(128))]
 pub(crate) struct Node<T> {
     pub(super) next: *mut Node<T>,

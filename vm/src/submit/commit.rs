@@ -4,7 +4,7 @@
 //!
 //! A task of an ordered stream without host waits goes straight to its thread context, if the scheduler holds back nothing on its stream.
 //! Any other task goes to the scheduler, and so does everything behind it, until the scheduler has dispatched all that was sent to it. So
-//! at any time one side has the right to dispatch a stream (`docs/adr/0003-who-dispatches.md`).
+//! at any time one side has the right to dispatch a stream (`docs/adr/dispatch.md`).
 
 use std::borrow::{Borrow, Cow};
 use std::ops::Range;
@@ -17,7 +17,7 @@ use streamvm_instructions::{
     Batch, Declared, Dependence, DependenceUse, EngineRef, Event, Instruction, Kind, Line, Order, PlannedRecord,
     RecordPlace, Role, Target, Tensor, Var, WaitFor, is_reachable,
 };
-use streamvm_stream::{Point, RunBy, StreamClass, StreamId, WaitKind};
+use streamvm_stream::{Point, StreamId, WaitKind};
 
 use crate::dispatch::context_handle::ContextHandle;
 use crate::execute::environment::Environment;
@@ -420,14 +420,13 @@ impl State {
     fn fill_code(&self, task: &mut Task, instruction: &mut Line<'_>, filled: &mut Filled) {
         if instruction.take_body(&mut task.function) {
             let role = if let Kind::Function { role, .. } = instruction.kind { Some(role) } else { None };
-            // The steps of a program are kernels: a waiting caller may run them, as it runs kernels.
-            let of_program = role.is_some_and(Role::is_of_program);
-            if !of_program {
+            // A waiting caller may run the kernels of a program, as it runs kernels.
+            if !matches!(role, Some(Role::Program | Role::Blocks)) {
                 filled.code = task.point.seq;
             }
             task.action = match role {
                 Some(Role::Cuda) => Action::Raw,
-                _ if of_program && StreamClass::of(&instruction.stream).run_by() == RunBy::Device => Action::Commands,
+                Some(Role::Program | Role::ProgramWithCode | Role::Blocks) => Action::Segment,
                 _ => Action::Function,
             };
         }

@@ -34,7 +34,7 @@ const YIELD_EVERY: u32 = 4;
 /// A thread context polls its inbox at one poll in this many, unless a caller waits. Each poll takes the cache line of the inbox,
 /// and then those of the node boxes, away from the submitter, so a program that submits single instructions without waiting runs
 /// faster when the context takes several at once. On 2 cores, ns, every poll / one in 4 / one in 8: chain of single submissions 215
-/// / 147 / 134, eager additions 905 / 781 / 661, submit and wait 837 / 946 / 1,050. One in 16 is no better (docs/adr/0033).
+/// / 147 / 134, eager additions 905 / 781 / 661, submit and wait 837 / 946 / 1,050. One in 16 is no better (docs/adr/dispatch.md).
 ///
 /// Workers do the same while they have tasks of their own queued. Two workers, every poll / one in 8: chain 397 / 248, submit and
 /// wait 905 / 1,036.
@@ -42,7 +42,7 @@ pub(crate) const INBOX_EVERY: u32 = 8;
 
 /// A context that took fewer tasks than this from its inbox waits for the next spaced poll, unless a caller waits. It has caught up
 /// with the submitter: polling at once would find fewer tasks each time, down to one, and take the inbox's cache line away each
-/// time (docs/adr/0033).
+/// time (docs/adr/dispatch.md).
 pub(crate) const FEW: usize = 64;
 
 /// Polls on a machine with one core; each yields it. A thread that still polls needs no system call to be woken, after which the
@@ -74,7 +74,7 @@ impl Spin {
     /// Pauses before the next poll; false when all polls are used up. The pause ends early when `spin_check` returns true.
     /// `spin_check` is called at every pause, so it must be a single load of one cache line: a waiting caller polls the number that
     /// it waits for, and a thread context polls its inbox while a caller waits, because that caller pushes nothing meanwhile
-    /// (docs/adr/0036).
+    /// (docs/adr/waiting-callers.md).
     #[inline]
     pub(crate) fn turn(&mut self, spin_check: impl Fn() -> bool) -> bool {
         if self.left == 0 {

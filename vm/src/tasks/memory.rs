@@ -140,7 +140,7 @@ pub(crate) struct Pool {
 
 /// How many free blocks of the wanted size, each usable only after a wait for another stream, a pool holds before it takes one of
 /// them instead of asking for fresh memory: the number of a pipeline that works on two buffers and has two more in flight each way
-/// (docs/adr/0026).
+/// (docs/adr/memory-reuse.md).
 const SPARE: usize = 4;
 
 impl Pool {

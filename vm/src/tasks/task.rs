@@ -27,8 +27,8 @@ pub(crate) enum Action {
     Function,
     /// Runs [`Task::function`] with the driver's stream and the addresses of the operands.
     Raw,
-    /// Runs [`Task::function`] with the device's stream, on which it queues the steps of a program.
-    Commands,
+    /// Runs [`Task::function`] with the stream, on which it executes a prepared segment of a program.
+    Segment,
     /// Runs [`Computing::kernel`] with the operands: inputs, then the output.
     Kernel,
     /// Copies the first operand to the second.

@@ -268,7 +268,7 @@ proptest! {
         let size = dtype.size();
         let sizes: Vec<usize> = (0..FEEDS + results).map(|index| if index == 2 { size } else { length * size }).collect();
         let alone = CpuSequence::new(&sizes, steps(&drawn, dtype, length, false), &[]).expect("steps");
-        let groups = [SequenceGroup { steps: 0..results, block }];
+        let groups = [SequenceGroup { steps: 0..results, block, unstored: vec![] }];
         let group = CpuSequence::new(&sizes, steps(&drawn, dtype, length, true), &groups).expect("a group");
         let (mut expected, mut found) = (words(results), words(results));
         run(&alone, dtype, (length, results), &mut expected);
@@ -396,7 +396,7 @@ fn an_operand_that_was_written_is_read_anew() {
     };
     let expected = results(steps(buffer(4), buffer(5)), &[]);
     assert_eq!(expected, ([2.0; 20], [0.0; 20]));
-    assert_eq!(results(in_scratch(), &[SequenceGroup { steps: 0..4, block: 64 }]), expected);
+    assert_eq!(results(in_scratch(), &[SequenceGroup { steps: 0..4, block: 64, unstored: vec![] }]), expected);
 }
 
 /// A block of one row has an axis of size 1, along which the column has a stride.
@@ -509,7 +509,8 @@ fn an_operand_that_is_not_aligned_is_refused() {
     };
     let steps = vec![add(0, 0, 1), add(1, 2, 2)];
     let sequence =
-        CpuSequence::new(&[68, 64, 64], steps, &[SequenceGroup { steps: 0..2, block: 64 }]).expect("a group");
+        CpuSequence::new(&[68, 64, 64], steps, &[SequenceGroup { steps: 0..2, block: 64, unstored: vec![] }])
+            .expect("a group");
     let mut data = [vec![0u64; 9], vec![0; 8], vec![0; 8]];
     let bytes = [68, 64, 64];
     let operand = |(words, bytes): (&mut Vec<u64>, usize)| {
@@ -532,7 +533,7 @@ fn threads_compute_different_blocks_of_a_chain() {
     const LENGTH: usize = (1 << 18) + 5;
     let drawn = [of(Op::Add, [Feed(0), Feed(1)]), Drawn { kept: true, ..of(Op::Mul, [Before(0), Feed(0)]) }];
     let sizes = [LENGTH * 4, LENGTH * 4, 4, LENGTH * 4, LENGTH * 4];
-    let groups = [SequenceGroup { steps: 0..2, block: 1000 }];
+    let groups = [SequenceGroup { steps: 0..2, block: 1000, unstored: vec![] }];
     let alone = CpuSequence::new(&sizes, steps(&drawn, DType::F32, LENGTH, false), &[]).expect("steps");
     let group = CpuSequence::new(&sizes, steps(&drawn, DType::F32, LENGTH, true), &groups).expect("a group");
     let words = || -> Vec<Vec<u64>> {
@@ -551,7 +552,7 @@ fn threads_compute_different_blocks_of_a_chain() {
 fn a_chain_over_no_elements_runs() {
     use Given::{Before, Feed};
     let drawn = [of(Op::Add, [Feed(0), Feed(1)]), Drawn { kept: true, ..of(Op::Mul, [Before(0), Feed(0)]) }];
-    let groups = [SequenceGroup { steps: 0..2, block: 64 }];
+    let groups = [SequenceGroup { steps: 0..2, block: 64, unstored: vec![] }];
     let group = CpuSequence::new(&[0, 0, 4, 0, 0], steps(&drawn, DType::F32, 0, true), &groups).expect("a group");
     let mut data = vec![vec![7u64]; 5];
     run(&group, DType::F32, (0, 2), &mut data);

@@ -5,6 +5,7 @@
 //!
 //! The calling thread runs the steps in their order. With branches ([`CpuSequence::over`]), it and helpers of the process's pool run these side by side.
 
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,8 +18,8 @@ use streamvm_ep::backend::sequence::{
     check_ordered, first_not_finite, located, params_of_run, placed,
 };
 use streamvm_ep::{
-    DeviceKind, FnContext, Operand, ProgramStep, SequenceBranch, SequenceBuffer, SequenceError, SequenceFunction,
-    SequenceGroup, SequenceMemory, SequenceStep, SequenceTime, SequenceWork,
+    DeviceKind, FnContext, Operand, Prepared, ProgramStep, Segment, SequenceBranch, SequenceBuffer, SequenceError,
+    SequenceFunction, SequenceGroup, SequenceMemory, SequenceStep, SequenceTime, SequenceWork, StepNote,
 };
 
 use crate::sequence::group::Group;
@@ -174,6 +175,35 @@ impl CpuSequence {
         })
     }
 
+    /// Prepares a segment.
+    ///
+    /// # Errors
+    /// Those of [`over`](CpuSequence::over).
+    pub(crate) fn of_segment(segment: Segment) -> Result<CpuSequence, SequenceError> {
+        let Segment { buffers, steps, groups, branches, options, .. } = segment;
+        // Only functions and loops can hang.
+        let may_hang = |(step, _): &(SequenceStep, ProgramStep)| {
+            matches!(step.work, SequenceWork::Function(_) | SequenceWork::While { .. })
+        };
+        let may_hang = steps.iter().any(may_hang);
+        let (steps, labels): (Vec<SequenceStep>, Vec<ProgramStep>) = steps.into_iter().unzip();
+        let mut sequence = CpuSequence::over(buffers, steps, &groups, &branches)?;
+        (sequence.stops, sequence.checks_finite) = (options.stops, options.checks_finite);
+        if may_hang {
+            sequence = sequence.labelled(labels.into());
+        }
+        Ok(if options.times_steps { sequence.timing() } else { sequence })
+    }
+
+    /// The sequence that [`Device::prepare`](streamvm_ep::Device::prepare) has made.
+    ///
+    /// # Errors
+    /// [`SequenceError::Foreign`] if it has made something else.
+    pub(crate) fn of(prepared: &dyn Prepared) -> Result<&CpuSequence, SequenceError> {
+        let prepared: &dyn Any = prepared;
+        prepared.downcast_ref().ok_or(SequenceError::Foreign)
+    }
+
     /// Makes loops fail at their next round from the time when `stops` is set: [`SequenceError::Stopped`].
     #[must_use]
     pub fn stopped_by(mut self, stops: Arc<AtomicBool>) -> CpuSequence {
@@ -189,7 +219,7 @@ impl CpuSequence {
         self
     }
 
-    /// Sets that runs note how long each step takes, for which they read the clock twice a step: see [`times`](CpuSequence::times).
+    /// Sets that runs note how long each step takes, for which they read the clock twice a step: see [`Prepared::times`].
     #[must_use]
     pub fn timing(mut self) -> CpuSequence {
         self.times = Some(self.parts.iter().map(|_| PartTime::default()).collect());
@@ -204,44 +234,6 @@ impl CpuSequence {
         self
     }
 
-    /// How long each step took so far, in order; nothing unless runs are [timed](CpuSequence::timing). Steps that begin or end blocks are left
-    /// out. Numbers of runs in progress may be missing.
-    pub fn times(&self) -> Vec<SequenceTime> {
-        let of_part = |(part, time): (&Part<Work>, &PartTime)| {
-            let steps = match part {
-                Part::Work(Work::Single(single) | Work::Draw(single)) => single.number..single.number + 1,
-                Part::Work(Work::Group(group)) => group.steps(),
-                Part::Work(Work::Function(function)) => function.number..function.number + 1,
-                Part::Test(_) | Part::Jump(_) => return None,
-            };
-            Some(time.read(steps))
-        };
-        self.parts.iter().zip(self.times.iter().flatten()).filter_map(of_part).collect()
-    }
-
-    /// Whether one of its steps calls a function of the caller.
-    pub fn calls_functions(&self) -> bool {
-        self.calls_functions
-    }
-
-    /// The bytes that the steps take on the heap.
-    pub fn heap_bytes(&self) -> usize {
-        let of_part = |part: &Part<Work>| match part {
-            Part::Work(Work::Group(group)) => size_of_val(&**group) + group.heap_bytes(),
-            Part::Test(test) => size_of_val(&**test),
-            Part::Work(Work::Single(_) | Work::Draw(_) | Work::Function(_)) | Part::Jump(_) => 0,
-        };
-        let parts: usize = self.parts.iter().map(of_part).sum();
-        let lanes = self.lanes.as_ref().map_or(0, HostLanes::heap_bytes);
-        let labels = self.labels.as_ref().map_or(0, |labels| size_of_val(&**labels));
-        parts
-            + labels
-            + size_of_val(self.parts.as_slice())
-            + lanes
-            + self.operands.heap_bytes()
-            + self.buffers.heap_bytes()
-    }
-
     /// Runs all steps over the operands of `context`, which are the buffers in the same order. `run` is the number of the run, which decides
     /// about its random numbers. Kernels and groups use as many threads as those of the stream that calls the function. Blocks until all
     /// steps have run. Afterwards all written operands of `context` count as taken, also after an error.
@@ -252,9 +244,19 @@ impl CpuSequence {
     /// [`SequenceError::NotFinite`] for the first step that fails;
     /// [`SequenceError::Rounds`], [`SequenceError::LoopTime`] and [`SequenceError::Stopped`] for a `While` that may not begin another round.
     pub fn run(&self, context: &mut FnContext<'_>, run: u64) -> Result<(), SequenceError> {
+        self.run_noting(context, run, None)
+    }
+
+    /// [`run`](CpuSequence::run), in which `note` learns of each step, if the sequence has labels.
+    pub(crate) fn run_noting(
+        &self,
+        context: &mut FnContext<'_>,
+        run: u64,
+        note: Option<&StepNote>,
+    ) -> Result<(), SequenceError> {
         let buffers = context.take_all().map_err(|error| SequenceError::Buffers(error.to_string()))?;
         self.buffers.check(buffers)?;
-        let noted = context.step_note.zip(self.labels.as_ref()).map(|(note, labels)| note.run(labels));
+        let noted = note.zip(self.labels.as_ref()).map(|(note, labels)| note.run(labels));
         let noted = noted.as_ref();
         if self.times.is_some() {
             // SAFETY: `new` has added the operands of the steps to the buffers, and `check` has accepted those of the call. `take_all` has
@@ -388,7 +390,7 @@ impl CpuSequence {
         operands: &'o mut [Operand<'m>],
     ) -> &'o mut [Operand<'m>] {
         // SAFETY: the caller has the same duties; `over` has added what the operands were prepared from to the buffers.
-        unsafe { placed(self.operands.of(places), buffers, operands) }
+        unsafe { placed(&self.operands, places, buffers, operands) }
     }
 
     #[inline(always)]
@@ -450,6 +452,46 @@ impl FunctionStep {
     fn run(&self, set: &mut [Operand]) -> Result<(), SequenceError> {
         let mut context = FnContext::new(set).map_err(|error| SequenceError::Step { step: self.number, error })?;
         self.function.call(&mut context).map_err(|error| SequenceError::Function { step: self.number, error })
+    }
+}
+
+impl Prepared for CpuSequence {
+    fn pauses(&self) -> bool {
+        false
+    }
+
+    fn calls_functions(&self) -> bool {
+        self.calls_functions
+    }
+
+    fn times(&self) -> Vec<SequenceTime> {
+        let of_part = |(part, time): (&Part<Work>, &PartTime)| {
+            let steps = match part {
+                Part::Work(Work::Single(single) | Work::Draw(single)) => single.number..single.number + 1,
+                Part::Work(Work::Group(group)) => group.steps(),
+                Part::Work(Work::Function(function)) => function.number..function.number + 1,
+                Part::Test(_) | Part::Jump(_) => return None,
+            };
+            Some(time.read(steps))
+        };
+        self.parts.iter().zip(self.times.iter().flatten()).filter_map(of_part).collect()
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let of_part = |part: &Part<Work>| match part {
+            Part::Work(Work::Group(group)) => size_of_val(&**group) + group.heap_bytes(),
+            Part::Test(test) => size_of_val(&**test),
+            Part::Work(Work::Single(_) | Work::Draw(_) | Work::Function(_)) | Part::Jump(_) => 0,
+        };
+        let parts: usize = self.parts.iter().map(of_part).sum();
+        let lanes = self.lanes.as_ref().map_or(0, HostLanes::heap_bytes);
+        let labels = self.labels.as_ref().map_or(0, |labels| size_of_val(&**labels));
+        parts
+            + labels
+            + size_of_val(self.parts.as_slice())
+            + lanes
+            + self.operands.heap_bytes()
+            + self.buffers.heap_bytes()
     }
 }
 

@@ -85,7 +85,7 @@ fn every_size_of_a_block_gives_the_same_elements() {
     for block in 1..=ROWS * COLUMNS + 1 {
         for in_scratch in [true, false] {
             let buffers = if in_scratch { 4 } else { 6 };
-            let groups = [SequenceGroup { steps: 0..5, block }];
+            let groups = [SequenceGroup { steps: 0..5, block, unstored: vec![] }];
             let group = CpuSequence::new(&sizes[..buffers], steps(in_scratch), &groups).expect("a group");
             let mut found = data(buffers);
             run(&group, &mut found).expect("it runs");
@@ -106,7 +106,8 @@ fn threads_compute_different_blocks() {
         call(Op::Add, vec![in_buffer(0, long, Read), in_buffer(1, long, Read), piece(Write)]),
         call(Op::Mul, vec![piece(Read), in_buffer(0, long, Read), in_buffer(2, long, Write)]),
     ];
-    let group = CpuSequence::new(&[LENGTH * 4; 3], steps, &[SequenceGroup { steps: 0..2, block: 1000 }]);
+    let group =
+        CpuSequence::new(&[LENGTH * 4; 3], steps, &[SequenceGroup { steps: 0..2, block: 1000, unstored: vec![] }]);
     let x: Vec<i32> = (0..LENGTH as i32).collect();
     let mut data = [x.clone(), x.clone(), vec![0; LENGTH]];
     streamvm_kernels::set_threads(4);
@@ -168,7 +169,7 @@ fn steps_that_cannot_run_block_by_block_are_refused() {
         ),
     ];
     for (what, place, steps) in cases {
-        let groups = [SequenceGroup { steps: 0..steps.len(), block: 4 }];
+        let groups = [SequenceGroup { steps: 0..steps.len(), block: 4, unstored: vec![] }];
         let refused = CpuSequence::new(&[BYTES * 2; 4], steps, &groups).expect_err(what);
         assert!(matches!(refused, SequenceError::Group { step, .. } if step == place), "{what}: {refused}");
         let named = refused.to_string();
@@ -178,7 +179,7 @@ fn steps_that_cannot_run_block_by_block_are_refused() {
     let alone = CpuSequence::new(&[BYTES; 3], vec![add()], &[]).expect_err("scratch memory outside groups");
     assert!(alone.to_string().contains("in no group"), "{alone}");
     for groups in [[2..4, 0..2], [0..2, 1..3], [0..2, 4..6], [0..2, 2..5], [0..2, 2..2]] {
-        let groups = groups.map(|steps| SequenceGroup { steps, block: 4 });
+        let groups = groups.map(|steps| SequenceGroup { steps, block: 4, unstored: vec![] });
         let steps = vec![neg(in_buffer(0, whole(), Read), out()); 4];
         let refused = CpuSequence::new(&[BYTES; 3], steps, &groups).expect_err("groups that are not in order");
         assert!(matches!(refused, SequenceError::Group { .. }), "{refused}");
@@ -244,7 +245,11 @@ fn a_step_of_a_group_that_fails_is_named() {
     };
     let neg = call(Op::Neg, vec![in_buffer(0, whole(), Read), in_buffer(3, whole(), Write)]);
     let steps = vec![neg.clone(), neg, fill];
-    let group = CpuSequence::new(&[BYTES, 24, BYTES, BYTES], steps, &[SequenceGroup { steps: 1..3, block: 4 }]);
+    let group = CpuSequence::new(
+        &[BYTES, 24, BYTES, BYTES],
+        steps,
+        &[SequenceGroup { steps: 1..3, block: 4, unstored: vec![] }],
+    );
     let failed = run(&group.expect("a group"), &mut data(4)).expect_err("the value does not fit");
     assert!(matches!(failed, SequenceError::Step { step: 2, .. }), "{failed}");
 }
@@ -260,7 +265,7 @@ fn scratch_memory_is_bounded() {
             operands: vec![SequenceOperand { layout, ..scratch(piece, Write) }],
         };
         let steps = (0..4).map(fill).collect();
-        CpuSequence::new(&[], steps, &[SequenceGroup { steps: 0..4, block: usize::MAX }])
+        CpuSequence::new(&[], steps, &[SequenceGroup { steps: 0..4, block: usize::MAX, unstored: vec![] }])
     };
     assert!(large(1 << 18).is_ok());
     for elements in [(1 << 18) + 1, 1 << 58] {
@@ -275,7 +280,11 @@ fn a_group_over_no_elements_runs() {
     for dims in [&[0, 2][..], &[2, 0, 3], &[0]] {
         let none = Layout::contiguous(Shape::new(dims).expect("a shape"));
         let neg = call(Op::Neg, vec![in_buffer(0, none, Read), in_buffer(2, none, Write)]);
-        let group = CpuSequence::new(&[4, 4, 4], vec![neg.clone(), neg], &[SequenceGroup { steps: 0..2, block: 4 }]);
+        let group = CpuSequence::new(
+            &[4, 4, 4],
+            vec![neg.clone(), neg],
+            &[SequenceGroup { steps: 0..2, block: 4, unstored: vec![] }],
+        );
         let mut data = [vec![1], vec![2], vec![3]];
         run(&group.expect("a group"), &mut data).expect("it runs");
         assert_eq!(data, [[1], [2], [3]]);
@@ -297,7 +306,11 @@ fn a_kernel_that_exchanges_its_operands_gets_the_declared_ones_in_each_block() {
     let operands =
         vec![in_buffer(1, row.broadcast_to(whole().shape()).expect("a view"), Read), in_buffer(2, whole(), Write)];
     let step = SequenceStep { work: SequenceWork::Kernel(kernel, Params::default()), operands };
-    let group = CpuSequence::new(&[BYTES, 24, BYTES], vec![step], &[SequenceGroup { steps: 0..1, block: COLUMNS }]);
+    let group = CpuSequence::new(
+        &[BYTES, 24, BYTES],
+        vec![step],
+        &[SequenceGroup { steps: 0..1, block: COLUMNS, unstored: vec![] }],
+    );
     let mut data = data(3);
     let row = data[1].clone();
     run(&group.expect("a group"), &mut data).expect("it runs");

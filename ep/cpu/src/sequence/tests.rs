@@ -316,7 +316,7 @@ fn timed_runs_note_how_often_each_step_ran() {
         call(Op::Add, vec![vector(1, 0, 2, Read), vector(1, 0, 2, Read), vector(2, 0, 2, Write)]),
         call(Op::Neg, vec![vector(2, 0, 2, Read), vector(2, 0, 2, Write)]),
     ];
-    let group = SequenceGroup { steps: 4..6, block: 1 };
+    let group = SequenceGroup { steps: 4..6, block: 1, unstored: vec![] };
     let sequence = CpuSequence::new(&[8, 8, 8], steps.to_vec(), &[group]).expect("steps within their buffers").timing();
     let run_with = |first: i32| {
         let mut data = [(vec![first, 5], Read), (vec![0; 2], Access::ReadWrite), (vec![0; 2], Access::ReadWrite)];
@@ -428,7 +428,7 @@ fn a_function_that_fails_or_gets_operands_that_overlap_is_named_and_ends_the_run
 #[test]
 fn a_function_is_refused_in_groups_and_on_devices() {
     let step = || function(vec![vector(0, 0, 2, Access::Write)], |_| Ok(()));
-    let grouped = CpuSequence::new(&[8], vec![step()], &[SequenceGroup { steps: 0..1, block: 1 }]);
+    let grouped = CpuSequence::new(&[8], vec![step()], &[SequenceGroup { steps: 0..1, block: 1, unstored: vec![] }]);
     let text = grouped.map(drop).expect_err("it cannot run block by block").to_string();
     assert!(text.contains("it is no kernel, copy or fill"), "{text}");
     let refused = step().check_form(0, DeviceKind::SIM).expect_err("the device cannot call it").to_string();
@@ -459,7 +459,7 @@ fn two_lanes(behind: &[usize]) -> Result<CpuSequence, SequenceError> {
         SequenceBranch { steps: 4..5, lane: 0, after: behind.to_vec() },
     ];
     let buffers = [16, 16, 8, 16].map(SequenceBuffer::Bytes).to_vec();
-    CpuSequence::over(buffers, steps, &[SequenceGroup { steps: 2..4, block: 2 }], &branches)
+    CpuSequence::over(buffers, steps, &[SequenceGroup { steps: 2..4, block: 2, unstored: vec![] }], &branches)
 }
 
 #[test]
@@ -494,7 +494,7 @@ fn branches_that_could_race_or_divide_a_group_or_have_blocks_are_refused() {
         CpuSequence::over(vec![SequenceBuffer::Bytes(8)], steps, groups, branches).map(drop)
     };
     assert_eq!(over(vec![fill(0), fill(4)], &[], &halves), Ok(()));
-    let group = [SequenceGroup { steps: 0..2, block: 1 }];
+    let group = [SequenceGroup { steps: 0..2, block: 1, unstored: vec![] }];
     let text = over(vec![fill(0), fill(4)], &group, &halves).expect_err("a group is one part").to_string();
     assert!(text.contains("the steps 0..2 of its group are in several branches"), "{text}");
     let text = over(vec![fill(0), fill(4)], &[], &halves[..1]).expect_err("a step is in no branch").to_string();

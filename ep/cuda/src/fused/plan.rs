@@ -23,7 +23,7 @@ pub struct FusedLaunch {
 ///
 /// # Errors
 ///
-/// [`Error::FusedViews`], as for [`Stream::launch_fused`](streamvm_ep::Stream::launch_fused).
+/// [`Error::FusedViews`], as for [`Graphs::launch_fused`](streamvm_ep::Graphs::launch_fused).
 pub fn plan_fused(group: &FusedGroup, views: &[Operand]) -> Result<Option<FusedLaunch>, Error> {
     plan_views(&group.views, views)
 }

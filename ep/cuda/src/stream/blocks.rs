@@ -151,7 +151,7 @@ impl CudaStream {
         Ok(())
     }
 
-    /// [`Stream::loops_run`](streamvm_ep::Stream::loops_run).
+    /// [`Graphs::loops_run`](streamvm_ep::Graphs::loops_run).
     pub(super) fn read_loops(&mut self) -> LoopsRun {
         self.blocks.is_launched = false;
         let state = self.blocks.record.map_or_else(LoopState::default, |record| record.read());
@@ -163,7 +163,7 @@ impl CudaStream {
         LoopsRun { rounds: state.rounds, end }
     }
 
-    /// [`Stream::begin_block`](streamvm_ep::Stream::begin_block).
+    /// [`Graphs::begin_block`](streamvm_ep::Graphs::begin_block).
     pub(super) fn open_block(&mut self, start: BlockStart, condition: &Operand) -> Result<(), Error> {
         if self.leaves_out(&[condition]) {
             return Ok(());
@@ -210,7 +210,7 @@ impl CudaStream {
         Ok(())
     }
 
-    /// [`Stream::begin_else`](streamvm_ep::Stream::begin_else).
+    /// [`Graphs::begin_else`](streamvm_ep::Graphs::begin_else).
     pub(super) fn open_else(&mut self) -> Result<(), Error> {
         let Some((open, kernel)) = self.pop_block()? else { return Ok(()) };
         let (Some(otherwise), Some((_, body_stream))) = (open.otherwise, self.next_block()) else {
@@ -228,7 +228,7 @@ impl CudaStream {
         Ok(())
     }
 
-    /// [`Stream::end_block`](streamvm_ep::Stream::end_block).
+    /// [`Graphs::end_block`](streamvm_ep::Graphs::end_block).
     pub(super) fn close_block(&mut self) -> Result<(), Error> {
         self.pop_block().map(drop)
     }

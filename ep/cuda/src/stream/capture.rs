@@ -1,5 +1,5 @@
-//! Captures of a stream, and launches of its graphs: the driver calls behind [`Stream::begin_graph`](streamvm_ep::Stream::begin_graph) and
-//! [`Stream::end_graph`](streamvm_ep::Stream::end_graph). Which commands are captured is decided in `graphs.rs`; blocks in a capture are in `blocks.rs`.
+//! Captures of a stream, and launches of its graphs: the driver calls behind [`Graphs::begin_graph`](streamvm_ep::Graphs::begin_graph) and
+//! [`Graphs::end_graph`](streamvm_ep::Graphs::end_graph). Which commands are captured is decided in `graphs.rs`; blocks in a capture are in `blocks.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,7 +42,7 @@ impl Capture {
 }
 
 impl CudaStream {
-    /// [`Stream::begin_graph`](streamvm_ep::Stream::begin_graph), or, with `blocks`, [`Stream::begin_block_graph`](streamvm_ep::Stream::begin_block_graph). Captures nothing
+    /// [`Graphs::begin_graph`](streamvm_ep::Graphs::begin_graph), or, with `blocks`, [`Graphs::begin_block_graph`](streamvm_ep::Graphs::begin_block_graph). Captures nothing
     /// under `sync_each_op`, which waits for each command.
     pub(super) fn start_graph(
         &mut self,
@@ -111,7 +111,7 @@ impl CudaStream {
         }
     }
 
-    /// [`Stream::end_graph`](streamvm_ep::Stream::end_graph).
+    /// [`Graphs::end_graph`](streamvm_ep::Graphs::end_graph).
     pub(super) fn finish_graph(&mut self, whole: bool) -> Result<bool, Error> {
         self.join()?;
         if self.capture.is_none() {

@@ -1,7 +1,7 @@
 //! The lanes of a stream: commands of one instruction that the device may run side by side, on *side streams* of the instruction's stream.
 //!
-//! [`Stream::begin_lanes`](streamvm_ep::Stream::begin_lanes) forks the side streams from the stream: each waits for an event that is recorded on it.
-//! [`Stream::end_lanes`](streamvm_ep::Stream::end_lanes) joins them: the stream waits for an event that is recorded on each. In between, lanes wait for
+//! [`Graphs::begin_lanes`](streamvm_ep::Graphs::begin_lanes) forks the side streams from the stream: each waits for an event that is recorded on it.
+//! [`Graphs::end_lanes`](streamvm_ep::Graphs::end_lanes) joins them: the stream waits for an event that is recorded on each. In between, lanes wait for
 //! each other's marks, which are events too. While the stream captures, the fork takes the side streams into the capture, the same events become
 //! the edges of the graph, and the join is what the driver asks for at the end of a capture.
 //!
@@ -148,7 +148,7 @@ impl Lanes {
 }
 
 impl CudaStream {
-    /// [`Stream::begin_lanes`](streamvm_ep::Stream::begin_lanes). There are no lanes under `sync_each_op`, which waits for each command.
+    /// [`Graphs::begin_lanes`](streamvm_ep::Graphs::begin_lanes). There are no lanes under `sync_each_op`, which waits for each command.
     pub(super) fn fork(&mut self, lanes: usize) -> Result<(), Error> {
         self.join()?;
         self.device().check()?;
@@ -179,7 +179,7 @@ impl CudaStream {
         Ok(())
     }
 
-    /// [`Stream::enter_lane`](streamvm_ep::Stream::enter_lane).
+    /// [`Graphs::enter_lane`](streamvm_ep::Graphs::enter_lane).
     pub(super) fn enter(&mut self, lane: usize, behind: &[usize]) -> Result<(), Error> {
         if !self.lanes.are_open() {
             return Ok(());
@@ -197,7 +197,7 @@ impl CudaStream {
         Ok(())
     }
 
-    /// [`Stream::mark_lane`](streamvm_ep::Stream::mark_lane).
+    /// [`Graphs::mark_lane`](streamvm_ep::Graphs::mark_lane).
     pub(super) fn mark(&mut self, mark: usize) -> Result<(), Error> {
         if !self.lanes.are_open() {
             return Ok(());
@@ -214,7 +214,7 @@ impl CudaStream {
         self.submit("mark of a lane", |driver, _, stream| unsafe { driver.record(event, stream) })
     }
 
-    /// [`Stream::end_lanes`](streamvm_ep::Stream::end_lanes).
+    /// [`Graphs::end_lanes`](streamvm_ep::Graphs::end_lanes).
     ///
     /// # Errors
     /// The device is lost: it cannot be told when the commands of a lane are over.

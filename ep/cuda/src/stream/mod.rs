@@ -19,15 +19,16 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 use streamvm_ep::backend::check::{check_copy, check_fill};
 use streamvm_ep::{
-    BlockStart, CallError, DType, DeviceKind, Error, EventId, FnContext, FusedKernel, GraphBlocks, GraphKey,
-    GraphStart, InlineFn, KernelCall, Label, LoopsRun, Op, Operand, ProgramStep, RawCall, RawFn, Scalar, Site, Stream,
+    BlockStart, CallError, CommandSequence, Commands, DType, DeviceKind, Error, EventId, FnContext, FusedKernel,
+    GraphBlocks, GraphKey, GraphStart, Graphs, InlineFn, KernelCall, Label, LoopsRun, Op, Operand, Prepared,
+    ProgramStep, RawCall, RawFn, Scalar, SegmentRun, SequenceError, Site, Stream,
 };
 
 use super::blas::Blas;
 use super::driver::{Driver, DriverFailure, EventHandle, Extent, StreamHandle};
 use super::fused::plan_views;
 use super::gemm::Gemm;
-use super::graphs::Graphs;
+use super::graphs::KeptGraphs;
 use super::instance::{DeviceState, Instance, Opened};
 use super::plan::{Launch, plan, plan_copy, plan_fill};
 use super::progress::Progress;
@@ -61,7 +62,7 @@ pub(super) struct CudaStream {
     /// A cuBLAS that is not used any longer, because it could not be pointed back to this stream. Graphs of the stream have the address of its memory.
     retired_blas: Option<Blas>,
     /// Its graphs.
-    graphs: Graphs,
+    graphs: KeptGraphs,
     /// The commands that are captured now instead of running.
     capture: Option<Capture>,
     /// What blocks of its graphs need.
@@ -101,7 +102,7 @@ impl CudaStream {
             timing,
             blas,
             retired_blas: None,
-            graphs: Graphs::default(),
+            graphs: KeptGraphs::default(),
             capture: None,
             blocks: Blocks::default(),
             lanes: Lanes::default(),
@@ -356,76 +357,13 @@ unsafe impl Stream for CudaStream {
         }
     }
 
-    fn launch_fused(&mut self, kernel: &FusedKernel, views: &mut [Operand<'static>]) -> Result<bool, Error> {
-        self.device().check()?;
-        let Some(loaded) = self.device().fused_kernels.get(kernel) else { return Ok(false) };
-        if self.capture.is_some() && self.leaves_out(&views.iter().collect::<SmallVec<[&Operand; 8]>>()) {
-            return Ok(true);
-        }
-        for view in views.iter().filter(|view| view.layout().elements() > 0) {
-            self.check_reach(view)?;
-        }
-        let Some(mut launch) = plan_views(&loaded.views, views)? else { return Ok(true) };
-        for view in &mut launch.arguments.views[..views.len()] {
-            view.base = self.instance.address_map.kernel_address(view.base as usize) as u64;
-        }
-        self.submit_timed("fused steps", |driver, _, stream| {
-            let extent = Extent { grid: [launch.blocks, 1, 1], block: [launch.threads, 1, 1], shared_bytes: 0 };
-            let mut parameters = [ptr::from_mut(&mut launch.arguments).cast()];
-            // SAFETY: the kernel was loaded in this context and stays so while `kernel` is alive. It takes as many views of this parameter as
-            // `plan_views` has found to be its own, and accesses these as declared, so their makers guarantee the memory. The stream is alive.
-            unsafe { driver.launch(loaded.function, &extent, stream, &mut parameters) }
-        })?;
-        Ok(true)
-    }
-
-    fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand<'static>]) -> Result<GraphStart, Error> {
-        self.start_graph(key, buffers, None)
-    }
-
-    fn begin_block_graph(
+    fn execute(
         &mut self,
-        key: GraphKey<'_>,
-        buffers: &[Operand<'static>],
-        blocks: GraphBlocks,
-    ) -> Result<GraphStart, Error> {
-        self.start_graph(key, buffers, Some(blocks))
-    }
-
-    fn begin_block(&mut self, start: BlockStart, condition: &Operand<'static>) -> Result<(), Error> {
-        self.open_block(start, condition)
-    }
-
-    fn begin_else(&mut self) -> Result<(), Error> {
-        self.open_else()
-    }
-
-    fn end_block(&mut self) -> Result<(), Error> {
-        self.close_block()
-    }
-
-    fn loops_run(&mut self) -> LoopsRun {
-        self.read_loops()
-    }
-
-    fn end_graph(&mut self, whole: bool) -> Result<bool, Error> {
-        self.finish_graph(whole)
-    }
-
-    fn begin_lanes(&mut self, lanes: usize) -> Result<(), Error> {
-        self.fork(lanes)
-    }
-
-    fn enter_lane(&mut self, lane: usize, behind: &[usize]) -> Result<(), Error> {
-        self.enter(lane, behind)
-    }
-
-    fn mark_lane(&mut self, mark: usize) -> Result<(), Error> {
-        self.mark(mark)
-    }
-
-    fn end_lanes(&mut self) -> Result<(), Error> {
-        self.join()
+        prepared: &dyn Prepared,
+        operands: &mut [Operand<'static>],
+        run: &mut SegmentRun,
+    ) -> Result<Option<ProgramStep>, SequenceError> {
+        CommandSequence::of(prepared)?.execute(self, operands, run)
     }
 
     fn call(&mut self, _: &mut InlineFn, operands: &mut [Operand<'static>]) -> Result<(), CallError> {
@@ -506,6 +444,102 @@ unsafe impl Stream for CudaStream {
         self.submit("synchronize", |driver, _, stream| unsafe { driver.synchronize_stream(stream) })?;
         self.progress.pass(launched);
         Ok(())
+    }
+}
+
+impl Commands for CudaStream {
+    fn begin_step(&mut self, step: ProgramStep, buffers: &[usize]) {
+        Stream::begin_step(self, step, buffers);
+    }
+
+    fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
+        Stream::launch(self, call)
+    }
+
+    fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error> {
+        Stream::copy(self, source, target)
+    }
+
+    fn fill(&mut self, target: &mut Operand<'static>, value: Scalar) -> Result<(), Error> {
+        Stream::fill(self, target, value)
+    }
+
+    fn graphs(&mut self) -> Option<&mut dyn Graphs> {
+        Some(self)
+    }
+}
+
+impl Graphs for CudaStream {
+    fn launch_fused(&mut self, kernel: &FusedKernel, views: &mut [Operand<'static>]) -> Result<bool, Error> {
+        self.device().check()?;
+        let Some(loaded) = self.device().fused_kernels.get(kernel) else { return Ok(false) };
+        if self.capture.is_some() && self.leaves_out(&views.iter().collect::<SmallVec<[&Operand; 8]>>()) {
+            return Ok(true);
+        }
+        for view in views.iter().filter(|view| view.layout().elements() > 0) {
+            self.check_reach(view)?;
+        }
+        let Some(mut launch) = plan_views(&loaded.views, views)? else { return Ok(true) };
+        for view in &mut launch.arguments.views[..views.len()] {
+            view.base = self.instance.address_map.kernel_address(view.base as usize) as u64;
+        }
+        self.submit_timed("fused steps", |driver, _, stream| {
+            let extent = Extent { grid: [launch.blocks, 1, 1], block: [launch.threads, 1, 1], shared_bytes: 0 };
+            let mut parameters = [ptr::from_mut(&mut launch.arguments).cast()];
+            // SAFETY: the kernel was loaded in this context and stays so while `kernel` is alive. It takes as many views of this parameter as
+            // `plan_views` has found to be its own, and accesses these as declared, so their makers guarantee the memory. The stream is alive.
+            unsafe { driver.launch(loaded.function, &extent, stream, &mut parameters) }
+        })?;
+        Ok(true)
+    }
+
+    fn begin_graph(&mut self, key: GraphKey<'_>, buffers: &[Operand<'static>]) -> Result<GraphStart, Error> {
+        self.start_graph(key, buffers, None)
+    }
+
+    fn begin_block_graph(
+        &mut self,
+        key: GraphKey<'_>,
+        buffers: &[Operand<'static>],
+        blocks: GraphBlocks,
+    ) -> Result<GraphStart, Error> {
+        self.start_graph(key, buffers, Some(blocks))
+    }
+
+    fn begin_block(&mut self, start: BlockStart, condition: &Operand<'static>) -> Result<(), Error> {
+        self.open_block(start, condition)
+    }
+
+    fn begin_else(&mut self) -> Result<(), Error> {
+        self.open_else()
+    }
+
+    fn end_block(&mut self) -> Result<(), Error> {
+        self.close_block()
+    }
+
+    fn loops_run(&mut self) -> LoopsRun {
+        self.read_loops()
+    }
+
+    fn end_graph(&mut self, whole: bool) -> Result<bool, Error> {
+        self.finish_graph(whole)
+    }
+
+    fn begin_lanes(&mut self, lanes: usize) -> Result<(), Error> {
+        self.fork(lanes)
+    }
+
+    fn enter_lane(&mut self, lane: usize, behind: &[usize]) -> Result<(), Error> {
+        self.enter(lane, behind)
+    }
+
+    fn mark_lane(&mut self, mark: usize) -> Result<(), Error> {
+        self.mark(mark)
+    }
+
+    fn end_lanes(&mut self) -> Result<(), Error> {
+        self.join()
     }
 }
 

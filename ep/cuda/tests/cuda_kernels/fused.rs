@@ -182,8 +182,8 @@ impl Group {
         let label = ProgramStep { number: 0, name: "drawn", site: Site::caller() };
         let steps = self.steps.iter().map(|step| (step.clone(), label)).collect();
         let sequence = CommandSequence::new(DeviceKind::CUDA, &sizes, None, steps).unwrap();
-        let fusion = SequenceFusion { steps: 0..self.steps.len(), unstored: self.unstored.clone() };
-        sequence.fused(&[fusion], make).unwrap()
+        let group = SequenceGroup { steps: 0..self.steps.len(), block: 0, unstored: self.unstored.clone() };
+        sequence.fused(&[group], make).unwrap()
     }
 
     fn describe(&mut self) -> FusedGroup {
@@ -237,6 +237,12 @@ impl Commands for Simulated<'_> {
         Ok(())
     }
 
+    fn graphs(&mut self) -> Option<&mut dyn Graphs> {
+        Some(self)
+    }
+}
+
+impl Graphs for Simulated<'_> {
     fn launch_fused(&mut self, _: &FusedKernel, views: &mut [Operand<'static>]) -> Result<bool, Error> {
         let Some((group, fused)) = self.how.fused else { return Ok(false) };
         self.launches += 1;
@@ -307,8 +313,7 @@ fn run(group: &mut Group, how: How<'_>) -> (usize, usize) {
     let sequence = group.sequence(&mut |_| Some(FusedKernel::default()));
     let mut operands: Vec<Operand> = group.buffers.iter_mut().map(|buffer| buffer.storage(Access::ReadWrite)).collect();
     let mut stream = Simulated { how, launches: 0, vectors: 0 };
-    let call = CommandCall::new(&mut stream, &mut operands);
-    sequence.run(&mut FnContext::of_commands(call).unwrap(), 0, &mut SequencePosition::default()).unwrap();
+    sequence.execute(&mut stream, &mut operands, &mut SegmentRun::new(0)).unwrap();
     (stream.launches, stream.vectors)
 }
 

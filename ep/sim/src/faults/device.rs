@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use streamvm_ep::{
-    Accounts, Device, DeviceInfo, Error, EventId, EventPool, InstructionTime, LateFailure, MemoryKind, Priority,
-    Region, Stream, StreamUse,
+    Accounts, CommandSequence, Device, DeviceInfo, Error, EventId, EventPool, InstructionTime, LateFailure, MemoryKind,
+    Prepared, Priority, Region, Segment, SequenceError, Stream, StreamUse,
 };
 
 use crate::faults::plan::FaultPlan;
@@ -153,6 +153,14 @@ unsafe impl Device for FaultyDevice {
         let mut failures = self.inner.take_failures();
         failures.extend(self.plan.take_late_failures(self.id()));
         failures
+    }
+
+    fn prepare(&self, segment: Segment) -> Result<Box<dyn Prepared>, SequenceError> {
+        if self.id().kind.is_run_by_host() {
+            return self.inner.prepare(segment);
+        }
+        // The plan sees each command, so they are queued one by one.
+        Ok(Box::new(CommandSequence::of_segment(self.id().kind, segment, None)?))
     }
 
     fn stop_loops(&self) {

@@ -5,8 +5,8 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use streamvm_ep::{
-    CallError, Device, DeviceId, Error, EventId, InlineFn, KernelCall, Label, LateCause, LateFailure, Operand,
-    ProgramStep, RawFn, Scalar, StepNote, Stream,
+    CallError, CommandSequence, Device, DeviceId, Error, EventId, InlineFn, KernelCall, Label, LateCause, LateFailure,
+    OneByOne, Operand, Prepared, ProgramStep, RawFn, Scalar, SegmentRun, SequenceError, StepNote, Stream,
 };
 
 use crate::faults::device::pool_of;
@@ -158,6 +158,22 @@ unsafe impl Stream for FaultyStream {
                 function.clear();
                 Ok(())
             }
+        }
+    }
+
+    fn execute(
+        &mut self,
+        prepared: &dyn Prepared,
+        operands: &mut [Operand<'static>],
+        run: &mut SegmentRun,
+    ) -> Result<Option<ProgramStep>, SequenceError> {
+        if let Ok(sequence) = CommandSequence::of(prepared) {
+            // Each command comes to this stream.
+            return sequence.execute(&mut OneByOne(self), operands, run);
+        }
+        match self.at(Point::Call).map_err(SequenceError::Refused)? {
+            Next::Run => self.inner(|inner| inner.execute(prepared, operands, run)),
+            Next::Skip => Ok(None),
         }
     }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use streamvm_ep::{
-    ActorId, CallError, Error, EventId, InlineFn, KernelCall, Label, Operand, RawFn, Scalar, StepNote, Stream,
+    ActorId, CallError, Error, EventId, InlineFn, KernelCall, Label, Operand, Prepared, ProgramStep, RawFn, Scalar,
+    SegmentRun, SequenceError, StepNote, Stream,
 };
 
 use crate::races::Detector;
@@ -70,6 +71,16 @@ unsafe impl Stream for WatchedStream {
     fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand<'static>]) -> Result<(), CallError> {
         self.report("call", operands.iter());
         self.inner.call(function, operands)
+    }
+
+    fn execute(
+        &mut self,
+        prepared: &dyn Prepared,
+        operands: &mut [Operand<'static>],
+        run: &mut SegmentRun,
+    ) -> Result<Option<ProgramStep>, SequenceError> {
+        self.report("call", operands.iter());
+        self.inner.execute(prepared, operands, run)
     }
 
     fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand<'static>]) -> Result<(), CallError> {

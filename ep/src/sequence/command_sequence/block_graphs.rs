@@ -1,16 +1,16 @@
 //! Parts of a sequence that a stream launches as a whole, with the blocks among them:
-//! [`Stream::begin_block_graph`](crate::Stream::begin_block_graph). Which parts these are is decided in `sequence/block_graph.rs`.
+//! [`Graphs::begin_block_graph`](crate::Graphs::begin_block_graph). Which parts these are is decided in `sequence/block_graph.rs`.
 
 use std::ops::Range;
 
 use super::{Command, CommandSequence, SequencePosition};
-use crate::call::commands::Commands;
-use crate::call::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopEnd, LoopsRun};
 use crate::call::operand::Operand;
+use crate::errors::sequence_error::SequenceError;
 use crate::sequence::block_graph::BlockGraph;
 use crate::sequence::blocks::{Bodies, Part, Test};
 use crate::sequence::buffers::located;
-use crate::sequence::step::SequenceError;
+use crate::sequence::commands::{Commands, Graphs};
+use crate::sequence::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopEnd, LoopsRun};
 
 impl CommandSequence {
     /// Launches the parts that begin at `position` as a whole, capturing them if the stream wants that; the position is then behind them. `false` if
@@ -26,6 +26,7 @@ impl CommandSequence {
         let Some(BlockGraph { parts, step, depth, has_loops }) = self.block_graph_at(position) else {
             return Ok(false);
         };
+        let Some(stream) = stream.graphs() else { return Ok(false) };
         let failed = |error| SequenceError::Step { step: *step, error };
         let key = GraphKey { sequence: &self.identity, first: *step };
         let blocks = GraphBlocks { depth: *depth, rounds: has_loops.then(|| position.rounds.made()) };
@@ -80,7 +81,7 @@ impl CommandSequence {
     fn capture_parts(
         &self,
         parts: Range<usize>,
-        stream: &mut dyn Commands,
+        stream: &mut dyn Graphs,
         buffers: &[Operand<'static>],
         run: u64,
     ) -> Result<(), SequenceError> {
@@ -111,7 +112,7 @@ impl CommandSequence {
         &self,
         test: &Test,
         has_else: bool,
-        stream: &mut dyn Commands,
+        stream: &mut dyn Graphs,
         buffers: &[Operand<'static>],
     ) -> Result<(), SequenceError> {
         let Command { label, of_buffers, .. } = &self.steps[test.step];

@@ -5,16 +5,17 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::{Command, CommandSequence, Fused};
-use crate::call::commands::Commands;
-use crate::call::graph::{GraphKey, GraphStart};
 use crate::call::kernel::KernelCall;
 use crate::call::label::ProgramStep;
 use crate::call::operand::Operand;
 use crate::errors::error::Error;
+use crate::errors::sequence_error::SequenceError;
 use crate::sequence::blocks::{Part, Parts};
 use crate::sequence::branches::Turn;
 use crate::sequence::buffers::located;
-use crate::sequence::step::{MOST_OPERANDS, SequenceError, SequenceWork, params_of_run};
+use crate::sequence::commands::{Commands, Graphs};
+use crate::sequence::graph::{GraphKey, GraphStart};
+use crate::sequence::step::{MOST_OPERANDS, SequenceWork, params_of_run};
 
 /// Neighbouring steps that are all announced together, or all queued one by one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -86,14 +87,14 @@ impl CommandSequence {
         run: u64,
     ) -> Result<(), SequenceError> {
         let failed = |error| SequenceError::Step { step: steps.start, error };
-        if *together {
+        if *together && let Some(graphs) = stream.graphs() {
             let key = GraphKey { sequence: &self.identity, first: steps.start };
-            match stream.begin_graph(key, buffers).map_err(failed)? {
+            match graphs.begin_graph(key, buffers).map_err(failed)? {
                 GraphStart::Launched => return Ok(()),
                 GraphStart::Capturing => {
-                    let captured = self.queue(steps, stream, buffers, run);
+                    let captured = self.queue(steps, graphs, buffers, run);
                     // If no graph is launched, the steps are queued one by one below; a step that fails returns its error there.
-                    if stream.end_graph(captured.is_ok()).map_err(failed)? {
+                    if graphs.end_graph(captured.is_ok()).map_err(failed)? {
                         return Ok(());
                     }
                 }
@@ -112,22 +113,24 @@ impl CommandSequence {
         run: u64,
     ) -> Result<(), SequenceError> {
         let lanes = if self.branches.is_empty() { 1 } else { self.branches.lanes(steps) };
-        if lanes < 2 {
-            return self.queue_in_order(steps, stream, buffers, run);
+        if lanes >= 2
+            && let Some(graphs) = stream.graphs()
+        {
+            let failed = |error| SequenceError::Step { step: steps.start, error };
+            graphs.begin_lanes(lanes).map_err(failed)?;
+            let queued = self.queue_branches(steps, graphs, buffers, run);
+            // Also after a step that fails: later commands of the stream come after what was queued on its lanes.
+            let ended = graphs.end_lanes().map_err(failed);
+            return queued.and(ended);
         }
-        let failed = |error| SequenceError::Step { step: steps.start, error };
-        stream.begin_lanes(lanes).map_err(failed)?;
-        let queued = self.queue_branches(steps, stream, buffers, run);
-        // Also behind a step that fails: later commands of the stream come behind what was queued on its lanes.
-        let ended = stream.end_lanes().map_err(failed);
-        queued.and(ended)
+        self.queue_in_order(steps, stream, buffers, run)
     }
 
     /// Queues commands for these steps, branch by branch.
     fn queue_branches(
         &self,
         steps: &Range<usize>,
-        stream: &mut dyn Commands,
+        stream: &mut dyn Graphs,
         buffers: &[Operand<'static>],
         run: u64,
     ) -> Result<(), SequenceError> {
@@ -199,6 +202,7 @@ fn queue_fused(
     stream: &mut dyn Commands,
     buffers: &[Operand<'static>],
 ) -> Result<bool, Error> {
+    let Some(stream) = stream.graphs() else { return Ok(false) };
     stream.begin_step(label, &group.of_buffers);
     let mut views: SmallVec<[Operand; 8]> = group.views.iter().map(|_| Operand::blank()).collect();
     // SAFETY: the views are those of steps that `new` has added to the buffers, and `check` has accepted the buffers of the call. They give no slices:

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use streamvm::program::{CompileOptions, Pipeline, PipelineStage, Program, Recorder, compile};
+use streamvm::program::{CompileOptions, Program, Recorder, compile};
 use streamvm::{DType, Error, InstructionList, Tensor, Vm};
+use streamvm_jobs::{Jobs, Pipeline, PipelineStage};
 use streamvm_tests::{CPU, ClosedGate, list, on_device, submit};
 
 use super::{LINKS, wide};
@@ -128,7 +129,7 @@ pub(super) fn a_long_job_plan() {
         let plan = plan.expect("it can be planned");
         assert_eq!(plan.jobs().len(), LINKS);
         assert!(plan.to_string().len() > LINKS, "{plan}");
-        let jobs = vm.jobs(&plan, &stages.each_ref()).expect("its executables");
+        let jobs = Jobs::new(&vm, &plan, &stages.each_ref()).expect("its executables");
         drop(plan);
         let results = jobs.run(&[("x", &x)]).expect("it is submitted");
         drop(jobs);

@@ -1,0 +1,113 @@
+//! Prepared segments of programs, and their runs.
+
+use std::any::Any;
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::call::closure::InlineFn;
+use crate::call::label::ProgramStep;
+use crate::call::operand::Operand;
+use crate::errors::sequence_error::SequenceError;
+
+/// A segment as [`Device::prepare`](crate::Device::prepare) has made it for the streams of its device. Each device has a type of its own for it. Several
+/// streams may execute it at once.
+pub trait Prepared: Any + fmt::Debug + Send + Sync {
+    /// Whether a run may pause, so that [`Stream::execute`](crate::Stream::execute) is called several times for it.
+    fn pauses(&self) -> bool;
+
+    /// Whether one of its steps calls a function of the caller.
+    fn calls_functions(&self) -> bool;
+
+    /// How long each step took in all runs so far, in order; nothing unless runs are [timed](crate::SegmentOptions::times_steps). Steps that begin or end
+    /// blocks are left out. Numbers of runs in progress may be missing.
+    fn times(&self) -> Vec<SequenceTime>;
+
+    /// About how many bytes it takes on the heap.
+    fn heap_bytes(&self) -> usize;
+}
+
+/// How long steps took in all runs so far.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SequenceTime {
+    /// The steps: one, or those of a group.
+    pub steps: Range<usize>,
+    /// How often they ran.
+    pub runs: u64,
+    /// How long all of these took together.
+    pub time: Duration,
+}
+
+/// One run of a segment.
+#[derive(Debug)]
+pub struct SegmentRun {
+    /// The number of the run, which decides about its random numbers.
+    pub number: u64,
+    /// How far a run that has paused has come: a value of the stream that executes it.
+    pub position: Option<Box<dyn Any + Send>>,
+}
+
+impl SegmentRun {
+    /// The run of this number, at its beginning.
+    pub fn new(number: u64) -> SegmentRun {
+        SegmentRun { number, position: None }
+    }
+}
+
+/// What executes prepared segments: a [`Stream`](crate::Stream).
+pub trait Executes {
+    /// [`Stream::execute`](crate::Stream::execute).
+    ///
+    /// # Errors
+    /// Those of [`Stream::execute`](crate::Stream::execute).
+    fn execute(
+        &mut self,
+        prepared: &dyn Prepared,
+        operands: &mut [Operand<'static>],
+        run: &mut SegmentRun,
+    ) -> Result<Option<ProgramStep>, SequenceError>;
+}
+
+/// The arguments of a function of an engine that runs a prepared segment.
+pub struct SegmentCall<'a> {
+    stream: &'a mut dyn Executes,
+    /// The operands of the instruction. Not public: only a prepared segment may use them.
+    operands: &'a mut [Operand<'static>],
+    /// Left by a function whose run has paused.
+    pub rest: Option<RestOfSegment>,
+}
+
+/// The rest of a run that has paused.
+#[derive(Debug)]
+pub struct RestOfSegment {
+    /// The step at which the run has paused.
+    pub step: ProgramStep,
+    /// Goes on with the run. To be called with the same operands, once all commands that the run has queued so far have completed.
+    pub function: InlineFn,
+}
+
+impl<'a> SegmentCall<'a> {
+    /// The arguments for segments over `operands`, on `stream`.
+    pub fn new(stream: &'a mut dyn Executes, operands: &'a mut [Operand<'static>]) -> SegmentCall<'a> {
+        SegmentCall { stream, operands, rest: None }
+    }
+
+    /// Executes a segment over the operands of the instruction.
+    ///
+    /// # Errors
+    /// Those of [`Stream::execute`](crate::Stream::execute).
+    #[inline]
+    pub fn execute(
+        &mut self,
+        prepared: &dyn Prepared,
+        run: &mut SegmentRun,
+    ) -> Result<Option<ProgramStep>, SequenceError> {
+        self.stream.execute(prepared, self.operands, run)
+    }
+}
+
+impl fmt::Debug for SegmentCall<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SegmentCall").field("operands", &self.operands).finish_non_exhaustive()
+    }
+}
