@@ -2,21 +2,16 @@
 //!
 //! A figure of its own says little, so every workload ([`benches`]) runs in turn with its references in one process
 //! ([`contest`]): driver calls as one writes them by hand ([`hand`], through cudarc's thin layer), and PyTorch in a child
-//! process that waits while others run ([`torch`]). [`faults`] are those that a real device allows. `run.sh` runs them with
+//! process that waits while others run ([`contest::torch`]). [`faults`] are those that a real device allows. `run.sh` runs them with
 //! the suites on a machine that has nothing but the binaries.
 //!
 //! The driver that stands in for NVIDIA's exports the calls that streamvm makes, and what is written by hand here makes no
 //! others where it says no memory pools are there: so all but the figures is tested without a GPU.
 
 pub mod benches;
-#[cfg(target_os = "linux")]
-pub mod calls;
 pub mod contest;
-pub mod error;
 pub mod faults;
 pub mod hand;
-pub mod report;
-pub mod torch;
 
 use streamvm::DeviceId;
 

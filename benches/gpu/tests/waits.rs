@@ -4,7 +4,7 @@
 #![cfg(target_os = "linux")]
 
 use streamvm_gpu::benches::Sizes;
-use streamvm_gpu::calls::{Calls, Counted};
+use streamvm_gpu::benches::calls::{Calls, Counted};
 use streamvm_standin::Standin;
 
 const SIZES: Sizes = Sizes { batches: 24, ..Sizes::QUICK };

@@ -11,14 +11,14 @@ use streamvm_ep::{
     StreamUse,
 };
 
-use super::address_map::Owner;
-use super::blas::{Blas, BlasError};
-use super::config::CudaConfig;
-use super::driver::DriverFailure;
-use super::driver_events::EventRecord;
-use super::error_codes::OUT_OF_MEMORY;
-use super::instance::{DeviceState, Instance, Opened};
-use super::stream::CudaStream;
+use crate::driver::DriverFailure;
+use crate::driver::error_codes::OUT_OF_MEMORY;
+use crate::instance::Owner;
+use crate::instance::config::CudaConfig;
+use crate::instance::driver_events::EventRecord;
+use crate::instance::{DeviceState, Instance, Opened};
+use crate::stream::CudaStream;
+use crate::stream::blas::{Blas, BlasError};
 
 /// Alignment of every region, in bytes: the driver's guarantee for device memory, and more than a kernel's widest access.
 const ALIGNMENT: usize = 256;

@@ -52,59 +52,17 @@
 //! # }
 //! ```
 
-pub mod abi;
-#[cfg(feature = "cuda")]
-mod address_map;
-mod axes;
-#[cfg(feature = "cuda")]
-mod blas;
-#[cfg(feature = "cuda")]
-mod compile;
-mod condition;
-#[cfg(feature = "cuda")]
-mod conditions;
-mod config;
-#[cfg(feature = "cuda")]
-mod context_stack;
 #[cfg(feature = "cuda")]
 mod device;
 #[cfg(feature = "cuda")]
 mod driver;
-#[cfg(feature = "cuda")]
-mod driver_events;
 mod elementwise;
-#[cfg(feature = "cuda")]
-mod error_codes;
 mod fused;
-#[cfg(feature = "cuda")]
-mod gemm;
-#[cfg(feature = "cuda")]
-mod graphs;
-#[cfg(feature = "cuda")]
 mod instance;
-mod kernel_name;
-mod kernel_ptx;
-#[cfg(feature = "cuda")]
-mod loaded_kernels;
 mod plan;
-mod plan_arrange;
-mod plan_parts;
-mod plan_positional;
-mod plan_reduce;
-mod plan_sort;
-mod plan_window;
-#[cfg(feature = "cuda")]
-mod probe;
-#[cfg(feature = "cuda")]
-mod progress;
-mod reduction_state;
 mod source;
 #[cfg(feature = "cuda")]
-mod statuses;
-#[cfg(feature = "cuda")]
 mod stream;
-#[cfg(feature = "cuda")]
-mod timing;
 #[cfg(feature = "cuda")]
 mod user_kernel;
 
@@ -117,16 +75,17 @@ use streamvm_ep::{DType, Device, DeviceKind, Kernel, KernelRegistry, Op};
 #[cfg(feature = "cuda")]
 use streamvm_ep::{Graphs, Stream};
 
-pub use condition::{CONDITION_NAME, CONDITION_PTX, ConditionArguments, LoopState};
-pub use config::CudaConfig;
 #[cfg(feature = "cuda")]
 pub use device::{CudaDevice, CudaProducts};
+pub use elementwise::kernel_ptx::kernel_ptx;
 pub use fused::{FUSED_NAME, FusedArguments, FusedLaunch, fused_ptx, plan_fused};
-pub use kernel_name::{KernelName, Module};
-pub use kernel_ptx::kernel_ptx;
+pub use instance::config::CudaConfig;
+pub use plan::abi;
+pub use plan::condition::{CONDITION_NAME, CONDITION_PTX, ConditionArguments, LoopState};
+pub use plan::kernel_name::{KernelName, Module};
+pub use plan::parts::SCRATCH_BYTES;
+pub use plan::reduction_state::ReductionState;
 pub use plan::{Launch, plan, plan_copy, plan_fill};
-pub use plan_parts::SCRATCH_BYTES;
-pub use reduction_state::ReductionState;
 pub use source::{CompileError, Ptx};
 #[cfg(feature = "cuda")]
 pub use user_kernel::{CudaArgument, CudaFunction, CudaGrid};

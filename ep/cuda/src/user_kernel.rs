@@ -7,11 +7,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use streamvm_ep::{Error, Operand, RawCall};
 
-use super::device::CudaDevice;
-use super::driver::{Extent, FunctionHandle, StreamHandle};
-use super::instance::Instance;
-use super::loaded_kernels::load_module;
-use super::source::Ptx;
+use crate::device::CudaDevice;
+use crate::driver::{Extent, FunctionHandle, StreamHandle};
+use crate::instance::Instance;
+use crate::instance::loaded_kernels::load_module;
+use crate::source::Ptx;
 
 /// Grid, block and shared memory of a launch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

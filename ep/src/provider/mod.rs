@@ -1,6 +1,6 @@
 //! The interface of an execution provider: the traits that each kind of device implements, and the parts that they share.
 //!
-//! Layer: uses `names`, `tensor`, `errors`, `call`; is used by no other folder.
+//! Layer: uses `names`, `tensor`, `errors`, `call`, `sequence`; is used by no other folder.
 //!
 //! Main types: [`Device`](device::Device), [`Stream`](stream::Stream), [`EventPool`](event_pool::EventPool),
 //! [`Region`](memory::Region), [`MemoryStats`](memory::MemoryStats), [`Accounts`](accounts::Accounts).

@@ -17,8 +17,20 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// The folders of the crates of the library and of the command.
-pub(crate) const CRATES: [&str; 11] =
-    ["ep", "ep/kernels", "ep/cpu", "ep/cuda", "ep/sim", "stream", "instructions", "program", "vm", "verify", "cli"];
+pub(crate) const CRATES: [&str; 12] = [
+    "ep",
+    "ep/kernels",
+    "ep/cpu",
+    "ep/cuda",
+    "ep/sim",
+    "stream",
+    "instructions",
+    "program",
+    "vm",
+    "jobs",
+    "verify",
+    "cli",
+];
 
 /// The files of a folder and of those in it, by how their names end.
 pub(crate) fn files_of(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
@@ -173,7 +185,7 @@ fn what_the_page_about_cuda_names_is_there() {
         files_of(&root.join(member).join("src"), "rs", &mut files);
     }
     let text: String = files.iter().map(|file| fs::read_to_string(file).expect("a source")).collect();
-    let driver = fs::read_to_string(root.join("ep/cuda/src/driver.rs")).expect("the driver");
+    let driver = fs::read_to_string(root.join("ep/cuda/src/driver/mod.rs")).expect("the driver");
     let mut checked = 0;
     for code in code_of(&prose) {
         if let Some((_, name)) = code.split_once("::") {

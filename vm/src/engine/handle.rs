@@ -32,14 +32,13 @@ use streamvm_instructions::{
 use streamvm_stream::Point;
 
 use crate::engine::core::Engine;
-use crate::engine::idle_handles;
 use crate::engine::submission::Full;
 use crate::progress::callbacks::Callbacks;
 use crate::progress::claims::Awaited;
 use crate::submit::commit::Submitted;
 use crate::submit::deferred_free::DeferredFree;
 use crate::submit::state::{State, lost_block};
-use crate::sync::fork::{Fork, refuse_in_child};
+use crate::sync::fork::{Fork, PerProcess, refuse_in_child};
 use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, engine_thread, unpoisoned, yield_now};
 use crate::tasks::resource::Contents;
 
@@ -139,7 +138,7 @@ impl Handle {
 
     /// A handle for a new engine, in state `Closed`, and the reference by which tensors know that engine.
     pub(crate) fn new(state: State) -> (&'static Handle, EngineRef) {
-        let handle = idle_handles::take().unwrap_or_else(Handle::make);
+        let handle = take_idle().unwrap_or_else(Handle::make);
         let mut inside = handle.lock();
         *inside = Locked { engine: Lifecycle::Closed(Weak::new()), state: Some(Box::new(state)) };
         handle.gone.store(false, Ordering::Relaxed);
@@ -205,7 +204,7 @@ impl Handle {
         if remains.bound == 0 {
             inside.engine = Lifecycle::Idle;
             drop(inside);
-            idle_handles::put(self);
+            put_idle(self);
         }
         forgotten
     }
@@ -473,5 +472,26 @@ mod tests {
         // Engines of other tests may take the handle for a while.
         let again = (0..100_000).map(|_| build()).find(|vm| ptr::eq(vm.engine.handle, handle)).expect("it is taken");
         assert!(!me.is(again.engine.me));
+    }
+}
+
+/// The idle handles of this process, for the next engines. A handle is idle when its engine is gone and no resource is bound to it any more. Handles are never
+/// freed, because an event, a future, or a thread that has just released the last resource may still read one. So a process has as many handles as it ever had
+/// engines at one time, where an engine that is gone counts while resources are bound to it. A forked child takes no handle of its parent, because a thread that
+/// is not in the child may hold its locks. This static also keeps them reachable for leak checkers.
+static IDLE: PerProcess<std::sync::Mutex<Vec<&'static Handle>>> = PerProcess::new();
+
+/// Whether handles are reused. Not under loom and shuttle, whose locks may not outlive one execution of a model.
+const REUSES: bool = !cfg!(any(loom, shuttle));
+
+/// Takes an idle handle, if there is one. No other engine uses it until it is [put](put_idle) back.
+fn take_idle() -> Option<&'static Handle> {
+    if REUSES { unpoisoned(IDLE.get().lock()).pop() } else { None }
+}
+
+/// Adds a handle that has become idle. The caller puts it exactly once for each time that it was taken or made.
+fn put_idle(handle: &'static Handle) {
+    if REUSES {
+        unpoisoned(IDLE.get().lock()).push(handle);
     }
 }

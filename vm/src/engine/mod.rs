@@ -19,7 +19,6 @@ pub(crate) mod core;
 pub(crate) mod cuda;
 pub(crate) mod handle;
 pub(crate) mod help;
-pub(crate) mod idle_handles;
 pub(crate) mod lane_priorities;
 pub(crate) mod oom_recovery;
 pub(crate) mod open_stream;

@@ -4,8 +4,8 @@ use streamvm::{Access, DType, Op};
 
 use super::{Settings, engine};
 use crate::CUDA;
+use crate::contest::error::Error;
 use crate::contest::{Contender, Outcome};
-use crate::error::Error;
 use crate::hand::{Cuda, DeviceMemory, Kernels, f32s};
 
 /// Elements of an addition.

@@ -4,8 +4,8 @@ use streamvm::DType;
 
 use super::{LIST, Settings, engine, in_lists};
 use crate::CUDA;
+use crate::contest::error::Error;
 use crate::contest::{Contender, Outcome};
-use crate::error::Error;
 use crate::hand::{Cuda, DeviceMemory};
 
 /// Bytes of each.

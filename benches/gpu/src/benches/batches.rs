@@ -3,7 +3,7 @@
 use cudarc::driver::DriverError;
 
 use super::Sizes;
-use crate::error::Error;
+use crate::contest::error::Error;
 use crate::hand::{Cuda, DeviceMemory, Event, PinnedMemory, Products, Stream};
 
 /// Buffers on the device, each way.

@@ -5,8 +5,8 @@ use streamvm::{Access, DType, Executable, Op, Tensor};
 
 use super::{Settings, engine};
 use crate::CUDA;
+use crate::contest::error::Error;
 use crate::contest::{Contender, Outcome};
-use crate::error::Error;
 use crate::hand::{Cuda, DeviceMemory, Kernels, f32s};
 
 /// Elements of an addition.

@@ -6,8 +6,8 @@ use streamvm::{Access, Convolution, DType, Generator, Pooling, Tensor, Vm};
 
 use super::{Settings, Sizes, engine};
 use crate::CUDA;
+use crate::contest::error::Error;
 use crate::contest::{Contender, Outcome};
-use crate::error::Error;
 use crate::hand::{Cuda, DeviceMemory, Kernels, f32s};
 
 /// The tensors that the ops read.

@@ -5,8 +5,8 @@ use streamvm::ep::cuda::{CudaGrid, Ptx};
 use streamvm::{Access, DType, InstructionsBuilder};
 
 use super::{LIST, Settings, engine, in_lists};
+use crate::contest::error::Error;
 use crate::contest::{Contender, Outcome};
-use crate::error::Error;
 use crate::hand::{Cuda, DeviceMemory, Kernels, Ready, Stream, f32s};
 use crate::{CUDA, EMPTY, EMPTY_PTX};
 

@@ -8,8 +8,8 @@ use streamvm::{
 
 use super::{Settings, engine};
 use crate::CUDA;
+use crate::contest::error::Error;
 use crate::contest::{Contender, Outcome};
-use crate::error::Error;
 use crate::hand::{Cuda, DeviceMemory, Kernels, PinnedMemory, SetCondition, f32s};
 
 /// Elements of the addition of a round.

@@ -3,6 +3,8 @@
 mod add_chain;
 mod allocator;
 mod batches;
+#[cfg(target_os = "linux")]
+pub mod calls;
 mod chain_program;
 mod kernels;
 mod launch;
@@ -27,8 +29,8 @@ use streamvm::{InstructionsBuilder, Vm};
 
 use crate::CUDA;
 use crate::contest::Outcome;
-use crate::error::Error;
-use crate::torch::Torch;
+use crate::contest::error::Error;
+use crate::contest::torch::Torch;
 
 /// How much work there is.
 #[derive(Copy, Clone, Debug)]

@@ -5,8 +5,8 @@ use streamvm::{InstructionsBuilder, Tensor, Vm};
 use super::batches::close;
 use super::{Batches, HOSTS, Settings, Sizes, engine, products_of};
 use crate::CUDA;
+use crate::contest::error::Error;
 use crate::contest::{Contender, Outcome, Ratio};
-use crate::error::Error;
 use crate::hand::{Cuda, Products};
 
 const STREAMVM: &str = "streamvm, plain program order";

@@ -6,7 +6,7 @@ use super::overlap::Pipeline;
 use super::{Batches, Settings, Sizes, engine};
 use crate::CUDA;
 use crate::contest::Outcome;
-use crate::error::Error;
+use crate::contest::error::Error;
 use crate::hand::{Cuda, Products};
 
 const CUDARC: &str = "cudarc's automatic tracking";
@@ -67,11 +67,11 @@ pub fn waits(settings: &Settings) -> Result<Outcome, Error> {
 
 #[cfg(target_os = "linux")]
 fn count_calls(outcome: &mut Outcome, sizes: Sizes) {
-    let counted = match crate::calls::Counted::of_program(sizes) {
+    let counted = match crate::benches::calls::Counted::of_program(sizes) {
         Ok(counted) => counted,
         Err(error) => return outcome.add_missing(CUDARC, error),
     };
-    let mut add = |who: &str, calls: crate::calls::Calls| {
+    let mut add = |who: &str, calls: crate::benches::calls::Calls| {
         outcome.add(&format!("{who}, waits, counted by the stand-in"), calls.waits as f64);
         outcome.add(&format!("{who}, records, counted by the stand-in"), calls.records as f64);
     };

@@ -6,8 +6,8 @@ use streamvm::{DType, InstructionsBuilder, Tensor, Vm};
 use super::batches::close;
 use super::{Settings, Sizes, products_of};
 use crate::CUDA;
+use crate::contest::error::Error;
 use crate::contest::{Contender, Outcome};
-use crate::error::Error;
 use crate::hand::{Cuda, DeviceMemory, Event, PinnedMemory, Products, Stream};
 
 /// Layers that the device has room for.

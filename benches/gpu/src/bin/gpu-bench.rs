@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use streamvm::{DeviceKind, Vm};
 use streamvm_gpu::benches::{self, Settings, Sizes};
 use streamvm_gpu::contest::Outcome;
-use streamvm_gpu::report::{to_json, to_table};
-use streamvm_gpu::torch::Torch;
+use streamvm_gpu::contest::report::{to_json, to_table};
+use streamvm_gpu::contest::torch::Torch;
 
 /// Measures streamvm on the first CUDA device, in turn with its references: a table, and JSON where wanted.
 ///

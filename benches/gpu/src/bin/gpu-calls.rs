@@ -27,7 +27,7 @@ struct Args {
 #[cfg(target_os = "linux")]
 fn main() -> ExitCode {
     use streamvm_gpu::benches::Sizes;
-    use streamvm_gpu::calls::Counted;
+    use streamvm_gpu::benches::calls::Counted;
 
     let Args { batches, products } = Args::parse();
     let sizes = Sizes { batches: batches.max(1), products: products.max(1), ..Sizes::QUICK };

@@ -3,7 +3,7 @@
 use cudarc::driver::{DriverError, result, sys};
 
 use super::Stream;
-use crate::error::Error;
+use crate::contest::error::Error;
 
 /// Captured commands that can be launched. Memory that they use must outlive it.
 #[derive(Debug)]

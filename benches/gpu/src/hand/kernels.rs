@@ -10,7 +10,7 @@ use streamvm::ep::{KernelCall, Operand, builtin_kernels};
 use streamvm::{Access, DType, DeviceKind, Layout, Op, Params, Scalar, Shape};
 
 use super::{Cuda, Stream};
-use crate::error::Error;
+use crate::contest::error::Error;
 use crate::{EMPTY, EMPTY_PTX};
 
 /// Kernels in the current context, each loaded when it is first asked for.

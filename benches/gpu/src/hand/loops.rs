@@ -6,7 +6,7 @@ use cudarc::driver::{DriverError, result, sys};
 use streamvm::ep::cuda::{CONDITION_NAME, CONDITION_PTX, ConditionArguments};
 
 use super::{DeviceMemory, Graph, Kernels, PinnedMemory, Stream};
-use crate::error::Error;
+use crate::contest::error::Error;
 
 /// The oldest driver whose graphs have loops, as `cuDriverGetVersion` gives it.
 const NEEDED: i32 = 12040;

@@ -20,7 +20,7 @@ use std::cell::Cell;
 use cudarc::driver::result::{self, stream::StreamKind};
 use cudarc::driver::{DriverError, sys};
 
-use crate::error::Error;
+use crate::contest::error::Error;
 
 /// The first device, its primary context current in this thread, and how often it was told to record and to wait.
 #[derive(Debug)]

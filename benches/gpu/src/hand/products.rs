@@ -6,7 +6,7 @@ use cudarc::cublas::{result, sys};
 use streamvm::{Access, Op};
 
 use super::{Cuda, Kernels, Stream, f32s};
-use crate::error::Error;
+use crate::contest::error::Error;
 
 /// Products of matrices of `f32`, row-major, in full precision.
 #[derive(Debug)]

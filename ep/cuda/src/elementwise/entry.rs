@@ -15,10 +15,10 @@ use std::mem::offset_of;
 use streamvm_ep::backend::{FusedInput, FusedStep, FusedWork};
 use streamvm_ep::{DType, Op};
 
-use crate::abi::{Arguments, Status, View};
 use crate::elementwise::functions::{Register, declarations, paste};
 use crate::elementwise::steps::{Refused, Steps, function};
-use crate::kernel_name::Module;
+use crate::plan::abi::{Arguments, Status, View};
+use crate::plan::kernel_name::Module;
 use crate::plan::{BLOCK, FOUR};
 
 /// The kernel of this name that computes the steps. `None` if a function is missing, which a test rules out.

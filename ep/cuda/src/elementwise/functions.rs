@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use streamvm_ep::DType;
 
-use crate::kernel_name::Module;
+use crate::plan::kernel_name::Module;
 
 /// A register of a kernel: `%h`, `%w` or `%d` for 16, 32 or 64 bits. No function declares such names. A value of 8 bits is in the low ones of 16.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -1,11 +1,12 @@
 //! Elementwise kernels, written as PTX when they are needed: one eager op, a copy, a fill, or fused steps of a program.
 //!
-//! Layer: uses no other folder; is used by `fused` and by `kernel_ptx`.
+//! Layer: uses `plan`; is used by `fused` and `instance`.
 //!
 //! | file | idea |
 //! |---|---|
 //! | `functions` | what each op computes for one element: functions that ship as PTX, and how one is pasted into a kernel |
 //! | `steps` | the steps of a kernel, with the functions that they use: an eager op is one step |
+//! | `kernel_ptx` | the PTX of a kernel by its name: written, or cut out of what ships |
 //! | `entry` | the rest of the kernel: it walks the elements, loads them, and stores the results |
 //!
 //! Every step rounds by itself, because the functions are compiled without contraction and a driver's compiler contracts no operation that says how it rounds. So
@@ -13,6 +14,7 @@
 
 mod entry;
 mod functions;
+pub(crate) mod kernel_ptx;
 mod steps;
 
 pub(crate) use entry::write;

@@ -6,9 +6,9 @@ use std::mem::offset_of;
 use streamvm_ep::backend::{FusedInput, FusedStep, FusedView, FusedWork};
 use streamvm_ep::{DType, ElementWork, Error, FusedGroup, Op, Scalar};
 
-use crate::abi::Arguments;
-use crate::kernel_name::KernelName;
+use crate::plan::abi::Arguments;
 use crate::plan::bits;
+use crate::plan::kernel_name::KernelName;
 
 /// Where the fields of the parameter of a kernel are.
 #[derive(Copy, Clone, Debug)]

@@ -4,8 +4,8 @@ use std::mem::offset_of;
 
 use streamvm_ep::{MAX_RANK, MOST_FUSED_VIEWS};
 
-use crate::abi::View;
 use crate::elementwise::Parameter;
+use crate::plan::abi::View;
 
 /// The parameter of a fused kernel. The parameter of a kernel of N views ends behind the first N.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct FusedArguments {
     pub elements: u64,
     /// Number of axes.
     pub rank: u32,
-    /// 1 if the kernel may process four elements at a time, as in [`Arguments::vectors`](crate::abi::Arguments::vectors).
+    /// 1 if the kernel may process four elements at a time, as in [`Arguments::vectors`](crate::plan::abi::Arguments::vectors).
     pub vectors: u32,
     /// The views of the group, in their order.
     pub views: [View; MOST_FUSED_VIEWS],

@@ -1,19 +1,16 @@
 //! Fused kernels: elementwise steps of a program as one CUDA kernel, made when the program is compiled.
 //!
-//! Layer: uses `driver` and `elementwise`; is used by `stream`.
+//! Layer: uses `plan` and `elementwise`; is used by `instance` and `stream`.
 //!
 //! | file | idea |
 //! |---|---|
 //! | `arguments` | the parameter of such a kernel |
 //! | `plan` | the launch over given views |
-//! | `kernels` | the kernels of one device: loaded once, found again by their steps |
 //!
 //! A kernel has no shapes, strides or addresses: those are in the parameter. So one kernel serves programs of all shapes. It is [written](crate::elementwise) as a
 //! kernel of one op is.
 
 mod arguments;
-#[cfg(feature = "cuda")]
-pub(super) mod kernels;
 mod plan;
 
 use streamvm_ep::{Error, FusedGroup};
@@ -38,12 +35,12 @@ pub fn fused_ptx(group: &FusedGroup) -> Result<String, Error> {
 }
 
 /// The steps of the kernel of a group.
-fn steps(group: &FusedGroup) -> Result<Steps, Error> {
+pub(crate) fn steps(group: &FusedGroup) -> Result<Steps, Error> {
     Steps::of_group(group, FusedArguments::parameter(group.views.len()))
 }
 
 /// The kernel that computes the steps.
-fn written(steps: &Steps) -> Result<String, Error> {
+pub(crate) fn written(steps: &Steps) -> Result<String, Error> {
     let no_function = || Error::FusedViews(format!("a step has no function for one element:\n{steps}"));
     elementwise::write(FUSED_NAME, steps).ok_or_else(no_function)
 }

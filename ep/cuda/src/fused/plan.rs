@@ -3,9 +3,9 @@
 use streamvm_ep::backend::FusedView;
 use streamvm_ep::{Error, FusedGroup, MAX_RANK, MOST_FUSED_VIEWS, Operand};
 
-use crate::abi::View;
-use crate::axes::{Axes, Order, stride_to};
 use crate::fused::arguments::FusedArguments;
+use crate::plan::abi::View;
+use crate::plan::axes::{Axes, Order, stride_to};
 use crate::plan::{BLOCK, FOUR, MAX_BLOCKS};
 
 /// One launch of a fused kernel.

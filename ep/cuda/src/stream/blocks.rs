@@ -16,10 +16,10 @@
 
 use streamvm_ep::{BlockStart, Error, LoopEnd, LoopsRun, Operand};
 
-use crate::condition::{ConditionArguments, LoopState};
-use crate::conditions::{ConditionKernel, LoopRecord, NoBlocks};
 use crate::driver::conditional::{ConditionHandle, Repeats};
 use crate::driver::{Driver, DriverFailure, StreamHandle};
+use crate::instance::conditions::{ConditionKernel, LoopRecord, NoBlocks};
+use crate::plan::condition::{ConditionArguments, LoopState};
 use crate::stream::CudaStream;
 
 /// What a stream has for the blocks of its graphs.

@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 
 use streamvm_ep::{Error, GraphBlocks, GraphKey, GraphStart, Operand};
 
-use crate::conditions::NoBlocks;
+use crate::driver::error_codes::{OUT_OF_MEMORY, ends_device};
 use crate::driver::{Driver, DriverFailure, GraphHandle};
-use crate::error_codes::{OUT_OF_MEMORY, ends_device};
-use crate::graphs::{Buffer, CapturedProducts, Found, Graph, GraphHandles, RunBuffers};
-use crate::kernel_name::KernelName;
-use crate::loaded_kernels::LoadError;
+use crate::instance::conditions::NoBlocks;
+use crate::instance::loaded_kernels::LoadError;
+use crate::plan::kernel_name::KernelName;
 use crate::stream::CudaStream;
 use crate::stream::blocks::BlockCapture;
+use crate::stream::graphs::{Buffer, CapturedProducts, Found, Graph, GraphHandles, RunBuffers};
 
 /// A capture that goes on.
 #[derive(Debug)]

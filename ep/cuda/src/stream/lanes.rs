@@ -14,10 +14,10 @@
 
 use streamvm_ep::{Error, KernelError};
 
-use crate::blas::{Blas, BlasError};
+use crate::driver::error_codes::ends_device;
 use crate::driver::{Driver, DriverFailure, EventHandle, StreamHandle};
-use crate::error_codes::ends_device;
 use crate::stream::CudaStream;
+use crate::stream::blas::{Blas, BlasError};
 use crate::stream::scratch::Scratch;
 
 /// A stream beside a [`CudaStream`].

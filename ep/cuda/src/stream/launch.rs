@@ -4,13 +4,13 @@ use std::ptr;
 
 use streamvm_ep::Error;
 
+use crate::driver::error_codes::OUT_OF_MEMORY;
 use crate::driver::{Driver, DriverFailure, Extent, FunctionHandle, StreamHandle};
-use crate::error_codes::OUT_OF_MEMORY;
 use crate::instance::Opened;
-use crate::kernel_name::KernelName;
-use crate::loaded_kernels::LoadError;
+use crate::instance::loaded_kernels::LoadError;
+use crate::instance::statuses::Launched;
 use crate::plan::Launch;
-use crate::statuses::Launched;
+use crate::plan::kernel_name::KernelName;
 use crate::stream::CudaStream;
 
 /// The advice in the error for a kernel that does not fit into the device.

@@ -1,13 +1,15 @@
 //! A CUDA stream: checks a command, plans it, and submits it to the driver.
 //!
-//! Layer: uses `driver` and `fused`; is used by no other folder.
+//! Layer: uses `driver`, `plan`, `fused` and `instance`; is used by no other folder.
 //!
 //! The driver runs a stream's commands in order, later. Nothing here waits for it, unless a method says so. In steady state, submitting a
 //! command allocates nothing: a plan is a value, a kernel's parameter is read before the driver's call returns, and events and statuses
 //! are reused.
 
+pub(crate) mod blas;
 mod blocks;
 mod capture;
+mod graphs;
 mod lanes;
 mod launch;
 mod scratch;
@@ -24,22 +26,22 @@ use streamvm_ep::{
     ProgramStep, RawCall, RawFn, Scalar, SegmentRun, SequenceError, Site, Stream,
 };
 
-use super::blas::Blas;
-use super::driver::{Driver, DriverFailure, EventHandle, Extent, StreamHandle};
-use super::fused::plan_views;
-use super::gemm::Gemm;
-use super::graphs::KeptGraphs;
-use super::instance::{DeviceState, Instance, Opened};
-use super::plan::{Launch, plan, plan_copy, plan_fill};
-use super::progress::Progress;
-use super::statuses::InFlightLaunches;
-use super::timing::StreamTiming;
+use crate::driver::{Driver, DriverFailure, EventHandle, Extent, StreamHandle};
+use crate::fused::plan_views;
+use crate::instance::progress::Progress;
+use crate::instance::statuses::InFlightLaunches;
+use crate::instance::timing::StreamTiming;
+use crate::instance::{DeviceState, Instance, Opened};
+use crate::plan::gemm::Gemm;
+use crate::plan::{Launch, plan, plan_copy, plan_fill};
+use crate::stream::blas::Blas;
 use crate::stream::blocks::Blocks;
 use crate::stream::capture::Capture;
+use crate::stream::graphs::KeptGraphs;
 use crate::stream::lanes::Lanes;
 use crate::stream::scratch::Scratch;
 
-/// A stream of a [`CudaDevice`](super::CudaDevice). Its queued commands still run after it is dropped. Dropping a stream with cuBLAS
+/// A stream of a [`CudaDevice`](crate::CudaDevice). Its queued commands still run after it is dropped. Dropping a stream with cuBLAS
 /// waits for the device, because cuBLAS does; dropping one with scratch memory waits for its commands.
 #[derive(Debug)]
 pub(super) struct CudaStream {

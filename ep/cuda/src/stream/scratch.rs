@@ -23,10 +23,10 @@ use std::sync::Arc;
 use streamvm_ep::{Error, MemoryKind};
 
 use crate::driver::DriverFailure;
-use crate::error_codes::OUT_OF_MEMORY;
+use crate::driver::error_codes::OUT_OF_MEMORY;
 use crate::instance::Opened;
-use crate::loaded_kernels::LoadError;
-use crate::plan_parts::SCRATCH_BYTES;
+use crate::instance::loaded_kernels::LoadError;
+use crate::plan::parts::SCRATCH_BYTES;
 use crate::stream::CudaStream;
 
 /// The address of scratch memory.
