@@ -1,10 +1,9 @@
-//! For crates that implement devices and kernels: checks of operands, memory counters, and the parts of sequences. An engine needs none of these.
+//! For crates that implement devices and kernels: checks of operands, and the parts of sequences. An engine needs none of these.
 
 pub use crate::call::check;
 pub use crate::call::operand::PreparedOperand;
 pub use crate::call::step_note::NotedRun;
 pub use crate::names::text::listed;
-pub use crate::provider::accounts::Accounts;
 pub use crate::sequence::fused_group::{FusedInput, FusedStep, FusedView, FusedWork};
 pub use crate::tensor::sort_key::SortKey;
 pub use crate::tensor::window::{ConvolutionForm, WindowAxis, pooling_axes};

@@ -34,13 +34,13 @@
 //!     call.operands[0].slice_mut::<f32>().map_err(refused)?.iter_mut().for_each(|x| *x *= 2.0);
 //!     Ok(())
 //! };
-//! kernels.register(Kernel { op: Op::Add, device: DeviceKind::Cpu, dtype: DType::F32, run: twice });
+//! kernels.register(Kernel { op: Op::Add, device: DeviceKind::CPU, dtype: DType::F32, run: twice });
 //!
 //! let mut memory = [1.0f32, 2.0, 3.0];
 //! let layout = Layout::contiguous(Shape::new(&[3])?);
 //! // SAFETY: the layout has the three elements, which nothing else uses while the operand exists.
 //! let operand = unsafe { Operand::new(memory.as_mut_ptr().cast(), DType::F32, layout, Access::ReadWrite) };
-//! let kernel = kernels.get(Op::Add, DeviceKind::Cpu, DType::F32)?;
+//! let kernel = kernels.get(Op::Add, DeviceKind::CPU, DType::F32)?;
 //! (kernel.run)(&mut KernelCall { kernel, operands: &mut [operand], inputs: 1, params: &Params::default() })?;
 //! assert_eq!(memory, [2.0, 4.0, 6.0]);
 //! # Ok(())
@@ -72,13 +72,15 @@ pub use errors::driver_error::DriverError;
 pub use errors::error::{Error, KernelError};
 pub use errors::sequence_error::SequenceError;
 pub use names::actor_id::ActorId;
-pub use names::device_id::{DeviceId, DeviceKind};
+pub use names::device_id::DeviceId;
+pub use names::device_kind::{DeviceKind, Fusion, KindError, KindInfo, Lanes, RunBy};
 pub use names::event_id::EventId;
 pub use names::memory_kind::MemoryKind;
 pub use names::scopes::Scopes;
 pub use names::site::{Site, SiteScope};
 pub use names::text::ParseError;
 pub use process::fork::{Fork, PerProcess};
+pub use provider::accounts::Accounts;
 pub use provider::device::{Device, DeviceInfo, InstructionTime, LateCause, LateFailure, Priority, StreamUse};
 pub use provider::device_registry::DeviceRegistry;
 pub use provider::event_pool::EventPool;

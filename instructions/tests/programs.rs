@@ -252,7 +252,7 @@ fn lines(list: &InstructionList) -> Result<Vec<Line>, TestCaseError> {
                 if !own && *kind == WaitKind::Host {
                     prop_assert!(!device, "line {at} is held back, and its device could wait");
                 }
-                if matches!(target, WaitFor::Line(_)) && source.device.kind == DeviceKind::Cuda && !own {
+                if matches!(target, WaitFor::Line(_)) && source.device.kind == DeviceKind::CUDA && !own {
                     let met = Order::of(&lines, None);
                     let before = lines.iter().rposition(|line| line.stream == instruction.stream);
                     let met = before.is_some_and(|before| before == found || met.comes_after(before, found));

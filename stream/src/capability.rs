@@ -1,14 +1,14 @@
-//! The capability table: how a stream shows that its points have passed, and how one stream waits for another.
+//! How a stream shows that its points have passed, and how one stream waits for another.
 //!
-//! The table is data, so that backends need no method that answers "unsupported". It is keyed by class, which is (stream type,
-//! device kind), and every pair of classes has an entry. A new backend fills in its rows. Which memory a stream reaches depends on the
-//! kind of its device too: `streamvm-instructions` decides that (`tensor/reach.rs`), by [`StreamClass::run_by`].
+//! Both follow from the class of a stream, which is its type and the kind of its device: the record of the kind
+//! ([`KindInfo`](streamvm_ep::KindInfo)) says who runs the commands. Which memory a stream reaches depends on the record too:
+//! `streamvm-instructions` decides that (`tensor/reach.rs`).
 
-use streamvm_ep::DeviceKind;
+use streamvm_ep::{DeviceKind, RunBy};
 
 use crate::{StreamKey, StreamType};
 
-/// The key of the table: the type of a stream and the kind of its device.
+/// What streams are told apart by: the type of a stream and the kind of its device.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct StreamClass {
     /// The stream's type.
@@ -17,48 +17,28 @@ pub struct StreamClass {
     pub device: DeviceKind,
 }
 
-const KINDS: [DeviceKind; DeviceKind::ALL.len()] = DeviceKind::ALL;
-const CLASSES: usize = KINDS.len() * StreamType::ALL.len();
-
 impl StreamClass {
     /// The class of a stream.
     pub fn of(key: &StreamKey) -> StreamClass {
         StreamClass { stream_type: key.stream_type, device: key.device.kind }
     }
 
-    /// The runner of the stream's instructions, whose addresses they use.
+    /// The runner of the stream's instructions, whose addresses they use: threads of the host run the barriers, workers and critical sections of
+    /// every device.
+    #[inline]
     pub fn run_by(self) -> RunBy {
-        match (self.stream_type, self.device) {
-            (StreamType::Barrier | StreamType::Workers | StreamType::Critical, _) | (_, DeviceKind::Cpu) => RunBy::Host,
-            (_, DeviceKind::Cuda | DeviceKind::Sim) => RunBy::Device,
+        match self.stream_type {
+            StreamType::Barrier | StreamType::Workers | StreamType::Critical => RunBy::Host,
+            _ => self.device.info().run_by,
         }
     }
 
     /// Whether the stream can neither wait on a device nor be waited for there: it has threads of its own, or threads of the host run it
-    /// for a device that is not a CPU.
+    /// for a device that runs its other streams itself.
     fn is_of_host(self) -> bool {
         let own = matches!(self.stream_type, StreamType::Barrier | StreamType::Workers);
-        own || (self.run_by() == RunBy::Host && self.device != DeviceKind::Cpu)
+        own || (self.run_by() == RunBy::Host && !self.device.is_run_by_host())
     }
-
-    fn index(self) -> usize {
-        self.device as usize * StreamType::ALL.len() + self.stream_type.index()
-    }
-
-    fn all() -> impl Iterator<Item = StreamClass> {
-        KINDS
-            .into_iter()
-            .flat_map(|device| StreamType::ALL.into_iter().map(move |stream_type| StreamClass { stream_type, device }))
-    }
-}
-
-/// The runner of the instructions of a stream.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub enum RunBy {
-    /// Threads of the host run the streams of CPU devices, and the barriers, workers and critical sections of every device.
-    Host,
-    /// The stream's device, which is not a CPU, runs the instructions some time after they were launched.
-    Device,
 }
 
 /// The side that waits until a point of another stream has passed.
@@ -89,145 +69,142 @@ pub enum RecordRule {
     BehindEach,
 }
 
-/// The capability table. [`Capabilities::standard`] is right for the devices of this workspace; a test or a new backend may change
-/// entries. Any pair may be made stricter: [`WaitKind::Host`] is possible everywhere.
-#[derive(Clone, Debug)]
+/// What an engine makes of the records of kinds. It may only be stricter than they are: [`WaitKind::Host`] is possible everywhere, and any copy can
+/// be staged.
+#[derive(Clone, Debug, Default)]
 pub struct Capabilities {
-    waits: [[WaitKind; CLASSES]; CLASSES],
-    shows: [Shows; CLASSES],
-    records: [RecordRule; CLASSES],
-    pinned_only: [bool; KINDS.len()],
+    host_waits_only: bool,
+    /// A bit for each kind whose copies are staged though its record does not ask for it.
+    staged: u64,
 }
 
+const _: () = assert!(DeviceKind::MOST <= u64::BITS as usize);
+
 impl Capabilities {
-    /// Returns the table for CPU, CUDA and simulated devices.
+    /// Returns what the records say.
     ///
     /// | source → target | wait |
     /// |---|---|
-    /// | to or from a barrier stream, workers, or critical sections of a device that is not a CPU | host |
-    /// | CPU → CPU | device: the target's thread context reads the source's timeline |
-    /// | CUDA → CUDA, sim → sim | device: by event |
-    /// | anything else | host |
-    ///
-    /// CUDA devices copy only from and to pinned memory.
+    /// | to or from a barrier stream, workers, or critical sections of a device that runs its other streams itself | host |
+    /// | within a kind that threads of the host run, such as CPUs | device: the target's thread context reads the source's timeline |
+    /// | within a kind that runs commands itself, such as CUDA devices | device: by event |
+    /// | from one kind to another | host |
     pub fn standard() -> Capabilities {
-        let mut table = Capabilities {
-            waits: [[WaitKind::Host; CLASSES]; CLASSES],
-            shows: [Shows::Number; CLASSES],
-            records: [RecordRule::OnNeed; CLASSES],
-            pinned_only: KINDS.map(|kind| kind == DeviceKind::Cuda),
-        };
-        for source in StreamClass::all() {
-            let by_event = source.run_by() == RunBy::Device;
-            let copies = matches!(source.stream_type, StreamType::HostToDevice | StreamType::DeviceToHost);
-            if by_event {
-                table.shows[source.index()] = Shows::Event;
-                if copies {
-                    table.records[source.index()] = RecordRule::BehindEach;
-                }
-            }
-            for target in StreamClass::all() {
-                let host = [source, target].iter().any(|class| class.is_of_host());
-                if source.device == target.device && !host {
-                    table.set_wait(source, target, WaitKind::Device);
-                }
-            }
-        }
-        table
+        Capabilities::default()
     }
 
     /// How `target` waits for a point of `source`.
     pub fn wait(&self, source: StreamClass, target: StreamClass) -> WaitKind {
-        self.waits[source.index()][target.index()]
-    }
-
-    /// Sets how `target` waits for a point of `source`.
-    pub fn set_wait(&mut self, source: StreamClass, target: StreamClass, wait: WaitKind) {
-        self.waits[source.index()][target.index()] = wait;
+        let by_host = self.host_waits_only || source.device != target.device;
+        if by_host || source.is_of_host() || target.is_of_host() { WaitKind::Host } else { WaitKind::Device }
     }
 
     /// Makes every wait a host wait, so that the scheduler decides all order across streams.
     pub fn host_waits_only(mut self) -> Capabilities {
-        self.waits = [[WaitKind::Host; CLASSES]; CLASSES];
+        self.host_waits_only = true;
         self
     }
 
     /// Whether copies by devices of this kind cannot reach pageable memory, so that copies of pageable memory must be staged.
     pub fn pinned_only(&self, kind: DeviceKind) -> bool {
-        self.pinned_only[kind as usize]
+        kind.info().pinned_only || self.staged >> kind.index() & 1 == 1
     }
 
-    /// Sets whether copies by devices of this kind cannot reach pageable memory.
-    pub fn set_pinned_only(&mut self, kind: DeviceKind, pinned_only: bool) {
-        self.pinned_only[kind as usize] = pinned_only;
+    /// Has copies of pageable memory by devices of this kind staged, whatever its record says.
+    pub fn stage(&mut self, kind: DeviceKind) {
+        self.staged |= 1 << kind.index();
     }
 
     /// How streams of this class show their points.
     pub fn shows(&self, class: StreamClass) -> Shows {
-        self.shows[class.index()]
+        match class.run_by() {
+            RunBy::Host => Shows::Number,
+            RunBy::Device => Shows::Event,
+        }
     }
 
     /// Where streams of this class record events without a request.
+    #[inline]
     pub fn records(&self, class: StreamClass) -> RecordRule {
-        self.records[class.index()]
-    }
-}
-
-impl Default for Capabilities {
-    fn default() -> Self {
-        Capabilities::standard()
+        let copies = matches!(class.stream_type, StreamType::HostToDevice | StreamType::DeviceToHost);
+        if copies && class.run_by() == RunBy::Device { RecordRule::BehindEach } else { RecordRule::OnNeed }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use streamvm_ep::KindInfo;
+
     use super::*;
+
+    const CPU: DeviceKind = DeviceKind::CPU;
+    const CUDA: DeviceKind = DeviceKind::CUDA;
+    const SIM: DeviceKind = DeviceKind::SIM;
 
     fn class(stream_type: StreamType, device: DeviceKind) -> StreamClass {
         StreamClass { stream_type, device }
     }
 
     #[test]
-    fn every_class_has_its_own_index() {
-        let mut seen: Vec<usize> = StreamClass::all().map(StreamClass::index).collect();
-        seen.sort_unstable();
-        assert_eq!(seen, (0..CLASSES).collect::<Vec<_>>());
+    fn the_standard_table_says_who_waits_how() {
+        use StreamType::{Barrier, Compute, Critical, HostToDevice, Workers};
+        let table = Capabilities::standard();
+        assert_eq!(table.wait(class(HostToDevice, CUDA), class(Compute, CUDA)), WaitKind::Device);
+        assert_eq!(table.wait(class(HostToDevice, CPU), class(Compute, CPU)), WaitKind::Device);
+        assert_eq!(table.wait(class(Compute, CPU), class(Compute, CUDA)), WaitKind::Host);
+        assert_eq!(table.wait(class(Compute, CUDA), class(Compute, CPU)), WaitKind::Host);
+        assert_eq!(table.wait(class(Compute, CUDA), class(Compute, SIM)), WaitKind::Host);
+        assert_eq!(table.wait(class(Barrier, CPU), class(Compute, CPU)), WaitKind::Host);
+        assert_eq!(table.wait(class(Compute, CPU), class(Barrier, CPU)), WaitKind::Host);
+        assert_eq!(table.wait(class(Workers, CPU), class(Compute, CPU)), WaitKind::Host);
+        assert_eq!(table.wait(class(Workers, CPU), class(Workers, CPU)), WaitKind::Host);
+        assert_eq!(table.wait(class(Compute, CPU), class(Critical, CPU)), WaitKind::Device);
+        assert_eq!(table.wait(class(Critical, CPU), class(Compute, CUDA)), WaitKind::Host);
+        assert_eq!(table.wait(class(Critical, CUDA), class(Compute, CUDA)), WaitKind::Host);
+        assert_eq!(table.shows(class(Critical, CUDA)), Shows::Number);
+        assert_eq!(table.shows(class(Workers, CUDA)), Shows::Number);
+        assert_eq!(table.shows(class(Compute, CPU)), Shows::Number);
+        assert_eq!(table.shows(class(Compute, CUDA)), Shows::Event);
+        assert_eq!(table.shows(class(Barrier, CUDA)), Shows::Number);
+        assert_eq!(table.records(class(HostToDevice, CUDA)), RecordRule::BehindEach);
+        assert_eq!(table.records(class(Compute, CUDA)), RecordRule::OnNeed);
+        assert_eq!([CPU, CUDA, SIM].map(|kind| table.pinned_only(kind)), [false, true, false]);
+        assert_eq!(table.records(class(HostToDevice, CPU)), RecordRule::OnNeed);
     }
 
     #[test]
-    fn the_standard_table_says_who_waits_how() {
-        use DeviceKind::{Cpu, Cuda, Sim};
-        use StreamType::{Barrier, Compute, Critical, HostToDevice, Workers};
+    fn a_kind_from_elsewhere_waits_and_copies_as_its_record_says() {
+        let record = KindInfo { pinned_only: true, ..KindInfo::default() };
+        let later = DeviceKind::register("waitslater", record).unwrap();
+        let hosted = DeviceKind::register("waitshosted", *CPU.info()).unwrap();
         let table = Capabilities::standard();
-        assert_eq!(table.wait(class(HostToDevice, Cuda), class(Compute, Cuda)), WaitKind::Device);
-        assert_eq!(table.wait(class(HostToDevice, Cpu), class(Compute, Cpu)), WaitKind::Device);
-        assert_eq!(table.wait(class(Compute, Cpu), class(Compute, Cuda)), WaitKind::Host);
-        assert_eq!(table.wait(class(Compute, Cuda), class(Compute, Cpu)), WaitKind::Host);
-        assert_eq!(table.wait(class(Compute, Cuda), class(Compute, Sim)), WaitKind::Host);
-        assert_eq!(table.wait(class(Barrier, Cpu), class(Compute, Cpu)), WaitKind::Host);
-        assert_eq!(table.wait(class(Compute, Cpu), class(Barrier, Cpu)), WaitKind::Host);
-        assert_eq!(table.wait(class(Workers, Cpu), class(Compute, Cpu)), WaitKind::Host);
-        assert_eq!(table.wait(class(Workers, Cpu), class(Workers, Cpu)), WaitKind::Host);
-        assert_eq!(table.wait(class(Compute, Cpu), class(Critical, Cpu)), WaitKind::Device);
-        assert_eq!(table.wait(class(Critical, Cpu), class(Compute, Cuda)), WaitKind::Host);
-        assert_eq!(table.wait(class(Critical, Cuda), class(Compute, Cuda)), WaitKind::Host);
-        assert_eq!(table.shows(class(Critical, Cuda)), Shows::Number);
-        assert_eq!(table.shows(class(Workers, Cuda)), Shows::Number);
-        assert_eq!(table.shows(class(Compute, Cpu)), Shows::Number);
-        assert_eq!(table.shows(class(Compute, Cuda)), Shows::Event);
-        assert_eq!(table.shows(class(Barrier, Cuda)), Shows::Number);
-        assert_eq!(table.records(class(HostToDevice, Cuda)), RecordRule::BehindEach);
-        assert_eq!(table.records(class(Compute, Cuda)), RecordRule::OnNeed);
-        assert_eq!([Cpu, Cuda, Sim].map(|kind| table.pinned_only(kind)), [false, true, false]);
-        assert_eq!(table.records(class(HostToDevice, Cpu)), RecordRule::OnNeed);
+        for stream_type in StreamType::ALL {
+            for other in StreamType::ALL {
+                for (mine, like) in [(later, CUDA), (hosted, CPU)] {
+                    let (source, target) = (class(stream_type, mine), class(other, mine));
+                    assert_eq!(table.wait(source, target), table.wait(class(stream_type, like), class(other, like)));
+                    assert_eq!(table.shows(source), table.shows(class(stream_type, like)));
+                    assert_eq!(table.records(source), table.records(class(stream_type, like)));
+                    assert_eq!(table.wait(source, class(other, like)), WaitKind::Host);
+                }
+            }
+        }
+        assert_eq!([later, hosted].map(|kind| table.pinned_only(kind)), [true, false]);
+    }
+
+    #[test]
+    fn an_engine_may_stage_the_copies_of_a_kind_that_need_not_be() {
+        let mut table = Capabilities::standard();
+        table.stage(SIM);
+        assert_eq!([CPU, CUDA, SIM].map(|kind| table.pinned_only(kind)), [false, true, true]);
     }
 
     #[test]
     fn host_waits_only_leaves_no_device_wait() {
         let table = Capabilities::standard().host_waits_only();
-        for source in StreamClass::all() {
-            for target in StreamClass::all() {
-                assert_eq!(table.wait(source, target), WaitKind::Host);
+        for source in StreamType::ALL {
+            for target in StreamType::ALL {
+                assert_eq!(table.wait(class(source, CPU), class(target, CPU)), WaitKind::Host);
             }
         }
     }

@@ -1,13 +1,13 @@
 //! Stream policies: which threads run the streams of a type on a device, and how a thread context runs one instruction there.
 //!
-//! Each class of stream has one ([`policy_for`]); callers may give others to the streams that threads of the host run. The trait for the work that a policy runs is defined here and implemented for instructions elsewhere, so that this crate does
-//! not depend on instructions.
+//! Each class of stream has one ([`policy_for`]); callers may give others to the streams that threads of the host run. The trait for the work that a policy runs
+//! is defined here and implemented for instructions elsewhere, so that this crate does not depend on instructions.
 
 use std::sync::Arc;
 
-use streamvm_ep::{self as ep, CallError};
+use streamvm_ep::{self as ep, CallError, RunBy};
 
-use crate::{RunBy, StreamClass, StreamType};
+use crate::{StreamClass, StreamType};
 
 /// The device part of one instruction, which a policy runs.
 pub trait Work {
@@ -123,14 +123,14 @@ mod tests {
 
     #[test]
     fn a_policy_says_who_runs_and_when_it_is_over() {
-        use ep::DeviceKind::{Cpu, Cuda, Sim};
-        assert_eq!(policy(StreamType::Compute, Cpu).threads(), Threads::Shared);
-        assert_eq!(policy(StreamType::Compute, Cpu).passing(), Passing::AtOnce);
-        for device in [Cuda, Sim] {
+        let [cpu, cuda, sim] = ep::DeviceKind::BUILT_IN;
+        assert_eq!(policy(StreamType::Compute, cpu).threads(), Threads::Shared);
+        assert_eq!(policy(StreamType::Compute, cpu).passing(), Passing::AtOnce);
+        for device in [cuda, sim] {
             assert_eq!(policy(StreamType::Compute, device).threads(), Threads::Launching);
             assert_eq!(policy(StreamType::Compute, device).passing(), Passing::Later);
         }
-        for device in [Cpu, Cuda, Sim] {
+        for device in [cpu, cuda, sim] {
             assert_eq!(policy(StreamType::Barrier, device).threads(), Threads::Own);
             assert_eq!(policy(StreamType::Barrier, device).passing(), Passing::AtOnce);
             assert_eq!(policy(StreamType::Workers, device).threads(), Threads::Pool);
@@ -165,17 +165,17 @@ mod tests {
     fn only_ordered_streams_of_the_host_have_a_choice_of_threads() {
         use Passing::{AtOnce, Later};
         use StreamType::{Barrier, Compute, Workers};
-        use ep::DeviceKind::{Cpu, Sim};
+        let [cpu, _, sim] = ep::DeviceKind::BUILT_IN;
         for (stream_type, device, threads, passing, fits) in [
-            (Compute, Cpu, Threads::Own, AtOnce, true),
-            (Compute, Cpu, Threads::Shared, AtOnce, true),
-            (Barrier, Cpu, Threads::Shared, AtOnce, true),
-            (Compute, Cpu, Threads::Own, Later, false),
-            (Compute, Cpu, Threads::Launching, AtOnce, false),
-            (Workers, Cpu, Threads::Own, AtOnce, false),
-            (Workers, Cpu, Threads::Pool, AtOnce, true),
-            (Compute, Sim, Threads::Launching, Later, true),
-            (Compute, Sim, Threads::Own, Later, false),
+            (Compute, cpu, Threads::Own, AtOnce, true),
+            (Compute, cpu, Threads::Shared, AtOnce, true),
+            (Barrier, cpu, Threads::Shared, AtOnce, true),
+            (Compute, cpu, Threads::Own, Later, false),
+            (Compute, cpu, Threads::Launching, AtOnce, false),
+            (Workers, cpu, Threads::Own, AtOnce, false),
+            (Workers, cpu, Threads::Pool, AtOnce, true),
+            (Compute, sim, Threads::Launching, Later, true),
+            (Compute, sim, Threads::Own, Later, false),
         ] {
             let checked = Given(threads, passing).check(StreamClass { stream_type, device });
             assert_eq!(checked.is_ok(), fits, "{stream_type:?} on {device}: {threads:?}, {passing:?}: {checked:?}");
@@ -188,7 +188,7 @@ mod tests {
             ep::Device::create_stream(&CpuDevice::new(0, CpuConfig::default())).expect("a stream of a CPU");
         for stream_type in [StreamType::Compute, StreamType::Barrier, StreamType::Workers] {
             let mut work = Failing(0);
-            assert!(policy(stream_type, ep::DeviceKind::Cpu).run(&mut work, &mut *stream).is_err());
+            assert!(policy(stream_type, ep::DeviceKind::CPU).run(&mut work, &mut *stream).is_err());
             assert_eq!(work.0, 1);
         }
     }

@@ -75,12 +75,17 @@ impl VmBuilder {
         };
         let cpu = CpuConfig { threads: kernel_threads, ..self.cpu };
         let mut devices = devices(self.cpu_devices, &cpu, machine.as_ref(), &faults)?;
+        for device in self.devices {
+            devices.add(faults.wrap(device))?;
+        }
+        let mut kernels = builtin_kernels();
+        kernels.add_all(&self.kernels);
         let cuda = Arc::new(CudaDevices::default());
         let tells_ops = self.cuda.as_ref().is_some_and(|config| config.sync_each_op);
         if let Some(mut config) = self.cuda.filter(|_| simulated.is_none()) {
             config.timed = traces;
             // A copy of pageable memory that is not staged would block the thread that launches, so the device refuses it.
-            config.strict_pinned |= capabilities.pinned_only(DeviceKind::Cuda);
+            config.strict_pinned |= capabilities.pinned_only(DeviceKind::CUDA);
             let cuda = cuda.clone();
             devices = devices.with_cuda(move || {
                 let found = cuda.open(&config)?.into_iter();
@@ -108,7 +113,7 @@ impl VmBuilder {
             charged_bytes: AtomicU64::new(0),
             contexts: known,
             devices,
-            kernels: builtin_kernels(),
+            kernels,
             tells_ops,
             threaded,
             inline_tasks: inline.is_some().then(MpscQueue::new),

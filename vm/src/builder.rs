@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use streamvm_cpu::CpuConfig;
 use streamvm_cuda::CudaConfig;
-use streamvm_ep::{DeviceId, Priority};
+use streamvm_ep::{Device, DeviceId, KernelRegistry, Priority};
 use streamvm_instructions::{Error, Lane, STAGING_PIECE, SoftSyncMode};
 use streamvm_stream::mutant::Planted;
 use streamvm_stream::{Capabilities, StreamPolicy, StreamType};
@@ -52,6 +52,8 @@ pub struct VmBuilder {
     capabilities: Capabilities,
     staging_piece: usize,
     cpu_devices: u32,
+    devices: Vec<Arc<dyn Device>>,
+    kernels: KernelRegistry,
     cuda: Option<CudaConfig>,
     instruments: Instruments,
     profiles: bool,
@@ -80,6 +82,8 @@ impl VmBuilder {
             capabilities: Capabilities::standard(),
             staging_piece: STAGING_PIECE,
             cpu_devices: 1,
+            devices: Vec::new(),
+            kernels: KernelRegistry::empty(),
             cuda: Some(CudaConfig::default()),
             instruments: Instruments::default(),
             profiles: false,
@@ -170,6 +174,23 @@ impl VmBuilder {
     #[must_use]
     pub fn cpu_devices(mut self, count: u32) -> VmBuilder {
         self.cpu_devices = count.max(1);
+        self
+    }
+
+    /// Adds a device of a kind that another crate has [registered](crate::DeviceKind::register), or a further one of a kind that the engine has.
+    /// [`VmBuilder::kernels`] gives the engine kernels for it. In [`Mode::Simulated`] its commands run as they do in the other modes.
+    /// docs/extending.md says how such a device is written. [`VmBuilder::build`] refuses a second device with the same id.
+    #[must_use]
+    pub fn device(mut self, device: Arc<dyn Device>) -> VmBuilder {
+        self.devices.push(device);
+        self
+    }
+
+    /// Adds kernels, which replace those of the engine and earlier ones for the same op, kind of device and dtype. Default: the kernels of
+    /// [`builtin_kernels`](crate::ep::builtin_kernels).
+    #[must_use]
+    pub fn kernels(mut self, kernels: &KernelRegistry) -> VmBuilder {
+        self.kernels.add_all(kernels);
         self
     }
 
@@ -402,7 +423,8 @@ impl VmBuilder {
     /// # Errors
     /// [`Error::NoThread`] if the scheduler thread cannot be started; [`Error::UnknownEngine`] if the program has set neither mode
     /// nor shared workers, and `STREAMVM_ENGINE` has an unknown value; [`Error::NoThreadCount`] if it has not set
-    /// [kernel threads](VmBuilder::kernel_threads), and `STREAMVM_CPU_THREADS` is not a number above 0.
+    /// [kernel threads](VmBuilder::kernel_threads), and `STREAMVM_CPU_THREADS` is not a number above 0; [`Error::Device`] for two devices
+    /// with one id.
     pub fn build(self) -> Result<Vm, Error> {
         let engine = self.build_engine()?;
         engine.handle.open(&engine);

@@ -33,6 +33,6 @@ impl Vm {
         refuse_in_child(engine.handle.fork)?;
         engine.devices.get(device)?;
         let found = engine.cuda.get(device);
-        Ok(found.ok_or(ep::Error::WrongDevice { kernel: DeviceKind::Cuda, device })?)
+        Ok(found.ok_or(ep::Error::WrongDevice { kernel: DeviceKind::CUDA, device })?)
     }
 }

@@ -160,7 +160,7 @@ fn measure(device: &CpuDevice, case: &Case, budget: Duration) -> Result<f64, Err
     match case.call {
         Call::Op(op, params) => {
             operands.push(out);
-            let kernel = builtin_kernels().get(op, DeviceKind::Cpu, dtype)?;
+            let kernel = builtin_kernels().get(op, DeviceKind::CPU, dtype)?;
             let inputs = case.inputs.len();
             let mut call = KernelCall { kernel, operands: &mut operands, inputs, params: &params };
             if budget.is_zero() {

@@ -69,7 +69,7 @@ fn prepare(
     let checked = parse(&source).and_then(|script| {
         let chosen = options.devices.clone();
         // CUDA is looked for only if the script or an option names it, since a driver is slow to start.
-        let cuda = names_cuda(&source) || chosen.iter().any(|(_, device)| device.kind == DeviceKind::Cuda);
+        let cuda = names_cuda(&source) || chosen.iter().any(|(_, device)| device.kind == DeviceKind::CUDA);
         let devices = Devices::resolve(&script, Available { chosen, planning, ..there(engine, cuda) })?;
         let programs = checked(&source, &script, &devices)?;
         if let Some(options) = options.compile_options() {
@@ -251,7 +251,7 @@ fn tell_races(
 /// Does the text of the script name a CUDA device?
 fn names_cuda(source: &Source) -> bool {
     let is_cuda = |token: &TokenKind| match token {
-        TokenKind::Device(name) => name.parse().is_ok_and(|device: DeviceId| device.kind == DeviceKind::Cuda),
+        TokenKind::Device(name) => name.parse().is_ok_and(|device: DeviceId| device.kind == DeviceKind::CUDA),
         _ => false,
     };
     tokenize(source).0.iter().any(|token| is_cuda(&token.kind))

@@ -116,17 +116,17 @@ impl Devices {
     }
 
     fn stand_in(&self, device: DeviceId) -> DeviceId {
-        if self.simulated && device.kind != DeviceKind::Cpu { DeviceId::sim(device.index) } else { device }
+        if self.simulated && !device.kind.is_cpu() { DeviceId::sim(device.index) } else { device }
     }
 
     /// The end of an error: which devices are present instead of `tried`, and why there is no CUDA device, where this is known.
     fn there(&self, tried: &[DeviceId]) -> String {
         let Available { devices, no_cuda, .. } = &self.available;
-        let looked = no_cuda.is_some() || devices.iter().any(|device| device.kind == DeviceKind::Cuda);
+        let looked = no_cuda.is_some() || devices.iter().any(|device| device.kind == DeviceKind::CUDA);
         let but = if looked { "but only" } else { "but besides GPUs only" };
         let there = format!("{but} these devices are there: {}", listed(devices));
         match no_cuda {
-            Some(reason) if tried.iter().any(|device| device.kind == DeviceKind::Cuda) => {
+            Some(reason) if tried.iter().any(|device| device.kind == DeviceKind::CUDA) => {
                 format!("{there}; no CUDA device: {reason}")
             }
             _ => there,
@@ -174,9 +174,9 @@ impl Devices {
 /// The advice to offer a device that is not there, if an option can.
 fn offered_by(device: DeviceId) -> Option<String> {
     let option = match device.kind {
-        DeviceKind::Cpu => "--cpu-devices",
-        DeviceKind::Sim => "--sim-devices",
-        DeviceKind::Cuda => return None,
+        DeviceKind::CPU => "--cpu-devices",
+        DeviceKind::SIM => "--sim-devices",
+        _ => return None,
     };
     (device.index < MOST_DEVICES).then(|| format!("`{option} {}` offers it", device.index + 1))
 }

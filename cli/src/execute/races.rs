@@ -7,7 +7,7 @@
 
 use std::io;
 
-use crate::base::engine::{DeviceKind, Finding, InstructionList, Label, Mode};
+use crate::base::engine::{Finding, InstructionList, Label, Mode};
 use crate::emit::devices::Devices;
 use crate::execute::engine_options::EngineOptions;
 use crate::execute::run::{DryRun, Engine, Stop, run};
@@ -42,7 +42,7 @@ pub(crate) fn find(
 ) -> Result<Races, Stop> {
     let devices = devices.simulated();
     let streams = list.instructions().iter().map(|instruction| instruction.stream.device);
-    let simulated = streams.filter(|device| device.kind != DeviceKind::Cpu).map(|device| device.index + 1).max();
+    let simulated = streams.filter(|device| !device.kind.is_cpu()).map(|device| device.index + 1).max();
     let options = EngineOptions {
         mode: Mode::Simulated { seed: SEED },
         sim_devices: engine.sim_devices.max(simulated.unwrap_or(0)),

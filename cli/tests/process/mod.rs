@@ -64,7 +64,7 @@ fn wrong_arguments_are_rejected() {
         (vec!["run", "-"], "help: the name of standard input is /dev/stdin"),
         (vec!["verify", "none.trace"], "help: the path starts at the current folder, "),
         (vec!["run", "a.svm", "--device", "d"], "expected NAME=DEVICE, such as acc=cuda:0"),
-        (vec!["run", "a.svm", "--device", "d=gpu:0"], "expected cpu:<index>, cuda:<index> or sim:<index>"),
+        (vec!["run", "a.svm", "--device", "d=gpu:0"], "expected cpu:<index>, cuda:<index>, sim:<index>"),
         (vec!["run", "a.svm", "--device", "e=cpu:0"], "help: it names: d"),
         (vec!["run", "a.svm", "--device", "dd=cpu:0"], "help: did you mean `d`?"),
         (vec!["run", "a.svm", "--device", "d=cuda:99"], "only these devices are there: cpu:0"),

@@ -3,12 +3,10 @@
 use std::alloc::{Layout as HeapLayout, LayoutError, alloc, alloc_zeroed, dealloc};
 use std::ptr::without_provenance_mut;
 use std::sync::Arc;
-use std::time::Instant;
 
-use streamvm_ep::backend::Accounts;
 use streamvm_ep::{
-    Device, DeviceId, DeviceInfo, Error, EventId, EventPool, LateFailure, MemoryKind, MemoryStats, Prepared, Region,
-    Segment, SequenceError, Stream,
+    Accounts, Device, DeviceId, DeviceInfo, Error, EventId, EventPool, MemoryKind, Prepared, Region, Segment,
+    SequenceError, Stream,
 };
 
 use crate::sequence::CpuSequence;
@@ -67,6 +65,10 @@ impl CpuDevice {
 
 // SAFETY: regions are zeroed allocations of the process's own, which `free` gives back. Commands complete within their calls, so before any record.
 unsafe impl Device for CpuDevice {
+    fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
     fn id(&self) -> DeviceId {
         self.id
     }
@@ -78,18 +80,6 @@ unsafe impl Device for CpuDevice {
             units: self.cores,
             memory_limit: self.config.memory_limit,
         }
-    }
-
-    fn memory(&self, kind: MemoryKind) -> MemoryStats {
-        self.accounts.of(kind)
-    }
-
-    fn alignment(&self) -> usize {
-        ALIGNMENT
-    }
-
-    fn host_accessible(&self) -> bool {
-        true
     }
 
     fn allocate(&self, kind: MemoryKind, bytes: usize) -> Result<Region, Error> {
@@ -139,14 +129,6 @@ unsafe impl Device for CpuDevice {
     fn query(&self, event: EventId) -> Result<bool, Error> {
         // A recorded event has passed, because every command has run when its call returns.
         if self.events.is_recorded(event)? { Ok(true) } else { Err(Error::EventNotRecorded { event, device: self.id }) }
-    }
-
-    fn wait(&self, event: EventId, _: Option<Instant>) -> Result<bool, Error> {
-        self.query(event)
-    }
-
-    fn take_failures(&self) -> Vec<LateFailure> {
-        Vec::new()
     }
 }
 

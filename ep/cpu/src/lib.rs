@@ -31,7 +31,7 @@
 //! operands[0].slice_mut::<f32>()?.copy_from_slice(&[1.0, 2.0, 3.0]);
 //! stream.fill(&mut operands[1], Scalar::from(0.5f32))?;
 //!
-//! let kernel = kernels.get(Op::Add, DeviceKind::Cpu, DType::F32)?;
+//! let kernel = kernels.get(Op::Add, DeviceKind::CPU, DType::F32)?;
 //! let params = Params::default();
 //! stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params })?;
 //! stream.synchronize()?;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use streamvm_ep::{
-    CallError, DeviceId, DeviceKind, Error, EventId, EventPool, FnContext, InlineFn, KernelCall, Label, Operand,
-    Prepared, ProgramStep, RawFn, Scalar, SegmentRun, SequenceError, StepNote, Stream,
+    CallError, DeviceId, DeviceKind, Error, EventId, EventPool, FnContext, InlineFn, KernelCall, Operand, Prepared,
+    ProgramStep, Scalar, SegmentRun, SequenceError, StepNote, Stream,
 };
 use streamvm_kernels::{copy, fill, set_threads};
 
@@ -31,10 +31,8 @@ impl CpuStream {
 
 // SAFETY: each command runs within its call, by kernels and functions that take operands of any lifetime and check their accesses.
 unsafe impl Stream for CpuStream {
-    fn begin(&mut self, _: &Label) {}
-
     fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
-        if call.kernel.device != DeviceKind::Cpu {
+        if call.kernel.device != DeviceKind::CPU {
             return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device });
         }
         call.mark_overlapping_shared()?;
@@ -78,10 +76,6 @@ unsafe impl Stream for CpuStream {
 
     fn step_note(&self) -> Option<Arc<StepNote>> {
         Some(self.step_note.clone())
-    }
-
-    fn call_raw(&mut self, _: &mut RawFn<'_>, _: &mut [Operand<'static>]) -> Result<(), CallError> {
-        Err(Error::NoRawStream { device: self.device }.into())
     }
 
     fn record(&mut self, event: EventId) -> Result<(), Error> {

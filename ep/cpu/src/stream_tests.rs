@@ -146,7 +146,7 @@ fn custom(op: Op, device: DeviceKind, run: streamvm_ep::KernelFn) -> Kernel {
 fn a_kernel_of_another_device_is_refused() {
     let (mut stream, _) = stream();
     let mut call = KernelCall {
-        kernel: custom(Op::Neg, DeviceKind::Cuda, |_| panic!("must not run")),
+        kernel: custom(Op::Neg, DeviceKind::CUDA, |_| panic!("must not run")),
         operands: &mut [],
         inputs: 0,
         params: &Params::default(),
@@ -165,7 +165,7 @@ fn a_registered_kernel_gets_no_slices_of_operands_in_place() {
     };
     let mut operands = [all(Access::Read), all(Access::Write)];
     let mut call = KernelCall {
-        kernel: custom(Op::Neg, DeviceKind::Cpu, |call| {
+        kernel: custom(Op::Neg, DeviceKind::CPU, |call| {
             assert_eq!(call.operands[1].slice_mut::<u8>(), Err(Error::SharedOperand));
             call.operands[0].slice::<u8>()?;
             Ok(())
@@ -188,7 +188,7 @@ fn a_registered_kernel_that_is_not_elementwise_does_not_run_in_place() {
         unsafe { Operand::new(base, DType::U8, dense(&[3]), access) }
     };
     let mut call = KernelCall {
-        kernel: custom(Op::Softmax, DeviceKind::Cpu, |_| panic!("must not run")),
+        kernel: custom(Op::Softmax, DeviceKind::CPU, |_| panic!("must not run")),
         operands: &mut [all(Access::Read), all(Access::Write)],
         inputs: 1,
         params: &Params::default(),

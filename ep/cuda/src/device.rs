@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use streamvm_ep::{
-    CommandSequence, CudaAbsent, Device, DeviceId, DeviceInfo, DeviceKind, Error, EventId, EventPool, FusedGroup,
-    FusedKernel, InstructionTime, LateFailure, MemoryKind, MemoryStats, Prepared, Priority, Region, Segment,
-    SequenceError, Stream, StreamUse,
+    Accounts, CommandSequence, CudaAbsent, Device, DeviceInfo, DeviceKind, Error, EventId, EventPool, FusedGroup,
+    FusedKernel, InstructionTime, LateFailure, MemoryKind, Prepared, Priority, Region, Segment, SequenceError, Stream,
+    StreamUse,
 };
 
 use crate::driver::DriverFailure;
@@ -198,8 +198,8 @@ impl CudaDevice {
 // SAFETY: regions come from the driver, and are zeroed. Page-locked memory is the host's; only that of the device is not. The driver reports an event
 // once the commands before it have completed.
 unsafe impl Device for CudaDevice {
-    fn id(&self) -> DeviceId {
-        self.device().id
+    fn accounts(&self) -> &Accounts {
+        &self.device().accounts
     }
 
     fn info(&self) -> DeviceInfo {
@@ -207,21 +207,13 @@ unsafe impl Device for CudaDevice {
         DeviceInfo { id: *id, name: name.clone(), units: *units, memory_limit: self.instance.config.memory_limit }
     }
 
-    fn memory(&self, kind: MemoryKind) -> MemoryStats {
-        self.device().accounts.of(kind)
-    }
-
     fn alignment(&self) -> usize {
         ALIGNMENT
     }
 
-    fn host_accessible(&self) -> bool {
-        false
-    }
-
     /// The driver compiles kernels of groups.
     fn prepare(&self, segment: Segment) -> Result<Box<dyn Prepared>, SequenceError> {
-        let sequence = CommandSequence::of_segment(DeviceKind::Cuda, segment, Some(&mut |group| self.fuse(group)))?;
+        let sequence = CommandSequence::of_segment(DeviceKind::CUDA, segment, Some(&mut |group| self.fuse(group)))?;
         Ok(Box::new(sequence))
     }
 

@@ -43,7 +43,7 @@
 //!     // SAFETY: a plan reads and writes no element.
 //!     unsafe { Operand::new(std::ptr::without_provenance_mut(at << 20), DType::F32, layout, access) }
 //! };
-//! let kernel = Kernel { op: Op::Add, device: DeviceKind::Cuda, dtype: DType::F32, run: |_| Ok(()) };
+//! let kernel = Kernel { op: Op::Add, device: DeviceKind::CUDA, dtype: DType::F32, run: |_| Ok(()) };
 //! let mut operands = [view(1, Access::Read), view(2, Access::Read), view(3, Access::Write)];
 //! let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &Params::default() };
 //! let launch = streamvm_cuda::plan(&call)?.expect("there are elements");
@@ -94,7 +94,7 @@ pub use user_kernel::{CudaArgument, CudaFunction, CudaGrid};
 pub fn register(registry: &mut KernelRegistry) {
     for op in Op::ALL {
         for dtype in DType::ALL.into_iter().filter(|&dtype| op.supports(dtype)) {
-            registry.register(Kernel { op, device: DeviceKind::Cuda, dtype, run: |_| Ok(()) });
+            registry.register(Kernel { op, device: DeviceKind::CUDA, dtype, run: |_| Ok(()) });
         }
     }
 }

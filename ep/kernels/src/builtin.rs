@@ -7,7 +7,7 @@ use crate::table::register;
 /// A registry with the kernels of this crate: for CPU devices, and for simulated devices, which run them too.
 pub fn builtin() -> KernelRegistry {
     let mut registry = KernelRegistry::empty();
-    register(&mut registry, DeviceKind::Cpu);
-    register(&mut registry, DeviceKind::Sim);
+    register(&mut registry, DeviceKind::CPU);
+    register(&mut registry, DeviceKind::SIM);
     registry
 }

@@ -4,7 +4,7 @@
 //! use streamvm_ep::*;
 //!
 //! # fn main() -> Result<(), Error> {
-//! let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::Cpu, DType::F32)?;
+//! let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::CPU, DType::F32)?;
 //! let mut memory = [[1.0f32, 2.0, 3.0], [0.0; 3]];
 //! let layout = Layout::contiguous(Shape::new(&[3])?);
 //! let base = memory.as_mut_ptr().cast::<u8>();

@@ -32,10 +32,10 @@ use crate::{arith, number::DTypeTag};
 pub fn is_own(kernel: &Kernel) -> bool {
     static OWN: LazyLock<KernelRegistry> = LazyLock::new(|| {
         let mut own = KernelRegistry::empty();
-        register(&mut own, DeviceKind::Cpu);
+        register(&mut own, DeviceKind::CPU);
         own
     });
-    let own = OWN.find(kernel.op, DeviceKind::Cpu, kernel.dtype);
+    let own = OWN.find(kernel.op, DeviceKind::CPU, kernel.dtype);
     // Functions of one address have the same code, so they compute the same.
     own.is_some_and(|own| std::ptr::fn_addr_eq(own.run, kernel.run))
 }

@@ -149,7 +149,7 @@ fn in_order(lines: &[Line]) -> Vec<i32> {
     let device = CpuDevice::new(0, CpuConfig::default());
     let (regions, kernels) = (allocate(&device), streamvm_kernels::builtin());
     let mut stream = device.create_stream().unwrap();
-    lines.iter().for_each(|line| give(&mut *stream, &line.command, &regions, &kernels, DeviceKind::Cpu));
+    lines.iter().for_each(|line| give(&mut *stream, &line.command, &regions, &kernels, DeviceKind::CPU));
     let left = contents(&regions);
     free(&device, regions);
     left
@@ -191,7 +191,7 @@ fn simulate(lines: &[Line], seed: u64) -> (Vec<String>, Vec<i32>, bool) {
             }
         }
         stream.begin(&Label::new(line.stream as u32, late as u64, "line"));
-        give(stream, &line.command, &regions, &kernels, DeviceKind::Sim);
+        give(stream, &line.command, &regions, &kernels, DeviceKind::SIM);
         let event = devices[0].events().acquire();
         stream.record(event).unwrap();
         events.push(event);

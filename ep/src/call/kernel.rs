@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::call::operand::Operand;
 use crate::errors::error::KernelError;
-use crate::names::device_id::DeviceKind;
+use crate::names::device_kind::DeviceKind;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
 use crate::tensor::params::Params;

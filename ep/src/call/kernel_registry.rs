@@ -1,31 +1,42 @@
-//! The table of kernels, indexed by (op, kind of device, dtype).
+//! The table of kernels, indexed by (kind of device, op, dtype).
 
 use std::fmt;
 
 use crate::call::kernel::Kernel;
 use crate::errors::error::Error;
-use crate::names::device_id::DeviceKind;
+use crate::names::device_kind::DeviceKind;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
 
-const SLOTS: usize = Op::ALL.len() * DeviceKind::ALL.len() * DType::ALL.len();
+const SLOTS_OF_KIND: usize = Op::ALL.len() * DType::ALL.len();
 
-/// A table of kernels. A lookup is one array access.
+/// A table of kernels. A lookup is one access to an array.
 #[derive(Clone)]
 pub struct KernelRegistry {
-    /// One entry per (op, device kind, dtype), in that order of significance.
-    table: Box<[Option<Kernel>; SLOTS]>,
+    /// One entry per (device kind, op, dtype), in that order of significance, up to the last kind that has kernels.
+    table: Vec<Option<Kernel>>,
 }
 
 impl KernelRegistry {
     /// A table without kernels.
     pub fn empty() -> KernelRegistry {
-        KernelRegistry { table: Box::new([None; SLOTS]) }
+        KernelRegistry { table: Vec::new() }
     }
 
     /// Adds a kernel, and returns the one that it replaces.
     pub fn register(&mut self, kernel: Kernel) -> Option<Kernel> {
+        let least = (kernel.device.index() + 1) * SLOTS_OF_KIND;
+        if self.table.len() < least {
+            self.table.resize(least, None);
+        }
         self.table[slot(kernel.op, kernel.device, kernel.dtype)].replace(kernel)
+    }
+
+    /// Adds all kernels of `other`, which replace those of the same op, kind and dtype.
+    pub fn add_all(&mut self, other: &KernelRegistry) {
+        for kernel in other.table.iter().flatten() {
+            self.register(*kernel);
+        }
     }
 
     /// The kernel for `op` on `device`, where `dtype` is the dtype of the op's [key input](Op::key_input). Allocates only for the error.
@@ -40,12 +51,12 @@ impl KernelRegistry {
     /// Like [`get`](KernelRegistry::get), but a reference into the table; `None` if there is no such kernel.
     #[inline]
     pub fn find(&self, op: Op, device: DeviceKind, dtype: DType) -> Option<&Kernel> {
-        self.table[slot(op, device, dtype)].as_ref()
+        self.table.get(slot(op, device, dtype))?.as_ref()
     }
 
     /// The dtypes that `op` has kernels for on `device`.
     pub fn dtypes(&self, op: Op, device: DeviceKind) -> Vec<DType> {
-        DType::ALL.into_iter().filter(|&dtype| self.table[slot(op, device, dtype)].is_some()).collect()
+        DType::ALL.into_iter().filter(|&dtype| self.find(op, device, dtype).is_some()).collect()
     }
 
     /// The error for a kernel that [`find`](KernelRegistry::find) does not find.
@@ -64,7 +75,7 @@ impl fmt::Debug for KernelRegistry {
 
 #[inline]
 fn slot(op: Op, device: DeviceKind, dtype: DType) -> usize {
-    (op as usize * DeviceKind::ALL.len() + device as usize) * DType::ALL.len() + dtype as usize
+    device.index() * SLOTS_OF_KIND + op as usize * DType::ALL.len() + dtype as usize
 }
 
 #[cfg(test)]
@@ -73,16 +84,22 @@ mod tests {
 
     #[test]
     fn a_missing_kernel_kind_says_that_there_is_none() {
-        let error = KernelRegistry::empty().get(Op::Add, DeviceKind::Cuda, DType::F32).unwrap_err();
+        let error = KernelRegistry::empty().get(Op::Add, DeviceKind::CUDA, DType::F32).unwrap_err();
         assert!(error.to_string().contains("none"), "{error}");
     }
 
     #[test]
     fn registering_replaces_and_returns_the_former() {
         let mut kernels = KernelRegistry::empty();
-        let kernel = Kernel { op: Op::Add, device: DeviceKind::Cuda, dtype: DType::F32, run: |_| Ok(()) };
+        let kernel = Kernel { op: Op::Add, device: DeviceKind::CUDA, dtype: DType::F32, run: |_| Ok(()) };
         assert!(kernels.register(kernel).is_none());
         assert!(kernels.register(kernel).is_some());
-        assert_eq!(kernels.dtypes(Op::Add, DeviceKind::Cuda), [DType::F32]);
+        assert_eq!(kernels.dtypes(Op::Add, DeviceKind::CUDA), [DType::F32]);
+        let mut others = KernelRegistry::empty();
+        others.register(Kernel { device: DeviceKind::SIM, ..kernel });
+        kernels.add_all(&others);
+        for device in [DeviceKind::CUDA, DeviceKind::SIM] {
+            assert!(kernels.find(Op::Add, device, DType::F32).is_some_and(|found| found.device == device));
+        }
     }
 }

@@ -6,7 +6,8 @@
 
 use crate::errors::cuda_absent::CudaAbsent;
 use crate::errors::driver_error::DriverError;
-use crate::names::device_id::{DeviceId, DeviceKind};
+use crate::names::device_id::DeviceId;
+use crate::names::device_kind::{DeviceKind, KindError};
 use crate::names::event_id::EventId;
 use crate::names::memory_kind::MemoryKind;
 use crate::names::text::{ParseError, listed};
@@ -116,6 +117,9 @@ pub enum Error {
     /// A text that is not a valid name.
     #[error(transparent)]
     Parse(#[from] ParseError),
+    /// A kind of device that cannot be registered.
+    #[error(transparent)]
+    Kind(#[from] KindError),
     /// A wait for an event that was never recorded: it would order nothing.
     #[error("event {event} on {device} has not been recorded; record it before waiting for it")]
     EventNotRecorded { event: EventId, device: DeviceId },
@@ -138,8 +142,8 @@ pub enum Error {
     )]
     HostFunction { device: DeviceId },
     /// A function for a driver's stream on a device without one.
-    #[error("{device} has no driver's stream to give; only the streams of CUDA devices do")]
-    NoRawStream { device: DeviceId },
+    #[error("the device has no driver's stream to give; only the streams of CUDA devices do")]
+    NoRawStream,
     /// A caller's kernel on a device other than the one that it was loaded on.
     #[error("a kernel that was loaded on {loaded} cannot run on {device}; load it there too")]
     OtherDevice { loaded: DeviceId, device: DeviceId },

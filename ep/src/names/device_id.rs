@@ -3,38 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::names::text::ParseError;
-
-/// The kind of a device.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub enum DeviceKind {
-    /// The processor that runs this program.
-    Cpu,
-    /// An NVIDIA GPU.
-    Cuda,
-    /// A simulated device, which checks the order of its commands.
-    Sim,
-}
-
-impl DeviceKind {
-    /// Every kind, in the order of the enum.
-    pub const ALL: [DeviceKind; 3] = [DeviceKind::Cpu, DeviceKind::Cuda, DeviceKind::Sim];
-
-    /// The name that [`Display`](fmt::Display) prints, such as `"cpu"`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            DeviceKind::Cpu => "cpu",
-            DeviceKind::Cuda => "cuda",
-            DeviceKind::Sim => "sim",
-        }
-    }
-}
-
-impl fmt::Display for DeviceKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
+use crate::names::device_kind::DeviceKind;
+use crate::names::text::{ParseError, listed};
 
 /// Name of a device within one process, such as `cpu:0`.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -50,17 +20,17 @@ crate::debug_as_display!(DeviceId);
 impl DeviceId {
     /// The CPU device `cpu:<index>`.
     pub const fn cpu(index: u32) -> DeviceId {
-        DeviceId { kind: DeviceKind::Cpu, index }
+        DeviceId { kind: DeviceKind::CPU, index }
     }
 
     /// The CUDA device `cuda:<index>`.
     pub const fn cuda(index: u32) -> DeviceId {
-        DeviceId { kind: DeviceKind::Cuda, index }
+        DeviceId { kind: DeviceKind::CUDA, index }
     }
 
     /// The simulated device `sim:<index>`.
     pub const fn sim(index: u32) -> DeviceId {
-        DeviceId { kind: DeviceKind::Sim, index }
+        DeviceId { kind: DeviceKind::SIM, index }
     }
 }
 
@@ -75,11 +45,11 @@ impl FromStr for DeviceId {
 
     fn from_str(text: &str) -> Result<DeviceId, ParseError> {
         let refused = || {
-            let expected = "cpu:<index>, cuda:<index> or sim:<index>, such as cpu:0";
-            ParseError::new("device", text, expected)
+            let ids: Vec<String> = DeviceKind::all().map(|kind| format!("{kind}:<index>")).collect();
+            ParseError::new("device", text, format!("{}, such as cpu:0", listed(&ids)))
         };
         let (kind, index) = text.split_once(':').ok_or_else(refused)?;
-        let kind = DeviceKind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(refused)?;
+        let kind = DeviceKind::named(kind).ok_or_else(refused)?;
         // Digits only: `u32::from_str` would also accept a sign.
         if !index.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(refused());
@@ -92,6 +62,7 @@ impl FromStr for DeviceId {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::device_kind::KindInfo;
 
     #[test]
     fn ids_round_trip() {
@@ -101,12 +72,17 @@ mod tests {
         assert_eq!(DeviceId::cuda(1).to_string(), "cuda:1");
     }
 
-    /// Tables are indexed by the discriminant, and are as long as the list of kinds.
     #[test]
-    fn the_place_of_a_kind_in_the_list_is_its_discriminant() {
-        for (index, kind) in DeviceKind::ALL.into_iter().enumerate() {
-            assert_eq!(kind as usize, index);
-        }
+    fn a_registered_kind_is_read_back_and_listed() {
+        let kind = DeviceKind::register("readback", KindInfo::default()).unwrap();
+        let id = DeviceId { kind, index: 3 };
+        assert_eq!(id.to_string(), "readback:3");
+        assert_eq!("readback:3".parse(), Ok(id));
+        let error = "unheardof:3".parse::<DeviceId>().unwrap_err().to_string();
+        assert!(
+            error.contains("cpu:<index>, cuda:<index>, sim:<index>") && error.contains("readback:<index>"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -2,11 +2,12 @@
 //!
 //! Layer: uses no other folder; is used by all other folders but `process` and `refcount`.
 //!
-//! Main types: [`DeviceId`](device_id::DeviceId), [`DeviceKind`](device_id::DeviceKind), [`EventId`](event_id::EventId),
+//! Main types: [`DeviceId`](device_id::DeviceId), [`DeviceKind`](device_kind::DeviceKind), [`EventId`](event_id::EventId),
 //! [`MemoryKind`](memory_kind::MemoryKind), [`ActorId`](actor_id::ActorId), [`Site`](site::Site), [`ParseError`](text::ParseError).
 
 pub(crate) mod actor_id;
 pub(crate) mod device_id;
+pub(crate) mod device_kind;
 pub(crate) mod event_id;
 pub(crate) mod memory_kind;
 pub(crate) mod scopes;

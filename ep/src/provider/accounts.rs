@@ -25,6 +25,16 @@ impl Accounts {
         Accounts { device, limit, kinds: Mutex::new([empty; MemoryKind::ALL.len()]) }
     }
 
+    /// The device that they count for.
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// The most bytes over all kinds; `None` if there is no limit.
+    pub fn limit(&self) -> Option<u64> {
+        self.limit
+    }
+
     /// The counters of one kind.
     pub fn of(&self, kind: MemoryKind) -> MemoryStats {
         self.lock()[kind as usize]

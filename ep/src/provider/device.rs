@@ -1,7 +1,7 @@
 //! Devices: a place with memory, streams and events.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::call::label::ProgramStep;
 use crate::call::prepared::Prepared;
@@ -10,6 +10,7 @@ use crate::errors::sequence_error::SequenceError;
 use crate::names::device_id::DeviceId;
 use crate::names::event_id::EventId;
 use crate::names::memory_kind::MemoryKind;
+use crate::provider::accounts::Accounts;
 use crate::provider::event_pool::EventPool;
 use crate::provider::memory::{MemoryStats, Region};
 use crate::provider::stream::Stream;
@@ -87,6 +88,9 @@ pub struct InstructionTime {
     pub end: u64,
 }
 
+/// The time between two queries of an event for which a thread waits: what a thread takes to sleep and wake, so that the processor is mostly free.
+const BETWEEN_QUERIES: Duration = Duration::from_micros(50);
+
 /// A device: memory, streams and events.
 ///
 /// Thread-safe: any method may be called from any thread.
@@ -95,25 +99,34 @@ pub struct InstructionTime {
 ///
 /// * A region from [`allocate`](Device::allocate) has as many allocated and zeroed bytes as were asked for, which are nobody else's until
 ///   [`free`](Device::free) gets the region.
-/// * The host can access them at their address, except for [`MemoryKind::Device`] of a device that is not
-///   [`host_accessible`](Device::host_accessible).
+/// * The host can access them at their address, except for [`MemoryKind::Device`] of a device without
+///   [memory of the host](crate::KindInfo::host_memory).
 /// * [`query`](Device::query) and [`wait`](Device::wait) return `true` only once the commands before the event have completed, and no longer
 ///   use their operands.
 pub unsafe trait Device: Send + Sync + fmt::Debug {
-    /// Its id.
-    fn id(&self) -> DeviceId;
+    /// The counters of its memory, which know its id and its limit.
+    fn accounts(&self) -> &Accounts;
 
-    /// Facts about it.
-    fn info(&self) -> DeviceInfo;
+    /// Its id.
+    fn id(&self) -> DeviceId {
+        self.accounts().device()
+    }
+
+    /// Facts about it. By default it is named as its kind, and has one unit that computes.
+    fn info(&self) -> DeviceInfo {
+        let id = self.id();
+        DeviceInfo { id, name: id.kind.to_string(), units: 1, memory_limit: self.accounts().limit() }
+    }
 
     /// The memory of one kind in use. Does not block on the device.
-    fn memory(&self, kind: MemoryKind) -> MemoryStats;
+    fn memory(&self, kind: MemoryKind) -> MemoryStats {
+        self.accounts().of(kind)
+    }
 
-    /// Alignment of every region, in bytes: a power of two, 64 on CPU.
-    fn alignment(&self) -> usize;
-
-    /// Whether the host may access memory of this device through its address.
-    fn host_accessible(&self) -> bool;
+    /// Alignment of every region, in bytes: a power of two, at least 64, which is the default.
+    fn alignment(&self) -> usize {
+        64
+    }
 
     /// A region of `bytes` zeroed bytes, aligned to [`alignment`](Device::alignment). Zero bytes
     /// give a region without memory. May block in the driver.
@@ -191,16 +204,28 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     /// [`Error::EventNotRecorded`], [`Error::StaleEvent`]; [`Error::DeviceLost`] if it never will.
     fn query(&self, event: EventId) -> Result<bool, Error>;
 
-    /// Blocks until the device has passed the place that `event` marks, or until the deadline; returns `false` at the deadline.
+    /// Blocks until the device has passed the place that `event` marks, or until the deadline; returns `false` at the deadline. The provided
+    /// method [asks](Device::query) again and again, which is for devices that cannot wake a thread.
     ///
     /// # Errors
     ///
     /// Those of [`query`](Device::query).
-    fn wait(&self, event: EventId, deadline: Option<Instant>) -> Result<bool, Error>;
+    fn wait(&self, event: EventId, deadline: Option<Instant>) -> Result<bool, Error> {
+        while !self.query(event)? {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(false);
+            }
+            std::thread::sleep(BETWEEN_QUERIES);
+        }
+        Ok(true)
+    }
 
     /// The failures of queued commands since the last call, in the order in which they happened. A failure is listed here before
-    /// [`query`](Device::query) reports a later place as passed. Never blocks.
-    fn take_failures(&self) -> Vec<LateFailure>;
+    /// [`query`](Device::query) reports a later place as passed. Never blocks. By default none, which is for devices whose commands fail in
+    /// the calls that issue them.
+    fn take_failures(&self) -> Vec<LateFailure> {
+        Vec::new()
+    }
 
     /// The times of instructions that have passed since the last call, in order for each stream. Empty if the device has no clock or
     /// timing was not asked for. Times that cannot be read are left out. Never blocks.

@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use crate::errors::cuda_absent::CudaAbsent;
 use crate::errors::error::Error;
-use crate::names::device_id::{DeviceId, DeviceKind};
+use crate::names::device_id::DeviceId;
+use crate::names::device_kind::DeviceKind;
 use crate::provider::device::Device;
 
 /// A set of devices with distinct ids, in the order in which they were added.
@@ -79,7 +80,7 @@ impl DeviceRegistry {
     /// [`Error::NoCuda`], with the reason why there is no CUDA device at all; [`Error::NoDevice`], with a list of the devices that there
     /// are.
     pub fn get(&self, id: DeviceId) -> Result<&Arc<dyn Device>, Error> {
-        let cuda = if id.kind == DeviceKind::Cuda { self.find_cuda() } else { Ok(()) };
+        let cuda = if id.kind == DeviceKind::CUDA { self.find_cuda() } else { Ok(()) };
         self.iter().find(|device| device.id() == id).ok_or_else(|| match cuda {
             Err(reason) => Error::NoCuda { device: id, reason: Box::new(reason.clone()) },
             Ok(()) => Error::NoDevice { device: id, available: self.iter().map(|device| device.id()).collect() },

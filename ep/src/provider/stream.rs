@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::call::closure::InlineFn;
+use crate::call::fn_context::FnContext;
 use crate::call::kernel::KernelCall;
 use crate::call::label::{Label, ProgramStep};
 use crate::call::operand::Operand;
@@ -40,7 +41,7 @@ use crate::tensor::scalar::Scalar;
 ///   functions over the driver's stream, and streams for which these duties hold.
 pub unsafe trait Stream: Any + Send {
     /// Sets the instruction that the next commands belong to, until the next call. A stream that reports nothing ignores it.
-    fn begin(&mut self, label: &Label);
+    fn begin(&mut self, _label: &Label) {}
 
     /// Like [`begin`](Stream::begin), but passes only the numbers that a stream needs to report which command failed late. Cheap, so that
     /// an engine without an observer can call it for each instruction. A stream that reports nothing ignores it.
@@ -109,10 +110,17 @@ pub unsafe trait Stream: Any + Send {
     /// Runs a caller's closure over the operands and takes it out of `function`, which then does nothing. After an error or a panic the
     /// closure may still be in `function`. A queued call keeps the captures until it has run.
     ///
+    /// The provided method [waits](Stream::synchronize) for all earlier commands, and runs the closure in the calling thread. It is for streams
+    /// whose operands the host can access at their addresses.
+    ///
     /// # Errors
     ///
     /// [`CallError::Device`] for operands that overlap, one of them written; [`CallError::Function`] for an error of the closure.
-    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand<'static>]) -> Result<(), CallError>;
+    fn call(&mut self, function: &mut InlineFn, operands: &mut [Operand<'static>]) -> Result<(), CallError> {
+        self.synchronize()?;
+        let mut context = FnContext::new(operands)?;
+        function.call(&mut context).map_err(CallError::Function)
+    }
 
     /// Runs a caller's function in the calling thread, immediately, and gives it the driver's own stream. Commands that the function
     /// queues there are ordered after every earlier command of this stream and before every later one. For kernels and libraries of the
@@ -120,10 +128,12 @@ pub unsafe trait Stream: Any + Send {
     ///
     /// # Errors
     ///
-    /// * [`CallError::Device`] with [`Error::NoRawStream`] if no driver runs the stream, and for operands that overlap, one of them
-    ///   written;
+    /// * [`CallError::Device`] with [`Error::NoRawStream`] if no driver runs the stream, as the provided method says, and for operands that
+    ///   overlap, one of them written;
     /// * [`CallError::Function`] for an error of the function. Commands that it queued before the error still run.
-    fn call_raw(&mut self, function: &mut RawFn<'_>, operands: &mut [Operand<'static>]) -> Result<(), CallError>;
+    fn call_raw(&mut self, _function: &mut RawFn<'_>, _operands: &mut [Operand<'static>]) -> Result<(), CallError> {
+        Err(Error::NoRawStream.into())
+    }
 
     /// Makes `event` mark the place after every command so far.
     ///

@@ -41,7 +41,7 @@ use crate::call::label::ProgramStep;
 use crate::call::operand::{Access, Operand};
 use crate::call::prepared::{Prepared, SegmentRun, SequenceTime};
 use crate::errors::sequence_error::SequenceError;
-use crate::names::device_id::DeviceKind;
+use crate::names::device_kind::DeviceKind;
 use crate::sequence::block_graph::{self, BlockGraph};
 use crate::sequence::blocks::{Part, Rounds, Test};
 use crate::sequence::branches::{Branches, SequenceBranch};

@@ -16,7 +16,7 @@ use crate::tensor::shape::Shape;
 fn blocks_without_a_flag_scratch_memory_and_kernels_of_other_devices_are_refused() {
     let refused = |step: SequenceStep| {
         let label = ProgramStep { number: 0, name: "step", site: Site::caller() };
-        CommandSequence::new(DeviceKind::Sim, &[12, 8], None, vec![(step, label)]).expect_err("it is refused")
+        CommandSequence::new(DeviceKind::SIM, &[12, 8], None, vec![(step, label)]).expect_err("it is refused")
     };
     let condition = SequenceOperand { dtype: DType::Bool, ..vector(0, 0, 1, Access::Read) };
     let block = refused(SequenceStep { work: SequenceWork::If, operands: vec![condition] });
@@ -25,7 +25,7 @@ fn blocks_without_a_flag_scratch_memory_and_kernels_of_other_devices_are_refused
     let scratch = refused(SequenceStep { work: SequenceWork::Fill(Scalar::from(0i32)), operands: vec![scratch] });
     assert!(matches!(scratch, SequenceError::Operands { step: 0, .. }), "{scratch:?}");
     let operands = vec![vector(0, 0, 2, Access::Read), vector(0, 4, 2, Access::Read), vector(1, 0, 2, Access::Write)];
-    let elsewhere = refused(add(DeviceKind::Cuda, operands));
+    let elsewhere = refused(add(DeviceKind::CUDA, operands));
     assert!(matches!(elsewhere, SequenceError::Operands { step: 0, .. }), "{elsewhere:?}");
     let past =
         SequenceStep { work: SequenceWork::Fill(Scalar::from(0i32)), operands: vec![vector(1, 4, 2, Access::Write)] };
@@ -52,7 +52,7 @@ pub(super) fn of_words(words: &'static str, most_rounds: u64) -> Result<CommandS
             "fill" => fill,
             "copy" => copy,
             "div" => {
-                let kernel = Kernel::without_code(Op::Div, DeviceKind::Sim, DType::I32);
+                let kernel = Kernel::without_code(Op::Div, DeviceKind::SIM, DType::I32);
                 let (SequenceStep { operands, .. }, label) = add;
                 (SequenceStep { work: SequenceWork::Kernel(kernel, Params::default()), operands }, label)
             }
@@ -65,7 +65,7 @@ pub(super) fn of_words(words: &'static str, most_rounds: u64) -> Result<CommandS
     };
     let words: Vec<&'static str> = words.split(' ').collect();
     let steps = words.into_iter().enumerate().map(step).collect();
-    CommandSequence::new(DeviceKind::Sim, &[12, 8, 2, 1], Some(SequenceFlag(3)), steps)
+    CommandSequence::new(DeviceKind::SIM, &[12, 8, 2, 1], Some(SequenceFlag(3)), steps)
 }
 
 /// Runs the steps of [`with_blocks`]; what the host finds in the flag at each call is given.
@@ -189,14 +189,14 @@ fn loops_that_a_device_cannot_run_alone_are_not_announced() {
     // A division may fail, and a loop may be bounded in time.
     let steps = |work: SequenceWork, op: Op| {
         let [mut step, ..] = <[_; 3]>::try_from(steps()).expect("three steps");
-        let kernel = Kernel::without_code(op, DeviceKind::Sim, DType::I32);
+        let kernel = Kernel::without_code(op, DeviceKind::SIM, DType::I32);
         step.0.work = SequenceWork::Kernel(kernel, Params::default());
         let label = step.1;
         let condition = SequenceOperand { dtype: DType::Bool, ..vector(2, 0, 1, Access::Read) };
         let begin = SequenceStep { work, operands: vec![condition] };
         let end = SequenceStep { work: SequenceWork::End, operands: vec![] };
         let steps = vec![(begin, label), step, (end, label)];
-        CommandSequence::new(DeviceKind::Sim, &[12, 8, 2, 1], Some(SequenceFlag(3)), steps).expect("blocks that end")
+        CommandSequence::new(DeviceKind::SIM, &[12, 8, 2, 1], Some(SequenceFlag(3)), steps).expect("blocks that end")
     };
     let repeats = |most_time| SequenceWork::While { most_rounds: 9, most_time };
     assert!(announced(steps(repeats(None), Op::Add)) && !announced(steps(repeats(None), Op::Div)));

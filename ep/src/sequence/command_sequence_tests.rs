@@ -147,7 +147,7 @@ pub(super) fn steps() -> Vec<(SequenceStep, ProgramStep)> {
     let copy = vec![vector(1, 4, 1, Read), vector(0, 0, 1, Write)];
     vec![
         (
-            add(DeviceKind::Sim, vec![vector(0, 0, 2, Read), vector(0, 4, 2, Read), vector(1, 0, 2, Write)]),
+            add(DeviceKind::SIM, vec![vector(0, 0, 2, Read), vector(0, 4, 2, Read), vector(1, 0, 2, Write)]),
             label(3, "add"),
         ),
         (
@@ -160,7 +160,7 @@ pub(super) fn steps() -> Vec<(SequenceStep, ProgramStep)> {
 
 /// Runs the steps over one vector of five elements: `a` has the first three, `out` the last two.
 pub(super) fn run(access: Access, refused: Option<usize>) -> (Result<(), SequenceError>, Vec<String>) {
-    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps()).expect("steps within their buffers");
+    let sequence = CommandSequence::new(DeviceKind::SIM, &[12, 8], None, steps()).expect("steps within their buffers");
     let (result, listing) = run_with(&sequence, access, refused, GraphStart::Queue, false);
     (result, listing.queued)
 }
@@ -203,13 +203,13 @@ fn steps_that_are_the_same_in_each_run_are_announced_together() {
     // Around a division, which is queued by itself: two steps on either side, and one alone.
     let mut around = steps();
     let mut divide = add(
-        DeviceKind::Sim,
+        DeviceKind::SIM,
         vec![vector(0, 0, 2, Access::Read), vector(0, 4, 2, Access::Read), vector(1, 0, 2, Access::Write)],
     );
-    let kernel = Kernel::without_code(Op::Div, DeviceKind::Sim, DType::I32);
+    let kernel = Kernel::without_code(Op::Div, DeviceKind::SIM, DType::I32);
     divide.work = SequenceWork::Kernel(kernel, Params::default());
     around.insert(2, (divide, ProgramStep { number: 9, name: "div", site: Site::caller() }));
-    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, around).expect("steps within their buffers");
+    let sequence = CommandSequence::new(DeviceKind::SIM, &[12, 8], None, around).expect("steps within their buffers");
     let run = |start, launches, refused| {
         let (result, listing) = run_with(&sequence, Access::ReadWrite, refused, start, launches);
         let whats = listing.queued.iter().filter(|line| !line.starts_with("step"));
@@ -226,7 +226,7 @@ fn steps_that_are_the_same_in_each_run_are_announced_together() {
     // A step that is refused while commands are captured may work without.
     let part = vec![announced(Capturing), "whole: false".to_owned()];
     assert_eq!(run(Capturing, true, Some(1)), (Ok(()), part, "add fill add fill div copy".into()));
-    let one_by_one = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps()).expect("steps").one_by_one();
+    let one_by_one = CommandSequence::new(DeviceKind::SIM, &[12, 8], None, steps()).expect("steps").one_by_one();
     let (result, listing) = run_with(&one_by_one, Access::ReadWrite, None, Launched, true);
     assert_eq!((result, listing.graphs.len(), listing.queued.len()), (Ok(()), 0, 6));
 }
@@ -242,7 +242,7 @@ fn branches_are_queued_on_their_lanes() -> Result<(), SequenceError> {
     let mut steps = steps();
     (steps[0].0, steps[1].0) = (fill(0), fill(1));
     let branch = |steps, lane, after: &[usize]| SequenceBranch { steps, lane, after: after.to_vec() };
-    let sequence = || CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps.clone());
+    let sequence = || CommandSequence::new(DeviceKind::SIM, &[12, 8], None, steps.clone());
     let branches = vec![branch(0..1, 0, &[]), branch(1..2, 1, &[]), branch(2..3, 0, &[1])];
     let on_lanes = sequence()?.on_lanes(branches.clone())?;
     let all = [
@@ -315,7 +315,7 @@ fn a_call_with_other_operands_queues_nothing() {
 fn of_floats() -> CommandSequence {
     use Access::{Read, Write};
     let floats = |buffer, access| SequenceOperand { dtype: DType::F32, ..vector(buffer, 0, 2, access) };
-    let kernel = Kernel::without_code(Op::Add, DeviceKind::Sim, DType::F32);
+    let kernel = Kernel::without_code(Op::Add, DeviceKind::SIM, DType::F32);
     let work = SequenceWork::Kernel(kernel, Params::default());
     let label = |step, what| ProgramStep { number: step, name: what, site: Site::caller() };
     let steps = vec![
@@ -325,7 +325,7 @@ fn of_floats() -> CommandSequence {
             label(4, "fill"),
         ),
     ];
-    CommandSequence::new(DeviceKind::Sim, &[8, 8, 8, 8], Some(SequenceFlag(3)), steps)
+    CommandSequence::new(DeviceKind::SIM, &[8, 8, 8, 8], Some(SequenceFlag(3)), steps)
         .expect("steps within their buffers")
 }
 
@@ -397,7 +397,7 @@ fn outputs_need_a_flag_that_they_fit_into() {
     let of = |flag| {
         let label = ProgramStep { number: 0, name: "fill", site: Site::caller() };
         let fill = SequenceStep { work: SequenceWork::Fill(Scalar::from(1f32)), operands: vec![floats.clone()] };
-        let sequence = CommandSequence::new(DeviceKind::Sim, &[8, 4], flag, vec![(fill, label)]);
+        let sequence = CommandSequence::new(DeviceKind::SIM, &[8, 4], flag, vec![(fill, label)]);
         sequence.expect("steps within their buffers").checking_finite().expect_err("it is refused")
     };
     assert!(matches!(of(None), SequenceError::Operands { step: 0, .. }));
@@ -411,7 +411,7 @@ fn outputs_need_a_flag_that_they_fit_into() {
 #[test]
 fn fused_steps_have_one_time() {
     let fusions = [SequenceGroup { steps: 0..2, block: 0, unstored: vec![] }];
-    let sequence = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps()).expect("steps within their buffers");
+    let sequence = CommandSequence::new(DeviceKind::SIM, &[12, 8], None, steps()).expect("steps within their buffers");
     let fused =
         sequence.fused(&fusions, &mut |_| Some(FusedKernel::default())).expect("they can run together").timing();
     let times: Vec<_> = fused.times().into_iter().map(|it| it.steps).collect();
@@ -423,17 +423,17 @@ fn a_flag_is_a_buffer_of_its_own() {
     let label = ProgramStep { number: 0, name: "step", site: Site::caller() };
     let fill =
         SequenceStep { work: SequenceWork::Fill(Scalar::from(7i32)), operands: vec![vector(1, 0, 1, Access::Write)] };
-    let refused = CommandSequence::new(DeviceKind::Sim, &[4, 4], Some(SequenceFlag(1)), vec![(fill, label)])
+    let refused = CommandSequence::new(DeviceKind::SIM, &[4, 4], Some(SequenceFlag(1)), vec![(fill, label)])
         .expect_err("a step writes the flag");
     assert!(matches!(refused, SequenceError::Operands { step: 0, .. }), "{refused}");
     let bools = SequenceOperand { dtype: DType::Bool, ..vector(0, 0, 1, Access::Read) };
     let steps = [(SequenceWork::If, vec![bools]), (SequenceWork::End, vec![])];
     let steps: Vec<_> = steps.into_iter().map(|(work, operands)| (SequenceStep { work, operands }, label)).collect();
     let refused =
-        CommandSequence::new(DeviceKind::Sim, &[4, 0], Some(SequenceFlag(1)), steps).expect_err("the flag has no byte");
+        CommandSequence::new(DeviceKind::SIM, &[4, 0], Some(SequenceFlag(1)), steps).expect_err("the flag has no byte");
     assert!(matches!(refused, SequenceError::PastBuffer { buffer: 1, .. }), "{refused}");
     let ends = CommandSequence::new(
-        DeviceKind::Sim,
+        DeviceKind::SIM,
         &[4],
         None,
         vec![(SequenceStep { work: SequenceWork::End, operands: vec![] }, label)],
@@ -444,7 +444,7 @@ fn a_flag_is_a_buffer_of_its_own() {
 /// Three commands, or two with a fused kernel; blocks are announced however few steps they have.
 #[test]
 fn steps_are_announced_together_where_they_are_enough_calls() -> Result<(), SequenceError> {
-    let three = || CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps());
+    let three = || CommandSequence::new(DeviceKind::SIM, &[12, 8], None, steps());
     let announced = |sequence: CommandSequence| {
         let (result, listing) = run_with(&sequence, Access::ReadWrite, None, GraphStart::Queue, false);
         assert_eq!(result, Ok(()));
@@ -472,7 +472,7 @@ fn steps_are_announced_together_where_they_are_enough_calls() -> Result<(), Sequ
 fn fused_steps_are_one_command() {
     let fusions = [SequenceGroup { steps: 0..2, block: 0, unstored: vec![] }];
     let sequence =
-        || CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps()).expect("steps within their buffers");
+        || CommandSequence::new(DeviceKind::SIM, &[12, 8], None, steps()).expect("steps within their buffers");
     let fused = |sequence: CommandSequence, makes: bool| {
         let kernel = |_: &FusedGroup| makes.then(FusedKernel::default);
         sequence.fused(&fusions, &mut { kernel }).expect("they can run together")
@@ -486,7 +486,7 @@ fn fused_steps_are_one_command() {
     assert_eq!(run(&fused(sequence(), false)).queued, unfused, "without a kernel");
     let mut alone = steps();
     alone.pop();
-    let alone = CommandSequence::new(DeviceKind::Sim, &[12, 8], None, alone).expect("steps within their buffers");
+    let alone = CommandSequence::new(DeviceKind::SIM, &[12, 8], None, alone).expect("steps within their buffers");
     assert_eq!(run(&fused(alone, true)).graphs, Vec::<String>::new());
 }
 
@@ -494,7 +494,7 @@ fn fused_steps_are_one_command() {
 fn fusions_that_do_not_come_in_order_are_refused() {
     for fusions in [&[(0, 0)][..], &[(0, 4)], &[(0, 2), (1, 2)]] {
         let sequence =
-            CommandSequence::new(DeviceKind::Sim, &[12, 8], None, steps()).expect("steps within their buffers");
+            CommandSequence::new(DeviceKind::SIM, &[12, 8], None, steps()).expect("steps within their buffers");
         let fusion = |&(first, end): &(usize, usize)| SequenceGroup { steps: first..end, block: 0, unstored: vec![] };
         let fusions: Vec<SequenceGroup> = fusions.iter().map(fusion).collect();
         let refused = sequence.fused(&fusions, &mut |_| None).map(drop);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::call::kernel::Kernel;
-use crate::names::device_id::DeviceKind;
+use crate::names::device_kind::DeviceKind;
 use crate::sequence::step::SequenceMemory;
 use crate::tensor::layout::Layout;
 use crate::tensor::op::Op;
@@ -25,7 +25,7 @@ fn vector(buffer: usize, access: Access) -> SequenceOperand {
 }
 
 fn call(op: Op, dtype: DType, params: Params, operands: Vec<SequenceOperand>) -> SequenceStep {
-    let kernel = Kernel::without_code(op, DeviceKind::Cuda, dtype);
+    let kernel = Kernel::without_code(op, DeviceKind::CUDA, dtype);
     SequenceStep { work: SequenceWork::Kernel(kernel, params), operands }
 }
 

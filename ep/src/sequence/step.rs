@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::call::kernel::Kernel;
 use crate::call::operand::Access;
 use crate::errors::sequence_error::SequenceError;
-use crate::names::device_id::DeviceKind;
+use crate::names::device_kind::DeviceKind;
 use crate::sequence::function::SequenceFunction;
 use crate::tensor::dtype::DType;
 use crate::tensor::footprint::Footprint;
@@ -169,7 +169,7 @@ impl SequenceStep {
             SequenceWork::Kernel(kernel, _) | SequenceWork::Draw { kernel, .. } => {
                 (kernel.op.arity(), "the inputs of its op, which are read, and an output, which is written")
             }
-            SequenceWork::Function(_) if device == DeviceKind::Cpu => return Ok(()),
+            SequenceWork::Function(_) if device.is_cpu() => return Ok(()),
             SequenceWork::Function(_) => {
                 let (expected, found) = ("work that its device can run", "a function of the caller".to_owned());
                 return Err(SequenceError::Operands { step: number, expected, found });

@@ -1,6 +1,6 @@
 //! The stream that makes a copy.
 
-use streamvm_ep::{DeviceId, DeviceKind, MemoryKind};
+use streamvm_ep::{DeviceId, MemoryKind};
 use streamvm_stream::StreamType;
 
 use crate::place::{HOST_DEVICE, Place};
@@ -29,8 +29,8 @@ pub fn copy_stream(
         (Place::Host, Place::Host) => (HOST_DEVICE, compute),
         (Place::Device(device), Place::Host) => (device, StreamType::DeviceToHost),
         (Place::Device(from), Place::Device(to)) if from == to => (to, within(source.1, target.1, compute)),
-        // A CPU stream cannot reach the memory of another kind of device, so the source's device makes the copy.
-        (Place::Device(from), Place::Device(to)) if to.kind == DeviceKind::Cpu && from.kind != DeviceKind::Cpu => {
+        // Threads of the host cannot reach such a source, so its device makes the copy.
+        (Place::Device(from), Place::Device(to)) if to.kind.is_run_by_host() && !from.kind.info().host_memory => {
             (from, StreamType::DeviceToHost)
         }
         (_, Place::Device(to)) => (to, StreamType::HostToDevice),

@@ -3,7 +3,7 @@
 //! The builder holds no lock and touches no shared state. No instruction runs, and no memory is allocated, before the list is
 //! submitted to an engine. Each call stores the caller's source location. A call that returns an error leaves the list unchanged.
 
-use streamvm_ep::{DType, DeviceId, DeviceKind, MemoryKind, Op, Params, Scalar, Shape, Site};
+use streamvm_ep::{DType, DeviceId, MemoryKind, Op, Params, Scalar, Shape, Site};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::builder::copy_stream::copy_stream;
@@ -121,9 +121,9 @@ impl InstructionsBuilder {
     /// The stream of an instruction that computes on `device`.
     #[inline]
     fn stream_of(&self, device: DeviceId) -> StreamKey {
-        // Workers are threads of the host: they run callers' functions for any device, but kernels only for CPUs.
-        let hosted = self.options.compute == StreamType::Workers && device.kind != DeviceKind::Cpu;
-        StreamKey::new(device, if hosted { StreamType::Compute } else { self.options.compute }, self.options.lane)
+        // Workers are threads of the host: they run callers' functions for any device, but no kernels of a device that runs them itself.
+        let by_device = self.options.compute == StreamType::Workers && !device.kind.is_run_by_host();
+        StreamKey::new(device, if by_device { StreamType::Compute } else { self.options.compute }, self.options.lane)
     }
 
     /// The list so far.

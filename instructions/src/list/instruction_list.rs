@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::{fmt, mem};
 
-use streamvm_ep::{DeviceKind, InlineFn, PinnedRefs, Site};
+use streamvm_ep::{InlineFn, PinnedRefs, Site};
 use streamvm_stream::StreamKey;
 
 use crate::error::build_error::BuildError;
@@ -203,7 +203,7 @@ impl InstructionList {
         uses: impl IntoIterator<Item = Use<'u>>,
         site: Site,
     ) {
-        if matches!(kind, Kind::Copy) && stream.device.kind != DeviceKind::Cpu {
+        if matches!(kind, Kind::Copy) && !stream.device.kind.is_run_by_host() {
             self.parts().0.copies_by_devices = true;
         }
         self.push_made(stream, || kind, uses, site, LaunchOptions::default());

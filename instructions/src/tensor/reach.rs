@@ -7,10 +7,13 @@
 //!
 //! | runner of the stream | its own memory | other memory that it can use | memory that it cannot use |
 //! |---|---|---|---|
-//! | threads of the host | host, CPU devices | page-locked memory | device memory of a GPU or a simulated device |
-//! | a GPU, a simulated device | all memory of the device | by copies: host, CPU devices, devices of its kind | devices of the other kind |
+//! | threads of the host | host, devices with memory of the host | page-locked memory | memory of other devices |
+//! | a device | all memory of the device | by copies: host, devices with memory of the host, devices of its kind | devices of another kind |
+//!
+//! The record of a kind says whether its devices have memory of the host ([`KindInfo::host_memory`](streamvm_ep::KindInfo::host_memory)): CPUs do,
+//! GPUs and simulated devices do not.
 
-use streamvm_ep::{DeviceKind, MemoryKind};
+use streamvm_ep::MemoryKind;
 use streamvm_stream::{RunBy, StreamClass, StreamKey};
 
 use crate::error::build_error::BuildError;
@@ -20,9 +23,9 @@ use crate::tensor::handle::Tensor;
 /// The kind of memory that a tensor lives in, as the host sees it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Home {
-    /// Ordinary memory of the host, also where it is the memory of a CPU device.
+    /// Ordinary memory of the host, also where it is the memory of a device.
     Pageable,
-    /// Page-locked memory of the host, which a device other than a CPU can copy from and to.
+    /// Page-locked memory of the host, which a device with memory of its own can copy from and to.
     Locked,
     /// Memory of a device, whose addresses the host cannot use.
     Device,
@@ -39,7 +42,7 @@ impl Home {
     #[inline]
     pub(crate) fn at(place: Place, memory: MemoryKind) -> Home {
         match place {
-            Place::Device(device) if device.kind != DeviceKind::Cpu => {
+            Place::Device(device) if !device.kind.info().host_memory => {
                 if memory.is_page_locked() {
                     Home::Locked
                 } else {
@@ -73,11 +76,12 @@ pub(crate) fn reach(stream: StreamKey, tensor: &Tensor) -> Reach {
     let (own, place) = (stream.device, tensor.place().device());
     match (StreamClass::of(&stream).run_by(), Home::of(tensor)) {
         (RunBy::Host, Home::Pageable) => match place {
-            Some(other) if own.kind == DeviceKind::Cpu && other != own => Reach::Peer,
+            Some(other) if own.kind.info().host_memory && other != own => Reach::Peer,
             Some(_) | None => Reach::Own,
         },
         (RunBy::Host, Home::Locked) => Reach::Locked,
         (RunBy::Host, Home::Device) => Reach::None,
+        (RunBy::Device, Home::Pageable) if place == Some(own) => Reach::Own,
         (RunBy::Device, Home::Pageable) => Reach::Pageable,
         (RunBy::Device, Home::Locked | Home::Device) => match place {
             Some(device) if device == own => Reach::Own,
@@ -115,8 +119,8 @@ pub(crate) fn check_copy_ends(stream: StreamKey, source: &Tensor, target: &Tenso
 /// Returns an error unless a caller's function on `stream` can get the bytes of `tensor`.
 #[inline]
 pub(crate) fn check_shown(what: &str, stream: StreamKey, tensor: &Tensor) -> Result<(), BuildError> {
-    // Threads of the host run all streams of a CPU device.
-    if stream.device.kind == DeviceKind::Cpu && tensor.place() == Place::Device(stream.device) {
+    // The common case.
+    if stream.device.kind.is_cpu() && tensor.place() == Place::Device(stream.device) {
         return Ok(());
     }
     check_shown_elsewhere(what, stream, tensor)
@@ -126,7 +130,7 @@ pub(crate) fn check_shown(what: &str, stream: StreamKey, tensor: &Tensor) -> Res
 fn check_shown_elsewhere(what: &str, stream: StreamKey, tensor: &Tensor) -> Result<(), BuildError> {
     let found = reach(stream, tensor);
     let shown = match found {
-        Reach::Own => stream.device.kind != DeviceKind::Cuda || Home::of(tensor) != Home::Device,
+        Reach::Own => stream.device.kind.info().runs_functions || Home::of(tensor) != Home::Device,
         Reach::Locked => true,
         Reach::Pageable => tensor.place() == Place::Host,
         Reach::Peer | Reach::None => false,
@@ -167,23 +171,31 @@ pub fn is_reachable(stream: StreamKey, tensor: &Tensor) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use streamvm_ep::{DType, DeviceId, Shape};
+    use streamvm_ep::{DType, DeviceId, DeviceKind, KindInfo, Shape};
     use streamvm_stream::{Passing, StreamType, policy_for};
 
     use super::*;
 
-    const DEVICES: [DeviceId; 6] =
-        [DeviceId::cpu(0), DeviceId::cpu(1), DeviceId::cuda(0), DeviceId::cuda(1), DeviceId::sim(0), DeviceId::sim(1)];
+    /// Two devices of each kind of this repository, and of three that no code knows: one run by the host, one with memory of its own, and one that runs
+    /// commands itself over memory of the host.
+    fn devices() -> impl Iterator<Item = DeviceId> {
+        let shares = KindInfo { host_memory: true, ..KindInfo::default() };
+        let records =
+            [("reachhost", *DeviceKind::CPU.info()), ("reachown", KindInfo::default()), ("reachshared", shares)];
+        let others = records.map(|(name, record)| DeviceKind::register(name, record).expect("a record"));
+        let kinds = DeviceKind::BUILT_IN.into_iter().chain(others);
+        kinds.flat_map(|kind| [0, 1].map(|index| DeviceId { kind, index }))
+    }
 
     fn tensors() -> impl Iterator<Item = Tensor> {
-        let places = DEVICES.map(Place::Device).into_iter().chain([Place::Host]);
+        let places = devices().map(Place::Device).chain([Place::Host]);
         places.flat_map(|place| {
             MemoryKind::ALL.map(|memory| Tensor::unbound(place, memory, DType::F32, Shape::new(&[2]).expect("a shape")))
         })
     }
 
     fn streams() -> impl Iterator<Item = StreamKey> {
-        DEVICES.into_iter().flat_map(|device| StreamType::ALL.map(|of| StreamKey::new(device, of, 0)))
+        devices().flat_map(|device| StreamType::ALL.map(|of| StreamKey::new(device, of, 0)))
     }
 
     /// An independent formulation of the rule: a policy whose calls pass before they return runs on threads of the host.
@@ -193,13 +205,14 @@ mod tests {
             let by_host = policy_for(StreamClass::of(&stream)).passing() == Passing::AtOnce;
             for tensor in tensors() {
                 let place = tensor.place().device();
-                let of_host = place.is_none_or(|device| device.kind == DeviceKind::Cpu);
+                let of_host = place.is_none_or(|device| device.kind.info().host_memory);
                 let locked = matches!(tensor.memory(), MemoryKind::Pinned | MemoryKind::Upload);
                 let expected = match by_host {
                     true => of_host || locked,
                     false => of_host || place.is_some_and(|device| device.kind == stream.device.kind),
                 };
                 let (found, memory) = (reach(stream, &tensor), tensor.memory());
+                assert!(by_host || place != Some(stream.device) || found == Reach::Own, "{stream}: {found:?}");
                 assert_eq!(
                     found != Reach::None,
                     expected,
@@ -215,5 +228,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn functions_get_the_memory_of_a_kind_if_its_record_says_so() {
+        let runs = KindInfo { runs_functions: true, ..KindInfo::default() };
+        let [runs, refuses] = [("shownto", runs), ("shownnot", KindInfo::default())].map(|(name, record)| {
+            let kind = DeviceKind::register(name, record).expect("a record");
+            let device = DeviceId { kind, index: 0 };
+            let shape = Shape::new(&[2]).expect("a shape");
+            let of = |memory| Tensor::unbound(Place::Device(device), memory, DType::F32, shape);
+            [MemoryKind::Device, MemoryKind::Pinned]
+                .map(|memory| check_shown("fn", StreamKey::new(device, StreamType::Compute, 0), &of(memory)).is_ok())
+        });
+        assert_eq!((runs, refuses), ([true, true], [false, true]));
     }
 }

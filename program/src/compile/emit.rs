@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use streamvm_ep::{Access, DeviceKind, Footprint, MAX_WRITES};
+use streamvm_ep::{Access, Footprint, MAX_WRITES};
 use streamvm_instructions::{Error, ProgramError};
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -157,7 +157,7 @@ fn check_bytes(program: &Program, buffers: &[CompiledBuffer]) -> Result<(), Erro
 /// How many bytes a segment needs for what the host reads while the segment runs on a device that runs commands later: a byte for conditions of blocks, and
 /// the largest output that is looked at.
 fn flag_bytes(compiled: &Compiled, stream: StreamKey, steps: &Range<usize>) -> usize {
-    if stream.device.kind == DeviceKind::Cpu || stream.stream_type != StreamType::Compute {
+    if stream.device.kind.is_run_by_host() || stream.stream_type != StreamType::Compute {
         return 0;
     }
     let of_step = |position| match compiled.work(position) {

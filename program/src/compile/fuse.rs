@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use hashbrown::{HashMap, HashSet};
-use streamvm_ep::{Access, DeviceKind, Layout, MOST_FUSED_VIEWS, Shape};
+use streamvm_ep::{Access, DeviceKind, Fusion, Layout, MOST_FUSED_VIEWS, Shape};
 
 use crate::compile::in_place::Shares;
 use crate::ir::program::{Operand, Program, Step, ValueId, ValueRole, Work};
@@ -58,10 +58,11 @@ pub(super) fn find(
     let mut fetched = vec![false; program.values.len()];
     program.fetches.iter().for_each(|fetch| fetched[fetch.value.0] = true);
     for (kind, segment) in segments {
-        let bounds = match kind {
-            DeviceKind::Cpu => Bounds { elements: block, views: usize::MAX },
-            DeviceKind::Cuda => Bounds { elements: 0, views: MOST_FUSED_VIEWS },
-            DeviceKind::Sim => continue,
+        let fusion = kind.info().fusion;
+        let bounds = match fusion {
+            Fusion::Blocks => Bounds { elements: block, views: usize::MAX },
+            Fusion::Kernels => Bounds { elements: 0, views: MOST_FUSED_VIEWS },
+            Fusion::None => continue,
         };
         let mut position = segment.start;
         while position < segment.end {
@@ -77,7 +78,7 @@ pub(super) fn find(
                 let life = &mut lifetimes[operand.value.0];
                 *life = life.start.min(group.start)..life.end.max(group.end);
             }
-            let by = if kind == DeviceKind::Cpu {
+            let by = if fusion == Fusion::Blocks {
                 give_scratch(program, &kept[group.clone()], &group, lifetimes, &inner, &mut fused.scratch);
                 FusedBy::Blocks(block)
             } else {

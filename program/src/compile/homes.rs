@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 use hashbrown::HashMap;
-use streamvm_ep::{DeviceKind, MemoryKind};
+use streamvm_ep::MemoryKind;
 use streamvm_instructions::Place;
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -143,7 +143,7 @@ pub(super) fn only_users(
 
 pub(super) fn shares_an_arena(value: &Value, stream: StreamKey) -> bool {
     let on_device = match value.place {
-        Place::Host => stream.device.kind == DeviceKind::Cpu,
+        Place::Host => stream.device.kind.is_run_by_host(),
         Place::Device(device) => stream.device == device,
     };
     on_device && value.memory == MemoryKind::Device && stream.stream_type == StreamType::Compute

@@ -23,7 +23,7 @@
 //! end, a set that breaks the second rule, or that would write too much, is given up: its segments stay as they were.
 
 use hashbrown::{HashMap, HashSet};
-use streamvm_ep::{Access, DeviceId, DeviceKind, Footprint, MAX_WRITES};
+use streamvm_ep::{Access, DeviceId, Footprint, Lanes, MAX_WRITES};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::compile::extents::{self, join_exactly};
@@ -365,11 +365,6 @@ fn may_join(given: &Given<'_>, segment: &Draft) -> bool {
         Work::Function(_) => functions_join,
         work => !work.is_mark() && cost(step) < LARGE,
     };
-    let may_join = |step: &Step| match segment.stream.device.kind {
-        DeviceKind::Cpu => is_small(step),
-        DeviceKind::Cuda => options.capture && is_captured(step),
-        DeviceKind::Sim => false,
-    };
     let mut steps = segment.units.iter().flat_map(|&unit| steps_of(given, unit));
     // Neighbouring elementwise steps over more elements than a block may run together, and are divided together.
     let mut together: u64 = 0;
@@ -382,9 +377,13 @@ fn may_join(given: &Given<'_>, segment: &Draft) -> bool {
         together = if may_fuse { together.saturating_add(cost(step)) } else { 0 };
         together < LARGE
     };
-    let on_cpu = segment.stream.device.kind == DeviceKind::Cpu;
-    segment.stream.stream_type == StreamType::Compute
-        && steps.all(|step| may_join(step) && (!on_cpu || is_small_together(step)))
+    let lanes = segment.stream.device.kind.info().lanes;
+    let may_join = |step: &Step| match lanes {
+        Lanes::OnThreads => is_small(step) && is_small_together(step),
+        Lanes::InGraphs => options.capture && is_captured(step),
+        Lanes::InOrder => false,
+    };
+    segment.stream.stream_type == StreamType::Compute && steps.all(may_join)
 }
 
 /// The values with memory of their own that segments use which join no set: lanes cannot have them for themselves.

@@ -319,7 +319,7 @@ fn nothing_waits_longer_for_a_merged_segment() {
                 "seed {seed}: step {to} does not wait for {from} in\n{plan}"
             );
         }
-        assert!(plan.segments().iter().all(|it| it.branches.is_empty() || it.stream.device.kind == DeviceKind::Cuda));
+        assert!(plan.segments().iter().all(|it| it.branches.is_empty() || it.stream.device.kind == DeviceKind::CUDA));
         if let Some((one, other, buffer)) = conflicts_without_order(&plan).first() {
             panic!("seed {seed}: the engine would let segment {other} wait for {one} over buffer {buffer} in\n{plan}");
         }

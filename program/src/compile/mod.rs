@@ -65,7 +65,6 @@ mod whole_uses;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use streamvm_ep::DeviceKind;
 use streamvm_instructions::Error;
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -190,8 +189,8 @@ fn divide(
         trace.note(|| trace::dependences(&firsts(), dependences.all.iter().zip(dependences.explicit.iter())));
         dependences
     };
-    let on_cpu = streams.first().is_some_and(|stream| stream.device.kind == DeviceKind::Cpu);
-    let may_join = one_stream && on_cpu && !options.step_by_step;
+    let by_host = streams.first().is_some_and(|stream| stream.device.kind.is_run_by_host());
+    let may_join = one_stream && by_host && !options.step_by_step;
     // The threads that run the steps call the functions, too. If a program has several segments, another one may need the result of a step before a
     // function while the function waits for that segment. Streams of devices cannot call code of the host between commands.
     let calls = kept.iter().any(|&number| program.steps[number].function().is_some());

@@ -20,7 +20,7 @@
 use std::ops::Range;
 
 use hashbrown::{HashMap, HashSet};
-use streamvm_ep::{Access, DeviceKind, Footprint, MAX_WRITES};
+use streamvm_ep::{Access, Footprint, MAX_WRITES};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::compile::extents::{self, join_exactly};
@@ -157,7 +157,7 @@ pub(super) fn divide(
         let mut further = 0;
         writes(unit, &mut |value| further += usize::from(!written.contains(&value)));
         // The arena, and on a device the flag of its blocks.
-        let reserved = 1 + usize::from(stream.device.kind != DeviceKind::Cpu);
+        let reserved = 1 + usize::from(!stream.device.kind.is_run_by_host());
         let joins = (after.is_empty() && waits.is_empty()) || options.has(Mutant::JoinedTooFar);
         let fits = written.len() + further + reserved <= MAX_WRITES;
         let known = declared.entry(stream).or_default();

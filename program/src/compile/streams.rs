@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use streamvm_ep::{DeviceId, DeviceKind};
+use streamvm_ep::DeviceId;
 use streamvm_instructions::{Error, HOST_DEVICE, Place, ProgramError, copy_stream};
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -31,8 +31,8 @@ pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> R
             if is_block && matches!(&step.work, Work::Call(op, _) if op.is_random()) {
                 return Err(refused(program, number, step, &format!("is refused: {DRAWN_IN_BLOCK}")));
             }
-            if step.function().is_some_and(|function| function.device().kind == DeviceKind::Cuda) {
-                return Err(refused(program, number, step, ON_CUDA));
+            if step.function().is_some_and(|function| !function.device().kind.info().runs_functions) {
+                return Err(refused(program, number, step, RUNS_NONE));
             }
             let Some(stream) = of_step(program, step, host) else { continue };
             let in_one = stream.stream_type == StreamType::Compute && found.is_none_or(|other| other == stream);
@@ -46,8 +46,9 @@ pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> R
     Ok(streams)
 }
 
-/// Why a function cannot be called on a CUDA device.
-const ON_CUDA: &str = "is called on a CUDA device, whose streams run no code of the host; call it on a CPU, over tensors that are copied there";
+/// Why a function cannot be called on a device such as a CUDA device.
+const RUNS_NONE: &str =
+    "is called on a device whose streams run no code of the host; call it on a CPU, over tensors that are copied there";
 
 /// Why a step on `stream` cannot be in a block whose steps before it run on `block`.
 fn why_not_in_block(step: &Step, stream: StreamKey, block: Option<StreamKey>) -> String {
@@ -73,7 +74,7 @@ fn why_not_in_block(step: &Step, stream: StreamKey, block: Option<StreamKey>) ->
 /// The CPU that runs steps over memory of the host: the first one that a value lives on.
 fn host_device(program: &Program) -> DeviceId {
     let mut devices = program.values.iter().filter_map(|value| value.place.device());
-    devices.find(|device| device.kind == DeviceKind::Cpu).unwrap_or(HOST_DEVICE)
+    devices.find(|device| device.kind.is_cpu()).unwrap_or(HOST_DEVICE)
 }
 
 /// The stream of a step; `None` for one that ends a block, which has no operands.

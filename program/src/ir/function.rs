@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use streamvm_ep::{DeviceId, DeviceKind, FnContext, FnError};
+use streamvm_ep::{DeviceId, FnContext, FnError};
 
 /// The code of a [`StepFunction`]. It is called each time that its step runs: once in each run, or as often as the blocks around the step say; by several
 /// threads at once where runs overlap.
@@ -51,9 +51,9 @@ impl StepFunction {
         self.device
     }
 
-    /// Whether it may lie in a block. Only on a CPU does a thread run the steps of a block; that thread calls it.
+    /// Whether it may lie in a block. Only where threads of the host run a stream does a thread run the steps of a block; that thread calls it.
     pub(crate) fn may_lie_in_block(&self) -> bool {
-        self.device.kind == DeviceKind::Cpu
+        self.device.kind.is_run_by_host()
     }
 
     /// Its code; `None` if it was parsed from text and not bound since.

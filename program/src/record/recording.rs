@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use hashbrown::{HashMap, HashSet};
-use streamvm_ep::{Access, DType, DeviceKind, Layout, Site};
+use streamvm_ep::{Access, DType, Layout, Site};
 use streamvm_instructions::{
     Batch, Declared, EngineRef, Error, Instruction, Kind, Lane, ProgramError, Resource, ResourceId, Role, Tensor,
 };
@@ -152,7 +152,7 @@ impl Recording {
                 return refused("a program orders its steps by what they read and write; leave the touch out");
             }
             Kind::Release => None,
-            Kind::Function { .. } if !self.open.is_empty() && instruction.stream.device.kind != DeviceKind::Cpu => {
+            Kind::Function { .. } if !self.open.is_empty() && !instruction.stream.device.kind.is_run_by_host() => {
                 return refused(FUNCTION_IN_BLOCK);
             }
             Kind::Function { role: Role::Function | Role::Host, name, body } => match (function, body) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use streamvm_ep::{Access, DeviceId, DeviceKind};
+use streamvm_ep::{Access, DeviceId};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::program::Work;
@@ -52,11 +52,11 @@ impl Compiled {
         if !self.capture || self.check_finite || self.time_steps {
             return found;
         }
-        let is_on_gpu = |segment: &&Segment| {
+        let may_be_graphs = |segment: &&Segment| {
             let StreamKey { device, stream_type, .. } = segment.stream;
-            (device.kind, stream_type) == (DeviceKind::Cuda, StreamType::Compute) && segment.branches.is_empty()
+            device.kind.info().captures && stream_type == StreamType::Compute && segment.branches.is_empty()
         };
-        for Segment { steps, .. } in self.segments.iter().filter(is_on_gpu) {
+        for Segment { steps, .. } in self.segments.iter().filter(may_be_graphs) {
             let has_blocks = steps.clone().any(|position| self.work(position).is_mark());
             let mut begin = steps.start;
             while begin < steps.end && !has_blocks {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use streamvm::program::{self, CompileOptions, Compiled, Program, Recorder, Work};
-use streamvm::{DType, DeviceId, DeviceKind, Error, FnContext, FnError, InstructionList, Tensor, Use, Vm};
+use streamvm::{DType, DeviceId, Error, FnContext, FnError, InstructionList, Tensor, Use, Vm};
 
 use crate::compiled::{check_plan, functions};
 use crate::program::{Failing, Verdict};
@@ -71,7 +71,7 @@ impl By<'_> {
         f: impl for<'c, 'b> Fn(&'c mut FnContext<'b>) -> Result<(), FnError> + Send + Sync + 'static,
     ) -> Result<(), Error> {
         match self {
-            By::Recording(r) if device.kind == DeviceKind::Cpu => r.call_fn_on_workers(name, device, uses, f),
+            By::Recording(r) if device.kind.is_cpu() => r.call_fn_on_workers(name, device, uses, f),
             By::Engine(_) | By::Recording(_) => self.call_fn(name, device, uses, f),
         }
     }
@@ -204,7 +204,7 @@ fn calls(by: By<'_>, common: Common<'_>, seed: u64, numbers: &[Tensor], depth: u
                 let value = (&(&x * 3)? - &y)?;
                 target.copy_from(&value)?;
             }
-            5 if device.kind != DeviceKind::Cpu => known.push(x.neg()?),
+            5 if !device.kind.is_cpu() => known.push(x.neg()?),
             5 => match inner % 4 {
                 0 => {
                     let sum = x.neg()?;

@@ -56,8 +56,8 @@ pub(super) fn call(
 /// As [`call`].
 pub(super) fn call_in_block(kind: usize, device: DeviceId, target: &Tensor, by: By<'_>) -> Result<(), Error> {
     match kind {
-        0 if device.kind == DeviceKind::Cpu => by.call_fn("changes", device, vec![target.update()], change),
-        1 if device.kind == DeviceKind::Cpu => by.call_fn_on_workers("changes", device, vec![target.update()], change),
+        0 if device.kind.is_cpu() => by.call_fn("changes", device, vec![target.update()], change),
+        1 if device.kind.is_cpu() => by.call_fn_on_workers("changes", device, vec![target.update()], change),
         _ => Ok(()),
     }
 }
@@ -70,7 +70,7 @@ pub(super) fn change(context: &mut FnContext<'_>) -> Result<(), FnError> {
 
 /// The device itself, or a CPU for one that calls no function.
 pub(super) fn host_of(device: DeviceId) -> DeviceId {
-    if device.kind == DeviceKind::Cuda { CPU } else { device }
+    if device.kind == DeviceKind::CUDA { CPU } else { device }
 }
 
 /// Functions that later ones can be ordered behind.

@@ -8,8 +8,8 @@ use streamvm::ep::cuda::{self, CudaConfig};
 use streamvm::ep::faults::{FaultPlan, FaultyDevice};
 use streamvm::ep::races::{Detector, FindingKind};
 use streamvm::ep::sim::{SimConfig, SimMachine};
-use streamvm::ep::{CpuConfig, devices};
-use streamvm_ep::{Device, DeviceId, Error};
+use streamvm::ep::{CpuConfig, builtin_kernels, devices};
+use streamvm_ep::{Device, DeviceId, Error, KernelRegistry};
 
 /// A property that some devices have and others do not.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +102,7 @@ pub struct Backend {
     exemptions: Vec<Exemption>,
     patience: Duration,
     make: Arc<Make>,
+    kernels: Arc<KernelRegistry>,
 }
 
 impl Backend {
@@ -111,8 +112,19 @@ impl Backend {
         tags: &[Tag],
         make: impl Fn(&Setup) -> Result<Made, Error> + Send + Sync + 'static,
     ) -> Backend {
-        let name = name.into();
-        Backend { name, tags: tags.to_vec(), exemptions: Vec::new(), patience: PATIENCE, make: Arc::new(make) }
+        Backend {
+            name: name.into(),
+            tags: tags.to_vec(),
+            exemptions: Vec::new(),
+            patience: PATIENCE,
+            make: Arc::new(make),
+            kernels: Arc::new(builtin_kernels()),
+        }
+    }
+
+    /// This backend with other kernels than those of the engine.
+    pub fn with_kernels(self, kernels: KernelRegistry) -> Backend {
+        Backend { kernels: Arc::new(kernels), ..self }
     }
 
     /// The CPU backend.
@@ -207,6 +219,10 @@ impl Backend {
     pub fn exempt(mut self, case: &'static str, reason: &'static str) -> Backend {
         self.exemptions.push(Exemption { case, reason });
         self
+    }
+
+    pub(super) fn kernels(&self) -> &Arc<KernelRegistry> {
+        &self.kernels
     }
 
     /// Its name.

@@ -12,7 +12,6 @@ use std::fmt::{Debug, Display};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use streamvm::ep::builtin_kernels;
 use streamvm_ep::{
     Access, DType, Device, DeviceKind, Element, Error, EventId, Kernel, KernelRegistry, Layout, MemoryKind, Op,
     Operand, Region, Shape,
@@ -102,7 +101,8 @@ impl Bench {
         let made = self.backend.make(&Setup { devices, memory_limit })?;
         ensure_eq!(made.devices.len(), devices as usize, "number of devices made");
         self.audits.lock().unwrap_or_else(PoisonError::into_inner).push(made.clone());
-        let lab = |device: &Arc<dyn Device>| Lab { device: Arc::clone(device), kernels: builtin_kernels() };
+        let kernels = self.backend.kernels();
+        let lab = |device: &Arc<dyn Device>| Lab { device: Arc::clone(device), kernels: Arc::clone(kernels) };
         Ok(made.devices.iter().map(lab).collect())
     }
 
@@ -121,7 +121,7 @@ impl Bench {
 /// A device and its kernels.
 pub(super) struct Lab {
     pub(super) device: Arc<dyn Device>,
-    pub(super) kernels: KernelRegistry,
+    pub(super) kernels: Arc<KernelRegistry>,
 }
 
 impl Lab {
@@ -130,7 +130,7 @@ impl Lab {
     }
 
     pub(super) fn lane(&self) -> Result<Lane, Fail> {
-        Lane::new(&self.device)
+        Lane::new(&self.device, &self.kernels)
     }
 
     pub(super) fn lanes<const N: usize>(&self) -> Result<[Lane; N], Fail> {
@@ -238,7 +238,7 @@ impl Lab {
 
     /// May the host access this memory?
     fn is_open(&self, memory: &Memory) -> bool {
-        self.device.host_accessible() || memory.kind() != MemoryKind::Device
+        self.kind().info().host_memory || memory.kind() != MemoryKind::Device
     }
 }
 

@@ -4,10 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use streamvm::ep::builtin_kernels;
 use streamvm_ep::{
-    Access, CallError, Device, Error, EventId, FnContext, FnError, InlineFn, Kernel, KernelCall, Label, LateCause, Op,
-    Params, Scalar, Stream,
+    Access, CallError, Device, Error, EventId, FnContext, FnError, InlineFn, Kernel, KernelCall, KernelRegistry, Label,
+    LateCause, Op, Params, Scalar, Stream,
 };
 
 use super::lab::{Buffer, Fail, Memory, unexpected};
@@ -18,6 +17,7 @@ static LANES: AtomicU32 = AtomicU32::new(1);
 /// A stream and the memory that its commands use.
 pub(super) struct Lane {
     device: Arc<dyn Device>,
+    kernels: Arc<KernelRegistry>,
     stream: Box<dyn Stream>,
     /// Memory of commands that may not have passed.
     uses: Vec<Arc<Memory>>,
@@ -26,10 +26,11 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(device: &Arc<dyn Device>) -> Result<Lane, Fail> {
+    pub(super) fn new(device: &Arc<dyn Device>, kernels: &Arc<KernelRegistry>) -> Result<Lane, Fail> {
         let stream = device.create_stream()?;
         let number = LANES.fetch_add(1, Ordering::Relaxed);
-        Ok(Lane { device: Arc::clone(device), stream, uses: Vec::new(), number, seq: 0 })
+        let (device, kernels) = (Arc::clone(device), Arc::clone(kernels));
+        Ok(Lane { device, kernels, stream, uses: Vec::new(), number, seq: 0 })
     }
 
     /// Number of the stream and of the command, from the label of the last command.
@@ -72,7 +73,7 @@ impl Lane {
         let kind = self.device.id().kind;
         let mut all: Vec<(&Buffer, Access)> = inputs.iter().map(|&input| (input, Access::Read)).collect();
         all.push((output, Access::Write));
-        let kernel = builtin_kernels().get(op, kind, all[op.key_input()].0.dtype)?;
+        let kernel = self.kernels.get(op, kind, all[op.key_input()].0.dtype)?;
         self.launch(kernel, &all, inputs.len(), params)
     }
 

@@ -242,7 +242,7 @@ fn goes_on(vm: &Vm, cell: &Cell, scene: &Scene) -> Result<(), String> {
 
 /// Losing a device must not affect other devices.
 fn others_go_on(vm: &Vm, lost: DeviceId) -> Result<(), String> {
-    let other = if lost.kind == DeviceKind::Cpu { DeviceId::sim(0) } else { DeviceId::cpu(0) };
+    let other = if lost.kind.is_cpu() { DeviceId::sim(0) } else { DeviceId::cpu(0) };
     let tensor = vm.full(other, streamvm::DType::F32, &[ELEMENTS], 1.0).map_err(text)?;
     let sum = (&tensor + &tensor).map_err(text)?;
     if other == DeviceId::cpu(0) {
@@ -254,7 +254,7 @@ fn others_go_on(vm: &Vm, lost: DeviceId) -> Result<(), String> {
 
 fn no_finding(vm: &Vm, cell: &Cell) -> Result<(), String> {
     // The detector does not see what a GPU does. The driver that stands in for NVIDIA's looks for races itself.
-    if cell.device.kind == DeviceKind::Cuda {
+    if cell.device.kind == DeviceKind::CUDA {
         return Ok(());
     }
     // A dropped command never writes, so the detector rightly reports the reads of its output.

@@ -174,7 +174,7 @@ impl fmt::Display for Cell {
 
 /// Can `what` happen to a `kind` on `device`?
 fn may_strike(what: What, kind: Kind, device: DeviceId) -> bool {
-    let (later, cuda) = (device.kind != DeviceKind::Cpu, device.kind == DeviceKind::Cuda);
+    let (later, cuda) = (!device.kind.is_cpu(), device.kind == DeviceKind::CUDA);
     // Barriers run on the host, even if they hold up another device.
     let on_host = what == What::ThreadDies && kind.stream_type() == StreamType::Barrier;
     // The host begins and ends sections on `cpu:0`. What else may fail there is that of the op between.
@@ -207,7 +207,7 @@ fn may_strike(what: What, kind: Kind, device: DeviceId) -> bool {
 /// Is `outcome` allowed for this cell? A fault that no call meets is distinguished from a fault that is met and absorbed.
 fn is_expected(cell: &Cell, outcome: Outcome) -> bool {
     use Outcome::{Absorbed, Fails, Lost, NotMet, Refused};
-    let (later, cuda) = (cell.device.kind != DeviceKind::Cpu, cell.device.kind == DeviceKind::Cuda);
+    let (later, cuda) = (!cell.device.kind.is_cpu(), cell.device.kind == DeviceKind::CUDA);
     let allowed: &[Outcome] = match cell.what {
         What::WorkFails | What::WorkPanics | What::WorkFailsLate | What::DriverRefuses => &[Fails],
         What::WorkStalls | What::WorkIsHeld => &[Absorbed],
@@ -251,7 +251,7 @@ pub fn cells(devices: &[DeviceId]) -> Vec<Cell> {
 fn work(kind: Kind, device: DeviceId) -> Option<Point> {
     match kind {
         // A CPU calls the function that runs all steps.
-        _ if kind.is_run() && device.kind == DeviceKind::Cpu => Some(Point::Call),
+        _ if kind.is_run() && device.kind.is_cpu() => Some(Point::Call),
         Kind::Run | Kind::Loop | Kind::Branch => Some(Point::Copy),
         Kind::Call | Kind::PinnedCall | Kind::InSection => Some(Point::Launch),
         Kind::Fill | Kind::RecordAndWait | Kind::AllocateAndRelease => Some(Point::Fill),
@@ -285,7 +285,7 @@ impl Cell {
         let at_work = |fault| {
             let rule = work(self.kind, self.device).map(|point| named(rule(point, fault)));
             // The first copy of a block is that of its condition to the host.
-            let in_block = self.kind.has_block() && self.device.kind != DeviceKind::Cpu;
+            let in_block = self.kind.has_block() && !self.device.kind.is_cpu();
             rule.map(|rule| if in_block { rule.nth(1) } else { rule }).into_iter().collect()
         };
         match self.what {
@@ -364,7 +364,7 @@ pub fn report(
     let never = met.into_iter().filter(|((device, what), met)| {
         // The completion of a stepped engine polls and never blocks.
         let blocks = matches!(what, What::HostWaitFails | What::HostWaitPanics);
-        let moot = device.kind == DeviceKind::Cpu && what.is_of_events() || stepped && blocks;
+        let moot = device.kind.is_cpu() && what.is_of_events() || stepped && blocks;
         !met && !moot
     });
     broken.extend(never.map(|((device, what), _)| format!("{device} {}: no instruction meets it", what.name())));

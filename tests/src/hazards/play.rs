@@ -185,10 +185,10 @@ impl Player<'_> {
             }
             Work::Kernel => {
                 let op = if inputs == 1 { Op::Neg } else { Op::Add };
-                self.kernels.get(op, DeviceKind::Sim, DType::F32)?
+                self.kernels.get(op, DeviceKind::SIM, DType::F32)?
             }
             Work::Wrong(wrong) => {
-                Kernel { op: Op::Neg, device: DeviceKind::Sim, dtype: DType::F32, run: kernel(wrong) }
+                Kernel { op: Op::Neg, device: DeviceKind::SIM, dtype: DType::F32, run: kernel(wrong) }
             }
         };
         let params = Params::default();

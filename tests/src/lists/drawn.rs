@@ -3,9 +3,7 @@
 use std::fmt::Write;
 
 use streamvm::instructions::Role;
-use streamvm::{
-    Access, DType, DeviceId, DeviceKind, Layout, MemoryKind, Op, Place, Shape, StreamKey, StreamType, Tensor,
-};
+use streamvm::{Access, DType, DeviceId, Layout, MemoryKind, Op, Place, Shape, StreamKey, StreamType, Tensor};
 
 use crate::support::random::Random;
 
@@ -186,7 +184,7 @@ impl Scene {
     /// The instruction that writes a whole owner: a fill on its own device, or for upload memory a copy from the host.
     fn first_write(&self, tensor: usize, random: &mut Random) -> Drawn {
         let Declared { memory, elements, .. } = self.tensors[tensor];
-        if memory == MemoryKind::Upload && self.home(tensor).kind != DeviceKind::Cpu {
+        if memory == MemoryKind::Upload && !self.home(tensor).kind.is_cpu() {
             let stream = StreamKey::new(DeviceId::cpu(0), StreamType::HostToDevice, 0);
             let source = usize::from(elements > ELEMENTS);
             return Drawn { stream, what: What::Copy, uses: vec![(source, Access::Read), (tensor, Access::Write)] };

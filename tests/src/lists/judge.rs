@@ -6,7 +6,7 @@ use std::fmt::{self, Display};
 use streamvm::ep::Error as DeviceError;
 use streamvm::instructions::Role;
 use streamvm::stream::{Passing, StreamClass, policy_for};
-use streamvm::{BuildError, Cause, DeviceKind, Error, InstructionList, InstructionsBuilder, Place, Tensor, Vm};
+use streamvm::{BuildError, Cause, Error, InstructionList, InstructionsBuilder, Place, Tensor, Vm};
 
 use super::drawn::{Declared, Drawn, Scene, What};
 use super::give::{Named, build, push};
@@ -155,7 +155,7 @@ impl Judge<'_> {
         let by_host = policy_for(StreamClass::of(&drawn.stream)).passing() == Passing::AtOnce;
         for (tensor, _) in &drawn.uses {
             let Declared { place, memory, .. } = self.scene.tensors[*tensor];
-            let of_host = place.device().is_none_or(|device| device.kind == DeviceKind::Cpu) || memory.is_page_locked();
+            let of_host = place.device().is_none_or(|device| device.kind.is_cpu()) || memory.is_page_locked();
             if if by_host { !of_host } else { place != Place::Device(drawn.stream.device) } {
                 return Err(format!("a program on {} is given t{tensor}, {memory} memory of {place}", drawn.stream));
             }
@@ -243,7 +243,7 @@ impl Judge<'_> {
 fn may_fail(cause: &Cause) -> Option<&'static str> {
     match cause {
         Cause::Device(DeviceError::HostFunction { .. }) => Some("HostFunction"),
-        Cause::Device(DeviceError::NoRawStream { .. }) => Some("NoRawStream"),
+        Cause::Device(DeviceError::NoRawStream) => Some("NoRawStream"),
         Cause::Device(DeviceError::OutOfReach { .. }) => Some("OutOfReach"),
         Cause::Function(_) => Some("Function"),
         _ => None,

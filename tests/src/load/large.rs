@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use streamvm::{DeviceKind, Error, InstructionsBuilder, Op, Params, Place};
+use streamvm::{Error, InstructionsBuilder, Op, Params, Place};
 
 use super::turns::{Hand, LANES, Load};
 
@@ -39,7 +39,7 @@ impl Load {
             let expected = if number_of_row(row) == 0 { 0.0 } else { LANES as f32 };
             assert!(found.iter().all(|value| *value == expected), "row {row} of a sum on {device}: {found:?}");
         }
-        if device.kind == DeviceKind::Cpu {
+        if device.kind.is_cpu() {
             self.counts.divided.fetch_add(2 * u64::from(LANES), Ordering::Relaxed);
         }
         Ok(Some(latency))

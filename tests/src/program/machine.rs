@@ -22,14 +22,14 @@ pub struct Machine {
 
 impl Machine {
     /// Two CPU devices.
-    pub const CPUS: Machine = Machine { cpus: 2, others: 0, kind: DeviceKind::Cpu, stand_ins: false, exact: false };
+    pub const CPUS: Machine = Machine { cpus: 2, others: 0, kind: DeviceKind::CPU, stand_ins: false, exact: false };
 
     /// Two CPU devices and two simulated ones.
-    pub const SIMS: Machine = Machine { others: 2, kind: DeviceKind::Sim, ..Machine::CPUS };
+    pub const SIMS: Machine = Machine { others: 2, kind: DeviceKind::SIM, ..Machine::CPUS };
 
     /// Two CPU devices and this many CUDA devices.
     pub const fn cuda(devices: u32) -> Machine {
-        Machine { others: devices, kind: DeviceKind::Cuda, ..Machine::CPUS }
+        Machine { others: devices, kind: DeviceKind::CUDA, ..Machine::CPUS }
     }
 
     /// The same machine without ops whose results differ by rounding from device to device.
@@ -80,7 +80,7 @@ impl Machine {
 
     /// The device that orders a function without tensors. A GPU runs no callers' functions, so the first CPU device does.
     pub fn calls(self, device: DeviceId) -> DeviceId {
-        let on_gpu = self.kind == DeviceKind::Cuda && !self.is_cpu(device);
+        let on_gpu = self.kind == DeviceKind::CUDA && !self.is_cpu(device);
         if on_gpu { self.device(0) } else { device }
     }
 

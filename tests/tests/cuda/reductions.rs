@@ -293,7 +293,7 @@ fn a_stream_frees_its_scratch_memory_behind_its_commands() -> Result<(), ep::Err
         // SAFETY: it has the bytes of the region, which is freed behind the commands of the stream.
         unsafe { Operand::new(region.base(), DType::I32, layout, access) }
     };
-    let kernel = builtin_kernels().get(Op::Sum, DeviceKind::Cuda, DType::I32)?;
+    let kernel = builtin_kernels().get(Op::Sum, DeviceKind::CUDA, DType::I32)?;
     let mut operands = [view(&from, &DIMS, Access::Read), view(&to, &[], Access::Write)];
     let params = Params::default();
     stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params })?;

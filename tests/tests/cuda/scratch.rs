@@ -46,7 +46,7 @@ impl Summed {
 
     /// Sums so many elements of the input.
     fn sum(&self, stream: &mut dyn Stream, elements: usize) -> Result<(), Error> {
-        let kernel = builtin_kernels().get(Op::Sum, DeviceKind::Cuda, DType::I32)?;
+        let kernel = builtin_kernels().get(Op::Sum, DeviceKind::CUDA, DType::I32)?;
         let mut operands = [view(&self.from, &[elements], Access::Read), view(&self.to, &[], Access::Write)];
         stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() })
     }

@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::Arc;
 
-use streamvm_ep::{Device, DeviceKind, StreamUse};
+use streamvm_ep::{Device, StreamUse};
 use streamvm_instructions::{Error, SyncCounts};
 use streamvm_stream::{
     Passing, RunBy, StreamClass, StreamId, StreamKey, StreamPolicy, StreamType, Threads as WantedThreads,
@@ -88,7 +88,7 @@ impl Engine {
     /// The device that creates a stream: `device`, which the stream's key names, or the host if threads of the host run the stream.
     fn device_that_runs<'a>(&'a self, key: StreamKey, device: &'a Arc<dyn Device>) -> &'a Arc<dyn Device> {
         let by_host = StreamClass::of(&key).run_by() == RunBy::Host;
-        if by_host && key.device.kind != DeviceKind::Cpu { &self.host } else { device }
+        if by_host && !key.device.kind.is_run_by_host() { &self.host } else { device }
     }
 
     fn add_stream(&self, state: &mut State, stream_state: Arc<StreamState>) {

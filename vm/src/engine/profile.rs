@@ -7,7 +7,6 @@ use std::fmt;
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use streamvm_ep::DeviceKind;
 use streamvm_program::Costs;
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -121,7 +120,7 @@ impl Engine {
 }
 
 impl Profile {
-    /// The mean times of ops and functions on compute streams of CPUs, as costs by which the compiler of programs spreads steps over lanes
+    /// The mean times of ops and functions on compute streams that threads of the host run, which are those of CPUs, as costs by which the compiler of programs spreads steps over lanes
     /// ([`CompileOptions::costs`](streamvm_program::CompileOptions::costs)). A profile has no sizes, so a time counts for all of them, where no cost of a
     /// size is known. On other devices a profile has the times of launches alone, which are left out. Runs of programs count under the name of the program, or of its op if it is one kernel call: give a program
     /// another name than an op or a function. [`Executable::costs`](crate::Executable::costs) has the times of functions that are steps of a segment.
@@ -129,7 +128,7 @@ impl Profile {
         let mut all: HashMap<&str, (u64, Duration)> = HashMap::new();
         for op in &self.ops {
             let StreamKey { device, stream_type, .. } = op.stream;
-            if device.kind == DeviceKind::Cpu && stream_type == StreamType::Compute {
+            if device.kind.is_run_by_host() && stream_type == StreamType::Compute {
                 let known = all.entry(&op.name).or_default();
                 *known = (known.0 + op.count, known.1 + op.ran.total);
             }

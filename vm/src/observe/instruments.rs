@@ -49,7 +49,9 @@ impl Instruments {
         seed: Option<u64>,
         capabilities: &mut Capabilities,
     ) -> (Option<Arc<SimMachine>>, Option<Observer>) {
-        capabilities.set_pinned_only(DeviceKind::Sim, self.sim.strict_pinned);
+        if self.sim.strict_pinned {
+            capabilities.stage(DeviceKind::SIM);
+        }
         self.sim.seed = seed.unwrap_or(self.sim.seed);
         let simulates = self.sim.devices > 0;
         if !(self.races || simulates || self.traces()) {

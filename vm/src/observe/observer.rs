@@ -22,7 +22,7 @@ use std::vec;
 
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
-use streamvm_ep::{self as ep, DeviceKind, Label, MemoryKind, Site};
+use streamvm_ep::{self as ep, Label, MemoryKind, Site};
 use streamvm_instructions::{
     Batch, Declared, DependenceUse, Instruction, Kind, Place, Plan, PlannedRecord, RecordPlace, Resource, ResourceId,
     ResourceKind, Target, Tensor, Var,
@@ -134,9 +134,9 @@ impl Observer {
     /// Notes that a device allocated memory.
     pub(crate) fn mapped(&self, range: Range<usize>, place: Place, kind: MemoryKind) {
         let name = format!("{kind} memory of {place}");
-        // The device memory of a CPU device is pageable host memory for any other device.
-        let of_cpu = place.device().is_some_and(|device| device.kind == DeviceKind::Cpu);
-        self.detector.map(range, &name, if of_cpu { MemoryKind::Pageable } else { kind });
+        // What is memory of the host is pageable for any other device.
+        let of_host = place.device().is_some_and(|device| device.kind.info().host_memory);
+        self.detector.map(range, &name, if of_host { MemoryKind::Pageable } else { kind });
     }
 
     /// Notes that memory is returned to its device. That is ordered after everything observed to have passed.

@@ -1,7 +1,7 @@
 //! Programs that are one kernel call.
 
 use smallvec::SmallVec;
-use streamvm_ep::{DType, DeviceKind, Layout, MemoryKind, Op, OpClass, Params};
+use streamvm_ep::{DType, Layout, MemoryKind, Op, OpClass, Params};
 use streamvm_instructions::{Place, Tensor};
 use streamvm_program::{BufferRole, Compiled, CompiledBuffer, CompiledStep, Located, Segment, Storage, Work};
 
@@ -48,7 +48,7 @@ impl OnlyKernel {
         };
         let dtype = operands.get(op.key_input())?.dtype;
         let looks_at_steps = compiled.checks_finite() || compiled.times_steps();
-        if looks_at_steps || stream.device.kind != DeviceKind::Cpu || !cannot_fail(*op, dtype) {
+        if looks_at_steps || !stream.device.kind.is_run_by_host() || !cannot_fail(*op, dtype) {
             return None;
         }
         let (output, inputs) = operands.split_last()?;

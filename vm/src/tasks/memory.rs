@@ -149,7 +149,9 @@ impl Pool {
     pub(crate) fn may_grow(&self, bytes: usize) -> bool {
         // With fewer cached bytes there is no free block to wait for.
         let some = bytes..bytes.saturating_mul(SPARE);
-        !self.growth_refused && !self.device.host_accessible() && some.contains(&self.allocator.stats().cached)
+        !self.growth_refused
+            && !self.device.id().kind.info().host_memory
+            && some.contains(&self.allocator.stats().cached)
     }
 }
 
@@ -228,7 +230,7 @@ impl Pools {
         passed: &dyn Fn(Point) -> bool,
     ) -> Option<(Memory, UnusedMemory)> {
         let pool = &mut self.pools[id.0];
-        let by_host = pool.kind != MemoryKind::Device || pool.device.host_accessible();
+        let by_host = pool.kind != MemoryKind::Device || pool.device.id().kind.info().host_memory;
         debug_assert!(by_host, "the host cannot access the memory of {:?}", pool.place);
         if !by_host {
             return None;

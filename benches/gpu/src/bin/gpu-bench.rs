@@ -159,7 +159,7 @@ fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
 fn devices() -> Result<Value, String> {
     let vm = Vm::builder().build().map_err(|error| error.to_string())?;
     vm.cuda_absence().map_or(Ok(()), |absent| Err(format!("no CUDA device: {absent}")))?;
-    let found = vm.devices().into_iter().filter(|device| device.id.kind == DeviceKind::Cuda);
+    let found = vm.devices().into_iter().filter(|device| device.id.kind == DeviceKind::CUDA);
     let names: Vec<_> = found.map(|device| json!({ "id": device.id.to_string(), "name": device.name })).collect();
     // Absent where the driver is not the kernel module of Linux.
     let driver = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();

@@ -58,7 +58,7 @@ impl<'c> Kernels<'c> {
     /// The op's and the driver's.
     pub fn binary(&self, op: Op, a: Operand, b: Operand, out: Operand) -> Result<Ready, Error> {
         let kernel =
-            builtin_kernels().get(op, DeviceKind::Cuda, DType::F32).map_err(|error| Error::Engine(error.into()))?;
+            builtin_kernels().get(op, DeviceKind::CUDA, DType::F32).map_err(|error| Error::Engine(error.into()))?;
         let (params, mut operands) = (Params::default(), [a, b, out]);
         let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params };
         let launch = plan(&call).map_err(|error| Error::Engine(streamvm::ep::Error::from(error).into()))?;

@@ -51,7 +51,7 @@ const OPS: [Op; 12] = [
 const FEEDS: usize = 3;
 
 fn step(op: Op, dtype: DType, operands: Vec<SequenceOperand>) -> SequenceStep {
-    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, dtype).expect("a kernel");
+    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, dtype).expect("a kernel");
     SequenceStep { work: SequenceWork::Kernel(kernel, Params::default()), operands }
 }
 
@@ -488,7 +488,7 @@ fn kernels_that_are_not_ours_are_in_no_chain() {
     };
     assert_eq!(with(&|_| ()), "[0 1*]", "ours");
     assert_eq!(with(&|kernel| kernel.run = |_| Ok(())), "0 1");
-    let double = streamvm_kernels::builtin().get(Op::Add, DeviceKind::Cpu, DType::F64).expect("a kernel");
+    let double = streamvm_kernels::builtin().get(Op::Add, DeviceKind::CPU, DType::F64).expect("a kernel");
     assert_eq!(with(&|kernel| *kernel = double), "0 1");
 }
 

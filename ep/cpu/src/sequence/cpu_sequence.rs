@@ -107,7 +107,7 @@ impl CpuSequence {
         let count = buffers.len();
         let mut buffers = Buffers::new(buffers);
         for (number, step) in steps.iter().enumerate() {
-            step.check_form(number, DeviceKind::Cpu)?;
+            step.check_form(number, DeviceKind::CPU)?;
             for (place, operand) in step.operands.iter().enumerate() {
                 buffers.add(number, place, operand)?;
             }

@@ -29,7 +29,7 @@ fn scratch(piece: usize, access: Access) -> SequenceOperand {
 }
 
 fn call(op: Op, operands: Vec<SequenceOperand>) -> SequenceStep {
-    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, DType::I32).expect("a kernel");
+    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, DType::I32).expect("a kernel");
     SequenceStep { work: SequenceWork::Kernel(kernel, Params::default()), operands }
 }
 
@@ -192,7 +192,7 @@ fn ops_say_whether_they_refuse_elements() {
     let registry = streamvm_kernels::builtin();
     for op in Op::ALL.into_iter().filter(|op| op.is_elementwise()) {
         for dtype in op.dtypes().iter().copied() {
-            let kernel = registry.get(op, DeviceKind::Cpu, dtype).expect("a kernel");
+            let kernel = registry.get(op, DeviceKind::CPU, dtype).expect("a kernel");
             let element = Layout::contiguous(Shape::new(&[1]).expect("a shape"));
             let zero_or_negative = |number: i32| match dtype {
                 DType::I8 => i64::from(number as u8),
@@ -301,7 +301,7 @@ fn a_kernel_that_exchanges_its_operands_gets_the_declared_ones_in_each_block() {
         call.operands.swap(0, 1);
         Ok(())
     };
-    let kernel = Kernel { op: Op::Neg, device: DeviceKind::Cpu, dtype: DType::I32, run: exchanges };
+    let kernel = Kernel { op: Op::Neg, device: DeviceKind::CPU, dtype: DType::I32, run: exchanges };
     let row = Layout::contiguous(Shape::new(&[COLUMNS]).expect("a shape"));
     let operands =
         vec![in_buffer(1, row.broadcast_to(whole().shape()).expect("a view"), Read), in_buffer(2, whole(), Write)];

@@ -12,7 +12,7 @@ fn vector(buffer: usize, offset: usize, elements: usize, access: Access) -> Sequ
 }
 
 fn call(op: Op, operands: Vec<SequenceOperand>) -> SequenceStep {
-    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, DType::I32).expect("a kernel");
+    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, DType::I32).expect("a kernel");
     SequenceStep { work: SequenceWork::Kernel(kernel, Params::default()), operands }
 }
 
@@ -72,7 +72,7 @@ fn operands_that_do_not_fit_the_work_are_refused() {
         SequenceStep { work: SequenceWork::Fill(Scalar::from(0i32)), operands: vec![] },
         SequenceStep {
             work: SequenceWork::Kernel(
-                Kernel { op: Op::Neg, device: DeviceKind::Cuda, dtype: DType::I32, run: |_| Ok(()) },
+                Kernel { op: Op::Neg, device: DeviceKind::CUDA, dtype: DType::I32, run: |_| Ok(()) },
                 Params::default(),
             ),
             operands: vec![vector(0, 0, 1, Read), vector(0, 4, 1, Write)],
@@ -252,7 +252,7 @@ fn a_step_that_writes_no_number_is_named_with_the_element() {
         (Layout::contiguous(shape).slice(1, 1..3).expect("a slice"), 4, vec![1, 0]),
     ];
     for (layout, start, expected) in cases {
-        let kernel = streamvm_kernels::builtin().get(Op::Sqrt, DeviceKind::Cpu, DType::F64).expect("a kernel");
+        let kernel = streamvm_kernels::builtin().get(Op::Sqrt, DeviceKind::CPU, DType::F64).expect("a kernel");
         let operand = |access| SequenceOperand {
             memory: SequenceMemory::Buffer { index: 0, offset: 0 },
             dtype: DType::F64,
@@ -284,7 +284,7 @@ fn a_step_that_writes_no_number_is_named_with_the_element() {
 /// Run `n` of a step that draws is what the kernel draws from `n` times `advance` blocks further on.
 #[test]
 fn draws_are_others_in_each_run() {
-    let kernel = streamvm_kernels::builtin().get(Op::Uniform, DeviceKind::Cpu, DType::F32).expect("a kernel");
+    let kernel = streamvm_kernels::builtin().get(Op::Uniform, DeviceKind::CPU, DType::F32).expect("a kernel");
     let output = SequenceOperand { dtype: DType::F32, ..vector(0, 0, 8, Access::Write) };
     let run = |work: SequenceWork, run: u64| {
         let sequence = CpuSequence::new(&[32], vec![SequenceStep { work, operands: vec![output.clone()] }], &[]);
@@ -431,7 +431,7 @@ fn a_function_is_refused_in_groups_and_on_devices() {
     let grouped = CpuSequence::new(&[8], vec![step()], &[SequenceGroup { steps: 0..1, block: 1, unstored: vec![] }]);
     let text = grouped.map(drop).expect_err("it cannot run block by block").to_string();
     assert!(text.contains("it is no kernel, copy or fill"), "{text}");
-    let refused = step().check_form(0, DeviceKind::Sim).expect_err("the device cannot call it").to_string();
+    let refused = step().check_form(0, DeviceKind::SIM).expect_err("the device cannot call it").to_string();
     assert!(refused.contains("a function of the caller"), "{refused}");
 }
 

@@ -56,7 +56,7 @@ fn view<T: Element>(memory: &mut [T], layout: Layout, access: Access) -> Operand
 }
 
 fn launch<T: Element, O: Element>(op: Op, inputs: &mut [(&mut [T], Layout)], out: (&mut [O], Layout), params: &Params) {
-    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, T::DTYPE).unwrap();
+    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, T::DTYPE).unwrap();
     let mut operands: Vec<Operand> =
         inputs.iter_mut().map(|(memory, layout)| view(memory, *layout, Access::Read)).collect();
     operands.push(view(out.0, out.1, Access::Write));

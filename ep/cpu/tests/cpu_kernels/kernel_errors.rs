@@ -26,7 +26,7 @@ fn as_dtype<T: Element>(memory: &mut [T], dtype: DType, layout: Layout, access: 
 }
 
 fn kernel(op: Op, dtype: DType) -> Kernel {
-    streamvm_kernels::builtin().get(op, DeviceKind::Cpu, dtype).unwrap()
+    streamvm_kernels::builtin().get(op, DeviceKind::CPU, dtype).unwrap()
 }
 
 fn launch(kernel: Kernel, operands: &mut [Operand<'static>], params: &Params) -> Result<(), KernelError> {

@@ -57,7 +57,7 @@ fn may_leave_the_range(op: Op, dtype: DType, inputs: &[Dense]) -> bool {
 }
 
 fn launch(op: Op, dtype: DType, operands: &mut [Operand<'static>], params: &Params) -> Result<(), Error> {
-    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, dtype)?;
+    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, dtype)?;
     let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream()?;
     let inputs = operands.len() - 1;
     stream.launch(&mut KernelCall { kernel, operands, inputs, params })

@@ -7,7 +7,7 @@ fn launch<T: Element>(op: Op, memory: &mut [T], layout: Layout, seed: u64, count
     assert!(layout.span_elements().end <= memory.len());
     // SAFETY: the layout stays within the memory, which outlives the launch.
     let operand = unsafe { Operand::new(memory.as_mut_ptr().cast(), T::DTYPE, layout, Access::Write) };
-    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, T::DTYPE)?;
+    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, T::DTYPE)?;
     let params = Params::random(seed, counter);
     let mut call = KernelCall { kernel, operands: &mut [operand], inputs: 0, params: &params };
     CpuDevice::new(0, CpuConfig::default()).create_stream()?.launch(&mut call)

@@ -15,7 +15,7 @@ fn run<T: Element, O: Element + Default>(op: Op, inputs: &[&[T]]) -> Result<Vec<
     let input = |input: &mut Vec<T>| view(input.as_mut_ptr().cast(), T::DTYPE, Access::Read);
     let mut operands: Vec<Operand> = inputs.iter_mut().map(input).collect();
     operands.push(view(out.as_mut_ptr().cast(), op.elementwise_output(T::DTYPE), Access::Write));
-    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, T::DTYPE).expect("a kernel");
+    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, T::DTYPE).expect("a kernel");
     let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream().expect("a stream");
     let (inputs, params) = (operands.len() - 1, &Params::default());
     match stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs, params }) {

@@ -154,7 +154,7 @@ fn check_op(op: Op, dtype: DType, shapes: &[&[usize]], params: &Params, forms: (
         let given: Vec<(DType, &Shape)> = inputs.iter().map(|view| (view.dtype, view.layout.shape())).collect();
         infer(op, &given, params).unwrap_or_else(|error| panic!("{what}: {error}"))
     };
-    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, dtype).unwrap();
+    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, dtype).unwrap();
     compare(out_dtype, to.layout(out_shape.dims()), &what, |stream, out| {
         let mut operands: Vec<Operand> = inputs.iter_mut().map(|view| view.operand(Access::Read)).collect();
         operands.push(out);
@@ -265,7 +265,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
     let part = FORMS.len().min(drawn(2) as usize);
     let mut forms = FORMS.into_iter().cycle();
     for op in Op::ALL {
-        for dtype in streamvm_kernels::builtin().dtypes(op, DeviceKind::Cpu) {
+        for dtype in streamvm_kernels::builtin().dtypes(op, DeviceKind::CPU) {
             for (shapes, params) in cases(op, dtype) {
                 for forms in forms.by_ref().take(part) {
                     check_op(op, dtype, &shapes, &params, forms);

@@ -17,7 +17,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use streamvm_ep::backend::Accounts;
+use streamvm_ep::Accounts;
 use streamvm_ep::{CudaAbsent, CudaVersion, DeviceId, Error, EventPool, MemoryKind};
 
 use crate::driver::context_stack::{self, Context, CurrentContext};

@@ -13,7 +13,7 @@ fn operand(memory: &mut [f64], layout: Layout, access: Access) -> Operand<'stati
 fn planned(a: Layout, b: Layout, out: Layout, memory: &mut [Vec<f64>; 3]) -> Arguments {
     let [ma, mb, mo] = memory;
     let mut operands = [operand(ma, a, Access::Read), operand(mb, b, Access::Read), operand(mo, out, Access::Write)];
-    let kernel = Kernel { op: Op::MatMul, device: DeviceKind::Cuda, dtype: DType::F64, run: |_| Ok(()) };
+    let kernel = Kernel { op: Op::MatMul, device: DeviceKind::CUDA, dtype: DType::F64, run: |_| Ok(()) };
     let params = Params::default();
     let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params };
     plan(&call).unwrap().unwrap().arguments
@@ -92,7 +92,7 @@ fn products_of_every_layout_are_those_of_the_cpu() {
 fn cpu_product(a: Layout, b: Layout, out: Layout, memory: &mut [Vec<f64>; 3]) {
     let [ma, mb, mo] = memory;
     let mut operands = [operand(ma, a, Access::Read), operand(mb, b, Access::Read), operand(mo, out, Access::Write)];
-    let kernel = *streamvm_kernels::builtin().get(Op::MatMul, DeviceKind::Cpu, DType::F64).as_ref().unwrap();
+    let kernel = *streamvm_kernels::builtin().get(Op::MatMul, DeviceKind::CPU, DType::F64).as_ref().unwrap();
     let params = Params::default();
     (kernel.run)(&mut KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params }).unwrap();
 }

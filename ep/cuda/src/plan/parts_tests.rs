@@ -16,7 +16,7 @@ fn planned_over(op: Op, dtype: DType, layout: Layout, axes: &[usize]) -> Launch 
         unsafe { Operand::new(std::ptr::without_provenance_mut(at << 56), dtype, layout, access) }
     };
     let mut operands = [view(1, dtype, layout, Access::Read), view(9, to, Layout::contiguous(shape), Access::Write)];
-    let kernel = Kernel { op, device: DeviceKind::Cuda, dtype, run: |_| Ok(()) };
+    let kernel = Kernel { op, device: DeviceKind::CUDA, dtype, run: |_| Ok(()) };
     let call = KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params };
     crate::plan(&call).unwrap().unwrap()
 }

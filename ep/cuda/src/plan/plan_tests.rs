@@ -22,7 +22,7 @@ fn planned(op: Op, dtype: DType, inputs: &[Layout], params: &Params) -> Option<L
     let views = inputs.iter().zip(places).map(|(&layout, at)| view_at(at, dtype, layout, Access::Read));
     let mut operands: Vec<Operand> = views.collect();
     operands.push(view_at(100 * SOMEWHERE, out_dtype, Layout::contiguous(shape), Access::Write));
-    let kernel = Kernel { op, device: DeviceKind::Cuda, dtype, run: |_| Ok(()) };
+    let kernel = Kernel { op, device: DeviceKind::CUDA, dtype, run: |_| Ok(()) };
     plan(&KernelCall { kernel, operands: &mut operands, inputs: inputs.len(), params }).unwrap()
 }
 
@@ -94,7 +94,7 @@ fn what_cannot_fail_is_walked_in_the_order_of_memory_and_what_can_in_that_of_its
         let (a, b) =
             (view_at(SOMEWHERE, dtype, turned, Access::Read), view_at(2 * SOMEWHERE, dtype, turned, Access::Read));
         let mut operands = [a, b, view_at(3 * SOMEWHERE, dtype, turned, Access::Write)];
-        let kernel = Kernel { op, device: DeviceKind::Cuda, dtype, run: |_| Ok(()) };
+        let kernel = Kernel { op, device: DeviceKind::CUDA, dtype, run: |_| Ok(()) };
         let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &Params::default() };
         plan(&call).unwrap().unwrap()
     };
@@ -186,7 +186,7 @@ fn an_axis_that_32_bits_cannot_count_is_refused() {
         view_at(SOMEWHERE, DType::U8, long, Access::Read),
         view_at(2 * SOMEWHERE, DType::I64, dense(&[1]), Access::Write),
     ];
-    let kernel = Kernel { op: Op::ArgTopK, device: DeviceKind::Cuda, dtype: DType::U8, run: |_| Ok(()) };
+    let kernel = Kernel { op: Op::ArgTopK, device: DeviceKind::CUDA, dtype: DType::U8, run: |_| Ok(()) };
     let params = Params::top(streamvm_ep::Axes::new(&[0]).unwrap(), 1, true);
     let refused = plan(&KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params }).unwrap_err();
     assert!(matches!(refused, KernelError::Op(OpError::SortLength { op: Op::ArgTopK, axis: 0, .. })), "{refused}");

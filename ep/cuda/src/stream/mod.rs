@@ -293,7 +293,7 @@ unsafe impl Stream for CudaStream {
     }
 
     fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
-        if call.kernel.device != DeviceKind::Cuda {
+        if call.kernel.device != DeviceKind::CUDA {
             return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device().id });
         }
         self.device().check()?;

@@ -58,7 +58,7 @@ pub(crate) fn run_without_a_place_to_tell(run_untold: fn(&Launch)) {
         };
         let mut operands =
             [operand(&mut left, Access::Read), operand(&mut right, Access::Read), operand(&mut out, Access::Write)];
-        let kernel = Kernel { op, device: DeviceKind::Cuda, dtype: DType::I32, run: |_| Ok(()) };
+        let kernel = Kernel { op, device: DeviceKind::CUDA, dtype: DType::I32, run: |_| Ok(()) };
         let params = Params::default();
         let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params };
         let launch = streamvm_cuda::plan(&call).unwrap().unwrap();
@@ -78,7 +78,7 @@ pub(crate) fn tell_the_first_of_few(seeds: u64, how: Runner) {
         unsafe { Operand::new(memory.as_mut_ptr().cast(), DType::I64, layout, access) }
     };
     let mut operands = [view(&mut left, Access::Read), view(&mut right, Access::Read), view(&mut out, Access::Write)];
-    let kernel = Kernel { op: Op::Pow, device: DeviceKind::Cuda, dtype: DType::I64, run: |_| Ok(()) };
+    let kernel = Kernel { op: Op::Pow, device: DeviceKind::CUDA, dtype: DType::I64, run: |_| Ok(()) };
     let params = Params::default();
     let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params };
     let launch = streamvm_cuda::plan(&call).unwrap().unwrap();

@@ -100,7 +100,7 @@ fn draw(rng: &mut Rng, what: &Steps<'_>) -> Group {
                     KernelName::Cast(from, to) => (Op::Cast, from, Some(to)),
                     other => panic!("{other} is no step of a group"),
                 };
-                let kernel = Kernel { op, device: DeviceKind::Cuda, dtype, run: |_| Ok(()) };
+                let kernel = Kernel { op, device: DeviceKind::CUDA, dtype, run: |_| Ok(()) };
                 let mut inputs = vec![dtype; op.arity()];
                 if op == Op::Where {
                     inputs[0] = DType::Bool;
@@ -181,7 +181,7 @@ impl Group {
             self.buffers.iter_mut().map(|it| it.storage(Access::Read).layout().elements()).collect();
         let label = ProgramStep { number: 0, name: "drawn", site: Site::caller() };
         let steps = self.steps.iter().map(|step| (step.clone(), label)).collect();
-        let sequence = CommandSequence::new(DeviceKind::Cuda, &sizes, None, steps).unwrap();
+        let sequence = CommandSequence::new(DeviceKind::CUDA, &sizes, None, steps).unwrap();
         let group = SequenceGroup { steps: 0..self.steps.len(), block: 0, unstored: self.unstored.clone() };
         sequence.fused(&[group], make).unwrap()
     }

@@ -272,7 +272,7 @@ impl Call {
 
     fn on_cpu(&mut self, in_place: Option<usize>) -> Result<(), Error> {
         let (op, params, inputs) = (self.op, self.params, self.inputs.len());
-        let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, self.dtype)?;
+        let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, self.dtype)?;
         let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream()?;
         let mut operands = self.operands(in_place);
         let result = stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs, params: &params });
@@ -284,7 +284,7 @@ impl Call {
     /// The launch for the call.
     fn planned(&mut self, in_place: Option<usize>) -> Result<Option<Launch>, KernelError> {
         let (op, params, inputs) = (self.op, self.params, self.inputs.len());
-        let kernel = Kernel { op, device: DeviceKind::Cuda, dtype: self.dtype, run: |_| Ok(()) };
+        let kernel = Kernel { op, device: DeviceKind::CUDA, dtype: self.dtype, run: |_| Ok(()) };
         let mut operands = self.operands(in_place);
         plan(&KernelCall { kernel, operands: &mut operands, inputs, params: &params })
     }

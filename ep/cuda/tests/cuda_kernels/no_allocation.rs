@@ -68,7 +68,7 @@ fn launching_allocates_nothing() {
         let found = allocations(|| {
             let (a, b) = (operand(0, left, Access::Read), operand(1, right, Access::Read));
             let out = operand(2, result, Access::Write);
-            let kernel = kernels.get(op, DeviceKind::Cpu, DType::F32).unwrap();
+            let kernel = kernels.get(op, DeviceKind::CPU, DType::F32).unwrap();
             let inputs = op.arity();
             let launched = match inputs {
                 1 => stream.launch(&mut KernelCall { kernel, operands: &mut [a, out], inputs, params: &params }),
@@ -106,7 +106,7 @@ fn planning_a_launch_allocates_nothing() {
             let out_dtype = if op == Op::ArgMax { DType::I64 } else { DType::F32 };
             let a = operand(1, DType::F32, left, Access::Read);
             let out = operand(3, out_dtype, result, Access::Write);
-            let kernel = Kernel { op, device: DeviceKind::Cuda, dtype: DType::F32, run: |_| Ok(()) };
+            let kernel = Kernel { op, device: DeviceKind::CUDA, dtype: DType::F32, run: |_| Ok(()) };
             let (inputs, params) = (op.arity(), &over_last);
             let planned = match inputs {
                 1 => streamvm_cuda::plan(&KernelCall { kernel, operands: &mut [a, out], inputs, params }),

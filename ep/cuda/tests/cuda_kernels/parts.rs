@@ -93,7 +93,7 @@ pub(crate) fn compare_places_across_parts(how: Runner) {
         let input = unsafe { Operand::new(elements.as_mut_ptr().cast(), DType::F32, layout, Access::Read) };
         // SAFETY: likewise.
         let out = unsafe { Operand::new(result.as_mut_ptr().cast(), DType::I64, Layout::SCALAR, Access::Write) };
-        let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, DType::F32).unwrap();
+        let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, DType::F32).unwrap();
         let params = Params::over(Axes::new(&[0]).unwrap());
         let call = KernelCall { kernel, operands: &mut [input, out], inputs: 1, params: &params };
         let launch = plan(&call).unwrap().unwrap();

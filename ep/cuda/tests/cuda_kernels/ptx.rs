@@ -123,7 +123,7 @@ fn compare_far_logits() {
             let mut operands: Vec<Operand> =
                 (0..op.arity()).map(|at| view(bases[at].cast_mut(), dtypes[at], dims[at], Access::Read)).collect();
             operands.push(view(out.as_mut_ptr().cast(), DType::F64, out_dims, Access::Write));
-            let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, DType::F64).unwrap();
+            let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, DType::F64).unwrap();
             let params = Params::default();
             let mut call = KernelCall { kernel, operands: &mut operands, inputs: op.arity(), params: &params };
             if on_cpu {
@@ -180,7 +180,7 @@ fn compare_numbers<T: Float>(op: Op, numbers: &[Vec<f64>]) {
         let mut operands: Vec<Operand> = inputs.iter_mut().map(|input| view(input, Access::Read)).collect();
         let inputs = operands.len();
         operands.push(view(&mut out, Access::Write));
-        let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, T::DTYPE).unwrap();
+        let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, T::DTYPE).unwrap();
         let mut call = KernelCall { kernel, operands: &mut operands, inputs, params: &params };
         if on_cpu {
             (kernel.run)(&mut call).unwrap();

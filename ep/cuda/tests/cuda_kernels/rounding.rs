@@ -59,7 +59,7 @@ fn cast(from: DType, to: DType, source: &mut [u8], elements: usize, simulated: O
     let view = |base: *mut u8, dtype, access| unsafe { Operand::new(base, dtype, layout, access) };
     let out = view(words.as_mut_ptr().cast(), to, Access::Write);
     let mut operands = [view(source.as_mut_ptr(), from, Access::Read), out];
-    let kernel = streamvm_kernels::builtin().get(Op::Cast, DeviceKind::Cpu, from).unwrap();
+    let kernel = streamvm_kernels::builtin().get(Op::Cast, DeviceKind::CPU, from).unwrap();
     let params = Params::to(to);
     let mut call = KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params };
     if let Some(how) = simulated {
@@ -117,7 +117,7 @@ fn reduced<T: Element + Default>(op: Op, terms: &mut [T], how: Runner) -> T {
     let input = unsafe { Operand::new(terms.as_mut_ptr().cast(), T::DTYPE, layout, Access::Read) };
     // SAFETY: likewise.
     let out = unsafe { Operand::new(result.as_mut_ptr().cast(), T::DTYPE, Layout::SCALAR, Access::Write) };
-    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::Cpu, T::DTYPE).unwrap();
+    let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, T::DTYPE).unwrap();
     let params = Params::default();
     let call = KernelCall { kernel, operands: &mut [input, out], inputs: 1, params: &params };
     how.run(&plan(&call).unwrap().unwrap(), 1);

@@ -82,7 +82,7 @@ pub(crate) fn compare_bits(how: Runner) {
                 let input = unsafe { Operand::new(memory.as_mut_ptr().cast(), dtype, layout, Access::Read) };
                 // SAFETY: as above.
                 let output = unsafe { Operand::new(places.as_mut_ptr().cast(), DType::I64, layout, Access::Write) };
-                let kernel = streamvm_kernels::builtin().get(Op::ArgSort, DeviceKind::Cpu, dtype).unwrap();
+                let kernel = streamvm_kernels::builtin().get(Op::ArgSort, DeviceKind::CPU, dtype).unwrap();
                 let mut operands = [input, output];
                 let mut call = KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params };
                 if on_cpu {

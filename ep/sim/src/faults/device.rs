@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use streamvm_ep::{
-    CommandSequence, Device, DeviceId, DeviceInfo, Error, EventId, EventPool, InstructionTime, LateFailure, MemoryKind,
-    MemoryStats, Prepared, Priority, Region, Segment, SequenceError, Stream, StreamUse,
+    Accounts, CommandSequence, Device, DeviceInfo, Error, EventId, EventPool, InstructionTime, LateFailure, MemoryKind,
+    Prepared, Priority, Region, Segment, SequenceError, Stream, StreamUse,
 };
 
 use crate::faults::plan::FaultPlan;
@@ -74,24 +74,16 @@ pub(super) fn pool_of(device: &dyn Device) -> usize {
 // SAFETY: regions are those of the wrapped device. A command that a gate holds back has already run there, or never runs; events are reported later
 // than by the wrapped device, or as lost.
 unsafe impl Device for FaultyDevice {
-    fn id(&self) -> DeviceId {
-        self.inner.id()
+    fn accounts(&self) -> &Accounts {
+        self.inner.accounts()
     }
 
     fn info(&self) -> DeviceInfo {
         self.inner.info()
     }
 
-    fn memory(&self, kind: MemoryKind) -> MemoryStats {
-        self.inner.memory(kind)
-    }
-
     fn alignment(&self) -> usize {
         self.inner.alignment()
-    }
-
-    fn host_accessible(&self) -> bool {
-        self.inner.host_accessible()
     }
 
     fn allocate(&self, kind: MemoryKind, bytes: usize) -> Result<Region, Error> {
@@ -164,7 +156,7 @@ unsafe impl Device for FaultyDevice {
     }
 
     fn prepare(&self, segment: Segment) -> Result<Box<dyn Prepared>, SequenceError> {
-        if self.inner.host_accessible() {
+        if self.id().kind.is_run_by_host() {
             return self.inner.prepare(segment);
         }
         // The plan sees each command, so they are queued one by one.

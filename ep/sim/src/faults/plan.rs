@@ -188,7 +188,7 @@ impl FaultPlan {
 
     /// A number in 0..1 that depends only on the seed, the rule and the call.
     fn draw(&self, rule: u64, number: u64, call: &CallSite<'_>) -> f64 {
-        let device = (call.device.kind as u64) << 32 | u64::from(call.device.index);
+        let device = (call.device.kind.index() as u64) << 32 | u64::from(call.device.index);
         let place = match call.label {
             Some(label) => [u64::from(label.stream) + 1, label.seq, call.place],
             None => [0, 0, number],

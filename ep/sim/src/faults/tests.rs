@@ -94,7 +94,7 @@ fn an_error_can_be_at_every_point_that_returns_one() {
         plan.add(Rule::new(point, Fault::With(refusal.clone()))).unwrap();
         let mut memory = [0; 2];
         let mut other = [0; 2];
-        let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::Cpu, DType::I32).unwrap();
+        let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::CPU, DType::I32).unwrap();
         let mut call = KernelCall { kernel, operands: &mut [], inputs: 0, params: &Params::default() };
         let found = match point {
             Point::Allocate => device.allocate(MemoryKind::Device, 8).map(drop),

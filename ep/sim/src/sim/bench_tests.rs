@@ -117,7 +117,7 @@ pub(super) fn bump(stream: &mut dyn Stream, vector: &Vector) {
 
 /// Runs `code` as a kernel of a unary op.
 pub(super) fn launch(stream: &mut dyn Stream, code: KernelFn, operands: &mut [Operand<'static>]) -> Result<(), Error> {
-    let kernel = Kernel { op: Op::Neg, device: DeviceKind::Sim, dtype: DType::I32, run: code };
+    let kernel = Kernel { op: Op::Neg, device: DeviceKind::SIM, dtype: DType::I32, run: code };
     let inputs = operands.iter().filter(|operand| !operand.access().writes()).count();
     stream.launch(&mut KernelCall { kernel, operands, inputs, params: &Params::default() })
 }

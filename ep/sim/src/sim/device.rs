@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use streamvm_ep::{
-    Device, DeviceId, DeviceInfo, Error, EventId, EventPool, Label, LateFailure, MemoryKind, MemoryStats, Region,
-    Stream,
+    Accounts, Device, DeviceInfo, Error, EventId, EventPool, Label, LateFailure, MemoryKind, Region, Stream,
 };
 
 use crate::races::{Finding, FindingKind};
@@ -28,10 +27,6 @@ impl SimDevice {
         SimDevice { index, machine }
     }
 
-    fn accounts(&self) -> &streamvm_ep::backend::Accounts {
-        &self.machine.accounts[self.index as usize]
-    }
-
     fn recorded(&self, event: EventId) -> Result<EventRecord, Error> {
         self.machine.record(event)?.ok_or(Error::EventNotRecorded { event, device: self.id() })
     }
@@ -46,8 +41,8 @@ impl SimDevice {
 // SAFETY: regions are zeroed blocks of the machine's heap, in memory of the host. An event is reported once the machine has passed its place in the
 // queue; commands run in the order of the queue.
 unsafe impl Device for SimDevice {
-    fn id(&self) -> DeviceId {
-        DeviceId::sim(self.index)
+    fn accounts(&self) -> &Accounts {
+        &self.machine.accounts[self.index as usize]
     }
 
     fn info(&self) -> DeviceInfo {
@@ -55,16 +50,8 @@ unsafe impl Device for SimDevice {
         DeviceInfo { id: self.id(), name, units: 1, memory_limit: self.machine.config.memory_limit }
     }
 
-    fn memory(&self, kind: MemoryKind) -> MemoryStats {
-        self.accounts().of(kind)
-    }
-
     fn alignment(&self) -> usize {
         ALIGNMENT
-    }
-
-    fn host_accessible(&self) -> bool {
-        false
     }
 
     fn allocate(&self, kind: MemoryKind, bytes: usize) -> Result<Region, Error> {

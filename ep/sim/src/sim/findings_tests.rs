@@ -301,7 +301,7 @@ fn a_watched_stream_tells_its_accesses_and_no_order() {
     bump(&mut *two, &vector);
     assert_eq!(detector.findings(), []);
     one.begin(&Label::new(1, 2, "third"));
-    let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::Cpu, DType::I32).unwrap();
+    let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::CPU, DType::I32).unwrap();
     let mut operands = [vector.operand(Access::Read), vector.operand(Access::Write)];
     one.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() }).unwrap();
     let findings = detector.findings();

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use streamvm_ep::backend::Accounts;
+use streamvm_ep::Accounts;
 use streamvm_ep::{Device, DeviceId, Error, EventId, EventPool, LateFailure};
 
 use crate::races::{Detector, Moment};

@@ -273,11 +273,11 @@ fn bad_commands_are_refused_at_once_and_not_queued() {
     assert_eq!(stream.fill(&mut a.operand(Access::Read), Scalar::from(1)), Err(Error::NotWritable));
     let overlap = stream.call(&mut InlineFn::new(|_| Ok(())), &mut [a.operand(Access::Write), a.operand(Access::Read)]);
     assert!(matches!(overlap, Err(CallError::Device(Error::Overlap { .. }))));
-    let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::Cpu, DType::I32).unwrap();
+    let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::CPU, DType::I32).unwrap();
     let mut operands = [a.operand(Access::Read), a.operand(Access::Write)];
     let refused =
         stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() });
-    assert_eq!(refused, Err(Error::WrongDevice { kernel: DeviceKind::Cpu, device: DeviceId::sim(0) }));
+    assert_eq!(refused, Err(Error::WrongDevice { kernel: DeviceKind::CPU, device: DeviceId::sim(0) }));
     let mut operands = [b.view(0..2, Access::Read), b.view(1..3, Access::Write)];
     assert!(matches!(launch(&mut *stream, |_| Ok(()), &mut operands), Err(Error::Kernel(KernelError::Overlap { .. }))));
     assert_eq!((bench.machine.pending(), bench.kinds()), (0, vec![]));
@@ -288,7 +288,7 @@ fn kernels_of_the_cpu_run_here_and_in_place() {
     let bench = Bench::seeded(0);
     let (mut stream, vector) = (bench.stream(), bench.vector(4));
     fill(&mut *stream, &vector, 3);
-    let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::Sim, DType::I32).unwrap();
+    let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::SIM, DType::I32).unwrap();
     let mut operands = [vector.operand(Access::Read), vector.operand(Access::Write)];
     stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() }).unwrap();
     assert_eq!(bench.read(&mut *stream, &vector), [-3; 4]);

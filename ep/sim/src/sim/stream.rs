@@ -83,7 +83,7 @@ unsafe impl Stream for SimStream {
     }
 
     fn launch(&mut self, call: &mut KernelCall<'_, 'static>) -> Result<(), Error> {
-        if call.kernel.device != DeviceKind::Sim {
+        if call.kernel.device != DeviceKind::SIM {
             return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device() });
         }
         call.mark_overlapping_shared()?;
@@ -135,7 +135,7 @@ unsafe impl Stream for SimStream {
     }
 
     fn call_raw(&mut self, _: &mut RawFn<'_>, _: &mut [Operand<'static>]) -> Result<(), CallError> {
-        Err(Error::NoRawStream { device: self.device() }.into())
+        Err(Error::NoRawStream.into())
     }
 
     fn record(&mut self, event: EventId) -> Result<(), Error> {

@@ -70,9 +70,9 @@ fn engine(device: DeviceId) -> Result<Vm, streamvm::Error> {
     // A larger index is an error of the engine, which says what devices there are.
     let devices = device.index.saturating_add(1).min(MOST_DEVICES);
     match device.kind {
-        DeviceKind::Cpu => builder.cpu_devices(devices),
-        DeviceKind::Sim => builder.sim_devices(devices),
-        DeviceKind::Cuda => builder,
+        DeviceKind::CPU => builder.cpu_devices(devices),
+        DeviceKind::SIM => builder.sim_devices(devices),
+        _ => builder,
     }
     .build()
 }

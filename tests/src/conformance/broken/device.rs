@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use streamvm_ep::{
-    Device, DeviceId, DeviceInfo, Error, EventId, EventPool, LateFailure, MemoryKind, MemoryStats, Region, Stream,
+    Accounts, Device, DeviceInfo, Error, EventId, EventPool, LateFailure, MemoryKind, MemoryStats, Region, Stream,
 };
 
 use super::Flaw;
@@ -51,8 +51,8 @@ impl BrokenDevice {
 // SAFETY: regions are those of the wrapped device. A flaw hands out one that is in use or has contents, or reports an event too early; the cases that
 // find it use regions through streams alone, and give them back at their end.
 unsafe impl Device for BrokenDevice {
-    fn id(&self) -> DeviceId {
-        self.inner.id()
+    fn accounts(&self) -> &Accounts {
+        self.inner.accounts()
     }
 
     fn info(&self) -> DeviceInfo {
@@ -70,10 +70,6 @@ unsafe impl Device for BrokenDevice {
 
     fn alignment(&self) -> usize {
         self.inner.alignment()
-    }
-
-    fn host_accessible(&self) -> bool {
-        self.inner.host_accessible()
     }
 
     fn allocate(&self, kind: MemoryKind, bytes: usize) -> Result<Region, Error> {

@@ -1,6 +1,5 @@
 //! The information that a device gives about itself.
 
-use streamvm::ep::builtin_kernels;
 use streamvm_ep::{DeviceKind, Op};
 
 use super::table;
@@ -23,7 +22,7 @@ fn tells_its_id(bench: &Bench) -> Result<(), Fail> {
     let id = lab.device.id();
     ensure_eq!(lab.device.info().id, id, "the id in the info");
     ensure_eq!(id.to_string().parse(), Ok(id), "the id read back from its text");
-    ensure!(DeviceKind::ALL.contains(&id.kind), "a kind that is listed");
+    ensure!(DeviceKind::all().any(|kind| kind == id.kind), "a kind that is listed");
     Ok(())
 }
 
@@ -56,8 +55,8 @@ fn has_failed_nothing_at_first(bench: &Bench) -> Result<(), Fail> {
 }
 
 fn has_every_kernel(bench: &Bench) -> Result<(), Fail> {
-    let kind = bench.lab()?.kind();
-    let kernels = builtin_kernels();
+    let lab = bench.lab()?;
+    let (kind, kernels) = (lab.kind(), &lab.kernels);
     let missing: Vec<String> = Op::ALL
         .into_iter()
         .flat_map(|op| op.dtypes().iter().map(move |&dtype| (op, dtype)))

@@ -213,7 +213,7 @@ fn a_kernel_of_another_kind_is_refused(bench: &Bench) -> Result<(), Fail> {
     let lab = bench.lab()?;
     let mut lane = lab.lane()?;
     let (input, output) = inputs(&lab, &mut lane)?;
-    for device in DeviceKind::ALL.into_iter().filter(|&kind| kind != lab.kind()) {
+    for device in DeviceKind::all().filter(|&kind| kind != lab.kind()) {
         let kernel = Kernel { op: Op::Neg, device, dtype: DType::I32, run: |_| panic!("it ran") };
         let operands = [(&input, Access::Read), (&output, Access::Write)];
         let refused = lane.launch(kernel, &operands, 1, &Params::default());

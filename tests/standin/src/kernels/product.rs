@@ -55,7 +55,7 @@ impl Product {
     /// The error of the CPU's kernel, as text.
     pub(crate) fn run(dtype: DType, operands: &mut [Operand<'static>]) -> Result<(), String> {
         let text = |error: streamvm_ep::Error| error.to_string();
-        let kernel = streamvm_kernels::builtin().get(Op::MatMul, DeviceKind::Cpu, dtype);
+        let kernel = streamvm_kernels::builtin().get(Op::MatMul, DeviceKind::CPU, dtype);
         let kernel = kernel.map_err(|error| error.to_string())?;
         let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream().map_err(text)?;
         stream.launch(&mut KernelCall { kernel, operands, inputs: 2, params: &Params::default() }).map_err(text)
