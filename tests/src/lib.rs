@@ -37,4 +37,5 @@ pub use support::patience::{PATIENCE, block_on, poll_once, until, within, within
 pub use support::process::run_alone;
 pub use support::random::Random;
 pub use support::setup::{CPU, failure_of, list, no_races, on_device, single_steps, small_graphs, submit, used_bytes};
+pub use support::trip::{noting_kernels, trip};
 pub use support::written::Text;

@@ -130,12 +130,11 @@ pub fn run_script(
     let timed = RefCell::new(Vec::new());
     let compile_options = options.compile_options();
     let here = Engine {
-        vm: &vm,
         memory: engine.memory(),
         compiled: compile_options.as_ref(),
         timed: options.profile.then_some(&timed),
         most_rounds: options.most_rounds,
-        dry: None,
+        ..Engine::new(&vm)
     };
     let mut result = run(here, &source, &script, &devices, out, outputs.dump.as_mut());
     if options.stats && !matches!(result, Err(Stop::Output(_))) {

@@ -75,6 +75,13 @@ pub struct Engine<'a> {
     pub(crate) dry: Option<&'a DryRun>,
 }
 
+impl<'a> Engine<'a> {
+    /// An engine without limits and observers, which emits the statements of programs.
+    pub fn new(vm: &'a Vm) -> Engine<'a> {
+        Engine { vm, memory: None, compiled: None, most_rounds: None, timed: None, dry: None }
+    }
+}
+
 /// A dry run begins another round of a `repeat` only while it has run fewer instructions than this: races show in the first rounds,
 /// and this many instructions take a second or two on simulated devices.
 pub const MAX_DRY: u64 = 10_000;

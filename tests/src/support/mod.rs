@@ -17,4 +17,5 @@ pub(crate) mod patience;
 pub(crate) mod process;
 pub(crate) mod random;
 pub(crate) mod setup;
+pub(crate) mod trip;
 pub(crate) mod written;

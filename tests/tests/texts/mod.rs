@@ -5,3 +5,4 @@ mod debug;
 mod documents;
 mod locations;
 mod text;
+mod trips;
