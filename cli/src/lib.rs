@@ -22,7 +22,8 @@
 //! base       names of the engine, functions over text
 //! ```
 //!
-//! [`check`](analysis::check::check) walks the script with the same [`emitter`](emit::Emitter) that runs it, on tensors without
+//! For each statement the [`emitter`](emit::Emitter) adds instructions to a list, by the calls of the instructions builder; an engine takes the list.
+//! [`check`](analysis::check::check) walks the script with the same emitter, on tensors without
 //! values, so every error that does not depend on values is found before anything runs.
 //!
 //! ```

@@ -14,7 +14,6 @@
 //! * Steps may lie in blocks that a condition of the program decides about: [`Recorder::while_true`], [`Recorder::if_true`],
 //!   [`Recorder::if_else`]. A recording may call other programs ([`Recorder::call`]) and functions ([`Recorder::call_fn`]), and has critical sections
 //!   ([`Recorder::begin_section`]).
-//! * A [`JobPlan`] is an order of runs of several compiled programs: micro-batches, and pipelines of stages ([`Pipeline`]).
 //! * [`memory`] plans offsets of buffers by lifetime; it also works alone.
 //!
 //! ```

@@ -1,7 +1,9 @@
-//! Stream policies: how a thread context runs the device part of one instruction, for each class of stream.
+//! Stream policies: which threads run the streams of a type on a device, and how a thread context runs one instruction there.
 //!
-//! The trait for the work that a policy runs is defined here and implemented for instructions elsewhere, so that this crate does
-//! not depend on instructions.
+//! Each class of stream has one ([`policy_for`]); callers may give others to the streams that threads of the host run. The trait for the work that a policy runs
+//! is defined here and implemented for instructions elsewhere, so that this crate does not depend on instructions.
+
+use std::sync::Arc;
 
 use streamvm_ep::{self as ep, CallError, RunBy};
 
@@ -21,7 +23,7 @@ pub trait Work {
 pub enum Threads {
     /// Any of the device's threads, one thread a stream at a time; the device's other streams share these threads.
     Shared,
-    /// A thread of its own for the streams of this policy, as they run code of callers that may take long.
+    /// One thread for all streams of this type on the device, and for no others: for code of callers that blocks, which would hold back other streams.
     Own,
     /// The one thread of the device that launches, so that only that thread calls the device's driver.
     Launching,
@@ -38,7 +40,7 @@ pub enum Passing {
     Later,
 }
 
-/// How a thread context runs the work of one class of streams. The capability table says how a stream shows its points
+/// How the streams of one type on a device run. The capability table says how a stream shows its points
 /// ([`Capabilities::shows`](crate::Capabilities::shows)), and the stream's type says where its outputs live
 /// ([`StreamType::output_memory`]).
 pub trait StreamPolicy: Send + Sync + std::fmt::Debug {
@@ -48,11 +50,35 @@ pub trait StreamPolicy: Send + Sync + std::fmt::Debug {
     /// When the work that [`run`](StreamPolicy::run) got has passed.
     fn passing(&self) -> Passing;
 
-    /// Runs `work` on `stream`, on the calling thread, or launches it: see [`passing`](StreamPolicy::passing).
+    /// Runs `work` on `stream`, on the calling thread, or launches it: see [`passing`](StreamPolicy::passing). Called once for each instruction that has
+    /// work, in the order of the stream; `work` is to be run once. What it does around that, such as setting up the thread, counts as part of the instruction.
     ///
     /// # Errors
     /// The error of the work itself, or of launching it.
-    fn run(&self, work: &mut dyn Work, stream: &mut dyn ep::Stream) -> Result<(), CallError>;
+    fn run(&self, work: &mut dyn Work, stream: &mut dyn ep::Stream) -> Result<(), CallError> {
+        work.run(stream)
+    }
+
+    /// Checks that streams of `class` can have this policy: their device says when work has passed, and only streams that threads of the host run, in order, have
+    /// a choice of threads.
+    ///
+    /// # Errors
+    /// What does not fit.
+    fn check(&self, class: StreamClass) -> Result<(), String> {
+        let standard = policy_for(class);
+        if self.passing() != standard.passing() {
+            return Err(format!(
+                "its policy says that work passes {:?}, and there it passes {:?}",
+                self.passing(),
+                standard.passing()
+            ));
+        }
+        let has_choice = |threads| matches!(threads, Threads::Shared | Threads::Own);
+        if self.threads() == standard.threads() || has_choice(self.threads()) && has_choice(standard.threads()) {
+            return Ok(());
+        }
+        Err(format!("its policy asks for {:?} threads, and {:?} threads run it", self.threads(), standard.threads()))
+    }
 }
 
 /// A policy that runs work on the stream without additions.
@@ -70,29 +96,19 @@ impl StreamPolicy for Plain {
     fn passing(&self) -> Passing {
         self.passing
     }
-
-    fn run(&self, work: &mut dyn Work, stream: &mut dyn ep::Stream) -> Result<(), CallError> {
-        work.run(stream)
-    }
 }
 
-/// Streams that threads of the host run: each command is over when its call returns.
-static HOSTED: Plain = Plain { threads: Threads::Shared, passing: Passing::AtOnce };
-/// Barriers: they move no data, so the host runs them for every device.
-static BARRIER: Plain = Plain { threads: Threads::Own, passing: Passing::AtOnce };
-/// Workers: callers' functions without order.
-static WORKERS: Plain = Plain { threads: Threads::Pool, passing: Passing::AtOnce };
-/// Streams whose device queues commands.
-static QUEUED: Plain = Plain { threads: Threads::Launching, passing: Passing::Later };
-
-/// The policy for streams of this class.
-pub fn policy_for(class: StreamClass) -> &'static dyn StreamPolicy {
-    match (class.stream_type, class.run_by()) {
-        (StreamType::Barrier, _) => &BARRIER,
-        (StreamType::Workers, _) => &WORKERS,
-        (_, RunBy::Host) => &HOSTED,
-        (_, RunBy::Device) => &QUEUED,
-    }
+/// The policy that streams of this class have by themselves.
+pub fn policy_for(class: StreamClass) -> Arc<dyn StreamPolicy> {
+    let (threads, passing) = match (class.stream_type, class.run_by()) {
+        // They move no data, so the host runs them for every device.
+        (StreamType::Barrier, _) => (Threads::Own, Passing::AtOnce),
+        // Callers' functions without order.
+        (StreamType::Workers, _) => (Threads::Pool, Passing::AtOnce),
+        (_, RunBy::Host) => (Threads::Shared, Passing::AtOnce),
+        (_, RunBy::Device) => (Threads::Launching, Passing::Later),
+    };
+    Arc::new(Plain { threads, passing })
 }
 
 #[cfg(test)]
@@ -101,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    fn policy(stream_type: StreamType, device: ep::DeviceKind) -> &'static dyn StreamPolicy {
+    fn policy(stream_type: StreamType, device: ep::DeviceKind) -> Arc<dyn StreamPolicy> {
         policy_for(StreamClass { stream_type, device })
     }
 
@@ -128,6 +144,41 @@ mod tests {
         fn run(&mut self, _: &mut dyn ep::Stream) -> Result<(), CallError> {
             self.0 += 1;
             Err(CallError::Function("refused".into()))
+        }
+    }
+
+    /// A policy of a caller.
+    #[derive(Debug)]
+    struct Given(Threads, Passing);
+
+    impl StreamPolicy for Given {
+        fn threads(&self) -> Threads {
+            self.0
+        }
+
+        fn passing(&self) -> Passing {
+            self.1
+        }
+    }
+
+    #[test]
+    fn only_ordered_streams_of_the_host_have_a_choice_of_threads() {
+        use Passing::{AtOnce, Later};
+        use StreamType::{Barrier, Compute, Workers};
+        let [cpu, _, sim] = ep::DeviceKind::BUILT_IN;
+        for (stream_type, device, threads, passing, fits) in [
+            (Compute, cpu, Threads::Own, AtOnce, true),
+            (Compute, cpu, Threads::Shared, AtOnce, true),
+            (Barrier, cpu, Threads::Shared, AtOnce, true),
+            (Compute, cpu, Threads::Own, Later, false),
+            (Compute, cpu, Threads::Launching, AtOnce, false),
+            (Workers, cpu, Threads::Own, AtOnce, false),
+            (Workers, cpu, Threads::Pool, AtOnce, true),
+            (Compute, sim, Threads::Launching, Later, true),
+            (Compute, sim, Threads::Own, Later, false),
+        ] {
+            let checked = Given(threads, passing).check(StreamClass { stream_type, device });
+            assert_eq!(checked.is_ok(), fits, "{stream_type:?} on {device}: {threads:?}, {passing:?}: {checked:?}");
         }
     }
 

@@ -134,6 +134,7 @@ impl VmBuilder {
             capabilities,
             staging_piece: self.staging_piece,
             lane_priorities: self.lane_priorities,
+            policies: self.policies,
             programs: ProgramCache::new(self.programs),
             inline,
             simulated,

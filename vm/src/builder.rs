@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use streamvm_cpu::CpuConfig;
 use streamvm_cuda::CudaConfig;
-use streamvm_ep::{Device, KernelRegistry, Priority};
+use streamvm_ep::{Device, DeviceId, KernelRegistry, Priority};
 use streamvm_instructions::{Error, Lane, STAGING_PIECE, SoftSyncMode};
-use streamvm_stream::Capabilities;
 use streamvm_stream::mutant::Planted;
+use streamvm_stream::{Capabilities, StreamPolicy, StreamType};
 
 use crate::dispatch::dependence_node::MOST_ON_WORKERS;
 use crate::engine::lane_priorities::LanePriorities;
+use crate::engine::policies::Policies;
 use crate::engine::worker_sets::{Pool, PoolConfig, PoolConfigs};
 use crate::execute::backpressure::Limits;
 use crate::execute::stall::STALL_AFTER;
@@ -61,6 +62,7 @@ pub struct VmBuilder {
     host: CpuConfig,
     cpu_threads: Option<usize>,
     cpu_cores: Vec<usize>,
+    policies: Policies,
     lane_priorities: LanePriorities,
     workers: Option<usize>,
     pools: PoolConfigs,
@@ -90,6 +92,7 @@ impl VmBuilder {
             host: CpuConfig::default(),
             cpu_threads: None,
             cpu_cores: Vec::new(),
+            policies: Policies::default(),
             lane_priorities: LanePriorities::default(),
             workers: None,
             pools: PoolConfigs::default(),
@@ -301,6 +304,50 @@ impl VmBuilder {
     #[must_use]
     pub fn lane_priority(mut self, lane: Lane, priority: Priority) -> VmBuilder {
         self.lane_priorities.set(lane, priority);
+        self
+    }
+
+    /// Gives the streams of a type on a device, on all lanes, a policy: which threads run them, and what is done around each instruction. With
+    /// [`Threads::Own`](crate::stream::Threads::Own) streams that run callers' blocking functions hold back no others. A device says when work has passed,
+    /// and only ordered streams that threads of the host run have a choice of threads: the first use of a stream whose policy does not fit gives
+    /// [`Error::NoStream`]. [`Mode::Inline`](crate::Mode::Inline) runs all streams in the submitting thread, and [`Mode::Simulated`](crate::Mode::Simulated) in the
+    /// thread that steps; both call the policy. A policy that does not run the work it gets fails the instruction.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use streamvm::stream::{Passing, StreamPolicy, Threads};
+    /// use streamvm::{DType, DeviceId, StreamType, Vm};
+    ///
+    /// /// A thread for all copies to the host.
+    /// #[derive(Debug)]
+    /// struct OwnThread;
+    ///
+    /// impl StreamPolicy for OwnThread {
+    ///     fn threads(&self) -> Threads {
+    ///         Threads::Own
+    ///     }
+    ///
+    ///     fn passing(&self) -> Passing {
+    ///         Passing::AtOnce
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// let cpu = DeviceId::cpu(0);
+    /// let vm = Vm::builder().stream_policy(cpu, StreamType::DeviceToHost, Arc::new(OwnThread)).build()?;
+    /// assert_eq!(vm.ones(cpu, DType::F32, &[2])?.to_vec::<f32>()?, [1.0; 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn stream_policy(
+        mut self,
+        device: DeviceId,
+        stream_type: StreamType,
+        policy: Arc<dyn StreamPolicy>,
+    ) -> VmBuilder {
+        self.policies.give(device, stream_type, policy);
         self
     }
 

@@ -20,14 +20,14 @@
 //! | upload memory | page-locked and write-combined, at one address on every device, which may differ from the host's |
 //! | copy | `cuMemcpyAsync`, which derives the direction from the addresses; views with gaps by a kernel |
 //! | kernel of an elementwise op | PTX that is written at the first launch, around functions that ship (`elementwise/`) |
-//! | kernel | one launch with one parameter, planned in the thread that launches; two for a reduction of many elements to few (`plan_parts.rs`) |
+//! | kernel | one launch with one parameter, planned in the thread that launches; two for a reduction of many elements to few (`plan/parts.rs`) |
 //! | elementwise steps of a program | one kernel, written when the program is compiled (`fused/`) |
-//! | commands that are queued again over the same memory | a graph, captured on their stream and launched by one call (`graphs.rs`) |
+//! | commands that are queued again over the same memory | a graph, captured on their stream and launched by one call (`stream/graphs.rs`) |
 //! | a kernel's own failure | a status in page-locked memory, read once the launch is over |
 //!
 //! # State of a thread
 //!
-//! A context is current per thread (`context_stack.rs`). A thread that launches binds it once ([`Device::bind_thread`]); in any other
+//! A context is current per thread (`driver/context_stack.rs`). A thread that launches binds it once ([`Device::bind_thread`]); in any other
 //! thread, each call pushes and pops it.
 //!
 //! # Example

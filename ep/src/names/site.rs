@@ -1,4 +1,9 @@
 //! Where calls stand, for errors, traces and reports.
+//!
+//! How a failed kernel finds its line: a call takes its [`Site`] from the caller ([`Site::caller`]), and the instruction and its task keep it. The thread that
+//! catches a failure puts the site into it (`failure` in `vm/src/execute/run.rs`). Where the device reports the failure later, it names the stream and the
+//! number of the instruction, by which the task is found (`vm/src/execute/completion.rs`). Each step of a program keeps the site at which it was recorded. The
+//! command enters the place of each statement of a script, so sites are lines of the script there.
 
 #![allow(
     unsafe_code,

@@ -4,7 +4,9 @@
 //!
 //! * [`SoftSync`](pass::SoftSync) is the state of the pass; it has a [`Dependence`](dependence::Dependence) for each resource.
 //! * A [`DependenceUse`](request::DependenceUse) and an [`Order`](request::Order) are the order that an instruction asks for.
-//! * A [`Plan`](plan::Plan) has the waits and records that the pass decided for a list.
+//! * A [`Plan`](plan::Plan) has the waits and records that the pass decided for a list. An engine stores each wait in its task
+//!   (`vm/src/submit/commit.rs`), or makes it a dependence of a function on workers (`vm/src/submit/commit_unordered.rs`).
+//! * [`decide`] has the decisions, [`parts`] judges views that use parts of one storage, and [`record`] shares events.
 //!
 //! The pass is a pure function of a list and its own state. It numbers each instruction on its stream, finds the points that the
 //! instruction must come after, drops those that existing order implies, and decides how the rest is waited for, and where a device
@@ -19,7 +21,7 @@
 //!    dropped.
 //! 5. Each remaining need becomes a wait.
 //!
-//! Behind the last instruction of a list ([`SoftSync::end`](pass::SoftSync::end)), streams on which waits were longer than needed get a record.
+//! After the last instruction of a list ([`SoftSync::end`](pass::SoftSync::end)), streams on which waits were longer than needed get a record.
 //!
 //! Invariants:
 //! * Every wait names a point that was submitted earlier. So the oldest unfinished instruction can always run.

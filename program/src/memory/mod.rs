@@ -2,6 +2,8 @@
 //!
 //! Layer: uses no other folder; is used by `compile`.
 //!
+//! For the arenas of a program `compile/arena.rs` calls the planner; `streamvm compile FILE --show memory` (or `--show picture`) shows the plan.
+//!
 //! The problem is known as dynamic storage allocation, and is NP-hard. The planner takes three steps:
 //!
 //! 1. It splits the problem at times at which nothing is alive (`component.rs`).

@@ -13,6 +13,7 @@ mod holes;
 mod lifecycle;
 mod order;
 mod parts;
+mod policies;
 mod priorities;
 mod sections;
 mod simulated;

@@ -11,6 +11,7 @@ use streamvm_stream::Capabilities;
 use crate::engine::cuda::CudaDevices;
 use crate::engine::handle::Handle;
 use crate::engine::lane_priorities::LanePriorities;
+use crate::engine::policies::Policies;
 use crate::engine::simulated::Simulated;
 use crate::engine::threads::Threads;
 use crate::execute::context::Context;
@@ -40,6 +41,7 @@ pub(crate) struct Engine {
     /// The most bytes of a copy that are staged in one piece.
     pub(crate) staging_piece: usize,
     /// The lanes whose streams go before or behind others.
+    pub(crate) policies: Policies,
     pub(crate) lane_priorities: LanePriorities,
     /// The compiled programs that `Vm::compiled` finds again.
     pub(crate) programs: ProgramCache,

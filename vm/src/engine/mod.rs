@@ -1,7 +1,7 @@
 //! The engine: owns threads and memory, and starts and ends the threads, all but that for callbacks ([`progress`](crate::progress)).
 //!
 //! Layer: uses `program_cache`, `submit`, `execute`, `observe`, `progress`, `dispatch`, `tasks`, `queue` and `sync`; is used by the public
-//! API (`vm.rs`, `builder.rs`, `ticket.rs`, `critical_section.rs`, `functions`, `programs`, `jobs`).
+//! API (`vm.rs`, `builder.rs`, `ticket.rs`, `critical_section.rs`, `functions`, `programs`).
 //!
 //! * [`Engine`](core::Engine) is one engine: an [`Environment`](crate::execute::environment::Environment) with its threads,
 //!   devices and memory.
@@ -23,6 +23,7 @@ pub(crate) mod lane_priorities;
 pub(crate) mod oom_recovery;
 pub(crate) mod open_stream;
 pub(crate) mod park;
+pub(crate) mod policies;
 pub(crate) mod profile;
 pub(crate) mod registered_callback;
 pub(crate) mod scheduler_thread;

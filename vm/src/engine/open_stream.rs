@@ -8,7 +8,7 @@ use std::sync::Arc;
 use streamvm_ep::{Device, StreamUse};
 use streamvm_instructions::{Error, SyncCounts};
 use streamvm_stream::{
-    Passing, RunBy, StreamClass, StreamId, StreamKey, StreamPolicy, StreamType, Threads as WantedThreads, policy_for,
+    Passing, RunBy, StreamClass, StreamId, StreamKey, StreamPolicy, StreamType, Threads as WantedThreads,
 };
 
 use crate::dispatch::pool::Pool;
@@ -41,7 +41,7 @@ impl Engine {
     /// [`Error::NoStream`] if a thread cannot be started or the engine has too many streams; the device's error.
     pub(crate) fn open_stream(self: &Arc<Self>, key: StreamKey) -> Result<(), Error> {
         let device = self.devices.get(key.device)?;
-        let policy = policy_for(StreamClass::of(&key));
+        let policy = self.policies.of(key)?;
         if policy.threads() == WantedThreads::Pool && self.inline.is_none() {
             let pool = self.threads.pools.stream_for(key);
             return if pool == key { self.open_workers(key, device, policy) } else { self.share_workers(key, pool) };
@@ -104,7 +104,7 @@ impl Engine {
         self: &Arc<Self>,
         key: StreamKey,
         device: &Arc<dyn Device>,
-        policy: &'static dyn StreamPolicy,
+        policy: Arc<dyn StreamPolicy>,
     ) -> Result<(), Error> {
         let refused = |reason: String| Error::NoStream { stream: key, reason };
         let at = self.device_that_runs(key, device);

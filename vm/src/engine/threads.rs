@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use streamvm_ep::DeviceId;
 use streamvm_instructions::Lane;
-use streamvm_stream::{MAX_STREAMS, StreamId, StreamKey, Threads as Wanted};
+use streamvm_stream::{MAX_STREAMS, StreamId, StreamKey, StreamType, Threads as Wanted};
 
 use crate::dispatch::context_handle::ContextHandle;
 use crate::dispatch::pool::level_of_priority;
@@ -49,6 +49,7 @@ struct State {
 
 struct Known {
     device: DeviceId,
+    stream_type: StreamType,
     wanted: Wanted,
     context: Arc<LockedContext>,
 }
@@ -147,12 +148,20 @@ impl Threads {
             // `Pool` does not occur: workers have no context here, and inline mode has one context for all streams.
             (Wanted::Own | Wanted::Launching | Wanted::Pool, _) => {
                 let mut known = state.contexts.iter();
-                if let Some(known) = known.find(|known| known.device == key.device && known.wanted == wanted) {
+                let shares = |known: &&Known| {
+                    (known.device, known.wanted) == (key.device, wanted)
+                        && (wanted != Wanted::Own || known.stream_type == key.stream_type)
+                };
+                if let Some(known) = known.find(shares) {
                     return Ok(known.context.clone());
                 }
-                let what = if wanted == Wanted::Own { "own" } else { "launch" };
-                let context = self.new_context(&mut state, format!("{}.{what}", key.device), engine)?;
-                state.contexts.push(Known { device: key.device, wanted, context: context.clone() });
+                let name = match wanted {
+                    Wanted::Own => format!("{}.{}", key.device, key.stream_type),
+                    _ => format!("{}.launch", key.device),
+                };
+                let context = self.new_context(&mut state, name, engine)?;
+                let (device, stream_type) = (key.device, key.stream_type);
+                state.contexts.push(Known { device, stream_type, wanted, context: context.clone() });
                 Ok(context)
             }
         };

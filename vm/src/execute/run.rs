@@ -233,7 +233,7 @@ enum Outcome {
 /// Runs the action of `task`. An error or a panic becomes a failure, and what is left of the caller's function is dropped.
 #[inline(always)]
 fn attempt(task: &mut Task, stream_state: &StreamState, runner: &mut Runner) -> Outcome {
-    match catch_unwind(AssertUnwindSafe(|| runner.run(task, stream_state.policy))) {
+    match catch_unwind(AssertUnwindSafe(|| runner.run(task, &*stream_state.policy))) {
         Ok(Ok(())) => Outcome::Fine,
         Ok(Err(error)) => {
             drop_function(task);

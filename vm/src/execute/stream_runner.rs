@@ -43,7 +43,9 @@ impl Runner {
             Some(views) => operands.of(views),
             None => &mut [],
         };
-        policy.run(&mut Running { task, operands, condition }, stream.as_mut())
+        let mut running = Running { task, operands, condition, ran: false };
+        policy.run(&mut running, stream.as_mut())?;
+        if running.ran { Ok(()) } else { Err(not_run()) }
     }
 }
 
@@ -52,11 +54,20 @@ struct Running<'a> {
     task: &'a mut Task,
     operands: &'a mut [Operand<'static>],
     condition: &'a mut Option<ProgramStep>,
+    /// Whether the policy has run it.
+    ran: bool,
+}
+
+/// The failure of an instruction that a policy of the caller has left out.
+#[cold]
+fn not_run() -> CallError {
+    CallError::Function("the policy of its stream did not run it; a policy calls Work::run once".into())
 }
 
 impl Work for Running<'_> {
     fn run(&mut self, stream: &mut dyn ep::Stream) -> Result<(), CallError> {
-        let Running { task, operands, condition } = self;
+        let Running { task, operands, condition, ran } = self;
+        *ran = true;
         match (std::mem::replace(&mut task.action, Action::Nothing), &mut **operands) {
             (Action::Nothing | Action::Mark | Action::Join, _) => Ok(()),
             (Action::Function, operands) => stream.call(&mut task.function, operands),

@@ -1,13 +1,19 @@
 //! Programs on an engine: recorded or parsed once, compiled, and run many times.
 //!
-//! Layer: uses `vm.rs`, `ticket.rs`, `engine`, `program_cache`, `submit` and `sync`; is used by `jobs`.
+//! Layer: uses `vm.rs`, `ticket.rs`, `engine`, `program_cache`, `submit` and `sync`; is used by no other folder.
 //!
-//! The crate `streamvm-program` records and compiles, without an engine. An [`Executable`] here is a compiled program whose kernels were
-//! found. Each run is a few instructions, one for each segment of the program: functions over feeds, parameters, fetches and arenas, and copies.
-//! So order, waits, poison, backpressure and the race detector hold for runs as for any instruction.
+//! | what | of what | by whom, when |
+//! |---|---|---|
+//! | recorded | the calls of a closure, as a program | [`Vm::record`], without running them (`streamvm-program`) |
+//! | compiled | a program, as segments over planned memory | [`Vm::compile`], a pure function (`program/src/compile`) |
+//! | prepared | each segment with steps | its device (`Device::prepare`), once `program_cache/load.rs` has found the kernels |
+//! | cached | a compiled program with its prepared segments | [`Vm::compiled`] and [`Jit`], in the engine (`program_cache/cache.rs`) |
+//! | run | an [`Executable`], which is such a program with its parameters | [`Executable::run`]: one instruction for each segment, which a stream executes (`Stream::execute`) |
 //!
-//! [`Vm::compiled`] finds programs again that were compiled before, and a [`Jit`] records its closure where there is none for the shapes of its
-//! feeds; both use the engine's [`program_cache`](crate::program_cache).
+//! A [`Jit`] looks for a program of its closure by the shapes, dtypes and places of the feeds, and records and compiles the closure where there is none.
+//!
+//! The instructions of a run are functions over feeds, parameters, fetches and arenas, and copies. So order, waits, poison, backpressure and the race
+//! detector hold for runs as for any instruction. If the whole program is one kernel call on a CPU, a run submits that call (`program_cache/only_kernel.rs`).
 
 mod executable;
 mod fetches;

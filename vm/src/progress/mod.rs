@@ -3,7 +3,7 @@
 //! Layer: uses `dispatch`, `tasks`, `queue` and `sync`; is used by `observe`, `execute`, `submit` and `engine`. Nothing in here runs a task.
 //!
 //! * [`StreamState`](stream_state::StreamState) is what all threads share about one stream: its timeline, its waiters, and, where a
-//!   device runs its commands later, the [list in flight](in_flight::InFlight).
+//!   device runs its commands later, the [list in flight](in_flight::InFlight) and the wait for a condition of a program ([`condition_wait`]).
 //! * [`Failures`](failures::Failures) has the failed points with their root causes; [`claims`] keep the failures for tickets and
 //!   waiters.
 //! * [`Waiters`](waiters::Waiters) wake threads when a number has passed; [`Callbacks`](callbacks::Callbacks) run callers' code on

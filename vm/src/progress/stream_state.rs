@@ -26,7 +26,7 @@ const NEAR: u64 = 4;
 pub(crate) struct StreamState {
     pub(crate) id: StreamId,
     pub(crate) key: StreamKey,
-    pub(crate) policy: &'static dyn StreamPolicy,
+    pub(crate) policy: Arc<dyn StreamPolicy>,
     /// The thread context that runs it, or the injector of the pool that does.
     pub(crate) context: Arc<ContextHandle>,
     pub(crate) progress: Progress,
@@ -67,7 +67,7 @@ impl StreamState {
     pub(crate) fn new(
         id: StreamId,
         key: StreamKey,
-        policy: &'static dyn StreamPolicy,
+        policy: Arc<dyn StreamPolicy>,
         context: Arc<ContextHandle>,
         in_flight: Option<InFlight>,
         unordered: Option<Unordered>,

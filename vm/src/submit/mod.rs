@@ -1,7 +1,7 @@
 //! Submission: numbers, orders and publishes the instructions of a list.
 //!
 //! Layer: uses `execute`, `observe`, `progress`, `dispatch`, `tasks`, `queue` and `sync`; is used by `engine`, which holds the submission
-//! lock, and by `programs` and `jobs`.
+//! lock, and by `programs`.
 //!
 //! * [`State`](state::State) is the state under the submission lock: dependences, numbers, resources, allocators, free node boxes.
 //! * [`prepare`] makes every check that can refuse a list, and allocates memory; it can be undone.
