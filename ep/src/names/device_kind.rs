@@ -46,6 +46,7 @@ pub enum Lanes {
 /// What holds for every device of a kind.
 ///
 /// The default is a device that runs commands later, over memory of its own that the host cannot use, one by one. A kind names what is different.
+/// Fusion, lanes and graphs are for devices that [prepare](crate::Device::prepare) segments by themselves; the provided method makes nothing of them.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct KindInfo {
     /// The side that runs the commands of its streams. Barriers, workers and critical sections are run by threads of the host on every kind.
