@@ -24,11 +24,11 @@ pub(crate) struct JobKey {
 /// follows from the values that they hand each other.
 ///
 /// ```
-/// use streamvm::{DType, DeviceId};
-/// use streamvm::{Lane};
-/// use streamvm_program::{CompileOptions, JobPlanBuilder, compile, record};
+/// use streamvm::program::{CompileOptions, compile, record};
+/// use streamvm::{DType, DeviceId, Lane};
+/// use streamvm_jobs::JobPlanBuilder;
 ///
-/// # fn main() -> Result<(), streamvm_instructions::Error> {
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let cpu = DeviceId::cpu(0);
 /// let options = CompileOptions::default();
 /// let first = record("doubles", |r| {

@@ -13,17 +13,17 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | [`programs`] | what a plan knows of a compiled program |
-//! | [`builder`] | a plan by hand: programs, stages, and the jobs of each stage in their order |
-//! | [`schedule`] | the orders of pipelines: FThenB, 1F1B |
-//! | [`links`] | which job makes what a job needs, and the checks of names, shapes and dtypes |
-//! | [`timeline`] | when each job can start, or which stages wait for each other for ever |
-//! | [`peaks`] | how many micro-batches and bytes are alive at once |
-//! | [`job_plan`] | the plan |
-//! | [`text`] | the plan for people |
-//! | [`jobs`] | a plan with its executables, and its runs |
-//! | [`results`] | the results of a run |
-//! | [`error`] | why a plan cannot be made, or cannot run with what it is given |
+//! | `programs` | what a plan knows of a compiled program |
+//! | `builder` | a plan by hand: programs, stages, and the jobs of each stage in their order |
+//! | `schedule` | the orders of pipelines: FThenB, 1F1B |
+//! | `links` | which job makes what a job needs, and the checks of names, shapes and dtypes |
+//! | `timeline` | when each job can start, or which stages wait for each other for ever |
+//! | `peaks` | how many micro-batches and bytes are alive at once |
+//! | `job_plan` | the plan |
+//! | `text` | the plan for people |
+//! | `jobs` | a plan with its executables, and its runs |
+//! | `results` | the results of a run |
+//! | `error` | why a plan cannot be made, or cannot run with what it is given |
 //!
 //! # Example
 //!

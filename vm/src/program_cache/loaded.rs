@@ -104,7 +104,7 @@ impl LoadedProgram {
         own.map(|buffer| buffer.bytes as u64).sum::<u64>() + self.plan_bytes() as u64
     }
 
-    /// About how many bytes of host memory the compiled program takes: the elements of its vectors.
+    /// About how many bytes of host memory the compiled program takes: itself, and the elements of its vectors.
     fn plan_bytes(&self) -> usize {
         let steps = self.compiled.plan_bytes();
         let of_branch = |branch: &SegmentBranch| size_of::<SegmentBranch>() + size_of_val(branch.after.as_slice());
@@ -118,7 +118,12 @@ impl LoadedProgram {
             size_of_val(self.compiled.buffers()) + size_of_val(self.compiled.fused()) + steps + segments + arenas;
         let loaded: usize = self.segments.iter().map(LoadedSegment::heap_bytes).sum();
         let only_kernel = self.only_kernel.as_deref().map_or(0, size_of_val);
-        program_bytes(self.compiled.program()) + compiled + size_of_val(self.segments.as_slice()) + loaded + only_kernel
+        size_of_val(self)
+            + program_bytes(self.compiled.program())
+            + compiled
+            + size_of_val(self.segments.as_slice())
+            + loaded
+            + only_kernel
     }
 }
 
@@ -137,5 +142,5 @@ pub(crate) fn program_bytes(program: &Program) -> usize {
     let ports = program.feeds.iter().chain(&program.parameters).chain(&program.fetches);
     let ports = ports.map(|port| size_of_val(port) + port.name.len());
     let orders = size_of_val(program.orders.as_slice());
-    size_of_val(program.values.as_slice()) + orders + steps.chain(ports).sum::<usize>()
+    size_of_val(program) + size_of_val(program.values.as_slice()) + orders + steps.chain(ports).sum::<usize>()
 }
