@@ -92,9 +92,9 @@ pub use sequence::commands::{Commands, Graphs};
 pub use sequence::fused_group::{FusedGroup, FusedKernel, MOST_FUSED_VIEWS};
 pub use sequence::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopEnd, LoopsRun};
 pub use sequence::{
-    CommandSequence, NotFinite, Segment, SegmentOptions, SequenceBranch, SequenceBuffer, SequenceCode, SequenceFlag,
-    SequenceFunction, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep, SequenceWork,
-    call_checking_finite,
+    CommandSequence, MakeKernel, NotFinite, Segment, SegmentOptions, SequenceBranch, SequenceBuffer, SequenceCode,
+    SequenceFlag, SequenceFunction, SequenceGroup, SequenceMemory, SequenceOperand, SequencePosition, SequenceStep,
+    SequenceWork, call_checking_finite,
 };
 pub use tensor::accuracy::{Accuracy, Samples};
 pub use tensor::dtype::{DType, Element};

@@ -429,7 +429,7 @@ fn what_does_not_fit_is_refused_with_the_jobs_and_the_names() {
     }
     let elsewhere =
         record("elsewhere", |r| r.fetch("y", &r.feed("h", DeviceId::cpu(1), DType::F32, &[ROWS, 16])?.neg()?));
-    let elsewhere = compile(&elsewhere.expect("it can be recorded"), &CompileOptions::default()).expect("it compiles");
+    let elsewhere = compile(elsewhere.expect("it can be recorded"), &CompileOptions::default()).expect("it compiles");
     check(1, &[&left, &elsewhere], &both, &["y"], "stage 0 has programs on two devices");
 }
 

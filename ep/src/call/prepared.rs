@@ -74,7 +74,7 @@ pub struct SegmentCall<'a> {
     /// The operands of the instruction. Not public: only a prepared segment may use them.
     operands: &'a mut [Operand<'static>],
     /// Left by a function whose run has paused.
-    pub rest: Option<RestOfSegment>,
+    pub rest: &'a mut Option<RestOfSegment>,
 }
 
 /// The rest of a run that has paused.
@@ -87,9 +87,13 @@ pub struct RestOfSegment {
 }
 
 impl<'a> SegmentCall<'a> {
-    /// The arguments for segments over `operands`, on `stream`.
-    pub fn new(stream: &'a mut dyn Executes, operands: &'a mut [Operand<'static>]) -> SegmentCall<'a> {
-        SegmentCall { stream, operands, rest: None }
+    /// The arguments for segments over `operands`, on `stream`. The function leaves in `rest` what is to be done if its run pauses.
+    pub fn new(
+        stream: &'a mut dyn Executes,
+        operands: &'a mut [Operand<'static>],
+        rest: &'a mut Option<RestOfSegment>,
+    ) -> SegmentCall<'a> {
+        SegmentCall { stream, operands, rest }
     }
 
     /// Executes a segment over the operands of the instruction.

@@ -115,6 +115,9 @@ pub struct SequencePosition {
     begun: Option<Instant>,
 }
 
+/// Makes a kernel of a group of elementwise steps; `None` if there will be none.
+pub type MakeKernel<'m> = dyn FnMut(&FusedGroup) -> Option<FusedKernel> + 'm;
+
 impl CommandSequence {
     /// Prepares a segment for a kind of device. `make` makes kernels of groups, for streams that have [`Graphs`](crate::Graphs); without it the steps are queued one by one, in
     /// their order.
@@ -124,7 +127,7 @@ impl CommandSequence {
     pub fn of_segment(
         device: DeviceKind,
         segment: Segment,
-        make: Option<&mut dyn FnMut(&FusedGroup) -> Option<FusedKernel>>,
+        make: Option<&mut MakeKernel<'_>>,
     ) -> Result<CommandSequence, SequenceError> {
         let Segment { buffers, steps, groups, branches, flag, options } = segment;
         let mut sequence = CommandSequence::over(device, buffers, flag, steps)?;

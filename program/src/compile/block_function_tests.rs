@@ -85,7 +85,7 @@ fn in_a_program_of_several_segments_a_block_with_functions_is_one_by_itself() {
     };
     let block = "while exp fn copy fill add copy lt copy end";
     let options = CompileOptions::default();
-    let plan = compile(&program(true), &options).expect("it compiles");
+    let plan = compile(program(true), &options).expect("it compiles");
     let of_function = [
         "compute@cpu:0:0 neg fill fill lt".to_owned(),
         format!("compute@cpu:0:0 {block}"),
@@ -97,11 +97,11 @@ fn in_a_program_of_several_segments_a_block_with_functions_is_one_by_itself() {
     let function = plan.steps().find(|step| matches!(step.work, Work::Function(_))).expect("it is kept");
     let Storage::Buffer { index, .. } = function.operands[0].storage else { panic!("{plan}") };
     assert!(matches!(plan.buffers[index].role, BufferRole::Arena(_)), "{plan}");
-    let without = compile(&program(false), &options).expect("it compiles");
+    let without = compile(program(false), &options).expect("it compiles");
     assert_eq!(without.segments.len(), 2, "{without}");
     // Step by step, too, a block is one segment.
     let options = CompileOptions { step_by_step: true, ..options };
-    let plan = compile(&program(true), &options).expect("it compiles");
+    let plan = compile(program(true), &options).expect("it compiles");
     assert!(segments(&plan).contains(&of_function[1]), "{plan}");
 }
 

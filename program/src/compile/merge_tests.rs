@@ -384,7 +384,7 @@ fn kernels_count_as_large_by_estimate_and_fused_ones_together() {
     assert_eq!(branches(&with_costs(&light).expect("it compiles")), 2);
     // 10 µs for each chain of two steps, 20 for one of four.
     for (steps, fuse, expected) in [(2, true, 2), (4, true, 0), (4, false, 2)] {
-        let plan = compile(&chains(20_000, steps), &CompileOptions { fuse, ..options(2) }).expect("it compiles");
+        let plan = compile(chains(20_000, steps), &CompileOptions { fuse, ..options(2) }).expect("it compiles");
         assert_eq!(branches(&plan), expected, "{steps} steps, fused: {fuse}\n{plan}");
     }
 }

@@ -142,7 +142,7 @@ fn lanes_count_the_time_before_a_section_apart() {
     };
     let options = CompileOptions { lanes: 2, hand_over_ns: 0, ..CompileOptions::default() };
     for (has_section, spreads) in [(false, false), (true, true)] {
-        let plan = compile(&program(has_section), &options).expect("it compiles");
+        let plan = compile(program(has_section), &options).expect("it compiles");
         let lanes =
             |segment: &Segment| segment.stream.lane > 0 || segment.branches.iter().any(|branch| branch.lane > 0);
         assert_eq!(plan.segments().iter().any(lanes), spreads, "{plan}");

@@ -18,7 +18,7 @@ pub(super) fn recorded(f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Progra
 }
 
 pub(super) fn compiled(f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Compiled {
-    compile(&recorded(f), &CompileOptions::default()).expect("it compiles")
+    compile(recorded(f), &CompileOptions::default()).expect("it compiles")
 }
 
 pub(super) fn x(r: &Recorder) -> Result<Tensor, Error> {
@@ -175,7 +175,7 @@ fn what_cannot_be_compiled_says_why() {
         ),
     ];
     for (case, options, part) in cases {
-        let refused = compile(&recorded(case), &options).expect_err("it cannot be compiled");
+        let refused = compile(recorded(case), &options).expect_err("it cannot be compiled");
         let Error::Program(error) = &refused else { panic!("{refused}") };
         let ProgramError::NotCompiled { step: Some(step), .. } = &**error else { panic!("{refused}") };
         let text = refused.to_string();

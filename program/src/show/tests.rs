@@ -14,7 +14,7 @@ fn recorded(f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Program {
 }
 
 fn compiled(f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Compiled {
-    compile(&recorded(f), &CompileOptions::default()).expect("it compiles")
+    compile(recorded(f), &CompileOptions::default()).expect("it compiles")
 }
 
 fn parameter(r: &Recorder) -> Result<Tensor, Error> {
@@ -23,7 +23,7 @@ fn parameter(r: &Recorder) -> Result<Tensor, Error> {
 
 /// The lines of a plan about graphs.
 fn too_small(options: &CompileOptions, f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Vec<String> {
-    let plan = compile(&recorded(f), options).expect("it compiles").to_string();
+    let plan = compile(recorded(f), options).expect("it compiles").to_string();
     plan.lines().filter(|line| line.contains("calls of the driver")).map(str::to_owned).collect()
 }
 

@@ -90,7 +90,7 @@ fn most_loop_time(vm: &Vm, device: DeviceId) {
         most_loop_time: Some(Duration::from_millis(3)),
         ..CompileOptions::default()
     };
-    let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
+    let executable = vm.compile(program.expect("it can be recorded"), &[], &options).expect("it compiles");
     let failed = executable.run(&[]).expect("it is submitted").wait().expect_err("it never ends").to_string();
     for part in ["while", "after 3ms", "most_loop_time", "block_scenarios.rs:"] {
         assert!(failed.contains(part), "{part}: {failed}");
@@ -104,7 +104,7 @@ fn a_failure_ends_the_loop(vm: &Vm, device: DeviceId) {
         endless(r, device, |x| x.copy_from(&(x / &zero)?))
     });
     let options = CompileOptions { most_rounds: u64::MAX, ..CompileOptions::default() };
-    let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
+    let executable = vm.compile(program.expect("it can be recorded"), &[], &options).expect("it compiles");
     let zero = vm.full(device, DType::I32, &[], 0).expect("a tensor");
     let failure = failure_of(executable.run(&[("zero", &zero)]).expect("it is submitted").wait());
     let Cause::Step { step, .. } = &failure.cause else { panic!("not at a step: {failure}") };
@@ -118,7 +118,7 @@ fn a_failed_input_ends_the_loop(vm: &Vm, device: DeviceId) {
         endless(r, device, |x| x.copy_from(&(x + &y)?))
     });
     let options = CompileOptions { most_rounds: u64::MAX, ..CompileOptions::default() };
-    let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
+    let executable = vm.compile(program.expect("it can be recorded"), &[], &options).expect("it compiles");
     let [one, zero] = [1, 0].map(|value| vm.full(device, DType::I32, &[], value).expect("a tensor"));
     let broken = {
         let _lane = Lane(1).enter();

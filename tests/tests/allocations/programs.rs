@@ -26,7 +26,7 @@ fn a_kept_program_takes_about_as_much_host_memory_as_it_counts() {
     for steps in [1, 10, 1_000] {
         let (programs, counted, before) = (40, vm.stats().programs.bytes, growth(0));
         let compile = |elements: usize| {
-            let executable = vm.compiled(&chain(&vm, steps, elements), &[], &CompileOptions::default());
+            let executable = vm.compiled(chain(&vm, steps, elements), &[], &CompileOptions::default());
             executable.expect("it compiles").compiled().arena_bytes()
         };
         let arenas: usize = (1..=programs).map(compile).sum();

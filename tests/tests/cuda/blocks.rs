@@ -111,7 +111,7 @@ fn an_endless_loop_holds_no_other_stream() {
         let before = (&vm.full(CUDA, DType::I32, &[], 3).expect("a tensor") + 4).expect("it is submitted");
         let program = vm.record("endless", |r| endless(r, CUDA, |x| x.copy_from(&(x + 1)?)));
         let options = CompileOptions { most_rounds: u64::MAX, ..single_steps() };
-        let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
+        let executable = vm.compile(program.expect("it can be recorded"), &[], &options).expect("it compiles");
         let run = executable.run(&[]).expect("it is submitted");
         {
             let _lane = Lane(1).enter();

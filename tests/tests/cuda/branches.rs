@@ -84,7 +84,7 @@ type Calls = fn(By<'_>, &Tensor) -> Result<(), Error>;
 /// The calls as a program over the parameter `x`.
 fn compile(vm: &Vm, calls: Calls, x: &Tensor, options: &CompileOptions) -> Executable {
     let program = vm.record("calls", |r: &Recorder| calls(By::Recording(r), &r.parameter("x", x)?));
-    vm.compile(&program.expect("it can be recorded"), &[("x", x)], options).expect("it compiles")
+    vm.compile(program.expect("it can be recorded"), &[("x", x)], options).expect("it compiles")
 }
 
 /// What the calls leave of a number, made eagerly with the host's control flow.
@@ -188,7 +188,7 @@ fn a_loop_that_was_ended_early_leaves_later_branches_alone() {
     let branch = compile(&vm, step, &x, &CompileOptions { fuse: false, ..CompileOptions::default() });
     let program = vm.record("count", |r| count_to(By::Recording(r), CUDA, &r.parameter("x", &y)?, 9));
     let options = CompileOptions { most_rounds: 5, fuse: false, ..CompileOptions::default() };
-    let count = vm.compile(&program.expect("it can be recorded"), &[("x", &y)], &options).expect("it compiles");
+    let count = vm.compile(program.expect("it can be recorded"), &[("x", &y)], &options).expect("it compiles");
     for round in 0..6 {
         set(&vm, &y, 0);
         let failed = run(&count).expect_err("it needs more rounds").to_string();
@@ -217,7 +217,7 @@ fn runs_in_flight_over_changing_buffers_have_graphs_of_their_own() {
     });
     let executable = vm
         .compile(
-            &program.expect("it can be recorded"),
+            program.expect("it can be recorded"),
             &[],
             &CompileOptions { fuse: false, ..CompileOptions::default() },
         )

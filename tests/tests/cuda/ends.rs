@@ -215,7 +215,7 @@ fn a_job_plan_that_needs_more_than_a_device_has_is_refused() {
     let program = |name: &str, feed: &str, fetch: &str| {
         let program = vm.record(name, |r| r.fetch(fetch, &r.feed(feed, CUDA, DType::F32, &[8 << 20])?.neg()?));
         vm.compile(
-            &program.expect("it can be recorded"),
+            program.expect("it can be recorded"),
             &[],
             &CompileOptions { fuse: false, ..CompileOptions::default() },
         )

@@ -257,7 +257,7 @@ fn runs_in_flight_over_changing_buffers_have_graphs_of_their_own() {
         count_to(By::Recording(r), CUDA, &y, 11)?;
         r.fetch("y", &y)
     });
-    let executable = vm.compile(&program.expect("it can be recorded"), &[], &single_steps()).expect("it compiles");
+    let executable = vm.compile(program.expect("it can be recorded"), &[], &single_steps()).expect("it compiles");
     let feeds: Vec<Tensor> = (0..8).map(|at| number(&vm, at * 2)).collect();
     for turn in 0..6 {
         let mut runs = Vec::new();

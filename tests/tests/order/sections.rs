@@ -147,7 +147,7 @@ fn eager_calls_and_runs_of_programs_belong_to_the_section_of_their_thread() {
         let x = r.feed("x", CPU, DType::I64, &[1])?;
         r.fetch("y", &(&x + 1)?)
     });
-    let more = vm.compile(&program.expect("a program"), &[], &CompileOptions::default()).expect("it compiles");
+    let more = vm.compile(program.expect("a program"), &[], &CompileOptions::default()).expect("it compiles");
     let (threads, rounds) = (4, 10);
     std::thread::scope(|scope| {
         for thread in 0..threads {

@@ -269,7 +269,7 @@ fn a_function_in_a_block_may_wait_for_what_needs_an_earlier_step() {
             })?;
             r.fetch("seen", &seen)
         });
-        let executable = vm.compile(&program.expect("it can be recorded"), &[], &CompileOptions::default());
+        let executable = vm.compile(program.expect("it can be recorded"), &[], &CompileOptions::default());
         let executable = executable.expect("it compiles");
         for _ in 0..20 {
             let run = executable.run(&[("x", &number(&vm, 1))]).expect("it is submitted");
@@ -314,7 +314,7 @@ fn functions_in_blocks_are_called_in_the_recorded_order_on_any_lanes() {
             Ok(())
         });
         let options = CompileOptions { lanes, hand_over_ns: 0, ..CompileOptions::default() };
-        let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
+        let executable = vm.compile(program.expect("it can be recorded"), &[], &options).expect("it compiles");
         assert_eq!(executable.compiled().segments().len() > 1, lanes > 1, "{}", executable.compiled());
         let (x, block) = (vm.full(CPU, DType::I32, &[8], 3).expect("a tensor"), number(&vm, 1));
         let feeds = [("x0", &x), ("x3", &x), ("x6", &x), ("block0", &block), ("block1", &block)];
@@ -340,7 +340,7 @@ fn endless(vm: &Vm, options: &CompileOptions) -> (Executable, Arc<AtomicUsize>) 
             })
         })
     });
-    (vm.compile(&program.expect("it can be recorded"), &[], options).expect("it compiles"), calls)
+    (vm.compile(program.expect("it can be recorded"), &[], options).expect("it compiles"), calls)
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn engine(plan: &Arc<FaultPlan>) -> Vm {
 fn counts_to_eleven(vm: &Vm, device: DeviceId, x: &Tensor) -> Executable {
     let program = vm.record("counts", |r| count_to(By::Recording(r), device, &r.parameter("x", x)?, 11));
     let options = CompileOptions::default();
-    vm.compile(&program.expect("it can be recorded"), &[("x", x)], &options).expect("it compiles")
+    vm.compile(program.expect("it can be recorded"), &[("x", x)], &options).expect("it compiles")
 }
 
 fn patience() -> Option<Instant> {
@@ -117,7 +117,7 @@ fn an_endless_loop_ends_with_its_engine() {
             let vm = engine(&plan);
             let program = vm.record("endless", |r| endless(r, device, |x| x.copy_from(&(x + 1)?)));
             let options = CompileOptions { most_rounds: u64::MAX, ..CompileOptions::default() };
-            let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
+            let executable = vm.compile(program.expect("it can be recorded"), &[], &options).expect("it compiles");
             let run = executable.run(&[]).expect("it is submitted");
             let waits = Gate::new();
             thread::scope(|scope| {
@@ -145,7 +145,7 @@ fn an_endless_loop_ends_with_its_engine() {
 fn a_block_and_its_conditions_are_on_one_device() {
     let vm = Vm::builder().sim_devices(2).build().expect("an engine");
     let compile = |program: Result<Program, Error>| {
-        vm.compile(&program.expect("it can be recorded"), &[], &CompileOptions::default())
+        vm.compile(program.expect("it can be recorded"), &[], &CompileOptions::default())
     };
     let refused = |what: &str, program: Result<Program, Error>, parts: &[&str]| {
         let text = compile(program).map(drop).expect_err(what).to_string();

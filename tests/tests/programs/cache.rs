@@ -44,8 +44,8 @@ fn equal_programs_are_compiled_once_and_bound_to_their_own_parameters() {
         }
         assert_eq!(counts(&vm), (5, 1, 0));
         let other = CompileOptions { in_place: false, ..options() };
-        vm.compiled(&scaled(&vm, 2, &weights[0]), &[("w", &weights[0])], &other).expect("it compiles");
-        vm.compiled(&scaled(&vm, 3, &weights[0]), &[("w", &weights[0])], &options()).expect("it compiles");
+        vm.compiled(scaled(&vm, 2, &weights[0]), &[("w", &weights[0])], &other).expect("it compiles");
+        vm.compiled(scaled(&vm, 3, &weights[0]), &[("w", &weights[0])], &options()).expect("it compiles");
         assert_eq!(counts(&vm), (5, 3, 0), "other options and other shapes are other programs");
     }
 }
@@ -56,7 +56,7 @@ fn the_cache_keeps_no_tensor_alive() {
     let used = || used_bytes(&vm, CPU, MemoryKind::Device);
     let before = used();
     let w = on_device(&vm, &[1.0; 1 << 16]);
-    let executable = vm.compiled(&scaled(&vm, 1 << 16, &w), &[("w", &w)], &options()).expect("it compiles");
+    let executable = vm.compiled(scaled(&vm, 1 << 16, &w), &[("w", &w)], &options()).expect("it compiles");
     executable.run(&[("x", &w.to(CPU).expect("a copy"))]).expect("it is submitted").wait().expect("it runs");
     assert!(used() >= before + (1 << 18));
     drop((executable, w));
@@ -103,7 +103,7 @@ fn evicted_programs_run_on() {
         .compiled(&program, &[("w", &w)], &options())
         .and_then(|executable| executable.run(&[("x", &x)]))
         .expect("it is submitted");
-    vm.compiled(&scaled(&vm, 3, &w), &[("w", &w)], &options()).expect("it compiles");
+    vm.compiled(scaled(&vm, 3, &w), &[("w", &w)], &options()).expect("it compiles");
     assert_eq!(counts(&vm), (1, 2, 1));
     gate.open();
     assert_eq!(run["y"].to_vec::<f32>(), Ok(vec![2.0, 4.0]));

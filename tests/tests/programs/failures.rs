@@ -162,7 +162,7 @@ fn outputs_on_a_device_are_looked_at_whatever_writes_them() {
     for (step, element, case) in cases {
         let program = vm.record("p", |r| r.fetch("y", &case(r, &r.feed("x", SIM, DType::F32, &[3, 2])?)?));
         let options = CompileOptions { check_finite: true, ..CompileOptions::default() };
-        let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
+        let executable = vm.compile(program.expect("it can be recorded"), &[], &options).expect("it compiles");
         let failed = executable.run(&[("x", &x)]).expect("it is submitted").wait().expect_err(element).to_string();
         assert!(failed.contains(step) && failed.contains(element), "{step}, {element}: {failed}");
     }

@@ -42,7 +42,7 @@ fn each_run_calls_a_function_between_its_steps() {
         for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 7 }] {
             let vm = Vm::builder().mode(mode).sim_devices(1).build().expect("an engine");
             let calls = Arc::new(AtomicUsize::new(0));
-            let executable = vm.compile(&sorted(&vm, device, &calls), &[], &CompileOptions::default());
+            let executable = vm.compile(sorted(&vm, device, &calls), &[], &CompileOptions::default());
             let executable = executable.expect("it compiles");
             let x = vm.from_slice(&[3f32, 1.0, 2.0, -1.0], &[4]).expect("a tensor").to(device).expect("a copy");
             let runs: Vec<_> = (0..3).map(|_| executable.run(&[("x", &x)]).expect("it is submitted")).collect();
@@ -68,7 +68,7 @@ fn a_function_is_never_removed_and_what_it_overwrites_is() {
             Ok(())
         })
     });
-    let executable = vm.compile(&program.expect("it can be recorded"), &[], &CompileOptions::default());
+    let executable = vm.compile(program.expect("it can be recorded"), &[], &CompileOptions::default());
     let executable = executable.expect("it compiles");
     let names: Vec<&str> = executable.compiled().steps().map(|step| step.work.name()).collect();
     assert_eq!(names, ["neg", "fn"]);
@@ -175,7 +175,7 @@ fn functions_of_a_segment_that_fails_are_not_called() {
             r.fetch("y", &x.neg()?)
         });
         let options = CompileOptions { step_by_step, ..CompileOptions::default() };
-        let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
+        let executable = vm.compile(program.expect("it can be recorded"), &[], &options).expect("it compiles");
         let x = vm.ones(CPU, DType::F32, &[2]).expect("a tensor");
         let run = |x: &Tensor| executable.run(&[("x", x)]).expect("it is submitted").wait();
         run(&x).expect_err("the first function fails");
@@ -193,7 +193,7 @@ fn functions_of_a_segment_that_fails_are_not_called() {
 fn a_failed_function_without_outputs_is_returned_by_the_wait_for_the_run() {
     let vm = vm();
     let program = vm.record("logs", |r| r.host_fn("log", CPU, || Err("the disk is full".into())));
-    let executable = vm.compile(&program.expect("it can be recorded"), &[], &CompileOptions::default());
+    let executable = vm.compile(program.expect("it can be recorded"), &[], &CompileOptions::default());
     let run = executable.expect("it compiles").run(&[]).expect("it is submitted");
     let text = run.wait().expect_err("it fails").to_string();
     assert!(text.contains("logs failed") && text.contains("log: the disk is full"), "{text}");
@@ -222,7 +222,7 @@ fn called_before_the_gate_opens(ordered: bool, first: DeviceId, second: DeviceId
         Ok(())
     });
     let options = CompileOptions { lanes, hand_over_ns: 0, ..CompileOptions::default() };
-    let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
+    let executable = vm.compile(program.expect("it can be recorded"), &[], &options).expect("it compiles");
     let run = executable.run(&[]).expect("it is submitted");
     for _ in 0..100 {
         if called.load(Ordering::Relaxed) {
@@ -279,7 +279,7 @@ fn a_waiting_caller_calls_no_function() {
             Ok(())
         })
     });
-    let executable = vm.compile(&program.expect("it can be recorded"), &[], &CompileOptions::default());
+    let executable = vm.compile(program.expect("it can be recorded"), &[], &CompileOptions::default());
     let executable = executable.expect("it compiles");
     for _ in 0..50 {
         executable.run(&[]).expect("it is submitted").wait().expect("it runs");
@@ -377,7 +377,7 @@ fn functions_are_timed_watched_and_their_outputs_looked_at() {
         r.fetch("y", &y)
     });
     let options = CompileOptions { check_finite: true, ..CompileOptions::default() };
-    let checked = vm.compile(&checked.expect("it can be recorded"), &[], &options).expect("it compiles");
+    let checked = vm.compile(checked.expect("it can be recorded"), &[], &options).expect("it compiles");
     let text = checked.run(&[]).expect("it is submitted").wait().expect_err("an element is infinite").to_string();
     assert!(text.contains("divide: element [1, 1] of its output 0 is inf"), "{text}");
 }
@@ -471,7 +471,7 @@ fn a_called_program_keeps_its_functions_and_orders() {
         let (x, c) = (r.feed("x", CPU, DType::F32, &[2])?, r.full(CPU, DType::Bool, &[], true)?);
         r.if_true(&c, || r.call(&inner, &[("x", &x)], &[]).map(drop))
     });
-    let refused = vm.compile(&blocked.expect("it can be recorded"), &[], &CompileOptions::default());
+    let refused = vm.compile(blocked.expect("it can be recorded"), &[], &CompileOptions::default());
     assert!(
         refused
             .map(drop)

@@ -342,7 +342,7 @@ fn two_plans_run_at_once() {
                     let plan = network.pipeline().first_lane(Lane(first_lane)).one_f_one_b(3).expect("a plan");
                     let lanes: Vec<u32> = plan.stages().iter().map(|stage| stage.lane.0).collect();
                     assert_eq!(lanes, [first_lane, first_lane + 1]);
-                    let jobs = Jobs::new(&vm, &plan, &network.executables()).expect("it fits");
+                    let jobs = Jobs::new(vm, &plan, &network.executables()).expect("it fits");
                     let runs = [(); 2].map(|()| jobs.run(&[("h0", x), ("target", target)]).expect("it is submitted"));
                     let outputs = runs.map(|run| elements(&run.joined("output").expect("it is submitted")));
                     let weights: Vec<Vec<i64>> = network.weights.iter().map(elements).collect();
@@ -395,7 +395,7 @@ impl Divides {
     }
 
     fn jobs(&self, vm: &Vm) -> Jobs {
-        Jobs::new(&vm, &self.plan(), &self.stages.iter().collect::<Vec<_>>()).expect("it fits")
+        Jobs::new(vm, &self.plan(), &self.stages.iter().collect::<Vec<_>>()).expect("it fits")
     }
 }
 

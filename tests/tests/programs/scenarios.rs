@@ -181,7 +181,7 @@ fn programs_that_are_split_are_ordered_by_their_events() {
             }
             r.fetch("y", &y)
         });
-        vm.compile(&program.expect("it can be recorded"), &[], &CompileOptions::default()).expect("it compiles")
+        vm.compile(program.expect("it can be recorded"), &[], &CompileOptions::default()).expect("it compiles")
     });
     let inputs = [0.5, 0.25].map(|value| vm.full(CPU, DType::F32, &[20_000], value).expect("a tensor"));
     vm.wait_all().expect("nothing fails");
@@ -386,7 +386,7 @@ fn a_nan_fails_what_comes_of_it_and_nothing_else() {
         r.fetch("good", &good.sqrt()?)
     });
     let options = CompileOptions { check_finite: true, ..CompileOptions::default() };
-    let roots = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
+    let roots = vm.compile(program.expect("it can be recorded"), &[], &options).expect("it compiles");
     let good = vm.full(third, DType::F32, &[2], 9.0).expect("a tensor");
     for (x, fails) in [([4.0, -1.0], true), ([4.0, 1.0], false)] {
         let x = vm.from_slice::<f32>(&x, &[2]).and_then(|x| x.to(CPU)).expect("a tensor");

@@ -529,7 +529,7 @@ fn the_cache_compares_sections_by_their_resources() {
         .expect("it can be recorded")
     };
     for port in [&port, &port, &other] {
-        vm.compiled(&record(port), &[], &CompileOptions::default()).expect("it compiles");
+        vm.compiled(record(port), &[], &CompileOptions::default()).expect("it compiles");
     }
     let counted = vm.stats().programs;
     assert_eq!((counted.hits, counted.misses), (1, 2));

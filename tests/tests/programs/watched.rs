@@ -158,7 +158,7 @@ fn timed_runs_tell_how_long_each_step_on_a_device_took() {
             r.fetch("y", &sum)
         });
         let options = CompileOptions { time_steps: true, ..CompileOptions::default() };
-        let executable = vm.compile(&program.expect("it can be recorded"), &[], &options).expect("it compiles");
+        let executable = vm.compile(program.expect("it can be recorded"), &[], &options).expect("it compiles");
         let x = vm.ones(CPU, DType::F32, &[4]).expect("a tensor");
         for _ in 0..2 {
             let run = executable.run(&[("x", &x)]).expect("it is submitted");

@@ -79,12 +79,10 @@ impl Work for Running<'_> {
                 stream.call_raw(&mut call, operands)
             }
             (Action::Segment, operands) => {
-                // Moved out of the task, for the same reason.
-                let mut function = std::mem::take(&mut task.function);
-                let mut stream = stream;
-                let mut context = FnContext::of_segment(SegmentCall::new(&mut stream, operands));
-                function.call(&mut context).map_err(CallError::Function)?;
-                if let Some(RestOfSegment { step, function }) = context.segment.and_then(|call| call.rest) {
+                let (mut stream, mut rest) = (stream, None);
+                let mut context = FnContext::of_segment(SegmentCall::new(&mut stream, operands, &mut rest));
+                task.function.call(&mut context).map_err(CallError::Function)?;
+                if let Some(RestOfSegment { step, function }) = rest {
                     (task.action, task.function, **condition) = (Action::Segment, function, Some(step));
                 }
                 Ok(())

@@ -67,7 +67,7 @@ impl LoadedProgram {
         if let Some(step) = call.execute(&**prepared, run).map_err(|error| self.failed(segment, error))? {
             let (inner, mut run) = (self.clone(), SegmentRun { position: run.position.take(), ..*run });
             let function = InlineFn::new(move |context: &mut FnContext<'_>| inner.call(segment, &mut run, context));
-            call.rest = Some(RestOfSegment { step, function });
+            *call.rest = Some(RestOfSegment { step, function });
         }
         Ok(())
     }

@@ -117,7 +117,7 @@ pub(super) fn a_long_job_plan() {
             let x = r.feed(feed, CPU, DType::F32, &[1, 2])?;
             r.fetch(made, &x.neg()?)
         });
-        vm.compile(&program.expect("it can be recorded"), &[], &CompileOptions::default()).expect("it compiles")
+        vm.compile(program.expect("it can be recorded"), &[], &CompileOptions::default()).expect("it compiles")
     };
     let stages =
         [stage("first", "x", "h"), stage("second", "h", "i"), stage("third", "i", "j"), stage("last", "j", "y")];
