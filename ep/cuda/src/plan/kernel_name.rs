@@ -276,7 +276,7 @@ impl Module {
         }
     }
 
-    /// Its PTX. A driver is given [one kernel](crate::elementwise::kernel_ptx()) at a time.
+    /// Its PTX. A driver is given [one kernel](crate::kernel_ptx()) at a time.
     pub const fn text(self) -> &'static str {
         match self {
             Module::Elementwise => ptx!("elementwise"),
