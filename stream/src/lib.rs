@@ -6,8 +6,7 @@
 //! * [`StreamKey`] names a stream by (device, [`StreamType`], lane); [`Streams`] interns keys to dense [`StreamId`]s.
 //! * A [`Point`] is "everything on this stream up to here"; a [`Timeline`] has the last point of a stream that has passed.
 //! * [`Capabilities`] says how one stream waits for another.
-//! * A [`StreamPolicy`] runs one [`Work`] on an [`ep::Stream`](streamvm_ep::Stream), and says whether the work has passed or is
-//!   only launched when the call returns.
+//! * A [`StreamPolicy`] says which threads run a stream, and whether work has passed or is only launched when the call that runs it returns.
 //! * [`allocator`] reuses memory across streams: a free waits for nothing, and a reuse is ordered like a write.
 //!
 //! ```
@@ -40,6 +39,6 @@ mod timeline;
 pub use capability::{Capabilities, RecordRule, Shows, StreamClass, WaitKind};
 pub use key::{MAX_STREAMS, ParseStreamKeyError, StreamKey, StreamType, Streams};
 pub use point::{Point, StreamId};
-pub use policy::{Passing, StreamPolicy, Threads, Work, policy_for};
+pub use policy::{Passing, StreamPolicy, Threads};
 pub use streamvm_ep::RunBy;
 pub use timeline::Timeline;

@@ -8,7 +8,7 @@ use streamvm_cuda::CudaConfig;
 use streamvm_ep::{Device, DeviceId, KernelRegistry, Priority};
 use streamvm_instructions::{Error, Lane, STAGING_PIECE, SoftSyncMode};
 use streamvm_stream::mutant::Planted;
-use streamvm_stream::{Capabilities, StreamPolicy, StreamType};
+use streamvm_stream::{Capabilities, StreamType, Threads};
 
 use crate::dispatch::dependence_node::MOST_ON_WORKERS;
 use crate::engine::lane_priorities::LanePriorities;
@@ -186,7 +186,7 @@ impl VmBuilder {
         self
     }
 
-    /// Adds kernels, which replace those of the engine and earlier ones for the same op, kind of device and dtype. Default: the kernels of
+    /// Adds kernels, which neither block nor take a lock of the caller, because a caller that waits may run them. They replace those of the engine and earlier ones for the same op, kind of device and dtype. Default: the kernels of
     /// [`builtin_kernels`](crate::ep::builtin_kernels).
     #[must_use]
     pub fn kernels(mut self, kernels: &KernelRegistry) -> VmBuilder {
@@ -307,47 +307,25 @@ impl VmBuilder {
         self
     }
 
-    /// Gives the streams of a type on a device, on all lanes, a policy: which threads run them, and what is done around each instruction. With
-    /// [`Threads::Own`](crate::stream::Threads::Own) streams that run callers' blocking functions hold back no others. A device says when work has passed,
-    /// and only ordered streams that threads of the host run have a choice of threads: the first use of a stream whose policy does not fit gives
-    /// [`Error::NoStream`]. [`Mode::Inline`](crate::Mode::Inline) runs all streams in the submitting thread, and [`Mode::Simulated`](crate::Mode::Simulated) in the
-    /// thread that steps; both call the policy. A policy that does not run the work it gets fails the instruction.
+    /// Chooses the threads that run the streams of a type on a device, on all lanes. [`Threads::Own`](crate::stream::Threads::Own) gives them one thread, which runs no
+    /// other streams: functions that block there hold back nothing else of the device. Only ordered streams that share the threads of a CPU have that choice; the
+    /// first use of another stream for which threads were chosen gives [`Error::NoStream`]. A caller that waits may still run kernels of such a stream.
+    /// [`Mode::Inline`](crate::Mode::Inline) and [`Mode::Simulated`](crate::Mode::Simulated) have no threads for streams.
     ///
     /// ```
-    /// use std::sync::Arc;
-    ///
-    /// use streamvm::stream::{Passing, StreamPolicy, Threads};
+    /// use streamvm::stream::Threads;
     /// use streamvm::{DType, DeviceId, StreamType, Vm};
-    ///
-    /// /// A thread for all copies to the host.
-    /// #[derive(Debug)]
-    /// struct OwnThread;
-    ///
-    /// impl StreamPolicy for OwnThread {
-    ///     fn threads(&self) -> Threads {
-    ///         Threads::Own
-    ///     }
-    ///
-    ///     fn passing(&self) -> Passing {
-    ///         Passing::AtOnce
-    ///     }
-    /// }
     ///
     /// # fn main() -> Result<(), streamvm::Error> {
     /// let cpu = DeviceId::cpu(0);
-    /// let vm = Vm::builder().stream_policy(cpu, StreamType::DeviceToHost, Arc::new(OwnThread)).build()?;
+    /// let vm = Vm::builder().stream_threads(cpu, StreamType::PinnedCompute, Threads::Own).build()?;
     /// assert_eq!(vm.ones(cpu, DType::F32, &[2])?.to_vec::<f32>()?, [1.0; 2]);
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn stream_policy(
-        mut self,
-        device: DeviceId,
-        stream_type: StreamType,
-        policy: Arc<dyn StreamPolicy>,
-    ) -> VmBuilder {
-        self.policies.give(device, stream_type, policy);
+    pub fn stream_threads(mut self, device: DeviceId, stream_type: StreamType, threads: Threads) -> VmBuilder {
+        self.policies.choose(device, stream_type, threads);
         self
     }
 

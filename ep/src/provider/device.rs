@@ -161,7 +161,8 @@ pub unsafe trait Device: Send + Sync + fmt::Debug {
     }
 
     /// Prepares a segment of a program for the streams of this device. May take long: kernels may be compiled. The provided
-    /// method makes a [`CommandSequence`], whose steps the streams run one by one.
+    /// method makes a [`CommandSequence`], whose steps the streams run one by one. It takes functions on a CPU alone, and blocks only with a flag, which segments of
+    /// kinds that the host runs have none of; a device of such a kind that runs either prepares segments by itself.
     ///
     /// # Errors
     ///

@@ -39,6 +39,8 @@ use crate::tensor::scalar::Scalar;
 /// * It accesses the operand's elements alone, and writes them only if the operand's access writes.
 /// * It hands operands to no other code than kernels ([`KernelFn`](crate::KernelFn)), closures ([`FnContext`](crate::FnContext)),
 ///   functions over the driver's stream, and streams for which these duties hold.
+/// * If it does not override [`call`](Stream::call), and the record of its kind says that functions of callers get the bytes
+///   ([`KindInfo::runs_functions`](crate::KindInfo::runs_functions)), the host can access all memory of the device at its address.
 pub unsafe trait Stream: Any + Send {
     /// Sets the instruction that the next commands belong to, until the next call. A stream that reports nothing ignores it.
     fn begin(&mut self, _label: &Label) {}

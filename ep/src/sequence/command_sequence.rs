@@ -171,8 +171,11 @@ impl CommandSequence {
         run: &mut SegmentRun,
     ) -> Result<Option<ProgramStep>, SequenceError> {
         FnContext::check(operands).map_err(SequenceError::Refused)?;
-        let paused = run.position.take().and_then(|position| position.downcast::<SequencePosition>().ok());
-        let mut position = paused.map(|position| *position).unwrap_or_default();
+        let mut position = match run.position.take().map(|position| position.downcast::<SequencePosition>()) {
+            None => SequencePosition::default(),
+            Some(Ok(position)) => *position,
+            Some(Err(_)) => return Err(SequenceError::Foreign),
+        };
         let step = self.run(stream, operands, run.number, &mut position)?;
         if step.is_some() {
             run.position = Some(Box::new(position));

@@ -172,7 +172,7 @@ pub fn is_reachable(stream: StreamKey, tensor: &Tensor) -> bool {
 #[cfg(test)]
 mod tests {
     use streamvm_ep::{DType, DeviceId, DeviceKind, KindInfo, Shape};
-    use streamvm_stream::{Passing, StreamType, policy_for};
+    use streamvm_stream::{Passing, StreamPolicy, StreamType};
 
     use super::*;
 
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn no_thread_of_the_host_reaches_memory_of_a_device_and_no_device_that_of_another_kind() {
         for stream in streams() {
-            let by_host = policy_for(StreamClass::of(&stream)).passing() == Passing::AtOnce;
+            let by_host = StreamPolicy::of(StreamClass::of(&stream)).passing() == Passing::AtOnce;
             for tensor in tensors() {
                 let place = tensor.place().device();
                 let of_host = place.is_none_or(|device| device.kind.info().host_memory);

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 
 use streamvm::ep::Error as DeviceError;
 use streamvm::instructions::Role;
-use streamvm::stream::{Passing, StreamClass, policy_for};
+use streamvm::stream::{Passing, StreamClass, StreamPolicy};
 use streamvm::{BuildError, Cause, Error, InstructionList, InstructionsBuilder, Place, Tensor, Vm};
 
 use super::drawn::{Declared, Drawn, Scene, What};
@@ -152,7 +152,7 @@ impl Judge<'_> {
     /// The steps of an accepted program must be able to use its tensors, by the runner of its stream: a device those in its own memory, threads of
     /// the host those in memory of the host. Text and list share their check, and no list runs such steps, so this is their only judge.
     fn reaches(&self, drawn: &Drawn) -> Result<(), String> {
-        let by_host = policy_for(StreamClass::of(&drawn.stream)).passing() == Passing::AtOnce;
+        let by_host = StreamPolicy::of(StreamClass::of(&drawn.stream)).passing() == Passing::AtOnce;
         for (tensor, _) in &drawn.uses {
             let Declared { place, memory, .. } = self.scene.tensors[*tensor];
             let of_host = place.device().is_none_or(|device| device.kind.is_cpu()) || memory.is_page_locked();

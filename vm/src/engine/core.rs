@@ -40,8 +40,9 @@ pub(crate) struct Engine {
     pub(crate) capabilities: Capabilities,
     /// The most bytes of a copy that are staged in one piece.
     pub(crate) staging_piece: usize,
-    /// The lanes whose streams go before or behind others.
+    /// Which threads run streams, where the caller has chosen them.
     pub(crate) policies: Policies,
+    /// The lanes whose streams go before or after others.
     pub(crate) lane_priorities: LanePriorities,
     /// The compiled programs that `Vm::compiled` finds again.
     pub(crate) programs: ProgramCache,

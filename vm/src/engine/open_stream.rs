@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use streamvm_ep::{Device, StreamUse};
 use streamvm_instructions::{Error, SyncCounts};
-use streamvm_stream::{
-    Passing, RunBy, StreamClass, StreamId, StreamKey, StreamPolicy, StreamType, Threads as WantedThreads,
-};
+use streamvm_stream::{Passing, RunBy, StreamClass, StreamId, StreamKey, StreamType, Threads as WantedThreads};
 
 use crate::dispatch::pool::Pool;
 use crate::engine::core::Engine;
@@ -44,7 +42,7 @@ impl Engine {
         let policy = self.policies.of(key)?;
         if policy.threads() == WantedThreads::Pool && self.inline.is_none() {
             let pool = self.threads.pools.stream_for(key);
-            return if pool == key { self.open_workers(key, device, policy) } else { self.share_workers(key, pool) };
+            return if pool == key { self.open_workers(key, device) } else { self.share_workers(key, pool) };
         }
         // Before anything is made for the stream, which would stay for the life of the engine.
         if !self.handle.lock().may_open(key)? {
@@ -74,7 +72,7 @@ impl Engine {
         let mut state = self.handle.lock();
         let Some(id) = state.new_stream(key)? else { return Ok(()) };
         let unordered = id.is_unordered().then(|| Unordered::new(self.streams.nodes().clone(), None));
-        let stream_state = StreamState::new(id, key, policy, context.handle.clone(), in_flight, unordered);
+        let stream_state = StreamState::new(id, key, context.handle.clone(), in_flight, unordered);
         let stream_state = Arc::new(stream_state.with_step_note(step_note));
         if let Some(observer) = &self.observer {
             observer.opened(id, key, actor);
@@ -100,12 +98,7 @@ impl Engine {
     }
 
     /// Opens an unordered stream: creates a pool of workers, each with a stream of the device that runs it.
-    fn open_workers(
-        self: &Arc<Self>,
-        key: StreamKey,
-        device: &Arc<dyn Device>,
-        policy: Arc<dyn StreamPolicy>,
-    ) -> Result<(), Error> {
+    fn open_workers(self: &Arc<Self>, key: StreamKey, device: &Arc<dyn Device>) -> Result<(), Error> {
         let refused = |reason: String| Error::NoStream { stream: key, reason };
         let at = self.device_that_runs(key, device);
         let WorkerSet { workers, name, cores } = self.threads.pools.of(key);
@@ -124,7 +117,7 @@ impl Engine {
         let mut state = self.handle.lock();
         let Some(id) = state.new_stream(key)? else { return Ok(()) };
         let unordered = Unordered::new(self.streams.nodes().clone(), Some(pool.clone()));
-        let stream_state = Arc::new(StreamState::new(id, key, policy, pool.injector.clone(), None, Some(unordered)));
+        let stream_state = Arc::new(StreamState::new(id, key, pool.injector.clone(), None, Some(unordered)));
         let workers = queues.into_iter().zip(streams).enumerate();
         let workers =
             workers.filter_map(|(me, (queues, stream))| Worker::new(stream_state.clone(), me, queues, stream));

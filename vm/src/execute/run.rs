@@ -1,4 +1,4 @@
-//! Running one task, in this order: check for poison, run by the stream's policy, enter the failure, drop the captures, publish. A panic of
+//! Running one task, in this order: check for poison, run on the device's stream, enter the failure, drop the captures, publish. A panic of
 //! a kernel or of a caller's function is caught here and becomes the failure of the task.
 //!
 //! When a task comes here, its predecessors on the stream and all its waits have passed. So its number may be published whatever the
@@ -233,7 +233,7 @@ enum Outcome {
 /// Runs the action of `task`. An error or a panic becomes a failure, and what is left of the caller's function is dropped.
 #[inline(always)]
 fn attempt(task: &mut Task, stream_state: &StreamState, runner: &mut Runner) -> Outcome {
-    match catch_unwind(AssertUnwindSafe(|| runner.run(task, &*stream_state.policy))) {
+    match catch_unwind(AssertUnwindSafe(|| runner.run(task))) {
         Ok(Ok(())) => Outcome::Fine,
         Ok(Err(error)) => {
             drop_function(task);

@@ -1,9 +1,6 @@
 //! The stream runner: runs tasks on a device stream, and keeps a reused buffer for the operands of the current task.
 
-use streamvm_ep::{
-    self as ep, CallError, FnContext, KernelCall, Operand, ProgramStep, RawCall, RestOfSegment, SegmentCall,
-};
-use streamvm_stream::{StreamPolicy, Work};
+use streamvm_ep::{self as ep, CallError, FnContext, KernelCall, ProgramStep, RawCall, RestOfSegment, SegmentCall};
 
 use crate::tasks::task::{Action, Computing, Task};
 use crate::tasks::view::Operands;
@@ -34,41 +31,19 @@ impl Runner {
         self.stream.as_mut()
     }
 
-    /// Runs or launches the action of `task` as `policy` says, and leaves [`Action::Nothing`] in its place, or [`Action::Segment`] if its run
-    /// has paused.
+    /// Runs or launches the action of `task`, and leaves [`Action::Nothing`] in its place, or [`Action::Segment`] if its run has paused.
+    ///
+    /// # Errors
+    /// The error of the device or of the function. The instruction has failed; later work of the stream still runs.
     #[inline]
-    pub(crate) fn run(&mut self, task: &mut Task, policy: &dyn StreamPolicy) -> Result<(), CallError> {
+    pub(crate) fn run(&mut self, task: &mut Task) -> Result<(), CallError> {
         let Runner { stream, operands, condition } = self;
+        let stream = stream.as_mut();
         let operands = match task.views() {
             Some(views) => operands.of(views),
             None => &mut [],
         };
-        let mut running = Running { task, operands, condition, ran: false };
-        policy.run(&mut running, stream.as_mut())?;
-        if running.ran { Ok(()) } else { Err(not_run()) }
-    }
-}
-
-/// A task and its operands.
-struct Running<'a> {
-    task: &'a mut Task,
-    operands: &'a mut [Operand<'static>],
-    condition: &'a mut Option<ProgramStep>,
-    /// Whether the policy has run it.
-    ran: bool,
-}
-
-/// The failure of an instruction that a policy of the caller has left out.
-#[cold]
-fn not_run() -> CallError {
-    CallError::Function("the policy of its stream did not run it; a policy calls Work::run once".into())
-}
-
-impl Work for Running<'_> {
-    fn run(&mut self, stream: &mut dyn ep::Stream) -> Result<(), CallError> {
-        let Running { task, operands, condition, ran } = self;
-        *ran = true;
-        match (std::mem::replace(&mut task.action, Action::Nothing), &mut **operands) {
+        match (std::mem::replace(&mut task.action, Action::Nothing), operands) {
             (Action::Nothing | Action::Mark | Action::Join, _) => Ok(()),
             (Action::Function, operands) => stream.call(&mut task.function, operands),
             (Action::Raw, operands) => {
@@ -83,7 +58,7 @@ impl Work for Running<'_> {
                 let mut context = FnContext::of_segment(SegmentCall::new(&mut stream, operands, &mut rest));
                 task.function.call(&mut context).map_err(CallError::Function)?;
                 if let Some(RestOfSegment { step, function }) = rest {
-                    (task.action, task.function, **condition) = (Action::Segment, function, Some(step));
+                    (task.action, task.function, *condition) = (Action::Segment, function, Some(step));
                 }
                 Ok(())
             }

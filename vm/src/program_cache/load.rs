@@ -159,6 +159,14 @@ fn load(env: &Environment, compiled: &Compiled, segment: &Segment) -> Result<Loa
             stops: env.stops_loops.clone(),
         },
     });
+    // Nothing calls a run on the host again that has paused.
+    if prepared.as_ref().is_ok_and(|prepared| prepared.pauses()) && kind.is_run_by_host() {
+        let what = format!(
+            "a run on {} would pause, and {kind} devices run their commands within the call",
+            segment.stream.device
+        );
+        return Err(ProgramError::NotCompiled { program: compiled.program().name.clone(), step: None, what }.into());
+    }
     prepared.map(LoadedSegment::Prepared).map_err(|error| {
         let number = match &error {
             SequenceError::Operands { step, .. }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 use streamvm_ep::StepNote;
-use streamvm_stream::{Point, StreamId, StreamKey, StreamPolicy};
+use streamvm_stream::{Point, StreamId, StreamKey};
 
 use crate::dispatch::context_handle::ContextHandle;
 use crate::dispatch::dependence_node::DependenceNodes;
@@ -26,7 +26,6 @@ const NEAR: u64 = 4;
 pub(crate) struct StreamState {
     pub(crate) id: StreamId,
     pub(crate) key: StreamKey,
-    pub(crate) policy: Arc<dyn StreamPolicy>,
     /// The thread context that runs it, or the injector of the pool that does.
     pub(crate) context: Arc<ContextHandle>,
     pub(crate) progress: Progress,
@@ -67,7 +66,6 @@ impl StreamState {
     pub(crate) fn new(
         id: StreamId,
         key: StreamKey,
-        policy: Arc<dyn StreamPolicy>,
         context: Arc<ContextHandle>,
         in_flight: Option<InFlight>,
         unordered: Option<Unordered>,
@@ -75,7 +73,7 @@ impl StreamState {
         let ordered = || Progress::Ordered(Ordered::new());
         let progress = unordered.map_or_else(ordered, |unordered| Progress::Unordered(Box::new(unordered)));
         let (step_note, submission) = (None, CachePadded::default());
-        StreamState { id, key, policy, context, progress, in_flight, step_note, submission }
+        StreamState { id, key, context, progress, in_flight, step_note, submission }
     }
 
     /// Sets where the stream notes the step of a program that it is at.
