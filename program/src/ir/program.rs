@@ -317,6 +317,17 @@ impl Program {
         Ok(())
     }
 
+    /// Gives back memory beyond its content.
+    pub(crate) fn shrink_to_fit(&mut self) {
+        self.values.shrink_to_fit();
+        self.steps.shrink_to_fit();
+        self.orders.shrink_to_fit();
+        for ports in [&mut self.feeds, &mut self.parameters, &mut self.fetches] {
+            ports.shrink_to_fit();
+        }
+        self.steps.iter_mut().for_each(|step| step.operands.shrink_to_fit());
+    }
+
     /// The value with this number.
     ///
     /// # Panics

@@ -46,8 +46,10 @@ pub struct Recorder {
 pub fn record(name: impl Into<String>, f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Result<Program, Error> {
     let open = Open::begin(name.into());
     f(&Recorder { recording: open.recording(), thread: PhantomData })?;
-    let program = open.finish();
+    let mut program = open.finish();
     program.check()?;
+    // A compiled program shares it for as long as it lives.
+    program.shrink_to_fit();
     Ok(program)
 }
 
