@@ -227,7 +227,7 @@ fn programs_are_compiled_for_devices_that_are_not_there() {
         .unwrap();
     for (args, shows) in [
         (vec!["programs.svm", "--device", "acc=cuda:0"], "program host_too on cuda:0, cpu:0\n"),
-        (vec!["programs.svm", "--device", "acc=cuda:0"], "segment 1 on d2h@cuda:0:0, behind segment 0:\n"),
+        (vec!["programs.svm", "--device", "acc=cuda:0"], "segment 1 on d2h@cuda:0:0, after segment 0:\n"),
         (vec!["device.txt"], "program p on sim:0\n"),
     ] {
         let output = streamvm(folder.path(), ["compile"].iter().chain(&args));
@@ -340,7 +340,7 @@ fn programs_use_several_devices() {
     assert_eq!((expected.code, expected.stdout.as_str()), (0, "z: f32[4] [-29.0 -29.0 -29.0 -29.0]\n"), "{expected:?}");
     assert_eq!(run(&["--compiled"]), expected);
     let plan = streamvm(folder.path(), ["compile", "a.svm"]).stdout;
-    assert!(plan.contains("on h2d@sim:0:0") && plan.contains("on compute@sim:0:0, behind segment 0"), "{plan}");
+    assert!(plan.contains("on h2d@sim:0:0") && plan.contains("on compute@sim:0:0, after segment 0"), "{plan}");
 }
 
 #[test]

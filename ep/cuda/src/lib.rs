@@ -99,8 +99,8 @@ pub fn register(registry: &mut KernelRegistry) {
     }
 }
 
-/// What a stream of a CUDA device can do with several commands at once. `None` for a stream of another device. For those who queue the steps of a program
-/// themselves; see [`CommandSequence`](streamvm_ep::CommandSequence).
+/// Returns the interface with which callers queue several commands of a CUDA stream at once, as graphs and on lanes; `None` for a stream of another device.
+/// [`Stream::execute`] uses it for the steps of a program; callers that queue steps themselves call it, too. See [`CommandSequence`](streamvm_ep::CommandSequence).
 #[cfg(feature = "cuda")]
 pub fn graphs_of<'s>(stream: &'s mut (dyn Stream + 'static)) -> Option<&'s mut dyn Graphs> {
     let stream: &mut dyn Any = stream;

@@ -1,7 +1,7 @@
 //! Branches: steps of a sequence that lanes of a stream run side by side.
 //!
-//! The steps of a branch run one after the other on one lane. A branch comes behind the earlier branches of its lane, and behind those of other lanes
-//! that it names. A stream without lanes queues all steps in the order of the sequence, in which each branch comes behind those that it waits for.
+//! The steps of a branch run one after the other on one lane. A branch comes after the earlier branches of its lane, and after those of other lanes
+//! that it names. A stream without lanes queues all steps in the order of the sequence, in which each branch comes after those that it waits for.
 
 use std::ops::Range;
 
@@ -112,7 +112,7 @@ impl Branches {
     }
 }
 
-/// Checks that branches have all `steps` steps, each once and in order, and that each comes behind earlier ones.
+/// Checks that branches have all `steps` steps, each once and in order, and that each comes after earlier ones.
 ///
 /// # Errors
 /// [`SequenceError::Branches`]
@@ -141,7 +141,7 @@ pub fn check(branches: &[SequenceBranch], steps: usize) -> Result<(), SequenceEr
     Ok(())
 }
 
-/// Gives each branch that others wait for a mark, whose number is free again behind the last of these.
+/// Gives each branch that others wait for a mark, whose number is free again after the last of these.
 fn with_marks(branches: Vec<SequenceBranch>) -> Vec<Branch> {
     let mut last_wait = vec![None; branches.len()];
     for (number, branch) in branches.iter().enumerate() {

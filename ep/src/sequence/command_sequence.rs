@@ -14,15 +14,15 @@
 //! Elementwise steps that a kernel of the device computes together ([`CommandSequence::fused`]) are one command.
 //!
 //! Where a block begins, the condition is in memory of the device. The sequence queues a copy of it to a *flag*, a buffer in page-locked
-//! memory of the host, and returns. Once the copy has run, the caller calls the sequence again at the [`SequencePosition`] that it has
+//! memory of the host, and returns. Once the copy has run, the caller calls the sequence again at the `SequencePosition` that it has
 //! reached; it reads the flag and queues the commands that follow.
 //!
 //! Blocks whose steps are all announced together can be announced as a whole ([`Graphs::begin_block_graph`](crate::Graphs::begin_block_graph)): then the device
 //! decides about them. Branches without loops are announced with the steps around them, and no condition is copied. A loop, or a branch with a loop in it, is
-//! announced once its condition is known, and the sequence returns behind it, because it must learn how the loop has ended before it queues what follows. So
+//! announced once its condition is known, and the sequence returns after it, because it must learn how the loop has ended before it queues what follows. So
 //! nothing of a loop is launched while the caller may still find out that an input has failed.
 //!
-//! A sequence that is looked into ([`CommandSequence::checking_finite`], [`CommandSequence::timing`]) returns behind each command in the same way: when it
+//! A sequence that is looked into ([`CommandSequence::checking_finite`], [`CommandSequence::timing`]) returns after each command in the same way: when it
 //! is called again, the command has run, so its output, which was copied to the flag, and its time are known.
 
 mod block_graphs;
@@ -103,7 +103,7 @@ struct Command {
 
 /// How far a run of a [`CommandSequence`] has come; by default at its beginning.
 #[derive(Debug, Default)]
-pub struct SequencePosition {
+pub(crate) struct SequencePosition {
     /// The part that is next.
     next: usize,
     /// Whether that part begins a block, and its condition was copied to the flag; or its command has run, and its output was copied there.
@@ -163,7 +163,12 @@ impl CommandSequence {
     /// [`Stream::execute`](crate::Stream::execute) on `stream`.
     ///
     /// # Errors
-    /// Those of [`run`](CommandSequence::run); [`SequenceError::Refused`].
+    /// [`SequenceError::Refused`] if a written operand shares bytes with another one; [`SequenceError::Foreign`] for a run that another backend began.
+    /// [`SequenceError::Buffers`], and nothing was queued: the number of operands, or the size or layout of one
+    /// differs, or one is written by a step and was declared as read. [`SequenceError::Step`] for the first step that the stream
+    /// refuses: the steps before it were queued, and those after it were not. [`SequenceError::NotFinite`] for one that has written an infinity or NaN.
+    /// [`SequenceError::Rounds`], [`SequenceError::LoopTime`] and
+    /// [`SequenceError::Stopped`] for a `While` that may not begin another round.
     pub fn execute(
         &self,
         stream: &mut dyn Commands,
@@ -278,7 +283,7 @@ impl CommandSequence {
         let mut end = 0;
         for SequenceGroup { steps, unstored, .. } in groups {
             if steps.is_empty() || steps.start < end || steps.end > self.steps.len() {
-                let what = format!("its steps {steps:?} are none, or do not come behind those of the group before");
+                let what = format!("its steps {steps:?} are none, or do not come after those of the group before");
                 return Err(SequenceError::Group { step: steps.start, what });
             }
             if !self.branches.holds_together(steps) {
@@ -315,7 +320,7 @@ impl CommandSequence {
         Ok(self)
     }
 
-    /// Makes runs look for infinities and NaN in what each step writes. A run returns behind each command, as it does where a block begins: the output was
+    /// Makes runs look for infinities and NaN in what each step writes. A run returns after each command, as it does where a block begins: the output was
     /// copied to the flag, which must have room for the largest one. No steps are fused.
     ///
     /// # Errors
@@ -329,7 +334,7 @@ impl CommandSequence {
         Ok(self)
     }
 
-    /// Makes runs note how long each step takes: see [`Prepared::times`]. A run returns behind each command, as it does where a block begins.
+    /// Makes runs note how long each step takes: see [`Prepared::times`]. A run returns after each command, as it does where a block begins.
     #[must_use]
     pub fn timing(mut self) -> CommandSequence {
         self.times = Some(Box::default());
@@ -337,7 +342,7 @@ impl CommandSequence {
         self
     }
 
-    /// Whether a run returns behind each command.
+    /// Whether a run returns after each command.
     fn is_looked_into(&self) -> bool {
         !self.looks.is_empty() || self.times.is_some()
     }
@@ -401,12 +406,8 @@ impl CommandSequence {
     /// calls again, with the same operands and the same position, once all commands that were queued so far have run.
     ///
     /// # Errors
-    /// [`SequenceError::Buffers`], and nothing was queued: the number of operands, or the size or layout of one
-    /// differs, or one is written by a step and was declared as read. [`SequenceError::Step`] for the first step that the stream
-    /// refuses: the steps before it were queued, and those after it were not. [`SequenceError::NotFinite`] for one that has written an infinity or NaN.
-    /// [`SequenceError::Rounds`], [`SequenceError::LoopTime`] and
-    /// [`SequenceError::Stopped`] for a `While` that may not begin another round.
-    pub fn run(
+    /// Those of [`execute`](CommandSequence::execute), without these two.
+    pub(crate) fn run(
         &self,
         stream: &mut dyn Commands,
         buffers: &[Operand<'static>],

@@ -179,7 +179,7 @@ fn a_loop_that_the_device_has_ended_early_fails_the_run() {
 #[test]
 fn loops_that_a_device_cannot_run_alone_are_not_announced() {
     let announced = |sequence: CommandSequence| {
-        // One that is timed returns behind each command, too.
+        // One that is timed returns after each command, too.
         let flags = [[true].as_slice(), &[false; 9]].concat();
         let run = run_blocks_with(&sequence, &flags, GraphStart::Launched, LoopsRun::default());
         !run.1.graphs.is_empty()

@@ -44,7 +44,7 @@ mod uses_of_buffer;
 
 pub use branches::SequenceBranch;
 pub use buffers::SequenceBuffer;
-pub use command_sequence::{CommandSequence, MakeKernel, SequencePosition};
+pub use command_sequence::{CommandSequence, MakeKernel};
 pub use finite::{NotFinite, call_checking_finite};
 pub use function::{SequenceCode, SequenceFunction};
 pub use group::SequenceGroup;

@@ -67,7 +67,7 @@ branch 0 on lane 0:
 branch 1 on lane 1:
 %2 matmul     x x -> arena+512                          f32[8,8]
 %3 matmul     arena+512 x -> arena+768                  f32[8,8]
-branch 2 on lane 0, behind branch 1:
+branch 2 on lane 0, after branch 1:
 %4 add        arena+0 arena+768 -> y                    f32[8,8]
 "
     );

@@ -30,15 +30,15 @@ value %3           write               64 bytes
 fetch y            write               64 bytes
 segment 0 on compute@cpu:0:0:
 %0 abs        x -> %0                                   f32[16]
-segment 1 on critical@cpu:0:0, behind segment 0:
+segment 1 on critical@cpu:0:0, after segment 0:
 %1 begin section \"port\" %0
 segment 2 on compute@cpu:0:0:
 %2 fn         \"send\" %0
 segment 3 on compute@cpu:0:0:
 %3 fn         \"receive\" -> %3
-segment 4 on critical@cpu:0:0, behind segment 3:
+segment 4 on critical@cpu:0:0, after segment 3:
 %4 end section \"port\" %3
-segment 5 on compute@cpu:0:0, behind segment 4:
+segment 5 on compute@cpu:0:0, after segment 4:
 %5 add        %3 x -> y                                 f32[16]
 "
     );

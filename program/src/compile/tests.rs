@@ -211,16 +211,16 @@ arena arena0       write               64 bytes
 arena arena1       write              128 bytes
 segment 0 on h2d@sim:0:0:
 %0 copy       x -> %0                                   f32[16]
-segment 1 on compute@sim:0:0, behind segment 0:
+segment 1 on compute@sim:0:0, after segment 0:
 %1 exp        %0 -> arena0+0                            f32[16]
 %2 neg        arena0+0 -> %2                            f32[16]
 segment 2 on compute@cpu:0:0:
 %3 fill       -> arena1+0                               f32[]
 %4 add        x arena1+0 -> arena1+64                   f32[16]
 %5 relu       arena1+64 -> own                          f32[16]
-segment 3 on d2h@sim:0:0, behind segment 1:
+segment 3 on d2h@sim:0:0, after segment 1:
 %6 copy       %2 -> %6                                  f32[16]
-segment 4 on compute@cpu:0:0, behind segment 3:
+segment 4 on compute@cpu:0:0, after segment 3:
 %7 add        own %6 -> y                               f32[16]
 "
     );
@@ -266,7 +266,7 @@ branch 1 on lane 1:
 %3 matmul     x x -> arena+32768                        f32[64,64]
 %4 matmul     arena+32768 x -> arena+49152              f32[64,64]
 %5 matmul     arena+49152 x -> arena+65536              f32[64,64]
-branch 2 on lane 0, behind branch 1:
+branch 2 on lane 0, after branch 1:
 %6 add        arena+0 arena+65536 -> y                  f32[64,64]
 "
     );

@@ -34,14 +34,14 @@ impl Compiled {
     fn write_segment(&self, f: &mut fmt::Formatter<'_>, number: usize) -> fmt::Result {
         let Segment { stream, after, .. } = &self.segments[number];
         let after: Vec<String> = after.iter().map(usize::to_string).collect();
-        let waits = if after.is_empty() { String::new() } else { format!(", behind segment {}", after.join(", ")) };
+        let waits = if after.is_empty() { String::new() } else { format!(", after segment {}", after.join(", ")) };
         writeln!(f, "segment {number} on {stream}{waits}:")
     }
 
     /// The line before the steps of a branch.
     fn write_branch(&self, f: &mut fmt::Formatter<'_>, number: usize, branch: &SegmentBranch) -> fmt::Result {
         let after: Vec<String> = branch.after.iter().map(usize::to_string).collect();
-        let waits = if after.is_empty() { String::new() } else { format!(", behind branch {}", after.join(", ")) };
+        let waits = if after.is_empty() { String::new() } else { format!(", after branch {}", after.join(", ")) };
         writeln!(f, "branch {number} on lane {}{waits}:", branch.lane)
     }
 

@@ -147,7 +147,7 @@ impl CpuSequence {
             }
         }
         if let Some(group) = groups.next() {
-            let what = format!("its steps {:?} do not come behind those of the group before", group.steps);
+            let what = format!("its steps {:?} do not come after those of the group before", group.steps);
             return Err(SequenceError::Group { step: group.steps.start, what });
         }
         let parts = parts.finish(number)?;

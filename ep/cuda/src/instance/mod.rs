@@ -1,4 +1,4 @@
-//! What the CUDA devices of one engine share: contexts, addresses, loaded kernels, events, and what of each device is queued or has failed.
+//! The CUDA devices of one engine share this state: contexts, addresses, loaded kernels and events, and for each device its queued and failed work.
 //!
 //! Layer: uses `driver`, `plan`, `elementwise` and `fused`; is used by `stream`.
 //!
