@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
-use streamvm::{OnComplete, Var, Vm};
+use streamvm::{OnComplete, TimeLimit, Var, Vm};
 
 type Anything = Box<dyn Error + Send + Sync>;
 
@@ -156,6 +157,8 @@ impl Producer<'_> {
 
 fn run(sources: Vec<Source>) -> Result<(), Anything> {
     let vm = Vm::builder().max_instructions(PENDING).build()?;
+    // In inline mode each request waits for the other thread, and only within a time limit.
+    let _limit = TimeLimit(Duration::from_secs(60)).enter();
     let items: Vec<Item> =
         sources.into_iter().map(|source| Item { source, sum: Arc::default(), done: vm.var() }).collect();
     let (requests, received) = channel();

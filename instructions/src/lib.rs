@@ -72,6 +72,7 @@ pub use tensor::critical::{Critical, Section};
 pub use tensor::handle::Tensor;
 pub use tensor::reach::is_reachable;
 pub use tensor::resource::{Foreign, Resource, ResourceKind, Version};
+pub use tensor::show::show;
 pub use tensor::uses::{Declared, HeldUse, OwnUse, Target, Use, Uses};
 pub use tensor::var::Var;
 pub use text::words::ParseListError;

@@ -5,7 +5,8 @@ use streamvm_ep::{
     ShapeError, Site,
 };
 use streamvm_instructions::{
-    BuildError, Critical, Generator, InstructionList, InstructionsBuilder, Kind, Place, Role, Section, Tensor, Use, Var,
+    BuildError, Critical, Error, Generator, InstructionList, InstructionsBuilder, Kind, Place, Role, Section, Tensor,
+    Use, Var,
 };
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -24,8 +25,8 @@ fn plain() -> Params {
     Params::default()
 }
 
-/// Runs a call that must be refused, with something in the list before.
-fn refused<T>(call: impl FnOnce(&mut InstructionsBuilder) -> Result<T, BuildError>) -> BuildError {
+/// Runs a call that must be refused, with something in the list before. The error is told of the call.
+fn refused<T>(call: impl FnOnce(&mut InstructionsBuilder) -> Result<T, Error>) -> BuildError {
     let mut b = InstructionsBuilder::new();
     b.host_fn("before", CPU, || Ok(()));
     let before = b.list().to_string();
@@ -34,6 +35,8 @@ fn refused<T>(call: impl FnOnce(&mut InstructionsBuilder) -> Result<T, BuildErro
     b.call_fn("after", CPU, [f32s(&[1]).read()], |_| Ok(())).expect("the builder goes on");
     let list = b.finish();
     assert_eq!((list.len(), list.uses(&list.instructions()[1]).len()), (2, 1));
+    let Error::Build { error, site } = error else { panic!("{error}") };
+    assert!(site.file().ends_with("builder_errors.rs"), "{error} is told of {site}");
     error
 }
 
@@ -183,6 +186,7 @@ fn a_view_lies_within_its_storage() {
     let shape = Shape::new(&[2, 2]).expect("a shape");
     let past = Layout::with_strides(shape, &[3, 1], 0).expect("a layout");
     let error = f32s(&[4]).view(past).expect_err("index 4 of 4");
+    let Error::Build { error, .. } = error else { panic!("{error}") };
     assert_eq!(error, BuildError::PastStorage { shape, elements: 4 });
 }
 
@@ -271,7 +275,7 @@ fn what_the_host_runs_touches_no_memory_of_a_device() {
         let mut refused = |stream, kind, uses: &[Use<'_>]| {
             let error = list.push(stream, kind, uses.iter().copied(), Site::caller()).expect_err("it is refused");
             let text = error.to_string();
-            assert!(matches!(error, BuildError::OutOfReach { .. }), "{text}");
+            assert!(matches!(error, Error::Build { error: BuildError::OutOfReach { .. }, .. }), "{text}");
             let (found, who) = (format!("lives on {device}"), format!("threads of the host run {stream}"));
             assert!(text.contains(&found) && text.contains(&who) && text.contains("copy it to host memory"), "{text}");
         };
@@ -313,7 +317,7 @@ fn upload_memory_is_written_by_copies_of_the_host_alone() {
     let mut list = InstructionList::new();
     let by_device = StreamKey::new(CUDA, StreamType::HostToDevice, 0);
     let refused = list.push(by_device, Kind::Copy, [host.read(), upload.write()], Site::caller());
-    assert!(matches!(refused, Err(BuildError::WritesUpload { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Build { error: BuildError::WritesUpload { .. }, .. })), "{refused:?}");
     let mut b = InstructionsBuilder::new();
     b.copy_into(&host, &upload).expect("the host copies");
     b.copy_into(&upload, &cuda).expect("the device reads it");
@@ -389,14 +393,19 @@ fn a_begin_and_an_end_of_a_section_write_its_resources_and_nothing_else() {
         list.push(stream, Kind::SectionEnd(section.clone()), uses, here)
     };
     let refused = Err(BuildError::Section { what: "begin".to_owned() });
-    assert_eq!(push(compute, section.uses().collect()), refused, "another stream");
-    assert_eq!(push(critical, Vec::new()), refused, "no use");
-    assert_eq!(push(critical, vec![x.write()]), refused, "a tensor");
-    assert_eq!(push(critical, other.uses().collect()), refused, "another resource of that name");
-    assert_eq!(push(critical, section.uses().chain([x.read()]).collect()), refused, "one use more");
+    let reason = |error: Error| match error {
+        Error::Build { error, .. } => error,
+        other => panic!("{other}"),
+    };
+    assert_eq!(push(compute, section.uses().collect()).map_err(reason), refused, "another stream");
+    assert_eq!(push(critical, Vec::new()).map_err(reason), refused, "no use");
+    assert_eq!(push(critical, vec![x.write()]).map_err(reason), refused, "a tensor");
+    assert_eq!(push(critical, other.uses().collect()).map_err(reason), refused, "another resource of that name");
+    assert_eq!(push(critical, section.uses().chain([x.read()]).collect()).map_err(reason), refused, "one use more");
     assert_eq!(push(critical, section.uses().collect()), Ok(()));
     assert_eq!(list.len(), 2);
-    assert_eq!(InstructionsBuilder::new().begin_section(&[], &[]).map(drop), Err(BuildError::NoResource));
+    let refused = InstructionsBuilder::new().begin_section(&[], &[]).map(drop);
+    assert!(matches!(refused, Err(Error::Build { error: BuildError::NoResource, .. })), "{refused:?}");
 }
 
 /// The closure goes with the refused call, and its capture panics on the way. The caller catches that and goes on.

@@ -325,7 +325,10 @@ e0 = event
 %1 record compute@cpu:0:1 e0
 ",
     );
-    assert_eq!(error, Error::WaitsForLater { line: 0, target: "an event on compute@cpu:0:1".to_owned() });
+    assert!(
+        matches!(&error, Error::WaitsForLater { line: 0, target, .. } if target == "an event on compute@cpu:0:1"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -334,7 +337,10 @@ fn a_wait_for_an_unknown_event_is_refused() {
     let (cpu, cuda) = (key("compute@cpu:0:0"), key("compute@cuda:0:0"));
     b.wait(cpu, cuda, &Event::new());
     let error = plan(b.finish(), &options(SoftSyncMode::Minimal)).expect_err("nobody recorded it");
-    assert_eq!(error, Error::WaitsForLater { line: 0, target: "an event on compute@cuda:0:0".to_owned() });
+    assert!(
+        matches!(&error, Error::WaitsForLater { line: 0, target, .. } if target == "an event on compute@cuda:0:0"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -346,7 +352,10 @@ fn a_wait_that_names_the_wrong_stream_is_refused() {
 %2 wait compute@cpu:0:0 compute@cpu:0:2 by e0
 ",
     );
-    assert_eq!(error, Error::WaitsForLater { line: 2, target: "an event on compute@cpu:0:2".to_owned() });
+    assert!(
+        matches!(&error, Error::WaitsForLater { line: 2, target, .. } if target == "an event on compute@cpu:0:2"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -357,13 +366,19 @@ fn a_wait_for_a_line_of_another_stream_is_refused() {
 %1 wait compute@cpu:0:0 compute@cpu:0:2 by %0
 ",
     );
-    assert_eq!(error, Error::WaitsForLater { line: 1, target: "line 0 on compute@cpu:0:2".to_owned() });
+    assert!(
+        matches!(&error, Error::WaitsForLater { line: 1, target, .. } if target == "line 0 on compute@cpu:0:2"),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_wait_for_a_number_of_before_is_refused_where_nothing_was_before() {
     let error = refused("%0 wait compute@cpu:0:0 compute@cpu:0:1 by #7");
-    assert_eq!(error, Error::WaitsForLater { line: 0, target: "instruction 7 of compute@cpu:0:1".to_owned() });
+    assert!(
+        matches!(&error, Error::WaitsForLater { line: 0, target, .. } if target == "instruction 7 of compute@cpu:0:1"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -374,7 +389,7 @@ fn an_event_is_recorded_once() {
 %1 record compute@cpu:0:1 e0
 ",
     );
-    assert_eq!(error, Error::RecordedTwice { line: 1 });
+    assert!(matches!(error, Error::RecordedTwice { line: 1, .. }), "{error}");
 }
 
 #[test]

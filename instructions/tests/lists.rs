@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use streamvm_ep::{Access, DType, DeviceId, MemoryKind, Op, Params, Shape, Site};
 use streamvm_instructions::{
-    BuildError, Generator, HeldUse, InstructionList, InstructionsBuilder, Kind, Place, Tensor, Var,
+    BuildError, Error, Generator, HeldUse, InstructionList, InstructionsBuilder, Kind, Place, Tensor, Var,
 };
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -40,7 +40,7 @@ fn tensor() -> Tensor {
 }
 
 /// A call of each kind that makes no tensor.
-fn emit(b: &mut InstructionsBuilder, [x, y, z]: [&Tensor; 3], variable: &Var) -> Result<(), BuildError> {
+fn emit(b: &mut InstructionsBuilder, [x, y, z]: [&Tensor; 3], variable: &Var) -> Result<(), Error> {
     b.fill(x, 1.0)?;
     b.copy_into(x, y)?;
     b.op_into(Op::Add, &[x, y], Params::default(), z)?;
@@ -59,7 +59,7 @@ fn emit(b: &mut InstructionsBuilder, [x, y, z]: [&Tensor; 3], variable: &Var) ->
 }
 
 /// A call of each of the other kinds, which make an event or have a generator.
-fn emit_more(b: &mut InstructionsBuilder, [x, y]: [&Tensor; 2]) -> Result<(), BuildError> {
+fn emit_more(b: &mut InstructionsBuilder, [x, y]: [&Tensor; 2]) -> Result<(), Error> {
     let generator = Generator::new(7);
     b.rand_into(&generator, x)?;
     b.randn_into(&generator, y)?;
@@ -106,7 +106,7 @@ fn a_call_that_is_refused_leaves_nothing_in_the_list() {
     let mut b = InstructionsBuilder::new();
     b.fill(&x, 1.0).expect("it fits");
     let refused = b.call_fn("both", CPU, [x.read(), x.write()], |_| Ok(()));
-    assert!(matches!(refused, Err(BuildError::Overlap { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Build { error: BuildError::Overlap { .. }, .. })), "{refused:?}");
     assert!(b.op_into(Op::Add, &[&x], Params::default(), &y).is_err());
     let list = b.finish();
     assert_eq!((list.len(), list.all_uses().len()), (1, 1));
@@ -125,7 +125,7 @@ fn instructions_and_lists_are_put_behind_a_list() {
     let (stream, site) = (StreamKey::new(CPU, StreamType::Compute, 0), Site::caller());
     list.push(stream, Kind::Copy, [x.read(), y.write()], site).expect("a copy");
     let refused = list.push(stream, Kind::Copy, [x.read()], site);
-    assert!(matches!(refused, Err(BuildError::Form { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Build { error: BuildError::Form { .. }, .. })), "{refused:?}");
     let lines = [
         "%0 fill     compute@cpu:0:0       1.0 -> t0                                 f32[4]",
         "%1 fill     compute@cpu:0:0       2.0 -> t1                                 f32[4]",

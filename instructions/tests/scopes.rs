@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use streamvm_ep::{DType, DeviceId, MemoryKind, Priority};
-use streamvm_instructions::{BuildError, InstructionsBuilder, Lane, LaunchOptions, Var};
+use streamvm_instructions::{BuildError, Error, InstructionsBuilder, Lane, LaunchOptions, Var};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 
@@ -34,7 +34,7 @@ fn a_scope_ends_with_its_statement_or_block() {
 }
 
 /// Fails by `?` in two scopes.
-fn fails(b: &mut InstructionsBuilder) -> Result<(), BuildError> {
+fn fails(b: &mut InstructionsBuilder) -> Result<(), Error> {
     let x = b.full(CPU, DType::F32, &[2], 1.0)?;
     let y = b.full(CPU, DType::F32, &[3], 1.0)?;
     let mut b = b.on_lane(1);
@@ -45,7 +45,7 @@ fn fails(b: &mut InstructionsBuilder) -> Result<(), BuildError> {
 #[test]
 fn a_scope_ends_at_an_error() {
     let mut b = InstructionsBuilder::new();
-    assert!(matches!(fails(&mut b), Err(BuildError::Op(_))));
+    assert!(matches!(fails(&mut b), Err(Error::Build { error: BuildError::Op(_), .. })));
     assert_eq!(stream(&mut b), "compute@cpu:0:0");
 }
 
@@ -106,7 +106,7 @@ fn launch_options_hold_for_their_scope() {
 }
 
 #[test]
-fn outputs_are_pinned_in_their_scope_alone() -> Result<(), BuildError> {
+fn outputs_are_pinned_in_their_scope_alone() -> Result<(), Error> {
     let mut b = InstructionsBuilder::new();
     let x = b.full(CPU, DType::F32, &[2], 1.0)?;
     assert_eq!(b.on_pinned().neg(&x)?.memory(), MemoryKind::Pinned);

@@ -84,7 +84,7 @@ impl JobResults {
                 // The jobs after it are waited for, too.
                 Err(failed @ Error::Failed(_)) => first = first.and(Err(failed)),
                 // The engine is gone: what it has left undone, the tensors say.
-                Err(Error::Shutdown) if self.tensors.iter().any(|of_result| !of_result.is_empty()) => {
+                Err(Error::Shutdown { .. }) if self.tensors.iter().any(|of_result| !of_result.is_empty()) => {
                     return self.tensors.iter().flatten().try_for_each(|(_, tensor)| tensor.wait());
                 }
                 Err(other) => return Err(other),

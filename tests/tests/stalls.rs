@@ -344,7 +344,9 @@ fn nobody_looks_at_a_clock_who_is_told_never_to() {
     let vm = Vm::builder().stall_after(Duration::MAX).build().expect("an engine");
     let gate = ClosedGate::new();
     let ticket = vm.submit(list(|b| b.call_fn("never told", CPU, [], gate.function()))).expect("taken");
-    assert_eq!(TimeLimit(4 * SOON).run(|| ticket.wait()), Err(Error::Timeout(4 * SOON)));
+    assert!(
+        matches!(TimeLimit(4 * SOON).run(|| ticket.wait()), Err(Error::Timeout { after, .. }) if after == 4 * SOON)
+    );
     assert!(warnings("never told").is_empty());
     gate.open();
     ticket.wait().expect("it passes");

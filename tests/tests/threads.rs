@@ -154,7 +154,7 @@ fn threads_left_by_a_shutdown_past_its_deadline_end_with_their_work() {
     let gate = ClosedGate::new();
     let vm = used(Mode::Threaded);
     submit(&vm, |b| b.call_fn("held", CPU, [], gate.function()));
-    assert!(matches!(vm.shutdown(Duration::from_millis(5)), Err(Error::Timeout(_))));
+    assert!(matches!(vm.shutdown(Duration::from_millis(5)), Err(Error::Timeout { .. })));
     gate.open();
     until("all engine threads have ended", || engine_threads().len() <= before);
 }

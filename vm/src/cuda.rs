@@ -15,6 +15,7 @@ impl Vm {
     /// # Errors
     /// The device does not exist, or is no CUDA device; the driver's compiler refuses the PTX, or the PTX has no such kernel;
     /// [`Error::Forked`] in a forked child.
+    #[track_caller]
     pub fn load_cuda(&self, device: DeviceId, ptx: &cuda::Ptx, kernel: &str) -> Result<cuda::CudaFunction, Error> {
         Ok(self.cuda(device)?.load(ptx, kernel)?)
     }
@@ -24,10 +25,12 @@ impl Vm {
     ///
     /// # Errors
     /// The device does not exist, or is no CUDA device; [`Error::Forked`] in a forked child.
+    #[track_caller]
     pub fn cuda_products(&self, device: DeviceId) -> Result<cuda::CudaProducts, Error> {
         Ok(self.cuda(device)?.products())
     }
 
+    #[track_caller]
     fn cuda(&self, device: DeviceId) -> Result<&cuda::CudaDevice, Error> {
         let engine = &self.engine;
         refuse_in_child(engine.handle.fork)?;

@@ -111,7 +111,7 @@ pub mod report {
 
 pub use streamvm_ep::{
     Access, Convolution, DType, DeviceId, DeviceInfo, DeviceKind, Element, FnContext, FnError, Layout, MemoryKind, Op,
-    Params, Pooling, Priority, ProgramStep, Scalar, Shape, Site, SiteScope,
+    Params, Pooling, Priority, ProgramStep, Scalar, Scope, Shape, Site, SiteScope, scope,
 };
 /// Tensors, lists and soft sync: the layer for those who write engines and passes over lists.
 pub use streamvm_instructions as instructions;

@@ -311,7 +311,7 @@ fn shuttle_the_last_instruction_may_be_a_caller_s() {
         let vm = engine(|builder| builder.cpu_threads(1));
         let x = vm.full(CPU, DType::F32, &[1], 1.0).expect("a fill");
         let y = x.neg().expect("an op");
-        let waiter = shuttle::thread::spawn(move || assert!(matches!(y.wait(), Ok(()) | Err(Error::Shutdown))));
+        let waiter = shuttle::thread::spawn(move || assert!(matches!(y.wait(), Ok(()) | Err(Error::Shutdown { .. }))));
         drop(vm);
         waiter.join().expect("it saw the end");
     });
@@ -326,7 +326,7 @@ fn shuttle_a_thread_that_starts_beside_the_end_sees_it() {
         let x = vm.full(CPU, DType::F32, &[1], 1.0).expect("a fill");
         let opener = shuttle::thread::spawn(move || {
             let _lane = crate::Lane(1).enter();
-            assert!(matches!(x.neg(), Ok(_) | Err(Error::Shutdown)));
+            assert!(matches!(x.neg(), Ok(_) | Err(Error::Shutdown { .. })));
         });
         vm.shutdown(Duration::MAX).expect("it ends");
         opener.join().expect("it was taken or refused");

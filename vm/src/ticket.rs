@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::sync::Arc;
 
+use streamvm_ep::Site;
 use streamvm_instructions::{Callback, Deadline, Error, Passed};
 use streamvm_stream::Point;
 
@@ -41,10 +42,13 @@ impl<'vm> Ticket<'vm> {
     /// * [`Error::WouldDeadlock`] on a thread of an engine, [`Error::Forked`] in a forked child.
     /// * [`Error::Timeout`] at the thread's [`TimeLimit`](crate::TimeLimit); [`Error::Stalled`] in [`Mode::Simulated`](crate::Mode::Simulated) without
     ///   a limit, if nothing can go on.
+    #[track_caller]
     pub fn wait(&self) -> Result<(), Error> {
         let deadline = Deadline::current();
         self.engine.may_wait()?;
-        self.points().try_for_each(|point| self.engine.wait_for(point, deadline))?;
+        for point in self.points() {
+            self.engine.wait_for(point, deadline)?;
+        }
         first_failure(self.engine, &self.submitted)
     }
 
@@ -53,21 +57,26 @@ impl<'vm> Ticket<'vm> {
     ///
     /// Does not block, except in [`Mode::Simulated`](crate::Mode::Simulated), where the caller steps the engine until then and runs
     /// the callback.
+    #[track_caller]
     pub fn on_passed(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) {
-        self.engine.call_back(self.points().collect(), self.with_outcome(callback));
+        self.engine.call_back(self.points().collect(), self.with_outcome(Site::caller(), callback));
     }
 
     /// A callback that calls `callback` with what [`Ticket::wait`] would return.
-    fn with_outcome(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) -> Callback {
+    fn with_outcome(&self, site: Site, callback: impl FnOnce(Result<(), Error>) + Send + 'static) -> Callback {
         let (vm, submitted) = (self.engine.clone(), self.submitted.clone());
-        Box::new(move |result: Result<(), Error>| callback(result.and_then(|()| first_failure(&vm, &submitted))))
+        Box::new(move |result: Result<(), Error>| {
+            let outcome = result.and_then(|()| first_failure(&vm, &submitted));
+            callback(outcome.map_err(|error| error.called_from(site)));
+        })
     }
 
     /// A future that resolves to what [`Ticket::wait`] would return. It works with any executor and does not borrow the VM. Dropping
     /// it cancels no work.
+    #[track_caller]
     pub fn future(&self) -> Passed {
-        let points = self.points().collect();
-        Passed::new(self.engine.me, |callback| self.engine.register(points, self.with_outcome(callback)))
+        let (points, site) = (self.points().collect(), Site::caller());
+        Passed::new(self.engine.me, |callback| self.engine.register(points, self.with_outcome(site, callback)))
     }
 
     fn points(&self) -> impl Iterator<Item = Point> + '_ {
@@ -80,6 +89,7 @@ impl IntoFuture for &Ticket<'_> {
     type Output = Result<(), Error>;
     type IntoFuture = Passed;
 
+    #[track_caller]
     fn into_future(self) -> Passed {
         self.future()
     }
@@ -90,6 +100,7 @@ impl IntoFuture for Ticket<'_> {
     type Output = Result<(), Error>;
     type IntoFuture = Passed;
 
+    #[track_caller]
     fn into_future(self) -> Passed {
         self.future()
     }

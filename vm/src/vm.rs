@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use streamvm_ep::CudaAbsent;
 use streamvm_ep::{
-    DType, DeviceId, DeviceInfo, Element, FnContext, FnError, InlineFn, MemoryKind, Scalar, Shape, Site,
+    DType, DeviceId, DeviceInfo, Element, FnContext, FnError, InlineFn, MemoryKind, Scalar, Shape, Site, SiteScope,
 };
 use streamvm_instructions::{
-    BuildError, Deadline, Error, Generator, InstructionList, InstructionsBuilder, Issued, Lane, LaunchOptions, Place,
-    Role, Single, SyncCounts, Tensor, Use, Var,
+    BuildError, Deadline, Error, Generator, InstructionList, InstructionsBuilder, Issued, Kind, Lane, LaunchOptions,
+    Place, Role, Single, SyncCounts, Tensor, Use, Var,
 };
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -20,27 +20,36 @@ use crate::engine::core::Engine;
 use crate::engine::oom_recovery;
 use crate::engine::profile::Profile;
 use crate::engine::submission::Full;
+use crate::engine::worker_sets::Pool;
 use crate::observe::stall_report::StallReport;
 use crate::progress::failures::Uncollected;
 use crate::stats::{PoolStats, Stats};
 use crate::submit::state::SubmissionStream;
 use crate::sync::fork::refuse_in_child;
-use crate::sync::{Ordering, engine_thread};
+use crate::sync::{AtomicBool, Ordering, engine_thread};
 use crate::ticket::Ticket;
 
 /// An engine: its devices, streams, memory and threads. A process may have any number of them. `Send + Sync`: several threads may
 /// submit at once.
 ///
-/// * Dropping it waits for everything submitted, and ends its threads. Calls on a tensor that outlives it give
+/// * Dropping its last clone waits for everything submitted, and ends its threads. Calls on a tensor that outlives it give
 ///   [`Error::Shutdown`], except waits, which give the outcome of its last write. Threads that share an engine end it by
 ///   [`Vm::close`].
 /// * A [`TimeLimit`](crate::TimeLimit) limits every wait of a thread, those of eager calls included.
 /// * In a forked child of the process that built it, every call that can fail gives [`Error::Forked`], counters are zero, nothing
 ///   blocks, and dropping an object of the engine leaks it.
+/// * `Clone` is cheap: clones are the same engine, and the last one that is dropped ends it.
+#[derive(Clone)]
 pub struct Vm {
     pub(crate) engine: Arc<Engine>,
+    owner: Arc<Owner>,
+}
+
+/// Ends the engine when it is dropped. All clones of a [`Vm`] share one.
+struct Owner {
+    engine: Arc<Engine>,
     /// [`Vm::shutdown`] has waited, or given up, so dropping this does not wait.
-    shut_down: bool,
+    shut_down: AtomicBool,
 }
 
 /// The place and memory kind of tensors with a caller's data, if the caller names no device.
@@ -48,7 +57,8 @@ const HOST: (Place, MemoryKind) = (Place::Host, MemoryKind::Pageable);
 
 impl Vm {
     pub(crate) fn new(engine: Arc<Engine>) -> Vm {
-        Vm { engine, shut_down: false }
+        let owner = Owner { engine: engine.clone(), shut_down: AtomicBool::new(false) };
+        Vm { engine, owner: Arc::new(owner) }
     }
 
     /// A builder, which configures and builds an engine.
@@ -76,6 +86,23 @@ impl Vm {
             return Some(CudaAbsent::Forked);
         }
         self.engine.devices.find_cuda().err().cloned()
+    }
+
+    /// Names what this thread does until the result is dropped, such as a layer of a model: see [`scope`](crate::scope), which this calls.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// use streamvm::{DeviceId, Vm};
+    /// let vm = Vm::builder().build()?;
+    /// let x = vm.from_slice(&[1.0f32; 10], &[2, 5])?.to(DeviceId::cpu(0))?;
+    /// let _layer = vm.scope("layer 3");
+    /// let error = x.matmul(&x).expect_err("the inner sizes differ").to_string();
+    /// assert!(error.ends_with(" in layer 3)"), "{error}"); // behind the line of the call
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn scope(&self, name: &str) -> SiteScope {
+        streamvm_ep::scope(name)
     }
 
     /// A new variable, which stands for any state outside the engine and orders the functions that use it.
@@ -126,6 +153,47 @@ impl Vm {
         self.engine
             .create_from(&tensor, bytes, site)
             .map_err(|error| error.about(None, "a tensor of the caller's data", site))?;
+        Ok(tensor)
+    }
+
+    /// [`full`](Vm::full) of zeros, or `false`, in pinned host memory of `device`, from and to which the device copies without staging.
+    ///
+    /// # Errors
+    /// Those of [`Vm::full`].
+    #[track_caller]
+    pub fn zeros_pinned(&self, device: DeviceId, dtype: DType, shape: &[usize]) -> Result<Tensor, Error> {
+        let shape = Shape::new(shape).map_err(BuildError::from)?;
+        let tensor = Tensor::unbound(device.into(), MemoryKind::Pinned, dtype, shape);
+        let mut builder = InstructionsBuilder::new();
+        builder.on_pinned().fill(&tensor, Scalar::zero(dtype))?;
+        self.submit(builder.finish())?;
+        Ok(tensor)
+    }
+
+    /// A tensor in pinned host memory of `device` that has memory and no elements yet: the first instruction that uses it writes it.
+    ///
+    /// # Errors
+    /// Those of [`Vm::zeros_pinned`].
+    #[track_caller]
+    pub fn empty_pinned(&self, device: DeviceId, dtype: DType, shape: &[usize]) -> Result<Tensor, Error> {
+        let shape = Shape::new(shape).map_err(BuildError::from)?;
+        let tensor = Tensor::unbound(device.into(), MemoryKind::Pinned, dtype, shape);
+        let mut list = InstructionList::new();
+        let stream = StreamKey::new(device, StreamType::PinnedCompute, Lane::current().0);
+        list.push(stream, Kind::Allocate, [tensor.write()], Site::caller())?;
+        self.submit(list)?;
+        Ok(tensor)
+    }
+
+    /// A new tensor on `place` that has memory and no elements yet: the first instruction that uses it writes it.
+    ///
+    /// # Errors
+    /// Those of [`Vm::full`].
+    #[track_caller]
+    pub fn empty(&self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let tensor = builder.allocate(place, dtype, shape)?;
+        self.submit(builder.finish())?;
         Ok(tensor)
     }
 
@@ -277,13 +345,17 @@ impl Vm {
     ///
     /// # Errors
     /// See [`Error`]; no instruction of the list runs then.
+    #[track_caller]
     pub fn submit(&self, list: InstructionList) -> Result<Ticket<'_>, Error> {
         self.submit_or(list, Full::Blocks)
     }
 
+    #[track_caller]
     fn submit_or(&self, mut list: InstructionList, full: Full) -> Result<Ticket<'_>, Error> {
         let mut ticket = Ticket::new(&self.engine);
-        self.engine.submit(&mut list, full, &mut ticket.submitted)?;
+        if let Err(error) = self.engine.submit(&mut list, full, &mut ticket.submitted) {
+            return Err(if error.is_of_engine() { error.called_from(Site::caller()) } else { error });
+        }
         self.engine.failures.log_unseen();
         Ok(ticket)
     }
@@ -327,9 +399,57 @@ impl Vm {
     where
         F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
     {
-        let (role, launch, site) = (Role::Function, LaunchOptions::default(), Site::caller());
-        let issued =
-            Issued { stream: StreamKey::new(device, StreamType::Compute, Lane::current().0), role, launch, site };
+        self.call_fn_on(StreamKey::new(device, StreamType::Compute, Lane::current().0), name, uses, f)
+    }
+
+    /// [`Vm::call_fn`] on the workers of `device`: a worker calls `f` as soon as what it uses is ready, whatever else was submitted before it. For
+    /// functions that block, such as loading a file into a tensor: on a stream of a CPU they would hold one of the threads that run its kernels.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// use streamvm::{DType, DeviceId, Vm};
+    /// let (vm, cpu) = (Vm::builder().build()?, DeviceId::cpu(0));
+    /// let batches: Vec<_> = (0..3).map(|_| vm.zeros(cpu, DType::F32, &[4])).collect::<Result<_, _>>()?;
+    /// for (number, batch) in batches.iter().enumerate() {
+    ///     vm.call_fn_on_workers("load", cpu, [batch.write()], move |context| {
+    ///         std::thread::sleep(std::time::Duration::from_millis(5)); // blocks, as reading a file does
+    ///         context.writes.take::<f32>(0)?.fill(number as f32);
+    ///         Ok(())
+    ///     })?;
+    /// }
+    /// assert_eq!(batches[2].to_vec::<f32>()?, [2.0; 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Vm::call_fn`]; a use lives where threads of the host cannot reach it.
+    #[track_caller]
+    pub fn call_fn_on_workers<'u, F>(
+        &self,
+        name: impl Into<Cow<'static, str>>,
+        device: DeviceId,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        f: F,
+    ) -> Result<Ticket<'_>, Error>
+    where
+        F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
+    {
+        self.call_fn_on(Pool::Normal.stream(device), name, uses, f)
+    }
+
+    #[track_caller]
+    fn call_fn_on<'u, F>(
+        &self,
+        stream: StreamKey,
+        name: impl Into<Cow<'static, str>>,
+        uses: impl IntoIterator<Item = Use<'u>>,
+        f: F,
+    ) -> Result<Ticket<'_>, Error>
+    where
+        F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
+    {
+        let issued = Issued { stream, role: Role::Function, launch: LaunchOptions::default(), site: Site::caller() };
         let mut ticket = Ticket::new(&self.engine);
         Single::submit_function(issued, name, uses, || InlineFn::new(f), |one| self.submit_one(one, &mut ticket))?;
         Ok(ticket)
@@ -339,6 +459,7 @@ impl Vm {
     ///
     /// # Errors
     /// As [`Vm::submit`]; [`Error::WouldBlock`] if the queue is full or other submitters are blocked. The list is then dropped.
+    #[track_caller]
     pub fn try_submit(&self, list: InstructionList) -> Result<Ticket<'_>, Error> {
         self.submit_or(list, Full::Refuses)
     }
@@ -350,6 +471,7 @@ impl Vm {
     /// * The first root cause that no other wait has returned; the others are logged. The engine keeps at most 1,024 of them: of
     ///   more it keeps the first and the newest, and has logged those between.
     /// * [`Error::WouldDeadlock`] on a thread of an engine.
+    #[track_caller]
     pub fn wait_all(&self) -> Result<(), Error> {
         self.engine.drain(Deadline::current())?;
         self.report()
@@ -475,7 +597,7 @@ impl Vm {
         self.engine.handle.fork.is_child() || self.engine.closed.load(Ordering::SeqCst)
     }
 
-    /// Closes the engine, waits for at most `limit` until everything submitted has passed, and ends the threads.
+    /// Closes the engine, also for its other clones, waits for at most `limit` until everything submitted has passed, and ends the threads.
     ///
     /// # Errors
     /// * [`Error::Timeout`] if work or callbacks still run after `limit`. Threads that still run end by themselves, and the
@@ -485,20 +607,21 @@ impl Vm {
     ///   and loops are stopped only after that. [`most_rounds`](crate::program::CompileOptions::most_rounds) bounds that wait.
     /// * Otherwise, the first root cause that no wait has returned; the others are logged.
     /// * [`Error::WouldDeadlock`] on a thread of an engine; the engine is closed then. [`Error::Forked`] in a forked child.
-    pub fn shutdown(mut self, limit: Duration) -> Result<(), Error> {
+    #[track_caller]
+    pub fn shutdown(self, limit: Duration) -> Result<(), Error> {
         refuse_in_child(self.engine.handle.fork)?;
-        self.shut_down = true;
+        self.owner.shut_down.store(true, Ordering::Relaxed);
         let until = Deadline::after(limit);
         self.engine.close();
         if let Err(error) = self.engine.drain(until) {
-            if matches!(error, Error::Timeout(_)) {
+            if matches!(error, Error::Timeout { .. }) {
                 self.engine.stops_loops.store(true, Ordering::Relaxed);
                 self.engine.devices.iter().for_each(|device| device.stop_loops());
             }
             return Err(error);
         }
         if !self.engine.end_threads(until.map(|until| until.at())) {
-            return Err(Error::Timeout(limit));
+            return Err(Error::Timeout { after: limit, site: Site::caller() });
         }
         self.report()
     }
@@ -508,18 +631,19 @@ impl Vm {
     ///
     /// # Errors
     /// [`Error::Forked`] in a forked child.
+    #[track_caller]
     pub fn memory_limit(&self, place: Place) -> Result<Option<u64>, Error> {
         refuse_in_child(self.engine.handle.fork)?;
         Ok(self.engine.memory_limit(place))
     }
 }
 
-impl Vm {
+impl Owner {
     /// Drains the engine and ends its threads. Waits for nothing after [`Vm::shutdown`], which has done all this or given up, and
     /// on a thread of an engine: then the threads end by themselves.
     fn end(&self) {
         self.engine.close();
-        if self.shut_down || engine_thread::is_here() || self.engine.drain(None).is_err() {
+        if self.shut_down.load(Ordering::Relaxed) || engine_thread::is_here() || self.engine.drain(None).is_err() {
             return self.engine.leave_threads();
         }
         self.engine.end_threads(None);
@@ -527,7 +651,7 @@ impl Vm {
     }
 }
 
-impl Drop for Vm {
+impl Drop for Owner {
     fn drop(&mut self) {
         // In a forked child the engine is leaked, as its handle keeps a reference: state that threads of the parent were using may
         // be inconsistent there, and devices do not survive a fork.

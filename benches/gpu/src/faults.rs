@@ -122,7 +122,7 @@ fn wrong_ptx() -> Result<(), String> {
     let vm = engine()?;
     for (ptx, kernel) in [("this is no PTX", EMPTY), (EMPTY_PTX, "missing")] {
         match vm.load_cuda(CUDA, &Ptx::new(ptx).map_err(text)?, kernel) {
-            Err(Error::Device(DeviceError::Driver { device: CUDA, .. })) => {}
+            Err(Error::Device { error: DeviceError::Driver { device: CUDA, .. }, .. }) => {}
             other => return Err(format!("`{kernel}` of {ptx:?} gave {other:?}")),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use streamvm::instructions::LaneGuard;
-use streamvm::{BuildError, FnError, InstructionsBuilder, Lane, Use, Var, Vm};
+use streamvm::{FnError, InstructionsBuilder, Lane, Use, Var, Vm};
 
 use super::DEVICE;
 use crate::harness::case::{Sample, Sizes};
@@ -83,7 +83,7 @@ fn engine() -> Result<Vm, Error> {
 }
 
 /// Emits an instruction that blocks until the returned sender is dropped.
-pub(crate) fn blocked(builder: &mut InstructionsBuilder, held: Use<'_>) -> Result<mpsc::Sender<()>, BuildError> {
+pub(crate) fn blocked(builder: &mut InstructionsBuilder, held: Use<'_>) -> Result<mpsc::Sender<()>, streamvm::Error> {
     let (release, released) = mpsc::channel();
     builder.call_fn("blocked", DEVICE, [held], move |_| {
         // An error means that the sender was dropped, which is the signal to go on.

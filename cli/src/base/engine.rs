@@ -6,7 +6,7 @@ pub(crate) use streamvm::ep::{
     Access, Axes, Convolution, DType, DeviceId, DeviceInfo, DeviceKind, Error as DeviceError, Extra, Label, MAX_RANK,
     MemoryKind, Op, OpClass, Params, Pooling, ProgramStep, Scalar, Shape, Site,
 };
-pub(crate) use streamvm::instructions::{Kind, Resource};
+pub(crate) use streamvm::instructions::{Kind, Resource, show};
 pub(crate) use streamvm::report::{OpProfile, SyncCounts, Times, WorkerProfile};
 pub(crate) use streamvm::stream::{Capabilities, MAX_STREAMS};
 pub(crate) use streamvm::{

@@ -150,7 +150,7 @@ fn parsed(name: &str, text: &[u8], options: &ProgramOptions) -> Result<Shown, St
 
 /// The line of an error in the text of a program, and the message without it.
 fn line_of(error: &Error) -> Option<(usize, String)> {
-    let Error::Program(program) = error else { return None };
+    let Error::Program { error: program, .. } = error else { return None };
     let ProgramError::Text { line, expected, found } = &**program else { return None };
     Some((*line, format!("expected {expected}; found {found:?}")))
 }

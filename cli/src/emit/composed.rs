@@ -1,7 +1,7 @@
 //! Emits the calls of neural networks that are made of several ops: attention, group norm and dropout.
 
 use super::{Emitter, value};
-use crate::base::engine::{BuildError, Generator, Tensor};
+use crate::base::engine::{BuildError, Error, Generator, Tensor};
 use crate::syntax::ast::Composed;
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::Span;
@@ -43,13 +43,17 @@ impl Emitter<'_> {
         made.map_err(|error| {
             let is_about_call = matches!(
                 error,
-                BuildError::Mask { .. }
-                    | BuildError::Groups { .. }
-                    | BuildError::PerChannel { .. }
-                    | BuildError::Probability { .. }
-                    | BuildError::Value { .. }
+                Error::Build {
+                    error: BuildError::Mask { .. }
+                        | BuildError::Groups { .. }
+                        | BuildError::PerChannel { .. }
+                        | BuildError::Probability { .. }
+                        | BuildError::Value { .. },
+                    ..
+                }
             );
-            let text = if is_about_call { error.to_string() } else { format!("{name}: {error}") };
+            let text = error.without_call();
+            let text = if is_about_call { text } else { format!("{name}: {text}") };
             Diagnostic::new(span, text).with_help(takes)
         })
     }

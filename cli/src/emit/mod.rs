@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::base::engine::{
-    BuildError, DType, DeviceId, Generator, InstructionList, InstructionsBuilder, MemoryKind, Place, Shape, StreamKey,
-    StreamType, Tensor,
+    BuildError, DType, DeviceId, Error, Generator, InstructionList, InstructionsBuilder, MemoryKind, Place, Shape,
+    StreamKey, StreamType, Tensor,
 };
 use crate::base::spelling::did_you_mean;
 use crate::emit::devices::Devices;
@@ -275,7 +275,7 @@ impl<'a> Emitter<'a> {
                 self.builder
                     .on_lane(lane)
                     .fill(&tensor, value.value)
-                    .map_err(|error| Diagnostic::new(target.name.span, error.to_string()))?;
+                    .map_err(|error| Diagnostic::new(target.name.span, error.without_call()))?;
                 Ok(Wanted::Nothing)
             }
             StatementKind::Print(value) => Ok(Wanted::One(self.host_value(value)?)),
@@ -329,9 +329,9 @@ impl<'a> Emitter<'a> {
 
     /// `copy h into y rows 0..4`, `matmul a b into y`
     fn into(&mut self, value: &Expr, target: &Target) -> Result<(), Diagnostic> {
-        let at = |error: BuildError| match error {
+        let at = |error: Error| match error {
             // The builder numbers the operands; the message names them as the script does.
-            BuildError::Overlap { what, second, help, .. } => {
+            Error::Build { error: BuildError::Overlap { what, second, help, .. }, .. } => {
                 let read = match &value.kind {
                     ExprKind::Copy { value: from, .. } => Some(&**from),
                     ExprKind::Call { inputs, .. } => inputs.get(second),
@@ -344,7 +344,7 @@ impl<'a> Emitter<'a> {
                     format!("{what}: `{target}` is written and has elements in common with `{read}`, which is read");
                 Diagnostic::new(value.span, text).with_help(help)
             }
-            error => Diagnostic::new(value.span, error.to_string()),
+            error => Diagnostic::new(value.span, error.without_call()),
         };
         let lane = value.lane.as_ref().map_or(self.lane, |lane| lane.value);
         match &value.kind {
@@ -441,6 +441,9 @@ impl<'a> Emitter<'a> {
         if tensor.place() == Place::Host && tensor.layout().is_contiguous() {
             return Ok(tensor);
         }
-        self.builder.on_lane(lane).copy(&tensor, Place::Host).map_err(|error| Diagnostic::new(span, error.to_string()))
+        self.builder
+            .on_lane(lane)
+            .copy(&tensor, Place::Host)
+            .map_err(|error| Diagnostic::new(span, error.without_call()))
     }
 }

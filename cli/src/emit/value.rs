@@ -1,7 +1,7 @@
 //! Emits values: loads, copies, fills, kernels, and the numbers among their operands.
 
 use super::{Emitter, view};
-use crate::base::engine::{Axes, BuildError, DType, DeviceId, Extra, Generator, Op, Params, Scalar, Shape, Tensor};
+use crate::base::engine::{Axes, DType, DeviceId, Error, Extra, Generator, Op, Params, Scalar, Shape, Tensor};
 use crate::syntax::ast::{Expr, ExprKind, ExtraRef, Number, PlaceRef, RangeBy};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::{Span, Spanned};
@@ -10,7 +10,7 @@ impl Emitter<'_> {
     /// Emits an expression on its lane, or on `lane` if it names none.
     pub(super) fn value(&mut self, expr: &Expr, lane: u32) -> Result<Tensor, Diagnostic> {
         let lane = expr.lane.as_ref().map_or(lane, |lane| lane.value);
-        let at = |error: BuildError| Diagnostic::new(expr.span, error.to_string());
+        let at = |error: Error| Diagnostic::new(expr.span, error.without_call());
         match &expr.kind {
             ExprKind::Name(name) => self.named(name, expr.span),
             ExprKind::Number(_) => Err(Diagnostic::new(expr.span, "expected a tensor, found a number")
@@ -135,7 +135,7 @@ impl Emitter<'_> {
                 self.builder
                     .on_lane(lane)
                     .full(like.place(), like.dtype(), &[], value)
-                    .map_err(|error| Diagnostic::new(input.span, error.to_string()))?,
+                    .map_err(|error| Diagnostic::new(input.span, error.without_call()))?,
             );
         }
         Ok(out)

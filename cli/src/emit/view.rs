@@ -16,41 +16,42 @@ pub(super) fn apply(
     match view {
         View::Reshape(sizes) => {
             let dims = inferred(&shape, sizes, span)?;
-            let reshape =
-                |tensor: &Tensor| tensor.try_reshape(&dims).map_err(|error| Diagnostic::new(span, error.to_string()));
+            let reshape = |tensor: &Tensor| {
+                tensor.try_reshape(&dims).map_err(|error| Diagnostic::new(span, error.without_call()))
+            };
             if let Some(view) = reshape(tensor)? {
                 return Ok(view);
             }
             let copy =
-                builder.copy(tensor, tensor.place()).map_err(|error| Diagnostic::new(span, error.to_string()))?;
+                builder.copy(tensor, tensor.place()).map_err(|error| Diagnostic::new(span, error.without_call()))?;
             // A copy has no gaps, so its reshape is a view.
             reshape(&copy)?.ok_or_else(|| Diagnostic::new(span, "this reshape needs a copy without gaps"))
         }
         View::Broadcast(sizes) => {
             let dims: Vec<usize> = sizes.iter().map(size).collect::<Result<_, _>>()?;
-            tensor.broadcast_to(&dims).map_err(|error| Diagnostic::new(span, error.to_string()))
+            tensor.broadcast_to(&dims).map_err(|error| Diagnostic::new(span, error.without_call()))
         }
         View::Permute(axes) => {
             let axes: Vec<usize> = axes.iter().map(|at| axis(&shape, at.value, at.span)).collect::<Result<_, _>>()?;
-            tensor.permute(&axes).map_err(|error| Diagnostic::new(span, error.to_string()))
+            tensor.permute(&axes).map_err(|error| Diagnostic::new(span, error.without_call()))
         }
         View::Slice(slices) => slice(tensor, slices),
         View::Tile(counts) => {
             let counts: Vec<usize> = counts.iter().map(size).collect::<Result<_, _>>()?;
-            builder.repeat(tensor, &counts).map_err(|error| Diagnostic::new(span, error.to_string()))
+            builder.repeat(tensor, &counts).map_err(|error| Diagnostic::new(span, error.without_call()))
         }
         View::Roll { shift, axis: at } => {
             let axis = axis(&shape, at.value, at.span)?;
-            builder.roll(tensor, *shift, axis).map_err(|error| Diagnostic::new(span, error.to_string()))
+            builder.roll(tensor, *shift, axis).map_err(|error| Diagnostic::new(span, error.without_call()))
         }
         View::Sort { axis: at, descending } => {
             let axis = axis(&shape, at.value, at.span)?;
-            builder.sort(tensor, axis, *descending).map_err(|error| Diagnostic::new(span, error.to_string()))
+            builder.sort(tensor, axis, *descending).map_err(|error| Diagnostic::new(span, error.without_call()))
         }
         View::Top { count, axis: at, largest } => {
             let axis = axis(&shape, at.value, at.span)?;
             let found = builder.topk(tensor, *count, axis, *largest);
-            found.map(|(elements, _)| elements).map_err(|error| Diagnostic::new(span, error.to_string()))
+            found.map(|(elements, _)| elements).map_err(|error| Diagnostic::new(span, error.without_call()))
         }
     }
 }
@@ -66,7 +67,7 @@ pub(super) fn slice(tensor: &Tensor, slices: &[SliceSpec]) -> Result<Tensor, Dia
         };
         let start = spec.start.map_or(Ok(0), index)?;
         let end = spec.end.map_or(Ok(shape.dims()[axis]), index)?;
-        part = part.slice(axis, start..end).map_err(|error| Diagnostic::new(spec.span, error.to_string()))?;
+        part = part.slice(axis, start..end).map_err(|error| Diagnostic::new(spec.span, error.without_call()))?;
     }
     Ok(part)
 }

@@ -32,7 +32,7 @@ impl EngineOptions {
         }
         // A GPU has memory of its own, which its driver bounds, so only a limit that the user gave applies.
         builder = builder.cuda(Some(CudaConfig { memory_limit: self.memory_limit, ..CudaConfig::default() }));
-        more(builder).build().map_err(|error| error.to_string())
+        more(builder).build().map_err(|error| error.without_call())
     }
 }
 

@@ -25,7 +25,6 @@ use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::{Source, Span, Spanned};
 use crate::values::array::{Array, Data};
 use crate::values::compare::{accuracy, compare};
-use crate::values::show::show;
 
 /// A list of this many instructions is submitted even if no statement needs a value yet: few enough that the streams do not wait
 /// for the script, and enough to spread the fixed cost of a submission.
@@ -387,7 +386,7 @@ impl Runner<'_> {
             StatementKind::Print(value) => {
                 let sizes: Vec<String> = array.shape.iter().map(ToString::to_string).collect();
                 let head = format!("{}: {}[{}]", self.label(value), array.data.dtype(), sizes.join(","));
-                let values = show(array);
+                let values = array.show();
                 let separator = if values.contains('\n') { '\n' } else { ' ' };
                 Ok(writeln!(self.out, "{head}{separator}{values}")?)
             }
@@ -480,7 +479,7 @@ impl Runner<'_> {
                     "work in smaller parts; other programs may hold memory too"
                 });
             }
-            other => return Diagnostic::new(noticed, other.to_string()),
+            other => return Diagnostic::new(noticed, other.without_call()),
         };
         // The statement that failed, and the `run` that led there, if it is one of a program.
         let (cause, site, run) = match &failure.cause {

@@ -2,7 +2,7 @@
 //!
 //! Elements are in row-major order. A `bool` is a Rust bool: the conversion from bytes refuses bytes other than 0 and 1.
 
-use crate::base::engine::{DType, bf16, f16};
+use crate::base::engine::{DType, Scalar, bf16, f16, show};
 
 /// Elements in row-major order.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +42,20 @@ pub struct Array {
     pub shape: Vec<usize>,
     /// The elements.
     pub data: Data,
+}
+
+impl Array {
+    /// The text that `print` writes.
+    #[must_use]
+    pub fn show(&self) -> String {
+        // It asks for indices below the number of elements alone.
+        show(self.data.dtype(), &self.shape, None, |index| match self.data.get(index) {
+            Some(Element::Float(value)) => Scalar::F64(value),
+            Some(Element::Bool(value)) => Scalar::Bool(value),
+            Some(Element::Int(value)) => i64::try_from(value).map_or(Scalar::U64(value as u64), Scalar::I64),
+            None => Scalar::F64(f64::NAN),
+        })
+    }
 }
 
 /// One element, wide enough to compare without loss.

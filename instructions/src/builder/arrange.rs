@@ -4,6 +4,7 @@ use streamvm_ep::{DType, DeviceId, Layout, MAX_RANK, MemoryKind, Op, Params, Sca
 
 use crate::builder::instructions_builder::InstructionsBuilder;
 use crate::error::build_error::BuildError;
+use crate::error::engine_error::Error;
 use crate::list::instruction_list::InstructionList;
 use crate::place::Place;
 use crate::tensor::handle::Tensor;
@@ -15,10 +16,10 @@ impl InstructionsBuilder {
     /// # Errors
     /// [`BuildError::Repeat`] unless there is one count for each axis; the shape is impossible; those of [`copy_into`](InstructionsBuilder::copy_into).
     #[track_caller]
-    pub fn repeat(&mut self, x: &Tensor, counts: &[usize]) -> Result<Tensor, BuildError> {
+    pub fn repeat(&mut self, x: &Tensor, counts: &[usize]) -> Result<Tensor, Error> {
         let shape = x.shape();
         if counts.len() != shape.rank() {
-            return Err(BuildError::Repeat { shape: Box::new(shape), counts: counts.to_vec() });
+            return Err(BuildError::Repeat { shape: Box::new(shape), counts: counts.to_vec() }.into());
         }
         let dims: Vec<usize> = shape.dims().iter().zip(counts).map(|(dim, count)| dim.saturating_mul(*count)).collect();
         let mut copies = self.list_of_its_own();
@@ -33,7 +34,7 @@ impl InstructionsBuilder {
 
     /// Copies `x` to each of its places in `target`. No size is 0.
     #[track_caller]
-    fn copy_repeated(&mut self, x: &Tensor, target: &Tensor, counts: &[usize]) -> Result<(), BuildError> {
+    fn copy_repeated(&mut self, x: &Tensor, target: &Tensor, counts: &[usize]) -> Result<(), Error> {
         let sizes = x.shape();
         let is_two = |axis: &usize| counts[*axis] > 1 && sizes.dims()[*axis] > 1;
         // An axis that is repeated, and has more than one element, is two axes of the copy; one that is not, and has one, is none.
@@ -73,7 +74,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// There is no such axis; those of [`copy_into`](InstructionsBuilder::copy_into).
     #[track_caller]
-    pub fn roll(&mut self, x: &Tensor, shift: i64, axis: usize) -> Result<Tensor, BuildError> {
+    pub fn roll(&mut self, x: &Tensor, shift: i64, axis: usize) -> Result<Tensor, Error> {
         let shape = x.shape();
         shape.check_axis(axis)?;
         let size = shape.dims()[axis];
@@ -96,7 +97,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// The value does not fit the dtype; those of [`op`](InstructionsBuilder::op).
     #[track_caller]
-    pub fn masked_fill(&mut self, x: &Tensor, mask: &Tensor, value: impl Into<Scalar>) -> Result<Tensor, BuildError> {
+    pub fn masked_fill(&mut self, x: &Tensor, mask: &Tensor, value: impl Into<Scalar>) -> Result<Tensor, Error> {
         let mut steps = self.list_of_its_own();
         let value = steps.full(x.place(), x.dtype(), &[], value)?;
         let filled = steps.op(Op::Where, &[mask, &value, x], Params::default())?;
@@ -109,13 +110,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// The shape is impossible.
     #[track_caller]
-    pub fn eye(
-        &mut self,
-        place: impl Into<Place>,
-        dtype: DType,
-        rows: usize,
-        columns: usize,
-    ) -> Result<Tensor, BuildError> {
+    pub fn eye(&mut self, place: impl Into<Place>, dtype: DType, rows: usize, columns: usize) -> Result<Tensor, Error> {
         let mut fills = self.list_of_its_own();
         let matrix = fills.zeros(place, dtype, &[rows, columns])?;
         let length = rows.min(columns);
@@ -142,21 +137,21 @@ impl InstructionsBuilder {
         first: impl Into<Scalar>,
         end: impl Into<Scalar>,
         step: impl Into<Scalar>,
-    ) -> Result<Tensor, BuildError> {
+    ) -> Result<Tensor, Error> {
         let numbers @ [first, end, step] = [first.into(), end.into(), step.into()];
         let refused = |value| BuildError::Value { what: Op::Arange.name().to_owned(), value, dtype };
         let range = || BuildError::Range { what: Op::Arange.name().to_owned(), first, last: end, step: Some(step) };
         let (params, elements) = if dtype.is_float() {
             let [first, end, step] = floats(numbers).map_err(refused)?;
             if step == 0.0 || ![first, end, step, end - first].iter().all(|number| number.is_finite()) {
-                return Err(range());
+                return Err(range().into());
             }
             // A float that is too large becomes the largest number, of which there is no shape.
             (Params::floats(first, step), ((end - first) / step).ceil().max(0.0) as usize)
         } else {
             let [first, end, step] = integers(numbers).map_err(refused)?;
             if step == 0 {
-                return Err(range());
+                return Err(range().into());
             }
             // None of these is past the range of `i128`.
             let elements = ((end - first + step - step.signum()) / step).max(0);
@@ -166,7 +161,7 @@ impl InstructionsBuilder {
                     i64::try_from(element).map(Scalar::I64).or_else(|_| u64::try_from(element).map(Scalar::U64));
                 let fits = fitting.is_ok_and(|element| element.fits(dtype));
                 if elements > 0 && !fits {
-                    return Err(refused(fitting.unwrap_or(numbers[usize::from(index > 0)])));
+                    return Err(refused(fitting.unwrap_or(numbers[usize::from(index > 0)])).into());
                 }
             }
             // The kernels count by the low 64 bits, of which an element of any dtype has no more.
@@ -191,15 +186,15 @@ impl InstructionsBuilder {
         first: f64,
         last: f64,
         count: usize,
-    ) -> Result<Tensor, BuildError> {
+    ) -> Result<Tensor, Error> {
         let what = || "linspace".to_owned();
         if !dtype.is_float() {
-            return Err(BuildError::Value { what: what(), value: Scalar::F64(first), dtype });
+            return Err(BuildError::Value { what: what(), value: Scalar::F64(first), dtype }.into());
         }
         let step = if count > 1 { (last - first) / (count - 1) as f64 } else { 0.0 };
         if ![first, last, step].iter().all(|number| number.is_finite()) {
             let [first, last] = [first, last].map(Scalar::F64);
-            return Err(BuildError::Range { what: what(), first, last, step: None });
+            return Err(BuildError::Range { what: what(), first, last, step: None }.into());
         }
         let numbers = self.output(device, dtype, Shape::new(&[count])?);
         let mut steps = self.list_of_its_own();

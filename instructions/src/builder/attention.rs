@@ -4,6 +4,7 @@ use streamvm_ep::{Axes, DType, Op, Params, Shape, infer};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
 use crate::error::build_error::BuildError;
+use crate::error::engine_error::Error;
 use crate::tensor::handle::Tensor;
 
 /// The queries whose scores exist at a time. A product of so many rows keeps the vector units of a CPU as busy as one of all rows.
@@ -22,13 +23,7 @@ impl InstructionsBuilder {
     /// The shapes do not fit, or the dtypes differ or are no floats; the mask has another dtype, or does not broadcast to the scores; an operand lives in
     /// host memory. The list is unchanged then.
     #[track_caller]
-    pub fn attention(
-        &mut self,
-        q: &Tensor,
-        k: &Tensor,
-        v: &Tensor,
-        mask: Option<&Tensor>,
-    ) -> Result<Tensor, BuildError> {
+    pub fn attention(&mut self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Result<Tensor, Error> {
         let device = q.place().device().ok_or(BuildError::OnHost { op: Op::MatMul })?;
         let keys = transposed(k)?;
         let product =
@@ -72,7 +67,8 @@ impl InstructionsBuilder {
 }
 
 /// A view with the two innermost axes exchanged; a tensor that has no two is left as it is, and a product refuses it.
-fn transposed(matrices: &Tensor) -> Result<Tensor, BuildError> {
+#[track_caller]
+fn transposed(matrices: &Tensor) -> Result<Tensor, Error> {
     let mut order: Vec<usize> = (0..matrices.shape().rank()).collect();
     if let [.., row, column] = &mut order[..] {
         std::mem::swap(row, column);
@@ -81,7 +77,8 @@ fn transposed(matrices: &Tensor) -> Result<Tensor, BuildError> {
 }
 
 /// The op that applies a mask to the scores.
-fn masked(mask: &Tensor, dtype: DType, scores: &Shape) -> Result<Op, BuildError> {
+#[track_caller]
+fn masked(mask: &Tensor, dtype: DType, scores: &Shape) -> Result<Op, Error> {
     let (op, found) = match mask.dtype() {
         DType::Bool => {
             let inputs = [(DType::Bool, &mask.shape()), (dtype, scores), (dtype, scores)];
@@ -92,5 +89,5 @@ fn masked(mask: &Tensor, dtype: DType, scores: &Shape) -> Result<Op, BuildError>
     if found == *scores {
         return Ok(op);
     }
-    Err(BuildError::Mask { found: Box::new(mask.shape()), scores: Box::new(*scores) })
+    Err(BuildError::Mask { found: Box::new(mask.shape()), scores: Box::new(*scores) }.into())
 }

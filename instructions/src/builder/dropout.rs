@@ -5,6 +5,7 @@ use streamvm_ep::{DType, Op, OpError, Params, Scalar, f16};
 use crate::builder::instructions_builder::InstructionsBuilder;
 use crate::builder::random::Generator;
 use crate::error::build_error::BuildError;
+use crate::error::engine_error::Error;
 use crate::tensor::handle::Tensor;
 
 impl InstructionsBuilder {
@@ -19,19 +20,19 @@ impl InstructionsBuilder {
     /// of the dtype, which of all dtypes is possible for `f16` alone, above a `p` of about 0.99998. Then the generator does not advance, and the list
     /// is unchanged.
     #[track_caller]
-    pub fn dropout(&mut self, x: &Tensor, generator: &Generator, p: f64) -> Result<(Tensor, Tensor), BuildError> {
+    pub fn dropout(&mut self, x: &Tensor, generator: &Generator, p: f64) -> Result<(Tensor, Tensor), Error> {
         let device = x.place().device().ok_or(BuildError::OnHost { op: Op::Mul })?;
         if !x.dtype().is_float() {
             return Err(OpError::DType { op: Op::Uniform, dtype: x.dtype(), available: Op::Uniform.dtypes() }.into());
         }
         if !(0.0..1.0).contains(&p) {
-            return Err(BuildError::Probability { found: Scalar::F64(p) });
+            return Err(BuildError::Probability { found: Scalar::F64(p) }.into());
         }
         let factor = 1.0 / (1.0 - p);
         // With an infinity as a factor, kept zeros would become NaN.
         if x.dtype() == DType::F16 && f16::from_f64(factor).is_infinite() {
             let value = Scalar::F64(factor);
-            return Err(BuildError::Value { what: "dropout".to_owned(), value, dtype: x.dtype() });
+            return Err(BuildError::Value { what: "dropout".to_owned(), value, dtype: x.dtype() }.into());
         }
         // What can be refused comes before the generator advances.
         let mut steps = self.list_of_its_own();

@@ -7,6 +7,7 @@ use streamvm_stream::{StreamKey, StreamType};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
 use crate::error::build_error::BuildError;
+use crate::error::engine_error::Error;
 use crate::list::check::check_function;
 use crate::list::kind::{Kind, Role};
 use crate::place::HOST_DEVICE;
@@ -38,11 +39,11 @@ impl InstructionsBuilder {
         device: DeviceId,
         uses: impl IntoIterator<Item = Use<'u>>,
         f: F,
-    ) -> Result<(), BuildError>
+    ) -> Result<(), Error>
     where
         F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
     {
-        self.push_function(name, Role::Function, device, uses, || Some(InlineFn::new(f)), Site::caller())
+        Ok(self.push_function(name, Role::Function, device, uses, || Some(InlineFn::new(f)), Site::caller())?)
     }
 
     /// [`push`](InstructionsBuilder::push) of code that uses no resource known to streamvm: it takes part only in the order of its stream.
@@ -83,7 +84,7 @@ impl InstructionsBuilder {
     /// As [`call_fn`](InstructionsBuilder::call_fn): the tensor lives on a device whose memory the host cannot reach, or is a written view
     /// that broadcasts.
     #[track_caller]
-    pub fn access<F>(&mut self, name: impl Into<Cow<'static, str>>, tensor: Use<'_>, f: F) -> Result<(), BuildError>
+    pub fn access<F>(&mut self, name: impl Into<Cow<'static, str>>, tensor: Use<'_>, f: F) -> Result<(), Error>
     where
         F: for<'a, 'b> FnOnce(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + 'static,
     {
@@ -92,7 +93,7 @@ impl InstructionsBuilder {
             Some(tensor) if Home::of(tensor) == Home::Locked => HOST_DEVICE,
             tensor => tensor.and_then(|tensor| tensor.place().device()).unwrap_or(HOST_DEVICE),
         };
-        self.push_function(name, Role::Access, device, [tensor], || Some(InlineFn::new(f)), Site::caller())
+        Ok(self.push_function(name, Role::Access, device, [tensor], || Some(InlineFn::new(f)), Site::caller())?)
     }
 
     /// Queues commands of the caller on the compute stream of a CUDA device, over the addresses of declared reads and writes, which
@@ -111,7 +112,7 @@ impl InstructionsBuilder {
         device: DeviceId,
         uses: impl IntoIterator<Item = Use<'u>>,
         f: F,
-    ) -> Result<(), BuildError>
+    ) -> Result<(), Error>
     where
         F: for<'a, 'b> FnOnce(&'a RawCall<'b>) -> Result<(), FnError> + Send + 'static,
     {
@@ -119,7 +120,7 @@ impl InstructionsBuilder {
             Some(raw) => f(raw),
             None => Err("it runs on a driver's stream alone".into()),
         };
-        self.push_function(name, Role::Cuda, device, uses, || Some(InlineFn::new(body)), Site::caller())
+        Ok(self.push_function(name, Role::Cuda, device, uses, || Some(InlineFn::new(body)), Site::caller())?)
     }
 
     #[inline(always)]

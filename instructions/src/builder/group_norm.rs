@@ -4,6 +4,7 @@ use streamvm_ep::{Op, OpError, Shape};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
 use crate::error::build_error::BuildError;
+use crate::error::engine_error::Error;
 use crate::tensor::handle::Tensor;
 
 impl InstructionsBuilder {
@@ -24,20 +25,20 @@ impl InstructionsBuilder {
         weight: &Tensor,
         bias: &Tensor,
         epsilon: f64,
-    ) -> Result<Tensor, BuildError> {
+    ) -> Result<Tensor, Error> {
         let device = x.place().device().ok_or(BuildError::OnHost { op: Op::LayerNorm })?;
         if !x.dtype().is_float() {
             let (op, dtype) = (Op::LayerNorm, x.dtype());
             return Err(OpError::DType { op, dtype, available: op.dtypes() }.into());
         }
         let shape = x.shape();
-        let &[examples, channels, ref inner @ ..] = shape.dims() else { return Err(refused(&shape, groups)) };
+        let &[examples, channels, ref inner @ ..] = shape.dims() else { return Err(refused(&shape, groups).into()) };
         if groups == 0 || !channels.is_multiple_of(groups) {
-            return Err(refused(&shape, groups));
+            return Err(refused(&shape, groups).into());
         }
         for (what, given) in [("weight", weight), ("bias", bias)] {
             if given.shape().dims() != [channels] {
-                return Err(BuildError::PerChannel { what, found: Box::new(given.shape()), channels });
+                return Err(BuildError::PerChannel { what, found: Box::new(given.shape()), channels }.into());
             }
         }
         let length = channels / groups * inner.iter().product::<usize>();
@@ -63,6 +64,7 @@ fn refused(found: &Shape, groups: usize) -> BuildError {
 }
 
 /// A new tensor, which has no gaps, in another shape.
-fn in_shape(tensor: &Tensor, dims: &[usize]) -> Result<Tensor, BuildError> {
+#[track_caller]
+fn in_shape(tensor: &Tensor, dims: &[usize]) -> Result<Tensor, Error> {
     Ok(tensor.try_reshape(dims)?.unwrap_or_else(|| unreachable!("a new tensor has its elements in order")))
 }

@@ -9,6 +9,7 @@ use streamvm_stream::{StreamKey, StreamType};
 use crate::builder::copy_stream::copy_stream;
 use crate::builder::scope::BuilderOptions;
 use crate::error::build_error::BuildError;
+use crate::error::engine_error::Error;
 use crate::list::check::{check_alike, check_copy, check_fill, check_in_place, check_op, check_op_into, check_output};
 use crate::list::instruction_list::InstructionList;
 use crate::list::kind::Kind;
@@ -45,7 +46,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// The shapes, dtypes or parameters do not fit the op, or the inputs do not live on one device.
     #[track_caller]
-    pub fn op(&mut self, op: Op, inputs: &[&Tensor], params: Params) -> Result<Tensor, BuildError> {
+    pub fn op(&mut self, op: Op, inputs: &[&Tensor], params: Params) -> Result<Tensor, Error> {
         let (device, output) = output_of(op, inputs, &params, self.options.compute)?;
         self.push_op(device, op, params, inputs, &output, Site::caller());
         Ok(output)
@@ -63,7 +64,7 @@ impl InstructionsBuilder {
     /// [`BuildError::OutOfReach`] for a copy between devices of different kinds, neither of them a CPU: copy by way of the host.
     /// Whether the devices exist is checked when the list is submitted.
     #[track_caller]
-    pub fn copy(&mut self, source: &Tensor, place: impl Into<Place>) -> Result<Tensor, BuildError> {
+    pub fn copy(&mut self, source: &Tensor, place: impl Into<Place>) -> Result<Tensor, Error> {
         let (engine, place) = (source.resource().engine(), place.into());
         let target = Tensor::unbound_of(engine, place, MemoryKind::Device, source.dtype(), source.layout().shape());
         self.push_copy(source, &target, Site::caller())?;
@@ -81,7 +82,7 @@ impl InstructionsBuilder {
         dtype: DType,
         shape: &[usize],
         value: impl Into<Scalar>,
-    ) -> Result<Tensor, BuildError> {
+    ) -> Result<Tensor, Error> {
         let target = Tensor::unbound(place.into(), MemoryKind::Device, dtype, Shape::new(shape)?);
         self.fill(&target, value)?;
         Ok(target)
@@ -92,7 +93,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// The shape is impossible.
     #[track_caller]
-    pub fn zeros(&mut self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, BuildError> {
+    pub fn zeros(&mut self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, Error> {
         self.full(place, dtype, shape, Scalar::zero(dtype))
     }
 
@@ -101,7 +102,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// The shape is impossible.
     #[track_caller]
-    pub fn ones(&mut self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, BuildError> {
+    pub fn ones(&mut self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, Error> {
         self.full(place, dtype, shape, Scalar::one(dtype))
     }
 
@@ -110,7 +111,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// The shape is impossible.
     #[track_caller]
-    pub fn allocate(&mut self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, BuildError> {
+    pub fn allocate(&mut self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, Error> {
         let target = Tensor::unbound(place.into(), MemoryKind::Device, dtype, Shape::new(shape)?);
         self.push_on(target.place(), Kind::Allocate, [target.write()], Site::caller());
         Ok(target)
@@ -143,7 +144,7 @@ impl InstructionsBuilder {
     /// As [`InstructionsBuilder::op`]; `output` has another shape, dtype or device, or broadcasts; `output` overlaps an input,
     /// unless the op is elementwise and both are the same view.
     #[track_caller]
-    pub fn op_into(&mut self, op: Op, inputs: &[&Tensor], params: Params, output: &Tensor) -> Result<(), BuildError> {
+    pub fn op_into(&mut self, op: Op, inputs: &[&Tensor], params: Params, output: &Tensor) -> Result<(), Error> {
         let (device, dtype, shape) = check_op_into(op, inputs, &params, output)?;
         check_output(op.name(), output, device.into(), dtype, &shape)?;
         check_not_upload(op.name(), output)?;
@@ -172,9 +173,9 @@ impl InstructionsBuilder {
     /// The shapes or dtypes differ, `target` broadcasts, or the two overlap; [`BuildError::OutOfReach`] as for
     /// [`InstructionsBuilder::copy`].
     #[track_caller]
-    pub fn copy_into(&mut self, source: &Tensor, target: &Tensor) -> Result<(), BuildError> {
+    pub fn copy_into(&mut self, source: &Tensor, target: &Tensor) -> Result<(), Error> {
         check_copy(source, target)?;
-        self.push_copy(source, target, Site::caller())
+        Ok(self.push_copy(source, target, Site::caller())?)
     }
 
     fn push_copy(&mut self, source: &Tensor, target: &Tensor, site: Site) -> Result<(), BuildError> {
@@ -193,7 +194,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// The value does not fit the dtype, or the view broadcasts.
     #[track_caller]
-    pub fn fill(&mut self, target: &Tensor, value: impl Into<Scalar>) -> Result<(), BuildError> {
+    pub fn fill(&mut self, target: &Tensor, value: impl Into<Scalar>) -> Result<(), Error> {
         let value = value.into();
         check_fill(value, target)?;
         self.push_on(target.place(), Kind::Fill(value), [target.write()], Site::caller());

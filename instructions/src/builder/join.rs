@@ -4,6 +4,7 @@ use streamvm_ep::{MemoryKind, Shape};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
 use crate::error::build_error::BuildError;
+use crate::error::engine_error::Error;
 use crate::tensor::handle::Tensor;
 
 impl InstructionsBuilder {
@@ -14,7 +15,7 @@ impl InstructionsBuilder {
     /// [`BuildError::NothingToJoin`] without a tensor, [`BuildError::Join`] if dtypes, or sizes on other axes, differ; there is no such
     /// axis; those of [`copy_into`](InstructionsBuilder::copy_into).
     #[track_caller]
-    pub fn cat(&mut self, tensors: &[&Tensor], axis: usize) -> Result<Tensor, BuildError> {
+    pub fn cat(&mut self, tensors: &[&Tensor], axis: usize) -> Result<Tensor, Error> {
         let first = tensors.first().ok_or(BuildError::NothingToJoin)?;
         let mut dims = first.shape().dims().to_vec();
         // Refuses an axis that is not there.
@@ -34,7 +35,8 @@ impl InstructionsBuilder {
                     found: Box::new(shape),
                     expected_dtype: first.dtype(),
                     found_dtype: tensor.dtype(),
-                });
+                }
+                .into());
             }
             dims[axis] = dims[axis].saturating_add(shape.dims()[axis]);
         }
@@ -61,7 +63,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// Those of [`cat`](InstructionsBuilder::cat) and of [`Tensor::unsqueeze`].
     #[track_caller]
-    pub fn stack(&mut self, tensors: &[&Tensor], axis: usize) -> Result<Tensor, BuildError> {
+    pub fn stack(&mut self, tensors: &[&Tensor], axis: usize) -> Result<Tensor, Error> {
         let views = tensors.iter().map(|tensor| tensor.unsqueeze(axis)).collect::<Result<Vec<Tensor>, _>>()?;
         self.cat(&views.iter().collect::<Vec<&Tensor>>(), axis)
     }

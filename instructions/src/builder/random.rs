@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use streamvm_ep::{DType, DeviceId, Op, Params, Shape, Site};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
-use crate::error::build_error::BuildError;
+use crate::error::engine_error::Error;
 use crate::list::check::{check_op_into, check_output};
 use crate::tensor::handle::Tensor;
 use crate::tensor::reach::check_not_upload;
@@ -27,7 +27,7 @@ const OF_A_BLOCK: usize = 4;
 /// use streamvm_ep::{DType, DeviceId};
 /// use streamvm_instructions::{Generator, InstructionsBuilder};
 ///
-/// # fn main() -> Result<(), streamvm_instructions::BuildError> {
+/// # fn main() -> Result<(), streamvm_instructions::Error> {
 /// let (mut b, generator) = (InstructionsBuilder::new(), Generator::new(7));
 /// b.rand(&generator, DeviceId::cpu(0), DType::F32, &[2, 3])?;
 /// b.randn(&generator, DeviceId::cpu(0), DType::F64, &[3])?;
@@ -95,7 +95,7 @@ impl InstructionsBuilder {
         device: DeviceId,
         dtype: DType,
         shape: &[usize],
-    ) -> Result<Tensor, BuildError> {
+    ) -> Result<Tensor, Error> {
         let output = self.output(device, dtype, Shape::new(shape)?);
         self.rand_into(generator, &output)?;
         Ok(output)
@@ -113,7 +113,7 @@ impl InstructionsBuilder {
         device: DeviceId,
         dtype: DType,
         shape: &[usize],
-    ) -> Result<Tensor, BuildError> {
+    ) -> Result<Tensor, Error> {
         let output = self.output(device, dtype, Shape::new(shape)?);
         self.randn_into(generator, &output)?;
         Ok(output)
@@ -126,7 +126,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// The dtype is not a float, or `output` does not live on a device, or broadcasts. Then the generator does not advance.
     #[track_caller]
-    pub fn rand_into(&mut self, generator: &Generator, output: &Tensor) -> Result<(), BuildError> {
+    pub fn rand_into(&mut self, generator: &Generator, output: &Tensor) -> Result<(), Error> {
         self.draw(Op::Uniform, generator, output)
     }
 
@@ -135,12 +135,12 @@ impl InstructionsBuilder {
     /// # Errors
     /// As [`rand_into`](InstructionsBuilder::rand_into).
     #[track_caller]
-    pub fn randn_into(&mut self, generator: &Generator, output: &Tensor) -> Result<(), BuildError> {
+    pub fn randn_into(&mut self, generator: &Generator, output: &Tensor) -> Result<(), Error> {
         self.draw(Op::Normal, generator, output)
     }
 
     #[track_caller]
-    fn draw(&mut self, op: Op, generator: &Generator, output: &Tensor) -> Result<(), BuildError> {
+    fn draw(&mut self, op: Op, generator: &Generator, output: &Tensor) -> Result<(), Error> {
         // The check comes first, so that a refused call takes no share; it does not depend on the counter, which is 0 here.
         let (device, dtype, shape) = check_op_into(op, &[], &Params::random(generator.seed, 0), output)?;
         check_output(op.name(), output, device.into(), dtype, &shape)?;

@@ -3,7 +3,7 @@
 use streamvm_ep::{Axes, Op, Params};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
-use crate::error::build_error::BuildError;
+use crate::error::engine_error::Error;
 use crate::tensor::handle::Tensor;
 
 impl InstructionsBuilder {
@@ -18,7 +18,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// There is no such axis; those of [`op`](InstructionsBuilder::op).
     #[track_caller]
-    pub fn sort(&mut self, x: &Tensor, axis: usize, descending: bool) -> Result<Tensor, BuildError> {
+    pub fn sort(&mut self, x: &Tensor, axis: usize, descending: bool) -> Result<Tensor, Error> {
         Ok(self.taken(x, Op::ArgSort, Params::sorted(Axes::new(&[axis])?, descending))?.0)
     }
 
@@ -31,19 +31,13 @@ impl InstructionsBuilder {
     /// # Errors
     /// There is no such axis, or it has fewer elements than `count`; those of [`op`](InstructionsBuilder::op).
     #[track_caller]
-    pub fn topk(
-        &mut self,
-        x: &Tensor,
-        count: usize,
-        axis: usize,
-        largest: bool,
-    ) -> Result<(Tensor, Tensor), BuildError> {
+    pub fn topk(&mut self, x: &Tensor, count: usize, axis: usize, largest: bool) -> Result<(Tensor, Tensor), Error> {
         self.taken(x, Op::ArgTopK, Params::top(Axes::new(&[axis])?, count, largest))
     }
 
     /// The elements of `x` at the indices that `op` gives along an axis, and the indices.
     #[track_caller]
-    fn taken(&mut self, x: &Tensor, op: Op, params: Params) -> Result<(Tensor, Tensor), BuildError> {
+    fn taken(&mut self, x: &Tensor, op: Op, params: Params) -> Result<(Tensor, Tensor), Error> {
         let mut steps = self.list_of_its_own();
         let indices = steps.op(op, &[x], params)?;
         let elements = steps.op(Op::TakeAlongAxis, &[x, &indices], Params::over(params.axes))?;

@@ -8,6 +8,7 @@ use streamvm_stream::{StreamKey, StreamType, WaitKind};
 use crate::builder::instructions_builder::InstructionsBuilder;
 use crate::engine::event::Event;
 use crate::error::build_error::BuildError;
+use crate::error::engine_error::Error;
 use crate::list::kind::{Kind, WaitFor};
 use crate::place::HOST_DEVICE;
 use crate::tensor::critical::{Critical, Section};
@@ -64,7 +65,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// [`BuildError::NoResource`] if there is no resource.
     #[track_caller]
-    pub fn begin_section(&mut self, resources: &[&Critical], feeds: &[&Tensor]) -> Result<Section, BuildError> {
+    pub fn begin_section(&mut self, resources: &[&Critical], feeds: &[&Tensor]) -> Result<Section, Error> {
         let section = Section::new(resources.iter().copied().cloned().collect(), false);
         self.begin(&section, feeds, Site::caller())?;
         Ok(section)
@@ -79,9 +80,9 @@ impl InstructionsBuilder {
 
     /// [`begin_section`](InstructionsBuilder::begin_section) of a given section. For engines.
     #[doc(hidden)]
-    pub fn begin(&mut self, section: &Section, feeds: &[&Tensor], site: Site) -> Result<(), BuildError> {
+    pub fn begin(&mut self, section: &Section, feeds: &[&Tensor], site: Site) -> Result<(), Error> {
         if section.resources().is_empty() {
-            return Err(BuildError::NoResource);
+            return Err(Error::Build { error: BuildError::NoResource, site });
         }
         let stream = self.critical();
         if !feeds.is_empty() {

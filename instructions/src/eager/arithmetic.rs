@@ -41,12 +41,37 @@ impl Tensor {
     #[track_caller]
     pub fn clamp_between(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Result<Tensor, Error> {
         let mut builder = InstructionsBuilder::new();
-        let mut bound = |number: Scalar| builder.full(self.place(), self.dtype(), &[], number);
-        let (low, high) = (bound(low.into())?, bound(high.into())?);
+        let low = builder.full(self.place(), self.dtype(), &[], low)?;
+        let high = builder.full(self.place(), self.dtype(), &[], high)?;
         let output = builder.op(Op::Clamp, &[self, &low, &high], Params::default())?;
         self.submit(builder)?;
         Ok(output)
     }
+}
+
+/// Arithmetic in place. A method gives an error where the operator `+=` could only panic, so there is no such operator.
+macro_rules! in_place {
+    ($($trait:ident $name:ident $sign:literal;)*) => {
+        impl Tensor {$(
+            #[doc = concat!("`self = self ", $sign, " other` in the memory of this tensor, which may be a view. `other` broadcasts to its shape, and may be exactly this tensor.")]
+            ///
+            /// # Errors
+            /// As [`InstructionsBuilder::op_into`]; the engine refused the instruction.
+            #[track_caller]
+            pub fn $name(&self, other: &Tensor) -> Result<(), Error> {
+                let mut builder = InstructionsBuilder::new();
+                builder.op_into(Op::$trait, &[self, other], Params::default(), self)?;
+                self.submit(builder)
+            }
+        )*}
+    };
+}
+
+in_place! {
+    Add add_assign "+";
+    Sub sub_assign "-";
+    Mul mul_assign "*";
+    Div div_assign "/";
 }
 
 /// An operator whose operands are tensors, each owned or borrowed.

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use streamvm_ep::{Element, FnContext, FnError, Op, Params, Scalar, Shape, Site};
+use streamvm_ep::{Element, FnContext, FnError, Op, Params, Scalar, Site};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::builder::instructions_builder::{InstructionsBuilder, output_of};
@@ -24,14 +24,16 @@ use crate::tensor::var::Var;
 
 impl Tensor {
     /// The engine that this tensor is bound to, and its number there.
-    fn engine(&self) -> Result<(EngineRef, ResourceId), Error> {
+    #[track_caller]
+    pub(super) fn engine(&self) -> Result<(EngineRef, ResourceId), Error> {
         // A match, not `ok_or`: `ok_or` would build the error in any case, and drop it in the usual case.
         match self.resource().bound() {
             Some(bound) => Ok(bound),
-            None => Err(Error::NotSubmitted),
+            None => Err(Error::NotSubmitted { site: Site::caller() }),
         }
     }
 
+    #[track_caller]
     pub(super) fn submit(&self, builder: InstructionsBuilder) -> Result<(), Error> {
         let (engine, _) = self.engine()?;
         engine.get().submit(&mut builder.finish())
@@ -44,22 +46,23 @@ impl Tensor {
     #[track_caller]
     pub fn op(&self, op: Op, others: &[&Tensor], params: Params) -> Result<Tensor, Error> {
         match others {
-            [] => self.op_over(op, &[self], &params, Site::caller()),
-            [second] => self.op_over(op, &[self, second], &params, Site::caller()),
-            [second, third] => self.op_over(op, &[self, second, third], &params, Site::caller()),
+            [] => self.op_over(op, &[self], &params),
+            [second] => self.op_over(op, &[self, second], &params),
+            [second, third] => self.op_over(op, &[self, second, third], &params),
             _ => {
                 let inputs: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
-                self.op_over(op, &inputs, &params, Site::caller())
+                self.op_over(op, &inputs, &params)
             }
         }
     }
 
-    fn op_over(&self, op: Op, inputs: &[&Tensor], params: &Params, site: Site) -> Result<Tensor, Error> {
+    #[track_caller]
+    fn op_over(&self, op: Op, inputs: &[&Tensor], params: &Params) -> Result<Tensor, Error> {
         let (device, output) = output_of(op, inputs, params, StreamType::Compute)?;
         let (engine, _) = self.engine()?;
         let stream = StreamKey::new(device, StreamType::Compute, Lane::current().0);
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
-        Single::submit_op(stream, (op, params), uses, site, |single| engine.get().submit_one(single))?;
+        Single::submit_op(stream, (op, params), uses, Site::caller(), |single| engine.get().submit_one(single))?;
         Ok(output)
     }
 
@@ -100,17 +103,80 @@ impl Tensor {
         self.submit(builder)
     }
 
+    /// Overwrites the elements of this tensor, which may be a view, with `elements` in row-major order. They are copied before this call returns. Calls issued
+    /// later on this tensor see the new elements.
+    ///
+    /// # Errors
+    /// [`BuildError::Length`] of another number of elements, [`Error::WrongDType`] of elements of another dtype; as [`Tensor::copy_from`].
+    #[track_caller]
+    pub fn overwrite_from_slice<T: Element>(&self, elements: &[T]) -> Result<(), Error> {
+        self.check_elements_are::<T>()?;
+        if self.numel() != elements.len() {
+            return Err(BuildError::Length { elements: elements.len(), shape: self.shape() }.into());
+        }
+        let elements = elements.to_vec();
+        let mut builder = InstructionsBuilder::new();
+        let write = move |context: &mut FnContext<'_>| -> Result<(), FnError> {
+            context.writes.take::<T>(0)?.copy_from_slice(&elements);
+            Ok(())
+        };
+        if Home::of(self) == Home::Pageable && self.layout().is_contiguous() {
+            let device = self.device().unwrap_or(streamvm_ep::DeviceId::cpu(0));
+            builder.call_fn("overwrite", device, [self.write()], write)?;
+        } else {
+            let staged = builder.allocate(Place::Host, self.dtype(), self.dims())?;
+            builder.call_fn("overwrite", streamvm_ep::DeviceId::cpu(0), [staged.write()], write)?;
+            builder.copy_into(&staged, self)?;
+        }
+        self.submit(builder)
+    }
+
+    /// A new tensor of this dtype and shape at this place, with every element 0, or `false`.
+    ///
+    /// # Errors
+    /// The engine refused the fill: out of memory, shut down.
+    #[track_caller]
+    pub fn zeros_like(&self) -> Result<Tensor, Error> {
+        self.filled_like(Scalar::zero(self.dtype()))
+    }
+
+    /// A new tensor of this dtype and shape at this place, with every element 1, or `true`.
+    ///
+    /// # Errors
+    /// As [`Tensor::zeros_like`].
+    #[track_caller]
+    pub fn ones_like(&self) -> Result<Tensor, Error> {
+        self.filled_like(Scalar::one(self.dtype()))
+    }
+
+    #[track_caller]
+    fn filled_like(&self, value: Scalar) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let filled = builder.full(self.place(), self.dtype(), self.dims(), value)?;
+        self.submit(builder)?;
+        Ok(filled)
+    }
+
+    /// This tensor, if its elements lie in row-major order without gaps; else a copy for which that holds.
+    ///
+    /// # Errors
+    /// The engine refused the copy.
+    #[track_caller]
+    pub fn contiguous(&self) -> Result<Tensor, Error> {
+        if self.layout().is_contiguous() { Ok(self.clone()) } else { self.to(self.place()) }
+    }
+
     /// The same elements in another shape: a view where the strides allow it, else a copy.
     ///
     /// # Errors
     /// The number of elements differs, or the engine refused the copy.
     #[track_caller]
     pub fn reshape(&self, shape: &[usize]) -> Result<Tensor, Error> {
-        if let Some(view) = self.try_reshape(shape).map_err(BuildError::from)? {
+        if let Some(view) = self.try_reshape(shape)? {
             return Ok(view);
         }
         let copy = self.to(self.place())?;
-        let view = copy.try_reshape(shape).map_err(BuildError::from)?;
+        let view = copy.try_reshape(shape)?;
         Ok(view.unwrap_or(copy))
     }
 
@@ -152,6 +218,13 @@ impl Tensor {
         engine.get().wait(id, self.part_of_storage().as_ref(), Deadline::current(), Site::caller())
     }
 
+    /// Whether the last submitted writes of this tensor's elements have passed, failed or not; [`wait`](Tensor::wait) tells the outcome. `false` for a tensor that no
+    /// submission has used, or of a recording. Never blocks; may be called on any thread.
+    pub fn is_ready(&self) -> bool {
+        let part = self.part_of_storage();
+        self.resource().bound().is_some_and(|(engine, id)| engine.get().has_passed(id, part.as_ref()))
+    }
+
     /// Calls `callback` once the last submitted writes of this tensor's elements have passed, on a thread made for callbacks.
     ///
     /// # Errors
@@ -160,7 +233,7 @@ impl Tensor {
     pub fn on_passed(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<(), Error> {
         let (engine, id) = self.engine()?;
         if engine.get().is_forked() {
-            return Err(Error::Forked);
+            return Err(Error::forked());
         }
         engine.get().on_passed(id, self.part_of_storage().as_ref(), Box::new(callback), Site::caller());
         Ok(())
@@ -174,7 +247,7 @@ impl Tensor {
     pub fn ready(&self) -> Result<Passed, Error> {
         let (engine, id) = self.engine()?;
         if engine.get().is_forked() {
-            return Err(Error::Forked);
+            return Err(Error::forked());
         }
         let (part, site) = (self.part_of_storage(), Site::caller());
         Ok(Passed::new(engine, |callback| engine.get().register(id, part.as_ref(), callback, site)))
@@ -186,27 +259,35 @@ impl Tensor {
     /// [`Error::WrongDType`]; the errors of [`Tensor::wait`]. On a thread of an engine nothing is submitted.
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>, Error> {
-        if self.dtype() != T::DTYPE {
-            return Err(Error::WrongDType { found: self.dtype(), asked: T::DTYPE });
-        }
+        self.check_elements_are::<T>()?;
         self.read_out(|context| Ok(context.reads.get::<T>(0)?.to_vec()))
     }
 
     /// The only element. Blocks until it is written, as [`Tensor::wait`] does.
     ///
     /// # Errors
-    /// [`BuildError::Length`] if the tensor has another number of elements; those of [`Tensor::to_vec`].
+    /// [`BuildError::NotScalar`] if the tensor has another number of elements; those of [`Tensor::to_vec`]. Waits for nothing then.
     #[track_caller]
     pub fn to_scalar<T: Element>(&self) -> Result<T, Error> {
-        match self.to_vec::<T>()?.as_slice() {
-            [element] => Ok(*element),
-            elements => Err(BuildError::Length { elements: elements.len(), shape: Shape::SCALAR }.into()),
+        self.check_elements_are::<T>()?;
+        if self.numel() != 1 {
+            return Err(BuildError::NotScalar { shape: self.shape() }.into());
         }
+        let elements = self.to_vec::<T>()?;
+        Ok(elements[0])
+    }
+
+    #[track_caller]
+    fn check_elements_are<T: Element>(&self) -> Result<(), Error> {
+        if self.dtype() == T::DTYPE {
+            return Ok(());
+        }
+        Err(Error::WrongDType { found: self.dtype(), asked: T::DTYPE, site: Site::caller() })
     }
 
     /// Runs `read` over this tensor's elements on its stream, blocks until it has run, and returns its result.
     #[track_caller]
-    fn read_out<T: Send + 'static>(
+    pub(super) fn read_out<T: Send + 'static>(
         &self,
         read: impl FnOnce(&mut FnContext<'_>) -> Result<T, FnError> + Send + 'static,
     ) -> Result<T, Error> {
@@ -230,10 +311,10 @@ impl Tensor {
             Ok(())
         })?;
         self.submit(builder)?;
-        let (engine, id) = read_over.resource().bound().ok_or(Error::NotSubmitted)?;
+        let (engine, id) = read_over.resource().bound().ok_or(Error::NotSubmitted { site })?;
         engine.get().wait(id, None, Deadline::current(), site)?;
         let value = result.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The wait returned Ok, so the closure ran to its end and stored the value.
-        value.ok_or(Error::Shutdown)
+        value.ok_or(Error::Shutdown { site })
     }
 }

@@ -3,7 +3,6 @@
 use streamvm_ep::{Convolution, Op, OpError};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
-use crate::error::build_error::BuildError;
 use crate::error::engine_error::Error;
 use crate::tensor::handle::Tensor;
 
@@ -14,7 +13,8 @@ fn of_one_line(by: Convolution) -> Convolution {
 }
 
 /// The input and the weight of a convolution of images with one line.
-fn of_images(x: &Tensor, weight: &Tensor) -> Result<[Tensor; 2], BuildError> {
+#[track_caller]
+fn of_images(x: &Tensor, weight: &Tensor) -> Result<[Tensor; 2], Error> {
     let shapes = [x, weight].map(|tensor| tensor.shape());
     if shapes.iter().any(|shape| shape.rank() != 3) {
         // Of the shapes that the caller has given, which those of the views would hide.
@@ -43,7 +43,7 @@ impl InstructionsBuilder {
     /// # Errors
     /// As [`InstructionsBuilder::op`]; [`OpError::ConvolutionRank`], with the shapes as given, unless the input and the weight have three axes.
     #[track_caller]
-    pub fn conv1d(&mut self, x: &Tensor, weight: &Tensor, by: Convolution) -> Result<Tensor, BuildError> {
+    pub fn conv1d(&mut self, x: &Tensor, weight: &Tensor, by: Convolution) -> Result<Tensor, Error> {
         let [x, weight] = of_images(x, weight)?;
         Ok(self.conv2d(&x, &weight, of_one_line(by))?.squeeze(2)?)
     }

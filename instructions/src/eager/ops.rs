@@ -3,7 +3,6 @@
 use streamvm_ep::{Op, Params};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
-use crate::error::build_error::BuildError;
 use crate::error::engine_error::Error;
 use crate::tensor::handle::Tensor;
 
@@ -108,7 +107,7 @@ macro_rules! methods {
                 $first: &Tensor
                 $(, $other: &Tensor)*
                 $($(, $parameter: $type)+)?
-            ) -> Result<Tensor, BuildError> {
+            ) -> Result<Tensor, Error> {
                 self.op(Op::$op, &[$first $(, $other)*], params!($($params)?))
             }
         )*}

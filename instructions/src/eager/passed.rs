@@ -84,7 +84,7 @@ impl Future for Passed {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if self.is_forked() {
-            return Poll::Ready(Err(Error::Forked));
+            return Poll::Ready(Err(Error::forked()));
         }
         let lock = || self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = lock();

@@ -45,7 +45,7 @@ impl Var {
     pub fn ready(&self) -> Result<Passed, Error> {
         let Some((engine, id)) = self.known()? else { return Ok(Passed::over(Ok(()))) };
         if engine.get().is_forked() {
-            return Err(Error::Forked);
+            return Err(Error::forked());
         }
         let site = Site::caller();
         Ok(Passed::new(engine, |callback| engine.get().register(id, None, callback, site)))
@@ -60,9 +60,9 @@ impl Var {
     /// callback is then dropped without a call.
     #[track_caller]
     pub fn on_passed(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<(), Error> {
-        let (engine, id) = self.known()?.ok_or(Error::NotSubmitted)?;
+        let (engine, id) = self.known()?.ok_or(Error::NotSubmitted { site: Site::caller() })?;
         if engine.get().is_forked() {
-            return Err(Error::Forked);
+            return Err(Error::forked());
         }
         engine.get().on_passed(id, None, Box::new(callback), Site::caller());
         Ok(())

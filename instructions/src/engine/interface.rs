@@ -121,6 +121,9 @@ pub trait Engine: Send + Sync {
     /// [`Error::WouldDeadlock`] on a thread of an engine, [`Error::Forked`] in a child of the engine's process.
     fn may_wait(&self, site: Site) -> Result<(), Error>;
 
+    /// Whether the last submitted writes of `part` (in elements; `None`: of all of the resource) have passed, failed or not. Never blocks.
+    fn has_passed(&self, id: ResourceId, part: Option<&Footprint>) -> bool;
+
     /// Whether the memory of a resource was released, or its variable deleted. `false` in a child of the engine's process.
     fn is_released(&self, id: ResourceId) -> bool;
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use streamvm_ep::Scopes;
+use streamvm_ep::{Scopes, Site};
 
 use crate::error::engine_error::Error;
 
@@ -46,9 +46,10 @@ impl Deadline {
         Instant::now() >= self.at
     }
 
-    /// The error of a wait that gives up at this deadline.
+    /// The error of a wait that gives up at this deadline, told of the caller.
+    #[track_caller]
     pub fn error(&self) -> Error {
-        Error::Timeout(self.timeout)
+        Error::Timeout { after: self.timeout, site: Site::caller() }
     }
 }
 
@@ -124,11 +125,17 @@ mod tests {
         assert_eq!(Deadline::current(), None);
         let outer = TimeLimit(Duration::from_secs(100)).enter();
         let of_outer = Deadline::current();
-        assert_eq!(of_outer.map(|d| d.error()), Some(Error::Timeout(Duration::from_secs(100))));
+        assert!(
+            matches!(of_outer.map(|d| d.error()), Some(Error::Timeout { after, .. }) if after == Duration::from_secs(100))
+        );
         let inner = TimeLimit(Duration::from_secs(10)).enter();
-        assert_eq!(Deadline::current().map(|d| d.error()), Some(Error::Timeout(Duration::from_secs(10))));
+        assert!(
+            matches!(Deadline::current().map(|d| d.error()), Some(Error::Timeout { after, .. }) if after == Duration::from_secs(10))
+        );
         let later = TimeLimit(Duration::from_secs(1000)).enter();
-        assert_eq!(Deadline::current().map(|d| d.error()), Some(Error::Timeout(Duration::from_secs(10))));
+        assert!(
+            matches!(Deadline::current().map(|d| d.error()), Some(Error::Timeout { after, .. }) if after == Duration::from_secs(10))
+        );
         drop(later);
         drop(inner);
         assert_eq!(Deadline::current(), of_outer);
@@ -139,7 +146,9 @@ mod tests {
         let mut limit = Some(TimeLimit(Duration::from_secs(1)).enter());
         assert!(Deadline::current().is_some());
         drop(limit.replace(TimeLimit(Duration::from_secs(100)).enter()));
-        assert_eq!(Deadline::current().map(|d| d.error()), Some(Error::Timeout(Duration::from_secs(100))));
+        assert!(
+            matches!(Deadline::current().map(|d| d.error()), Some(Error::Timeout { after, .. }) if after == Duration::from_secs(100))
+        );
         drop(limit);
         assert_eq!(Deadline::current(), None);
     }

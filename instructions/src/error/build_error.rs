@@ -232,6 +232,12 @@ pub enum BuildError {
         /// How many elements the storage has.
         elements: usize,
     },
+    /// A tensor that has not exactly one element was asked for its only one.
+    #[error("to_scalar needs a tensor of one element, and {shape} has {}; take one by `slice`, or all by `to_vec`", shape.elements())]
+    NotScalar {
+        /// The tensor's shape.
+        shape: Shape,
+    },
     /// The number of elements does not match the shape.
     #[error("{elements} elements were given for shape {shape}, which has {}", shape.elements())]
     Length {

@@ -15,15 +15,25 @@ use crate::place::Place;
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The instruction could not be built.
-    #[error(transparent)]
-    Build(#[from] BuildError),
+    /// A view or an instruction could not be built: shapes, dtypes, places or parameters do not fit.
+    #[error("{error}{}", called_at(*site))]
+    Build {
+        /// The reason.
+        error: BuildError,
+        /// Where the caller called.
+        site: Site,
+    },
     /// An instruction failed. Every wait for a resource that it should have written returns its root cause.
     #[error("{0}")]
     Failed(Arc<Failure>),
     /// An error of a device, stream or kernel, such as a device that the engine does not have.
-    #[error(transparent)]
-    Device(#[from] ep::Error),
+    #[error("{error}{}", called_at(*site))]
+    Device {
+        /// The error of the device.
+        error: ep::Error,
+        /// Where the caller issued what the error is about.
+        site: Site,
+    },
     /// There is not enough memory for a tensor that an instruction creates. The engine had first waited for all pending work, and
     /// had freed its cached memory.
     #[error("{}{what}, issued at {site}: {source}; free tensors, raise the limit, or work in smaller parts", numbered(*line))]
@@ -38,8 +48,13 @@ pub enum Error {
         source: Box<ep::Error>,
     },
     /// A call could not be recorded, or a program not compiled or run.
-    #[error(transparent)]
-    Program(Box<ProgramError>),
+    #[error("{error}{}", if error.has_site() { String::new() } else { called_at(*site) })]
+    Program {
+        /// The reason.
+        error: Box<ProgramError>,
+        /// Where the caller called.
+        site: Site,
+    },
     /// An environment variable names an engine that does not exist.
     #[error(
         "{variable} is {found:?}, and no engine is called so; set it to inline, shared or per-device, or to nothing for the \
@@ -68,25 +83,29 @@ pub enum Error {
         reason: String,
     },
     /// The engine cannot manage the memory of a place as configured.
-    #[error("no memory on {place}: {reason}")]
+    #[error("no memory on {place}: {reason}{}", called_at(*site))]
     NoMemory {
+        /// Where the caller asked for the first memory there.
+        site: Site,
         /// The place.
         place: Place,
         /// The reason.
         reason: String,
     },
     /// No backend of this engine runs a stream of this type and device.
-    #[error("no stream {stream} in this engine: {reason}")]
+    #[error("no stream {stream} in this engine: {reason}{}", called_at(*site))]
     NoStream {
         /// The stream.
         stream: StreamKey,
         /// The reason.
         reason: String,
+        /// Where the caller issued the first instruction for it.
+        site: Site,
     },
     /// A record, a wait, a barrier or a global sync on a stream of workers: it has no order in which the instruction could have a
     /// position.
     #[error(
-        "instruction {line} ({what}) has no meaning on {stream}, which runs each instruction as soon as its needs are met; put it on an ordered stream, or wait for a tensor or variable"
+        "instruction {line} ({what}, issued at {site}) has no meaning on {stream}, which runs each instruction as soon as its needs are met; put it on an ordered stream, or wait for a tensor or variable"
     )]
     Unordered {
         /// The line of the list.
@@ -95,6 +114,8 @@ pub enum Error {
         what: String,
         /// The stream.
         stream: StreamKey,
+        /// Where the caller issued it.
+        site: Site,
     },
     /// An instruction reads a tensor that no instruction has written.
     #[error(
@@ -134,11 +155,13 @@ pub enum Error {
     },
     /// A wait names an event or instruction that was not submitted before the wait.
     #[error(
-        "instruction {line} waits for {target}, which is not submitted before it; a wait must name an earlier point"
+        "instruction {line}, issued at {site}, waits for {target}, which is not submitted before it; a wait must name an earlier point"
     )]
     WaitsForLater {
         /// The line of the list.
         line: usize,
+        /// Where the caller issued it.
+        site: Site,
         /// The event or the instruction that the wait names.
         target: String,
     },
@@ -161,10 +184,14 @@ pub enum Error {
         most: usize,
     },
     /// An event was recorded twice.
-    #[error("instruction {line} records an event that was recorded before; make a new event for each record")]
+    #[error(
+        "instruction {line}, issued at {site}, records an event that was recorded before; make a new event for each record"
+    )]
     RecordedTwice {
         /// The line of the list.
         line: usize,
+        /// Where the caller issued it.
+        site: Site,
     },
     /// A list or a program begins a critical section and does not end it.
     #[error(
@@ -196,11 +223,13 @@ pub enum Error {
     },
     /// A list or a program ends a critical section that is not open.
     #[error(
-        "instruction {line} ends the critical section over {section}, which is not open there; begin it before, in the same list or program, and end it once"
+        "instruction {line}, issued at {site}, ends the critical section over {section}, which is not open there; begin it before, in the same list or program, and end it once"
     )]
     NoSection {
         /// The line of the list, or the number of the step of the program.
         line: usize,
+        /// Where the caller issued it.
+        site: Site,
         /// The names of the section's resources.
         section: String,
     },
@@ -216,20 +245,24 @@ pub enum Error {
     },
     /// The function was parsed from text, so it has no code to run.
     #[error(
-        "instruction {line}: fn {name:?} was parsed from text and has no code to run; build the list in a program to run it"
+        "instruction {line}, issued at {site}: fn {name:?} was parsed from text and has no code to run; build the list in a program to run it"
     )]
     Placeholder {
         /// The line of the list.
         line: usize,
+        /// Where the caller issued it.
+        site: Site,
         /// The function's name.
         name: String,
     },
     /// The queue is full, or other submitters wait for space in it, and the caller asked not to block, or may not.
     #[error(
         "the queue is full, or other submitters wait for room in it: {instructions} instructions and {bytes} bytes are pending; \
-         wait for some, or raise the limits"
+         wait for some, or raise the limits{}", called_at(*site)
     )]
     WouldBlock {
+        /// Where the caller called.
+        site: Site,
         /// Instructions pending.
         instructions: u64,
         /// Bytes that pending instructions keep alive.
@@ -237,33 +270,58 @@ pub enum Error {
     },
     /// The caller waits on a thread of an engine, so that the thread would wait for itself.
     #[error(
-        "waiting on a thread of an engine (kernel, function or callback) would deadlock; wait outside, or use a callback"
+        "waiting on a thread of an engine (kernel, function or callback) would deadlock; wait outside, or use a callback{}",
+        called_at(*site)
     )]
-    WouldDeadlock,
+    WouldDeadlock {
+        /// Where the caller called.
+        site: Site,
+    },
     /// The deadline passed before the wait was over.
-    #[error("not over after {0:?}; the work goes on, ask again")]
-    Timeout(Duration),
+    #[error("not over after {after:?}; the work goes on, ask again{}", called_at(*site))]
+    Timeout {
+        /// The time limit of the wait.
+        after: Duration,
+        /// Where the caller waited.
+        site: Site,
+    },
     /// No pending work can make progress. Only a simulated engine, which runs its own steps, can detect this.
-    #[error("nothing can go on: {report}")]
+    #[error("nothing can go on{}: {report}", called_at(*site))]
     Stalled {
+        /// Where the caller waited.
+        site: Site,
         /// The pending work, and what each part of it waits for.
         report: String,
     },
     /// The engine was shut down.
-    #[error("the engine was shut down; nothing more runs on it")]
-    Shutdown,
+    #[error("the engine was shut down; nothing more runs on it{}", called_at(*site))]
+    Shutdown {
+        /// Where the caller called.
+        site: Site,
+    },
     /// This process was forked from the process that built the engine.
     #[error(
         "this process was forked from the one that built the engine, and has none of the engine's threads; \
-         use the engine in that process, or build another one here"
+         use the engine in that process, or build another one here{}", called_at(*site)
     )]
-    Forked,
+    Forked {
+        /// Where the caller called.
+        site: Site,
+    },
     /// The tensor or variable is not bound to an engine yet.
-    #[error("no submission has used this tensor or variable yet; submit the list that writes it first")]
-    NotSubmitted,
+    #[error("no submission has used this tensor or variable yet; submit the list that writes it first{}", called_at(*site))]
+    NotSubmitted {
+        /// Where the caller called.
+        site: Site,
+    },
+    /// An error of the caller's own code, in a closure that gives this type: `Err("no such layer".into())`.
+    #[error("{0}")]
+    Caller(String),
     /// The caller asked for elements of another dtype.
-    #[error("the tensor holds {found}, and {asked} was asked for; cast it first")]
+    #[error("the tensor holds {found}, and {asked} was asked for; cast it first{}", called_at(*site))]
     WrongDType {
+        /// Where the caller called.
+        site: Site,
         /// The dtype of the tensor.
         found: DType,
         /// The dtype that the caller asked for.
@@ -271,37 +329,117 @@ pub enum Error {
     },
 }
 
-/// A shape or an axis that does not fit, as an error of building: so `?` leads from the views of a tensor to [`Error`].
-impl From<ep::ShapeError> for Error {
-    fn from(error: ep::ShapeError) -> Error {
-        Error::Build(error.into())
+/// Each conversion takes the caller's line: that of the `?`, or of the call of the function with `#[track_caller]` that it is in.
+macro_rules! from {
+    ($($source:ty, $error:ident => $made:expr;)*) => {$(
+        impl From<$source> for Error {
+            #[track_caller]
+            fn from($error: $source) -> Error {
+                let site = Site::caller();
+                $made(site)
+            }
+        }
+    )*};
+}
+
+from! {
+    BuildError, error => |site| Error::Build { error, site };
+    ep::ShapeError, error => |site| Error::Build { error: error.into(), site };
+    ep::OpError, error => |site| Error::Build { error: error.into(), site };
+    ep::Error, error => |site| Error::Device { error, site };
+    ProgramError, error => |site| Error::Program { error: Box::new(error), site };
+}
+
+impl From<&str> for Error {
+    fn from(text: &str) -> Error {
+        Error::Caller(text.to_owned())
     }
 }
 
-/// Operands that do not fit an op, as an error of building.
-impl From<ep::OpError> for Error {
-    fn from(error: ep::OpError) -> Error {
-        Error::Build(error.into())
+impl From<String> for Error {
+    fn from(text: String) -> Error {
+        Error::Caller(text)
     }
 }
 
-/// An error of a program, boxed so that errors stay small.
-impl From<ProgramError> for Error {
-    fn from(error: ProgramError) -> Error {
-        Error::Program(Box::new(error))
-    }
-}
-
-/// An error of a job plan, boxed so that errors stay small.
 impl Error {
-    /// Adds to an out-of-memory error of a device the instruction that it is about. Returns other errors unchanged.
+    /// [`Error::NoStream`], told of the caller.
+    #[track_caller]
+    pub fn no_stream(stream: StreamKey, reason: String) -> Error {
+        Error::NoStream { stream, reason, site: Site::caller() }
+    }
+
+    /// [`Error::Shutdown`], told of the caller.
+    #[track_caller]
+    pub fn shutdown() -> Error {
+        Error::Shutdown { site: Site::caller() }
+    }
+
+    /// [`Error::Forked`], told of the caller.
+    #[track_caller]
+    pub fn forked() -> Error {
+        Error::Forked { site: Site::caller() }
+    }
+
+    /// Adds to an error without an instruction the one that it is about: its name, where running out of memory is told, and its site.
     #[must_use]
     pub fn about(self, line: Option<usize>, what: &str, site: Site) -> Error {
         match self {
-            Error::Device(source @ ep::Error::OutOfMemory { .. }) => {
+            Error::Device { error: source @ ep::Error::OutOfMemory { .. }, .. } => {
                 Error::OutOfMemory { line, what: what.to_owned(), site, source: Box::new(source) }
             }
-            other => other,
+            other => other.called_from(site),
+        }
+    }
+
+    /// The same error, told of a call at `site`. Errors of an instruction keep the site of that.
+    #[must_use]
+    pub fn called_from(mut self, site: Site) -> Error {
+        if let Some(own) = self.call() {
+            *own = site;
+        }
+        self
+    }
+
+    /// Whether it tells of the state of the engine, and not of an instruction.
+    pub fn is_of_engine(&self) -> bool {
+        matches!(
+            self,
+            Error::WouldBlock { .. }
+                | Error::WouldDeadlock { .. }
+                | Error::Timeout { .. }
+                | Error::Stalled { .. }
+                | Error::Shutdown { .. }
+                | Error::Forked { .. }
+        )
+    }
+
+    /// The text without the place of the call, for an interpreter that prints the place in its own way.
+    pub fn without_call(&self) -> String {
+        let text = self.to_string();
+        match self.clone().call() {
+            Some(site) => text.replacen(&called_at(*site), "", 1),
+            None => text,
+        }
+    }
+
+    /// The place of the call, of an error that is about no instruction.
+    fn call(&mut self) -> Option<&mut Site> {
+        match self {
+            Error::Build { site, .. }
+            | Error::Device { site, .. }
+            | Error::Program { site, .. }
+            | Error::NoMemory { site, .. }
+            | Error::NoStream { site, .. }
+            | Error::WouldBlock { site, .. }
+            | Error::WouldDeadlock { site }
+            | Error::Timeout { site, .. }
+            | Error::Stalled { site, .. }
+            | Error::Shutdown { site }
+            | Error::Forked { site }
+            | Error::NotSubmitted { site }
+            | Error::WrongDType { site, .. } => Some(site),
+            _ => None,
         }
     }
 
@@ -319,15 +457,15 @@ impl Error {
             | Error::WaitsForLater { line, .. }
             | Error::TooManyStreams { line, .. }
             | Error::TooManyWaits { line, .. }
-            | Error::RecordedTwice { line }
+            | Error::RecordedTwice { line, .. }
             | Error::NotEnded { line, .. }
             | Error::NestedSection { line, .. }
             | Error::NoSection { line, .. }
             | Error::Placeholder { line, .. } => Some(line),
-            Error::Build(_)
+            Error::Build { .. }
             | Error::Failed(_)
-            | Error::Program(_)
-            | Error::Device(_)
+            | Error::Program { .. }
+            | Error::Device { .. }
             | Error::UnknownEngine { .. }
             | Error::NoThreadCount { .. }
             | Error::NoThread { .. }
@@ -335,12 +473,13 @@ impl Error {
             | Error::NoStream { .. }
             | Error::WouldBlock { .. }
             | Error::SectionHeld { .. }
-            | Error::WouldDeadlock
-            | Error::Timeout(_)
+            | Error::WouldDeadlock { .. }
+            | Error::Timeout { .. }
             | Error::Stalled { .. }
-            | Error::Shutdown
-            | Error::Forked
-            | Error::NotSubmitted
+            | Error::Shutdown { .. }
+            | Error::Forked { .. }
+            | Error::Caller(_)
+            | Error::NotSubmitted { .. }
             | Error::WrongDType { .. } => None,
         };
         if let Some(line) = told {
@@ -348,6 +487,11 @@ impl Error {
         }
         self
     }
+}
+
+/// The end of a message that does not name the place of the call elsewhere.
+fn called_at(site: Site) -> String {
+    format!(" (called at {site})")
 }
 
 fn numbered(line: Option<usize>) -> String {
@@ -373,18 +517,18 @@ mod tests {
             let (section, open) = (what.clone(), what.clone());
             [
                 Error::OutOfMemory { line: Some(line), what: what.clone(), site, source: Box::new(full.clone()) },
-                Error::Unordered { line, what: what.clone(), stream },
+                Error::Unordered { line, what: what.clone(), stream, site },
                 Error::NeverWritten { line, what: what.clone(), site },
                 Error::Released { line, what: what.clone(), site },
                 Error::Foreign { line, what, site },
-                Error::WaitsForLater { line, target },
+                Error::WaitsForLater { line, target, site },
                 Error::TooManyStreams { line, stream, most: 0 },
                 Error::TooManyWaits { line, most: 0 },
-                Error::RecordedTwice { line },
+                Error::RecordedTwice { line, site },
                 Error::NotEnded { line, section: section.clone(), site },
                 Error::NestedSection { line, section: section.clone(), open, site },
-                Error::NoSection { line, section },
-                Error::Placeholder { line, name },
+                Error::NoSection { line, section, site },
+                Error::Placeholder { line, name, site },
             ]
         };
         // One instruction became three.
@@ -392,6 +536,7 @@ mod tests {
         for (error, expected) in with_line(4).into_iter().zip(with_line(2)) {
             assert_eq!(error.by_lines(&lines), expected);
         }
-        assert_eq!(Error::RecordedTwice { line: 9 }.by_lines(&lines), Error::RecordedTwice { line: 9 });
+        let past = Error::RecordedTwice { line: 9, site };
+        assert_eq!(past.clone().by_lines(&lines), past);
     }
 }

@@ -156,6 +156,14 @@ pub enum ProgramError {
     },
 }
 
+impl ProgramError {
+    /// Whether its message names a site.
+    pub(crate) fn has_site(&self) -> bool {
+        use ProgramError::{NoElements, NotRecordable, RecordingOver};
+        matches!(self, NotRecordable { .. } | NoElements { .. } | RecordingOver { site: Some(_) })
+    }
+}
+
 fn at(step: Option<&ProgramStep>) -> String {
     step.map(|step| format!("{step}, ")).unwrap_or_default()
 }

@@ -9,6 +9,7 @@ use streamvm_ep::{InlineFn, Op, Params, PinnedRef, Site};
 use streamvm_stream::StreamKey;
 
 use crate::error::build_error::BuildError;
+use crate::error::engine_error::Error;
 use crate::list::check::check_function;
 use crate::list::instruction::{Instruction, Line};
 use crate::list::instruction_list::InstructionList;
@@ -34,6 +35,15 @@ pub trait Batch: sealed::Sealed {
 
     /// All instructions and all their uses, for an engine that moves the code out of the instructions.
     fn lines(&mut self) -> (Lines<'_>, &[UseOf<Self>]);
+
+    /// The site of the first instruction, for an error of the batch as a whole; of a list without instructions, that of the caller.
+    #[track_caller]
+    fn site(&self) -> Site {
+        match self.instructions() {
+            [first, ..] => first.site,
+            [] => Site::caller(),
+        }
+    }
 
     /// The uses of an instruction of this batch: inputs, then outputs.
     #[inline]
@@ -155,13 +165,13 @@ impl<'a> Single<'a> {
     /// As [`InstructionsBuilder::call_fn`](crate::InstructionsBuilder::call_fn), and then `submit` is not called; otherwise the
     /// errors of `submit`.
     #[inline(always)]
-    pub fn submit_function<E: From<BuildError>>(
+    pub fn submit_function(
         issued: Issued,
         name: impl Into<Cow<'static, str>>,
         uses: impl IntoIterator<Item = Use<'a>>,
         code: impl FnOnce() -> InlineFn,
-        submit: impl FnOnce(&mut Single<'a>) -> Result<(), E>,
-    ) -> Result<(), E> {
+        submit: impl FnOnce(&mut Single<'a>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let Issued { stream, role, launch, site } = issued;
         let mut single = Single { instruction: Instruction::new(stream, BLANK, site), uses: SmallVec::new() };
         single.uses.extend(uses);
@@ -170,7 +180,7 @@ impl<'a> Single<'a> {
         single.instruction.make(|| Kind::Function { role, name: name.into(), body: Some(code()) });
         single.instruction.launch = launch;
         if single.instruction.has_more() {
-            single.check()?;
+            single.check().map_err(|error| Error::Build { error, site })?;
         }
         submit(&mut single)
     }

@@ -11,7 +11,7 @@ use std::{fmt, mem};
 use streamvm_ep::{InlineFn, PinnedRefs, Site};
 use streamvm_stream::StreamKey;
 
-use crate::error::build_error::BuildError;
+use crate::error::engine_error::Error;
 use crate::list::buffers::{Buffers, KEPT, SPARE};
 use crate::list::check::{check, check_function};
 use crate::list::instruction::{Instruction, Line};
@@ -157,13 +157,13 @@ impl InstructionList {
         kind: Kind,
         uses: impl IntoIterator<Item = Use<'u>>,
         site: Site,
-    ) -> Result<(), BuildError> {
+    ) -> Result<(), Error> {
         self.push_unchecked(stream, kind, uses, site);
         let checked = self.instructions().last().map_or(Ok(()), |last| check(stream, &last.kind, self.uses(last)));
         if checked.is_err() {
             self.pop();
         }
-        checked
+        checked.map_err(|error| Error::Build { error, site })
     }
 
     /// Appends steps of a program: see [`Role::Program`], [`Role::ProgramWithCode`] and [`Role::Blocks`]. For engines. The code executes a prepared segment
@@ -179,7 +179,7 @@ impl InstructionList {
         uses: impl IntoIterator<Item = Use<'u>>,
         code: InlineFn,
         site: Site,
-    ) -> Result<(), BuildError> {
+    ) -> Result<(), Error> {
         debug_assert!(role.is_of_program(), "steps of a program");
         let name = name.into();
         self.push_unchecked(stream, Kind::Function { role, name, body: Some(code) }, uses, site);
@@ -190,7 +190,7 @@ impl InstructionList {
         if checked.is_err() {
             self.pop();
         }
-        checked
+        checked.map_err(|error| Error::Build { error, site })
     }
 
     /// Appends an instruction without checks. Engines rely on its form, so the caller must have checked it, or built it so that it

@@ -53,7 +53,7 @@ impl ListSections {
                 self.open = None;
                 Ok(())
             }
-            (Kind::SectionEnd(section), _) => Err(Error::NoSection { line, section: section.to_string() }),
+            (Kind::SectionEnd(section), _) => Err(Error::NoSection { line, section: section.to_string(), site }),
             _ => Ok(()),
         }
     }

@@ -3,6 +3,7 @@
 use std::ptr;
 
 use hashbrown::{HashMap, HashSet};
+use streamvm_ep::Site;
 use streamvm_stream::{MAX_STREAMS, Point, Shows, StreamClass, StreamKey, Streams, WaitKind};
 
 use crate::engine::event::Event;
@@ -117,7 +118,7 @@ impl Planner {
         if let Kind::Record(event) = &instruction.kind
             && self.recorded.insert(event.address(), (event.clone(), at)).is_some()
         {
-            return Err(Error::RecordedTwice { line });
+            return Err(Error::RecordedTwice { line, site: instruction.site });
         }
         self.points.push(at);
         Ok(())
@@ -136,7 +137,7 @@ impl Planner {
                     WaitFor::Number(_) => None,
                 };
                 let on_source = point.filter(|point| self.streams.find(source) == Some(point.stream));
-                Order::After(on_source.ok_or_else(|| wait_error(line, source, target))?)
+                Order::After(on_source.ok_or_else(|| wait_error(line, source, target, instruction.site))?)
             }
             Kind::Call { .. } | Kind::Copy | Kind::Fill(_) | Kind::Allocate | Kind::Release | Kind::Touch => {
                 Order::Uses
@@ -233,13 +234,13 @@ fn shown(wait: &Wait, events: &HashMap<Point, Event>, lines: &HashMap<Point, usi
 }
 
 /// The error of a wait that names no earlier point.
-pub fn wait_error(line: usize, source: &StreamKey, target: &WaitFor) -> Error {
+pub fn wait_error(line: usize, source: &StreamKey, target: &WaitFor, site: Site) -> Error {
     let what = match target {
         WaitFor::Event(_) => format!("an event on {source}"),
         WaitFor::Line(earlier) => format!("line {earlier} on {source}"),
         WaitFor::Number(seq) => format!("instruction {seq} of {source}"),
     };
-    Error::WaitsForLater { line, target: what }
+    Error::WaitsForLater { line, target: what, site }
 }
 
 #[cfg(test)]

@@ -8,10 +8,11 @@ use std::fmt;
 use std::ops::Range;
 
 use ref_cast::{RefCastCustom, ref_cast_custom};
-use streamvm_ep::{Access, Counted, DType, Footprint, Layout, MemoryKind, PinnedRef, Shape, ShapeError};
+use streamvm_ep::{Access, Counted, DType, DeviceId, Footprint, Layout, MemoryKind, PinnedRef, Shape, ShapeError};
 
 use crate::engine::interface::EngineRef;
 use crate::error::build_error::BuildError;
+use crate::error::engine_error::Error;
 use crate::place::Place;
 use crate::tensor::counted::counted;
 use crate::tensor::resource::{Resource, ResourceKind};
@@ -86,10 +87,11 @@ impl Tensor {
     ///
     /// # Errors
     /// The layout extends past the end of the storage.
-    pub fn view(&self, layout: Layout) -> Result<Tensor, BuildError> {
+    #[track_caller]
+    pub fn view(&self, layout: Layout) -> Result<Tensor, Error> {
         let elements = self.storage_bytes() / self.dtype().size();
         if layout.span_elements().end > elements {
-            return Err(BuildError::PastStorage { shape: *layout.shape(), elements });
+            return Err(BuildError::PastStorage { shape: *layout.shape(), elements }.into());
         }
         Ok(self.view_of(layout))
     }
@@ -111,6 +113,26 @@ impl Tensor {
     /// The shape.
     pub fn shape(&self) -> Shape {
         *self.0.layout.shape()
+    }
+
+    /// The sizes of its axes, as `shape().dims()`.
+    pub fn dims(&self) -> &[usize] {
+        self.0.layout.shape().dims()
+    }
+
+    /// The number of its axes; 0 of a scalar.
+    pub fn rank(&self) -> usize {
+        self.dims().len()
+    }
+
+    /// The number of its elements; 1 of a scalar.
+    pub fn numel(&self) -> usize {
+        self.0.layout.elements()
+    }
+
+    /// The device where the bytes live; `None` in host memory.
+    pub fn device(&self) -> Option<DeviceId> {
+        self.place().device()
     }
 
     /// Shape, strides and offset, in elements.
@@ -216,7 +238,8 @@ impl Tensor {
     ///
     /// # Errors
     /// `axes` is not a permutation of the axes.
-    pub fn permute(&self, axes: &[usize]) -> Result<Tensor, ShapeError> {
+    #[track_caller]
+    pub fn permute(&self, axes: &[usize]) -> Result<Tensor, Error> {
         Ok(self.view_of(self.0.layout.permute(axes)?))
     }
 
@@ -224,15 +247,27 @@ impl Tensor {
     ///
     /// # Errors
     /// There is no such axis.
-    pub fn transpose(&self, first: usize, second: usize) -> Result<Tensor, ShapeError> {
+    #[track_caller]
+    pub fn transpose(&self, first: usize, second: usize) -> Result<Tensor, Error> {
         Ok(self.view_of(self.0.layout.transpose(first, second)?))
+    }
+
+    /// Returns a view with the last two axes exchanged: of a matrix, its transpose.
+    ///
+    /// # Errors
+    /// It has fewer than two axes.
+    #[track_caller]
+    pub fn t(&self) -> Result<Tensor, Error> {
+        let rank = self.rank();
+        self.transpose(rank.saturating_sub(2), rank.saturating_sub(1).max(1))
     }
 
     /// Returns a view without `axis`, which has size 1.
     ///
     /// # Errors
     /// There is no such axis, or its size is not 1.
-    pub fn squeeze(&self, axis: usize) -> Result<Tensor, ShapeError> {
+    #[track_caller]
+    pub fn squeeze(&self, axis: usize) -> Result<Tensor, Error> {
         Ok(self.view_of(self.0.layout.squeeze(axis)?))
     }
 
@@ -240,7 +275,8 @@ impl Tensor {
     ///
     /// # Errors
     /// `axis` is larger than the number of axes, or the tensor already has the most axes.
-    pub fn unsqueeze(&self, axis: usize) -> Result<Tensor, ShapeError> {
+    #[track_caller]
+    pub fn unsqueeze(&self, axis: usize) -> Result<Tensor, Error> {
         Ok(self.view_of(self.0.layout.unsqueeze(axis)?))
     }
 
@@ -248,7 +284,8 @@ impl Tensor {
     ///
     /// # Errors
     /// There is no such axis, or the range is reversed or extends past the axis.
-    pub fn slice(&self, axis: usize, range: Range<usize>) -> Result<Tensor, ShapeError> {
+    #[track_caller]
+    pub fn slice(&self, axis: usize, range: Range<usize>) -> Result<Tensor, Error> {
         Ok(self.view_of(self.0.layout.slice(axis, range)?))
     }
 
@@ -256,11 +293,12 @@ impl Tensor {
     ///
     /// # Errors
     /// There is no such axis, or the sizes do not add up to its size.
-    pub fn split(&self, sizes: &[usize], axis: usize) -> Result<Vec<Tensor>, ShapeError> {
+    #[track_caller]
+    pub fn split(&self, sizes: &[usize], axis: usize) -> Result<Vec<Tensor>, Error> {
         let shape = self.shape();
         shape.check_axis(axis)?;
         if sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size)) != Some(shape.dims()[axis]) {
-            return Err(ShapeError::Split { sizes: sizes.to_vec(), axis, shape: Box::new(shape) });
+            return Err(ShapeError::Split { sizes: sizes.to_vec(), axis, shape: Box::new(shape) }.into());
         }
         let mut start = 0;
         let part = |&size: &usize| {
@@ -274,11 +312,12 @@ impl Tensor {
     ///
     /// # Errors
     /// There is no such axis, or no parts are asked for.
-    pub fn chunk(&self, parts: usize, axis: usize) -> Result<Vec<Tensor>, ShapeError> {
+    #[track_caller]
+    pub fn chunk(&self, parts: usize, axis: usize) -> Result<Vec<Tensor>, Error> {
         let shape = self.shape();
         shape.check_axis(axis)?;
         if parts == 0 {
-            return Err(ShapeError::Split { sizes: Vec::new(), axis, shape: Box::new(shape) });
+            return Err(ShapeError::Split { sizes: Vec::new(), axis, shape: Box::new(shape) }.into());
         }
         let size = shape.dims()[axis];
         let sizes: Vec<usize> = (0..parts).map(|part| size / parts + usize::from(part < size % parts)).collect();
@@ -289,7 +328,8 @@ impl Tensor {
     ///
     /// # Errors
     /// The shapes do not broadcast.
-    pub fn broadcast_to(&self, shape: &[usize]) -> Result<Tensor, ShapeError> {
+    #[track_caller]
+    pub fn broadcast_to(&self, shape: &[usize]) -> Result<Tensor, Error> {
         Ok(self.view_of(self.0.layout.broadcast_to(&Shape::new(shape)?)?))
     }
 
@@ -297,7 +337,8 @@ impl Tensor {
     ///
     /// # Errors
     /// The number of elements differs.
-    pub fn try_reshape(&self, shape: &[usize]) -> Result<Option<Tensor>, ShapeError> {
+    #[track_caller]
+    pub fn try_reshape(&self, shape: &[usize]) -> Result<Option<Tensor>, Error> {
         Ok(self.0.layout.reshape(Shape::new(shape)?)?.map(|layout| self.view_of(layout)))
     }
 

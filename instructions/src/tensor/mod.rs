@@ -8,6 +8,7 @@
 //!   handles.
 //! * A [`Critical`](critical::Critical) is a named resource of critical sections.
 //! * A [`Use`](uses::Use) declares that an instruction reads, writes or updates one of them.
+//! * [`show`](show::show) writes elements as text.
 //! * [`reach`](reach::reach) decides how the runner of a stream can use the memory of a tensor.
 
 pub(crate) mod counted;
@@ -15,5 +16,6 @@ pub(crate) mod critical;
 pub(crate) mod handle;
 pub(crate) mod reach;
 pub(crate) mod resource;
+pub(crate) mod show;
 pub(crate) mod uses;
 pub(crate) mod var;

@@ -176,7 +176,7 @@ fn what_cannot_be_compiled_says_why() {
     ];
     for (case, options, part) in cases {
         let refused = compile(recorded(case), &options).expect_err("it cannot be compiled");
-        let Error::Program(error) = &refused else { panic!("{refused}") };
+        let Error::Program { error, .. } = &refused else { panic!("{refused}") };
         let ProgramError::NotCompiled { step: Some(step), .. } = &**error else { panic!("{refused}") };
         let text = refused.to_string();
         let named = format!("step {} ({}), recorded at {}, ", step.number, step.name, step.site);

@@ -2,9 +2,7 @@
 
 use hashbrown::{HashMap, HashSet};
 use streamvm_ep::{Access, DType, Footprint, Layout, MemoryKind, OpError, check_source, infer};
-use streamvm_instructions::{
-    BuildError, Error, InstructionList, Kind, ListSections, OpenSection, ProgramError, Role, Tensor,
-};
+use streamvm_instructions::{Error, InstructionList, Kind, ListSections, OpenSection, ProgramError, Role, Tensor};
 use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::function::StepFunction;
@@ -262,8 +260,8 @@ impl Program {
             });
             if *owner.layout() == operand.layout { Ok(owner.clone()) } else { owner.view(operand.layout) }
         };
-        let views: Result<Vec<Tensor>, BuildError> = step.operands.iter().map(of).collect();
-        let views = views.map_err(|error| error.to_string())?;
+        let views: Result<Vec<Tensor>, Error> = step.operands.iter().map(of).collect();
+        let views = views.map_err(|error| error.without_call())?;
         let uses = views.iter().zip(&step.operands).map(|(view, operand)| match operand.access {
             Access::Read => view.read(),
             Access::Write => view.write(),

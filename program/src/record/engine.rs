@@ -94,6 +94,10 @@ impl Engine for RecordingEngine {
         Err(ProgramError::NoElements { site }.into())
     }
 
+    fn has_passed(&self, _: ResourceId, _: Option<&Footprint>) -> bool {
+        false
+    }
+
     fn is_released(&self, _: ResourceId) -> bool {
         false
     }
@@ -194,7 +198,7 @@ mod tests {
                 let x = feed(r)?;
                 for call in calls {
                     let (result, line) = call(r, &x);
-                    let Err(Error::Program(error)) = result else { panic!("line {line}: {result:?}") };
+                    let Err(Error::Program { error, .. }) = result else { panic!("line {line}: {result:?}") };
                     let ProgramError::NotRecordable { site, .. } = *error else { panic!("line {line}: {error}") };
                     assert_eq!((site.file(), site.line()), (file!(), line));
                 }

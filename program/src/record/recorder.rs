@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use streamvm_ep::{DType, DeviceId, FnContext, FnError, MemoryKind, Scalar, Shape, Site};
 use streamvm_instructions::{
-    Critical, EngineRef, Error, InstructionList, InstructionsBuilder, Place, ProgramError, Section, Tensor, Use,
+    Critical, EngineRef, Error, Generator, InstructionList, InstructionsBuilder, Place, ProgramError, Section, Tensor,
+    Use,
 };
 
 use crate::ir::function::StepFunction;
@@ -55,12 +56,13 @@ pub fn record(name: impl Into<String>, f: impl FnOnce(&Recorder) -> Result<(), E
 
 impl Recorder {
     /// Calls `f` with the recording, which must be the innermost of this thread.
+    #[track_caller]
     fn with<R>(&self, f: impl FnOnce(&mut Recording) -> Result<R, Error>) -> Result<R, Error> {
-        with(
-            |recording| {
-                if recording.engine.is(self.recording) { f(recording) } else { Err(ProgramError::NotInnermost.into()) }
-            },
-        )
+        let site = Site::caller();
+        let found = with(|recording| {
+            if recording.engine.is(self.recording) { f(recording) } else { Err(ProgramError::NotInnermost.into()) }
+        });
+        found.map_err(|error| error.called_from(site))
     }
 
     /// A tensor that stands for an input of each run.
@@ -107,6 +109,7 @@ impl Recorder {
     ///
     /// # Errors
     /// An instruction of the list cannot be recorded, one on another lane among them; then none is.
+    #[track_caller]
     pub fn submit(&self, list: InstructionList) -> Result<(), Error> {
         self.with(|recording| recording.add(&list))
     }
@@ -442,6 +445,14 @@ impl Recorder {
         self.with(|recording| recording.add_mark(work, condition, site))
     }
 
+    /// Records what a builder makes.
+    #[track_caller]
+    fn made(&self, made: Result<Tensor, Error>, builder: InstructionsBuilder) -> Result<Tensor, Error> {
+        let tensor = made?;
+        self.submit(builder.finish())?;
+        Ok(tensor)
+    }
+
     /// Records a fill of a new tensor.
     ///
     /// # Errors
@@ -455,9 +466,57 @@ impl Recorder {
         value: impl Into<Scalar>,
     ) -> Result<Tensor, Error> {
         let mut builder = InstructionsBuilder::new();
-        let tensor = builder.full(place, dtype, shape, value)?;
-        self.submit(builder.finish())?;
-        Ok(tensor)
+        self.made(builder.full(place, dtype, shape, value), builder)
+    }
+
+    /// [`full`](Recorder::full) of zeros, or `false`.
+    ///
+    /// # Errors
+    /// The shape is impossible.
+    #[track_caller]
+    pub fn zeros(&self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, Error> {
+        self.full(place, dtype, shape, Scalar::zero(dtype))
+    }
+
+    /// [`full`](Recorder::full) of ones, or `true`.
+    ///
+    /// # Errors
+    /// The shape is impossible.
+    #[track_caller]
+    pub fn ones(&self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, Error> {
+        self.full(place, dtype, shape, Scalar::one(dtype))
+    }
+
+    /// Records random numbers, uniformly distributed in `[0, 1)`: see [`InstructionsBuilder::rand`]. Each run of the program draws others.
+    ///
+    /// # Errors
+    /// The shape is impossible, or the dtype is not a float.
+    #[track_caller]
+    pub fn rand(
+        &self,
+        generator: &Generator,
+        device: DeviceId,
+        dtype: DType,
+        shape: &[usize],
+    ) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        self.made(builder.rand(generator, device, dtype, shape), builder)
+    }
+
+    /// Records random numbers of the normal distribution: see [`InstructionsBuilder::randn`]. Each run of the program draws others.
+    ///
+    /// # Errors
+    /// As [`rand`](Recorder::rand).
+    #[track_caller]
+    pub fn randn(
+        &self,
+        generator: &Generator,
+        device: DeviceId,
+        dtype: DType,
+        shape: &[usize],
+    ) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        self.made(builder.randn(generator, device, dtype, shape), builder)
     }
 }
 

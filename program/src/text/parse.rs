@@ -30,12 +30,12 @@ impl MarkLine<'_> {
     fn refused(&self, error: &Error) -> Error {
         let (word, condition) = (self.work.name(), self.condition.unwrap_or_default());
         let expected = match error {
-            Error::Program(error) => match &**error {
+            Error::Program { error, .. } => match &**error {
                 ProgramError::NotRecordable { why, .. } => (*why).to_owned(),
                 other => other.to_string(),
             },
             Error::NeverWritten { .. } => "a condition that a line before it writes".to_owned(),
-            other => other.to_string(),
+            other => other.without_call(),
         };
         wrong(self.line, &expected, format!("{word} {condition}").trim_end())
     }

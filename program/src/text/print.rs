@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use streamvm_ep::{Access, Layout};
-use streamvm_instructions::{BuildError, InstructionList, InstructionsBuilder, Lane, Tensor};
+use streamvm_instructions::{Error, InstructionList, InstructionsBuilder, Lane, Tensor};
 
 use crate::ir::program::{Operand, Port, Program, Step, StepOrder, ValueId, Work};
 
@@ -99,12 +99,12 @@ impl Program {
     }
 
     /// The steps as a list over `values`, without those that begin and end blocks.
-    fn list(&self, values: &[Tensor]) -> Result<InstructionList, BuildError> {
+    fn list(&self, values: &[Tensor]) -> Result<InstructionList, Error> {
         // The text of a program does not depend on the lane of the thread that prints it.
         let _lane = Lane(0).enter();
         let mut builder = InstructionsBuilder::new();
         for Step { work, operands, site } in &self.steps {
-            let tensors: Result<Vec<Tensor>, BuildError> =
+            let tensors: Result<Vec<Tensor>, Error> =
                 operands.iter().map(|Operand { value, layout, .. }| view(values, *value, layout)).collect();
             match (work, tensors?.as_slice()) {
                 (Work::Call(op, params), [inputs @ .., output]) => {
@@ -149,7 +149,7 @@ fn lines(step: &Step) -> usize {
 }
 
 /// The tensor of a value, or a view of it.
-fn view(values: &[Tensor], value: ValueId, layout: &Layout) -> Result<Tensor, BuildError> {
+fn view(values: &[Tensor], value: ValueId, layout: &Layout) -> Result<Tensor, Error> {
     let owner = &values[value.0];
     if owner.layout() == layout { Ok(owner.clone()) } else { owner.view(*layout) }
 }

@@ -52,7 +52,7 @@ fn wrong_lines_are_named() {
         (TEXT.replace("matmul t0 t1", "matmul t0 t7"), 4, "named before"),
     ];
     for (text, line, part) in wrong {
-        let Err(Error::Program(error)) = Program::parse(&text) else { panic!("line {line} is wrong:\n{text}") };
+        let Err(Error::Program { error, .. }) = Program::parse(&text) else { panic!("line {line} is wrong:\n{text}") };
         let ProgramError::Text { line: found, expected, .. } = &*error else { panic!("{error}") };
         assert!(*found == line && expected.contains(part), "{error}");
     }
@@ -116,7 +116,7 @@ fn marks_that_cannot_be_recorded_are_named_by_their_line() {
         (deep, 2 + 65),
     ];
     for (text, line) in wrong {
-        let Err(Error::Program(error)) = Program::parse(&text) else { panic!("line {line} is wrong:\n{text}") };
+        let Err(Error::Program { error, .. }) = Program::parse(&text) else { panic!("line {line} is wrong:\n{text}") };
         assert!(matches!(*error, ProgramError::Text { line: found, .. } if found == line), "{line}: {error}");
     }
     let long = format!("program p\n{}", "end\n".repeat(16 << 20));

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use streamvm::program::{CompileOptions, Recorder};
-use streamvm::{BuildError, DType, DeviceId, DeviceKind, InstructionsBuilder, Mode, Op, Params, Place, Vm};
+use streamvm::{BuildError, DType, DeviceId, DeviceKind, Error, InstructionsBuilder, Mode, Op, Params, Place, Vm};
 use streamvm_ep::Device;
 use streamvm_tests::conformance::{Backend, Made, Tag, run};
 
@@ -111,7 +111,7 @@ fn what_its_memory_does_not_allow_is_refused() {
     let there = vm.full(device(0), DType::F32, &[2], 1.0).expect("a tensor");
     let mut b = InstructionsBuilder::new();
     let refused = b.call_fn("reads", CPU, vec![there.read()], |_| Ok(()));
-    assert!(matches!(refused, Err(BuildError::OutOfReach { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Build { error: BuildError::OutOfReach { .. }, .. })), "{refused:?}");
     let missing = "outside:7".parse::<DeviceId>().expect("a registered kind");
     let refused = there.to(missing).map(drop);
     let text = refused.as_ref().expect_err("there is no such device").to_string();

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use serde_json::Value;
 use streamvm_cli::files::{Format, TensorFile};
-use streamvm_cli::values::show::show;
 
 /// A `.npy` file.
 pub(super) fn npy(data: &[u8]) {
@@ -28,7 +27,7 @@ fn load(format: Format, data: &[u8], tensor: Option<&str>) {
             assert_eq!(array.shape, file.shape.dims());
             assert_eq!(array.data.len(), file.shape.elements());
             assert_eq!(array.data.dtype(), file.dtype);
-            let text = show(&array);
+            let text = array.show();
             assert!(!text.is_empty() && text.len() < 64 << 10, "{text}");
             if format == Format::Safetensors {
                 assert!(keys_are_unique(data), "an object of the header has a key twice");

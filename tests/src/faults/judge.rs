@@ -116,7 +116,7 @@ fn subject(cell: &Cell, vm: &Vm, scene: &Scene) -> Result<(Outcome, Arc<()>), St
             }
             return match error {
                 _ if is_lost(&error) => Ok((Outcome::Lost, held)),
-                error @ (Error::OutOfMemory { .. } | Error::Device(_) | Error::NoStream { .. }) => {
+                error @ (Error::OutOfMemory { .. } | Error::Device { .. } | Error::NoStream { .. }) => {
                     match value.to_vec::<f32>() {
                         // A copy to the host by way of pinned memory needs memory, too.
                         Err(Error::OutOfMemory { .. }) if cell.what == What::AllocationsFail => {}
@@ -203,7 +203,7 @@ fn reads(tensor: &Tensor, value: f32) -> Result<(), String> {
 
 fn ends(waited: Result<(), Error>) -> Result<Result<(), Error>, String> {
     match waited {
-        Err(Error::Timeout(after)) => Err(format!("it is not over after {after:?}")),
+        Err(Error::Timeout { after, .. }) => Err(format!("it is not over after {after:?}")),
         other => Ok(other),
     }
 }
@@ -227,7 +227,7 @@ fn is_loss(failure: &Failure) -> bool {
 fn is_lost(error: &Error) -> bool {
     match error {
         Error::Failed(failure) => is_loss(failure),
-        Error::Device(DeviceError::DeviceLost { .. }) => true,
+        Error::Device { error: DeviceError::DeviceLost { .. }, .. } => true,
         other => other.to_string().contains("is lost ("),
     }
 }

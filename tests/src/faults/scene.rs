@@ -5,8 +5,8 @@ use std::sync::Arc;
 use streamvm::instructions::LaunchOptions;
 use streamvm::program::{CompileOptions, Recorder};
 use streamvm::{
-    BuildError, Critical, DType, DeviceId, Error, Executable, Fetches, InstructionsBuilder, Place, StreamKey,
-    StreamType, Tensor, Ticket, Vm,
+    Critical, DType, DeviceId, Error, Executable, Fetches, InstructionsBuilder, Place, StreamKey, StreamType, Tensor,
+    Ticket, Vm,
 };
 
 /// The elements of every tensor of a scene.
@@ -246,7 +246,7 @@ impl Scene {
     }
 
     /// Emits the subject of a kind that is no run.
-    fn emit(&self, kind: Kind, b: &mut InstructionsBuilder) -> Result<Made, BuildError> {
+    fn emit(&self, kind: Kind, b: &mut InstructionsBuilder) -> Result<Made, Error> {
         let held = self.held.clone();
         let device = self.device;
         Ok(match kind {

@@ -6,8 +6,8 @@ use streamvm::ep::InlineFn;
 use streamvm::instructions::{Kind, Role, WaitFor};
 use streamvm::stream::WaitKind;
 use streamvm::{
-    Access, BuildError, Critical, Event, FnContext, FnError, InstructionList, InstructionsBuilder, Params, Scalar,
-    Section, Site, StreamType, Tensor, Use,
+    Access, Critical, Error, Event, FnContext, FnError, InstructionList, InstructionsBuilder, Params, Scalar, Section,
+    Site, StreamType, Tensor, Use,
 };
 
 use super::drawn::{Drawn, What};
@@ -48,7 +48,7 @@ pub(super) fn push(
     tensors: &[Tensor],
     named: &mut Named,
     list: &mut InstructionList,
-) -> Result<(), BuildError> {
+) -> Result<(), Error> {
     let code = || Some(InlineFn::new(body(drawn)));
     let kind = match &drawn.what {
         What::Call(op) => Kind::Call { op: *op, params: Params::default() },
@@ -79,7 +79,7 @@ pub(super) fn push(
 }
 
 /// Pushes the begin or the end of a section.
-fn push_mark(drawn: &Drawn, section: Section, named: &mut Named, list: &mut InstructionList) -> Result<(), BuildError> {
+fn push_mark(drawn: &Drawn, section: Section, named: &mut Named, list: &mut InstructionList) -> Result<(), Error> {
     let begins = drawn.what == What::Begin;
     let kind = if begins { Kind::SectionBegin(section.clone()) } else { Kind::SectionEnd(section.clone()) };
     list.push(drawn.stream, kind, section.uses().collect::<Vec<_>>(), Site::caller())?;
@@ -94,7 +94,7 @@ pub(super) fn build(
     tensors: &[Tensor],
     named: &mut Named,
     builder: &mut InstructionsBuilder,
-) -> Option<Result<(), BuildError>> {
+) -> Option<Result<(), Error>> {
     let Drawn { stream, what, .. } = drawn;
     let mut builder = builder.on_lane(stream.lane);
     let mut builder = match stream.stream_type {

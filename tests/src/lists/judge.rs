@@ -139,7 +139,7 @@ impl Judge<'_> {
     }
 
     /// The parser of lists must refuse exactly the instructions that `push` refuses.
-    fn reads_alike(&self, drawn: &Drawn, refused: Option<&BuildError>) -> Result<(), String> {
+    fn reads_alike(&self, drawn: &Drawn, refused: Option<&Error>) -> Result<(), String> {
         let Some(text) = self.scene.alone(drawn) else { return Ok(()) };
         match (InstructionList::parse(&text), refused) {
             (Ok(_), None) | (Err(_), Some(_)) => Ok(()),
@@ -251,7 +251,8 @@ fn may_fail(cause: &Cause) -> Option<&'static str> {
 }
 
 /// The name of the error with which a list refuses an instruction.
-fn refusal(error: &BuildError) -> &'static str {
+fn refusal(error: &Error) -> &'static str {
+    let Error::Build { error, .. } = error else { return "no build error" };
     match error {
         BuildError::Op(_) => "Op",
         BuildError::Shape(_) => "Shape",

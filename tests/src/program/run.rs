@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use streamvm::ep::Axes;
 use streamvm::{
-    BuildError, Critical, DType, DeviceId, Element, Error, FnContext, FnError, InstructionsBuilder, Op, Params, Place,
-    Section, StreamKey, StreamType, Tensor, Ticket, Use, Var, Vm, bf16, f16,
+    Critical, DType, DeviceId, Element, Error, FnContext, FnError, InstructionsBuilder, Op, Params, Place, Section,
+    StreamKey, StreamType, Tensor, Ticket, Use, Var, Vm, bf16, f16,
 };
 
 use super::launch::DrawnLaunch;
@@ -134,7 +134,7 @@ impl<'vm> Run<'vm> {
         self.builder.on_workers = step[4] & 0b1100 == 0b1100;
         match self.take(step) {
             // The builder refuses some drawn operands (overlaps), the same on every engine.
-            Ok(()) | Err(Error::Build(_)) => {}
+            Ok(()) | Err(Error::Build { .. }) => {}
             Err(error) => panic!("step {}, {:?} ({step:?}): {error}", self.step, action(step[0])),
         }
         if step[4] & 0b1100_0000 == 0 {
@@ -326,7 +326,7 @@ impl<'vm> Run<'vm> {
             Action::WaitAll => {
                 self.flush();
                 // Failures are reported by the tickets.
-                if let Err(error @ (Error::Shutdown | Error::WouldDeadlock)) = self.vm.wait_all() {
+                if let Err(error @ (Error::Shutdown { .. } | Error::WouldDeadlock { .. })) = self.vm.wait_all() {
                     return Err(error);
                 }
             }
@@ -348,7 +348,7 @@ impl<'vm> Run<'vm> {
         &mut self,
         eager: bool,
         call: impl FnOnce(&mut Run<'_>) -> Result<T, Error>,
-        build: impl FnOnce(&mut InstructionsBuilder) -> Result<T, BuildError>,
+        build: impl FnOnce(&mut InstructionsBuilder) -> Result<T, Error>,
     ) -> Result<T, Error> {
         if !eager {
             return Ok(self.builder.with(build)?);

@@ -60,7 +60,7 @@ pub fn function_waits_for_a_kernel<H>(vm: &Vm, device: DeviceId, rule: Rule, hol
         let other = vm.push("apart", [], || Ok(())).expect("it is taken");
         assert_eq!(other.wait(), Ok(()));
     }
-    let times_out = matches!(TimeLimit(rule.while_held()).run(|| var.wait()), Err(Error::Timeout(_)));
+    let times_out = matches!(TimeLimit(rule.while_held()).run(|| var.wait()), Err(Error::Timeout { .. }));
     let waits = times_out && !ran.load(Ordering::Relaxed);
     drop(held);
     assert_eq!(var.wait(), Ok(()));
@@ -100,7 +100,7 @@ pub fn kernel_waits_for_a_function(vm: &Vm, device: DeviceId, rule: Rule) -> boo
         let _lane = streamvm::Lane(1).enter();
         assert_eq!(apart.neg().and_then(|z| z.to_vec::<f32>()), Ok(vec![-1.0; 8]));
     }
-    let waits = matches!(TimeLimit(rule.while_held()).run(|| y.wait()), Err(Error::Timeout(_)));
+    let waits = matches!(TimeLimit(rule.while_held()).run(|| y.wait()), Err(Error::Timeout { .. }));
     gate.open();
     let read = y.to_vec::<f32>().expect("nothing fails");
     waits && read == [-2.0; 8]

@@ -55,6 +55,10 @@ impl Engine for Notes {
         Ok(())
     }
 
+    fn has_passed(&self, _: ResourceId, _: Option<&Footprint>) -> bool {
+        true
+    }
+
     fn may_wait(&self, _: Site) -> Result<(), Error> {
         Ok(())
     }

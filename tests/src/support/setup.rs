@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use streamvm::program::CompileOptions;
-use streamvm::{
-    BuildError, DeviceId, Error, Failure, InstructionList, InstructionsBuilder, MemoryKind, Place, Tensor, Ticket, Vm,
-};
+use streamvm::{DeviceId, Error, Failure, InstructionList, InstructionsBuilder, MemoryKind, Place, Tensor, Ticket, Vm};
 
 /// The device of most tests.
 pub const CPU: DeviceId = DeviceId::cpu(0);
@@ -25,7 +23,7 @@ pub fn single_steps() -> CompileOptions {
 /// # Panics
 /// If the builder refuses an instruction.
 #[track_caller]
-pub fn list(build: impl FnOnce(&mut InstructionsBuilder) -> Result<(), BuildError>) -> InstructionList {
+pub fn list(build: impl FnOnce(&mut InstructionsBuilder) -> Result<(), Error>) -> InstructionList {
     let mut builder = InstructionsBuilder::new();
     build(&mut builder).expect("the instructions are well formed");
     builder.finish()
@@ -36,7 +34,7 @@ pub fn list(build: impl FnOnce(&mut InstructionsBuilder) -> Result<(), BuildErro
 /// # Panics
 /// If the builder or the engine refuses them.
 #[track_caller]
-pub fn submit(vm: &Vm, build: impl FnOnce(&mut InstructionsBuilder) -> Result<(), BuildError>) -> Ticket<'_> {
+pub fn submit(vm: &Vm, build: impl FnOnce(&mut InstructionsBuilder) -> Result<(), Error>) -> Ticket<'_> {
     vm.submit(list(build)).expect("the engine takes the list")
 }
 

@@ -119,7 +119,7 @@ fn memory_goes_back_with_the_engine_though_tensors_remain() {
         drop(vm);
         assert!(growth(before) < 8 * HANDLE, "{mode:?}: {} bytes are left", growth(before));
         assert_eq!(view.wait(), Ok(()), "its write has passed");
-        assert_eq!(x.to(CPU).err(), Some(Error::Shutdown));
+        assert!(matches!(x.to(CPU).err(), Some(Error::Shutdown { .. })));
     }
 }
 

@@ -134,7 +134,7 @@ fn an_engine_without_cuda_says_so() {
     let _driver = standin("");
     let vm = Vm::builder().cuda(None).build().expect("an engine");
     let error = vm.full(CUDA, DType::F32, &[4], 1.0).expect_err("none is offered");
-    assert!(matches!(&error, Error::Device(ep::Error::NoCuda { .. })), "{error}");
+    assert!(matches!(&error, Error::Device { error: ep::Error::NoCuda { .. }, .. }), "{error}");
     assert!(error.to_string().contains("there is no cuda:0: this engine offers no CUDA devices"), "{error}");
     let vm = engine();
     let error = vm.full(DeviceId::cuda(9), DType::F32, &[4], 1.0).expect_err("there are two").to_string();
@@ -154,7 +154,7 @@ fn a_forked_child_asks_the_driver_nothing() {
     if child == 0 {
         let calls = ["cuLaunchKernel", "cuMemcpyAsync", "cuMemAlloc_v2", "cuMemFree_v2", "cuCtxPushCurrent_v2"];
         let before = calls.map(|name| driver.calls(name));
-        let forked = |result: Result<(), Error>| matches!(result, Err(Error::Forked));
+        let forked = |result: Result<(), Error>| matches!(result, Err(Error::Forked { .. }));
         let fine = forked(x.to_vec::<f32>().map(drop))
             && forked(x.neg().map(drop))
             && forked(vm.full(CUDA, DType::F32, &[1], 1.0).map(drop))

@@ -117,7 +117,7 @@ fn a_device_past_the_last_and_an_engine_without_are_told_apart() {
     let vm = Vm::builder().cuda(None).build().expect("an engine");
     let host = vm.from_slice(&[1.0f32], &[1]).expect("a tensor");
     let error = host.to(CUDA[0]).and_then(|there| there.wait()).unwrap_err();
-    assert!(matches!(error, Error::Device(ep::Error::NoCuda { .. })), "{error}");
+    assert!(matches!(error, Error::Device { error: ep::Error::NoCuda { .. }, .. }), "{error}");
     let limited = CudaConfig { memory_limit: Some(1 << 20), ..CudaConfig::default() };
     let vm = Vm::builder().cuda(Some(limited)).build().expect("an engine");
     assert!(vm.devices().iter().any(|device| device.memory_limit == Some(1 << 20) && device.id == CUDA[1]));

@@ -34,7 +34,7 @@ fn a_tensor_read_and_written_by_one_function_is_refused() {
     for uses in overlapping {
         let mut builder = InstructionsBuilder::new();
         let refused = builder.call_fn("both", CPU, uses, |_| Ok(()));
-        assert!(matches!(refused, Err(BuildError::Overlap { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Build { error: BuildError::Overlap { .. }, .. })), "{refused:?}");
         assert!(builder.list().is_empty(), "a refused call adds nothing");
     }
     let ticket = submit(&vm, |b| {
@@ -70,7 +70,7 @@ fn a_list_put_together_by_hand_gives_no_function_overlapping_slices() {
     let kind = Kind::Function { role: Role::Function, name: "both".into(), body: Some(body) };
     let (stream, uses) = (StreamKey::new(CPU, StreamType::Compute, 0), [x.read(), x.write()]);
     let refused = list.push(stream, kind, uses, Site::caller());
-    assert!(matches!(refused, Err(BuildError::Overlap { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Build { error: BuildError::Overlap { .. }, .. })), "{refused:?}");
     vm.submit(list).expect("an empty list").wait().expect("nothing to wait for");
     assert!(!ran.load(Ordering::SeqCst));
 }
@@ -215,7 +215,7 @@ fn a_broadcast_is_not_written() {
     let vm = vm();
     let wide = on_device(&vm, &[1.0]).broadcast_to(&[4]).expect("a view");
     let refused = InstructionsBuilder::new().call_fn("wide", CPU, [wide.write()], |_| Ok(()));
-    assert!(matches!(refused, Err(BuildError::WritesBroadcast { .. })));
+    assert!(matches!(refused, Err(Error::Build { error: BuildError::WritesBroadcast { .. }, .. })));
     assert_eq!(wide.to_vec::<f32>(), Ok(vec![1.0; 4]));
 }
 
@@ -224,7 +224,7 @@ fn a_function_runs_on_the_device_of_its_operands() {
     let vm = Vm::builder().cpu_devices(2).build().expect("an engine");
     let x = on_device(&vm, &[1.0]);
     let refused = InstructionsBuilder::new().call_fn("elsewhere", DeviceId::cpu(1), [x.read()], |_| Ok(()));
-    assert!(matches!(refused, Err(BuildError::Place { .. })));
+    assert!(matches!(refused, Err(Error::Build { error: BuildError::Place { .. }, .. })));
     let host = vm.from_slice(&[2.0f32], &[1]).expect("a host tensor");
     let ticket = submit(&vm, |b| {
         b.call_fn("host operands are fine", DeviceId::cpu(1), [host.update()], |context| {

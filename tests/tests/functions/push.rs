@@ -97,15 +97,14 @@ fn waiting_for_a_variable_waits_for_its_writes_and_not_for_its_reads() {
         vm.push("write", [v.write()], || Ok(())).expect("it is taken");
         let before = Instant::now();
         let timeout = Duration::from_millis(20);
-        assert_eq!(
-            TimeLimit(timeout).run(|| v.wait()),
-            Err(Error::Timeout(timeout)),
+        assert!(
+            matches!(TimeLimit(timeout).run(|| v.wait()), Err(Error::Timeout { after, .. }) if after == timeout),
             "{name}: the write is behind the read"
         );
         assert!(before.elapsed() >= timeout);
         {
             let _guard = TimeLimit(timeout).enter();
-            assert_eq!(v.wait(), Err(Error::Timeout(timeout)), "{name}");
+            assert!(matches!(v.wait(), Err(Error::Timeout { after, .. }) if after == timeout), "{name}");
         }
         let ready = v.ready().expect("a future");
         gate.open();
@@ -149,7 +148,7 @@ fn a_callback_of_a_variable_is_told_what_a_wait_would_be() {
             var.on_passed(move |result| tell.send((result, thread::current().id())).expect("the test listens"))
         };
         let answer = || told.recv_timeout(PATIENCE).expect("it is called").0;
-        assert_eq!(ask(&v), Err(Error::NotSubmitted), "{name}: no submission has used it");
+        assert!(matches!(ask(&v), Err(Error::NotSubmitted { .. })), "{name}: no submission has used it");
         vm.push("breaks", [v.write()], || Err("no".into())).expect("it is taken");
         ask(&v).expect("it was used");
         assert_eq!(failure_of(answer()).what, "breaks", "{name}");
@@ -240,9 +239,10 @@ fn a_function_may_push_and_not_wait() {
         });
         ticket.expect("it is taken").wait().unwrap_or_else(|error| panic!("{name}: {error}"));
         vm.wait_all().unwrap_or_else(|error| panic!("{name}: {error}"));
-        let no = || Err(Error::WouldDeadlock);
         // No engine knows a variable that no submission has used, and there is nothing to wait for.
-        assert_eq!(*found.lock().unwrap(), [no(), Ok(()), no(), no(), Ok(())], "{name}");
+        let found = found.lock().unwrap();
+        let refused = found.iter().map(|wait| matches!(wait, Err(Error::WouldDeadlock { .. })));
+        assert_eq!(refused.collect::<Vec<_>>(), [true, false, true, true, false], "{name}: {found:?}");
     }
 }
 
@@ -282,7 +282,7 @@ fn a_variable_of_another_engine_is_refused() {
 fn a_device_that_is_not_there_and_a_closed_engine_are_refused() {
     let vm = Vm::builder().mode(Mode::Threaded).build().expect("an engine");
     let refused = vm.pusher().device(DeviceId::cpu(7)).push("nowhere", [], || Ok(())).map(drop);
-    assert!(matches!(refused, Err(Error::Device(_))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Device { .. })), "{refused:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use streamvm::instructions::TimeLimitGuard;
 use streamvm::{Cause, Error, Mode, OnComplete, Pool, TimeLimit, Var, Vm};
 use streamvm_tests::{ClosedGate, engines, failure_of, threaded, until};
 
@@ -20,6 +21,11 @@ fn completer() -> (Sender<OnComplete>, thread::JoinHandle<()>) {
     (sender, thread)
 }
 
+/// In inline mode, a limit within which the completing thread uses each handle.
+fn limit(name: &str) -> Option<TimeLimitGuard> {
+    (name == "inline").then(|| TimeLimit(Duration::from_secs(60)).enter())
+}
+
 /// Waits for `v` on an engine of any mode: a simulated one cannot know that a handle will be used.
 fn wait(v: &Var) -> Result<(), Error> {
     loop {
@@ -33,7 +39,7 @@ fn wait(v: &Var) -> Result<(), Error> {
 #[test]
 fn what_follows_comes_after_the_completion_by_whatever_thread() {
     for (name, vm) in engines() {
-        let (sender, thread) = completer();
+        let (_limit, (sender, thread)) = (limit(&name), completer());
         let (v, seen) = (Var::counted(), Arc::new(Mutex::new(Vec::new())));
         for step in 0..20 {
             let (sender, note) = (sender.clone(), seen.clone());
@@ -71,7 +77,10 @@ fn the_worker_does_other_work_until_the_handle_is_used() {
         vm.push("other", [], || Ok(())).expect("it is taken").wait().expect("the worker is free");
         assert!(!ticket.is_passed(), "{name}");
         let timeout = Duration::from_millis(10);
-        assert_eq!(TimeLimit(timeout).run(|| v.wait()), Err(Error::Timeout(timeout)), "{name}");
+        assert!(
+            matches!(TimeLimit(timeout).run(|| v.wait()), Err(Error::Timeout { after, .. }) if after == timeout),
+            "{name}"
+        );
         assert_eq!(vm.stats().in_flight, 1, "{name}");
         handle.complete(Ok(()));
         assert_eq!(ticket.wait(), Ok(()), "{name}");
@@ -164,7 +173,7 @@ fn a_function_that_panics_after_it_gave_its_handle_away_passes_when_that_is_used
 #[test]
 fn what_reads_a_failure_is_skipped_and_gets_no_handle_and_a_clean_up_does() {
     for (name, vm) in engines() {
-        let v = vm.var();
+        let (v, _limit) = (vm.var(), limit(&name));
         vm.push("breaks", [v.write()], || Err("no".into())).expect("it is taken");
         vm.push_async("skipped", [v.update()], |_| panic!("it must not be called")).expect("it is taken");
         let (sender, thread) = completer();
@@ -186,7 +195,7 @@ fn shutdown_waits_for_outstanding_handles_up_to_its_deadline() {
         vm.push_async("later", [], move |handle| sender.send(handle).expect("it is kept")).expect("it is taken");
         let handle: OnComplete = handles.recv().expect("it was called");
         let timeout = Duration::from_millis(20);
-        assert_eq!(vm.shutdown(timeout), Err(Error::Timeout(timeout)), "{name}");
+        assert!(matches!(vm.shutdown(timeout), Err(Error::Timeout { after, .. }) if after == timeout), "{name}");
         // The engine is gone for its user, and its threads end when this is over.
         handle.complete(Ok(()));
     }
@@ -227,7 +236,7 @@ fn what_an_engine_leaves_undone_goes_with_it_although_a_handle_is_kept() {
         probe.wait().expect("it runs");
         undone += Arc::strong_count(&kept) - 1;
         drop(probe);
-        assert!(matches!(vm.shutdown(Duration::ZERO), Ok(()) | Err(Error::Timeout(_))));
+        assert!(matches!(vm.shutdown(Duration::ZERO), Ok(()) | Err(Error::Timeout { .. })));
         assert_eq!(Arc::strong_count(&kept), 1, "seed {seed}");
         handle.complete(Ok(()));
     }
@@ -262,6 +271,18 @@ fn an_inline_engine_waits_for_the_handle_up_to_the_deadline_of_who_pushes() {
     let handle: OnComplete = handles.recv().expect("it was called");
     handle.complete(Err("too late to matter".into()));
     assert_eq!(failure_of(v.wait()).cause, Cause::Function(text.to_owned()));
+}
+
+/// The thread that pushes may be the one that would use the handle, so it does not wait.
+#[test]
+fn an_inline_engine_fails_a_function_whose_handle_was_not_used_at_once() {
+    let vm = Vm::builder().mode(Mode::Inline).build().expect("an engine");
+    let (v, (sender, handles)) = (vm.var(), channel());
+    vm.push_async("later", [v.write()], move |handle| sender.send(handle).expect("it is kept")).expect("it is taken");
+    let text = failure_of(v.wait()).to_string();
+    assert!(text.contains("Mode::Inline") && text.contains("enter a TimeLimit"), "{text}");
+    let handle: OnComplete = handles.recv().expect("it was called");
+    handle.complete(Ok(()));
 }
 
 #[test]

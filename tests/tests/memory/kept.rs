@@ -61,7 +61,7 @@ fn the_first_access_waits_for_the_old_life_wherever_it_is() {
         Ok(())
     });
     let new = new.expect("built");
-    assert!(matches!(TimeLimit(Duration::from_millis(20)).run(|| new.wait()), Err(Error::Timeout(_))));
+    assert!(matches!(TimeLimit(Duration::from_millis(20)).run(|| new.wait()), Err(Error::Timeout { .. })));
     gate.open();
     reader.wait().expect("what it read was not touched");
     new.wait().expect("it passes once the reader has");

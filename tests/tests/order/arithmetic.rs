@@ -42,7 +42,7 @@ fn numbers_bound_a_clamp() -> Result<(), Error> {
     let whole = vm.full(CPU, DType::I64, &[2], 7)?;
     assert_eq!(whole.clamp_between(0, 5)?.to_vec::<i64>()?, [5, 5]);
     let refused = whole.clamp_between(0.5, 5).expect_err("a half is no integer");
-    assert!(matches!(refused, Error::Build(BuildError::Value { .. })), "{refused}");
+    assert!(matches!(refused, Error::Build { error: BuildError::Value { .. }, .. }), "{refused}");
     Ok(())
 }
 
@@ -76,10 +76,10 @@ fn a_dropout_that_is_refused_takes_no_random_numbers() -> Result<(), Error> {
     let generator = Generator::at(7, 40);
     for p in [1.0, -0.1, f64::NAN] {
         let refused = on_device(&vm, &[1.0]).dropout(&generator, p).expect_err("no probability");
-        assert!(matches!(refused, Error::Build(BuildError::Probability { .. })), "{refused}");
+        assert!(matches!(refused, Error::Build { error: BuildError::Probability { .. }, .. }), "{refused}");
     }
     let refused = vm.full(CPU, DType::I32, &[2], 7)?.dropout(&generator, 0.5).expect_err("no floats");
-    assert!(matches!(refused, Error::Build(BuildError::Op(_))), "{refused}");
+    assert!(matches!(refused, Error::Build { error: BuildError::Op(_), .. }), "{refused}");
     assert_eq!(generator.position(), 40);
     Ok(())
 }
@@ -91,7 +91,7 @@ fn a_dropout_has_finite_factors_or_is_refused() -> Result<(), Error> {
     let generator = Generator::at(3, 40);
     let x = vm.full(CPU, DType::F16, &[200_000], 0.0)?;
     let refused = x.dropout(&generator, 0.99999).expect_err("a factor of 100000");
-    let Error::Build(BuildError::Value { what, dtype, .. }) = &refused else { panic!("{refused}") };
+    let Error::Build { error: BuildError::Value { what, dtype, .. }, .. } = &refused else { panic!("{refused}") };
     assert_eq!((what.as_str(), *dtype), ("dropout", DType::F16));
     assert_eq!(generator.position(), 40);
     let (y, factors) = x.dropout(&generator, 0.9999)?;
@@ -136,7 +136,7 @@ fn a_number_that_does_not_fit_is_refused() {
     let submitted = || vm.stats().streams.iter().map(|stream| stream.instructions).sum::<u64>();
     let before = submitted();
     let refused = (&whole * 0.5).expect_err("a half is no integer");
-    let Error::Build(BuildError::Value { value, dtype, .. }) = &refused else { panic!("{refused}") };
+    let Error::Build { error: BuildError::Value { value, dtype, .. }, .. } = &refused else { panic!("{refused}") };
     assert_eq!((value, dtype), (&Scalar::F64(0.5), &DType::I32));
     assert_eq!(submitted(), before);
 }
@@ -153,7 +153,7 @@ fn every_refusal_becomes_the_error_of_the_engine() {
     let vm = engine();
     let x = on_device(&vm, &[1.0, 2.0]);
     for refused in [view(&x), built(&x)] {
-        assert!(matches!(refused, Err(Error::Build(_))), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Build { .. })), "{refused:?}");
     }
 }
 
@@ -168,6 +168,6 @@ fn tensors_and_tickets_are_awaited() -> Result<(), Error> {
     assert!(matches!(block_on((&ticket).into_future()), Err(Error::Failed(_))));
     assert!(matches!(block_on(ticket.into_future()), Err(Error::Failed(_))), "each time it is asked");
     let unknown = InstructionsBuilder::new().full(CPU, DType::F32, &[1], 0.0)?;
-    assert_eq!(block_on((&unknown).into_future()), Err(Error::NotSubmitted));
+    assert!(matches!(block_on((&unknown).into_future()), Err(Error::NotSubmitted { .. })));
     Ok(())
 }

@@ -237,7 +237,7 @@ fn a_submitter_that_waits_for_few_instructions_goes_on_after_one_that_waited_for
             until("it is blocked", || vm.stats().blocked_submitters == 1 || waiting.is_finished());
             first.open();
             second.wait_entered(1);
-            assert!(matches!(waiting.join().expect("no panic"), Err(Error::Timeout(_))));
+            assert!(matches!(waiting.join().expect("no panic"), Err(Error::Timeout { .. })));
         });
         second.open();
         vm.wait_all().expect("they pass");

@@ -83,9 +83,8 @@ fn what_is_in_flight_on_a_lost_device_passes_behind_what_it_waits_for() {
         let copied = there.to(SIM).expect("submitted");
         until("the copy is in flight", || vm.stall_report().to_string().contains("launched  copy"));
         plan.lose(SIM, "pulled out");
-        assert_eq!(
-            TimeLimit(SHORT).run(|| copied.wait()),
-            Err(Error::Timeout(SHORT)),
+        assert!(
+            matches!(TimeLimit(SHORT).run(|| copied.wait()), Err(Error::Timeout { after, .. }) if after == SHORT),
             "what it waits for has not passed"
         );
         gate.open();
@@ -258,7 +257,7 @@ fn a_full_queue_of_a_stepped_engine_keeps_the_deadline() {
         });
         let more = || streamvm_tests::list(|b| b.full(CPU, DType::F32, &[1], 0.0).map(drop));
         let refused = TimeLimit(SHORT).run(|| vm.submit(more())).map(drop);
-        assert_eq!(refused, Err(Error::Timeout(SHORT)));
+        assert!(matches!(refused, Err(Error::Timeout { after, .. }) if after == SHORT));
         assert!(matches!(vm.submit(more()).map(drop), Err(Error::Stalled { .. })));
         plan.stop();
         assert_eq!(vm.wait_all(), Ok(()));

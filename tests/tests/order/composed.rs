@@ -174,7 +174,7 @@ fn group_norm_says_what_does_not_fit() -> Result<(), Error> {
     let (x, six) = (tensor(&vm, &[3, 6, 2], 1)?, tensor(&vm, &[6], 2)?);
     for groups in [0, 4] {
         let refused = x.group_norm(groups, &six, &six, 1e-5).expect_err("no groups");
-        assert!(matches!(refused, Error::Build(BuildError::Groups { .. })), "{refused}");
+        assert!(matches!(refused, Error::Build { error: BuildError::Groups { .. }, .. }), "{refused}");
     }
     let refused = six.group_norm(1, &six, &six, 1e-5).expect_err("no channels");
     assert!(refused.to_string().contains("[n, c, ..]"), "{refused}");

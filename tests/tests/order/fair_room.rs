@@ -163,7 +163,7 @@ fn a_submitter_that_gives_up_or_is_refused_holds_nobody_up() {
             });
             vm.submit(unwritten).map(drop)
         });
-        assert!(matches!(gives_up.join().expect("no panic"), Err(Error::Timeout(_))));
+        assert!(matches!(gives_up.join().expect("no panic"), Err(Error::Timeout { .. })));
         let behind = scope.spawn(|| vm.submit(free(1)).map(drop));
         until("two wait", || vm.stats().blocked_submitters == 2);
         held.0.clear();

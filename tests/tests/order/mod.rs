@@ -4,6 +4,7 @@ mod arithmetic;
 mod back_pressure;
 mod completion;
 mod composed;
+mod conveniences;
 mod engine_scenarios;
 mod executor_scenarios;
 mod fair_room;

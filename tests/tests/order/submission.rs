@@ -95,8 +95,8 @@ fn a_tensor_that_nothing_has_written_is_refused() {
         Ok(())
     });
     assert!(matches!(refused(&vm, release), Error::NeverWritten { line: 0, .. }));
-    assert_eq!(never.wait(), Err(Error::NotSubmitted));
-    assert_eq!(never.neg().err(), Some(Error::NotSubmitted));
+    assert!(matches!(never.wait(), Err(Error::NotSubmitted { .. })));
+    assert!(matches!(never.neg().err(), Some(Error::NotSubmitted { .. })));
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn functions_that_were_parsed_from_text_are_refused() {
         b.call_fn("mine", CPU, [x.update()], |_| Ok(()))
     });
     let parsed: InstructionList = built.to_string().parse().expect("it parses back");
-    assert!(matches!(refused(&vm, parsed), Error::Placeholder { line: 1, name } if name == "mine"));
+    assert!(matches!(refused(&vm, parsed), Error::Placeholder { line: 1, name, .. } if name == "mine"));
     let barrier = list(|b| {
         b.barrier_with("between", || Ok(()));
         Ok(())
@@ -149,7 +149,8 @@ fn devices_and_streams_that_are_not_there_are_typed_errors() {
     let vm = vm();
     let x = on_device(&vm, &[1.0]);
     let not_there = |error: &Error| {
-        let of_a_device = matches!(error, Error::Device(ep::Error::NoDevice { .. } | ep::Error::NoCuda { .. }));
+        let of_a_device =
+            matches!(error, Error::Device { error: ep::Error::NoDevice { .. } | ep::Error::NoCuda { .. }, .. });
         of_a_device || matches!(error, Error::NoStream { .. })
     };
     // No machine has a GPU of this number.
@@ -225,7 +226,7 @@ fn a_wait_by_number_for_a_point_of_an_open_stream_that_is_submitted_later_is_ref
         for later in [0, 2, 3, u64::MAX] {
             let error = refused(&vm, waits(lane, later));
             let told = format!("instruction {later} of {}", streams[other]);
-            assert!(matches!(&error, Error::WaitsForLater { line: 0, target } if *target == told), "{error}");
+            assert!(matches!(&error, Error::WaitsForLater { line: 0, target, .. } if *target == told), "{error}");
         }
     }
     // A refused wait has taken no number; what was later is submitted by now, and can be waited for.
@@ -249,8 +250,8 @@ fn what_a_list_creates_is_unknown_again_when_a_line_without_uses_is_refused() {
     });
     assert!(matches!(refused(&vm, bad), Error::WaitsForLater { line: 1, .. }));
     let created = created.expect("built");
-    assert_eq!(created.wait(), Err(Error::NotSubmitted));
-    assert_eq!(created.neg().err(), Some(Error::NotSubmitted));
+    assert!(matches!(created.wait(), Err(Error::NotSubmitted { .. })));
+    assert!(matches!(created.neg().err(), Some(Error::NotSubmitted { .. })));
     // The same handle may be written by a list that is taken.
     submit(&vm, |b| b.fill(&created, 3.0)).wait().expect("it passes");
     assert_eq!(created.to_vec::<f32>(), Ok(vec![3.0; 2]));
@@ -262,7 +263,7 @@ fn an_event_is_recorded_once() {
     let key = StreamKey::new(CPU, StreamType::Compute, 0);
     let text = format!("%0 record {key} e0\n%1 record {key} e0\n");
     let twice: InstructionList = text.parse().expect("well formed");
-    assert!(matches!(refused(&vm, twice), Error::RecordedTwice { line: 1 }));
+    assert!(matches!(refused(&vm, twice), Error::RecordedTwice { line: 1, .. }));
 }
 
 #[test]
@@ -308,7 +309,10 @@ fn a_kernel_that_is_missing_is_refused_before_anything_runs() {
     let vm = vm();
     let x = vm.from_slice(&[true, false], &[2]).and_then(|x| x.to(CPU)).expect("submitted");
     let error = x.exp().expect_err("no exp of bools");
-    assert!(matches!(error, Error::Build(_) | Error::Device(ep::Error::MissingKernel { .. })), "{error}");
+    assert!(
+        matches!(error, Error::Build { .. } | Error::Device { error: ep::Error::MissingKernel { .. }, .. }),
+        "{error}"
+    );
     assert_eq!(failure_of(Err::<(), _>(failed(&vm))).what, "div", "and what fails when it runs is told by its ticket");
 }
 
@@ -359,8 +363,10 @@ fn a_function_that_writes_more_operands_than_a_function_can_is_refused() {
     let parts: Vec<_> = (0..100).map(|i| x.slice(0, i..i + 1).expect("a view")).collect();
     let mut b = streamvm::InstructionsBuilder::new();
     let refused = b.call_fn("many", CPU, parts.iter().map(|part| part.update()), |_| Ok(()));
-    let expected = streamvm::BuildError::TooManyWrites { what: "many".to_owned(), found: 100, most: 64 };
-    assert_eq!(refused, Err(expected));
+    let too_many = |error: &streamvm::BuildError| {
+        matches!(error, streamvm::BuildError::TooManyWrites { found: 100, most: 64, .. })
+    };
+    assert!(matches!(&refused, Err(Error::Build { error, .. }) if too_many(error)), "{refused:?}");
     b.call_fn("most", CPU, parts[..64].iter().map(|part| part.update()), |_| Ok(())).expect("64 are fine");
     vm.submit(b.finish()).expect("submitted").wait().expect("it passes");
 }

@@ -88,7 +88,7 @@ fn conditions_and_values_of_blocks_are_checked_where_they_are_recorded() {
     // A caller may go on after a body that failed: the block has ended.
     let program = vm.record("blocks", |r| {
         let x = yes(r)?;
-        assert!(r.if_true(&x, || Err(Error::Shutdown)).is_err());
+        assert!(r.if_true(&x, || Err(Error::shutdown())).is_err());
         r.fetch("x", &x)
     });
     assert_eq!(program.expect("its blocks end").steps.len(), 3);

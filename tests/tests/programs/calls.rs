@@ -1,9 +1,7 @@
 //! Programs that are called in recordings: their steps become part of the recording.
 
 use streamvm::program::{CompileOptions, Program, Recorder};
-use streamvm::{
-    BuildError, DType, DeviceId, Error, Executable, Generator, InstructionsBuilder, ProgramError, Tensor, Vm,
-};
+use streamvm::{DType, DeviceId, Error, Executable, Generator, InstructionsBuilder, ProgramError, Tensor, Vm};
 use streamvm_tests::{CPU, failure_of};
 
 const OTHER: DeviceId = DeviceId::cpu(1);
@@ -90,7 +88,7 @@ fn calls_draw_the_random_numbers_of_the_calls_they_stand_for() {
     let drawing = |generator: &Generator, count: usize| {
         let mut builder = InstructionsBuilder::new();
         let drawn = builder.rand(generator, CPU, DType::F32, &[count])?;
-        Ok::<_, BuildError>((drawn, builder.finish()))
+        Ok::<_, Error>((drawn, builder.finish()))
     };
     let generators = [Generator::new(7), Generator::new(8)];
     let noise = recorded("noise", |r| {
@@ -275,5 +273,5 @@ fn what_does_not_fit_is_refused_and_records_nothing() {
         r.call(&program, &[], &[]).map(drop)
     });
     let malformed = |error: &ProgramError| matches!(error, ProgramError::Malformed { .. });
-    assert!(matches!(&refused, Err(Error::Program(error)) if malformed(error)), "{refused:?}");
+    assert!(matches!(&refused, Err(Error::Program { error, .. }) if malformed(error)), "{refused:?}");
 }

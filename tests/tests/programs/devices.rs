@@ -140,11 +140,11 @@ fn a_feed_that_is_a_written_parameter_is_refused_over_segments() {
     let compile =
         |other: &Tensor| vm.compile(&program, &[("state", &state), ("other", other)], &CompileOptions::default());
     let refused = compile(&state).map(drop).expect_err("both parameters are one tensor");
-    assert!(matches!(refused, Error::Build(BuildError::Overlap { .. })), "{refused:?}");
+    assert!(matches!(refused, Error::Build { error: BuildError::Overlap { .. }, .. }), "{refused:?}");
     let executable = compile(&tensor()).expect("it compiles");
     assert!(executable.compiled().segments().len() > 1, "{}", executable.compiled());
     let refused = executable.run(&[("x", &state), ("z", &z)]).map(drop).expect_err("the feed is a written parameter");
-    assert!(matches!(refused, Error::Build(BuildError::Overlap { .. })), "{refused:?}");
+    assert!(matches!(refused, Error::Build { error: BuildError::Overlap { .. }, .. }), "{refused:?}");
     let run = executable.run(&[("x", &x), ("z", &z)]).expect("it is submitted");
     assert_eq!(run["there"].to_vec::<i32>(), Ok(vec![1; 4]));
     assert_eq!(state.to_vec::<i32>(), Ok(vec![2; 4]));

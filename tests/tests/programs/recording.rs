@@ -16,7 +16,7 @@ fn feed(r: &Recorder, name: &str) -> Result<Tensor, Error> {
 
 fn program_error(result: Result<Program, Error>) -> ProgramError {
     match result {
-        Err(Error::Program(error)) => *error,
+        Err(Error::Program { error, .. }) => *error,
         other => panic!("an error of the program, found {other:?}"),
     }
 }
@@ -160,7 +160,7 @@ fn a_tensor_of_a_recording_is_of_no_use_afterwards() {
     let kept = kept.expect("it was set");
     let over = (&kept + &kept).map(drop).expect_err("the recording is over");
     let text = over.to_string();
-    let Error::Program(error) = over else { panic!("{text}") };
+    let Error::Program { error, .. } = over else { panic!("{text}") };
     let ProgramError::RecordingOver { site: Some(site) } = *error else { panic!("{text}") };
     assert_eq!((site.file(), site.line()), (file!(), line!() - 4));
     assert!(text.contains(&format!("used at {site}")), "{text}");
@@ -244,7 +244,7 @@ fn a_refused_list_leaves_nothing_behind() {
             let y = builder.op(Op::Neg, &[&x], Default::default())?;
             builder.barrier();
             assert!(r.submit(builder.finish()).is_err());
-            assert!(matches!(r.fetch("y", &y), Err(Error::Program(_))), "nothing has written it");
+            assert!(matches!(r.fetch("y", &y), Err(Error::Program { .. })), "nothing has written it");
             r.fetch("y", &x.relu()?)
         })
         .expect("it can be recorded");
@@ -283,7 +283,7 @@ fn programs_are_checked_before_they_are_compiled() {
         let refused = compile(&program);
         let malformed =
             |error: &ProgramError| matches!(error, ProgramError::Malformed { .. } | ProgramError::Name { .. });
-        assert!(matches!(&refused, Err(Error::Program(error)) if malformed(error)), "{number}: {refused:?}");
+        assert!(matches!(&refused, Err(Error::Program { error, .. }) if malformed(error)), "{number}: {refused:?}");
         assert!(!program.to_string().contains("%0"), "it prints as the reason: {program}");
     }
     let elsewhere = vm.record("elsewhere", |r| {

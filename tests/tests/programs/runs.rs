@@ -66,12 +66,12 @@ fn feeds_are_found_by_name_and_checked() {
     ];
     for (feeds, part) in refusals {
         let error = layer.run(feeds).expect_err("the feeds do not fit");
-        assert!(matches!(error, Error::Program(_)) && error.to_string().contains(part), "{part}: {error}");
+        assert!(matches!(error, Error::Program { .. }) && error.to_string().contains(part), "{part}: {error}");
     }
     // A parameter that does not fit, or that is a part of a storage, is refused when it is bound.
     let program = layer.compiled().program();
     let refused = |w: &Tensor| vm.compile(program, &[("w", w), ("b", &b)], &options()).expect_err("it does not fit");
-    assert!(matches!(refused(&x), Error::Program(_)));
+    assert!(matches!(refused(&x), Error::Program { .. }));
     let elsewhere = refused(&w.to(streamvm::Place::Host).expect("a copy"));
     assert!(elsewhere.to_string().contains("on host"), "{elsewhere}");
     let large = tensor(&vm, &[0.0; 12], &[6, 2]);
@@ -244,9 +244,12 @@ fn a_feed_that_is_also_written_is_refused() {
         .expect("it can be recorded");
     let executable = vm.compile(&program, &[("state", &state)], &options()).expect("it compiles");
     let refused = executable.run(&[("x", &state)]).expect_err("it is read and written");
-    assert!(matches!(refused, Error::Build(BuildError::Overlap { .. })), "{refused}");
+    assert!(matches!(refused, Error::Build { error: BuildError::Overlap { .. }, .. }), "{refused}");
     let missing = vm.compile(&program, &[], &options()).expect_err("a parameter is missing");
-    assert!(matches!(&missing, Error::Program(error) if matches!(**error, ProgramError::Unknown { .. })), "{missing}");
+    assert!(
+        matches!(&missing, Error::Program { error, .. } if matches!(**error, ProgramError::Unknown { .. })),
+        "{missing}"
+    );
 }
 
 /// A name that the program does not fetch, and a dtype that a fetch does not have, are typed errors.
@@ -262,8 +265,11 @@ fn a_wrong_fetch_is_a_typed_error() -> Result<(), Error> {
     let run = executable.run(&[("x", &vm.full(CPU, DType::F32, &[2], 1.0)?)])?;
     assert_eq!(run.tensor("y")?.to_vec::<f32>()?, [-1.0; 2]);
     let unknown = run.tensor("x").expect_err("x is no fetch");
-    assert!(matches!(&unknown, Error::Program(error) if matches!(**error, ProgramError::Unknown { .. })), "{unknown}");
-    assert_eq!(unknown.to_string(), "program \"p\": there is no fetch \"x\"; its fetches are y, z");
+    assert!(
+        matches!(&unknown, Error::Program { error, .. } if matches!(**error, ProgramError::Unknown { .. })),
+        "{unknown}"
+    );
+    assert_eq!(unknown.without_call(), "program \"p\": there is no fetch \"x\"; its fetches are y, z");
     let other = run["y"].to_vec::<i32>().expect_err("y has f32");
     assert!(matches!(&other, Error::WrongDType { .. }), "{other:?}");
     Ok(())
@@ -334,7 +340,7 @@ fn programs_that_no_run_could_execute_are_not_compiled() {
         let program = program.expect("it can be recorded");
         let refused = vm.compile(&program, &[], &options()).expect_err("it cannot run");
         assert!(
-            matches!(&refused, Error::Program(error) if matches!(**error, ProgramError::NotCompiled { .. })),
+            matches!(&refused, Error::Program { error, .. } if matches!(**error, ProgramError::NotCompiled { .. })),
             "{refused}"
         );
         assert!(refused.to_string().contains(part), "{refused}");

@@ -353,7 +353,7 @@ fn a_program_with_sections_cannot_be_watched() {
     let options = CompileOptions { step_by_step: true, ..CompileOptions::default() };
     let x = on_device(&vm, &[1.0; 4]);
     let watched = compiled(&vm, &program, &options).run_watched(&[("x", &x)], Watch::All, &mut |_| Ok(()));
-    let Err(Error::Program(error)) = watched else { panic!("it is refused") };
+    let Err(Error::Program { error, .. }) = watched else { panic!("it is refused") };
     assert!(matches!(&*error, ProgramError::WatchedSection { section, .. } if section == "\"port\""), "{error}");
     assert!(error.to_string().contains("sections.rs"), "{error}");
 }

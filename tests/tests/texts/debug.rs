@@ -25,7 +25,7 @@ fn errors_are_shown_as_sentences() {
     let x = vm.from_slice(&[1i32, 2], &[2]).and_then(|x| x.to(CPU)).expect("a tensor");
     let refused: Error = x.op(Op::Exp, &[], Params::default()).expect_err("no exponential of integers");
     says_the_same(&refused);
-    let Error::Build(refused) = refused else { panic!("{refused}") };
+    let Error::Build { error: refused, .. } = refused else { panic!("{refused}") };
     says_the_same(&refused);
     let BuildError::Op(op) = refused else { panic!("{refused}") };
     assert!(

@@ -4,5 +4,6 @@ mod corpus;
 mod debug;
 mod documents;
 mod locations;
+mod refused;
 mod text;
 mod trips;

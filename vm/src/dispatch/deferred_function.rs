@@ -50,6 +50,10 @@ enum Stage {
     Answered,
 }
 
+/// Why a function fails in inline mode whose handle was not used when it returned.
+const NOT_COMPLETED_INLINE: &str = "its handle was not used when it returned, and in Mode::Inline the thread that pushed it runs nothing meanwhile; use the \
+                                    handle before it returns, or enter a TimeLimit within which another thread uses it, or use Mode::Threaded";
+
 impl DeferredFunction {
     /// Calls `f` with a handle, in an engine of the process that `fork` identifies. If the handle is used before `f` returns, this
     /// returns the result.
@@ -102,7 +106,8 @@ impl DeferredFunction {
         }
     }
 
-    /// Blocks until the handle is used, and gives the task its result. At the deadline the function fails.
+    /// Blocks until the handle is used, but at most until the deadline, and gives the task its result. At the deadline the function fails; without a deadline it
+    /// fails at once, because the thread that runs it may be the one that would use the handle.
     pub(crate) fn block(&self, task: &mut Task, deadline: Option<Deadline>) {
         let mut state = unpoisoned(self.state.lock());
         loop {
@@ -111,15 +116,16 @@ impl DeferredFunction {
                 return self.answer().into_iter().for_each(|answer| task.resume(answer));
             }
             let left = deadline.map(|deadline| deadline.at().saturating_duration_since(Instant::now()));
-            state = match left {
-                None => unpoisoned(self.changed.wait(state)),
-                Some(Duration::ZERO) => {
-                    state.stage = Stage::Answered;
-                    return task
-                        .resume(|| Err("it was not completed by the deadline of the thread that runs it".into()));
+            let why = match left {
+                None => NOT_COMPLETED_INLINE,
+                Some(Duration::ZERO) => "it was not completed by the deadline of the thread that runs it",
+                Some(left) => {
+                    state = unpoisoned(self.changed.wait_timeout(state, left)).0;
+                    continue;
                 }
-                Some(left) => unpoisoned(self.changed.wait_timeout(state, left)).0,
             };
+            state.stage = Stage::Answered;
+            return task.resume(|| Err(why.into()));
         }
     }
 

@@ -27,7 +27,7 @@ use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 use streamvm_ep::{Footprint, Site};
 use streamvm_instructions::{
-    Callback, Deadline, EngineAddress, EngineRef, Error, InstructionList, Registration, ResourceId, Single,
+    Batch, Callback, Deadline, EngineAddress, EngineRef, Error, InstructionList, Registration, ResourceId, Single,
 };
 use streamvm_stream::Point;
 
@@ -131,9 +131,10 @@ impl DerefMut for Locked {
 
 impl Handle {
     /// See [`Engine::may_wait`].
+    #[track_caller]
     pub(crate) fn may_wait(&self) -> Result<(), Error> {
         refuse_in_child(self.fork)?;
-        if engine_thread::is_here() { Err(Error::WouldDeadlock) } else { Ok(()) }
+        if engine_thread::is_here() { Err(Error::WouldDeadlock { site: Site::caller() }) } else { Ok(()) }
     }
 
     /// A handle for a new engine, in state `Closed`, and the reference by which tensors know that engine.
@@ -221,7 +222,7 @@ impl Handle {
         refuse_in_child(self.fork)?;
         match &self.lock().engine {
             Lifecycle::Open(engine) => Ok(EngineGuard::of(engine)),
-            Lifecycle::Closed(_) | Lifecycle::Gone(_) | Lifecycle::Idle => Err(Error::Shutdown),
+            Lifecycle::Closed(_) | Lifecycle::Gone(_) | Lifecycle::Idle => Err(Error::shutdown()),
         }
     }
 
@@ -268,14 +269,16 @@ impl Handle {
         id: ResourceId,
         part: Option<&Footprint>,
         callback: Callback,
+        site: Site,
     ) -> Result<OutcomeCallback, (Callback, Result<(), Error>)> {
         let (engine, awaited) = match self.last_writes(id, part) {
             Ok(found) => found,
-            Err(outcome) => return Err((callback, outcome)),
+            Err(outcome) => return Err((callback, outcome.map_err(|error| error.called_from(site)))),
         };
         let (points, asked) = (awaited.iter().map(|write| write.point).collect(), EngineGuard::of(&engine));
         let outcome = move |result: Result<(), Error>| {
-            callback(result.and_then(|()| awaited.iter().try_for_each(|write| asked.outcome(write))));
+            let outcome = result.and_then(|()| awaited.iter().try_for_each(|write| asked.outcome(write)));
+            callback(outcome.map_err(|error| error.called_from(site)));
         };
         Ok((engine, points, Box::new(outcome)))
     }
@@ -302,7 +305,7 @@ impl State {
             let mut points = self.sync.dependence(id).last_writes(None).into_iter();
             points.find_map(|point| match engine.streams.has_passed(point) {
                 true => engine.failures.outcome_of_kept(point).map(Error::Failed),
-                false => Some(Error::Shutdown),
+                false => Some(Error::shutdown()),
             })
         };
         let dropped: HashSet<ResourceId> = self.scratch.dropped.iter().copied().collect();
@@ -319,18 +322,18 @@ impl State {
 
 impl streamvm_instructions::Engine for Handle {
     fn submit(&self, list: &mut InstructionList) -> Result<(), Error> {
-        let engine = self.open_one()?;
+        let engine = self.open_one().map_err(|error| error.called_from(list.site()))?;
         engine.submit(list, Full::Blocks, &mut Submitted::default())?;
         engine.failures.log_unseen();
         Ok(())
     }
 
     fn submit_one(&self, single: &mut Single<'_>) -> Result<(), Error> {
-        refuse_in_child(self.fork)?;
+        refuse_in_child(self.fork).map_err(|error| error.called_from(single.site()))?;
         let mut submitted = Submitted::default();
         let mut inside = self.lock();
         let Locked { engine: Lifecycle::Open(engine), state: Some(state) } = &mut *inside else {
-            return Err(Error::Shutdown);
+            return Err(Error::shutdown().called_from(single.site()));
         };
         let attempt = engine.attempt_inside(state, single, &mut submitted, false);
         // Nearly always nothing is left to do, which saves counting a reference to the engine.
@@ -347,18 +350,34 @@ impl streamvm_instructions::Engine for Handle {
         Ok(())
     }
 
-    fn wait(&self, id: ResourceId, part: Option<&Footprint>, deadline: Option<Deadline>, _: Site) -> Result<(), Error> {
-        let (engine, awaited) = match self.last_writes(id, part) {
-            Ok(found) => found,
+    fn wait(
+        &self,
+        id: ResourceId,
+        part: Option<&Footprint>,
+        deadline: Option<Deadline>,
+        site: Site,
+    ) -> Result<(), Error> {
+        let waited = match self.last_writes(id, part) {
+            Ok((engine, awaited)) => awaited
+                .iter()
+                .try_for_each(|write| engine.wait_for(write.point, deadline))
+                .and_then(|()| awaited.iter().try_for_each(|write| engine.outcome(write))),
             // A thread that may not wait gets the same error as while the engine existed.
-            Err(outcome) => return self.may_wait().and(outcome),
+            Err(outcome) => self.may_wait().and(outcome),
         };
-        awaited.iter().try_for_each(|write| engine.wait_for(write.point, deadline))?;
-        awaited.iter().try_for_each(|write| engine.outcome(write))
+        waited.map_err(|error| error.called_from(site))
     }
 
-    fn may_wait(&self, _: Site) -> Result<(), Error> {
-        self.may_wait()
+    fn may_wait(&self, site: Site) -> Result<(), Error> {
+        self.may_wait().map_err(|error| error.called_from(site))
+    }
+
+    fn has_passed(&self, id: ResourceId, part: Option<&Footprint>) -> bool {
+        match self.last_writes(id, part) {
+            Ok((engine, awaited)) => awaited.iter().all(|write| engine.streams.has_passed(write.point)),
+            // The engine is gone, or of the parent process: nothing will change any more.
+            Err(_) => !self.fork.is_child(),
+        }
     }
 
     fn is_released(&self, id: ResourceId) -> bool {
@@ -375,10 +394,10 @@ impl streamvm_instructions::Engine for Handle {
         self.fork.is_child()
     }
 
-    fn on_passed(&self, id: ResourceId, part: Option<&Footprint>, callback: Callback, _: Site) {
-        match self.with_outcome(id, part, callback) {
+    fn on_passed(&self, id: ResourceId, part: Option<&Footprint>, callback: Callback, site: Site) {
+        match self.with_outcome(id, part, callback, site) {
             Ok((engine, points, callback)) => engine.call_back(points, callback),
-            Err((callback, Err(Error::Forked))) => callback(Err(Error::Forked)),
+            Err((callback, Err(error @ Error::Forked { .. }))) => callback(Err(error)),
             // The engine's callback thread is gone, and a callback must not run on the calling thread: start another thread.
             Err((callback, outcome)) => {
                 let callbacks = Arc::new(Callbacks::default());
@@ -393,9 +412,9 @@ impl streamvm_instructions::Engine for Handle {
         id: ResourceId,
         part: Option<&Footprint>,
         callback: Callback,
-        _: Site,
+        site: Site,
     ) -> Option<Arc<dyn Registration>> {
-        match self.with_outcome(id, part, callback) {
+        match self.with_outcome(id, part, callback, site) {
             Ok((engine, points, callback)) => engine.register(points, callback),
             Err((callback, outcome)) => {
                 callback(outcome);

@@ -24,7 +24,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use streamvm_ep as ep;
+use streamvm_ep::{self as ep, Site};
 use streamvm_instructions::{Deadline, Error};
 use streamvm_stream::Point;
 
@@ -62,7 +62,7 @@ impl OomRecovery {
         match self.step {
             Step::Driver => match self.ask(engine, pool, bytes) {
                 Ok(()) => Ok(()),
-                Err(Error::Device(ep::Error::OutOfMemory { .. })) => {
+                Err(Error::Device { error: ep::Error::OutOfMemory { .. }, .. }) => {
                     self.step = if engine_thread::is_here() { Step::GiveBack } else { Step::Drain };
                     self.next_step(engine, pool, bytes)
                 }
@@ -90,7 +90,7 @@ impl OomRecovery {
     fn ask_finally(&mut self, engine: &Arc<Engine>, pool: PoolId, bytes: usize) -> Result<(), Error> {
         let before = self.grown;
         match self.ask(engine, pool, bytes) {
-            Err(Error::Device(ep::Error::OutOfMemory { .. })) if self.grown != before => Ok(()),
+            Err(Error::Device { error: ep::Error::OutOfMemory { .. }, .. }) if self.grown != before => Ok(()),
             answer => answer,
         }
     }
@@ -135,8 +135,11 @@ fn ask_driver(engine: &Engine, pool: PoolId, bytes: usize) -> Result<(), Error> 
         let comfortable = pool.allocator.region_request(bytes);
         (pool.device.clone(), pool.kind, pool.place, comfortable, pool.allocator.rounded(bytes))
     };
-    let refused =
-        |error: streamvm_stream::allocator::AllocatorError| Error::NoMemory { place, reason: error.to_string() };
+    let refused = |error: streamvm_stream::allocator::AllocatorError| Error::NoMemory {
+        place,
+        reason: error.to_string(),
+        site: Site::caller(),
+    };
     let (comfortable, least) = (comfortable.map_err(refused)?, least.map_err(refused)?);
     let region = match device.allocate(kind, comfortable) {
         Err(ep::Error::OutOfMemory { .. }) if least < comfortable => device.allocate(kind, least)?,

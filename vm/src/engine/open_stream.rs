@@ -48,7 +48,7 @@ impl Engine {
         if !self.handle.lock().may_open(key)? {
             return Ok(());
         }
-        let refused = |reason: String| Error::NoStream { stream: key, reason };
+        let refused = |reason: String| Error::no_stream(key, reason);
         let later = policy.passing() == Passing::Later;
         let at = self.device_that_runs(key, device);
         let mut stream = at.create_stream_for(use_of(key.stream_type), self.lane_priorities.on_device(key))?;
@@ -99,7 +99,7 @@ impl Engine {
 
     /// Opens an unordered stream: creates a pool of workers, each with a stream of the device that runs it.
     fn open_workers(self: &Arc<Self>, key: StreamKey, device: &Arc<dyn Device>) -> Result<(), Error> {
-        let refused = |reason: String| Error::NoStream { stream: key, reason };
+        let refused = |reason: String| Error::no_stream(key, reason);
         let at = self.device_that_runs(key, device);
         let WorkerSet { workers, name, cores } = self.threads.pools.of(key);
         let (pool, queues) = Pool::new(&name, workers);
@@ -165,7 +165,7 @@ impl State {
         }
         if self.streams.len() == MAX_STREAMS {
             let reason = format!("an engine has at most {MAX_STREAMS} streams; use fewer lanes");
-            return Err(Error::NoStream { stream: key, reason });
+            return Err(Error::no_stream(key, reason));
         }
         Ok(true)
     }

@@ -26,6 +26,6 @@ impl Policies {
             .rev()
             .find(|(device, stream_type, _)| (*device, *stream_type) == (key.device, key.stream_type));
         let Some((_, _, threads)) = chosen else { return Ok(own) };
-        own.with_threads(*threads).map_err(|reason| Error::NoStream { stream: key, reason })
+        own.with_threads(*threads).map_err(|reason| Error::no_stream(key, reason))
     }
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use streamvm_ep::Scope;
 use streamvm_program::Costs;
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -15,11 +16,11 @@ use crate::sync::unpoisoned;
 use crate::tasks::counters::{OpCounter, Span};
 
 /// What has run since the engine was built; see [`Vm::profile`](crate::Vm::profile). [`Display`](fmt::Display) prints an aligned
-/// table, one row per op and stream.
+/// table, one row per op, stream and scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Profile {
-    /// One entry for each op or function on each stream, sorted by the total time that it ran, longest first.
+    /// One entry for each op or function on each stream in each scope, sorted by the total time that it ran, longest first.
     pub ops: Vec<OpProfile>,
 }
 
@@ -32,8 +33,10 @@ pub struct Profile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpProfile {
-    /// The name of the op or function. A thread counts 256 names apart; it counts all further ones as `(other names)`.
+    /// The name of the op or function. A thread counts 256 names apart, each in each of its scopes; it counts all further ones as `(other names)`.
     pub name: String,
+    /// The [scope](crate::scope) in which it was issued, such as `encoder > layer 3`; empty outside of all scopes.
+    pub scope: String,
     /// The stream that it ran on.
     pub stream: StreamKey,
     /// How many instructions were begun.
@@ -87,15 +90,18 @@ impl Times {
     }
 }
 
+/// What has a row of its own.
+type Counted = (StreamKey, Option<Scope>, Box<str>);
+
 impl Engine {
     /// Merges the counters of all threads. Takes their locks one after the other, so threads may work meanwhile.
     pub(crate) fn profile(&self) -> Profile {
-        let mut by_op: HashMap<(StreamKey, Box<str>), (OpCounter, Vec<WorkerProfile>)> = HashMap::new();
+        let mut by_op: HashMap<Counted, (OpCounter, Vec<WorkerProfile>)> = HashMap::new();
         let mut refused = None;
         for context in self.contexts.all() {
             for (op, counter) in unpoisoned(context.op_counters.lock()).iter() {
                 let Some(stream) = self.streams.get(op.stream) else { continue };
-                let (all, workers) = by_op.entry((stream.key, op.name.clone())).or_default();
+                let (all, workers) = by_op.entry((stream.key, op.scope, op.name.clone())).or_default();
                 refused = all.merge(counter).err().or(refused);
                 let (worker, count, total) = (context.name.clone(), counter.ran.count(), counter.ran.total);
                 workers.extend((count > 0).then_some(WorkerProfile { worker, count, total }));
@@ -105,15 +111,18 @@ impl Engine {
         if let Some(reason) = refused {
             log::error!("the durations of a thread are not counted: {reason}");
         }
-        let op = |((stream, name), (counter, workers)): ((StreamKey, Box<str>), (OpCounter, Vec<WorkerProfile>))| {
+        let op = |((stream, scope, name), (counter, workers)): (Counted, (OpCounter, Vec<WorkerProfile>))| {
             let OpCounter { failed, skipped, queued, ran } = counter;
             let (count, queued, ran) = (ran.count(), Times::of(&queued), Times::of(&ran));
-            let mut op = OpProfile { name: name.into(), stream, count, failed, skipped, queued, ran, workers };
+            let scope = scope.map(|scope| scope.to_string()).unwrap_or_default();
+            let mut op = OpProfile { name: name.into(), scope, stream, count, failed, skipped, queued, ran, workers };
             op.workers.sort_by(|a, b| a.worker.cmp(&b.worker));
             op
         };
         let mut ops: Vec<OpProfile> = by_op.into_iter().map(op).collect();
-        let rank = |op: &OpProfile| (std::cmp::Reverse(op.ran.total), op.stream.to_string(), op.name.clone());
+        let rank = |op: &OpProfile| {
+            (std::cmp::Reverse(op.ran.total), op.stream.to_string(), op.name.clone(), op.scope.clone())
+        };
         ops.sort_by_cached_key(rank);
         Profile { ops }
     }
@@ -162,7 +171,8 @@ impl fmt::Display for Profile {
             let counts = [op.count, op.failed, op.skipped].map(|count| count.to_string());
             let Times { total, min, max, p50, p99 } = op.ran;
             let times = [op.queued.p50, op.queued.p99, total, min, p50, p99, max].map(brief);
-            [op.name.clone(), op.stream.to_string()].into_iter().chain(counts).chain(times).collect()
+            let name = if op.scope.is_empty() { op.name.clone() } else { format!("{} in {}", op.name, op.scope) };
+            [name, op.stream.to_string()].into_iter().chain(counts).chain(times).collect()
         };
         let head: Vec<String> = HEAD.map(str::to_owned).to_vec();
         let lines: Vec<Vec<String>> = std::iter::once(head).chain(self.ops.iter().map(line)).collect();
@@ -218,6 +228,7 @@ mod tests {
         let stream = StreamKey::new(DeviceId::cpu(0), StreamType::Workers, 0);
         let op = |name: &str, count| OpProfile {
             name: name.into(),
+            scope: if count > 999 { "epoch".into() } else { String::new() },
             stream,
             count,
             failed: 1,
@@ -228,9 +239,9 @@ mod tests {
         };
         let text = Profile { ops: vec![op("hash", 3), op("write back", 1000)] }.to_string();
         let expected = "\
-op          stream           count  failed  skipped  queued p50   p99  ran total      min      p50      p99      max
-hash        workers@cpu:0:0      3       1       20        0 ns  0 ns    30.0 µs  9.00 µs  10.0 µs  11.0 µs  11.0 µs
-write back  workers@cpu:0:0   1000       1       20        0 ns  0 ns    30.0 µs  9.00 µs  10.0 µs  11.0 µs  11.0 µs
+op                   stream           count  failed  skipped  queued p50   p99  ran total      min      p50      p99      max
+hash                 workers@cpu:0:0      3       1       20        0 ns  0 ns    30.0 µs  9.00 µs  10.0 µs  11.0 µs  11.0 µs
+write back in epoch  workers@cpu:0:0   1000       1       20        0 ns  0 ns    30.0 µs  9.00 µs  10.0 µs  11.0 µs  11.0 µs
 ";
         assert_eq!(text, expected);
     }

@@ -63,7 +63,7 @@ impl Engine {
         submitted: &mut Submitted,
     ) -> Result<(), Error> {
         // Before any lock, which in a forked child a thread of the parent may have held.
-        refuse_in_child(self.handle.fork)?;
+        refuse_in_child(self.handle.fork).map_err(|error| error.called_from(list.site()))?;
         if list.copies_by_devices() {
             return self.stage_and_submit(list, full, submitted);
         }
@@ -94,7 +94,7 @@ impl Engine {
         single: &mut Single<'_>,
         submitted: &mut Submitted,
     ) -> Result<(), Error> {
-        refuse_in_child(self.handle.fork)?;
+        refuse_in_child(self.handle.fork).map_err(|error| error.called_from(single.site()))?;
         self.submit_staged(single, Full::Blocks, submitted)
     }
 
@@ -198,8 +198,11 @@ impl Engine {
         let mut granted = None;
         loop {
             match stopped {
-                Stopped::Closed => return Err(Error::Shutdown),
-                Stopped::Full => granted = self.wait_for_room(list.instructions().len() as u64, full)?,
+                Stopped::Closed => return Err(Error::shutdown().called_from(list.site())),
+                Stopped::Full => {
+                    let room = self.wait_for_room(list.instructions().len() as u64, full);
+                    granted = room.map_err(|error| error.called_from(list.site()))?;
+                }
                 Stopped::Obstacle(line, obstacle) => {
                     if matches!(*obstacle, Obstacle::Memory(..) | Obstacle::Held(..)) {
                         // This waits for instructions that other threads have yet to submit, and a grant that is kept could keep
@@ -223,7 +226,7 @@ impl Engine {
     }
 
     fn check_open(&self) -> Result<(), Error> {
-        if self.is_closed() { Err(Error::Shutdown) } else { Ok(()) }
+        if self.is_closed() { Err(Error::shutdown()) } else { Ok(()) }
     }
 
     #[inline(never)]
@@ -280,7 +283,7 @@ impl Engine {
     fn wait_for_room(&self, more: u64, full: Full) -> Result<Option<Grant<'_>>, Error> {
         if full == Full::Refuses || engine_thread::is_here() {
             let Pending { instructions, bytes } = self.pending();
-            return Err(Error::WouldBlock { instructions, bytes });
+            return Err(Error::WouldBlock { instructions, bytes, site: Site::caller() });
         }
         if let Some(simulated) = &self.simulated {
             simulated.make_room(self, more, Deadline::current())?;
@@ -325,10 +328,11 @@ impl Engine {
         };
         let mut state = self.handle.lock();
         if state.pools.find(place, memory).is_none() {
-            state
-                .pools
-                .add(place, memory, device)
-                .map_err(|error| Error::NoMemory { place, reason: error.to_string() })?;
+            state.pools.add(place, memory, device).map_err(|error| Error::NoMemory {
+                place,
+                reason: error.to_string(),
+                site: Site::caller(),
+            })?;
         }
         Ok(())
     }

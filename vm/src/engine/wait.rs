@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use streamvm_ep::Site;
 use streamvm_instructions::{Callback, Deadline, Error, Registration};
 use streamvm_stream::Point;
 
@@ -42,6 +43,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::WouldDeadlock`] on a thread of an engine, [`Error::Forked`] in a forked child.
+    #[track_caller]
     pub(crate) fn may_wait(&self) -> Result<(), Error> {
         self.handle.may_wait()
     }
@@ -50,6 +52,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Timeout`] at the deadline; [`Error::Stalled`] in simulated mode without one; those of [`Engine::may_wait`].
+    #[track_caller]
     pub(crate) fn wait_for(&self, point: Point, deadline: Option<Deadline>) -> Result<(), Error> {
         self.wait_unseen(point, deadline)?;
         if let Some(observer) = &self.observer {
@@ -58,6 +61,7 @@ impl Engine {
         Ok(())
     }
 
+    #[track_caller]
     fn wait_unseen(&self, point: Point, deadline: Option<Deadline>) -> Result<(), Error> {
         self.may_wait()?;
         let Some(stream_state) = self.streams.get(point.stream) else {
@@ -118,6 +122,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Timeout`] at the deadline, [`Error::Stalled`] where there is none.
+    #[track_caller]
     pub(crate) fn step_until(
         &self,
         simulated: &Simulated,
@@ -133,7 +138,7 @@ impl Engine {
         match (was_enough.get(), deadline) {
             (true, _) => Ok(()),
             (false, Some(deadline)) => Err(deadline.error()),
-            (false, None) => Err(Error::Stalled { report: self.stall_report().to_string() }),
+            (false, None) => Err(Error::Stalled { report: self.stall_report().to_string(), site: Site::caller() }),
         }
     }
 
@@ -146,10 +151,14 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::wait_for`].
+    #[track_caller]
     pub(crate) fn drain(&self, deadline: Option<Deadline>) -> Result<(), Error> {
         self.may_wait()?;
         let points: Vec<Point> = self.streams.iter().flat_map(|stream_state| stream_state.open_points()).collect();
-        points.into_iter().try_for_each(|point| self.wait_for(point, deadline))
+        for point in points {
+            self.wait_for(point, deadline)?;
+        }
+        Ok(())
     }
 
     /// Calls `callback` on the callback thread once all of `points` have passed. Does not block, except in simulated mode, where
@@ -157,7 +166,7 @@ impl Engine {
     /// [`Error::Forked`].
     pub(crate) fn call_back(self: &Arc<Self>, points: Vec<Point>, callback: Callback) {
         if self.handle.fork.is_child() {
-            return callback(Err(Error::Forked));
+            return callback(Err(Error::forked()));
         }
         let steps = self.step_until_passed(&points);
         if let Err(callback) = RegisteredCallback::new(self, points, callback) {
@@ -172,7 +181,7 @@ impl Engine {
     /// returns `None`.
     pub(crate) fn register(self: &Arc<Self>, points: Vec<Point>, callback: Callback) -> Option<Arc<dyn Registration>> {
         if self.handle.fork.is_child() {
-            callback(Err(Error::Forked));
+            callback(Err(Error::forked()));
             return None;
         }
         let steps = self.step_until_passed(&points);

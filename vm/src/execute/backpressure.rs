@@ -323,7 +323,7 @@ impl Backpressure {
                 env.demand_all();
             }
             let over = deadline.filter(Deadline::is_over).map(|deadline| deadline.error());
-            let closed = env.closed.load(Ordering::SeqCst).then_some(Error::Shutdown);
+            let closed = env.closed.load(Ordering::SeqCst).then(Error::shutdown);
             if let Some(error) = closed.or(over) {
                 queue.waiting.remove(position);
                 queue.spare.push(admitted);

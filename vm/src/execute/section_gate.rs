@@ -71,7 +71,7 @@ impl SectionGate {
                 break Ok(());
             }
             if env.closed.load(Ordering::SeqCst) {
-                break Err(Error::Shutdown);
+                break Err(Error::shutdown());
             }
             if let Some(over) = deadline.filter(Deadline::is_over) {
                 break Err(over.error());

@@ -139,6 +139,7 @@ impl<'vm> Bulk<'vm> {
     ///
     /// # Errors
     /// Those of [`Bulk::flush`] and [`Var::wait`].
+    #[track_caller]
     pub fn wait(&mut self, var: &Var) -> Result<(), Error> {
         self.flush()?;
         var.wait()

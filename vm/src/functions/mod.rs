@@ -238,8 +238,9 @@ impl<'vm> Pusher<'vm> {
     ///   thread that has the handle may still be at work.
     /// * Captures of up to 32 bytes are stored without an allocation.
     /// * [`Vm::shutdown`] waits for outstanding handles up to its limit; dropping the [`Vm`] waits without limit.
-    /// * In [`Mode::Inline`](crate::Mode::Inline) the thread that pushes blocks until the handle is used, so another thread must
-    ///   use it, unless `f` did. A [`TimeLimit`](crate::TimeLimit) bounds that wait; at its end the function fails.
+    /// * In [`Mode::Inline`](crate::Mode::Inline) a function fails whose handle was not used when `f` returned, because the thread that pushed
+    ///   it may be the one that would use the handle. Within a [`TimeLimit`](crate::TimeLimit) it blocks until another thread has used the
+    ///   handle, and fails when the limit is over.
     /// * In [`Mode::Simulated`](crate::Mode::Simulated) the engine cannot know whether a handle will be used. A wait that needs an
     ///   unused handle gives [`Error::Stalled`], or [`Error::Timeout`] with a time limit; wait again once the handle was used.
     ///

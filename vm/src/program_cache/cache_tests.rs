@@ -146,8 +146,8 @@ fn errors_are_not_kept_and_a_panic_leaves_the_next_caller_to_it() {
     let cache = cache(8, u64::MAX);
     let (program, options) = (program(1), CompileOptions::default());
     let query = Query::Program { program: &program, options: &options };
-    let refused = cache.get_or_load(query, || Err(Error::Shutdown));
-    assert!(matches!(refused, Err(Error::Shutdown)));
+    let refused = cache.get_or_load(query, || Err(Error::shutdown()));
+    assert!(matches!(refused, Err(Error::Shutdown { .. })));
     assert_eq!(cache.stats().programs, 0);
     let panicked = catch_unwind(AssertUnwindSafe(|| cache.get_or_load(query, || panic!("on purpose")).is_ok()));
     assert!(panicked.is_err());

@@ -74,7 +74,8 @@ impl Executable {
     /// [`Error::SectionHeld`]). Nothing of the program runs then.
     #[track_caller]
     pub fn run(&self, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
-        self.run_as(None, feeds, Site::caller())
+        let site = Site::caller();
+        self.run_as(None, feeds, site).map_err(|error| error.called_from(site))
     }
 
     /// [`run`](Executable::run) under a name of its own, which errors, profiles and traces have.
@@ -83,11 +84,12 @@ impl Executable {
     /// Those of [`run`](Executable::run).
     #[track_caller]
     pub fn run_named(&self, name: &str, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
-        self.run_as(Some(name), feeds, Site::caller())
+        let site = Site::caller();
+        self.run_as(Some(name), feeds, site).map_err(|error| error.called_from(site))
     }
 
     fn run_as(&self, name: Option<&str>, feeds: &[(&str, &Tensor)], site: Site) -> Result<Fetches, Error> {
-        let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
+        let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
         let compiled = &self.inner.compiled;
         let given = self.given(&engine, feeds, site)?;
         if let (None, Some(kernel)) = (&name, &self.inner.only_kernel)
@@ -308,7 +310,7 @@ impl Executable {
     #[track_caller]
     pub fn check_owner(&self, what: &str, tensor: &Tensor) -> Result<(), Error> {
         let site = Site::caller();
-        let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
+        let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
         let foreign = |_| Error::Foreign { line: 0, what: what.to_owned(), site };
         tensor.resource().id_in(engine.me).map(drop).map_err(foreign)
     }

@@ -33,13 +33,15 @@ impl Fetches {
     ///
     /// # Errors
     /// [`ProgramError::Unknown`], which lists the program's fetches, if it has no such fetch.
+    #[track_caller]
     pub fn tensor(&self, name: &str) -> Result<&Tensor, Error> {
-        self.get(name).ok_or_else(|| {
-            let program = self.of.compiled.program();
-            let known = program.fetches.iter().map(|fetch| fetch.name.clone()).collect();
-            let what = format!("there is no fetch {name:?}");
-            ProgramError::Unknown { program: program.name.clone(), kind: "fetch", what, known }.into()
-        })
+        if let Some(found) = self.get(name) {
+            return Ok(found);
+        }
+        let program = self.of.compiled.program();
+        let known = program.fetches.iter().map(|fetch| fetch.name.clone()).collect();
+        let what = format!("there is no fetch {name:?}");
+        Err(ProgramError::Unknown { program: program.name.clone(), kind: "fetch", what, known }.into())
     }
 
     /// The names and results, in the order in which the program was given them.
@@ -68,6 +70,7 @@ impl Fetches {
     /// # Errors
     /// As [`Ticket::wait`]: the root cause of a failure names the step of the program and the source line that recorded it. When the engine
     /// is gone, as [`Tensor::wait`] of each result, or [`Error::Shutdown`] without results.
+    #[track_caller]
     pub fn wait(&self) -> Result<(), Error> {
         match self.engine.upgrade() {
             Some(engine) => {
@@ -75,8 +78,13 @@ impl Fetches {
                 ticket.submitted = self.submitted.clone();
                 ticket.wait()
             }
-            None if self.tensors.is_empty() => Err(Error::Shutdown),
-            None => self.tensors.iter().try_for_each(Tensor::wait),
+            None if self.tensors.is_empty() => Err(Error::shutdown()),
+            None => {
+                for tensor in &self.tensors {
+                    tensor.wait()?;
+                }
+                Ok(())
+            }
         }
     }
 }

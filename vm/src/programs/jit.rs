@@ -120,24 +120,26 @@ impl<const FEEDS: usize> Jit<FEEDS> {
     /// Those of the closure and of [`Vm::compile`]; [`Error::Shutdown`] when the engine is gone.
     #[track_caller]
     pub fn compiled(&self, feeds: [&Tensor; FEEDS]) -> Result<Executable, Error> {
-        let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
+        let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
         refuse_in_child(engine.handle.fork)?;
         let kinds = feeds.map(FeedKind::of);
         let query = Query::Closure { number: self.number, feeds: &kinds };
         let loaded = match engine.programs.made(query) {
-            Some(made) => made?,
+            Some(made) => made,
             None => {
                 // The closure is the caller's code, so it runs before the entry is made: no other thread waits for it.
                 let program = (self.record)(&kinds)?;
                 let load = || LoadedProgram::new(&engine, compile(program, &self.options)?);
                 let loaded = engine.programs.get_or_load(query, load);
                 log_reasons(&engine);
-                loaded?
+                loaded
             }
         };
         let parameters: SmallVec<[(&str, &Tensor); 8]> =
             self.parameters.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        Executable::new(&engine, loaded, &parameters, Site::caller())
+        let site = Site::caller();
+        let made = loaded.and_then(|loaded| Executable::new(&engine, loaded, &parameters, site));
+        made.map_err(|error| error.called_from(site))
     }
 
     /// The same closure, compiled with other options than the default.

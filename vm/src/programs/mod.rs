@@ -91,9 +91,10 @@ impl Vm {
         options: &CompileOptions,
     ) -> Result<Executable, Error> {
         refuse_in_child(self.engine.handle.fork)?;
-        let loaded = LoadedProgram::new(&self.engine, compile(program, options)?);
+        let (loaded, site) = (LoadedProgram::new(&self.engine, compile(program, options)?), Site::caller());
         log_reasons(&self.engine);
-        Executable::new(&self.engine, Arc::new(loaded?), parameters, Site::caller())
+        let loaded = loaded.map_err(|error| error.called_from(site))?;
+        Executable::new(&self.engine, Arc::new(loaded), parameters, site).map_err(|error| error.called_from(site))
     }
 
     /// [`Vm::compile`], unless the engine has compiled an equal program with equal options before and still has the result.
@@ -144,7 +145,9 @@ impl Vm {
         let load = || LoadedProgram::new(&self.engine, compile(program.clone(), options)?);
         let loaded = self.engine.programs.get_or_load(Query::Program { program, options }, load);
         log_reasons(&self.engine);
-        Executable::new(&self.engine, loaded?, parameters, Site::caller())
+        let site = Site::caller();
+        let made = loaded.and_then(|loaded| Executable::new(&self.engine, loaded, parameters, site));
+        made.map_err(|error| error.called_from(site))
     }
 }
 

@@ -108,7 +108,7 @@ impl Executable {
         hook: &mut dyn FnMut(&WatchedStep<'_>) -> Result<(), Error>,
     ) -> Result<Fetches, Error> {
         let site = Site::caller();
-        let Some(engine) = self.engine.upgrade() else { return Err(Error::Shutdown) };
+        let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
         let compiled = self.compiled();
         if !compiled.is_step_by_step() {
             return Err(ProgramError::NotStepByStep { program: compiled.program().name.clone() }.into());
@@ -118,8 +118,8 @@ impl Executable {
             let (program, section) = (compiled.program().name.clone(), section.to_string());
             return Err(ProgramError::WatchedSection { program, section, site }.into());
         }
-        let given = self.given(&engine, feeds, site)?;
-        let run = self.begin(&engine, None, &given, site)?;
+        let given = self.given(&engine, feeds, site).map_err(|error| error.called_from(site))?;
+        let run = self.begin(&engine, None, &given, site).map_err(|error| error.called_from(site))?;
         let named: HashSet<usize> =
             if let Watch::Steps(numbers) = watch { numbers.iter().copied().collect() } else { HashSet::new() };
         let mut pending = Vec::new();
@@ -216,6 +216,7 @@ impl Executable {
 }
 
 /// Waits for the submissions, in order.
+#[track_caller]
 fn wait(engine: &Arc<Engine>, pending: &mut Vec<Submitted>) -> Result<(), Error> {
     for submitted in pending.drain(..) {
         let mut ticket = Ticket::new(engine);

@@ -165,17 +165,21 @@ impl State {
                 if instruction.stream.stream_type.is_unordered() =>
             {
                 let (what, stream) = (kind.name().to_owned(), instruction.stream);
-                Err(Error::Unordered { line, what, stream })
+                Err(Error::Unordered { line, what, stream, site: instruction.site })
             }
             Kind::Function { name, body: None, .. } | Kind::Barrier { name, body: None, calls: true } => {
-                Err(Error::Placeholder { line, name: name.to_string() })
+                Err(Error::Placeholder { line, name: name.to_string(), site: instruction.site })
             }
             Kind::Record(event) => {
                 let again = {
                     let recorded = Recorded { stream: instruction.stream, point: None };
                     self.scratch.recorded.insert(event.address(), recorded).is_some()
                 };
-                if event.is_recorded() || again { Err(Error::RecordedTwice { line }) } else { Ok(()) }
+                if event.is_recorded() || again {
+                    Err(Error::RecordedTwice { line, site: instruction.site })
+                } else {
+                    Ok(())
+                }
             }
             Kind::Wait { source, target, .. } => {
                 let found = match target {
@@ -194,7 +198,7 @@ impl State {
                         id.filter(|id| (1..=self.sync.last_submitted(*id)).contains(seq)).map(|_| *source)
                     }
                 };
-                if found == Some(*source) { Ok(()) } else { Err(wait_error(line, source, target)) }
+                if found == Some(*source) { Ok(()) } else { Err(wait_error(line, source, target, instruction.site)) }
             }
             _ => Ok(()),
         }
@@ -396,7 +400,7 @@ fn too_long(len: usize, stream: StreamKey) -> Box<Obstacle> {
     let reason = format!(
         "a list of {len} instructions is too long for workers; submit it in parts of at most {MOST_ON_WORKERS}"
     );
-    Error::NoStream { stream, reason }.into()
+    Error::no_stream(stream, reason).into()
 }
 
 #[cold]

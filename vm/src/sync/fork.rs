@@ -8,6 +8,7 @@ use streamvm_instructions::Error;
 /// # Errors
 /// [`Error::Forked`] in a child.
 #[inline]
+#[track_caller]
 pub(crate) fn refuse_in_child(fork: Fork) -> Result<(), Error> {
-    if fork.is_child() { Err(Error::Forked) } else { Ok(()) }
+    if fork.is_child() { Err(Error::forked()) } else { Ok(()) }
 }

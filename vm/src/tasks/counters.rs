@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use hashbrown::{Equivalent, HashMap};
 use hdrhistogram::Histogram;
+use streamvm_ep::Scope;
 use streamvm_stream::StreamId;
 
 use crate::tasks::task::Task;
 
-/// Names that one thread counts separately; further ones are counted under [`OTHERS`]. Each name costs about 30 kB: two histograms
+/// Names, each in each of its scopes, that one thread counts separately; further ones are counted under [`OTHERS`]. Each name costs about 30 kB: two histograms
 /// of durations up to seconds.
 const NAMES: usize = 256;
 
@@ -49,18 +50,20 @@ pub(crate) struct OpCounters {
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Op {
     pub(crate) stream: StreamId,
+    pub(crate) scope: Option<Scope>,
     pub(crate) name: Box<str>,
 }
 
 #[derive(Hash)]
 struct OpRef<'a> {
     stream: StreamId,
+    scope: Option<Scope>,
     name: &'a str,
 }
 
 impl Equivalent<Op> for OpRef<'_> {
     fn equivalent(&self, op: &Op) -> bool {
-        self.stream == op.stream && *self.name == *op.name
+        self.stream == op.stream && self.scope == op.scope && *self.name == *op.name
     }
 }
 
@@ -80,14 +83,14 @@ impl OpCounters {
     /// Why a duration could not be counted. The caller logs that without the lock of the counters, because loggers are user code.
     pub(crate) fn add(&mut self, task: &Task, stamp: Stamp, ended: Ended) -> Result<(), String> {
         let stream = task.point.stream;
-        let mut op = OpRef { stream, name: task.name() };
+        let mut op = OpRef { stream, scope: task.site.scope(), name: task.name() };
         if self.by_op.len() >= NAMES && !self.by_op.contains_key(&op) {
-            op.name = OTHERS;
+            (op.scope, op.name) = (None, OTHERS);
         }
-        let OpRef { name, .. } = op;
+        let OpRef { scope, name, .. } = op;
         let counter = match self.by_op.get_mut(&op) {
             Some(counter) => counter,
-            None => self.by_op.entry(Op { stream, name: name.into() }).or_default(),
+            None => self.by_op.entry(Op { stream, scope, name: name.into() }).or_default(),
         };
         match (stamp.started, ended) {
             (None, Ended::Failed | Ended::PassedOn) => counter.skipped += 1,

@@ -299,10 +299,10 @@ fn steps(list: &InstructionList) -> usize {
 /// An error of the recording, without the location of the call in this program's source.
 fn told(error: &Error) -> String {
     match error {
-        Error::Program(program) => match &**program {
+        Error::Program { error: program, .. } => match &**program {
             ProgramError::NotRecordable { what, why, .. } => format!("{what} cannot be part of a program: {why}"),
             other => other.to_string(),
         },
-        other => other.to_string(),
+        other => other.without_call(),
     }
 }

@@ -68,7 +68,7 @@ impl Emitter<'_> {
                     return Ok(tensor);
                 }
                 let copy = self.builder.on_lane(self.lane).copy(&tensor, tensor.place());
-                copy.map_err(|error| Diagnostic::new(fetch.span, error.to_string()))
+                copy.map_err(|error| Diagnostic::new(fetch.span, error.without_call()))
             })
             .collect();
         self.leave_without_results();
@@ -154,7 +154,7 @@ impl Emitter<'_> {
         self.builder
             .on_lane(lane)
             .copy(&tensor, tensor.place())
-            .map_err(|error| Diagnostic::new(expr.span, error.to_string()))
+            .map_err(|error| Diagnostic::new(expr.span, error.without_call()))
     }
 }
 
