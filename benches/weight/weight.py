@@ -76,6 +76,7 @@ def main():
         )
         shutil.copy(ROOT / "Cargo.lock", user / "Cargo.lock")
         rows["a user's crate, dev"] = build("a user's crate", [], options.target, user / "Cargo.toml")
+        rows["a user's crate, release"] = build("a user's crate, release", ["--release"], options.target, user / "Cargo.toml")
 
     print(f"{'build from nothing':32} {'seconds':>8} {'processor':>10} {'bound':>6}")
     for name, (wall, processor, _) in rows.items():

@@ -162,12 +162,7 @@ impl Vm {
     /// Those of [`Vm::full`].
     #[track_caller]
     pub fn zeros_pinned(&self, device: DeviceId, dtype: DType, shape: &[usize]) -> Result<Tensor, Error> {
-        let shape = Shape::new(shape).map_err(BuildError::from)?;
-        let tensor = Tensor::unbound(device.into(), MemoryKind::Pinned, dtype, shape);
-        let mut builder = InstructionsBuilder::new();
-        builder.on_pinned().fill(&tensor, Scalar::zero(dtype))?;
-        self.submit(builder.finish())?;
-        Ok(tensor)
+        self.new_pinned(device, dtype, shape, Kind::Fill(Scalar::zero(dtype)))
     }
 
     /// A tensor in pinned host memory of `device` that has memory and no elements yet: the first instruction that uses it writes it.
@@ -176,11 +171,15 @@ impl Vm {
     /// Those of [`Vm::zeros_pinned`].
     #[track_caller]
     pub fn empty_pinned(&self, device: DeviceId, dtype: DType, shape: &[usize]) -> Result<Tensor, Error> {
-        let shape = Shape::new(shape).map_err(BuildError::from)?;
-        let tensor = Tensor::unbound(device.into(), MemoryKind::Pinned, dtype, shape);
-        let mut list = InstructionList::new();
+        self.new_pinned(device, dtype, shape, Kind::Allocate)
+    }
+
+    #[track_caller]
+    fn new_pinned(&self, device: DeviceId, dtype: DType, shape: &[usize], kind: Kind) -> Result<Tensor, Error> {
+        let tensor = Tensor::unbound(device.into(), MemoryKind::Pinned, dtype, Shape::new(shape)?);
         let stream = StreamKey::new(device, StreamType::PinnedCompute, Lane::current().0);
-        list.push(stream, Kind::Allocate, [tensor.write()], Site::caller())?;
+        let mut list = InstructionList::new();
+        list.push(stream, kind, [tensor.write()], Site::caller())?;
         self.submit(list)?;
         Ok(tensor)
     }
