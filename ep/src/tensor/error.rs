@@ -23,7 +23,7 @@ pub enum ShapeError {
     #[error("shape {shape} has {} axes, counted from 0: there is no axis {axis}", shape.rank())]
     Axis { axis: usize, shape: Box<Shape> },
     /// A list that is not a set of axes.
-    #[error("axes {axes:?}: each must be below {MAX_RANK} and named once")]
+    #[error("axes {axes:?} are not axes of a tensor, which has at most {MAX_RANK}, counted from 0; name each once")]
     Axes { axes: Vec<usize> },
     /// A list that is not a permutation of all axes.
     #[error("{axes:?} does not name each of the {} axes of shape {shape} once", shape.rank())]
