@@ -89,7 +89,7 @@ enum Command {
     },
     /// Compile the programs of a script and show the result; needs no device
     Compile {
-        /// A script with programs, or a file with the text of one program, as `--show program` prints it
+        /// A script with programs, or a file with the text of one program, as `--show program` prints it; - is stdin
         file: PathBuf,
         /// Compile this program alone
         #[arg(long, value_name = "NAME")]
@@ -163,7 +163,7 @@ enum Command {
 
 #[derive(Args)]
 struct ScriptArgs {
-    /// The script; paths in it are relative to its folder
+    /// The script; paths in it are relative to its folder. - is stdin, with paths relative to the current folder
     file: PathBuf,
     /// Take DEVICE for the device that the script calls NAME
     #[arg(long = "device", value_name = "NAME=DEVICE", value_parser = named_device)]

@@ -7,7 +7,7 @@ mod terminal;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -42,6 +42,41 @@ fn an_empty_script_is_fine() {
 }
 
 #[test]
+fn a_script_may_come_from_stdin() {
+    let folder = TempDir::new().unwrap();
+    fs::create_dir(folder.path().join("sub")).unwrap();
+    let script = "let a = fill f32 2 value 2 on cpu:0\nsave a \"sub/a.npy\"\nprint load \"sub/a.npy\"\n";
+    let fed = |args: &[&str], script: &str| {
+        let mut child = command(folder.path())
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, out, err) = fed(&["check", "-"], script);
+    assert!(code == Some(0) && out.contains("fill") && !folder.path().join("sub/a.npy").exists(), "{out}{err}");
+    let printed = "load \"sub/a.npy\": f32[2] [2.0 2.0]\n".to_owned();
+    assert_eq!(fed(&["run", "-"], script), (Some(0), printed, String::new()));
+    let (code, out, err) = fed(&["run", "-"], "print fll\n");
+    assert!(code == Some(2) && out.is_empty() && err.starts_with("-:1:7: error: "), "{out}{err}");
+    let program = "program p -> y {\n  let y = fill f32 2 value 1 on cpu:0\n}\n";
+    let (code, out, err) = fed(&["compile", "-"], program);
+    assert!(code == Some(0) && out.contains("\"p\""), "{out}{err}");
+    // The file that stdin comes from is the script, which a `save` may not replace.
+    let path = folder.path().join("a.npy");
+    fs::write(&path, "save fill f32 2 value 2 on host \"a.npy\"\n").unwrap();
+    let output = command(folder.path()).args(["run", "-"]).stdin(fs::File::open(&path).unwrap()).output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && err.contains("this file is the script itself"), "{err}");
+}
+
+#[test]
 fn odd_files_in_place_of_a_script_are_rejected() {
     let folder = TempDir::new().unwrap();
     for (file, says) in
@@ -61,7 +96,6 @@ fn wrong_arguments_are_rejected() {
         (vec!["run"], "Usage: streamvm run <FILE>"),
         (vec!["walk", "a.svm"], "Usage: streamvm <COMMAND>"),
         (vec!["run", "none.svm"], "help: the path starts at the current folder, "),
-        (vec!["run", "-"], "help: the name of standard input is /dev/stdin"),
         (vec!["verify", "none.trace"], "help: the path starts at the current folder, "),
         (vec!["run", "a.svm", "--device", "d"], "expected NAME=DEVICE, such as acc=cuda:0"),
         (vec!["run", "a.svm", "--device", "d=gpu:0"], "expected cpu:<index>, cuda:<index>, sim:<index>"),
