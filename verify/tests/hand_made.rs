@@ -502,7 +502,8 @@ fn a_trace_that_holds_nothing_is_not_ok() {
         assert!(report.is_empty() && report.is_in_order() && !report.is_ok(), "{told}");
         assert!(told.contains("there is nothing to judge\nnot ok: the trace holds nothing\n"), "{told}");
     }
-    let host = r#"{"host":{"op":"tensor","location":"h.rs:1:1","uses":[{"life":1,"access":"write","runs":[[4096,4160]]}]}}"#;
+    let host =
+        r#"{"host":{"op":"tensor","location":"h.rs:1:1","uses":[{"life":1,"access":"write","runs":[[4096,4160]]}]}}"#;
     assert!(!judge(host).is_empty() && judge(host).is_ok());
 }
 

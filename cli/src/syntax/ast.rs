@@ -168,8 +168,8 @@ pub struct Expr {
 /// A number as written. Its dtype depends on where it is used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
-    /// Without a fraction.
-    Int(i64),
+    /// Without a fraction, from [`i64::MIN`] to [`u64::MAX`].
+    Int(i128),
     /// With a fraction or an exponent, or `inf`, `nan`.
     Float(f64),
     /// `true`, `false`.

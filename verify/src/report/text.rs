@@ -188,7 +188,10 @@ impl fmt::Display for Report {
         }
         match self.cut_line {
             Some(line) => {
-                writeln!(f, "the trace ends in the middle of line {line}: this line and what was recorded later is missing")?;
+                writeln!(
+                    f,
+                    "the trace ends in the middle of line {line}: this line and what was recorded later is missing"
+                )?;
             }
             None if !self.complete => {
                 writeln!(f, "the trace has no \"end\" line: what was recorded later is missing")?;
