@@ -35,6 +35,15 @@ pub const FLUSH_AT: usize = 64;
 /// itself, and its memory counts as used before the next statement asks. Moving 1 MiB takes far longer than a submission.
 const FLUSH_BYTES: usize = 1 << 20;
 
+/// What to do about a `while` that does not end.
+const MORE_ROUNDS: &str = "does the block write the condition? `--most-rounds` allows more rounds";
+
+/// Options of the engine that its messages name, with the help on those of the command.
+const OPTIONS: [(&str, &str); 2] = [
+    ("`most_rounds`", MORE_ROUNDS),
+    ("`check_finite`", "make the inputs results of the program and print them, or run without `--check-finite`"),
+];
+
 /// Why a run stopped.
 #[derive(Debug)]
 pub enum Stop {
@@ -359,11 +368,13 @@ impl Runner<'_> {
             }
             if self.rounds == self.most_rounds {
                 let most = self.most_rounds;
+                let loops =
+                    if self.within.is_some() { "all loops of the run" } else { "all loops outside of programs" };
+                let name = &condition.value;
                 let message = format!(
-                    "its condition is still true after {most} rounds of all loops, the most that a run may make"
+                    "the condition `{name}` of this while is still true after {most} rounds of {loops}, the most that they may make"
                 );
-                let help = "does the block write the condition? `--most-rounds` allows more rounds";
-                return Err(Diagnostic::new(span, message).with_help(help).into());
+                return Err(Diagnostic::new(span, message).with_help(MORE_ROUNDS).into());
             }
             self.rounds += 1;
             round += 1;
@@ -491,10 +502,14 @@ impl Runner<'_> {
         let Some(span) = self.source.span_of(site) else {
             return Diagnostic::new(noticed, format!("an earlier statement failed: {message}"));
         };
+        // The engine names its own options.
+        let option = OPTIONS.iter().find(|(option, _)| message.contains(option)).map(|(_, help)| (*help).to_owned());
         let run = run.and_then(|run| self.source.span_of(run));
         let line =
             |span: Span| format!("line {}: {}", self.source.position(span.start).line, self.source.snippet(span));
-        let diagnostic = Diagnostic::new(span, message).with_help_if(run.map(|run| format!("run by {}", line(run))));
+        let diagnostic = Diagnostic::new(span, message)
+            .with_help_if(option)
+            .with_help_if(run.map(|run| format!("run by {}", line(run))));
         if span == noticed || run == Some(noticed) {
             return diagnostic;
         }

@@ -225,7 +225,7 @@ impl CommandSequence {
                 let Some(index) = flag else {
                     return Err(SequenceError::Blocks {
                         step: number,
-                        what: "there is no flag to copy its condition to",
+                        what: "there is no flag to copy the condition of this block to",
                     });
                 };
                 let layout = Layout::contiguous(*condition.layout.shape());

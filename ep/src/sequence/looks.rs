@@ -37,7 +37,7 @@ impl Look {
             return Ok(None);
         };
         let Some(index) = flag else {
-            let (expected, found) = ("a flag to copy its output to", "none".to_owned());
+            let (expected, found) = ("a flag to copy the output of this step to", "none".to_owned());
             return Err(SequenceError::Operands { step: number, expected, found });
         };
         let layout = Layout::contiguous(*output.layout.shape());

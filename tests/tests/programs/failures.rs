@@ -110,7 +110,7 @@ fn a_run_that_checks_finite_names_the_step_and_the_element() {
             let run = executable.run(&[("x", &bad)]).expect("it is submitted");
             if check_finite {
                 let failed = run.wait().expect_err("a logarithm of -3").to_string();
-                for part in ["step 1 (log)", "failures.rs:", "element [1, 0] of its output is NaN"] {
+                for part in ["step 1 (log)", "failures.rs:", "element [1, 0] of the output of log is NaN"] {
                     assert!(failed.contains(part), "{part}, {device}, {mode:?}: {failed}");
                 }
                 assert!(run["y"].to_vec::<f32>().is_err());
@@ -130,28 +130,28 @@ fn a_run_that_checks_finite_names_the_step_and_the_element() {
 fn outputs_on_a_device_are_looked_at_whatever_writes_them() {
     type Case = fn(&Recorder, &Tensor) -> Result<Tensor, Error>;
     let cases: [(&str, &str, Case); 6] = [
-        ("step 1 (neg)", "[2, 0] of its output is -inf", |r, x| {
+        ("step 1 (neg)", "[2, 0] of the output of neg is -inf", |r, x| {
             let y = r.full(SIM, DType::F32, &[3, 2], 0.0)?;
             let mut builder = InstructionsBuilder::new();
             builder.op_into(Op::Neg, &[&x.slice(1, 0..1)?], Params::default(), &y.slice(1, 1..2)?)?;
             r.submit(builder.finish())?;
             Ok(y)
         }),
-        ("step 0 (cast)", "[2, 0] of its output is inf", |_, x| x.cast(DType::F64)?.neg()),
-        ("step 0 (cast)", "[2, 0] of its output is inf", |_, x| x.cast(DType::BF16)?.neg()),
-        ("step 0 (copy)", "[0, 2] of its output is inf", |r, x| {
+        ("step 0 (cast)", "[2, 0] of the output of cast is inf", |_, x| x.cast(DType::F64)?.neg()),
+        ("step 0 (cast)", "[2, 0] of the output of cast is inf", |_, x| x.cast(DType::BF16)?.neg()),
+        ("step 0 (copy)", "[0, 2] of the output of copy is inf", |r, x| {
             let mut builder = InstructionsBuilder::new();
             let y = builder.copy(&x.permute(&[1, 0])?, SIM)?;
             r.submit(builder.finish())?;
             Ok(y)
         }),
-        ("step 3 (add)", "[0, 0] of its output is inf", |r, x| {
+        ("step 3 (add)", "[0, 0] of the output of add is inf", |r, x| {
             let sum = r.full(SIM, DType::F32, &[1, 1], 8.5e37)?; // a quarter of the largest number
             let goes_on = x.slice(0, 0..1)?.slice(1, 0..1)?.lt(&sum)?;
             r.while_true(&goes_on, || sum.copy_from(&(&sum + &sum)?))?;
             Ok(sum)
         }),
-        ("step 4 (div)", "[0] of its output is inf", |r, x| {
+        ("step 4 (div)", "[0] of the output of div is inf", |r, x| {
             let on_cpu = x.slice(0, 0..1)?.slice(1, 0..1)?.reshape(&[1])?.to(CPU)?;
             &on_cpu.neg()?.to(SIM)? / &r.full(SIM, DType::F32, &[1], 0.0)?
         }),
