@@ -15,6 +15,7 @@ use streamvm::{Error, Mode, VmBuilder};
 use streamvm_cli::base::printable::without_controls;
 use streamvm_cli::command::compile::{ProgramOptions, Show, compile_programs};
 use streamvm_cli::command::functions::list_functions;
+use streamvm_cli::command::own_stack::on_own_stack;
 use streamvm_cli::command::plan_memory::{PlanOptions, plan_memory};
 use streamvm_cli::command::verify::verify_trace;
 use streamvm_cli::command::{Exit, ScriptOptions, check_script, list_devices, run_script, written};
@@ -248,6 +249,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn main() -> ExitCode {
+    on_own_stack(command)
+}
+
+/// Runs the command of the arguments.
+fn command() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(told) => return tell(&told),

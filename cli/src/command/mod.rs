@@ -14,6 +14,7 @@ mod exit;
 pub mod functions;
 mod memory_picture;
 mod outputs;
+pub mod own_stack;
 pub mod plan_memory;
 mod program_report;
 pub mod report;
