@@ -1,7 +1,7 @@
 //! The `streamvm` command: runs, checks and plans scripts, compiles programs, verifies traces, plans memory, and lists functions and devices.
 //!
-//! This file holds arguments, logging and the exit code; [`streamvm_cli::command`] does the work. Ctrl-C has its default effect: the
-//! process ends at once, exit code 130 in a shell.
+//! This file holds arguments, logging and the exit code; [`streamvm_cli::command`] does the work. Ctrl-C ends the process at once, exit code
+//! 130 in a shell, once a run has written what it has of its trace, profile and counts.
 #![deny(unsafe_code)]
 
 use std::io::{self, Write};
@@ -15,6 +15,8 @@ use streamvm::{Error, Mode, VmBuilder};
 use streamvm_cli::base::printable::without_controls;
 use streamvm_cli::command::compile::{ProgramOptions, Show, compile_programs};
 use streamvm_cli::command::functions::list_functions;
+#[cfg(unix)]
+use streamvm_cli::command::interrupt;
 use streamvm_cli::command::own_stack::on_own_stack;
 use streamvm_cli::command::plan_memory::{PlanOptions, plan_memory};
 use streamvm_cli::command::verify::verify_trace;
@@ -269,7 +271,11 @@ fn command() -> ExitCode {
     let default = if log.verbose { "warn,streamvm_cli=info,streamvm=off" } else { "warn,streamvm=off" };
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(default)).init();
 
-    let (out, err) = (&mut io::stdout().lock(), &mut io::stderr());
+    let (out, err) = (&mut io::stdout(), &mut io::stderr());
+    #[cfg(unix)]
+    if let Err(error) = interrupt::watch() {
+        log::warn!("a signal will end the command at once, and leave unfinished files: {error}");
+    }
     // An error here means that stderr cannot be written, so only the exit code can report it.
     act(cli.command, out, err).map_or(ExitCode::FAILURE, |exit| ExitCode::from(exit.code()))
 }

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::base::engine::{
@@ -78,7 +79,7 @@ pub struct Engine<'a> {
     /// of the compiler.
     pub most_rounds: Option<u64>,
     /// Where the compiled programs are kept, with the times of their steps, if these are wanted.
-    pub(crate) timed: Option<&'a RefCell<Vec<Executable>>>,
+    pub(crate) timed: Option<&'a Mutex<Vec<Executable>>>,
     /// For a dry run, which writes no file: it keeps saved tensors in memory for later loads, and runs at most the rounds that
     /// [`MAX_DRY`] allows.
     pub(crate) dry: Option<&'a DryRun>,
@@ -222,7 +223,7 @@ pub(super) struct Runner<'a> {
     /// The compiled programs by name.
     pub(super) executables: HashMap<String, Executable>,
     /// Where the compiled programs are kept, with the times of their steps, if these are wanted.
-    pub(super) timed: Option<&'a RefCell<Vec<Executable>>>,
+    pub(super) timed: Option<&'a Mutex<Vec<Executable>>>,
     /// How many rounds the `while` loops of one run of a program may make together, and those outside of programs.
     pub(super) most_rounds: u64,
     /// How many they have made: those of the current `run`, or those outside of programs.

@@ -2,6 +2,8 @@
 
 mod endings;
 mod hostile;
+#[cfg(unix)]
+mod interrupts;
 mod outputs;
 mod terminal;
 
@@ -249,29 +251,6 @@ fn a_reader_that_leaves_ends_the_run_quietly() {
     let mut stderr = String::new();
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     assert_eq!((status.code(), stderr.as_str()), (Some(1), ""));
-}
-
-#[cfg(unix)]
-#[test]
-fn an_interrupt_ends_the_run_at_once() {
-    use std::os::unix::process::ExitStatusExt;
-
-    for (text, more) in [(ENDLESS, None), (ENDLESS_RUNS, None), (ENDLESS_RUNS, Some("--compiled"))] {
-        let folder = TempDir::new().unwrap();
-        fs::write(folder.path().join("a.svm"), text).unwrap();
-        fs::write(folder.path().join("trace"), "of an earlier run").unwrap();
-        let args = ["run", "--record", "trace", "a.svm"].into_iter().chain(more);
-        let mut child = command(folder.path()).args(args).stdout(Stdio::piped()).spawn().unwrap();
-        // The first output shows that the run is under way.
-        let mut byte = [0];
-        child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
-        let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
-        let status = wait(&mut child, Duration::from_secs(10));
-        // A shell shows this as exit code 130.
-        assert_eq!(status.signal(), Some(2));
-        assert_eq!(fs::read_to_string(folder.path().join("trace")).unwrap(), "of an earlier run");
-    }
 }
 
 fn wait(child: &mut std::process::Child, limit: Duration) -> std::process::ExitStatus {
