@@ -57,7 +57,7 @@ enum Command {
         /// [default: 1]
         #[arg(long, value_name = "N", requires = "compiled", value_parser = clap::value_parser!(u32).range(1..))]
         lanes: Option<u32>,
-        /// With --compiled: fail at the first step that writes an infinity or NaN, and name the element
+        /// With --compiled: fail at the first step that makes an infinity or NaN of finite inputs, and name the element
         #[arg(long, requires = "compiled")]
         check_finite: bool,
         /// How many rounds the `while` loops of one run of a program may make together, and those outside of programs

@@ -204,13 +204,16 @@ fn the_flag_counts_among_the_tensors_that_a_block_writes() {
     }
 }
 
-/// The largest output of floats on the device; integers, and what is copied from and to the device, are not looked at.
+/// The largest operand of steps with an output of floats on the device; what gives integers, and what is copied from and to the device, is not looked at.
 #[test]
-fn a_device_has_a_flag_for_the_largest_output_that_is_looked_at() {
+fn a_device_has_a_flag_for_the_largest_operand_that_is_looked_at() {
     let program = recorded(|r| {
         let x = r.feed("x", CPU, DType::F32, &[64])?.to(SIM)?;
         let half = x.slice(0, 0..32)?.exp()?;
         let numbers = x.cast(DType::I32)?;
+        let (sum, low) = (half.cast(DType::F64)?.sum(&[], false)?, half.cast(DType::F16)?);
+        r.fetch("sum", &sum.to(CPU)?)?;
+        r.fetch("low", &low.to(CPU)?)?;
         r.fetch("numbers", &numbers)?;
         r.fetch("y", &half.cast(DType::F64)?.slice(0, 0..9)?.neg()?.to(CPU)?)
     });

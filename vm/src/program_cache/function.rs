@@ -89,9 +89,7 @@ pub(super) fn not_finite(output: &str, index: &[usize], value: f64) -> String {
         [] => format!("{output} is {value}"),
         index => format!("element {index:?} of {output} is {value}"),
     };
-    format!(
-        "{what}, and a run that is compiled with `check_finite` ends at the first infinity or NaN; look at the inputs"
-    )
+    format!("{what}, and all inputs are finite; a run that is compiled with `check_finite` ends there")
 }
 
 impl fmt::Debug for LoadedFunction {
