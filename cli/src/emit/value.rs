@@ -145,18 +145,10 @@ impl Emitter<'_> {
 /// A number as a value, whatever the dtype.
 fn any_scalar(number: Number) -> Scalar {
     match number {
-        Number::Int(value) => integer(value),
+        Number::Int(value) => Scalar::I64(value),
+        Number::Large(value) => Scalar::U64(value),
         Number::Float(value) => Scalar::F64(value),
         Number::Bool(value) => Scalar::Bool(value),
-    }
-}
-
-/// A whole number as a value: an [`Scalar::I64`] if it is one.
-fn integer(value: i128) -> Scalar {
-    match i64::try_from(value) {
-        Ok(value) => Scalar::I64(value),
-        // The lexer takes no larger number.
-        Err(_) => Scalar::U64(u64::try_from(value).unwrap_or(u64::MAX)),
     }
 }
 
@@ -165,7 +157,8 @@ pub(crate) fn scalar(number: &Spanned<Number>, dtype: DType) -> Result<Scalar, D
     let value = match number.value {
         // Above 2^53 not every whole number is an f64. As an integer the number is rounded only once, to the float dtype that it becomes.
         Number::Int(value) if dtype.is_float() && value.unsigned_abs() <= 1 << 53 => Scalar::F64(value as f64),
-        Number::Int(value) => integer(value),
+        Number::Int(value) => Scalar::I64(value),
+        Number::Large(value) => Scalar::U64(value),
         Number::Float(value) => Scalar::F64(value),
         Number::Bool(value) => Scalar::Bool(value),
     };

@@ -168,8 +168,10 @@ pub struct Expr {
 /// A number as written. Its dtype depends on where it is used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
-    /// Without a fraction, from [`i64::MIN`] to [`u64::MAX`].
-    Int(i128),
+    /// Without a fraction.
+    Int(i64),
+    /// Without a fraction, above [`i64::MAX`].
+    Large(u64),
     /// With a fraction or an exponent, or `inf`, `nan`.
     Float(f64),
     /// `true`, `false`.

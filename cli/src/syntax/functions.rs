@@ -204,7 +204,8 @@ const STATEMENTS: [(&str, First); 12] = [
     ("fill", First::Fill),
 ];
 
-/// The statement that a word begins.
+/// The statement that a word begins. Not inlined, as [`function`].
+#[inline(never)]
 pub(crate) fn first_word(word: &str) -> Option<First> {
     STATEMENTS.iter().find(|(first, _)| *first == word).map(|(_, statement)| *statement)
 }
@@ -259,8 +260,9 @@ const OTHER_WORDS: &[&str] = &[
     "bool",
 ];
 
-/// The form of a function, by name.
+/// The form of a function, by name. Not inlined: the parser calls it in functions that recurse.
 #[must_use]
+#[inline(never)]
 pub fn function(name: &str) -> Option<Form> {
     functions().find(|known| known.name == name).map(|known| known.form)
 }

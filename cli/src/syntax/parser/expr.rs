@@ -488,7 +488,8 @@ impl Parser {
     pub(super) fn number(&mut self, what: &str) -> Parsed<Spanned<Number>> {
         let span = self.span();
         let number = match self.peek() {
-            TokenKind::Int(value) => Number::Int(*value),
+            // The lexer takes no number that is larger than a `u64`.
+            TokenKind::Int(value) => i64::try_from(*value).map_or_else(|_| Number::Large(*value as u64), Number::Int),
             TokenKind::Float(value) => Number::Float(*value),
             TokenKind::Word(word) => match word.as_str() {
                 "inf" => Number::Float(f64::INFINITY),
@@ -531,6 +532,12 @@ impl Parser {
         }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn no_lane(&self) -> Diagnostic {
+        self.expected("`lane`").with_help(habits::PLACE_OF_A_CALL)
+    }
+
     /// Parses `on lane N`, if present.
     pub(super) fn lane(&mut self) -> Parsed<Option<Spanned<u32>>> {
         if !self.at_word("on") {
@@ -538,7 +545,7 @@ impl Parser {
         }
         self.advance();
         if !self.take_word("lane") {
-            return Err(self.expected("`lane`").with_help(habits::PLACE_OF_A_CALL));
+            return Err(self.no_lane());
         }
         let span: Span = self.span();
         let TokenKind::Int(number) = *self.peek() else {

@@ -95,6 +95,9 @@ impl Parser {
         found
     }
 
+    // Messages are made out of line, because functions that recurse make them.
+    #[cold]
+    #[inline(never)]
     fn expected(&self, what: &str) -> Diagnostic {
         Diagnostic::new(self.span(), format!("expected {what}, found {}", self.peek().describe()))
     }
@@ -107,6 +110,14 @@ impl Parser {
         if self.take_word(word) { Ok(()) } else { Err(self.expected(&format!("`{word}`"))) }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn report_at(&mut self, span: Span, message: &str) {
+        self.report(Diagnostic::new(span, message));
+    }
+
+    #[cold]
+    #[inline(never)]
     fn report(&mut self, error: Diagnostic) {
         // The lexer has already recorded a message about this line.
         if *self.peek() != TokenKind::Bad && self.errors.len() < MAX_ERRORS {
@@ -122,7 +133,7 @@ impl Parser {
             match (self.peek(), opened) {
                 (TokenKind::Eof, None) => return statements,
                 (TokenKind::Eof, Some(span)) => {
-                    self.report(Diagnostic::new(span, "this block has no closing `}`"));
+                    self.report_at(span, "this block has no closing `}`");
                     return statements;
                 }
                 (TokenKind::End, Some(_)) => {
@@ -130,7 +141,7 @@ impl Parser {
                     return statements;
                 }
                 (TokenKind::End, None) => {
-                    self.report(Diagnostic::new(self.span(), "this `}` closes no block"));
+                    self.report_at(self.span(), "this `}` closes no block");
                     self.advance();
                     continue;
                 }
@@ -140,17 +151,19 @@ impl Parser {
                 Ok(statement) => {
                     statements.push(statement);
                     if !matches!(self.peek(), TokenKind::Newline | TokenKind::End | TokenKind::Eof) {
-                        let error = self.expected("the end of the line").with_help_if(self.habit_behind_a_statement());
-                        self.report(error);
-                        self.skip_line();
+                        self.report_rest_of_line();
                     }
                 }
-                Err(error) => {
-                    self.report(error);
-                    self.skip_line();
-                }
+                Err(error) => self.report_line(error),
             }
         }
+    }
+
+    #[inline(never)]
+    fn report_rest_of_line(&mut self) {
+        let error = self.expected("the end of the line").with_help_if(self.habit_behind_a_statement());
+        self.report(error);
+        self.skip_line();
     }
 
     /// What the next token, which belongs to no statement, is for in other languages.
@@ -161,6 +174,12 @@ impl Parser {
             _ => None,
         };
         habit.map(str::to_owned)
+    }
+
+    #[inline(never)]
+    fn report_line(&mut self, error: Diagnostic) {
+        self.report(error);
+        self.skip_line();
     }
 
     /// Skips the rest of a broken line. If the line opens blocks, they are skipped as well, so that their ends match.
@@ -325,6 +344,7 @@ impl Parser {
             let span = self.span();
             let value = match self.number("a tolerance such as 1e-4")?.value {
                 Number::Int(value) => value as f64,
+                Number::Large(value) => value as f64,
                 Number::Float(value) => value,
                 Number::Bool(_) => f64::NAN,
             };
@@ -336,6 +356,7 @@ impl Parser {
         Ok(StatementKind::Expect { found, expected, tolerance })
     }
 
+    #[inline(never)]
     fn blocks(&mut self, start: Span) -> Parsed<Statement> {
         let is_repeat = self.take_word("repeat");
         let mut count = 0;
@@ -360,6 +381,7 @@ impl Parser {
     }
 
     /// `while goes_on { ... }`
+    #[inline(never)]
     fn while_(&mut self, start: Span) -> Parsed<Statement> {
         let condition = self.condition()?;
         let (span, body) = self.body(start)?;
@@ -367,6 +389,7 @@ impl Parser {
     }
 
     /// `if large { ... } else { ... }`. Each `else if` is an `if` in the block of the `else` before it.
+    #[inline(never)]
     fn if_(&mut self, start: Span) -> Parsed<Statement> {
         let condition = self.condition()?;
         let (span, then) = self.body(start)?;
@@ -375,6 +398,7 @@ impl Parser {
     }
 
     /// `else { ... }` or `else if ...`, on the line of the `}` before it or below it; an empty block without one.
+    #[inline(never)]
     fn otherwise(&mut self) -> Parsed<Block> {
         if !self.else_follows() {
             return Ok(Block::new());
@@ -417,6 +441,7 @@ impl Parser {
     }
 
     /// Parses `{ ... }`. The span is that of the statement, up to the opening brace.
+    #[inline(never)]
     fn body(&mut self, start: Span) -> Parsed<(Span, Block)> {
         let opened = self.span();
         self.require(&TokenKind::Begin)?;
@@ -428,6 +453,7 @@ impl Parser {
     }
 
     /// `fill y rows 0..4 value 0`
+    #[inline(never)]
     fn refill(&mut self) -> Parsed<StatementKind> {
         self.advance();
         let target = self.target()?;
@@ -437,6 +463,7 @@ impl Parser {
     }
 
     /// `copy h into y rows 0..4`, `matmul a b into y`
+    #[inline(never)]
     fn write_statement(&mut self) -> Parsed<StatementKind> {
         let mut value = self.expr()?;
         if !self.at_word("into") {
