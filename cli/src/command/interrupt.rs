@@ -2,7 +2,7 @@
 //!
 //! A thread waits for SIGINT and SIGTERM. When one comes, another thread writes what there is: the trace, the profile, the counts. Then the files that
 //! are still being written are removed or put in their places, and the process ends by the signal, as it would without all this. Both threads
-//! leave the run alone, which may be in a kernel that takes long: it ends with the process. A second signal, or [`PATIENCE`], ends the process
+//! leave the run alone, which may be in a kernel that takes long: it ends with the process. A second signal, or two seconds, end the process
 //! without what has not been written by then.
 //!
 //! SIGXFSZ, which says that a file has the size that the shell allows, ends nothing: the write fails, and its error is told like any other.

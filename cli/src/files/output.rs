@@ -1,8 +1,8 @@
 //! A file that the command writes: it appears whole or not at all.
 //!
 //! The data goes to a temporary file in the same folder, with a random name that cannot have been taken before; once the file is
-//! whole, it is renamed to its place. Until then the place stays as it was. If a signal ends the command, [`end_unfinished`] removes the
-//! temporary file (`.streamvm-….part`), or puts it in its place if that [was asked for](Unfinished::keep). A symbolic link stays a link: the file that it points to is replaced. A pipe or a device such as
+//! whole, it is renamed to its place. Until then the place stays as it was. If a signal ends the command, `end_unfinished` removes the
+//! temporary file (`.streamvm-….part`), or puts it in its place if that was asked for (`Unfinished::keep`). A symbolic link stays a link: the file that it points to is replaced. A pipe or a device such as
 //! `/dev/stdout` cannot be replaced, so the data is written to it directly.
 
 use std::fs::{self, File, OpenOptions, Permissions};
