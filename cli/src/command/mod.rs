@@ -194,17 +194,18 @@ fn tell_parts(options: &ScriptOptions, name: &str, vm: &Weak<Vm>, timed: &Timed,
         // The run may be in a kernel, for which dropping the engine would wait.
         let vm = std::mem::ManuallyDrop::new(vm);
         parts.keep_profile(&vm.profile().unwrap_or_default());
-        let kept = end_unfinished();
+        // Before what goes to stdout, because nothing may read that.
+        for what in end_unfinished() {
+            interrupt::tell(&format!("{what} is partial: {name} was interrupted by {signal}"));
+        }
+        if !(options.stats || options.profile) {
+            return;
+        }
         let mut out = io::stdout();
-        if (options.stats || options.profile)
-            && print_diagnostics(options, &vm, timed, &mut out).and_then(|()| out.flush()).is_ok()
-        {
+        if print_diagnostics(options, &vm, timed, &mut out).and_then(|()| out.flush()).is_ok() {
             interrupt::tell(&format!(
                 "{name}: interrupted by {signal}: what was printed last is of the run until then"
             ));
-        }
-        for what in kept {
-            interrupt::tell(&format!("{what} is partial: {name} was interrupted by {signal}"));
         }
     }
 }

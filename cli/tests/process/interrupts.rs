@@ -86,6 +86,33 @@ fn an_interrupt_ends_the_run_and_keeps_what_it_has_of_diagnostics() {
     }
 }
 
+/// What cannot be printed, because nothing reads it, is left out after some seconds.
+#[test]
+fn an_interrupt_ends_a_run_whose_output_nothing_reads() {
+    let folder = TempDir::new().unwrap();
+    let text = "let a = fill f32 64 64 value 0.5 on cpu:0\nrepeat 1000000000 {\n  print a\n}\n";
+    fs::write(folder.path().join("a.svm"), text).unwrap();
+    let mut child = command(folder.path())
+        .args(["run", "--stats", "--record", "a.trace", "a.svm"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The first output shows that the run is under way; it fills the pipe soon.
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let status = wait(&mut child, Duration::from_secs(20));
+    let mut err = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    assert_eq!(
+        (status.signal(), err.as_str()),
+        (Some(2), "a.trace: the trace is partial: a.svm was interrupted by SIGINT\n")
+    );
+    assert_eq!(names(folder.path()), ["a.svm", "a.trace"]);
+}
+
 #[test]
 fn an_interrupt_leaves_the_outputs_that_nobody_asked_to_keep() {
     let folder = TempDir::new().unwrap();
