@@ -1,7 +1,7 @@
 //! The `streamvm` command: runs, checks and plans scripts, compiles programs, verifies traces, plans memory, and lists functions and devices.
 //!
-//! This file holds arguments, logging and the exit code; [`streamvm_cli::command`] does the work. Ctrl-C has its default effect: the
-//! process ends at once, exit code 130 in a shell.
+//! This file holds arguments, logging and the exit code; [`streamvm_cli::command`] does the work. Ctrl-C ends the process at once, exit code
+//! 130 in a shell, once a run has written what it has of its trace, profile and counts.
 #![deny(unsafe_code)]
 
 use std::io::{self, Write};
@@ -15,6 +15,9 @@ use streamvm::{Error, Mode, VmBuilder};
 use streamvm_cli::base::printable::without_controls;
 use streamvm_cli::command::compile::{ProgramOptions, Show, compile_programs};
 use streamvm_cli::command::functions::list_functions;
+#[cfg(unix)]
+use streamvm_cli::command::interrupt;
+use streamvm_cli::command::own_stack::on_own_stack;
 use streamvm_cli::command::plan_memory::{PlanOptions, plan_memory};
 use streamvm_cli::command::verify::verify_trace;
 use streamvm_cli::command::{Exit, ScriptOptions, check_script, list_devices, run_script, written};
@@ -54,7 +57,7 @@ enum Command {
         /// [default: 1]
         #[arg(long, value_name = "N", requires = "compiled", value_parser = clap::value_parser!(u32).range(1..))]
         lanes: Option<u32>,
-        /// With --compiled: fail at the first step that writes an infinity or NaN, and name the element
+        /// With --compiled: fail at the first step that makes an infinity or NaN of finite inputs, and name the element
         #[arg(long, requires = "compiled")]
         check_finite: bool,
         /// How many rounds the `while` loops of one run of a program may make together, and those outside of programs
@@ -89,7 +92,7 @@ enum Command {
     },
     /// Compile the programs of a script and show the result; needs no device
     Compile {
-        /// A script with programs, or a file with the text of one program, as `--show program` prints it
+        /// A script with programs, or a file with the text of one program, as `--show program` prints it; - is stdin
         file: PathBuf,
         /// Compile this program alone
         #[arg(long, value_name = "NAME")]
@@ -163,7 +166,7 @@ enum Command {
 
 #[derive(Args)]
 struct ScriptArgs {
-    /// The script; paths in it are relative to its folder
+    /// The script; paths in it are relative to its folder. - is stdin, with paths relative to the current folder
     file: PathBuf,
     /// Take DEVICE for the device that the script calls NAME
     #[arg(long = "device", value_name = "NAME=DEVICE", value_parser = named_device)]
@@ -248,6 +251,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn main() -> ExitCode {
+    on_own_stack(command)
+}
+
+/// Runs the command of the arguments.
+fn command() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(told) => return tell(&told),
@@ -263,7 +271,11 @@ fn main() -> ExitCode {
     let default = if log.verbose { "warn,streamvm_cli=info,streamvm=off" } else { "warn,streamvm=off" };
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(default)).init();
 
-    let (out, err) = (&mut io::stdout().lock(), &mut io::stderr());
+    let (out, err) = (&mut io::stdout(), &mut io::stderr());
+    #[cfg(unix)]
+    if let Err(error) = interrupt::watch() {
+        log::warn!("a signal will end the command at once, and leave unfinished files: {error}");
+    }
     // An error here means that stderr cannot be written, so only the exit code can report it.
     act(cli.command, out, err).map_or(ExitCode::FAILURE, |exit| ExitCode::from(exit.code()))
 }

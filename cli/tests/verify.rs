@@ -107,14 +107,14 @@ fn a_report_for_programs_is_json_and_a_trace_may_come_from_stdin() {
 fn what_is_no_trace_is_rejected() {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("noise"), [0xff; 1000]).unwrap();
-    fs::write(folder.path().join("cut"), "{\"streamvm_trace\":1}\n{\"stre").unwrap();
+    fs::write(folder.path().join("cut"), "{\"streamvm_tra").unwrap();
     fs::write(folder.path().join("a.svm"), "print \"x\"\n").unwrap();
     for (file, says) in [
         ("none", "none: error: cannot read the trace"),
         (".", ".:1: error: the file cannot be read"),
         ("noise", "noise:1: error: "),
         ("a.svm", "a.svm:1: error: a trace starts with {\"streamvm_trace\":1}"),
-        ("cut", "cut:2: error: the file ends in the middle of this line"),
+        ("cut", "cut:1: error: a trace starts with {\"streamvm_trace\":1}"),
         ("/dev/zero", "/dev/zero:1: error: the line is longer than"),
     ] {
         let output = streamvm(folder.path(), ["verify", file]);
@@ -122,6 +122,36 @@ fn what_is_no_trace_is_rejected() {
         assert!(output.stderr.starts_with(says), "{file}: {}", output.stderr);
     }
     assert!(streamvm(folder.path(), ["verify", "a.svm"]).stderr.contains("= help: `streamvm run --record FILE`"));
+}
+
+#[test]
+fn a_trace_that_is_cut_or_holds_nothing_is_not_ok() {
+    let folder = recorded("overlap.svm", &["--mode", "sim:1"]);
+    let trace = fs::read(folder.path().join("a.trace")).unwrap();
+    let last = trace.iter().filter(|byte| **byte == b'\n').count();
+    let before_end = trace[..trace.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    let partial = "not ok: the trace is partial; what is there is in order";
+    let nothing = "not ok: the trace holds nothing";
+    let in_the_middle = format!("the trace ends in the middle of line {last}: ");
+    for (bytes, says, verdict) in [
+        (&trace[..trace.len() - 4], in_the_middle.as_str(), partial),
+        (&trace[..before_end], "the trace has no \"end\" line: ", partial),
+        (b"{\"streamvm_trace\":1}\n", "there is nothing to judge", nothing),
+        (b"{\"streamvm_trace\":1}\n{\"end\":{\"lines\":1}}\n", "there is nothing to judge", nothing),
+    ] {
+        fs::write(folder.path().join("part.trace"), bytes).unwrap();
+        let output = streamvm(folder.path(), ["verify", "part.trace"]);
+        assert_eq!((output.code, output.stderr.as_str()), (1, ""), "{}", output.stdout);
+        assert!(output.stdout.contains(says), "{}", output.stdout);
+        assert!(output.stdout.ends_with(&format!("\n{verdict}\n")), "{}", output.stdout);
+        let output = streamvm(folder.path(), ["verify", "--json", "part.trace"]);
+        let report: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
+        assert_eq!((output.code, &report["ok"]), (1, &false.into()), "{report}");
+    }
+    fs::write(folder.path().join("part.trace"), "").unwrap();
+    let output = streamvm(folder.path(), ["verify", "part.trace"]);
+    assert_eq!(output.code, 2, "{}", output.stdout);
+    assert!(output.stderr.starts_with("part.trace:1: error: the file is empty"), "{}", output.stderr);
 }
 
 #[test]

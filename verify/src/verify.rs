@@ -16,7 +16,6 @@ use crate::trace::{Trace, What};
 ///
 /// # Errors
 /// The trace would need too much memory or time: see [`TooLarge`].
-/// It would take too much memory or time: see [`TooLarge`].
 pub fn verify(trace: &Trace) -> Result<Report, TooLarge> {
     let mut faults = Listed::default();
     let closure = Closure::over(Graph::new(trace, &mut faults), trace)?;
@@ -32,6 +31,7 @@ pub fn verify(trace: &Trace) -> Result<Report, TooLarge> {
         records: closure.graph.records,
         dependences: needs.all().len() as u64,
         complete: trace.complete,
+        cut_line: trace.cut_line,
         hulls: trace.hulls,
         excess: excess(trace, &closure, &needs),
         cycles: closure.graph.cycles.clone(),

@@ -465,10 +465,46 @@ fn a_trace_without_its_end_is_judged_and_said_to_be_cut() {
     let text = trace("i 0 1 1:w:4096-4160\ni 0 2");
     let cut = &text[..text.rfind("{\"end\"").unwrap()];
     let report = verify(&Trace::read(cut.as_bytes()).unwrap()).unwrap();
-    assert!(report.is_ok() && !report.complete);
-    assert!(report.to_string().contains("the trace has no \"end\" line"));
+    assert!(report.is_in_order() && !report.complete && !report.is_ok());
+    let told = report.to_string();
+    assert!(told.contains("the trace has no \"end\" line: what was recorded later is missing"), "{told}");
+    assert!(told.ends_with("\nnot ok: the trace is partial; what is there is in order\n"), "{told}");
     let report = judge("i 0 1");
-    assert!(report.complete && !report.to_string().contains("\"end\""));
+    assert!(report.complete && report.is_ok() && !report.to_string().contains("\"end\""));
+}
+
+#[test]
+fn a_trace_that_ends_within_a_line_is_judged_up_to_this_line() {
+    let text = trace("i 0 1 1:w:4096-4160\ni 1 1 1:r:4100-4104");
+    let lines = text.lines().count() as u64;
+    let whole = verify(&Trace::read(text.as_bytes()).unwrap()).unwrap();
+    assert_eq!((whole.instructions, whole.missing.total, whole.cut_line), (2, 1, None));
+    // Without the end of the last line, and within the last instruction.
+    let within = text.rfind("\"op\"").unwrap();
+    for (end, line, instructions) in [(text.len() - 1, lines, 2), (text.len() - 3, lines, 2), (within, lines - 1, 1)] {
+        let report = verify(&Trace::read(&text.as_bytes()[..end]).unwrap()).unwrap();
+        assert_eq!((report.cut_line, report.complete), (Some(line), false));
+        assert_eq!((report.instructions, report.missing.total), (instructions, instructions - 1));
+        let told = report.to_string();
+        assert!(told.contains(&format!("the trace ends in the middle of line {line}: ")) && !report.is_ok(), "{told}");
+    }
+}
+
+#[test]
+fn a_trace_that_holds_nothing_is_not_ok() {
+    let header = "{\"streamvm_trace\":1}\n";
+    let stream = "{\"stream\":{\"id\":0,\"name\":\"a\"}}\n";
+    for (lines, whole) in [(1, false), (1, true), (2, true)] {
+        let end = format!("{{\"end\":{{\"lines\":{lines}}}}}\n");
+        let text = [header, if lines > 1 { stream } else { "" }, if whole { &end } else { "" }].concat();
+        let report = verify(&Trace::read(text.as_bytes()).unwrap()).unwrap();
+        let told = report.to_string();
+        assert!(report.is_empty() && report.is_in_order() && !report.is_ok(), "{told}");
+        assert!(told.contains("there is nothing to judge\nnot ok: the trace holds nothing\n"), "{told}");
+    }
+    let host =
+        r#"{"host":{"op":"tensor","location":"h.rs:1:1","uses":[{"life":1,"access":"write","runs":[[4096,4160]]}]}}"#;
+    assert!(!judge(host).is_empty() && judge(host).is_ok());
 }
 
 /// Reads a trace that is refused; gives line and text.
@@ -532,8 +568,10 @@ fn what_is_no_trace_is_refused_with_line_and_reason() {
         assert!(what.contains(says), "{line}: {what}");
         assert!(at == last || line.contains("\n"), "{line} is refused in line {at}");
     }
-    let cut = trace("i 0 1");
-    assert!(refused(&cut[..cut.len() - 1]).1.contains("the file ends in the middle of this line"));
+    let (line, what) = refused("{\"streamvm_tr");
+    assert!(line == 1 && what.contains("a trace starts with"), "{what}");
+    let behind = format!("{}{{\"fr", trace("i 0 1"));
+    assert!(refused(&behind).1.contains("stands behind the \"end\" line"));
 }
 
 #[test]

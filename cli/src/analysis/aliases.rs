@@ -86,7 +86,7 @@ fn each_load<'a>(expr: &'a Expr, found: &mut impl FnMut(&'a Spanned<String>, boo
 /// # Errors
 /// A message for each such `save`.
 pub(crate) fn check_saves(source: &Source, file: &Path, script: &Block) -> Result<(), Vec<Diagnostic>> {
-    let (named, itself, own) = (named(source, script), FilePlace::of(file), own_outputs());
+    let (named, itself, own) = (named(source, script), FilePlace::of_argument(file), own_outputs());
     // The index in `named` of the first statement that names each file.
     let mut first: HashMap<Key<'_>, usize> = HashMap::new();
     let mut errors = Vec::new();
@@ -137,7 +137,7 @@ pub(crate) fn check_options(
     if options.is_empty() {
         return Ok(());
     }
-    let (named, itself, own) = (named(source, script), FilePlace::of(file), own_outputs());
+    let (named, itself, own) = (named(source, script), FilePlace::of_argument(file), own_outputs());
     let places: Vec<FilePlace> = options.iter().map(|(_, path)| FilePlace::of(path)).collect();
     for (index, ((option, path), place)) in options.iter().zip(&places).enumerate() {
         let refuse = |why: String| {

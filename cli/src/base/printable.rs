@@ -34,14 +34,17 @@ pub fn without_controls(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Does an argument of the command line name standard input?
+#[must_use]
+pub fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
 /// The advice on a file of the command line that is missing under a relative path: where the path starts. Empty for any other error.
 #[must_use]
 pub fn where_it_starts(path: &Path, error: &io::Error) -> String {
     if error.kind() != io::ErrorKind::NotFound || path.is_absolute() {
         return String::new();
-    }
-    if path.as_os_str() == "-" {
-        return "\n = help: the name of standard input is /dev/stdin".to_owned();
     }
     let folder = std::env::current_dir().map_or_else(|_| "folder".to_owned(), |folder| folder.display().to_string());
     format!("\n = help: the path starts at the current folder, {}", printable(&folder))

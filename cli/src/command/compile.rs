@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::analysis::check::checked;
 use crate::base::engine::{CompileOptions, Compiled, DeviceId, Error, Program, ProgramError, compile_reporting};
-use crate::base::printable::{printable, where_it_starts};
+use crate::base::printable::{is_stdin, printable, where_it_starts};
 use crate::base::spelling::did_you_mean;
 use crate::command::exit::{Exit, written};
 use crate::command::memory_picture::draw;
@@ -113,8 +113,11 @@ fn dot(file: &str, compiled: &Compiled) -> Result<String, String> {
 /// The text of a file, or why there is none.
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(LONGEST_PROGRAM + 1).read_to_end(&mut bytes))
+    let open = || -> io::Result<Box<dyn Read>> {
+        Ok(if is_stdin(path) { Box::new(io::stdin().lock()) } else { Box::new(File::open(path)?) })
+    };
+    open()
+        .and_then(|input| input.take(LONGEST_PROGRAM + 1).read_to_end(&mut bytes))
         .map_err(|error| format!("cannot read the program: {error}{}", where_it_starts(path, &error)))?;
     if bytes.len() as u64 > LONGEST_PROGRAM {
         return Err(format!("the file is longer than {} MiB, which is the most that is read", LONGEST_PROGRAM >> 20));

@@ -12,17 +12,19 @@
 pub mod compile;
 mod exit;
 pub mod functions;
+pub mod interrupt;
 mod memory_picture;
 mod outputs;
+pub mod own_stack;
 pub mod plan_memory;
 mod program_report;
 pub mod report;
 mod script_options;
 pub mod verify;
 
-use std::cell::RefCell;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 pub use exit::{Exit, written};
 pub use script_options::ScriptOptions;
@@ -31,9 +33,9 @@ use crate::analysis::aliases::{check_options, check_saves};
 use crate::analysis::check::{check, checked};
 use crate::analysis::compiled::check_compiled;
 use crate::analysis::plan::{Plan, plan};
-use crate::base::engine::{DeviceId, DeviceKind, Mode, VmBuilder};
+use crate::base::engine::{DeviceId, DeviceKind, Executable, Mode, Vm, VmBuilder};
 use crate::base::printable::printable;
-use crate::command::outputs::{Outputs, cannot_dump};
+use crate::command::outputs::{Outputs, Parts, cannot_dump};
 use crate::command::program_report::times;
 use crate::command::report::{StreamRow, device_table, devices_json, stream_table};
 use crate::emit::devices::{Available, Devices};
@@ -41,6 +43,7 @@ use crate::execute::dump::Dump;
 use crate::execute::engine_options::EngineOptions;
 use crate::execute::races;
 use crate::execute::run::{Engine, Stop, run};
+use crate::files::output::end_unfinished;
 use crate::syntax::ast::Block;
 use crate::syntax::diagnostic::{Diagnostic, render_all};
 use crate::syntax::lexer::{TokenKind, tokenize};
@@ -127,38 +130,84 @@ pub fn run_script(
             return Ok(Exit::Failed);
         }
     };
-    let timed = RefCell::new(Vec::new());
+    let timed = Timed::default();
+    let vm = Arc::new(vm);
+    let parts = match outputs.parts() {
+        Ok(parts) => parts,
+        Err(message) => {
+            writeln!(err, "{message}")?;
+            return Ok(Exit::Failed);
+        }
+    };
+    let armed = {
+        let (options, name) = (options.clone(), source.name().to_owned());
+        let (vm, timed) = (Arc::downgrade(&vm), timed.clone());
+        interrupt::arm(move |signal| tell_parts(&options, &name, &vm, &timed, parts, signal))
+    };
     let compile_options = options.compile_options();
     let here = Engine {
         memory: engine.memory(),
         compiled: compile_options.as_ref(),
-        timed: options.profile.then_some(&timed),
+        timed: options.profile.then_some(&*timed),
         most_rounds: options.most_rounds,
         ..Engine::new(&vm)
     };
     let mut result = run(here, &source, &script, &devices, out, outputs.dump.as_mut());
-    if options.stats && !matches!(result, Err(Stop::Output(_))) {
-        let rows: Vec<StreamRow> = vm.stats().streams.iter().map(StreamRow::from).collect();
-        let written = write!(out, "\n{}", stream_table(&rows)).map_err(Stop::Output);
+    if !matches!(result, Err(Stop::Output(_))) {
+        let written = print_diagnostics(options, &vm, &timed, out).map_err(Stop::Output);
         result = result.and(written);
     }
-    if options.profile && !matches!(result, Err(Stop::Output(_))) {
-        let written = write!(out, "\n{}", vm.profile().unwrap_or_default()).map_err(Stop::Output);
-        result = result.and(written);
-        for executable in timed.take() {
-            let written = write!(out, "\n{}", times(&executable)).map_err(Stop::Output);
-            result = result.and(written);
-        }
-    }
+    timed.lock().unwrap_or_else(PoisonError::into_inner).clear();
     let profile = vm.profile().unwrap_or_default();
     // The trace is complete only once the engine is dropped.
     drop(vm);
+    drop(armed);
     let exit = finish(result.and_then(|()| out.flush().map_err(Stop::Output)), &source, err);
     // The files are finished even if stderr cannot be written.
     let messages = outputs.finish(&profile);
     let exit = exit?;
     messages.iter().try_for_each(|message| writeln!(err, "{message}"))?;
     Ok(if messages.is_empty() { exit } else { Exit::Failed })
+}
+
+/// The compiled programs of a run, with the times of their steps.
+type Timed = Arc<Mutex<Vec<Executable>>>;
+
+/// Prints the tables that the options ask for.
+fn print_diagnostics(options: &ScriptOptions, vm: &Vm, timed: &Timed, out: &mut dyn Write) -> io::Result<()> {
+    if options.stats {
+        let rows: Vec<StreamRow> = vm.stats().streams.iter().map(StreamRow::from).collect();
+        write!(out, "\n{}", stream_table(&rows))?;
+    }
+    if options.profile {
+        write!(out, "\n{}", vm.profile().unwrap_or_default())?;
+        let timed = timed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        timed.iter().try_for_each(|executable| write!(out, "\n{}", times(executable)))?;
+    }
+    Ok(())
+}
+
+/// Writes and prints what there is of a run that a signal ends. Whatever cannot be written is left out, since the process ends.
+fn tell_parts(options: &ScriptOptions, name: &str, vm: &Weak<Vm>, timed: &Timed, mut parts: Parts, signal: &str) {
+    parts.keep_trace();
+    if let Some(vm) = vm.upgrade() {
+        // The run may be in a kernel, for which dropping the engine would wait.
+        let vm = std::mem::ManuallyDrop::new(vm);
+        parts.keep_profile(&vm.profile().unwrap_or_default());
+        // Before what goes to stdout, because nothing may read that.
+        for what in end_unfinished() {
+            interrupt::tell(&format!("{what} is partial: {name} was interrupted by {signal}"));
+        }
+        if !(options.stats || options.profile) {
+            return;
+        }
+        let mut out = io::stdout();
+        if print_diagnostics(options, &vm, timed, &mut out).and_then(|()| out.flush()).is_ok() {
+            interrupt::tell(&format!(
+                "{name}: interrupted by {signal}: what was printed last is of the run until then"
+            ));
+        }
+    }
 }
 
 fn finish(result: Result<(), Stop>, source: &Source, err: &mut dyn Write) -> io::Result<Exit> {

@@ -6,43 +6,63 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::base::engine::Profile;
 use crate::base::printable::printable;
 use crate::command::report::profile_json;
 use crate::command::script_options::ScriptOptions;
 use crate::execute::dump::Dump;
-use crate::files::output::OutputFile;
+use crate::files::output::{OutputFile, Unfinished};
 
-/// The outcome of writing a trace, final once the engine is dropped.
-type Written = Arc<Mutex<io::Result<()>>>;
-
-/// The writer of the trace. The engine goes on without a trace that cannot be written, so it keeps its first error.
-pub(crate) struct TraceWriter<W = BufWriter<File>> {
+/// The file of a trace, and the outcome of writing it, which is final once the engine is dropped.
+#[derive(Debug)]
+struct Sink<W> {
     inner: W,
-    written: Written,
+    written: io::Result<()>,
 }
 
-impl<W> TraceWriter<W> {
-    fn kept<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        if let (Err(error), Ok(())) = (&result, &*written) {
-            *written = Err(io::Error::new(error.kind(), error.to_string()));
+/// The writer of the trace. The engine goes on without a trace that cannot be written, so it keeps its first error.
+#[derive(Debug)]
+pub(crate) struct TraceWriter<W = BufWriter<File>>(Arc<Mutex<Sink<W>>>);
+
+impl<W> Clone for TraceWriter<W> {
+    fn clone(&self) -> TraceWriter<W> {
+        TraceWriter(self.0.clone())
+    }
+}
+
+impl<W: Write> TraceWriter<W> {
+    fn new(inner: W) -> TraceWriter<W> {
+        TraceWriter(Arc::new(Mutex::new(Sink { inner, written: Ok(()) })))
+    }
+
+    fn sink(&self) -> MutexGuard<'_, Sink<W>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn act<T>(&self, act: impl FnOnce(&mut W) -> io::Result<T>) -> io::Result<T> {
+        let mut sink = self.sink();
+        let result = act(&mut sink.inner);
+        if let (Err(error), Ok(())) = (&result, &sink.written) {
+            sink.written = Err(io::Error::new(error.kind(), error.to_string()));
         }
         result
+    }
+
+    /// Takes the first error.
+    fn outcome(&self) -> io::Result<()> {
+        std::mem::replace(&mut self.sink().written, Ok(()))
     }
 }
 
 impl<W: Write> Write for TraceWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let result = self.inner.write_all(bytes).map(|()| bytes.len());
-        self.kept(result)
+        self.act(|inner| inner.write_all(bytes)).map(|()| bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let result = self.inner.flush();
-        self.kept(result)
+        self.act(Write::flush)
     }
 }
 
@@ -57,7 +77,7 @@ pub(crate) struct Outputs {
 struct Trace {
     path: PathBuf,
     output: OutputFile,
-    written: Written,
+    writer: TraceWriter,
 }
 
 impl Outputs {
@@ -80,6 +100,23 @@ impl Outputs {
         Ok((Outputs { dump, dump_path, trace, profile }, writer))
     }
 
+    /// What is left to write if a signal ends the run.
+    ///
+    /// # Errors
+    /// The message about a profile that cannot be written.
+    pub(crate) fn parts(&self) -> Result<Parts, String> {
+        let what = |path: &Path, what: &str| format!("{}: {what}", printable(&path.display().to_string()));
+        let trace = self
+            .trace
+            .as_ref()
+            .map(|trace| (trace.writer.clone(), trace.output.unfinished(), what(&trace.path, "the trace")));
+        let of_profile = |(path, output): &(PathBuf, OutputFile)| {
+            let file = output.file().map_err(|error| cannot_profile(path, &error))?;
+            Ok::<_, String>((file, output.unfinished(), what(path, "the profile")))
+        };
+        Ok(Parts { trace, profile: self.profile.as_ref().map(of_profile).transpose()? })
+    }
+
     /// Puts the files in their places. Call it after the engine is dropped, which completes the trace. Returns a message for each
     /// file that could not be written.
     pub(crate) fn finish(self, profile: &Profile) -> Vec<String> {
@@ -97,6 +134,33 @@ impl Outputs {
     }
 }
 
+/// The files of a run as a signal ends it: each with what names it in messages.
+pub(crate) struct Parts {
+    trace: Option<(TraceWriter, Unfinished, String)>,
+    profile: Option<(File, Unfinished, String)>,
+}
+
+impl Parts {
+    /// Writes out the lines of the trace so far, all of them whole. The engine writes no further line.
+    pub(crate) fn keep_trace(&self) {
+        let Some((writer, unfinished, what)) = &self.trace else { return };
+        let mut sink = writer.sink();
+        if sink.written.is_ok() && sink.inner.flush().is_ok() {
+            unfinished.keep(what);
+        }
+        // The process ends without giving the lock back.
+        std::mem::forget(sink);
+    }
+
+    /// Writes the profile so far.
+    pub(crate) fn keep_profile(&mut self, profile: &Profile) {
+        let Some((file, unfinished, what)) = &mut self.profile else { return };
+        if writeln!(file, "{}", profile_json(profile)).is_ok() {
+            unfinished.keep(what);
+        }
+    }
+}
+
 fn write_profile(output: OutputFile, profile: &Profile) -> io::Result<()> {
     writeln!(output.file()?, "{}", profile_json(profile))?;
     output.finish()
@@ -110,15 +174,13 @@ impl Trace {
             Ok((output, file))
         };
         let (output, file) = begin().map_err(|error| cannot_record(path, &error))?;
-        let written = Written::new(Mutex::new(Ok(())));
-        let writer = TraceWriter { inner: BufWriter::new(file), written: written.clone() };
-        Ok((Trace { path: path.to_owned(), output, written }, writer))
+        let writer = TraceWriter::new(BufWriter::new(file));
+        Ok((Trace { path: path.to_owned(), output, writer: writer.clone() }, writer))
     }
 
     /// Puts the trace in its place. Returns a message if the trace is incomplete.
     fn finish(self) -> Option<String> {
-        let written = std::mem::replace(&mut *self.written.lock().unwrap_or_else(PoisonError::into_inner), Ok(()));
-        written.and_then(|()| self.output.finish()).err().map(|error| cannot_record(&self.path, &error))
+        self.writer.outcome().and_then(|()| self.output.finish()).err().map(|error| cannot_record(&self.path, &error))
     }
 }
 
@@ -144,10 +206,9 @@ mod tests {
 
     #[test]
     fn the_first_error_is_kept() {
-        let written: Written = Arc::new(Mutex::new(Ok(())));
         let full: &mut [u8] = &mut [0; 4];
-        let mut writer = TraceWriter { inner: full, written: written.clone() };
+        let mut writer = TraceWriter::new(full);
         assert!(writer.write_all(b"{\"streamvm_trace\":1}\n").is_err());
-        assert_eq!(written.lock().unwrap().as_ref().unwrap_err().kind(), io::ErrorKind::WriteZero);
+        assert_eq!(writer.outcome().unwrap_err().kind(), io::ErrorKind::WriteZero);
     }
 }

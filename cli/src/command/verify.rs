@@ -6,7 +6,7 @@ use std::path::Path;
 
 use streamvm_verify::{Trace, verify};
 
-use crate::base::printable::{json_without_controls, printable, where_it_starts};
+use crate::base::printable::{is_stdin, json_without_controls, printable, where_it_starts};
 use crate::command::exit::{Exit, written};
 
 /// `streamvm verify TRACE`; `-` is stdin.
@@ -15,7 +15,7 @@ use crate::command::exit::{Exit, written};
 /// Only if `err` cannot be written.
 pub fn verify_trace(path: &Path, json: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Exit> {
     let name = printable(&path.display().to_string());
-    let input: Box<dyn BufRead> = if path.as_os_str() == "-" {
+    let input: Box<dyn BufRead> = if is_stdin(path) {
         Box::new(io::stdin().lock())
     } else {
         match File::open(path) {

@@ -10,6 +10,7 @@ use crate::base::spelling::did_you_mean;
 use crate::syntax::ast::{Block, PlaceRef, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::functions::is_reserved;
+use crate::syntax::habits;
 use crate::syntax::source::{Span, Spanned};
 
 /// The most devices of one kind that the command offers.
@@ -162,6 +163,7 @@ impl Devices {
                 None => {
                     let known = self.names.keys().map(String::as_str).chain(["host"]);
                     let help = did_you_mean(&name.value, known)
+                        .or_else(|| habits::of_place(&name.value).map(str::to_owned))
                         .unwrap_or_else(|| format!("name it first: device {} = cpu:0", name.value));
                     debug_assert!(!is_reserved(&name.value));
                     Err(Diagnostic::new(name.span, format!("unknown device `{}`", name.value)).with_help(help))

@@ -146,6 +146,7 @@ impl Emitter<'_> {
 fn any_scalar(number: Number) -> Scalar {
     match number {
         Number::Int(value) => Scalar::I64(value),
+        Number::Large(value) => Scalar::U64(value),
         Number::Float(value) => Scalar::F64(value),
         Number::Bool(value) => Scalar::Bool(value),
     }
@@ -157,6 +158,7 @@ pub(crate) fn scalar(number: &Spanned<Number>, dtype: DType) -> Result<Scalar, D
         // Above 2^53 not every whole number is an f64. As an integer the number is rounded only once, to the float dtype that it becomes.
         Number::Int(value) if dtype.is_float() && value.unsigned_abs() <= 1 << 53 => Scalar::F64(value as f64),
         Number::Int(value) => Scalar::I64(value),
+        Number::Large(value) => Scalar::U64(value),
         Number::Float(value) => Scalar::F64(value),
         Number::Bool(value) => Scalar::Bool(value),
     };

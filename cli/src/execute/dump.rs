@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use crate::base::engine::InstructionList;
+use crate::base::printable::printable;
 use crate::files::output::OutputFile;
 
 /// The file of the instruction lists.
@@ -21,6 +22,8 @@ impl Dump {
     /// The file cannot be written.
     pub fn create(path: &Path) -> io::Result<Self> {
         let output = OutputFile::create(path)?;
+        // Each list is written out at once, so the file has all lists so far whenever a signal ends the run.
+        output.unfinished().keep(&format!("{}: the instruction list", printable(&path.display().to_string())));
         Ok(Self { file: BufWriter::new(output.file()?), output, lists: 0 })
     }
 
@@ -51,8 +54,8 @@ impl Dump {
         self.file.flush()
     }
 
-    /// Writes one list of several, under a heading that begins with `#`. The list is in the temporary file when this returns, so an
-    /// interrupted run leaves the submitted lists there.
+    /// Writes one list of several, under a heading that begins with `#`. The list is in the temporary file when this returns, so that an
+    /// interrupted run keeps the submitted lists.
     ///
     /// # Errors
     /// The file cannot be written.

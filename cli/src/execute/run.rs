@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::base::engine::{
@@ -33,6 +34,15 @@ pub const FLUSH_AT: usize = 64;
 /// A list whose instructions write this many bytes is submitted. So a statement that asks for more memory than there is fails by
 /// itself, and its memory counts as used before the next statement asks. Moving 1 MiB takes far longer than a submission.
 const FLUSH_BYTES: usize = 1 << 20;
+
+/// What to do about a `while` that does not end.
+const MORE_ROUNDS: &str = "does the block write the condition? `--most-rounds` allows more rounds";
+
+/// Options of the engine that its messages name, with the help on those of the command.
+const OPTIONS: [(&str, &str); 2] = [
+    ("`most_rounds`", MORE_ROUNDS),
+    ("`check_finite`", "make the inputs results of the program and print them, or run without `--check-finite`"),
+];
 
 /// Why a run stopped.
 #[derive(Debug)]
@@ -68,7 +78,7 @@ pub struct Engine<'a> {
     /// of the compiler.
     pub most_rounds: Option<u64>,
     /// Where the compiled programs are kept, with the times of their steps, if these are wanted.
-    pub(crate) timed: Option<&'a RefCell<Vec<Executable>>>,
+    pub(crate) timed: Option<&'a Mutex<Vec<Executable>>>,
     /// For a dry run, which writes no file: it keeps saved tensors in memory for later loads, and runs at most the rounds that
     /// [`MAX_DRY`] allows.
     pub(crate) dry: Option<&'a DryRun>,
@@ -212,7 +222,7 @@ pub(super) struct Runner<'a> {
     /// The compiled programs by name.
     pub(super) executables: HashMap<String, Executable>,
     /// Where the compiled programs are kept, with the times of their steps, if these are wanted.
-    pub(super) timed: Option<&'a RefCell<Vec<Executable>>>,
+    pub(super) timed: Option<&'a Mutex<Vec<Executable>>>,
     /// How many rounds the `while` loops of one run of a program may make together, and those outside of programs.
     pub(super) most_rounds: u64,
     /// How many they have made: those of the current `run`, or those outside of programs.
@@ -358,11 +368,13 @@ impl Runner<'_> {
             }
             if self.rounds == self.most_rounds {
                 let most = self.most_rounds;
+                let loops =
+                    if self.within.is_some() { "all loops of the run" } else { "all loops outside of programs" };
+                let name = &condition.value;
                 let message = format!(
-                    "its condition is still true after {most} rounds of all loops, the most that a run may make"
+                    "the condition `{name}` of this while is still true after {most} rounds of {loops}, the most that they may make"
                 );
-                let help = "does the block write the condition? `--most-rounds` allows more rounds";
-                return Err(Diagnostic::new(span, message).with_help(help).into());
+                return Err(Diagnostic::new(span, message).with_help(MORE_ROUNDS).into());
             }
             self.rounds += 1;
             round += 1;
@@ -490,10 +502,14 @@ impl Runner<'_> {
         let Some(span) = self.source.span_of(site) else {
             return Diagnostic::new(noticed, format!("an earlier statement failed: {message}"));
         };
+        // The engine names its own options.
+        let option = OPTIONS.iter().find(|(option, _)| message.contains(option)).map(|(_, help)| (*help).to_owned());
         let run = run.and_then(|run| self.source.span_of(run));
         let line =
             |span: Span| format!("line {}: {}", self.source.position(span.start).line, self.source.snippet(span));
-        let diagnostic = Diagnostic::new(span, message).with_help_if(run.map(|run| format!("run by {}", line(run))));
+        let diagnostic = Diagnostic::new(span, message)
+            .with_help_if(option)
+            .with_help_if(run.map(|run| format!("run by {}", line(run))));
         if span == noticed || run == Some(noticed) {
             return diagnostic;
         }

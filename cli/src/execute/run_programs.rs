@@ -1,6 +1,6 @@
 //! Programs of a script that runs: compiled, or emitted statement by statement.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use crate::base::engine::{Lane, Tensor};
 use crate::emit::programs::not_compiled::not_compiled;
@@ -24,7 +24,7 @@ impl Runner<'_> {
             let executable = compiled.map_err(|error| Stop::Statement(not_compiled(&error, &defined, self.source)))?;
             log::info!("compiled {}: {} steps", program.name.value, executable.compiled().steps().len());
             if let Some(timed) = self.timed {
-                timed.borrow_mut().push(executable.clone());
+                timed.lock().unwrap_or_else(PoisonError::into_inner).push(executable.clone());
             }
             self.executables.insert(program.name.value.clone(), executable);
         }

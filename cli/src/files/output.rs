@@ -1,13 +1,14 @@
 //! A file that the command writes: it appears whole or not at all.
 //!
 //! The data goes to a temporary file in the same folder, with a random name that cannot have been taken before; once the file is
-//! whole, it is renamed to its place. Until then the place stays as it was. If the command is interrupted, the temporary file
-//! (`.streamvm-….part`) is left. A symbolic link stays a link: the file that it points to is replaced. A pipe or a device such as
+//! whole, it is renamed to its place. Until then the place stays as it was. If a signal ends the command, `end_unfinished` removes the
+//! temporary file (`.streamvm-….part`), or puts it in its place if that was asked for (`Unfinished::keep`). A symbolic link stays a link: the file that it points to is replaced. A pipe or a device such as
 //! `/dev/stdout` cannot be replaced, so the data is written to it directly.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::{Builder, NamedTempFile};
 
@@ -22,7 +23,7 @@ pub struct OutputFile {
 #[derive(Debug)]
 enum To {
     /// A temporary file, which is renamed to `target`.
-    Replaces { temporary: NamedTempFile, target: PathBuf },
+    Replaces { temporary: NamedTempFile, target: PathBuf, listed: Listed },
     /// A pipe or a device, which is written to directly.
     Special(File),
 }
@@ -56,12 +57,20 @@ impl OutputFile {
             }
             _ => error,
         })?;
-        let temporary = builder.tempfile_in(folder)?;
+        let (temporary, listed) = Listed::create(|| builder.tempfile_in(folder), &target)?;
         if let Some(found) = found {
             keep_owner(temporary.as_file(), &found);
             temporary.as_file().set_permissions(found.permissions())?;
         }
-        Ok(OutputFile { to: To::Replaces { temporary, target } })
+        Ok(OutputFile { to: To::Replaces { temporary, target, listed } })
+    }
+
+    /// The file as the end by a signal sees it.
+    pub(crate) fn unfinished(&self) -> Unfinished {
+        match &self.to {
+            To::Replaces { listed, .. } => Unfinished(Some(listed.0)),
+            To::Special(_) => Unfinished(None),
+        }
     }
 
     /// The open file, to write to.
@@ -81,16 +90,95 @@ impl OutputFile {
     /// The file cannot be written to the disk or renamed; the place is as it was. A file that cannot be renamed is kept under its
     /// temporary name, which the error contains.
     pub fn finish(self) -> io::Result<()> {
-        let To::Replaces { temporary, target } = self.to else { return Ok(()) };
+        let To::Replaces { temporary, target, listed } = self.to else { return Ok(()) };
         // Before the rename, so that after a power cut the name does not lead to a file without its bytes.
         temporary.as_file().sync_all()?;
-        let Err(refused) = temporary.persist(target) else { return Ok(()) };
+        let persisted = temporary.persist(target);
+        drop(listed);
+        let Err(refused) = persisted else { return Ok(()) };
         let text = match refused.file.keep() {
             Ok((_, path)) => format!("{}; what was written is kept in {}", refused.error, path.display()),
             Err(_) => refused.error.to_string(),
         };
         Err(io::Error::new(refused.error.kind(), text))
     }
+}
+
+/// The temporary files that are being written, in this process.
+static UNFINISHED: Mutex<Files> = Mutex::new(Files { next: 0, ended: false, files: Vec::new() });
+
+struct Files {
+    next: u64,
+    /// Whether a signal ends the process, so that no file is begun any more.
+    ended: bool,
+    files: Vec<(u64, TemporaryFile)>,
+}
+
+struct TemporaryFile {
+    temporary: PathBuf,
+    target: PathBuf,
+    /// What the file is, for a message, if it is kept.
+    kept: Option<String>,
+}
+
+fn unfinished() -> MutexGuard<'static, Files> {
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The entry of a temporary file in the list; dropping it removes the entry.
+#[derive(Debug)]
+struct Listed(u64);
+
+impl Listed {
+    /// Makes a temporary file and its entry together, so that no signal comes between.
+    fn create(make: impl FnOnce() -> io::Result<NamedTempFile>, target: &Path) -> io::Result<(NamedTempFile, Listed)> {
+        let mut list = unfinished();
+        if list.ended {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "the command was interrupted"));
+        }
+        let temporary = make()?;
+        let number = list.next;
+        list.next += 1;
+        let file = TemporaryFile { temporary: temporary.path().to_owned(), target: target.to_owned(), kept: None };
+        list.files.push((number, file));
+        Ok((temporary, Listed(number)))
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        unfinished().files.retain(|(number, _)| *number != self.0);
+    }
+}
+
+/// A file that is being written, as the end by a signal sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unfinished(Option<u64>);
+
+impl Unfinished {
+    /// Asks for the file to be put in its place if a signal ends the command, because a part of it is worth something. `what` names it.
+    pub(crate) fn keep(self, what: &str) {
+        let mut list = unfinished();
+        if let Some((_, file)) = list.files.iter_mut().find(|(number, _)| Some(*number) == self.0) {
+            file.kept = Some(what.to_owned());
+        }
+    }
+}
+
+/// Removes all files that are being written, but puts those in their places that are [kept](Unfinished::keep). Returns what these are. Afterwards no
+/// file can be begun. For a process that a signal ends.
+pub(crate) fn end_unfinished() -> Vec<String> {
+    let mut list = unfinished();
+    list.ended = true;
+    let mut kept = Vec::new();
+    for (_, TemporaryFile { temporary, target, kept: what }) in list.files.drain(..) {
+        match what {
+            Some(what) if fs::rename(&temporary, target).is_ok() => kept.push(what),
+            // It may have been put in its place meanwhile.
+            _ => drop(fs::remove_file(temporary)),
+        }
+    }
+    kept
 }
 
 /// Gives a file the owner and the group of another, where the user may do so.

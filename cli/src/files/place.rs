@@ -10,6 +10,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::base::printable::is_stdin;
+
 /// Most symbolic links that are followed from one path: the limit of Linux.
 const MOST_LINKS: usize = 40;
 
@@ -29,6 +31,15 @@ impl FilePlace {
         let found = fs::metadata(path).ok();
         let special = found.as_ref().is_some_and(|found| !found.is_file());
         FilePlace { path: resolve(path), inode: found.as_ref().and_then(inode), special }
+    }
+
+    /// The place of a file that an argument of the command names; `-` is the file that standard input comes from.
+    pub(crate) fn of_argument(path: &Path) -> FilePlace {
+        if !is_stdin(path) {
+            return FilePlace::of(path);
+        }
+        let nowhere = FilePlace { path: PathBuf::new(), inode: None, special: true };
+        of_stdin().unwrap_or(nowhere)
     }
 
     /// The place of an open file; `None` if it is not a regular file.
@@ -58,6 +69,17 @@ pub(crate) enum Key<'a> {
     Path(&'a Path),
     /// Its device and inode number: hard links are one file.
     Inode((u64, u64)),
+}
+
+#[cfg(unix)]
+fn of_stdin() -> Option<FilePlace> {
+    use std::os::fd::AsFd;
+    FilePlace::of_open(&fs::File::from(std::io::stdin().as_fd().try_clone_to_owned().ok()?))
+}
+
+#[cfg(not(unix))]
+fn of_stdin() -> Option<FilePlace> {
+    None
 }
 
 #[cfg(unix)]

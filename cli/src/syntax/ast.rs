@@ -170,6 +170,8 @@ pub struct Expr {
 pub enum Number {
     /// Without a fraction.
     Int(i64),
+    /// Without a fraction, above [`i64::MAX`].
+    Large(u64),
     /// With a fraction or an exponent, or `inf`, `nan`.
     Float(f64),
     /// `true`, `false`.

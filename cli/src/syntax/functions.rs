@@ -170,9 +170,50 @@ fn form(op: Op) -> Option<Form> {
     })
 }
 
-/// The first words of statements; `copy`, `fill` and the ops can also begin one.
-pub const STATEMENTS: &[&str] =
-    &["device", "let", "print", "save", "expect", "repeat", "while", "if", "time", "program", "run"];
+/// The statements that have a first word of their own. A function can also begin a statement, one that writes its result `into` a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum First {
+    Device,
+    Let,
+    Print,
+    Save,
+    Expect,
+    Repeat,
+    While,
+    If,
+    Time,
+    Program,
+    Run,
+    /// `fill` is a function, too.
+    Fill,
+}
+
+/// The first words of these statements. The parser and its messages have this table alone.
+const STATEMENTS: [(&str, First); 12] = [
+    ("device", First::Device),
+    ("let", First::Let),
+    ("print", First::Print),
+    ("save", First::Save),
+    ("expect", First::Expect),
+    ("repeat", First::Repeat),
+    ("while", First::While),
+    ("if", First::If),
+    ("time", First::Time),
+    ("program", First::Program),
+    ("run", First::Run),
+    ("fill", First::Fill),
+];
+
+/// The statement that a word begins. Not inlined, as [`function`].
+#[inline(never)]
+pub(crate) fn first_word(word: &str) -> Option<First> {
+    STATEMENTS.iter().find(|(first, _)| *first == word).map(|(_, statement)| *statement)
+}
+
+/// The words that begin statements, besides functions.
+pub fn first_words() -> impl Iterator<Item = &'static str> {
+    STATEMENTS.iter().map(|(word, _)| *word)
+}
 
 /// Words that are part of a statement or an expression and therefore name nothing.
 const OTHER_WORDS: &[&str] = &[
@@ -219,8 +260,9 @@ const OTHER_WORDS: &[&str] = &[
     "bool",
 ];
 
-/// The form of a function, by name.
+/// The form of a function, by name. Not inlined: the parser calls it in functions that recurse.
 #[must_use]
+#[inline(never)]
 pub fn function(name: &str) -> Option<Form> {
     functions().find(|known| known.name == name).map(|known| known.form)
 }
@@ -228,7 +270,7 @@ pub fn function(name: &str) -> Option<Form> {
 /// Is this a word that cannot name a tensor or a device?
 #[must_use]
 pub fn is_reserved(word: &str) -> bool {
-    function(word).is_some() || STATEMENTS.contains(&word) || OTHER_WORDS.contains(&word)
+    function(word).is_some() || first_word(word).is_some() || OTHER_WORDS.contains(&word)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! of noise gives one message and not a hundred.
 
 use crate::syntax::diagnostic::Diagnostic;
+use crate::syntax::habits;
 use crate::syntax::source::{Source, Span};
 
 /// Longest word, in bytes: longer than any name that a person types.
@@ -24,8 +25,8 @@ pub enum TokenKind {
     Word(String),
     /// `cpu:0`: a word, a colon and an index without a space between.
     Device(String),
-    /// A number without a fraction.
-    Int(i64),
+    /// A number without a fraction, from [`i64::MIN`] to [`u64::MAX`].
+    Int(i128),
     /// Any other number, also `-inf`.
     Float(f64),
     /// Text in double quotes, escapes resolved.
@@ -189,7 +190,8 @@ impl<'a> Lexer<'a> {
                 other => Err(Diagnostic::new(
                     Span::new(start, start + other.len_utf8()),
                     format!("unexpected character {other:?}, expected a word, a number or a text in quotes"),
-                )),
+                )
+                .with_help_if(habits::of_text(self.rest()).map(str::to_owned))),
             };
             if let Err(error) = result {
                 self.bad_line(error, start);
@@ -259,7 +261,8 @@ impl<'a> Lexer<'a> {
             return Err(bad("is neither a number nor a name"));
         }
         let kind = if whole {
-            TokenKind::Int(literal.parse().map_err(|_| bad("does not fit 64 bits"))?)
+            let number = literal.parse().ok().filter(|number| (i64::MIN.into()..=u64::MAX.into()).contains(number));
+            TokenKind::Int(number.ok_or_else(|| bad("does not fit 64 bits"))?)
         } else {
             TokenKind::Float(literal.parse().map_err(|_| bad("is not a number"))?)
         };
@@ -333,6 +336,10 @@ mod tests {
         use TokenKind::*;
         assert_eq!(kinds("0..16"), [Int(0), Range, Int(16), Eof]);
         assert_eq!(kinds("-1 2.5 1e-4 .. 3."), [Int(-1), Float(2.5), Float(1e-4), Range, Float(3.0), Eof]);
+        assert_eq!(
+            kinds("18446744073709551615 -9223372036854775808")[..2],
+            [Int(u64::MAX.into()), Int(i64::MIN.into())]
+        );
         assert_eq!(kinds("-inf"), [Float(f64::NEG_INFINITY), Eof]);
         assert_eq!(kinds("cuda:0 a"), [Device("cuda:0".into()), Word("a".into()), Eof]);
     }
@@ -375,7 +382,9 @@ mod tests {
     #[test]
     fn bad_literals_are_named() {
         assert!(first_error("x 12abc").1.contains("`12abc` is neither"));
-        assert!(first_error("99999999999999999999").1.contains("64 bits"));
+        for number in ["99999999999999999999", "18446744073709551616", "-9223372036854775809", &"9".repeat(99)] {
+            assert!(first_error(number).1.contains("64 bits"), "{number}");
+        }
         assert_eq!(first_error("a \"open").0, 2);
         assert_eq!(first_error("\"\\q\"").0, 1);
         assert!(first_error("1e").1.contains("not a number"));

@@ -9,6 +9,7 @@
 pub mod ast;
 pub mod diagnostic;
 pub mod functions;
+pub(crate) mod habits;
 pub mod lexer;
 pub mod parser;
 pub mod source;

@@ -10,7 +10,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::base::engine::Site;
-use crate::base::printable::{printable, where_it_starts};
+use crate::base::printable::{is_stdin, printable, where_it_starts};
 use crate::syntax::diagnostic::Diagnostic;
 
 /// Longest script that is read, in bytes. People or small generators write scripts; the limit keeps a wrong file (a data set, a
@@ -123,7 +123,8 @@ impl Source {
         }
     }
 
-    /// Reads a script from a file; its paths are relative to the folder of the file.
+    /// Reads a script from a file, or from standard input if the path is `-`. Its paths are relative to the folder of the file, or to the
+    /// current folder.
     ///
     /// # Errors
     /// [`ReadError`] if the file cannot be read, is a directory, is too long or is not UTF-8.
@@ -133,13 +134,18 @@ impl Source {
             let help = where_it_starts(path, &error);
             ReadError::File(format!("{name}: error: cannot read the script: {error}{help}"))
         };
-        let file = File::open(path).map_err(fail)?;
-        if file.metadata().map_err(fail)?.is_dir() {
-            return Err(ReadError::File(format!("{name}: error: this is a directory, expected a script file")));
-        }
+        let input: Box<dyn Read> = if is_stdin(path) {
+            Box::new(io::stdin().lock())
+        } else {
+            let file = File::open(path).map_err(fail)?;
+            if file.metadata().map_err(fail)?.is_dir() {
+                return Err(ReadError::File(format!("{name}: error: this is a directory, expected a script file")));
+            }
+            Box::new(file)
+        };
         let mut bytes = Vec::new();
         // One byte past the limit distinguishes a script that is too long from one that just fits.
-        file.take(MAX_SOURCE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(fail)?;
+        input.take(MAX_SOURCE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(fail)?;
         let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
         Self::from_bytes(name, folder, bytes)
     }

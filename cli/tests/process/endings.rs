@@ -35,6 +35,31 @@ fn more_streams_than_an_engine_has_are_found_before_it_runs() {
     assert!(output.code == 2 && output.stderr.starts_with("script.svm:961:1: error: "), "{}", output.stderr);
 }
 
+/// A thread with a stack of its own runs the script, so the stack that the shell allows may be small.
+#[cfg(unix)]
+#[test]
+fn a_script_that_nests_deep_runs_with_a_small_stack() {
+    let folder = TempDir::new().unwrap();
+    let calls = format!("print {}x{}\n", "neg (".repeat(60), ")".repeat(60));
+    let blocks = format!("{}print x\n{}", "if yes {\n".repeat(60), "}\n".repeat(60));
+    let x = "let yes = fill bool value true on cpu:0\nlet x = fill f32 value 1 on cpu:0\n";
+    for (name, text) in [("calls.svm", &calls), ("blocks.svm", &blocks)] {
+        fs::write(folder.path().join(name), format!("{x}{text}")).unwrap();
+        for action in [&["run"][..], &["run", "--compiled"], &["check"], &["check", "--races"]] {
+            let output = std::process::Command::new("sh")
+                .args(["-c", "ulimit -s 128; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_streamvm")])
+                .args(action)
+                .arg(name)
+                .current_dir(folder.path())
+                .env_remove("STREAMVM_ENGINE")
+                .output()
+                .unwrap();
+            let err = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(0), "{name} {action:?}: {err}");
+        }
+    }
+}
+
 #[test]
 fn the_variable_names_the_engine_of_a_run_that_does_not() {
     let folder = TempDir::new().unwrap();

@@ -2,12 +2,14 @@
 
 mod endings;
 mod hostile;
+#[cfg(unix)]
+mod interrupts;
 mod outputs;
 mod terminal;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -42,6 +44,41 @@ fn an_empty_script_is_fine() {
 }
 
 #[test]
+fn a_script_may_come_from_stdin() {
+    let folder = TempDir::new().unwrap();
+    fs::create_dir(folder.path().join("sub")).unwrap();
+    let script = "let a = fill f32 2 value 2 on cpu:0\nsave a \"sub/a.npy\"\nprint load \"sub/a.npy\"\n";
+    let fed = |args: &[&str], script: &str| {
+        let mut child = command(folder.path())
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, out, err) = fed(&["check", "-"], script);
+    assert!(code == Some(0) && out.contains("fill") && !folder.path().join("sub/a.npy").exists(), "{out}{err}");
+    let printed = "load \"sub/a.npy\": f32[2] [2.0 2.0]\n".to_owned();
+    assert_eq!(fed(&["run", "-"], script), (Some(0), printed, String::new()));
+    let (code, out, err) = fed(&["run", "-"], "print fll\n");
+    assert!(code == Some(2) && out.is_empty() && err.starts_with("-:1:7: error: "), "{out}{err}");
+    let program = "program p -> y {\n  let y = fill f32 2 value 1 on cpu:0\n}\n";
+    let (code, out, err) = fed(&["compile", "-"], program);
+    assert!(code == Some(0) && out.starts_with("program p on cpu:0\n"), "{out}{err}");
+    // The file that stdin comes from is the script, which a `save` may not replace.
+    let path = folder.path().join("a.npy");
+    fs::write(&path, "save fill f32 2 value 2 on host \"a.npy\"\n").unwrap();
+    let output = command(folder.path()).args(["run", "-"]).stdin(fs::File::open(&path).unwrap()).output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && err.contains("this file is the script itself"), "{err}");
+}
+
+#[test]
 fn odd_files_in_place_of_a_script_are_rejected() {
     let folder = TempDir::new().unwrap();
     for (file, says) in
@@ -61,7 +98,6 @@ fn wrong_arguments_are_rejected() {
         (vec!["run"], "Usage: streamvm run <FILE>"),
         (vec!["walk", "a.svm"], "Usage: streamvm <COMMAND>"),
         (vec!["run", "none.svm"], "help: the path starts at the current folder, "),
-        (vec!["run", "-"], "help: the name of standard input is /dev/stdin"),
         (vec!["verify", "none.trace"], "help: the path starts at the current folder, "),
         (vec!["run", "a.svm", "--device", "d"], "expected NAME=DEVICE, such as acc=cuda:0"),
         (vec!["run", "a.svm", "--device", "d=gpu:0"], "expected cpu:<index>, cuda:<index>, sim:<index>"),
@@ -215,29 +251,6 @@ fn a_reader_that_leaves_ends_the_run_quietly() {
     let mut stderr = String::new();
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     assert_eq!((status.code(), stderr.as_str()), (Some(1), ""));
-}
-
-#[cfg(unix)]
-#[test]
-fn an_interrupt_ends_the_run_at_once() {
-    use std::os::unix::process::ExitStatusExt;
-
-    for (text, more) in [(ENDLESS, None), (ENDLESS_RUNS, None), (ENDLESS_RUNS, Some("--compiled"))] {
-        let folder = TempDir::new().unwrap();
-        fs::write(folder.path().join("a.svm"), text).unwrap();
-        fs::write(folder.path().join("trace"), "of an earlier run").unwrap();
-        let args = ["run", "--record", "trace", "a.svm"].into_iter().chain(more);
-        let mut child = command(folder.path()).args(args).stdout(Stdio::piped()).spawn().unwrap();
-        // The first output shows that the run is under way.
-        let mut byte = [0];
-        child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
-        let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
-        let status = wait(&mut child, Duration::from_secs(10));
-        // A shell shows this as exit code 130.
-        assert_eq!(status.signal(), Some(2));
-        assert_eq!(fs::read_to_string(folder.path().join("trace")).unwrap(), "of an earlier run");
-    }
 }
 
 fn wait(child: &mut std::process::Child, limit: Duration) -> std::process::ExitStatus {

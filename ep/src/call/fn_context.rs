@@ -152,7 +152,7 @@ impl<'a> Reads<'a> {
         Ok(self.operand(index)?.dtype())
     }
 
-    fn iter(&self) -> impl Iterator<Item = &'a Operand<'a>> + use<'a> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'a Operand<'a>> + use<'a> {
         let all = self.operands.iter();
         all.filter(|operand| operand.access() == Access::Read)
     }

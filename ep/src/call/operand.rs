@@ -388,6 +388,12 @@ impl<'m> Operand<'m> {
         self.ptr == other.ptr && self.dtype.size() == other.dtype.size() && self.layout.same_steps(&other.layout)
     }
 
+    /// Whether the operand is [shared](Operand::set_shared).
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
     /// Marks the operand as shared: it gives no slices from now on.
     #[inline]
     pub fn set_shared(&mut self) {

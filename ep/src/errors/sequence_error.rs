@@ -57,7 +57,9 @@ pub enum SequenceError {
         what: String,
     },
     /// The loops of a run have made as many rounds as they may, and the operand of a `While` is still true.
-    #[error("step {step}: its condition is still true after {rounds} rounds of all loops, the most that may run")]
+    #[error(
+        "step {step}: the condition of this while is still true after {rounds} rounds of all loops, the most that may run"
+    )]
     Rounds {
         /// The step.
         step: usize,
@@ -66,7 +68,7 @@ pub enum SequenceError {
     },
     /// The loops of a run have gone on for as long as they may, and the operand of a `While` is still true.
     #[error(
-        "step {step}: its condition is still true after {most:?} and {rounds} rounds of all loops, the longest that they may take"
+        "step {step}: the condition of this while is still true after {most:?} and {rounds} rounds of all loops, the longest that they may take"
     )]
     LoopTime {
         /// The step.
@@ -77,13 +79,15 @@ pub enum SequenceError {
         rounds: u64,
     },
     /// A `While` would begin another round, and loops were told to stop.
-    #[error("step {step}: its loop was stopped before its condition was false")]
+    #[error("step {step}: this while was stopped while its condition was true")]
     Stopped {
         /// The step.
         step: usize,
     },
     /// A step wrote an infinity or NaN, and the sequence looks for them.
-    #[error("step {step}: element {index:?} of its output is {value}")]
+    #[error(
+        "step {step} wrote {value} to element {index:?} of its output, and the sequence looks for infinities and NaN"
+    )]
     NotFinite {
         /// The step.
         step: usize,

@@ -51,7 +51,7 @@ use crate::sequence::commands::Commands;
 use crate::sequence::fused::describe;
 use crate::sequence::fused_group::{FusedGroup, FusedKernel};
 use crate::sequence::group::SequenceGroup;
-use crate::sequence::looks::Look;
+use crate::sequence::looks::{Look, LookCopy};
 use crate::sequence::segment::{Segment, SequenceFlag};
 use crate::sequence::step::{MOST_OPERANDS, SequenceMemory, SequenceOperand, SequenceStep};
 use crate::sequence::times::PartTime;
@@ -106,13 +106,29 @@ struct Command {
 pub(crate) struct SequencePosition {
     /// The part that is next.
     next: usize,
-    /// Whether that part begins a block, and its condition was copied to the flag; or its command has run, and its output was copied there.
+    /// Whether that part begins a block, and its condition was copied to the flag.
     is_known: bool,
+    /// What was queued of the command of that part, if the sequence is looked into.
+    stage: Stage,
     rounds: Rounds,
     /// Whether a loop was launched as a whole before that part, and has run.
     has_run_loop: bool,
     /// When the command of that part was queued, if the sequence is looked into.
     begun: Option<Instant>,
+}
+
+/// How far a command has come that is looked into. What was queued last has run when the sequence is called again.
+#[derive(Debug, Default)]
+enum Stage {
+    /// Nothing of it was queued.
+    #[default]
+    Begin,
+    /// A copy of this input, counted among those that the command overwrites.
+    Before(usize),
+    /// The command, and a copy of its output unless an infinity in what it overwrites excuses it.
+    Ran { is_excused: bool },
+    /// A copy of this input, because the output has this element that is infinite or NaN.
+    Inputs { place: usize, index: Vec<usize>, value: f64 },
 }
 
 /// Makes a kernel of a group of elementwise steps; `None` if there will be none.
@@ -166,7 +182,7 @@ impl CommandSequence {
     /// [`SequenceError::Refused`] if a written operand shares bytes with another one; [`SequenceError::Foreign`] for a run that another backend began.
     /// [`SequenceError::Buffers`], and nothing was queued: the number of operands, or the size or layout of one
     /// differs, or one is written by a step and was declared as read. [`SequenceError::Step`] for the first step that the stream
-    /// refuses: the steps before it were queued, and those after it were not. [`SequenceError::NotFinite`] for one that has written an infinity or NaN.
+    /// refuses: the steps before it were queued, and those after it were not. [`SequenceError::NotFinite`] for one that has made an infinity or NaN of finite inputs.
     /// [`SequenceError::Rounds`], [`SequenceError::LoopTime`] and
     /// [`SequenceError::Stopped`] for a `While` that may not begin another round.
     pub fn execute(
@@ -225,7 +241,7 @@ impl CommandSequence {
                 let Some(index) = flag else {
                     return Err(SequenceError::Blocks {
                         step: number,
-                        what: "there is no flag to copy its condition to",
+                        what: "there is no flag to copy the condition of this block to",
                     });
                 };
                 let layout = Layout::contiguous(*condition.layout.shape());
@@ -320,11 +336,11 @@ impl CommandSequence {
         Ok(self)
     }
 
-    /// Makes runs look for infinities and NaN in what each step writes. A run returns after each command, as it does where a block begins: the output was
-    /// copied to the flag, which must have room for the largest one. No steps are fused.
+    /// Makes runs look for infinities and NaN in what each step writes, and where they find one, in what it reads. A run returns after each command, as it does where
+    /// a block begins: the output was copied to the flag, which must have room for the largest output and input of floats. No steps are fused.
     ///
     /// # Errors
-    /// [`SequenceError::Operands`] if there is no flag, and [`SequenceError::PastBuffer`] if it is too small for the output of a step.
+    /// [`SequenceError::Operands`] if there is no flag, and [`SequenceError::PastBuffer`] if it is too small for an operand of a step.
     pub fn checking_finite(mut self) -> Result<CommandSequence, SequenceError> {
         let (flag, buffers) = (self.flag, &mut self.buffers);
         let look = |(number, command): (usize, &Command)| Look::new(number, &command.step, flag, buffers);
@@ -425,18 +441,19 @@ impl CommandSequence {
                 continue;
             }
             match part {
-                Part::Work(stretch) if std::mem::take(&mut position.is_known) => {
-                    self.note_run(stretch, position, buffers)?;
+                Part::Work(stretch) if self.is_looked_into() => {
+                    if let Some(stage) = self.next_stage(stretch, position, buffers)? {
+                        if matches!(stage, Stage::Ran { .. }) {
+                            position.begun = self.times.is_some().then(Instant::now);
+                        }
+                        self.queue_stage(&stage, stretch, stream, buffers, run)?;
+                        position.stage = stage;
+                        return Ok(Some(self.steps[stretch.steps.start].label));
+                    }
                     position.next += 1;
                 }
                 Part::Work(stretch) => {
-                    position.begun = self.times.is_some().then(Instant::now);
                     self.queue_stretch(stretch, stream, buffers, run)?;
-                    if self.is_looked_into() {
-                        self.queue_look(stretch, stream, buffers)?;
-                        position.is_known = true;
-                        return Ok(Some(self.steps[stretch.steps.start].label));
-                    }
                     position.next += 1;
                 }
                 Part::Jump(to) => position.next = *to,
@@ -460,41 +477,81 @@ impl CommandSequence {
         Ok(None)
     }
 
-    /// Queues a copy of what the command of a stretch writes, if that is looked at.
-    fn queue_look(
-        &self,
-        stretch: &Stretch,
-        stream: &mut dyn Commands,
-        buffers: &[Operand<'static>],
-    ) -> Result<(), SequenceError> {
-        let step = stretch.steps.start;
-        let Some(Look { copy, of_buffers }) = self.looks.get(step).and_then(Option::as_ref) else { return Ok(()) };
-        stream.begin_step(self.steps[step].label, of_buffers);
-        let mut operands: [Operand; 2] = std::array::from_fn(|_| Operand::blank());
-        // SAFETY: the output is an operand that `new` has added to the buffers, `checking_finite` has added the view of the flag, and `check` has accepted
-        // those of the call. They give no slices.
-        let set = unsafe { located(copy, buffers, &mut operands) };
-        let [source, target] = set else { unreachable!("a copy has two operands") };
-        stream.copy(source, target).map_err(|error| SequenceError::Step { step, error })
-    }
-
-    /// Notes that the command of a stretch has run: how long that took, and what it has written.
-    fn note_run(
+    /// How the command of a stretch goes on, once what was queued of it has run: `None` if it is over. Notes how long the command took.
+    ///
+    /// # Errors
+    /// [`SequenceError::NotFinite`] if the command has written an infinity or NaN, and its inputs have none.
+    fn next_stage(
         &self,
         stretch: &Stretch,
         position: &mut SequencePosition,
         buffers: &[Operand<'static>],
-    ) -> Result<(), SequenceError> {
-        if let (Some(times), Some(begun)) = (&self.times, position.begun.take()) {
-            times[position.next].add(begun.elapsed());
-        }
+    ) -> Result<Option<Stage>, SequenceError> {
         let step = stretch.steps.start;
-        match self.looks.get(step).and_then(Option::as_ref) {
-            // SAFETY: `run` has checked the buffers. By the duties of `SequenceFlag::new`, the host can read the flag, and the copy has run when `run` is
-            // called again; no command is queued meanwhile.
-            Some(look) => unsafe { look.check(step, buffers) },
-            None => Ok(()),
+        let look = self.looks.get(step).and_then(Option::as_ref);
+        // SAFETY: `run` has checked the buffers. By the duties of `SequenceFlag::new`, the host can read the flag, and the copy has run when `run` is
+        // called again; no command is queued meanwhile.
+        let find = |copy: &LookCopy| unsafe { copy.find(step, buffers) };
+        Ok(match (std::mem::take(&mut position.stage), look) {
+            (Stage::Begin, Some(look)) if !look.before.is_empty() => Some(Stage::Before(0)),
+            (Stage::Begin, _) => Some(Stage::Ran { is_excused: false }),
+            (Stage::Before(place), Some(look)) => {
+                let is_excused = find(&look.before[place])?.is_some();
+                let is_last = place + 1 == look.before.len();
+                Some(if is_excused || is_last { Stage::Ran { is_excused } } else { Stage::Before(place + 1) })
+            }
+            (Stage::Ran { is_excused }, look) => {
+                if let (Some(times), Some(begun)) = (&self.times, position.begun.take()) {
+                    times[position.next].add(begun.elapsed());
+                }
+                let Some(look) = look.filter(|_| !is_excused) else { return Ok(None) };
+                let Some((index, value)) = find(&look.output)? else { return Ok(None) };
+                if look.inputs.is_empty() {
+                    return Err(SequenceError::NotFinite { step, index, value });
+                }
+                Some(Stage::Inputs { place: 0, index, value })
+            }
+            (Stage::Inputs { place, index, value }, Some(look)) => {
+                if find(&look.inputs[place])?.is_some() {
+                    return Ok(None);
+                }
+                if place + 1 == look.inputs.len() {
+                    return Err(SequenceError::NotFinite { step, index, value });
+                }
+                Some(Stage::Inputs { place: place + 1, index, value })
+            }
+            (Stage::Before(_) | Stage::Inputs { .. }, None) => unreachable!("a step without looks has no such stage"),
+        })
+    }
+
+    /// Queues what belongs to a stage of the command of a stretch.
+    fn queue_stage(
+        &self,
+        stage: &Stage,
+        stretch: &Stretch,
+        stream: &mut dyn Commands,
+        buffers: &[Operand<'static>],
+        run: u64,
+    ) -> Result<(), SequenceError> {
+        let step = stretch.steps.start;
+        let look = self.looks.get(step).and_then(Option::as_ref);
+        if matches!(stage, Stage::Ran { .. }) {
+            self.queue_stretch(stretch, stream, buffers, run)?;
         }
+        let copy = look.and_then(|look| match stage {
+            Stage::Before(place) => look.before.get(*place),
+            Stage::Ran { is_excused: false } => Some(&look.output),
+            Stage::Inputs { place, .. } => look.inputs.get(*place),
+            Stage::Begin | Stage::Ran { is_excused: true } => None,
+        });
+        let Some(LookCopy { copy, of_buffers }) = copy else { return Ok(()) };
+        stream.begin_step(self.steps[step].label, of_buffers);
+        let mut operands: [Operand; 2] = std::array::from_fn(|_| Operand::blank());
+        // SAFETY: the source is an operand that `new` has added to the buffers, `checking_finite` has added the view of the flag, and `check` has accepted
+        // those of the call. They give no slices.
+        let set = unsafe { located(copy, buffers, &mut operands) };
+        let [source, target] = set else { unreachable!("a copy has two operands") };
+        stream.copy(source, target).map_err(|error| SequenceError::Step { step, error })
     }
 
     /// Whether the flag says that the condition, which was copied to it, is true.

@@ -10,7 +10,7 @@ use crate::sequence::step::{SequenceOperand, SequenceWork};
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
 use crate::tensor::op::Op;
-use crate::tensor::params::Params;
+use crate::tensor::params::{Axes, Params};
 use crate::tensor::scalar::Scalar;
 use crate::tensor::shape::Shape;
 
@@ -329,9 +329,12 @@ fn of_floats() -> CommandSequence {
         .expect("steps within their buffers")
 }
 
-/// Runs it over one vector, with the flag at its end, in which the host finds `seen` behind the first step. Returns the outcome, what was queued, and for
-/// which steps the caller was asked to call again.
-fn run_of_floats(sequence: &CommandSequence, seen: [f32; 2]) -> (Result<(), SequenceError>, Vec<String>, Vec<usize>) {
+/// Runs it over one vector, with the flag at its end, in which the host finds the next of `seen` each time it is asked to call again, and at last the last one.
+/// Returns the outcome, what was queued, and for which steps the caller was asked to call again.
+fn run_of_floats(
+    sequence: &CommandSequence,
+    seen: &[[f32; 2]],
+) -> (Result<(), SequenceError>, Vec<String>, Vec<usize>) {
     let mut memory = [0f32; 8];
     let base = memory.as_mut_ptr();
     let operand = |place: usize, access| {
@@ -360,6 +363,7 @@ fn run_of_floats(sequence: &CommandSequence, seen: [f32; 2]) -> (Result<(), Sequ
             Ok(None) => return (Ok(()), listing.queued, paused),
             Err(error) => return (Err(error), listing.queued, paused),
         }
+        let seen = seen[(paused.len() - 1).min(seen.len() - 1)];
         // SAFETY: the last two elements of `memory`; the operands are not used any more.
         unsafe { base.wrapping_add(6).cast::<[f32; 2]>().write(seen) };
     }
@@ -370,25 +374,84 @@ fn a_sequence_that_is_looked_into_returns_behind_each_command() {
     let checked = of_floats().checking_finite().expect("the flag is large enough");
     let commands = ["step 3 add [0, 0, 1]", "add [0, 0, 8]", "step 3 add [1, 3]", "copy [8, 24]"];
     let fill = ["step 4 fill [2]", "fill I64(7) [16]"];
-    let (result, queued, paused) = run_of_floats(&checked, [1.0, 2.0]);
+    let (result, queued, paused) = run_of_floats(&checked, &[[1.0, 2.0]]);
     assert_eq!(
         (result, queued, paused),
         (Ok(()), [&commands[..], &fill].concat().into_iter().map(str::to_owned).collect(), vec![3, 4])
     );
-    let (result, queued, paused) = run_of_floats(&checked, [1.0, f32::NEG_INFINITY]);
+    // The output has an infinity, so the input, which is one view, is looked at, too.
+    let infinite = [1.0, f32::NEG_INFINITY];
+    let input = ["step 3 add [0, 3]", "copy [0, 24]"];
+    let (result, queued, paused) = run_of_floats(&checked, &[infinite, [1.0, 2.0]]);
     let found = SequenceError::NotFinite { step: 0, index: vec![1], value: f64::NEG_INFINITY };
-    assert_eq!((result, queued, paused), (Err(found), commands.map(str::to_owned).to_vec(), vec![3]));
+    let expected = [&commands[..], &input].concat();
+    assert_eq!((result, queued, paused), (Err(found), expected.iter().map(ToString::to_string).collect(), vec![3, 3]));
+    let (result, queued, paused) = run_of_floats(&checked, &[infinite, [f32::NAN, 2.0]]);
+    let expected = [&commands[..], &input, &fill].concat();
+    assert_eq!((result, queued, paused), (Ok(()), expected.iter().map(ToString::to_string).collect(), vec![3, 3, 4]));
     assert!(checked.times().is_empty() && checked.pauses());
 
     let timed = of_floats().timing();
-    let (result, queued, paused) = run_of_floats(&timed, [f32::NAN; 2]);
+    let (result, queued, paused) = run_of_floats(&timed, &[[f32::NAN; 2]]);
     assert_eq!((result, queued.len(), paused), (Ok(()), 4, vec![3, 4]));
     let times: Vec<_> = timed.times().into_iter().map(|it| (it.steps, it.runs)).collect();
     assert_eq!(times, [(0..1, 1), (1..2, 1)]);
 
     let plain = of_floats();
     assert!(!plain.pauses());
-    assert_eq!(run_of_floats(&plain, [f32::NAN; 2]).2, Vec::<usize>::new());
+    assert_eq!(run_of_floats(&plain, &[[f32::NAN; 2]]).2, Vec::<usize>::new());
+}
+
+/// What a step overwrites cannot be looked at afterwards.
+#[test]
+fn an_input_that_a_step_overwrites_is_looked_at_before() {
+    use Access::{Read, Write};
+    let floats = |buffer, access| SequenceOperand { dtype: DType::F32, ..vector(buffer, 0, 2, access) };
+    let kernel = Kernel::without_code(Op::Add, DeviceKind::SIM, DType::F32);
+    let label = ProgramStep { number: 3, name: "add", site: Site::caller() };
+    let work = SequenceWork::Kernel(kernel, Params::default());
+    let step = SequenceStep { work, operands: vec![floats(1, Read), floats(0, Read), floats(1, Write)] };
+    let sequence = CommandSequence::new(DeviceKind::SIM, &[8, 8, 8, 8], Some(SequenceFlag(3)), vec![(step, label)]);
+    let checked = sequence.expect("a step within its buffers").checking_finite().expect("the flag is large enough");
+    let (fine, infinite) = ([1.0, 2.0], [f32::INFINITY, 2.0]);
+    let before = ["step 3 add [1, 3]", "copy [8, 24]"];
+    let command = ["step 3 add [1, 0, 1]", "add [8, 0, 8]"];
+    let (output, other) = (["step 3 add [1, 3]", "copy [8, 24]"], ["step 3 add [0, 3]", "copy [0, 24]"]);
+    let found = || Err(SequenceError::NotFinite { step: 0, index: vec![0], value: f64::INFINITY });
+    for (seen, result, expected) in [
+        (vec![fine, fine], Ok(()), [&before[..], &command, &output].concat()),
+        // The command is excused, so nothing more is looked at.
+        (vec![infinite, fine], Ok(()), [before, command].concat()),
+        (vec![fine, infinite, fine], found(), [before, command, output, other].concat()),
+        (vec![fine, infinite, infinite], Ok(()), [before, command, output, other].concat()),
+    ] {
+        let (ended, queued, _) = run_of_floats(&checked, &seen);
+        assert_eq!((ended, queued), (result, expected.iter().map(ToString::to_string).collect()), "{seen:?}");
+    }
+}
+
+#[test]
+fn infinities_that_the_caller_gives_are_not_looked_at() {
+    let floats = SequenceOperand { dtype: DType::F32, ..vector(1, 0, 2, Access::Write) };
+    let looked_at = |work: SequenceWork, inputs: Vec<SequenceOperand>| {
+        let label = ProgramStep { number: 0, name: "step", site: Site::caller() };
+        let operands = [inputs, vec![floats.clone()]].concat();
+        let steps = vec![(SequenceStep { work, operands }, label)];
+        let sequence = CommandSequence::new(DeviceKind::SIM, &[8, 8, 8, 8], Some(SequenceFlag(3)), steps);
+        let checked =
+            sequence.expect("steps within their buffers").checking_finite().expect("the flag is large enough");
+        run_of_floats(&checked, &[[f32::INFINITY; 2], [1.0; 2]]).0.is_err()
+    };
+    let pad = |value: f32| {
+        let kernel = Kernel::without_code(Op::Pad, DeviceKind::SIM, DType::F32);
+        SequenceWork::Kernel(kernel, Params::pad(Axes::default(), 1, 0, value))
+    };
+    let input = || vec![SequenceOperand { dtype: DType::F32, ..vector(0, 0, 1, Access::Read) }];
+    assert!(!looked_at(SequenceWork::Fill(Scalar::from(f32::NEG_INFINITY)), vec![]));
+    assert!(!looked_at(pad(f32::INFINITY), input()));
+    // A number that was finite, and is infinite in the dtype of the output.
+    assert!(looked_at(SequenceWork::Fill(Scalar::from(1e300)), vec![]));
+    assert!(looked_at(pad(1.0), input()));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Looking for infinities and NaN in what a step wrote.
+//! Looking for infinities and NaN that a step has made: they are in what it wrote, and not in what it read.
 
 use crate::call::fn_context::FnContext;
 use crate::call::operand::{Access, Operand};
@@ -19,7 +19,8 @@ pub struct NotFinite {
     pub value: f64,
 }
 
-/// Calls `code` with `context`, and then looks for the first element of what it has written that is infinite or NaN.
+/// Calls `code` with `context`, and then looks for the first element of what it has written that is infinite or NaN. If what it reads has such an element,
+/// the function is not where it comes from, and nothing is found.
 ///
 /// # Errors
 /// Those of `code`. [`Error::AlreadyTaken`], and the code is not called, if a written operand was taken before.
@@ -30,10 +31,21 @@ pub fn call_checking_finite(
     if context.has_taken() {
         return Err(Error::AlreadyTaken { index: 0 }.into());
     }
+    // What the function overwrites is looked at before the call, and what it only reads, where it matters.
+    for operand in context.writes.iter().filter(|operand| operand.access() == Access::ReadWrite) {
+        if first_not_finite(operand)?.is_some() {
+            return code(context).map(|()| None);
+        }
+    }
     code(context)?;
     // No slice that the code has taken is left: the code takes contexts of any lifetime, so nothing that outlives the call can keep one.
     for (output, operand) in context.writes.iter().enumerate() {
         if let Some((index, value)) = first_not_finite(operand)? {
+            for read in context.reads.iter() {
+                if first_not_finite(read)?.is_some() {
+                    return Ok(None);
+                }
+            }
             return Ok(Some(NotFinite { output, index, value }));
         }
     }

@@ -41,7 +41,7 @@ pub fn check_steps<'s>(
             return refused(place, format!("it writes {}, and the first step {shape}", output.layout.shape()));
         }
         if output.layout.overlaps_itself() {
-            return refused(place, "two indices of its output are one element".to_owned());
+            return refused(place, format!("two indices of its output, {}, are one element", output.layout.shape()));
         }
         if let Some(input) = inputs.iter().find(|input| input.layout.broadcast_to(&shape).is_err()) {
             return refused(place, format!("an input of {} does not broadcast to {shape}", input.layout.shape()));

@@ -86,6 +86,16 @@ impl SequenceWork {
     pub fn is_mark(&self) -> bool {
         matches!(self, SequenceWork::If | SequenceWork::Else | SequenceWork::While { .. } | SequenceWork::End)
     }
+
+    /// Whether it writes an infinity or NaN that its caller gave as a number: the value of a fill, or of the margins of a padding.
+    pub fn is_given_infinities(&self) -> bool {
+        let value = match self {
+            SequenceWork::Fill(value) => *value,
+            SequenceWork::Kernel(_, Params { extra: Extra::Pad { value, .. }, .. }) => *value,
+            _ => return false,
+        };
+        matches!(value, Scalar::F64(value) if !value.is_finite())
+    }
 }
 
 /// One step of a sequence.

@@ -85,7 +85,9 @@ pub enum BuildError {
         channels: usize,
     },
     /// The given output does not have the shape or dtype that the instruction produces.
-    #[error("{what}: the output is {found_dtype}{found}, and {expected_dtype}{expected} is needed; give it an output of that dtype and shape")]
+    #[error(
+        "{what}: the output is {found_dtype}{found}, and {expected_dtype}{expected} is needed; give it an output of that dtype and shape"
+    )]
     Output {
         /// The instruction.
         what: String,

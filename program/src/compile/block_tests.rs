@@ -204,19 +204,20 @@ fn the_flag_counts_among_the_tensors_that_a_block_writes() {
     }
 }
 
-/// The largest output of floats on the device; integers, and what is copied from and to the device, are not looked at.
+/// The largest operand of steps with an output of floats on the device; what gives integers, and what is copied from and to the device, is not looked at.
 #[test]
-fn a_device_has_a_flag_for_the_largest_output_that_is_looked_at() {
+fn a_device_has_a_flag_for_the_largest_operand_that_is_looked_at() {
     let program = recorded(|r| {
         let x = r.feed("x", CPU, DType::F32, &[64])?.to(SIM)?;
         let half = x.slice(0, 0..32)?.exp()?;
         let numbers = x.cast(DType::I32)?;
+        r.fetch("sum", &r.feed("wide", SIM, DType::F32, &[100])?.sum(&[])?)?;
         r.fetch("numbers", &numbers)?;
         r.fetch("y", &half.cast(DType::F64)?.slice(0, 0..9)?.neg()?.to(CPU)?)
     });
     let options = CompileOptions { check_finite: true, ..CompileOptions::default() };
     let text = compile(&program, &options).expect("it compiles").to_string();
-    assert!(text.contains("flag  of compute@sim:0:0 write              256 bytes\n"), "{text}");
+    assert!(text.contains("flag  of compute@sim:0:0 write              400 bytes\n"), "{text}");
     assert_eq!(text.matches("flag").count(), 1, "{text}");
     let unchecked = compile(&program, &CompileOptions::default()).expect("it compiles");
     assert!(!unchecked.to_string().contains("flag"));

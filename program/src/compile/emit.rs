@@ -155,7 +155,7 @@ fn check_bytes(program: &Program, buffers: &[CompiledBuffer]) -> Result<(), Erro
 }
 
 /// How many bytes a segment needs for what the host reads while the segment runs on a device that runs commands later: a byte for conditions of blocks, and
-/// the largest output that is looked at.
+/// the largest operand that is looked at.
 fn flag_bytes(compiled: &Compiled, stream: StreamKey, steps: &Range<usize>) -> usize {
     if stream.device.kind.is_run_by_host() || stream.stream_type != StreamType::Compute {
         return 0;
@@ -163,8 +163,11 @@ fn flag_bytes(compiled: &Compiled, stream: StreamKey, steps: &Range<usize>) -> u
     let of_step = |position| match compiled.work(position) {
         Work::If | Work::Else | Work::While | Work::End => 1,
         Work::Call(..) | Work::Copy | Work::Fill(_) if compiled.check_finite => {
-            let floats = compiled.operands(position).next_back().filter(|output| output.dtype.is_float());
-            floats.map_or(0, |output| output.layout.elements() * output.dtype.size())
+            // An input is looked at only with an output.
+            let operands = compiled.operands(position);
+            let is_looked_at = operands.clone().next_back().is_some_and(|output| output.dtype.is_float());
+            let floats = operands.filter(|operand| is_looked_at && operand.dtype.is_float());
+            floats.map(|operand| operand.layout.elements() * operand.dtype.size()).max().unwrap_or(0)
         }
         // A function that is looked at looks at what it writes by itself.
         _ => 0,

@@ -165,10 +165,15 @@ impl Program {
                 }
                 let access = condition.access;
                 Err(format!(
-                    "its condition has {elements} elements of {dtype} with {access:?}, and it must read one bool"
+                    "the condition of this {} has {elements} elements of {dtype} with {access:?}, and it must be one bool that is read",
+                    step.work.name()
                 ))
             }
-            (Work::If | Work::While, _) => Err("it needs one operand, its condition".to_owned()),
+            (Work::If | Work::While, _) => Err(format!(
+                "a {} has one operand, its condition, and this one has {}",
+                step.work.name(),
+                step.operands.len()
+            )),
             (_, []) => Ok(()),
             (_, _) => Err("it has operands, and takes none".to_owned()),
         }
@@ -234,7 +239,11 @@ impl Program {
         let (dtype, shape) = expected.map_err(|error| error.to_string())?;
         if (dtype, &shape) != (target.dtype, output.layout.shape()) {
             let found = output.layout.shape();
-            return Err(format!("its output is {}{found}, and {dtype}{shape} is needed", target.dtype));
+            return Err(format!(
+                "the output of this {} is {}{found}, and from its inputs follows {dtype}{shape}",
+                step.work.name(),
+                target.dtype
+            ));
         }
         self.check_overlap(step, output, inputs)
     }
@@ -282,7 +291,10 @@ impl Program {
             input.value == output.value && !same && overlap()
         };
         match inputs.iter().position(|input| clashes(&input)) {
-            Some(place) => Err(format!("its output has elements in common with input {place}")),
+            Some(place) => Err(format!(
+                "the output of this {} has elements in common with input {place}; write elsewhere",
+                step.work.name()
+            )),
             None => Ok(()),
         }
     }

@@ -34,8 +34,9 @@ pub struct CompileOptions {
     /// A round that has begun is not interrupted. Default: no bound.
     pub most_loop_time: Option<Duration>,
     /// Whether a run looks for infinities and NaN in what its steps write, and fails at the first step that writes one, with the index of the
-    /// element. Each output is read once more, and no steps are fused. On a device other than a CPU, each output is copied to page-locked memory of the host,
-    /// which has room for the largest one, and the next step of the stream is queued when the host has looked at it. Copies between devices are not
+    /// element. A step is passed over whose inputs have one already, or to which one was given as a number, such as the value of a fill. Each output is read once more,
+    /// so is what a step overwrites, and no steps are fused. On a device other than a CPU, both are copied to page-locked memory of the host,
+    /// which has room for the largest operand, and the next step of the stream is queued when the host has looked at them. Copies between devices are not
     /// looked at. Default: no.
     pub check_finite: bool,
     /// Whether each step runs as an instruction of its own, and each value has memory of its own, so that a run can be watched step by step.

@@ -313,7 +313,9 @@ impl Recording {
                 return refused(OF_ENDED_BLOCK);
             }
             if (tensor.dtype(), tensor.layout().elements()) != (DType::Bool, 1) {
-                return refused("its condition must be one bool; compare numbers, and reduce what has more elements");
+                return refused(
+                    "the condition of an `if` or a `while` is one bool; compare numbers, and reduce what has more elements",
+                );
             }
             operands.push(Operand { value, layout: *tensor.layout(), access: Access::Read });
         }

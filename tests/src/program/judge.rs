@@ -236,7 +236,7 @@ impl Buffer {
         let trace = Trace::read(text.as_slice()).map_err(|error| format!("the trace is not well formed: {error}"))?;
         let report = verify(&trace).map_err(|error| error.to_string())?;
         // No view of these programs has so many pieces that the trace records its hull, so undecided pairs count as failures too.
-        if !report.is_ok() || !report.undecided.is_empty() {
+        if !report.is_in_order() || !report.complete || !report.undecided.is_empty() {
             return Err(report.to_string());
         }
         let waits = report.device_waits + report.host_waits;

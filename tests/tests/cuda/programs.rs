@@ -144,7 +144,7 @@ fn outputs_are_looked_at_behind_each_step() -> Result<(), Error> {
         let Err(Error::Failed(failure)) = failed["y"].to_vec::<f32>() else { panic!("a logarithm of -4") };
         let Cause::Step { step, error } = &failure.cause else { panic!("not at a step: {failure}") };
         assert_eq!((step.number, step.name, step.site.line()), (2, "log", line), "{mode:?}: {failure}");
-        assert!(error.contains("element [1, 0] of its output is NaN"), "{mode:?}: {failure}");
+        assert!(error.contains("element [1, 0] of the output of log is NaN"), "{mode:?}: {failure}");
         let again = executable.run(&[("x", &good)])?;
         assert_eq!(again["y"].to_vec::<f32>()?, [1.5, 1.0, 1.5, 1.0]);
         drop((good, bad, failed, again, executable));

@@ -429,7 +429,7 @@ fn functions_in_blocks_are_timed_watched_and_their_outputs_looked_at() {
 
     let checked = compile(CompileOptions { check_finite: true, ..CompileOptions::default() });
     let text = checked.run(&[]).expect("it is submitted").wait().expect_err("an element is infinite").to_string();
-    for part in ["(fn)", "divide: element [1, 1] of its output 0 is inf", "block_functions.rs:"] {
+    for part in ["(fn)", "divide: element [1, 1] of output 0 of this function is inf", "block_functions.rs:"] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }

@@ -110,7 +110,7 @@ fn a_run_that_checks_finite_names_the_step_and_the_element() {
             let run = executable.run(&[("x", &bad)]).expect("it is submitted");
             if check_finite {
                 let failed = run.wait().expect_err("a logarithm of -3").to_string();
-                for part in ["step 1 (log)", "failures.rs:", "element [1, 0] of its output is NaN"] {
+                for part in ["step 1 (log)", "failures.rs:", "element [1, 0] of the output of log is NaN"] {
                     assert!(failed.contains(part), "{part}, {device}, {mode:?}: {failed}");
                 }
                 assert!(run["y"].to_vec::<f32>().is_err());
@@ -130,34 +130,29 @@ fn a_run_that_checks_finite_names_the_step_and_the_element() {
 fn outputs_on_a_device_are_looked_at_whatever_writes_them() {
     type Case = fn(&Recorder, &Tensor) -> Result<Tensor, Error>;
     let cases: [(&str, &str, Case); 6] = [
-        ("step 1 (neg)", "[2, 0] of its output is -inf", |r, x| {
+        ("step 1 (exp)", "[2, 0] of the output of exp is inf", |r, x| {
             let y = r.full(SIM, DType::F32, &[3, 2], 0.0)?;
             let mut builder = InstructionsBuilder::new();
-            builder.op_into(Op::Neg, &[&x.slice(1, 0..1)?], Params::default(), &y.slice(1, 1..2)?)?;
+            builder.op_into(Op::Exp, &[&x.slice(1, 0..1)?], Params::default(), &y.slice(1, 1..2)?)?;
             r.submit(builder.finish())?;
             Ok(y)
         }),
-        ("step 0 (cast)", "[2, 0] of its output is inf", |_, x| x.cast(DType::F64)?.neg()),
-        ("step 0 (cast)", "[2, 0] of its output is inf", |_, x| x.cast(DType::BF16)?.neg()),
-        ("step 0 (copy)", "[0, 2] of its output is inf", |r, x| {
-            let mut builder = InstructionsBuilder::new();
-            let y = builder.copy(&x.permute(&[1, 0])?, SIM)?;
-            r.submit(builder.finish())?;
-            Ok(y)
-        }),
-        ("step 3 (add)", "[0, 0] of its output is inf", |r, x| {
+        ("step 0 (cast)", "[2, 0] of the output of cast is inf", |_, x| x.cast(DType::F16)?.neg()),
+        ("step 0 (cast)", "[2, 0] of the output of cast is inf", |_, x| x.cast(DType::BF16)?.neg()),
+        ("step 0 (exp)", "[0, 2] of the output of exp is inf", |_, x| x.permute(&[1, 0])?.exp()),
+        ("step 3 (add)", "[0, 0] of the output of add is inf", |r, x| {
             let sum = r.full(SIM, DType::F32, &[1, 1], 8.5e37)?; // a quarter of the largest number
             let goes_on = x.slice(0, 0..1)?.slice(1, 0..1)?.lt(&sum)?;
             r.while_true(&goes_on, || sum.copy_from(&(&sum + &sum)?))?;
             Ok(sum)
         }),
-        ("step 4 (div)", "[0] of its output is inf", |r, x| {
+        ("step 4 (div)", "[0] of the output of div is inf", |r, x| {
             let on_cpu = x.slice(0, 0..1)?.slice(1, 0..1)?.reshape(&[1])?.to(CPU)?;
             &on_cpu.neg()?.to(SIM)? / &r.full(SIM, DType::F32, &[1], 0.0)?
         }),
     ];
     let vm = Vm::builder().sim_devices(1).detect_races(true).build().expect("an engine");
-    let elements = [-1.0, 0.0, 2.0, 3.0, f32::INFINITY, 5.0];
+    let elements = [-1.0, 0.0, 2.0, 3.0, f32::MAX, 5.0];
     let x = vm.from_slice(&elements, &[3, 2]).and_then(|x| x.to(SIM)).expect("a tensor");
     for (step, element, case) in cases {
         let program = vm.record("p", |r| r.fetch("y", &case(r, &r.feed("x", SIM, DType::F32, &[3, 2])?)?));
@@ -165,6 +160,41 @@ fn outputs_on_a_device_are_looked_at_whatever_writes_them() {
         let executable = vm.compile(program.expect("it can be recorded"), &[], &options).expect("it compiles");
         let failed = executable.run(&[("x", &x)]).expect("it is submitted").wait().expect_err(element).to_string();
         assert!(failed.contains(step) && failed.contains(element), "{step}, {element}: {failed}");
+    }
+    no_races(&vm);
+}
+
+/// Infinities that the caller has in a feed, or gives as a number, are no failure wherever they go; a step that makes one of finite numbers is.
+#[test]
+fn a_run_that_checks_finite_passes_over_infinities_that_were_asked_for() {
+    let vm = Vm::builder().sim_devices(1).detect_races(true).build().expect("an engine");
+    let options = CompileOptions { check_finite: true, ..CompileOptions::default() };
+    for device in [CPU, SIM] {
+        // A causal mask: minus infinity where a query does not attend to a key.
+        let program = vm.record("masked", |r| {
+            let (x, allowed) =
+                (r.feed("x", device, DType::F32, &[2, 2])?, r.feed("allowed", device, DType::Bool, &[2, 2])?);
+            let masked = allowed.where_(&x, &r.full(device, DType::F32, &[], f32::NEG_INFINITY)?)?;
+            let weights = masked.softmax(1)?;
+            masked.copy_from(&(&masked + &masked)?)?; // in place
+            r.fetch("masked", &masked)?;
+            r.fetch("weights", &weights)?;
+            r.fetch("logs", &(&weights * &x)?.log()?)
+        });
+        let masked = vm.compile(program.expect("it can be recorded"), &[], &options).expect("it compiles");
+        let feed = |elements: &[f32]| vm.from_slice(elements, &[2, 2]).and_then(|x| x.to(device)).expect("a tensor");
+        let allowed = |allowed: &[bool]| vm.from_slice(allowed, &[2, 2]).and_then(|x| x.to(device)).expect("a tensor");
+        let (causal, all) = (allowed(&[true, false, true, true]), allowed(&[true; 4]));
+        let run = masked.run(&[("x", &feed(&[2.0; 4])), ("allowed", &all)]).expect("it is submitted");
+        run.wait().expect("all is finite");
+        // The logarithm of a weight that is 0 is minus infinity: that is made of finite numbers.
+        let failed = masked.run(&[("x", &feed(&[2.0; 4])), ("allowed", &causal)]).expect("it is submitted");
+        let failed = failed.wait().expect_err("the logarithm of 0").to_string();
+        assert!(failed.contains("element [0, 1] of the output of log is -inf, and all inputs are finite"), "{failed}");
+        // What is in a feed is passed on by every step behind it.
+        let run = masked.run(&[("x", &feed(&[f32::INFINITY, 1.0, f32::NAN, 1.0])), ("allowed", &all)]);
+        let run = run.expect("it is submitted");
+        assert!(run["masked"].to_vec::<f32>().expect("no step is to blame")[2].is_nan(), "{device}");
     }
     no_races(&vm);
 }

@@ -379,7 +379,7 @@ fn functions_are_timed_watched_and_their_outputs_looked_at() {
     let options = CompileOptions { check_finite: true, ..CompileOptions::default() };
     let checked = vm.compile(checked.expect("it can be recorded"), &[], &options).expect("it compiles");
     let text = checked.run(&[]).expect("it is submitted").wait().expect_err("an element is infinite").to_string();
-    assert!(text.contains("divide: element [1, 1] of its output 0 is inf"), "{text}");
+    assert!(text.contains("divide: element [1, 1] of output 0 of this function is inf"), "{text}");
 }
 
 #[test]

@@ -248,6 +248,7 @@ fn limits_on_the_pages_are_those_of_the_code() {
         ("cuda", format!("The default is {smallest_graph}")),
         ("language", format!("{} if not given", millions(most_rounds))),
         ("language", format!("| length of a word | {} |", lexer::MAX_WORD)),
+        ("language", format!("| length of a line | {} bytes |", grouped(lexer::MAX_LINE as u64))),
         ("language", format!("| nesting of blocks and parentheses | {} |", parser::MAX_NESTING)),
         ("language", format!("| count of a `repeat` | 1 to {} |", grouped(parser::MAX_REPEAT))),
         ("language", format!("| lane | 0 to {} |", parser::MAX_LANE)),

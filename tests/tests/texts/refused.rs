@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use streamvm::program::{CompileOptions, Program};
 use streamvm::{
-    Critical, DType, DeviceId, Error, Fetches, Generator, InstructionList, InstructionsBuilder, Lane, Mode, Op, Params,
-    Place, Tensor, TimeLimit, Vm, scope,
+    Critical, DType, DeviceId, Fetches, Generator, InstructionList, InstructionsBuilder, Lane, Mode, Op, Params, Place,
+    Tensor, TimeLimit, Vm, scope,
 };
 use streamvm_tests::{CPU, ClosedGate};
 

@@ -64,6 +64,8 @@ pub struct Report {
     pub dependences: u64,
     /// Whether the trace has its last line, so that nothing is missing.
     pub complete: bool,
+    /// The line in the middle of which the file ends, if it does; it is not judged.
+    pub cut_line: Option<u64>,
     /// The number of uses that are recorded by their hull, from the first byte to the last, because they have very many pieces.
     pub hulls: u64,
     /// Dependences without an order: races.
@@ -82,9 +84,19 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether every dependence that the trace can decide is ordered, there is no cycle, and no fault. Excess waits and unused
-    /// records are not wrong, and [undecided](Report::undecided) pairs do not count.
+    /// Whether the trace is [complete](Report::complete), holds something to judge, and is [in order](Report::is_in_order).
     pub fn is_ok(&self) -> bool {
+        self.complete && !self.is_empty() && self.is_in_order()
+    }
+
+    /// Whether the trace has neither an instruction nor an access of the host, so that nothing was judged.
+    pub fn is_empty(&self) -> bool {
+        self.instructions == 0 && self.host_accesses == 0
+    }
+
+    /// Whether every dependence in what is there that the trace can decide is ordered, there is no cycle, and no fault. Excess waits and
+    /// unused records are not wrong, and [undecided](Report::undecided) pairs do not count.
+    pub fn is_in_order(&self) -> bool {
         self.missing.is_empty() && self.cycles.is_empty() && self.faults.is_empty()
     }
 }

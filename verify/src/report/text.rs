@@ -186,10 +186,26 @@ impl fmt::Display for Report {
         if self.hulls > 0 {
             writeln!(f, "{} views of very many pieces are recorded by their first and last byte alone", self.hulls)?;
         }
-        if !self.complete {
-            writeln!(f, "the trace has no \"end\" line: what was recorded later is missing")?;
+        match self.cut_line {
+            Some(line) => {
+                writeln!(
+                    f,
+                    "the trace ends in the middle of line {line}: this line and what was recorded later is missing"
+                )?;
+            }
+            None if !self.complete => {
+                writeln!(f, "the trace has no \"end\" line: what was recorded later is missing")?;
+            }
+            None => {}
+        }
+        if self.is_empty() {
+            writeln!(f, "the trace has no instruction and no access of the host: there is nothing to judge")?;
         }
         match (self.is_ok(), self.missing.is_empty()) {
+            (false, _) if self.is_in_order() && self.is_empty() => writeln!(f, "not ok: the trace holds nothing"),
+            (false, _) if self.is_in_order() => {
+                writeln!(f, "not ok: the trace is partial; what is there is in order")
+            }
             (true, _) if !self.undecided.is_empty() => {
                 let count = self.undecided.total;
                 writeln!(f, "ok: every dependence that the trace can decide is ordered; {count} cannot be decided")

@@ -57,6 +57,8 @@ pub struct Trace {
     pub(crate) texts: Vec<Box<str>>,
     /// Whether the trace has its last line.
     pub(crate) complete: bool,
+    /// The line in the middle of which the file ends, if it does.
+    pub(crate) cut_line: Option<u64>,
     /// The number of uses whose run is a hull.
     pub(crate) hulls: u64,
 }

@@ -53,7 +53,7 @@ impl fmt::Debug for ReadError {
 }
 
 impl Trace {
-    /// Reads a trace within the default [`Limits`].
+    /// Reads a trace within the default [`Limits`]. A trace that ends in the middle of a line is read up to there, and is not complete.
     ///
     /// # Errors
     /// The text is not a trace, contradicts itself, exceeds the limits, or the input cannot be read.
@@ -68,10 +68,20 @@ impl Trace {
     pub fn read_within(mut input: impl BufRead, limits: Limits) -> Result<Trace, ReadError> {
         let mut reader = Reader { limits, ..Reader::default() };
         let mut line = Vec::new();
-        while next_line(&mut input, &mut line, limits.line_bytes)
-            .and_then(|more| if more { reader.line(&line).map(|()| true) } else { Ok(false) })
-            .map_err(|what| ReadError { line: reader.lines + 1, what })?
-        {
+        loop {
+            let at = |what| ReadError { line: reader.lines + 1, what };
+            match next_line(&mut input, &mut line, limits.line_bytes).map_err(at)? {
+                Next::Line => {}
+                // A file that does not even have a whole header is no trace.
+                Next::Cut if reader.lines == 0 => {}
+                Next::End => break,
+                Next::Cut if reader.trace.complete => return Err(at(BEHIND_THE_END.into())),
+                Next::Cut => {
+                    reader.trace.cut_line = Some(reader.lines + 1);
+                    break;
+                }
+            }
+            reader.line(&line).map_err(|what| ReadError { line: reader.lines + 1, what })?;
             reader.lines += 1;
         }
         if reader.lines == 0 {
@@ -84,23 +94,33 @@ impl Trace {
     }
 }
 
-/// Reads the next line without its end into `line`; false at the end of the input.
-fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>, limit: u64) -> Result<bool, String> {
+/// What stands next in a file.
+enum Next {
+    /// A line.
+    Line,
+    /// A line without its end: its writer was stopped.
+    Cut,
+    /// Nothing.
+    End,
+}
+
+const BEHIND_THE_END: &str = "something stands behind the \"end\" line; a trace is of one engine, one file each";
+
+/// Reads the next line into `line`, without its end.
+fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>, limit: u64) -> Result<Next, String> {
     line.clear();
     let read = input.take(limit + 1).read_until(b'\n', line).map_err(|error| io_error(&error))?;
     if read == 0 {
-        return Ok(false);
+        return Ok(Next::End);
     }
     if line.last() == Some(&b'\n') {
         line.pop();
     } else if read as u64 > limit {
         return Err(format!("the line is longer than {limit} bytes; is this a trace?"));
     } else {
-        return Err("the file ends in the middle of this line, so whoever wrote it was stopped; remove the line to \
-                    judge what is before it"
-            .into());
+        return Ok(Next::Cut);
     }
-    Ok(true)
+    Ok(Next::Line)
 }
 
 fn io_error(error: &io::Error) -> String {
@@ -134,7 +154,7 @@ impl Reader {
             return header(line);
         }
         if self.trace.complete {
-            return Err("something stands behind the \"end\" line; a trace is of one engine, one file each".into());
+            return Err(BEHIND_THE_END.into());
         }
         if self.lines == self.limits.lines {
             return Err(format!("the trace has more than {} lines; record a shorter run", self.limits.lines));

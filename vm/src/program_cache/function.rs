@@ -61,7 +61,7 @@ impl LoadedFunction {
         }
         match call_checking_finite(context, &*self.code)? {
             Some(NotFinite { output, index, value }) => {
-                Err(format!("element {index:?} of its output {output} is {value}").into())
+                Err(not_finite(&format!("output {output} of this function"), &index, value).into())
             }
             None => Ok(()),
         }
@@ -80,6 +80,16 @@ impl LoadedFunction {
             Err(payload) => format!("{}: panicked: {}", self.name, panic_text(payload)),
         }
     }
+}
+
+/// What a run says that `check_finite` ends: an element of `output` is infinite or NaN.
+#[cold]
+pub(super) fn not_finite(output: &str, index: &[usize], value: f64) -> String {
+    let what = match index {
+        [] => format!("{output} is {value}"),
+        index => format!("element {index:?} of {output} is {value}"),
+    };
+    format!("{what}, and all inputs are finite; a run that is compiled with `check_finite` ends there")
 }
 
 impl fmt::Debug for LoadedFunction {

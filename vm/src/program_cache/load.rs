@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicU64;
 
 use hashbrown::HashMap;
 use streamvm_ep::{
-    self as ep, DeviceKind, FnContext, FnError, InlineFn, Layout, RestOfSegment, SegmentOptions, SegmentRun,
-    SequenceBranch, SequenceBuffer, SequenceError, SequenceFlag, SequenceFunction, SequenceGroup, SequenceMemory,
-    SequenceOperand, SequenceStep, SequenceWork,
+    self as ep, DeviceKind, FnContext, FnError, InlineFn, Layout, ProgramStep, RestOfSegment, SegmentOptions,
+    SegmentRun, SequenceBranch, SequenceBuffer, SequenceError, SequenceFlag, SequenceFunction, SequenceGroup,
+    SequenceMemory, SequenceOperand, SequenceStep, SequenceWork,
 };
 use streamvm_instructions::{Cause, Error, ProgramError};
 use streamvm_program::{
@@ -17,7 +17,7 @@ use streamvm_program::{
 
 use crate::dispatch::function_outcome::FunctionOutcome;
 use crate::execute::environment::Environment;
-use crate::program_cache::function::{CallTime, LoadedFunction};
+use crate::program_cache::function::{CallTime, LoadedFunction, not_finite};
 use crate::program_cache::loaded::{LoadedProgram, LoadedSegment};
 use crate::program_cache::only_kernel::OnlyKernel;
 use crate::sync::engine_thread;
@@ -75,14 +75,19 @@ impl LoadedProgram {
     /// The failure of a step of a segment, with the text of its error.
     #[cold]
     fn failed_step(&self, segment: usize, step: usize, error: String) -> FnError {
-        let first = self.compiled.segments()[segment].steps.start;
-        let step = self.compiled.step(first + step).named();
+        let step = self.step_of(segment, step);
         FnError::from(FunctionOutcome::Failed(Cause::Step { step, error }))
+    }
+
+    fn step_of(&self, segment: usize, step: usize) -> ProgramStep {
+        let first = self.compiled.segments()[segment].steps.start;
+        self.compiled.step(first + step).named()
     }
 
     #[cold]
     fn failed(&self, segment: usize, error: SequenceError) -> FnError {
         let at_step = |step: usize, error: String| self.failed_step(segment, step, error);
+        let name = |step: usize| self.step_of(segment, step).name;
         match error {
             // Keep this cause: the engine recognises a lost device by it.
             SequenceError::Step { error: error @ streamvm_ep::Error::DeviceLost { .. }, .. } => {
@@ -92,26 +97,30 @@ impl LoadedProgram {
             SequenceError::Step { step, error } => at_step(step, error.to_string()),
             SequenceError::Function { step, error } => at_step(step, error),
             SequenceError::NotFinite { step, index, value } => {
-                at_step(step, format!("element {index:?} of its output is {value}"))
+                at_step(step, not_finite(&format!("the output of {}", name(step)), &index, value))
             }
             SequenceError::Rounds { step, rounds } => at_step(
                 step,
                 format!(
-                    "its condition is still true after {rounds} rounds of all loops, the most that a run may make; if it needs more, \
-                     compile the program with more `most_rounds`"
+                    "the condition of this {} is still true after {rounds} rounds of all loops, the most that a run may make; if it needs \
+                     more, compile the program with more `most_rounds`",
+                    name(step)
                 ),
             ),
             SequenceError::LoopTime { step, most, rounds } => at_step(
                 step,
                 format!(
-                    "its condition is still true after {most:?} and {rounds} rounds of all loops, the longest that they may take; if they need \
-                     longer, compile the program with a larger `most_loop_time`"
+                    "the condition of this {} is still true after {most:?} and {rounds} rounds of all loops, the longest that they may take; \
+                     if they need longer, compile the program with a larger `most_loop_time`",
+                    name(step)
                 ),
             ),
             SequenceError::Stopped { step } => at_step(
                 step,
-                "the engine was shut down, and its limit is over: the loop was stopped before its condition was false"
-                    .to_owned(),
+                format!(
+                    "the engine was shut down, and its limit is over: this {} was stopped while its condition was true",
+                    name(step)
+                ),
             ),
             other => other.into(),
         }

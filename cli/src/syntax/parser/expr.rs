@@ -8,6 +8,7 @@ use crate::base::engine::Op;
 use crate::base::spelling::did_you_mean;
 use crate::syntax::ast::{ExtraRef, RangeBy, View};
 use crate::syntax::functions::Form;
+use crate::syntax::habits;
 
 impl Parser {
     /// A call, or one operand.
@@ -40,7 +41,10 @@ impl Parser {
             // Only `load` takes a text.
             let is_text = matches!(self.peek(), TokenKind::Text(_));
             let known = functions().filter(|known| !is_text || known.form == Form::Load);
-            let help = did_you_mean(word, known.map(|known| known.name));
+            let help = habits::of_function(word).map(str::to_owned).or_else(|| match self.peek() {
+                TokenKind::Int(..0) => Some("to subtract a number, write `sub x 1`".to_owned()),
+                _ => did_you_mean(word, known.map(|known| known.name)),
+            });
             return Err(Diagnostic::new(span, format!("unknown op `{word}`")).with_help(
                 help.unwrap_or_else(|| "docs/language.md lists the functions, under \"Expressions\"".to_owned()),
             ));
@@ -382,7 +386,7 @@ impl Parser {
     }
 
     /// A whole number that is not negative.
-    pub(super) fn size<T: TryFrom<i64>>(&mut self, what: &str) -> Parsed<T> {
+    pub(super) fn size<T: TryFrom<i128>>(&mut self, what: &str) -> Parsed<T> {
         let TokenKind::Int(number) = *self.peek() else {
             return Err(self.expected(what));
         };
@@ -394,9 +398,20 @@ impl Parser {
 
     /// A whole number.
     fn integer(&mut self, what: &str) -> Parsed<i64> {
-        let TokenKind::Int(number) = *self.peek() else {
+        if !matches!(self.peek(), TokenKind::Int(_)) {
             return Err(self.expected(what));
+        }
+        self.signed()
+    }
+
+    /// The whole number that is the next token, if it fits an `i64`.
+    fn signed(&mut self) -> Parsed<i64> {
+        let number = match *self.peek() {
+            TokenKind::Int(number) => i64::try_from(number).ok(),
+            _ => None,
         };
+        let most = i64::MAX;
+        let number = number.ok_or_else(|| self.expected(&format!("a whole number of at most {most} here")))?;
         self.advance();
         Ok(number)
     }
@@ -404,11 +419,10 @@ impl Parser {
     fn one_axis(&mut self) -> Parsed<Spanned<i64>> {
         self.require_word("axis")?;
         let span = self.span();
-        let TokenKind::Int(axis) = *self.peek() else {
+        if !matches!(self.peek(), TokenKind::Int(_)) {
             return Err(self.expected("the number of an axis"));
-        };
-        self.advance();
-        Ok(Spanned::new(axis, span))
+        }
+        Ok(Spanned::new(self.signed()?, span))
     }
 
     /// Is the next token an operand, rather than a keyword or the end?
@@ -423,12 +437,12 @@ impl Parser {
     /// Parses all integers that follow, at most `most`.
     pub(super) fn integers(&mut self, most: usize) -> Parsed<Vec<Spanned<i64>>> {
         let mut numbers = Vec::new();
-        while let TokenKind::Int(number) = *self.peek() {
+        while matches!(self.peek(), TokenKind::Int(_)) {
             if numbers.len() == most {
                 return Err(Diagnostic::new(self.span(), format!("a tensor has at most {most} axes")));
             }
-            numbers.push(Spanned::new(number, self.span()));
-            self.advance();
+            let span = self.span();
+            numbers.push(Spanned::new(self.signed()?, span));
         }
         Ok(numbers)
     }
@@ -474,7 +488,8 @@ impl Parser {
     pub(super) fn number(&mut self, what: &str) -> Parsed<Spanned<Number>> {
         let span = self.span();
         let number = match self.peek() {
-            TokenKind::Int(value) => Number::Int(*value),
+            // The lexer takes no number that is larger than a `u64`.
+            TokenKind::Int(value) => i64::try_from(*value).map_or_else(|_| Number::Large(*value as u64), Number::Int),
             TokenKind::Float(value) => Number::Float(*value),
             TokenKind::Word(word) => match word.as_str() {
                 "inf" => Number::Float(f64::INFINITY),
@@ -517,13 +532,21 @@ impl Parser {
         }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn no_lane(&self) -> Diagnostic {
+        self.expected("`lane`").with_help(habits::PLACE_OF_A_CALL)
+    }
+
     /// Parses `on lane N`, if present.
     pub(super) fn lane(&mut self) -> Parsed<Option<Spanned<u32>>> {
         if !self.at_word("on") {
             return Ok(None);
         }
         self.advance();
-        self.require_word("lane")?;
+        if !self.take_word("lane") {
+            return Err(self.no_lane());
+        }
         let span: Span = self.span();
         let TokenKind::Int(number) = *self.peek() else {
             return Err(self.expected("the number of a lane"));

@@ -12,7 +12,8 @@ use crate::base::engine::{DType, DeviceId, MAX_RANK};
 use crate::base::spelling::did_you_mean;
 use crate::syntax::ast::{Block, Expr, ExprKind, Number, PlaceRef, SliceSpec, Statement, StatementKind, Target};
 use crate::syntax::diagnostic::Diagnostic;
-use crate::syntax::functions::{STATEMENTS, function, functions, is_reserved};
+use crate::syntax::functions::{First, first_word, first_words, function, functions, is_reserved};
+use crate::syntax::habits;
 use crate::syntax::lexer::{MAX_ERRORS, Token, TokenKind, tokenize};
 use crate::syntax::source::{Source, Span, Spanned};
 
@@ -94,6 +95,9 @@ impl Parser {
         found
     }
 
+    // Messages are made out of line, because functions that recurse make them.
+    #[cold]
+    #[inline(never)]
     fn expected(&self, what: &str) -> Diagnostic {
         Diagnostic::new(self.span(), format!("expected {what}, found {}", self.peek().describe()))
     }
@@ -106,6 +110,14 @@ impl Parser {
         if self.take_word(word) { Ok(()) } else { Err(self.expected(&format!("`{word}`"))) }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn report_at(&mut self, span: Span, message: &str) {
+        self.report(Diagnostic::new(span, message));
+    }
+
+    #[cold]
+    #[inline(never)]
     fn report(&mut self, error: Diagnostic) {
         // The lexer has already recorded a message about this line.
         if *self.peek() != TokenKind::Bad && self.errors.len() < MAX_ERRORS {
@@ -121,7 +133,7 @@ impl Parser {
             match (self.peek(), opened) {
                 (TokenKind::Eof, None) => return statements,
                 (TokenKind::Eof, Some(span)) => {
-                    self.report(Diagnostic::new(span, "this block has no closing `}`"));
+                    self.report_at(span, "this block has no closing `}`");
                     return statements;
                 }
                 (TokenKind::End, Some(_)) => {
@@ -129,7 +141,7 @@ impl Parser {
                     return statements;
                 }
                 (TokenKind::End, None) => {
-                    self.report(Diagnostic::new(self.span(), "this `}` closes no block"));
+                    self.report_at(self.span(), "this `}` closes no block");
                     self.advance();
                     continue;
                 }
@@ -139,17 +151,35 @@ impl Parser {
                 Ok(statement) => {
                     statements.push(statement);
                     if !matches!(self.peek(), TokenKind::Newline | TokenKind::End | TokenKind::Eof) {
-                        let error = self.expected("the end of the line");
-                        self.report(error);
-                        self.skip_line();
+                        self.report_rest_of_line();
                     }
                 }
-                Err(error) => {
-                    self.report(error);
-                    self.skip_line();
-                }
+                Err(error) => self.report_line(error),
             }
         }
+    }
+
+    #[inline(never)]
+    fn report_rest_of_line(&mut self) {
+        let error = self.expected("the end of the line").with_help_if(self.habit_behind_a_statement());
+        self.report(error);
+        self.skip_line();
+    }
+
+    /// What the next token, which belongs to no statement, is for in other languages.
+    fn habit_behind_a_statement(&self) -> Option<String> {
+        let habit = match self.peek() {
+            TokenKind::Same => Some("`eq x y` compares each element; `expect x == y` checks that all are equal"),
+            TokenKind::Word(word) => habits::of_function(word),
+            _ => None,
+        };
+        habit.map(str::to_owned)
+    }
+
+    #[inline(never)]
+    fn report_line(&mut self, error: Diagnostic) {
+        self.report(error);
+        self.skip_line();
     }
 
     /// Skips the rest of a broken line. If the line opens blocks, they are skipped as well, so that their ends match.
@@ -165,21 +195,26 @@ impl Parser {
         }
         // One broken line can open many blocks; a loop finds as many ends, without recursion.
         let mut depth = open.len();
-        while depth > 0 && *self.peek() != TokenKind::Eof {
-            match self.peek() {
-                TokenKind::Begin => depth += 1,
-                TokenKind::End => depth -= 1,
-                _ => {}
+        loop {
+            while depth > 0 && *self.peek() != TokenKind::Eof {
+                match self.peek() {
+                    TokenKind::Begin => depth += 1,
+                    TokenKind::End => depth -= 1,
+                    _ => {}
+                }
+                self.advance();
             }
-            self.advance();
-            // The second block of a broken `if`.
-            if depth == 0 && self.at_word("else") {
-                while !matches!(self.peek(), TokenKind::Begin | TokenKind::Newline | TokenKind::Eof) {
-                    self.advance();
-                }
-                if self.take(&TokenKind::Begin) {
-                    depth = 1;
-                }
+            // The next block of a broken `if`.
+            let closed = self.at.checked_sub(1).is_some_and(|before| self.tokens[before].kind == TokenKind::End);
+            if !closed || !self.else_follows() {
+                return;
+            }
+            self.at = self.after_newlines();
+            while !matches!(self.peek(), TokenKind::Begin | TokenKind::Newline | TokenKind::Eof) {
+                self.advance();
+            }
+            if self.take(&TokenKind::Begin) {
+                depth = 1;
             }
         }
     }
@@ -204,20 +239,20 @@ impl Parser {
         let Some(word) = self.peek_word() else {
             return Err(self.expected("a statement"));
         };
-        let kind = match word {
-            "device" => self.device()?,
-            "let" => self.binding()?,
-            "run" => self.run(Vec::new())?,
-            "program" => return self.program(start),
-            "print" => self.print()?,
-            "save" => self.save()?,
-            "expect" => self.expect()?,
-            "repeat" | "time" => return self.blocks(start),
-            "while" => return self.while_(start),
-            "if" => return self.if_(start),
-            "fill" if !self.next_is_dtype() => self.refill()?,
-            other if function(other).is_some() => self.write_statement()?,
-            other => return Err(unknown_statement(other, start)),
+        let kind = match (first_word(word), function(word)) {
+            (Some(First::Device), _) => self.device()?,
+            (Some(First::Let), _) => self.binding()?,
+            (Some(First::Print), _) => self.print()?,
+            (Some(First::Save), _) => self.save()?,
+            (Some(First::Expect), _) => self.expect()?,
+            (Some(First::Repeat | First::Time), _) => return self.blocks(start),
+            (Some(First::While), _) => return self.while_(start),
+            (Some(First::If), _) => return self.if_(start),
+            (Some(First::Program), _) => return self.program(start),
+            (Some(First::Run), _) => self.run(Vec::new())?,
+            (Some(First::Fill), _) if !self.next_is_dtype() => self.refill()?,
+            (_, Some(_)) => self.write_statement()?,
+            _ => return Err(self.unknown_statement(start)),
         };
         Ok(Statement { span: start.to(self.previous()), kind })
     }
@@ -269,7 +304,8 @@ impl Parser {
     fn device_id(&mut self) -> Parsed<Spanned<DeviceId>> {
         let span = self.span();
         let TokenKind::Device(text) = self.peek() else {
-            return Err(self.expected("a device such as `cpu:0` or `cuda:0`"));
+            let habit = self.peek_word().and_then(habits::of_place).map(str::to_owned);
+            return Err(self.expected("a device such as `cpu:0` or `cuda:0`").with_help_if(habit));
         };
         let id: DeviceId = text.parse().map_err(|error| Diagnostic::new(span, format!("{error}")))?;
         self.advance();
@@ -308,6 +344,7 @@ impl Parser {
             let span = self.span();
             let value = match self.number("a tolerance such as 1e-4")?.value {
                 Number::Int(value) => value as f64,
+                Number::Large(value) => value as f64,
                 Number::Float(value) => value,
                 Number::Bool(_) => f64::NAN,
             };
@@ -319,6 +356,7 @@ impl Parser {
         Ok(StatementKind::Expect { found, expected, tolerance })
     }
 
+    #[inline(never)]
     fn blocks(&mut self, start: Span) -> Parsed<Statement> {
         let is_repeat = self.take_word("repeat");
         let mut count = 0;
@@ -343,19 +381,48 @@ impl Parser {
     }
 
     /// `while goes_on { ... }`
+    #[inline(never)]
     fn while_(&mut self, start: Span) -> Parsed<Statement> {
         let condition = self.condition()?;
         let (span, body) = self.body(start)?;
         Ok(Statement { span, kind: StatementKind::While { condition, body } })
     }
 
-    /// `if large { ... } else { ... }`
+    /// `if large { ... } else { ... }`. Each `else if` is an `if` in the block of the `else` before it.
+    #[inline(never)]
     fn if_(&mut self, start: Span) -> Parsed<Statement> {
         let condition = self.condition()?;
         let (span, then) = self.body(start)?;
-        let other = self.span();
-        let otherwise = if self.take_word("else") { self.body(other)?.1 } else { Block::new() };
+        let otherwise = self.otherwise()?;
         Ok(Statement { span, kind: StatementKind::If { condition, then, otherwise } })
+    }
+
+    /// `else { ... }` or `else if ...`, on the line of the `}` before it or below it; an empty block without one.
+    #[inline(never)]
+    fn otherwise(&mut self) -> Parsed<Block> {
+        if !self.else_follows() {
+            return Ok(Block::new());
+        }
+        self.at = self.after_newlines();
+        let start = self.span();
+        self.advance();
+        let inner = self.span();
+        match self.at_word("if") {
+            true => Ok(vec![self.nested(|parser| parser.if_(inner))?]),
+            false => Ok(self.body(start)?.1),
+        }
+    }
+
+    /// Is the next word, on this line or below, `else`?
+    fn else_follows(&self) -> bool {
+        matches!(&self.tokens[self.after_newlines()].kind, TokenKind::Word(word) if word == "else")
+    }
+
+    /// The index of the next token that is no end of a line.
+    fn after_newlines(&self) -> usize {
+        let more = self.tokens[self.at..].iter().take_while(|token| token.kind == TokenKind::Newline).count();
+        // The last token is `Eof`.
+        self.at + more
     }
 
     /// The name behind `while` or `if`.
@@ -374,6 +441,7 @@ impl Parser {
     }
 
     /// Parses `{ ... }`. The span is that of the statement, up to the opening brace.
+    #[inline(never)]
     fn body(&mut self, start: Span) -> Parsed<(Span, Block)> {
         let opened = self.span();
         self.require(&TokenKind::Begin)?;
@@ -385,6 +453,7 @@ impl Parser {
     }
 
     /// `fill y rows 0..4 value 0`
+    #[inline(never)]
     fn refill(&mut self) -> Parsed<StatementKind> {
         self.advance();
         let target = self.target()?;
@@ -394,6 +463,7 @@ impl Parser {
     }
 
     /// `copy h into y rows 0..4`, `matmul a b into y`
+    #[inline(never)]
     fn write_statement(&mut self) -> Parsed<StatementKind> {
         let mut value = self.expr()?;
         if !self.at_word("into") {
@@ -419,6 +489,25 @@ impl Parser {
     fn target(&mut self) -> Parsed<Target> {
         let name = self.used_name("the name of a tensor")?;
         Ok(Target { name, slices: self.slices()? })
+    }
+
+    #[inline(never)]
+    fn unknown_statement(&self, span: Span) -> Diagnostic {
+        let word = self.peek_word().unwrap_or_default();
+        let is_assignment = self.tokens.get(self.at + 1).is_some_and(|next| next.kind == TokenKind::Equals);
+        let help = if is_assignment {
+            "`let` names a tensor, as in `let y = relu x`, and `into` writes into one, as in `copy x into y`".to_owned()
+        } else if let Some(help) = habits::of_statement(word) {
+            help.to_owned()
+        } else {
+            let known = first_words().chain(functions().map(|known| known.name));
+            did_you_mean(word, known).unwrap_or_else(|| {
+                let words: Vec<&str> = first_words().collect();
+                let functions = "or with `copy` or another function whose result is written `into` a tensor";
+                format!("a statement begins with one of: {}; {functions}", words.join(", "))
+            })
+        };
+        Diagnostic::new(span, format!("unknown statement `{word}`")).with_help(help)
     }
 
     /// Parses a name that a statement introduces.
@@ -451,14 +540,6 @@ impl Parser {
         self.advance();
         Ok(text)
     }
-}
-
-#[inline(never)]
-fn unknown_statement(word: &str, span: Span) -> Diagnostic {
-    let known = STATEMENTS.iter().copied().chain(functions().map(|known| known.name));
-    let help = did_you_mean(word, known);
-    Diagnostic::new(span, format!("unknown statement `{word}`"))
-        .with_help_if(help.or_else(|| Some(format!("a statement begins with one of: {}", STATEMENTS.join(", ")))))
 }
 
 #[cfg(test)]

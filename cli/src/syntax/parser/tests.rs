@@ -96,6 +96,14 @@ fn errors_point_at_the_token_and_say_what_was_expected() {
         ("expect a ~= b", (1, 14, "expected `tol`, found the end of the script")),
         ("expect a ~= b tol -1", (1, 19, "a tolerance is a finite number, zero or more")),
         ("repeat 0 {\n}", (1, 8, "a repeat count is 1 to 1000000000")),
+        ("else { }", (1, 1, "unknown statement `else`")),
+        ("if a { } else else { }", (1, 15, "expected `{`, found `else`")),
+        ("if a { } else { } else { }", (1, 19, "expected the end of the line, found `else`")),
+        ("if a { }\nelse b { }", (2, 6, "expected `{`, found `b`")),
+        (
+            "if a { }\nelse if 1 { print x\n}\nelse { }",
+            (2, 9, "expected the name of a condition, a tensor with one bool, found the number 1"),
+        ),
         ("repeat 2 {\nprint x\n", (1, 10, "this block has no closing `}`")),
         ("}", (1, 1, "this `}` closes no block")),
         ("let a = fill f32 2 on host", (1, 20, "expected `value`, found `on`")),
@@ -129,8 +137,48 @@ fn nesting_is_bounded() {
     };
     script(&both(4));
     assert!(errors(&both(5))[0].2.contains("nested deeper than 64"));
+    // Each `else if` is an `if` in the block before it.
+    let chain = |count: usize| format!("if a {{ }} {}", "else if a { } ".repeat(count));
+    script(&chain(MAX_NESTING - 1));
+    assert!(errors(&chain(4_000))[0].2.contains("nested deeper than 64"));
     let fine = format!("{}{}", "repeat 1 {\n".repeat(MAX_NESTING), "}\n".repeat(MAX_NESTING));
     script(&fine);
+}
+
+#[test]
+fn else_stands_behind_its_block_or_below_it() {
+    for text in [
+        "if a { } else if b { } else { }",
+        "if a { }\n\n# text\nelse if b { }\nelse { }",
+        "if a {\n}\nelse\tif b {\n} else {\n}",
+    ] {
+        let mut block = script(&format!("{text}\nprint x"));
+        assert_eq!(block.len(), 2, "{text}");
+        let StatementKind::If { otherwise, .. } = block.remove(0).kind else { panic!("{text}") };
+        let [Statement { kind: StatementKind::If { condition, .. }, span }] = &otherwise[..] else { panic!("{text}") };
+        assert_eq!(condition.value, "b");
+        assert!(text[span.start..span.end].starts_with("if b"), "{text}");
+    }
+    // The ends of lines behind an `if` without `else` end it.
+    assert_eq!(script("if a { }\n\nprint x\n").len(), 2);
+}
+
+#[test]
+fn every_first_word_and_every_function_begins_a_statement() {
+    for word in first_words().chain(functions().map(|known| known.name)) {
+        let found = parse(&Source::from_text("t", "", word)).expect_err("a word alone is no statement");
+        assert!(!found.iter().any(|error| error.message.contains("unknown statement")), "{word}: {found:?}");
+    }
+    let found = parse(&Source::from_text("t", "", "qqqqqq")).expect_err("no statement");
+    let help = found[0].help.as_deref().unwrap_or_default();
+    for word in first_words() {
+        assert!(help.contains(&format!(" {word}")), "{word}: {help}");
+    }
+    let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/language.md"));
+    for word in first_words() {
+        let is_row = |line: &str| line.starts_with('|') && line.contains(&format!("`{word} "));
+        assert!(page.lines().any(is_row), "the table of statements has no {word}");
+    }
 }
 
 #[test]

@@ -211,7 +211,8 @@ impl CpuSequence {
         self
     }
 
-    /// Sets whether runs fail at the first step that writes an infinity or NaN, which reads each output once more. Steps in groups are not checked,
+    /// Sets whether runs fail at the first step that writes an infinity or NaN while its inputs have none and none was given as a number. This reads each output
+    /// once more, and inputs that a step overwrites. Steps in groups are not checked,
     /// and functions are not: their code looks itself.
     #[must_use]
     pub fn checking_finite(mut self, checks: bool) -> CpuSequence {
@@ -417,23 +418,42 @@ impl Single {
     /// * No slice of the operands exists, and no other operand is used that overlaps them.
     #[inline]
     unsafe fn run(&self, work: &SequenceWork, set: &mut [Operand], checks_finite: bool) -> Result<(), SequenceError> {
-        run_work(work, set).map_err(|error| SequenceError::Step { step: self.number, error })?;
-        match set.last_mut() {
-            Some(output) if checks_finite => {
-                // SAFETY: the kernel has returned, and this borrows the only operand that is still used.
-                unsafe { output.set_alone() };
-                self.check_finite(output)
-            }
-            _ => Ok(()),
+        if checks_finite {
+            // SAFETY: the caller has the same duties.
+            return unsafe { self.run_checking_finite(work, set) };
         }
+        run_work(work, set).map_err(|error| SequenceError::Step { step: self.number, error })
     }
 
+    /// Runs the step. Fails if it writes an infinity or NaN, and neither was in its inputs nor was given as a number.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`Single::run`].
     #[inline(never)]
-    fn check_finite(&self, output: &Operand) -> Result<(), SequenceError> {
-        match first_not_finite(output).map_err(|error| SequenceError::Step { step: self.number, error })? {
-            Some((index, value)) => Err(SequenceError::NotFinite { step: self.number, index, value }),
-            None => Ok(()),
+    unsafe fn run_checking_finite(&self, work: &SequenceWork, set: &mut [Operand]) -> Result<(), SequenceError> {
+        let failed = |error| SequenceError::Step { step: self.number, error };
+        let inputs = set.len().saturating_sub(1);
+        // An input that the step overwrites is looked at before, the others only where it matters.
+        let mut is_excused = work.is_given_infinities();
+        for input in set[..inputs].iter_mut().filter(|input| input.is_shared()) {
+            // SAFETY: this is the only operand that is used before it is marked again, and no slice of it outlives the look.
+            unsafe { input.set_alone() };
+            let found = first_not_finite(input);
+            input.set_shared();
+            is_excused |= found.map_err(failed)?.is_some();
         }
+        run_work(work, set).map_err(failed)?;
+        let Some((output, inputs)) = set.split_last_mut().filter(|_| !is_excused) else { return Ok(()) };
+        // SAFETY: the kernel has returned, and of the operands that overlap this one none is used any more.
+        unsafe { output.set_alone() };
+        let Some((index, value)) = first_not_finite(output).map_err(failed)? else { return Ok(()) };
+        for input in inputs.iter().filter(|input| !input.is_shared()) {
+            if first_not_finite(input).map_err(failed)?.is_some() {
+                return Ok(());
+            }
+        }
+        Err(SequenceError::NotFinite { step: self.number, index, value })
     }
 }
 

@@ -281,6 +281,56 @@ fn a_step_that_writes_no_number_is_named_with_the_element() {
     }
 }
 
+/// A step is where an infinity or NaN comes from only if its inputs have none, and its caller gave none as a number.
+#[test]
+fn a_step_that_passes_infinities_on_or_is_given_them_is_no_culprit() {
+    use Access::{Read, Write};
+    let floats = |buffer, access| SequenceOperand { dtype: DType::F32, ..vector(buffer, 0, 2, access) };
+    let of_op = |op| {
+        let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, DType::F32).expect("a kernel");
+        SequenceWork::Kernel(kernel, Params::default())
+    };
+    let step = |work, operands| SequenceStep { work, operands };
+    let fill = |value: f32| step(SequenceWork::Fill(value.into()), vec![floats(1, Write)]);
+    let add = |to| step(of_op(Op::Add), vec![floats(0, Read), floats(1, Read), floats(to, Write)]);
+    let cases = [
+        (vec![fill(f32::NEG_INFINITY)], [1.0, 2.0], None),
+        (
+            vec![fill(f32::NEG_INFINITY), add(2), step(of_op(Op::Exp), vec![floats(2, Read), floats(2, Write)])],
+            [1.0, 2.0],
+            None,
+        ),
+        (vec![fill(f32::NAN), step(SequenceWork::Copy, vec![floats(1, Read), floats(2, Write)])], [1.0, 2.0], None),
+        // In place: what is overwritten was infinite.
+        (vec![fill(1.0), add(0)], [f32::INFINITY, 2.0], None),
+        (vec![fill(f32::INFINITY), add(1), add(0)], [1.0, 2.0], None),
+        (vec![fill(3e38), add(2)], [1.0, 3e38], Some((1, 1))),
+        (vec![fill(3e38), add(1)], [1.0, 3e38], Some((1, 1))),
+        (vec![fill(3e38), add(0)], [1.0, 3e38], Some((1, 1))),
+        (
+            vec![fill(1.0), add(0), step(of_op(Op::Log), vec![floats(0, Read), floats(0, Write)])],
+            [-3.0, 0.0],
+            Some((2, 0)),
+        ),
+    ];
+    for (number, (steps, first, expected)) in cases.into_iter().enumerate() {
+        let sequence = CpuSequence::new(&[8; 3], steps, &[]).expect("steps within their buffers").checking_finite(true);
+        let mut data = [first, [0.0; 2], [0.0; 2]];
+        let layout = Layout::contiguous(Shape::new(&[2]).expect("a shape"));
+        let mut operands = data.each_mut().map(|part| {
+            // SAFETY: two elements each, which nothing else uses before the run has ended.
+            unsafe { Operand::new(part.as_mut_ptr().cast(), DType::F32, layout, Access::ReadWrite) }
+        });
+        let ended = sequence.run(&mut FnContext::new(&mut operands).expect("three operands"), 0);
+        let found = match ended {
+            Err(SequenceError::NotFinite { step, index, .. }) => Some((step, index[0])),
+            Err(error) => panic!("{number}: {error}"),
+            Ok(()) => None,
+        };
+        assert_eq!(found, expected, "{number}");
+    }
+}
+
 /// Run `n` of a step that draws is what the kernel draws from `n` times `advance` blocks further on.
 #[test]
 fn draws_are_others_in_each_run() {
