@@ -53,7 +53,8 @@ fn each_file<'a>(block: &'a Block, found: &mut impl FnMut(&'a Spanned<String>, b
             }
             StatementKind::Repeat { body, .. }
             | StatementKind::While { body, .. }
-            | StatementKind::Time { body, .. } => {
+            | StatementKind::Time { body, .. }
+            | StatementKind::Scope { body, .. } => {
                 each_file(body, found);
             }
             StatementKind::If { then, otherwise, .. } => {

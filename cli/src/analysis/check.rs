@@ -118,7 +118,7 @@ impl Checker<'_> {
                 self.inner(then);
                 self.inner(otherwise);
             }
-            StatementKind::Time { body, .. } => self.block(body, false),
+            StatementKind::Time { body, .. } | StatementKind::Scope { body, .. } => self.block(body, false),
             StatementKind::Save { path, .. } if !path.value.ends_with(".npy") => {
                 self.errors.push(Diagnostic::new(path.span, "only .npy files can be saved, expected a name with .npy"));
             }

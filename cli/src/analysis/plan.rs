@@ -66,7 +66,7 @@ impl Planner<'_> {
                     self.inner(then)?;
                     self.inner(otherwise)?;
                 }
-                StatementKind::Time { body, .. } => self.block(body)?,
+                StatementKind::Time { body, .. } | StatementKind::Scope { body, .. } => self.block(body)?,
                 StatementKind::Program(program) => {
                     // `check` has accepted the program, so this gives no message.
                     self.emitter.define(program).map_err(|errors| first(errors, statement.span))?;

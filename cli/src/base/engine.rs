@@ -11,7 +11,7 @@ pub(crate) use streamvm::report::{OpProfile, SyncCounts, Times, WorkerProfile};
 pub(crate) use streamvm::stream::{Capabilities, MAX_STREAMS};
 pub(crate) use streamvm::{
     BuildError, Cause, Error, Executable, Generator, InstructionList, InstructionsBuilder, Lane, Mode, Place,
-    PlanOptions, Profile, ProgramError, StepTime, StreamKey, StreamType, Tensor, Vm, VmBuilder, bf16, f16, plan,
+    PlanOptions, Profile, ProgramError, StepTime, StreamKey, StreamType, Tensor, Vm, VmBuilder, bf16, f16, plan, scope,
 };
 
 pub(crate) use streamvm::program::{

@@ -259,6 +259,7 @@ impl<'a> Emitter<'a> {
             | StatementKind::While { .. }
             | StatementKind::If { .. }
             | StatementKind::Time { .. }
+            | StatementKind::Scope { .. }
             | StatementKind::Program(_)
             | StatementKind::Run(_) => Ok(Wanted::Nothing),
             StatementKind::Let { name, value } => {

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use crate::base::engine::{
     Access, Cause, CompileOptions, DType, DeviceError, Error, Executable, InstructionList, Place, Site, Tensor, Vm,
+    scope,
 };
 use crate::base::printable::{printable, without_controls};
 use crate::emit::devices::Devices;
@@ -277,6 +278,10 @@ impl Runner<'_> {
                 let took = start.elapsed().as_secs_f64() * 1e3;
                 return Ok(writeln!(self.out, "time {}: {took:.3} ms", without_controls(label))?);
             }
+            StatementKind::Scope { name, body } => {
+                let _scope = scope(name);
+                return self.block(body);
+            }
             StatementKind::Program(program) => return self.define(program),
             StatementKind::Run(run) if self.compile_options.is_some() => {
                 return self.run_executable(run, statement.span);
@@ -498,7 +503,8 @@ impl Runner<'_> {
             Cause::Step { step, error } => (error.clone(), step.site, Some(failure.site)),
             cause => (cause.to_string(), failure.site, failure.site.within()),
         };
-        let message = format!("{cause} (on {})", failure.stream);
+        let scope = site.scope().map(|scope| format!(", in {}", printable(&scope.to_string()))).unwrap_or_default();
+        let message = format!("{cause} (on {}{scope})", failure.stream);
         let Some(span) = self.source.span_of(site) else {
             return Diagnostic::new(noticed, format!("an earlier statement failed: {message}"));
         };

@@ -107,6 +107,13 @@ pub enum StatementKind {
         /// The statements that are timed.
         body: Block,
     },
+    /// `scope "layer 3" { ... }`
+    Scope {
+        /// The name, in messages and reports about its statements.
+        name: String,
+        /// The statements.
+        body: Block,
+    },
     /// `program layer (x f32 2 3 on acc) -> y { ... }`. Shared, because whatever walks the script keeps the block for its runs.
     Program(Arc<ProgramBlock>),
     /// `let y = run layer x`

@@ -182,6 +182,7 @@ pub(crate) enum First {
     While,
     If,
     Time,
+    Scope,
     Program,
     Run,
     /// `fill` is a function, too.
@@ -189,7 +190,7 @@ pub(crate) enum First {
 }
 
 /// The first words of these statements. The parser and its messages have this table alone.
-const STATEMENTS: [(&str, First); 12] = [
+const STATEMENTS: [(&str, First); 13] = [
     ("device", First::Device),
     ("let", First::Let),
     ("print", First::Print),
@@ -199,6 +200,7 @@ const STATEMENTS: [(&str, First); 12] = [
     ("while", First::While),
     ("if", First::If),
     ("time", First::Time),
+    ("scope", First::Scope),
     ("program", First::Program),
     ("run", First::Run),
     ("fill", First::Fill),

@@ -13,7 +13,11 @@ pub(super) fn check(block: &Block, errors: &mut Vec<Diagnostic>) {
         match kind {
             StatementKind::Let { value, .. } | StatementKind::Into { value, .. } => expression(value, errors),
             StatementKind::Refill { lane, .. } => lane.iter().for_each(|lane| errors.push(no_lane(lane.span))),
-            StatementKind::Repeat { body, .. } | StatementKind::While { body, .. } => check(body, errors),
+            StatementKind::Repeat { body, .. }
+            | StatementKind::While { body, .. }
+            | StatementKind::Scope { body, .. } => {
+                check(body, errors);
+            }
             StatementKind::If { then, otherwise, .. } => {
                 check(then, errors);
                 check(otherwise, errors);

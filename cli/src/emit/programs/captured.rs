@@ -152,7 +152,7 @@ impl<'a> Walk<'a> {
                 }
                 StatementKind::Refill { target, .. } => self.used(&target.name.value),
                 // The first round decides: in later ones the names of the body are bound.
-                StatementKind::Repeat { body, .. } => self.block(body),
+                StatementKind::Repeat { body, .. } | StatementKind::Scope { body, .. } => self.block(body),
                 StatementKind::While { condition, body } => {
                     self.used(&condition.value);
                     self.inner(body);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::captured::Captured;
 use super::{Defined, MAX_ALL_STEPS, MAX_STEPS, allowed};
-use crate::base::engine::{Error, InstructionList, Kind, Place, ProgramError, Recorder, Shape, Tensor, record};
+use crate::base::engine::{Error, InstructionList, Kind, Place, ProgramError, Recorder, Shape, Tensor, record, scope};
 use crate::emit::{Emitter, rounds, value};
 use crate::syntax::ast::{Block, Feed, ProgramBlock, RunCall, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;
@@ -139,6 +139,10 @@ impl Emitter<'_> {
             let mut is_block = true;
             match &statement.kind {
                 StatementKind::Repeat { count, body } => self.record_rounds(recorder, *count, body, recording),
+                StatementKind::Scope { name, body } => {
+                    let _named = scope(name);
+                    self.record_block(recorder, body, recording);
+                }
                 StatementKind::While { condition, body } => {
                     self.record_while(recorder, condition, body, recording);
                 }

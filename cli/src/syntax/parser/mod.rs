@@ -245,7 +245,7 @@ impl Parser {
             (Some(First::Print), _) => self.print()?,
             (Some(First::Save), _) => self.save()?,
             (Some(First::Expect), _) => self.expect()?,
-            (Some(First::Repeat | First::Time), _) => return self.blocks(start),
+            (Some(First::Repeat | First::Time | First::Scope), _) => return self.blocks(start),
             (Some(First::While), _) => return self.while_(start),
             (Some(First::If), _) => return self.if_(start),
             (Some(First::Program), _) => return self.program(start),
@@ -358,6 +358,11 @@ impl Parser {
 
     #[inline(never)]
     fn blocks(&mut self, start: Span) -> Parsed<Statement> {
+        if self.take_word("scope") {
+            let name = self.text("the name of the scope in quotes")?.value;
+            let (span, body) = self.body(start)?;
+            return Ok(Statement { span, kind: StatementKind::Scope { name, body } });
+        }
         let is_repeat = self.take_word("repeat");
         let mut count = 0;
         let mut label = String::new();
