@@ -80,7 +80,6 @@ fn the_example_scripts_do_on_a_gpu_what_they_do_on_the_cpu() {
     }
 }
 
-/// Every script of the command's own tests, with the GPU in place of the CPU.
 /// A line with its numbers as they are shown, without zeros at the end: a GPU may have other last bits, and only exact numbers are shown without them.
 fn rounded(line: String) -> String {
     let number = |word: &str| match word.trim_matches(['[', ']']).parse::<f64>() {
@@ -90,6 +89,7 @@ fn rounded(line: String) -> String {
     line.split_whitespace().map(number).collect::<Vec<_>>().join(" ")
 }
 
+/// Every script of the command's own tests, with the GPU in place of the CPU.
 #[test]
 fn scripts_written_for_the_cpu_do_the_same_on_a_gpu() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
