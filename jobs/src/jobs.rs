@@ -215,7 +215,7 @@ fn part(input: &JobInput, tensor: &Tensor, job: &Job) -> Result<Tensor, JobPlanE
     match (input.rows, job.micro_batch) {
         (Some(rows), Some(micro_batch)) => {
             let part = tensor.slice(0, micro_batch * rows..(micro_batch + 1) * rows);
-            Ok(part.map_err(streamvm::Error::from)?)
+            Ok(part?)
         }
         _ => Ok(tensor.clone()),
     }

@@ -81,7 +81,7 @@ impl Layer {
     fn apply(&self, x: &Tensor, batch: usize) -> Result<Tensor, Error> {
         let heads = |linear: &Linear, axes: [usize; 4]| -> Result<Tensor, Error> {
             let split = linear.apply(x)?.reshape(&[batch, TOKENS, HEADS, HIDDEN / HEADS])?;
-            Ok(split.permute(&axes)?)
+            split.permute(&axes)
         };
         let query = heads(&self.query, [0, 2, 1, 3])?;
         let key = heads(&self.key, [0, 2, 3, 1])?;

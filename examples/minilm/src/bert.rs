@@ -76,7 +76,7 @@ impl Bert {
         let longest = config.max_position_embeddings;
         let positions = tensor(device, "embeddings.position_embeddings.weight", &[longest, hidden])?;
         let segments = tensor(device, "embeddings.token_type_embeddings.weight", &[config.type_vocab_size, hidden])?;
-        let segment = segments.slice(0, 0..1).map_err(streamvm::Error::from)?;
+        let segment = segments.slice(0, 0..1)?;
         let norm = LayerNorm {
             weight: tensor(device, "embeddings.LayerNorm.weight", &[hidden])?,
             bias: tensor(device, "embeddings.LayerNorm.bias", &[hidden])?,

@@ -146,7 +146,7 @@ impl Layer {
         // [texts, heads, tokens, size], views.
         let part = |number: usize| -> Result<Tensor, streamvm::Error> {
             let rows = projected.slice(1, number * hidden..(number + 1) * hidden)?;
-            Ok(rows.reshape(&[texts, tokens, heads, size])?.permute(&[0, 2, 1, 3])?)
+            rows.reshape(&[texts, tokens, heads, size])?.permute(&[0, 2, 1, 3])
         };
         let (query, key, value) = ((part(0)? * (1.0 / (size as f64).sqrt()))?, part(1)?, part(2)?);
         let scores = (query.matmul(&key.transpose(2, 3)?)? + batch.bias)?;

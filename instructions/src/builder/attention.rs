@@ -73,7 +73,7 @@ fn transposed(matrices: &Tensor) -> Result<Tensor, Error> {
     if let [.., row, column] = &mut order[..] {
         std::mem::swap(row, column);
     }
-    Ok(matrices.permute(&order)?)
+    matrices.permute(&order)
 }
 
 /// The op that applies a mask to the scores.

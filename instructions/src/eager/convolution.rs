@@ -33,7 +33,7 @@ impl Tensor {
     #[track_caller]
     pub fn conv1d(&self, weight: &Tensor, by: Convolution) -> Result<Tensor, Error> {
         let [x, weight] = of_images(self, weight)?;
-        Ok(x.conv2d(&weight, of_one_line(by))?.squeeze(2)?)
+        x.conv2d(&weight, of_one_line(by))?.squeeze(2)
     }
 }
 
@@ -45,6 +45,6 @@ impl InstructionsBuilder {
     #[track_caller]
     pub fn conv1d(&mut self, x: &Tensor, weight: &Tensor, by: Convolution) -> Result<Tensor, Error> {
         let [x, weight] = of_images(x, weight)?;
-        Ok(self.conv2d(&x, &weight, of_one_line(by))?.squeeze(2)?)
+        self.conv2d(&x, &weight, of_one_line(by))?.squeeze(2)
     }
 }

@@ -351,7 +351,7 @@ impl<'vm> Run<'vm> {
         build: impl FnOnce(&mut InstructionsBuilder) -> Result<T, Error>,
     ) -> Result<T, Error> {
         if !eager {
-            return Ok(self.builder.with(build)?);
+            return self.builder.with(build);
         }
         self.flush();
         let _lane = streamvm::Lane(self.builder.lane).enter();
@@ -388,7 +388,7 @@ impl<'vm> Run<'vm> {
             }
         };
         if !eager {
-            return Ok(self.builder.with(|b| b.call_fn(name, device, uses, function))?);
+            return self.builder.with(|b| b.call_fn(name, device, uses, function));
         }
         let _lane = streamvm::Lane(self.builder.lane).enter();
         self.vm.call_fn(name, device, uses, function).map(drop)

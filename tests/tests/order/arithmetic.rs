@@ -145,10 +145,10 @@ fn a_number_that_does_not_fit_is_refused() {
 #[test]
 fn every_refusal_becomes_the_error_of_the_engine() {
     fn view(x: &Tensor) -> Result<Tensor, Error> {
-        Ok(x.permute(&[0, 0])?)
+        x.permute(&[0, 0])
     }
     fn built(x: &Tensor) -> Result<Tensor, Error> {
-        Ok(InstructionsBuilder::new().matmul(x, x)?)
+        InstructionsBuilder::new().matmul(x, x)
     }
     let vm = engine();
     let x = on_device(&vm, &[1.0, 2.0]);

@@ -244,7 +244,7 @@ impl Executable {
             let uses = tensors.iter().zip(&operands).map(|(tensor, operand)| with_access(tensor, operand.access));
             let (role, body) = (self.inner.segments[number].role(), Some(self.inner.code(number, run.number)));
             let name = format!("{} of {}", function.name(), self.name_of(run)).into();
-            return Ok(list.push(stream, Kind::Function { role, name, body }, uses, site)?);
+            return list.push(stream, Kind::Function { role, name, body }, uses, site);
         }
         if segment.is_section_mark() {
             let step = compiled.step(segment.steps.start);
@@ -266,7 +266,7 @@ impl Executable {
             let [source, target] = &step.operands[..] else { unreachable!("a copy has two operands") };
             let (source, target) = (run.view(source)?, run.view(target)?);
             // It is an instruction like others, whose failure names no step, so it has the site of the step itself.
-            return Ok(list.push(stream, Kind::Copy, [source.read(), target.write()], step.site)?);
+            return list.push(stream, Kind::Copy, [source.read(), target.write()], step.site);
         }
         let used = |segment_use: &SegmentUse| -> Result<Tensor, Error> {
             let tensor = run.buffer(segment_use.buffer);
@@ -285,7 +285,7 @@ impl Executable {
             tensors.iter().zip(&segment.uses).map(|(tensor, segment_use)| with_access(tensor, segment_use.access));
         let (role, name, code) =
             (self.inner.segments[number].role(), self.name_of(run), self.inner.code(number, run.number));
-        Ok(list.push_program(stream, (role, name), uses, code, site)?)
+        list.push_program(stream, (role, name), uses, code, site)
     }
 
     /// The compiled program: its buffers and steps, which print as text.
@@ -436,7 +436,7 @@ fn overlap(compiled: &Compiled, first: usize, second: usize, help: &'static str)
 /// A view of a part of the storage of `tensor`, which has no gaps; the layout counts from the first element of `tensor`.
 fn within(tensor: &Tensor, layout: &Layout) -> Result<Tensor, Error> {
     let offset = tensor.layout().offset() + layout.offset();
-    Ok(tensor.view(Layout::with_strides(*layout.shape(), layout.strides(), offset)?)?)
+    tensor.view(Layout::with_strides(*layout.shape(), layout.strides(), offset)?)
 }
 
 /// Whether a segment uses a buffer from its first to its last byte.
