@@ -61,7 +61,7 @@ fn calls_that_do_not_fit_are_told_of_their_line() {
     let generator = Generator::new(1);
     let far = DeviceId::cpu(7);
     let mut b = InstructionsBuilder::new();
-    let executable = vm.compile(&doubled(&vm), &[], &CompileOptions::default()).expect("it compiles");
+    let executable = vm.compile(doubled(&vm), &[], &CompileOptions::default()).expect("it compiles");
     let run = executable.run(&[("x", &vm.ones(CPU, DType::F32, &[2]).expect("a tensor"))]).expect("it runs");
     let _model = vm.scope("model");
     let _layer = scope("layer 3");
@@ -149,8 +149,8 @@ fn calls_that_do_not_fit_are_told_of_their_line() {
     );
     let programs = each_is_told_of_its_line!(
         "model > layer 3",
-        vm.compile(&doubled(&vm), &[("w", &x)], &CompileOptions::default()),
-        vm.compiled(&doubled(&vm), &[("w", &x)], &CompileOptions::default()),
+        vm.compile(doubled(&vm), &[("w", &x)], &CompileOptions::default()),
+        vm.compiled(doubled(&vm), &[("w", &x)], &CompileOptions::default()),
         executable.run(&[]),
         executable.run(&[("x", &x)]),
         executable.run_named("mine", &[("z", &x)]),
