@@ -107,10 +107,15 @@ pub(super) fn describe(
             format!("its group has {} views of memory; at most {MOST_FUSED_VIEWS} fit", views.len()),
         ));
     }
-    let steps = described.into_iter().map(|(places_of, mut step)| {
+    let steps = described.into_iter().zip(steps).map(|((places_of, mut step), from)| {
         for (input, place) in step.inputs.iter_mut().zip(places_of) {
             if let FusedInput::View(view) = input {
                 *view = places[place].view.unwrap_or_else(|| unreachable!("a place that is read has a view"));
+            }
+        }
+        if let SequenceWork::Kernel(_, params) = &from.work {
+            for (place, value) in params.numbers().iter() {
+                step.inputs.insert(place, FusedInput::Number(value));
             }
         }
         step
