@@ -26,7 +26,13 @@ pub(crate) fn check_op(op: Op, inputs: &[&Tensor], params: &Params) -> Result<(D
     for (slot, input) in described.iter_mut().zip(inputs) {
         *slot = (input.dtype(), input.layout().shape());
     }
-    let (dtype, shape) = infer(op, &described[..inputs.len()], params)?;
+    let refused = |error| match error {
+        OpError::Value { value, dtype, .. } if !params.numbers().is_empty() => {
+            BuildError::Value { what: op.name().to_owned(), value, dtype }
+        }
+        other => other.into(),
+    };
+    let (dtype, shape) = infer(op, &described[..inputs.len()], params).map_err(refused)?;
     Ok((check_device(op, inputs)?, dtype, shape))
 }
 

@@ -106,7 +106,18 @@ fn draw(rng: &mut Rng, what: &Steps<'_>) -> Group {
                     inputs[0] = DType::Bool;
                 }
                 let result = to.unwrap_or(op.elementwise_output(dtype));
-                (SequenceWork::Kernel(kernel, Params { to, ..Params::default() }), inputs, result)
+                let mut params = Params { to, ..Params::default() };
+                // A number in place of an input of some steps.
+                let number = params
+                    .with_number(rng.below(3), if dtype.is_float() { Scalar::from(0.75) } else { Scalar::one(dtype) });
+                if number.numbers().fit(op) && rng.below(3) == 0 {
+                    params = number;
+                    inputs = (0..op.arity())
+                        .filter(|&input| !params.numbers().contains(input))
+                        .map(|input| inputs[input])
+                        .collect();
+                }
+                (SequenceWork::Kernel(kernel, params), inputs, result)
             }
         };
         // The inputs broadcast to the shape of the group, and the last has it.
