@@ -11,6 +11,7 @@ mod held;
 mod helping;
 mod holes;
 mod lifecycle;
+mod numbers;
 mod order;
 mod parts;
 mod policies;
