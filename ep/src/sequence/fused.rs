@@ -48,8 +48,8 @@ pub(super) fn describe(
     let mut places: Vec<Place<'_>> = Vec::new();
     let mut described = Vec::with_capacity(steps.len());
     for (number, step) in steps.iter().enumerate() {
-        if let SequenceWork::Kernel(kernel, _) = &step.work
-            && kernel.op.refuses_elements(kernel.dtype)
+        if let SequenceWork::Kernel(kernel, params) = &step.work
+            && params.refuses_elements(kernel.op, kernel.dtype)
         {
             return Err(refused(number, format!("{} of {} refuses some elements", kernel.op, kernel.dtype)));
         }

@@ -229,6 +229,23 @@ impl Params {
         }
     }
 
+    /// Whether a call of `op` may [refuse elements](Op::refuses_elements) of its inputs: `x / 2` refuses none.
+    pub fn refuses_elements(&self, op: Op, dtype: DType) -> bool {
+        // The right operand is what is refused.
+        let is_refused = match self.numbers().get(1) {
+            None => true,
+            Some(Scalar::I64(number)) => {
+                if op == Op::Pow {
+                    number < 0
+                } else {
+                    number == 0
+                }
+            }
+            Some(_) => false,
+        };
+        is_refused && op.refuses_elements(dtype)
+    }
+
     /// How many inputs of a call of `op` are tensors.
     #[inline]
     pub fn tensors(&self, op: Op) -> usize {

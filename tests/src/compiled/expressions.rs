@@ -24,6 +24,8 @@ fn expression(
     let fits = |op: &Op| op.is_elementwise() && op.supports(dtype) && !op.refuses_elements(dtype);
     let ops: Vec<Op> = Op::ALL.into_iter().filter(fits).collect();
     let mut builder = InstructionsBuilder::new();
+    // Draws numbers, apart from what else is drawn.
+    let mut apart = Random::new(draw.clone().next(), 1);
     let mut numbers = given.to_vec();
     numbers[2] = given[2].permute(&[1, 0])?;
     let mut bools = vec![builder.op(Op::Le, &[&numbers[0], &numbers[1]], Params::default())?];
@@ -44,7 +46,7 @@ fn expression(
                 numbers.push(builder.op(op, &[&away], cast(dtype))?);
             }
             _ => {
-                let params = with_numbers(draw, op, dtype);
+                let params = with_numbers(&mut apart, op, dtype);
                 let inputs = if op == Op::Where { [&condition, &x, &y] } else { [&x, &y, &z] };
                 let is_tensor = |input: &usize| !params.numbers().contains(*input);
                 let tensors: Vec<&Tensor> = (0..op.arity()).filter(is_tensor).map(|input| inputs[input]).collect();
