@@ -165,15 +165,15 @@ fn the_steps_of_programs_and_of_their_runs_are_bounded() {
         "{}",
         wide.stderr
     );
-    let long = run_text(program.replace("5000", "5001"), &["check"]);
+    let long = run_text(program.replace("10000", "10001"), &["check"]);
     assert!(long.code == 2 && long.stderr.contains("the program has more than 10000 steps here"), "{}", long.stderr);
     // A program counts the programs that it runs, once.
-    let outer = format!("{}program q {{ run p }}\n{}", program.replace("5000", "4000"), "run q\n".repeat(12));
+    let outer = format!("{}program q {{ run p }}\n{}", program.replace("10000", "8000"), "run q\n".repeat(12));
     let outer = run_text(outer, &["check"]);
     assert_eq!(outer.code, 0, "{}", outer.stderr);
     // Each program runs the one before it twice: their steps, and without steps the runs, are as many as powers of two.
     for (first, says) in [
-        ("add w 1 into w", "script.svm:28:1: error: the program has more than 10000 steps here"),
+        ("add w 1 into w", "script.svm:30:1: error: the program has more than 10000 steps here"),
         ("", "script.svm:161:1: error: the `run` statements up to here have more than 100000 steps together"),
     ] {
         let lines: String =
