@@ -15,23 +15,16 @@ pub enum Input<'t> {
     Number(Scalar),
 }
 
-/// What can be an input of an elementwise op: a tensor, owned or borrowed, and a number. So `x.clamp(0.0, &high)` has a number and a tensor.
+/// What can be an input of an elementwise op: a borrowed tensor, and a number. So `x.clamp(0.0, &high)` has a number and a tensor.
 pub trait AsInput {
     /// This value as an input.
     fn as_input(&self) -> Input<'_>;
 }
 
-impl AsInput for Tensor {
+impl AsInput for &Tensor {
     #[inline]
     fn as_input(&self) -> Input<'_> {
         Input::Tensor(self)
-    }
-}
-
-impl<T: AsInput + ?Sized> AsInput for &T {
-    #[inline]
-    fn as_input(&self) -> Input<'_> {
-        (**self).as_input()
     }
 }
 
