@@ -32,6 +32,22 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
     }
 }
 
+impl Numbers {
+    /// Whether `op` takes numbers as these inputs, and a tensor as one that has the dtype of the numbers.
+    #[inline]
+    pub fn fit(&self, op: Op) -> bool {
+        let takes = match op.class() {
+            OpClass::Binary | OpClass::Comparison => 0..2,
+            // The condition is a tensor.
+            OpClass::Select => 1..3,
+            OpClass::Ternary => 0..3,
+            _ => return self.is_empty(),
+        };
+        let fits = |input: usize| takes.contains(&input) || !self.contains(input);
+        !self.are_too_many() && self.len() < takes.len() && (0..MOST_INPUTS).all(fits)
+    }
+}
+
 fn infer_with_numbers(op: Op, inputs: &[(DType, &Shape)], numbers: &Numbers) -> Result<(DType, Shape), OpError> {
     if !numbers.fit(op) {
         return Err(OpError::Numbers { op });

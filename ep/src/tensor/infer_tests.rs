@@ -477,3 +477,20 @@ fn an_rms_norm_has_a_row_of_weights() {
     let text = infer(Op::RmsNorm, &[x, weight], &Params::epsilon(f64::NAN)).unwrap_err().to_string();
     assert!(text.contains("the epsilon of rms_norm"), "{text}");
 }
+
+#[test]
+fn an_op_keeps_one_tensor_at_least() {
+    let at = |inputs: &[usize]| inputs.iter().fold(Numbers::NONE, |all, &input| all.with(input, Scalar::I64(1)));
+    for op in Op::ALL {
+        let takes = |inputs: &[usize]| at(inputs).fit(op);
+        let expected = match op.class() {
+            OpClass::Binary | OpClass::Comparison => [true, true, false, false, false, false],
+            OpClass::Ternary => [true, true, true, true, true, true],
+            OpClass::Select => [false, true, true, false, false, false],
+            _ => [false; 6],
+        };
+        let found = [&[0][..], &[1], &[2], &[0, 1], &[0, 2], &[2, 1]].map(takes);
+        assert_eq!(found, expected, "{op}");
+        assert!(takes(&[]) && !takes(&[0, 1, 2]) && !takes(&[3]), "{op}");
+    }
+}

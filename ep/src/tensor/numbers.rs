@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::tensor::op::Op;
-use crate::tensor::op_class::OpClass;
 use crate::tensor::scalar::Scalar;
 
 /// The most inputs of an op that can have numbers.
@@ -15,7 +13,7 @@ pub(crate) const MOST_NUMBERS: usize = 2;
 /// Which inputs of a call of an elementwise op are numbers, and their values: [`Extra::Numbers`](crate::Extra::Numbers).
 ///
 /// The other inputs are tensors. A call has only these as operands, in their order: `clamp(x, 0.0, high)` has the operands `x` and `high`. A number counts as a
-/// tensor of rank 0, of the dtype of the op's [key input](Op::key_input), filled with it.
+/// tensor of rank 0, of the dtype of the op's [key input](crate::Op::key_input), filled with it.
 ///
 /// Numbers fit any op and any dtype here; [`infer`](crate::infer) refuses those that do not fit the call.
 ///
@@ -114,18 +112,9 @@ impl Numbers {
         (0..MOST_INPUTS).filter_map(move |input| Some((input, numbers.get(input)?)))
     }
 
-    /// Whether `op` takes numbers as these inputs, and a tensor as one that has the dtype of the numbers.
-    #[inline]
-    pub fn fit(&self, op: Op) -> bool {
-        let (first, last) = match op.class() {
-            OpClass::Binary | OpClass::Comparison => (0, 2),
-            // The condition is a tensor.
-            OpClass::Select => (1, 3),
-            OpClass::Ternary => (0, 3),
-            _ => return self.is_empty(),
-        };
-        let takes: u8 = ((1 << last) - 1) & !((1 << first) - 1);
-        self.head & (TOO_MANY | 0b111 & !takes) == 0 && self.len() < last - first
+    /// Whether a number was added that no op takes.
+    pub(crate) const fn are_too_many(&self) -> bool {
+        self.head & TOO_MANY != 0
     }
 }
 
@@ -162,22 +151,5 @@ mod tests {
         assert_ne!(one(Scalar::F64(0.0)), one(Scalar::I64(0)));
         assert_ne!(one(Scalar::I64(0)), Numbers::NONE);
         assert_ne!(one(Scalar::I64(0)), Numbers::NONE.with(0, Scalar::I64(0)));
-    }
-
-    #[test]
-    fn an_op_keeps_one_tensor_at_least() {
-        let at = |inputs: &[usize]| inputs.iter().fold(Numbers::NONE, |all, &input| all.with(input, Scalar::I64(1)));
-        for op in Op::ALL {
-            let takes = |inputs: &[usize]| at(inputs).fit(op);
-            let expected = match op.class() {
-                OpClass::Binary | OpClass::Comparison => [true, true, false, false, false, false],
-                OpClass::Ternary => [true, true, true, true, true, true],
-                OpClass::Select => [false, true, true, false, false, false],
-                _ => [false; 6],
-            };
-            let found = [&[0][..], &[1], &[2], &[0, 1], &[0, 2], &[2, 1]].map(takes);
-            assert_eq!(found, expected, "{op}");
-            assert!(takes(&[]) && !takes(&[0, 1, 2]) && !takes(&[3]), "{op}");
-        }
     }
 }
