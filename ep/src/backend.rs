@@ -3,6 +3,7 @@
 pub use crate::call::check;
 pub use crate::call::operand::PreparedOperand;
 pub use crate::call::step_note::NotedRun;
+pub use crate::call::with_numbers::NumberElement;
 pub use crate::names::text::listed;
 pub use crate::sequence::fused_group::{FusedInput, FusedStep, FusedView, FusedWork};
 pub use crate::tensor::sort_key::SortKey;

@@ -103,6 +103,7 @@ pub use tensor::error::{OpError, ShapeError};
 pub use tensor::footprint::Footprint;
 pub use tensor::infer::{check_source, infer, infer_alike};
 pub use tensor::layout::Layout;
+pub use tensor::numbers::Numbers;
 pub use tensor::op::Op;
 pub use tensor::op_class::{ElementWork, OpClass};
 pub use tensor::params::{Axes, Extra, Params};

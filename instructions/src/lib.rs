@@ -70,6 +70,7 @@ pub use soft_sync::record::{PlannedRecord, RecordPlace};
 pub use soft_sync::request::{DependenceUse, Order, PartId, SoftSyncMode};
 pub use tensor::critical::{Critical, Section};
 pub use tensor::handle::Tensor;
+pub use tensor::input::{AsInput, Input};
 pub use tensor::reach::is_reachable;
 pub use tensor::resource::{Foreign, Resource, ResourceKind, Version};
 pub use tensor::show::show;

@@ -104,6 +104,8 @@ fn build(calls: &[Call]) -> InstructionList {
             1 => builder.full(place, dtype, &call.dims, call.value).ok(),
             2 => builder.allocate(place, dtype, &call.dims).ok(),
             3 | 4 => builder.op(Op::ALL[call.device * 7 % Op::ALL.len()], &[&a], Default::default()).ok(),
+            5 if call.host => builder.clamp(&a, call.value, &b).ok(),
+            5 if call.lane > 0 => builder.sub(call.value, &a).ok(),
             5 => builder.add(&a, &b).ok(),
             6 => builder.copy(&a, place).ok(),
             7 => a.slice(0, 0..call.dims.len().min(a.shape().dims().first().copied().unwrap_or(0))).ok(),
@@ -180,6 +182,9 @@ fn a_built_list_reads_back_as_itself() {
             prop_assert_eq!(mine.stream, theirs.stream);
             prop_assert_eq!(mine.kind.name(), theirs.kind.name());
             prop_assert_eq!(mine.launch, theirs.launch);
+            if let (Kind::Call { params: mine, .. }, Kind::Call { params: theirs, .. }) = (&mine.kind, &theirs.kind) {
+                prop_assert_eq!(mine, theirs);
+            }
             let (mine, theirs) = (list.uses(mine), again.uses(theirs));
             prop_assert_eq!(mine.len(), theirs.len());
             for (mine, theirs) in mine.iter().zip(theirs) {

@@ -121,8 +121,9 @@ pub use streamvm_ep::{
 /// Tensors, lists and soft sync: the layer for those who write engines and passes over lists.
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{
-    BuildError, Cause, Critical, Error, Event, Failure, Generator, InstructionList, InstructionsBuilder, Lane, Passed,
-    Place, PlanOptions, PlannedList, ProgramError, Section, Tensor, TimeLimit, Use, Var, plan,
+    AsInput, BuildError, Cause, Critical, Error, Event, Failure, Generator, Input, InstructionList,
+    InstructionsBuilder, Lane, Passed, Place, PlanOptions, PlannedList, ProgramError, Section, Tensor, TimeLimit, Use,
+    Var, plan,
 };
 /// Programs: recorded once, compiled, run many times.
 pub use streamvm_program as program;

@@ -355,8 +355,8 @@ impl<'a> Emitter<'a> {
                 self.builder.on_lane(lane).copy_into(&from, &target).map_err(at)
             }
             ExprKind::Call { op, inputs, axes, keep, to, extra } => {
-                let inputs = self.inputs(*op, inputs, lane)?;
-                let params = value::params(&inputs, axes, *keep, *to, extra)?;
+                let (inputs, numbers) = self.inputs(*op, inputs, lane)?;
+                let params = value::params((&inputs, numbers), axes, *keep, *to, extra)?;
                 let target = self.target(target)?;
                 let inputs: Vec<&Tensor> = inputs.iter().collect();
                 self.builder.on_lane(lane).op_into(*op, &inputs, params, &target).map_err(at)

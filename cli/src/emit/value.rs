@@ -1,7 +1,7 @@
-//! Emits values: loads, copies, fills, kernels, and the numbers among their operands.
+//! Emits values: loads, copies, fills, and kernels with the numbers among their operands.
 
 use super::{Emitter, view};
-use crate::base::engine::{Axes, DType, DeviceId, Error, Extra, Generator, Op, Params, Scalar, Shape, Tensor};
+use crate::base::engine::{Axes, DType, DeviceId, Error, Extra, Generator, Numbers, Op, Params, Scalar, Shape, Tensor};
 use crate::syntax::ast::{Expr, ExprKind, ExtraRef, Number, PlaceRef, RangeBy};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::{Span, Spanned};
@@ -65,8 +65,8 @@ impl Emitter<'_> {
                 .map_err(at)
             }
             ExprKind::Call { op, inputs, axes, keep, to, extra } => {
-                let inputs = self.inputs(*op, inputs, lane)?;
-                let params = params(&inputs, axes, *keep, *to, extra)?;
+                let (inputs, numbers) = self.inputs(*op, inputs, lane)?;
+                let params = params((&inputs, numbers), axes, *keep, *to, extra)?;
                 let inputs: Vec<&Tensor> = inputs.iter().collect();
                 self.builder.on_lane(lane).op(*op, &inputs, params).map_err(at)
             }
@@ -108,8 +108,8 @@ impl Emitter<'_> {
         })
     }
 
-    /// The inputs of an op. A number becomes a scalar tensor of the dtype and place of the tensor beside it.
-    pub(super) fn inputs(&mut self, op: Op, inputs: &[Expr], lane: u32) -> Result<Vec<Tensor>, Diagnostic> {
+    /// The inputs of an op: its tensors, and its numbers with their places among all inputs. A number has the dtype of the tensor beside it.
+    pub(super) fn inputs(&mut self, op: Op, inputs: &[Expr], lane: u32) -> Result<(Vec<Tensor>, Numbers), Diagnostic> {
         let mut tensors: Vec<Option<Tensor>> = Vec::with_capacity(inputs.len());
         for input in inputs {
             tensors.push(match input.kind {
@@ -120,7 +120,7 @@ impl Emitter<'_> {
         // The condition of `where` is a bool, so its dtype does not decide the dtype of the numbers.
         let first_value = usize::from(op == Op::Where);
         let like = tensors.iter().skip(first_value).flatten().next().cloned();
-        let mut out = Vec::with_capacity(inputs.len());
+        let (mut out, mut numbers) = (Vec::with_capacity(inputs.len()), Numbers::NONE);
         for (index, (tensor, input)) in tensors.into_iter().zip(inputs).enumerate() {
             let (None, ExprKind::Number(number)) = (&tensor, &input.kind) else {
                 out.extend(tensor);
@@ -130,15 +130,9 @@ impl Emitter<'_> {
                 return Err(Diagnostic::new(input.span, format!("{op} needs a tensor beside or instead of a number"))
                     .with_help("a number has the dtype of the tensor beside it; `fill` makes a tensor"));
             };
-            let value = scalar(&Spanned::new(*number, input.span), like.dtype())?;
-            out.push(
-                self.builder
-                    .on_lane(lane)
-                    .full(like.place(), like.dtype(), &[], value)
-                    .map_err(|error| Diagnostic::new(input.span, error.without_call()))?,
-            );
+            numbers = numbers.with(index, scalar(&Spanned::new(*number, input.span), like.dtype())?);
         }
-        Ok(out)
+        Ok((out, numbers))
     }
 }
 
@@ -195,9 +189,9 @@ pub(super) fn sizes(dims: &[Spanned<i64>], span: Span) -> Result<Shape, Diagnost
     Shape::new(&sizes).map_err(|error| Diagnostic::new(span, error.to_string()))
 }
 
-/// The parameters of an op; a negative axis counts from the last axis of the first input.
+/// The parameters of an op over these tensors and numbers; a negative axis counts from the last axis of the first input.
 pub(super) fn params(
-    inputs: &[Tensor],
+    (inputs, numbers): (&[Tensor], Numbers),
     axes: &[Spanned<i64>],
     keep: bool,
     to: Option<DType>,
@@ -212,7 +206,8 @@ pub(super) fn params(
     let axes = Axes::new(&resolved).map_err(|error| Diagnostic::new(span, error.to_string()))?;
     let dtype = inputs.first().map_or(DType::F32, Tensor::dtype);
     let extra = match extra {
-        ExtraRef::None => Extra::None,
+        ExtraRef::None if numbers.is_empty() => Extra::None,
+        ExtraRef::None => Extra::Numbers(numbers),
         ExtraRef::Pad { before, after, value } => {
             let value = value.as_ref().map_or(Ok(Scalar::zero(dtype)), |value| scalar(value, dtype))?;
             Extra::Pad { before: *before, after: *after, value }

@@ -37,7 +37,7 @@ unsafe impl Stream for CpuStream {
         }
         call.mark_overlapping_shared()?;
         set_threads(self.threads);
-        (call.kernel.run)(call)?;
+        call.run()?;
         Ok(())
     }
 

@@ -82,7 +82,7 @@ pub use fused::{FUSED_NAME, FusedArguments, FusedLaunch, fused_ptx, plan_fused};
 pub use instance::config::CudaConfig;
 pub use plan::abi;
 pub use plan::condition::{CONDITION_NAME, CONDITION_PTX, ConditionArguments, LoopState};
-pub use plan::kernel_name::{KernelName, Module};
+pub use plan::kernel_name::{KernelName, Module, NumberPlaces};
 pub use plan::parts::SCRATCH_BYTES;
 pub use plan::reduction_state::ReductionState;
 pub use plan::{Launch, plan, plan_copy, plan_fill};

@@ -1,11 +1,9 @@
 //! Strided copy and fill. A copy moves bits, so one loop per element size serves every dtype. Where the source is contiguous along another
 //! axis than the target, it is copied in tiles.
 
-use half::{bf16, f16};
 use streamvm_ep::backend::check::{check_copy, check_fill};
-use streamvm_ep::{DType, Error, Operand, Scalar};
+use streamvm_ep::{Error, Operand, Scalar};
 
-use crate::half_floats::Nearest;
 use crate::loop_nest::{Axis, LoopNest};
 use crate::parallel;
 use crate::rows::{self, input, output};
@@ -100,46 +98,20 @@ unsafe fn copy_transposed<T: Copy + Send + Sync>(
 /// Fills `target` with `value`; see [`Stream::fill`](streamvm_ep::Stream::fill).
 pub fn fill(target: &mut Operand, value: Scalar) -> Result<(), Error> {
     check_fill(target, value)?;
-    // For every arm: the target holds this type, aligned, may be written and reaches no element twice.
-    match target.dtype() {
+    let dtype = target.dtype();
+    let bits = value.element_bits(dtype).ok_or(Error::ScalarDoesNotFit { value, dtype })?;
+    // For every arm: the target holds elements of this size, aligned, may be written and reaches no element twice.
+    match dtype.size() {
         // SAFETY: see above.
-        DType::F32 => unsafe { fill_nest(target, float::<f32>(value)) },
+        1 => unsafe { fill_nest(target, bits as u8) },
         // SAFETY: see above.
-        DType::F64 => unsafe { fill_nest(target, float::<f64>(value)) },
+        2 => unsafe { fill_nest(target, bits as u16) },
         // SAFETY: see above.
-        DType::F16 => unsafe { fill_nest(target, float::<f16>(value)) },
+        4 => unsafe { fill_nest(target, bits as u32) },
         // SAFETY: see above.
-        DType::BF16 => unsafe { fill_nest(target, float::<bf16>(value)) },
-        // SAFETY: see above.
-        DType::I8 | DType::U8 | DType::Bool => unsafe { fill_nest(target, integer(value) as u8) },
-        // SAFETY: see above.
-        DType::I16 | DType::U16 => unsafe { fill_nest(target, integer(value) as u16) },
-        // SAFETY: see above.
-        DType::I32 | DType::U32 => unsafe { fill_nest(target, integer(value) as u32) },
-        // SAFETY: see above.
-        DType::I64 | DType::U64 => unsafe { fill_nest(target, integer(value)) },
+        _ => unsafe { fill_nest(target, bits) },
     }
     Ok(())
-}
-
-/// `value` as a float, rounded once; the caller has checked that it fits.
-fn float<T: Nearest<f64> + Nearest<i64> + Nearest<u64>>(value: Scalar) -> T {
-    match value {
-        Scalar::F64(value) => T::nearest(value),
-        Scalar::I64(value) => T::nearest(value),
-        Scalar::U64(value) => T::nearest(value),
-        Scalar::Bool(value) => T::nearest(i64::from(value)),
-    }
-}
-
-/// The bits of `value` as an integer; the caller has checked that it fits. Those of a smaller integer are the lowest of them.
-fn integer(value: Scalar) -> u64 {
-    match value {
-        Scalar::F64(value) => (value as i64).cast_unsigned(),
-        Scalar::I64(value) => value.cast_unsigned(),
-        Scalar::U64(value) => value,
-        Scalar::Bool(value) => u64::from(value),
-    }
 }
 
 /// # Safety

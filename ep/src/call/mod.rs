@@ -16,3 +16,4 @@ pub(crate) mod operand;
 pub(crate) mod prepared;
 pub(crate) mod raw;
 pub(crate) mod step_note;
+pub(crate) mod with_numbers;

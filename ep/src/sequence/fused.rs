@@ -48,8 +48,8 @@ pub(super) fn describe(
     let mut places: Vec<Place<'_>> = Vec::new();
     let mut described = Vec::with_capacity(steps.len());
     for (number, step) in steps.iter().enumerate() {
-        if let SequenceWork::Kernel(kernel, _) = &step.work
-            && kernel.op.refuses_elements(kernel.dtype)
+        if let SequenceWork::Kernel(kernel, params) = &step.work
+            && params.refuses_elements(kernel.op, kernel.dtype)
         {
             return Err(refused(number, format!("{} of {} refuses some elements", kernel.op, kernel.dtype)));
         }
@@ -107,10 +107,15 @@ pub(super) fn describe(
             format!("its group has {} views of memory; at most {MOST_FUSED_VIEWS} fit", views.len()),
         ));
     }
-    let steps = described.into_iter().map(|(places_of, mut step)| {
+    let steps = described.into_iter().zip(steps).map(|((places_of, mut step), from)| {
         for (input, place) in step.inputs.iter_mut().zip(places_of) {
             if let FusedInput::View(view) = input {
                 *view = places[place].view.unwrap_or_else(|| unreachable!("a place that is read has a view"));
+            }
+        }
+        if let SequenceWork::Kernel(_, params) = &from.work {
+            for (place, value) in params.numbers().iter() {
+                step.inputs.insert(place, FusedInput::Number(value));
             }
         }
         step

@@ -61,6 +61,8 @@ pub enum FusedInput {
     View(usize),
     /// The result of this earlier step.
     Step(usize),
+    /// This number, as an element of the dtype of the step's [call](FusedWork::Call).
+    Number(Scalar),
 }
 
 /// Names a kernel that a device has made of a [`FusedGroup`]: see [`Device::prepare`](crate::Device::prepare). The device keeps the kernel as

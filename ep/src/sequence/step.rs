@@ -176,8 +176,20 @@ impl SequenceStep {
                 let expected = "a kernel for the kind of device that runs the sequence";
                 return Err(SequenceError::Operands { step: number, expected, found });
             }
-            SequenceWork::Kernel(kernel, _) | SequenceWork::Draw { kernel, .. } => {
-                (kernel.op.arity(), "the inputs of its op, which are read, and an output, which is written")
+            SequenceWork::Kernel(kernel, params) | SequenceWork::Draw { kernel, params, .. } => {
+                let numbers = params.numbers();
+                if !numbers.fit(kernel.op) || !numbers.iter().all(|(_, value)| value.fits(kernel.dtype)) {
+                    let found = format!("{kernel:?} with the numbers {numbers:?}");
+                    return Err(SequenceError::Operands {
+                        step: number,
+                        expected: "numbers that fit the kernel",
+                        found,
+                    });
+                }
+                (
+                    params.tensors(kernel.op),
+                    "the tensors among the inputs of its op, which are read, and an output, which is written",
+                )
             }
             SequenceWork::Function(_) if device.is_cpu() => return Ok(()),
             SequenceWork::Function(_) => {

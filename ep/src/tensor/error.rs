@@ -191,6 +191,11 @@ pub enum OpError {
     /// Missing parameters, or those of another op.
     #[error("{op} needs {expected}: set Params::extra")]
     MissingExtra { op: Op, expected: &'static str },
+    /// Numbers that stand where the op takes tensors.
+    #[error(
+        "{op} takes no such numbers as inputs: binary ops, comparisons and clamp take them, and where for its last two inputs, beside one tensor whose dtype they take"
+    )]
+    Numbers { op: Op },
     /// A value that the dtype cannot hold.
     #[error("{op} of {dtype}: the value {value} does not fit it")]
     Value { op: Op, value: Scalar, dtype: DType },

@@ -2,6 +2,7 @@
 
 use crate::tensor::dtype::DType;
 use crate::tensor::error::{OpError, ShapeError};
+use crate::tensor::numbers::{MOST_INPUTS, Numbers};
 use crate::tensor::op::Op;
 use crate::tensor::op_class::{OpClass, dtypes};
 use crate::tensor::params::{Extra, Params};
@@ -12,16 +13,63 @@ use DType::{Bool, I64};
 
 /// The dtype and shape of the output of `op`.
 ///
+/// `inputs` are the tensors of the call. Of [numbers](crate::Numbers) among the inputs each counts as a tensor of rank 0.
+///
 /// The rules are those of the op's [class](OpClass). [`Params::axes`] are the axes of the op; none stands for all, except where the class
 /// has exactly one.
 ///
 /// # Errors
 ///
+/// * [`OpError::Numbers`] and [`OpError::Value`] for [numbers](crate::Numbers) that the op, or the dtype, does not take.
 /// * [`OpError::NoInputs`] for an op [without inputs](Op::is_source), whose output is given by the caller ([`check_source`]).
 /// * [`OpError::EmptyReduction`] for a reduction over axes whose sizes have the product 0, unless the op [has a result](Op::reduces_no_elements) for no
 ///   elements.
 /// * Otherwise an [`OpError`] that says which inputs or parameters the op accepts.
 pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DType, Shape), OpError> {
+    match &params.extra {
+        Extra::Numbers(numbers) => infer_with_numbers(op, inputs, numbers),
+        _ => infer_over_tensors(op, inputs, params),
+    }
+}
+
+impl Numbers {
+    /// Whether `op` takes numbers as these inputs, and a tensor as one that has the dtype of the numbers.
+    #[inline]
+    pub fn fit(&self, op: Op) -> bool {
+        let takes = match op.class() {
+            OpClass::Binary | OpClass::Comparison => 0..2,
+            // The condition is a tensor.
+            OpClass::Select => 1..3,
+            OpClass::Ternary => 0..3,
+            _ => return self.is_empty(),
+        };
+        let fits = |input: usize| takes.contains(&input) || !self.contains(input);
+        !self.are_too_many() && self.len() < takes.len() && (0..MOST_INPUTS).all(fits)
+    }
+}
+
+fn infer_with_numbers(op: Op, inputs: &[(DType, &Shape)], numbers: &Numbers) -> Result<(DType, Shape), OpError> {
+    if !numbers.fit(op) {
+        return Err(OpError::Numbers { op });
+    }
+    if inputs.len() + numbers.len() != op.arity() {
+        return Err(OpError::Arity { op, found: inputs.len() + numbers.len() });
+    }
+    // Without the numbers, the key input has the same index: those before it are tensors, or it is the first.
+    let Some(&(dtype, _)) = inputs.get(op.key_input()) else { return Err(OpError::Numbers { op }) };
+    let mut tensors = inputs.iter();
+    let mut all = [(dtype, &Shape::SCALAR); MOST_INPUTS];
+    for (input, slot) in all[..op.arity()].iter_mut().enumerate() {
+        match numbers.get(input) {
+            Some(value) if op.supports(dtype) && !value.fits(dtype) => return Err(OpError::Value { op, value, dtype }),
+            Some(_) => {}
+            None => *slot = *tensors.next().unwrap_or_else(|| unreachable!("the inputs were counted")),
+        }
+    }
+    infer_over_tensors(op, &all[..op.arity()], &Params::default())
+}
+
+fn infer_over_tensors(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DType, Shape), OpError> {
     if inputs.len() != op.arity() {
         return Err(OpError::Arity { op, found: inputs.len() });
     }
@@ -136,12 +184,16 @@ pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DTy
     }
 }
 
-/// A fast path of [`infer`] for most calls: `inputs` inputs that all have this dtype and one common shape, which is also the output's.
+/// A fast path of [`infer`] for most calls: `inputs` tensors that all have this dtype and one common shape, which is also the output's.
 /// Returns the dtype of the output. `None` decides nothing: call [`infer`].
 #[inline]
-pub fn infer_alike(op: Op, inputs: usize, dtype: DType) -> Option<DType> {
+pub fn infer_alike(op: Op, inputs: usize, dtype: DType, params: &Params) -> Option<DType> {
     let decides = op.is_elementwise() && !matches!(op, Op::Cast | Op::Where);
-    let fits = inputs == op.arity() && op.supports(dtype);
+    let mut fits = op.supports(dtype);
+    if let Extra::Numbers(numbers) = &params.extra {
+        fits &= numbers.fit(op) && numbers.iter().all(|(_, value)| value.fits(dtype));
+    }
+    fits &= inputs == params.tensors(op);
     (decides && fits).then_some(op.elementwise_output(dtype))
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::tensor::params::Axes;
+use crate::tensor::scalar::Scalar;
 use crate::tensor::window::{Convolution, Pooling};
 use DType::{BF16, F16, F32, F64, I32, U8};
 
@@ -186,6 +187,60 @@ fn matmul_multiplies_the_last_two_axes_and_broadcasts_the_others() {
 }
 
 #[test]
+fn numbers_count_as_tensors_of_rank_0_and_the_dtype_of_the_key_input() {
+    let x = given(F32, &[2, 3]);
+    let number = |input: usize, value: Scalar| Params::default().with_number(input, value);
+    let [half, one, yes] = [Scalar::F64(0.5), Scalar::I64(1), Scalar::Bool(true)];
+    assert_eq!(infer(Op::Mul, &[x], &number(1, half)), Ok(x));
+    assert_eq!(infer(Op::Sub, &[x], &number(0, one)), Ok(x));
+    assert_eq!(infer(Op::Lt, &[x], &number(1, half)), Ok(given(Bool, &[2, 3])));
+    assert_eq!(infer(Op::Clamp, &[x], &number(1, half).with_number(2, one)), Ok(x));
+    assert_eq!(infer(Op::Clamp, &[x], &number(0, half).with_number(1, one)), Ok(x));
+    assert_eq!(infer(Op::Clamp, &[x, given(F32, &[3])], &number(1, half)), Ok(x));
+    let condition = given(Bool, &[4, 1, 1]);
+    for input in [1, 2] {
+        assert_eq!(infer(Op::Where, &[condition, x], &number(input, half)), Ok(given(F32, &[4, 2, 3])));
+    }
+    assert_eq!(infer(Op::Where, &[given(Bool, &[2]), given(Bool, &[2])], &number(1, yes)), Ok(given(Bool, &[2])));
+
+    let value = |op, dtype, value| Err(OpError::Value { op, value, dtype });
+    assert_eq!(infer(Op::Mul, &[given(I32, &[2])], &number(1, half)), value(Op::Mul, I32, half));
+    assert_eq!(infer(Op::Mul, &[given(U8, &[2])], &number(1, Scalar::I64(-1))), value(Op::Mul, U8, Scalar::I64(-1)));
+    assert_eq!(infer(Op::Eq, &[given(Bool, &[2])], &number(1, one)), value(Op::Eq, Bool, one));
+    assert_eq!(infer(Op::Eq, &[x], &number(1, yes)), value(Op::Eq, F32, yes));
+
+    let refused = |op| Err(OpError::Numbers { op });
+    assert_eq!(infer(Op::Exp, &[x], &number(1, half)), refused(Op::Exp));
+    assert_eq!(infer(Op::MatMul, &[x], &number(1, half)), refused(Op::MatMul));
+    assert_eq!(infer(Op::Mul, &[], &number(0, half).with_number(1, half)), refused(Op::Mul));
+    assert_eq!(infer(Op::Where, &[x, x], &number(0, yes)), refused(Op::Where));
+    assert_eq!(infer(Op::Where, &[condition], &number(1, half).with_number(2, half)), refused(Op::Where));
+    assert_eq!(infer(Op::Mul, &[x, x], &number(1, half)), Err(OpError::Arity { op: Op::Mul, found: 3 }));
+    assert_eq!(infer(Op::Clamp, &[x], &number(1, half)), Err(OpError::Arity { op: Op::Clamp, found: 2 }));
+    assert!(matches!(infer(Op::Add, &[given(Bool, &[2])], &number(1, one)), Err(OpError::DType { .. })));
+}
+
+#[test]
+fn a_tensor_with_numbers_gives_what_is_inferred() {
+    let shape = Shape::new(&[2, 3]).unwrap();
+    let values = [Scalar::F64(0.5), Scalar::I64(300), Scalar::Bool(true)];
+    for op in Op::ALL {
+        for dtype in DType::ALL {
+            for value in values {
+                for (input, count) in [(0, 1), (1, 1), (1, 2), (2, 2)] {
+                    let params = Params::default().with_number(input, value);
+                    let inferred = infer(op, &vec![(dtype, shape); count], &params);
+                    match infer_alike(op, count, dtype, &params) {
+                        Some(output) => assert_eq!(inferred, Ok((output, shape)), "{op} of {dtype} and {value}"),
+                        None => assert!(op == Op::Where || inferred.is_err(), "{op} of {dtype} and {value}"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn inputs_that_are_alike_give_what_is_inferred() {
     let shape = Shape::new(&[2, 3]).unwrap();
     let mut told = 0;
@@ -194,7 +249,7 @@ fn inputs_that_are_alike_give_what_is_inferred() {
             for count in 0..4 {
                 let inferred = plain(op, &vec![(dtype, shape); count]);
                 let is_plain = op.is_elementwise() && !matches!(op, Op::Cast | Op::Where);
-                match infer_alike(op, count, dtype) {
+                match infer_alike(op, count, dtype, &Params::default()) {
                     Some(output) => {
                         assert_eq!(inferred, Ok((output, shape)), "{op} of {count} {dtype}");
                         told += 1;
@@ -421,4 +476,21 @@ fn an_rms_norm_has_a_row_of_weights() {
     }
     let text = infer(Op::RmsNorm, &[x, weight], &Params::epsilon(f64::NAN)).unwrap_err().to_string();
     assert!(text.contains("the epsilon of rms_norm"), "{text}");
+}
+
+#[test]
+fn an_op_keeps_one_tensor_at_least() {
+    let at = |inputs: &[usize]| inputs.iter().fold(Numbers::NONE, |all, &input| all.with(input, Scalar::I64(1)));
+    for op in Op::ALL {
+        let takes = |inputs: &[usize]| at(inputs).fit(op);
+        let expected = match op.class() {
+            OpClass::Binary | OpClass::Comparison => [true, true, false, false, false, false],
+            OpClass::Ternary => [true, true, true, true, true, true],
+            OpClass::Select => [false, true, true, false, false, false],
+            _ => [false; 6],
+        };
+        let found = [&[0][..], &[1], &[2], &[0, 1], &[0, 2], &[2, 1]].map(takes);
+        assert_eq!(found, expected, "{op}");
+        assert!(takes(&[]) && !takes(&[0, 1, 2]) && !takes(&[3]), "{op}");
+    }
 }

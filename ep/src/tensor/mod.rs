@@ -4,7 +4,7 @@
 //!
 //! Main types: [`DType`](dtype::DType), [`Shape`](shape::Shape), [`Layout`](layout::Layout),
 //! [`Footprint`](footprint::Footprint), [`Scalar`](scalar::Scalar), [`Op`](op::Op), [`OpClass`](op_class::OpClass), [`Accuracy`](accuracy::Accuracy), [`Params`](params::Params),
-//! [`Convolution`](window::Convolution), [`Pooling`](window::Pooling), [`ShapeError`](error::ShapeError),
+//! [`Numbers`](numbers::Numbers), [`Convolution`](window::Convolution), [`Pooling`](window::Pooling), [`ShapeError`](error::ShapeError),
 //! [`OpError`](error::OpError).
 
 pub(crate) mod accuracy;
@@ -13,6 +13,7 @@ pub(crate) mod error;
 pub(crate) mod footprint;
 pub(crate) mod infer;
 pub(crate) mod layout;
+pub(crate) mod numbers;
 pub(crate) mod op;
 pub(crate) mod op_class;
 mod op_table;

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use crate::names::text::ParseError;
 use crate::tensor::dtype::DType;
 use crate::tensor::error::{OpError, ShapeError};
+use crate::tensor::numbers::Numbers;
 use crate::tensor::op::Op;
 use crate::tensor::scalar::Scalar;
 use crate::tensor::shape::MAX_RANK;
@@ -142,6 +143,8 @@ pub enum Extra {
         /// The value of the margins.
         value: Scalar,
     },
+    /// For an elementwise op of two or three inputs: which of them are numbers, and no tensors.
+    Numbers(Numbers),
     /// For [`Op::OneHot`](crate::Op::OneHot): the number of classes.
     Classes(usize),
     /// For [`Op::Tril`](crate::Op::Tril) and [`Op::Triu`](crate::Op::Triu): the column minus the row of the outermost elements that are kept.
@@ -198,6 +201,58 @@ impl Params {
     /// Parameters of a cast to `dtype`.
     pub fn to(dtype: DType) -> Params {
         Params { to: Some(dtype), ..Params::default() }
+    }
+
+    /// These parameters, with the number `value` as the input of this index, in place of a tensor. It is for the inputs of binary ops, comparisons and
+    /// `clamp`, and for the last two of `where`; one of these must stay a tensor, whose dtype the number takes.
+    ///
+    /// ```
+    /// # use streamvm_ep::{DType, Op, OpError, Params, Shape, infer};
+    /// let halved = Params::default().with_number(1, 0.5);
+    /// let input = (DType::F32, &Shape::new(&[3])?);
+    /// assert_eq!(infer(Op::Mul, &[input], &halved)?, (DType::F32, Shape::new(&[3])?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn with_number(mut self, input: usize, value: impl Into<Scalar>) -> Params {
+        self.extra = Extra::Numbers(self.numbers().with(input, value.into()));
+        self
+    }
+
+    /// The inputs that are numbers.
+    #[inline]
+    pub fn numbers(&self) -> Numbers {
+        match self.extra {
+            Extra::Numbers(numbers) => numbers,
+            _ => Numbers::NONE,
+        }
+    }
+
+    /// Whether a call of `op` may [refuse elements](Op::refuses_elements) of its inputs: `x / 2` refuses none.
+    pub fn refuses_elements(&self, op: Op, dtype: DType) -> bool {
+        // The right operand is what is refused.
+        let is_refused = match self.numbers().get(1) {
+            None => true,
+            Some(Scalar::I64(number)) => {
+                if op == Op::Pow {
+                    number < 0
+                } else {
+                    number == 0
+                }
+            }
+            Some(_) => false,
+        };
+        is_refused && op.refuses_elements(dtype)
+    }
+
+    /// How many inputs of a call of `op` are tensors.
+    #[inline]
+    pub fn tensors(&self, op: Op) -> usize {
+        match self.extra {
+            Extra::Numbers(numbers) => op.arity().saturating_sub(numbers.len()),
+            _ => op.arity(),
+        }
     }
 
     /// Parameters of a pad of `axes` (none: all axes), with `before` and `after` elements of `value` on each.

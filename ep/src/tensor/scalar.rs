@@ -1,5 +1,6 @@
 //! A scalar of any dtype: the value that a fill writes.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
@@ -59,6 +60,49 @@ impl Scalar {
             Scalar::I64(value) => fits_integer(value, dtype),
             Scalar::U64(value) => fits_integer(value, dtype),
             Scalar::Bool(_) => dtype == DType::Bool,
+        }
+    }
+}
+
+impl Scalar {
+    /// The bits of this value as an element of `dtype`, which are the lowest ones: what a fill writes. `None` if it does not
+    /// [fit](Scalar::fits).
+    pub fn element_bits(self, dtype: DType) -> Option<u64> {
+        if !self.fits(dtype) {
+            return None;
+        }
+        Some(match (dtype, self) {
+            (DType::F64, Scalar::F64(value)) => value.to_bits(),
+            (DType::F64, Scalar::I64(value)) => (value as f64).to_bits(),
+            (DType::F64, Scalar::U64(value)) => (value as f64).to_bits(),
+            (DType::F32, Scalar::F64(value)) => (value as f32).to_bits().into(),
+            (DType::F32, Scalar::I64(value)) => (value as f32).to_bits().into(),
+            (DType::F32, Scalar::U64(value)) => (value as f32).to_bits().into(),
+            (DType::F16, _) => f16::from_f32(self.rounded_to_odd()).to_bits().into(),
+            (DType::BF16, _) => bf16::from_f32(self.rounded_to_odd()).to_bits().into(),
+            (_, Scalar::I64(value)) => value.cast_unsigned() & (u64::MAX >> (64 - 8 * dtype.size())),
+            (_, Scalar::U64(value)) => value,
+            (_, Scalar::Bool(value)) => value.into(),
+            (_, Scalar::F64(_)) => return None,
+        })
+    }
+
+    /// The number as an `f32` that gives the same 16-bit float as the number itself: the nearest one if that is exact, else the one of the two neighbours whose
+    /// last bit is 1 (Boldo and Melquiond, "When double rounding is odd", 2005). The conversions of the crate `half` from `f64` round twice on some processors.
+    fn rounded_to_odd(self) -> f32 {
+        let (near, size) = match self {
+            Scalar::F64(value) => (value as f32, f64::from(value as f32).abs().partial_cmp(&value.abs())),
+            Scalar::I64(value) => {
+                (value as f32, Some(((value as f32).abs() as u128).cmp(&value.unsigned_abs().into())))
+            }
+            Scalar::U64(value) => (value as f32, Some((value as f32 as u128).cmp(&value.into()))),
+            Scalar::Bool(value) => (f32::from(value), None),
+        };
+        match size {
+            Some(Ordering::Less) => f32::from_bits(near.to_bits() | 1),
+            // Not zero, because its magnitude is larger than another one.
+            Some(Ordering::Greater) => f32::from_bits((near.to_bits() - 1) | 1),
+            Some(Ordering::Equal) | None => near,
         }
     }
 }
@@ -241,6 +285,34 @@ mod tests {
         assert_eq!(Scalar::from(f16::MAX), Scalar::F64(65504.0));
         assert_eq!(Scalar::from(bf16::from_f32(0.1)), Scalar::F64(0.10009765625));
         assert!(Scalar::F64(0.1).fits(DType::F16) && Scalar::F64(1e300).fits(DType::BF16));
+    }
+
+    #[test]
+    fn elements_are_rounded_once() {
+        let bits = |value: Scalar, dtype| value.element_bits(dtype);
+        assert_eq!(bits(Scalar::F64(0.1), DType::F32), Some(0.1f32.to_bits().into()));
+        assert_eq!(bits(Scalar::F64(-0.0), DType::F64), Some(1 << 63));
+        assert_eq!(bits(Scalar::F64(0.1), DType::F16), Some(f16::from_f32(0.1).to_bits().into()));
+        assert_eq!(bits(Scalar::F64(1e300), DType::F16), Some(f16::INFINITY.to_bits().into()));
+        // Just above the middle of two neighbours, and just below it: an `f32` would be the middle.
+        let above = 1.0 + 2f64.powi(-11) + 2f64.powi(-40);
+        assert_eq!(bits(Scalar::F64(above), DType::F16), Some(u64::from(f16::ONE.to_bits()) + 1));
+        let below = 1.0 + 3.0 * 2f64.powi(-11) - 2f64.powi(-40);
+        assert_eq!(bits(Scalar::F64(below), DType::F16), Some(u64::from(f16::ONE.to_bits()) + 1));
+        let middle = (1i64 << 40) + (1 << 32);
+        let exact = bits(Scalar::I64(1 << 40), DType::BF16).unwrap();
+        assert_eq!(bits(Scalar::I64(middle), DType::BF16), Some(exact));
+        assert_eq!(bits(Scalar::I64(middle + 1), DType::BF16), Some(exact + 1));
+        assert_eq!(bits(Scalar::I64(-middle - 1), DType::BF16), Some(0x8000 | (exact + 1)));
+        assert_eq!(bits(Scalar::U64(u64::MAX), DType::BF16), Some(0x5f80));
+        assert_eq!(bits(Scalar::I64(-1), DType::I16), Some(0xffff));
+        assert_eq!(bits(Scalar::I64(-1), DType::I64), Some(u64::MAX));
+        assert_eq!(bits(Scalar::U64(200), DType::U8), Some(200));
+        assert_eq!(bits(Scalar::Bool(true), DType::Bool), Some(1));
+        assert_eq!(bits(Scalar::Bool(true), DType::F32), None);
+        assert_eq!(bits(Scalar::F64(1.0), DType::I32), None);
+        let nan = f32::from_bits(bits(Scalar::F64(f64::NAN), DType::F32).unwrap() as u32);
+        assert!(nan.is_nan());
     }
 
     #[test]

@@ -91,18 +91,14 @@ impl InstructionsBuilder {
         Ok(rolled)
     }
 
-    /// Returns `x` with `value` in place of each element for which `mask`, a bool, is true. The shapes of the two broadcast. This is a fill of one element, and
+    /// Returns `x` with `value` in place of each element for which `mask`, a bool, is true. The shapes of the two broadcast. This is
     /// [`Op::Where`].
     ///
     /// # Errors
     /// The value does not fit the dtype; those of [`op`](InstructionsBuilder::op).
     #[track_caller]
     pub fn masked_fill(&mut self, x: &Tensor, mask: &Tensor, value: impl Into<Scalar>) -> Result<Tensor, Error> {
-        let mut steps = self.list_of_its_own();
-        let value = steps.full(x.place(), x.dtype(), &[], value)?;
-        let filled = steps.op(Op::Where, &[mask, &value, x], Params::default())?;
-        self.list.append(steps.finish());
-        Ok(filled)
+        self.where_(mask, value.into(), x)
     }
 
     /// Returns a new matrix with ones, or `true`, on the diagonal from its first element on, and zeros elsewhere. These are two fills.

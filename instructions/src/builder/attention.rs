@@ -43,9 +43,7 @@ impl InstructionsBuilder {
         let output = self.output(device, dtype, output);
         let [scores, weights] = [0, 1].map(|_| self.output(device, dtype, block));
         let mut steps = self.list_of_its_own();
-        let scale = steps.full(device, dtype, &[], 1.0 / (q.shape().dims()[q.shape().rank() - 1] as f64).sqrt())?;
-        let scaled = steps.mul(q, &scale)?;
-        let least = steps.full(device, dtype, &[], f64::NEG_INFINITY)?;
+        let scaled = steps.mul(q, 1.0 / (q.shape().dims()[q.shape().rank() - 1] as f64).sqrt())?;
         // Once where there are no queries, so that the output is written.
         for first in (0..queries.max(1)).step_by(QUERIES) {
             let these = first..(first + QUERIES).min(queries);
@@ -55,8 +53,11 @@ impl InstructionsBuilder {
             if let (Some(mask), Some(op)) = (mask, masked) {
                 let is_alike = mask.shape().rank() < 2 || mask.shape().dims()[mask.shape().rank() - 2] == 1;
                 let mask = if is_alike { mask.clone() } else { own(mask, these.clone())? };
-                let inputs: &[&Tensor] = if op == Op::Where { &[&mask, &scores, &least] } else { &[&scores, &mask] };
-                steps.op_into(op, inputs, Params::default(), &scores)?;
+                let (inputs, params) = match op {
+                    Op::Where => ([&mask, &scores], Params::default().with_number(2, f64::NEG_INFINITY)),
+                    _ => ([&scores, &mask], Params::default()),
+                };
+                steps.op_into(op, &inputs, params, &scores)?;
             }
             steps.op_into(Op::Softmax, &[&scores], over_keys, &weights)?;
             steps.op_into(Op::MatMul, &[&weights, v], Params::default(), &own(&output, these)?)?;

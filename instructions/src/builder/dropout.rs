@@ -1,6 +1,6 @@
 //! Dropout (Srivastava et al., JMLR 2014), made of ops: random numbers, a comparison, a choice of factors by it, and a product with them.
 
-use streamvm_ep::{DType, Op, OpError, Params, Scalar, f16};
+use streamvm_ep::{DType, Op, OpError, Scalar, f16};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
 use crate::builder::random::Generator;
@@ -37,11 +37,9 @@ impl InstructionsBuilder {
         // What can be refused comes before the generator advances.
         let mut steps = self.list_of_its_own();
         let scale = steps.full(device, x.dtype(), &[], factor)?;
-        let zero = steps.zeros(device, x.dtype(), &[])?;
-        let threshold = steps.full(device, DType::F32, &[], p)?;
         let drawn = steps.rand(generator, device, DType::F32, x.shape().dims())?;
-        let kept = steps.ge(&drawn, &threshold)?;
-        let factors = steps.op(Op::Where, &[&kept, &scale, &zero], Params::default())?;
+        let kept = steps.ge(&drawn, p)?;
+        let factors = steps.where_(&kept, &scale, 0.0)?;
         let output = steps.mul(x, &factors)?;
         self.list.append(steps.finish());
         Ok((output, factors))

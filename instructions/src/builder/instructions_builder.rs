@@ -41,7 +41,8 @@ impl InstructionsBuilder {
     }
 
     /// Runs `op` over `inputs` on their device and returns its output, a tensor with its own storage. If the inputs belong to an
-    /// engine, so does the output.
+    /// engine, so does the output. Numbers among the inputs are in the parameters ([`Params::with_number`]); the methods of elementwise ops take them
+    /// beside tensors.
     ///
     /// # Errors
     /// The shapes, dtypes or parameters do not fit the op, or the inputs do not live on one device.
@@ -251,7 +252,7 @@ pub(crate) fn output_of(
     let output = |device: DeviceId, dtype, shape: &Shape| {
         (device, Tensor::unbound_of(engine, device.into(), on.output_memory(), dtype, shape))
     };
-    if let Some((device, dtype)) = check_alike(op, inputs)? {
+    if let Some((device, dtype)) = check_alike(op, inputs, params)? {
         return Ok(output(device, dtype, inputs[0].layout().shape()));
     }
     let (device, dtype, shape) = check_op(op, inputs, params)?;

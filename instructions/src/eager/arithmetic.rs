@@ -1,66 +1,31 @@
-//! Arithmetic operators: `+`, `-`, `*`, `/` and unary `-` over tensors and numbers; and `clamp_between`.
+//! Arithmetic operators: `+`, `-`, `*`, `/` and unary `-` over tensors and numbers.
 //!
-//! Each submits its work at once and gives a `Result`, so a longer expression has a `?` behind each operator but the last. Operands may be
-//! owned or borrowed: `((&a * &b)? + &c)? / 2.0`. A number becomes a tensor of rank 0 with the dtype of the other operand, filled by an
-//! instruction of its own. Numbers are `f64` or `i64`, one type each for literals with and without a point, so that the literal needs no suffix; a
-//! number that the dtype has no value for is refused.
+//! Each submits one instruction at once and gives a `Result`, so a longer expression has a `?` behind each operator but the last. Operands may be
+//! owned or borrowed: `((&a * &b)? + &c)? / 2.0`. A number is a part of the instruction and has the dtype of the other operand ([`Input`](crate::Input)). Numbers are `f64` or
+//! `i64`, one type each for literals with and without a point, so that the literal needs no suffix; a number that the dtype has no value for is refused.
 
 use std::ops;
 
-use streamvm_ep::{Op, Params, Scalar};
+use streamvm_ep::{Op, Params};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
 use crate::error::engine_error::Error;
 use crate::tensor::handle::Tensor;
-
-/// The side of an operator on which the number stands.
-enum Side {
-    Left,
-    Right,
-}
-
-impl Tensor {
-    /// `op` over this tensor and a number, in one submission.
-    #[track_caller]
-    fn op_with_number(&self, op: Op, number: Scalar, side: Side) -> Result<Tensor, Error> {
-        let mut builder = InstructionsBuilder::new();
-        let number = builder.full(self.place(), self.dtype(), &[], number)?;
-        let inputs = match side {
-            Side::Left => [&number, self],
-            Side::Right => [self, &number],
-        };
-        let output = builder.op(op, &inputs, Params::default())?;
-        self.submit(builder)?;
-        Ok(output)
-    }
-
-    /// [`clamp`](Tensor::clamp) between two numbers, in one submission.
-    ///
-    /// # Errors
-    /// As [`Tensor::op`]; a number that the dtype has no value for is refused.
-    #[track_caller]
-    pub fn clamp_between(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Result<Tensor, Error> {
-        let mut builder = InstructionsBuilder::new();
-        let low = builder.full(self.place(), self.dtype(), &[], low)?;
-        let high = builder.full(self.place(), self.dtype(), &[], high)?;
-        let output = builder.op(Op::Clamp, &[self, &low, &high], Params::default())?;
-        self.submit(builder)?;
-        Ok(output)
-    }
-}
+use crate::tensor::input::{AsInput, Input, divided};
 
 /// Arithmetic in place. A method gives an error where the operator `+=` could only panic, so there is no such operator.
 macro_rules! in_place {
     ($($trait:ident $name:ident $sign:literal;)*) => {
         impl Tensor {$(
-            #[doc = concat!("`self = self ", $sign, " other` in the memory of this tensor, which may be a view. `other` broadcasts to its shape, and may be exactly this tensor.")]
+            #[doc = concat!("`self = self ", $sign, " other` in the memory of this tensor, which may be a view. `other`, a tensor or a number, broadcasts to its shape, and may be exactly this tensor.")]
             ///
             /// # Errors
             /// As [`InstructionsBuilder::op_into`]; the engine refused the instruction.
             #[track_caller]
-            pub fn $name(&self, other: &Tensor) -> Result<(), Error> {
+            pub fn $name(&self, other: impl AsInput) -> Result<(), Error> {
+                let (inputs, params) = divided([Input::Tensor(self), other.as_input()], Params::default());
                 let mut builder = InstructionsBuilder::new();
-                builder.op_into(Op::$trait, &[self, other], Params::default(), self)?;
+                builder.op_into(Op::$trait, &inputs, params, self)?;
                 self.submit(builder)
             }
         )*}
@@ -96,7 +61,7 @@ macro_rules! over_numbers {
 
             #[track_caller]
             fn $name(self, number: $number) -> Result<Tensor, Error> {
-                self.op_with_number(Op::$trait, number.into(), Side::Right)
+                self.op_over(Op::$trait, &[&self], Params::default().with_number(1, number))
             }
         }
 
@@ -105,7 +70,7 @@ macro_rules! over_numbers {
 
             #[track_caller]
             fn $name(self, tensor: $tensor) -> Result<Tensor, Error> {
-                tensor.op_with_number(Op::$trait, self.into(), Side::Left)
+                tensor.op_over(Op::$trait, &[&tensor], Params::default().with_number(0, self))
             }
         }
     )*};

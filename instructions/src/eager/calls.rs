@@ -39,25 +39,32 @@ impl Tensor {
         engine.get().submit(&mut builder.finish())
     }
 
-    /// Runs `op` with this tensor as the first input.
+    /// Runs `op` with this tensor as the first input that is a tensor. Numbers among the inputs are in the parameters ([`Params::with_number`]).
     ///
     /// # Errors
     /// The inputs do not fit the op; the engine refused the instruction (out of memory, shut down).
     #[track_caller]
     pub fn op(&self, op: Op, others: &[&Tensor], params: Params) -> Result<Tensor, Error> {
         match others {
-            [] => self.op_over(op, &[self], &params),
-            [second] => self.op_over(op, &[self, second], &params),
-            [second, third] => self.op_over(op, &[self, second, third], &params),
+            [] => self.op_over(op, &[self], params),
+            [second] => self.op_over(op, &[self, second], params),
+            [second, third] => self.op_over(op, &[self, second, third], params),
             _ => {
                 let inputs: Vec<&Tensor> = std::iter::once(self).chain(others.iter().copied()).collect();
-                self.op_over(op, &inputs, &params)
+                self.op_over(op, &inputs, params)
             }
         }
     }
 
+    /// Runs `op` over these tensors, in the engine of this one.
     #[track_caller]
-    fn op_over(&self, op: Op, inputs: &[&Tensor], params: &Params) -> Result<Tensor, Error> {
+    #[inline]
+    pub(super) fn op_over(&self, op: Op, inputs: &[&Tensor], params: Params) -> Result<Tensor, Error> {
+        self.op_at(op, inputs, &params)
+    }
+
+    #[track_caller]
+    fn op_at(&self, op: Op, inputs: &[&Tensor], params: &Params) -> Result<Tensor, Error> {
         let (device, output) = output_of(op, inputs, params, StreamType::Compute)?;
         let (engine, _) = self.engine()?;
         let stream = StreamKey::new(device, StreamType::Compute, Lane::current().0);

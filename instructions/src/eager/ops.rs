@@ -5,6 +5,7 @@ use streamvm_ep::{Op, Params};
 use crate::builder::instructions_builder::InstructionsBuilder;
 use crate::error::engine_error::Error;
 use crate::tensor::handle::Tensor;
+use crate::tensor::input::{AsInput, divided};
 
 /// The parameters of a row that gives none are the default.
 macro_rules! params {
@@ -16,6 +17,51 @@ macro_rules! params {
     };
 }
 
+/// The type of an input, by class of ops: those that take numbers, and others.
+macro_rules! input {
+    (Binary) => {
+        impl AsInput
+    };
+    (Comparison) => {
+        impl AsInput
+    };
+    (Select) => {
+        impl AsInput
+    };
+    (Ternary) => {
+        impl AsInput
+    };
+    ($other:ident) => {
+        &Tensor
+    };
+}
+
+/// The call of an op by a method of `self`, by class.
+macro_rules! call {
+    (Binary $($call:tt)*) => {
+        with_numbers!($($call)*)
+    };
+    (Comparison $($call:tt)*) => {
+        with_numbers!($($call)*)
+    };
+    (Select $($call:tt)*) => {
+        with_numbers!($($call)*)
+    };
+    (Ternary $($call:tt)*) => {
+        with_numbers!($($call)*)
+    };
+    ($other:ident $self:ident.$call:ident($op:ident, [$($input:ident),*], $params:expr)) => {
+        $self.$call(Op::$op, &[$($input),*], $params)
+    };
+}
+
+macro_rules! with_numbers {
+    ($self:ident.$call:ident($op:ident, [$($input:ident),*], $params:expr)) => {{
+        let (tensors, params) = divided([$($input.as_input()),*], $params);
+        $self.$call(Op::$op, &tensors, params)
+    }};
+}
+
 /// The sentence on shapes and dtypes, by class of ops, for the documentation of each method.
 macro_rules! shapes_of {
     (Unary) => {
@@ -25,10 +71,16 @@ macro_rules! shapes_of {
         "The output is bool, of the shape of the input."
     };
     (Binary) => {
-        "Both inputs have one dtype; their shapes broadcast."
+        "Both inputs have one dtype; their shapes broadcast. One may be a number, which takes the dtype of the other."
     };
     (Comparison) => {
-        "Both inputs have one dtype; their shapes broadcast. The output is bool."
+        "Both inputs have one dtype; their shapes broadcast. One may be a number, which takes the dtype of the other. The output is bool."
+    };
+    (Select) => {
+        "One of the last two inputs may be a number, which takes the dtype of the other."
+    };
+    (Ternary) => {
+        "All inputs have one dtype; their shapes broadcast. Two may be numbers, which take the dtype of the third."
     };
     (Reduction) => {
         "Empty `axes` stand for all axes. The axes are removed from the shape; the dtype is kept."
@@ -88,8 +140,9 @@ macro_rules! methods {
             /// # Errors
             /// As [`Tensor::op`].
             #[track_caller]
-            pub fn $method(&self $(, $other: &Tensor)* $($(, $parameter: $type)+)?) -> Result<Tensor, Error> {
-                self.op(Op::$op, &[$($other),*], params!($($params)?))
+            pub fn $method(&self $(, $other: input!($class))* $($(, $parameter: $type)+)?) -> Result<Tensor, Error> {
+                let first = self;
+                call!($class self.op_over($op, [first $(, $other)*], params!($($params)?)))
             }
         )*}
 
@@ -104,11 +157,11 @@ macro_rules! methods {
             #[track_caller]
             pub fn $method(
                 &mut self,
-                $first: &Tensor
-                $(, $other: &Tensor)*
+                $first: input!($class)
+                $(, $other: input!($class))*
                 $($(, $parameter: $type)+)?
             ) -> Result<Tensor, Error> {
-                self.op(Op::$op, &[$first $(, $other)*], params!($($params)?))
+                call!($class self.op($op, [$first $(, $other)*], params!($($params)?)))
             }
         )*}
     };

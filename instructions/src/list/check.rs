@@ -19,27 +19,37 @@ use crate::tensor::var::Var;
 
 /// The device, dtype and shape of an op's output.
 pub(crate) fn check_op(op: Op, inputs: &[&Tensor], params: &Params) -> Result<(DeviceId, DType, Shape), BuildError> {
-    if inputs.len() != op.arity() {
+    let mut described = [(DType::F32, &Shape::SCALAR); 3];
+    if inputs.len() > described.len() {
         return Err(OpError::Arity { op, found: inputs.len() }.into());
     }
-    let mut described = [(DType::F32, &Shape::SCALAR); 3];
     for (slot, input) in described.iter_mut().zip(inputs) {
         *slot = (input.dtype(), input.layout().shape());
     }
-    let (dtype, shape) = infer(op, &described[..inputs.len()], params)?;
+    let refused = |error| match error {
+        OpError::Value { value, dtype, .. } if !params.numbers().is_empty() => {
+            BuildError::Value { what: op.name().to_owned(), value, dtype }
+        }
+        other => other.into(),
+    };
+    let (dtype, shape) = infer(op, &described[..inputs.len()], params).map_err(refused)?;
     Ok((check_device(op, inputs)?, dtype, shape))
 }
 
 /// The device and the output's dtype of an op whose inputs have one dtype and one shape, and whose output has that shape. `None` if
 /// this short check does not apply: then call [`check_op`].
 #[inline]
-pub(crate) fn check_alike(op: Op, inputs: &[&Tensor]) -> Result<Option<(DeviceId, DType)>, BuildError> {
+pub(crate) fn check_alike(
+    op: Op,
+    inputs: &[&Tensor],
+    params: &Params,
+) -> Result<Option<(DeviceId, DType)>, BuildError> {
     let Some((first, others)) = inputs.split_first() else { return Ok(None) };
     let (dtype, shape) = (first.dtype(), first.layout().shape());
     if !others.iter().all(|other| other.dtype() == dtype && other.layout().shape() == shape) {
         return Ok(None);
     }
-    let Some(dtype) = infer_alike(op, inputs.len(), dtype) else { return Ok(None) };
+    let Some(dtype) = infer_alike(op, inputs.len(), dtype, params) else { return Ok(None) };
     Ok(Some((check_device(op, inputs)?, dtype)))
 }
 
@@ -157,7 +167,7 @@ pub(crate) fn check<T: Borrow<Tensor>, V: Borrow<Var>>(
 /// Checks the number of uses of a kind and their accesses: tensors that are read, and then one that is written.
 fn check_form<T: Borrow<Tensor>, V: Borrow<Var>>(kind: &Kind, uses: &[Declared<T, V>]) -> Result<(), BuildError> {
     let inputs = match kind {
-        Kind::Call { op, .. } => op.arity(),
+        Kind::Call { op, params } => params.tensors(*op),
         Kind::Copy => 1,
         // A release may also name a variable.
         Kind::Release if matches!(uses, [only] if only.access() == Access::Write) => return Ok(()),

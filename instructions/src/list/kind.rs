@@ -71,11 +71,11 @@ pub enum WaitFor {
 /// What an instruction does. Its uses are the tensors and variables that it does it to.
 #[derive(Debug)]
 pub enum Kind {
-    /// Runs a kernel: the first uses are the inputs, the last is the output.
+    /// Runs a kernel: the first uses are the inputs that are tensors, the last is the output.
     Call {
         /// The op.
         op: Op,
-        /// Its parameters.
+        /// Its parameters, and the inputs that are numbers.
         params: Params,
     },
     /// Copies the first use to the second.

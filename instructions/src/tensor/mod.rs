@@ -6,6 +6,7 @@
 //! * A [`Resource`](resource::Resource) has a dependence in the engine: it is the storage of tensors, or a variable.
 //! * A [`Tensor`](handle::Tensor) is a view of a storage, and a [`Var`](var::Var) is a resource without bytes. Both are cheap
 //!   handles.
+//! * An [`Input`](input::Input) of an op is a tensor or a number.
 //! * A [`Critical`](critical::Critical) is a named resource of critical sections.
 //! * A [`Use`](uses::Use) declares that an instruction reads, writes or updates one of them.
 //! * [`show`](show::show) writes elements as text.
@@ -14,6 +15,7 @@
 pub(crate) mod counted;
 pub(crate) mod critical;
 pub(crate) mod handle;
+pub(crate) mod input;
 pub(crate) mod reach;
 pub(crate) mod resource;
 pub(crate) mod show;

@@ -94,21 +94,21 @@ impl Parser {
         let kind = match word {
             "call" => {
                 let op: Op = words.parse("the name of an op")?;
-                let params = params(words)?;
-                uses = self.arrow(words, home, op.arity())?;
+                let mut params = params(words)?;
+                uses = self.arrow(words, home, op.arity(), Some(&mut params))?;
                 Kind::Call { op, params }
             }
             "copy" => {
-                uses = self.arrow(words, home, 1)?;
+                uses = self.arrow(words, home, 1, None)?;
                 Kind::Copy
             }
             "fill" => {
                 let value: Scalar = words.parse("a value such as 0.5, 3 or true")?;
-                uses = self.arrow(words, home, 0)?;
+                uses = self.arrow(words, home, 0, None)?;
                 Kind::Fill(value)
             }
             "alloc" => {
-                uses = self.arrow(words, home, 0)?;
+                uses = self.arrow(words, home, 0, None)?;
                 Kind::Allocate
             }
             "release" => {

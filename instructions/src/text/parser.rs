@@ -1,7 +1,7 @@
 //! The state of the parser: the names declared so far, and the operands that they refer to.
 
 use hashbrown::HashMap;
-use streamvm_ep::{Access, Layout, MemoryKind, Site};
+use streamvm_ep::{Access, Layout, MemoryKind, Params, Scalar, Site};
 use streamvm_stream::WaitKind;
 
 use crate::engine::event::Event;
@@ -153,23 +153,34 @@ impl Parser {
         }
     }
 
-    /// Parses `inputs -> output type` and returns the uses. Makes the output if its name is new.
+    /// Parses `inputs -> output type` and returns the uses. Makes the output if its name is new. Numbers among the inputs go into `params`; without these, all are
+    /// tensors.
     pub(super) fn arrow(
         &mut self,
         words: &mut Words<'_>,
         home: Place,
         inputs: usize,
+        mut params: Option<&mut Params>,
     ) -> Result<Vec<OwnUse>, ParseListError> {
-        let mut uses = Vec::new();
+        let (mut uses, mut place) = (Vec::new(), 0);
         while words.peek() != "->" {
             if words.peek().is_empty() {
                 return Err(words.error("-> and an output", ""));
             }
-            uses.push(self.known_tensor(words)?.read().hold());
+            // A tensor may have a name that is a number too, such as `inf`.
+            let number = words.peek().parse::<Scalar>().ok().filter(|_| !self.tensors.contains_key(words.peek()));
+            match (&mut params, number) {
+                (Some(params), Some(number)) => {
+                    words.next();
+                    **params = params.with_number(place, number);
+                }
+                _ => uses.push(self.known_tensor(words)?.read().hold()),
+            }
+            place += 1;
         }
         words.expect("->")?;
-        if uses.len() != inputs {
-            return Err(words.error(&format!("as many inputs as it takes ({inputs})"), &uses.len().to_string()));
+        if place != inputs {
+            return Err(words.error(&format!("as many inputs as it takes ({inputs})"), &place.to_string()));
         }
         let word = words.next();
         let (prefix, name) = split_prefix(word);

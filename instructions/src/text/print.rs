@@ -14,6 +14,8 @@
 //!
 //! The launch options of a function follow its name, if they are not the default: `low` or `high`, `cleanup`, `direct` or `first`.
 //!
+//! An input of an elementwise op may be a number: `mul t0 0.5 -> t1`.
+//!
 //! An operand has its place as a prefix if that is not the stream's device (`host:t0`), or else the prefix `pinned:` or `upload:`
 //! if it lives in that memory.
 
@@ -21,7 +23,7 @@ use std::fmt::{self, Write as _};
 use std::ptr;
 
 use hashbrown::HashMap;
-use streamvm_ep::{Access, Convolution, Extra, Layout, MemoryKind, Params, Pooling, Priority, Scalar};
+use streamvm_ep::{Access, Convolution, Extra, Layout, MemoryKind, Numbers, Params, Pooling, Priority, Scalar};
 
 use crate::engine::event::Event;
 use crate::list::instruction::Instruction;
@@ -88,12 +90,12 @@ fn describe(instruction: &Instruction, uses: &[HeldUse], names: &mut Names) -> (
         Kind::Call { op, params } => {
             text.push_str(op.name());
             describe_params(params, &mut text);
-            result = arrow(uses, home, names, &mut text);
+            result = arrow(uses, &params.numbers(), home, names, &mut text);
         }
-        Kind::Copy | Kind::Allocate => result = arrow(uses, home, names, &mut text),
+        Kind::Copy | Kind::Allocate => result = arrow(uses, &Numbers::NONE, home, names, &mut text),
         Kind::Fill(value) => {
             let _ = write!(text, "{value}");
-            result = arrow(uses, home, names, &mut text);
+            result = arrow(uses, &Numbers::NONE, home, names, &mut text);
         }
         Kind::Release | Kind::Touch => {
             for u in uses {
@@ -143,7 +145,8 @@ fn describe_params(params: &Params, text: &mut String) {
         let _ = write!(text, " to {dtype}");
     }
     let _ = match params.extra {
-        Extra::None => Ok(()),
+        // Numbers stand among the inputs.
+        Extra::None | Extra::Numbers(_) => Ok(()),
         Extra::Pad { before, after, value } => write!(text, " before {before} after {after} value {value}"),
         Extra::Classes(classes) => write!(text, " classes {classes}"),
         Extra::Diagonal(diagonal) => write!(text, " diagonal {diagonal}"),
@@ -182,13 +185,17 @@ pub(crate) fn access_word(access: Access) -> &'static str {
     }
 }
 
-/// Writes `inputs -> output`, and returns the text of the output's type.
-fn arrow(uses: &[HeldUse], home: Place, names: &mut Names, text: &mut String) -> String {
+/// Writes `inputs -> output`, numbers and tensors in the order of the inputs, and returns the text of the output's type.
+fn arrow(uses: &[HeldUse], numbers: &Numbers, home: Place, names: &mut Names, text: &mut String) -> String {
     let Some((output, inputs)) = uses.split_last() else {
         return String::new();
     };
-    for input in inputs {
-        let _ = write!(text, " {}", names.of(input.seen(), home));
+    let mut tensors = inputs.iter();
+    for place in 0..inputs.len() + numbers.len() {
+        let _ = match numbers.get(place) {
+            Some(number) => write!(text, " {number}"),
+            None => tensors.next().map_or(Ok(()), |input| write!(text, " {}", names.of(input.seen(), home))),
+        };
     }
     let _ = write!(text, " -> {}", names.output(output.seen(), home));
     output.as_tensor().map(|tensor| format!("{}{}", tensor.dtype(), shape(tensor))).unwrap_or_default()

@@ -63,13 +63,12 @@ arena arena        write              384 bytes
 %3  lt         x arena+0 -> arena+128                    bool[]
 %4  while      arena+128
 %5    add      x arena+64 -> arena+192                   i32[]
-%6    fill     -> arena+256                              i32[]
-%7    add      arena+64 arena+256 -> arena+256           i32[]
-%8    lt       x arena+0 -> arena+320                    bool[]
-%9    copy     arena+192 -> x                            i32[]
-%10   copy     arena+256 -> arena+64                     i32[]
-%11   copy     arena+320 -> arena+128                    bool[]
-%12 end
+%6    add      arena+64 1 -> arena+256                   i32[]
+%7    lt       x arena+0 -> arena+320                    bool[]
+%8    copy     arena+192 -> x                            i32[]
+%9    copy     arena+256 -> arena+64                     i32[]
+%10   copy     arena+320 -> arena+128                    bool[]
+%11 end
 "
     );
 }

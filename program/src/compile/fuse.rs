@@ -143,9 +143,9 @@ fn end_of_group(program: &Program, kept: &[usize], shares: &Shares, bounds: Boun
 
 fn is_fusable(program: &Program, step: &Step) -> bool {
     match &step.work {
-        Work::Call(op, _) => {
+        Work::Call(op, params) => {
             let dtype = program.value(step.operands[op.key_input()].value).dtype;
-            op.is_elementwise() && !op.refuses_elements(dtype)
+            op.is_elementwise() && !params.refuses_elements(*op, dtype)
         }
         // Copies with gaps are left to the kernel, which chooses the order of axes.
         Work::Copy => step.operands.iter().all(|operand| operand.layout.is_contiguous()),

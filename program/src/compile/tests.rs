@@ -205,23 +205,22 @@ feed  x            read                64 bytes
 value %0           write               64 bytes
 value %2           write               64 bytes
 fetch own          write               64 bytes
-value %6           write               64 bytes
+value %5           write               64 bytes
 fetch y            write               64 bytes
 arena arena0       write               64 bytes
-arena arena1       write              128 bytes
+arena arena1       write               64 bytes
 segment 0 on h2d@sim:0:0:
 %0 copy       x -> %0                                   f32[16]
 segment 1 on compute@sim:0:0, after segment 0:
 %1 exp        %0 -> arena0+0                            f32[16]
 %2 neg        arena0+0 -> %2                            f32[16]
 segment 2 on compute@cpu:0:0:
-%3 fill       -> arena1+0                               f32[]
-%4 add        x arena1+0 -> arena1+64                   f32[16]
-%5 relu       arena1+64 -> own                          f32[16]
+%3 add        x 1.0 -> arena1+0                         f32[16]
+%4 relu       arena1+0 -> own                           f32[16]
 segment 3 on d2h@sim:0:0, after segment 1:
-%6 copy       %2 -> %6                                  f32[16]
+%5 copy       %2 -> %5                                  f32[16]
 segment 4 on compute@cpu:0:0, after segment 3:
-%7 add        own %6 -> y                               f32[16]
+%6 add        own %5 -> y                               f32[16]
 "
     );
 }
@@ -414,7 +413,7 @@ fn runs_advance_by_what_the_steps_of_a_seed_draw() {
         r.fetch("second", &(&second + 1.0)?)
     });
     let drawn: Vec<_> = plan.steps().map(|step| (step.work.name(), step.advance)).collect();
-    assert_eq!(drawn, [("uniform", 6), ("normal", 1), ("fill", 0), ("add", 0)]);
+    assert_eq!(drawn, [("uniform", 6), ("normal", 1), ("add", 0)]);
     assert!(plan.draws());
 }
 
@@ -427,7 +426,7 @@ fn step_by_step_nothing_shares_memory() {
     });
     let options = CompileOptions { step_by_step: true, ..CompileOptions::default() };
     let plan = compile(&program, &options).expect("it compiles");
-    assert_eq!((plan.segments.len(), plan.step_count()), (5, 5), "{plan}");
+    assert_eq!((plan.segments.len(), plan.step_count()), (4, 4), "{plan}");
     assert!(plan.arenas.is_empty() && plan.fused.is_empty(), "{plan}");
     assert!(plan.is_step_by_step());
 }

@@ -1,7 +1,7 @@
 //! The check of a whole program, before it is compiled: programs are plain data, which any code can make.
 
 use hashbrown::{HashMap, HashSet};
-use streamvm_ep::{Access, DType, Footprint, Layout, MemoryKind, OpError, check_source, infer};
+use streamvm_ep::{Access, DType, Footprint, Layout, MemoryKind, check_source, infer};
 use streamvm_instructions::{Error, InstructionList, Kind, ListSections, OpenSection, ProgramError, Role, Tensor};
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -223,9 +223,6 @@ impl Program {
                 check_source(*op, target.dtype, params).map(|_| (target.dtype, *output.layout.shape()))
             }
             (Work::Call(op, params), inputs) => {
-                if inputs.len() != op.arity() {
-                    return Err(OpError::Arity { op: *op, found: inputs.len() }.to_string());
-                }
                 let described: Vec<_> =
                     inputs.iter().map(|input| (self.value(input.value).dtype, input.layout.shape())).collect();
                 infer(*op, &described, params)

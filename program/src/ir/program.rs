@@ -129,7 +129,9 @@ impl Work {
     /// which the kernel of a [`Call`](Work::Call) is chosen ([`Op::key_input`]).
     pub(crate) fn is_captured(&self, dtype: Option<DType>) -> bool {
         match self {
-            Work::Call(op, _) => !op.is_random() && dtype.is_some_and(|dtype| !op.refuses_elements(dtype)),
+            Work::Call(op, params) => {
+                !op.is_random() && dtype.is_some_and(|dtype| !params.refuses_elements(*op, dtype))
+            }
             Work::Copy | Work::Fill(_) => true,
             _ => false,
         }

@@ -158,7 +158,12 @@ impl fmt::Display for Compiled {
                 let chosen = step.operands.iter().filter(|it| chosen(it.access));
                 chosen.map(|it| self.operand(&names, it)).collect()
             };
-            let (inputs, outputs) = (text_of(Access::reads), text_of(Access::writes));
+            let (mut inputs, outputs) = (text_of(Access::reads), text_of(Access::writes));
+            if let Work::Call(_, params) = step.work {
+                for (place, number) in params.numbers().iter() {
+                    inputs.insert(place.min(inputs.len()), number.to_string());
+                }
+            }
             let (mut operands, mut result, mut register) = (inputs.join(" "), String::new(), "");
             if let Work::Function(function) = step.work {
                 operands = format!("{:?} {operands}", function.name());

@@ -111,7 +111,7 @@ unsafe impl Stream for OutsideStream {
             return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device });
         }
         call.mark_overlapping_shared()?;
-        Ok((call.kernel.run)(call)?)
+        Ok(call.run()?)
     }
 
     fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error> {

@@ -1,7 +1,9 @@
 //! Drawn elementwise expressions: their steps are fused, and the results are compared with those of eager calls, bit by bit.
 
 use streamvm::program::{CompileOptions, Compiled};
-use streamvm::{DType, DeviceId, Error, InstructionList, InstructionsBuilder, Op, Params, Tensor, Vm, bf16, f16};
+use streamvm::{
+    DType, DeviceId, Error, InstructionList, InstructionsBuilder, Op, Params, Scalar, Tensor, Vm, bf16, f16,
+};
 
 use crate::Random;
 
@@ -22,6 +24,8 @@ fn expression(
     let fits = |op: &Op| op.is_elementwise() && op.supports(dtype) && !op.refuses_elements(dtype);
     let ops: Vec<Op> = Op::ALL.into_iter().filter(fits).collect();
     let mut builder = InstructionsBuilder::new();
+    // Draws numbers, apart from what else is drawn.
+    let mut apart = Random::new(draw.clone().next(), 1);
     let mut numbers = given.to_vec();
     numbers[2] = given[2].permute(&[1, 0])?;
     let mut bools = vec![builder.op(Op::Le, &[&numbers[0], &numbers[1]], Params::default())?];
@@ -35,7 +39,6 @@ fn expression(
         let (x, y, z) = (number(draw), number(draw), number(draw));
         let condition = bools[draw.below(bools.len())].clone();
         match op {
-            Op::Where => numbers.push(builder.op(op, &[&condition, &x, &y], Params::default())?),
             Op::Cast => {
                 let other = DType::ALL[draw.below(DType::ALL.len())];
                 let cast = |to| Params { to: Some(to), ..Params::default() };
@@ -43,8 +46,12 @@ fn expression(
                 numbers.push(builder.op(op, &[&away], cast(dtype))?);
             }
             _ => {
+                let params = with_numbers(&mut apart, op, dtype);
+                let inputs = if op == Op::Where { [&condition, &x, &y] } else { [&x, &y, &z] };
+                let is_tensor = |input: &usize| !params.numbers().contains(*input);
+                let tensors: Vec<&Tensor> = (0..op.arity()).filter(is_tensor).map(|input| inputs[input]).collect();
                 let results = if op.gives_bool() { &mut bools } else { &mut numbers };
-                results.push(builder.op(op, &[&x, &y, &z][..op.arity()], Params::default())?);
+                results.push(builder.op(op, &tensors, params)?);
             }
         }
     }
@@ -53,11 +60,34 @@ fn expression(
     Ok(vec![numbers[numbers.len() - 1].clone(), numbers[draw.below(numbers.len())].clone(), bool])
 }
 
+/// Parameters in which drawn numbers are inputs of some ops that take them.
+fn with_numbers(draw: &mut Random, op: Op, dtype: DType) -> Params {
+    let mut params = Params::default();
+    if draw.below(3) > 0 {
+        return params;
+    }
+    for _ in 0..1 + draw.below(2) {
+        let value = match dtype {
+            DType::Bool => Scalar::Bool(draw.below(2) == 0),
+            dtype if dtype.is_float() => Scalar::F64(*draw.pick(&[0.5, 3.0, -0.1, -0.0, f64::INFINITY, f64::NAN])),
+            _ => Scalar::I64(draw.below(100) as i64),
+        };
+        let with = params.with_number(draw.below(3), value);
+        if with.numbers().fit(op) {
+            params = with;
+        }
+    }
+    params
+}
+
 /// Stands for the bits of each NaN.
 const NAN: u64 = f64::NAN.to_bits();
 
 /// The bits of the elements; all NaN are alike, because a compiler may change their signs.
-fn bits(tensor: &Tensor) -> Vec<u64> {
+///
+/// # Panics
+/// If the elements cannot be read.
+pub fn bits(tensor: &Tensor) -> Vec<u64> {
     fn of<T: streamvm::Element>(tensor: &Tensor, bits: fn(T) -> u64) -> Vec<u64> {
         tensor.to_vec::<T>().expect("it runs").into_iter().map(bits).collect()
     }

@@ -17,7 +17,7 @@ mod shared_sections;
 mod views;
 mod waits;
 
-pub use expressions::compare_expression;
+pub use expressions::{bits, compare_expression};
 pub use judge::{Judged, judge};
 pub use shared_sections::{SharedSections, judge_shared_sections};
 pub use views::Views;
@@ -69,7 +69,10 @@ fn calls<'v>(
         if empty && apart.once_in(4) {
             x = views::plus_nothing(&mut apart, &x, &y, by)?;
         }
+        let number = if apart.once_in(4) { Some(apart.below(5) as i64) } else { None };
         let result = match draw.below(if sections.is_some() { 16 } else { 15 }) {
+            0 | 1 if let Some(number) = number => (&x + number)?,
+            2 if let Some(number) = number => (number - &x)?,
             0 | 1 => (&x + &y)?,
             2 => (&x - &y)?,
             3 => (&x * &y)?,

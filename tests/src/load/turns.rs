@@ -355,7 +355,7 @@ impl Load {
         let mut common = self.common.lock().unwrap_or_else(PoisonError::into_inner);
         let mut b = InstructionsBuilder::new();
         let one = b.on_lane(1).full(DeviceId::cpu(0), DType::F32, &[64], 1.0)?;
-        let next = b.on_lane(1).add(&common, &one)?;
+        let next = b.on_lane(1).add(&*common, &one)?;
         let guarded = self.guarded.clone();
         b.on_lane(1).call_fn("update", DeviceId::cpu(0), [self.var.update(), next.read()], move |_| {
             let seen = guarded.load(Ordering::Relaxed);

@@ -119,8 +119,8 @@ fn a_branch_is_one_launch_with_the_steps_around_it() {
         // For those who wait for the run, and with threads in front of it, because an instruction with blocks may hold its stream.
         let records = if mode == Mode::Inline { 1 } else { 2 };
         // Both branches, so that every kernel is loaded. The condition is copied, and an event says when it was.
-        assert_eq!(counts(&one_by_one, 7), [0, 8, 3, records + 1], "{mode:?}");
-        assert_eq!(counts(&one_by_one, 2), [0, 11, 4, records + 1], "{mode:?}");
+        assert_eq!(counts(&one_by_one, 7), [0, 6, 3, records + 1], "{mode:?}");
+        assert_eq!(counts(&one_by_one, 2), [0, 7, 4, records + 1], "{mode:?}");
         let executable = compile(&vm, step, &x, &CompileOptions { fuse: false, ..CompileOptions::default() });
         counts(&executable, 2);
         // The second run over the same memory captures, whichever branch it takes: both bodies, with one node each.

@@ -38,10 +38,10 @@ fn operators_take_numbers_on_either_side() -> Result<(), Error> {
 #[test]
 fn numbers_bound_a_clamp() -> Result<(), Error> {
     let vm = engine();
-    assert_eq!(on_device(&vm, &[1.0, -2.0, 4.0]).clamp_between(-1.0, 2.5)?.to_vec::<f32>()?, [1.0, -1.0, 2.5]);
+    assert_eq!(on_device(&vm, &[1.0, -2.0, 4.0]).clamp(-1.0, 2.5)?.to_vec::<f32>()?, [1.0, -1.0, 2.5]);
     let whole = vm.full(CPU, DType::I64, &[2], 7)?;
-    assert_eq!(whole.clamp_between(0, 5)?.to_vec::<i64>()?, [5, 5]);
-    let refused = whole.clamp_between(0.5, 5).expect_err("a half is no integer");
+    assert_eq!(whole.clamp(0, 5)?.to_vec::<i64>()?, [5, 5]);
+    let refused = whole.clamp(0.5, 5).expect_err("a half is no integer");
     assert!(matches!(refused, Error::Build { error: BuildError::Value { .. }, .. }), "{refused}");
     Ok(())
 }

@@ -174,7 +174,7 @@ fn functions_over_tensors_run_on_workers() -> Result<(), Error> {
                 if on.starts_with("cpu:0.") { Err(format!("it runs on {on}").into()) } else { Ok(()) }
             };
             vm.call_fn_on_workers("adds", CPU, [x.update()], worker)?;
-            x.add_assign(&vm.full(CPU, DType::I32, &[], 1)?)?;
+            x.add_assign(1)?;
         }
         assert_eq!(x.to_vec::<i32>()?, [55; 3], "{name}");
         let failed = vm.call_fn_on_workers("fails", CPU, [x.write()], |_| Err("no file".into()))?.wait();

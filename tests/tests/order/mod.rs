@@ -12,6 +12,7 @@ mod held;
 mod helping;
 mod holes;
 mod lifecycle;
+mod numbers;
 mod order;
 mod parts;
 mod policies;

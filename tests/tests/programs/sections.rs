@@ -379,15 +379,15 @@ fn sections_print_parse_back_and_are_bound_by_name() {
     assert_eq!(
         lines,
         [
-            "%3  touch    critical@cpu:0:0      t2 t1",
+            "%2 touch    critical@cpu:0:0      t1 t0",
             "c0 = critical \"port\"",
-            "%4  begin    critical@cpu:0:0      c0 c1",
-            "%8  end      critical@cpu:0:0      c0 c1",
-            "%9  touch    critical@cpu:0:0      update t2",
+            "%3 begin    critical@cpu:0:0      c0 c1",
+            "%6 end      critical@cpu:0:0      c0 c1",
+            "%7 touch    critical@cpu:0:0      update t1",
         ],
         "{text}"
     );
-    assert!(text.contains("order %3 to %4 before %8 to %9\norder %8 to %9 before %10 to %10\n"), "{text}");
+    assert!(text.contains("order %2 to %3 before %6 to %7\norder %6 to %7 before %8 to %8\n"), "{text}");
     let mut parsed = Program::parse(&text).expect("it parses");
     assert_eq!(parsed.to_string(), text);
     assert_eq!((parsed.steps.len(), parsed.orders.clone()), (program.steps.len(), program.orders.clone()));

@@ -81,7 +81,7 @@ fn calls_that_do_not_fit_are_told_of_their_line() {
         x.to(far),
         x.copy_from(&whole),
         whole.fill(0.5),
-        whole.clamp_between(0.5, 1),
+        whole.clamp(0.5, 1),
         x.cast(DType::I64).and_then(|y| y.exp()),
         x.reshape(&[3, 3]),
         Tensor::cat(&[&x, &whole], 0),

@@ -48,7 +48,7 @@ impl OnlyKernel {
         };
         let dtype = operands.get(op.key_input())?.dtype;
         let looks_at_steps = compiled.checks_finite() || compiled.times_steps();
-        if looks_at_steps || !stream.device.kind.is_run_by_host() || !cannot_fail(*op, dtype) {
+        if looks_at_steps || !stream.device.kind.is_run_by_host() || !cannot_fail(*op, params, dtype) {
             return None;
         }
         let (output, inputs) = operands.split_last()?;
@@ -102,8 +102,8 @@ impl OnlyKernel {
 
 /// Whether the kernels of an op have a result for all operands that fit it: they refuse no elements, and need no memory of which they could report
 /// that there is none. Other ops count as ops that may fail.
-fn cannot_fail(op: Op, dtype: DType) -> bool {
-    (op.is_elementwise() || op.is_reduction() || op.class() == OpClass::MatMul) && !op.refuses_elements(dtype)
+fn cannot_fail(op: Op, params: &Params, dtype: DType) -> bool {
+    (op.is_elementwise() || op.is_reduction() || op.class() == OpClass::MatMul) && !params.refuses_elements(op, dtype)
 }
 
 /// The buffer of an operand that is a whole value, and begins where its buffer does.

@@ -6,7 +6,8 @@
 use std::ops::Range;
 
 use smallvec::SmallVec;
-use streamvm_ep::{DType, Layout, Op, Operand, SequenceMemory, SequenceWork};
+use streamvm_ep::backend::NumberElement;
+use streamvm_ep::{DType, Layout, Op, Operand, Scalar, SequenceMemory, SequenceWork};
 use streamvm_kernels::chain::{Link, LinkWork, OtherOperand};
 use streamvm_kernels::{chain, is_own};
 
@@ -19,13 +20,32 @@ pub(super) struct Chain {
     pub(super) steps: Range<usize>,
     dtype: DType,
     links: Box<[ChainLink]>,
+    /// The numbers that links read, as elements. They lie on the heap, so they stay where they are if the chain moves.
+    numbers: Box<[NumberElement]>,
 }
 
 #[derive(Copy, Clone, Debug)]
 struct ChainLink {
     work: LinkWork,
-    /// The operand that it reads or writes; any where it does neither.
-    operand: usize,
+    operand: LinkOperand,
+}
+
+/// What a link reads or writes; any where it does neither.
+#[derive(Copy, Clone, Debug)]
+enum LinkOperand {
+    /// The operand of this number.
+    Operand(usize),
+    /// The number of this index among those of the chain.
+    Number(usize),
+}
+
+/// A step that a chain may have: what it computes, of which inputs.
+struct Linkable<'s> {
+    dtype: DType,
+    op: Op,
+    tensors: &'s [BlockOperand],
+    /// The only number among the inputs, and whether it is the left one of two.
+    number: Option<(Scalar, bool)>,
 }
 
 /// A part of a group. The group runs its parts one after the other in each block: a step runs by its kernel, a chain in registers.
@@ -58,22 +78,26 @@ pub(super) fn items(steps: &[BlockStep]) -> Vec<GroupItem> {
 impl Chain {
     /// The longest chain that begins with this step; `None` if it would be that step alone.
     fn beginning_at(steps: &[BlockStep], first: usize) -> Option<Chain> {
-        let (dtype, op, inputs) = linkable(&steps[first])?;
-        let take = match source(&inputs[0])? {
+        let Linkable { dtype, op, tensors, number } = linkable(&steps[first])?;
+        let take = match source(&tensors[0])? {
             OtherOperand::Single => LinkWork::TakeSingle,
             _ => LinkWork::Take,
         };
-        let work = match inputs {
-            [_] => LinkWork::of_one(op)?,
-            [_, right] => LinkWork::of_two(op, true, source(right)?)?,
+        let mut numbers = Vec::new();
+        // The right operand of the first step, which an op of one operand ignores, has the number 1.
+        let link = match (tensors, number) {
+            ([_], Some(number)) => with_number(op, number, dtype, &mut numbers)?,
+            ([_], None) => ChainLink { work: LinkWork::of_one(op)?, operand: LinkOperand::Operand(1) },
+            ([_, right], None) => {
+                ChainLink { work: LinkWork::of_two(op, true, source(right)?)?, operand: LinkOperand::Operand(1) }
+            }
             _ => return None,
         };
-        // The right operand of the first step, which an op of one operand ignores, has the number 1.
-        let mut links = vec![ChainLink { work: take, operand: 0 }, ChainLink { work, operand: 1 }];
+        let mut links = vec![ChainLink { work: take, operand: LinkOperand::Operand(0) }, link];
         let mut operands = steps[first].operands.len();
         let mut end = first + 1;
         while let Some(step) = steps.get(end)
-            && let Some(link) = following(&steps[end - 1], step, dtype, operands)
+            && let Some(link) = following(&steps[end - 1], step, dtype, operands, &mut numbers)
         {
             // The next step has the value in registers.
             links.extend(stored(steps, (end - 1, end + 1), operands - 1));
@@ -85,7 +109,7 @@ impl Chain {
             return None;
         }
         links.extend(stored(steps, (end - 1, end), operands - 1));
-        Some(Chain { steps: first..end, dtype, links: links.into() })
+        Some(Chain { steps: first..end, dtype, links: links.into(), numbers: numbers.into() })
     }
 
     /// Computes the chain over a block, whose parts are `operands`, those of all steps in order. Returns false, with nothing done, if one of them is not aligned: the
@@ -99,48 +123,82 @@ impl Chain {
         if !operands.iter().all(Operand::is_aligned) {
             return false;
         }
-        let link = |link: &ChainLink| Link { work: link.work, elements: operands[link.operand].ptr() };
+        let link = |link: &ChainLink| {
+            let elements = match link.operand {
+                LinkOperand::Operand(operand) => operands[operand].ptr(),
+                LinkOperand::Number(number) => self.numbers[number].address().cast_mut(),
+            };
+            Link { work: link.work, elements }
+        };
         let links: SmallVec<[Link; 32]> = self.links.iter().map(link).collect();
         let length = operands.last().map_or(0, |output| output.layout().elements());
         // SAFETY: outputs and [elements](OtherOperand::Elements) are contiguous parts with as many elements as the last output, single ones have one element, all of the chain's dtype and aligned.
-        // The caller guarantees that they may be used. Operands that share bytes, one of them written, are the same view, which the group has checked.
+        // The caller guarantees that they may be used; numbers are elements of the dtype, which are read alone. Operands that share bytes, one of them written, are the same view, which the group has checked.
         unsafe { chain::run(self.dtype, &links, length) };
         true
     }
 
     /// The bytes that it takes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.links)
+        size_of_val(&*self.links) + size_of_val(&*self.numbers)
     }
 }
 
-/// The dtype, the op and the inputs of a step, if its kernel is ours and over one dtype that has chains.
-fn linkable(step: &BlockStep) -> Option<(DType, Op, &[BlockOperand])> {
-    let SequenceWork::Kernel(kernel, _) = &step.work else { return None };
-    let (output, inputs) = step.operands.split_last()?;
-    let is_one_dtype = inputs.iter().all(|input| input.dtype == output.dtype) && kernel.dtype == output.dtype;
-    (is_one_dtype && is_own(kernel) && chain::has_chains(output.dtype) && is_contiguous(output) && !inputs.is_empty())
-        .then_some((output.dtype, kernel.op, inputs))
+/// A step, if its kernel is ours and over one dtype that has chains, and one input at most is a number.
+fn linkable(step: &BlockStep) -> Option<Linkable<'_>> {
+    let SequenceWork::Kernel(kernel, params) = &step.work else { return None };
+    let (output, tensors) = step.operands.split_last()?;
+    let is_one_dtype = tensors.iter().all(|input| input.dtype == output.dtype) && kernel.dtype == output.dtype;
+    let numbers = params.numbers();
+    let is_linkable = is_one_dtype
+        && is_own(kernel)
+        && chain::has_chains(output.dtype)
+        && is_contiguous(output)
+        && !tensors.is_empty()
+        && numbers.len() <= 1;
+    let number = numbers.iter().next().map(|(input, value)| (value, input == 0));
+    is_linkable.then_some(Linkable { dtype: output.dtype, op: kernel.op, tensors, number })
 }
 
-/// The link of `step`, if it goes on with the result of `before`. `first` is the number of its first operand.
-fn following(before: &BlockStep, step: &BlockStep, dtype: DType, first: usize) -> Option<ChainLink> {
+/// The link of an op of a number and the value that is in registers.
+fn with_number(
+    op: Op,
+    (value, on_left): (Scalar, bool),
+    dtype: DType,
+    numbers: &mut Vec<NumberElement>,
+) -> Option<ChainLink> {
+    let work = LinkWork::of_two(op, !on_left, OtherOperand::Single)?;
+    numbers.push(NumberElement::new(value, dtype)?);
+    Some(ChainLink { work, operand: LinkOperand::Number(numbers.len() - 1) })
+}
+
+/// The link of `step`, if it goes on with the result of `before`. `first` is the number of its first operand; a number of the step is added to `numbers`.
+fn following(
+    before: &BlockStep,
+    step: &BlockStep,
+    dtype: DType,
+    first: usize,
+    numbers: &mut Vec<NumberElement>,
+) -> Option<ChainLink> {
     let value = before.operands.last()?;
-    let (own, op, inputs) = linkable(step)?;
+    let Linkable { dtype: own, op, tensors, number } = linkable(step)?;
     if own != dtype {
         return None;
     }
     let is_value = |input| is_same(input, value);
-    match inputs {
-        [input] if is_value(input) => Some(ChainLink { work: LinkWork::of_one(op)?, operand: first }),
-        [left, right] => {
+    match (tensors, number) {
+        ([input], Some(number)) if is_value(input) => with_number(op, number, dtype, numbers),
+        ([input], None) if is_value(input) => {
+            Some(ChainLink { work: LinkWork::of_one(op)?, operand: LinkOperand::Operand(first) })
+        }
+        ([left, right], None) => {
             let (on_left, other, operand) = match (is_value(left), is_value(right)) {
                 (true, true) => (true, OtherOperand::Value, first),
                 (true, false) => (true, source(right)?, first + 1),
                 (false, true) => (false, source(left)?, first),
                 (false, false) => return None,
             };
-            Some(ChainLink { work: LinkWork::of_two(op, on_left, other)?, operand })
+            Some(ChainLink { work: LinkWork::of_two(op, on_left, other)?, operand: LinkOperand::Operand(operand) })
         }
         _ => None,
     }
@@ -171,7 +229,7 @@ fn is_contiguous(operand: &BlockOperand) -> bool {
 fn stored(steps: &[BlockStep], (place, readers): (usize, usize), output: usize) -> Option<ChainLink> {
     let result = steps[place].operands.last()?;
     let is_needed = is_needed(result.memory, &steps[readers.min(steps.len())..]);
-    is_needed.then_some(ChainLink { work: LinkWork::Store, operand: output })
+    is_needed.then_some(ChainLink { work: LinkWork::Store, operand: LinkOperand::Operand(output) })
 }
 
 /// Whether a result in this memory must be stored, if only these steps could read it from there.

@@ -19,6 +19,8 @@ enum Given {
     Single,
     /// The result of the step so many steps before, or the first feed.
     Before(usize),
+    /// A number, beside a tensor; else the first feed.
+    Number(f64),
 }
 
 /// A step. Its result is in scratch memory, unless it is `kept`. `in_place`: if its first operand is in a buffer, and is not the single element, the result is
@@ -50,9 +52,25 @@ const OPS: [Op; 12] = [
 /// Buffers of the feeds and of the single element, before those of the results.
 const FEEDS: usize = 3;
 
+impl Drawn {
+    /// The place and the value of the input that is a number.
+    fn number(&self) -> Option<(usize, f64)> {
+        match self.from {
+            _ if self.op.arity() < 2 => None,
+            [Given::Number(value), _] => Some((0, value)),
+            [_, Given::Number(value)] => Some((1, value)),
+            _ => None,
+        }
+    }
+}
+
 fn step(op: Op, dtype: DType, operands: Vec<SequenceOperand>) -> SequenceStep {
+    step_with(Params::default(), op, dtype, operands)
+}
+
+fn step_with(params: Params, op: Op, dtype: DType, operands: Vec<SequenceOperand>) -> SequenceStep {
     let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, dtype).expect("a kernel");
-    SequenceStep { work: SequenceWork::Kernel(kernel, Params::default()), operands }
+    SequenceStep { work: SequenceWork::Kernel(kernel, params), operands }
 }
 
 /// The memory of each result. With `scratch`, results that are not kept are in scratch memory.
@@ -65,7 +83,7 @@ fn homes(drawn: &[Drawn], scratch: bool) -> Vec<SequenceMemory> {
             Given::Feed(index) => Some(SequenceMemory::Buffer { index, offset: 0 }),
             Given::Before(back) if back < place => in_buffer[place - 1 - back].then(|| homes[place - 1 - back]),
             Given::Before(_) => Some(SequenceMemory::Buffer { index: 0, offset: 0 }),
-            Given::Single => None,
+            Given::Single | Given::Number(_) => None,
         };
         let overwritten = overwritten.filter(|_| it.in_place);
         in_buffer.push(it.kept || overwritten.is_some());
@@ -91,7 +109,7 @@ fn steps(drawn: &[Drawn], dtype: DType, length: usize, scratch: bool) -> Vec<Seq
                 layout: Layout::contiguous(Shape::SCALAR).broadcast_to(all.shape()).expect("a view"),
                 access: Access::Read,
             },
-            Given::Feed(_) | Given::Before(_) => {
+            Given::Feed(_) | Given::Before(_) | Given::Number(_) => {
                 let index = if let Given::Feed(index) = from { index } else { 0 };
                 SequenceOperand {
                     memory: SequenceMemory::Buffer { index, offset: 0 },
@@ -101,8 +119,11 @@ fn steps(drawn: &[Drawn], dtype: DType, length: usize, scratch: bool) -> Vec<Seq
                 }
             }
         };
-        let inputs = it.from[..it.op.arity()].iter().map(|from| input(*from));
-        step(it.op, dtype, inputs.chain([result(place, Access::Write)]).collect())
+        let number = it.number();
+        let params = number.map_or(Params::default(), |(place, value)| Params::default().with_number(place, value));
+        let tensors = (0..it.op.arity()).filter(|place| number.is_none_or(|(number, _)| number != *place));
+        let inputs = tensors.map(|place| input(it.from[place]));
+        step_with(params, it.op, dtype, inputs.chain([result(place, Access::Write)]).collect())
     };
     drawn.iter().enumerate().map(of_step).collect()
 }
@@ -224,6 +245,7 @@ fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
     let from = prop_oneof![
         (0..2usize).prop_map(Given::Feed),
         Just(Given::Single),
+        prop::sample::select(vec![0.0, -0.0, 0.5, -3.0, 1e-45, f64::INFINITY, f64::NAN]).prop_map(Given::Number),
         // Mostly the step before.
         Just(Given::Before(0)),
         Just(Given::Before(0)),
@@ -337,7 +359,7 @@ fn of(op: Op, from: [Given; 2]) -> Drawn {
 #[test]
 #[cfg_attr(miri, ignore = "a function has several addresses there, so no kernel is known as ours")]
 fn steps_that_hand_on_their_result_are_a_chain() {
-    use Given::{Before, Feed, Single};
+    use Given::{Before, Feed, Number, Single};
     let shown = |drawn: &[Drawn]| shown(steps(drawn, DType::F32, 100, true));
     let add = |from| of(Op::Add, from);
     let kept = |it: Drawn| Drawn { kept: true, ..it };
@@ -351,6 +373,8 @@ fn steps_that_hand_on_their_result_are_a_chain() {
         "a later step reads the first result from memory"
     );
     assert_eq!(shown(&[first(), kept(of(Op::Mul, [Before(0), Before(0)]))]), "[0 1*]", "the value twice");
+    let numbers = [of(Op::Mul, [Feed(0), Number(0.5)]), kept(of(Op::Sub, [Number(2.0), Before(0)]))];
+    assert_eq!(shown(&numbers), "[0 1*]", "numbers on both sides");
     assert_eq!(
         shown(&[first(), first(), kept(add([Before(0), Before(1)]))]),
         "0 [1 2*]",

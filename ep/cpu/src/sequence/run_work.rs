@@ -9,7 +9,7 @@ pub(super) fn run_work(work: &SequenceWork, operands: &mut [Operand]) -> Result<
     match (work, operands) {
         (SequenceWork::Kernel(kernel, params), operands) => {
             let inputs = operands.len() - 1;
-            Ok((kernel.run)(&mut KernelCall { kernel: *kernel, operands, inputs, params })?)
+            Ok(KernelCall { kernel: *kernel, operands, inputs, params }.run()?)
         }
         (SequenceWork::Copy, [source, target]) => streamvm_kernels::copy(source, target),
         (SequenceWork::Fill(value), [target]) => streamvm_kernels::fill(target, *value),

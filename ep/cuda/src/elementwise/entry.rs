@@ -13,10 +13,10 @@ use std::fmt::{Arguments as Text, Write};
 use std::mem::offset_of;
 
 use streamvm_ep::backend::{FusedInput, FusedStep, FusedWork};
-use streamvm_ep::{DType, Op};
+use streamvm_ep::{DType, Op, Scalar};
 
 use crate::elementwise::functions::{Register, declarations, paste};
-use crate::elementwise::steps::{Refused, Steps, function};
+use crate::elementwise::steps::{Refused, Steps, function, number_dtype};
 use crate::plan::abi::{Arguments, Status, View};
 use crate::plan::kernel_name::Module;
 use crate::plan::{BLOCK, FOUR};
@@ -229,8 +229,8 @@ impl Writer<'_> {
             .zip(places)
             .map(|(view, place)| view.read.map_or(Vec::new(), |dtype| self.load(*place, dtype, count)))
             .collect();
-        if let Some(refused) = self.steps.refused {
-            self.refuse(refused, loaded[1][0], bases, index)?;
+        if let Some((refused, view)) = self.steps.refused {
+            self.refuse(refused, (view, loaded[view][0]), bases, index)?;
         }
         let mut results: Vec<Vec<Register>> = Vec::new();
         for place in 0..count {
@@ -282,17 +282,41 @@ impl Writer<'_> {
         let steps = self.steps;
         let mut results: Vec<Register> = Vec::new();
         for (step, &constant) in steps.group.steps.iter().zip(&steps.constants) {
-            let inputs: Option<Vec<Register>> = step
-                .inputs
-                .iter()
-                .map(|input| match *input {
-                    FusedInput::View(view) => read[view],
-                    FusedInput::Step(step) => results.get(step).copied(),
-                })
-                .collect();
-            results.push(self.step(step, constant, &inputs?)?);
+            let (mut inputs, mut numbers) = (Vec::new(), 0);
+            for input in &step.inputs {
+                inputs.push(match *input {
+                    FusedInput::View(view) => read[view]?,
+                    FusedInput::Step(step) => results.get(step).copied()?,
+                    FusedInput::Number(value) => {
+                        numbers += 1;
+                        self.number(value, number_dtype(step), numbers - 1)?
+                    }
+                });
+            }
+            results.push(self.step(step, constant, &inputs)?);
         }
         Some(results)
+    }
+
+    /// A number among the inputs of a step, which is the number of this index there.
+    fn number(&mut self, value: Scalar, dtype: DType, index: usize) -> Option<Register> {
+        let to = self.register(8 * dtype.size());
+        if self.steps.takes_numbers {
+            let field = [offset_of!(Arguments, value), offset_of!(Arguments, counter)].get(index).copied()?;
+            let bits = self.field(64, field);
+            self.low_bits(to, bits);
+        } else {
+            ptx!(self, "mov.b{} {to}, {:#x}", to.bits, value.element_bits(dtype)?);
+        }
+        Some(to)
+    }
+
+    /// Moves the low bits of a register of 64 bits.
+    fn low_bits(&mut self, to: Register, from: Register) {
+        match to.bits {
+            64 => ptx!(self, "mov.b64 {to}, {from}"),
+            narrow => ptx!(self, "cvt.u{narrow}.u64 {to}, {from}"),
+        }
     }
 
     fn step(&mut self, step: &FusedStep, constant: Option<u64>, inputs: &[Register]) -> Option<Register> {
@@ -305,10 +329,7 @@ impl Writer<'_> {
                     Some(constant) => ptx!(self, "mov.b{} {to}, {constant:#x}", to.bits),
                     None => {
                         let value = self.field(64, offset_of!(Arguments, value));
-                        match to.bits {
-                            64 => ptx!(self, "mov.b64 {to}, {value}"),
-                            narrow => ptx!(self, "cvt.u{narrow}.u64 {to}, {value}"),
-                        }
+                        self.low_bits(to, value);
                     }
                 }
                 Some(to)
@@ -347,7 +368,13 @@ impl Writer<'_> {
     /// With a negative exponent goes its value. A thread that lowers the index writes the exponent, and again if the index has been lowered meanwhile: the last
     /// thread to write has seen the smallest index, or looks once more. The fence between the two lets a test come between. The exponent is read from the input,
     /// where it stays even if that is the output too, because the function gives it.
-    fn refuse(&mut self, refused: Refused, input: Register, bases: &[Register], index: Register) -> Option<()> {
+    fn refuse(
+        &mut self,
+        refused: Refused,
+        (view, input): (usize, Register),
+        bases: &[Register],
+        index: Register,
+    ) -> Option<()> {
         let (is_fine, fine) = (self.predicate(), self.new_label());
         let (dtype, condition) = match refused {
             Refused::Zeros(dtype) => (dtype, "ne"),
@@ -370,8 +397,8 @@ impl Writer<'_> {
             self.label(again);
             ptx!(self, "membar.gl");
             ptx!(self, "ld.volatile.global.u64 {smallest}, [{status}+{}]", offset_of!(Status, index));
-            let offset = self.offsets(smallest, &[1])?[0];
-            let address = self.element(bases[1], offset, dtype);
+            let offset = self.offsets(smallest, &[view])?[0];
+            let address = self.element(bases[view], offset, dtype);
             ptx!(self, "ld.global.s{} {value}, [{address}]", 8 * dtype.size());
             ptx!(self, "membar.gl");
             ptx!(self, "st.volatile.global.u64 [{status}+{}], {value}", offset_of!(Status, value));

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 use std::mem::offset_of;
 
+use smallvec::SmallVec;
 use streamvm_ep::backend::{FusedInput, FusedStep, FusedView, FusedWork};
 use streamvm_ep::{DType, ElementWork, Error, FusedGroup, Op, Scalar};
 
@@ -46,56 +47,86 @@ pub(crate) struct Steps {
     pub(super) group: FusedGroup,
     /// For each step that is a fill the bits of its number; `None` if they are in the parameter.
     pub(super) constants: Vec<Option<u64>>,
+    /// Whether the numbers among the inputs of the only step are in the parameter, so that one kernel serves all numbers.
+    pub(super) takes_numbers: bool,
     pub(super) parameter: Parameter,
-    pub(super) refused: Option<Refused>,
+    /// What is refused of which view.
+    pub(super) refused: Option<(Refused, usize)>,
 }
 
 impl Steps {
     /// The step of an elementwise kernel; `None` if the kernel is another one.
     pub(crate) fn of_kernel(name: KernelName) -> Option<Steps> {
-        let (work, inputs, dtype) = match name {
-            KernelName::Op(op, dtype) if op.is_elementwise() => {
-                let mut inputs = vec![dtype; op.arity()];
-                if op == Op::Where {
-                    inputs[0] = DType::Bool;
-                }
-                (FusedWork::Call(op, dtype), inputs, op.elementwise_output(dtype))
+        let of_op = |op: Op, dtype: DType| {
+            let mut inputs = vec![dtype; op.arity()];
+            if op == Op::Where {
+                inputs[0] = DType::Bool;
             }
+            (FusedWork::Call(op, dtype), inputs, op.elementwise_output(dtype))
+        };
+        let is_number = |input: usize| matches!(name, KernelName::WithNumbers(_, _, places) if places.contains(input));
+        let (work, inputs, dtype) = match name {
+            KernelName::Op(op, dtype) if op.is_elementwise() => of_op(op, dtype),
+            KernelName::WithNumbers(op, dtype, _) => of_op(op, dtype),
             KernelName::Cast(from, to) => (FusedWork::Call(Op::Cast, from), vec![from], to),
             KernelName::Copy(bytes) => (FusedWork::Copy, vec![unsigned(bytes)], unsigned(bytes)),
             KernelName::Fill(bytes) => (FusedWork::Fill(Scalar::one(DType::U8)), vec![], unsigned(bytes)),
             _ => return None,
         };
-        let mut views: Vec<_> = inputs.iter().map(|&read| FusedView { read: Some(read), written: None }).collect();
+        let mut views = Vec::new();
+        let mut input = |(place, &read): (usize, &DType)| {
+            if is_number(place) {
+                return FusedInput::Number(Scalar::zero(read));
+            }
+            views.push(FusedView { read: Some(read), written: None });
+            FusedInput::View(views.len() - 1)
+        };
+        let inputs: SmallVec<[FusedInput; 3]> = inputs.iter().enumerate().map(&mut input).collect();
         views.push(FusedView { read: None, written: Some((dtype, 0)) });
-        let inputs = (0..inputs.len()).map(FusedInput::View).collect();
         let refused = match name {
-            KernelName::Op(Op::Pow, dtype) if name.can_fail() => Some(Refused::Negatives(dtype)),
-            KernelName::Op(_, dtype) if name.can_fail() => Some(Refused::Zeros(dtype)),
+            KernelName::Op(op, dtype) | KernelName::WithNumbers(op, dtype, _) if name.can_fail() => {
+                let refused = if op == Op::Pow { Refused::Negatives(dtype) } else { Refused::Zeros(dtype) };
+                // The right operand.
+                match inputs[1] {
+                    FusedInput::View(view) => Some((refused, view)),
+                    _ => None,
+                }
+            }
             _ => None,
         };
         let group = FusedGroup { views, steps: vec![FusedStep { work, inputs, dtype }] };
-        Some(Steps { group, constants: vec![None], parameter: Parameter::ONE, refused })
+        Some(Steps { group, constants: vec![None], takes_numbers: true, parameter: Parameter::ONE, refused })
     }
 
     /// Fused steps, of which the kernel has this parameter.
     ///
     /// # Errors
     ///
-    /// A number of a fill does not fit its dtype.
+    /// A number of a fill, or among the inputs of a step, does not fit its dtype.
     pub(crate) fn of_group(group: &FusedGroup, parameter: Parameter) -> Result<Steps, Error> {
         let constant = |step: &FusedStep| match step.work {
             FusedWork::Fill(value) => bits(value, step.dtype).map(Some),
             _ => Ok(None),
         };
         let constants = group.steps.iter().map(constant).collect::<Result<_, Error>>()?;
-        Ok(Steps { group: group.clone(), constants, parameter, refused: None })
+        for step in &group.steps {
+            step.inputs.iter().try_for_each(|input| match *input {
+                FusedInput::Number(value) => bits(value, number_dtype(step)).map(|_| ()),
+                _ => Ok(()),
+            })?;
+        }
+        Ok(Steps { group: group.clone(), constants, takes_numbers: false, parameter, refused: None })
     }
 
     /// Whether the kernel has code for four elements at a time. Long code is in a kernel once, and so is what reports elements.
     pub(super) fn takes_four(&self) -> bool {
         self.refused.is_none() && !self.group.steps.iter().any(is_long)
     }
+}
+
+/// The dtype of the numbers among the inputs of a step.
+pub(super) fn number_dtype(step: &FusedStep) -> DType {
+    if let FusedWork::Call(_, dtype) = step.work { dtype } else { step.dtype }
 }
 
 /// A dtype whose elements have so many bytes.
@@ -149,11 +180,18 @@ impl Display for Steps {
                 (FusedWork::Copy, _) => {}
                 (FusedWork::Call(op, dtype), _) => write!(f, " {op} of {dtype}:")?,
             }
+            let mut number = 0;
             for input in &step.inputs {
                 match input {
                     FusedInput::View(view) => write!(f, " v{view}")?,
                     FusedInput::Step(step) => write!(f, " r{step}")?,
+                    FusedInput::Number(_) if self.takes_numbers => write!(f, " n{number}")?,
+                    FusedInput::Number(value) => match value.element_bits(number_dtype(step)) {
+                        Some(bits) => write!(f, " {bits:#x}")?,
+                        None => write!(f, " {value}")?,
+                    },
                 }
+                number += usize::from(matches!(input, FusedInput::Number(_)));
             }
             writeln!(f)?;
         }

@@ -49,7 +49,7 @@ pub struct View {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Arguments {
-    /// Inputs first, then the output; the others are zeros.
+    /// Inputs that are tensors first, then the output; the others are zeros.
     pub views: [View; MAX_VIEWS],
     /// Sizes of the outer axes, outermost first; see the module. Those past the rank are 1.
     pub shape: [i64; MAX_RANK],
@@ -65,12 +65,12 @@ pub struct Arguments {
     /// For reductions, softmax, norms, cross entropy and one-hot, and gradients of these: the elements of `inner`, the product of its sizes. Other kernels
     /// do not read it.
     pub inner_elements: u64,
-    /// For fill and pad, the bits of one element, in the low bytes; for one-hot, those of 1; for norms, those of epsilon as
+    /// For fill, pad and the first of the numbers among the inputs of an elementwise op, the bits of one element, in the low bytes; for one-hot, those of 1; for norms, those of epsilon as
     /// an `f64`; for random, the seed; for convolutions and poolings, stride and padding, height before width, 16 bits each; for arange, the first
     /// element, an `i64` or the bits of an `f64`; for argsort and argtopk, the bits of infinity, or all bits if elements are no floats; for a reduction that is launched
     /// twice, the inner elements of each part but the last.
     pub value: u64,
-    /// Random: the first block. Convolutions and poolings: the dilation, height before width, and the number of groups, 16 bits each. Arange: the step, as
+    /// The bits of the second number among the inputs of an elementwise op. Random: the first block. Convolutions and poolings: the dilation, height before width, and the number of groups, 16 bits each. Arange: the step, as
     /// `value`. Triangles: the diagonal, an `i64`. Take_along_axis and scatters: the product of the sizes of the axes behind the axis. Argsort and argtopk:
     /// the sign bit of an element, or 0 if elements have no sign. Reductions that are launched twice: the number of parts.
     pub counter: u64,

@@ -3,18 +3,20 @@
 use std::fmt;
 use std::str::FromStr;
 
-use streamvm_ep::{DType, KernelError, Op, ParseError};
+use streamvm_ep::{DType, KernelError, Numbers, Op, ParseError, Scalar};
 
 use crate::plan::abi::Status;
 
 /// A kernel of ours.
 ///
-/// [`Display`](fmt::Display) gives its name in PTX and [`FromStr`] reads it: `sv_add_f32`, `sv_cast_f32_i64`, `sv_copy_4`,
+/// [`Display`](fmt::Display) gives its name in PTX and [`FromStr`] reads it: `sv_add_f32`, `sv_add_number1_f32`, `sv_cast_f32_i64`, `sv_copy_4`,
 /// `sv_one_hot_i64_4`, `sv_index_select_i64_4`, `sv_flip_4`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum KernelName {
     /// An op other than those below, for a dtype of its [key input](Op::key_input).
     Op(Op, DType),
+    /// An elementwise op with [numbers](streamvm_ep::Numbers) as the inputs at these places.
+    WithNumbers(Op, DType, NumberPlaces),
     /// [`Op::Cast`] from the first dtype to the second.
     Cast(DType, DType),
     /// Strided copy of elements of so many bytes: 1, 2, 4 or 8.
@@ -39,12 +41,54 @@ const OPS: usize = Op::ALL.len();
 const DTYPES: usize = DType::ALL.len();
 /// Sizes of elements: 1, 2, 4, 8.
 const SIZES: usize = 4;
+/// The first op that takes numbers, and how many ops there are from it to the last one.
+const FIRST_WITH_NUMBERS: usize = Op::Add as usize;
+const OPS_WITH_NUMBERS: usize = Op::Clamp as usize + 1 - FIRST_WITH_NUMBERS;
+/// Sets of places of numbers: none is empty or has all three.
+const SETS: usize = 6;
+/// The indices of kernels without numbers.
+const WITHOUT_NUMBERS: usize = (OPS + DTYPES) * DTYPES + (3 + 2 * DTYPES + OPS) * SIZES;
+
+/// Which inputs of an op are numbers: one or two of three.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NumberPlaces(u8);
+
+impl NumberPlaces {
+    /// The places of these numbers; `None` if there are none, or as many as no op takes.
+    #[inline]
+    pub fn of(numbers: &Numbers) -> Option<NumberPlaces> {
+        let bits = (0..3).fold(0, |bits, place| bits | u8::from(numbers.contains(place)) << place);
+        (1..=SETS as u8).contains(&bits).then_some(NumberPlaces(bits))
+    }
+
+    /// Whether the input of this index is a number.
+    pub const fn contains(self, input: usize) -> bool {
+        input < 3 && self.0 & (1 << input) != 0
+    }
+
+    /// How many numbers there are.
+    pub const fn count(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Every set of places.
+    fn all() -> impl Iterator<Item = NumberPlaces> {
+        (1..=SETS as u8).map(NumberPlaces)
+    }
+
+    /// Whether the op takes numbers there.
+    fn fit(self, op: Op) -> bool {
+        let number =
+            |numbers: Numbers, place| if self.contains(place) { numbers.with(place, Scalar::I64(0)) } else { numbers };
+        (0..3).fold(Numbers::NONE, number).fit(op)
+    }
+}
 
 impl KernelName {
     /// An exclusive upper bound of [`index`](KernelName::index).
-    pub const INDICES: usize = (OPS + DTYPES) * DTYPES + (3 + 2 * DTYPES + OPS) * SIZES;
+    pub const INDICES: usize = WITHOUT_NUMBERS + OPS_WITH_NUMBERS * DTYPES * SETS;
 
-    /// Every kernel that exists.
+    /// Every kernel without numbers.
     pub fn all() -> impl Iterator<Item = KernelName> {
         let ops = Op::ALL.into_iter().flat_map(|op| DType::ALL.map(|dtype| KernelName::Op(op, dtype)));
         let casts = DType::ALL.into_iter().flat_map(|from| DType::ALL.map(|to| KernelName::Cast(from, to)));
@@ -58,12 +102,23 @@ impl KernelName {
         ops.chain(casts).chain(sizes).chain(by_index).chain(moves).filter(|name| name.exists())
     }
 
+    /// Every kernel with numbers.
+    pub fn with_numbers() -> impl Iterator<Item = KernelName> {
+        let of_op = |op| {
+            DType::ALL.into_iter().flat_map(move |dtype| {
+                NumberPlaces::all().map(move |places| KernelName::WithNumbers(op, dtype, places))
+            })
+        };
+        Op::ALL.into_iter().flat_map(of_op).filter(|name| name.exists())
+    }
+
     fn exists(self) -> bool {
         match self {
             KernelName::Op(op, dtype) => {
                 let has_another = matches!(op, Op::Cast | Op::Pad | Op::OneHot | Op::IndexSelect | Op::ArgTopK);
                 !has_another && !OF_SIZE.contains(&op) && op.supports(dtype)
             }
+            KernelName::WithNumbers(op, dtype, places) => op.supports(dtype) && places.fit(op),
             KernelName::Cast(from, _) => Op::Cast.supports(from),
             KernelName::Copy(bytes) | KernelName::Fill(bytes) | KernelName::Pad(bytes) => is_size(bytes),
             // The indices of both ops have the same dtypes.
@@ -79,6 +134,10 @@ impl KernelName {
     pub fn index(self) -> usize {
         match self {
             KernelName::Op(op, dtype) => op as usize * DTYPES + dtype as usize,
+            KernelName::WithNumbers(op, dtype, places) => {
+                let of_op = (op as usize - FIRST_WITH_NUMBERS) * DTYPES + dtype as usize;
+                WITHOUT_NUMBERS + of_op * SETS + usize::from(places.0) - 1
+            }
             KernelName::Cast(from, to) => (OPS + from as usize) * DTYPES + to as usize,
             KernelName::Copy(bytes) => (OPS + DTYPES) * DTYPES + bytes.ilog2() as usize,
             KernelName::Fill(bytes) => (OPS + DTYPES) * DTYPES + SIZES + bytes.ilog2() as usize,
@@ -99,7 +158,9 @@ impl KernelName {
     #[inline]
     pub fn module(self) -> Module {
         match self {
-            KernelName::Cast(..) | KernelName::Copy(_) | KernelName::Fill(_) => Module::Elementwise,
+            KernelName::WithNumbers(..) | KernelName::Cast(..) | KernelName::Copy(_) | KernelName::Fill(_) => {
+                Module::Elementwise
+            }
             KernelName::Pad(_) | KernelName::OneHot(..) | KernelName::IndexSelect(..) => Module::Move,
             KernelName::OfSize(Op::ArgSort, _) => Module::Sort,
             KernelName::OfSize(..) | KernelName::Op(Op::CumSum | Op::ScatterAdd | Op::Arange, _) => Module::Arrange,
@@ -142,6 +203,8 @@ impl KernelName {
     pub fn can_fail(self) -> bool {
         match self {
             KernelName::Op(op, dtype) => op.refuses_elements(dtype),
+            // The right operand is what is refused. That of a number is known before the launch.
+            KernelName::WithNumbers(op, dtype, places) => op.refuses_elements(dtype) && !places.contains(1),
             KernelName::IndexSelect(..) => true,
             KernelName::OfSize(op, _) => matches!(op, Op::TakeAlongAxis | Op::Scatter),
             _ => false,
@@ -160,11 +223,13 @@ impl KernelName {
         }
         let index = status.index as usize;
         match self {
-            KernelName::Op(op @ Op::Pow, _) => Err(KernelError::NegativeExponent { op, index, exponent: status.value }),
+            KernelName::Op(op @ Op::Pow, _) | KernelName::WithNumbers(op @ Op::Pow, ..) => {
+                Err(KernelError::NegativeExponent { op, index, exponent: status.value })
+            }
             KernelName::Op(op @ Op::ScatterAdd, _) | KernelName::OfSize(op, _) => {
                 Err(KernelError::RowOutOfRange { op, index, row: status.value })
             }
-            KernelName::Op(op, _) => Err(KernelError::DivisionByZero { op, index }),
+            KernelName::Op(op, _) | KernelName::WithNumbers(op, ..) => Err(KernelError::DivisionByZero { op, index }),
             KernelName::IndexSelect(..) => {
                 Err(KernelError::RowOutOfRange { op: Op::IndexSelect, index, row: status.value })
             }
@@ -182,6 +247,11 @@ impl fmt::Display for KernelName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             KernelName::Op(op, dtype) => write!(f, "sv_{}_{}", op.name(), dtype.name()),
+            KernelName::WithNumbers(op, dtype, places) => {
+                write!(f, "sv_{}_number", op.name())?;
+                (0..3).filter(|place| places.contains(*place)).try_for_each(|place| write!(f, "{place}"))?;
+                write!(f, "_{}", dtype.name())
+            }
             KernelName::Cast(from, to) => write!(f, "sv_cast_{}_{}", from.name(), to.name()),
             KernelName::Copy(bytes) => write!(f, "sv_copy_{bytes}"),
             KernelName::Fill(bytes) => write!(f, "sv_fill_{bytes}"),
@@ -209,10 +279,15 @@ impl FromStr for KernelName {
             Some(("one_hot", from)) => KernelName::OneHot(from.parse()?, bytes()?),
             Some(("index_select", from)) => KernelName::IndexSelect(from.parse()?, bytes()?),
             Some(("cast", from)) => KernelName::Cast(from.parse()?, last.parse()?),
+            Some((op, places)) if let Some(digits) = places.strip_prefix("number") => {
+                let place = |bits: u8, digit: char| Some(bits | 1 << digit.to_digit(3)?);
+                let bits = digits.chars().try_fold(0, place).filter(|bits| (1..=SETS as u8).contains(bits));
+                KernelName::WithNumbers(op.parse()?, last.parse()?, NumberPlaces(bits.ok_or_else(refused)?))
+            }
             _ if bytes().is_ok() => KernelName::OfSize(work.parse()?, bytes()?),
             _ => KernelName::Op(work.parse()?, last.parse()?),
         };
-        if name.exists() { Ok(name) } else { Err(refused()) }
+        if name.exists() && name.to_string() == text { Ok(name) } else { Err(refused()) }
     }
 }
 

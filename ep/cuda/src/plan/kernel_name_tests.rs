@@ -30,6 +30,15 @@ fn names_round_trip_and_have_indices_of_their_own() {
         assert_eq!(name.to_string().parse::<KernelName>(), Ok(name));
         assert!(name.index() < KernelName::INDICES && indices.insert(name.index()), "{name}");
     }
+    let mut with_numbers = HashSet::new();
+    for name in KernelName::with_numbers() {
+        assert_eq!(name.to_string().parse::<KernelName>(), Ok(name));
+        assert!((WITHOUT_NUMBERS..KernelName::INDICES).contains(&name.index()), "{name}");
+        assert!(with_numbers.insert(name.index()), "{name}");
+    }
+    let sets = |op: Op| NumberPlaces::all().filter(|places| places.fit(op)).count();
+    assert_eq!([Op::Add, Op::Lt, Op::Where, Op::Clamp, Op::Neg].map(sets), [2, 2, 2, 6, 0]);
+    assert_eq!(with_numbers.len(), Op::ALL.into_iter().map(|op| sets(op) * op.dtypes().len()).sum::<usize>());
     let others = [Op::Cast, Op::Pad, Op::OneHot, Op::IndexSelect, Op::ArgTopK];
     let supported = Op::ALL.into_iter().filter(|op| !others.contains(op) && !OF_SIZE.contains(op));
     let pairs: usize = supported.map(|op| op.dtypes().len()).sum();
@@ -67,9 +76,19 @@ fn a_name_of_no_kernel_is_refused() {
         "sv_scatter_add_4",
         "sv_add_f32_i32",
         "sv_ADD_f32",
+        "sv_add_number_f32",
+        "sv_add_number2_f32",
+        "sv_add_number01_f32",
+        "sv_clamp_number21_f32",
+        "sv_clamp_number012_f32",
+        "sv_where_number0_f32",
+        "sv_neg_number0_f32",
+        "sv_add_number1_bool",
     ] {
         assert!(text.parse::<KernelName>().is_err(), "{text}");
     }
+    let second = NumberPlaces::of(&Numbers::NONE.with(1, Scalar::I64(3))).unwrap();
+    assert_eq!("sv_floor_div_number1_u8".parse(), Ok(KernelName::WithNumbers(Op::FloorDiv, DType::U8, second)));
     assert_eq!("sv_reduce_max_u8".parse(), Ok(KernelName::Op(Op::ReduceMax, DType::U8)));
     assert_eq!("sv_one_hot_u8_8".parse(), Ok(KernelName::OneHot(DType::U8, 8)));
     assert_eq!("sv_index_select_i32_2".parse(), Ok(KernelName::IndexSelect(DType::I32, 2)));

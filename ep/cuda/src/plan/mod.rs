@@ -28,14 +28,14 @@ mod window;
 
 use streamvm_ep::backend::check::{InPlace, check_broadcast, check_fill, check_inferred, checked_operands};
 use streamvm_ep::{
-    Access, DType, Error, KernelCall, KernelError, Layout, MAX_RANK, OpClass, OpError, Operand, Scalar, Shape,
+    DType, Error, Extra, KernelCall, KernelError, Layout, MAX_RANK, Numbers, Op, OpClass, OpError, Operand, Scalar,
     check_source,
 };
 
 use crate::plan::abi::{Arguments, MAX_VIEWS, View};
 use crate::plan::arrange::{arange, cumsum, flip, scatter, take_along_axis, triangle};
 use crate::plan::axes::{Axes, Order, stride_to};
-use crate::plan::kernel_name::KernelName;
+use crate::plan::kernel_name::{KernelName, NumberPlaces};
 use crate::plan::positional::{index_select, one_hot, pad, random};
 use crate::plan::reduce::{cross_entropy, matmul, norm, reduction, softmax};
 use crate::plan::sort::argsort;
@@ -82,6 +82,9 @@ pub fn plan(call: &KernelCall<'_, '_>) -> Result<Option<Launch>, KernelError> {
     let (op, dtype) = (call.kernel.op, call.kernel.dtype);
     if !op.supports(dtype) {
         return Err(OpError::DType { op, dtype, available: op.dtypes() }.into());
+    }
+    if let Extra::Numbers(numbers) = &call.params.extra {
+        return plan_with_numbers(call, numbers);
     }
     let name = KernelName::Op(op, dtype);
     match op.class() {
@@ -237,6 +240,43 @@ pub fn plan(call: &KernelCall<'_, '_>) -> Result<Option<Launch>, KernelError> {
     }
 }
 
+/// [`plan`] for a call with numbers among its inputs: the parameter has them.
+fn plan_with_numbers(call: &KernelCall<'_, '_>, numbers: &Numbers) -> Result<Option<Launch>, KernelError> {
+    let (op, dtype) = (call.kernel.op, call.kernel.dtype);
+    let places = NumberPlaces::of(numbers).filter(|_| numbers.fit(op)).ok_or(OpError::Numbers { op })?;
+    let mut bits = [0; 2];
+    for (bits, (_, value)) in bits.iter_mut().zip(numbers.iter()) {
+        *bits = value.element_bits(dtype).ok_or(OpError::Value { op, value, dtype })?;
+    }
+    let (name, output) = (KernelName::WithNumbers(op, dtype, places), op.elementwise_output(dtype));
+    let launch = match (op.arity() - places.count(), op.class()) {
+        (1, _) => {
+            let ([a], out) = checked_operands(call, [dtype], output, InPlace::Allowed)?;
+            check_broadcast(op, &[a], out)?;
+            elementwise(name, [out, a])
+        }
+        (_, class) => {
+            let first = if class == OpClass::Select { DType::Bool } else { dtype };
+            let ([a, b], out) = checked_operands(call, [first, dtype], output, InPlace::Allowed)?;
+            check_broadcast(op, &[a, b], out)?;
+            elementwise(name, [out, a, b])
+        }
+    };
+    let Some(mut launch) = launch else { return Ok(None) };
+    // A kernel that reads its right operand reports what it refuses there.
+    match (op, numbers.get(1)) {
+        (Op::Pow, Some(Scalar::I64(exponent))) if op.refuses_elements(dtype) && exponent < 0 => {
+            return Err(KernelError::NegativeExponent { op, index: 0, exponent });
+        }
+        (Op::Div | Op::FloorDiv | Op::Remainder, Some(Scalar::I64(0))) if op.refuses_elements(dtype) => {
+            return Err(KernelError::DivisionByZero { op, index: 0 });
+        }
+        _ => {}
+    }
+    [launch.arguments.value, launch.arguments.counter] = bits;
+    Ok(Some(launch))
+}
+
 /// The launch that copies `source` to `target`, views of one device's memory; `None` if there are no elements.
 ///
 /// The caller has made the checks of [`Stream::copy`](streamvm_ep::Stream::copy). If both views are contiguous, a plain copy of bytes is
@@ -261,14 +301,7 @@ pub fn plan_fill(target: &Operand, value: Scalar) -> Result<Option<Launch>, Erro
 
 /// The bits of `value` as an element of `dtype`.
 pub(crate) fn bits(value: Scalar, dtype: DType) -> Result<u64, Error> {
-    let mut bits = 0u64;
-    let scalar = Layout::contiguous(Shape::SCALAR);
-    // SAFETY: one element of any dtype fits in the 8 bytes of `bits`, at an aligned address, and the operand is not used after `bits` is
-    // used again.
-    let mut one = unsafe { Operand::new((&raw mut bits).cast(), dtype, scalar, Access::Write) };
-    // The CPU's own fill gives the same rounding for every dtype.
-    streamvm_kernels::fill(&mut one, value)?;
-    Ok(bits)
+    value.element_bits(dtype).ok_or(Error::ScalarDoesNotFit { value, dtype })
 }
 
 /// The launch of an elementwise kernel. The output is the first operand; the inputs broadcast to it.

@@ -1,4 +1,4 @@
-use streamvm_ep::{DeviceKind, Kernel, Op, Params};
+use streamvm_ep::{Access, DeviceKind, Kernel, Params, Shape};
 
 use super::*;
 

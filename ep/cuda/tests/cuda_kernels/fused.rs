@@ -54,10 +54,14 @@ enum Steps<'n> {
 fn fusable() -> Vec<KernelName> {
     let is_fusable = |name: &KernelName| match *name {
         KernelName::Op(op, dtype) => op.is_elementwise() && !op.refuses_elements(dtype),
+        // With the number 1 on the right, so that no element is refused.
+        KernelName::WithNumbers(op, dtype, places) => {
+            op.refuses_elements(dtype) && places.contains(1) && dtype != DType::Bool
+        }
         KernelName::Cast(..) => true,
         _ => false,
     };
-    KernelName::all().filter(is_fusable).collect()
+    KernelName::all().chain(KernelName::with_numbers()).filter(is_fusable).collect()
 }
 
 /// Groups of which every fusable kernel is a step of one, and `count` drawn ones of at most `most` steps.
@@ -97,6 +101,7 @@ fn draw(rng: &mut Rng, what: &Steps<'_>) -> Group {
             _ => {
                 let (op, dtype, to) = match name.unwrap_or_else(|| all[rng.below(all.len())]) {
                     KernelName::Op(op, dtype) => (op, dtype, None),
+                    KernelName::WithNumbers(op, dtype, _) => (op, dtype, None),
                     KernelName::Cast(from, to) => (Op::Cast, from, Some(to)),
                     other => panic!("{other} is no step of a group"),
                 };
@@ -106,7 +111,20 @@ fn draw(rng: &mut Rng, what: &Steps<'_>) -> Group {
                     inputs[0] = DType::Bool;
                 }
                 let result = to.unwrap_or(op.elementwise_output(dtype));
-                (SequenceWork::Kernel(kernel, Params { to, ..Params::default() }), inputs, result)
+                let mut params = Params { to, ..Params::default() };
+                // A number in place of an input of some steps, and of those that would refuse others.
+                let must = op.refuses_elements(dtype);
+                let place = if must { 1 } else { rng.below(3) };
+                let number =
+                    params.with_number(place, if dtype.is_float() { Scalar::from(0.75) } else { Scalar::one(dtype) });
+                if number.numbers().fit(op) && (must || rng.below(3) == 0) {
+                    params = number;
+                    inputs = (0..op.arity())
+                        .filter(|&input| !params.numbers().contains(input))
+                        .map(|input| inputs[input])
+                        .collect();
+                }
+                (SequenceWork::Kernel(kernel, params), inputs, result)
             }
         };
         // The inputs broadcast to the shape of the group, and the last has it.

@@ -7,6 +7,7 @@ mod fused;
 mod interpreter;
 mod moving;
 mod no_allocation;
+mod numbers;
 mod otherwise;
 mod parts;
 mod ptx;
@@ -171,7 +172,7 @@ fn draw_output_view(rng: &mut Rng) -> View {
 /// The op that a kernel is for, if it is for one.
 fn op_of(name: KernelName) -> Option<Op> {
     match name {
-        KernelName::Op(op, _) => Some(op),
+        KernelName::Op(op, _) | KernelName::WithNumbers(op, ..) => Some(op),
         KernelName::Cast(..) => Some(Op::Cast),
         KernelName::Pad(_) => Some(Op::Pad),
         KernelName::OneHot(..) => Some(Op::OneHot),
@@ -199,7 +200,7 @@ fn draw_call_of(
         all[rng.below(all.len())]
     };
     let (dtype, to) = match name {
-        KernelName::Op(_, dtype) => (dtype, None),
+        KernelName::Op(_, dtype) | KernelName::WithNumbers(_, dtype, _) => (dtype, None),
         KernelName::Cast(from, to) => (from, Some(to)),
         KernelName::Pad(bytes) => (of_size(rng, bytes), None),
         KernelName::OneHot(from, bytes) => (from, Some(of_size(rng, bytes))),

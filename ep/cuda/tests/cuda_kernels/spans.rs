@@ -31,6 +31,10 @@ fn sizes_of_tensors(function: KernelName, arguments: &Arguments) -> Vec<usize> {
         KernelName::IndexSelect(from, bytes) => vec![bytes, from.size(), bytes],
         KernelName::Fill(bytes) => vec![bytes],
         KernelName::OfSize(Op::ArgSort, bytes) => vec![bytes, DType::I64.size()],
+        KernelName::WithNumbers(op, dtype, places) => {
+            let sizes = sizes_of_tensors(KernelName::Op(op, dtype), arguments).into_iter().enumerate();
+            sizes.filter(|(input, _)| !places.contains(*input)).map(|(_, size)| size).collect()
+        }
         KernelName::OfSize(op, bytes) => by_index(op, arguments, vec![bytes; op.arity() + 1]),
         KernelName::Op(op, dtype) => {
             let mut sizes = vec![dtype.size(); op.arity() + 1];

@@ -146,7 +146,7 @@ fn launch_once(kernel: Kernel, scratch: &mut Scratch<'_>, inputs: usize, params:
     let mut copies = scratch.operands();
     let outcome = catch_panic(|| {
         let mut call = KernelCall { kernel, operands: &mut copies, inputs, params };
-        call.mark_overlapping_shared().and_then(|()| (kernel.run)(&mut call))
+        call.mark_overlapping_shared().and_then(|()| call.run())
     });
     flatten(outcome.map(|result| result.map_err(|error| LateCause::Device(Error::Kernel(error)))))
 }

@@ -71,7 +71,7 @@ pub(super) fn is_announced(stretch: &Stretch, steps: &[Command]) -> bool {
 /// Whether the step is the same command in each run over the same buffers, and reports nothing that belongs to one launch.
 fn is_same_in_each_run(command: &Command) -> bool {
     match &command.step.work {
-        SequenceWork::Kernel(kernel, _) => !kernel.op.refuses_elements(kernel.dtype),
+        SequenceWork::Kernel(kernel, params) => !params.refuses_elements(kernel.op, kernel.dtype),
         SequenceWork::Copy | SequenceWork::Fill(_) => true,
         _ => false,
     }

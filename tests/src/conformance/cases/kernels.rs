@@ -1,7 +1,8 @@
 //! Kernels: each op for each dtype that the device supports, over shapes and views, compared with the naive reference.
 
 use streamvm_ep::{
-    Access, Axes, DType, Error, Kernel, KernelError, LateCause, Layout, Op, OpClass, Params, Shape, infer,
+    Access, Axes, DType, Error, Kernel, KernelError, LateCause, Layout, Numbers, Op, OpClass, Params, Scalar, Shape,
+    infer,
 };
 
 use super::table;
@@ -165,6 +166,11 @@ fn against_reference(bench: &Bench, op: Op) -> Result<(), Fail> {
                 one_form(&lab, &mut lane, &mut rng, op, dtype, target, form, round == 0)?;
             }
         }
+        for input in 0..op.arity() {
+            if Numbers::NONE.with(input, Scalar::zero(dtype)).fit(op) {
+                one_number(&lab, &mut lane, &mut rng, (op, dtype), input)?;
+            }
+        }
         if takes_target(op) {
             for target in DType::ALL {
                 one_form(&lab, &mut lane, &mut rng, op, dtype, target, &forms(op)[0], true)?;
@@ -240,6 +246,42 @@ fn one_call(
         ensure!(lab.bytes(lane, buffer)? == input.bytes(), "{what}: it wrote an input");
     }
     Ok(())
+}
+
+/// Runs one call in which this input is a number, and compares it with the reference over a tensor of one element.
+fn one_number(
+    lab: &Lab,
+    lane: &mut Lane,
+    rng: &mut Random,
+    (op, dtype): (Op, DType),
+    number: usize,
+) -> Result<(), Fail> {
+    let dims = |input: usize| if input == number { [].as_slice() } else { &[3, 4] };
+    let inputs: Vec<HostTensor> = (0..op.arity())
+        .map(|input| {
+            let own = input_dtype(op, dtype, input, 0);
+            HostTensor::new(rng, own, dims(input), View::Contiguous, op.samples(input))
+        })
+        .collect();
+    let value = match inputs[number].dense().values[0] {
+        Value::Float(value) => Scalar::F64(value),
+        Value::Int(value) if dtype == DType::Bool => Scalar::Bool(value != 0),
+        Value::Int(value) => i64::try_from(value).map_or_else(|_| Scalar::U64(value as u64), Scalar::I64),
+    };
+    let params = Params::default().with_number(number, value);
+    let mut tensors: Vec<&HostTensor> = inputs.iter().collect();
+    tensors.remove(number);
+    let given: Vec<(DType, &Shape)> = tensors.iter().map(|input| (input.dtype, input.layout.shape())).collect();
+    let (out_dtype, out_shape) = infer(op, &given, &params)?;
+    let what = format!("{op} of {dtype} with {params:?}");
+    let before = HostTensor::new(rng, out_dtype, out_shape.dims(), View::Contiguous, Pool::Tame);
+    let buffers = tensors.iter().map(|input| lab.upload(lane, input)).collect::<Result<Vec<_>, _>>()?;
+    let output = lab.upload(lane, &before)?;
+    lane.op(op, &buffers.iter().collect::<Vec<_>>(), &output, &params)
+        .map_err(|error| Fail::from(format!("{what}: {error}")))?;
+    let bytes = lab.bytes(lane, &output)?;
+    let expected = evaluate(op, &inputs.iter().map(HostTensor::dense).collect::<Vec<_>>(), &Params::default());
+    compare(op, &before.read(&bytes).dense(), &expected, 0, &what)
 }
 
 /// Compares with what is exact, where an element has so many terms.

@@ -192,12 +192,18 @@ pub(crate) fn decode(function: KernelName, arguments: &Arguments) -> Result<Deco
         KernelName::Op(op, dtype) if op.is_source() => {
             reader.operand(dtype, &[], Access::Write)?;
         }
-        KernelName::Op(op, dtype) => {
-            for input in 0..op.arity() {
+        KernelName::Op(op, dtype) | KernelName::WithNumbers(op, dtype, _) => {
+            // Numbers are in the parameter, and no operands.
+            let is_tensor =
+                |input: &usize| !matches!(function, KernelName::WithNumbers(_, _, places) if places.contains(*input));
+            for input in (0..op.arity()).filter(is_tensor) {
                 let dtype = if op == Op::Where && input == 0 { DType::Bool } else { dtype };
                 reader.operand(dtype, &[], Access::Read)?;
             }
-            let output = reader.output_dtype(op, &Params::default())?;
+            let output = match function {
+                KernelName::WithNumbers(..) => op.elementwise_output(dtype),
+                _ => reader.output_dtype(op, &Params::default())?,
+            };
             reader.operand(output, &[], Access::Write)?;
         }
     }
