@@ -87,14 +87,15 @@ impl SequenceWork {
         matches!(self, SequenceWork::If | SequenceWork::Else | SequenceWork::While { .. } | SequenceWork::End)
     }
 
-    /// Whether it writes an infinity or NaN that its caller gave as a number: the value of a fill, or of the margins of a padding.
+    /// Whether it writes an infinity or NaN that its caller gave as a number: the value of a fill or of the margins of a padding, or an input.
     pub fn is_given_infinities(&self) -> bool {
-        let value = match self {
-            SequenceWork::Fill(value) => *value,
-            SequenceWork::Kernel(_, Params { extra: Extra::Pad { value, .. }, .. }) => *value,
-            _ => return false,
-        };
-        matches!(value, Scalar::F64(value) if !value.is_finite())
+        let is_infinite = |value: Scalar| matches!(value, Scalar::F64(value) if !value.is_finite());
+        match self {
+            SequenceWork::Fill(value) => is_infinite(*value),
+            SequenceWork::Kernel(_, Params { extra: Extra::Pad { value, .. }, .. }) => is_infinite(*value),
+            SequenceWork::Kernel(_, params) => params.numbers().iter().any(|(_, value)| is_infinite(value)),
+            _ => false,
+        }
     }
 }
 
