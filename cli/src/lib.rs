@@ -16,8 +16,8 @@
 //! execute    runs a script on an engine
 //! analysis   errors and the plan of a script, without running it
 //! emit       from expressions to instructions
-//! files      tensor files, and files that are written
-//! values     arrays: compared and shown
+//! files      files that are written
+//! values     arrays, compared
 //! syntax     source, tokens, syntax tree, messages
 //! base       names of the engine, functions over text
 //! ```

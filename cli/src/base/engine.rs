@@ -6,12 +6,12 @@ pub(crate) use streamvm::ep::{
     Access, Axes, Convolution, DType, DeviceId, DeviceInfo, DeviceKind, Error as DeviceError, Extra, Label, MAX_RANK,
     MemoryKind, Numbers, Op, OpClass, Params, Pooling, ProgramStep, Scalar, Shape, Site,
 };
-pub(crate) use streamvm::instructions::{Kind, Resource, show};
+pub(crate) use streamvm::instructions::{Kind, Resource};
 pub(crate) use streamvm::report::{OpProfile, SyncCounts, Times, WorkerProfile};
 pub(crate) use streamvm::stream::{Capabilities, MAX_STREAMS};
 pub(crate) use streamvm::{
     BuildError, Cause, Error, Executable, Generator, InstructionList, InstructionsBuilder, Lane, Mode, Place,
-    PlanOptions, Profile, ProgramError, StepTime, StreamKey, StreamType, Tensor, Vm, VmBuilder, bf16, f16, plan, scope,
+    PlanOptions, Profile, ProgramError, StepTime, StreamKey, StreamType, Tensor, Vm, VmBuilder, plan, scope,
 };
 
 pub(crate) use streamvm::program::{

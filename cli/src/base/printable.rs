@@ -5,20 +5,7 @@ use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
-/// Longest text of a message, in characters; only text from a script or a file reaches this length.
-const LONGEST_MESSAGE: usize = 1000;
-
-/// Escapes control characters and cuts the text at `LONGEST_MESSAGE` characters; a tab becomes a space.
-#[must_use]
-pub fn printable(text: &str) -> String {
-    let cut = if text.len() > LONGEST_MESSAGE { text.char_indices().nth(LONGEST_MESSAGE) } else { None };
-    let (text, dots) = cut.map_or((text, ""), |(at, _)| (&text[..at], "..."));
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars().map(|c| if c == '\t' { ' ' } else { c }) {
-        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
-    }
-    out + dots
-}
+pub use streamvm_files::printable::printable;
 
 /// Escapes control characters, except for ends of lines and tabs, which stay as they are.
 #[must_use]
@@ -67,7 +54,6 @@ mod tests {
 
     #[test]
     fn control_characters_are_escaped() {
-        assert_eq!(printable("a\u{1b}[31m\tb\nc\u{9b}"), "a\\u{1b}[31m b\\nc\\u{9b}");
         assert_eq!(json_without_controls("\"a\u{9b}\"\n".into()), "\"a\\u009b\"\n");
         assert_eq!(without_controls("a\u{1b}[31m\tb\nc\r"), "a\\u{1b}[31m\tb\nc\\r");
     }

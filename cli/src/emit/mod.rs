@@ -23,6 +23,8 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use streamvm_files::{TensorFile, check_savable};
+
 use crate::base::engine::{
     BuildError, DType, DeviceId, Error, Generator, InstructionList, InstructionsBuilder, MemoryKind, Place, Shape,
     StreamKey, StreamType, Tensor,
@@ -31,7 +33,6 @@ use crate::base::spelling::did_you_mean;
 use crate::emit::devices::Devices;
 use crate::emit::programs::Defined;
 use crate::files::place::resolve;
-use crate::files::{TensorFile, check_savable};
 use crate::syntax::ast::{Expr, ExprKind, Statement, StatementKind, Target};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::{Source, Span, Spanned};

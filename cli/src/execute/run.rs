@@ -12,20 +12,20 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::time::Instant;
 
+use streamvm_files::{Array, Data, TensorFile};
+
 use crate::base::engine::{
-    Access, Cause, CompileOptions, DType, DeviceError, Error, Executable, InstructionList, Place, Site, Tensor, Vm,
-    scope,
+    Access, Cause, CompileOptions, DeviceError, Error, Executable, InstructionList, Place, Site, Tensor, Vm, scope,
 };
 use crate::base::printable::{printable, without_controls};
 use crate::emit::devices::Devices;
 use crate::emit::{Emitter, Loader, Wanted};
 use crate::execute::dump::Dump;
 use crate::files::place::resolve;
-use crate::files::{TensorFile, save};
+use crate::files::save;
 use crate::syntax::ast::{Block, Expr, Statement, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::{Source, Span, Spanned};
-use crate::values::array::{Array, Data};
 use crate::values::compare::{accuracy, compare};
 
 /// A list of this many instructions is submitted even if no statement needs a value yet: few enough that the streams do not wait
@@ -170,23 +170,7 @@ struct FromFiles<'a> {
 
 impl FromFiles<'_> {
     fn tensor(&self, array: &Array) -> Result<Tensor, String> {
-        let (vm, shape) = (self.engine.vm, &array.shape);
-        match &array.data {
-            Data::F32(values) => vm.from_slice(values, shape),
-            Data::F64(values) => vm.from_slice(values, shape),
-            Data::F16(values) => vm.from_slice(values, shape),
-            Data::BF16(values) => vm.from_slice(values, shape),
-            Data::I8(values) => vm.from_slice(values, shape),
-            Data::I16(values) => vm.from_slice(values, shape),
-            Data::I32(values) => vm.from_slice(values, shape),
-            Data::I64(values) => vm.from_slice(values, shape),
-            Data::U8(values) => vm.from_slice(values, shape),
-            Data::U16(values) => vm.from_slice(values, shape),
-            Data::U32(values) => vm.from_slice(values, shape),
-            Data::U64(values) => vm.from_slice(values, shape),
-            Data::Bool(values) => vm.from_slice(values, shape),
-        }
-        .map_err(|error| error.to_string())
+        array.to_tensor(self.engine.vm).map_err(|error| error.to_string())
     }
 }
 
@@ -464,23 +448,7 @@ impl Runner<'_> {
         self.flush(span)?;
         self.added += 1;
         let _scope = self.source.site(span, self.within).enter();
-        let data = match tensor.dtype() {
-            DType::F32 => tensor.to_vec().map(Data::F32),
-            DType::F64 => tensor.to_vec().map(Data::F64),
-            DType::F16 => tensor.to_vec().map(Data::F16),
-            DType::BF16 => tensor.to_vec().map(Data::BF16),
-            DType::I8 => tensor.to_vec().map(Data::I8),
-            DType::I16 => tensor.to_vec().map(Data::I16),
-            DType::I32 => tensor.to_vec().map(Data::I32),
-            DType::I64 => tensor.to_vec().map(Data::I64),
-            DType::U8 => tensor.to_vec().map(Data::U8),
-            DType::U16 => tensor.to_vec().map(Data::U16),
-            DType::U32 => tensor.to_vec().map(Data::U32),
-            DType::U64 => tensor.to_vec().map(Data::U64),
-            DType::Bool => tensor.to_vec::<bool>().map(Data::Bool),
-        };
-        let data = data.map_err(|error| self.explain(&error, span))?;
-        Ok(Array { shape: tensor.shape().dims().to_vec(), data })
+        Array::from_tensor(tensor).map_err(|error| self.explain(&error, span).into())
     }
 
     /// Turns an error of the engine into a message about the statement that caused it; `noticed` is the statement at which the engine

@@ -192,7 +192,7 @@ pub enum ExprKind {
     Name(String),
     /// A number, as an operand of an elementwise op.
     Number(Number),
-    /// `load "file.npy"`, `load "file.safetensors" "name"`
+    /// `load "file.npy"`, `load "file.npz" "name"`, `load "file.safetensors" "name"`
     Load {
         /// The file.
         path: Spanned<String>,

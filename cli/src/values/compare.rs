@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::values::array::{Array, Element, unravel};
+use streamvm_files::{Array, Element};
 
 /// How two arrays of one shape and dtype differ.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,13 +130,32 @@ fn beats(challenger: Option<Element>, best: Option<Element>) -> bool {
     }
 }
 
+/// The index per axis of a row-major index.
+fn unravel(mut flat: usize, shape: &[usize]) -> Vec<usize> {
+    let mut index = vec![0; shape.len()];
+    for (axis, size) in shape.iter().enumerate().rev() {
+        if *size > 0 {
+            index[axis] = flat % size;
+            flat /= size;
+        }
+    }
+    index
+}
+
 #[cfg(test)]
 mod tests {
+    use streamvm_files::Data;
+
     use super::*;
-    use crate::values::array::Data;
 
     fn floats(values: &[f64]) -> Array {
         Array { shape: vec![values.len()], data: Data::F64(values.to_vec()) }
+    }
+
+    #[test]
+    fn indices_unravel_row_major() {
+        assert_eq!(unravel(5, &[2, 3]), [1, 2]);
+        assert_eq!(unravel(0, &[]), [0; 0]);
     }
 
     #[test]

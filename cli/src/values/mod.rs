@@ -1,9 +1,7 @@
-//! Values of tensors outside of the engine: how they are held and compared.
+//! Values of tensors outside of the engine, and how they compare.
 //!
-//! Layer: uses `base`; is used by `files` and `execute`.
+//! Layer: uses no other folder; is used by `execute`.
 //!
-//! Main types: an [`Array`](array::Array) has a shape and elements; a [`Mismatch`](compare::Mismatch) tells where two arrays
-//! differ.
+//! Main types: a [`Mismatch`](compare::Mismatch) tells where two arrays differ.
 
-pub mod array;
 pub mod compare;

@@ -8,8 +8,7 @@ use std::path::Path;
 
 use streamvm_cli::command::{Exit, ScriptOptions, check_script, run_script};
 use streamvm_cli::execute::engine_options::EngineOptions;
-use streamvm_cli::files::TensorFile;
-use streamvm_cli::values::array::Data;
+use streamvm_files::{Data, TensorFile};
 use tempfile::TempDir;
 
 use crate::cases::cases;

@@ -30,6 +30,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "program", check: list::run },
     Target { name: "compiled", check: compiled::check },
     Target { name: "npy", check: tensor_file::npy },
+    Target { name: "npz", check: tensor_file::npz },
     Target { name: "safetensors", check: tensor_file::safetensors },
     Target { name: "trace", check: trace::check },
 ];

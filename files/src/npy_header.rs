@@ -14,33 +14,33 @@
 //! bounded. A parser of Python literals would accept more than a header needs.
 
 /// The first bytes of a file.
-pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
+pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Longest header that is read, in bytes. NumPy writes 118 for anything this command can load; its own
+/// Longest header that is read, in bytes. NumPy writes 118 for anything that can be loaded; its own
 /// reader refuses more than 10,000 by default.
-pub(super) const MAX_HEADER: usize = 10_000;
+pub(crate) const MAX_HEADER: usize = 10_000;
 
 /// The most bytes before the header's text: magic, version, and a length of two or four bytes.
-pub(super) const LONGEST_PREAMBLE: usize = 12;
+pub(crate) const LONGEST_PREAMBLE: usize = 12;
 
 /// The contents of a header.
 #[derive(Debug, PartialEq)]
-pub(super) struct Header {
+pub(crate) struct Header {
     /// The type of the elements, as NumPy writes it.
-    pub(super) descr: String,
+    pub(crate) descr: String,
     /// Are the elements in column-major order?
-    pub(super) fortran_order: bool,
+    pub(crate) fortran_order: bool,
     /// Sizes.
-    pub(super) shape: Vec<usize>,
+    pub(crate) shape: Vec<usize>,
     /// Where the elements begin, in bytes from the start of the file.
-    pub(super) offset: usize,
+    pub(crate) offset: usize,
 }
 
 /// Reads the header from the first bytes of a file; [`LONGEST_PREAMBLE`] and [`MAX_HEADER`] bytes together are always enough.
 ///
 /// # Errors
 /// What was expected, and what was found instead.
-pub(super) fn parse(start: &[u8]) -> Result<Header, String> {
+pub(crate) fn parse(start: &[u8]) -> Result<Header, String> {
     if !start.starts_with(MAGIC) {
         return Err("the file does not begin with the magic bytes of .npy, as `numpy.save` writes them".into());
     }

@@ -1,10 +1,9 @@
-//! The values of a tensor outside of the engine: the contents of files, the values that `print` shows and `expect` compares.
-//!
-//! Elements are in row-major order. A `bool` is a Rust bool: the conversion from bytes refuses bytes other than 0 and 1.
+//! Elements and their shape, outside of an engine.
 
-use crate::base::engine::{DType, Scalar, bf16, f16, show};
+use streamvm::instructions::show;
+use streamvm::{DType, Scalar, bf16, f16};
 
-/// Elements in row-major order.
+/// Elements in row-major order. A `bool` is a Rust bool: the conversion from bytes refuses bytes other than 0 and 1.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
     /// `f32`
@@ -35,7 +34,7 @@ pub enum Data {
     Bool(Vec<bool>),
 }
 
-/// Elements and their shape.
+/// The values of a tensor outside of the engine: elements and their shape.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
     /// Sizes; their product is the number of elements.
@@ -45,7 +44,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// The text that `print` writes.
+    /// A text with dtype, shape and values, as tensors print; long axes are cut.
     #[must_use]
     pub fn show(&self) -> String {
         // It asks for indices below the number of elements alone.
@@ -113,6 +112,8 @@ macro_rules! each {
         }
     };
 }
+
+pub(crate) use each;
 
 impl Data {
     /// The dtype of the elements.
@@ -197,6 +198,29 @@ impl Data {
         })
     }
 
+    /// The elements as little-endian bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        fn words<const N: usize, T: Copy>(values: &[T], bytes: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+            values.iter().flat_map(|value| bytes(*value)).collect()
+        }
+        match self {
+            Self::F32(values) => words(values, f32::to_le_bytes),
+            Self::F64(values) => words(values, f64::to_le_bytes),
+            Self::F16(values) => words(values, f16::to_le_bytes),
+            Self::BF16(values) => words(values, bf16::to_le_bytes),
+            Self::I8(values) => words(values, i8::to_le_bytes),
+            Self::I16(values) => words(values, i16::to_le_bytes),
+            Self::I32(values) => words(values, i32::to_le_bytes),
+            Self::I64(values) => words(values, i64::to_le_bytes),
+            Self::U8(values) => words(values, u8::to_le_bytes),
+            Self::U16(values) => words(values, u16::to_le_bytes),
+            Self::U32(values) => words(values, u32::to_le_bytes),
+            Self::U64(values) => words(values, u64::to_le_bytes),
+            Self::Bool(values) => words(values, |value| [u8::from(value)]),
+        }
+    }
+
     /// Reorders elements from column-major to row-major order of `shape`.
     #[must_use]
     pub fn from_column_major(self, shape: &[usize]) -> Self {
@@ -243,19 +267,6 @@ impl Data {
     }
 }
 
-/// The index per axis of a row-major index.
-#[must_use]
-pub fn unravel(mut flat: usize, shape: &[usize]) -> Vec<usize> {
-    let mut index = vec![0; shape.len()];
-    for (axis, size) in shape.iter().enumerate().rev() {
-        if *size > 0 {
-            index[axis] = flat % size;
-            flat /= size;
-        }
-    }
-    index
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,12 +285,6 @@ mod tests {
     fn a_bool_is_zero_or_one() {
         assert_eq!(Data::from_bytes(DType::Bool, &[0, 1]), Ok(Data::Bool(vec![false, true])));
         assert_eq!(Data::from_bytes(DType::Bool, &[0, 1, 2]), Err(2));
-    }
-
-    #[test]
-    fn indices_unravel_row_major() {
-        assert_eq!(unravel(5, &[2, 3]), [1, 2]);
-        assert_eq!(unravel(0, &[]), [0; 0]);
     }
 
     #[test]

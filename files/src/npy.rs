@@ -1,26 +1,27 @@
 //! `.npy` files. Reads and writes them itself: a crate for the format brings a parser of Python literals, which takes longer to build than the rest of the command.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
-use super::npy_header::{LONGEST_PREAMBLE, MAGIC, MAX_HEADER, parse};
-use super::{FileError, TensorFile, checked_shape};
-use crate::base::engine::{DType, bf16, f16};
-use crate::files::output::OutputFile;
-use crate::values::array::{Array, Data};
+use streamvm::{DType, bf16, f16};
 
-pub(super) fn read_header(path: &Path, from: &mut impl Read, length: u64) -> Result<TensorFile, FileError> {
-    let fail = |reason: String| FileError::new(path, reason);
+use crate::Error;
+use crate::array::{Array, Data};
+use crate::npy_header::{LONGEST_PREAMBLE, MAGIC, MAX_HEADER, parse};
+use crate::tensor_file::{TensorFile, checked_shape};
+
+/// Reads the header from the beginning of `from`, which has `length` bytes.
+pub(crate) fn read_header(path: &Path, from: &mut impl Read, length: u64) -> Result<TensorFile, Error> {
+    let fail = |reason: String| Error::refused(path, reason);
     let mut start = Vec::new();
     from.take((LONGEST_PREAMBLE + MAX_HEADER) as u64)
         .read_to_end(&mut start)
-        .map_err(|error| FileError::io(path, "read the header", &error))?;
+        .map_err(|error| Error::io(path, "read the header", error))?;
     let header = parse(&start).map_err(|reason| fail(format!("malformed .npy header: {reason}")))?;
     let dtype = dtype(&header.descr).map_err(fail)?;
     let offset = header.offset as u64;
     let shape = checked_shape(path, &header.shape, dtype, length.saturating_sub(offset))?;
-    Ok(TensorFile { path: path.to_path_buf(), dtype, shape, column_major: header.fortran_order, offset })
+    Ok(TensorFile { path: path.to_path_buf(), dtype, shape, column_major: header.fortran_order, offset, member: None })
 }
 
 /// The dtypes of `.npy` and their names in its headers: of several bytes `<`, for little-endian, comes first, of one byte `|`.
@@ -65,47 +66,27 @@ pub fn check_savable(dtype: DType) -> Result<(), &'static str> {
     }
 }
 
-/// Writes a `.npy` file, row-major. The file appears whole or not at all: see [`OutputFile`].
+/// Writes an array as a `.npy` file, row-major, with the bytes of `numpy.save`. It writes a few bytes at a time: hand in a `BufWriter`.
 ///
 /// # Errors
-/// A [`FileError`] if the format cannot hold the dtype (see [`check_savable`]), the path leads to something other than a regular
-/// file, or writing fails.
-pub fn save(path: &Path, array: &Array) -> Result<(), FileError> {
-    check_savable(array.data.dtype()).map_err(|reason| FileError::new(path, reason))?;
-    match path.metadata() {
-        Ok(metadata) if metadata.is_dir() => {
-            return Err(FileError::new(path, "this is a directory, expected a file to write"));
-        }
-        Ok(metadata) if !metadata.is_file() => return Err(FileError::new(path, "this is not a regular file")),
-        _ => {}
-    }
-    let write = || {
-        let output = OutputFile::create(path)?;
-        write(output.file()?, array)?;
-        output.finish()
-    };
-    write().map_err(|error| FileError::io(path, "write", &error))
-}
-
-fn write(file: File, array: &Array) -> io::Result<()> {
-    let mut file = BufWriter::new(file);
+/// Writing fails; [`Unsupported`](io::ErrorKind::Unsupported) if the format cannot hold the dtype (see [`check_savable`]).
+pub fn write_npy(file: &mut impl Write, array: &Array) -> io::Result<()> {
     file.write_all(&header(array)?)?;
     match &array.data {
-        Data::F32(values) => write_words(&mut file, values, f32::to_le_bytes)?,
-        Data::F64(values) => write_words(&mut file, values, f64::to_le_bytes)?,
-        Data::F16(values) => write_words(&mut file, values, f16::to_le_bytes)?,
-        Data::BF16(values) => write_words(&mut file, values, bf16::to_le_bytes)?,
-        Data::I8(values) => write_words(&mut file, values, i8::to_le_bytes)?,
-        Data::I16(values) => write_words(&mut file, values, i16::to_le_bytes)?,
-        Data::I32(values) => write_words(&mut file, values, i32::to_le_bytes)?,
-        Data::I64(values) => write_words(&mut file, values, i64::to_le_bytes)?,
-        Data::U8(values) => write_words(&mut file, values, u8::to_le_bytes)?,
-        Data::U16(values) => write_words(&mut file, values, u16::to_le_bytes)?,
-        Data::U32(values) => write_words(&mut file, values, u32::to_le_bytes)?,
-        Data::U64(values) => write_words(&mut file, values, u64::to_le_bytes)?,
-        Data::Bool(values) => write_words(&mut file, values, |value| [u8::from(value)])?,
+        Data::F32(values) => write_words(file, values, f32::to_le_bytes),
+        Data::F64(values) => write_words(file, values, f64::to_le_bytes),
+        Data::F16(values) => write_words(file, values, f16::to_le_bytes),
+        Data::BF16(values) => write_words(file, values, bf16::to_le_bytes),
+        Data::I8(values) => write_words(file, values, i8::to_le_bytes),
+        Data::I16(values) => write_words(file, values, i16::to_le_bytes),
+        Data::I32(values) => write_words(file, values, i32::to_le_bytes),
+        Data::I64(values) => write_words(file, values, i64::to_le_bytes),
+        Data::U8(values) => write_words(file, values, u8::to_le_bytes),
+        Data::U16(values) => write_words(file, values, u16::to_le_bytes),
+        Data::U32(values) => write_words(file, values, u32::to_le_bytes),
+        Data::U64(values) => write_words(file, values, u64::to_le_bytes),
+        Data::Bool(values) => write_words(file, values, |value| [u8::from(value)]),
     }
-    file.flush()
 }
 
 /// What comes before the elements, as `numpy.save` writes it: version 1.0, and spaces up to a multiple of 64 bytes.

@@ -25,3 +25,17 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
     nearest(word, candidates).map(|candidate| format!("did you mean `{candidate}`?"))
 }
+
+/// Most names that a message lists.
+const NAMES_SHOWN: usize = 8;
+
+/// The first names in quotes, and how many more there are.
+pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut names = names.peekable();
+    if names.peek().is_none() {
+        return "nothing, it is empty".into();
+    }
+    let shown: Vec<String> = names.by_ref().take(NAMES_SHOWN).map(|name| format!("{name:?}")).collect();
+    let more = names.count();
+    if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
+}
