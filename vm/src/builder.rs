@@ -403,6 +403,7 @@ impl VmBuilder {
     /// nor shared workers, and `STREAMVM_ENGINE` has an unknown value; [`Error::NoThreadCount`] if it has not set
     /// [kernel threads](VmBuilder::kernel_threads), and `STREAMVM_CPU_THREADS` is not a number above 0; [`Error::Device`] for two devices
     /// with one id.
+    #[track_caller]
     pub fn build(self) -> Result<Vm, Error> {
         let engine = self.build_engine()?;
         engine.handle.open(&engine);

@@ -38,7 +38,8 @@ use crate::ticket::Ticket;
 /// * A [`TimeLimit`](crate::TimeLimit) limits every wait of a thread, those of eager calls included.
 /// * In a forked child of the process that built it, every call that can fail gives [`Error::Forked`], counters are zero, nothing
 ///   blocks, and dropping an object of the engine leaks it.
-/// * `Clone` is cheap: clones are the same engine, and the last one that is dropped ends it.
+/// * `Clone` is cheap: clones are the same engine, and the last one that is dropped ends it. On a thread of an engine, as where a function keeps a
+///   clone, that drop does not wait: call [`Vm::wait_all`] before the program ends.
 #[derive(Clone)]
 pub struct Vm {
     pub(crate) engine: Arc<Engine>,
@@ -609,9 +610,11 @@ impl Vm {
     #[track_caller]
     pub fn shutdown(self, limit: Duration) -> Result<(), Error> {
         refuse_in_child(self.engine.handle.fork)?;
-        self.owner.shut_down.store(true, Ordering::Relaxed);
         let until = Deadline::after(limit);
         self.engine.close();
+        // A thread of an engine cannot wait; the last clone that is dropped elsewhere does.
+        self.engine.may_wait()?;
+        self.owner.shut_down.store(true, Ordering::Relaxed);
         if let Err(error) = self.engine.drain(until) {
             if matches!(error, Error::Timeout { .. }) {
                 self.engine.stops_loops.store(true, Ordering::Relaxed);

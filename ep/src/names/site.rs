@@ -20,7 +20,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use hashbrown::{Equivalent, HashMap, HashSet};
 
-use crate::names::scope::Scope;
+use crate::names::scope::{Scope, lock};
 use crate::names::scopes::Scopes;
 
 /// The place that a call comes from: a line of Rust, or a place in another text, such as a script or a Python program; and the
@@ -54,7 +54,7 @@ const RECORD: usize = 1;
 
 const _: () = assert!(align_of::<Location<'static>>() > RECORD && align_of::<Record>() > RECORD, "the bit is free");
 
-/// The most records that lines of Rust in scopes may have in a process, about 25 MB: a program that numbers its rounds in names of scopes would
+/// The most records that sites in scopes may have in a process, about 25 MB: a program that numbers its rounds in names of scopes would
 /// fill the memory. Calls in scopes beyond that are told by their line alone.
 const MOST_IN_SCOPES: usize = 1 << 18;
 
@@ -100,7 +100,33 @@ impl Equivalent<&'static Record> for Fields<'_> {
 }
 
 /// The records that were ever made, so that none is made twice.
-static RECORDS: LazyLock<Mutex<HashSet<&'static Record>>> = LazyLock::new(Mutex::default);
+#[derive(Default)]
+struct Records {
+    all: HashSet<&'static Record>,
+    in_scopes: usize,
+}
+
+impl Records {
+    fn site(&mut self, fields: Fields<'_>) -> Site {
+        let record = self.all.get(&fields).copied().unwrap_or_else(|| {
+            let Fields { in_text, file, line, column, within, scope } = fields;
+            let record: &'static Record =
+                Box::leak(Box::new(Record { in_text, file: file.into(), line, column, within, scope }));
+            self.in_scopes += usize::from(scope.is_some());
+            self.all.insert(record);
+            record
+        });
+        Site(NonNull::from(record).cast().map_addr(|address| address | RECORD))
+    }
+
+    /// The site of these fields, which have a scope; `None` past [`MOST_IN_SCOPES`].
+    fn in_scope(&mut self, fields: Fields<'_>) -> Option<Site> {
+        let is_new = || !self.all.contains(&fields);
+        if self.in_scopes >= MOST_IN_SCOPES && is_new() { None } else { Some(self.site(fields)) }
+    }
+}
+
+static RECORDS: LazyLock<Mutex<Records>> = LazyLock::new(Mutex::default);
 
 /// What the calls of a thread take beside their line.
 #[derive(Copy, Clone)]
@@ -148,19 +174,8 @@ impl Site {
     /// `within` only where there are few ways to a place: each sequence of calls that leads there, as in a recursion, makes a place of its own,
     /// and programs that are recorded at different places are different programs. Takes a lock for a short time.
     pub fn in_text(file: &str, line: u32, column: u32, within: Option<Site>) -> Site {
-        Site::of(Fields { in_text: true, file, line, column, within, scope: None })
-    }
-
-    fn of(fields: Fields<'_>) -> Site {
         let mut records = RECORDS.lock().unwrap_or_else(PoisonError::into_inner);
-        let record = records.get(&fields).copied().unwrap_or_else(|| {
-            let Fields { in_text, file, line, column, within, scope } = fields;
-            let record: &'static Record =
-                Box::leak(Box::new(Record { in_text, file: file.into(), line, column, within, scope }));
-            records.insert(record);
-            record
-        });
-        Site(NonNull::from(record).cast().map_addr(|address| address | RECORD))
+        records.site(Fields { in_text: true, file, line, column, within, scope: None })
     }
 
     fn place(self) -> Place {
@@ -271,10 +286,7 @@ fn in_scope(location: &'static Location<'static>, scope: Scope) -> Site {
     }
     let (file, line, column) = (location.file(), location.line(), location.column());
     let fields = Fields { in_text: false, file, line, column, within: None, scope: Some(scope) };
-    if RECORDS.lock().unwrap_or_else(PoisonError::into_inner).len() >= MOST_IN_SCOPES {
-        return location.into();
-    }
-    let site = Site::of(fields);
+    let site = lock(&RECORDS).and_then(|mut records| records.in_scope(fields)).unwrap_or_else(|| location.into());
     // A thread that ends has no cache left.
     let _ = LINES.try_with(|lines| lines.borrow_mut().insert(key, site));
     site
@@ -342,7 +354,7 @@ impl SiteScope {
 fn current(scopes: &Scopes<Entered>) -> Current {
     let (site, scope) = scopes.fold((None, None), |(site, outer), entered| match entered {
         Entered::Site(site) => (Some(site), outer),
-        Entered::Scope(name) => (site, Some(Scope::within(outer, name))),
+        Entered::Scope(name) => (site, Scope::within(outer, name)),
     });
     match (site, scope) {
         (None, None) => Current::Nothing,
@@ -351,7 +363,8 @@ fn current(scopes: &Scopes<Entered>) -> Current {
         (Some(site), Some(_)) => {
             let (file, line, column) = (site.file(), site.line(), site.column());
             let (in_text, within) = (site.is_in_text(), site.within());
-            Current::Site(Site::of(Fields { in_text, file, line, column, within, scope }))
+            let fields = Fields { in_text, file, line, column, within, scope };
+            Current::Site(lock(&RECORDS).and_then(|mut records| records.in_scope(fields)).unwrap_or(site))
         }
     }
 }

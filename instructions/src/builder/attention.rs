@@ -34,7 +34,10 @@ impl InstructionsBuilder {
         let (rows, columns) = (all_scores.rank() - 2, all_scores.rank() - 1);
         let over_keys = Params::over(Axes::new(&[columns])?);
         infer(Op::Softmax, &[(dtype, &all_scores)], &over_keys)?;
-        let masked = mask.map(|mask| masked(mask, dtype, &all_scores)).transpose()?;
+        let masked = match mask {
+            Some(mask) => Some(masked(mask, dtype, &all_scores)?),
+            None => None,
+        };
 
         let queries = all_scores.dims()[rows];
         let mut block = all_scores.dims().to_vec();

@@ -64,7 +64,10 @@ impl InstructionsBuilder {
     /// Those of [`cat`](InstructionsBuilder::cat) and of [`Tensor::unsqueeze`].
     #[track_caller]
     pub fn stack(&mut self, tensors: &[&Tensor], axis: usize) -> Result<Tensor, Error> {
-        let views = tensors.iter().map(|tensor| tensor.unsqueeze(axis)).collect::<Result<Vec<Tensor>, _>>()?;
+        let mut views = Vec::with_capacity(tensors.len());
+        for tensor in tensors {
+            views.push(tensor.unsqueeze(axis)?);
+        }
         self.cat(&views.iter().collect::<Vec<&Tensor>>(), axis)
     }
 }

@@ -226,7 +226,7 @@ impl Tensor {
     }
 
     /// Whether the last submitted writes of this tensor's elements have passed, failed or not; [`wait`](Tensor::wait) tells the outcome. `false` for a tensor that no
-    /// submission has used, or of a recording. Never blocks; may be called on any thread.
+    /// submission has used, or of a recording. Never blocks; may be called on any thread. In `Mode::Simulated` nothing runs meanwhile: only waits step the engine.
     pub fn is_ready(&self) -> bool {
         let part = self.part_of_storage();
         self.resource().bound().is_some_and(|(engine, id)| engine.get().has_passed(id, part.as_ref()))

@@ -41,7 +41,7 @@ pub fn show(dtype: DType, shape: &[usize], decimals: Option<usize>, element: imp
 
 /// The indices shown of an axis: those before the gap, and those after it (none without a gap).
 fn shown_on(size: usize, edge: usize) -> (std::ops::Range<usize>, std::ops::Range<usize>) {
-    let whole = if edge == EDGE { WHOLE_AXIS } else { 2 * edge + 1 };
+    let whole = if edge == EDGE { WHOLE_AXIS } else { 2 * edge };
     if size <= whole { (0..size, size..size) } else { (0..edge, size - edge..size) }
 }
 
@@ -219,6 +219,8 @@ mod tests {
     #[test]
     fn what_is_shown_is_bounded() {
         let text = show(DType::U8, &[4; 8], None, |_| Scalar::I64(1));
+        assert!(text.matches('1').count() <= MOST_SHOWN, "{}", text.matches('1').count());
+        let text = show(DType::U8, &[3; 8], None, |_| Scalar::I64(1));
         assert!(text.matches('1').count() <= MOST_SHOWN, "{}", text.matches('1').count());
         let text = show(DType::U8, &[1000, 1000], None, |_| Scalar::I64(1));
         assert!(text.len() < 1000);

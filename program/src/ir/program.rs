@@ -255,6 +255,7 @@ impl Program {
     ///
     /// # Errors
     /// [`ProgramError::Unknown`], which lists the program's functions, if none has this name.
+    #[track_caller]
     pub fn bind_function<F>(&mut self, name: &str, f: F) -> Result<(), Error>
     where
         F: for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), FnError> + Send + Sync + 'static,
@@ -294,6 +295,7 @@ impl Program {
     ///
     /// # Errors
     /// [`ProgramError::Unknown`], which lists the resources of the program's sections, if none has this name.
+    #[track_caller]
     pub fn bind_critical(&mut self, name: &str, critical: &Critical) -> Result<(), Error> {
         if !self.criticals().contains(&name) {
             let known = self.criticals().into_iter().map(str::to_owned).collect();

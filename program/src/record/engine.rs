@@ -74,7 +74,8 @@ fn with_or<R>(site: Option<Site>, f: impl FnOnce(&mut Recording) -> Result<R, Er
 
 fn add<B: Batch>(batch: &B) -> Result<(), Error> {
     let site = batch.instructions().first().map(|instruction| instruction.site);
-    with_or(site, |recording| recording.add(batch))
+    let added = with_or(site, |recording| recording.add(batch));
+    added.map_err(|error| site.map_or(error.clone(), |site| error.called_from(site)))
 }
 
 impl Engine for RecordingEngine {
@@ -91,7 +92,7 @@ impl Engine for RecordingEngine {
     }
 
     fn may_wait(&self, site: Site) -> Result<(), Error> {
-        Err(ProgramError::NoElements { site }.into())
+        Err(Error::from(ProgramError::NoElements { site }).called_from(site))
     }
 
     fn has_passed(&self, _: ResourceId, _: Option<&Footprint>) -> bool {

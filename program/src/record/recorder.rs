@@ -44,11 +44,13 @@ pub struct Recorder {
 /// Those of `f`. [`ProgramError::Name`]: a name of a feed, parameter or fetch is empty, has spaces or control characters, or was given twice.
 /// [`ProgramError::Malformed`]: the program's own name has control characters, or spaces around it. [`Error::NotEnded`]: a critical section was begun and
 /// not ended; [`Error::NestedSection`] and [`Error::NoSection`].
+#[track_caller]
 pub fn record(name: impl Into<String>, f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Result<Program, Error> {
     let open = Open::begin(name.into());
     f(&Recorder { recording: open.recording(), thread: PhantomData })?;
     let mut program = open.finish();
-    program.check()?;
+    let site = Site::caller();
+    program.check().map_err(|error| error.called_from(site))?;
     // A compiled program shares it for as long as it lives.
     program.shrink_to_fit();
     Ok(program)

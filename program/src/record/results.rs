@@ -23,12 +23,14 @@ impl Results {
     ///
     /// # Errors
     /// [`ProgramError::Unknown`], which lists the program's fetches, if it has no such fetch.
+    #[track_caller]
     pub fn tensor(&self, name: &str) -> Result<&Tensor, Error> {
-        self.get(name).ok_or_else(|| {
-            let known = self.iter().map(|(name, _)| name.to_owned()).collect();
-            let (program, what) = (self.program.clone(), format!("there is no fetch {name:?}"));
-            ProgramError::Unknown { program, kind: "fetch", what, known }.into()
-        })
+        if let Some(found) = self.get(name) {
+            return Ok(found);
+        }
+        let known = self.iter().map(|(name, _)| name.to_owned()).collect();
+        let (program, what) = (self.program.clone(), format!("there is no fetch {name:?}"));
+        Err(ProgramError::Unknown { program, kind: "fetch", what, known }.into())
     }
 
     /// The names and results, in the order in which the program was given them.

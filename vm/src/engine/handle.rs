@@ -374,7 +374,15 @@ impl streamvm_instructions::Engine for Handle {
 
     fn has_passed(&self, id: ResourceId, part: Option<&Footprint>) -> bool {
         match self.last_writes(id, part) {
-            Ok((engine, awaited)) => awaited.iter().all(|write| engine.streams.has_passed(write.point)),
+            Ok((engine, awaited)) => awaited.iter().all(|write| {
+                // A device that runs commands later is asked only for what somebody demands.
+                engine.streams.has_passed(write.point) || {
+                    if let Some(stream_state) = engine.streams.get(write.point.stream) {
+                        stream_state.demand(write.point.seq);
+                    }
+                    false
+                }
+            }),
             // The engine is gone, or of the parent process: nothing will change any more.
             Err(_) => !self.fork.is_child(),
         }

@@ -33,7 +33,7 @@ pub struct Profile {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpProfile {
-    /// The name of the op or function. A thread counts 256 names apart, each in each of its scopes; it counts all further ones as `(other names)`.
+    /// The name of the op or function. A thread counts 256 pairs of a name and a scope apart; it counts all further ones as `(other names)`, outside of scopes.
     pub name: String,
     /// The [scope](crate::scope) in which it was issued, such as `encoder > layer 3`; empty outside of all scopes.
     pub scope: String,

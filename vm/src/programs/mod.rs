@@ -65,6 +65,7 @@ impl Vm {
     /// # Errors
     /// Those of `f`: among them [`ProgramError`](streamvm_instructions::ProgramError) for calls that cannot be recorded. Names that are
     /// empty, have spaces, or were given twice.
+    #[track_caller]
     pub fn record(
         &self,
         name: impl Into<String>,
@@ -91,7 +92,8 @@ impl Vm {
         options: &CompileOptions,
     ) -> Result<Executable, Error> {
         refuse_in_child(self.engine.handle.fork)?;
-        let (loaded, site) = (LoadedProgram::new(&self.engine, compile(program, options)?), Site::caller());
+        let compiled = compile(program, options);
+        let (loaded, site) = (compiled.and_then(|compiled| LoadedProgram::new(&self.engine, compiled)), Site::caller());
         log_reasons(&self.engine);
         let loaded = loaded.map_err(|error| error.called_from(site))?;
         Executable::new(&self.engine, Arc::new(loaded), parameters, site).map_err(|error| error.called_from(site))
@@ -99,7 +101,7 @@ impl Vm {
 
     /// [`Vm::compile`], unless the engine has compiled an equal program with equal options before and still has the result.
     ///
-    /// Programs are equal if all of their content is, source lines included; it does not matter which recording made them. The tensors of
+    /// Programs are equal if all of their content is, source lines and [scopes](crate::scope) included; it does not matter which recording made them. The tensors of
     /// the parameters are bound anew by each call, so an equal program with other weights is found, too, and the cache keeps no tensor alive.
     /// The least recently used programs are dropped beyond [`VmBuilder::max_cached_programs`](crate::VmBuilder::max_cached_programs) and
     /// [`VmBuilder::max_cached_program_bytes`](crate::VmBuilder::max_cached_program_bytes); executables that were made of them still work.
