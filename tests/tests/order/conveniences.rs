@@ -1,5 +1,7 @@
 //! What people reach for: sizes, copies in order, tensors like others, arithmetic in place, text, clones of the engine.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use streamvm::{BuildError, DType, DeviceId, Error, Generator, MemoryKind, Place, Vm};
@@ -159,6 +161,27 @@ fn the_last_clone_of_an_engine_ends_it() -> Result<(), Error> {
     assert!(kept.is_closed() && matches!(asked.ones(CPU, DType::F32, &[1]), Err(Error::Shutdown { .. })));
     drop((kept, asked));
     assert!(matches!(x.neg(), Err(Error::Shutdown { .. })));
+    Ok(())
+}
+
+/// A function cannot wait for the end of its engine; the last clone elsewhere does.
+#[test]
+fn a_shutdown_within_a_function_leaves_the_wait_to_the_last_clone() -> Result<(), Error> {
+    let vm = Vm::builder().workers(2).build()?;
+    let (inside, over) = (vm.clone(), Arc::new(AtomicBool::new(false)));
+    let note = over.clone();
+    vm.push("slow", [], move || {
+        std::thread::sleep(Duration::from_millis(50));
+        note.store(true, Ordering::SeqCst);
+        Ok(())
+    })?;
+    let ends = vm.push("ends", [], move || match inside.shutdown(Duration::from_secs(60)) {
+        Err(Error::WouldDeadlock { .. }) => Ok(()),
+        other => Err(format!("{other:?}").into()),
+    })?;
+    ends.wait()?;
+    drop(vm);
+    assert!(over.load(Ordering::SeqCst), "the drop has waited");
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use streamvm::program::{CompileOptions, Program};
 use streamvm::{
     Critical, DType, DeviceId, Fetches, Generator, InstructionList, InstructionsBuilder, Lane, Mode, Op, Params, Place,
-    Tensor, TimeLimit, Vm, scope,
+    Shape, Site, Tensor, TimeLimit, Vm, scope,
 };
 use streamvm_tests::{CPU, ClosedGate};
 
@@ -49,6 +49,17 @@ fn doubled(vm: &Vm) -> Program {
     .expect("it can be recorded")
 }
 
+/// A program that fetches what nothing writes.
+fn unwritten() -> Program {
+    let mut program = Program::new("unwritten");
+    let (place, memory) = (CPU.into(), streamvm::MemoryKind::Device);
+    let role = streamvm::program::ValueRole::Computed;
+    program.values.push(streamvm::program::Value { role, place, memory, dtype: DType::F32, shape: Shape::SCALAR });
+    let (value, layout) = (streamvm::program::ValueId(0), streamvm::Layout::SCALAR);
+    program.fetches.push(streamvm::program::Port { name: "y".to_owned(), value, layout, site: Site::caller() });
+    program
+}
+
 #[test]
 fn calls_that_do_not_fit_are_told_of_their_line() {
     let (vm, other) = (vm(), vm());
@@ -87,6 +98,8 @@ fn calls_that_do_not_fit_are_told_of_their_line() {
         Tensor::cat(&[&x, &whole], 0),
         Tensor::stack(&[&x, &whole], 0),
         Tensor::cat(&[], 0),
+        Tensor::stack(&[&x, &x], 9),
+        x.attention(&x, &x, Some(&host)),
         x.to_vec::<i64>(),
         x.to_scalar::<f32>(),
         unknown.wait(),
@@ -155,6 +168,8 @@ fn calls_that_do_not_fit_are_told_of_their_line() {
         executable.run(&[("x", &x)]),
         executable.run_named("mine", &[("z", &x)]),
         run.tensor("z"),
+        vm.record(" spaces ", |_| Ok(())),
+        vm.compile(unwritten(), &[], &CompileOptions::default()),
         executable.check_owner("it", &foreign),
     );
     assert!(
@@ -175,7 +190,7 @@ fn calls_that_do_not_fit_are_told_of_their_line() {
         })
         .is_ok()
     );
-    assert_eq!([eager, views, made, built, programs], [36, 10, 15, 9, 7]);
+    assert_eq!([eager, views, made, built, programs], [38, 10, 15, 9, 9]);
 }
 
 #[test]
