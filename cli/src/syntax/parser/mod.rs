@@ -232,27 +232,36 @@ impl Parser {
         result
     }
 
-    // What a statement needs beside the blocks in it has functions of its own, which are not inlined: this one calls itself for each level of
-    // nesting, so its frame is small.
+    // Statements with blocks call this function again for each level of nesting, so its frame is small: the other statements are
+    // parsed by a function of their own, which is not inlined.
+    #[inline(never)]
     fn statement(&mut self) -> Parsed<Statement> {
         let start = self.span();
-        let Some(word) = self.peek_word() else {
-            return Err(self.expected("a statement"));
-        };
-        let kind = match (first_word(word), function(word)) {
-            (Some(First::Device), _) => self.device()?,
-            (Some(First::Let), _) => self.binding()?,
-            (Some(First::Print), _) => self.print()?,
-            (Some(First::Save), _) => self.save()?,
-            (Some(First::Expect), _) => self.expect()?,
-            (Some(First::Repeat | First::Time | First::Scope), _) => return self.blocks(start),
-            (Some(First::While), _) => return self.while_(start),
-            (Some(First::If), _) => return self.if_(start),
-            (Some(First::Program), _) => return self.program(start),
-            (Some(First::Run), _) => self.run(Vec::new())?,
-            (Some(First::Fill), _) if !self.next_is_dtype() => self.refill()?,
-            (_, Some(_)) => self.write_statement()?,
-            _ => return Err(self.unknown_statement(start)),
+        match self.peek_word().and_then(first_word) {
+            Some(First::Repeat | First::Time | First::Scope) => self.blocks(start),
+            Some(First::While) => self.while_(start),
+            Some(First::If) => self.if_(start),
+            Some(First::Program) => self.program(start),
+            first => self.line(first, start),
+        }
+    }
+
+    /// A statement without a block.
+    #[inline(never)]
+    fn line(&mut self, first: Option<First>, start: Span) -> Parsed<Statement> {
+        let kind = match first {
+            Some(First::Device) => self.device()?,
+            Some(First::Let) => self.binding()?,
+            Some(First::Print) => self.print()?,
+            Some(First::Save) => self.save()?,
+            Some(First::Expect) => self.expect()?,
+            Some(First::Run) => self.run(Vec::new())?,
+            Some(First::Fill) if !self.next_is_dtype() => self.refill()?,
+            _ => match self.peek_word() {
+                Some(word) if function(word).is_some() => self.write_statement()?,
+                Some(_) => return Err(self.unknown_statement(start)),
+                None => return Err(self.expected("a statement")),
+            },
         };
         Ok(Statement { span: start.to(self.previous()), kind })
     }
