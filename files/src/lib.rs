@@ -54,7 +54,7 @@ mod tensors_tests;
 #[cfg(test)]
 mod tests;
 mod unique_keys;
-mod whole_file;
+pub mod whole_file;
 mod zip;
 
 pub use array::{Array, Data, Element};

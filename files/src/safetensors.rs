@@ -21,30 +21,30 @@ use crate::unique_keys::UniqueKeys;
 /// up to eight times the length of the header in memory; the format's crate would accept 100 MB.
 pub(crate) const MAX_HEADER: u64 = 16 << 20;
 
-/// The dtypes, and what the format calls them.
-const NAMES: [(DType, Dtype); 13] = [
-    (DType::F32, Dtype::F32),
-    (DType::F64, Dtype::F64),
-    (DType::F16, Dtype::F16),
-    (DType::BF16, Dtype::BF16),
-    (DType::I8, Dtype::I8),
-    (DType::I16, Dtype::I16),
-    (DType::I32, Dtype::I32),
-    (DType::I64, Dtype::I64),
-    (DType::U8, Dtype::U8),
-    (DType::U16, Dtype::U16),
-    (DType::U32, Dtype::U32),
-    (DType::U64, Dtype::U64),
-    (DType::Bool, Dtype::BOOL),
-];
+/// What the format calls a dtype.
+fn name_of(dtype: DType) -> Dtype {
+    match dtype {
+        DType::F32 => Dtype::F32,
+        DType::F64 => Dtype::F64,
+        DType::F16 => Dtype::F16,
+        DType::BF16 => Dtype::BF16,
+        DType::I8 => Dtype::I8,
+        DType::I16 => Dtype::I16,
+        DType::I32 => Dtype::I32,
+        DType::I64 => Dtype::I64,
+        DType::U8 => Dtype::U8,
+        DType::U16 => Dtype::U16,
+        DType::U32 => Dtype::U32,
+        DType::U64 => Dtype::U64,
+        DType::Bool => Dtype::BOOL,
+    }
+}
 
 /// The header of a file: what it says of all tensors.
 struct Header {
     metadata: Metadata,
     /// Where the elements begin, in bytes from the start of the file.
     start: u64,
-    /// The bytes behind the header.
-    data: u64,
 }
 
 /// Reads the header of the tensor of that name, or of the only one.
@@ -111,26 +111,25 @@ fn read(path: &Path, from: &mut impl Read, length: u64) -> Result<Header, Error>
     let malformed = |error: serde_json::Error| fail(format!("malformed .safetensors header: {error}"));
     serde_json::from_slice::<UniqueKeys>(&text).map_err(malformed)?;
     let metadata: Metadata = serde_json::from_slice(&text).map_err(malformed)?;
-
-    Ok(Header { metadata, start: 8 + header, data: length - 8 - header })
+    let (data, whole) = (length - 8 - header, metadata.data_len() as u64);
+    if data != whole {
+        return Err(fail(format!(
+            "the file is {}: its tensors have {whole} bytes, {data} are there",
+            if data < whole { "truncated" } else { "too long" }
+        )));
+    }
+    Ok(Header { metadata, start: 8 + header })
 }
 
 impl Header {
     fn tensor(&self, path: &Path, name: &str, info: &TensorInfo) -> Result<TensorFile, Error> {
         let fail = |reason: String| Error::refused(path, reason);
-        let Some((dtype, _)) = NAMES.into_iter().find(|(_, known)| *known == info.dtype) else {
+        let Some(dtype) = DType::ALL.into_iter().find(|known| name_of(*known) == info.dtype) else {
             return Err(fail(format!(
                 "tensor {name:?} has elements of type {:?}, expected F32, F64, F16, BF16, I8, I16, I32, I64, U8, U16, U32, U64 or BOOL",
                 info.dtype
             )));
         };
-        let (data, whole) = (self.data, self.metadata.data_len() as u64);
-        if data != whole {
-            return Err(fail(format!(
-                "the file is {}: its tensors have {whole} bytes, {data} are there",
-                if data < whole { "truncated" } else { "too long" }
-            )));
-        }
         let (start, end) = info.data_offsets;
         let shape = checked_shape(path, &info.shape, dtype, (end - start) as u64)?;
         let offset = self.start + start as u64;
@@ -154,9 +153,7 @@ struct Viewed<'a>(&'a Array);
 
 impl View for Viewed<'_> {
     fn dtype(&self) -> Dtype {
-        let dtype = self.0.data.dtype();
-        // Every dtype is in the table.
-        NAMES.into_iter().find(|(known, _)| *known == dtype).map_or(Dtype::U8, |(_, name)| name)
+        name_of(self.0.data.dtype())
     }
 
     fn shape(&self) -> &[usize] {

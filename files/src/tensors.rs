@@ -10,7 +10,7 @@ use streamvm::{DType, Tensor, Vm};
 use crate::array::{Array, Data, each};
 use crate::format::Format;
 use crate::tensor_file::{TensorFile, open};
-use crate::whole_file::write_whole;
+use crate::whole_file::WholeFile;
 use crate::{Error, check_savable, npy, npz, safetensors};
 
 /// Loads a tensor into host memory; `.to(device)` copies it to a device. A `.npy` file has one tensor, which has no name. In a `.npz` or
@@ -50,9 +50,8 @@ pub fn load_all(vm: &Vm, path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>
 #[track_caller]
 pub fn save(path: impl AsRef<Path>, tensor: &Tensor) -> Result<(), Error> {
     let path = path.as_ref();
-    match Format::expect(path)? {
-        Format::Npy => {}
-        _ => return Err(Error::refused(path, "this file holds tensors with names: save it by `save_all`")),
+    if Format::of(path) != Some(Format::Npy) {
+        return Err(Error::refused(path, "`save` writes a .npy file, and `save_all` a .npz or .safetensors file"));
     }
     check_savable(tensor.dtype()).map_err(|reason| Error::refused(path, reason))?;
     let array = Array::from_tensor(tensor)?;
@@ -71,7 +70,11 @@ pub fn save(path: impl AsRef<Path>, tensor: &Tensor) -> Result<(), Error> {
 pub fn save_all(path: impl AsRef<Path>, tensors: &[(&str, &Tensor)]) -> Result<(), Error> {
     let path = path.as_ref();
     let refuse = |reason: String| Err(Error::refused(path, reason));
-    let format = Format::expect(path)?;
+    let is_npz = match Format::of(path) {
+        Some(Format::Npz) => true,
+        Some(Format::Safetensors) => false,
+        _ => return refuse("`save_all` writes a .npz or .safetensors file, and `save` a .npy file".into()),
+    };
     let mut names = HashSet::new();
     for (name, tensor) in tensors {
         if !names.insert(*name) {
@@ -80,40 +83,46 @@ pub fn save_all(path: impl AsRef<Path>, tensors: &[(&str, &Tensor)]) -> Result<(
         if name.len() > LONGEST_NAME {
             return refuse(format!("a name has {} bytes, at most {LONGEST_NAME} are written", name.len()));
         }
-        match format {
-            Format::Npy => {}
-            Format::Npz => {
-                if tensor.dtype() == DType::BF16 {
-                    return refuse(format!(
-                        "tensor {name:?}: .npz has no name for bf16: save a .safetensors file, or `cast` it to f32"
-                    ));
-                }
-                if name.contains('\0') {
-                    return refuse(format!("a name in a .npz file cannot contain a zero: {name:?}"));
-                }
-            }
-            Format::Safetensors if *name == "__metadata__" => {
-                return refuse("a .safetensors file has something else under the name \"__metadata__\"".into());
-            }
-            Format::Safetensors => {}
+        if is_npz && tensor.dtype() == DType::BF16 {
+            return refuse(format!(
+                "tensor {name:?}: .npz has no name for bf16: save a .safetensors file, or `cast` it to f32"
+            ));
         }
-    }
-    if format == Format::Npy {
-        return refuse("a .npy file holds one tensor without a name: save it by `save`".into());
+        if is_npz && name.contains('\0') {
+            return refuse(format!("a name in a .npz file cannot contain a zero: {name:?}"));
+        }
+        if !is_npz && *name == "__metadata__" {
+            return refuse("a .safetensors file has something else under the name \"__metadata__\"".into());
+        }
     }
     let mut arrays = Vec::with_capacity(tensors.len());
     for (name, tensor) in tensors {
         arrays.push((*name, Array::from_tensor(tensor)?));
     }
     let arrays = arrays.iter().map(|(name, array)| (*name, array));
-    write_whole(path, |temporary| match format {
-        Format::Safetensors => safetensors::write(path, temporary, arrays),
-        _ => buffered(path, temporary, |file| npz::write(file, arrays)),
+    write_whole(path, |temporary| match is_npz {
+        true => buffered(path, temporary, |file| npz::write(file, arrays)),
+        false => safetensors::write(path, temporary, arrays),
     })
 }
 
 /// Longest name that is written, in bytes: the length of a member's name in a ZIP archive has 16 bits.
 const LONGEST_NAME: usize = 60_000;
+
+/// Puts a file at `path`, which `write` writes at the path that it gets.
+fn write_whole(path: &Path, write: impl FnOnce(&Path) -> Result<(), Error>) -> Result<(), Error> {
+    match path.metadata() {
+        Ok(found) if found.is_dir() => {
+            return Err(Error::refused(path, "this is a directory, expected a file to write"));
+        }
+        Ok(found) if !found.is_file() => return Err(Error::refused(path, "this is not a regular file")),
+        _ => {}
+    }
+    let fail = |error: io::Error| Error::io(path, "write", error);
+    let file = WholeFile::create(path).map_err(fail)?;
+    write(file.temporary())?;
+    file.finish().map_err(fail)
+}
 
 fn buffered(
     path: &Path,

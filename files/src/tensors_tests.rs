@@ -296,11 +296,14 @@ fn saves_that_the_format_cannot_hold_are_refused() {
     let (x, b) = (tensor(&vm, DType::F32, &[2]), tensor(&vm, DType::BF16, &[2]));
     let one = |name: &str, tensor: &Tensor| save(at(name), tensor).unwrap_err().to_string();
     assert!(one("a.npy", &b).contains("a.npy: .npy has no name for bf16"));
-    assert!(one("a.npz", &x).contains("save it by `save_all`"));
-    assert!(one("a.txt", &x).contains("expected .npy, .npz or .safetensors"));
+    for name in ["a.npz", "a.txt", "a"] {
+        assert!(one(name, &x).contains("`save` writes a .npy file, and `save_all` a .npz"), "{name}");
+    }
     assert!(one("none/a.npy", &x).contains("cannot write: its folder does not exist"));
     let all = |name: &str, tensors: &[(&str, &Tensor)]| save_all(at(name), tensors).unwrap_err().to_string();
-    assert!(all("a.npy", &[("x", &x)]).contains("save it by `save`"));
+    for name in ["a.npy", "a.txt", "a"] {
+        assert!(all(name, &[("x", &x)]).contains("safetensors file, and `save` a .npy file"), "{name}");
+    }
     assert!(all("a.npz", &[("x", &x), ("x", &x)]).contains("two tensors are called \"x\""));
     assert!(all("a.npz", &[("b", &b)]).contains("no name for bf16"));
     assert!(all("a.npz", &[("a\0", &x)]).contains("cannot contain a zero"));
@@ -340,5 +343,9 @@ fn a_replaced_file_keeps_its_permissions_and_its_links() {
         save_all(at(&link), &[("y", &x)]).unwrap();
         assert!(at(&link).is_symlink() && mode(name) == 0o640);
         same(&load(&vm, at(name), Some("y")).unwrap(), &x);
+        let (link, target) = (format!("new_link_{name}"), format!("new_{name}"));
+        symlink(&target, at(&link)).unwrap();
+        save_all(at(&link), &[("y", &x)]).unwrap();
+        assert!(at(&link).is_symlink() && at(&target).is_file(), "a link to a file that does not exist yet");
     }
 }

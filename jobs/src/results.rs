@@ -76,6 +76,7 @@ impl JobResults {
     /// The root cause of the first job that failed or was skipped, in the order of the plan, on every call: it names the program, the stage, the
     /// micro-batch, the step of the program and the source line that recorded it. Otherwise as [`Fetches::wait`]; when the engine is gone, as
     /// [`Tensor::wait`] of each result, or [`Error::Shutdown`] without results.
+    #[track_caller]
     pub fn wait(&self) -> Result<(), Error> {
         let mut first = Ok(());
         for run in &self.runs {
@@ -85,7 +86,10 @@ impl JobResults {
                 Err(failed @ Error::Failed(_)) => first = first.and(Err(failed)),
                 // The engine is gone: what it has left undone, the tensors say.
                 Err(Error::Shutdown { .. }) if self.tensors.iter().any(|of_result| !of_result.is_empty()) => {
-                    return self.tensors.iter().flatten().try_for_each(|(_, tensor)| tensor.wait());
+                    for (_, tensor) in self.tensors.iter().flatten() {
+                        tensor.wait()?;
+                    }
+                    return Ok(());
                 }
                 Err(other) => return Err(other),
             }
@@ -106,11 +110,15 @@ impl Index<(&str, usize)> for JobResults {
     ///
     /// # Panics
     /// If there is none; [`JobResults::get`] does not panic.
+    #[track_caller]
     fn index(&self, (name, micro_batch): (&str, usize)) -> &Tensor {
-        self.get(name, micro_batch).unwrap_or_else(|| {
+        let Some(tensor) = self.get(name, micro_batch) else {
             let (count, known) = (self.plan.micro_batches(), self.plan.results().join(", "));
-            panic!("there is no result {name:?} of micro-batch {micro_batch}; there are {count} micro-batches, and the results are {known}")
-        })
+            panic!(
+                "there is no result {name:?} of micro-batch {micro_batch}; there are {count} micro-batches, and the results are {known}"
+            )
+        };
+        tensor
     }
 }
 

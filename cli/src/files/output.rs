@@ -1,18 +1,15 @@
 //! A file that the command writes: it appears whole or not at all.
 //!
-//! The data goes to a temporary file in the same folder, with a random name that cannot have been taken before; once the file is
-//! whole, it is renamed to its place. Until then the place stays as it was. If a signal ends the command, `end_unfinished` removes the
-//! temporary file (`.streamvm-….part`), or puts it in its place if that was asked for (`Unfinished::keep`). A symbolic link stays a link: the file that it points to is replaced. A pipe or a device such as
-//! `/dev/stdout` cannot be replaced, so the data is written to it directly.
+//! The data goes to a [`WholeFile`], a temporary file in the same folder. If a signal ends the command, `end_unfinished` removes the temporary file,
+//! or puts it in its place if that was asked for (`Unfinished::keep`). A pipe or a device such as `/dev/stdout` cannot be replaced, so the data is
+//! written to it directly.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tempfile::{Builder, NamedTempFile};
-
-use crate::files::place::resolve;
+use streamvm_files::whole_file::WholeFile;
 
 /// A file that is being written. Dropping it without [`OutputFile::finish`] leaves the place as it was.
 #[derive(Debug)]
@@ -22,8 +19,8 @@ pub struct OutputFile {
 
 #[derive(Debug)]
 enum To {
-    /// A temporary file, which is renamed to `target`.
-    Replaces { temporary: NamedTempFile, target: PathBuf, listed: Listed },
+    /// A temporary file, which is renamed once it is whole.
+    Replaces { file: WholeFile, listed: Listed },
     /// A pipe or a device, which is written to directly.
     Special(File),
 }
@@ -34,35 +31,12 @@ impl OutputFile {
     /// # Errors
     /// The path leads to a folder, the folder of the path does not exist, or the file may not be written.
     pub fn create(path: &Path) -> io::Result<OutputFile> {
-        let found = fs::metadata(path).ok();
-        if let Some(found) = &found {
-            // Opened, but not changed: a file that the user may not write is not replaced either.
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             let file = OpenOptions::new().write(true).open(path)?;
-            if !found.is_file() {
-                return Ok(OutputFile { to: To::Special(file) });
-            }
+            return Ok(OutputFile { to: To::Special(file) });
         }
-        let target = resolve(path);
-        let mut builder = Builder::new();
-        builder.prefix(".streamvm-").suffix(".part");
-        // A temporary file that replaces another is readable by its user alone until it gets the permissions of the replaced file.
-        if let Some(permissions) = permissions_of_new_files().filter(|_| found.is_none()) {
-            builder.permissions(permissions);
-        }
-        let folder = target.parent().unwrap_or_else(|| Path::new("."));
-        // Checked first, because an error of `tempfile` would name the temporary file, which the user does not know.
-        fs::metadata(folder).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => {
-                io::Error::new(error.kind(), "its folder does not exist; make the folder, or name another")
-            }
-            _ => error,
-        })?;
-        let (temporary, listed) = Listed::create(|| builder.tempfile_in(folder), &target)?;
-        if let Some(found) = found {
-            keep_owner(temporary.as_file(), &found);
-            temporary.as_file().set_permissions(found.permissions())?;
-        }
-        Ok(OutputFile { to: To::Replaces { temporary, target, listed } })
+        let (file, listed) = Listed::create(path)?;
+        Ok(OutputFile { to: To::Replaces { file, listed } })
     }
 
     /// The file as the end by a signal sees it.
@@ -79,7 +53,7 @@ impl OutputFile {
     /// The process has too many open files.
     pub fn file(&self) -> io::Result<File> {
         match &self.to {
-            To::Replaces { temporary, .. } => temporary.as_file().try_clone(),
+            To::Replaces { file, .. } => file.file().try_clone(),
             To::Special(file) => file.try_clone(),
         }
     }
@@ -90,17 +64,10 @@ impl OutputFile {
     /// The file cannot be written to the disk or renamed; the place is as it was. A file that cannot be renamed is kept under its
     /// temporary name, which the error contains.
     pub fn finish(self) -> io::Result<()> {
-        let To::Replaces { temporary, target, listed } = self.to else { return Ok(()) };
-        // Before the rename, so that after a power cut the name does not lead to a file without its bytes.
-        temporary.as_file().sync_all()?;
-        let persisted = temporary.persist(target);
+        let To::Replaces { file, listed } = self.to else { return Ok(()) };
+        let finished = file.finish();
         drop(listed);
-        let Err(refused) = persisted else { return Ok(()) };
-        let text = match refused.file.keep() {
-            Ok((_, path)) => format!("{}; what was written is kept in {}", refused.error, path.display()),
-            Err(_) => refused.error.to_string(),
-        };
-        Err(io::Error::new(refused.error.kind(), text))
+        finished
     }
 }
 
@@ -131,17 +98,18 @@ struct Listed(u64);
 
 impl Listed {
     /// Makes a temporary file and its entry together, so that no signal comes between.
-    fn create(make: impl FnOnce() -> io::Result<NamedTempFile>, target: &Path) -> io::Result<(NamedTempFile, Listed)> {
+    fn create(path: &Path) -> io::Result<(WholeFile, Listed)> {
         let mut list = unfinished();
         if list.ended {
             return Err(io::Error::new(io::ErrorKind::Interrupted, "the command was interrupted"));
         }
-        let temporary = make()?;
+        let made = WholeFile::create(path)?;
         let number = list.next;
         list.next += 1;
-        let file = TemporaryFile { temporary: temporary.path().to_owned(), target: target.to_owned(), kept: None };
+        let file =
+            TemporaryFile { temporary: made.temporary().to_owned(), target: made.target().to_owned(), kept: None };
         list.files.push((number, file));
-        Ok((temporary, Listed(number)))
+        Ok((made, Listed(number)))
     }
 }
 
@@ -181,31 +149,9 @@ pub(crate) fn end_unfinished() -> Vec<String> {
     kept
 }
 
-/// Gives a file the owner and the group of another, where the user may do so.
-#[cfg(unix)]
-fn keep_owner(file: &File, of: &fs::Metadata) {
-    use std::os::unix::fs::{MetadataExt, fchown};
-    // Only root may change the owner; otherwise the file belongs to the user.
-    let _ = fchown(file, Some(of.uid()), Some(of.gid()));
-}
-
-#[cfg(not(unix))]
-fn keep_owner(_: &File, _: &fs::Metadata) {}
-
-/// The permissions of a new file, less those that the user's umask removes. A temporary file would be readable by its user alone.
-#[cfg(unix)]
-fn permissions_of_new_files() -> Option<Permissions> {
-    use std::os::unix::fs::PermissionsExt;
-    Some(Permissions::from_mode(0o666))
-}
-
-#[cfg(not(unix))]
-fn permissions_of_new_files() -> Option<Permissions> {
-    None
-}
-
 #[cfg(all(test, unix))]
 mod tests {
+    use std::fs::Permissions;
     use std::io::Write;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -243,7 +189,7 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("a");
         let temporary = |output: &OutputFile| match &output.to {
-            To::Replaces { temporary, .. } => temporary.path().to_path_buf(),
+            To::Replaces { file, .. } => file.temporary().to_path_buf(),
             To::Special(_) => panic!("a file"),
         };
         let (one, other) = (OutputFile::create(&path).unwrap(), OutputFile::create(&path).unwrap());

@@ -10,10 +10,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::base::printable::is_stdin;
+pub(crate) use streamvm_files::whole_file::resolve;
 
-/// Most symbolic links that are followed from one path: the limit of Linux.
-const MOST_LINKS: usize = 40;
+use crate::base::printable::is_stdin;
 
 /// The place that a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,30 +91,6 @@ fn inode(metadata: &fs::Metadata) -> Option<(u64, u64)> {
 #[cfg(not(unix))]
 fn inode(_: &fs::Metadata) -> Option<(u64, u64)> {
     None
-}
-
-/// The path without links, `.` and `..`; also of a file that does not exist yet, if its folder exists.
-pub(crate) fn resolve(path: &Path) -> PathBuf {
-    let mut path = path.to_path_buf();
-    for _ in 0..MOST_LINKS {
-        if let Ok(found) = fs::canonicalize(&path) {
-            return found;
-        }
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder.to_path_buf(),
-            _ => PathBuf::from("."),
-        };
-        // A link to a file that does not exist yet: a write would create the target.
-        if let Ok(target) = fs::read_link(&path) {
-            path = folder.join(target);
-            continue;
-        }
-        if let (Ok(folder), Some(name)) = (fs::canonicalize(&folder), path.file_name()) {
-            return folder.join(name);
-        }
-        break;
-    }
-    std::path::absolute(&path).unwrap_or(path)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Arithmetic operators: `+`, `-`, `*`, `/` and unary `-` over tensors and numbers.
 //!
-//! Each submits one instruction at once and gives a `Result`, so a longer expression has a `?` behind each operator but the last. Operands may be
+//! Each submits one instruction at once and gives a `Result`, so a longer expression has a `?` after each operator but the last. Operands may be
 //! owned or borrowed: `((&a * &b)? + &c)? / 2.0`. A number is a part of the instruction and has the dtype of the other operand ([`Input`](crate::Input)). Numbers are `f64` or
 //! `i64`, one type each for literals with and without a point, so that the literal needs no suffix; a number that the dtype has no value for is refused.
 

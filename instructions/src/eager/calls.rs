@@ -58,18 +58,12 @@ impl Tensor {
 
     /// Runs `op` over these tensors, in the engine of this one.
     #[track_caller]
-    #[inline]
     pub(super) fn op_over(&self, op: Op, inputs: &[&Tensor], params: Params) -> Result<Tensor, Error> {
-        self.op_at(op, inputs, &params)
-    }
-
-    #[track_caller]
-    fn op_at(&self, op: Op, inputs: &[&Tensor], params: &Params) -> Result<Tensor, Error> {
-        let (device, output) = output_of(op, inputs, params, StreamType::Compute)?;
+        let (device, output) = output_of(op, inputs, &params, StreamType::Compute)?;
         let (engine, _) = self.engine()?;
         let stream = StreamKey::new(device, StreamType::Compute, Lane::current().0);
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
-        Single::submit_op(stream, (op, params), uses, Site::caller(), |single| engine.get().submit_one(single))?;
+        Single::submit_op(stream, (op, &params), uses, Site::caller(), |single| engine.get().submit_one(single))?;
         Ok(output)
     }
 
@@ -187,7 +181,7 @@ impl Tensor {
         Ok(view.unwrap_or(copy))
     }
 
-    /// Copies tensors one behind the other along `axis` into a new tensor, at the place of the first: see
+    /// Copies tensors one after the other along `axis` into a new tensor, at the place of the first: see
     /// [`InstructionsBuilder::cat`].
     ///
     /// # Errors

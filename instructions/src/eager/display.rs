@@ -34,7 +34,8 @@ impl fmt::Display for Tensor {
         });
         match text {
             Ok(text) => f.write_str(&text),
-            Err(error) => write!(f, "<{error}>"),
+            // Not with the place of the call, which is in the formatting code of the standard library.
+            Err(error) => write!(f, "<{}>", error.without_call()),
         }
     }
 }

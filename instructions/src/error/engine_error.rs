@@ -418,7 +418,11 @@ impl Error {
     pub fn without_call(&self) -> String {
         let text = self.to_string();
         match self.clone().call() {
-            Some(site) => text.replacen(&called_at(*site), "", 1),
+            // The last, because a text may quote another error.
+            Some(site) => match text.rsplit_once(&called_at(*site)) {
+                Some((before, after)) => format!("{before}{after}"),
+                None => text,
+            },
             None => text,
         }
     }

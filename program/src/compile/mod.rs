@@ -65,6 +65,7 @@ mod whole_uses;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
+use streamvm_ep::Site;
 use streamvm_instructions::Error;
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -80,20 +81,24 @@ use crate::show::trace::{self, PassReport, Trace};
 /// # Errors
 /// [`ProgramError::Malformed`](streamvm_instructions::ProgramError::Malformed) and
 /// [`ProgramError::NotCompiled`](streamvm_instructions::ProgramError::NotCompiled), which name the step.
+#[track_caller]
 pub fn compile(program: impl Into<Arc<Program>>, options: &CompileOptions) -> Result<Compiled, Error> {
-    run_passes(program.into(), options, Trace::default())
+    let site = Site::caller();
+    run_passes(program.into(), options, Trace::default()).map_err(|error| error.called_from(site))
 }
 
 /// [`compile`], which also calls `report` after each pass with what the pass did.
 ///
 /// # Errors
 /// Those of [`compile`]; the passes before the one that fails are reported.
+#[track_caller]
 pub fn compile_reporting(
     program: impl Into<Arc<Program>>,
     options: &CompileOptions,
     report: &mut dyn FnMut(PassReport),
 ) -> Result<Compiled, Error> {
-    run_passes(program.into(), options, Trace::new(report))
+    let site = Site::caller();
+    run_passes(program.into(), options, Trace::new(report)).map_err(|error| error.called_from(site))
 }
 
 fn run_passes(mut program: Arc<Program>, options: &CompileOptions, mut trace: Trace<'_>) -> Result<Compiled, Error> {

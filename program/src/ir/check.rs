@@ -1,7 +1,7 @@
 //! The check of a whole program, before it is compiled: programs are plain data, which any code can make.
 
 use hashbrown::{HashMap, HashSet};
-use streamvm_ep::{Access, DType, Footprint, Layout, MemoryKind, check_source, infer};
+use streamvm_ep::{Access, DType, Footprint, Layout, MemoryKind, Site, check_source, infer};
 use streamvm_instructions::{Error, InstructionList, Kind, ListSections, OpenSection, ProgramError, Role, Tensor};
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -25,7 +25,13 @@ impl Program {
     /// [`ProgramError::Malformed`] with the step or the name that is wrong, and what is wrong with it. [`Error::NotEnded`],
     /// [`Error::NestedSection`] and [`Error::NoSection`], with the number of the step as their line, for critical sections that do not begin and end
     /// in turn.
+    #[track_caller]
     pub fn check(&self) -> Result<(), Error> {
+        let site = Site::caller();
+        self.check_all().map_err(|error| error.called_from(site))
+    }
+
+    fn check_all(&self) -> Result<(), Error> {
         if self.name.contains(char::is_control) || self.name.trim() != self.name {
             return Err(self.malformed("its name has control characters, or spaces around it".to_owned()));
         }

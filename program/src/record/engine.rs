@@ -74,8 +74,10 @@ fn with_or<R>(site: Option<Site>, f: impl FnOnce(&mut Recording) -> Result<R, Er
 
 fn add<B: Batch>(batch: &B) -> Result<(), Error> {
     let site = batch.instructions().first().map(|instruction| instruction.site);
-    let added = with_or(site, |recording| recording.add(batch));
-    added.map_err(|error| site.map_or(error.clone(), |site| error.called_from(site)))
+    with_or(site, |recording| recording.add(batch)).map_err(|error| match site {
+        Some(site) => error.called_from(site),
+        None => error,
+    })
 }
 
 impl Engine for RecordingEngine {

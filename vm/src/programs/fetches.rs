@@ -94,11 +94,13 @@ impl Index<&str> for Fetches {
 
     /// # Panics
     /// If the program has no such fetch; [`Fetches::get`] does not panic.
+    #[track_caller]
     fn index(&self, name: &str) -> &Tensor {
-        self.get(name).unwrap_or_else(|| {
+        let Some(tensor) = self.get(name) else {
             let names: Vec<&str> = self.iter().map(|(name, _)| name).collect();
             panic!("there is no fetch {name:?}; the program has {}", names.join(", "))
-        })
+        };
+        tensor
     }
 }
 
@@ -107,6 +109,7 @@ impl Index<usize> for Fetches {
 
     /// # Panics
     /// If the program has fewer fetches.
+    #[track_caller]
     fn index(&self, place: usize) -> &Tensor {
         &self.tensors[place]
     }
