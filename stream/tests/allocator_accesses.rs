@@ -74,6 +74,7 @@ fn a_set_keeps_every_point_of_an_unordered_stream() {
     assert_eq!(other.len(), 4);
     assert!(!accesses.is_ordered_on(U), "an unordered stream orders nothing, not even for itself");
     assert!(set([point(S2, 3)]).is_ordered_on(S2));
+    assert!(AccessSet::new().is_ordered_on(U), "nothing is left to order");
 }
 
 #[test]

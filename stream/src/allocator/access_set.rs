@@ -85,7 +85,7 @@ impl AccessSet {
     /// stream, also on that stream itself.
     #[inline]
     pub fn is_ordered_on(&self, stream: StreamId) -> bool {
-        !stream.is_unordered() && self.entries.iter().all(|point| point.stream == stream)
+        self.entries.iter().all(|point| point.stream == stream && !stream.is_unordered())
     }
 
     /// Whether both sets wait for the same streams, so that their union adds no stream to wait for.

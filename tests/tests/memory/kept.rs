@@ -37,12 +37,12 @@ fn a_failure_ends_with_the_life_it_was_in() {
     assert_eq!(new.to_vec::<f32>(), Ok(vec![2.0; KIB / 4]));
 }
 
-/// Given out on the stream of the old life, written first on another.
+/// Given out by an allocation, written first on another stream than that of the old life. There is no other memory.
 #[test]
 fn the_first_access_waits_for_the_old_life_wherever_it_is() {
-    let vm = Vm::builder().build().expect("an engine");
+    let vm = Vm::builder().cpu_memory_limit(2 << 20).build().expect("an engine");
     let gate = ClosedGate::new();
-    let old = fill(&vm, KIB, 1.0);
+    let (old, _rest) = (fill(&vm, MIB, 1.0), fill(&vm, MIB, 0.0));
     let held = gate.function();
     let reader = submit(&vm, |b| {
         b.call_fn("slow reader", CPU, [old.read()], move |context| {
@@ -55,7 +55,7 @@ fn the_first_access_waits_for_the_old_life_wherever_it_is() {
     look(&vm);
     let mut new = None;
     submit(&vm, |b| {
-        let tensor = b.allocate(CPU, DType::F32, &[KIB / 4])?;
+        let tensor = b.allocate(CPU, DType::F32, &[MIB / 4])?;
         b.on_lane(1).fill(&tensor, 2.0)?;
         new = Some(tensor);
         Ok(())

@@ -1,9 +1,11 @@
 //! Reuse of memory: across streams, within a list, and what the caller's own thread may write.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use streamvm::{DType, DeviceId, Error, MemoryKind, Place, Tensor, TimeLimit, Vm};
-use streamvm_tests::{CPU, ClosedGate, list, on_device, submit, used_bytes};
+use streamvm::{DType, DeviceId, Error, FnContext, MemoryKind, Place, Tensor, TimeLimit, Vm};
+use streamvm_tests::{CPU, ClosedGate, list, on_device, submit, until, used_bytes};
 
 const MIB: usize = 1 << 20;
 
@@ -43,6 +45,35 @@ fn freed_memory_is_reused_across_streams_behind_a_wait() {
     gate.open();
     next.wait().expect("it passes once the reader has");
     assert_eq!(*read.lock().expect("not poisoned"), (3 * MIB / 4) as f32);
+}
+
+/// A loop that loads a batch into a new tensor, computes and drops the tensor overlaps loads and computation, although each new tensor
+/// could have the memory of one that is still read.
+#[test]
+fn a_load_into_a_new_tensor_waits_for_no_reader_of_a_dropped_one() {
+    let vm = vm_of(64);
+    let gate = ClosedGate::new();
+    let loads = Arc::new(AtomicUsize::new(0));
+    for _ in 0..3 {
+        let batch = vm.empty(CPU, DType::F32, &[4 * MIB / 4]).expect("a tensor");
+        let loaded = loads.clone();
+        let load = move |_: &mut FnContext<'_>| {
+            loaded.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        };
+        vm.call_fn_on_workers("load", CPU, [batch.write()], load).expect("it is taken");
+        vm.call_fn("compute", CPU, [batch.read()], gate.function()).expect("it is taken");
+    }
+    until("all batches are loaded, while the first is read", || loads.load(Ordering::Relaxed) == 3);
+    gate.open();
+    vm.wait_all().expect("nothing fails");
+    // The pool grows by a few blocks of this size, not by one for each tensor.
+    for _ in 0..30 {
+        let batch = vm.empty(CPU, DType::F32, &[4 * MIB / 4]).expect("a tensor");
+        vm.call_fn_on_workers("load", CPU, [batch.write()], |_| Ok(())).expect("it is taken");
+        vm.call_fn("compute", CPU, [batch.read()], |_| Ok(())).expect("it is taken");
+    }
+    assert!(reserved(&vm, CPU) <= 6 * 4 * MIB, "{} bytes", reserved(&vm, CPU));
 }
 
 /// Hole 7: the caller's thread must not write where a copy of the block's former life still reads.

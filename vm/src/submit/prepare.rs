@@ -22,6 +22,10 @@ use crate::tasks::resource::{Contents, Known};
 /// Bytes. A released block of at most one page may serve any smaller request: saving less memory than a page is not worth a wait.
 const SMALL_BLOCK: usize = 4096;
 
+/// Stands for the stream of the first access where an allocation of its own takes the memory: that stream is not known yet, so only blocks
+/// whose accesses have passed need no wait, as on any unordered stream.
+const UNKNOWN_STREAM: StreamId = StreamId::unordered(0);
+
 /// Why a submission cannot continue under the lock.
 pub(crate) enum Obstacle {
     /// The list is refused.
@@ -228,7 +232,8 @@ impl State {
                 if reads || matches!(instruction.kind, Kind::Release) {
                     return Err(never_written());
                 }
-                self.create(resource, stream, env)?
+                let first = if matches!(instruction.kind, Kind::Allocate) { UNKNOWN_STREAM } else { stream };
+                self.create(resource, first, env)?
             }
         };
         let is_new = known.is_none();
@@ -262,7 +267,7 @@ impl State {
         Ok(id)
     }
 
-    /// Registers the resource of a use, with memory if it has bytes. Returns its id.
+    /// Registers the resource of a use, with memory if it has bytes, whose first access is on `stream`. Returns its id.
     fn create(
         &mut self,
         resource: &Resource,

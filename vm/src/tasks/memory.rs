@@ -144,14 +144,11 @@ pub(crate) struct Pool {
 const SPARE: usize = 4;
 
 impl Pool {
-    /// Whether the device is asked for fresh memory before a block of `bytes` bytes is taken that needs a wait. Only for devices
-    /// that run beside the host and limit their memory themselves.
+    /// Whether the device is asked for fresh memory before a block of `bytes` bytes is taken that needs a wait.
     pub(crate) fn may_grow(&self, bytes: usize) -> bool {
         // With fewer cached bytes there is no free block to wait for.
         let some = bytes..bytes.saturating_mul(SPARE);
-        !self.growth_refused
-            && !self.device.id().kind.info().host_memory
-            && some.contains(&self.allocator.stats().cached)
+        !self.growth_refused && some.contains(&self.allocator.stats().cached)
     }
 }
 
