@@ -57,9 +57,7 @@ fn member(path: &Path, from: &mut (impl Read + Seek), archive: &Archive, entry: 
     let member = entry.locate(path, from, archive)?;
     let mut bytes = member.open(from).map_err(|error| Error::io(path, "read the archive", error))?;
     let header = npy::read_header(path, &mut bytes, member.size).map_err(|error| match error {
-        Error::Refused { path, reason } => {
-            Error::Refused { path, reason: format!("member {:?}: {reason}", entry.name) }
-        }
+        Error::Refused { path, reason, .. } => Error::refused(&path, format!("member {:?}: {reason}", entry.name)),
         other => other,
     })?;
     Ok(TensorFile { member: Some(member), ..header })

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use streamvm::{DType, Tensor, Vm};
+use streamvm::{DType, Site, Tensor, Vm};
 
 use crate::array::{Array, Data, each};
 use crate::format::Format;
@@ -21,7 +21,7 @@ use crate::{Error, check_savable, npy, npz, safetensors};
 /// truncated or too large, or its elements are of no dtype; [`Error::Io`]; [`Error::Engine`], such as out of memory.
 #[track_caller]
 pub fn load(vm: &Vm, path: impl AsRef<Path>, name: Option<&str>) -> Result<Tensor, Error> {
-    Ok(TensorFile::open(path.as_ref(), name)?.read()?.to_tensor(vm)?)
+    of_caller(|| Ok(TensorFile::open(path.as_ref(), name)?.read()?.to_tensor(vm)?))
 }
 
 /// Loads all tensors of a `.npz` or `.safetensors` file into host memory, with their names, in the order of the file.
@@ -31,14 +31,11 @@ pub fn load(vm: &Vm, path: impl AsRef<Path>, name: Option<&str>) -> Result<Tenso
 #[track_caller]
 pub fn load_all(vm: &Vm, path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>, Error> {
     let path = path.as_ref();
-    let all = TensorFile::open_all(path)?;
-    let (mut file, _) = open(path)?;
-    let mut tensors = Vec::with_capacity(all.len());
-    for (name, header) in all {
-        let tensor = header.read_from(&mut file)?.to_tensor(vm)?;
-        tensors.push((name, tensor));
-    }
-    Ok(tensors)
+    of_caller(|| {
+        let all = TensorFile::open_all(path)?;
+        let (mut file, _) = open(path)?;
+        all.into_iter().map(|(name, header)| Ok((name, header.read_from(&mut file)?.to_tensor(vm)?))).collect()
+    })
 }
 
 /// Saves a tensor as a `.npy` file, row-major. Waits for the tensor, and copies it to the host. The file appears whole or not at all; a file
@@ -49,7 +46,10 @@ pub fn load_all(vm: &Vm, path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>
 /// `.npy` cannot hold; [`Error::Io`] if writing fails; [`Error::Engine`] if the tensor has failed.
 #[track_caller]
 pub fn save(path: impl AsRef<Path>, tensor: &Tensor) -> Result<(), Error> {
-    let path = path.as_ref();
+    of_caller(|| save_one(path.as_ref(), tensor))
+}
+
+fn save_one(path: &Path, tensor: &Tensor) -> Result<(), Error> {
     if Format::of(path) != Some(Format::Npy) {
         return Err(Error::refused(path, "`save` writes a .npy file, and `save_all` a .npz or .safetensors file"));
     }
@@ -68,7 +68,10 @@ pub fn save(path: impl AsRef<Path>, tensor: &Tensor) -> Result<(), Error> {
 /// failed.
 #[track_caller]
 pub fn save_all(path: impl AsRef<Path>, tensors: &[(&str, &Tensor)]) -> Result<(), Error> {
-    let path = path.as_ref();
+    of_caller(|| save_named(path.as_ref(), tensors))
+}
+
+fn save_named(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), Error> {
     let refuse = |reason: String| Err(Error::refused(path, reason));
     let is_npz = match Format::of(path) {
         Some(Format::Npz) => true,
@@ -104,6 +107,14 @@ pub fn save_all(path: impl AsRef<Path>, tensors: &[(&str, &Tensor)]) -> Result<(
         true => buffered(path, temporary, |file| npz::write(file, arrays)),
         false => safetensors::write(path, temporary, arrays),
     })
+}
+
+/// Makes the line of the caller that of all errors of `call`, its own and the engine's.
+#[track_caller]
+fn of_caller<T>(call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    let site = Site::caller();
+    let _here = site.enter();
+    call().map_err(|error| error.called_from(site))
 }
 
 /// Longest name that is written, in bytes: the length of a member's name in a ZIP archive has 16 bits.

@@ -288,6 +288,34 @@ fn names_with_control_characters_are_kept_and_escaped_in_messages() {
     }
 }
 
+/// Of the crate's errors, and of the engine's, also when `?` makes an engine's of them.
+#[test]
+fn errors_name_the_line_of_the_caller() {
+    let vm = Vm::builder().host_memory_limit(1 << 10).build().unwrap();
+    let folder = TempDir::new().unwrap();
+    let (there, gone) = (folder.path().join("there.npy"), folder.path().join("gone.npz"));
+    let other = Vm::builder().build().unwrap();
+    let large = other.zeros(DeviceId::cpu(0), DType::F32, &[10_000]).unwrap();
+    save(&there, &large).unwrap();
+    let _layer = vm.scope("weights");
+    let into = |error: Error| streamvm::Error::from(error).to_string();
+    let (first, errors) = (
+        line!() + 2,
+        [
+            into(load(&vm, &gone, None).unwrap_err()),
+            into(load(&vm, &there, Some("w")).unwrap_err()),
+            into(load(&vm, &there, None).unwrap_err()),
+            into(load_all(&vm, &gone).unwrap_err()),
+            into(save(&gone, &large).unwrap_err()),
+            into(save_all(&there, &[("w", &large)]).unwrap_err()),
+        ],
+    );
+    for (line, error) in (first..).zip(errors) {
+        let place = format!("files/src/tensors_tests.rs:{line}:");
+        assert!(error.contains(&place) && error.contains(" in weights"), "{error} has no {place}");
+    }
+}
+
 #[test]
 fn saves_that_the_format_cannot_hold_are_refused() {
     let vm = Vm::builder().build().unwrap();

@@ -100,7 +100,7 @@ pub enum JobPlanError {
     #[error(transparent)]
     Engine(#[from] streamvm::Error),
     /// An input, executable or result is named that the plan does not have, or is given twice, or is missing.
-    #[error("job plan: {what}; its {kind}s are {}", listed(known))]
+    #[error("job plan: {what}; {}", known_of(kind, known))]
     Unknown {
         /// Input, program or result.
         kind: &'static str,
@@ -136,8 +136,8 @@ fn joined(cycle: &[BlockedStage]) -> String {
     stages.join("; ")
 }
 
-fn listed(names: &[String]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+fn known_of(kind: &str, known: &[String]) -> String {
+    if known.is_empty() { format!("it has no {kind}s") } else { format!("its {kind}s are {}", known.join(", ")) }
 }
 
 impl fmt::Debug for JobPlanError {

@@ -147,7 +147,7 @@ impl Vm {
     ) -> Result<Tensor, Error> {
         let shape = Shape::new(shape).map_err(BuildError::from)?;
         if shape.elements() != elements {
-            return Err(BuildError::Length { elements, shape }.into());
+            return Err(BuildError::Length { elements, shape: Box::new(shape) }.into());
         }
         let tensor = Tensor::unbound(place, memory, dtype, shape);
         let site = Site::caller();
@@ -623,7 +623,8 @@ impl Vm {
             return Err(error);
         }
         if !self.engine.end_threads(until.map(|until| until.at())) {
-            return Err(Error::Timeout { after: limit, site: Site::caller() });
+            let waited_for = "all instructions have passed, and a thread of the engine still runs".to_owned();
+            return Err(Error::Timeout { after: limit, waited_for, site: Site::caller() });
         }
         self.report()
     }

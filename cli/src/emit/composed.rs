@@ -1,7 +1,7 @@
 //! Emits the calls of neural networks that are made of several ops: attention, group norm and dropout.
 
 use super::{Emitter, value};
-use crate::base::engine::{BuildError, Error, Generator, Tensor};
+use crate::base::engine::{Generator, Tensor};
 use crate::syntax::ast::Composed;
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::Span;
@@ -10,7 +10,7 @@ impl Emitter<'_> {
     /// Emits the ops of a call. `inputs` are those that the parser asks for; `span` is the whole expression.
     ///
     /// # Errors
-    /// The error of the builder, at `span`. The name of the call stands in front if the builder names an op that the call is made of.
+    /// The error of the builder, at `span`.
     pub(super) fn composed(
         &mut self,
         call: &Composed,
@@ -19,15 +19,13 @@ impl Emitter<'_> {
         lane: u32,
     ) -> Result<Tensor, Diagnostic> {
         let mut builder = self.builder.on_lane(lane);
-        let (name, takes, made) = match (call, inputs) {
+        let (takes, made) = match (call, inputs) {
             (Composed::Attention, [q, k, v, mask @ ..]) => (
-                "attention",
                 "it takes queries [.., m, d], keys [.., n, d] and values [.., n, e] of one float dtype on one device, and a mask of bools or of that dtype \
                  that broadcasts to [.., m, n]",
                 builder.attention(q, k, v, mask.first()),
             ),
             (Composed::GroupNorm { groups, epsilon }, [x, weight, bias]) => (
-                "group_norm",
                 "it takes an input [n, c, ..], and a weight and a bias [c], of one float dtype on one device",
                 builder.group_norm(x, *groups, weight, bias, value::float(epsilon)?),
             ),
@@ -36,25 +34,10 @@ impl Emitter<'_> {
                 let dropped = builder.dropout(x, generator, value::float(p)?);
                 let takes =
                     "it takes an input of a float dtype on a device, and a probability of at least 0 and less than 1";
-                ("dropout", takes, dropped.map(|(output, _)| output))
+                (takes, dropped.map(|(output, _)| output))
             }
             _ => unreachable!("the parser reads the inputs of each call"),
         };
-        made.map_err(|error| {
-            let is_about_call = matches!(
-                error,
-                Error::Build {
-                    error: BuildError::Mask { .. }
-                        | BuildError::Groups { .. }
-                        | BuildError::PerChannel { .. }
-                        | BuildError::Probability { .. }
-                        | BuildError::Value { .. },
-                    ..
-                }
-            );
-            let text = error.without_call();
-            let text = if is_about_call { text } else { format!("{name}: {text}") };
-            Diagnostic::new(span, text).with_help(takes)
-        })
+        made.map_err(|error| Diagnostic::new(span, error.without_call()).with_help(takes))
     }
 }

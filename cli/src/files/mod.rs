@@ -19,7 +19,7 @@ use self::output::OutputFile;
 /// # Errors
 /// The format cannot hold the dtype (see [`check_savable`]), the path leads to something other than a regular file, or writing fails.
 pub fn save(path: &Path, array: &Array) -> Result<(), Error> {
-    let refused = |reason: &str| Error::Refused { path: path.to_path_buf(), reason: reason.to_owned() };
+    let refused = |reason: &str| Error::refused(path, reason);
     check_savable(array.data.dtype()).map_err(refused)?;
     match path.metadata() {
         Ok(metadata) if metadata.is_dir() => return Err(refused("this is a directory, expected a file to write")),
@@ -34,7 +34,7 @@ pub fn save(path: &Path, array: &Array) -> Result<(), Error> {
         drop(file);
         output.finish()
     };
-    write().map_err(|error| Error::Io { path: path.to_path_buf(), doing: "write", error })
+    write().map_err(|error| Error::io(path, "write", error))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::error::build_error::BuildError;
 use crate::error::engine_error::Error;
 use crate::list::instruction_list::InstructionList;
 use crate::place::Place;
-use crate::tensor::handle::Tensor;
+use crate::tensor::handle::{Tensor, in_call};
 
 impl InstructionsBuilder {
     /// Returns a new tensor, at the place of `x`, with the elements of `x` as often on each axis as `counts` says, one repetition behind the other. This is one
@@ -76,7 +76,7 @@ impl InstructionsBuilder {
     #[track_caller]
     pub fn roll(&mut self, x: &Tensor, shift: i64, axis: usize) -> Result<Tensor, Error> {
         let shape = x.shape();
-        shape.check_axis(axis)?;
+        in_call("roll", shape.check_axis(axis))?;
         let size = shape.dims()[axis];
         // A size fits `i64`, and the remainder is below it.
         let first = if size == 0 { 0 } else { shift.rem_euclid(size as i64) as usize };

@@ -24,6 +24,11 @@ impl InstructionsBuilder {
     /// host memory. The list is unchanged then.
     #[track_caller]
     pub fn attention(&mut self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Result<Tensor, Error> {
+        self.attended(q, k, v, mask).map_err(|error| error.in_call("attention"))
+    }
+
+    #[track_caller]
+    fn attended(&mut self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Result<Tensor, Error> {
         let device = q.place().device().ok_or(BuildError::OnHost { op: Op::MatMul })?;
         let keys = transposed(k)?;
         let product =

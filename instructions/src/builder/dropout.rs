@@ -21,6 +21,11 @@ impl InstructionsBuilder {
     /// is unchanged.
     #[track_caller]
     pub fn dropout(&mut self, x: &Tensor, generator: &Generator, p: f64) -> Result<(Tensor, Tensor), Error> {
+        self.dropped(x, generator, p).map_err(|error| error.in_call("dropout"))
+    }
+
+    #[track_caller]
+    fn dropped(&mut self, x: &Tensor, generator: &Generator, p: f64) -> Result<(Tensor, Tensor), Error> {
         let device = x.place().device().ok_or(BuildError::OnHost { op: Op::Mul })?;
         if !x.dtype().is_float() {
             return Err(OpError::DType { op: Op::Uniform, dtype: x.dtype(), available: Op::Uniform.dtypes() }.into());
@@ -32,7 +37,12 @@ impl InstructionsBuilder {
         // With an infinity as a factor, kept zeros would become NaN.
         if x.dtype() == DType::F16 && f16::from_f64(factor).is_infinite() {
             let value = Scalar::F64(factor);
-            return Err(BuildError::Value { what: "dropout".to_owned(), value, dtype: x.dtype() }.into());
+            return Err(BuildError::Value {
+                what: "the factor of the elements that stay".to_owned(),
+                value,
+                dtype: x.dtype(),
+            }
+            .into());
         }
         // What can be refused comes before the generator advances.
         let mut steps = self.list_of_its_own();

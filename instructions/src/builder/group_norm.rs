@@ -26,6 +26,17 @@ impl InstructionsBuilder {
         bias: &Tensor,
         epsilon: f64,
     ) -> Result<Tensor, Error> {
+        self.normed_by_groups(x, groups, [weight, bias], epsilon).map_err(|error| error.in_call("group_norm"))
+    }
+
+    #[track_caller]
+    fn normed_by_groups(
+        &mut self,
+        x: &Tensor,
+        groups: usize,
+        [weight, bias]: [&Tensor; 2],
+        epsilon: f64,
+    ) -> Result<Tensor, Error> {
         let device = x.place().device().ok_or(BuildError::OnHost { op: Op::LayerNorm })?;
         if !x.dtype().is_float() {
             let (op, dtype) = (Op::LayerNorm, x.dtype());

@@ -16,10 +16,14 @@ impl InstructionsBuilder {
     /// axis; those of [`copy_into`](InstructionsBuilder::copy_into).
     #[track_caller]
     pub fn cat(&mut self, tensors: &[&Tensor], axis: usize) -> Result<Tensor, Error> {
+        self.joined(tensors, axis).map_err(|error| error.in_call("cat"))
+    }
+
+    #[track_caller]
+    fn joined(&mut self, tensors: &[&Tensor], axis: usize) -> Result<Tensor, Error> {
         let first = tensors.first().ok_or(BuildError::NothingToJoin)?;
         let mut dims = first.shape().dims().to_vec();
-        // Refuses an axis that is not there.
-        first.slice(axis, 0..0)?;
+        first.shape().check_axis(axis)?;
         dims[axis] = 0;
         for (index, tensor) in tensors.iter().enumerate() {
             let shape = tensor.shape();
@@ -66,8 +70,8 @@ impl InstructionsBuilder {
     pub fn stack(&mut self, tensors: &[&Tensor], axis: usize) -> Result<Tensor, Error> {
         let mut views = Vec::with_capacity(tensors.len());
         for tensor in tensors {
-            views.push(tensor.unsqueeze(axis)?);
+            views.push(tensor.unsqueeze(axis).map_err(|error| error.in_call("stack"))?);
         }
-        self.cat(&views.iter().collect::<Vec<&Tensor>>(), axis)
+        self.joined(&views.iter().collect::<Vec<&Tensor>>(), axis).map_err(|error| error.in_call("stack"))
     }
 }

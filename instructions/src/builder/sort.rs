@@ -19,7 +19,8 @@ impl InstructionsBuilder {
     /// There is no such axis; those of [`op`](InstructionsBuilder::op).
     #[track_caller]
     pub fn sort(&mut self, x: &Tensor, axis: usize, descending: bool) -> Result<Tensor, Error> {
-        Ok(self.taken(x, Op::ArgSort, Params::sorted(Axes::new(&[axis])?, descending))?.0)
+        let params = |axes| Params::sorted(axes, descending);
+        Ok(self.taken(x, Op::ArgSort, axis, params).map_err(|error| error.in_call("sort"))?.0)
     }
 
     /// Returns the `count` largest elements of `x` along `axis`, largest first, or the smallest, smallest first, and their indices, as i64. These are the first
@@ -32,12 +33,20 @@ impl InstructionsBuilder {
     /// There is no such axis, or it has fewer elements than `count`; those of [`op`](InstructionsBuilder::op).
     #[track_caller]
     pub fn topk(&mut self, x: &Tensor, count: usize, axis: usize, largest: bool) -> Result<(Tensor, Tensor), Error> {
-        self.taken(x, Op::ArgTopK, Params::top(Axes::new(&[axis])?, count, largest))
+        let params = |axes| Params::top(axes, count, largest);
+        self.taken(x, Op::ArgTopK, axis, params).map_err(|error| error.in_call("topk"))
     }
 
     /// The elements of `x` at the indices that `op` gives along an axis, and the indices.
     #[track_caller]
-    fn taken(&mut self, x: &Tensor, op: Op, params: Params) -> Result<(Tensor, Tensor), Error> {
+    fn taken(
+        &mut self,
+        x: &Tensor,
+        op: Op,
+        axis: usize,
+        params: impl FnOnce(Axes) -> Params,
+    ) -> Result<(Tensor, Tensor), Error> {
+        let params = params(Axes::new(&[axis])?);
         let mut steps = self.list_of_its_own();
         let indices = steps.op(op, &[x], params)?;
         let elements = steps.op(Op::TakeAlongAxis, &[x, &indices], Params::over(params.axes))?;

@@ -82,7 +82,7 @@ impl InstructionsBuilder {
     #[doc(hidden)]
     pub fn begin(&mut self, section: &Section, feeds: &[&Tensor], site: Site) -> Result<(), Error> {
         if section.resources().is_empty() {
-            return Err(Error::Build { error: BuildError::NoResource, site });
+            return Err(Error::Build { error: BuildError::NoResource, call: None, site });
         }
         let stream = self.critical();
         if !feeds.is_empty() {

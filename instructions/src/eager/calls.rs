@@ -29,7 +29,7 @@ impl Tensor {
         // A match, not `ok_or`: `ok_or` would build the error in any case, and drop it in the usual case.
         match self.resource().bound() {
             Some(bound) => Ok(bound),
-            None => Err(Error::NotSubmitted { site: Site::caller() }),
+            None => Err(Error::NotSubmitted { operand: self.described(), site: Site::caller() }),
         }
     }
 
@@ -113,7 +113,7 @@ impl Tensor {
     pub fn overwrite_from_slice<T: Element>(&self, elements: &[T]) -> Result<(), Error> {
         self.check_elements_are::<T>()?;
         if self.numel() != elements.len() {
-            return Err(BuildError::Length { elements: elements.len(), shape: self.shape() }.into());
+            return Err(BuildError::Length { elements: elements.len(), shape: Box::new(self.shape()) }.into());
         }
         let elements = elements.to_vec();
         let mut builder = InstructionsBuilder::new();
@@ -272,7 +272,7 @@ impl Tensor {
     pub fn to_scalar<T: Element>(&self) -> Result<T, Error> {
         self.check_elements_are::<T>()?;
         if self.numel() != 1 {
-            return Err(BuildError::NotScalar { shape: self.shape() }.into());
+            return Err(BuildError::NotScalar { shape: Box::new(self.shape()) }.into());
         }
         let elements = self.to_vec::<T>()?;
         Ok(elements[0])
@@ -312,7 +312,8 @@ impl Tensor {
             Ok(())
         })?;
         self.submit(builder)?;
-        let (engine, id) = read_over.resource().bound().ok_or(Error::NotSubmitted { site })?;
+        // The list that was just submitted has bound it.
+        let (engine, id) = read_over.resource().bound().ok_or(Error::Shutdown { site })?;
         engine.get().wait(id, None, Deadline::current(), site)?;
         let value = result.lock().unwrap_or_else(PoisonError::into_inner).take();
         // The wait returned Ok, so the closure ran to its end and stored the value.

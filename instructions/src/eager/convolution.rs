@@ -19,9 +19,13 @@ fn of_images(x: &Tensor, weight: &Tensor) -> Result<[Tensor; 2], Error> {
     if shapes.iter().any(|shape| shape.rank() != 3) {
         // Of the shapes that the caller has given, which those of the views would hide.
         let [input, weight] = shapes.map(Box::new);
-        return Err(OpError::ConvolutionRank { op: Op::Conv2d, input, weight }.into());
+        return Err(in_call(OpError::ConvolutionRank { op: Op::Conv2d, input, weight }.into()));
     }
     Ok([x.unsqueeze(2)?, weight.unsqueeze(2)?])
+}
+
+fn in_call(error: Error) -> Error {
+    error.in_call("conv1d")
 }
 
 impl Tensor {
@@ -33,7 +37,7 @@ impl Tensor {
     #[track_caller]
     pub fn conv1d(&self, weight: &Tensor, by: Convolution) -> Result<Tensor, Error> {
         let [x, weight] = of_images(self, weight)?;
-        x.conv2d(&weight, of_one_line(by))?.squeeze(2)
+        x.conv2d(&weight, of_one_line(by)).map_err(in_call)?.squeeze(2)
     }
 }
 
@@ -45,6 +49,6 @@ impl InstructionsBuilder {
     #[track_caller]
     pub fn conv1d(&mut self, x: &Tensor, weight: &Tensor, by: Convolution) -> Result<Tensor, Error> {
         let [x, weight] = of_images(x, weight)?;
-        self.conv2d(&x, &weight, of_one_line(by))?.squeeze(2)
+        self.conv2d(&x, &weight, of_one_line(by)).map_err(in_call)?.squeeze(2)
     }
 }

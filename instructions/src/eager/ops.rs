@@ -1,20 +1,21 @@
 //! A method of [`Tensor`] and one of [`InstructionsBuilder`] for each op, made from the [table of ops](streamvm_ep::op_table).
 
-use streamvm_ep::{Op, Params};
+use streamvm_ep::{Op, OpError, Params, ShapeError};
 
 use crate::builder::instructions_builder::InstructionsBuilder;
 use crate::error::engine_error::Error;
 use crate::tensor::handle::Tensor;
 use crate::tensor::input::{AsInput, divided};
 
-/// The parameters of a row that gives none are the default.
+/// The parameters of a row that gives none are the default. Axes that are none are told with the op.
 macro_rules! params {
-    () => {
+    ($op:ident) => {
         Params::default()
     };
-    ($params:expr) => {
-        $params
-    };
+    ($op:ident $params:expr) => {{
+        let params = || -> Result<Params, ShapeError> { Ok($params) };
+        params().map_err(|source| OpError::Shape { op: Op::$op, source })?
+    }};
 }
 
 /// The type of an input, by class of ops: those that take numbers, and others.
@@ -142,7 +143,7 @@ macro_rules! methods {
             #[track_caller]
             pub fn $method(&self $(, $other: input!($class))* $($(, $parameter: $type)+)?) -> Result<Tensor, Error> {
                 let first = self;
-                call!($class self.op_over($op, [first $(, $other)*], params!($($params)?)))
+                call!($class self.op_over($op, [first $(, $other)*], params!($op $($params)?)))
             }
         )*}
 
@@ -161,7 +162,7 @@ macro_rules! methods {
                 $(, $other: input!($class))*
                 $($(, $parameter: $type)+)?
             ) -> Result<Tensor, Error> {
-                call!($class self.op($op, [$first $(, $other)*], params!($($params)?)))
+                call!($class self.op($op, [$first $(, $other)*], params!($op $($params)?)))
             }
         )*}
     };

@@ -13,7 +13,8 @@ impl Var {
     fn known(&self) -> Result<Option<(EngineRef, ResourceId)>, Error> {
         let Some((engine, id)) = self.resource().bound() else { return Ok(None) };
         if self.resource().written_in(engine).is_none() && engine.get().is_released(id) {
-            return Err(Error::Released { line: 0, what: "wait".to_owned(), site: Site::caller() });
+            let (what, operand) = ("wait".to_owned(), "a variable".to_owned());
+            return Err(Error::Released { line: 0, what, operand, site: Site::caller() });
         }
         Ok(Some((engine, id)))
     }
@@ -60,7 +61,9 @@ impl Var {
     /// callback is then dropped without a call.
     #[track_caller]
     pub fn on_passed(&self, callback: impl FnOnce(Result<(), Error>) + Send + 'static) -> Result<(), Error> {
-        let (engine, id) = self.known()?.ok_or(Error::NotSubmitted { site: Site::caller() })?;
+        let Some((engine, id)) = self.known()? else {
+            return Err(Error::NotSubmitted { operand: "a variable".to_owned(), site: Site::caller() });
+        };
         if engine.get().is_forked() {
             return Err(Error::forked());
         }

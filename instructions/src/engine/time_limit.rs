@@ -46,10 +46,10 @@ impl Deadline {
         Instant::now() >= self.at
     }
 
-    /// The error of a wait that gives up at this deadline, told of the caller.
+    /// The error of a wait for `waited_for` that gives up at this deadline, told of the caller.
     #[track_caller]
-    pub fn error(&self) -> Error {
-        Error::Timeout { after: self.timeout, site: Site::caller() }
+    pub fn error(&self, waited_for: String) -> Error {
+        Error::Timeout { after: self.timeout, waited_for, site: Site::caller() }
     }
 }
 
@@ -126,15 +126,15 @@ mod tests {
         let outer = TimeLimit(Duration::from_secs(100)).enter();
         let of_outer = Deadline::current();
         assert!(
-            matches!(of_outer.map(|d| d.error()), Some(Error::Timeout { after, .. }) if after == Duration::from_secs(100))
+            matches!(of_outer.map(|d| d.error(String::new())), Some(Error::Timeout { after, .. }) if after == Duration::from_secs(100))
         );
         let inner = TimeLimit(Duration::from_secs(10)).enter();
         assert!(
-            matches!(Deadline::current().map(|d| d.error()), Some(Error::Timeout { after, .. }) if after == Duration::from_secs(10))
+            matches!(Deadline::current().map(|d| d.error(String::new())), Some(Error::Timeout { after, .. }) if after == Duration::from_secs(10))
         );
         let later = TimeLimit(Duration::from_secs(1000)).enter();
         assert!(
-            matches!(Deadline::current().map(|d| d.error()), Some(Error::Timeout { after, .. }) if after == Duration::from_secs(10))
+            matches!(Deadline::current().map(|d| d.error(String::new())), Some(Error::Timeout { after, .. }) if after == Duration::from_secs(10))
         );
         drop(later);
         drop(inner);
@@ -147,7 +147,7 @@ mod tests {
         assert!(Deadline::current().is_some());
         drop(limit.replace(TimeLimit(Duration::from_secs(100)).enter()));
         assert!(
-            matches!(Deadline::current().map(|d| d.error()), Some(Error::Timeout { after, .. }) if after == Duration::from_secs(100))
+            matches!(Deadline::current().map(|d| d.error(String::new())), Some(Error::Timeout { after, .. }) if after == Duration::from_secs(100))
         );
         drop(limit);
         assert_eq!(Deadline::current(), None);

@@ -5,7 +5,7 @@ use streamvm_stream::{RunBy, StreamClass, StreamKey};
 
 use crate::place::Place;
 
-/// Why an instruction cannot be built. The list is unchanged.
+/// Why an instruction or a view cannot be built. The list is unchanged.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -16,10 +16,12 @@ pub enum BuildError {
     #[error(transparent)]
     Shape(#[from] ep::ShapeError),
     /// An operand lives where the instruction cannot use it.
-    #[error("{what}: an operand lives on {found}, the instruction runs on {expected}; copy it there first")]
+    #[error("{what}: the operand {operand} lives on {found}, the instruction runs on {expected}; copy it there first")]
     Place {
         /// The instruction.
         what: String,
+        /// The dtype and shape of the operand.
+        operand: String,
         /// Where the operand lives.
         found: Place,
         /// Where the instruction runs.
@@ -27,12 +29,14 @@ pub enum BuildError {
     },
     /// An operand lives in memory that the runner of the stream (its device, or threads of the host) cannot address.
     #[error(
-        "{what}: an operand lives on {found} in {memory} memory, and {}, which cannot reach it; {}",
+        "{what}: the operand {operand} lives on {found} in {memory} memory, and {}, which cannot reach it; {}",
         runner(*stream), way_out(*stream, *found)
     )]
     OutOfReach {
         /// The instruction.
         what: String,
+        /// The dtype and shape of the operand.
+        operand: String,
         /// The instruction's stream.
         stream: StreamKey,
         /// Where the operand lives.
@@ -41,21 +45,21 @@ pub enum BuildError {
         memory: ep::MemoryKind,
     },
     /// A kernel has host tensors as operands; kernels run on devices only.
-    #[error("{op}: an operand lives on host memory, and kernels run on devices; copy it to one first, such as cpu:0")]
+    #[error(
+        "{op}: the first operand lives on host memory, and kernels run on devices; copy it to one first, such as cpu:0"
+    )]
     OnHost {
         /// The op.
         op: Op,
     },
     /// A probability that is none, or of dropping everything.
-    #[error("a dropout needs a probability that is at least 0 and less than 1, such as 0.1, found {found}")]
+    #[error("the probability must be at least 0 and less than 1, such as 0.1, found {found}")]
     Probability {
         /// The number.
         found: Scalar,
     },
     /// A mask that does not broadcast to the scores of an attention.
-    #[error(
-        "an attention has the scores {scores}, queries by keys, and its mask is {found}, which does not broadcast to that"
-    )]
+    #[error("the scores are {scores}, queries by keys, and the mask is {found}, which does not broadcast to that")]
     Mask {
         /// The shape of the mask.
         found: Box<Shape>,
@@ -63,9 +67,7 @@ pub enum BuildError {
         scores: Box<Shape>,
     },
     /// Channels that cannot be divided into groups.
-    #[error(
-        "a group norm of {found} by {groups} groups: it needs an input [n, c, ..], and groups that divide its c channels"
-    )]
+    #[error("{found} by {groups} groups: it needs an input [n, c, ..], and groups that divide its c channels")]
     Groups {
         /// The shape of the input.
         found: Box<Shape>,
@@ -73,9 +75,7 @@ pub enum BuildError {
         groups: usize,
     },
     /// A parameter that does not have one number for each channel.
-    #[error(
-        "the {what} of a group norm is {found}, and one number for each of {channels} channels is needed: [{channels}]"
-    )]
+    #[error("the {what} is {found}, and one number for each of {channels} channels is needed: [{channels}]")]
     PerChannel {
         /// The weight or the bias.
         what: &'static str,
@@ -113,7 +113,7 @@ pub enum BuildError {
         step: Option<ep::Scalar>,
     },
     /// Another number of counts than there are axes to repeat.
-    #[error("a repeat of {shape} needs one count for each axis, found {counts:?}")]
+    #[error("repeat of {shape} needs one count for each axis, found {counts:?}")]
     Repeat {
         /// The shape of the tensor.
         shape: Box<Shape>,
@@ -206,8 +206,8 @@ pub enum BuildError {
     },
     /// Tensors to join, of which one differs from the first.
     #[error(
-        "joining along axis {axis}: tensor {index} is {found_dtype}{found}, and the first is {expected_dtype}{expected}; dtypes and the \
-         sizes on all other axes must be equal"
+        "tensor {index} is {found_dtype}{found}, and the first is {expected_dtype}{expected}; dtypes, and the sizes on all axes but {axis}, \
+         must be equal"
     )]
     Join {
         /// The axis.
@@ -230,7 +230,7 @@ pub enum BuildError {
     #[error("a view of shape {shape} reaches past its storage of {elements} elements")]
     PastStorage {
         /// The view's shape.
-        shape: Shape,
+        shape: Box<Shape>,
         /// How many elements the storage has.
         elements: usize,
     },
@@ -238,7 +238,7 @@ pub enum BuildError {
     #[error("to_scalar needs a tensor of one element, and {shape} has {}; take one by `slice`, or all by `to_vec`", shape.elements())]
     NotScalar {
         /// The tensor's shape.
-        shape: Shape,
+        shape: Box<Shape>,
     },
     /// The number of elements does not match the shape.
     #[error("{elements} elements were given for shape {shape}, which has {}", shape.elements())]
@@ -246,7 +246,7 @@ pub enum BuildError {
         /// How many elements were given.
         elements: usize,
         /// The shape.
-        shape: Shape,
+        shape: Box<Shape>,
     },
 }
 

@@ -16,10 +16,12 @@ use crate::place::Place;
 #[non_exhaustive]
 pub enum Error {
     /// A view or an instruction could not be built: shapes, dtypes, places or parameters do not fit.
-    #[error("{error}{}", called_at(*site))]
+    #[error("{}{error}{}", in_call(*call), called_at(*site))]
     Build {
         /// The reason.
         error: BuildError,
+        /// The call, if it is that of a view, or is made of several instructions: the reason does not name it then.
+        call: Option<&'static str>,
         /// Where the caller called.
         site: Site,
     },
@@ -119,37 +121,41 @@ pub enum Error {
     },
     /// An instruction reads a tensor that no instruction has written.
     #[error(
-        "instruction {line} ({what}, issued at {site}) needs a tensor that nothing has written; write it first, or submit the list that does"
+        "instruction {line} ({what}, issued at {site}) needs {operand}, which nothing has written; write it first, or submit the list that does"
     )]
     NeverWritten {
         /// The line of the list.
         line: usize,
         /// The instruction.
         what: String,
+        /// The tensor, in words.
+        operand: String,
         /// Where the caller issued it.
         site: Site,
     },
     /// A tensor is used after its release, or a variable after its deletion.
     #[error(
-        "instruction {line} ({what}, issued at {site}) uses a tensor after its release, or a variable after it was deleted; make a new one"
+        "instruction {line} ({what}, issued at {site}) uses {operand} after it was released or deleted; make a new one"
     )]
     Released {
         /// The line of the list.
         line: usize,
         /// The instruction.
         what: String,
+        /// The tensor or variable, in words.
+        operand: String,
         /// Where the caller issued it.
         site: Site,
     },
     /// A tensor or variable belongs to another engine.
-    #[error(
-        "instruction {line} ({what}, issued at {site}) uses a tensor or variable of another engine; copy its values over"
-    )]
+    #[error("instruction {line} ({what}, issued at {site}) uses {operand} of another engine; copy its values over")]
     Foreign {
         /// The line of the list.
         line: usize,
         /// The instruction.
         what: String,
+        /// The tensor or variable, in words.
+        operand: String,
         /// Where the caller issued it.
         site: Site,
     },
@@ -278,10 +284,12 @@ pub enum Error {
         site: Site,
     },
     /// The deadline passed before the wait was over.
-    #[error("not over after {after:?}; the work goes on, ask again{}", called_at(*site))]
+    #[error("not over after {after:?}: {waited_for}; the work goes on, ask again{}", called_at(*site))]
     Timeout {
         /// The time limit of the wait.
         after: Duration,
+        /// What has not happened: the instruction that all others waited for in the end, a full queue, a critical section.
+        waited_for: String,
         /// Where the caller waited.
         site: Site,
     },
@@ -309,8 +317,10 @@ pub enum Error {
         site: Site,
     },
     /// The tensor or variable is not bound to an engine yet.
-    #[error("no submission has used this tensor or variable yet; submit the list that writes it first{}", called_at(*site))]
+    #[error("no submission has used {operand} yet; submit the list that writes it first{}", called_at(*site))]
     NotSubmitted {
+        /// The tensor or variable, in words.
+        operand: String,
         /// Where the caller called.
         site: Site,
     },
@@ -343,9 +353,9 @@ macro_rules! from {
 }
 
 from! {
-    BuildError, error => |site| Error::Build { error, site };
-    ep::ShapeError, error => |site| Error::Build { error: error.into(), site };
-    ep::OpError, error => |site| Error::Build { error: error.into(), site };
+    BuildError, error => |site| Error::Build { error, call: None, site };
+    ep::ShapeError, error => |site| Error::Build { error: error.into(), call: None, site };
+    ep::OpError, error => |site| Error::Build { error: error.into(), call: None, site };
     ep::Error, error => |site| Error::Device { error, site };
     ProgramError, error => |site| Error::Program { error: Box::new(error), site };
 }
@@ -401,6 +411,15 @@ impl Error {
         self
     }
 
+    /// The same error, told of `call`, which is a view or is made of several instructions.
+    #[must_use]
+    pub(crate) fn in_call(self, call: &'static str) -> Error {
+        match self {
+            Error::Build { error, site, .. } => Error::Build { error, call: Some(call), site },
+            other => other,
+        }
+    }
+
     /// Whether it tells of the state of the engine, and not of an instruction.
     pub fn is_of_engine(&self) -> bool {
         matches!(
@@ -441,7 +460,7 @@ impl Error {
             | Error::Stalled { site, .. }
             | Error::Shutdown { site }
             | Error::Forked { site }
-            | Error::NotSubmitted { site }
+            | Error::NotSubmitted { site, .. }
             | Error::WrongDType { site, .. } => Some(site),
             _ => None,
         }
@@ -498,6 +517,10 @@ fn called_at(site: Site) -> String {
     format!(" (called at {site})")
 }
 
+fn in_call(call: Option<&str>) -> String {
+    call.map_or_else(String::new, |call| format!("{call}: "))
+}
+
 fn numbered(line: Option<usize>) -> String {
     line.map_or_else(String::new, |line| format!("instruction {line}: "))
 }
@@ -522,9 +545,9 @@ mod tests {
             [
                 Error::OutOfMemory { line: Some(line), what: what.clone(), site, source: Box::new(full.clone()) },
                 Error::Unordered { line, what: what.clone(), stream, site },
-                Error::NeverWritten { line, what: what.clone(), site },
-                Error::Released { line, what: what.clone(), site },
-                Error::Foreign { line, what, site },
+                Error::NeverWritten { line, what: what.clone(), operand: what.clone(), site },
+                Error::Released { line, what: what.clone(), operand: what.clone(), site },
+                Error::Foreign { line, operand: what.clone(), what, site },
                 Error::WaitsForLater { line, target, site },
                 Error::TooManyStreams { line, stream, most: 0 },
                 Error::TooManyWaits { line, most: 0 },

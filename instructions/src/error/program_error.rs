@@ -96,7 +96,7 @@ pub enum ProgramError {
     },
     /// A feed or parameter is given that the program does not have, or is given twice, or is missing; or a fetch, a function or a critical resource is
     /// asked for that it does not have.
-    #[error("program {program:?}: {what}; its {kind}{} are {}", plural(kind), listed(known))]
+    #[error("program {program:?}: {what}; {}", known_of(kind, known))]
     Unknown {
         /// The program.
         program: String,
@@ -172,13 +172,13 @@ fn used_at(site: Option<Site>) -> String {
     site.map(|site| format!(", used at {site},")).unwrap_or_default()
 }
 
-/// The ending of the plural of `kind`.
-fn plural(kind: &str) -> &'static str {
-    if kind.ends_with("ch") { "es" } else { "s" }
-}
-
-fn listed(names: &[String]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+fn known_of(kind: &str, known: &[String]) -> String {
+    let ending = if kind.ends_with("ch") { "es" } else { "s" };
+    if known.is_empty() {
+        format!("it has no {kind}{ending}")
+    } else {
+        format!("its {kind}{ending} are {}", known.join(", "))
+    }
 }
 
 ep::debug_as_display!(ProgramError);

@@ -180,7 +180,7 @@ impl<'a> Single<'a> {
         single.instruction.make(|| Kind::Function { role, name: name.into(), body: Some(code()) });
         single.instruction.launch = launch;
         if single.instruction.has_more() {
-            single.check().map_err(|error| Error::Build { error, site })?;
+            single.check().map_err(|error| Error::Build { error, call: None, site })?;
         }
         submit(&mut single)
     }

@@ -137,7 +137,8 @@ pub(crate) fn check<T: Borrow<Tensor>, V: Borrow<Var>>(
             tensors.iter().try_for_each(|tensor| check_own(op.name(), stream, tensor))?;
             if place != device {
                 let (found, expected) = (place.into(), device.into());
-                return Err(BuildError::Place { what: op.name().to_owned(), found, expected });
+                let operand = output.dtype_and_shape();
+                return Err(BuildError::Place { what: op.name().to_owned(), operand, found, expected });
             }
             check_output(op.name(), output, device.into(), dtype, &shape)?;
             check_not_upload(op.name(), output)?;
@@ -197,7 +198,7 @@ fn on(what: &str, tensor: &Tensor, expected: Place) -> Result<(), BuildError> {
 
 #[cold]
 fn elsewhere(what: &str, tensor: &Tensor, expected: Place) -> BuildError {
-    BuildError::Place { what: what.to_owned(), found: tensor.place(), expected }
+    BuildError::Place { what: what.to_owned(), operand: tensor.dtype_and_shape(), found: tensor.place(), expected }
 }
 
 fn writable(what: &str, tensor: &Tensor) -> Result<(), BuildError> {

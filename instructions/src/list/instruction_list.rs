@@ -163,7 +163,7 @@ impl InstructionList {
         if checked.is_err() {
             self.pop();
         }
-        checked.map_err(|error| Error::Build { error, site })
+        checked.map_err(|error| Error::Build { error, call: None, site })
     }
 
     /// Appends steps of a program: see [`Role::Program`], [`Role::ProgramWithCode`] and [`Role::Blocks`]. For engines. The code executes a prepared segment
@@ -190,7 +190,7 @@ impl InstructionList {
         if checked.is_err() {
             self.pop();
         }
-        checked.map_err(|error| Error::Build { error, site })
+        checked.map_err(|error| Error::Build { error, call: None, site })
     }
 
     /// Appends an instruction without checks. Engines rely on its form, so the caller must have checked it, or built it so that it

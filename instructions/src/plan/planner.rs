@@ -86,7 +86,8 @@ impl Planner {
             let fresh = || sync.add_dependence(Dependence::default());
             let resource = *self.resources.entry(ptr::from_ref(u.resource())).or_insert_with(fresh);
             if self.released.contains(&resource) {
-                return Err(Error::Released { line, what: instruction.kind.name().to_owned(), site: instruction.site });
+                let (what, operand) = (instruction.kind.name().to_owned(), u.described());
+                return Err(Error::Released { line, what, operand, site: instruction.site });
             }
             match instruction.kind {
                 Kind::Release => {

@@ -91,9 +91,15 @@ impl Tensor {
     pub fn view(&self, layout: Layout) -> Result<Tensor, Error> {
         let elements = self.storage_bytes() / self.dtype().size();
         if layout.span_elements().end > elements {
-            return Err(BuildError::PastStorage { shape: *layout.shape(), elements }.into());
+            return Err(BuildError::PastStorage { shape: Box::new(*layout.shape()), elements }.into());
         }
         Ok(self.view_of(layout))
+    }
+
+    /// The view with the layout that `call` has given.
+    #[track_caller]
+    fn viewed(&self, call: &'static str, layout: Result<Layout, ShapeError>) -> Result<Tensor, Error> {
+        Ok(self.view_of(in_call(call, layout)?))
     }
 
     fn view_of(&self, layout: Layout) -> Tensor {
@@ -240,7 +246,7 @@ impl Tensor {
     /// `axes` is not a permutation of the axes.
     #[track_caller]
     pub fn permute(&self, axes: &[usize]) -> Result<Tensor, Error> {
-        Ok(self.view_of(self.0.layout.permute(axes)?))
+        self.viewed("permute", self.0.layout.permute(axes))
     }
 
     /// Returns a view with two axes exchanged.
@@ -249,7 +255,7 @@ impl Tensor {
     /// There is no such axis.
     #[track_caller]
     pub fn transpose(&self, first: usize, second: usize) -> Result<Tensor, Error> {
-        Ok(self.view_of(self.0.layout.transpose(first, second)?))
+        self.viewed("transpose", self.0.layout.transpose(first, second))
     }
 
     /// Returns a view with the last two axes exchanged: of a matrix, its transpose.
@@ -268,7 +274,7 @@ impl Tensor {
     /// There is no such axis, or its size is not 1.
     #[track_caller]
     pub fn squeeze(&self, axis: usize) -> Result<Tensor, Error> {
-        Ok(self.view_of(self.0.layout.squeeze(axis)?))
+        self.viewed("squeeze", self.0.layout.squeeze(axis))
     }
 
     /// Returns a view with a new axis of size 1 before `axis`, or behind the last axis if `axis` is the number of axes.
@@ -277,7 +283,7 @@ impl Tensor {
     /// `axis` is larger than the number of axes, or the tensor already has the most axes.
     #[track_caller]
     pub fn unsqueeze(&self, axis: usize) -> Result<Tensor, Error> {
-        Ok(self.view_of(self.0.layout.unsqueeze(axis)?))
+        self.viewed("unsqueeze", self.0.layout.unsqueeze(axis))
     }
 
     /// Returns a view of `range` of one axis.
@@ -286,7 +292,7 @@ impl Tensor {
     /// There is no such axis, or the range is reversed or extends past the axis.
     #[track_caller]
     pub fn slice(&self, axis: usize, range: Range<usize>) -> Result<Tensor, Error> {
-        Ok(self.view_of(self.0.layout.slice(axis, range)?))
+        self.viewed("slice", self.0.layout.slice(axis, range))
     }
 
     /// Returns views of consecutive parts of one axis, of these sizes.
@@ -296,9 +302,9 @@ impl Tensor {
     #[track_caller]
     pub fn split(&self, sizes: &[usize], axis: usize) -> Result<Vec<Tensor>, Error> {
         let shape = self.shape();
-        shape.check_axis(axis)?;
+        in_call("split", shape.check_axis(axis))?;
         if sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size)) != Some(shape.dims()[axis]) {
-            return Err(ShapeError::Split { sizes: sizes.to_vec(), axis, shape: Box::new(shape) }.into());
+            return in_call("split", Err(ShapeError::Split { sizes: sizes.to_vec(), axis, shape: Box::new(shape) }));
         }
         let mut start = 0;
         let part = |&size: &usize| {
@@ -315,9 +321,9 @@ impl Tensor {
     #[track_caller]
     pub fn chunk(&self, parts: usize, axis: usize) -> Result<Vec<Tensor>, Error> {
         let shape = self.shape();
-        shape.check_axis(axis)?;
+        in_call("chunk", shape.check_axis(axis))?;
         if parts == 0 {
-            return Err(ShapeError::Split { sizes: Vec::new(), axis, shape: Box::new(shape) }.into());
+            return in_call("chunk", Err(ShapeError::Split { sizes: Vec::new(), axis, shape: Box::new(shape) }));
         }
         let size = shape.dims()[axis];
         let sizes: Vec<usize> = (0..parts).map(|part| size / parts + usize::from(part < size % parts)).collect();
@@ -330,7 +336,8 @@ impl Tensor {
     /// The shapes do not broadcast.
     #[track_caller]
     pub fn broadcast_to(&self, shape: &[usize]) -> Result<Tensor, Error> {
-        Ok(self.view_of(self.0.layout.broadcast_to(&Shape::new(shape)?)?))
+        let layout = Shape::new(shape).and_then(|shape| self.0.layout.broadcast_to(&shape));
+        self.viewed("broadcast_to", layout)
     }
 
     /// Returns a view of the same elements in another shape; `None` where the strides allow it only with a copy.
@@ -339,7 +346,18 @@ impl Tensor {
     /// The number of elements differs.
     #[track_caller]
     pub fn try_reshape(&self, shape: &[usize]) -> Result<Option<Tensor>, Error> {
-        Ok(self.0.layout.reshape(Shape::new(shape)?)?.map(|layout| self.view_of(layout)))
+        let layout = Shape::new(shape).and_then(|shape| self.0.layout.reshape(shape));
+        Ok(in_call("reshape", layout)?.map(|layout| self.view_of(layout)))
+    }
+
+    /// Its dtype and shape, such as `f32[2,5]`, for messages.
+    pub(crate) fn dtype_and_shape(&self) -> String {
+        format!("{}{}", self.dtype(), self.layout().shape())
+    }
+
+    /// Its dtype, shape and place in words, for messages.
+    pub fn described(&self) -> String {
+        format!("the tensor {} on {}", self.dtype_and_shape(), self.place())
     }
 
     /// Declares that an instruction reads this tensor.
@@ -361,6 +379,15 @@ impl Tensor {
     /// the same list overwrite the rest. So the old value of the storage is not kept, and a failed storage heals.
     pub(crate) fn begin(&self) -> Use<'_> {
         Use::begin(self)
+    }
+}
+
+/// What a shape or layout has said, told of `call` and of the caller.
+#[track_caller]
+pub(crate) fn in_call<T>(call: &'static str, result: Result<T, ShapeError>) -> Result<T, Error> {
+    match result {
+        Ok(it) => Ok(it),
+        Err(error) => Err(Error::from(error).in_call(call)),
     }
 }
 

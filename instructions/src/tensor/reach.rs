@@ -139,7 +139,8 @@ fn check_shown_elsewhere(what: &str, stream: StreamKey, tensor: &Tensor) -> Resu
         return Ok(());
     }
     if found == Reach::Own {
-        return Err(BuildError::Place { what: what.to_owned(), found: tensor.place(), expected: Place::Host });
+        let (what, operand) = (what.to_owned(), tensor.dtype_and_shape());
+        return Err(BuildError::Place { what, operand, found: tensor.place(), expected: Place::Host });
     }
     Err(unusable(what, stream, tensor, found))
 }
@@ -155,10 +156,10 @@ pub(crate) fn check_not_upload(what: &str, target: &Tensor) -> Result<(), BuildE
 
 #[cold]
 fn unusable(what: &str, stream: StreamKey, tensor: &Tensor, reach: Reach) -> BuildError {
-    let (what, found) = (what.to_owned(), tensor.place());
+    let (what, operand, found) = (what.to_owned(), tensor.dtype_and_shape(), tensor.place());
     match reach {
-        Reach::None => BuildError::OutOfReach { what, stream, found, memory: tensor.memory() },
-        _ => BuildError::Place { what, found, expected: stream.device.into() },
+        Reach::None => BuildError::OutOfReach { what, operand, stream, found, memory: tensor.memory() },
+        _ => BuildError::Place { what, operand, found, expected: stream.device.into() },
     }
 }
 

@@ -196,6 +196,14 @@ impl<T: Borrow<Tensor>, V: Borrow<Var>> Declared<T, V> {
         }
     }
 
+    /// The tensor or variable in words, for messages.
+    pub fn described(&self) -> String {
+        match self.target() {
+            Target::Tensor(tensor) => tensor.described(),
+            Target::Var(_) => "a variable".to_owned(),
+        }
+    }
+
     /// The tensor; `None` for a variable.
     #[inline]
     pub fn as_tensor(&self) -> Option<&Tensor> {

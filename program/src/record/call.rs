@@ -205,10 +205,12 @@ impl Recording {
     ) -> Result<ValueId, Error> {
         let what = || format!("the {kind} {name:?} of program {:?}", program.name);
         let id = tensor.resource().id_in(self.engine).map_err(|_| elsewhere(&what(), site))?;
-        let Some(id) = id else { return Err(Error::NeverWritten { line: 0, what: what(), site }) };
+        let Some(id) = id else {
+            return Err(Error::NeverWritten { line: 0, what: what(), operand: tensor.described(), site });
+        };
         let value = ValueId(id.index());
         if self.is_released(value) {
-            return Err(Error::Released { line: 0, what: what(), site });
+            return Err(Error::Released { line: 0, what: what(), operand: tensor.described(), site });
         }
         if self.has_ended(value) {
             return Err(ProgramError::NotRecordable { what: what(), site, why: OF_ENDED_BLOCK }.into());

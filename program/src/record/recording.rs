@@ -194,12 +194,12 @@ impl Recording {
             let value = match self.value_of(tensor.resource(), draft).map_err(|_| elsewhere(name, site))? {
                 Some(value) => value,
                 None if u.access().reads() || matches!(instruction.kind, Kind::Release) => {
-                    return Err(Error::NeverWritten { line, what: name.to_owned(), site });
+                    return Err(Error::NeverWritten { line, what: name.to_owned(), operand: u.described(), site });
                 }
                 None => self.new_value(tensor, draft),
             };
             if self.released.contains(&value) || draft.released.contains(&value) {
-                return Err(Error::Released { line, what: name.to_owned(), site });
+                return Err(Error::Released { line, what: name.to_owned(), operand: u.described(), site });
             }
             if self.ended.contains(&value) {
                 return refused(OF_ENDED_BLOCK);
@@ -304,10 +304,10 @@ impl Recording {
         if let Some(tensor) = condition {
             let value = self.value_of(tensor.resource(), &Draft::default()).map_err(|_| elsewhere(name, site))?;
             let Some(value) = value else {
-                return Err(Error::NeverWritten { line: 0, what: name.to_owned(), site });
+                return Err(Error::NeverWritten { line: 0, what: name.to_owned(), operand: tensor.described(), site });
             };
             if self.released.contains(&value) {
-                return Err(Error::Released { line: 0, what: name.to_owned(), site });
+                return Err(Error::Released { line: 0, what: name.to_owned(), operand: tensor.described(), site });
             }
             if self.ended.contains(&value) {
                 return refused(OF_ENDED_BLOCK);
@@ -366,7 +366,7 @@ impl Recording {
             return Err(ProgramError::NotRecordable { what: what(), site, why }.into());
         };
         if self.released.contains(&ValueId(id.index())) {
-            return Err(Error::Released { line: 0, what: what(), site });
+            return Err(Error::Released { line: 0, what: what(), operand: tensor.described(), site });
         }
         let id = ValueId(id.index());
         if self.ended.contains(&id) || self.open.iter().any(|block| block.values.contains(&id)) {

@@ -172,7 +172,7 @@ fn a_deleted_variable_is_refused() {
             ("wait", v.wait(), line!()),
         ];
         for (call, outcome, called) in calls {
-            let Err(Error::Released { line: 0, what, site }) = outcome else { panic!("{name}: {outcome:?}") };
+            let Err(Error::Released { line: 0, what, site, .. }) = outcome else { panic!("{name}: {outcome:?}") };
             assert_eq!((what.as_str(), site.file(), site.line()), (call, file!(), called), "{name}");
         }
         let fresh = vm.var();

@@ -92,7 +92,7 @@ fn a_dropout_has_finite_factors_or_is_refused() -> Result<(), Error> {
     let x = vm.full(CPU, DType::F16, &[200_000], 0.0)?;
     let refused = x.dropout(&generator, 0.99999).expect_err("a factor of 100000");
     let Error::Build { error: BuildError::Value { what, dtype, .. }, .. } = &refused else { panic!("{refused}") };
-    assert_eq!((what.as_str(), *dtype), ("dropout", DType::F16));
+    assert_eq!((what.as_str(), *dtype), ("the factor of the elements that stay", DType::F16));
     assert_eq!(generator.position(), 40);
     let (y, factors) = x.dropout(&generator, 0.9999)?;
     assert!(y.cast(DType::F32)?.to_vec::<f32>()?.iter().all(|&y| y == 0.0));

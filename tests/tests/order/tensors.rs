@@ -88,7 +88,7 @@ fn tensors_are_split_into_views_of_sizes_or_of_equal_parts() -> Result<(), Error
     }
     assert_eq!(
         x.split(&[1, 3], 1).expect_err("too few").without_call(),
-        "parts of the sizes [1, 3] are not all of axis 1 of shape [2,5]: name at least one part, and sizes with the sum 5"
+        "split: parts of the sizes [1, 3] are not all of axis 1 of shape [2,5]: name at least one part, and sizes with the sum 5"
     );
     assert!(x.split(&[2], 2).is_err() && x.chunk(1, 2).is_err());
     Ok(())
@@ -252,8 +252,8 @@ fn tensors_that_do_not_fit_are_not_joined() {
     assert!(matches!(refused(&[&a, &a, &b], 0), BuildError::Join { index: 2, axis: 0, .. }));
     let text = refused(&[&a, &b], 0).to_string();
     let (what, help) =
-        ("tensor 1 is i32[1], and the first is f32[2]", "dtypes and the sizes on all other axes must be equal");
-    assert_eq!(text, format!("joining along axis 0: {what}; {help}"));
+        ("tensor 1 is i32[1], and the first is f32[2]", "dtypes, and the sizes on all axes but 0, must be equal");
+    assert_eq!(text, format!("{what}; {help}"));
     assert!(matches!(refused(&[&a], 1), BuildError::Shape(_)));
     let grown = a.unsqueeze(0).expect("a view");
     assert!(matches!(refused(&[&a, &grown], 0), BuildError::Join { index: 1, .. }));

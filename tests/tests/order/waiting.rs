@@ -430,8 +430,12 @@ fn a_time_limit_bounds_every_blocking_call() {
     let (x, bools) = (on_device(&vm, &[1.0]), vm.from_slice(&[true], &[1]).and_then(|b| b.to(CPU)).expect("a copy"));
     vm.wait_all().expect("it passes");
     let held = submit(&vm, |b| b.call_fn("held", CPU, [x.update(), bools.update()], gate.function()));
-    let gave_up =
-        |error: &Error| matches!(error, Error::Timeout { after, site } if *after == SHORT && site.file() == file!());
+    let timed_out = |error: &Error, on: &str| {
+        let Error::Timeout { after, waited_for, site } = error else { return false };
+        assert!(waited_for.starts_with(on), "{error}");
+        *after == SHORT && site.file() == file!()
+    };
+    let gave_up = |error: &Error| timed_out(error, "held, issued at tests/tests/order/waiting.rs:");
     assert!(TimeLimit(SHORT).run(|| x.to_vec::<f32>()).map(drop).is_err_and(|error| gave_up(&error)));
     assert!(TimeLimit(SHORT).run(|| bools.to_vec::<bool>()).map(drop).is_err_and(|error| gave_up(&error)));
     {
@@ -445,7 +449,9 @@ fn a_time_limit_bounds_every_blocking_call() {
     // Two reads are queued by now; one more instruction fills the queue.
     submit(&vm, |b| b.call_fn("fills the queue", CPU, [], |_| Ok(())));
     let some = || list(|b| b.full(CPU, DType::F32, &[1], 1.0).map(drop));
-    assert!(TimeLimit(SHORT).run(|| vm.submit(some())).map(drop).is_err_and(|error| gave_up(&error)));
+    assert!(
+        TimeLimit(SHORT).run(|| vm.submit(some())).map(drop).is_err_and(|error| timed_out(&error, "the queue is full"))
+    );
     for call in [
         &|| x.neg().map(drop) as Result<(), Error>,
         &|| x.to(streamvm::Place::Host).map(drop),
@@ -455,7 +461,7 @@ fn a_time_limit_bounds_every_blocking_call() {
     ] as [&dyn Fn() -> Result<(), Error>; 5]
     {
         let _guard = streamvm::TimeLimit(SHORT).enter();
-        assert!(call().is_err_and(|error| gave_up(&error)));
+        assert!(call().is_err_and(|error| timed_out(&error, "the queue is full")));
     }
     assert!(matches!(vm.try_submit(some()), Err(Error::WouldBlock { .. })));
     gate.open();

@@ -120,7 +120,7 @@ fn catch_in_compiler(mutant: CompilerMutant, by: &[(Failing, &str)]) {
 const DIFFERS: (Failing, &str) = (Failing::Differs, "expected");
 
 /// What the engine says of a step that comes before the one that writes what it reads.
-const NOT_WRITTEN: (Failing, &str) = (Failing::Refused, "needs a tensor that nothing has written");
+const NOT_WRITTEN: (Failing, &str) = (Failing::Refused, ", which nothing has written; write it first");
 
 /// What the race detector says of a step that reads memory before another writes it.
 const NEVER_WRITTEN: (Failing, &str) = (Failing::Race, "never written");

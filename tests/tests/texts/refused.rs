@@ -196,7 +196,10 @@ fn calls_that_do_not_fit_are_told_of_their_line() {
     assert_eq!([eager, views, made, built, programs], [38, 10, 15, 9, 12]);
     // A formatter is called by the standard library, so it does not know the line of the caller.
     let shown = unknown.to_string();
-    assert!(shown.starts_with("<no submission has used this tensor") && !shown.contains("called at"), "{shown}");
+    assert!(
+        shown.starts_with("<no submission has used the tensor f32[2,5] on cpu:0 yet") && !shown.contains("called at"),
+        "{shown}"
+    );
 }
 
 #[test]

@@ -308,7 +308,7 @@ impl Engine {
             Obstacle::Held(_, open) if full == Full::Refuses || engine_thread::is_here() => {
                 Err(Error::SectionHeld { section: open.section.to_string(), site: open.site })
             }
-            Obstacle::Held(ended, _) => self.section_gate.wait(self, ended, Deadline::current()),
+            Obstacle::Held(ended, open) => self.section_gate.wait(self, ended, &open, Deadline::current()),
             Obstacle::Memory(pool, bytes) => recovery.next_step(self, pool, bytes),
             Obstacle::Fresh(pool, bytes) => {
                 oom_recovery::grow(self, pool, bytes);

@@ -89,7 +89,7 @@ impl Engine {
                 && deadline.is_over()
             {
                 stream_state.forget(point.seq, id);
-                return Err(deadline.error());
+                return Err(deadline.error(self.waited_for(Some(stream_state.key))));
             }
             match watch.nap(deadline) {
                 None => park(),
@@ -137,7 +137,7 @@ impl Engine {
         });
         match (was_enough.get(), deadline) {
             (true, _) => Ok(()),
-            (false, Some(deadline)) => Err(deadline.error()),
+            (false, Some(deadline)) => Err(deadline.error(self.waited_for(None))),
             (false, None) => Err(Error::Stalled { report: self.stall_report().to_string(), site: Site::caller() }),
         }
     }

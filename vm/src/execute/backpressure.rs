@@ -322,7 +322,9 @@ impl Backpressure {
                 // the last demand. The lock is kept: a thread that makes room notifies the first under it, so no notification is lost.
                 env.demand_all();
             }
-            let over = deadline.filter(Deadline::is_over).map(|deadline| deadline.error());
+            let over = deadline.filter(Deadline::is_over).map(|deadline| {
+                deadline.error("the queue is full, or other submitters wait for room in it".to_owned())
+            });
             let closed = env.closed.load(Ordering::SeqCst).then(Error::shutdown);
             if let Some(error) = closed.or(over) {
                 queue.waiting.remove(position);

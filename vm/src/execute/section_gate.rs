@@ -58,11 +58,17 @@ impl SectionGate {
         self.changed.notify_all();
     }
 
-    /// Blocks until the count of ended sections differs from `ended`.
+    /// Blocks until the count of ended sections differs from `ended`, for a submitter whose resource `held` has.
     ///
     /// # Errors
     /// [`Error::Timeout`] at the deadline, [`Error::Shutdown`] when the engine is closed.
-    pub(crate) fn wait(&self, env: &Environment, ended: u64, deadline: Option<Deadline>) -> Result<(), Error> {
+    pub(crate) fn wait(
+        &self,
+        env: &Environment,
+        ended: u64,
+        held: &OpenSection,
+        deadline: Option<Deadline>,
+    ) -> Result<(), Error> {
         let mut watch = Watch::new(env);
         let mut gate = unpoisoned(self.gate.lock());
         gate.blocked += 1;
@@ -74,7 +80,8 @@ impl SectionGate {
                 break Err(Error::shutdown());
             }
             if let Some(over) = deadline.filter(Deadline::is_over) {
-                break Err(over.error());
+                let OpenSection { section, site, .. } = held;
+                break Err(over.error(format!("the critical section over {section}, which begins at {site}, is open")));
             }
             gate = match watch.nap(deadline) {
                 None => unpoisoned(self.changed.wait(gate)),

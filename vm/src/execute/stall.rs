@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 use streamvm_ep::ProgramStep;
 use streamvm_instructions::Deadline;
-use streamvm_stream::Point;
+use streamvm_stream::{Point, StreamKey};
 
 use crate::execute::environment::Environment;
 use crate::observe::stall_report::{StallReport, StallState, StalledInstruction};
@@ -67,6 +67,14 @@ impl Environment {
             }
         });
         StallReport::new(stalled.collect(), self.backpressure.blocked(), self.section_gate.report())
+    }
+
+    /// What a wait for work of this stream, or of any stream, waits for in the end, for the message of a timeout.
+    pub(crate) fn waited_for(&self, stream: Option<StreamKey>) -> String {
+        let report = self.stall_report();
+        let of_stream = report.streams.iter().find(|stalled| stream.is_none_or(|key| stalled.stream == key));
+        let root = of_stream.map(|stalled| report.chain(stalled).last().copied().unwrap_or(stalled));
+        root.map_or_else(|| "it has just passed".to_owned(), StalledInstruction::in_words)
     }
 
     /// Describes the oldest pending instruction of an ordered stream.

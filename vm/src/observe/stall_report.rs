@@ -147,6 +147,15 @@ impl StallReport {
     }
 }
 
+impl StalledInstruction {
+    /// The instruction, its caller and its state, in words.
+    pub(crate) fn in_words(&self) -> String {
+        let what = self.what.as_deref().unwrap_or("an instruction");
+        let site = self.site.map_or_else(String::new, |site| format!(", issued at {site},"));
+        format!("{what}{site} is {} on {}", self.state, Named(self.stream, self.seq))
+    }
+}
+
 impl fmt::Display for StallReport {
     /// One line per stream with pending instructions; behind it what the instruction waits for, and the root of that path. Then one line
     /// per open critical section.

@@ -311,7 +311,7 @@ impl Executable {
     pub fn check_owner(&self, what: &str, tensor: &Tensor) -> Result<(), Error> {
         let site = Site::caller();
         let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
-        let foreign = |_| Error::Foreign { line: 0, what: what.to_owned(), site };
+        let foreign = |_| Error::Foreign { line: 0, what: what.to_owned(), operand: tensor.described(), site };
         tensor.resource().id_in(engine.me).map(drop).map_err(foreign)
     }
 
@@ -461,6 +461,11 @@ fn copied(engine: &Arc<Engine>, lane: u32, tensor: &Tensor, place: Place, site: 
 /// # Errors
 /// [`Error::Foreign`] for the first that is not.
 fn check_own(engine: &Engine, program: &Program, tensors: &[&Tensor], site: Site) -> Result<(), Error> {
-    let foreign = |_| Error::Foreign { line: 0, what: program.name.clone(), site };
-    tensors.iter().try_for_each(|tensor| tensor.resource().id_in(engine.me).map(drop).map_err(foreign))
+    match tensors.iter().find(|tensor| tensor.resource().id_in(engine.me).is_err()) {
+        None => Ok(()),
+        Some(tensor) => {
+            let (what, operand) = (program.name.clone(), tensor.described());
+            Err(Error::Foreign { line: 0, what, operand, site })
+        }
+    }
 }

@@ -219,9 +219,10 @@ impl State {
         stream: StreamId,
         env: &Environment,
     ) -> Result<ResourceId, Box<Obstacle>> {
-        let never_written = || refused(line, instruction, |line, what, site| Error::NeverWritten { line, what, site });
-        let released = || refused(line, instruction, |line, what, site| Error::Released { line, what, site });
-        let foreign = |_| refused(line, instruction, |line, what, site| Error::Foreign { line, what, site });
+        let refused = |error| refused(line, instruction, u, error);
+        let never_written = || refused(|line, what, operand, site| Error::NeverWritten { line, what, operand, site });
+        let released = || refused(|line, what, operand, site| Error::Released { line, what, operand, site });
+        let foreign = |_| refused(|line, what, operand, site| Error::Foreign { line, what, operand, site });
         let resource = u.resource();
         let known = resource.id_in(env.me).map_err(foreign)?;
         let known = known.or_else(|| self.scratch.unclaimed.get(&address(resource)).copied());
@@ -409,6 +410,11 @@ fn too_long(len: usize, stream: StreamKey) -> Box<Obstacle> {
 }
 
 #[cold]
-fn refused(line: usize, instruction: &Instruction, error: fn(usize, String, Site) -> Error) -> Box<Obstacle> {
-    error(line, instruction.kind.name().to_owned(), instruction.site).into()
+fn refused(
+    line: usize,
+    instruction: &Instruction,
+    u: Use<'_>,
+    error: fn(usize, String, String, Site) -> Error,
+) -> Box<Obstacle> {
+    error(line, instruction.kind.name().to_owned(), u.described(), instruction.site).into()
 }
