@@ -271,7 +271,7 @@ fn what_cannot_be_compiled_is_rejected() {
         (vec!["programs.svm", "--device", "c=cpu:0"], "help: it names: acc"),
         (vec!["words.txt"], "words.txt:4: error: expected "),
         (vec!["ports.txt"], "ports.txt:4: error: expected a tensor that a line of this text names; found \"t9\""),
-        (vec!["twice.txt"], "twice.txt: error: program \"p\": a feed is called \"x\"; give each a name of its own"),
+        (vec!["twice.txt"], "twice.txt:5: error: expected a name that no other feed has; found \"x\""),
         (
             vec!["device.txt"],
             "device.txt: error: program \"p\" cannot be compiled: step 1 (fill) runs on compute@sim:0:0",

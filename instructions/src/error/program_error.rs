@@ -37,7 +37,7 @@ pub enum ProgramError {
     },
     /// A name is empty, has spaces or control characters, or was given twice.
     #[error(
-        "program {program:?}: a {kind} is called {name:?}; give each a name of its own, without spaces and control characters"
+        "program {program:?}: the {kind} that {site} names is called {name:?}; give each a name of its own, without spaces and control characters"
     )]
     Name {
         /// The program.
@@ -46,6 +46,8 @@ pub enum ProgramError {
         kind: &'static str,
         /// The name.
         name: String,
+        /// Where the caller gave it.
+        site: Site,
     },
     /// The program is not well formed.
     #[error("program {program:?} is not well formed: {what}")]
@@ -159,8 +161,8 @@ pub enum ProgramError {
 impl ProgramError {
     /// Whether its message names a site.
     pub(crate) fn has_site(&self) -> bool {
-        use ProgramError::{NoElements, NotRecordable, RecordingOver};
-        matches!(self, NotRecordable { .. } | NoElements { .. } | RecordingOver { site: Some(_) })
+        use ProgramError::{Name, NoElements, NotRecordable, RecordingOver};
+        matches!(self, Name { .. } | NotRecordable { .. } | NoElements { .. } | RecordingOver { site: Some(_) })
     }
 }
 

@@ -108,8 +108,8 @@ impl Program {
             for port in ports {
                 let unfit = |c: char| c.is_whitespace() || c.is_control();
                 if port.name.is_empty() || port.name.contains(unfit) || !names.insert(port.name.as_str()) {
-                    let (program, name) = (self.name.clone(), port.name.clone());
-                    return Err(ProgramError::Name { program, kind, name }.into());
+                    let (program, name, site) = (self.name.clone(), port.name.clone(), port.site);
+                    return Err(ProgramError::Name { program, kind, name, site }.into());
                 }
                 self.check_view(port.value, &port.layout)
                     .map_err(|what| self.malformed(format!("{kind} {:?}: {what}", port.name)))?;

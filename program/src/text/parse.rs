@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::str::FromStr;
 
+use hashbrown::HashSet;
 use streamvm_ep::Site;
 use streamvm_instructions::{EngineRef, Error, InstructionList, Kind, ProgramError, Tensor};
 
@@ -91,7 +92,7 @@ impl Program {
             return Err(wrong(1, &format!("at most {MOST_BYTES} bytes"), &format!("{} bytes", text.len())));
         }
         let (mut name, mut ports, mut marks, mut list) = (None, Vec::new(), Vec::new(), String::new());
-        let mut orders = Vec::new();
+        let (mut orders, mut port_names) = (Vec::new(), HashSet::new());
         let mut instructions = 0;
         for (index, whole) in text.lines().enumerate() {
             let line = index + 1;
@@ -107,6 +108,9 @@ impl Program {
                     let (Some(name), Some(tensor), None) = (words.next(), words.next(), words.next()) else {
                         return Err(wrong(line, &format!("{kind}, a name and a tensor such as t0"), whole));
                     };
+                    if !port_names.insert((kind, name)) {
+                        return Err(wrong(line, &format!("a name that no other {kind} has"), name));
+                    }
                     ports.push(PortLine { line, kind, name, tensor });
                 }
                 Some("order") => {

@@ -194,6 +194,15 @@ fn calls_that_do_not_fit_are_told_of_their_line() {
         .is_ok()
     );
     assert_eq!([eager, views, made, built, programs], [38, 10, 15, 9, 12]);
+    let (line, twice) = (
+        line!() + 3,
+        vm.record("twice", |r| {
+            r.feed("x", CPU, DType::F32, &[2])?;
+            r.feed("x", CPU, DType::F32, &[3]).map(drop)
+        }),
+    );
+    let twice = twice.expect_err("a name is given twice").to_string();
+    assert!(twice.contains(&format!("the feed that tests/tests/texts/refused.rs:{line}:15 in")), "{twice}");
     // A formatter is called by the standard library, so it does not know the line of the caller.
     let shown = unknown.to_string();
     assert!(
