@@ -463,7 +463,7 @@ value  y: E of stage 0 -> result
     assert_eq!(plan.values()[0].readers, [1, 2]);
 }
 
-/// docs/programs.md shows the plan of its program.
+/// docs/job-plans.md shows the plan of its programs.
 #[test]
 fn the_documentation_shows_the_plan_of_its_program() {
     let feed = |r: &Recorder, name: &str| r.feed(name, CPU, DType::F32, &[2, 3]);

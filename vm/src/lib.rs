@@ -65,6 +65,21 @@ struct ProgramsPage;
 #[doc = include_str!("../../docs/functions.md")]
 struct FunctionsPage;
 
+/// Runs the programs of the page about lists as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/lists.md")]
+struct ListsPage;
+
+/// Runs the programs of the page for those who operate a service as doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/operating.md")]
+struct OperatingPage;
+
+/// Runs the program of the page about kernels and devices as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/extending.md")]
+struct ExtendingPage;
+
 mod builder;
 mod critical_section;
 #[cfg(feature = "cuda")]

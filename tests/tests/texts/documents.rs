@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use streamvm::program::CompileOptions;
 use streamvm::stream::mutant::Mutant;
-use streamvm::{DType, DeviceId, InstructionsBuilder, MemoryKind, Place, PlanOptions, Shape, Tensor, plan};
+use streamvm::{DType, DeviceId, InstructionsBuilder, MemoryKind, Place, PlanOptions, Shape, Tensor, Var, plan};
 use streamvm_cli::analysis::plan::MAX_UNROLLED;
 use streamvm_cli::emit::programs;
 use streamvm_cli::execute::run::MAX_DRY;
@@ -126,7 +126,7 @@ fn links_of_the_documents_lead_to_files_and_headings() {
 #[test]
 fn files_define_what_the_documents_look_for_there() {
     let mut checked = 0;
-    for page in ["ARCHITECTURE.md", "docs/extending.md"] {
+    for page in ["ARCHITECTURE.md", "docs/extending.md", "docs/adding.md", "docs/adding-steps.md"] {
         let page = root().join(page);
         let text = fs::read_to_string(&page).expect("a page");
         for (before, behind) in text.match_indices("` in [").map(|(at, found)| (&text[..at], &text[at + found.len()..]))
@@ -166,6 +166,21 @@ fn the_plan_on_the_front_page_is_that_of_its_list() {
     let plan = plan(builder.finish(), &PlanOptions::default()).expect("a plan").list.to_string();
     let lines: Vec<&str> = plan.lines().filter(|line| line.starts_with('%')).collect();
     assert!(page.contains(&format!("```text\n{}\n```", lines.join("\n"))), "the plan is\n{plan}");
+}
+
+/// The plan on the page about lists is the one that its program prints.
+#[test]
+fn the_plan_on_the_page_about_lists_is_that_of_its_list() {
+    let page = fs::read_to_string(root().join("docs/lists.md")).expect("the page");
+    let source = Tensor::unbound(Place::Host, MemoryKind::Pageable, DType::F32, Shape::new(&[2]).expect("a shape"));
+    let mut b = InstructionsBuilder::new();
+    let x = b.copy(&source, DeviceId::cuda(0)).expect("a copy");
+    let seen = Var::new();
+    let y = b.add(&x, &x).expect("an op");
+    let host = b.copy(&y, Place::Host).expect("a copy");
+    b.on_workers().push("look", DeviceId::cpu(0), [host.read(), seen.write()], || Ok(()));
+    let plan = plan(b.finish(), &PlanOptions::default()).expect("a plan").list.to_string();
+    assert!(page.contains(&format!("```text\n{plan}```")), "the plan is\n{plan}");
 }
 
 /// What stands in backticks on a page.
