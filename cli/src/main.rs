@@ -239,7 +239,7 @@ fn size(text: &str) -> Result<u64, String> {
         "K" => 10,
         "M" => 20,
         "G" => 30,
-        _ => return Err("expected a number of bytes, or one with K, M or G behind it".into()),
+        _ => return Err("expected a number of bytes, or one followed by K, M or G".into()),
     };
     let number: u64 = digits.parse().map_err(|_| "expected a number such as 512M".to_owned())?;
     number.checked_mul(1 << shift).ok_or_else(|| "more bytes than 64 bits can count".into())

@@ -83,7 +83,7 @@ pub(crate) fn parse(start: &[u8]) -> Result<Header, String> {
         }
     }
     if reader.peek().is_some() {
-        return Err(reader.expected("nothing behind the dictionary"));
+        return Err(reader.expected("nothing after the dictionary"));
     }
     let missing = |key: &str| format!("it has no key '{key}'");
     Ok(Header {
@@ -186,7 +186,7 @@ impl<'a> Reader<'a> {
                 return Err(self.expected(&format!("`,` or `{}`", char::from(end))));
             }
             if !comma && sizes.len() == 1 && end == b')' {
-                return Err("a tuple of one size has a comma behind it, such as (3,)".into());
+                return Err("a tuple of one size has a comma after it, such as (3,)".into());
             }
         }
         Ok(sizes)
@@ -230,7 +230,7 @@ mod tests {
             ("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "zero or more"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': ((1,),)}", "zero or more"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': 3}", "a tuple of sizes"),
-            ("{'descr': '<f4', 'fortran_order': False, 'shape': ()} x", "nothing behind"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': ()} x", "nothing after"),
             ("{'descr': '<f4', 'fortran_order': False, 'shape': ()", "found its end"),
             ("{'descr': '<f4' 'fortran_order': False, 'shape': ()}", "`,` or `}` at byte 16"),
             ("{'descr': '<f4', 'fortran_order': False}", "no key 'shape'"),

@@ -95,7 +95,7 @@ impl Archive {
     pub(crate) fn read(path: &Path, from: &mut (impl Read + Seek), length: u64) -> Result<Archive, Error> {
         let bad = |reason: &str| malformed(path, reason);
         let io = |error| Error::io(path, "read the archive", error);
-        // The record at the end may have a comment of up to 65,535 bytes behind it.
+        // The record at the end may be followed by a comment of up to 65,535 bytes.
         let most = LOCATOR_64_LENGTH + END_LENGTH + usize::from(u16::MAX);
         let tail_length = usize::try_from(length).map_or(most, |length| length.min(most));
         let tail_start = length - tail_length as u64;

@@ -1,4 +1,4 @@
-//! What a run writes when a signal ends it.
+//! Writes what there is of a run when a signal ends it.
 //!
 //! A thread waits for SIGINT and SIGTERM. When one comes, another thread writes what there is: the trace, the profile, the counts. Then the files that
 //! are still being written are removed or put in their places, and the process ends by the signal, as it would without all this. Both threads
@@ -14,7 +14,7 @@ use std::thread;
 /// Writes what there is of a run. The text is the name of the signal.
 type Diagnose = Box<dyn FnOnce(&str) + Send>;
 
-/// What the process does if a signal ends it.
+/// Says what the process does if a signal ends it.
 struct State {
     diagnose: Option<Diagnose>,
     is_ending: bool,

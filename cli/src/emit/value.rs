@@ -26,7 +26,7 @@ impl Emitter<'_> {
             }
             ExprKind::Copy { value, to } => {
                 let Some(to) = to else {
-                    return Err(Diagnostic::new(expr.span, "expected `to` and a place behind what is copied"));
+                    return Err(Diagnostic::new(expr.span, "expected `to` and a place after what is copied"));
                 };
                 let place = self.devices.place(to)?;
                 let tensor = self.value(value, lane)?;

@@ -81,7 +81,7 @@ pub(super) fn axis(shape: &Shape, axis: i64, span: Span) -> Result<usize, Diagno
     })
 }
 
-/// The place of a new axis in a shape, which may be behind the last one; a negative one counts from the end of the new shape.
+/// The place of a new axis in a shape, which may come after the last one; a negative one counts from the end of the new shape.
 pub(super) fn new_axis(shape: &Shape, axis: i64, span: Span) -> Result<usize, Diagnostic> {
     let axes = shape.rank() as i64 + 1; // at most 9
     let from_start = if axis < 0 { axis.saturating_add(axes) } else { axis };

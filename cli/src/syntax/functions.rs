@@ -333,7 +333,7 @@ mod tests {
         for (name, table) in [("elementwise functions and reductions", calls), ("dtypes of the others", others)] {
             let marks = [format!("<!-- {name}, from the table of ops -->\n"), format!("<!-- end of {name} -->")];
             let (before, rest) = renewed.split_once(&marks[0]).expect("the mark before a table");
-            let (_, after) = rest.split_once(&marks[1]).expect("the mark behind a table");
+            let (_, after) = rest.split_once(&marks[1]).expect("the mark after a table");
             renewed = format!("{before}{}\n{table}\n{}{after}", marks[0], marks[1]);
         }
         if std::env::var("SNAPSHOTS").is_ok_and(|what| what == "overwrite") {

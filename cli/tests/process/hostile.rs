@@ -33,7 +33,7 @@ fn npy(dict: &str) -> Vec<u8> {
 /// A quote that is escaped hides brackets from a reader that does not know escapes, and each that is left open doubled the
 /// time of a parser of Python literals.
 #[test]
-fn brackets_behind_an_escaped_quote_cost_nothing() {
+fn brackets_after_an_escaped_quote_cost_nothing() {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("a.svm"), "let a = load \"a.npy\"\n").unwrap();
     for (action, bracket) in [("check", "["), ("run", "["), ("check", "{"), ("check", "(")] {

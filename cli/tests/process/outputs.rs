@@ -170,7 +170,7 @@ fn a_saved_file_is_one_file_however_it_is_spelt() {
     }
 }
 
-/// The name of a part of a file was the process id behind the name: whoever could guess it could have any file overwritten.
+/// The name of a part of a file was the name followed by the process id: whoever could guess it could have any file overwritten.
 #[test]
 fn a_planted_link_is_not_followed() {
     let folder = folder();

@@ -54,7 +54,7 @@ const RECORD: usize = 1;
 
 const _: () = assert!(align_of::<Location<'static>>() > RECORD && align_of::<Record>() > RECORD, "the bit is free");
 
-/// The most records that sites in scopes may have in a process, about 25 MB: a program that numbers its rounds in names of scopes would
+/// The most records that sites in scopes may have in a process: a program that numbers its rounds in names of scopes would
 /// fill the memory. Calls in scopes beyond that are told by their line alone.
 const MOST_IN_SCOPES: usize = 1 << 18;
 
@@ -170,7 +170,7 @@ impl Site {
     /// A place in a text; line and column count from 1. `within` is the place of the call that led there, if the place alone does not
     /// say it, such as the call of the function that has the statement.
     ///
-    /// The memory of a place, some 100 bytes and the name of the file, stays until the process ends. The same place has the same memory. Give
+    /// The memory of a place stays until the process ends. The same place has the same memory. Give
     /// `within` only where there are few ways to a place: each sequence of calls that leads there, as in a recursion, makes a place of its own,
     /// and programs that are recorded at different places are different programs. Takes a lock for a short time.
     pub fn in_text(file: &str, line: u32, column: u32, within: Option<Site>) -> Site {
@@ -261,7 +261,7 @@ impl Site {
 /// Names what this thread does until the result is dropped, such as a layer of a model: errors, profiles, traces, stall reports and the steps of
 /// programs name it beside the line of each call. Scopes nest, `encoder > layer 3`, and may be dropped in any order.
 ///
-/// It costs some 100 nanoseconds, and then a few for each call within it. The names stay in memory until the process ends: name parts of the
+/// A call within it looks its line up in a table of the thread. The names stay in memory until the process ends: name parts of the
 /// program, not its rounds. Once 262,144 pairs of a line and a scope were seen, further pairs are told by their line alone.
 ///
 /// ```

@@ -26,7 +26,7 @@ pub struct Numbers {
     values: [[u8; 8]; MOST_NUMBERS],
 }
 
-/// The bit of a number that no op takes: there are more than [`MOST_NUMBERS`], or it is behind the last input.
+/// The bit of a number that no op takes: there are more than [`MOST_NUMBERS`], or it comes after the last input.
 const TOO_MANY: u8 = 1 << 7;
 
 /// The kinds of scalars, as bits of the head.

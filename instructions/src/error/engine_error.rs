@@ -201,7 +201,7 @@ pub enum Error {
     },
     /// A list or a program begins a critical section and does not end it.
     #[error(
-        "instruction {line} begins the critical section over {section} at {site}, and nothing behind it ends it; end it in the same list or \
+        "instruction {line} begins the critical section over {section} at {site}, and no later one ends it; end it in the same list or \
          program, or enter it by `Vm::enter_section` and run the program in it"
     )]
     NotEnded {

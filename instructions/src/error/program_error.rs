@@ -83,7 +83,7 @@ pub enum ProgramError {
         program: String,
         /// The step that cannot be compiled, if the reason is one step.
         step: Option<ProgramStep>,
-        /// The reason, and what to do instead. If there is a step, it goes on behind its name: "runs on ...".
+        /// The reason, and what to do instead. If there is a step, it goes on after its name: "runs on ...".
         what: String,
     },
     /// A program was to run that calls a function without code, because it was parsed from text.

@@ -25,15 +25,15 @@ pub(super) fn check(block: &Block, errors: &mut Vec<Diagnostic>) {
             StatementKind::Device { .. } => errors.push(refused("`device`", "name the device before the program")),
             StatementKind::PrintText(_) | StatementKind::Print(_) | StatementKind::PrintAccuracy { .. } => {
                 errors
-                    .push(refused("`print`", "make the tensor a result of the program, and print it behind the `run`"));
+                    .push(refused("`print`", "make the tensor a result of the program, and print it after the `run`"));
             }
             StatementKind::Save { .. } => {
-                errors.push(refused("`save`", "make the tensor a result of the program, and save it behind the `run`"));
+                errors.push(refused("`save`", "make the tensor a result of the program, and save it after the `run`"));
             }
             StatementKind::Expect { .. } => {
                 errors.push(refused(
                     "`expect`",
-                    "make the tensor a result of the program, and compare it behind the `run`",
+                    "make the tensor a result of the program, and compare it after the `run`",
                 ));
             }
             StatementKind::Time { .. } => errors.push(refused("`time`", "put the `run` into the `time` block")),
@@ -74,5 +74,5 @@ fn expression(expr: &Expr, errors: &mut Vec<Diagnostic>) {
 }
 
 fn no_lane(span: Span) -> Diagnostic {
-    Diagnostic::new(span, "a program has no lanes").with_help("put `on lane N` behind a `run` outside of programs")
+    Diagnostic::new(span, "a program has no lanes").with_help("put `on lane N` after a `run` outside of programs")
 }

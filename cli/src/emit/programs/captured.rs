@@ -175,7 +175,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The block of a `while` or an `if`, whose names are not known behind it.
+    /// The block of a `while` or an `if`, whose names are not known after it.
     fn inner(&mut self, block: &'a Block) {
         self.blocks.push(Vec::new());
         self.block(block);

@@ -167,7 +167,7 @@ impl Parser {
         Ok(ExprKind::Call { op, inputs, axes, keep, to: None, extra: ExtraRef::None })
     }
 
-    /// A call whose words behind the operand decide about the dtype or the shape of the result.
+    /// A call whose words after the operand decide about the dtype or the shape of the result.
     #[inline(never)]
     fn cast_pad_or_one_hot(&mut self, form: Form) -> Parsed<ExprKind> {
         let input = self.atom(if matches!(form, Form::OneHot) { "the indices" } else { "an operand" })?;

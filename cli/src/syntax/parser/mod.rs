@@ -161,13 +161,13 @@ impl Parser {
 
     #[inline(never)]
     fn report_rest_of_line(&mut self) {
-        let error = self.expected("the end of the line").with_help_if(self.habit_behind_a_statement());
+        let error = self.expected("the end of the line").with_help_if(self.habit_after_a_statement());
         self.report(error);
         self.skip_line();
     }
 
-    /// What the next token, which belongs to no statement, is for in other languages.
-    fn habit_behind_a_statement(&self) -> Option<String> {
+    /// Says what the next token, which belongs to no statement, is for in other languages.
+    fn habit_after_a_statement(&self) -> Option<String> {
         let habit = match self.peek() {
             TokenKind::Same => Some("`eq x y` compares each element; `expect x == y` checks that all are equal"),
             TokenKind::Word(word) => habits::of_function(word),
@@ -439,14 +439,14 @@ impl Parser {
         self.at + more
     }
 
-    /// The name behind `while` or `if`.
+    /// The name after `while` or `if`.
     #[inline(never)]
     fn condition(&mut self) -> Parsed<Spanned<String>> {
         self.advance();
         let what = "the name of a condition, a tensor with one bool";
         let is_name = self.peek_word().is_some_and(|word| !is_reserved(word));
         let name = if is_name { self.used_name(what)? } else { return Err(self.no_condition(what)) };
-        if *self.peek() == TokenKind::Begin { Ok(name) } else { Err(self.no_condition("`{` behind the condition")) }
+        if *self.peek() == TokenKind::Begin { Ok(name) } else { Err(self.no_condition("`{` after the condition")) }
     }
 
     fn no_condition(&self, what: &str) -> Diagnostic {

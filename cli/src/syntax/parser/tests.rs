@@ -146,7 +146,7 @@ fn nesting_is_bounded() {
 }
 
 #[test]
-fn else_stands_behind_its_block_or_below_it() {
+fn else_stands_after_its_block_or_below_it() {
     for text in [
         "if a { } else if b { } else { }",
         "if a { }\n\n# text\nelse if b { }\nelse { }",
@@ -159,7 +159,7 @@ fn else_stands_behind_its_block_or_below_it() {
         assert_eq!(condition.value, "b");
         assert!(text[span.start..span.end].starts_with("if b"), "{text}");
     }
-    // The ends of lines behind an `if` without `else` end it.
+    // The ends of lines after an `if` without `else` end it.
     assert_eq!(script("if a { }\n\nprint x\n").len(), 2);
 }
 
