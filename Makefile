@@ -43,7 +43,7 @@ test-long: ## as `make test`, with STREAMVM_CASES=10 times the drawn cases, and 
 	# With one core threads take turns in other ways; one test is about two that run side by side.
 	taskset -c $$(taskset -cp $$$$ | grep -oE '[0-9]+' | tail -n +2 | head -n 1) $(CARGO) test --quiet --workspace --test suites -- order:: --skip an_engine_that_claims_a_tensor_too_late
 	# What the pages of the documentation call works in each way to run instructions.
-	for engine in inline shared; do STREAMVM_ENGINE=$$engine $(CARGO) test --quiet -p streamvm --features sim --doc || exit 1; done
+	for engine in inline shared; do STREAMVM_ENGINE=$$engine $(CARGO) test --quiet -p streamvm -p streamvm-files --features streamvm/sim --doc || exit 1; done
 	# The backend that stands outside of the workspace, as it is built there; `make test` runs its source. With our profiles and versions, so that dependencies are built once.
 	cp Cargo.lock tests/outside_backend/
 	$(CARGO) check --quiet --manifest-path tests/outside_backend/Cargo.toml --config Cargo.toml --target-dir $(TARGET)

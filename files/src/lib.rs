@@ -38,6 +38,11 @@
 //! allocated only after its length was checked against [`MAX_ELEMENT_BYTES`] and the length of the file. Errors escape control characters.
 #![deny(unsafe_code)]
 
+/// Runs the programs of the first page as doctests; one of them uses this crate.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/getting-started.md")]
+struct GettingStartedPage;
+
 mod array;
 mod error;
 mod format;

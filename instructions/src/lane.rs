@@ -23,6 +23,7 @@ thread_local! {
 ///     assert_eq!(Lane::current(), Lane(2));
 /// }
 /// assert_eq!(Lane::current(), Lane(1));
+/// assert_eq!(Lane(3).run(Lane::current), Lane(3));
 /// ```
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Lane(pub u32);
@@ -38,6 +39,12 @@ impl Lane {
     pub fn enter(self) -> LaneGuard {
         LANE.set(self.0);
         LaneGuard { number: SCOPES.with(|scopes| scopes.begin(self.0)), here: PhantomData }
+    }
+
+    /// Calls `f` with the lane [entered](Lane::enter): `Lane(1).run(|| x.relu())?`. In async code this keeps a guard from living over an `.await`.
+    pub fn run<T>(self, f: impl FnOnce() -> T) -> T {
+        let _lane = self.enter();
+        f()
     }
 }
 

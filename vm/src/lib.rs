@@ -44,11 +44,6 @@
 #[doc = include_str!("../../README.md")]
 struct Readme;
 
-/// Runs the programs of the first page as doctests.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/getting-started.md")]
-struct GettingStartedPage;
-
 /// Runs the programs of the page about CUDA as doctests; they end without an error with a GPU and without.
 #[cfg(all(doctest, feature = "cuda"))]
 #[doc = include_str!("../../docs/cuda.md")]
