@@ -87,6 +87,7 @@ mod functions;
 #[cfg(all(test, target_os = "linux", not(any(loom, shuttle))))]
 mod growth_tests;
 mod mode;
+mod new_tensors;
 mod observe;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod pool_tests;

@@ -1,0 +1,228 @@
+//! The calls of an engine that make tensors from nothing or from a caller's data.
+
+use streamvm_ep::{DType, DeviceId, Element, MemoryKind, Scalar, Shape, Site};
+use streamvm_instructions::{
+    BuildError, Error, Generator, InstructionList, InstructionsBuilder, Kind, Lane, Place, Tensor,
+};
+use streamvm_stream::{StreamKey, StreamType};
+
+use crate::vm::Vm;
+
+/// The place and memory kind of tensors with a caller's data, if the caller names no device.
+const HOST: (Place, MemoryKind) = (Place::Host, MemoryKind::Pageable);
+
+impl Vm {
+    /// A host tensor of `shape` with a copy of `elements`, in row-major order. Waits for no instruction, unless memory is exhausted:
+    /// then it waits until pending instructions have released some.
+    ///
+    /// # Errors
+    /// The shape is impossible or does not have `elements.len()` elements; out of memory; the engine is closed.
+    #[track_caller]
+    pub fn from_slice<T: Element>(&self, elements: &[T], shape: &[usize]) -> Result<Tensor, Error> {
+        self.create(HOST, T::DTYPE, elements.len(), shape, T::as_bytes(elements))
+    }
+
+    /// A tensor of `shape` in pinned host memory of `device`, with a copy of `elements` in row-major order. The device copies from it
+    /// without staging. Callers' functions can access it as they access host tensors. Waits as [`Vm::from_slice`] does.
+    ///
+    /// # Errors
+    /// Those of [`Vm::from_slice`]; the device does not exist.
+    #[track_caller]
+    pub fn from_slice_pinned<T: Element>(
+        &self,
+        device: DeviceId,
+        elements: &[T],
+        shape: &[usize],
+    ) -> Result<Tensor, Error> {
+        self.create((device.into(), MemoryKind::Pinned), T::DTYPE, elements.len(), shape, T::as_bytes(elements))
+    }
+
+    #[track_caller]
+    fn create(
+        &self,
+        (place, memory): (Place, MemoryKind),
+        dtype: DType,
+        elements: usize,
+        shape: &[usize],
+        bytes: &[u8],
+    ) -> Result<Tensor, Error> {
+        let shape = Shape::new(shape).map_err(BuildError::from)?;
+        if shape.elements() != elements {
+            return Err(BuildError::Length { elements, shape: Box::new(shape) }.into());
+        }
+        let tensor = Tensor::unbound(place, memory, dtype, shape);
+        let site = Site::caller();
+        self.engine
+            .create_from(&tensor, bytes, site)
+            .map_err(|error| error.about(None, "a tensor of the caller's data", site))?;
+        Ok(tensor)
+    }
+
+    /// [`full`](Vm::full) of zeros, or `false`, in pinned host memory of `device`, from and to which the device copies without staging.
+    ///
+    /// # Errors
+    /// Those of [`Vm::full`].
+    #[track_caller]
+    pub fn zeros_pinned(&self, device: DeviceId, dtype: DType, shape: &[usize]) -> Result<Tensor, Error> {
+        self.new_pinned(device, dtype, shape, Kind::Fill(Scalar::zero(dtype)))
+    }
+
+    /// A tensor in pinned host memory of `device` that has memory and no elements yet: the first instruction that uses it writes it.
+    ///
+    /// # Errors
+    /// Those of [`Vm::zeros_pinned`].
+    #[track_caller]
+    pub fn empty_pinned(&self, device: DeviceId, dtype: DType, shape: &[usize]) -> Result<Tensor, Error> {
+        self.new_pinned(device, dtype, shape, Kind::Allocate)
+    }
+
+    #[track_caller]
+    fn new_pinned(&self, device: DeviceId, dtype: DType, shape: &[usize], kind: Kind) -> Result<Tensor, Error> {
+        let tensor = Tensor::unbound(device.into(), MemoryKind::Pinned, dtype, Shape::new(shape)?);
+        let stream = StreamKey::new(device, StreamType::PinnedCompute, Lane::current().0);
+        let mut list = InstructionList::new();
+        list.push(stream, kind, [tensor.write()], Site::caller())?;
+        self.submit(list)?;
+        Ok(tensor)
+    }
+
+    /// A new tensor on `place` that has memory and no elements yet: the first instruction that uses it writes it.
+    ///
+    /// # Errors
+    /// Those of [`Vm::full`].
+    #[track_caller]
+    pub fn empty(&self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let tensor = builder.allocate(place, dtype, shape)?;
+        self.submit(builder.finish())?;
+        Ok(tensor)
+    }
+
+    /// Submits an instruction on the compute stream of `place` that sets every element of a new tensor of `dtype` and `shape` to
+    /// `value`; returns the tensor. Blocks as [`Vm::submit`] does.
+    ///
+    /// # Errors
+    /// The shape is impossible, or the dtype cannot hold the value; those of [`Vm::submit`].
+    #[track_caller]
+    pub fn full(
+        &self,
+        place: impl Into<Place>,
+        dtype: DType,
+        shape: &[usize],
+        value: impl Into<Scalar>,
+    ) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let tensor = builder.full(place, dtype, shape, value)?;
+        self.submit(builder.finish())?;
+        Ok(tensor)
+    }
+
+    /// [`Vm::full`] of zeros, or `false`.
+    ///
+    /// # Errors
+    /// The shape is impossible; those of [`Vm::submit`].
+    #[track_caller]
+    pub fn zeros(&self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, Error> {
+        self.full(place, dtype, shape, Scalar::zero(dtype))
+    }
+
+    /// [`Vm::full`] of ones, or `true`.
+    ///
+    /// # Errors
+    /// As [`Vm::zeros`].
+    #[track_caller]
+    pub fn ones(&self, place: impl Into<Place>, dtype: DType, shape: &[usize]) -> Result<Tensor, Error> {
+        self.full(place, dtype, shape, Scalar::one(dtype))
+    }
+
+    /// Submits an op that makes the numbers from `first` on, by `step` each, that are before `end`, as a new tensor of `dtype` on `device`; see
+    /// [`InstructionsBuilder::arange`]. Blocks as [`Vm::submit`] does.
+    ///
+    /// # Errors
+    /// The numbers do not fit the dtype, or are no sequence; those of [`Vm::submit`].
+    #[track_caller]
+    pub fn arange(
+        &self,
+        device: DeviceId,
+        dtype: DType,
+        first: impl Into<Scalar>,
+        end: impl Into<Scalar>,
+        step: impl Into<Scalar>,
+    ) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let numbers = builder.arange(device, dtype, first, end, step)?;
+        self.submit(builder.finish())?;
+        Ok(numbers)
+    }
+
+    /// Submits an op and a fill that make `count` numbers from `first` to `last`, as a new tensor of `dtype` on `device`; see [`InstructionsBuilder::linspace`].
+    /// Blocks as [`Vm::submit`] does.
+    ///
+    /// # Errors
+    /// The dtype is no float, or the numbers are not finite; those of [`Vm::submit`].
+    #[track_caller]
+    pub fn linspace(
+        &self,
+        device: DeviceId,
+        dtype: DType,
+        first: f64,
+        last: f64,
+        count: usize,
+    ) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let numbers = builder.linspace(device, dtype, first, last, count)?;
+        self.submit(builder.finish())?;
+        Ok(numbers)
+    }
+
+    /// Submits the fills of a new matrix of `dtype` on `place`, with ones, or `true`, on its diagonal and zeros elsewhere; see [`InstructionsBuilder::eye`].
+    /// Blocks as [`Vm::submit`] does.
+    ///
+    /// # Errors
+    /// The shape is impossible; those of [`Vm::submit`].
+    #[track_caller]
+    pub fn eye(&self, place: impl Into<Place>, dtype: DType, rows: usize, columns: usize) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let matrix = builder.eye(place, dtype, rows, columns)?;
+        self.submit(builder.finish())?;
+        Ok(matrix)
+    }
+
+    /// A new tensor of `dtype` and `shape` on `device` with random numbers of the uniform distribution over `[0, 1)`; see
+    /// [`InstructionsBuilder::rand`]. Blocks as [`Vm::submit`] does.
+    ///
+    /// # Errors
+    /// The shape is impossible, or the dtype is no float; those of [`Vm::submit`].
+    #[track_caller]
+    pub fn rand(
+        &self,
+        generator: &Generator,
+        device: DeviceId,
+        dtype: DType,
+        shape: &[usize],
+    ) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let tensor = builder.rand(generator, device, dtype, shape)?;
+        self.submit(builder.finish())?;
+        Ok(tensor)
+    }
+
+    /// A new tensor of `dtype` and `shape` on `device` with random numbers of the normal distribution of mean 0 and variance 1; see
+    /// [`InstructionsBuilder::randn`]. Blocks as [`Vm::submit`] does.
+    ///
+    /// # Errors
+    /// As [`Vm::rand`].
+    #[track_caller]
+    pub fn randn(
+        &self,
+        generator: &Generator,
+        device: DeviceId,
+        dtype: DType,
+        shape: &[usize],
+    ) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::new();
+        let tensor = builder.randn(generator, device, dtype, shape)?;
+        self.submit(builder.finish())?;
+        Ok(tensor)
+    }
+}
