@@ -149,7 +149,7 @@ impl Vm {
     }
 
     /// Submits a caller's function with declared reads and writes, on the compute stream of `device` and the lane of the thread's
-    /// current [`Lane`](crate::Lane). It is [`InstructionsBuilder::call_fn`] and [`Vm::submit`] in one, without the cost of a list.
+    /// current [`Lane`](crate::Lane). It is [`InstructionsBuilder::call_fn`](crate::InstructionsBuilder::call_fn) and [`Vm::submit`] in one, without the cost of a list.
     /// `uses` are borrowed for the length of the call only. Blocks while the queue is full, as [`Vm::submit`] does. May be called by
     /// several threads at once.
     ///
@@ -167,7 +167,7 @@ impl Vm {
     /// ```
     ///
     /// # Errors
-    /// Those of [`InstructionsBuilder::call_fn`] and [`Vm::submit`]; the function does not run then.
+    /// Those of [`InstructionsBuilder::call_fn`](crate::InstructionsBuilder::call_fn) and [`Vm::submit`]; the function does not run then.
     #[track_caller]
     pub fn call_fn<'u, F>(
         &self,
