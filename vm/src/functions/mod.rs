@@ -240,7 +240,7 @@ impl<'vm> Pusher<'vm> {
     /// * [`Vm::shutdown`] waits for outstanding handles up to its limit; dropping the [`Vm`] waits without limit.
     /// * In [`Mode::Inline`](crate::Mode::Inline) a function fails whose handle was not used when `f` returned, because the thread that pushed
     ///   it may be the one that would use the handle. Within a [`TimeLimit`](crate::TimeLimit) it blocks until another thread has used the
-    ///   handle, and fails when the limit is over.
+    ///   handle, and fails when the limit is over. The limit is that of the thread that runs `f`: where several threads submit, any of them may.
     /// * In [`Mode::Simulated`](crate::Mode::Simulated) the engine cannot know whether a handle will be used. A wait that needs an
     ///   unused handle gives [`Error::Stalled`], or [`Error::Timeout`] with a time limit; wait again once the handle was used.
     ///
