@@ -3,7 +3,7 @@
 //! A variable stands for each thing that a step makes. What cannot be read fails what is made of it and nothing else; the clean-up
 //! runs whatever happened; and when the missing file is there, running its steps again heals what they write.
 //!
-//! Run with `cargo run --example build_files -p streamvm` over files of its own, or with a folder behind `--` over the files in it.
+//! Run with `cargo run --example build_files -p streamvm` over files of its own, or with a folder after `--` over the files in it.
 //! What it writes goes to a temporary folder.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]

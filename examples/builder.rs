@@ -25,7 +25,7 @@ fn main() -> Result<(), Error> {
     let vm = Vm::builder().build()?;
     let batches = [vm.from_slice(&[1.0f32, 2.0], &[2])?, vm.from_slice(&[3.0f32, 4.0], &[2])?];
 
-    // What the list would get on a GPU, which need not be there: events recorded behind each copy.
+    // What the list would get on a GPU, which need not be there: events recorded after each copy.
     let (list, _) = two_batches(DeviceId::cuda(0), [&batches[0], &batches[1]])?;
     println!("on cuda:0\n{}", plan(list, &PlanOptions::default())?.list);
 

@@ -3,7 +3,7 @@
 //! A network of two dense layers learns handwritten digits of 8 by 8 pixels. Each stage has four programs: `reset` sets the sums of gradients to
 //! zero, `forward` and `backward` run for each micro-batch, and `update` changes the weights. A plan orders their runs; it is printed first.
 //!
-//! Run with `cargo run --release --example pipeline_training -p streamvm-jobs`. Behind `--`:
+//! Run with `cargo run --release --example pipeline_training -p streamvm-jobs`. After `--`:
 //!
 //! * `--check` trains by several plans, and fails unless the weights agree: bit for bit between all plans with four micro-batches, and within
 //!   rounding with the plan that takes the whole batch at once.
@@ -106,7 +106,7 @@ impl Layer {
         vm.compile(&program, &bound, &CompileOptions::default())
     }
 
-    /// The programs before and behind the micro-batches, and the two given ones.
+    /// The programs before and after the micro-batches, and the two given ones.
     fn programs(&self, vm: &Vm, forward: Executable, backward: Executable) -> Result<Programs, streamvm::Error> {
         let reset = self.compile(vm, "reset", |_, parameter| {
             parameter("dw")?.fill(0.0)?;
@@ -230,7 +230,7 @@ fn train(schedule: Schedule, micro_batches: usize) -> Result<Vec<Vec<f32>>, AnyE
             // Returns at once. The plan splits both into micro-batches, which are views.
             losses.push(jobs.run(&[("images", &images), ("labels", &labels)])?.joined("loss")?.sum(&[])?);
         }
-        // Eager calls behind the jobs see the weights that these have written.
+        // Eager calls after the jobs see the weights that these have written.
         let hidden = (test_images.matmul(&layers[0].w)? + &layers[0].b)?.relu()?;
         let logits = (hidden.matmul(&layers[1].w)? + &layers[1].b)?;
         let correct = logits.argmax(1)?.eq(&test_labels)?.cast(DType::I64)?.sum(&[])?;

@@ -4,7 +4,7 @@
 //! handle of each request; consumers run as their blocks come. A request that is lost, its handle dropped, fails its block and
 //! what is made of it, until it is asked for again.
 //!
-//! Run with `cargo run --example producer_consumer -p streamvm` over blocks that are made up, or with a folder behind `--` over
+//! Run with `cargo run --example producer_consumer -p streamvm` over blocks that are made up, or with a folder after `--` over
 //! the files in it.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]

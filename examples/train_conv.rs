@@ -4,7 +4,7 @@
 //! written once: inside of `Vm::record` its calls become a program, and with `--eager` they are called for each batch. Both ways compute the same
 //! bits. Each line that is printed shows the mean loss of an epoch as a bar.
 //!
-//! Run with `cargo run --release --example train_conv -p streamvm`. Behind `--`:
+//! Run with `cargo run --release --example train_conv -p streamvm`. After `--`:
 //!
 //! * `--eager` calls the step for each batch, and records nothing.
 //! * `--check` trains in both ways, and fails unless the weights agree bit for bit, the test accuracy is at least 0.975, and the temporaries of a step take at
@@ -222,7 +222,7 @@ fn train(way: Way) -> Result<Trained, AnyError> {
                 None => step(&model, &images, &labels)?,
             });
         }
-        // Eager calls behind the steps see the weights that these have written.
+        // Eager calls after the steps see the weights that these have written.
         let correct = count_correct(&model.forward(&test_images)?.logits, &test_labels)?;
         let (mut loss, mut recognised) = (0.0, 0);
         for outcome in &outcomes {

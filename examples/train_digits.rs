@@ -4,7 +4,7 @@
 //! its calls become a program, whose parameters are the weights; each run reads them and writes the new ones. With `--eager` the same
 //! function is called for each batch instead. Both ways compute the same bits.
 //!
-//! Run with `cargo run --release --example train_digits -p streamvm`. Behind `--`:
+//! Run with `cargo run --release --example train_digits -p streamvm`. After `--`:
 //!
 //! * `--eager` calls the step for each batch, and records nothing.
 //! * `--check` trains in both ways, and fails unless the weights agree bit for bit, the test accuracy is at least 0.97, and the temporaries
@@ -180,7 +180,7 @@ fn train(way: Way) -> Result<Trained, AnyError> {
                 None => step(&model, &images, &labels)?,
             });
         }
-        // Eager calls behind the steps see the weights that these have written.
+        // Eager calls after the steps see the weights that these have written.
         let correct = count_correct(&model.forward(&test_images)?.1, &test_labels)?;
         let (mut loss, mut recognised) = (0.0, 0);
         for outcome in &outcomes {

@@ -1,7 +1,7 @@
 //! Runs every example of `docs/language.md`.
 //!
 //! A block marked `svm` must run, `svm fail` must fail while running, `svm reject` must be rejected. A `text`
-//! block right behind it is what it prints, on stdout or, for the bad ones, on stderr.
+//! block right after it is what it prints, on stdout or, for the bad ones, on stderr.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Early records: a stream whose events came too late for a wait places one behind each list for a while.
+//! Early records: a stream whose events came too late for a wait places one after each list for a while.
 
 use streamvm_ep::Access::{self, Read, Write};
 use streamvm_instructions::{
@@ -94,7 +94,7 @@ fn a_stream_whose_events_never_came_too_late_places_none() {
     let (x, y) = (sync.add_dependence(Dependence::default()), sync.add_dependence(Dependence::default()));
     for _ in 0..4 {
         assert_eq!(kernel(&mut sync, &[(x, Write)]), []);
-        // The last kernel is needed, and nothing was submitted behind it.
+        // The last kernel is needed, and nothing was submitted after it.
         sync.begin();
         assert_eq!(run(&mut sync, H2D, &[(x, Read), (y, Write)]).len(), 1);
         sync.end();
@@ -102,7 +102,7 @@ fn a_stream_whose_events_never_came_too_late_places_none() {
 }
 
 #[test]
-fn an_early_record_is_behind_the_last_instruction_of_its_list() {
+fn an_early_record_is_after_the_last_instruction_of_its_list() {
     let mut sync = pass();
     layers(&mut sync, 3, 0, 4);
     let x = sync.add_dependence(Dependence::default());

@@ -71,7 +71,7 @@ fn compute_then_copy_back() {
     );
 }
 
-/// Where the last-used rule sends the second reader behind the first.
+/// Where the last-used rule sends the second reader after the first.
 #[test]
 fn readers_on_two_streams_run_side_by_side() {
     both(
@@ -290,7 +290,7 @@ fn a_wait_covers_what_its_source_waited_for() {
     );
 }
 
-/// Stream 1 waits for stream 0 only behind the point that stream 2 waits for.
+/// Stream 1 waits for stream 0 only after the point that stream 2 waits for.
 #[test]
 fn a_wait_does_not_cover_a_later_wait_of_its_source() {
     both(

@@ -5,7 +5,7 @@ use crate::common::{both, same};
 use snapbox::str;
 
 #[test]
-fn copy_then_compute_waits_for_the_record_behind_the_copy() {
+fn copy_then_compute_waits_for_the_record_after_the_copy() {
     same(
         r#"
 t0 = tensor host f32[2]
@@ -55,7 +55,7 @@ fn a_compute_stream_records_only_on_need() {
     );
 }
 
-/// Hole 10: the record that compute k waits for stands behind copy k, not behind the prefetch k + 1.
+/// Hole 10: the record that compute k waits for stands after copy k, not after the prefetch k + 1.
 #[test]
 fn double_buffering_waits_for_its_own_copy() {
     same(
@@ -179,7 +179,7 @@ v0 = var
     );
 }
 
-/// The second copy finds the record behind %1, which is at or after %0.
+/// The second copy finds the record after %1, which is at or after %0.
 #[test]
 fn a_later_record_serves_an_earlier_need() {
     same(

@@ -56,7 +56,7 @@ fn a_barrier_comes_after_all_and_before_all() {
     );
 }
 
-/// Stream 0 is behind stream 1 already.
+/// Stream 0 is after stream 1 already.
 #[test]
 fn a_barrier_waits_for_the_end_of_what_orders_the_rest() {
     both(
@@ -255,7 +255,7 @@ fn an_explicit_wait_for_a_line_of_cuda_goes_by_event() {
 
 /// The wait for the barrier is a line of its own.
 #[test]
-fn an_explicit_wait_behind_a_barrier_waits_for_both() {
+fn an_explicit_wait_after_a_barrier_waits_for_both() {
     same(
         r#"
 %0 fill compute@cpu:0:0 1.0 -> t0 f32[2]
@@ -280,7 +280,7 @@ fn an_explicit_wait_behind_a_barrier_waits_for_both() {
     );
 }
 
-/// A record stands behind each copy, and behind nothing else.
+/// A record stands after each copy, and after nothing else.
 #[test]
 fn an_explicit_wait_on_a_copy_stream_is_not_recorded() {
     same(

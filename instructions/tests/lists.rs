@@ -112,9 +112,9 @@ fn a_call_that_is_refused_leaves_nothing_in_the_list() {
     assert_eq!((list.len(), list.all_uses().len()), (1, 1));
 }
 
-/// Instructions that no call of a builder makes, and lists behind lists.
+/// Instructions that no call of a builder makes, and lists after lists.
 #[test]
-fn instructions_and_lists_are_put_behind_a_list() {
+fn instructions_and_lists_are_put_after_a_list() {
     let (x, y) = (tensor(), tensor());
     let mut b = InstructionsBuilder::new();
     b.fill(&x, 1.0).expect("it fits");

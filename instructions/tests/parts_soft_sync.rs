@@ -519,7 +519,7 @@ fn each_part_of_reused_memory_waits_for_its_former_life() {
 }
 
 #[test]
-fn a_storage_that_one_lane_used_in_parts_starts_anew_behind_the_last_of_them() {
+fn a_storage_that_one_lane_used_in_parts_starts_anew_after_the_last_of_them() {
     let (mut sync, lanes, storage) = rows();
     let nothing = Passed::default();
     use_row(&mut sync, lanes[0], (storage, Some(0)), Access::ReadWrite, &nothing);

@@ -207,7 +207,7 @@ fn check(streams: usize, steps: &[Step]) -> Result<(), TestCaseError> {
         let waits = sync.order(point, &uses, order, &mut &passed, |_| ());
         let waits: Vec<Point> = sync.plan().waits_in(&waits).iter().map(|wait| wait.point).collect();
         let expected = plain.instruction(stream, step, &passed);
-        // Beside reads without an order, those that have passed go, and come back behind the others.
+        // Beside reads without an order, those that have passed go, and come back after the others.
         let in_order = |points: Vec<Point>| -> Vec<Point> {
             let mut points = points;
             if points.iter().any(|point| point.stream.is_unordered()) {

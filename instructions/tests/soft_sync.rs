@@ -271,7 +271,7 @@ fn a_record_of_an_earlier_list_is_used_again() {
     assert_eq!(sync.plan().records(), []);
 }
 
-/// Behind the stream's last instruction of before, so that the wait does not include what this list adds.
+/// After the stream's last instruction of before, so that the wait does not include what this list adds.
 #[test]
 fn an_old_point_without_a_record_gets_one_at_the_start() {
     let mut sync = pass(SoftSyncMode::Minimal, &CUDA);
@@ -288,7 +288,7 @@ fn an_old_point_without_a_record_gets_one_at_the_start() {
 }
 
 #[test]
-fn a_copy_stream_records_behind_each_copy() {
+fn a_copy_stream_records_after_each_copy() {
     let mut sync = pass(SoftSyncMode::Minimal, &CUDA);
     let (x, y) = (var(&mut sync), var(&mut sync));
     run(&mut sync, 2, &[(x, Write)]);

@@ -202,7 +202,7 @@ fn a_built_list_reads_back_as_itself() {
 }
 
 /// What was read, if anything, reads back as itself; what was not says a line of the text.
-/// A line of the kind after this one, `None` before the first and behind the last. The match has no default arm, so that a new kind
+/// A line of the kind after this one, `None` before the first and after the last. The match has no default arm, so that a new kind
 /// does not compile until it has a line here.
 fn next_line(kind: Option<&Kind>) -> Option<&'static str> {
     Some(match kind {

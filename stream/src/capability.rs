@@ -64,7 +64,7 @@ pub enum Shows {
 pub enum RecordRule {
     /// Only where an instruction must wait for a point.
     OnNeed,
-    /// Behind every instruction. Otherwise, a later wait for a copy might find only the record behind the copy that was prefetched
+    /// After every instruction. Otherwise, a later wait for a copy might find only the record after the copy that was prefetched
     /// after it.
     BehindEach,
 }

@@ -11,9 +11,9 @@ pub enum Mutant {
     WaitDropped,
     /// Soft sync waits for a stream other than the one that the need names.
     WrongSource,
-    /// A record is placed before the instruction whose point it marks, instead of behind it.
+    /// A record is placed before the instruction whose point it marks, instead of after it.
     RecordBefore,
-    /// A stream that is held back records behind the instruction that is held back, instead of before it.
+    /// A stream that is held back records after the instruction that is held back, instead of before it.
     RecordBehindHeld,
     /// A block is handed out without the accesses of its former allocations.
     ReuseWithoutSync,

@@ -178,7 +178,7 @@ fn memory_for_the_callers_thread_has_no_pending_access() {
 }
 
 #[test]
-fn memory_for_the_callers_thread_is_found_behind_any_number_of_pending_blocks() {
+fn memory_for_the_callers_thread_is_found_after_any_number_of_pending_blocks() {
     let mut allocator = with_region(200 * KIB);
     let blocks: Vec<_> = (0..200).map(|_| any(&mut allocator, KIB, S1).block).collect();
     for (at, block) in blocks.iter().enumerate().step_by(2) {

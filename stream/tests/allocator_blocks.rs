@@ -98,7 +98,7 @@ fn a_block_of_the_same_class_is_not_cut_into_slivers() {
 }
 
 #[test]
-fn memory_that_fits_is_found_behind_any_number_of_blocks_that_do_not() {
+fn memory_that_fits_is_found_after_any_number_of_blocks_that_do_not() {
     // 1000 and 1001 granules share a class; more too small ones than a bounded look would pass over.
     let mut allocator = allocator(64, None);
     let (small, large) = (1000 * 64, 1001 * 64);

@@ -264,7 +264,7 @@ fn products_in_a_loop_of_a_graph_are_those_of_single_calls() -> Outcome {
             x.copy_from(&(&x + 1)?)?;
             goes_on.copy_from(&x.lt(&three)?)
         })?;
-        // Behind the loop, by the stream itself.
+        // After the loop, by the stream itself.
         r.fetch("z", &a.matmul(&y)?)
     })?;
     let executable = vm.compile(&program, &[("a", &a), ("y", &y)], &small_graphs())?;
@@ -283,7 +283,7 @@ fn products_in_a_loop_of_a_graph_are_those_of_single_calls() -> Outcome {
     Ok(())
 }
 
-/// cuBLAS is pointed to the body of a loop, at its end back to the stream, and to the stream again behind the capture. If that fails, nothing is multiplied by
+/// cuBLAS is pointed to the body of a loop, at its end back to the stream, and to the stream again after the capture. If that fails, nothing is multiplied by
 /// it any longer, but graphs with products have the address of its memory.
 #[test]
 fn graphs_outlive_the_use_of_a_cublas_that_cannot_be_pointed_back() -> Outcome {

@@ -25,7 +25,7 @@ struct Kept {
 
 static KEPT: OnceLock<Vec<Mutex<Kept>>> = OnceLock::new();
 
-/// Engines with a function that runs and does not end, more behind it, and a handle that nobody uses.
+/// Engines with a function that runs and does not end, more after it, and a handle that nobody uses.
 fn at_work(held_back: usize) -> Vec<Mutex<Kept>> {
     let engine = |shared| {
         let vm = Vm::builder().shared_workers(shared).workers(2).build().expect("an engine");

@@ -109,7 +109,7 @@ fn what_waits_on_its_own_thread_names_what_it_waits_for() {
 }
 
 #[test]
-fn what_shares_a_busy_thread_is_behind_what_that_runs() {
+fn what_shares_a_busy_thread_is_after_what_that_runs() {
     let vm = Vm::builder().cpu_threads(1).build().expect("an engine");
     let gate = ClosedGate::new();
     submit(&vm, |b| b.call_fn("busy", CPU, [], gate.function()));
@@ -191,7 +191,7 @@ fn what_waits_for_workers_leads_to_what_one_of_them_runs() {
     vm.wait_all().expect("it passes");
 }
 
-/// Pushes a function whose handle is kept, with something behind it; its line.
+/// Pushes a function whose handle is kept, with something after it; its line.
 fn ask(vm: &Vm, name: &'static str, handles: &mpsc::Sender<OnComplete>) -> u32 {
     let (handles, answer) = (handles.clone(), vm.var());
     vm.push_async(name, [answer.write()], move |handle| drop(handles.send(handle))).expect("it is taken");

@@ -505,7 +505,7 @@ proptest! {
     }
 }
 
-/// Memory is unmapped while a use by its hull may run, behind a write that is in no order with that use.
+/// Memory is unmapped while a use by its hull may run, after a write that is in no order with that use.
 #[test]
 fn memory_that_ends_before_a_hull_is_told_although_a_write_comes_between() {
     let instruction = |stream, uses: &[(usize, usize, u8)]| Draw::Instruction {

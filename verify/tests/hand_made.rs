@@ -25,7 +25,7 @@ fn trace(lines: &str) -> String {
 }
 
 /// `i STREAM SEQ [USES] [WAITS] [ORDER]` is an instruction; `LIFE:ACCESS:START-END` a use, `STREAM@SEQ` a wait, with
-/// `!` behind it a host wait, with `#EVENT` one by event. Any other line is itself.
+/// `!` after it a host wait, with `#EVENT` one by event. Any other line is itself.
 fn expanded(line: &str) -> String {
     let Some(rest) = line.strip_prefix("i ") else { return line.to_owned() };
     let mut words = rest.split(' ');

@@ -275,7 +275,7 @@ impl VmBuilder {
         self
     }
 
-    /// Sets the priority of a lane: what is ready on its streams goes before or behind what is ready on those of other lanes. So a request can
+    /// Sets the priority of a lane: what is ready on its streams goes before or after what is ready on those of other lanes. So a request can
     /// pass by work in the background, eager calls and runs of programs alike. Results never depend on it.
     ///
     /// * On a CPU, a free thread of the device takes a stream of the highest priority that has something to do. It stays with it for at most

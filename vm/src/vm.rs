@@ -92,7 +92,7 @@ impl Vm {
     /// let x = vm.from_slice(&[1.0f32; 10], &[2, 5])?.to(DeviceId::cpu(0))?;
     /// let _layer = vm.scope("layer 3");
     /// let error = x.matmul(&x).expect_err("the inner sizes differ").to_string();
-    /// assert!(error.ends_with(" in layer 3)"), "{error}"); // behind the line of the call
+    /// assert!(error.ends_with(" in layer 3)"), "{error}"); // after the line of the call
     /// # Ok(())
     /// # }
     /// ```
@@ -120,7 +120,7 @@ impl Vm {
     ///   to be submitted first.
     ///
     /// A function must therefore not wait for instructions that another thread has yet to submit: that submission may be blocked
-    /// behind a list that waits for the function. [`Vm::try_submit`], and a submission under a
+    /// after a list that waits for the function. [`Vm::try_submit`], and a submission under a
     /// [`TimeLimit`](crate::TimeLimit), do not wait for that list for ever.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Memory: how much memory a queue takes behind an instruction that does not end.
+//! Memory: how much memory a queue takes after an instruction that does not end.
 //!
 //! Resident memory belongs to the process, so this workload needs its own process, whose peak is not raised by other cases.
 

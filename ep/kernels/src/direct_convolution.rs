@@ -2,7 +2,7 @@
 //! time (Georganas et al., "Anatomy of high-performance deep learning convolutions on SIMD architectures", 2018, whose registers hold channels of
 //! the output where these hold positions).
 //!
-//! The lines of a padded image, one behind the other, are a row of *places*. A position of the window is the place of its first element, and each
+//! The lines of a padded image, one after the other, are a row of *places*. A position of the window is the place of its first element, and each
 //! other element of the window is at one distance from there, whatever the position. So a vector of neighbouring positions takes its elements from
 //! neighbouring places:
 //!
@@ -14,7 +14,7 @@
 //!
 //! A part of the output is some [tiles](TILE) of neighbouring places. A thread copies the lines under them, in all channels and with zeros for the
 //! padding, to scratch memory. Where so much is not in [`SCRATCH`], images are divided into strips, each with its own copy of the columns under it.
-//! A line of an undivided image has its zeros in front: those behind it are the ones in front of the next.
+//! A line of an undivided image has its zeros in front: those after it are the ones in front of the next.
 //!
 //! Each element of the output is summed in the order of the channels and of the window, in blocks of [`DEPTH`] products. So its bits depend on
 //! neither the tile nor the number of threads.
@@ -41,7 +41,7 @@ const TILE: usize = 64;
 const OUTPUTS: usize = 6;
 
 /// Channels of the output whose sums are kept until they are copied to the output: 6 KiB, which the first-level cache holds. So most sums were stored
-/// long before they are copied; a load right behind a store at another address would wait for it.
+/// long before they are copied; a load right after a store at another address would wait for it.
 const ROWS: usize = 4 * OUTPUTS;
 
 /// Tiles of a part at most. A part of more tiles copies fewer lines that its neighbour copies, too; parts of fewer tiles are shared more evenly by threads.
@@ -61,7 +61,7 @@ const SCRATCH: usize = 1 << 16;
 const MOST: usize = 4 * SCRATCH;
 
 thread_local! {
-    /// The copy of lines of the last part, with what a tile may read behind it, at most [`MOST`] elements: memory that the system had to give for each part anew would take longer than
+    /// The copy of lines of the last part, with what a tile may read after it, at most [`MOST`] elements: memory that the system had to give for each part anew would take longer than
     /// to fill it.
     static LINES: Cell<Vec<f32>> = const { Cell::new(Vec::new()) };
 }
@@ -108,7 +108,7 @@ struct Plan<'a> {
     line: usize,
     /// Places of a part.
     part: usize,
-    /// Places of a channel in the copy, with the zeros behind its last line.
+    /// Places of a channel in the copy, with the zeros after its last line.
     channel: usize,
 }
 
@@ -194,7 +194,7 @@ impl Plan<'_> {
                         let tile = first..end.min(first + TILE);
                         let copy = (&lines[first - first_line * self.line..], tile.len());
                         // SAFETY: the weight has so many channels and a product for each distance, which the caller guarantees. `lines` has room
-                        // for a tile behind the last place of a part, at each distance.
+                        // for a tile after the last place of a part, at each distance.
                         let products = unsafe { Products::new(&distances, copy, weights, outputs, &mut sums) };
                         simd_dispatch::run_wide(products);
                         // SAFETY: the caller guarantees the elements of the output.
@@ -206,7 +206,7 @@ impl Plan<'_> {
         });
     }
 
-    /// The elements behind the copy of the last channel that a tile may read: for places behind the last line, and behind the last position.
+    /// The elements after the copy of the last channel that a tile may read: for places after the last line, and after the last position.
     fn beyond(&self) -> usize {
         let horizontal = &self.form.axes[1];
         (horizontal.window - 1).saturating_mul(horizontal.dilation).saturating_add(TILE)

@@ -10,7 +10,7 @@ pub struct Patience {
 
 #[cfg(not(loom))]
 impl Patience {
-    /// Polls before a thread sleeps; behind every 64th it yields, because the thread that it waits for may need its core.
+    /// Polls before a thread sleeps; after every 64th it yields, because the thread that it waits for may need its core.
     const POLLS: u32 = 1 << 12;
 
     /// Waits for a moment; longer each time.

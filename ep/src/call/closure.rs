@@ -24,7 +24,7 @@ pub const INLINE_BYTES: usize = 48;
 /// A `FnOnce(&mut FnContext) -> Result<(), FnError>` that allocates nothing while its captures fit
 /// [`INLINE_BYTES`]. Dropping it without a call drops the captures.
 ///
-/// The vtable is the first field: a closure without captures touches no byte behind it.
+/// The vtable is the first field: a closure without captures touches no byte after it.
 #[repr(C)]
 pub struct InlineFn {
     vtable: &'static VTable,

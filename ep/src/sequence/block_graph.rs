@@ -5,7 +5,7 @@
 //! * **Branches**: neighbouring parts of which at least one is an `if`, and none has a loop. They end whatever their conditions are, so the host launches them
 //!   without knowing these.
 //! * **A block with a loop**: a loop, or an `if` with a loop in it. The host reads the condition of the block before it launches it, because a loop over what
-//!   a failed input left could go on for ever, and waits behind it, because it must learn how the loop has ended.
+//!   a failed input left could go on for ever, and waits after it, because it must learn how the loop has ended.
 
 use std::ops::Range;
 

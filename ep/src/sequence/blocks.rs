@@ -27,7 +27,7 @@ pub struct Test {
     pub condition: SequenceOperand,
     /// The part that is next if the condition is false.
     otherwise: usize,
-    /// Of an `if` with an `else`, the jump behind the steps that run if the condition is true.
+    /// Of an `if` with an `else`, the jump after the steps that run if the condition is true.
     then_ends: Option<usize>,
     /// Of a loop, how long it may go on.
     repeats: Option<LoopLimits>,
@@ -54,7 +54,7 @@ pub(super) struct Bodies {
     pub(super) first: Range<usize>,
     /// Those that run if it is false.
     pub(super) second: Option<Range<usize>>,
-    /// The part behind the block.
+    /// The part after the block.
     pub(super) end: usize,
 }
 
@@ -102,7 +102,7 @@ impl Test {
         }
     }
 
-    /// The part that is next behind this one, which is part `here`, now that its condition is known. Counts the round that a loop begins.
+    /// The part that is next after this one, which is part `here`, now that its condition is known. Counts the round that a loop begins.
     ///
     /// # Errors
     /// The loop may not go on: [`SequenceError::Rounds`], [`SequenceError::LoopTime`], [`SequenceError::Stopped`].
@@ -165,7 +165,7 @@ impl<W> Parts<W> {
         Parts { all: Vec::new(), open: Vec::new() }
     }
 
-    /// Adds work behind what is there.
+    /// Adds work after what is there.
     pub fn work(&mut self, work: W) {
         self.all.push(Part::Work(work));
     }

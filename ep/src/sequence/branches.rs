@@ -20,7 +20,7 @@ pub struct SequenceBranch {
     pub after: Vec<usize>,
 }
 
-/// A branch, with the number of the mark behind its last step, if others wait for it.
+/// A branch, with the number of the mark after its last step, if others wait for it.
 #[derive(Clone, Debug)]
 struct Branch {
     of: SequenceBranch,
@@ -38,7 +38,7 @@ pub(super) struct Turn {
     pub(super) lane: usize,
     /// The marks that it waits for.
     pub(super) behind: SmallVec<[usize; 8]>,
-    /// The mark to set behind its steps.
+    /// The mark to set after its steps.
     pub(super) mark: Option<usize>,
 }
 

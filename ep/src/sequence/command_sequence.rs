@@ -390,7 +390,7 @@ impl CommandSequence {
     }
 
     /// Announces steps without blocks only where they are at least so many calls of a driver: one for each command, and those for the events of lanes. A
-    /// graph of fewer costs more than it saves. Blocks are announced however few steps they have, because that saves waits of the host. Call it behind all
+    /// graph of fewer costs more than it saves. Blocks are announced however few steps they have, because that saves waits of the host. Call it after all
     /// that divides the steps: fusion, lanes and looks.
     #[must_use]
     pub fn announcing_from(mut self, calls: usize) -> CommandSequence {

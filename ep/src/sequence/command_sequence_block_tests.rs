@@ -243,7 +243,7 @@ fn a_branch_with_a_loop_is_launched_once_its_condition_is_known() {
     use GraphStart::{Launched, Queue};
     let text = "fill if while add end else fill end copy";
     let (outer, inner) = ("from 1  { depth: 2, rounds: Some(0) }", "from 2  { depth: 1, rounds: Some(0) }");
-    // The host waits behind it, for the end of the loop.
+    // The host waits after it, for the end of the loop.
     for taken in [true, false] {
         let (blocks, queued) = announced(text, &[taken, true], Launched);
         assert_eq!((blocks, queued), (vec![outer.to_owned()], format!("fill copy if:{taken} if:true copy")));

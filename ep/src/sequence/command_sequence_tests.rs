@@ -231,7 +231,7 @@ fn steps_that_are_the_same_in_each_run_are_announced_together() {
     assert_eq!((result, listing.graphs.len(), listing.queued.len()), (Ok(()), 0, 6));
 }
 
-/// Two fills on two lanes, and a copy behind both; a step that is refused does not keep lanes open.
+/// Two fills on two lanes, and a copy after both; a step that is refused does not keep lanes open.
 #[test]
 fn branches_are_queued_on_their_lanes() -> Result<(), SequenceError> {
     use GraphStart::{Capturing, Queue};
@@ -370,7 +370,7 @@ fn run_of_floats(
 }
 
 #[test]
-fn a_sequence_that_is_looked_into_returns_behind_each_command() {
+fn a_sequence_that_is_looked_into_returns_after_each_command() {
     let checked = of_floats().checking_finite().expect("the flag is large enough");
     let commands = ["step 3 add [0, 0, 1]", "add [0, 0, 8]", "step 3 add [1, 3]", "copy [8, 24]"];
     let fill = ["step 4 fill [2]", "fill I64(7) [16]"];

@@ -202,7 +202,7 @@ impl Layout {
         Ok(Layout { shape: Shape::new(&dims[..self.shape.rank() - 1])?, strides, offset: self.offset })
     }
 
-    /// The view with a new axis of size 1 before `axis`, or behind the last axis if `axis` is the number of axes.
+    /// The view with a new axis of size 1 before `axis`, or after the last axis if `axis` is the number of axes.
     ///
     /// # Errors
     ///

@@ -284,7 +284,7 @@ macro_rules! op_table {
             /// of the indices, then the columns. An index out of range fails the instruction, with an error that names it.
             IndexSelect: "index_select", IndexSelect, ALL, index_select(table, indices), { samples: Wild Small, };
             /// The input with margins of a constant value on some axes (none given: on all): `before` elements before it and `after`
-            /// behind it on each. Axes with margins of different widths need a call for each width.
+            /// after it on each. Axes with margins of different widths need a call for each width.
             /// Empty `axes` stand for all axes. The dtype is kept.
             Pad: "pad", Pad, ALL,
                 pad(x; axes: &[usize], before: u32, after: u32, value: impl Into<$crate::Scalar>)

@@ -103,7 +103,7 @@ impl Bert {
         let (texts, tokens, hidden) = (batch.texts, batch.tokens, self.config.hidden_size);
         let ids = vm.from_slice(&batch.ids, &[texts, tokens])?.to(self.words_device)?;
         let mask = vm.from_slice(&batch.mask, &[texts, tokens])?.to(self.device)?;
-        // Added to scores: 0 within a text, minus infinity behind its end, which the exponential of softmax makes 0.
+        // Added to scores: 0 within a text, minus infinity after its end, which the exponential of softmax makes 0.
         let bias: Vec<f32> =
             batch.mask.iter().map(|&inside| if inside > 0.0 { 0.0 } else { f32::NEG_INFINITY }).collect();
         let bias = vm.from_slice(&bias, &[texts, 1, 1, tokens])?.to(self.device)?;

@@ -6,7 +6,7 @@ use crate::bert::Bert;
 use crate::error::Error;
 use crate::tokens::{Batch, Tokens};
 
-/// The embeddings of `texts`, one behind the other, [`Bert::size`] elements each. `batch` texts, at least one, are computed together; texts of
+/// The embeddings of `texts`, one after the other, [`Bert::size`] elements each. `batch` texts, at least one, are computed together; texts of
 /// about the same number of tokens are in one batch, so that little of it is padding. `progress` is called with the number of texts whose
 /// embeddings are there, after each batch.
 ///

@@ -75,7 +75,7 @@ pub fn read_lines(path: &Path) -> Result<Lines, Error> {
     Ok(Lines { texts, numbers, sum: sum(&[&bytes[..]]) })
 }
 
-/// The sum of the parts, one behind the other, each behind its length.
+/// The sum of the parts, one after the other, each after its length.
 pub fn sum(parts: &[&[u8]]) -> Sum {
     let mut hasher = Sha256::new();
     for part in parts {

@@ -43,14 +43,14 @@ pub(crate) struct Batched<'a> {
     pub(crate) texts: usize,
     /// Tokens of each text.
     pub(crate) tokens: usize,
-    /// `[texts, 1, 1, tokens]`: added to the scores of attention; 0 within a text, minus infinity behind its end.
+    /// `[texts, 1, 1, tokens]`: added to the scores of attention; 0 within a text, minus infinity after its end.
     pub(crate) bias: &'a Tensor,
 }
 
 /// A layer whose weights are on a device.
 pub(crate) struct Layer {
     heads: usize,
-    /// Queries, keys and values, one behind the other.
+    /// Queries, keys and values, one after the other.
     projected: Linear,
     attended: Linear,
     attended_norm: LayerNorm,

@@ -1,7 +1,7 @@
 //! The layers of an encoder, with all weights on the device, or with those of two layers.
 //!
-//! Streamed weights stay in host memory, pinned where the device has such memory, those of a layer one behind the other. The device has two
-//! buffers. Before layer n is submitted, the copy of layer n + 1 to the other buffer is: soft sync orders the copy behind layer n - 1, which read
+//! Streamed weights stay in host memory, pinned where the device has such memory, those of a layer one after the other. The device has two
+//! buffers. Before layer n is submitted, the copy of layer n + 1 to the other buffer is: soft sync orders the copy after layer n - 1, which read
 //! that buffer, and nothing else, so the copy runs beside layer n. A layer is computed on views of its buffer by the same calls as a resident one,
 //! and gives the same bits.
 

@@ -7,7 +7,7 @@
 //! Layer: [`error`] and [`config`] are used by all, then come [`tokens`], [`layer`], [`layers`] and [`bert`], then [`embed`], then [`files`], which reads the inputs and
 //! writes results. [`index`] keeps the embeddings of the lines of a text file, and [`search`] finds the lines that are nearest to a query. A server
 //! counts ([`metrics`]), queues texts for the engine ([`queue`]), answers requests ([`requests`]) and serves connections ([`server`]). No file
-//! imports one behind it.
+//! imports one after it.
 
 pub mod bert;
 pub mod config;

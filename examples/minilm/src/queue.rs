@@ -141,7 +141,7 @@ impl Texts {
 
 /// Computes what comes, in batches of at most `most` texts, until every [`Queue`] is dropped and all texts are answered. Waits at most `wait`
 /// from the arrival of a text until the engine is given its batch, unless the engine is busy. `embed` gets the tokens of the texts of a batch
-/// and returns their embeddings, one behind the other. If it fails, all texts of the batch are told, and the next batch is computed.
+/// and returns their embeddings, one after the other. If it fails, all texts of the batch are told, and the next batch is computed.
 pub fn compute(
     texts: &Texts,
     (most, wait): (usize, Duration),

@@ -16,7 +16,7 @@ pub struct Hit {
 
 /// An index on a device.
 pub struct Index {
-    /// `[size, rows]`, a view of rows one behind the other.
+    /// `[size, rows]`, a view of rows one after the other.
     columns: Tensor,
 }
 

@@ -49,9 +49,9 @@ pub struct Batch {
     pub texts: usize,
     /// Tokens of each row.
     pub tokens: usize,
-    /// The tokens, row by row; 0 behind the end of a text.
+    /// The tokens, row by row; 0 after the end of a text.
     pub ids: Vec<i64>,
-    /// 1 for each token of a text, 0 behind its end.
+    /// 1 for each token of a text, 0 after its end.
     pub mask: Vec<f32>,
 }
 

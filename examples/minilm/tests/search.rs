@@ -180,7 +180,7 @@ fn streamed_weights_give_the_same_answers() {
     assert!(said.contains("other: the embeddings of 6 lines"), "{said}");
     assert_eq!(resident[0]["results"], streamed[0]["results"]);
     let index = |name: &str| fs::read(place.path(name)).expect("an index");
-    // The embeddings, behind the metadata, whose order is any.
+    // The embeddings, after the metadata, whose order is any.
     let rows = 6 * 24 * 4;
     let (resident, streamed) = (index("lines.txt.index"), index("other"));
     assert_eq!(resident[resident.len() - rows..], streamed[streamed.len() - rows..]);

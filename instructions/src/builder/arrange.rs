@@ -10,7 +10,7 @@ use crate::place::Place;
 use crate::tensor::handle::{Tensor, in_call};
 
 impl InstructionsBuilder {
-    /// Returns a new tensor, at the place of `x`, with the elements of `x` as often on each axis as `counts` says, one repetition behind the other. This is one
+    /// Returns a new tensor, at the place of `x`, with the elements of `x` as often on each axis as `counts` says, one repetition after the other. This is one
     /// copy, unless `x` has so many axes that these and those of the repetitions are more than 8: then it is one copy for each repetition along the first axes.
     ///
     /// # Errors
@@ -119,7 +119,7 @@ impl InstructionsBuilder {
     }
 
     /// Returns a new tensor, of one axis, of the numbers from `first` on, each by `step` more than the one before, as long as they are before `end`; none if
-    /// `end` is not behind `first`. Element `i` is `first + i step`, computed in `f64` for float dtypes and rounded once, so rounding may add a last number that
+    /// `end` is not after `first`. Element `i` is `first + i step`, computed in `f64` for float dtypes and rounded once, so rounding may add a last number that
     /// is `end` or nearly so: [`linspace`](InstructionsBuilder::linspace) has a given number of elements.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use crate::error::engine_error::Error;
 use crate::tensor::handle::Tensor;
 
 impl InstructionsBuilder {
-    /// Copies tensors one behind the other along `axis` into a new tensor, at the place of the first. Each copy is an instruction of
+    /// Copies tensors one after the other along `axis` into a new tensor, at the place of the first. Each copy is an instruction of
     /// its own; copies on different streams run side by side.
     ///
     /// # Errors

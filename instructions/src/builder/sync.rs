@@ -18,7 +18,7 @@ use crate::tensor::handle::Tensor;
 const BARRIER: StreamKey = StreamKey { device: HOST_DEVICE, stream_type: StreamType::Barrier, lane: 0 };
 
 impl InstructionsBuilder {
-    /// Records an event behind everything issued on `stream` so far.
+    /// Records an event after everything issued on `stream` so far.
     #[track_caller]
     pub fn record(&mut self, stream: StreamKey) -> Event {
         let event = Event::new();
@@ -71,7 +71,7 @@ impl InstructionsBuilder {
         Ok(section)
     }
 
-    /// Ends a critical section, behind all its instructions. `results` are tensors that it wrote: what uses them later, in this list or
+    /// Ends a critical section, after all its instructions. `results` are tensors that it wrote: what uses them later, in this list or
     /// another, runs after the end. A failed result stays failed; the section ends all the same.
     #[track_caller]
     pub fn end_section(&mut self, section: Section, results: &[&Tensor]) {

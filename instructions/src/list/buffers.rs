@@ -14,7 +14,7 @@ pub(super) struct Buffers {
     /// Storage for instructions. Those from `len` on are blank: dropping them does nothing.
     pub(super) places: Vec<Instruction>,
     pub(super) len: usize,
-    /// The end of the uses of the instructions. Uses behind it are left from a call whose iterator panicked.
+    /// The end of the uses of the instructions. Uses after it are left from a call whose iterator panicked.
     pub(super) end_of_uses: u32,
     /// Whether a device other than a CPU makes a copy of the list.
     pub(super) copies_by_devices: bool,
@@ -27,7 +27,7 @@ impl Buffers {
         &self.places[..self.len]
     }
 
-    /// Returns the position of the next instruction's uses, behind those of the last instruction. Removes uses behind that
+    /// Returns the position of the next instruction's uses, after those of the last instruction. Removes uses after that
     /// position.
     #[inline]
     pub(super) fn cut(&self, uses: &mut PinnedRefs<Uses>) -> u32 {

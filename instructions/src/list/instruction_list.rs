@@ -41,7 +41,7 @@ impl InstructionList {
         InstructionList::default()
     }
 
-    /// Moves the instructions of `other` behind those of this list.
+    /// Moves the instructions of `other` after those of this list.
     pub fn append(&mut self, mut other: InstructionList) {
         let (buffers, uses) = self.parts();
         let (others, others_uses) = other.parts();

@@ -120,7 +120,7 @@ pub enum Kind {
     },
     /// A point after everything issued earlier; later instructions do not wait for it.
     GlobalSync,
-    /// Begins a critical section: the instructions behind it run after everything of earlier sections over the same resources.
+    /// Begins a critical section: the instructions after it run after everything of earlier sections over the same resources.
     SectionBegin(Section),
     /// Ends a critical section: it comes after all instructions of the section.
     SectionEnd(Section),

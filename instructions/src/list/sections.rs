@@ -58,7 +58,7 @@ impl ListSections {
         }
     }
 
-    /// Checks the state behind the last line.
+    /// Checks the state after the last line.
     ///
     /// # Errors
     /// [`Error::NotEnded`] if the list begins a section and does not end it.

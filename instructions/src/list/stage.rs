@@ -23,7 +23,7 @@
 //!                                        copy h2d@cuda:0:0 upload:t2 -> t1[0]
 //!                                        copy h2d@cpu:0:0  host:t0[1] -> cuda:0:t3
 //!                                        copy h2d@cuda:0:0 upload:t3 -> t1[1]
-//!                                        copy h2d@cpu:0:0  host:t0[2] -> cuda:0:t2      behind the read of t2
+//!                                        copy h2d@cpu:0:0  host:t0[2] -> cuda:0:t2      after the read of t2
 //!                                        …
 //!                                        touch h2d@cuda:0:0 update t1
 //! ```

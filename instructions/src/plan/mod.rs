@@ -6,7 +6,7 @@
 //! * [`PlanOptions`](planned_list::PlanOptions) name the soft-sync mode and the table of capabilities.
 //!
 //! [`plan`](planner::plan) runs the soft-sync pass over a list from an empty state, and writes its decisions into the list as
-//! `wait`, `hostwait` and `record` lines: each wait before the instruction that needs it, each record behind the instruction whose
+//! `wait`, `hostwait` and `record` lines: each wait before the instruction that needs it, each record after the instruction whose
 //! point it marks. Engines run the same pass.
 //!
 //! A list may come from an untrusted source, so planning has limits: at most [`MAX_STREAMS`](streamvm_stream::MAX_STREAMS) streams,

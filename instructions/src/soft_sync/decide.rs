@@ -148,7 +148,7 @@ impl SoftSync {
     /// Places the records that an instruction needs without a request by the program:
     /// * before it, when the scheduler holds its stream back, or its own conditions do, so that other streams do not wait for what the stream
     ///   waits for;
-    /// * behind it, when its stream records behind each instruction.
+    /// * after it, when its stream records after each instruction.
     #[inline(never)]
     fn record_around(&mut self, at: Point, order: Order, waits: Range<u32>) {
         let line = self.plan.instructions.len();

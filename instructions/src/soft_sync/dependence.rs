@@ -177,14 +177,14 @@ impl Dependence {
     /// Whether a read on `stream` is known to need nothing. The result is remembered until the next write, so a resource that is
     /// written once and read often, such as the weights of a model, is checked once.
     #[inline]
-    pub(super) fn is_behind(&self, stream: StreamId) -> bool {
+    pub(super) fn is_after(&self, stream: StreamId) -> bool {
         // Reused memory has no write yet. On an unordered stream, a read does not come after a write of the same stream.
         let own = self.write.stream == stream && self.write.seq > 0 && !stream.is_unordered();
         own || self.behind == stream || self.behind == ALL_STREAMS
     }
 
     /// Notes that reads on `stream` come after the last write.
-    pub(super) fn note_behind(&mut self, stream: StreamId) {
+    pub(super) fn note_after(&mut self, stream: StreamId) {
         self.behind = stream;
     }
 

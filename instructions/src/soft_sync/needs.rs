@@ -35,8 +35,7 @@ impl<O: Observed> Needs<'_, O> {
     /// Adds the points of other streams that a use of a resource must come after, where the resource's record is not split.
     #[inline]
     pub(super) fn of_whole(&mut self, dependence: &mut Dependence, access: Access) {
-        let known =
-            self.mode == SoftSyncMode::Minimal && access == Access::Read && dependence.is_behind(self.at.stream);
+        let known = self.mode == SoftSyncMode::Minimal && access == Access::Read && dependence.is_after(self.at.stream);
         if !known {
             self.of_unknown(dependence, access);
         }
@@ -69,7 +68,7 @@ impl<O: Observed> Needs<'_, O> {
             });
         } else if let Some(write) = dependence.only_need_of_read() {
             match self.add(write, use_clock) {
-                NeedState::Behind => dependence.note_behind(self.at.stream),
+                NeedState::Behind => dependence.note_after(self.at.stream),
                 NeedState::Passed => dependence.note_passed(),
                 NeedState::Open => {}
             }

@@ -167,7 +167,7 @@ impl SoftSync {
         }
     }
 
-    /// Ends a list, behind its last instruction: adds the records that later lists are expected to need.
+    /// Ends a list, after its last instruction: adds the records that later lists are expected to need.
     pub fn end(&mut self) {
         if self.places_records {
             for (index, stream) in self.streams.iter_mut().enumerate().filter(|(_, stream)| stream.by_event) {

@@ -1,11 +1,11 @@
 //! Records: the events that were recorded on a stream that shows its points by events.
 //!
 //! A record marks the point of the instruction before it, and takes no number of its own. A need is satisfied by the earliest
-//! record at or after it. If there is none, the pass adds a record: right behind the needed instruction if that is in the current
+//! record at or after it. If there is none, the pass adds a record: right after the needed instruction if that is in the current
 //! list, else before the list's first instruction on that stream, so that the record waits for no new work.
 //!
-//! Such a late record is behind all that was submitted since the needed instruction, so the wait may be longer than needed. A stream on which that
-//! happened places *early* records for a while: one behind its last instruction of each list. A pipeline over a few buffers needs them: the copy that reuses a
+//! Such a late record is after all that was submitted since the needed instruction, so the wait may be longer than needed. A stream on which that
+//! happened places *early* records for a while: one after its last instruction of each list. A pipeline over a few buffers needs them: the copy that reuses a
 //! buffer waits for the kernel that used it, not for those submitted since (docs/adr/soft-sync.md).
 
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ const EARLY: usize = REMEMBERED;
 pub enum RecordPlace {
     /// Before the stream's first instruction of this list.
     Start,
-    /// Right behind the instruction of this line of the list.
+    /// Right after the instruction of this line of the list.
     Behind(usize),
 }
 
@@ -72,7 +72,7 @@ impl Records {
     pub(super) fn at_or_after(&mut self, point: Point, records: &mut Vec<PlannedRecord>, planted: Planted) -> Point {
         let next = self.recorded.partition_point(|&(seq, _)| seq < point.seq);
         if let Some(&(seq, early)) = self.recorded.get(next) {
-            // Records at the ends of lists help needs of earlier lists only, where a record made now would be behind the last instruction before this list.
+            // Records at the ends of lists help needs of earlier lists only, where a record made now would be after the last instruction before this list.
             if point.seq <= self.before && (seq > point.seq || (early && seq < self.before)) {
                 self.early = EARLY;
             }
@@ -98,7 +98,7 @@ impl Records {
         shown
     }
 
-    /// Ends a list: adds an early record to `records`, if `stream` places them, has instructions in the list and no record behind the last one.
+    /// Ends a list: adds an early record to `records`, if `stream` places them, has instructions in the list and no record after the last one.
     pub(super) fn end(&mut self, stream: StreamId, records: &mut Vec<PlannedRecord>) {
         let Some(&(seq, line)) = self.lines.last() else { return };
         if self.early == 0 || self.last().is_some_and(|last| last >= seq) {

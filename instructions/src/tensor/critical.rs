@@ -1,7 +1,7 @@
 //! Critical resources, and the sections over them.
 //!
 //! A resource is a variable that only sections use: a section begins and ends with an instruction that writes it, and all instructions of
-//! the section read it. So soft sync orders everything of one section entirely before or entirely behind another section over the resource.
+//! the section read it. So soft sync orders everything of one section entirely before or entirely after another section over the resource.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -277,7 +277,7 @@ impl Tensor {
         self.viewed("squeeze", self.0.layout.squeeze(axis))
     }
 
-    /// Returns a view with a new axis of size 1 before `axis`, or behind the last axis if `axis` is the number of axes.
+    /// Returns a view with a new axis of size 1 before `axis`, or after the last axis if `axis` is the number of axes.
     ///
     /// # Errors
     /// `axis` is larger than the number of axes, or the tensor already has the most axes.

@@ -133,7 +133,7 @@ fn describe(instruction: &Instruction, uses: &[HeldUse], names: &mut Names) -> (
     (text.trim_start().to_owned(), result)
 }
 
-/// Writes the parameters that are not the default, each behind a word.
+/// Writes the parameters that are not the default, each after a word.
 fn describe_params(params: &Params, text: &mut String) {
     if !params.axes.is_empty() {
         let _ = write!(text, " axes {}", params.axes);

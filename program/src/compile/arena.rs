@@ -123,7 +123,7 @@ impl Filling {
             ProgramError::NotCompiled { program, step: None, what }
         })?;
         // A run makes a tensor of bytes for the arena, so its size must be that of a shape.
-        // Only the values lie too near to each other: the arena ends behind the last one.
+        // Only the values lie too near to each other: the arena ends after the last one.
         let peak = plan.peak as usize + usize::from(options.has(Mutant::OneByteShort));
         Shape::new(&[peak]).map_err(|error| {
             let (program, what) = (program.name.clone(), format!("its values need {peak} bytes at one time: {error}"));

@@ -179,7 +179,7 @@ fn blocks_are_ordered_as_their_functions_are() {
         Reading,
         OnWorkers,
     }
-    // For each unit how many units it must come behind, by order alone.
+    // For each unit how many units it must come after, by order alone.
     let waits = |calls: Calls| {
         let program = recorded(|r| {
             let yes = r.feed("yes", CPU, DType::Bool, &[])?;

@@ -89,7 +89,7 @@ pub(super) fn emit(
         let only = found.segments.len() == 1;
         let mut uses = uses(&compiled, range.clone(), &in_block, only, (&mut touched, &mut place_of));
         if let Some(&buffer) = flags.get(&draft.stream).filter(|_| flag_bytes(&compiled, draft.stream, range) > 0) {
-            // Behind the other buffers.
+            // After the other buffers.
             let bytes = 0..compiled.buffers[buffer].bytes;
             uses.push(SegmentUse { buffer, bytes, view: None, access: Access::Write });
         }

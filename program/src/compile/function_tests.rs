@@ -9,7 +9,7 @@ use crate::compile::compile;
 use crate::compile::tests::{CPU, PAGE, SIM, compiled, recorded, x};
 use crate::{CompileOptions, Program, record};
 
-/// A step, a function on the device that reads its result, and two steps behind it. What the function overwrites is not filled before.
+/// A step, a function on the device that reads its result, and two steps after it. What the function overwrites is not filled before.
 fn around_a_function(device: DeviceId) -> String {
     let plan = compiled(|r| {
         let x = r.feed("x", device, DType::F32, &[16])?;
@@ -90,7 +90,7 @@ fn orders_are_waits_where_streams_differ() {
         [
             "compute@cpu:0:0 fn waits []",
             "compute@cpu:0:0 matmul exp waits []",
-            // Behind the function alone: it is not ordered behind the other products.
+            // After the function alone: it is not ordered after the other products.
             "compute@cpu:1:0 matmul waits [0]",
             // A stream runs in order, so the wait for the last of them is enough.
             "compute@cpu:1:0 neg waits [1]",
@@ -133,7 +133,7 @@ fn orders_that_are_none_are_malformed() {
     }
 }
 
-/// By estimate `exp` and `tanh` take equally long, so two of the four chains are on each lane, the longer one beside one that comes behind it. Measured,
+/// By estimate `exp` and `tanh` take equally long, so two of the four chains are on each lane, the longer one beside one that comes after it. Measured,
 /// `exp` takes much longer than `tanh`, which then comes last; and with a cost for `tanh` as well, the chain that has it gets a lane of its own.
 #[test]
 fn measured_costs_decide_about_lanes() {
@@ -227,7 +227,7 @@ fn ordered_copies_wait_for_each_other_on_one_stream() {
     assert_eq!(waits, [(0, &[][..]), (0, &[]), (0, &[0, 1])], "{plan}");
 }
 
-/// Functions on workers, and the same functions in the order of the recording: on two lanes, the latter come one behind the other. A text says which are on workers.
+/// Functions on workers, and the same functions in the order of the recording: on two lanes, the latter come one after the other. A text says which are on workers.
 #[test]
 fn functions_on_workers_are_ordered_by_their_uses_alone() {
     let program = |on_workers: bool| {

@@ -200,7 +200,7 @@ fn drop_unfit_sets(
     if sets.is_empty() {
         return;
     }
-    // Segments in no set have numbers behind those of the sets.
+    // Segments in no set have numbers after those of the sets.
     let mut set_of: Vec<usize> = (0..segments.len()).map(|number| sets.len() + number).collect();
     for (number, set) in sets.iter().enumerate() {
         set.members.iter().for_each(|&member| set_of[member] = number);

@@ -2,10 +2,10 @@
 //!
 //! * Functions of one device are called in the order of the program, because eager calls would be on one stream; those on workers are ordered by their
 //!   uses alone. One without operands is for
-//!   its effects alone: it comes behind all earlier steps on the compute streams of its device, and before all later ones. A block is ordered as the
+//!   its effects alone: it comes after all earlier steps on the compute streams of its device, and before all later ones. A block is ordered as the
 //!   functions in it are: the steps of a block run in their order, so the order of functions within it needs nothing.
-//! * Each later step of a [`StepOrder`](crate::StepOrder) comes behind the earlier ones. Only those of the earlier units which no other of them comes
-//!   behind are noted, and only for those of the later units which come behind no other of them: the rest follows. A removed step orders nothing.
+//! * Each later step of a [`StepOrder`](crate::StepOrder) comes after the earlier ones. Only those of the earlier units which no other of them comes
+//!   after are noted, and only for those of the later units which come after no other of them: the rest follows. A removed step orders nothing.
 //!   Between steps that are independent of each other that are as many edges as pairs, so their number is bounded.
 
 use std::ops::Range;

@@ -106,7 +106,7 @@ impl Pieces {
         }
     }
 
-    /// Cuts the pieces at the first byte of a use, and behind its last. Returns the bytes in between.
+    /// Cuts the pieces at the first byte of a use, and after its last. Returns the bytes in between.
     fn cut_around(&mut self, bytes: &Footprint) -> Range<usize> {
         let bytes = bytes.span();
         self.cut(bytes.start);

@@ -9,7 +9,7 @@ use crate::{CompileOptions, Operand, Program, Segment, Step, StepSection, Work};
 
 /// The program of the page. The fill of what `receive` overwrites is removed; the answer is needed, and so is the section.
 #[test]
-fn a_section_begins_behind_its_feeds_and_what_uses_its_results_is_behind_its_end() {
+fn a_section_begins_after_its_feeds_and_what_uses_its_results_is_after_its_end() {
     let port = Critical::new("port");
     let plan = compiled(|r| {
         let x = x(r)?;
@@ -46,7 +46,7 @@ segment 5 on compute@cpu:0:0, after segment 4:
     assert_eq!(plan.devices(), [CPU], "the stream of sections does not count");
 }
 
-/// Steps of one stream before, in and behind a section, and of another device, that have nothing in common: each is in a segment on its side. A
+/// Steps of one stream before, in and after a section, and of another device, that have nothing in common: each is in a segment on its side. A
 /// section without steps or results stays.
 #[test]
 fn no_step_joins_a_segment_over_the_end_of_a_section() {
@@ -90,7 +90,7 @@ fn no_step_joins_a_segment_over_the_end_of_a_section() {
     assert_eq!(plan.devices(), [CPU, SIM]);
 }
 
-/// Products behind a section are on longer chains than those in it, and stay behind it.
+/// Products after a section are on longer chains than those in it, and stay after it.
 #[test]
 fn lanes_do_not_move_steps_over_the_ends_of_a_section() {
     let port = Critical::new("port");
@@ -121,7 +121,7 @@ fn lanes_do_not_move_steps_over_the_ends_of_a_section() {
     assert_eq!(found, [3, 6, 9], "{plan}");
 }
 
-/// A copy in front of the section takes as long as two chains of products behind it, one after the other. They do not run beside the copy, so
+/// A copy in front of the section takes as long as two chains of products after it, one after the other. They do not run beside the copy, so
 /// two lanes save a quarter of the time.
 #[test]
 fn lanes_count_the_time_before_a_section_apart() {

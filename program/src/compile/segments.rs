@@ -10,7 +10,7 @@
 //!    commands later; a block that calls functions, in such a program or beside other lanes; or each step runs by itself (`step_by_step`).
 //! 5. The segment would declare more than its units of a value that several streams use, such as both columns between which another one lies, or a write
 //!    of all of what is only read. Then other streams would wait for what no unit does.
-//! 6. A critical section begins or ends in between: the units of a section are segments behind its begin and before its end.
+//! 6. A critical section begins or ends in between: the units of a section are segments after its begin and before its end.
 //!
 //! So streams wait for each other where eager instructions would, and rules 1, 2 and 5 never divide a program of one stream.
 //!

@@ -227,7 +227,7 @@ segment 4 on compute@cpu:0:0, after segment 3:
 
 /// Two copies to one device, one after the other: the step that needs the first alone does not wait for the second.
 #[test]
-fn a_step_does_not_wait_for_the_copy_behind_the_one_that_it_needs() {
+fn a_step_does_not_wait_for_the_copy_after_the_one_that_it_needs() {
     let plan = compiled(|r| {
         let feed = |name: &str| r.feed(name, CPU, DType::F32, &[16])?.to(SIM);
         let (first, second) = (feed("first")?, feed("second")?);
@@ -331,7 +331,7 @@ fn a_segment_writes_no_more_than_an_instruction_may() {
 
 /// A step that reads a view without elements comes after the step that makes the value, as a reader of elements does.
 #[test]
-fn what_has_no_elements_is_read_behind_what_makes_it() {
+fn what_has_no_elements_is_read_after_what_makes_it() {
     let plan = compiled(|r| {
         let (x, none) = (x(r)?, r.feed("none", CPU, DType::F32, &[0, 4])?);
         let own = (&x + 1.0)?;

@@ -98,12 +98,12 @@ fn check_order(program: &Program, seed: u64) -> usize {
             all[other] = true;
             behind[other].iter().enumerate().for_each(|(it, &is)| all[it] |= is);
         }
-        for (other, &is_behind) in all.iter().enumerate() {
+        for (other, &is_after) in all.iter().enumerate() {
             let conflicts = conflict(program, &program.steps[unit], &program.steps[other]);
-            assert!(!conflicts || is_behind, "{seed}: {unit} must come behind {other}\n{program}");
+            assert!(!conflicts || is_after, "{seed}: {unit} must come behind {other}\n{program}");
             let span = |step: &Step| step.operands.last().map(|it| it.layout.span_elements()).unwrap_or_default();
             let (a, b) = (span(&program.steps[unit]), span(&program.steps[other]));
-            spared += usize::from(!is_behind && a.start < b.end && b.start < a.end);
+            spared += usize::from(!is_after && a.start < b.end && b.start < a.end);
         }
         behind.push(all);
     }
@@ -141,7 +141,7 @@ fn many_views_with_gaps_are_ordered_and_cost_little() {
     let found = units::dependences(&program, &kept, &value_uses::of(&program), &units, &CompileOptions::default());
     let edges: usize = found.iter().map(<[usize]>::len).sum();
     assert!(edges < 200 * program.steps.len(), "{edges}");
-    // The fills of one column, and all that each comes behind, as marks that are passed on.
+    // The fills of one column, and all that each comes after, as marks that are passed on.
     let mut last = vec![None; columns];
     for (unit, earlier) in found.iter().enumerate() {
         if let Some(before) = last[unit % columns].replace(unit) {

@@ -5,7 +5,7 @@
 //! * A block of steps, which an `if`, an `else` or a `while` begins, has an end. A value that a step of a block writes first exists within
 //!   that block only. A function in a block is on a CPU.
 //! * No step writes a feed: it is the caller's tensor. Parameters may be written.
-//! * The later steps of an order come behind its earlier ones.
+//! * The later steps of an order come after its earlier ones.
 //! * A critical section that begins has an end, lies in no block and has no other section in it; blocks may lie in a section.
 //! * Names of feeds, of parameters and of fetches are unique among each other, and a name is not empty.
 
@@ -97,7 +97,7 @@ pub enum Work {
     /// Begins a critical section: the steps up to its end run without those of other sections over its resources in between. Its operands, which it
     /// reads, are the feeds of the section: it begins when they have been written. It is never removed, and lies in no block.
     SectionBegin(StepSection),
-    /// Ends a critical section. Its operands are the results of the section: later steps use them behind the end. It declares that it changes them, and
+    /// Ends a critical section. Its operands are the results of the section: later steps use them after the end. It declares that it changes them, and
     /// leaves them as they are.
     SectionEnd(StepSection),
 }

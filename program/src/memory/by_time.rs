@@ -1,6 +1,6 @@
 //! Placing buffers in the order in which their lives begin: for problems that are too large for first fit.
 //!
-//! The free memory below the highest end is kept as gaps. A buffer goes into the smallest gap that it fits into, or behind everything. That
+//! The free memory below the highest end is kept as gaps. A buffer goes into the smallest gap that it fits into, or after everything. That
 //! takes `n log n` steps, where first fit is quadratic. The peak is the lower bound if all sizes are equal; for mixed sizes it is often
 //! higher than that of first fit.
 

@@ -154,8 +154,8 @@ pub struct Segment {
     /// Segments that it waits for because functions are called in order, or because the recording asks for that: no tensor tells the engine. They are
     /// of other streams, or copies of its own, which may end on another stream.
     pub waits: Vec<usize>,
-    /// The branches into which its steps are divided, if several lanes run them; none if its stream runs all of them. Each comes behind the
-    /// earlier ones of its lane, and behind those of other lanes that it names.
+    /// The branches into which its steps are divided, if several lanes run them; none if its stream runs all of them. Each comes after the
+    /// earlier ones of its lane, and after those of other lanes that it names.
     pub branches: Vec<SegmentBranch>,
 }
 

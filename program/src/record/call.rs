@@ -5,7 +5,7 @@
 //! * Every other value of the program becomes a new value of the recording.
 //! * Steps keep the source line that recorded them.
 //! * Random numbers: a call draws what the program drew when it was recorded, unless steps of the recording have drawn these numbers, or later ones
-//!   of the same seed; then it goes on behind them.
+//!   of the same seed; then it goes on after them.
 
 use std::ops::Range;
 

@@ -124,7 +124,7 @@ impl Recorder {
     /// its elements at the end of the call.
     ///
     /// The steps keep the source lines that recorded them, and become part of the blocks around the call. Random numbers begin where the generator
-    /// stood when the program was recorded; if steps of this recording have drawn numbers of the same seed from there on, they go on behind these.
+    /// stood when the program was recorded; if steps of this recording have drawn numbers of the same seed from there on, they go on after these.
     /// Generators do not notice calls: draw what follows in the recording from one with another seed.
     ///
     /// ```
@@ -169,12 +169,12 @@ impl Recorder {
     /// [`InstructionsBuilder::call_fn`] for a function that is called once in each run, or each time that its step runs where it lies in a block: the function
     /// gets slices of the tensors that its uses stand for, the reads in the order declared, then the writes and updates in the order declared.
     ///
-    /// Each run calls it once, or in a block each time that its step runs, also if nobody needs what it writes, unless its segment is skipped or ends because of a failure. It comes behind the steps
-    /// that its uses need, and behind the functions of the same device that were recorded before. A function without uses is called behind all steps that were recorded before it for compute streams of its
+    /// Each run calls it once, or in a block each time that its step runs, also if nobody needs what it writes, unless its segment is skipped or ends because of a failure. It comes after the steps
+    /// that its uses need, and after the functions of the same device that were recorded before. A function without uses is called after all steps that were recorded before it for compute streams of its
     /// device, and before all later ones. Runs that overlap call it from several threads at once. An error or a panic is the failure
     /// of this step, and fails all that its segment writes.
     ///
-    /// In a block, the function and the block are on one CPU. A failure ends the loops around it. The block is ordered behind others, and others behind the
+    /// In a block, the function and the block are on one CPU. A failure ends the loops around it. The block is ordered after others, and others after the
     /// block, as its functions are.
     ///
     /// If the whole program is one segment on a CPU, or the function lies in a block, it is called between the steps of its segment. Then it must not wait for anything that needs a
@@ -219,8 +219,8 @@ impl Recorder {
         self.add_call(StepFunction::new(name.into(), device, Some(Arc::new(f))), uses)
     }
 
-    /// Records a call of a function that its uses alone order, as [`InstructionsBuilder::on_workers`] does in a list: it comes behind the steps that write what it
-    /// uses, and before those that overwrite it or use what it writes. Other functions may be called before, behind or beside it, so it must not wait for them. In a program that is compiled for
+    /// Records a call of a function that its uses alone order, as [`InstructionsBuilder::on_workers`] does in a list: it comes after the steps that write what it
+    /// uses, and before those that overwrite it or use what it writes. Other functions may be called before, after or beside it, so it must not wait for them. In a program that is compiled for
     /// several [lanes](crate::CompileOptions::lanes) of a CPU, several threads call such functions. In a block they are called in the order of the recording. Threads of the host call them, so `device` is a CPU. Else as [`call_fn`](Recorder::call_fn).
     ///
     /// ```
@@ -323,7 +323,7 @@ impl Recorder {
         Ok(section)
     }
 
-    /// Ends a critical section, behind all its steps. `results` are tensors that it wrote: what uses them later runs after the end. A failed result stays
+    /// Ends a critical section, after all its steps. `results` are tensors that it wrote: what uses them later runs after the end. A failed result stays
     /// failed; the section ends all the same. Steps that compute results are not removed.
     ///
     /// # Errors
@@ -335,8 +335,8 @@ impl Recorder {
         self.submit(builder.finish())
     }
 
-    /// Records what `body` records, and orders these steps behind all steps of `earlier`, although no tensor asks for that. Returns what `body`
-    /// returns, and a handle by which later steps can be ordered behind these; with no `earlier` steps it only makes that handle.
+    /// Records what `body` records, and orders these steps after all steps of `earlier`, although no tensor asks for that. Returns what `body`
+    /// returns, and a handle by which later steps can be ordered after these; with no `earlier` steps it only makes that handle.
     ///
     /// The order holds within a run, whatever the streams. It is order alone: if an earlier step fails, the later ones run, unless both are in one segment,
     /// which ends with its first failure. Steps that the compiler removes, because nobody needs what they write, order nothing.

@@ -146,7 +146,7 @@ impl Recording {
             Kind::Fill(value) => Some(Work::Fill(*value)),
             // The memory of a program is planned, so a value begins with the first step that writes it.
             Kind::Allocate => return Ok(()),
-            // On the stream of sections it names the feeds of the section that begins behind it, or a result of the one that ends before it.
+            // On the stream of sections it names the feeds of the section that begins after it, or a result of the one that ends before it.
             Kind::Touch if instruction.stream.stream_type == StreamType::Critical => None,
             Kind::Touch => {
                 return refused("a program orders its steps by what they read and write; leave the touch out");
@@ -241,7 +241,7 @@ impl Recording {
         }
     }
 
-    /// Notes the random numbers that a step draws; `new` are values that the program will have behind its own.
+    /// Notes the random numbers that a step draws; `new` are values that the program will have after its own.
     pub(super) fn note_drawn(&mut self, step: &Step, new: &[Value]) {
         let values = &self.program.values;
         let value = |id: ValueId| values.get(id.0).unwrap_or_else(|| &new[id.0 - values.len()]);

@@ -1,4 +1,4 @@
-//! Handles of recorded steps, by which later ones are ordered behind them.
+//! Handles of recorded steps, by which later ones are ordered after them.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use streamvm_instructions::{EngineRef, Error, ProgramError};
 use crate::ir::program::StepOrder;
 use crate::record::recording::Recording;
 
-/// Steps of a recording, that [`Recorder::after`](crate::Recorder::after) has recorded. Steps that are recorded later can be ordered behind them.
+/// Steps of a recording, that [`Recorder::after`](crate::Recorder::after) has recorded. Steps that are recorded later can be ordered after them.
 #[derive(Clone)]
 pub struct Steps {
     recording: EngineRef,
@@ -23,7 +23,7 @@ impl fmt::Debug for Steps {
 }
 
 impl Recording {
-    /// The number that the next step will have, once it is known that steps can be ordered behind `earlier`.
+    /// The number that the next step will have, once it is known that steps can be ordered after `earlier`.
     ///
     /// # Errors
     /// [`ProgramError::NotRecordable`] for steps of another recording.
@@ -35,7 +35,7 @@ impl Recording {
         Err(ProgramError::NotRecordable { what: "an order of steps".to_owned(), site, why }.into())
     }
 
-    /// Orders all steps from number `begin` on behind `earlier`, and returns a handle for them.
+    /// Orders all steps from number `begin` on after `earlier`, and returns a handle for them.
     pub(super) fn end_steps(&mut self, begin: usize, earlier: &[&Steps]) -> Steps {
         let later = self.without_marks(begin..self.program.steps.len());
         for Steps { steps, .. } in earlier {

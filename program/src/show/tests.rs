@@ -133,7 +133,7 @@ emit: 4 buffers, 4 steps
     );
 }
 
-/// Two chains on two lanes of a simulated device, a copy to a CPU, and a function that an explicit order puts behind another one.
+/// Two chains on two lanes of a simulated device, a copy to a CPU, and a function that an explicit order puts after another one.
 #[test]
 fn passes_report_streams_dependences_lanes_and_homes() {
     let program = recorded(|r| {

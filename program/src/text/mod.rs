@@ -12,7 +12,7 @@
 //! fetch y t2
 //! ```
 //!
-//! A critical section prints as in lists: `begin` behind a `touch` of its feeds, and `end` before a `touch update` of each result.
+//! A critical section prints as in lists: `begin` after a `touch` of its feeds, and `end` before a `touch update` of each result.
 //!
 //! A function prints as in lists, `fn "name"`, and parses without code. A line `order %0 to %2 before %4 to %4` says which steps come before
 //! others, beside what tensors tell.

@@ -166,7 +166,7 @@ impl Program {
             recording.add_given(port.name.to_owned(), tensor, role, Site::caller());
         }
         let mut added = 0;
-        // For each instruction the number that the next step has before it, and the one behind it: steps that begin or end blocks come from no instruction.
+        // For each instruction the number that the next step has before it, and the one after it: steps that begin or end blocks come from no instruction.
         let mut steps = Vec::with_capacity(list.instructions().len() + 1);
         let mut add = |recording: &mut Recording, lines: Range<usize>| {
             let begin = recording.program.steps.len();

@@ -14,7 +14,7 @@
 //! [`Module::new`] refuses what it does not know. Of the functions that a driver links to kernels it has `cudaGraphSetConditional`, which stores the value at the
 //! address that is the handle. [`Coverage`] counts which instructions have been reached. The interpreter knows the instructions that NVRTC 12.0
 //! emits for the kernels of this project, and their relatives: PTX 8.0 as described in NVIDIA's "Parallel Thread Execution ISA". Warps are not modelled: threads of a block run
-//! one after the other, from barrier to barrier, in an order that a seed draws; behind atomic operations, fences and volatile accesses others may come
+//! one after the other, from barrier to barrier, in an order that a seed draws; after atomic operations, fences and volatile accesses others may come
 //! between.
 //!
 //! ```

@@ -115,7 +115,7 @@ fn atomic_operations_of_all_threads_count() {
 }
 
 #[test]
-fn threads_see_behind_a_barrier_what_others_wrote_before_it() {
+fn threads_see_after_a_barrier_what_others_wrote_before_it() {
     let body = "
         .shared .align 4 .b8 block[512];
         .reg .b64 %m, %d; .reg .b32 %t, %a, %b, %v; .reg .pred %p;

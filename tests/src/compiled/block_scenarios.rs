@@ -128,7 +128,7 @@ fn a_failed_input_ends_the_loop(vm: &Vm, device: DeviceId) {
     assert_eq!(failure.what, "div", "{failure}");
 }
 
-/// Draws before a loop and behind it; the loop adds up what was drawn.
+/// Draws before a loop and after it; the loop adds up what was drawn.
 fn random_numbers(vm: &Vm, device: DeviceId) {
     let run_on = |device: DeviceId| -> Vec<Vec<f32>> {
         let generator = Generator::new(7);
@@ -184,7 +184,7 @@ fn several_runs(vm: &Vm, device: DeviceId) {
     }
 }
 
-/// The hook is called before and behind the block as a whole.
+/// The hook is called before and after the block as a whole.
 fn watched(vm: &Vm, device: DeviceId) {
     let x = vm.full(device, DType::I32, &[], 8).expect("a tensor");
     let program = vm.record("watched", |r| count_to(By::Recording(r), device, &r.parameter("x", &x)?, 11));

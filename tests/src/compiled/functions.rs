@@ -73,7 +73,7 @@ pub(super) fn host_of(device: DeviceId) -> DeviceId {
     if device.kind == DeviceKind::CUDA { CPU } else { device }
 }
 
-/// Functions that later ones can be ordered behind.
+/// Functions that later ones can be ordered after.
 #[derive(Default)]
 pub(super) struct Orders {
     /// How many were recorded; eager calls have none, because a program alone has orders without tensors.
@@ -83,7 +83,7 @@ pub(super) struct Orders {
 }
 
 impl Orders {
-    /// Records a function on one of the devices, or one that is ordered behind such a function, and fails if that was called fewer times.
+    /// Records a function on one of the devices, or one that is ordered after such a function, and fails if that was called fewer times.
     ///
     /// # Errors
     /// Those of the recording.

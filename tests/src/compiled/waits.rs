@@ -12,8 +12,8 @@ use crate::{CPU, ClosedGate, Random, submit};
 pub struct Waits {
     /// Those of the calls, made eagerly, one at a time.
     pub eager: u64,
-    /// Those of the same instructions, submitted at once. Then a stream records right behind the instruction that another waits for; where they are
-    /// submitted one at a time, it records behind all that it has by then, so one wait may cover several.
+    /// Those of the same instructions, submitted at once. Then a stream records right after the instruction that another waits for; where they are
+    /// submitted one at a time, it records after all that it has by then, so one wait may cover several.
     pub at_once: u64,
     /// Those of a run of the same calls.
     pub compiled: u64,

@@ -210,7 +210,7 @@ impl Backend {
         Backend { patience, ..self }
     }
 
-    /// This backend behind a fault plan without rules, which must change nothing.
+    /// This backend after a fault plan without rules, which must change nothing.
     pub fn faultless(&self) -> Backend {
         self.wrapped("faulty", |device| FaultyDevice::wrap(device, &FaultPlan::new()))
     }

@@ -48,7 +48,7 @@ fn load(format: Format, data: &[u8], tensor: Option<&str>) {
     }
 }
 
-/// Has each object in the header of a `.safetensors` file each of its keys once? Outside of strings a colon stands behind each key, and a parsed
+/// Has each object in the header of a `.safetensors` file each of its keys once? Outside of strings a colon stands after each key, and a parsed
 /// object keeps one entry for a key, however often the text has it: so the counts are equal only if no key comes again.
 fn keys_are_unique(file: &[u8]) -> bool {
     let (length, rest) = file.split_at(8);

@@ -25,7 +25,7 @@ pub enum What {
     WorkFailsLate,
     /// The work blocks for a while.
     WorkStalls,
-    /// For a while, nothing behind the work is seen to have passed.
+    /// For a while, nothing after the work is seen to have passed.
     WorkIsHeld,
     /// The device is lost at the call that issues the work.
     LostAtWork,

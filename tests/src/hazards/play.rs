@@ -241,7 +241,7 @@ fn kernel(wrong: Wrong) -> streamvm::ep::KernelFn {
         }
         Wrong::ReadsPast => |call| {
             // SAFETY: a simulated device runs kernels over copies of the operands with a band of known bytes on both sides, so the element
-            // behind the end can be read.
+            // after the end can be read.
             let bits = unsafe { end_of(&call.operands[0]).read() };
             let output = call.operands.last().expect("an output");
             // SAFETY: an element of the operand, which is allocated, aligned and declared as written.
@@ -270,7 +270,7 @@ fn each(operand: &Operand, mut f: impl FnMut(*mut u32)) {
     }
 }
 
-/// The element behind the last one of an operand.
+/// The element after the last one of an operand.
 fn end_of(operand: &Operand) -> *mut u32 {
     let dims = operand.layout().shape();
     operand.ptr().cast::<u32>().wrapping_add((dims.dims()[0] - 1) * 4 + dims.dims()[1])

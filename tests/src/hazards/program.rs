@@ -98,11 +98,11 @@ pub(crate) enum Wrong {
     ReadsOutput,
     /// Writes an operand that it declares as read.
     WritesInput,
-    /// Writes behind the end of its output.
+    /// Writes after the end of its output.
     WritesPast,
     /// Writes before the start of its output.
     WritesBefore,
-    /// Reads behind the end of its input.
+    /// Reads after the end of its input.
     ReadsPast,
 }
 

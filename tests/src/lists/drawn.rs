@@ -340,7 +340,7 @@ impl Scene {
         text
     }
 
-    /// The line of an instruction as a text of its own, behind the line that it refers to: the record that a wait names, and the begin of the
+    /// The line of an instruction as a text of its own, after the line that it refers to: the record that a wait names, and the begin of the
     /// section that an end names. `None` as for [`line`](Scene::line).
     pub fn alone(&self, drawn: &Drawn) -> Option<String> {
         let before = match drawn.what {

@@ -22,7 +22,7 @@
 //! * what a kernel does that its arguments do not declare, and what the interpreter finds: accesses out of bounds and misaligned ones, reads of what was
 //!   not written, races of threads, divergent barriers, and output that was not written; and PTX that the interpreter
 //!   does not know;
-//! * conditions and nodes of graphs that do not belong together, and nodes that their stream does not come behind.
+//! * conditions and nodes of graphs that do not belong together, and nodes that their stream does not come after.
 //!
 //! # How it is set up
 //!

@@ -33,7 +33,7 @@ struct Survivors {
 }
 
 impl Survivors {
-    /// Asks for what can be asked for behind the end of the engine, here and of the next one, `other`.
+    /// Asks for what can be asked for after the end of the engine, here and of the next one, `other`.
     fn ask(self, other: &Vm) {
         let Survivors { tensors, vars, events, lists, futures, executables } = self;
         let x = other.full(CPU, DType::F32, &[2], 1.0).expect("it is taken");
@@ -136,9 +136,9 @@ const PROGRAMS: [(&str, Program); 9] = [
 /// Where what outlives an engine is dropped, and where the engine is.
 #[derive(Copy, Clone, Debug)]
 enum Dropped {
-    /// Behind the engine, by the thread that built it, which builds the next one before.
+    /// After the engine, by the thread that built it, which builds the next one before.
     Here,
-    /// Behind the engine, by another thread.
+    /// After the engine, by another thread.
     Elsewhere,
     /// By another thread, while the engine ends.
     Beside,
@@ -223,7 +223,7 @@ fn leaves_nothing(mode: Mode, (survivor, program): (&str, Program), dropped: Dro
     while left.len() < ROUNDS {
         let before = growth(0);
         (0..COUNTED).for_each(|_| life());
-        // An engine's threads may end a moment behind it.
+        // An engine's threads may end a moment after it.
         let start = Instant::now();
         while growth(before) >= FEW && start.elapsed() < Duration::from_secs(2) {
             thread::yield_now();

@@ -162,7 +162,7 @@ fn an_engine_leaves_nothing_behind() {
     let each = left_behind(|| {
         let vm = short_queue();
         let many: Vec<_> = (0..1_000).map(|_| vm.from_slice(&[1.0f32], &[1]).expect("a tensor")).collect();
-        // All at once, and nothing is submitted behind it.
+        // All at once, and nothing is submitted after it.
         drop(many);
     });
     assert_eq!(each, 0, "bytes an engine");

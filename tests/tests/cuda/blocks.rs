@@ -129,7 +129,7 @@ fn an_endless_loop_holds_no_other_stream() {
     assert_eq!(driver.findings(), "");
 }
 
-/// A call of the driver that fails, at several places of a run: the run counts to eleven or fails, and so does what comes behind it. Codes that end
+/// A call of the driver that fails, at several places of a run: the run counts to eleven or fails, and so does what comes after it. Codes that end
 /// the device lose it.
 #[test]
 fn calls_that_fail_in_a_loop_fail_the_run_or_nothing() {
@@ -151,7 +151,7 @@ fn calls_that_fail_in_a_loop_fail_the_run_or_nothing() {
                         let outcome = executable.run(&[]).and_then(|run| run.wait());
                         if outcome.is_ok() {
                             let found = x.to_scalar::<i32>();
-                            // The call that fails may come behind the run, and so may the loss of the device.
+                            // The call that fails may come after the run, and so may the loss of the device.
                             let is_told =
                                 |error: Error| ["is lost", call].iter().any(|it| error.to_string().contains(it));
                             assert!(found == Ok(11) || found.is_err_and(is_told));

@@ -292,7 +292,7 @@ fn a_graph_with_a_branch_outlives_its_launches() {
     let destroyed = driver.calls("cuGraphExecDestroy");
     drop(executable.run(&[]).expect("it is submitted"));
     drop(executable);
-    // The stream finds that the program is gone when another one is new, and destroys its graphs behind the next capture.
+    // The stream finds that the program is gone when another one is new, and destroys its graphs after the next capture.
     let newer = compile(&vm, without_blocks, &other, &single_steps());
     let runs: Vec<_> = (0..4).map(|_| newer.run(&[]).expect("it is submitted")).collect();
     runs.iter().for_each(|run| run.wait().expect("it runs"));
@@ -302,7 +302,7 @@ fn a_graph_with_a_branch_outlives_its_launches() {
     assert_eq!(driver.findings(), "");
 }
 
-/// A branch that no run has taken has kernels that are not loaded: they are loaded behind the first capture, and the next run captures again.
+/// A branch that no run has taken has kernels that are not loaded: they are loaded after the first capture, and the next run captures again.
 #[test]
 fn a_branch_that_no_run_has_taken_is_captured_once_its_kernels_are_loaded() {
     let driver = Standin::load("devices=2;pageable=1");
@@ -344,7 +344,7 @@ impl MatmulOfOnes for Tensor {
     }
 }
 
-/// The input fails on another stream, with threads only behind the launch: what the run writes has failed, and a later run is fine.
+/// The input fails on another stream, with threads only after the launch: what the run writes has failed, and a later run is fine.
 #[test]
 fn a_failed_input_fails_a_run_with_a_branch() {
     let mut launches = Vec::new();

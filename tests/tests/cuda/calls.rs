@@ -167,7 +167,7 @@ fn contexts(vm: &Vm, device: DeviceId) -> [usize; 2] {
     [0, 1].map(|which| seen[which].load(Ordering::SeqCst))
 }
 
-/// Whatever of a caller's runs on the thread that launches, and whenever: the commands behind it find their own context.
+/// Whatever of a caller's runs on the thread that launches, and whenever: the commands after it find their own context.
 #[test]
 fn no_code_of_a_callers_leaves_its_context_to_the_next_command() {
     let (standin, faults) = (Standin::load("devices=2"), FaultPlan::new());
@@ -243,7 +243,7 @@ fn a_pipeline_records_and_waits_as_one_would_by_hand() {
     let count = |stats: &streamvm::Stats, of: fn(&streamvm::report::SyncCounts) -> u64| -> u64 {
         stats.streams.iter().filter(|s| s.stream.device == CUDA).map(of).sum()
     };
-    // By hand: a record behind each copy to the device, each product, and each copy back, which the host waits for; and a
+    // By hand: a record after each copy to the device, each product, and each copy back, which the host waits for; and a
     // wait of the device for each of the first two.
     assert_eq!(count(&after, |s| s.records) - count(&before, |s| s.records), 24);
     assert_eq!(count(&after, |s| s.device_waits) - count(&before, |s| s.device_waits), 16);
@@ -251,9 +251,9 @@ fn a_pipeline_records_and_waits_as_one_would_by_hand() {
     assert_eq!(standin.findings(), "");
 }
 
-/// A copy that reuses a buffer waits for the kernel that used it: the compute stream records behind each list, once a wait was too long.
+/// A copy that reuses a buffer waits for the kernel that used it: the compute stream records after each list, once a wait was too long.
 #[test]
-fn layers_over_a_few_buffers_record_behind_each_kernel() {
+fn layers_over_a_few_buffers_record_after_each_kernel() {
     let (standin, vm) = engine();
     let weights = vm.from_slice_pinned(CUDA, &[2.0f32; 16], &[4, 4]).expect("memory");
     let buffers = [(); 3].map(|()| vm.full(CUDA, DType::F32, &[4, 4], 0.0).expect("memory"));

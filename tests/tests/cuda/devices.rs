@@ -35,7 +35,7 @@ const ELEMENTS: usize = 64;
 pub(super) fn vector(region: &Region, access: Access) -> Operand<'static> {
     let layout = Layout::contiguous(Shape::new(&[ELEMENTS]).expect("a small shape"));
     assert!(layout.span_elements().end * 4 <= region.bytes());
-    // SAFETY: it lies within the region, which is zeroed and freed behind a synchronize of the streams that use it.
+    // SAFETY: it lies within the region, which is zeroed and freed after a synchronize of the streams that use it.
     unsafe { Operand::new(region.base(), DType::I32, layout, access) }
 }
 

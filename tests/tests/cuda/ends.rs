@@ -79,7 +79,7 @@ fn a_lost_device_fails_what_it_has_and_everything_else_goes_on() {
 }
 
 #[test]
-fn with_a_wait_behind_each_op_the_loss_names_the_op_and_its_line() {
+fn with_a_wait_after_each_op_the_loss_names_the_op_and_its_line() {
     let driver = standin("illegal=2@0");
     let config = CudaConfig { sync_each_op: true, ..CudaConfig::default() };
     let vm = Vm::builder().cuda(Some(config)).build().expect("an engine");
@@ -106,7 +106,7 @@ fn while_nobody_waits_the_driver_is_not_asked() {
     assert_eq!(x.neg().expect("an op").to(OTHER).expect("a copy").to_vec::<f32>(), Ok(vec![-1.0; 4]));
     let held = driver.hold();
     let y = x.neg().expect("an op");
-    // With an event recorded behind it.
+    // With an event recorded after it.
     let there = y.to(OTHER).expect("a copy");
     let asked = || ["cuEventQuery", "cuEventSynchronize", "cuStreamSynchronize"].map(|name| driver.calls(name));
     // What is given now is given within this.

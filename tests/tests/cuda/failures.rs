@@ -125,7 +125,7 @@ fn failures_of_a_lost_device_are_not_invented() {
     driver.leaks();
 }
 
-/// The event behind a kernel that may fail cannot be recorded: the kernel is waited for, and still told.
+/// The event after a kernel that may fail cannot be recorded: the kernel is waited for, and still told.
 #[test]
 fn a_failure_is_told_where_its_event_is_not_recorded() {
     let driver = standin("");

@@ -1,4 +1,4 @@
-//! Pushed functions behind kernels of a GPU, and kernels behind pushed functions.
+//! Pushed functions after kernels of a GPU, and kernels after pushed functions.
 
 #![cfg(target_os = "linux")]
 
@@ -37,13 +37,13 @@ fn kernel_waits(vm: &Vm, _: &Standin, rule: Rule) -> bool {
 }
 
 #[test]
-fn a_pushed_function_runs_behind_the_kernel_that_wrote_what_it_reads() {
+fn a_pushed_function_runs_after_the_kernel_that_wrote_what_it_reads() {
     assert!(on(None, function_waits));
     assert!(!on(Some(Mutant::WaitDropped), function_waits), "a missing wait shows");
 }
 
 #[test]
-fn a_kernel_is_launched_behind_the_function_on_a_worker_that_writes_what_it_reads() {
+fn a_kernel_is_launched_after_the_function_on_a_worker_that_writes_what_it_reads() {
     assert!(on(None, kernel_waits));
     assert!(!on(Some(Mutant::WaitDropped), kernel_waits), "a missing wait shows");
 }

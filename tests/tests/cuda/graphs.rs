@@ -149,7 +149,7 @@ fn a_kernel_without_memory_puts_a_capture_off_further() -> Result<(), Error> {
         (4, (Launched, true)),
     ] {
         if round == 1 {
-            // The load behind the capture. That of the launch behind it has memory.
+            // The load after the capture. That of the launch after it has memory.
             driver.fault("fail=cuModuleLoadDataEx:1:OUT_OF_MEMORY");
         }
         let done = announced(&mut *stream, (&sequence, 0), &[&a, &out], |stream| {
@@ -173,7 +173,7 @@ fn a_block_whose_commands_have_no_elements_is_not_captured() -> Result<(), Error
     let [a, flag] = [(); 2].map(|()| memory(device));
     let part = |region: &Region, dtype: DType, dims: &[usize], access: Access| {
         let layout = Layout::contiguous(Shape::new(dims).expect("a small shape"));
-        // SAFETY: it lies within the region, which is zeroed, and freed behind a synchronize of the stream that uses it.
+        // SAFETY: it lies within the region, which is zeroed, and freed after a synchronize of the stream that uses it.
         unsafe { Operand::new(region.base(), dtype, layout, access) }
     };
     let buffers = [vector(&a, Access::Write), vector(&flag, Access::Write)];
@@ -204,7 +204,7 @@ fn a_block_whose_commands_have_no_elements_is_not_captured() -> Result<(), Error
     Ok(())
 }
 
-/// The driver may load nothing within a capture. So a kernel that nothing has launched before is loaded behind it, and the next run captures again.
+/// The driver may load nothing within a capture. So a kernel that nothing has launched before is loaded after it, and the next run captures again.
 #[test]
 fn a_kernel_that_is_not_loaded_puts_a_capture_off() -> Result<(), Error> {
     let driver = standin("");
@@ -293,7 +293,7 @@ fn a_capture_that_was_left_open_does_not_keep_later_commands_from_running() -> R
             2 => assert_eq!(graphs(&mut *stream).begin_graph(key, &buffers)?, Queue),
             _ => {}
         }
-        // The record is behind the fill, and both run.
+        // The record is after the fill, and both run.
         if next < 3 {
             fill(&mut *stream, &region, 2)?;
         }

@@ -15,7 +15,7 @@ use super::devices::{fill, free, graphs, memory, open, record, standin, vector};
 
 const GPU: DeviceId = DeviceId::cuda(0);
 
-/// Fills `a` on lane 0, `b` and then `c` on lane 1, and copies `b` to `a` on lane 0 behind the first fill of lane 1.
+/// Fills `a` on lane 0, `b` and then `c` on lane 1, and copies `b` to `a` on lane 0 after the first fill of lane 1.
 fn two_lanes(stream: &mut dyn Stream, regions: &[Region; 3]) -> Result<(), Error> {
     graphs(&mut *stream).begin_lanes(2)?;
     let queued = commands(stream, regions);
@@ -34,7 +34,7 @@ fn commands(stream: &mut dyn Stream, [a, b, c]: &[Region; 3]) -> Result<(), Erro
     stream.copy(&vector(b, Access::Read), &mut vector(a, Access::Write))
 }
 
-/// Writes the regions before and behind `between`, on the stream itself, so that lanes race with these writes if they are not ordered.
+/// Writes the regions before and after `between`, on the stream itself, so that lanes race with these writes if they are not ordered.
 fn between_writes(
     stream: &mut dyn Stream,
     regions: &[Region; 3],
@@ -64,13 +64,13 @@ fn announced(stream: &mut dyn Stream, sequence: &Arc<()>, regions: &[Region; 3])
     Ok(start)
 }
 
-/// The first elements of the regions, behind everything on the stream.
+/// The first elements of the regions, after everything on the stream.
 fn found(device: &CudaDevice, stream: &mut dyn Stream, regions: &[Region; 3]) -> Result<[i32; 3], Error> {
     let pinned = device.allocate(MemoryKind::Pinned, 3 * 256)?;
     for (at, region) in regions.iter().enumerate() {
         let source = vector(region, Access::Read);
         let place = pinned.base().wrapping_add(256 * at);
-        // SAFETY: it lies within the pinned memory, which is freed behind a synchronize of the stream.
+        // SAFETY: it lies within the pinned memory, which is freed after a synchronize of the stream.
         let mut target = unsafe { Operand::new(place, DType::I32, *source.layout(), Access::Write) };
         stream.copy(&source, &mut target)?;
     }
@@ -84,7 +84,7 @@ fn found(device: &CudaDevice, stream: &mut dyn Stream, regions: &[Region; 3]) ->
 }
 
 #[test]
-fn lanes_run_between_what_is_before_and_behind_them() -> Result<(), Error> {
+fn lanes_run_between_what_is_before_and_after_them() -> Result<(), Error> {
     for timed in [false, true] {
         let driver = standin("delay=30");
         let device = &open(CudaConfig { timed, ..CudaConfig::default() })[0];
@@ -279,7 +279,7 @@ fn calls_for_lanes_that_fail_in_a_capture_end_it() -> Result<(), Error> {
     Ok(())
 }
 
-/// A caller that panics leaves its lanes open. Whatever it calls next, later commands come behind the lanes.
+/// A caller that panics leaves its lanes open. Whatever it calls next, later commands come after the lanes.
 #[test]
 fn lanes_that_were_left_open_end_at_the_next_call() -> Result<(), Error> {
     let driver = standin("delay=30");

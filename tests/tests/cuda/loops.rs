@@ -118,7 +118,7 @@ fn blocks_in_loops_do_what_they_do_on_the_host() {
     }
 }
 
-/// A loop in a branch, which the host decides about, and a second loop behind it. The rounds of both count together, and so do those of an inner loop. The
+/// A loop in a branch, which the host decides about, and a second loop after it. The rounds of both count together, and so do those of an inner loop. The
 /// error is the same as without graphs.
 #[test]
 fn the_most_rounds_bound_all_loops_of_a_run_together() {
@@ -195,7 +195,7 @@ fn the_end_of_the_engine_ends_an_endless_loop() {
         let launched = Standin::count("cuGraphLaunch");
         step.fill(0).expect("it is submitted");
         let endless = executable.run(&[]).expect("it is submitted");
-        // The loop runs as a graph, behind that of the steps before it.
+        // The loop runs as a graph, after that of the steps before it.
         until("it is launched", || Standin::count("cuGraphLaunch") == launched + 2);
         // Other streams go on.
         {

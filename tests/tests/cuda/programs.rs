@@ -115,7 +115,7 @@ fn a_step_that_fails_late_is_named_with_its_line() -> Result<(), Error> {
 /// The first bad element of a kernel's output is named; good runs have a time for each step, and none is launched as a graph. The second column of a matrix, whose
 /// elements are copied to the host by a kernel, is looked at like others.
 #[test]
-fn outputs_are_looked_at_behind_each_step() -> Result<(), Error> {
+fn outputs_are_looked_at_after_each_step() -> Result<(), Error> {
     for (mode, pageable) in [(Mode::Threaded, 0), (Mode::Threaded, 1), (Mode::Inline, 1)] {
         let driver = Standin::load(&format!("devices=2;pageable={pageable};delay=20"));
         let vm = Vm::builder().mode(mode).build()?;
@@ -154,7 +154,7 @@ fn outputs_are_looked_at_behind_each_step() -> Result<(), Error> {
     Ok(())
 }
 
-/// A section of a run over a device: its results are used behind its end, and a section of a list comes behind it.
+/// A section of a run over a device: its results are used after its end, and a section of a list comes after it.
 #[test]
 fn sections_hold_over_devices() -> Result<(), Error> {
     let driver = Standin::load("devices=2;pageable=1;delay=200");
@@ -570,9 +570,9 @@ fn several_streams_are_captured_batch_by_batch() {
     assert!(findings.is_empty(), "{findings}");
 }
 
-/// A function of the host between steps of a GPU cuts its graph in two: the steps before the function and those behind it are captured.
+/// A function of the host between steps of a GPU cuts its graph in two: the steps before the function and those after it are captured.
 #[test]
-fn graphs_go_on_behind_a_function() -> Result<(), Error> {
+fn graphs_go_on_after_a_function() -> Result<(), Error> {
     let driver = Standin::load("devices=2;pageable=1");
     let vm = Vm::builder().build()?;
     let program = vm.record("cut", |r| {

@@ -215,9 +215,9 @@ fn a_loop_that_the_device_runs_reduces_in_each_round() -> Result<(), Error> {
 }
 
 /// The first reduction of many elements on the stream is in a branch that the run does not take. In a capture nothing may be allocated, so it
-/// has no scratch memory for the reduction; that is allocated behind it.
+/// has no scratch memory for the reduction; that is allocated after it.
 #[test]
-fn scratch_memory_that_a_capture_lacks_is_allocated_behind_it() -> Result<(), Error> {
+fn scratch_memory_that_a_capture_lacks_is_allocated_after_it() -> Result<(), Error> {
     for lacks_memory in [false, true] {
         let driver = driver("");
         let vm = engine(Mode::Threaded);
@@ -279,9 +279,9 @@ fn a_reduction_without_room_for_its_states_fails_and_the_next_one_does_not() -> 
     Ok(())
 }
 
-/// A stream is dropped behind a reduction that has not run yet. cuBLAS, which would wait, is not there.
+/// A stream is dropped after a reduction that has not run yet. cuBLAS, which would wait, is not there.
 #[test]
-fn a_stream_frees_its_scratch_memory_behind_its_commands() -> Result<(), ep::Error> {
+fn a_stream_frees_its_scratch_memory_after_its_commands() -> Result<(), ep::Error> {
     let driver = driver("delay=50");
     let devices =
         CudaDevice::open(&CudaConfig { own_matmul: true, ..CudaConfig::default() }).expect("there are devices");
@@ -290,7 +290,7 @@ fn a_stream_frees_its_scratch_memory_behind_its_commands() -> Result<(), ep::Err
     let [from, to] = [4 * MANY as usize, 4].map(|bytes| device.allocate(MemoryKind::Device, bytes).expect("memory"));
     let view = |region: &Region, dims: &[usize], access| {
         let layout = Layout::contiguous(Shape::new(dims).expect("a small shape"));
-        // SAFETY: it has the bytes of the region, which is freed behind the commands of the stream.
+        // SAFETY: it has the bytes of the region, which is freed after the commands of the stream.
         unsafe { Operand::new(region.base(), DType::I32, layout, access) }
     };
     let kernel = builtin_kernels().get(Op::Sum, DeviceKind::CUDA, DType::I32)?;

@@ -51,7 +51,7 @@ impl Summed {
         stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() })
     }
 
-    /// The result, behind everything on the stream.
+    /// The result, after everything on the stream.
     fn result(&self, device: &CudaDevice, stream: &mut dyn Stream) -> Result<i32, Error> {
         let pinned = device.allocate(MemoryKind::Pinned, 4)?;
         stream.copy(&view(&self.to, &[], Access::Read), &mut view(&pinned, &[], Access::Write))?;
@@ -71,7 +71,7 @@ impl Summed {
 fn view(region: &Region, dims: &[usize], access: Access) -> Operand<'static> {
     let layout = Layout::contiguous(Shape::new(dims).expect("a small shape"));
     assert!(layout.span_elements().end * 4 <= region.bytes());
-    // SAFETY: it lies within the region, which is zeroed and freed behind a synchronize of the streams that use it.
+    // SAFETY: it lies within the region, which is zeroed and freed after a synchronize of the streams that use it.
     unsafe { Operand::new(region.base(), DType::I32, layout, access) }
 }
 
@@ -198,7 +198,7 @@ fn a_capture_that_meets_the_first_reduction_gives_no_graph_and_the_next_one_does
     Ok(())
 }
 
-/// Scratch memory of side streams is allocated by sums that are queued, or behind a capture that has met them. Then it is used again until the stream is dropped.
+/// Scratch memory of side streams is allocated by sums that are queued, or after a capture that has met them. Then it is used again until the stream is dropped.
 #[test]
 fn each_lane_that_reduces_allocates_scratch_memory_once() -> Result<(), Error> {
     for is_captured in [false, true] {

@@ -36,7 +36,7 @@ const CHAIN: &str = "STREAMVM_TESTS_CHAIN";
 
 /// Every kind of chain, by name.
 const CHAINS: &[(&str, fn())] = &[
-    ("failures behind one open function", failures_behind_an_open_function),
+    ("failures behind one open function", failures_after_an_open_function),
     ("instructions skipped one because of the other", skipped_instructions),
     ("callbacks that ask for the next callback", callbacks_that_ask_for_callbacks),
     ("futures whose wakers poll the next", futures_that_wake_each_other),
@@ -101,7 +101,7 @@ fn engines() -> Vec<Vm> {
 
 /// `Ticket::on_passed` and the ticket's future once wrapped the callback anew for each failed instruction while one before
 /// it was open.
-fn failures_behind_an_open_function() {
+fn failures_after_an_open_function() {
     for failing in [true, false] {
         let vm = Arc::new(wide().build().expect("an engine"));
         let gate = ClosedGate::new();

@@ -61,7 +61,7 @@ fn memory_is_given_back_while_other_threads_take_some() {
     });
 }
 
-/// A small output behind the release of a large tensor got the large block whole.
+/// A small output after the release of a large tensor got the large block whole.
 #[test]
 fn a_small_output_does_not_get_a_large_released_block_whole() {
     let vm = Vm::builder().build().expect("an engine");

@@ -16,7 +16,7 @@ fn counts(counter: &Arc<AtomicU64>) -> impl FnOnce() -> Result<(), FnError> + Se
     }
 }
 
-/// Holds `v` by a function that fails once the gate is open, with a function and a clean-up behind it, both counted.
+/// Holds `v` by a function that fails once the gate is open, with a function and a clean-up after it, both counted.
 fn hold(vm: &Vm, v: &Var, gate: &ClosedGate, ran: &Arc<AtomicU64>) {
     let held = (*gate).clone();
     let fails = move || {
@@ -120,7 +120,7 @@ fn a_function_may_close_its_engine() {
             Ok(())
         };
         vm.push("closes", [v.write()], close).expect("it is taken");
-        // Before or behind the end: both are right.
+        // Before or after the end: both are right.
         let taken = vm.push("behind", [v.update()], counts(&ran)).is_ok();
         assert_eq!(vm.wait_all(), Ok(()), "{name}");
         assert_eq!((ran.load(Ordering::Relaxed), vm.is_closed()), (u64::from(taken), true), "{name}");
@@ -153,7 +153,7 @@ fn who_waits_for_room_is_told_when_the_engine_is_closed() {
 
 /// Closed before or not, by a shutdown or by a drop.
 #[test]
-fn clean_ups_behind_what_is_held_run_however_the_engine_ends() {
+fn clean_ups_after_what_is_held_run_however_the_engine_ends() {
     for (closed, dropped) in [(false, false), (false, true), (true, false), (true, true)] {
         for (name, builder) in threaded() {
             let (vm, ran, gate) = (builder.build().expect("an engine"), Arc::default(), ClosedGate::new());

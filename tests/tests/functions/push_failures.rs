@@ -235,7 +235,7 @@ fn a_failure_in_a_bulk_has_the_name_and_the_line_of_the_function_that_failed() {
         bulk.push("reads", [w.read()], count(&ran)).expect("it is gathered");
         let failure = failure_of(bulk.wait(&w));
         assert_eq!((failure.what.as_str(), &failure.cause), ("panics", &Cause::Panic("here".to_owned())), "{name}");
-        // What a function of the bulk has overwritten is whole for those behind it, and so is it for everybody.
+        // What a function of the bulk has overwritten is whole for those after it, and so is it for everybody.
         bulk.push("heals", [w.write()], count(&ran)).expect("it is gathered");
         bulk.push("reads", [w.read()], count(&ran)).expect("it is gathered");
         assert_eq!(bulk.wait(&w), Ok(()), "{name}");

@@ -155,7 +155,7 @@ fn neither_what_is_least_urgent_nor_what_never_ends_keeps_the_ordinary_from_runn
     assert!((FAIR_PICK_EVERY..2 * FAIR_PICK_EVERY).contains(&at), "{at}: the second of the fair picks");
 }
 
-/// A chain of 500 functions behind one that is held at a gate; how many of them have run.
+/// A chain of 500 functions after one that is held at a gate; how many of them have run.
 fn held_chain<'vm>(vm: &'vm Vm, pusher: impl Fn() -> Pusher<'vm>) -> (ClosedGate, Arc<AtomicU64>) {
     let (chain, gate, count) = (vm.var(), ClosedGate::new(), Arc::new(AtomicU64::new(0)));
     let held = gate.clone();

@@ -60,7 +60,7 @@ fn an_engine_that_is_stopped_while_its_queue_is_held_up_runs_all_of_it() {
         let v = vm.var();
         vm.push("hold", [v.write()], held(&gate)).expect("it is taken");
         for number in 0..500 {
-            // Ready, queued behind the held one, and a clean-up.
+            // Ready, queued after the held one, and a clean-up.
             let uses: &[Use] = if number % 3 == 0 { &[] } else { &[v.update()] };
             let pusher = vm.pusher().clean_up(number % 3 == 2);
             pusher.push("count", uses.to_vec(), counts(&ran)).expect("it is taken");
@@ -154,7 +154,7 @@ fn waits_for_the_gate(gate: &Gate, wait: impl FnOnce() -> Result<(), Error>) -> 
     })
 }
 
-/// A wait takes as long as the writes of what it is for: a long copy, nothing behind a long reader, nothing for what is untouched.
+/// A wait takes as long as the writes of what it is for: a long copy, nothing after a long reader, nothing for what is untouched.
 #[test]
 fn waits_take_as_long_as_what_they_wait_for_and_no_longer() {
     for (shared, vm) in with_ten_workers() {
@@ -263,7 +263,7 @@ fn two_views_of_what_a_function_has_failed_each_show_it() {
     }
 }
 
-/// Sync and async, a clean-up or not, behind a failure or not: who runs, and what comes of it.
+/// Sync and async, a clean-up or not, after a failure or not: who runs, and what comes of it.
 #[test]
 fn functions_of_every_kind_run_or_are_skipped_as_is_promised() {
     for (name, vm) in engines() {

@@ -171,7 +171,7 @@ fn a_list_that_is_too_long_for_workers_is_refused_whole() {
 
 /// A function that is asked for gets successors before it passes: whoever asked is told all the same.
 #[test]
-fn whoever_asked_for_a_function_is_told_though_more_was_pushed_behind_it() {
+fn whoever_asked_for_a_function_is_told_though_more_was_pushed_after_it() {
     let vm = Vm::builder().workers(2).build().expect("an engine");
     let (var, gate, (sender, told)) = (vm.var(), ClosedGate::new(), channel());
     let held = gate.clone();

@@ -24,7 +24,7 @@ fn reserved(vm: &Vm, place: impl Into<Place>) -> usize {
 }
 
 #[test]
-fn freed_memory_is_reused_across_streams_behind_a_wait() {
+fn freed_memory_is_reused_across_streams_after_a_wait() {
     let vm = vm_of(4);
     let gate = ClosedGate::new();
     let big = fill(&vm, 3, 1.0).expect("there is room");

@@ -192,7 +192,7 @@ fn pending_bytes_block_a_submitter_as_well() {
     vm.wait_all().expect("it passes");
 }
 
-/// While three eighths of the bound are still pending behind a function.
+/// While three eighths of the bound are still pending after a function.
 #[test]
 fn a_submitter_that_waits_for_bytes_goes_on_at_half_of_the_bound() {
     within("a submitter that waits for bytes", || {

@@ -67,10 +67,10 @@ fn a_reader_is_not_fine_before_what_it_read_is_known_to_be() {
     }
 }
 
-/// The same for what is in flight on a device that is lost: it passes behind what it waits for on another one, so that
+/// The same for what is in flight on a device that is lost: it passes after what it waits for on another one, so that
 /// nobody takes over memory that is still in use.
 #[test]
-fn what_is_in_flight_on_a_lost_device_passes_behind_what_it_waits_for() {
+fn what_is_in_flight_on_a_lost_device_passes_after_what_it_waits_for() {
     within("a copy from one device to a lost one", || {
         let plan = FaultPlan::new();
         let gate = Gate::new();
@@ -94,7 +94,7 @@ fn what_is_in_flight_on_a_lost_device_passes_behind_what_it_waits_for() {
     });
 }
 
-/// A backend that panics where an instruction begins makes no record behind it, and somebody on another stream waits for
+/// A backend that panics where an instruction begins makes no record after it, and somebody on another stream waits for
 /// that record.
 #[test]
 fn who_waits_for_a_record_that_a_panic_prevents_goes_on() {
@@ -114,7 +114,7 @@ fn who_waits_for_a_record_that_a_panic_prevents_goes_on() {
             let ticket = vm.submit(list).expect("taken");
             let failure = failure_of(ticket.wait());
             assert_eq!((failure.what.as_str(), matches!(failure.cause, Cause::Panic(_))), ("never begins", true));
-            // Its waits count as made, so nothing behind it may look unordered.
+            // Its waits count as made, so nothing after it may look unordered.
             submit(&vm, |b| b.fill(&x, 3.0));
             assert_eq!(x.to_vec::<f32>(), Ok(vec![3.0; 8]), "a full overwrite heals");
             assert_eq!(vm.races(), []);

@@ -160,7 +160,7 @@ fn group_norm_is_that_of_plain_loops() -> Result<(), Error> {
         assert!(!turned.layout().is_contiguous());
         check_near(&turned.group_norm(groups, &weight, &bias, 1e-5)?, &expected, &format!("{groups} groups, turned"))?;
     }
-    // No axes behind the channels, and no examples.
+    // No axes after the channels, and no examples.
     let rows = tensor(&vm, &[2, c], 4)?;
     assert_eq!(rows.group_norm(2, &weight, &bias, 1e-5)?.shape().dims(), [2, c]);
     let none = vm.zeros(CPU, DType::F32, &[0, c, 4])?;

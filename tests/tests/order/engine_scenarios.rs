@@ -111,7 +111,7 @@ fn five_operands_split_every_way_into_reads_and_writes() {
     }
 }
 
-/// Ten readers on as many lanes: as many at once as there are thread contexts, and a writer behind all of them.
+/// Ten readers on as many lanes: as many at once as there are thread contexts, and a writer after all of them.
 #[test]
 fn readers_run_side_by_side_and_writers_do_not() {
     let vm = Vm::builder().build().expect("an engine");
@@ -153,7 +153,7 @@ fn readers_run_side_by_side_and_writers_do_not() {
     assert_eq!(most.load(Ordering::SeqCst), 1);
 }
 
-/// Waiting for a slow writer takes as long as it does; behind a slow reader there is nothing to wait for.
+/// Waiting for a slow writer takes as long as it does; after a slow reader there is nothing to wait for.
 #[test]
 fn waits_take_as_long_as_what_they_wait_for() {
     let vm = Vm::builder().build().expect("an engine");

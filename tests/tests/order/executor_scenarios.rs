@@ -17,7 +17,7 @@ fn compute(lane: u32) -> StreamKey {
     StreamKey::new(CPU, StreamType::Compute, lane)
 }
 
-/// A program in two lists: what the second does is ordered behind the first by an event alone, as they share no tensor.
+/// A program in two lists: what the second does is ordered after the first by an event alone, as they share no tensor.
 #[test]
 fn programs_that_are_split_are_ordered_by_their_events() {
     for (name, builder) in with_streams() {

@@ -12,7 +12,7 @@ use streamvm_tests::{CPU, ClosedGate, Gate, PATIENCE, list, until, within};
 
 const BOUND: usize = 8;
 
-/// Functions that wait at a gate each, one behind the other.
+/// Functions that wait at a gate each, one after the other.
 #[derive(Default)]
 struct Held(VecDeque<ClosedGate>);
 
@@ -115,7 +115,7 @@ fn submitters_are_let_in_in_the_order_in_which_they_came() {
 
 /// A device that runs later completes what somebody asks for: the first that waits asks for what those before it have submitted, too.
 #[test]
-fn a_list_behind_another_on_a_device_that_runs_later_gets_in_though_nobody_waits_for_that() {
+fn a_list_after_another_on_a_device_that_runs_later_gets_in_though_nobody_waits_for_that() {
     within("both lists are taken", || {
         let vm = Vm::builder().sim_devices(1).max_instructions(BOUND as u64).build().expect("an engine");
         let gate = ClosedGate::new();

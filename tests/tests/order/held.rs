@@ -1,4 +1,4 @@
-//! Pushed functions behind kernels of a simulated device, and kernels behind pushed functions.
+//! Pushed functions after kernels of a simulated device, and kernels after pushed functions.
 
 use streamvm::ep::faults::FaultPlan;
 use streamvm::ep::faults::{Fault, Gate, Point, Rule as FaultRule};
@@ -51,7 +51,7 @@ fn kernel_waits(vm: &Vm, _: &FaultPlan, rule: Rule) -> bool {
 }
 
 #[test]
-fn a_pushed_function_runs_behind_the_kernel_that_wrote_what_it_reads() {
+fn a_pushed_function_runs_after_the_kernel_that_wrote_what_it_reads() {
     for shared in SHARED {
         assert!(on(shared, None, Rule::Holds, function_waits), "shared workers: {shared}");
         let broken = on(shared, Some(Mutant::WaitDropped), Rule::IsBroken, function_waits);
@@ -60,7 +60,7 @@ fn a_pushed_function_runs_behind_the_kernel_that_wrote_what_it_reads() {
 }
 
 #[test]
-fn a_kernel_is_launched_behind_the_function_on_a_worker_that_writes_what_it_reads() {
+fn a_kernel_is_launched_after_the_function_on_a_worker_that_writes_what_it_reads() {
     for shared in SHARED {
         assert!(on(shared, None, Rule::Holds, kernel_waits), "shared workers: {shared}");
         // The form that the line above relies on fails too, although it gives the kernel no time to pass.

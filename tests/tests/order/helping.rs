@@ -113,7 +113,7 @@ fn a_waiter_never_runs_a_function() {
                 move || mine.fetch_add(usize::from(std::thread::current().id() == me), Ordering::Relaxed)
             };
             until_helped(&vm, |round| {
-                // In front of what is waited for, with something to drop, and behind it.
+                // In front of what is waited for, with something to drop, and after it.
                 if round % 2 == 0 {
                     let (called, dropped) = (count(), OnDrop(Some(count())));
                     let function = move || {

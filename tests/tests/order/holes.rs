@@ -20,7 +20,7 @@ const SIM1: DeviceId = DeviceId::sim(1);
 const SHORT: Duration = Duration::from_millis(30);
 
 /// Hole 1: a CPU stream slowly writes memory that a device's copy reads. The device is lost, so the copy cannot run; the
-/// memory is freed and its next life orders itself behind the copy alone.
+/// memory is freed and its next life orders itself after the copy alone.
 #[test]
 fn a_lost_device_lets_nobody_overtake_what_its_copy_waited_for() {
     within("a reader on a lost device", || {
@@ -69,7 +69,7 @@ fn a_lost_device_lets_nobody_overtake_what_its_copy_waited_for() {
 /// Hole 2: the thread of one device calls wait before the thread of the other has called record. The recorder's thread is
 /// kept from it by a command that blocks when it is launched.
 #[test]
-fn a_wait_is_launched_only_behind_its_record() {
+fn a_wait_is_launched_only_after_its_record() {
     within("a wait whose record is late", || {
         let (plan, gate) = (FaultPlan::new(), Gate::new());
         plan.add(Rule::new(Point::Call, Fault::Stall(gate.clone())).named("blocks its thread"))
@@ -78,7 +78,7 @@ fn a_wait_is_launched_only_behind_its_record() {
         let here = vm.full(SIM, DType::F32, &[64], 1.0).expect("a fill");
         let there = vm.full(SIM1, DType::F32, &[64], 1.0).expect("a fill");
         vm.wait_all().expect("it passes");
-        // Launched behind the command that blocks, and so not recorded before the gate opens.
+        // Launched after the command that blocks, and so not recorded before the gate opens.
         submit(&vm, |b| b.call_fn("blocks its thread", SIM, [here.update()], |_| Ok(())));
         let doubled = here.add(&here).expect("submitted");
         let moved = doubled.to(SIM1).expect("submitted");
@@ -141,7 +141,7 @@ fn on_copy_stream(list: InstructionList, function: InstructionsBuilder) -> Instr
 }
 
 /// Hole 10: copy k, copy k + 1, compute k. Between the copies lies something that the user must let go, and does only when
-/// compute k has passed: with the record behind copy k + 1 the program hangs.
+/// compute k has passed: with the record after copy k + 1 the program hangs.
 #[test]
 fn a_compute_on_a_device_does_not_wait_for_the_next_prefetch() {
     within("double buffering", || {
@@ -169,7 +169,7 @@ fn a_compute_on_a_device_does_not_wait_for_the_next_prefetch() {
     });
 }
 
-/// Hole 18: everything sleeps, the device finishes, and nothing wakes the waiter. Each way of waiting, behind nothing
+/// Hole 18: everything sleeps, the device finishes, and nothing wakes the waiter. Each way of waiting, after nothing
 /// that asks for a record of its own.
 #[test]
 fn who_waits_for_a_device_is_woken() {

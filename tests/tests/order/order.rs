@@ -207,7 +207,7 @@ fn empty() -> FnContext<'static> {
 }
 
 #[test]
-fn a_barrier_runs_behind_a_failed_instruction_and_is_not_poisoned() {
+fn a_barrier_runs_after_a_failed_instruction_and_is_not_poisoned() {
     let vm = vm();
     let x = on_device(&vm, &[1.0]);
     let ran = Arc::new(AtomicBool::new(false));
@@ -320,7 +320,7 @@ fn waits_beside_others(capabilities: Capabilities) {
 }
 
 #[test]
-fn a_touch_orders_its_stream_behind_the_writes_of_what_it_touches() {
+fn a_touch_orders_its_stream_after_the_writes_of_what_it_touches() {
     let vm = vm();
     let gate = ClosedGate::new();
     let log = Log::default();
@@ -412,12 +412,12 @@ fn a_long_queue_keeps_nothing_from_another_lane() {
     vm.wait_all().expect("it passes");
 }
 
-/// Each lane runs in order, whether instructions come singly, in lists or behind a barrier.
+/// Each lane runs in order, whether instructions come singly, in lists or after a barrier.
 #[test]
 fn what_is_submitted_singly_and_in_lists_keeps_the_order_of_its_lane() {
     for (lists, barriers) in [(usize::MAX, usize::MAX), (1_500, usize::MAX), (7, usize::MAX), (900, 1_700), (5, 64)] {
         within("single submissions, lists and barriers", move || {
-            // One context for both lanes, and all of it behind a closed gate.
+            // One context for both lanes, and all of it after a closed gate.
             let vm = Vm::builder().cpu_threads(1).build().expect("an engine");
             let gate = ClosedGate::new();
             let logs: [Log; 2] = Default::default();

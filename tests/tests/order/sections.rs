@@ -224,9 +224,9 @@ fn sections_over_other_resources_overlap_on_other_lanes() {
 }
 
 /// The section does not begin before its feed is written, and keeps the resource from no one until then; what uses its result later runs
-/// behind its end.
+/// after its end.
 #[test]
-fn a_section_begins_behind_its_feeds_and_its_results_are_used_behind_its_end() {
+fn a_section_begins_after_its_feeds_and_its_results_are_used_after_its_end() {
     let vm = Vm::builder().cpu_threads(4).build().expect("an engine");
     let (port, feed, gate) = (vm.critical("port"), on_device(&vm, &[1.0]), ClosedGate::new());
     let slow = Lane(5).enter();
@@ -428,8 +428,8 @@ fn submitters_block_until_the_section_ends_or_say_that_it_is_held() {
     never_interleaved(&log, 7);
 }
 
-/// The end is refused at a time limit, because the queue is full, and so is the plain end behind it: the engine forgets the section, whose
-/// instruction has yet to run. A section over its second resource still comes behind that instruction.
+/// The end is refused at a time limit, because the queue is full, and so is the plain end after it: the engine forgets the section, whose
+/// instruction has yet to run. A section over its second resource still comes after that instruction.
 #[test]
 fn a_section_that_no_list_could_end_is_over_before_the_next_one_begins() {
     within("a section that no list could end", || {

@@ -236,7 +236,7 @@ fn a_wait_by_number_for_a_point_of_an_open_stream_that_is_submitted_later_is_ref
     assert_eq!(vm.submit(waits(1, 2)).expect("the wait before has this number").wait(), Ok(()));
 }
 
-/// The last use of all is known for good at once, but only where nothing behind it can be refused.
+/// The last use of all is known for good at once, but only where nothing after it can be refused.
 #[test]
 fn what_a_list_creates_is_unknown_again_when_a_line_without_uses_is_refused() {
     let vm = vm();
@@ -399,7 +399,7 @@ fn uses_that_panic_on_their_way_into_a_list_leave_nothing_there() {
 }
 
 /// Its handles may go as soon as it is submitted, though nothing of it has run: the engine has taken what it needs, and who is given
-/// their memory next comes behind.
+/// their memory next comes after.
 #[test]
 fn handles_may_go_as_soon_as_their_list_is_submitted() {
     // With one core, too, copies go on while the gate is closed.

@@ -60,7 +60,7 @@ fn a_deadline_ends_a_wait_and_the_next_one_succeeds() {
 }
 
 #[test]
-fn a_wait_behind_work_on_several_streams_is_for_all_of_them() {
+fn a_wait_after_work_on_several_streams_is_for_all_of_them() {
     let vm = vm();
     let gates = [ClosedGate::new(), ClosedGate::new()];
     let ticket = submit(&vm, |b| {

@@ -278,7 +278,7 @@ fn a_function_in_a_block_may_wait_for_what_needs_an_earlier_step() {
     });
 }
 
-/// Functions before, in and behind two blocks note their numbers, and share no tensor. The first one of each block takes long, so that others would come before it.
+/// Functions before, in and after two blocks note their numbers, and share no tensor. The first one of each block takes long, so that others would come before it.
 #[test]
 fn functions_in_blocks_are_called_in_the_recorded_order_on_any_lanes() {
     for lanes in [1, 3] {
@@ -434,7 +434,7 @@ fn functions_in_blocks_are_timed_watched_and_their_outputs_looked_at() {
     }
 }
 
-/// A program with a function in a loop is called in a block, and behind it; then all of that is printed, parsed and bound to code.
+/// A program with a function in a loop is called in a block, and after it; then all of that is printed, parsed and bound to code.
 #[test]
 fn called_and_parsed_programs_keep_the_functions_in_their_blocks() {
     let vm = engine(Mode::Threaded);

@@ -90,7 +90,7 @@ fn a_loop_needs_no_waiter() {
     });
 }
 
-/// Tasks of the same stream come behind the loop, however they were submitted.
+/// Tasks of the same stream come after the loop, however they were submitted.
 #[test]
 fn the_stream_of_a_loop_keeps_its_order() {
     for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 1 }] {
@@ -248,7 +248,7 @@ fn with_fault(mode: Mode, rule: Rule, said: &str) -> bool {
     // An engine that cannot find out how far a device is gives it up.
     let is_lost = plan.is_lost(SIM) || outcome.as_ref().is_err_and(|error| error.to_string().contains("is lost"));
     match &outcome {
-        // The device may have been lost behind the run.
+        // The device may have been lost after the run.
         Ok(()) => assert!(is_lost || x.to_scalar::<i32>() == Ok(11), "{said}"),
         Err(Error::Failed(failure)) => {
             assert!(behind.wait().is_err(), "{said}: what reads the failed parameter fails");

@@ -81,7 +81,7 @@ fn a_call_gives_what_the_calls_give() {
     assert!(vm.races().is_empty(), "{:?}", vm.races());
 }
 
-/// Each call draws what the same calls draw when they are made there, behind what the recording has drawn, and so does each run.
+/// Each call draws what the same calls draw when they are made there, after what the recording has drawn, and so does each run.
 #[test]
 fn calls_draw_the_random_numbers_of_the_calls_they_stand_for() {
     let vm = engine();

@@ -191,7 +191,7 @@ fn a_run_that_checks_finite_passes_over_infinities_that_were_asked_for() {
         let failed = masked.run(&[("x", &feed(&[2.0; 4])), ("allowed", &causal)]).expect("it is submitted");
         let failed = failed.wait().expect_err("the logarithm of 0").to_string();
         assert!(failed.contains("element [0, 1] of the output of log is -inf, and all inputs are finite"), "{failed}");
-        // What is in a feed is passed on by every step behind it.
+        // What is in a feed is passed on by every step after it.
         let run = masked.run(&[("x", &feed(&[f32::INFINITY, 1.0, f32::NAN, 1.0])), ("allowed", &all)]);
         let run = run.expect("it is submitted");
         assert!(run["masked"].to_vec::<f32>().expect("no step is to blame")[2].is_nan(), "{device}");
@@ -199,7 +199,7 @@ fn a_run_that_checks_finite_passes_over_infinities_that_were_asked_for() {
     no_races(&vm);
 }
 
-/// A step that reads what it updates, as training does: the runs behind the one that failed are skipped, and eager work heals.
+/// A step that reads what it updates, as training does: the runs after the one that failed are skipped, and eager work heals.
 #[test]
 fn a_parameter_that_is_read_and_written_is_healed_from_outside() {
     let vm = Vm::builder().build().expect("an engine");

@@ -150,7 +150,7 @@ fn a_failed_function_is_the_root_cause_of_what_needs_its_outputs() {
     }
 }
 
-/// On one CPU stream a segment ends with its first failure, and is skipped if an input has failed: functions behind it are not called, whatever order is
+/// On one CPU stream a segment ends with its first failure, and is skipped if an input has failed: functions after it are not called, whatever order is
 /// asked for. Step by step they are.
 #[test]
 fn functions_of_a_segment_that_fails_are_not_called() {
@@ -199,7 +199,7 @@ fn a_failed_function_without_outputs_is_returned_by_the_wait_for_the_run() {
     assert!(text.contains("logs failed") && text.contains("log: the disk is full"), "{text}");
 }
 
-/// Two functions on `first` and `second`, the later one with or without an order behind the earlier one, which stands at a gate. Returns whether
+/// Two functions on `first` and `second`, the later one with or without an order after the earlier one, which stands at a gate. Returns whether
 /// the later one was called before the gate was opened.
 fn called_before_the_gate_opens(ordered: bool, first: DeviceId, second: DeviceId, lanes: u32) -> bool {
     let vm = vm();
@@ -250,7 +250,7 @@ fn functions_of_one_device_are_called_in_the_recorded_order_on_any_lanes() {
 
 /// An order is no dependence of data: a failure does not pass along it.
 #[test]
-fn what_is_ordered_behind_a_failed_step_runs() {
+fn what_is_ordered_after_a_failed_step_runs() {
     let vm = vm();
     let program = vm.record("ordered", |r| {
         let ((), failed) = r.after(&[], || r.host_fn("fails", CPU, || Err("on purpose".into())))?;

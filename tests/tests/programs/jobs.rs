@@ -143,7 +143,7 @@ fn elements(tensor: &Tensor) -> Vec<i64> {
     tensor.to_vec::<i64>().expect("it runs")
 }
 
-/// Two steps by eager calls over the whole batch: outputs and losses of both, and the weights behind them.
+/// Two steps by eager calls over the whole batch: outputs and losses of both, and the weights after them.
 fn eager(vm: &Vm, x: &Tensor, target: &Tensor) -> Result<Vec<Vec<i64>>, Error> {
     let mut weights: Vec<Tensor> = (0..LAYERS).map(|layer| whole_numbers(vm, CPU, &[WIDTH, WIDTH], layer)).collect();
     let mut seen = Vec::new();

@@ -8,7 +8,7 @@ use streamvm::program::{CompileOptions, Program, Recorder};
 use streamvm::{DType, Error, Executable, Generator, InstructionsBuilder, Lane, Mode, Tensor, Vm};
 use streamvm_tests::{CPU, on_device};
 
-/// Two chains of functions over parts of one tensor, which need each other's results in each round, and a kernel behind both. Each function calls `note` with its
+/// Two chains of functions over parts of one tensor, which need each other's results in each round, and a kernel after both. Each function calls `note` with its
 /// round and its side.
 fn ladder(
     vm: &Vm,
@@ -106,7 +106,7 @@ fn functions_of_two_lanes_run_at_the_same_time_unless_callers_run_them() {
     assert_eq!(*threads.lock().expect("no panic"), HashSet::from([thread::current().id()]));
 }
 
-/// The failure names the step and its line, whichever thread runs it; nothing behind it runs, and the next run is whole.
+/// The failure names the step and its line, whichever thread runs it; nothing after it runs, and the next run is whole.
 #[test]
 fn a_function_that_fails_on_a_lane_ends_the_run_and_the_next_one_is_whole() {
     let vm = Vm::builder().kernel_threads(2).build().expect("an engine");

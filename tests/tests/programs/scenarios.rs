@@ -169,7 +169,7 @@ fn programs_inside_programs() {
     assert!(vm.races().is_empty(), "{:?}", vm.races());
 }
 
-/// A long program on one lane and a short one on another share no tensor: an event alone orders the second behind the first.
+/// A long program on one lane and a short one on another share no tensor: an event alone orders the second after the first.
 #[test]
 fn programs_that_are_split_are_ordered_by_their_events() {
     let vm = engine();

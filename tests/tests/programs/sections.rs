@@ -210,9 +210,9 @@ fn a_run_waits_for_the_section_of_a_list() {
     waits_for_the_other(false);
 }
 
-/// The section does not begin before its feed is written, and what uses its result runs behind its end.
+/// The section does not begin before its feed is written, and what uses its result runs after its end.
 #[test]
-fn a_section_of_a_run_begins_behind_its_feeds_and_its_results_are_used_behind_its_end() {
+fn a_section_of_a_run_begins_after_its_feeds_and_its_results_are_used_after_its_end() {
     let vm = builder().cpu_threads(4).build().expect("an engine");
     let (port, gate, log) = (vm.critical("port"), ClosedGate::new(), Log::default());
     let (stands, member, late) = (gate.clone(), note(&log, 0), note(&log, 1));
@@ -225,7 +225,7 @@ fn a_section_of_a_run_begins_behind_its_feeds_and_its_results_are_used_behind_it
         let section = r.begin_section(&[&port], &[&feed])?;
         r.call_fn("member", CPU, [], move |_| member())?;
         r.end_section(section, &[&result])?;
-        // On another device, so that no stream orders it behind the member.
+        // On another device, so that no stream orders it after the member.
         let behind = result.to(SIM)?;
         r.call_fn("behind", SIM, [behind.update()], move |_| late())?;
         r.fetch("y", &behind)

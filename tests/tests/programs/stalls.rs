@@ -92,7 +92,7 @@ fn a_run_on_several_lanes_has_no_step() {
 
 /// What a stream ran before is not told of what it runs now.
 #[test]
-fn instructions_behind_a_run_have_no_step() {
+fn instructions_after_a_run_have_no_step() {
     within("a report", || {
         let vm = Vm::builder().build().expect("an engine");
         let program = vm.record("before", |r| {

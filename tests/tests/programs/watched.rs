@@ -20,7 +20,7 @@ fn record(r: &Recorder, device: DeviceId) -> Result<(), Error> {
 }
 
 #[test]
-fn a_hook_sees_each_step_before_and_behind_it() {
+fn a_hook_sees_each_step_before_and_after_it() {
     let vm = Vm::builder().sim_devices(1).build().expect("an engine");
     for device in [CPU, SIM] {
         let program = vm.record("p", |r| record(r, device)).expect("it can be recorded");

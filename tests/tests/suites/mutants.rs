@@ -255,7 +255,7 @@ enum By {
     Lanes,
 }
 
-/// What the detector finds in a program that uses variables and no memory: each function updates one of two behind the last
+/// What the detector finds in a program that uses variables and no memory: each function updates one of two after the last
 /// that did, two read what nothing has written, and one that has been used last is deleted.
 fn found_on_variables(mode: Mode, by: By, mutant: Option<Mutant>) -> Vec<Finding> {
     let mut builder = Vm::builder().mode(mode).workers(3).detect_races(true);
@@ -370,7 +370,7 @@ fn waited_for(planted: Planted) -> Point {
 }
 
 #[test]
-fn a_record_behind_what_holds_its_stream_back_is_caught() {
+fn a_record_after_what_holds_its_stream_back_is_caught() {
     assert_eq!(waited_for(Planted::default()).seq, 1, "the reader does not wait for what is held back");
     assert_eq!(waited_for(Planted::new(Mutant::RecordBehindHeld)).seq, 2, "the mutant is not caught");
 }

@@ -156,7 +156,7 @@ fn one_program_on_one_thread_context_that_the_scheduler_orders_alone() {
 }
 
 #[test]
-fn one_program_behind_a_short_queue() {
+fn one_program_after_a_short_queue() {
     check(CASES, &Config { max_instructions: Some(3), ..Config::DEFAULT });
 }
 
@@ -176,7 +176,7 @@ fn two_programs_side_by_side() {
 }
 
 #[test]
-fn four_programs_behind_a_short_queue_that_the_scheduler_orders_alone() {
+fn four_programs_after_a_short_queue_that_the_scheduler_orders_alone() {
     check(CASES / 4, &Config { submitters: 4, host_waits_only: true, max_instructions: Some(4), ..Config::DEFAULT });
 }
 

@@ -386,7 +386,7 @@ struct Asked {
     /// Instructions of unordered streams since the last instruction that comes after everything.
     loose: Vec<u32>,
     barrier: u32,
-    /// Whether each ordered stream has an instruction behind the last barrier.
+    /// Whether each ordered stream has an instruction after the last barrier.
     behind: Vec<bool>,
 }
 

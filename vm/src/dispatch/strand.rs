@@ -9,7 +9,7 @@
 //! | state | meaning | a task is pushed | the point of its head passes |
 //! |---|---|---|---|
 //! | `IDLE` | no task of it is known | the pusher queues it | - |
-//! | `BLOCKED` | its head waits for a point | nothing: the new task is behind the head | the passing thread queues it |
+//! | `BLOCKED` | its head waits for a point | nothing: the new task is after the head | the passing thread queues it |
 //! | `QUEUED` | it is in the ready queue | nothing | nothing |
 //! | `SERVED` | a thread serves it, and checks its inbox and its head before it leaves | nothing | nothing |
 //!

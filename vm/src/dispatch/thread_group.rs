@@ -7,7 +7,7 @@
 //! Strands of higher priority are served first. Within a priority, a strand that was queued is served before those that were queued after it,
 //! and before those that already had their turn. One pick in [`FAIR_PICK_EVERY`] is of a lower level where a strand of one is ready, each lower
 //! level in turn, so no strand starves: one with `n` others before it in its queue is taken within `FAIR_PICK_EVERY * (LEVELS - 1) * (n + 1)` picks. A
-//! thread that finds that a caller runs the strand puts it back behind the others of its level, and such picks come on top.
+//! thread that finds that a caller runs the strand puts it back after the others of its level, and such picks come on top.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!((group.has_ready(), group.pop()), (false, None));
     }
 
-    /// Strands of all levels are ready all the time. Each that is taken is queued again, behind the others of its level.
+    /// Strands of all levels are ready all the time. Each that is taken is queued again, after the others of its level.
     #[test]
     fn no_strand_starves() {
         let group = ThreadGroup::new(1);

@@ -212,7 +212,7 @@ impl Handle {
 
     /// A resource was released after the engine was gone, so that no submission will take it from `deferred_free`.
     #[cold]
-    fn released_behind_the_end(&'static self) {
+    fn released_after_the_end(&'static self) {
         let forgotten = self.forget_released(self.lock());
         drop(forgotten);
     }
@@ -439,7 +439,7 @@ impl streamvm_instructions::Engine for Handle {
         // After `add`: if this was the last bound resource, another thread may make the handle idle now, and it may serve another
         // engine. Then the code below acts on that engine, where it is harmless.
         if self.gone.load(Ordering::Relaxed) {
-            self.released_behind_the_end();
+            self.released_after_the_end();
         }
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn serve(strands: &Strands, number: usize, thread: &Arc<ContextHandle
     let mut passed_by: Vec<Served> = Vec::new();
     loop {
         let Some(queued) = strands.group.pop() else {
-            // Another thread has taken what was ready behind the strands that were passed by.
+            // Another thread has taken what was ready after the strands that were passed by.
             if !passed_by.is_empty() {
                 requeue(&mut passed_by, &known);
             } else if env.may_end() {

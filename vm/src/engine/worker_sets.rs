@@ -11,7 +11,7 @@ pub enum Pool {
     /// The workers of the device for ordinary functions.
     #[default]
     Normal,
-    /// Workers that all devices share, for functions that must not wait behind ordinary ones.
+    /// Workers that all devices share, for functions that must not wait after ordinary ones.
     Urgent,
     /// The workers of the device for functions that bring data in.
     CopyIn,

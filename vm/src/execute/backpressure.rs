@@ -5,9 +5,9 @@
 //! no submitter is blocked, an instruction that passes costs one load here.
 //!
 //! **Admission is first in, first out** ([`Queue`]):
-//! * While a submitter waits, later threads of callers queue behind it, or are refused if they must not wait. So a list that needs much
+//! * While a submitter waits, later threads of callers queue after it, or are refused if they must not wait. So a list that needs much
 //!   room waits for what is pending and for the submitters before it, and never for later ones.
-//! * At the low mark the first in the queue is admitted, and with it as many behind it as fit under the high mark. The thread that sees the
+//! * At the low mark the first in the queue is admitted, and with it as many after it as fit under the high mark. The thread that sees the
 //!   low mark admits them; mostly that is one that passes instructions.
 //! * An admitted submitter leaves the queue with a *grant*: its instructions count as pending until the list is submitted or given up.
 //!
@@ -348,7 +348,7 @@ impl Backpressure {
         }
     }
 
-    /// Admits the first in the queue if what is pending is at the low mark, and behind it as many as fit under the high mark, so that a
+    /// Admits the first in the queue if what is pending is at the low mark, and after it as many as fit under the high mark, so that a
     /// submitter does not block again at each submission. Arms the check for the new first. Called by the first, and by threads that pass
     /// instructions, under the queue's lock.
     fn admit_waiting(&self, queue: &mut Queue, env: &Environment) {

@@ -47,7 +47,7 @@ struct ContextStream {
     stream_state: Arc<StreamState>,
     runner: Runner,
     queue: NodeList<Task>,
-    /// The task that was launched up to the condition of a block. The tasks of the queue come behind it.
+    /// The task that was launched up to the condition of a block. The tasks of the queue come after it.
     paused: Option<NodeBox<Task>>,
 }
 
@@ -136,7 +136,7 @@ impl Context {
         });
     }
 
-    /// Whether the last instruction that ran has a caller's code, and none submitted behind it has.
+    /// Whether the last instruction that ran has a caller's code, and none submitted after it has.
     pub(crate) fn has_run_code(&self) -> bool {
         self.streams.get(self.current_stream).is_some_and(|stream| stream.stream_state.has_passed_code())
     }
@@ -147,7 +147,7 @@ impl Context {
     }
 
     /// Does `work`, and survives its panics. The code that runs an instruction catches panics of that instruction. If a backend panics
-    /// elsewhere, the current task fails and the thread goes on, because everything behind the task would hang otherwise.
+    /// elsewhere, the current task fails and the thread goes on, because everything after the task would hang otherwise.
     fn surviving(&mut self, env: &Environment, work: impl FnOnce(&mut Context) -> bool) -> bool {
         catch_unwind(AssertUnwindSafe(|| work(self))).unwrap_or_else(|payload| {
             self.fail_current(panic_text(payload), env);
@@ -461,7 +461,7 @@ impl Context {
     /// its right back. The caller holds the run lock for the whole call.
     ///
     /// A caller that helps may take in tasks that it does not run, and may run the head, before this call or after it. Before: the heads
-    /// checked here include those tasks. After: the tasks were pushed after the state changed, or are behind a head for which the strand is
+    /// checked here include those tasks. After: the tasks were pushed after the state changed, or are after a head for which the strand is
     /// registered, so their pusher or that point queues the strand.
     pub(crate) fn leave(&mut self, strand: &Strand, served: Served, env: &Environment) -> Option<Served> {
         self.give_back(env);

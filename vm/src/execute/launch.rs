@@ -40,7 +40,7 @@ pub(crate) fn launch_or_skip(
     }
 }
 
-/// Puts `task`, which was launched or skipped, in flight, and makes the record behind it. A mark, which is not an instruction, is returned instead.
+/// Puts `task`, which was launched or skipped, in flight, and makes the record after it. A mark, which is not an instruction, is returned instead.
 pub(crate) fn put_in_flight(
     mut task: NodeBox<Task>,
     stream_state: &StreamState,
@@ -67,7 +67,7 @@ pub(crate) fn put_in_flight(
 }
 
 /// Makes the stream wait for the condition of a block: `task` has queued everything up to the copy of that condition. If no event can be recorded
-/// behind the copy, blocks until the stream is done.
+/// after the copy, blocks until the stream is done.
 pub(crate) fn await_condition(task: &Task, step: ProgramStep, in_flight: &InFlight, stream: &mut dyn ep::Stream) {
     let event = record_event(in_flight, stream);
     let is_recorded = event.is_some();
@@ -154,7 +154,7 @@ fn device_source<'a>(stream_state: &StreamState, source: &'a StreamState) -> Opt
     source.in_flight.as_ref().filter(|_| like)
 }
 
-/// Records an event behind everything launched, because a waiter asks for it. If the record fails, blocks until the stream is done; if that
+/// Records an event after everything launched, because a waiter asks for it. If the record fails, blocks until the stream is done; if that
 /// fails, too, nothing can be proven any more and the device counts as lost.
 #[inline(never)]
 pub(crate) fn record_tail(in_flight: &InFlight, stream: &mut dyn ep::Stream) {
@@ -172,7 +172,7 @@ pub(crate) fn prove(in_flight: &InFlight, seq: u64, stream: &mut dyn ep::Stream)
     }
 }
 
-/// Records an event behind `seq`, the last number launched. Returns false if that failed.
+/// Records an event after `seq`, the last number launched. Returns false if that failed.
 fn record(in_flight: &InFlight, seq: u64, stream: &mut dyn ep::Stream) -> bool {
     let event = record_event(in_flight, stream);
     in_flight.note_record(seq, event.ok_or(()));

@@ -7,7 +7,7 @@
 //!
 //! 1. A task of an ordered stream without host waits goes from the submitter straight to the thread context of its stream, while the
 //!    scheduler holds nothing back on that stream.
-//! 2. A task with host waits goes to the [`Scheduler`](scheduler::Scheduler). The scheduler holds back the task, and everything behind it
+//! 2. A task with host waits goes to the [`Scheduler`](scheduler::Scheduler). The scheduler holds back the task, and everything after it
 //!    on the same ordered stream, until the points that it waits for have passed, and then dispatches it.
 //! 3. A task of an unordered stream goes to the pool of its workers once its dependences are satisfied; a [`Worker`](worker::Worker) runs
 //!    it.

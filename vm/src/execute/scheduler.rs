@@ -82,7 +82,7 @@ impl Scheduler {
             }
         }
         let any_parked = self.batches.push();
-        // Counted only after the push: a submitter that sees the new count may push tasks that must come behind these.
+        // Counted only after the push: a submitter that sees the new count may push tasks that must come after these.
         for (stream, count) in &self.dispatched {
             if let Some(stream_state) = env.streams.get(*stream) {
                 stream_state.note_dispatched(*count);

@@ -53,7 +53,7 @@ fn a_successor_is_dispatched_once_its_predecessor_is_dispatched_not_passed() {
 }
 
 #[test]
-fn an_open_host_wait_holds_back_a_task_and_all_behind_it_on_its_stream() {
+fn an_open_host_wait_holds_back_a_task_and_all_after_it_on_its_stream() {
     let (vm, mut scheduler) = (engine(), Scheduler::new());
     let tasks = [((0, 1), Some((1, 5))), ((0, 2), None), ((2, 1), None)];
     assert!(scheduler.step(chain(tasks), &vm));

@@ -1,7 +1,7 @@
 //! The history of one ordered stream's vector clock: for each number, a copy of the clock when the number passed. The older an entry, the
 //! coarser its resolution.
 //!
-//! The newest [`EXACT`] numbers have one entry each. Behind them the same number of entries stand for two numbers each, then for four each,
+//! The newest [`EXACT`] numbers have one entry each. After them the same number of entries stand for two numbers each, then for four each,
 //! and so on over [`LEVELS`] levels. A look-up of a number without an entry returns the next higher entry. That implies more order than
 //! exists, so the detector never reports a false race. The error stays small: an entry is off by less than a hundredth of its age. (The
 //! scheme is that of exponential histograms: Datar, Gionis, Indyk, Motwani, SODA 2002.)

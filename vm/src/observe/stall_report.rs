@@ -157,7 +157,7 @@ impl StalledInstruction {
 }
 
 impl fmt::Display for StallReport {
-    /// One line per stream with pending instructions; behind it what the instruction waits for, and the root of that path. Then one line
+    /// One line per stream with pending instructions; after it what the instruction waits for, and the root of that path. Then one line
     /// per open critical section.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
@@ -282,7 +282,7 @@ in the end for compute@cpu:0:0 #7";
     }
 
     #[test]
-    fn a_stream_that_is_held_behind_a_step_names_it() {
+    fn a_stream_that_is_held_after_a_step_names_it() {
         let site = Site::caller();
         for (what, of) in [("while", "the condition"), ("if", "the condition"), ("add", "the end")] {
             let condition = Some(ProgramStep { number: 3, name: what, site });

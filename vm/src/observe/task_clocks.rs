@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_actor_is_used_again_behind_many_others_on_all_streams_and_never_beside_itself() {
+    fn an_actor_is_used_again_after_many_others_on_all_streams_and_never_beside_itself() {
         let (detector, made) = (Detector::new(), Cell::new(0));
         let mut singles = TaskClocks::default();
         let start = |singles: &mut TaskClocks, stream: u32, seq| {

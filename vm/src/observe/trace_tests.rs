@@ -195,7 +195,7 @@ impl TraceWriterAndLines {
 }
 
 #[test]
-fn lines_that_the_writer_itself_causes_come_behind_the_others() {
+fn lines_that_the_writer_itself_causes_come_after_the_others() {
     let all = Arc::new(TraceWriterAndLines::default());
     assert!(all.writer.set(TraceWriter::new(Box::new(Again(Arc::downgrade(&all))))).is_ok());
     all.lines.lock().unwrap().push_str("one\n");

@@ -168,7 +168,7 @@ mod tests {
 
     /// Regression: a callback that added the next one ran it inside itself, so that the stack overflowed.
     #[test]
-    fn where_there_is_no_thread_a_callback_runs_behind_the_one_that_asked_for_it() {
+    fn where_there_is_no_thread_a_callback_runs_after_the_one_that_asked_for_it() {
         let (callbacks, ran) = (Arc::new(Callbacks::default()), Arc::new(AtomicUsize::new(0)));
         unpoisoned(callbacks.state.lock()).refuses_threads = true;
         let (chain, count) = (callbacks.clone(), ran.clone());

@@ -1,6 +1,6 @@
 //! The wait of a stream for the condition of a block, on a device that runs commands later.
 //!
-//! An instruction with blocks is launched in pieces. Behind each piece the device copies a condition to memory of the host and an event is
+//! An instruction with blocks is launched in pieces. After each piece the device copies a condition to memory of the host and an event is
 //! recorded; the stream launches nothing until the event has passed and the context has read the condition. Other streams go on.
 //!
 //! ```text
@@ -25,7 +25,7 @@ pub(crate) struct ConditionWait {
     pub(crate) noted: Noted,
     /// The step that begins the block.
     pub(crate) step: ProgramStep,
-    /// The event behind the copy of the condition; `None` if it could not be recorded.
+    /// The event after the copy of the condition; `None` if it could not be recorded.
     pub(crate) event: Option<EventId>,
     pub(crate) stage: Stage,
 }

@@ -1,7 +1,7 @@
 //! The list in flight of one stream whose device runs its commands later: tasks that were launched and have not passed.
 //!
 //! The context that launches the stream adds tasks and records. The completion (`completion.rs`) takes a task out once an event
-//! behind it has passed. A record of an event *covers* all numbers up to its own. An event stays in the pool from its record until
+//! after it has passed. A record of an event *covers* all numbers up to its own. An event stays in the pool from its record until
 //! its number is published, so a wait by event finds the event, or finds that the number has passed.
 //!
 //! No waiter is missed:
@@ -180,7 +180,7 @@ impl InFlight {
         }
     }
 
-    /// Notes that `event` was recorded behind `seq`, or that the record failed. Wakes the contexts that wait for it, and the
+    /// Notes that `event` was recorded after `seq`, or that the record failed. Wakes the contexts that wait for it, and the
     /// completion.
     pub(crate) fn note_record(&self, seq: u64, event: Result<EventId, ()>) {
         let waiting = {

@@ -48,7 +48,7 @@ fn a_condition_without_an_event_is_known_by_a_proof() {
     assert!(in_flight.take_condition().is_none() && !in_flight.calls_context());
 }
 
-/// Its event comes behind everything launched, and is waited for although no waiter has asked.
+/// Its event comes after everything launched, and is waited for although no waiter has asked.
 #[test]
 fn the_event_of_a_condition_shows_that_everything_launched_is_over() {
     let in_flight = in_flight();

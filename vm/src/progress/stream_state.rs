@@ -199,7 +199,7 @@ impl StreamState {
         self.id.is_unordered() || self.submission.last_code.load(Ordering::Acquire) > self.passed()
     }
 
-    /// Whether the last instruction that has passed has a caller's code, and no submitted one behind it does.
+    /// Whether the last instruction that has passed has a caller's code, and no submitted one after it does.
     pub(crate) fn has_passed_code(&self) -> bool {
         let code = self.submission.last_code.load(Ordering::Relaxed);
         code != 0 && code == self.passed()
@@ -330,7 +330,7 @@ mod loom_tests {
     }
 
     #[test]
-    fn loom_submitters_dispatch_behind_the_tasks_of_the_scheduler() {
+    fn loom_submitters_dispatch_after_the_tasks_of_the_scheduler() {
         order_is_kept(|shared| {
             let mut tasks = shared.to_scheduler.take();
             let count = tasks.len() as u64;

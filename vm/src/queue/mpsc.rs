@@ -40,7 +40,7 @@ impl<T> MpscQueue<T> {
         MpscQueue { newest, latest: CachePadded::new(std::array::from_fn(|_| AtomicUsize::new(0))), owns: PhantomData }
     }
 
-    /// Pushes a batch behind those already in the queue and leaves `list` empty. An empty list is not pushed.
+    /// Pushes a batch after those already in the queue and leaves `list` empty. An empty list is not pushed.
     #[inline]
     pub(crate) fn push(&self, list: &mut NodeList<T>) {
         if list.is_empty() {
@@ -106,7 +106,7 @@ impl<T> MpscQueue<T> {
         self.newest.compare_exchange(null, null, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes everything, oldest batch first. Nodes that were pushed one by one get the address of the node [`AHEAD`] places behind
+    /// Takes everything, oldest batch first. Nodes that were pushed one by one get the address of the node [`AHEAD`] places after
     /// them, as if they had been pushed as one list.
     pub(crate) fn take(&self) -> NodeList<T> {
         // A load before the swap, so that an idle taker does not take the cache line away from the pushers.

@@ -24,7 +24,7 @@ use std::ptr::{self, NonNull};
 #[repr(C, align(128))]
 pub(crate) struct Node<T> {
     pub(super) next: *mut Node<T>,
-    /// The address of the node [`AHEAD`] places behind this one, or 0. While the node is in an MPSC queue as a batch of one: the
+    /// The address of the node [`AHEAD`] places after this one, or 0. While the node is in an MPSC queue as a batch of one: the
     /// address of the batch pushed `AHEAD` batches before it. It is only ever prefetched, never dereferenced.
     pub(super) ahead: usize,
     pub(super) batch: Batch<T>,
@@ -183,14 +183,14 @@ impl<T> NodeList<T> {
         self.recent = [ptr::null_mut(); AHEAD];
     }
 
-    /// Takes the first node box, and prefetches [`LINES`] cache lines of the nodes behind it: those that every instruction touches.
+    /// Takes the first node box, and prefetches [`LINES`] cache lines of the nodes after it: those that every instruction touches.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<NodeBox<T>> {
         self.pop_and_prefetch(LINES)
     }
 
     /// Takes the first node box, and prefetches `lines` cache lines, at least [`LINES`], of the next node and of the one [`AHEAD`]
-    /// places behind the taken one.
+    /// places after the taken one.
     #[inline(always)]
     pub(crate) fn pop_and_prefetch(&mut self, lines: usize) -> Option<NodeBox<T>> {
         let mut node = NonNull::new(self.first)?;
@@ -215,7 +215,7 @@ impl<T> NodeList<T> {
         unsafe { self.first.as_ref() }.map(|node| &node.value)
     }
 
-    /// Whether the first node has the address of the node [`AHEAD`] places behind it, to prefetch.
+    /// Whether the first node has the address of the node [`AHEAD`] places after it, to prefetch.
     pub(crate) fn knows_ahead(&self) -> bool {
         // SAFETY: as for `front`.
         unsafe { self.first.as_ref() }.is_some_and(|node| node.ahead != 0)
@@ -288,7 +288,7 @@ pub(crate) const LINES_WITH_READS: usize = 4;
 /// Cache lines that an instruction with more touches: the former, its other reads, a kernel, and its memory operands.
 pub(crate) const LINES_WITH_MORE: usize = 7;
 
-/// Byte offset of a node's value, behind its links.
+/// Byte offset of a node's value, after its links.
 pub(crate) const fn value_offset<T>() -> usize {
     std::mem::offset_of!(Node<T>, value)
 }
@@ -344,7 +344,7 @@ mod tests {
     /// Pushes, pops, hands over and takes back, drawn from a seed. A node that a list has pushed holds the address of the node
     /// pushed four later, if it was still in the list then, and no other. Under Miri, a write to a freed node fails, too.
     #[test]
-    fn a_node_has_the_address_of_the_one_four_places_behind_it() {
+    fn a_node_has_the_address_of_the_one_four_places_after_it() {
         let inbox = crate::queue::mpsc::MpscQueue::new();
         let (mut list, mut kept) = (NodeList::new(), NodeList::new());
         let (mut known, mut appended) = (0, 0);

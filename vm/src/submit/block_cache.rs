@@ -3,7 +3,7 @@
 //! A program that repeatedly makes a tensor and drops the one before gets the same few blocks again and again. Without the cache, each time
 //! the allocator would free and find the block, and soft sync would remove and add a dependence. The cache keeps resource, block and
 //! dependence, if one ordered stream holds all accesses that the memory must wait for. Only the contents state is reset. The dependence
-//! starts anew behind the last access, so the next owner is ordered as after an allocator's block.
+//! starts anew after the last access, so the next owner is ordered as after an allocator's block.
 //!
 //! Invariants:
 //! * The cache holds at most [`CAPACITY`] blocks; a new one evicts the oldest. A look-up takes the newest that fits.

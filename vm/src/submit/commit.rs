@@ -3,7 +3,7 @@
 //! Tasks are published under the submission lock, so submission order is program order on every stream.
 //!
 //! A task of an ordered stream without host waits goes straight to its thread context, if the scheduler holds back nothing on its stream.
-//! Any other task goes to the scheduler, and so does everything behind it, until the scheduler has dispatched all that was sent to it. So
+//! Any other task goes to the scheduler, and so does everything after it, until the scheduler has dispatched all that was sent to it. So
 //! at any time one side has the right to dispatch a stream (`docs/adr/dispatch.md`).
 
 use std::borrow::{Borrow, Cow};
@@ -106,7 +106,7 @@ impl State {
         }
         self.sync.begin();
         self.resume_section();
-        // Each line is dispatched as soon as it is ordered, unless the whole plan is needed first: soft sync may place a record behind an
+        // Each line is dispatched as soon as it is ordered, unless the whole plan is needed first: soft sync may place a record after an
         // earlier line, lines may wait for each other, and an observer gets the whole plan.
         let at_once = env.observer.is_none() && !self.sync.places_records() && !self.scratch.by_line;
         if !at_once {
@@ -177,7 +177,7 @@ impl State {
         ToWake { contexts: self.batches.parkers(), scheduler }
     }
 
-    /// Dispatches the records that come before the list, and marks the lines that have a record behind them.
+    /// Dispatches the records that come before the list, and marks the lines that have a record after them.
     #[cold]
     fn dispatch_records(&mut self, env: &Environment) {
         let records = self.sync.plan().records().to_vec();

@@ -32,7 +32,7 @@ impl State {
         straight.then_some(Row { stream, batch: state.batch })
     }
 
-    /// Commits `line` and the lines behind it that belong to the same row. Returns the first line behind the row.
+    /// Commits `line` and the lines after it that belong to the same row. Returns the first line after the row.
     #[inline(always)]
     pub(crate) fn commit_row<B: Batch>(
         &mut self,

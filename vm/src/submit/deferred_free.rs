@@ -29,7 +29,7 @@ pub(crate) struct DeferredFree {
 
 impl DeferredFree {
     pub(crate) fn add(&self, id: ResourceId) {
-        // The sum does not overflow, because resource numbers are below 2^30. Acquire: an add behind a `drain` sees the flag that
+        // The sum does not overflow, because resource numbers are below 2^30. Acquire: an add after a `drain` sees the flag that
         // the draining thread set before.
         if self.first.compare_exchange(0, id.0 + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return;

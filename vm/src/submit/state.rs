@@ -49,7 +49,7 @@ pub(crate) struct Prepared {
     /// The index of its kernel in [`Scratch::kernels`], if it has one.
     pub(crate) kernel: Option<u32>,
     pub(crate) bytes: u64,
-    /// The device records an event behind it. Known after soft sync.
+    /// The device records an event after it. Known after soft sync.
     pub(crate) record: bool,
 }
 
@@ -278,7 +278,7 @@ impl State {
         }
     }
 
-    /// A free node box: a returned one, or a new one. Prefetches `lines` cache lines of each of the free node boxes behind it, because
+    /// A free node box: a returned one, or a new one. Prefetches `lines` cache lines of each of the free node boxes after it, because
     /// successive instructions mostly need the same number.
     #[inline(always)]
     pub(crate) fn take_box(&mut self, lines: usize, returned: &crate::queue::mpsc::MpscQueue<Task>) -> NodeBox<Task> {

@@ -35,7 +35,7 @@ pub(crate) enum Action {
     Copy,
     /// Fills the operand with [`Computing::value`].
     Fill,
-    /// A record behind the instruction of this number, which was submitted before. It is not an instruction of its own.
+    /// A record after the instruction of this number, which was submitted before. It is not an instruction of its own.
     Mark,
     /// Passes once all its dependences have. It replaces several dependences of an instruction that has more than a dependence node
     /// can count. It is not an instruction of its own.
@@ -55,7 +55,7 @@ pub(crate) struct Computing {
 ///
 /// A cache line that the submitter writes and the runner reads costs a transfer between cores, and such transfers are most of the
 /// cost of a short instruction. So the fields that every instruction needs come first and fit, with the links of the node and a
-/// function of one word, into two cache lines. Larger captures extend behind them. The rest is accessed only where `has` or the
+/// function of one word, into two cache lines. Larger captures extend after them. The rest is accessed only where `has` or the
 /// action says so.
 #[repr(C)]
 pub(crate) struct Task {
@@ -73,7 +73,7 @@ pub(crate) struct Task {
     first_read: u64,
     /// Its first reads, if they are points of its own stream: how many numbers before its own each is; 0 where there is none.
     near_reads: [u16; 2],
-    /// Which of the fields behind `function` are in use: [`OTHER_READS`], [`VIEWS`], [`COLD`].
+    /// Which of the fields after `function` are in use: [`OTHER_READS`], [`VIEWS`], [`COLD`].
     has: u8,
     pub(crate) action: Action,
     /// Its priority among the ready tasks of an unordered stream.
@@ -115,7 +115,7 @@ pub(crate) struct ColdFields {
     pub(crate) device_waits: SmallVec<[Point; 2]>,
     /// Points that the scheduler waits for. The last is checked next.
     pub(crate) host_waits: SmallVec<[Point; 2]>,
-    /// The device records an event behind it.
+    /// The device records an event after it.
     pub(crate) record: bool,
     /// A device wait by event failed: the remaining device waits are waited for by number.
     pub(crate) by_number: bool,
@@ -328,7 +328,7 @@ impl Task {
         self.seen_cold().is_some_and(|cold| cold.by_number)
     }
 
-    /// Whether the device records an event behind it.
+    /// Whether the device records an event after it.
     pub(crate) fn records(&self) -> bool {
         self.seen_cold().is_some_and(|cold| cold.record)
     }

@@ -85,7 +85,7 @@ impl<'c> Batches<'c> {
         Ok(())
     }
 
-    /// Three streams side by side: a record behind each of the three steps of a batch, and the waits that its data and its
+    /// Three streams side by side: a record after each of the three steps of a batch, and the waits that its data and its
     /// buffers need.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use crate::hand::{Cuda, Products};
 
 const CUDARC: &str = "cudarc's automatic tracking";
 
-/// Records and device waits of streamvm in one run of the pipeline, behind a first one. Calls `at_the_start` in between, and
+/// Records and device waits of streamvm in one run of the pipeline, after a first one. Calls `at_the_start` in between, and
 /// `issued` when all of it is submitted, for who counts on the side.
 ///
 /// # Errors

@@ -135,7 +135,7 @@ fn main() -> ExitCode {
         });
         print!("{}", to_table(&outcome));
         measured.push(outcome);
-        // Behind each bench: one that hangs or crashes takes no figures of those before it along.
+        // After each bench: one that hangs or crashes takes no figures of those before it along.
         if let Some(path) = &args.out {
             let benches: Vec<_> = measured.iter().map(to_json).collect();
             let all = json!({ "runs": args.runs, "quick": args.quick, "devices": devices, "benches": benches });

@@ -58,7 +58,7 @@ impl<'m> SetCondition<'m> {
 }
 
 impl Stream<'_> {
-    /// Captures what `before` queues on this stream, and behind it a loop: as long as the condition of `set` is true, the device runs what `round` queues on
+    /// Captures what `before` queues on this stream, and after it a loop: as long as the condition of `set` is true, the device runs what `round` queues on
     /// `body`, on which nothing else is queued.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Stream<'_> {
         })
     }
 
-    /// The graph into which the stream captures, and the nodes that its next command comes behind.
+    /// The graph into which the stream captures, and the nodes that its next command comes after.
     fn place(&self) -> Result<(sys::CUgraph, Vec<sys::CUgraphNode>), DriverError> {
         let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         let (mut id, mut graph, mut count) = (0, ptr::null_mut(), 0);
@@ -114,7 +114,7 @@ impl Stream<'_> {
         Ok((graph, (0..count).map(|at| unsafe { nodes.wrapping_add(at).read() }).collect()))
     }
 
-    /// Adds a loop behind everything captured, and returns the graph of its body.
+    /// Adds a loop after everything captured, and returns the graph of its body.
     fn add_loop(
         &self,
         handle: sys::CUgraphConditionalHandle,

@@ -2,7 +2,7 @@
 //! graph. The compiler decides which lane runs a task, and which lane waits for the other; two threads run the lanes.
 //!
 //! The slots of a version are a tensor, a parameter of the program, and each task uses views of one element. A function is called once in each run, so it counts
-//! rows by itself. Rows of growing patterns have the functions of complete rows, and those of tasks that are not there, or behind the last row, do nothing.
+//! rows by itself. Rows of growing patterns have the functions of complete rows, and those of tasks that are not there, or after the last row, do nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

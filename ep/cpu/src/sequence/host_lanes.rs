@@ -82,7 +82,7 @@ impl HostLanes {
         size_of_val(self.0.as_slice()) + self.0.iter().map(of_lane).sum::<usize>()
     }
 
-    /// Calls `body` with the parts of each branch, behind the branches that it waits for, in as many threads as a kernel of the calling thread may use. `own` makes
+    /// Calls `body` with the parts of each branch, after the branches that it waits for, in as many threads as a kernel of the calling thread may use. `own` makes
     /// what a thread keeps from branch to branch, once for each lane that it begins with. Blocks until all have run. After a failure no further branch begins.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl<E> Run<'_, E> {
         body: &impl Fn(&mut O, Range<usize>) -> Result<(), E>,
     ) {
         let mut patience = Patience::default();
-        // Acquire: what the branches have written is seen behind this.
+        // Acquire: what the branches have written is seen after this.
         while self.states[lane].done.load(Ordering::Acquire) < count && !self.stopped.load(Ordering::Relaxed) {
             match self.take(lane) {
                 Some(taken) => taken.advance(count, own, body),

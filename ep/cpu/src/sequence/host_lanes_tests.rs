@@ -1,4 +1,4 @@
-//! Branches on threads: each behind those that it waits for, however many threads there are. With loom: every interleaving of the threads of small runs, and broken
+//! Branches on threads: each after those that it waits for, however many threads there are. With loom: every interleaving of the threads of small runs, and broken
 //! twins that must fail.
 
 use super::*;
@@ -51,7 +51,7 @@ mod threads {
     }
 
     #[test]
-    fn each_branch_runs_once_and_behind_those_that_it_waits_for() {
+    fn each_branch_runs_once_and_after_those_that_it_waits_for() {
         let (rows, runs) = if cfg!(miri) { (20, 2) } else { (200, 50) };
         let rows = ladder(rows);
         let borrowed: Vec<(usize, &[usize])> = rows.iter().map(|(lane, after)| (*lane, &after[..])).collect();

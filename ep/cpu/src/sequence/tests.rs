@@ -147,7 +147,7 @@ fn bool_at(offset: usize, access: Access) -> SequenceOperand {
     SequenceOperand { dtype: DType::Bool, ..vector(0, offset, 1, access) }
 }
 
-/// `while x < 11 { x = x + 1; if x < 5 { y = y + x } else { z = z + 1 } }`, for x, y and z in one buffer behind 1, 11 and 5.
+/// `while x < 11 { x = x + 1; if x < 5 { y = y + x } else { z = z + 1 } }`, for x, y and z in one buffer after 1, 11 and 5.
 #[test]
 fn blocks_run_as_often_as_their_conditions_say() {
     use Access::{Read, Write};

@@ -66,7 +66,7 @@ fn the_same_counter_gives_the_same_numbers_and_another_goes_on() {
     for op in [Op::Uniform, Op::Normal] {
         let all: Vec<f32> = drawn(op, 41, 7, u64::MAX - 2);
         assert_eq!(drawn::<f32>(op, 12, 7, u64::MAX - 2), all[..12]);
-        // Blocks of four; behind the last comes the first.
+        // Blocks of four; after the last comes the first.
         assert_eq!(drawn::<f32>(op, 33, 7, u64::MAX), all[8..]);
         assert_eq!(drawn::<f32>(op, 29, 7, 0), all[12..]);
         assert_ne!(drawn::<f32>(op, 12, 8, u64::MAX - 2), all[..12]);

@@ -52,7 +52,7 @@ enum Form {
     LastRepeated,
 }
 
-/// The forms of the inputs, and of the output. Of several inputs, each has the form behind that of the one before where a pair has two.
+/// The forms of the inputs, and of the output. Of several inputs, each has the form after that of the one before where a pair has two.
 const FORMS: [([Form; 2], Form); 11] = [
     ([Form::Contiguous; 2], Form::Contiguous),
     ([Form::Strided; 2], Form::Contiguous),

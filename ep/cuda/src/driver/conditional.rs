@@ -58,7 +58,7 @@ macro_rules! call {
     };
 }
 
-/// The graph into which a stream captures, and the nodes that its next command comes behind.
+/// The graph into which a stream captures, and the nodes that its next command comes after.
 struct Place {
     graph: sys::CUgraph,
     behind: SmallVec<[sys::CUgraphNode; 4]>,
@@ -98,7 +98,7 @@ impl ConditionalDriver {
         Ok(ConditionHandle(handle))
     }
 
-    /// Adds a conditional node behind what the stream has captured so far, and lets its next commands come behind the node. Returns the graph of the body,
+    /// Adds a conditional node after what the stream has captured so far, and lets its next commands come after the node. Returns the graph of the body,
     /// which belongs to the node.
     ///
     /// # Safety

@@ -1,7 +1,7 @@
 //! The functions of ops, which ship as PTX, and how one is pasted into a kernel.
 //!
 //! A function becomes a scope of the kernel: registers and variables that are declared in braces are known there alone. Its parameters are moved from registers
-//! of the kernel, its result is moved to one, and it returns by a branch to behind the scope. So it is inlined whatever a driver does with calls.
+//! of the kernel, its result is moved to one, and it returns by a branch to after the scope. So it is inlined whatever a driver does with calls.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};

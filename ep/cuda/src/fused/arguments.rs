@@ -7,7 +7,7 @@ use streamvm_ep::{MAX_RANK, MOST_FUSED_VIEWS};
 use crate::elementwise::Parameter;
 use crate::plan::abi::View;
 
-/// The parameter of a fused kernel. The parameter of a kernel of N views ends behind the first N.
+/// The parameter of a fused kernel. The parameter of a kernel of N views ends after the first N.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct FusedArguments {

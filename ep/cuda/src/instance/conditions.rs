@@ -66,7 +66,7 @@ impl ConditionKernel {
 pub(crate) struct LoopRecord {
     /// The address in memory of the device, where kernels change it.
     pub(crate) on_device: u64,
-    /// In page-locked memory: the state before a launch, and behind it.
+    /// In page-locked memory: the state before a launch, and after it.
     on_host: *mut LoopState,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct LoopRecord {
 unsafe impl Send for LoopRecord {}
 
 impl LoopRecord {
-    /// The bytes that are copied before and behind the loops.
+    /// The bytes that are copied before and after the loops.
     pub(crate) const BYTES: usize = size_of::<LoopState>();
 
     /// The address of the page-locked memory.
@@ -89,7 +89,7 @@ impl LoopRecord {
         unsafe { self.on_host.write_volatile(state) }
     }
 
-    /// The state behind the last launch, which is over.
+    /// The state after the last launch, which is over.
     pub(crate) fn read(&self) -> LoopState {
         // SAFETY: as in `begin`.
         unsafe { self.on_host.read_volatile() }

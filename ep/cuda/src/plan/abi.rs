@@ -71,7 +71,7 @@ pub struct Arguments {
     /// twice, the inner elements of each part but the last.
     pub value: u64,
     /// The bits of the second number among the inputs of an elementwise op. Random: the first block. Convolutions and poolings: the dilation, height before width, and the number of groups, 16 bits each. Arange: the step, as
-    /// `value`. Triangles: the diagonal, an `i64`. Take_along_axis and scatters: the product of the sizes of the axes behind the axis. Argsort and argtopk:
+    /// `value`. Triangles: the diagonal, an `i64`. Take_along_axis and scatters: the product of the sizes of the axes after the axis. Argsort and argtopk:
     /// the sign bit of an element, or 0 if elements have no sign. Reductions that are launched twice: the number of parts.
     pub counter: u64,
     /// The address of a [`Status`], aligned to 8 bytes, that the device may read and write. With 0 the kernel does not report failures.

@@ -158,7 +158,7 @@ fn write_indexed_axis<const N: usize>(
     arguments.counter = a.layout().shape().dims()[axis + 1..].iter().product::<usize>() as u64;
 }
 
-/// Writes the sizes of one axis as the inner ones, and behind the strides of the outer axes the stride of these views along it.
+/// Writes the sizes of one axis as the inner ones, and after the strides of the outer axes the stride of these views along it.
 pub(crate) fn write_axis<const N: usize>(arguments: &mut Arguments, sizes: &[usize], views: [(usize, usize); N]) {
     let rank = arguments.rank as usize;
     arguments.inner_rank = sizes.len() as u32;

@@ -44,8 +44,8 @@ impl Launch {
     }
 
     /// The two launches in the place of this one, a reduction, which is divided into at most so many parts; at most 1024. `scratch` is memory of the device for
-    /// their states: [`SCRATCH_BYTES`] are enough for [`parts`](Launch::parts), aligned to 8. Beside that memory they read and write what this launch does. The second one comes behind the first one, and what else
-    /// uses the scratch memory comes before the first one or behind the second one.
+    /// their states: [`SCRATCH_BYTES`] are enough for [`parts`](Launch::parts), aligned to 8. Beside that memory they read and write what this launch does. The second one comes after the first one, and what else
+    /// uses the scratch memory comes before the first one or after the second one.
     pub fn in_parts(&self, parts: u32, scratch: u64) -> [Launch; 2] {
         let Arguments { elements: outputs, inner_elements, .. } = self.arguments;
         let of_a_part = inner_elements.div_ceil(parts.max(1).into()).max(1);

@@ -154,7 +154,7 @@ impl Blas {
         call!(cublasSetWorkspace_v2(self.handle, ptr::without_provenance_mut(address as usize), bytes))
     }
 
-    /// Queues later products on this stream, whose commands come before and behind those of the stream so far: they use the same memory.
+    /// Queues later products on this stream, whose commands come before and after those of the stream so far: they use the same memory.
     ///
     /// # Errors
     /// The error of cuBLAS; then products may be queued on either stream, and must not be queued.

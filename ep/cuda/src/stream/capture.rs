@@ -28,9 +28,9 @@ pub(super) struct Capture {
     pub(super) blocks: Option<BlockCapture>,
     /// Whether a command could not be captured.
     pub(super) failed: bool,
-    /// Kernels that are not loaded yet, such as those of a branch that no run has taken. They are loaded behind this capture, and a later one has them.
+    /// Kernels that are not loaded yet, such as those of a branch that no run has taken. They are loaded after this capture, and a later one has them.
     pub(super) unloaded: Vec<KernelName>,
-    /// Lanes of reductions that have no scratch memory yet. It is allocated behind this capture, and a later one has it.
+    /// Lanes of reductions that have no scratch memory yet. It is allocated after this capture, and a later one has it.
     pub(super) without_scratch: Vec<usize>,
 }
 
@@ -271,7 +271,7 @@ impl CudaStream {
         Ok(GraphHandles { exec, source: None })
     }
 
-    /// Ends lanes and a capture that their caller has left open, because it panicked: later commands must run, behind those of the lanes.
+    /// Ends lanes and a capture that their caller has left open, because it panicked: later commands must run, after those of the lanes.
     #[inline]
     pub(super) fn leave_lanes_and_capture(&mut self) -> Result<(), Error> {
         self.join()?;

@@ -33,7 +33,7 @@ use crate::driver::{GraphExecHandle, GraphHandle};
 const MOST_RUNS: usize = 6;
 
 /// The most announcements that are queued until a capture that lacked memory is tried again. A try costs a few times what an announcement of a few
-/// commands costs, so behind so many it is lost among them.
+/// commands costs, so after so many it is lost among them.
 const LONGEST_WAIT: u32 = 1024;
 
 /// A buffer of a run: commands of its graph access no other bytes.

@@ -6,7 +6,7 @@
 //! the edges of the graph, and the join is what the driver asks for at the end of a capture.
 //!
 //! Invariants:
-//! * Outside of lanes, nothing is queued on a side stream that the stream does not come behind. So what shows that a command of the stream has
+//! * Outside of lanes, nothing is queued on a side stream that the stream does not come after. So what shows that a command of the stream has
 //!   passed shows it for all lanes before, and memory of an instruction is safe for all of its lanes.
 //! * Side streams are made outside of captures, when lanes are needed for the first time, and are kept until the stream is dropped. Where
 //!   the driver refuses them or a fork, the commands of all lanes are queued on the stream, in their order.
@@ -24,7 +24,7 @@ use crate::stream::scratch::Scratch;
 #[derive(Debug)]
 struct SideStream {
     handle: StreamHandle,
-    /// Recorded behind the commands of the lane when lanes end.
+    /// Recorded after the commands of the lane when lanes end.
     joined: EventHandle,
     /// cuBLAS, once a product has asked for it; the inner `None` if there is none.
     blas: Option<Option<Blas>>,
@@ -107,7 +107,7 @@ impl Lanes {
         Ok(())
     }
 
-    /// Lets `side` side streams come behind every command of `stream` so far. The context is current.
+    /// Lets `side` side streams come after every command of `stream` so far. The context is current.
     fn fork(&mut self, driver: Driver, stream: StreamHandle, side: usize) -> Result<(), DriverFailure> {
         let Some(fork) = self.fork else { return Ok(()) };
         // SAFETY: the event and both streams are alive, and of the current context.
@@ -264,7 +264,7 @@ impl CudaStream {
         let device = &self.instance.devices[self.index];
         let current = self.instance.opened(self.index).and_then(|opened| device.enter(opened));
         let made = current.ok().and_then(|_current| {
-            // SAFETY: `destroy` destroys the stream behind its cuBLAS; its context is current.
+            // SAFETY: `destroy` destroys the stream after its cuBLAS; its context is current.
             let made = unsafe { Blas::new(self.instance.driver, handle, device.capability) };
             made.inspect_err(BlasError::log).ok()
         });

@@ -56,7 +56,7 @@ impl CudaStream {
     pub(super) fn launch_planned(&mut self, what: &str, launch: Launch) -> Result<(), Error> {
         if launch.kernel.can_fail() {
             if let Some(capture) = &mut self.capture {
-                // Its status belongs to one launch, and its event must be recorded behind that.
+                // Its status belongs to one launch, and its event must be recorded after that.
                 capture.failed = true;
                 return Ok(());
             }

@@ -8,10 +8,10 @@
 //! * Commands of one of the driver's streams run one after the other, whether they are queued one by one or launched as a graph.
 //! * Branches of a graph are lanes, which are captured on the stream and on its side streams, so each has scratch memory of its own.
 //! * Bodies of conditional nodes are captured on body streams, which run nothing and have none: they take that of the stream. A graph with such nodes has no lanes, so a
-//!   body runs alone, behind what comes before its node and before what comes behind it.
+//!   body runs alone, after what comes before its node and before what comes after it.
 //! * A graph is launched on the stream that has captured it, and no two streams share one. An update gives a graph the same scratch memory again.
 //!
-//! In a capture nothing may be allocated. A reduction that has no scratch memory there is left out; the memory is allocated behind the capture, and a later
+//! In a capture nothing may be allocated. A reduction that has no scratch memory there is left out; the memory is allocated after the capture, and a later
 //! capture has it. So it is with kernels that are not loaded yet. `CommandSequence::on_lanes` refuses lanes in sequences with blocks.
 //!
 //! If the device lacks memory, memory whose free was deferred is freed first. If it still lacks memory, the reduction fails. One launch could compute it without

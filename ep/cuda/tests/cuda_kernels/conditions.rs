@@ -21,7 +21,7 @@ struct Case {
     state: Option<LoopState>,
 }
 
-/// The value to which the kernel sets the condition, and the state of loops behind its launch, the default one if it was given none. `None` if the kernel makes an
+/// The value to which the kernel sets the condition, and the state of loops after its launch, the default one if it was given none. `None` if the kernel makes an
 /// access that is not allowed.
 fn run(module: &Module, coverage: &mut Coverage, case: &Case) -> Option<(u32, LoopState)> {
     let Case { test, most_rounds, is_true, stops, state } = *case;

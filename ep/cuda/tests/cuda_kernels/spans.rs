@@ -59,7 +59,7 @@ fn by_index(op: Op, arguments: &Arguments, mut sizes: Vec<usize>) -> Vec<usize> 
     sizes
 }
 
-/// Bytes from the first element of a view to behind its last.
+/// Bytes from the first element of a view to after its last.
 pub(crate) fn span(function: KernelName, arguments: &Arguments, view: usize, size: usize) -> usize {
     if view_of_states(function, arguments) == Some(view) {
         return (arguments.elements * arguments.counter) as usize * size;

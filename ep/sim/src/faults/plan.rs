@@ -64,7 +64,7 @@ pub(super) struct State {
     /// Threads inside a function that a wrapped stream runs, with the nesting depth.
     pub(super) inside: HashMap<ThreadId, usize>,
     late: HashMap<DeviceId, Vec<LateFailure>>,
-    /// Records behind a held command, by pool and event.
+    /// Records after a held command, by pool and event.
     held: HashMap<(usize, EventId), Vec<Gate>>,
     /// Every gate with possible waiters, to wake them when a device is lost.
     pub(super) holding: Vec<Gate>,

@@ -28,7 +28,7 @@ fn kinds(detector: &Detector) -> Vec<FindingKind> {
     detector.findings().iter().map(|finding| finding.kind).collect()
 }
 
-/// Orders `after` behind everything that `before` has done.
+/// Orders `after` after everything that `before` has done.
 fn order(detector: &Detector, before: ActorId, after: ActorId) {
     let moment = detector.release(before);
     detector.acquire(after, &moment);

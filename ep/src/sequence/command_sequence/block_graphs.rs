@@ -13,7 +13,7 @@ use crate::sequence::commands::{Commands, Graphs};
 use crate::sequence::graph::{BlockStart, GraphBlocks, GraphKey, GraphStart, LoopEnd, LoopsRun};
 
 impl CommandSequence {
-    /// Launches the parts that begin at `position` as a whole, capturing them if the stream wants that; the position is then behind them. `false` if
+    /// Launches the parts that begin at `position` as a whole, capturing them if the stream wants that; the position is then after them. `false` if
     /// nothing was launched: no such parts begin there, or the stream leaves them to the host. If there is a loop among them, the host knows that it comes
     /// to them, because it has read the condition of the block that they are.
     pub(super) fn launch_blocks(

@@ -24,7 +24,7 @@ pub(crate) struct Search {
     /// The text to search for. Without it, each line of the standard input is a query
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     query: Option<String>,
-    /// The file that keeps the embeddings of the lines [default: the name of the text file with `.index` behind it]
+    /// The file that keeps the embeddings of the lines [default: the name of the text file with `.index` after it]
     #[arg(long, value_name = "FILE")]
     index: Option<PathBuf>,
     /// How many lines to print for a query, at most

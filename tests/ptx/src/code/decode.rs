@@ -32,7 +32,7 @@ pub struct Module {
 pub(crate) struct FunctionCode {
     pub(crate) name: String,
     pub(crate) is_entry: bool,
-    /// The operations, from the first to behind the last.
+    /// The operations, from the first to after the last.
     pub(crate) code: std::ops::Range<usize>,
     /// The registers, local memory and parameters of calls that are its own.
     pub(crate) registers: std::ops::Range<usize>,
@@ -55,7 +55,7 @@ impl Module {
         let syntax = parse(&text)?;
         let mut decoder = Decoder::new(&syntax)?;
         decoder.module.text = text.lines().map(str::to_owned).collect();
-        // Called functions have registers behind those of entries.
+        // Called functions have registers after those of entries.
         let (entries, called): (Vec<_>, Vec<_>) =
             syntax.functions.iter().filter(|function| function.body.is_some()).partition(|function| function.is_entry);
         for function in &entries {
@@ -129,7 +129,7 @@ impl<'s> Decoder<'s> {
             first_register: 0,
         };
         let mut next = VARIABLES;
-        // Memory whose size the launch gives lies behind the shared variables.
+        // Memory whose size the launch gives lies after the shared variables.
         let (sized, dynamic): (Vec<_>, Vec<_>) = syntax.variables.iter().partition(|variable| variable.bytes > 0);
         for variable in sized.into_iter().chain(dynamic) {
             let meaning = match variable.space {

@@ -8,7 +8,7 @@
 //! tells its space, a generic address is the same number, and `cvta` moves it.
 //!
 //! Functions do not call themselves, so each has registers, parameters and local memory of its own, whose places are known before anything runs.
-//! Registers of all entries lie in the same places, those of called functions behind them.
+//! Registers of all entries lie in the same places, those of called functions after them.
 
 pub(crate) mod decode;
 mod names;

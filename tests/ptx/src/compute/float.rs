@@ -104,7 +104,7 @@ pub(super) fn computation(name: &str, modifiers: &[&str], of: Type) -> Option<Co
 }
 
 fn compare(comparison: &str, of: Type) -> Option<Computation> {
-    // With a NaN, the first six are false and those with a `u` behind are true.
+    // With a NaN, the first six are false and those with a `u` after are true.
     let function: Function = match comparison {
         "eq" => of_orders!(of, |a, b| a == b),
         "ne" => of_orders!(of, |a, b| a.partial_cmp(&b).is_some_and(Ordering::is_ne)),

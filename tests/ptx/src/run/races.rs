@@ -85,11 +85,11 @@ impl Races {
             if let Some(other) = cell.writer.filter(|writer| !writer.is_before(actor)) {
                 return Err(Conflict { other, writes: true, at: number << self.shift });
             }
-            // Readers before this one need not be kept: what is ordered behind this one is ordered behind them.
+            // Readers before this one need not be kept: what is ordered after this one is ordered after them.
             match &mut cell.readers {
                 [first, _] if first.is_none_or(|first| first.is_before(actor)) => *first = Some(actor),
                 [_, second] if second.is_none_or(|second| second.is_before(actor)) => *second = Some(actor),
-                // Readers of two blocks are enough: no write is ordered behind both.
+                // Readers of two blocks are enough: no write is ordered after both.
                 [Some(first), second] if first.block() != actor.block() => *second = Some(actor),
                 // Two threads of a block are enough while this is the only one that reads: a write of one of them meets the other.
                 _ => {}

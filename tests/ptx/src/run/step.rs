@@ -29,7 +29,7 @@ pub(super) struct World<'m> {
 #[derive(PartialEq, Eq)]
 pub(super) enum Next {
     Go,
-    /// Others may come between: behind atomic operations, fences and volatile accesses.
+    /// Others may come between: after atomic operations, fences and volatile accesses.
     Pause,
     /// It waits or has ended.
     Stop,
@@ -64,7 +64,7 @@ fn write(thread: &mut Thread, to: Target, value: u64) {
 }
 
 impl World<'_> {
-    /// Runs the next operation of a thread. `thread.next` is the one behind it, also if it fails.
+    /// Runs the next operation of a thread. `thread.next` is the one after it, also if it fails.
     #[inline]
     pub(super) fn step(&mut self, thread: &mut Thread) -> Result<Next, FaultKind> {
         let module = self.module;

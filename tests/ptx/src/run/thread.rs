@@ -8,7 +8,7 @@ use crate::run::memory::{Access, Block};
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Ready,
-    /// The operation behind the barrier is the next one.
+    /// The operation after the barrier is the next one.
     AtBarrier,
     Over,
 }

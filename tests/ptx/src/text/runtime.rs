@@ -18,7 +18,7 @@ const CONDITIONS: &str = "
 }
 ";
 
-/// The text with the functions behind it that it declares and does not have. The lines of the text keep their numbers.
+/// The text with the functions after it that it declares and does not have. The lines of the text keep their numbers.
 pub(crate) fn link(text: &str) -> Cow<'_, str> {
     if text.contains(".extern .func cudaGraphSetConditional") {
         Cow::Owned(format!("{text}\n{CONDITIONS}"))

@@ -10,7 +10,7 @@ use streamvm_ep::{
 use super::Flaw;
 use super::stream::BrokenStream;
 
-/// A conforming device behind one [`Flaw`].
+/// A conforming device after one [`Flaw`].
 #[derive(Debug)]
 pub(super) struct BrokenDevice {
     inner: Arc<dyn Device>,

@@ -1,6 +1,6 @@
 //! Backends with one defect each. The suite must reject each of them, by the cases that [`flaws`] names.
 //!
-//! Each is a conforming device behind a wrapper with one defect that a real backend might have. No defect breaks memory safety: each shows
+//! Each is a conforming device after a wrapper with one defect that a real backend might have. No defect breaks memory safety: each shows
 //! only in values, counts and errors.
 
 mod device;

@@ -11,7 +11,7 @@ use streamvm_ep::{
 
 use super::Flaw;
 
-/// A stream of a conforming device behind one [`Flaw`].
+/// A stream of a conforming device after one [`Flaw`].
 pub(super) struct BrokenStream {
     inner: Box<dyn Stream>,
     /// A second stream of the device, which has no commands.

@@ -48,7 +48,7 @@ fn buffer(lab: &Lab) -> Result<Buffer, Fail> {
     lab.tensor(DType::I32, &[ELEMENTS])
 }
 
-/// Issues commands that delay the commands behind them.
+/// Issues commands that delay the commands after them.
 fn delay(lab: &Lab, lane: &mut Lane) -> Result<(), Fail> {
     let (a, b) = (buffer(lab)?, buffer(lab)?);
     for value in 0..4 {

@@ -1,6 +1,6 @@
 //! Conditional nodes: their conditions, and captures into their bodies.
 //!
-//! The stand-in adds nodes to a graph only while a stream captures into it, behind everything that the stream has captured so far.
+//! The stand-in adds nodes to a graph only while a stream captures into it, after everything that the stream has captured so far.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
@@ -60,7 +60,7 @@ thread_local! {
 }
 
 driver_calls! {
-    /// Does a stream capture, into which graph, and behind which nodes does its next command come?
+    /// Does a stream capture, into which graph, and after which nodes does its next command come?
     fn cuStreamGetCaptureInfo_v3(
         driver,
         stream: usize,
@@ -167,7 +167,7 @@ driver_calls! {
         Ok(())
     }
 
-    /// Lets the next command of a stream come behind a node.
+    /// Lets the next command of a stream come after a node.
     fn cuStreamUpdateCaptureDependencies_v2(
         driver,
         stream: usize,
@@ -183,7 +183,7 @@ driver_calls! {
         }
         // SAFETY: the caller passes one node.
         let node = unsafe { nodes.read() };
-        if !driver.captures.go_behind(&stream, node) {
+        if !driver.captures.go_after(&stream, node) {
             let text = format!("{CALL} of {} behind {node:#x}, which was not just added to its graph", stream.name);
             return Err(driver.refuse(Kind::Capture, text, Code::INVALID_VALUE));
         }

@@ -44,7 +44,7 @@ driver_calls! {
         Ok(())
     }
 
-    /// Records the event behind all commands of the stream so far.
+    /// Records the event after all commands of the stream so far.
     fn cuEventRecord(driver, event: usize, stream: usize) {
         const CALL: &str = "cuEventRecord";
         let stream = driver.stream_here(CALL, stream)?;

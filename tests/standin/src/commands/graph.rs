@@ -132,7 +132,7 @@ impl Exec {
         Ok(())
     }
 
-    /// Queues its commands, behind its last launch.
+    /// Queues its commands, after its last launch.
     pub(crate) fn launch(&self, driver: &Driver, stream: &Arc<Stream>) {
         let mut state = self.lock();
         if let Some(last) = state.last.take().filter(|last| !Arc::ptr_eq(&last.stream, stream)) {
@@ -166,7 +166,7 @@ fn broken() -> Prepared {
     Prepared { call: CALL, what: CALL.to_owned(), touches: Vec::new(), work: PreparedWork::Work(work) }
 }
 
-/// The point of a stream behind its commands so far.
+/// The point of a stream after its commands so far.
 fn end(driver: &Driver, stream: &Arc<Stream>) -> Arc<Mark> {
     let (number, moment) = stream.end(|| driver.order.mark(stream.actor));
     Arc::new(Mark { stream: Arc::clone(stream), number, moment, passed_at: OnceLock::new() })

@@ -266,7 +266,7 @@ impl PtxLaunch {
             Some(Err(missing)) => {
                 let kind = match &missing {
                     Missing::Freed(_) => Kind::AfterFree,
-                    // The driver has given out no such address: it lies behind or before an allocation.
+                    // The driver has given out no such address: it lies after or before an allocation.
                     Missing::OutOfBounds(_) | Missing::NeverGiven => Kind::OutOfBounds,
                     Missing::Host => Kind::UnknownMemory,
                 };

@@ -1,4 +1,4 @@
-//! One allocation: its addresses, and the bytes behind them.
+//! One allocation: its addresses, and the bytes after them.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::fmt;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::arena::POISON;
 
-/// Alignment of the bytes behind a device address; no kernel needs more.
+/// Alignment of the bytes after a device address; no kernel needs more.
 const ALIGNMENT: usize = 256;
 
 /// The kind of memory, and the device of an allocation.
@@ -56,7 +56,7 @@ unsafe impl Send for Allocation {}
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
-    /// Device memory: separate bytes behind addresses that the host cannot access. `None` if the machine has no more memory. `keeps_valued`: whether to keep
+    /// Device memory: separate bytes after addresses that the host cannot access. `None` if the machine has no more memory. `keeps_valued`: whether to keep
     /// which bytes have values.
     pub(super) fn device(
         device: usize,

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_that_is_used_up_starts_again_behind_what_is_in_use() {
+    fn a_stretch_that_is_used_up_starts_again_after_what_is_in_use() {
         let mut arena = Arena::reserve(1 << 20).unwrap();
         let first = arena.piece(200 << 10, PAGE, 0, |_| None).unwrap();
         let rest: Vec<_> = (0..4).map(|_| arena.piece(200 << 10, PAGE, 0, |_| None).unwrap()).collect();

@@ -7,8 +7,8 @@
 //!
 //! Further streams join a capture by waiting for an event that was recorded in it. Each is a *lane* of the capture; that which began it is lane 0. A
 //! capture must end on the stream that began it, and everything that the other lanes have captured must be joined to that stream: it waits, directly
-//! or by way of other lanes, for an event that was recorded behind each of their commands and waits. The CUDA driver asks that of commands only; a wait
-//! behind the join of a lane is refused here, too, because nothing could come of it.
+//! or by way of other lanes, for an event that was recorded after each of their commands and waits. The CUDA driver asks that of commands only; a wait
+//! after the join of a lane is refused here, too, because nothing could come of it.
 
 use std::ffi::c_uint;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,11 +71,11 @@ struct Capture {
     thread: ThreadId,
     mode: Mode,
     captured: Vec<Captured>,
-    /// What each record in it comes behind, as [`CapturingLane::passed`].
+    /// What each record in it comes after, as [`CapturingLane::passed`].
     records: Vec<Vec<u64>>,
     /// The graph that it makes, once a call has asked for it; for a capture into a body, that.
     graph: Option<(usize, Arc<Graph>)>,
-    /// A node that was added to the graph, and that the stream does not come behind yet.
+    /// A node that was added to the graph, and that the stream does not come after yet.
     added: Option<(usize, Node)>,
     /// Whether a command was captured beside an added node.
     has_loose_node: bool,
@@ -92,7 +92,7 @@ pub(crate) enum Adding {
     Added(usize),
     /// No stream captures into the graph.
     NotCapturing,
-    /// The node was to come behind other nodes than those of the stream of this name.
+    /// The node was to come after other nodes than those of the stream of this name.
     Elsewhere(String),
 }
 
@@ -102,7 +102,7 @@ impl Capture {
         self.lanes.iter().position(|lane| Arc::ptr_eq(&lane.stream, stream))
     }
 
-    /// The node that the next command of a lane comes behind, if there is one. Its handle is made of the numbers of the capture, the lane and the command.
+    /// The node that the next command of a lane comes after, if there is one. Its handle is made of the numbers of the capture, the lane and the command.
     fn node(&self, lane: usize) -> Option<usize> {
         let count = self.lanes[lane].passed.iter().sum::<u64>() as usize;
         (count > 0).then_some(0x5B00 << 48 | (self.number as usize & 0xFFFF) << 32 | lane << 24 | count)
@@ -130,7 +130,7 @@ impl Capture {
         self.captured.push(Captured::Wait { lane, record });
     }
 
-    /// The first stream that the stream of lane 0 does not come behind.
+    /// The first stream that the stream of lane 0 does not come after.
     fn unjoined(&self) -> Option<&Arc<Stream>> {
         let passed = |of: usize| self.lanes[0].passed.get(of).copied().unwrap_or(0);
         let mut others = self.lanes.iter().enumerate().skip(1);
@@ -149,9 +149,9 @@ pub(crate) enum NoGraph {
     Unmatched,
     /// A forbidden call has invalidated it.
     Invalidated,
-    /// The stream that began it does not come behind everything that this stream has captured.
+    /// The stream that began it does not come after everything that this stream has captured.
     Unjoined(String),
-    /// The stream does not come behind a node that was added to the graph.
+    /// The stream does not come after a node that was added to the graph.
     LooseNode,
 }
 
@@ -257,7 +257,7 @@ impl Captures {
         }
     }
 
-    /// The graph of a capture, the number of the capture, and the node that the next command of the stream comes behind.
+    /// The graph of a capture, the number of the capture, and the node that the next command of the stream comes after.
     pub(crate) fn place(&self, stream: &Arc<Stream>) -> Option<(usize, u64, Option<usize>)> {
         let mut state = self.lock();
         let (capture, lane) = state.of(stream)?;
@@ -270,7 +270,7 @@ impl Captures {
         self.lock().captures.iter().any(|capture| capture.graph.as_ref().is_some_and(|(handle, _)| *handle == graph))
     }
 
-    /// Adds a node to a graph into which a stream captures, behind these nodes.
+    /// Adds a node to a graph into which a stream captures, after these nodes.
     pub(crate) fn add_node(&self, graph: usize, behind: &[usize], node: Node) -> Adding {
         let mut state = self.lock();
         let into = |capture: &&mut Capture| capture.graph.as_ref().is_some_and(|(handle, _)| *handle == graph);
@@ -283,8 +283,8 @@ impl Captures {
         Adding::Added(handle)
     }
 
-    /// Lets the next command of a stream come behind the node that was just added; `false` if it is another one.
-    pub(crate) fn go_behind(&self, stream: &Arc<Stream>, node: usize) -> bool {
+    /// Lets the next command of a stream come after the node that was just added; `false` if it is another one.
+    pub(crate) fn go_after(&self, stream: &Arc<Stream>, node: usize) -> bool {
         let mut state = self.lock();
         let Some((capture, lane)) = state.of(stream) else { return false };
         match capture.added.take() {

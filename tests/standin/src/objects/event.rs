@@ -8,7 +8,7 @@ use streamvm_sim::races::Moment;
 use crate::objects::context::Context;
 use crate::objects::stream::Stream;
 
-/// A record of an event: the point of a stream behind its first `number` commands.
+/// A record of an event: the point of a stream after its first `number` commands.
 #[derive(Debug)]
 pub(crate) struct Mark {
     pub(crate) stream: Arc<Stream>,

@@ -4,7 +4,7 @@
 //! so a graph does not keep memory or kernels alive, and a launch that would access memory freed since the capture is found.
 //!
 //! Several streams may have captured a graph together ([`capture`](crate::objects::capture)). The nodes of the stream that began the capture run as ordinary
-//! commands of the stream on which the graph is launched. Those of each other stream run on a stream of the graph's own, behind and before what the
+//! commands of the stream on which the graph is launched. Those of each other stream run on a stream of the graph's own, after and before what the
 //! captured waits say, and at any time that these allow. So nodes without order between them run side by side, and race if they must not.
 //!
 //! A conditional node is one command, which runs the commands of its body in the order of their capture, as often as its condition says. So those

@@ -14,7 +14,7 @@ use crate::values::code::Code;
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`.
 const THREAD_LOCAL: u32 = 1;
 
-/// Where a stream captures: the graph, and the node that its next command comes behind.
+/// Where a stream captures: the graph, and the node that its next command comes after.
 fn place(stream: usize) -> Result<(u32, usize, Vec<usize>)> {
     let (mut status, mut id, mut graph, mut count) = (9, 0, 0, 0);
     let (mut nodes, mut edges) = (std::ptr::null(), std::ptr::null());
@@ -52,7 +52,7 @@ fn add(graph: usize, behind: &[usize], params: &mut ConditionalParams) -> Result
     Ok((node, unsafe { params.bodies.read() }))
 }
 
-fn go_behind(stream: usize, node: usize) -> Result {
+fn go_after(stream: usize, node: usize) -> Result {
     call!(conditional::cuStreamUpdateCaptureDependencies_v2(stream, &raw const node, std::ptr::null(), 1, 1))
 }
 
@@ -116,7 +116,7 @@ impl Counting<'_> {
         self.bench.launch(self.sets, stream, &given)
     }
 
-    /// Adds a node behind what the stream has captured, and begins its body on another stream. `condition` is set before.
+    /// Adds a node after what the stream has captured, and begins its body on another stream. `condition` is set before.
     fn block(&self, stream: usize, body: usize, condition_at: u64, test: u32) -> u64 {
         let (_, graph, _) = place(stream).unwrap();
         let handle = condition(graph, self.bench.context(), None).unwrap();
@@ -126,7 +126,7 @@ impl Counting<'_> {
         assert_eq!((status, again, behind.len()), (1, graph, 1));
         let mut params = ConditionalParams::new(handle, repeats, self.bench.context());
         let (node, of_body) = add(graph, &behind, &mut params).unwrap();
-        go_behind(stream, node).unwrap();
+        go_after(stream, node).unwrap();
         begin_to(body, of_body).unwrap();
         handle
     }
@@ -220,7 +220,7 @@ fn a_condition_that_no_kernel_sets_has_its_default_or_is_found() {
         assert_eq!(behind, []);
         let handle = condition(graph, bench.context(), default).unwrap();
         let (node, of_body) = add(graph, &behind, &mut ConditionalParams::new(handle, false, bench.context())).unwrap();
-        go_behind(stream, node).unwrap();
+        go_after(stream, node).unwrap();
         begin_to(body, of_body).unwrap();
         bench.set(device, 8, 1, body).unwrap();
         assert_eq!(end(body), Ok(of_body));
@@ -258,7 +258,7 @@ fn ptx_that_does_not_set_its_condition_is_found_at_its_launch() {
     }
 }
 
-/// What reads the memory that a body writes without coming behind the node is found, although the body does not run.
+/// What reads the memory that a body writes without coming after the node is found, although the body does not run.
 #[test]
 fn a_body_races_like_any_command() {
     let bench = Bench::new("");
@@ -267,7 +267,7 @@ fn a_body_races_like_any_command() {
     let (_, graph, behind) = place(stream).unwrap();
     let handle = condition(graph, bench.context(), Some(0)).unwrap();
     let (node, of_body) = add(graph, &behind, &mut ConditionalParams::new(handle, false, bench.context())).unwrap();
-    go_behind(stream, node).unwrap();
+    go_after(stream, node).unwrap();
     begin_to(body, of_body).unwrap();
     bench.set(device, 8, 4, body).unwrap();
     end(body).unwrap();
@@ -307,16 +307,16 @@ fn nodes_and_conditions_that_do_not_fit_are_found() {
     assert_eq!(add(other_graph, &[], &mut of_other), Err(Code::INVALID_VALUE));
     bench.found("bad kernel arguments");
     end(other).unwrap();
-    // A node that does not come behind what the stream has captured.
+    // A node that does not come after what the stream has captured.
     bench.set(device, 1, 1, stream).unwrap();
     let mut params = ConditionalParams::new(handle, false, context);
     assert_eq!(add(graph, &[], &mut params), Err(Code::INVALID_VALUE));
     assert!(bench.found("broken capture").contains("does not come behind what stream"));
-    // The condition has a node now, if one that nothing comes behind.
+    // The condition has a node now, if one that nothing comes after.
     let behind = place(stream).unwrap().2;
     assert_eq!(add(graph, &behind, &mut params), Err(Code::INVALID_VALUE));
     assert!(bench.found("bad kernel arguments").contains("which has a node already"));
-    assert_eq!(go_behind(stream, 5), Err(Code::INVALID_VALUE));
+    assert_eq!(go_after(stream, 5), Err(Code::INVALID_VALUE));
     bench.found("broken capture");
     end(stream).unwrap();
     // A condition without a node.
@@ -344,7 +344,7 @@ fn captures_into_bodies_that_do_not_fit_are_found() {
         let handle = condition(graph, context, Some(1)).unwrap();
         add(graph, &behind, &mut ConditionalParams::new(handle, false, context)).unwrap()
     };
-    // Nothing comes behind the node.
+    // Nothing comes after the node.
     node();
     assert_eq!(end(stream), Err(Code::STREAM_CAPTURE_UNJOINED));
     assert!(bench.found("broken capture").contains("does not come behind a node"));
@@ -354,7 +354,7 @@ fn captures_into_bodies_that_do_not_fit_are_found() {
     bench.found("broken capture");
     // A stream that captures already, a graph that is no body, a body that is not empty.
     let (added, of_body) = node();
-    go_behind(stream, added).unwrap();
+    go_after(stream, added).unwrap();
     assert_eq!(begin_to(stream, of_body), Err(Code::ILLEGAL_STATE));
     bench.found("broken capture");
     assert_eq!(begin_to(body, place(stream).unwrap().1), Err(Code::INVALID_VALUE));
@@ -369,7 +369,7 @@ fn captures_into_bodies_that_do_not_fit_are_found() {
     assert_eq!(end(stream), Err(Code::STREAM_CAPTURE_INVALIDATED));
     // A stream that has joined the capture of a body is not joined by it.
     let (added, of_body) = node();
-    go_behind(stream, added).unwrap();
+    go_after(stream, added).unwrap();
     begin_to(body, of_body).unwrap();
     let fork = bench.recorded(body);
     bench.wait(side, fork).unwrap();
@@ -383,6 +383,6 @@ fn captures_into_bodies_that_do_not_fit_are_found() {
     // Another graph with a node like it.
     let exec = instantiated(made);
     let (added, _) = node();
-    go_behind(stream, added).unwrap();
+    go_after(stream, added).unwrap();
     assert_eq!(update(exec, end(stream).unwrap()), (Err(Code::GRAPH_EXEC_UPDATE_FAILURE), 6));
 }

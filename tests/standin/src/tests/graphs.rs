@@ -345,7 +345,7 @@ fn commands_of_a_graph_are_ordered_and_race_like_others() {
     let (one, two, device, pinned) = (bench.stream(), bench.stream(), bench.device(4), bench.pinned(4));
     let exec = instantiated(captured(one, || bench.set(device, 1, 4, one).unwrap()));
     launched(exec, one).unwrap();
-    // A launch comes behind the last launch of its graph, on any stream.
+    // A launch comes after the last launch of its graph, on any stream.
     launched(exec, two).unwrap();
     bench.to_host(pinned, device, 4, two).unwrap();
     bench.synchronize(two).unwrap();

@@ -26,7 +26,7 @@ impl Fork<'_> {
         self.bench.wait(self.side, self.fork)
     }
 
-    /// The main stream comes behind the side stream.
+    /// The main stream comes after the side stream.
     fn ends(&self) -> Result {
         call!(event::cuEventRecord(self.join, self.side))?;
         self.bench.wait(self.main, self.join)
@@ -52,7 +52,7 @@ fn streams_that_wait_for_a_capture_are_part_of_its_graph() {
     for _ in 0..3 {
         bench.set(device, 9, 4, fork.main).unwrap();
         launched(exec, fork.main).unwrap();
-        // The launch is one command of its stream: what comes behind it comes behind the nodes of all lanes.
+        // The launch is one command of its stream: what comes after it comes after the nodes of all lanes.
         assert_eq!(bench.read(device, 4, fork.main), [1, 2, 3, 4]);
     }
     // The side stream is a stream like others again.
@@ -87,7 +87,7 @@ fn nodes_of_two_lanes_without_a_wait_between_them_race() {
 fn a_capture_ends_joined_and_where_it_began() {
     let bench = Bench::new("");
     let (fork, device) = (Fork::new(&bench), bench.device(4));
-    // The side stream captures a command behind its join, or waits behind it.
+    // The side stream captures a command after its join, or waits after it.
     let late: [fn(&Fork<'_>, u64); 3] = [
         |_, _| {},
         |fork, device| {
@@ -151,14 +151,14 @@ fn events_connect_no_two_captures_and_no_capture_that_has_ended() {
     let invalidated = Err(Code::STREAM_CAPTURE_INVALIDATED);
     assert_eq!((bench.set(device, 1, 4, one.side), one.ends()), (invalidated, invalidated));
     assert_eq!((end(one.main).map(|_| ()), end(two.main).map(|_| ())), (invalidated, invalidated));
-    // Behind a capture that has ended, the event marks a place in its graph, and no point of a stream.
+    // After a capture that has ended, the event marks a place in its graph, and no point of a stream.
     assert_eq!(bench.wait(two.side, one.fork), Err(Code::CAPTURED_EVENT));
     bench.found("broken capture");
     begin(two.main).unwrap();
     assert_eq!(bench.wait(two.main, one.fork), Err(Code::STREAM_CAPTURE_ISOLATION));
     bench.found("broken capture");
     assert_eq!(end(two.main).map(|_| ()), invalidated);
-    // A lane must not come behind work outside of its capture either.
+    // A lane must not come after work outside of its capture either.
     let outside = bench.recorded(two.main);
     begin(one.main).unwrap();
     one.begins().unwrap();

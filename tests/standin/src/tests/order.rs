@@ -17,7 +17,7 @@ fn two_streams_that_nothing_orders_are_a_finding_whatever_the_timing() {
 }
 
 #[test]
-fn a_wait_orders_what_comes_behind_it() {
+fn a_wait_orders_what_comes_after_it() {
     let bench = Bench::new("");
     let (one, two, device) = (bench.stream(), bench.stream(), bench.device(4));
     bench.set(device, 1, 4, one).unwrap();
@@ -25,7 +25,7 @@ fn a_wait_orders_what_comes_behind_it() {
     bench.wait(two, event).unwrap();
     bench.set(device, 2, 4, two).unwrap();
     assert_eq!(bench.findings(), [""; 0]);
-    // A command behind the record is not part of it, and the other stream has waited for nothing.
+    // A command after the record is not part of it, and the other stream has waited for nothing.
     bench.set(device, 3, 4, one).unwrap();
     bench.found("conflict");
 }

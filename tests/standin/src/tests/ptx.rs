@@ -174,7 +174,7 @@ fn each_missing_barrier_is_a_race_or_an_uninitialised_read() {
     let barriers = plant::barriers(&Field::of(&shipped(name, unchanged), name).unwrap().kernel);
     drop(bench);
     assert!(barriers >= 3, "{barriers} barriers: the kernel has changed, and the loop below would show little");
-    // All but the last, behind which the next round would begin: this launch has one.
+    // All but the last, after which the next round would begin: this launch has one.
     for barrier in 0..barriers - 1 {
         let bench = Bench::new("");
         let ran = summed(&bench, |kernel| plant::barrier_missing(kernel, barrier));
@@ -206,7 +206,7 @@ fn reads_of_what_was_not_written_are_uninitialised() {
 
 /// The race detector, which is off here, would report the operand at the call. Copies carry along that bytes have no value.
 #[test]
-fn operands_without_values_are_uninitialised_also_behind_a_copy() {
+fn operands_without_values_are_uninitialised_also_after_a_copy() {
     for is_copied in [false, true] {
         let bench = Bench::new("order=0");
         let stream = bench.stream();

@@ -74,7 +74,7 @@ fn a_wait_binds_to_the_record_at_the_time_of_the_call() {
     let (_kept, entered, release) = paused(one);
     call!(event::cuEventRecord(event, one)).unwrap();
     entered.recv().unwrap();
-    // The first record has passed; the second is behind the pause.
+    // The first record has passed; the second is after the pause.
     bench.synchronize(two).unwrap();
     assert_eq!(call!(event::cuEventQuery(event)), Err(Code::NOT_READY));
     release.send(()).unwrap();

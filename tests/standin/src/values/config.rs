@@ -13,7 +13,7 @@ use crate::values::faults::Fault;
 pub(crate) struct Config {
     /// `devices=N`: number of devices; with 0, `cuInit` reports that there is none.
     pub(crate) devices: usize,
-    /// `memory=BYTES`: memory of each device, optionally with `K`, `M` or `G` behind the number.
+    /// `memory=BYTES`: memory of each device, optionally with `K`, `M` or `G` after the number.
     pub(crate) memory: u64,
     /// `pinned=BYTES`: pinned memory of the host, over all devices.
     pub(crate) pinned: u64,

@@ -98,7 +98,7 @@ pub(super) fn nested_blocks() {
     let deep = text.replacen(begins, &vec![begins; LINKS].join("\n"), 1);
     let refused = Program::parse(&deep).map(drop).expect_err("deeper");
     assert!(refused.to_string().contains("64 blocks are nested"), "{refused}");
-    // Many blocks, one behind the other.
+    // Many blocks, one after the other.
     let blocks = LINKS / 4;
     let program = recorded(&vm, |r, x| {
         let (y, none) = (x.neg()?, r.full(CPU, DType::I32, &[], 0)?);
@@ -162,7 +162,7 @@ pub(super) fn many_sections() {
     let text = of_a_list().to_string();
     let read = InstructionList::parse(&text).expect("it reads what it prints");
     assert_eq!((read.len(), read.to_string() == text), (3 * sections, true));
-    // All of them behind one that is open.
+    // All of them after one that is open.
     let gate = ClosedGate::new();
     submit(&vm, |b| b.call_fn("open", CPU, [x.write()], gate.function()));
     let first = vm.enter_section(&[&port], &[]).expect("no other is open");

@@ -130,7 +130,7 @@ pub(crate) fn extra(op: Op, dtype: DType, pick: u64) -> Extra {
             };
             Extra::Pad { before: small.0 as u32, after: small.1 as u32, value: values[pick as usize / 9 % 2] }
         }
-        // Before the first column of small matrices, and behind the last one.
+        // Before the first column of small matrices, and after the last one.
         Op::Tril | Op::Triu => Extra::Diagonal([-2, -1, 0, 1, 3, -60, i64::MIN, i64::MAX][pick as usize % 8]),
         Op::Arange if dtype.is_float() => {
             let (first, step) =
