@@ -1,5 +1,6 @@
 //! What is read and written: lists as text, source lines, inputs of fuzzers, documents, and what `Debug` shows.
 
+mod comparison;
 mod corpus;
 mod debug;
 mod documents;
