@@ -129,7 +129,7 @@ fn orders_that_are_none_are_malformed() {
     for (earlier, later) in [(1..2, 0..1), (0..1, 1..3), (0..0, 1..2), (0..2, 1..2)] {
         let orders = vec![crate::StepOrder { earlier, later }];
         let wrong = Program { orders, ..program.clone() }.check().expect_err("it is no order").to_string();
-        assert!(wrong.contains("cannot be ordered behind"), "{wrong}");
+        assert!(wrong.contains("cannot be ordered after"), "{wrong}");
     }
 }
 

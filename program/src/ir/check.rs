@@ -143,7 +143,7 @@ impl Program {
         };
         match self.orders.iter().find(|order| !fits(order)) {
             Some(StepOrder { earlier, later }) => {
-                Err(self.malformed(format!("steps {later:?} cannot be ordered behind steps {earlier:?}")))
+                Err(self.malformed(format!("steps {later:?} cannot be ordered after steps {earlier:?}")))
             }
             None => Ok(()),
         }
@@ -154,7 +154,8 @@ impl Program {
             return Err(format!("there is no value {}", value.0));
         };
         let (end, elements) = (layout.span_elements().end, found.shape.elements());
-        if end > elements {
+        // A view without elements may have an offset past a value without elements, as a slice of `[0, 5]` has.
+        if end > elements && layout.elements() > 0 {
             return Err(format!("a view reaches element {end} of value {}, which has {elements}", value.0));
         }
         Ok(())
