@@ -172,7 +172,7 @@ pub enum Error {
     #[error("the operand was not declared to be written; declare write or update access")]
     NotWritable,
     /// An operand index out of range.
-    #[error("there are {count} operands to {access}, counted from 0: there is no {index}")]
+    #[error("the instruction declares {count} to {access}, counted from 0: there is no operand {index} to {access}")]
     NoSuchOperand { access: &'static str, index: usize, count: usize },
     /// A second `&mut` to one operand.
     #[error("operand {index} to write has been taken already; take each once")]

@@ -148,7 +148,7 @@ pub enum BuildError {
         what: String,
     },
     /// The dtype has no exact representation of the scalar.
-    #[error("{what}: the value {value} does not fit {dtype}")]
+    #[error("{what}: the value {value} does not fit {dtype}; give one that it has, or use another dtype")]
     Value {
         /// The instruction.
         what: String,
