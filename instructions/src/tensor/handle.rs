@@ -265,7 +265,7 @@ impl Tensor {
     #[track_caller]
     pub fn t(&self) -> Result<Tensor, Error> {
         let rank = self.rank();
-        self.transpose(rank.saturating_sub(2), rank.saturating_sub(1).max(1))
+        self.viewed("t", self.0.layout.transpose(rank.saturating_sub(2), rank.saturating_sub(1).max(1)))
     }
 
     /// Returns a view without `axis`, which has size 1.

@@ -125,7 +125,10 @@ fn closures_do_not_run_on_a_gpu_and_say_where_they_do() {
     let x = vm.full(CUDA, DType::F32, &[4], 1.0).expect("memory");
     let mut b = InstructionsBuilder::new();
     let refused = b.call_fn("mine", CUDA, [x.update()], |_| Ok(())).expect_err("no closure runs there").to_string();
-    assert!(refused.contains("mine: the operand f32[4] lives on cuda:0") && refused.contains("copy it there"), "{refused}");
+    assert!(
+        refused.contains("mine: the operand f32[4] lives on cuda:0") && refused.contains("copy it there"),
+        "{refused}"
+    );
     let _ = vm.wait_all();
 }
 

@@ -471,6 +471,41 @@ fn a_time_limit_bounds_every_blocking_call() {
     vm.wait_all().expect("what gave up was not submitted, and the rest passes");
 }
 
+/// Of two functions on workers, or two handles, the one that the wait is for: the other began before it.
+#[test]
+fn a_timeout_names_what_was_waited_for() {
+    for mode in [Mode::Threaded, Mode::Simulated { seed: 1 }] {
+        let vm = Vm::builder().mode(mode).workers(2).build().expect("an engine");
+        let (handles, kept) = std::sync::mpsc::channel();
+        let vars = [vm.var(), vm.var()];
+        for (name, var) in ["first", "second"].into_iter().zip(&vars) {
+            let handles = handles.clone();
+            vm.push_async(name, [var.write()], move |handle| drop(handles.send(handle))).expect("it is taken");
+        }
+        for (name, var) in ["first", "second"].into_iter().zip(&vars) {
+            let late = TimeLimit(Duration::from_millis(300)).run(|| var.wait()).expect_err("nobody uses the handle");
+            let Error::Timeout { waited_for, .. } = &late else { panic!("{late}") };
+            assert!(waited_for.starts_with(&format!("{name}, issued at tests/tests/order/waiting.rs:")), "{late}");
+            assert!(waited_for.contains("its handle was not used yet"), "{late}");
+        }
+        kept.try_iter().for_each(|handle| handle.complete(Ok(())));
+        vm.wait_all().expect("both pass");
+    }
+    let vm = Vm::builder().workers(2).build().expect("an engine");
+    let gate = ClosedGate::new();
+    let tensors = [on_device(&vm, &[1.0]), on_device(&vm, &[2.0])];
+    for (name, x) in ["one", "other"].into_iter().zip(&tensors) {
+        vm.call_fn_on_workers(name, CPU, [x.update()], gate.function()).expect("it is taken");
+    }
+    gate.wait_entered(2);
+    for (name, x) in ["one", "other"].into_iter().zip(&tensors) {
+        let late = TimeLimit(SHORT).run(|| x.wait()).expect_err("the gate is closed");
+        assert!(matches!(&late, Error::Timeout { waited_for, .. } if waited_for.starts_with(name)), "{late}");
+    }
+    gate.open();
+    vm.wait_all().expect("both pass");
+}
+
 /// Memory that is only given back once pending work has passed is waited for up to the deadline.
 #[test]
 fn waiting_for_memory_ends_at_the_deadline() {

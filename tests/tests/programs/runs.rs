@@ -195,38 +195,6 @@ fn empty_programs_and_empty_tensors_run() {
     assert_eq!(run["sum"].to_scalar::<f32>(), Ok(0.0));
 }
 
-/// A slice of `[0, 5]` begins past its storage, which has no element: eager calls take it, and so do programs, in text form, too.
-#[test]
-fn views_of_empty_tensors_at_an_offset_are_used_like_others() {
-    let made = |x: &Tensor| -> Result<[Tensor; 3], Error> {
-        let part = x.slice(1, 2..4)?;
-        let row = part.slice(0, 0..0)?.sum(&[0])?;
-        Ok([(&part + &part)?, row, Tensor::cat(&[&part, x], 1)?])
-    };
-    for vm in modes() {
-        let program = vm.record("empty parts", |r| {
-            let x = r.feed("x", CPU, DType::F32, &[0, 5])?;
-            for (name, tensor) in ["a", "b", "c"].into_iter().zip(made(&x)?) {
-                r.fetch(name, &tensor)?;
-            }
-            r.fetch("part", &x.slice(1, 2..4)?)
-        });
-        let program = program.expect("it is recorded");
-        let parsed = program.to_string().parse::<streamvm::program::Program>().expect("it is read back");
-        assert_eq!(parsed.to_string(), program.to_string());
-        let x = vm.zeros(CPU, DType::F32, &[0, 5]).expect("a tensor");
-        for options in [options(), CompileOptions { lanes: 2, ..options() }] {
-            let executable = vm.compile(&program, &[], &options).expect("it compiles");
-            let run = executable.run(&[("x", &x)]).expect("it runs");
-            for (name, eager) in ["a", "b", "c"].into_iter().zip(made(&x).expect("eager calls")) {
-                assert_eq!(run[name].dims(), eager.dims(), "{name}");
-                assert_eq!(run[name].to_vec::<f32>(), eager.to_vec::<f32>(), "{name}");
-            }
-            assert_eq!(run["part"].to_vec::<f32>(), Ok(vec![]));
-        }
-    }
-}
-
 #[test]
 fn fetches_of_feeds_views_and_one_value_twice_are_tensors_of_the_run() {
     let vm = Vm::builder().build().expect("an engine");

@@ -14,6 +14,7 @@ use streamvm_instructions::{Deadline, Error};
 use streamvm_stream::Point;
 
 use crate::engine::core::Engine;
+use crate::execute::backpressure::FULL;
 use crate::execute::context::Context;
 use crate::execute::locked_context::LockedContext;
 use crate::execute::scheduler::Scheduler;
@@ -125,7 +126,7 @@ impl Simulated {
     /// As [`Engine::step_until`].
     pub(crate) fn make_room(&self, engine: &Engine, more: u64, deadline: Option<Deadline>) -> Result<(), Error> {
         engine.demand_all();
-        engine.step_until(self, || engine.limits.admit(engine.pending(), more), deadline)
+        engine.step_until(self, || engine.limits.admit(engine.pending(), more), deadline, || FULL.to_owned())
     }
 
     /// Takes fewer than [`EAGER`] steps after a submission, often none.

@@ -72,7 +72,7 @@ impl Engine {
         }
         stream_state.demand(point.seq);
         if let Some(simulated) = &self.simulated {
-            return self.step_until(simulated, || self.streams.has_passed(point), deadline);
+            return self.step_until(simulated, || self.streams.has_passed(point), deadline, || self.waited_for(point));
         }
         if deadline.is_none() && self.help(stream_state, point.seq) {
             return Ok(());
@@ -89,7 +89,7 @@ impl Engine {
                 && deadline.is_over()
             {
                 stream_state.forget(point.seq, id);
-                return Err(deadline.error(self.waited_for(Some(stream_state.key))));
+                return Err(deadline.error(self.waited_for(point)));
             }
             match watch.nap(deadline) {
                 None => park(),
@@ -128,6 +128,7 @@ impl Engine {
         simulated: &Simulated,
         enough: impl Fn() -> bool,
         deadline: Option<Deadline>,
+        waited_for: impl FnOnce() -> String,
     ) -> Result<(), Error> {
         // The last answer is kept: `enough` may return false again, because other threads submit.
         let was_enough = Cell::new(false);
@@ -137,7 +138,7 @@ impl Engine {
         });
         match (was_enough.get(), deadline) {
             (true, _) => Ok(()),
-            (false, Some(deadline)) => Err(deadline.error(self.waited_for(None))),
+            (false, Some(deadline)) => Err(deadline.error(waited_for())),
             (false, None) => Err(Error::Stalled { report: self.stall_report().to_string(), site: Site::caller() }),
         }
     }

@@ -41,6 +41,9 @@ pub(crate) struct Limits {
     pub(crate) bytes: u64,
 }
 
+/// What a submitter waits for, in words.
+pub(crate) const FULL: &str = "the queue is full, or other submitters wait for room in it";
+
 /// Instructions that are submitted on one core before the submitter yields the core to the threads that run them: few enough that the data
 /// just written is still in the cache and node boxes are reused before new ones are made, many enough that switches do not matter. Measured
 /// on one core, 256 / 512 / 1,024 / 2,048: a chain in lists of 64 takes 46.5 / 41.5 / 39.0 / 38.7 ns an instruction.
@@ -322,9 +325,7 @@ impl Backpressure {
                 // the last demand. The lock is kept: a thread that makes room notifies the first under it, so no notification is lost.
                 env.demand_all();
             }
-            let over = deadline.filter(Deadline::is_over).map(|deadline| {
-                deadline.error("the queue is full, or other submitters wait for room in it".to_owned())
-            });
+            let over = deadline.filter(Deadline::is_over).map(|deadline| deadline.error(FULL.to_owned()));
             let closed = env.closed.load(Ordering::SeqCst).then(Error::shutdown);
             if let Some(error) = closed.or(over) {
                 queue.waiting.remove(position);

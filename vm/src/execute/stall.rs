@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 use streamvm_ep::ProgramStep;
 use streamvm_instructions::Deadline;
-use streamvm_stream::{Point, StreamKey};
+use streamvm_stream::Point;
 
 use crate::execute::environment::Environment;
 use crate::observe::stall_report::{StallReport, StallState, StalledInstruction};
@@ -26,6 +26,9 @@ use crate::tasks::notes::{Board, Noted};
 /// Default time without progress after which a waiter logs a report: longer than any sensible instruction, short enough to help a user
 /// whose program hangs.
 pub(crate) const STALL_AFTER: Duration = Duration::from_secs(30);
+
+/// What the message of a timeout says where nothing is left to wait for.
+const PASSED: &str = "the work has passed just after that";
 
 /// The stall state of one engine.
 pub(crate) struct Stall {
@@ -69,12 +72,26 @@ impl Environment {
         StallReport::new(stalled.collect(), self.backpressure.blocked(), self.section_gate.report())
     }
 
-    /// What a wait for work of this stream, or of any stream, waits for in the end, for the message of a timeout.
-    pub(crate) fn waited_for(&self, stream: Option<StreamKey>) -> String {
-        let report = self.stall_report();
-        let of_stream = report.streams.iter().find(|stalled| stream.is_none_or(|key| stalled.stream == key));
-        let root = of_stream.map(|stalled| report.chain(stalled).last().copied().unwrap_or(stalled));
-        root.map_or_else(|| "it has just passed".to_owned(), StalledInstruction::in_words)
+    /// What a wait for `point` waits for, for the message of a timeout: the oldest pending instruction of an ordered stream, which holds up
+    /// those after it; on workers, the instruction itself.
+    pub(crate) fn waited_for(&self, point: Point) -> String {
+        let Some(stream_state) = self.streams.get(point.stream) else { return PASSED.to_owned() };
+        if let Some(unordered) = stream_state.unordered() {
+            let workers = unordered.pool.iter().flat_map(|pool| &pool.contexts).chain([&stream_state.context]);
+            let running = workers.filter_map(|worker| worker.running.last()).find(|noted| noted.point == point);
+            let incomplete = unordered.pool.as_ref().and_then(|pool| pool.incomplete.find(point));
+            let found: Found = match (incomplete, running) {
+                (Some(noted), _) => (Some(noted), StallState::Incomplete, SmallVec::new()),
+                (None, Some(noted)) => (Some(noted), StallState::Running, SmallVec::new()),
+                (None, None) => return format!("an instruction of {} has not begun", stream_state.key),
+            };
+            return self.describe(stream_state, point, 1, found).in_words();
+        }
+        let (passed, submitted) = (stream_state.passed(), stream_state.submitted());
+        if submitted <= passed {
+            return PASSED.to_owned();
+        }
+        self.look_at(stream_state, Point::new(stream_state.id, passed + 1), submitted - passed).in_words()
     }
 
     /// Describes the oldest pending instruction of an ordered stream.

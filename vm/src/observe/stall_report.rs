@@ -152,7 +152,18 @@ impl StalledInstruction {
     pub(crate) fn in_words(&self) -> String {
         let what = self.what.as_deref().unwrap_or("an instruction");
         let site = self.site.map_or_else(String::new, |site| format!(", issued at {site},"));
-        format!("{what}{site} is {} on {}", self.state, Named(self.stream, self.seq))
+        let named: Vec<String> = self.waits_for.iter().map(|(key, number)| Named(*key, *number).to_string()).collect();
+        let others = if named.is_empty() { "other work".to_owned() } else { named.join(", ") };
+        let state = match (self.state, self.condition) {
+            (StallState::Running, _) => "is running".to_owned(),
+            (StallState::Incomplete, _) => "has returned, and its handle was not used yet".to_owned(),
+            (StallState::Launched, _) => "was launched, and its device has not finished it".to_owned(),
+            (StallState::Condition, Some(step)) => format!("waits for {step}"),
+            (StallState::Ready, _) => "is ready to run".to_owned(),
+            (StallState::Queued, _) => format!("waits for a thread, which runs {others}"),
+            (StallState::HeldBack | StallState::Waiting | StallState::Condition, _) => format!("waits for {others}"),
+        };
+        format!("{what}{site} on {} {state}", Named(self.stream, self.seq))
     }
 }
 

@@ -143,12 +143,17 @@ pub(crate) struct Pool {
 /// (docs/adr/memory-reuse.md).
 const SPARE: usize = 4;
 
+/// Bytes. The host lends more memory than it has, so it refuses none in time: of its memory larger blocks are waited for, so that a loop over large
+/// tensors does not take several times the memory that it needs.
+const MOST_SPARE_OF_HOST: usize = 64 << 20;
+
 impl Pool {
     /// Whether the device is asked for fresh memory before a block of `bytes` bytes is taken that needs a wait.
     pub(crate) fn may_grow(&self, bytes: usize) -> bool {
         // With fewer cached bytes there is no free block to wait for.
         let some = bytes..bytes.saturating_mul(SPARE);
-        !self.growth_refused && some.contains(&self.allocator.stats().cached)
+        let is_small = bytes <= MOST_SPARE_OF_HOST || !self.device.id().kind.info().host_memory;
+        !self.growth_refused && is_small && some.contains(&self.allocator.stats().cached)
     }
 }
 
