@@ -14,6 +14,8 @@ use std::mem::MaybeUninit;
 
 use crate::call::fn_context::FnContext;
 use crate::errors::call_error::FnError;
+#[cfg(doc)]
+use crate::errors::error::Error;
 
 /// Captures of up to this many bytes, with an alignment of at most 8, are stored inline.
 ///
@@ -145,13 +147,14 @@ impl InlineFn {
     ///
     /// # Errors
     ///
-    /// The error of the closure. If the closure panics, its captures are dropped while unwinding.
+    /// The error of the closure, and [`Error::NotTaken`]. If the closure panics, its captures are dropped while unwinding.
     #[inline]
     pub fn call(&mut self, context: &mut FnContext<'_>) -> Result<(), FnError> {
         let vtable = std::mem::replace(&mut self.vtable, InlineFn::NOTHING);
         // SAFETY: the storage holds the value that this vtable was made for. It is not used again, even if the call panics, because
         // `self.vtable` has already been replaced.
-        unsafe { (vtable.call)(&raw mut self.storage, context) }
+        unsafe { (vtable.call)(&raw mut self.storage, context) }?;
+        Ok(context.check_taken()?)
     }
 
     /// Drops the captures: a later call does nothing.

@@ -9,6 +9,7 @@ use crate::call::operand::{Access, Operand};
 use crate::call::prepared::SegmentCall;
 use crate::call::raw::RawCall;
 use crate::errors::error::Error;
+use crate::names::site::Site;
 use crate::tensor::dtype::{DType, Element};
 use crate::tensor::layout::Layout;
 
@@ -78,13 +79,35 @@ impl<'a> FnContext<'a> {
     /// # Errors
     ///
     /// [`Error::AlreadyTaken`], with the first written operand that was taken before.
+    #[track_caller]
     pub fn take_all(&mut self) -> Result<&'a [Operand<'a>], Error> {
         let before = std::mem::replace(&mut self.writes.taken, u64::MAX);
         if before == 0 {
             return Ok(self.writes.operands);
         }
         self.writes.taken = before;
-        Err(Error::AlreadyTaken { index: before.trailing_zeros() as usize })
+        Err(Error::AlreadyTaken { index: before.trailing_zeros() as usize, site: Site::caller() })
+    }
+
+    /// Checks, after a closure has returned, that it has taken each operand that it declared to overwrite: what such an operand holds if nothing was
+    /// written is bytes of an earlier tensor in the same memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotTaken`], with the first operand that was not taken.
+    #[inline]
+    pub(crate) fn check_taken(&self) -> Result<(), Error> {
+        let taken = self.writes.taken;
+        let left = |(index, operand): &(usize, &Operand)| {
+            operand.access() == Access::Write && taken & (1 << *index) == 0 && operand.layout().elements() > 0
+        };
+        match self.writes.iter().enumerate().find(left) {
+            Some((index, operand)) => {
+                let (dtype, shape) = (operand.dtype(), Box::new(*operand.layout().shape()));
+                Err(Error::NotTaken { index, dtype, shape })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Whether a written operand was taken.
@@ -119,9 +142,14 @@ impl<'a> Reads<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchOperand`], and those of [`Operand::slice`].
+    /// [`Error::NoSuchOperand`]; [`Error::Slice`], with the line of the call, for those of [`Operand::slice`].
+    #[track_caller]
     pub fn get<T: Element>(&self, index: usize) -> Result<&'a [T], Error> {
-        self.operand(index)?.slice()
+        let operand = self.operand(index)?;
+        match operand.slice() {
+            Ok(slice) => Ok(slice),
+            Err(error) => Err(no_slice("read", index, operand, error)),
+        }
     }
 
     /// The number of read operands.
@@ -139,6 +167,7 @@ impl<'a> Reads<'a> {
     /// # Errors
     ///
     /// [`Error::NoSuchOperand`].
+    #[track_caller]
     pub fn layout(&self, index: usize) -> Result<&'a Layout, Error> {
         Ok(self.operand(index)?.layout())
     }
@@ -148,6 +177,7 @@ impl<'a> Reads<'a> {
     /// # Errors
     ///
     /// [`Error::NoSuchOperand`].
+    #[track_caller]
     pub fn dtype(&self, index: usize) -> Result<DType, Error> {
         Ok(self.operand(index)?.dtype())
     }
@@ -157,8 +187,12 @@ impl<'a> Reads<'a> {
         all.filter(|operand| operand.access() == Access::Read)
     }
 
+    #[track_caller]
     fn operand(&self, index: usize) -> Result<&'a Operand<'a>, Error> {
-        self.iter().nth(index).ok_or_else(|| Error::NoSuchOperand { access: "read", index, count: self.len() })
+        match self.iter().nth(index) {
+            Some(operand) => Ok(operand),
+            None => Err(no_operand("read", index, self.len())),
+        }
     }
 }
 
@@ -175,11 +209,15 @@ impl<'a> Writes<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchOperand`], [`Error::AlreadyTaken`], and those of [`Operand::slice_mut`]. After an error the operand does not count
-    /// as taken.
+    /// [`Error::NoSuchOperand`], [`Error::AlreadyTaken`]; [`Error::Slice`], with the line of the call, for those of [`Operand::slice_mut`]. After an
+    /// error the operand does not count as taken.
+    #[track_caller]
     pub fn take<T: Element>(&mut self, index: usize) -> Result<&'a mut [T], Error> {
         let mut operand = self.untaken(index)?;
-        let slice = operand.slice_mut::<T>()?;
+        let slice = match operand.slice_mut::<T>() {
+            Ok(slice) => slice,
+            Err(error) => return Err(no_slice("write", index, self.operand(index)?, error)),
+        };
         let (pointer, length) = (slice.as_mut_ptr(), slice.len());
         self.taken |= 1 << index;
         // SAFETY: the slice was valid in the line above and stays so for `'a`, because the operands are borrowed exclusively for `'a`. No
@@ -203,6 +241,7 @@ impl<'a> Writes<'a> {
     /// # Errors
     ///
     /// [`Error::NoSuchOperand`].
+    #[track_caller]
     pub fn layout(&self, index: usize) -> Result<&'a Layout, Error> {
         Ok(self.operand(index)?.layout())
     }
@@ -212,6 +251,7 @@ impl<'a> Writes<'a> {
     /// # Errors
     ///
     /// [`Error::NoSuchOperand`].
+    #[track_caller]
     pub fn dtype(&self, index: usize) -> Result<DType, Error> {
         Ok(self.operand(index)?.dtype())
     }
@@ -221,19 +261,37 @@ impl<'a> Writes<'a> {
         all.filter(|operand| operand.access().writes())
     }
 
+    #[track_caller]
     fn operand(&self, index: usize) -> Result<&'a Operand<'a>, Error> {
-        self.iter().nth(index).ok_or_else(|| Error::NoSuchOperand { access: "write", index, count: self.len() })
+        match self.iter().nth(index) {
+            Some(operand) => Ok(operand),
+            None => Err(no_operand("write", index, self.len())),
+        }
     }
 
     /// A second view of written operand `index`, unless it has been taken, so that the accessors of `Operand` can be used.
+    #[track_caller]
     fn untaken(&self, index: usize) -> Result<Operand<'a>, Error> {
         let operand = self.operand(index)?;
         if self.taken & (1 << index) != 0 {
-            return Err(Error::AlreadyTaken { index });
+            return Err(Error::AlreadyTaken { index, site: Site::caller() });
         }
         // SAFETY: `take` makes one slice of the copy, for `'a`, and marks the operand as taken: from then on nothing uses the original.
         Ok(unsafe { operand.duplicate() })
     }
+}
+
+#[cold]
+#[track_caller]
+fn no_operand(access: &'static str, index: usize, count: usize) -> Error {
+    Error::NoSuchOperand { access, index, count, site: Site::caller() }
+}
+
+#[cold]
+#[track_caller]
+fn no_slice(access: &'static str, index: usize, operand: &Operand, source: Error) -> Error {
+    let (dtype, shape) = (operand.dtype(), Box::new(*operand.layout().shape()));
+    Error::Slice { access, index, dtype, shape, site: Site::caller(), source: Box::new(source) }
 }
 
 #[cfg(test)]

@@ -38,10 +38,14 @@ fn an_operand_is_taken_once() {
     let mut operands = [part(memory.as_mut_ptr(), 0, 8, Access::Write)];
     let mut context = FnContext::new(&mut operands).unwrap();
     // A refused take does not count.
-    assert!(matches!(context.writes.take::<i64>(0), Err(Error::WrongDType { .. })));
+    let refused = context.writes.take::<i64>(0).unwrap_err().to_string();
+    let line = format!("operand 0 to write, f32[8], at {}:{}:", file!(), line!() - 1);
+    assert!(refused.starts_with(&line), "{refused}");
+    assert!(matches!(context.check_taken(), Err(Error::NotTaken { index: 0, .. })));
     let taken = context.writes.take::<f32>(0).unwrap();
-    assert_eq!(context.writes.take::<f32>(0), Err(Error::AlreadyTaken { index: 0 }));
-    assert_eq!(context.writes.take::<bool>(0), Err(Error::AlreadyTaken { index: 0 }));
+    assert!(matches!(context.writes.take::<f32>(0), Err(Error::AlreadyTaken { index: 0, .. })));
+    assert!(matches!(context.writes.take::<bool>(0), Err(Error::AlreadyTaken { index: 0, .. })));
+    assert_eq!(context.check_taken(), Ok(()));
     taken[0] = 1.0;
 }
 
@@ -50,9 +54,12 @@ fn a_missing_operand_says_how_many_there_are() {
     let mut memory = [0f32; 8];
     let mut operands = [part(memory.as_mut_ptr(), 0, 8, Access::Read)];
     let mut context = FnContext::new(&mut operands).unwrap();
-    let missing = |access, index, count| Error::NoSuchOperand { access, index, count };
-    assert_eq!(context.reads.get::<f32>(1), Err(missing("read", 1, 1)));
-    assert_eq!(context.writes.take::<f32>(0), Err(missing("write", 0, 0)));
+    let missing = [context.reads.get::<f32>(1).unwrap_err(), context.writes.take::<f32>(0).unwrap_err()];
+    for (error, (access, index, count)) in missing.iter().zip([("read", 1, 1), ("write", 0, 0)]) {
+        let text = error.to_string();
+        let start = format!("there is no operand {index} to {access}, at {}:{}:", file!(), line!() - 3);
+        assert!(text.starts_with(&start) && text.contains(&format!("declares {count} tensors")), "{text}");
+    }
     assert!(context.writes.is_empty() && !context.reads.is_empty());
 }
 

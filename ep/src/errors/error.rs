@@ -10,6 +10,7 @@ use crate::names::device_id::DeviceId;
 use crate::names::device_kind::{DeviceKind, KindError};
 use crate::names::event_id::EventId;
 use crate::names::memory_kind::MemoryKind;
+use crate::names::site::Site;
 use crate::names::text::{ParseError, listed};
 use crate::tensor::dtype::DType;
 use crate::tensor::error::{OpError, ShapeError};
@@ -166,17 +167,29 @@ pub enum Error {
     #[error("elements asked for as {expected}, but the tensor holds {found}")]
     WrongDType { expected: DType, found: DType },
     /// A slice of a view with gaps.
-    #[error("a slice needs a row-major view without gaps, found {layout:?}; copy it first")]
+    #[error("a slice needs a row-major view without gaps, found {layout:?}; pass `contiguous()` of it, which copies")]
     NotContiguous { layout: Box<Layout> },
     /// A write without write access.
     #[error("the operand was not declared to be written; declare write or update access")]
     NotWritable,
     /// An operand index out of range.
-    #[error("the instruction declares {count} to {access}, counted from 0: there is no operand {index} to {access}")]
-    NoSuchOperand { access: &'static str, index: usize, count: usize },
+    #[error(
+        "there is no operand {index} to {access}, at {site}: the function declares {count} tensors to {access}, counted from 0 in their own order; \
+         variables do not count"
+    )]
+    NoSuchOperand { access: &'static str, index: usize, count: usize, site: Site },
+    /// An operand of a closure that cannot be given as a slice of the type asked for, with the line that asked.
+    #[error("operand {index} to {access}, {dtype}{shape}, at {site}: {source}")]
+    Slice { access: &'static str, index: usize, dtype: DType, shape: Box<Shape>, site: Site, source: Box<Error> },
+    /// An operand that a closure declared to overwrite, and did not take.
+    #[error(
+        "operand {index} to write, {dtype}{shape}, was declared by write() and not taken, so it would hold what its memory held before; take it by \
+         `context.writes.take` and overwrite all of it, or declare it by update() to keep what it holds"
+    )]
+    NotTaken { index: usize, dtype: DType, shape: Box<Shape> },
     /// A second `&mut` to one operand.
-    #[error("operand {index} to write has been taken already; take each once")]
-    AlreadyTaken { index: usize },
+    #[error("operand {index} to write was taken before {site}; take each once, and keep the slice")]
+    AlreadyTaken { index: usize, site: Site },
     /// More written operands than a closure can have.
     #[error("a closure writes at most {limit} operands, found {found}")]
     TooManyWrites { found: usize, limit: usize },

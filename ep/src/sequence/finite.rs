@@ -4,6 +4,7 @@ use crate::call::fn_context::FnContext;
 use crate::call::operand::{Access, Operand};
 use crate::errors::call_error::FnError;
 use crate::errors::error::Error;
+use crate::names::site::Site;
 use crate::tensor::dtype::DType;
 use crate::tensor::layout::Layout;
 use crate::tensor::shape::{MAX_RANK, Shape};
@@ -29,7 +30,7 @@ pub fn call_checking_finite(
     code: &dyn for<'a, 'b> Fn(&'a mut FnContext<'b>) -> Result<(), FnError>,
 ) -> Result<Option<NotFinite>, FnError> {
     if context.has_taken() {
-        return Err(Error::AlreadyTaken { index: 0 }.into());
+        return Err(Error::AlreadyTaken { index: 0, site: Site::caller() }.into());
     }
     // What the function overwrites is looked at before the call, and what it only reads, where it matters.
     for operand in context.writes.iter().filter(|operand| operand.access() == Access::ReadWrite) {

@@ -24,10 +24,11 @@ impl SequenceFunction {
     /// Calls the code.
     ///
     /// # Errors
-    /// The text of its error.
+    /// The text of its error, or that it has not taken an operand that it overwrites.
     #[inline]
     pub fn call(&self, context: &mut FnContext<'_>) -> Result<(), String> {
-        (self.code)(context)
+        (self.code)(context)?;
+        context.check_taken().map_err(|error| error.to_string())
     }
 }
 

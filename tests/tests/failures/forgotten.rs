@@ -143,7 +143,10 @@ impl<'vm> Program<'vm> {
             let fails = self.random.once_in(3);
             let name = format!("function {}", self.names);
             self.names += 1;
-            let outcome = move |_: &mut FnContext<'_>| if fails { Err("no luck".into()) } else { Ok(()) };
+            let outcome = move |context: &mut FnContext<'_>| {
+                context.take_all()?;
+                if fails { Err("no luck".into()) } else { Ok(()) }
+            };
             let mut root = fails.then(|| name.clone());
             if self.random.once_in(4) {
                 // Nothing carries it but its ticket.

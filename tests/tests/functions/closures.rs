@@ -191,8 +191,37 @@ fn a_view_with_gaps_has_no_slice() {
     let x = on_device(&vm, &[1.0, 2.0, 3.0, 4.0]).reshape(&[2, 2]).expect("a view");
     let column = x.slice(1, 0..1).expect("a view");
     let ticket = submit(&vm, |b| b.call_fn("column", CPU, [column.read()], |c| Ok(c.reads.get::<f32>(0).map(drop)?)));
-    assert!(matches!(failure_of(ticket.wait()).cause, Cause::Function(_) | Cause::Device(_)));
+    let Cause::Function(text) = &failure_of(ticket.wait()).cause else { panic!("the function fails") };
+    for part in ["operand 0 to read, f32[2,1], at tests/tests/functions/closures.rs:", "without gaps", "`contiguous()`"] {
+        assert!(text.contains(part), "{text}");
+    }
     assert_eq!(column.to_vec::<f32>(), Ok(vec![1.0, 3.0]), "reading out copies");
+}
+
+/// What a tensor holds that a function has declared to overwrite, and has not looked at, is what an earlier tensor left in the same memory.
+#[test]
+fn a_function_takes_what_it_declares_to_overwrite() {
+    let vm = vm();
+    let untaken = "operand 0 to write, f32[4], was declared by write() and not taken";
+    drop(vm.full(CPU, DType::F32, &[4], 7.0).expect("a fill"));
+    let y = vm.empty(CPU, DType::F32, &[4]).expect("a tensor");
+    vm.call_fn("idle", CPU, [y.write()], |_| Ok(())).expect("it is taken");
+    let Cause::Function(text) = &failure_of(y.to_vec::<f32>()).cause else { panic!("the function fails") };
+    assert!(text.contains(untaken), "{text}");
+    let program = vm.record("idle", |r| {
+        let y = r.full(CPU, DType::F32, &[4], 7.0)?;
+        r.call_fn("idle", CPU, [y.write()], |_| Ok(()))?;
+        r.fetch("y", &y)
+    });
+    let run = vm.compile(program.expect("a program"), &[], &Default::default()).expect("compiled").run(&[]);
+    let failure = failure_of(run.expect("submitted").wait());
+    assert!(failure.to_string().contains(untaken), "{failure}");
+    // An update keeps what is there, and nothing of an empty tensor can be left.
+    let z = vm.zeros(CPU, DType::F32, &[0]).expect("a tensor");
+    let x = on_device(&vm, &[1.0]);
+    vm.call_fn("idle", CPU, [x.update(), z.write()], |_| Ok(())).expect("it is taken");
+    assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0]));
+    assert_eq!(z.to_vec::<f32>(), Ok(vec![]));
 }
 
 #[test]

@@ -320,7 +320,7 @@ fn callbacks_that_were_asked_for_before_a_drop_all_run() {
         let x = on_device(&vm, &[1.0]);
         // The callback thread is up already, and would end as soon as its queue is closed and empty.
         block_on(x.ready().expect("submitted")).expect("it passes");
-        let ticket = submit(&vm, |b| b.call_fn("held", CPU, [x.write()], gate.function()));
+        let ticket = submit(&vm, |b| b.call_fn("held", CPU, [x.update()], gate.function()));
         // Sleepers keep the runner busy before it comes to the callback. Those that sleep too late only make the test
         // weaker.
         let sleepers: Vec<_> = (0..8)

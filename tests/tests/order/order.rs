@@ -326,7 +326,7 @@ fn a_touch_orders_its_stream_after_the_writes_of_what_it_touches() {
     let log = Log::default();
     let x = on_device(&vm, &[1.0]);
     submit(&vm, |b| {
-        b.on_lane(1).call_fn("held", CPU, [x.write()], gate.function())?;
+        b.on_lane(1).call_fn("held", CPU, [x.update()], gate.function())?;
         let mut b = b.on_lane(2);
         b.touch(CPU, &[&x]);
         b.call_fn("behind the touch", CPU, [], log.note(1))
@@ -361,7 +361,7 @@ fn waits_are_counted_and_none_is_made_twice() {
     let vm = vm();
     let gate = ClosedGate::new();
     let x = on_device(&vm, &[1.0]);
-    submit(&vm, |b| b.call_fn("held", CPU, [x.write()], gate.function()));
+    submit(&vm, |b| b.call_fn("held", CPU, [x.update()], gate.function()));
     submit(&vm, |b| {
         let mut b = b.on_lane(1);
         (0..10).try_for_each(|_| b.call_fn("read", CPU, [x.read()], |_| Ok(())))

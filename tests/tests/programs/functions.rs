@@ -63,7 +63,8 @@ fn a_function_is_never_removed_and_what_it_overwrites_is() {
     let program = vm.record("effects", |r| {
         let x = r.feed("x", CPU, DType::F32, &[4])?;
         let (read, written) = (x.neg()?, r.full(CPU, DType::F32, &[4], 5.0)?);
-        r.call_fn("looks", CPU, [read.read(), written.write()], move |_| {
+        r.call_fn("looks", CPU, [read.read(), written.write()], move |context| {
+            context.writes.take::<f32>(0)?.fill(1.0);
             counted.fetch_add(1, Ordering::Relaxed);
             Ok(())
         })
