@@ -12,6 +12,9 @@ thread_local! {
 
 /// A number that tells apart several streams of one type on one device. A thread's eager calls use its current lane.
 ///
+/// Any number will do. The streams of a lane are opened when it is first used, and stay; an engine has at most 1,024 streams. [`LanePool`](crate::LanePool)
+/// hands out lanes for requests.
+///
 /// An [`InstructionsBuilder`](crate::InstructionsBuilder) keeps the lane that was current when it was made: entering another lane later does
 /// not move its instructions. [`InstructionsBuilder::on_lane`](crate::InstructionsBuilder::on_lane) changes the lane of a builder for a scope.
 ///

@@ -55,9 +55,10 @@ struct CudaPage;
 #[doc = include_str!("../../docs/compiling.md")]
 struct ProgramsPage;
 
-/// Runs the programs of the page about functions as doctests.
+/// Runs the programs of the pages about functions and critical sections as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/functions.md")]
+#[doc = include_str!("../../docs/critical-sections.md")]
 struct FunctionsPage;
 
 /// Runs the programs of the page about lists as doctests.
@@ -133,7 +134,7 @@ pub use streamvm_ep::{
 pub use streamvm_instructions as instructions;
 pub use streamvm_instructions::{
     AsInput, BuildError, Cause, Critical, Error, Event, Failure, Generator, Input, InstructionList,
-    InstructionsBuilder, Lane, Passed, Place, PlanOptions, PlannedList, ProgramError, Section, Tensor, TimeLimit, Use,
+    InstructionsBuilder, Lane, LanePool, Passed, Place, PlanOptions, PlannedList, ProgramError, Section, Tensor, TimeLimit, Use,
     Var, plan,
 };
 /// Programs: recorded once, compiled, run many times.
