@@ -367,7 +367,7 @@ fn a_text_is_held_to_the_rules_of_the_builder() {
         ("t0 = tensor cpu:0 f32[2]\n%0 call compute@cpu:0:0 relu t0 -> t1 f64[2]", "f32[2] is needed"),
         ("t0 = tensor cpu:0 f32[2]\n%0 copy compute@cpu:0:0 t0 -> t0 f32[2]", "has elements in common"),
         ("t0 = tensor cpu:0 f32[2]\n%0 fn compute@cpu:0:0 \"f\" read t0 write t0", "has elements in common"),
-        ("t0 = tensor cuda:0 f32[2]\n%0 fn compute@cuda:0:0 \"f\" read t0", "lives on cuda:0"),
+        ("t0 = tensor cuda:0 f32[2]\n%0 fn compute@cuda:0:0 \"f\" read t0", "lives in memory of cuda:0"),
         (
             "t0 = tensor cpu:0 f32[1]\nt1 = view t0 f32[2] strides 0 offset 0\n%0 fill compute@cpu:0:0 1.0 -> t1 f32[2]",
             "broadcasts",

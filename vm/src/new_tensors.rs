@@ -48,13 +48,13 @@ impl Vm {
     ) -> Result<Tensor, Error> {
         let shape = Shape::new(shape).map_err(BuildError::from)?;
         if shape.elements() != elements {
-            return Err(BuildError::Length { elements, shape: Box::new(shape) }.into());
+            return Err(length("from_slice", dtype, elements, &shape));
         }
         let tensor = Tensor::unbound(place, memory, dtype, shape);
         let site = Site::caller();
         self.engine
             .create_from(&tensor, bytes, site)
-            .map_err(|error| error.about(None, "a tensor of the caller's data", site))?;
+            .map_err(|error| error.about(None, &format!("from_slice, which makes {}", tensor.described()), site))?;
         Ok(tensor)
     }
 
@@ -225,4 +225,10 @@ impl Vm {
         self.submit(builder.finish())?;
         Ok(tensor)
     }
+}
+
+#[track_caller]
+fn length(call: &'static str, dtype: DType, elements: usize, shape: &Shape) -> Error {
+    let error = BuildError::Length { dtype, elements, shape: Box::new(*shape) };
+    Error::Build { error, call: Some(call), site: Site::caller() }
 }

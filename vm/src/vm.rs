@@ -395,8 +395,10 @@ impl Vm {
         // A thread of an engine cannot wait; the last clone that is dropped elsewhere does.
         self.engine.may_wait()?;
         self.owner.shut_down.store(true, Ordering::Relaxed);
-        if let Err(error) = self.engine.drain(until) {
-            if matches!(error, Error::Timeout { .. }) {
+        let pending = "the engine is closed; what is pending goes on, but for loops, which end at their next round";
+        if let Err(mut error) = self.engine.drain(until) {
+            if let Error::Timeout { advice, .. } = &mut error {
+                *advice = pending;
                 self.engine.stops_loops.store(true, Ordering::Relaxed);
                 self.engine.devices.iter().for_each(|device| device.stop_loops());
             }
@@ -404,7 +406,7 @@ impl Vm {
         }
         if !self.engine.end_threads(until.map(|until| until.at())) {
             let waited_for = "all instructions have passed, and a thread of the engine still runs".to_owned();
-            return Err(Error::Timeout { after: limit, waited_for, site: Site::caller() });
+            return Err(Error::Timeout { after: limit, waited_for, advice: "it ends by itself", site: Site::caller() });
         }
         self.report()
     }

@@ -45,10 +45,14 @@ pub enum KernelError {
     )]
     Overlap { op: Op, written: usize, other: usize },
     /// Integer division by zero.
-    #[error("{op} divides by zero at element {index} of the output, row-major")]
+    #[error(
+        "{op} divides by zero at element {index} of the output, row-major; integers have no infinity: replace the zeros, or cast to a float first"
+    )]
     DivisionByZero { op: Op, index: usize },
     /// Integer power with a negative exponent.
-    #[error("{op} has the negative exponent {exponent} at element {index} of the output, row-major")]
+    #[error(
+        "{op} has the negative exponent {exponent} at element {index} of the output, row-major; cast to a float first"
+    )]
     NegativeExponent { op: Op, index: usize, exponent: i64 },
     /// A row that a table does not have, or a place that an axis does not have.
     #[error("{op}: the index {row} is {}; it is element {index} of the indices, row-major", out_of_range(*op))]

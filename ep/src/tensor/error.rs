@@ -23,13 +23,13 @@ pub enum ShapeError {
     #[error("shape {shape} has {} axes, counted from 0: there is no axis {axis}", shape.rank())]
     Axis { axis: usize, shape: Box<Shape> },
     /// A list that is not a set of axes.
-    #[error("axes {axes:?} are not axes of a tensor, which has at most {MAX_RANK}, counted from 0; name each once")]
+    #[error("axes {axes:?}: {}", no_set(axes))]
     Axes { axes: Vec<usize> },
     /// A list that is not a permutation of all axes.
-    #[error("{axes:?} does not name each of the {} axes of shape {shape} once", shape.rank())]
+    #[error("axes {axes:?} do not name each of the {} axes of shape {shape} once", shape.rank())]
     Permutation { axes: Vec<usize>, shape: Box<Shape> },
     /// A range past the end of its axis.
-    #[error("range {start}..{end} does not lie within axis {axis} of shape {shape}")]
+    #[error("range {start}..{end} {} axis {axis} of shape {shape}", no_range(*start, *end))]
     Slice { start: usize, end: usize, axis: usize, shape: Box<Shape> },
     /// Parts that are not all of an axis.
     #[error(
@@ -90,7 +90,10 @@ pub enum OpError {
     #[error("matmul needs inputs of at least 2 axes, found {left} and {right}; reshape first")]
     MatMulRank { left: Box<Shape>, right: Box<Shape> },
     /// Matrices whose sizes do not match.
-    #[error("matmul of {left} and {right}: the last size of the first must equal the last but one of the second")]
+    #[error(
+        "matmul of {left} and {right}: the last size of the first must equal the last but one of the second; {}",
+        transposed(left, right)
+    )]
     MatMulSizes { left: Box<Shape>, right: Box<Shape> },
     /// A layer norm whose weight and bias are not rows of its input.
     #[error(
@@ -199,4 +202,34 @@ pub enum OpError {
     /// A value that the dtype cannot hold.
     #[error("{op} of {dtype}: the value {value} does not fit it")]
     Value { op: Op, value: Scalar, dtype: DType },
+}
+
+impl OpError {
+    /// Whether the dtypes of the inputs do not fit.
+    pub fn is_of_dtypes(&self) -> bool {
+        use OpError::{Condition, DType, IndexDType, MixedDTypes, TargetDType};
+        matches!(self, DType { .. } | MixedDTypes { .. } | Condition { .. } | TargetDType { .. } | IndexDType { .. })
+    }
+}
+
+/// Says why `axes` are no set of axes.
+fn no_set(axes: &[usize]) -> String {
+    match axes.iter().enumerate().find(|(place, axis)| axes[..*place].contains(axis)) {
+        Some((_, axis)) => format!("axis {axis} is named twice; name each once"),
+        None => format!("a tensor has at most {MAX_RANK}, counted from 0"),
+    }
+}
+
+/// Says why a range is none of an axis.
+fn no_range(start: usize, end: usize) -> &'static str {
+    if start > end { "ends before it begins, on" } else { "does not lie within" }
+}
+
+/// Says which sizes would fit, if one of two matrices were transposed.
+fn transposed(left: &Shape, right: &Shape) -> &'static str {
+    match (left.dims(), right.dims()) {
+        ([.., _, inner], [.., _, other]) if inner == other => "transpose the second",
+        ([.., inner, _], [.., other, _]) if inner == other => "transpose the first",
+        _ => "transposing one of them does not help",
+    }
 }

@@ -113,7 +113,9 @@ impl Tensor {
     pub fn overwrite_from_slice<T: Element>(&self, elements: &[T]) -> Result<(), Error> {
         self.check_elements_are::<T>()?;
         if self.numel() != elements.len() {
-            return Err(BuildError::Length { elements: elements.len(), shape: Box::new(self.shape()) }.into());
+            let (dtype, elements, shape) = (self.dtype(), elements.len(), Box::new(self.shape()));
+            let error = BuildError::Length { dtype, elements, shape };
+            return Err(Error::Build { error, call: Some("overwrite_from_slice"), site: Site::caller() });
         }
         let elements = elements.to_vec();
         let mut builder = InstructionsBuilder::new();
@@ -283,7 +285,8 @@ impl Tensor {
         if self.dtype() == T::DTYPE {
             return Ok(());
         }
-        Err(Error::WrongDType { found: self.dtype(), asked: T::DTYPE, site: Site::caller() })
+        let shape = Box::new(self.shape());
+        Err(Error::WrongDType { found: self.dtype(), shape, asked: T::DTYPE, site: Site::caller() })
     }
 
     /// Runs `read` over this tensor's elements on its stream, blocks until it has run, and returns its result.

@@ -49,7 +49,7 @@ impl Deadline {
     /// The error of a wait for `waited_for` that gives up at this deadline, told of the caller.
     #[track_caller]
     pub fn error(&self, waited_for: String) -> Error {
-        Error::Timeout { after: self.timeout, waited_for, site: Site::caller() }
+        Error::Timeout { after: self.timeout, waited_for, advice: "the work goes on, ask again", site: Site::caller() }
     }
 }
 

@@ -12,6 +12,14 @@ pub enum BuildError {
     /// Operands do not fit the op: shapes, dtypes, axes.
     #[error(transparent)]
     Op(#[from] ep::OpError),
+    /// Operands of dtypes that the op does not take, with the dtypes and shapes of all of them.
+    #[error("{error} (operands: {operands})")]
+    DTypes {
+        /// The error of the op.
+        error: ep::OpError,
+        /// All operands, in words.
+        operands: String,
+    },
     /// A shape or view is not possible.
     #[error(transparent)]
     Shape(#[from] ep::ShapeError),
@@ -43,6 +51,19 @@ pub enum BuildError {
         found: Place,
         /// The kind of memory at that place.
         memory: ep::MemoryKind,
+    },
+    /// An operand of a function lives in memory of a device whose streams give the host no access to it.
+    #[error(
+        "{what}: the operand {operand} lives in memory of {device}, which no function of the host can reach; copy it to cpu:0 and call the function there, \
+         or queue kernels of your own by `call_cuda`"
+    )]
+    HostFunction {
+        /// The function.
+        what: String,
+        /// The dtype and shape of the operand.
+        operand: String,
+        /// The device.
+        device: ep::DeviceId,
     },
     /// A kernel has host tensors as operands; kernels run on devices only.
     #[error(
@@ -99,6 +120,14 @@ pub enum BuildError {
         expected_dtype: DType,
         /// The dtype of the given output.
         found_dtype: DType,
+    },
+    /// A copy between tensors of different dtype or shape.
+    #[error("copy of {from} to {to}: dtype and shape must be the same; cast, reshape or broadcast the first")]
+    Copy {
+        /// The dtype and shape of the source.
+        from: String,
+        /// The dtype and shape of the target.
+        to: String,
     },
     /// Numbers that are no sequence.
     #[error("{what} from {first} to {last}{}: {}", by(*step), needs(*step))]
@@ -241,8 +270,10 @@ pub enum BuildError {
         shape: Box<Shape>,
     },
     /// The number of elements does not match the shape.
-    #[error("{elements} elements were given for shape {shape}, which has {}", shape.elements())]
+    #[error("{elements} elements were given for {dtype}{shape}, which has {}", shape.elements())]
     Length {
+        /// The dtype.
+        dtype: DType,
         /// How many elements were given.
         elements: usize,
         /// The shape.

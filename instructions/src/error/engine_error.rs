@@ -107,7 +107,8 @@ pub enum Error {
     /// A record, a wait, a barrier or a global sync on a stream of workers: it has no order in which the instruction could have a
     /// position.
     #[error(
-        "instruction {line} ({what}, issued at {site}) has no meaning on {stream}, which runs each instruction as soon as its needs are met; put it on an ordered stream, or wait for a tensor or variable"
+        "{} has no meaning on {stream}, which runs each instruction as soon as its needs are met; put it on an ordered stream, or wait for a tensor or variable",
+        told(*line, what, *site)
     )]
     Unordered {
         /// The line of the list.
@@ -121,7 +122,7 @@ pub enum Error {
     },
     /// An instruction reads a tensor that no instruction has written.
     #[error(
-        "instruction {line} ({what}, issued at {site}) needs {operand}, which nothing has written; write it first, or submit the list that does"
+        "{} needs {operand}, which nothing has written; write it first, or submit the list that does", told(*line, what, *site)
     )]
     NeverWritten {
         /// The line of the list.
@@ -135,7 +136,7 @@ pub enum Error {
     },
     /// A tensor is used after its release, or a variable after its deletion.
     #[error(
-        "instruction {line} ({what}, issued at {site}) uses {operand} after it was released or deleted; make a new one"
+        "{} uses {operand} after it was released or deleted; make a new one", told(*line, what, *site)
     )]
     Released {
         /// The line of the list.
@@ -148,7 +149,9 @@ pub enum Error {
         site: Site,
     },
     /// A tensor or variable belongs to another engine.
-    #[error("instruction {line} ({what}, issued at {site}) uses {operand} of another engine; copy its values over")]
+    #[error(
+        "{} uses {operand} of another engine; copy the values of a tensor over, and make a variable of this engine", told(*line, what, *site)
+    )]
     Foreign {
         /// The line of the list.
         line: usize,
@@ -263,20 +266,27 @@ pub enum Error {
     },
     /// The queue is full, or other submitters wait for space in it, and the caller asked not to block, or may not.
     #[error(
-        "the queue is full, or other submitters wait for room in it: {instructions} instructions and {bytes} bytes are pending; \
-         wait for some, or raise the limits{}", called_at(*site)
+        "the queue has no room for {more} more instructions: {instructions} of at most {most_instructions} instructions and {bytes} of at most {most_bytes} \
+         bytes are pending, or other submitters wait for room; wait for some, or raise `max_instructions` or `max_bytes`{}", called_at(*site)
     )]
     WouldBlock {
         /// Where the caller called.
         site: Site,
+        /// How many instructions were to be submitted.
+        more: u64,
         /// Instructions pending.
         instructions: u64,
+        /// How many may be pending.
+        most_instructions: u64,
         /// Bytes that pending instructions keep alive.
         bytes: u64,
+        /// How many they may keep alive.
+        most_bytes: u64,
     },
     /// The caller waits on a thread of an engine, so that the thread would wait for itself.
     #[error(
-        "waiting on a thread of an engine (kernel, function or callback) would deadlock; wait outside, or use a callback{}",
+        "waiting on a thread of an engine (kernel, function or callback) would deadlock; a function declares what it needs by read() and takes it from \
+         `context.reads`; else wait on a thread of your own, or use a callback{}",
         called_at(*site)
     )]
     WouldDeadlock {
@@ -284,12 +294,14 @@ pub enum Error {
         site: Site,
     },
     /// The deadline passed before the wait was over.
-    #[error("not over after {after:?}: {waited_for}; the work goes on, ask again{}", called_at(*site))]
+    #[error("not over after {after:?}: {waited_for}; {advice}{}", called_at(*site))]
     Timeout {
         /// The time limit of the wait.
         after: Duration,
         /// What has not happened: the instruction that all others waited for in the end, a full queue, a critical section.
         waited_for: String,
+        /// What became of the call, and what to do.
+        advice: &'static str,
         /// Where the caller waited.
         site: Site,
     },
@@ -302,7 +314,7 @@ pub enum Error {
         report: String,
     },
     /// The engine was shut down.
-    #[error("the engine was shut down; nothing more runs on it{}", called_at(*site))]
+    #[error("the engine takes nothing more: it was closed, or its last `Vm` dropped; submit before that{}", called_at(*site))]
     Shutdown {
         /// Where the caller called.
         site: Site,
@@ -328,12 +340,14 @@ pub enum Error {
     #[error("{0}")]
     Caller(String),
     /// The caller asked for elements of another dtype.
-    #[error("the tensor holds {found}, and {asked} was asked for; cast it first{}", called_at(*site))]
+    #[error("the tensor is {found}{shape}, and its elements were asked for or given as {asked}; cast it first{}", called_at(*site))]
     WrongDType {
         /// Where the caller called.
         site: Site,
         /// The dtype of the tensor.
         found: DType,
+        /// The shape of the tensor.
+        shape: Box<ep::Shape>,
         /// The dtype that the caller asked for.
         asked: DType,
     },
@@ -407,6 +421,15 @@ impl Error {
     pub fn called_from(mut self, site: Site) -> Error {
         if let Some(own) = self.call() {
             *own = site;
+        }
+        self
+    }
+
+    /// The same error, and the caller is told that a call was given up before it submitted anything.
+    #[must_use]
+    pub fn not_submitted(mut self) -> Error {
+        if let Error::Timeout { advice, .. } = &mut self {
+            *advice = "nothing was submitted; call again later, or with a longer limit";
         }
         self
     }
@@ -517,12 +540,20 @@ fn called_at(site: Site) -> String {
     format!(" (called at {site})")
 }
 
+/// The name of an instruction in a message. The first of a list goes without its number: most are the only one, of an eager call.
+fn told(line: usize, what: &str, site: Site) -> String {
+    match line {
+        0 => format!("{what}, issued at {site},"),
+        _ => format!("instruction {line} ({what}, issued at {site})"),
+    }
+}
+
 fn in_call(call: Option<&str>) -> String {
     call.map_or_else(String::new, |call| format!("{call}: "))
 }
 
 fn numbered(line: Option<usize>) -> String {
-    line.map_or_else(String::new, |line| format!("instruction {line}: "))
+    line.filter(|line| *line > 0).map_or_else(String::new, |line| format!("instruction {line}: "))
 }
 
 ep::debug_as_display!(Error);

@@ -56,7 +56,7 @@ impl fmt::Display for Cause {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Failure { point, number, stream, what, site, cause } = self;
-        let among = if point.stream.is_unordered() { " of the program" } else { "" };
+        let among = if point.stream.is_unordered() { " of the engine" } else { "" };
         write!(f, "{what} failed on {stream} (instruction {number}{among}), issued at {site}: {cause}")
     }
 }

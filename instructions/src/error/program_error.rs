@@ -16,7 +16,7 @@ pub enum ProgramError {
         /// Where the caller issued it.
         site: Site,
         /// The reason, and what to do instead.
-        why: &'static str,
+        why: String,
     },
     /// A tensor of a recording was waited for, or its elements were read.
     #[error(
@@ -36,9 +36,7 @@ pub enum ProgramError {
         site: Option<Site>,
     },
     /// A name is empty, has spaces or control characters, or was given twice.
-    #[error(
-        "program {program:?}: the {kind} that {site} names is called {name:?}; give each a name of its own, without spaces and control characters"
-    )]
+    #[error("program {program:?}: the {kind} that {site} names is called {name:?}, {}", unfit(name, *first))]
     Name {
         /// The program.
         program: String,
@@ -48,6 +46,8 @@ pub enum ProgramError {
         name: String,
         /// Where the caller gave it.
         site: Site,
+        /// Where the caller gave the name before, if it was given twice.
+        first: Option<Site>,
     },
     /// The program is not well formed.
     #[error("program {program:?} is not well formed: {what}")]
@@ -163,6 +163,14 @@ impl ProgramError {
     pub(crate) fn has_site(&self) -> bool {
         use ProgramError::{Name, NoElements, NotRecordable, RecordingOver};
         matches!(self, Name { .. } | NotRecordable { .. } | NoElements { .. } | RecordingOver { site: Some(_) })
+    }
+}
+
+fn unfit(name: &str, first: Option<Site>) -> String {
+    match first {
+        Some(first) => format!("as is the one that {first} names; give each a name of its own"),
+        None if name.is_empty() => "which is no name; give it one".to_owned(),
+        None => "which has spaces or control characters; give it a name without them".to_owned(),
     }
 }
 

@@ -30,6 +30,10 @@ pub(crate) fn check_op(op: Op, inputs: &[&Tensor], params: &Params) -> Result<(D
         OpError::Value { value, dtype, .. } if !params.numbers().is_empty() => {
             BuildError::Value { what: op.name().to_owned(), value, dtype }
         }
+        error if error.is_of_dtypes() => {
+            let operands = inputs.iter().map(|input| input.dtype_and_shape()).collect::<Vec<_>>().join(", ");
+            BuildError::DTypes { error, operands }
+        }
         other => other.into(),
     };
     let (dtype, shape) = infer(op, &described[..inputs.len()], params).map_err(refused)?;
@@ -99,7 +103,11 @@ pub(crate) fn check_in_place(op: Op, inputs: &[&Tensor], output: &Tensor) -> Res
 }
 
 pub(crate) fn check_copy(source: &Tensor, target: &Tensor) -> Result<(), BuildError> {
-    check_output("copy", target, target.place(), source.dtype(), &source.shape())?;
+    if (source.dtype(), source.shape()) != (target.dtype(), target.shape()) {
+        let (from, to) = (source.dtype_and_shape(), target.dtype_and_shape());
+        return Err(BuildError::Copy { from, to });
+    }
+    writable("copy", target)?;
     if source.overlaps(target) {
         let help = "copy by way of a third tensor";
         return Err(BuildError::Overlap { what: "copy".to_owned(), first: 1, second: 0, help });

@@ -140,7 +140,7 @@ fn check_shown_elsewhere(what: &str, stream: StreamKey, tensor: &Tensor) -> Resu
     }
     if found == Reach::Own {
         let (what, operand) = (what.to_owned(), tensor.dtype_and_shape());
-        return Err(BuildError::Place { what, operand, found: tensor.place(), expected: Place::Host });
+        return Err(BuildError::HostFunction { what, operand, device: stream.device });
     }
     Err(unusable(what, stream, tensor, found))
 }

@@ -1,6 +1,6 @@
 //! The check of a whole program, before it is compiled: programs are plain data, which any code can make.
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use streamvm_ep::{Access, DType, Footprint, Layout, MemoryKind, Site, check_source, infer};
 use streamvm_instructions::{Error, InstructionList, Kind, ListSections, OpenSection, ProgramError, Role, Tensor};
 use streamvm_stream::{StreamKey, StreamType};
@@ -104,12 +104,13 @@ impl Program {
 
     fn check_ports(&self) -> Result<(), Error> {
         for (kind, ports) in [("feed", &self.feeds), ("parameter", &self.parameters), ("fetch", &self.fetches)] {
-            let mut names = HashSet::new();
+            let mut sites: HashMap<&str, Site> = HashMap::new();
             for port in ports {
                 let unfit = |c: char| c.is_whitespace() || c.is_control();
-                if port.name.is_empty() || port.name.contains(unfit) || !names.insert(port.name.as_str()) {
+                let first = sites.insert(&port.name, port.site);
+                if port.name.is_empty() || port.name.contains(unfit) || first.is_some() {
                     let (program, name, site) = (self.name.clone(), port.name.clone(), port.site);
-                    return Err(ProgramError::Name { program, kind, name, site }.into());
+                    return Err(ProgramError::Name { program, kind, name, site, first }.into());
                 }
                 self.check_view(port.value, &port.layout)
                     .map_err(|what| self.malformed(format!("{kind} {:?}: {what}", port.name)))?;

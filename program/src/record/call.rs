@@ -117,9 +117,9 @@ impl Recording {
     fn check_steps(&self, program: &Program) -> Result<(), Error> {
         let mut depth = self.open_blocks();
         for Step { work, site, .. } in &program.steps {
-            let refused = |why| {
+            let refused = |why: &str| {
                 let what = format!("{} of program {:?}", work.name(), program.name);
-                Err(ProgramError::NotRecordable { what, site: *site, why }.into())
+                Err(ProgramError::NotRecordable { what, site: *site, why: why.to_owned() }.into())
             };
             match work {
                 Work::Call(op, _) if op.is_random() && depth > 0 => return refused(DRAWN_IN_BLOCK),
@@ -156,7 +156,7 @@ impl Recording {
             let writes = written.contains(&port.value);
             if writes && matches!(self.program.value(value).role, ValueRole::Feed(_)) {
                 let what = format!("program {:?} with parameter {:?}", program.name, port.name);
-                return Err(ProgramError::NotRecordable { what, site, why: WRITES_FEED }.into());
+                return Err(ProgramError::NotRecordable { what, site, why: WRITES_FEED.to_owned() }.into());
             }
             if let Some((other, other_writes)) = owner.insert(value, (place, writes))
                 && (writes || other_writes)
@@ -204,7 +204,7 @@ impl Recording {
         site: Site,
     ) -> Result<ValueId, Error> {
         let what = || format!("the {kind} {name:?} of program {:?}", program.name);
-        let id = tensor.resource().id_in(self.engine).map_err(|_| elsewhere(&what(), site))?;
+        let id = tensor.resource().id_in(self.engine).map_err(|_| elsewhere(&what(), &tensor.described(), site))?;
         let Some(id) = id else {
             return Err(Error::NeverWritten { line: 0, what: what(), operand: tensor.described(), site });
         };
@@ -213,7 +213,7 @@ impl Recording {
             return Err(Error::Released { line: 0, what: what(), operand: tensor.described(), site });
         }
         if self.has_ended(value) {
-            return Err(ProgramError::NotRecordable { what: what(), site, why: OF_ENDED_BLOCK }.into());
+            return Err(ProgramError::NotRecordable { what: what(), site, why: OF_ENDED_BLOCK.to_owned() }.into());
         }
         Ok(value)
     }

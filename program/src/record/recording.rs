@@ -108,7 +108,7 @@ impl Recording {
             for u in batch.uses(instruction) {
                 if draft.new.contains_key(&std::ptr::from_ref(u.resource())) {
                     let claimed = u.resource().claim(self.engine);
-                    claimed.map_err(|_| elsewhere(instruction.kind.name(), instruction.site))?;
+                    claimed.map_err(|_| elsewhere(instruction.kind.name(), &u.described(), instruction.site))?;
                 }
             }
         }
@@ -138,7 +138,8 @@ impl Recording {
         V: std::borrow::Borrow<streamvm_instructions::Var>,
     {
         let (site, name) = (instruction.site, instruction.kind.name());
-        let refused = |why| Err(ProgramError::NotRecordable { what: name.to_owned(), site, why }.into());
+        let refused =
+            |why: &str| Err(ProgramError::NotRecordable { what: name.to_owned(), site, why: why.to_owned() }.into());
         let work = match &instruction.kind {
             Kind::Call { op, .. } if op.is_random() && !self.open.is_empty() => return refused(DRAWN_IN_BLOCK),
             Kind::Call { op, params } => Some(Work::Call(*op, *params)),
@@ -191,7 +192,10 @@ impl Recording {
             let Some(tensor) = u.as_tensor() else {
                 return refused("it uses a variable; a program orders its steps by their tensors alone");
             };
-            let value = match self.value_of(tensor.resource(), draft).map_err(|_| elsewhere(name, site))? {
+            let value = match self
+                .value_of(tensor.resource(), draft)
+                .map_err(|_| elsewhere(name, &tensor.described(), site))?
+            {
                 Some(value) => value,
                 None if u.access().reads() || matches!(instruction.kind, Kind::Release) => {
                     return Err(Error::NeverWritten { line, what: name.to_owned(), operand: u.described(), site });
@@ -299,10 +303,13 @@ impl Recording {
     /// [`Error::NeverWritten`] and [`Error::Released`] of the condition.
     pub(crate) fn add_mark(&mut self, work: Work, condition: Option<&Tensor>, site: Site) -> Result<(), Error> {
         let name = work.name();
-        let refused = |why| Err(ProgramError::NotRecordable { what: name.to_owned(), site, why }.into());
+        let refused =
+            |why: &str| Err(ProgramError::NotRecordable { what: name.to_owned(), site, why: why.to_owned() }.into());
         let mut operands = Vec::new();
         if let Some(tensor) = condition {
-            let value = self.value_of(tensor.resource(), &Draft::default()).map_err(|_| elsewhere(name, site))?;
+            let value = self
+                .value_of(tensor.resource(), &Draft::default())
+                .map_err(|_| elsewhere(name, &tensor.described(), site))?;
             let Some(value) = value else {
                 return Err(Error::NeverWritten { line: 0, what: name.to_owned(), operand: tensor.described(), site });
             };
@@ -360,17 +367,17 @@ impl Recording {
     /// [`ProgramError::NotRecordable`] if no step of this recording has written the tensor; [`Error::Released`].
     pub(crate) fn add_fetch(&mut self, name: String, tensor: &Tensor, site: Site) -> Result<(), Error> {
         let what = || format!("the fetch {name:?}");
-        let id = tensor.resource().id_in(self.engine).map_err(|_| elsewhere(&what(), site))?;
+        let id = tensor.resource().id_in(self.engine).map_err(|_| elsewhere(&what(), &tensor.described(), site))?;
         let Some(id) = id else {
             let why = "no step of the program has written the tensor; record a call that writes it first";
-            return Err(ProgramError::NotRecordable { what: what(), site, why }.into());
+            return Err(ProgramError::NotRecordable { what: what(), site, why: why.to_owned() }.into());
         };
         if self.released.contains(&ValueId(id.index())) {
             return Err(Error::Released { line: 0, what: what(), operand: tensor.described(), site });
         }
         let id = ValueId(id.index());
         if self.ended.contains(&id) || self.open.iter().any(|block| block.values.contains(&id)) {
-            return Err(ProgramError::NotRecordable { what: what(), site, why: OF_ENDED_BLOCK }.into());
+            return Err(ProgramError::NotRecordable { what: what(), site, why: OF_ENDED_BLOCK.to_owned() }.into());
         }
         let layout: Layout = *tensor.layout();
         self.program.fetches.push(Port { name, value: id, layout, site });
@@ -408,7 +415,7 @@ fn resource_id(id: ValueId) -> ResourceId {
     ResourceId(id.0 as u32)
 }
 
-pub(super) fn elsewhere(what: &str, site: Site) -> Error {
-    let why = "it uses a tensor of an engine or of another recording; hand it over as a feed or a parameter";
+pub(super) fn elsewhere(what: &str, operand: &str, site: Site) -> Error {
+    let why = format!("it uses {operand} of an engine or of another recording; hand it over as a feed or a parameter");
     ProgramError::NotRecordable { what: what.to_owned(), site, why }.into()
 }

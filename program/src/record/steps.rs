@@ -32,7 +32,7 @@ impl Recording {
             return Ok(self.program.steps.len());
         }
         let why = "the earlier steps belong to another recording; order steps of one recording";
-        Err(ProgramError::NotRecordable { what: "an order of steps".to_owned(), site, why }.into())
+        Err(ProgramError::NotRecordable { what: "an order of steps".to_owned(), site, why: why.to_owned() }.into())
     }
 
     /// Orders all steps from number `begin` on after `earlier`, and returns a handle for them.

@@ -32,7 +32,7 @@ impl MarkLine<'_> {
         let (word, condition) = (self.work.name(), self.condition.unwrap_or_default());
         let expected = match error {
             Error::Program { error, .. } => match &**error {
-                ProgramError::NotRecordable { why, .. } => (*why).to_owned(),
+                ProgramError::NotRecordable { why, .. } => why.clone(),
                 other => other.to_string(),
             },
             Error::NeverWritten { .. } => "a condition that a line before it writes".to_owned(),

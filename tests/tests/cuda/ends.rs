@@ -126,7 +126,7 @@ fn closures_do_not_run_on_a_gpu_and_say_where_they_do() {
     let mut b = InstructionsBuilder::new();
     let refused = b.call_fn("mine", CUDA, [x.update()], |_| Ok(())).expect_err("no closure runs there").to_string();
     assert!(
-        refused.contains("mine: the operand f32[4] lives on cuda:0") && refused.contains("copy it there"),
+        refused.contains("mine: the operand f32[4] lives in memory of cuda:0") && refused.contains("copy it to cpu:0"),
         "{refused}"
     );
     let _ = vm.wait_all();

@@ -192,7 +192,8 @@ fn a_view_with_gaps_has_no_slice() {
     let column = x.slice(1, 0..1).expect("a view");
     let ticket = submit(&vm, |b| b.call_fn("column", CPU, [column.read()], |c| Ok(c.reads.get::<f32>(0).map(drop)?)));
     let Cause::Function(text) = &failure_of(ticket.wait()).cause else { panic!("the function fails") };
-    for part in ["operand 0 to read, f32[2,1], at tests/tests/functions/closures.rs:", "without gaps", "`contiguous()`"] {
+    for part in ["operand 0 to read, f32[2,1], at tests/tests/functions/closures.rs:", "without gaps", "`contiguous()`"]
+    {
         assert!(text.contains(part), "{text}");
     }
     assert_eq!(column.to_vec::<f32>(), Ok(vec![1.0, 3.0]), "reading out copies");

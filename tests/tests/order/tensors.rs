@@ -157,7 +157,7 @@ fn elements_of_a_mask_are_filled_and_matrices_of_the_identity_are_made() -> Resu
         let filled = x.masked_fill(&mask, f64::NEG_INFINITY)?;
         assert_eq!(filled.to_vec::<f32>()?, [f32::NEG_INFINITY, 2.0, f32::NEG_INFINITY, 4.0], "{name}");
         assert!(matches!(x.masked_fill(&mask, true), Err(Error::Build { error: BuildError::Value { .. }, .. })));
-        assert!(matches!(x.masked_fill(&x, 1.0), Err(Error::Build { error: BuildError::Op(_), .. })));
+        assert!(matches!(x.masked_fill(&x, 1.0), Err(Error::Build { error: BuildError::DTypes { .. }, .. })));
         for (rows, columns, expected) in
             [(2, 3, vec![1u8, 0, 0, 0, 1, 0]), (3, 2, vec![1, 0, 0, 1, 0, 0]), (1, 1, vec![1]), (0, 3, vec![])]
         {

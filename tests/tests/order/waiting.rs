@@ -431,7 +431,7 @@ fn a_time_limit_bounds_every_blocking_call() {
     vm.wait_all().expect("it passes");
     let held = submit(&vm, |b| b.call_fn("held", CPU, [x.update(), bools.update()], gate.function()));
     let timed_out = |error: &Error, on: &str| {
-        let Error::Timeout { after, waited_for, site } = error else { return false };
+        let Error::Timeout { after, waited_for, site, advice: _ } = error else { return false };
         assert!(waited_for.starts_with(on), "{error}");
         *after == SHORT && site.file() == file!()
     };

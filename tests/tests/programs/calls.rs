@@ -206,9 +206,12 @@ fn what_does_not_fit_is_refused_and_records_nothing() {
             Box::new(|r, _, w| r.call(&pair, &[], &[("a", w), ("b", w)]).map(drop)),
         ),
         ("it writes a feed", Box::new(|r, x, _| r.call(&adds, &[("x", &(x + x)?)], &[("w", x)]).map(drop))),
-        ("tensor of an engine", Box::new(|r, x, _| r.call(&adds, &[("x", x)], &[("w", &real)]).map(drop))),
         (
-            "(the feed \"x\" of program \"adds\", issued at tests/tests/programs/calls.rs:",
+            "uses the tensor i32[4] on cpu:0 of an engine",
+            Box::new(|r, x, _| r.call(&adds, &[("x", x)], &[("w", &real)]).map(drop)),
+        ),
+        (
+            "the feed \"x\" of program \"adds\", issued at tests/tests/programs/calls.rs:",
             Box::new(|r, _, w| {
                 let mut builder = InstructionsBuilder::new();
                 let fresh = builder.allocate(CPU, DType::I32, &[4])?;

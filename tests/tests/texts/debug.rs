@@ -27,7 +27,7 @@ fn errors_are_shown_as_sentences() {
     says_the_same(&refused);
     let Error::Build { error: refused, .. } = refused else { panic!("{refused}") };
     says_the_same(&refused);
-    let BuildError::Op(op) = refused else { panic!("{refused}") };
+    let BuildError::DTypes { error: op, .. } = refused else { panic!("{refused}") };
     assert!(
         matches!(op, OpError::DType { op: Op::Exp, dtype: DType::I32, .. }),
         "fields are there to be matched: {op}"
@@ -154,7 +154,7 @@ fn the_nth_push_is_called_n() {
         assert_eq!(failure.number, 7, "{mode:?}");
         let text = failure.to_string();
         assert!(
-            text.starts_with("seventh failed on workers@cpu:0") && text.contains("(instruction 7 of the program)"),
+            text.starts_with("seventh failed on workers@cpu:0") && text.contains("(instruction 7 of the engine)"),
             "{text}"
         );
     }

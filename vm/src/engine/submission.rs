@@ -10,12 +10,14 @@
 use std::cell::RefCell;
 use std::sync::{Arc, TryLockError};
 
-use streamvm_ep::Site;
-use streamvm_instructions::{Batch, Deadline, Error, InstructionList, Place, ResourceId, ResourceKind, Single, Tensor};
+use streamvm_ep::{Access, Site};
+use streamvm_instructions::{
+    Batch, Deadline, Declared, Error, InstructionList, Place, ResourceId, ResourceKind, Single, Tensor,
+};
 
 use crate::engine::core::Engine;
 use crate::engine::oom_recovery::{self, OomRecovery};
-use crate::execute::backpressure::{Grant, Pending};
+use crate::execute::backpressure::{Grant, Limits, Pending};
 use crate::execute::context::Context;
 use crate::queue::mpsc::MpscQueue;
 use crate::submit::commit::{Submitted, ToWake};
@@ -201,7 +203,7 @@ impl Engine {
                 Stopped::Closed => return Err(Error::shutdown().called_from(list.site())),
                 Stopped::Full => {
                     let room = self.wait_for_room(list.instructions().len() as u64, full);
-                    granted = room.map_err(|error| error.called_from(list.site()))?;
+                    granted = room.map_err(|error| error.called_from(list.site()).not_submitted())?;
                 }
                 Stopped::Obstacle(line, obstacle) => {
                     if matches!(*obstacle, Obstacle::Memory(..) | Obstacle::Held(..)) {
@@ -210,7 +212,9 @@ impl Engine {
                         granted = None;
                     }
                     let instruction = &list.instructions()[line];
-                    let about = |error: Error| error.about(Some(line), instruction.kind.name(), instruction.site);
+                    let about = |error: Error| {
+                        error.about(Some(line), &what_with_output(list, line), instruction.site).not_submitted()
+                    };
                     self.remove(*obstacle, full, &mut recovery).map_err(about)?;
                 }
             }
@@ -283,7 +287,9 @@ impl Engine {
     fn wait_for_room(&self, more: u64, full: Full) -> Result<Option<Grant<'_>>, Error> {
         if full == Full::Refuses || engine_thread::is_here() {
             let Pending { instructions, bytes } = self.pending();
-            return Err(Error::WouldBlock { instructions, bytes, site: Site::caller() });
+            let Limits { instructions: most_instructions, bytes: most_bytes } = self.limits;
+            let site = Site::caller();
+            return Err(Error::WouldBlock { more, instructions, most_instructions, bytes, most_bytes, site });
         }
         if let Some(simulated) = &self.simulated {
             simulated.make_room(self, more, Deadline::current())?;
@@ -432,4 +438,13 @@ impl State {
         self.add_resource(id, Known { memory, contents: Contents::Written });
         Ok((id, unused))
     }
+}
+
+/// The name of an instruction and what it makes: `matmul, which makes the tensor f32[2,5] on cpu:0`.
+#[cold]
+fn what_with_output<B: Batch>(list: &B, line: usize) -> String {
+    let instruction = &list.instructions()[line];
+    let made = instruction.uses_of(list.all_uses()).iter().map(Declared::seen).find(|u| u.access() == Access::Write);
+    let name = instruction.kind.name();
+    made.map_or_else(|| name.to_owned(), |made| format!("{name}, which makes {}", made.described()))
 }

@@ -11,7 +11,7 @@ use streamvm_instructions::{
     BuildError, Error, InstructionList, InstructionsBuilder, Issued, Kind, Lane, LaunchOptions, Place, Resource,
     Single, Tensor, WaitFor, copy_stream,
 };
-use streamvm_program::{BufferRole, Compiled, Located, Program, SegmentUse, Storage, Work};
+use streamvm_program::{BufferRole, Compiled, Located, Port, Program, SegmentUse, Storage, Work};
 use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::engine::core::Engine;
@@ -50,7 +50,7 @@ impl Executable {
     ) -> Result<Executable, Error> {
         let program = inner.compiled.program();
         let given = program.given_parameters(parameters)?;
-        check_own(engine, program, &given, site)?;
+        check_own(engine, program, &program.parameters, &given, site)?;
         check_apart(&inner.compiled, &given)?;
         let parameters = given.into_iter().cloned().collect();
         Ok(Executable { engine: Arc::downgrade(engine), inner, parameters })
@@ -75,7 +75,7 @@ impl Executable {
     #[track_caller]
     pub fn run(&self, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
         let site = Site::caller();
-        self.run_as(None, feeds, site).map_err(|error| error.called_from(site))
+        self.run_as(None, feeds, site).map_err(|error| self.refused(error, feeds, site))
     }
 
     /// [`run`](Executable::run) under a name of its own, which errors, profiles and traces have.
@@ -85,7 +85,24 @@ impl Executable {
     #[track_caller]
     pub fn run_named(&self, name: &str, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
         let site = Site::caller();
-        self.run_as(Some(name), feeds, site).map_err(|error| error.called_from(site))
+        self.run_as(Some(name), feeds, site).map_err(|error| self.refused(error, feeds, site))
+    }
+
+    /// The error of a run, which names the feed or the parameter that it is about.
+    #[cold]
+    fn refused(&self, mut error: Error, feeds: &[(&str, &Tensor)], site: Site) -> Error {
+        if let Error::NeverWritten { what, operand, .. } | Error::Released { what, operand, .. } = &mut error {
+            let program = self.inner.compiled.program();
+            let given = feeds.iter().copied().chain(self.parameters());
+            let is_it = |tensor: &Tensor| {
+                let written = self.engine.upgrade().and_then(|engine| tensor.resource().written_in(engine.me));
+                written.is_none() && tensor.described() == *operand
+            };
+            if let Some((name, tensor)) = given.into_iter().find(|(_, tensor)| is_it(tensor)) {
+                (*what, *operand) = (program.name.clone(), as_port(name, tensor));
+            }
+        }
+        error.called_from(site)
     }
 
     fn run_as(&self, name: Option<&str>, feeds: &[(&str, &Tensor)], site: Site) -> Result<Fetches, Error> {
@@ -169,7 +186,7 @@ impl Executable {
     ) -> Result<SmallVec<[&'t Tensor; 4]>, Error> {
         let program = self.inner.compiled.program();
         let given = program.given_feeds(feeds)?;
-        check_own(engine, program, &given, site)?;
+        check_own(engine, program, &program.feeds, &given, site)?;
         Ok(given)
     }
 
@@ -456,16 +473,21 @@ fn copied(engine: &Arc<Engine>, lane: u32, tensor: &Tensor, place: Place, site: 
     Ok(copy)
 }
 
-/// Checks that tensors are of the engine.
+/// Checks that the tensors given for `ports` are of the engine.
 ///
 /// # Errors
 /// [`Error::Foreign`] for the first that is not.
-fn check_own(engine: &Engine, program: &Program, tensors: &[&Tensor], site: Site) -> Result<(), Error> {
-    match tensors.iter().find(|tensor| tensor.resource().id_in(engine.me).is_err()) {
+fn check_own(engine: &Engine, program: &Program, ports: &[Port], tensors: &[&Tensor], site: Site) -> Result<(), Error> {
+    match tensors.iter().position(|tensor| tensor.resource().id_in(engine.me).is_err()) {
         None => Ok(()),
-        Some(tensor) => {
-            let (what, operand) = (program.name.clone(), tensor.described());
+        Some(place) => {
+            let (what, operand) = (program.name.clone(), as_port(&ports[place].name, tensors[place]));
             Err(Error::Foreign { line: 0, what, operand, site })
         }
     }
+}
+
+/// A tensor that was given for a feed or a parameter, in words.
+fn as_port(name: &str, tensor: &Tensor) -> String {
+    format!("{name:?}, which is {},", tensor.described())
 }

@@ -10,9 +10,10 @@
 //! * Cached blocks return to the allocators when an allocation fails, before memory statistics are read, and at the end of the engine.
 //! * Only the holder of the submission lock touches the cache.
 
-use streamvm_instructions::ResourceId;
+use streamvm_instructions::{Dependence, Observed, ResourceId};
 use streamvm_stream::StreamId;
 
+use crate::execute::environment::Environment;
 use crate::submit::state::State;
 use crate::tasks::memory::PoolId;
 use crate::tasks::resource::Contents;
@@ -51,13 +52,22 @@ impl BlockCache {
         before
     }
 
-    /// Takes the newest block of this pool, size and stream.
+    /// Takes the newest block of this pool, size and stream, if `fits`.
     #[inline]
-    fn take(&mut self, pool: PoolId, bytes: usize, stream: StreamId) -> Option<ResourceId> {
+    fn take(
+        &mut self,
+        pool: PoolId,
+        bytes: usize,
+        stream: StreamId,
+        fits: impl FnOnce(ResourceId) -> bool,
+    ) -> Option<ResourceId> {
         for back in 1..=CAPACITY {
             let place = (self.next + CAPACITY - back) % CAPACITY;
             let Some(cached) = self.blocks[place] else { continue };
             if cached.bytes == bytes && cached.pool == pool && cached.stream == stream {
+                if !fits(cached.resource) {
+                    return None;
+                }
                 self.blocks[place] = None;
                 // A block that is taken right after it was added frees its slot for the next.
                 if back == 1 {
@@ -88,10 +98,33 @@ impl State {
         true
     }
 
-    /// Takes a cached block of this pool, size and stream for a new owner. Its contents count as never written.
+    /// Takes a cached block of this pool, size and stream for a new owner, whose first access is on that stream. Its contents count as never written.
     #[inline]
     pub(crate) fn take_cached(&mut self, pool: PoolId, bytes: usize, stream: StreamId) -> Option<ResourceId> {
-        let id = self.block_cache.take(pool, bytes, stream)?;
+        let id = self.block_cache.take(pool, bytes, stream, |_| true)?;
+        self.renew_contents(id)
+    }
+
+    /// Takes a cached block whose accesses, all on `stream`, have passed: for an owner whose first access may be on any stream.
+    #[inline]
+    pub(crate) fn take_cached_passed(
+        &mut self,
+        pool: PoolId,
+        bytes: usize,
+        stream: StreamId,
+        env: &Environment,
+    ) -> Option<ResourceId> {
+        let State { block_cache, sync, snapshot, .. } = self;
+        let mut observed = snapshot.of(env);
+        let id = block_cache.take(pool, bytes, stream, |id| {
+            sync.dependence(id).accesses().iter().all(|access| observed.has_passed(access))
+        })?;
+        self.sync.replace_dependence(id, Dependence::default());
+        self.renew_contents(id)
+    }
+
+    #[inline]
+    fn renew_contents(&mut self, id: ResourceId) -> Option<ResourceId> {
         let known = self.resources.get_mut(id.index()).and_then(Option::as_mut)?;
         known.contents = Contents::Fresh;
         if let Some((pool, block)) = known.memory.block {
@@ -132,12 +165,13 @@ mod tests {
         let put: Vec<Option<CachedBlock>> = (0..10).map(|id| block_cache.put(of(64 + id as usize % 2, id))).collect();
         assert_eq!(put[..8], [None; 8]);
         assert_eq!(put[8..], [Some(of(64, 0)), Some(of(65, 1))]);
-        let mut take = |bytes| block_cache.take(pool, bytes, stream).map(|id| id.0);
+        let mut take = |bytes| block_cache.take(pool, bytes, stream, |_| true).map(|id| id.0);
         assert_eq!([take(64), take(65), take(65), take(66), take(64)], [Some(8), Some(9), Some(7), None, Some(6)]);
-        assert_eq!(block_cache.take(pool, 64, StreamId(1)), None);
+        assert_eq!(block_cache.take(pool, 64, StreamId(1), |_| true), None);
+        assert_eq!(block_cache.take(pool, 64, stream, |id| id.0 != 4), None, "the newest does not fit");
         // The slot of a block that was taken right after it was added is used next.
         let left = block_cache.blocks.iter().flatten().count();
         assert_eq!((left, block_cache.put(of(64, 20))), (4, None));
-        assert_eq!(block_cache.take(pool, 64, stream), Some(ResourceId(20)));
+        assert_eq!(block_cache.take(pool, 64, stream, |_| true), Some(ResourceId(20)));
     }
 }

@@ -233,8 +233,7 @@ impl State {
                 if reads || matches!(instruction.kind, Kind::Release) {
                     return Err(never_written());
                 }
-                let first = if matches!(instruction.kind, Kind::Allocate) { UNKNOWN_STREAM } else { stream };
-                self.create(resource, first, env)?
+                self.create(resource, stream, matches!(instruction.kind, Kind::Allocate), env)?
             }
         };
         let is_new = known.is_none();
@@ -268,11 +267,13 @@ impl State {
         Ok(id)
     }
 
-    /// Registers the resource of a use, with memory if it has bytes, whose first access is on `stream`. Returns its id.
+    /// Registers the resource of a use on `stream`, with memory if it has bytes. If the use only `allocates`, the first access may be on any stream. Returns
+    /// its id.
     fn create(
         &mut self,
         resource: &Resource,
         stream: StreamId,
+        allocates: bool,
         env: &Environment,
     ) -> Result<ResourceId, Box<Obstacle>> {
         let mut former_owner = None;
@@ -281,11 +282,16 @@ impl State {
             ResourceKind::Storage { bytes: 0, .. } => (Memory::none(), Dependence::default(), Contents::Fresh),
             kind @ ResourceKind::Storage { place, memory, bytes } => {
                 let pool = self.pools.find(place, memory).ok_or_else(|| Box::new(Obstacle::Pool(kind)))?;
-                if let Some(id) = self.take_cached(pool, bytes, stream) {
+                let cached = match allocates {
+                    true => self.take_cached_passed(pool, bytes, stream, env),
+                    false => self.take_cached(pool, bytes, stream),
+                };
+                if let Some(id) = cached {
                     self.scratch.taken += bytes as u64;
                     return Ok(id);
                 }
-                let (memory, accesses, former) = self.take(pool, bytes, stream, env)?;
+                let first = if allocates { UNKNOWN_STREAM } else { stream };
+                let (memory, accesses, former) = self.take(pool, bytes, first, env)?;
                 former_owner = former;
                 self.scratch.taken += bytes as u64;
                 (memory, Dependence::after(&accesses), Contents::Fresh)
