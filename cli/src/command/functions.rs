@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
+use crate::base::engine::DType;
 use crate::command::{Exit, written};
 use crate::syntax::functions::{Function, functions};
 
@@ -16,6 +17,7 @@ fn described(function: Function) -> Value {
         "function": function.name,
         "class": op.map(|op| format!("{:?}", op.class())),
         "dtypes": dtypes,
+        "calls": function.calls().collect::<Vec<_>>(),
         "gives": op.map(|op| op.documentation()),
         "numpy": op.and_then(|op| op.numpy()),
         // Of a function of numbers, whose other results are the nearest ones.
@@ -34,7 +36,8 @@ pub fn list_functions(json: bool, out: &mut dyn Write, err: &mut dyn Write) -> i
     } else {
         let line = |it: Function| {
             let dtypes: Vec<&str> = it.dtypes.iter().map(|dtype| dtype.name()).collect();
-            format!("{:24}{}\n", it.name, dtypes.join(" "))
+            let dtypes = if it.dtypes.len() == DType::ALL.len() { "all".to_owned() } else { dtypes.join(" ") };
+            format!("{:34}{dtypes}\n", it.calls().next().unwrap_or_default())
         };
         functions().map(line).collect()
     };
@@ -57,6 +60,6 @@ mod tests {
         let tanh = found("tanh");
         assert_eq!((&tanh["numpy"], &tanh["ulp"]), (&json!("np.tanh({0})"), &json!(3.0)));
         assert_eq!(found("cat")["class"], Value::Null);
-        assert!(printed(false).contains("\none_hot                 i32 i64 u8\n"));
+        assert!(printed(false).contains("\none_hot i 10 f32                  i32 i64 u8\n"));
     }
 }

@@ -104,7 +104,11 @@ impl Devices {
                     name.span,
                     format!("`{}` needs one of {}, {}", name.value, listed(&tried), self.there(&tried)),
                 )
-                .with_help("`streamvm check` plans for a device that is not there")
+                .with_help(format!(
+                    "`device {} = {} else cpu:0` takes the CPU where there is no other; `streamvm check` plans for a device that is not there",
+                    name.value,
+                    tried.iter().map(DeviceId::to_string).collect::<Vec<_>>().join(" else ")
+                ))
                 .with_help_if(tried.iter().find_map(|device| offered_by(*device))))
             }
         }

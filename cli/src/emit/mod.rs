@@ -33,7 +33,7 @@ use crate::base::spelling::did_you_mean;
 use crate::emit::devices::Devices;
 use crate::emit::programs::Defined;
 use crate::files::place::resolve;
-use crate::syntax::ast::{Expr, ExprKind, Statement, StatementKind, Target};
+use crate::syntax::ast::{Expr, ExprKind, Number, PlaceRef, Statement, StatementKind, Target};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::{Source, Span, Spanned};
 
@@ -316,7 +316,10 @@ impl<'a> Emitter<'a> {
             }
             StatementKind::Expect { found, expected, .. } => {
                 let a = self.value(found, 0)?;
-                let b = self.value(expected, 0)?;
+                let b = match expected.kind {
+                    ExprKind::Number(number) => self.alike(&a, number, expected.span)?,
+                    _ => self.value(expected, 0)?,
+                };
                 if a.dtype() != b.dtype() || a.shape() != b.shape() {
                     return Err(Diagnostic::new(
                         statement.span,
@@ -327,6 +330,14 @@ impl<'a> Emitter<'a> {
                 Ok(Wanted::Two(self.on_host(a, found)?, self.on_host(b, expected)?))
             }
         }
+    }
+
+    /// A tensor of the dtype and shape of `tensor`, in memory of the host, whose elements are all the number.
+    fn alike(&mut self, tensor: &Tensor, number: Number, span: Span) -> Result<Tensor, Diagnostic> {
+        let dims = tensor.shape().dims().iter().map(|size| Spanned::new(*size as i64, span)).collect();
+        let value = Some(Spanned::new(number, span));
+        let kind = ExprKind::Fill { dtype: tensor.dtype(), dims, value, on: PlaceRef::Host };
+        self.value(&Expr { span, kind, lane: None }, 0)
     }
 
     /// `copy h into y rows 0..4`, `matmul a b into y`
@@ -357,7 +368,7 @@ impl<'a> Emitter<'a> {
             }
             ExprKind::Call { op, inputs, axes, keep, to, extra } => {
                 let (inputs, numbers) = self.inputs(*op, inputs, lane)?;
-                let params = value::params((&inputs, numbers), axes, *keep, *to, extra)?;
+                let params = value::params(*op, (&inputs, numbers), axes, *keep, *to, extra)?;
                 let target = self.target(target)?;
                 let inputs: Vec<&Tensor> = inputs.iter().collect();
                 self.builder.on_lane(lane).op_into(*op, &inputs, params, &target).map_err(at)

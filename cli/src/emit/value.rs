@@ -66,7 +66,7 @@ impl Emitter<'_> {
             }
             ExprKind::Call { op, inputs, axes, keep, to, extra } => {
                 let (inputs, numbers) = self.inputs(*op, inputs, lane)?;
-                let params = params((&inputs, numbers), axes, *keep, *to, extra)?;
+                let params = params(*op, (&inputs, numbers), axes, *keep, *to, extra)?;
                 let inputs: Vec<&Tensor> = inputs.iter().collect();
                 self.builder.on_lane(lane).op(*op, &inputs, params).map_err(at)
             }
@@ -81,8 +81,8 @@ impl Emitter<'_> {
                 let tensors: Vec<&Tensor> = inputs.iter().collect();
                 let mut builder = self.builder.on_lane(lane);
                 match is_new {
-                    true => builder.stack(&tensors, view::new_axis(&shape, axis.value, axis.span)?),
-                    false => builder.cat(&tensors, view::axis(&shape, axis.value, axis.span)?),
+                    true => builder.stack(&tensors, view::new_axis("stack", &shape, axis.value, axis.span)?),
+                    false => builder.cat(&tensors, view::axis("cat", &shape, axis.value, axis.span)?),
                 }
                 .map_err(at)
             }
@@ -191,6 +191,7 @@ pub(super) fn sizes(dims: &[Spanned<i64>], span: Span) -> Result<Shape, Diagnost
 
 /// The parameters of an op over these tensors and numbers; a negative axis counts from the last axis of the first input.
 pub(super) fn params(
+    op: Op,
     (inputs, numbers): (&[Tensor], Numbers),
     axes: &[Spanned<i64>],
     keep: bool,
@@ -200,10 +201,10 @@ pub(super) fn params(
     let shape = inputs.first().map_or(Shape::SCALAR, Tensor::shape);
     let mut resolved = Vec::with_capacity(axes.len());
     for axis in axes {
-        resolved.push(view::axis(&shape, axis.value, axis.span)?);
+        resolved.push(view::axis(op.name(), &shape, axis.value, axis.span)?);
     }
     let span = axes.iter().map(|axis| axis.span).reduce(Span::to).unwrap_or_default();
-    let axes = Axes::new(&resolved).map_err(|error| Diagnostic::new(span, error.to_string()))?;
+    let axes = Axes::new(&resolved).map_err(|error| Diagnostic::new(span, format!("{op}: {error}")))?;
     let dtype = inputs.first().map_or(DType::F32, Tensor::dtype);
     let extra = match extra {
         ExtraRef::None if numbers.is_empty() => Extra::None,

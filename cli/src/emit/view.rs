@@ -32,7 +32,8 @@ pub(super) fn apply(
             tensor.broadcast_to(&dims).map_err(|error| Diagnostic::new(span, error.without_call()))
         }
         View::Permute(axes) => {
-            let axes: Vec<usize> = axes.iter().map(|at| axis(&shape, at.value, at.span)).collect::<Result<_, _>>()?;
+            let axes: Vec<usize> =
+                axes.iter().map(|at| axis("permute", &shape, at.value, at.span)).collect::<Result<_, _>>()?;
             tensor.permute(&axes).map_err(|error| Diagnostic::new(span, error.without_call()))
         }
         View::Slice(slices) => slice(tensor, slices),
@@ -41,15 +42,15 @@ pub(super) fn apply(
             builder.repeat(tensor, &counts).map_err(|error| Diagnostic::new(span, error.without_call()))
         }
         View::Roll { shift, axis: at } => {
-            let axis = axis(&shape, at.value, at.span)?;
+            let axis = axis("roll", &shape, at.value, at.span)?;
             builder.roll(tensor, *shift, axis).map_err(|error| Diagnostic::new(span, error.without_call()))
         }
         View::Sort { axis: at, descending } => {
-            let axis = axis(&shape, at.value, at.span)?;
+            let axis = axis("sort", &shape, at.value, at.span)?;
             builder.sort(tensor, axis, *descending).map_err(|error| Diagnostic::new(span, error.without_call()))
         }
         View::Top { count, axis: at, largest } => {
-            let axis = axis(&shape, at.value, at.span)?;
+            let axis = axis("topk", &shape, at.value, at.span)?;
             let found = builder.topk(tensor, *count, axis, *largest);
             found.map(|(elements, _)| elements).map_err(|error| Diagnostic::new(span, error.without_call()))
         }
@@ -61,7 +62,7 @@ pub(super) fn slice(tensor: &Tensor, slices: &[SliceSpec]) -> Result<Tensor, Dia
     let mut part = tensor.clone();
     for spec in slices {
         let shape = part.shape();
-        let axis = axis(&shape, spec.axis, spec.span)?;
+        let axis = axis("slice", &shape, spec.axis, spec.span)?;
         let index = |value: u64| {
             usize::try_from(value).map_err(|_| Diagnostic::new(spec.span, "the index does not fit memory"))
         };
@@ -72,21 +73,22 @@ pub(super) fn slice(tensor: &Tensor, slices: &[SliceSpec]) -> Result<Tensor, Dia
     Ok(part)
 }
 
-/// An axis of a shape; a negative one counts from the end.
-pub(super) fn axis(shape: &Shape, axis: i64, span: Span) -> Result<usize, Diagnostic> {
+/// An axis of a shape, for the function `what`; a negative one counts from the end.
+pub(super) fn axis(what: &str, shape: &Shape, axis: i64, span: Span) -> Result<usize, Diagnostic> {
     let rank = shape.rank() as i64; // at most 8
     let from_start = if axis < 0 { axis.saturating_add(rank) } else { axis };
     usize::try_from(from_start).ok().filter(|at| *at < shape.rank()).ok_or_else(|| {
-        Diagnostic::new(span, format!("there is no axis {axis} in shape {shape}, which has {rank} axes"))
+        Diagnostic::new(span, format!("{what}: there is no axis {axis} in shape {shape}, which has {rank} axes"))
     })
 }
 
 /// The place of a new axis in a shape, which may come after the last one; a negative one counts from the end of the new shape.
-pub(super) fn new_axis(shape: &Shape, axis: i64, span: Span) -> Result<usize, Diagnostic> {
+pub(super) fn new_axis(what: &str, shape: &Shape, axis: i64, span: Span) -> Result<usize, Diagnostic> {
     let axes = shape.rank() as i64 + 1; // at most 9
     let from_start = if axis < 0 { axis.saturating_add(axes) } else { axis };
     usize::try_from(from_start).ok().filter(|at| *at <= shape.rank()).ok_or_else(|| {
-        let text = format!("{axis} is no place for a new axis in shape {shape}: its places are 0 to {}", shape.rank());
+        let text =
+            format!("{what}: {axis} is no place for a new axis in shape {shape}: its places are 0 to {}", shape.rank());
         Diagnostic::new(span, text)
     })
 }

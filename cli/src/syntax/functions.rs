@@ -92,6 +92,56 @@ pub enum Form {
     Slice,
 }
 
+impl Form {
+    /// The operands of a call, as they are written; several where there are several ways.
+    fn operands(self) -> &'static [&'static str] {
+        match self {
+            Form::Unary(_) => &["x"],
+            Form::Binary(_) => &["x y"],
+            Form::BinaryOrReduce(..) => &["x y", "x axis 0", "x axes 0 1 keep", "x"],
+            Form::Where => &["c x y"],
+            Form::Ternary(_) => &["x y z"],
+            Form::Reduce(_) => &["x axis 0", "x axes 0 1 keep", "x"],
+            Form::ArgReduce(_) => &["x axis 0", "x axis 0 keep"],
+            Form::AlongAxis(_) => &["x axis 0"],
+            Form::BinaryAlongAxis(_) => &["y dy axis 0"],
+            Form::Cast => &["x f64"],
+            Form::Pad => &["x 1 2", "x 1 2 axis 0 value 0"],
+            Form::OneHot => &["i 10 f32"],
+            Form::Norm(Op::LayerNorm) => &["x w b epsilon 1e-5"],
+            Form::Norm(_) => &["x w epsilon 1e-5"],
+            Form::Convolution(Op::Conv2d) => &["x w", "x w stride 2 padding 1 0 dilation 1 groups 2"],
+            Form::Convolution(_) => &["x w dy", "x w dy stride 2 padding 1 0 dilation 1 groups 2"],
+            Form::Pooling(op) if op.arity() == 2 => &["x dy window 2", "x dy window 2 stride 2 padding 1 0"],
+            Form::Pooling(_) => &["x window 2", "x window 2 stride 2 padding 1 0"],
+            Form::Attention => &["q k v", "q k v mask"],
+            Form::GroupNorm => &["x w b groups 4 epsilon 1e-5"],
+            Form::Dropout => &["x 0.1 seed 7"],
+            Form::AlongAxes(_) => &["x axis 0", "x axes 0 1", "x"],
+            Form::Triangle(_) => &["x", "x diagonal -1"],
+            Form::ByIndex(op) if op.arity() == 3 => &["x i y axis 0"],
+            Form::ByIndex(_) => &["x i axis 0"],
+            Form::ArgSort | Form::Sort => &["x axis 0", "x axis 0 descending"],
+            Form::ArgTopK | Form::TopK => &["x 3 axis 0", "x 3 axis 0 smallest"],
+            Form::Cat | Form::Stack => &["x y z axis 0"],
+            Form::Tile => &["x 2 1"],
+            Form::Roll => &["x -1 axis 0"],
+            Form::Eye => &["f32 3 4 on cpu:0"],
+            Form::Arange => &["f32 0 10 2 on cpu:0"],
+            Form::Linspace => &["f32 0 1 11 on cpu:0"],
+            Form::Load => &["\"x.npy\"", "\"x.npz\" \"name\""],
+            Form::Copy => &["x to cpu:0", "x into y"],
+            Form::Empty => &["f32 2 3 on cpu:0"],
+            Form::Fill => &["f32 2 3 value 1 on cpu:0"],
+            Form::Random(_) => &["f32 2 3 seed 7 on cpu:0"],
+            Form::Reshape => &["x 4 -1"],
+            Form::Broadcast => &["x 4 10"],
+            Form::Permute => &["x 1 0"],
+            Form::Slice => &["x rows 0..4", "x cols 2..", "x axis 2 0..1"],
+        }
+    }
+}
+
 const ALL: &[DType] = &DType::ALL;
 const FLOATS: &[DType] = Op::Exp.dtypes();
 
@@ -129,6 +179,19 @@ pub struct Function {
     pub dtypes: &'static [DType],
     /// The op that it is, if it is one.
     pub op: Option<Op>,
+}
+
+impl Function {
+    /// The ways in which it is called, such as `sum x axis 0`.
+    pub fn calls(self) -> impl Iterator<Item = String> {
+        self.form.operands().iter().map(move |operands| format!("{} {operands}", self.name))
+    }
+
+    /// How it is called, as a help of a message.
+    pub(crate) fn written(self) -> String {
+        let calls: Vec<String> = self.calls().map(|call| format!("`{call}`")).collect();
+        format!("it is called so: {}", calls.join(" or "))
+    }
 }
 
 /// Every function of the language: the ops by their names, and the others.
@@ -262,11 +325,11 @@ const OTHER_WORDS: &[&str] = &[
     "bool",
 ];
 
-/// The form of a function, by name. Not inlined: the parser calls it in functions that recurse.
+/// A function, by name. Not inlined: the parser calls it in functions that recurse.
 #[must_use]
 #[inline(never)]
-pub fn function(name: &str) -> Option<Form> {
-    functions().find(|known| known.name == name).map(|known| known.form)
+pub fn function(name: &str) -> Option<Function> {
+    functions().find(|known| known.name == name)
 }
 
 /// Is this a word that cannot name a tensor or a device?
@@ -279,6 +342,16 @@ pub fn is_reserved(word: &str) -> bool {
 mod tests {
     use super::*;
     use crate::base::spelling::nearest;
+
+    #[test]
+    fn every_call_that_is_told_is_taken_by_the_parser() {
+        use crate::syntax::parser::parse;
+        use crate::syntax::source::Source;
+        for call in functions().flat_map(Function::calls) {
+            let text = if call.contains(" into ") { call.clone() } else { format!("let z = {call}") };
+            assert!(parse(&Source::from_text("t", "", text.as_str())).is_ok(), "{call}");
+        }
+    }
 
     fn guess(word: &str) -> Option<&'static str> {
         nearest(word, functions().map(|known| known.name))

@@ -6,6 +6,10 @@
 pub(crate) const PLACE_OF_A_CALL: &str = "a call runs on the device that its operands are on, so only a lane stands here, as in `on lane 1`; \
                                           `copy x to cuda:0` brings an operand to another device";
 
+/// How conditions are written.
+pub(crate) const CONDITION: &str =
+    "name the condition before: `let more = gt x 0`, and then `while more {` or `if more {`";
+
 const NO_GRAPHICS_CARD: &str =
     "the first GPU is `cuda:0`; `device gpu = cuda:0 else cpu:0` names it, or the CPU where there is none";
 
@@ -115,6 +119,26 @@ pub(crate) fn of_function(word: &str) -> Option<&'static str> {
 /// The help on a text that begins with no token of the language.
 pub(crate) fn of_text(text: &str) -> Option<&'static str> {
     TEXTS.iter().find(|(begin, _)| text.starts_with(begin)).map(|(_, help)| *help)
+}
+
+/// The dtype that has this name elsewhere.
+pub(crate) fn of_dtype(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "float" | "float32" | "single" | "Float" => "f32",
+        "double" | "float64" | "Double" => "f64",
+        "half" | "float16" | "Half" => "f16",
+        "bfloat16" | "BFloat16" => "bf16",
+        "int8" => "i8",
+        "short" | "int16" => "i16",
+        "int" | "int32" => "i32",
+        "long" | "int64" => "i64",
+        "byte" | "uint8" => "u8",
+        "uint16" => "u16",
+        "uint" | "uint32" => "u32",
+        "uint64" => "u64",
+        "boolean" | "Bool" => "bool",
+        _ => return None,
+    })
 }
 
 /// The help on a word where a place is expected.

@@ -135,8 +135,19 @@ impl<'a> Lexer<'a> {
         if self.errors.len() < MAX_ERRORS {
             self.errors.push(error);
         }
-        self.take_while(|c| c != '\n');
+        let skipped = self.take_while(|c| c != '\n').trim_end();
         self.push(TokenKind::Bad, start);
+        // The parser skips the block that the line opens, too.
+        if skipped.ends_with('{') {
+            self.push(TokenKind::Begin, start);
+        }
+    }
+
+    /// Does the line begin with `if` or `while`?
+    fn is_condition(&self) -> bool {
+        let begin = self.tokens.iter().rposition(|token| token.kind == TokenKind::Newline).map_or(0, |at| at + 1);
+        let mut words = self.tokens[begin..].iter().map(|token| &token.kind);
+        words.any(|kind| matches!(kind, TokenKind::Word(word) if word == "if" || word == "while"))
     }
 
     /// Skips a line that is too long.
@@ -191,7 +202,8 @@ impl<'a> Lexer<'a> {
                     Span::new(start, start + other.len_utf8()),
                     format!("unexpected character {other:?}, expected a word, a number or a text in quotes"),
                 )
-                .with_help_if(habits::of_text(self.rest()).map(str::to_owned))),
+                .with_help_if(habits::of_text(self.rest()).map(str::to_owned))
+                .with_help_if(self.is_condition().then(|| habits::CONDITION.to_owned()))),
             };
             if let Err(error) = result {
                 self.bad_line(error, start);

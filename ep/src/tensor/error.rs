@@ -91,7 +91,7 @@ pub enum OpError {
     MatMulRank { left: Box<Shape>, right: Box<Shape> },
     /// Matrices whose sizes do not match.
     #[error(
-        "matmul of {left} and {right}: the last size of the first must equal the last but one of the second; {}",
+        "matmul of {left} and {right}: the last size of the first must equal the last but one of the second{}",
         transposed(left, right)
     )]
     MatMulSizes { left: Box<Shape>, right: Box<Shape> },
@@ -228,8 +228,8 @@ fn no_range(start: usize, end: usize) -> &'static str {
 /// Says which sizes would fit, if one of two matrices were transposed.
 fn transposed(left: &Shape, right: &Shape) -> &'static str {
     match (left.dims(), right.dims()) {
-        ([.., _, inner], [.., _, other]) if inner == other => "transpose the second",
-        ([.., inner, _], [.., other, _]) if inner == other => "transpose the first",
-        _ => "transposing one of them does not help",
+        ([.., _, inner], [.., _, other]) if inner == other => "; transpose the second",
+        ([.., inner, _], [.., other, _]) if inner == other => "; transpose the first",
+        _ => "",
     }
 }

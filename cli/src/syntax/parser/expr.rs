@@ -7,8 +7,15 @@ use super::{
 use crate::base::engine::Op;
 use crate::base::spelling::did_you_mean;
 use crate::syntax::ast::{ExtraRef, RangeBy, View};
-use crate::syntax::functions::Form;
+use crate::syntax::functions::{Form, Function};
 use crate::syntax::habits;
+
+/// An error of the operands of a call, with the ways to call that function unless the error has other advice.
+#[cold]
+#[inline(never)]
+fn told_of_call(error: Diagnostic, function: Function) -> Diagnostic {
+    if error.help.is_some() { error } else { error.with_help(function.written()) }
+}
 
 impl Parser {
     /// A call, or one operand.
@@ -17,11 +24,12 @@ impl Parser {
         let Some(word) = self.peek_word().map(str::to_owned) else {
             return self.atom("a tensor or a call");
         };
-        let Some(form) = function(&word) else {
+        let Some(known) = function(&word) else {
             return self.name_or_unknown_call(&word);
         };
         self.advance();
-        let kind = self.call(form)?;
+        let kind = self.call(known.form).map_err(|error| told_of_call(error, known))?;
+        self.called = Some(known);
         let lane = self.lane()?;
         Ok(Expr { span: start.to(self.previous()), kind, lane })
     }
@@ -45,9 +53,9 @@ impl Parser {
                 TokenKind::Int(..0) => Some("to subtract a number, write `sub x 1`".to_owned()),
                 _ => did_you_mean(word, known.map(|known| known.name)),
             });
-            return Err(Diagnostic::new(span, format!("unknown op `{word}`")).with_help(
-                help.unwrap_or_else(|| "docs/language.md lists the functions, under \"Expressions\"".to_owned()),
-            ));
+            return Err(Diagnostic::new(span, format!("unknown op `{word}`")).with_help(help.unwrap_or_else(|| {
+                format!("an operand follows `{word}`, so it stands for a function; `streamvm functions` lists them")
+            })));
         }
         Ok(name)
     }
@@ -508,7 +516,8 @@ impl Parser {
         let dtype = self.peek_word().and_then(|word| word.parse::<DType>().ok());
         let Some(dtype) = dtype else {
             let known: Vec<String> = DType::ALL.iter().map(ToString::to_string).collect();
-            return Err(self.expected(&format!("a dtype ({})", known.join(", "))));
+            let habit = self.peek_word().and_then(habits::of_dtype).map(|dtype| format!("it is called `{dtype}` here"));
+            return Err(self.expected(&format!("a dtype ({})", known.join(", "))).with_help_if(habit));
         };
         self.advance();
         Ok(dtype)

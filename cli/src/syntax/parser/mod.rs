@@ -12,7 +12,7 @@ use crate::base::engine::{DType, DeviceId, MAX_RANK};
 use crate::base::spelling::did_you_mean;
 use crate::syntax::ast::{Block, Expr, ExprKind, Number, PlaceRef, SliceSpec, Statement, StatementKind, Target};
 use crate::syntax::diagnostic::Diagnostic;
-use crate::syntax::functions::{First, first_word, first_words, function, functions, is_reserved};
+use crate::syntax::functions::{First, Function, first_word, first_words, function, functions, is_reserved};
 use crate::syntax::habits;
 use crate::syntax::lexer::{MAX_ERRORS, Token, TokenKind, tokenize};
 use crate::syntax::source::{Source, Span, Spanned};
@@ -36,7 +36,7 @@ type Parsed<T> = Result<T, Diagnostic>;
 /// Every syntax error found, at least one, in no particular order.
 pub fn parse(source: &Source) -> Result<Block, Vec<Diagnostic>> {
     let (tokens, errors) = tokenize(source);
-    let mut parser = Parser { tokens, at: 0, depth: 0, text_follows: false, errors };
+    let mut parser = Parser { tokens, at: 0, depth: 0, text_follows: false, called: None, errors };
     let script = parser.block(None);
     if parser.errors.is_empty() { Ok(script) } else { Err(parser.errors) }
 }
@@ -48,6 +48,8 @@ struct Parser {
     depth: usize,
     /// May a text follow this expression? Otherwise a text after a name is an operand of a misspelt call.
     text_follows: bool,
+    /// The last call of the statement.
+    called: Option<Function>,
     errors: Vec<Diagnostic>,
 }
 
@@ -173,7 +175,7 @@ impl Parser {
             TokenKind::Word(word) => habits::of_function(word),
             _ => None,
         };
-        habit.map(str::to_owned)
+        habit.map(str::to_owned).or_else(|| self.called.map(Function::written))
     }
 
     #[inline(never)]
@@ -237,6 +239,7 @@ impl Parser {
     #[inline(never)]
     fn statement(&mut self) -> Parsed<Statement> {
         let start = self.span();
+        self.called = None;
         match self.peek_word().and_then(first_word) {
             Some(First::Repeat | First::Time | First::Scope) => self.blocks(start),
             Some(First::While) => self.while_(start),
@@ -316,7 +319,10 @@ impl Parser {
             let habit = self.peek_word().and_then(habits::of_place).map(str::to_owned);
             return Err(self.expected("a device such as `cpu:0` or `cuda:0`").with_help_if(habit));
         };
-        let id: DeviceId = text.parse().map_err(|error| Diagnostic::new(span, format!("{error}")))?;
+        let id: DeviceId = text.parse().map_err(|error| {
+            let habit = text.split(':').next().and_then(habits::of_place).map(str::to_owned);
+            Diagnostic::new(span, format!("{error}")).with_help_if(habit)
+        })?;
         self.advance();
         Ok(Spanned::new(id, span))
     }
@@ -368,7 +374,7 @@ impl Parser {
     #[inline(never)]
     fn blocks(&mut self, start: Span) -> Parsed<Statement> {
         if self.take_word("scope") {
-            let name = self.text("the name of the scope in quotes")?.value;
+            let name = self.text("the name of the scope in quotes, such as \"layer 3\"")?.value;
             let (span, body) = self.body(start)?;
             return Ok(Statement { span, kind: StatementKind::Scope { name, body } });
         }
@@ -378,7 +384,8 @@ impl Parser {
         if is_repeat {
             let span = self.span();
             let TokenKind::Int(number) = *self.peek() else {
-                return Err(self.expected("how often to repeat"));
+                let help = "a count is a number, as in `repeat 10 {`; `while more {` repeats as long as the bool `more` is true";
+                return Err(self.expected("how often to repeat").with_help(help));
             };
             count = u64::try_from(number)
                 .ok()
@@ -450,8 +457,7 @@ impl Parser {
     }
 
     fn no_condition(&self, what: &str) -> Diagnostic {
-        self.expected(what)
-            .with_help("name the condition before: `let more = gt x 0`, and then `while more {` or `if more {`")
+        self.expected(what).with_help(habits::CONDITION)
     }
 
     /// Parses `{ ... }`. The span is that of the statement, up to the opening brace.
@@ -531,7 +537,8 @@ impl Parser {
             return Err(Diagnostic::new(
                 name.span,
                 format!("`{}` is a word of the language and cannot name anything", name.value),
-            ));
+            )
+            .with_help(format!("another name will do, such as `{}_1`", name.value)));
         }
         Ok(name)
     }
