@@ -60,6 +60,7 @@ fn called_at(site: Option<Site>) -> String {
 
 impl Error {
     /// [`Error::Refused`], without a line.
+    #[doc(hidden)]
     pub fn refused(path: &Path, reason: impl Into<String>) -> Self {
         Self::Refused { path: path.to_path_buf(), reason: reason.into(), site: None }
     }
@@ -69,6 +70,7 @@ impl Error {
     }
 
     /// [`Error::Io`], without a line.
+    #[doc(hidden)]
     pub fn io(path: &Path, doing: &'static str, error: io::Error) -> Self {
         Self::Io { path: path.to_path_buf(), doing, error, site: None }
     }

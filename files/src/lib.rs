@@ -59,6 +59,7 @@ mod tensors_tests;
 #[cfg(test)]
 mod tests;
 mod unique_keys;
+#[doc(hidden)]
 pub mod whole_file;
 mod zip;
 

@@ -1,5 +1,7 @@
 //! [`Stats`]: the counters of an engine.
 
+use std::fmt;
+
 use streamvm_ep::MemoryKind;
 use streamvm_instructions::{Place, SyncCounts};
 use streamvm_stream::allocator::AllocatorStats;
@@ -40,4 +42,22 @@ pub struct PoolStats {
     pub kind: MemoryKind,
     /// Its bytes and counts.
     pub allocator: AllocatorStats,
+}
+
+impl fmt::Display for Stats {
+    /// Several lines: what is pending, then each stream, then the memory of each place.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Stats { in_flight, in_flight_bytes, blocked_submitters, threads, .. } = self;
+        write!(f, "{in_flight} pending with {in_flight_bytes} bytes, {blocked_submitters} blocked, {threads} threads")?;
+        self.streams.iter().try_for_each(|stream| write!(f, "\n  {stream}"))?;
+        self.memory.iter().try_for_each(|pool| write!(f, "\n  {pool}"))
+    }
+}
+
+impl fmt::Display for PoolStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PoolStats { place, kind, allocator } = self;
+        let AllocatorStats { in_use, cached, peak_in_use, .. } = allocator;
+        write!(f, "{kind} memory on {place}: {in_use} bytes in use, {cached} cached, {peak_in_use} at most in use")
+    }
 }

@@ -135,11 +135,16 @@ impl<'a> Lexer<'a> {
         if self.errors.len() < MAX_ERRORS {
             self.errors.push(error);
         }
+        let before = self.at;
         let skipped = self.take_while(|c| c != '\n').trim_end();
-        self.push(TokenKind::Bad, start);
-        // The parser skips the block that the line opens, too.
-        if skipped.ends_with('{') {
-            self.push(TokenKind::Begin, start);
+        match skipped.strip_suffix('{') {
+            // The parser skips the block that the line opens, too.
+            Some(others) => {
+                let brace = before + others.len();
+                self.tokens.push(Token { kind: TokenKind::Bad, span: Span::new(start, brace) });
+                self.push(TokenKind::Begin, brace);
+            }
+            None => self.push(TokenKind::Bad, start),
         }
     }
 

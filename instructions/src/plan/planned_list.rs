@@ -1,5 +1,7 @@
 //! The options and the result of planning.
 
+use std::fmt;
+
 use streamvm_stream::{Capabilities, StreamKey};
 
 use crate::list::instruction_list::InstructionList;
@@ -36,7 +38,27 @@ impl SyncCounts {
     }
 }
 
-/// A list with its waits and records written out.
+impl fmt::Display for SyncCounts {
+    /// `compute@cpu:0:0: 3 instructions, 1 device wait, 0 host waits, 0 records`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SyncCounts { stream, instructions, device_waits, host_waits, records } = *self;
+        write!(f, "{stream}: ")?;
+        let counts = [
+            ("instruction", instructions),
+            ("device wait", device_waits),
+            ("host wait", host_waits),
+            ("record", records),
+        ];
+        for (place, (name, count)) in counts.into_iter().enumerate() {
+            let (comma, plural) = (if place == 0 { "" } else { ", " }, if count == 1 { "" } else { "s" });
+            write!(f, "{comma}{count} {name}{plural}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A list with its waits and records written out. It can be printed, and submitted as any list: an engine makes these waits and records, and those of its own
+/// that they leave out.
 #[derive(Debug)]
 pub struct PlannedList {
     /// The list.

@@ -356,6 +356,7 @@ impl Tensor {
     }
 
     /// Its dtype, shape and place in words, for messages.
+    #[doc(hidden)]
     pub fn described(&self) -> String {
         format!("the tensor {} on {}", self.dtype_and_shape(), self.place())
     }

@@ -197,6 +197,7 @@ impl<T: Borrow<Tensor>, V: Borrow<Var>> Declared<T, V> {
     }
 
     /// The tensor or variable in words, for messages.
+    #[doc(hidden)]
     pub fn described(&self) -> String {
         match self.target() {
             Target::Tensor(tensor) => tensor.described(),

@@ -88,6 +88,11 @@ impl Program {
     /// [`ProgramError::Text`] with the first line that is not of a program; those of [`Program::check`] and of recording.
     #[track_caller]
     pub fn parse(text: &str) -> Result<Program, Error> {
+        let site = Site::caller();
+        Program::parse_text(text).map_err(|error| error.called_from(site))
+    }
+
+    fn parse_text(text: &str) -> Result<Program, Error> {
         if text.len() > MOST_BYTES {
             return Err(wrong(1, &format!("at most {MOST_BYTES} bytes"), &format!("{} bytes", text.len())));
         }

@@ -182,3 +182,24 @@ fn a_stall_report_calls_the_nth_push_n() {
     assert!(found.0 == 4 && found.1.contains(" #4 ") && found.1.contains("fourth"), "{}", found.1);
     vm.wait_all().expect("it passes");
 }
+
+#[test]
+fn a_planned_list_is_submitted_and_its_counts_are_printed_as_those_of_an_engine() {
+    let vm = Vm::builder().build().expect("an engine");
+    let mut b = InstructionsBuilder::new();
+    let ones = b.ones(CPU, DType::F32, &[4]).expect("a fill");
+    let negative = b.on_lane(1).neg(&ones).expect("an op");
+    let back = b.copy(&negative, streamvm::Place::Host).expect("a copy");
+    let planned = streamvm::plan(b.finish(), &streamvm::PlanOptions::default()).expect("a plan");
+    let counts: Vec<String> = planned.counts.iter().map(ToString::to_string).collect();
+    assert_eq!(counts[0], "compute@cpu:0:0: 1 instruction, 0 device waits, 0 host waits, 0 records");
+    assert_eq!(counts[1], "compute@cpu:0:1: 1 instruction, 1 device wait, 0 host waits, 0 records");
+    vm.submit(planned.list).expect("it is taken").wait().expect("it runs");
+    assert_eq!(back.to_vec::<f32>(), Ok(vec![-1.0; 4]));
+    let stats = vm.stats().to_string();
+    for part in
+        ["0 pending with 0 bytes, 0 blocked, ", "\n  compute@cpu:0:1: 2 instructions, 1 device wait, ", "device memory on cpu:0: "]
+    {
+        assert!(stats.contains(part), "{part}: {stats}");
+    }
+}

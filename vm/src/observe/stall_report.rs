@@ -168,7 +168,7 @@ impl StalledInstruction {
 }
 
 impl fmt::Display for StallReport {
-    /// One line per stream with pending instructions; after it what the instruction waits for, and the root of that path. Then one line
+    /// One line per stream with pending instructions: the oldest, and how many more there are; after it what the instruction waits for, and the root of that path. Then one line
     /// per open critical section.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
@@ -205,6 +205,9 @@ impl fmt::Display for StallReport {
 
 impl StallReport {
     fn write_waits(&self, f: &mut fmt::Formatter<'_>, stalled: &StalledInstruction) -> fmt::Result {
+        if stalled.pending > 1 {
+            write!(f, "; {} more pending", stalled.pending - 1)?;
+        }
         if let Some(thread) = &stalled.thread {
             write!(f, "; on thread {thread}")?;
         }
@@ -213,7 +216,7 @@ impl StallReport {
         }
         for (index, (stream, seq)) in stalled.waits_for.iter().enumerate() {
             let word = match (index, stalled.state) {
-                (0, StallState::Queued) => "; behind",
+                (0, StallState::Queued) => "; after",
                 (0, _) => "; for",
                 _ => ",",
             };
@@ -277,9 +280,9 @@ mod tests {
         let text = report().to_string();
         let expected = "\
 9 instructions on 3 streams, 1 submitter blocked by the full queue
-  compute@cpu:0:0 #7   running    op 7  issued where is not known; on thread cpu:0.1
-  compute@cpu:0:1 #12  queued     ?     issued where is not known; behind compute@cpu:0:0 #7
-  d2h@cpu:0:0 #1       held back  op 1  issued where is not known; for compute@cpu:0:1 #14, h2d@cpu:0:0 #2; \
+  compute@cpu:0:0 #7   running    op 7  issued where is not known; 2 more pending; on thread cpu:0.1
+  compute@cpu:0:1 #12  queued     ?     issued where is not known; 2 more pending; after compute@cpu:0:0 #7
+  d2h@cpu:0:0 #1       held back  op 1  issued where is not known; 2 more pending; for compute@cpu:0:1 #14, h2d@cpu:0:0 #2; \
 in the end for compute@cpu:0:0 #7";
         assert_eq!(text, expected);
         assert_eq!(StallReport::new(Vec::new(), 0, (Vec::new(), 0)).to_string(), "nothing is pending");

@@ -138,13 +138,13 @@ pub(crate) struct Pool {
     pub(crate) growth_refused: bool,
 }
 
-/// How many free blocks of the wanted size, each usable only after a wait for another stream, a pool holds before it takes one of
+/// How many free blocks of the wanted size, each usable only after a wait, a pool holds before it takes one of
 /// them instead of asking for fresh memory: the number of a pipeline that works on two buffers and has two more in flight each way
 /// (docs/adr/memory-reuse.md).
 const SPARE: usize = 4;
 
-/// Bytes. The host lends more memory than it has, so it refuses none in time: of its memory larger blocks are waited for, so that a loop over large
-/// tensors does not take several times the memory that it needs.
+/// Bytes. The host lends more memory than it has, so it refuses none in time. So larger blocks of its memory are waited for; else a loop over large
+/// tensors would take several times the memory that it needs.
 const MOST_SPARE_OF_HOST: usize = 64 << 20;
 
 impl Pool {
