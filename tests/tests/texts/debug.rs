@@ -197,9 +197,11 @@ fn a_planned_list_is_submitted_and_its_counts_are_printed_as_those_of_an_engine(
     vm.submit(planned.list).expect("it is taken").wait().expect("it runs");
     assert_eq!(back.to_vec::<f32>(), Ok(vec![-1.0; 4]));
     let stats = vm.stats().to_string();
-    for part in
-        ["0 pending with 0 bytes, 0 blocked, ", "\n  compute@cpu:0:1: 2 instructions, 1 device wait, ", "device memory on cpu:0: "]
-    {
+    for part in [
+        "0 pending with 0 bytes, 0 blocked, ",
+        "\n  compute@cpu:0:1: 2 instructions, 1 device wait, ",
+        "device memory on cpu:0: ",
+    ] {
         assert!(stats.contains(part), "{part}: {stats}");
     }
 }
