@@ -61,13 +61,7 @@ pub(super) fn emit(
         storages,
         drawn,
         fused: fused.groups,
-        most_rounds: options.most_rounds,
-        most_loop_time: options.most_loop_time,
-        check_finite: options.check_finite,
-        step_by_step: options.step_by_step,
-        time_steps: options.time_steps,
-        capture: options.capture,
-        smallest_graph: options.smallest_graph,
+        options: options.clone(),
         functions_join: found.functions_join,
     };
     compiled.arenas = found
@@ -162,7 +156,7 @@ fn flag_bytes(compiled: &Compiled, stream: StreamKey, steps: &Range<usize>) -> u
     }
     let of_step = |position| match compiled.work(position) {
         Work::If | Work::Else | Work::While | Work::End => 1,
-        Work::Call(..) | Work::Copy | Work::Fill(_) if compiled.check_finite => {
+        Work::Call(..) | Work::Copy | Work::Fill(_) if compiled.options.check_finite => {
             // An input is looked at only with an output.
             let operands = compiled.operands(position);
             let is_looked_at = operands.clone().next_back().is_some_and(|output| output.dtype.is_float());

@@ -35,6 +35,7 @@ mod block_tests;
 mod emit;
 mod extents;
 mod fetched_copies;
+mod for_fetches;
 #[cfg(test)]
 mod function_tests;
 mod fuse;

@@ -14,18 +14,38 @@ use crate::ir::program::{Program, ValueId, ValueRole, Work};
 use crate::plan::mutant::Mutant;
 use crate::plan::options::CompileOptions;
 
+/// What a program is for.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) enum For {
+    /// Its fetches, and what outlives a run: written parameters, what functions do, critical sections.
+    Everything,
+    /// Its fetches alone.
+    Fetches,
+}
+
 /// The numbers of the steps that are kept, ascending. `uses` has what each step uses.
 pub(super) fn kept_steps(program: &Program, uses: &Lists<ValueUse>, options: &CompileOptions) -> Vec<usize> {
+    kept_for(For::Everything, program, uses, options)
+}
+
+/// [`kept_steps`] of a program that is for that much. Of one that is for its fetches, no step that begins or ends a critical section is kept.
+pub(super) fn kept_for(
+    purpose: For,
+    program: &Program,
+    uses: &Lists<ValueUse>,
+    options: &CompileOptions,
+) -> Vec<usize> {
     let blocks = Blocks::of(program);
+    let all = purpose == For::Everything;
     let mut live: Vec<bool> =
-        program.values.iter().map(|value| matches!(value.role, ValueRole::Parameter(_))).collect();
+        program.values.iter().map(|value| all && matches!(value.role, ValueRole::Parameter(_))).collect();
     program.fetches.iter().for_each(|fetch| live[fetch.value.0] = true);
     let mut kept = vec![false; program.steps.len()];
     let mut end = program.steps.len();
     while end > 0 {
         let number = end - 1;
         if let Some(begin) = blocks.begin_of_loop(number) {
-            keep_of_loop(program, (&blocks, uses), begin..end, &mut live, &mut kept);
+            keep_of_loop(program, (&blocks, uses), (begin..end, purpose), &mut live, &mut kept);
             end = begin;
             continue;
         }
@@ -36,10 +56,11 @@ pub(super) fn kept_steps(program: &Program, uses: &Lists<ValueUse>, options: &Co
             continue;
         }
         let is_section = step.work.section().is_some();
-        if is_section && options.has(Mutant::SectionDropped) {
+        if is_section && (!all || options.has(Mutant::SectionDropped)) {
             continue;
         }
-        if step.function().is_none() && !is_section && !written(&uses[number]).any(|value| live[value.0]) {
+        let is_effect = all && step.function().is_some();
+        if !is_effect && !is_section && !written(&uses[number]).any(|value| live[value.0]) {
             continue;
         }
         for output in step.outputs() {
@@ -57,15 +78,16 @@ pub(super) fn kept_steps(program: &Program, uses: &Lists<ValueUse>, options: &Co
 fn keep_of_loop(
     program: &Program,
     (blocks, uses): (&Blocks, &Lists<ValueUse>),
-    steps: Range<usize>,
+    (steps, purpose): (Range<usize>, For),
     live: &mut [bool],
     kept: &mut [bool],
 ) {
-    for number in steps.clone().filter(|&number| program.steps[number].function().is_some()) {
+    let is_effect = |number: usize| purpose == For::Everything && program.steps[number].function().is_some();
+    for number in steps.clone().filter(|&number| is_effect(number)) {
         blocks.keep(uses, number, kept, |value| live[value.0] = true);
     }
     let mut writers: Vec<(usize, usize)> =
-        steps.filter_map(|number| program.steps[number].output().map(|output| (output.value.0, number))).collect();
+        steps.flat_map(|number| written(&uses[number]).map(move |value| (value.0, number))).collect();
     writers.sort_unstable();
     let of = |value: usize| {
         let first = writers.partition_point(|(written, _)| *written < value);

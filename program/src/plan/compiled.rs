@@ -11,7 +11,6 @@ use streamvm_stream::{StreamKey, StreamType};
 
 use crate::ir::function::StepFunction;
 use crate::ir::program::{Operand, Program, ValueId, Work};
-#[cfg(doc)]
 use crate::plan::options::CompileOptions;
 
 /// Where the memory of a buffer comes from.
@@ -212,13 +211,8 @@ pub struct Compiled {
     /// For each seed the number of counter blocks that a run draws with it.
     pub(crate) drawn: HashMap<u64, u64>,
     pub(crate) fused: Vec<FusedSteps>,
-    pub(crate) most_rounds: u64,
-    pub(crate) most_loop_time: Option<Duration>,
-    pub(crate) check_finite: bool,
-    pub(crate) step_by_step: bool,
-    pub(crate) time_steps: bool,
-    pub(crate) capture: bool,
-    pub(crate) smallest_graph: usize,
+    /// The options that it was compiled with.
+    pub(crate) options: CompileOptions,
     /// Functions are steps of the segments of their streams; otherwise each that lies in no block is a segment by itself.
     pub(crate) functions_join: bool,
 }
@@ -233,6 +227,11 @@ impl Compiled {
     /// The same program, to be compiled again without a copy.
     pub fn share_program(&self) -> Arc<Program> {
         self.program.clone()
+    }
+
+    /// The options that it was compiled with.
+    pub fn options(&self) -> &CompileOptions {
+        &self.options
     }
 
     /// The instructions of a run, in the order in which they are submitted. There is none for a program without steps.
@@ -311,7 +310,7 @@ impl Compiled {
 
     /// About how many bytes its order of steps and its places of values take on the heap.
     pub fn plan_bytes(&self) -> usize {
-        size_of_val(self.order.as_slice()) + size_of_val(self.storages.as_slice())
+        size_of_val(self.order.as_slice()) + size_of_val(self.storages.as_slice()) + self.options.costs.heap_bytes()
     }
 
     /// The work of the step at this position.
@@ -363,12 +362,12 @@ impl Compiled {
 
     /// How many rounds all loops of a run may make together.
     pub fn most_rounds(&self) -> u64 {
-        self.most_rounds
+        self.options.most_rounds
     }
 
     /// How long the loops of a segment may take in one run: [`CompileOptions::most_loop_time`].
     pub fn most_loop_time(&self) -> Option<Duration> {
-        self.most_loop_time
+        self.options.most_loop_time
     }
 
     /// Whether it draws random numbers, others in each run.
@@ -378,27 +377,27 @@ impl Compiled {
 
     /// Whether each step is a segment of its own, with memory of its own for each value: [`CompileOptions::step_by_step`].
     pub fn is_step_by_step(&self) -> bool {
-        self.step_by_step
+        self.options.step_by_step
     }
 
     /// Whether runs note how long each step takes: [`CompileOptions::time_steps`].
     pub fn times_steps(&self) -> bool {
-        self.time_steps
+        self.options.time_steps
     }
 
     /// Whether steps on a CUDA device may be launched as graphs: [`CompileOptions::capture`].
     pub fn captures(&self) -> bool {
-        self.capture
+        self.options.capture
     }
 
     /// The fewest calls of the driver that a graph without blocks replaces: [`CompileOptions::smallest_graph`].
     pub fn smallest_graph(&self) -> usize {
-        self.smallest_graph
+        self.options.smallest_graph
     }
 
     /// Whether a run looks for infinities and NaN in what its steps write: [`CompileOptions::check_finite`].
     pub fn checks_finite(&self) -> bool {
-        self.check_finite
+        self.options.check_finite
     }
 
     /// The size of all arenas together in bytes; 0 if there is none.

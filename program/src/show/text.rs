@@ -49,7 +49,7 @@ impl Compiled {
     /// blocks. Lanes need calls for their events, so no segment on several lanes is that small by default.
     fn too_small_for_graphs(&self) -> Vec<(Range<usize>, usize)> {
         let mut found = Vec::new();
-        if !self.capture || self.check_finite || self.time_steps {
+        if !self.options.capture || self.options.check_finite || self.options.time_steps {
             return found;
         }
         let may_be_graphs = |segment: &&Segment| {
@@ -69,7 +69,7 @@ impl Compiled {
                 let groups = self.fused.iter().filter(|fused| of_graph.contains(&fused.steps.start));
                 let calls = of_graph.len() - groups.map(|fused| fused.steps.len() - 1).sum::<usize>();
                 begin = of_graph.end + 1;
-                if calls > 1 && calls < self.smallest_graph {
+                if calls > 1 && calls < self.options.smallest_graph {
                     found.push((of_graph, calls));
                 }
             }
@@ -131,7 +131,7 @@ impl fmt::Display for Compiled {
                 self.write_branch(f, number, branch)?;
             }
             if let Some((steps, calls)) = too_small.next_if(|(steps, _)| steps.start == position) {
-                let (last, least) = (steps.end - 1, self.smallest_graph);
+                let (last, least) = (steps.end - 1, self.options.smallest_graph);
                 // Where the driver refuses a fused kernel, each of its steps is a call.
                 let fused = if steps.len() < least { "" } else { " where they are fused" };
                 writeln!(

@@ -255,6 +255,7 @@ fn try_compare(
         expected.push((elements(&results), elements(&tensors[2..])));
     }
     let program = record(vm, devices, &drawn);
+    let names: Vec<&str> = program.fetches.iter().map(|fetch| fetch.name.as_str()).collect();
     let compare = |options: CompileOptions| {
         let start = vm.from_slice(&parameter, &[ROWS, ROWS]).expect("a tensor").to(devices[0]).expect("a copy");
         let executable = vm.compile(&program, &[("c", &start)], &options).expect("it compiles");
@@ -277,6 +278,19 @@ fn try_compare(
             );
             Err(Verdict { failing: Failing::Differs, text })
         };
+        // Each result alone, before a run has changed the parameter.
+        for (place, (name, expected)) in names.iter().zip(&expected[0].0).enumerate() {
+            let own = vm.from_slice(&parameter, &[ROWS, ROWS]).expect("a tensor").to(devices[0]).expect("a copy");
+            let executable = vm.compile(&program, &[("c", &own)], &options).expect("it compiles");
+            let feeds = [("a", &tensors[0]), ("b", &tensors[1])];
+            let found = elements(&executable.run_for(&feeds, &[name]).expect("it is submitted").take());
+            if found[..] != *std::slice::from_ref(expected) {
+                let part = program.for_fetches(&[name]).expect("the part for a fetch");
+                let text =
+                    format!("seed {seed}: result {place} alone is {found:?}, expected {expected:?}\n{program}\n{part}");
+                return Err(Verdict { failing: Failing::Differs, text });
+            }
+        }
         (0..SIDE_BY_SIDE).map(run).collect::<Vec<_>>().into_iter().try_for_each(check)?;
         for round in SIDE_BY_SIDE..ROUNDS {
             check(run(round))?;

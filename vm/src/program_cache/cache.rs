@@ -88,8 +88,8 @@ impl ProgramCache {
         }
     }
 
-    /// A number for a closure, which no other closure of this cache has.
-    pub(crate) fn new_closure(&self) -> u64 {
+    /// A number for a closure or a loaded program, which no other of this cache has.
+    pub(crate) fn new_number(&self) -> u64 {
         self.closures.fetch_add(1, Ordering::Relaxed)
     }
 

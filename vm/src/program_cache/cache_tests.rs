@@ -21,6 +21,7 @@ fn program(elements: usize) -> Arc<Program> {
 fn load(program: &Arc<Program>) -> Result<LoadedProgram, Error> {
     let compiled = compile(program.clone(), &CompileOptions::default())?;
     Ok(LoadedProgram {
+        number: Default::default(),
         compiled,
         segments: Vec::new(),
         next_run: AtomicU64::new(0),

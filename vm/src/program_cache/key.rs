@@ -29,6 +29,8 @@ pub(crate) enum Key {
     Program { program: Arc<Program>, options: Box<CompileOptions> },
     /// The program that a closure with this number records for such feeds.
     Closure { number: u64, feeds: Vec<FeedKind> },
+    /// The part of the loaded program with this number that computes these fetches.
+    Fetches { number: u64, names: Vec<String> },
 }
 
 /// What is looked up; it borrows what a [`Key`] owns.
@@ -36,6 +38,7 @@ pub(crate) enum Key {
 pub(crate) enum Query<'a> {
     Program { program: &'a Arc<Program>, options: &'a CompileOptions },
     Closure { number: u64, feeds: &'a [FeedKind] },
+    Fetches { number: u64, names: &'a [&'a str] },
 }
 
 impl Query<'_> {
@@ -48,6 +51,9 @@ impl Query<'_> {
             (Query::Closure { number, feeds }, Key::Closure { number: other, feeds: others }) => {
                 number == other && *feeds == others
             }
+            (Query::Fetches { number, names }, Key::Fetches { number: other, names: others }) => {
+                number == other && *names == others
+            }
             _ => false,
         }
     }
@@ -58,6 +64,9 @@ impl Query<'_> {
                 Key::Program { program: program.clone(), options: Box::new(options.clone()) }
             }
             Query::Closure { number, feeds } => Key::Closure { number, feeds: feeds.to_vec() },
+            Query::Fetches { number, names } => {
+                Key::Fetches { number, names: names.iter().map(|name| (*name).to_owned()).collect() }
+            }
         }
     }
 }
@@ -71,6 +80,7 @@ impl Key {
                 own + options.costs.heap_bytes()
             }
             Key::Closure { feeds, .. } => size_of_val(feeds.as_slice()),
+            Key::Fetches { names, .. } => size_of_val(names.as_slice()) + names.iter().map(String::len).sum::<usize>(),
         };
         bytes as u64
     }

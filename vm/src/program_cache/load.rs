@@ -1,7 +1,7 @@
 //! Finds the kernels of a compiled program, and runs its segments.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use streamvm_ep::{
@@ -45,7 +45,8 @@ impl LoadedProgram {
         let fetches = compiled.program().fetches.iter().map(|fetch| places[&fetch.value]).collect();
         let draws = compiled.draws();
         let only_kernel = OnlyKernel::of(&compiled).map(Box::new);
-        Ok(LoadedProgram { compiled, segments, only_kernel, fetches, draws, next_run: AtomicU64::new(0) })
+        let (number, next_run) = (OnceLock::new(), AtomicU64::new(0));
+        Ok(LoadedProgram { number, compiled, segments, only_kernel, fetches, draws, next_run })
     }
 
     /// Executes a segment; the rest of a run that pauses is left in `context`. An error names the step, and the source line that recorded it.

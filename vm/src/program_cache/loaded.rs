@@ -1,7 +1,7 @@
 //! A compiled program with its kernels.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use streamvm_ep::{Access, DType, FnContext, InlineFn, MemoryKind, Prepared, SegmentRun, Shape};
 use streamvm_instructions::{Place, Role, Tensor, Use};
@@ -15,6 +15,8 @@ use crate::program_cache::only_kernel::OnlyKernel;
 /// A compiled program with its kernels. No tensor is bound to it, so executables with different parameters share it.
 #[derive(Debug)]
 pub(crate) struct LoadedProgram {
+    /// A number that no other loaded program of the engine has, and no closure. Given once a part of the program is asked for.
+    pub(crate) number: OnceLock<u64>,
     pub(crate) compiled: Compiled,
     /// One for each segment of the compiled program.
     pub(crate) segments: Vec<LoadedSegment>,

@@ -11,11 +11,12 @@ use streamvm_instructions::{
     BuildError, Error, InstructionList, InstructionsBuilder, Issued, Kind, Lane, LaunchOptions, Place, Resource,
     Single, Tensor, WaitFor, copy_stream,
 };
-use streamvm_program::{BufferRole, Compiled, Located, Port, Program, SegmentUse, Storage, Work};
+use streamvm_program::{BufferRole, Compiled, Located, Port, Program, SegmentUse, Storage, Work, compile};
 use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::engine::core::Engine;
 use crate::engine::submission::Full;
+use crate::program_cache::key::Query;
 use crate::program_cache::loaded::{LoadedProgram, with_access};
 use crate::program_cache::only_kernel::OnlyKernel;
 use crate::programs::fetches::Fetches;
@@ -86,6 +87,66 @@ impl Executable {
     pub fn run_named(&self, name: &str, feeds: &[(&str, &Tensor)]) -> Result<Fetches, Error> {
         let site = Site::caller();
         self.run_as(Some(name), feeds, site).map_err(|error| self.refused(error, feeds, site))
+    }
+
+    /// Runs what these fetches need, and gives these alone: steps that none of them needs do not run, functions and updates of parameters among them, and feeds
+    /// that none needs may be left out. So the loss of a training program can be asked for without training.
+    ///
+    /// What is needed is compiled at the first call with these names, with the options of this executable, and kept in the engine's cache of programs
+    /// ([`VmBuilder::max_cached_programs`](crate::VmBuilder::max_cached_programs)); later calls find it there. It is a program of its own
+    /// ([`Program::for_fetches`]), which draws random numbers of its own.
+    ///
+    /// ```
+    /// use streamvm::program::CompileOptions;
+    /// use streamvm::{DType, DeviceId, Vm};
+    ///
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// let (vm, cpu) = (Vm::builder().build()?, DeviceId::cpu(0));
+    /// let w = vm.full(cpu, DType::F32, &[], 3.0)?;
+    /// let program = vm.record("descent", |r| {
+    ///     let (x, w) = (r.feed("x", cpu, DType::F32, &[])?, r.parameter("w", &w)?);
+    ///     let error = (&w - &x)?;
+    ///     r.fetch("loss", &(&error * &error)?)?;
+    ///     w.sub_assign(&(&error * 0.5)?)
+    /// })?;
+    /// let step = vm.compile(program, &[("w", &w)], &CompileOptions::default())?;
+    /// let x = vm.full(cpu, DType::F32, &[], 1.0)?;
+    /// assert_eq!(step.run_for(&[("x", &x)], &["loss"])?["loss"].to_scalar::<f32>()?, 4.0);
+    /// assert_eq!(w.to_scalar::<f32>()?, 3.0); // no step was taken
+    /// step.run(&[("x", &x)])?;
+    /// assert_eq!(w.to_scalar::<f32>()?, 2.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ProgramError::Unknown`](streamvm_instructions::ProgramError::Unknown) for a name that is no fetch, or is given twice, or a feed that the program does not have; those of
+    /// [`run`](Executable::run).
+    #[track_caller]
+    pub fn run_for(&self, feeds: &[(&str, &Tensor)], fetches: &[&str]) -> Result<Fetches, Error> {
+        let site = Site::caller();
+        let part = self.part_for(fetches, site).map_err(|error| error.called_from(site))?;
+        let known = |ports: &[Port], name: &str| ports.iter().any(|port| port.name == name);
+        // A feed that no named fetch needs is left out; one that the whole program does not have is for the run to refuse.
+        let (whole, needed) = (self.inner.compiled.program(), part.inner.compiled.program());
+        let needed = |(name, _): &&(&str, &Tensor)| known(&needed.feeds, name) || !known(&whole.feeds, name);
+        let feeds: SmallVec<[(&str, &Tensor); 4]> = feeds.iter().filter(needed).copied().collect();
+        part.run_as(None, &feeds, site).map_err(|error| part.refused(error, &feeds, site))
+    }
+
+    /// The executable of what these fetches need.
+    fn part_for(&self, fetches: &[&str], site: Site) -> Result<Executable, Error> {
+        let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
+        let compiled = &self.inner.compiled;
+        let load =
+            || LoadedProgram::new(&engine, compile(compiled.program().for_fetches(fetches)?, compiled.options())?);
+        let number = *self.inner.number.get_or_init(|| engine.programs.new_number());
+        let query = Query::Fetches { number, names: fetches };
+        let loaded = engine.programs.get_or_load(query, load)?;
+        let needed = &loaded.compiled.program().parameters;
+        let of_whole = self.parameters().filter(|(name, _)| needed.iter().any(|port| port.name == *name));
+        let parameters: SmallVec<[(&str, &Tensor); 8]> = of_whole.collect();
+        Executable::new(&engine, loaded.clone(), &parameters, site)
     }
 
     /// The error of a run, which names the feed or the parameter that it is about.

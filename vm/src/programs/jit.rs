@@ -86,7 +86,7 @@ impl Vm {
         Jit {
             engine: Arc::downgrade(&self.engine),
             name,
-            number: self.engine.programs.new_closure(),
+            number: self.engine.programs.new_number(),
             feeds,
             parameters: parameters.into(),
             options: CompileOptions::default(),
@@ -146,7 +146,7 @@ impl<const FEEDS: usize> Jit<FEEDS> {
     #[must_use]
     pub fn with_options(mut self, options: CompileOptions) -> Jit<FEEDS> {
         if let Some(engine) = self.engine.upgrade() {
-            self.number = engine.programs.new_closure();
+            self.number = engine.programs.new_number();
         }
         self.options = options;
         self

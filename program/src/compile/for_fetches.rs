@@ -1,0 +1,141 @@
+//! A program for some of the fetches of another one: [`Program::for_fetches`].
+
+use std::ops::Range;
+
+use streamvm_instructions::{Error, ProgramError};
+
+use crate::compile::unfetched::{For, kept_for};
+use crate::compile::value_uses;
+use crate::ir::program::{Port, Program, StepOrder, ValueId, ValueRole};
+use crate::plan::options::CompileOptions;
+
+impl Program {
+    /// The program that computes these fetches, in this order, and nothing that they do not need: steps, feeds and parameters that no named fetch needs are
+    /// left out, functions and updates of parameters among them. A critical section is kept where one of its steps is. Takes time in proportion to the
+    /// program.
+    ///
+    /// ```
+    /// use streamvm_ep::{DType, DeviceId};
+    ///
+    /// # fn main() -> Result<(), streamvm_instructions::Error> {
+    /// let cpu = DeviceId::cpu(0);
+    /// let both = streamvm_program::record("both", |r| {
+    ///     let (a, b) = (r.feed("a", cpu, DType::F32, &[4])?, r.feed("b", cpu, DType::F32, &[4])?);
+    ///     r.fetch("exp", &a.exp()?)?;
+    ///     r.fetch("log", &b.log()?)
+    /// })?;
+    /// let one = both.for_fetches(&["log"])?;
+    /// assert_eq!((one.steps.len(), one.feeds.len(), one.feeds[0].name.as_str()), (1, 1, "b"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ProgramError::Unknown`] for a name that is no fetch, or is given twice; those of [`Program::check`].
+    #[track_caller]
+    pub fn for_fetches(&self, names: &[&str]) -> Result<Program, Error> {
+        self.check()?;
+        let mut program = Program { fetches: self.named_fetches(names)?, ..self.clone() };
+        let uses = value_uses::of(&program);
+        let mut kept = vec![false; program.steps.len()];
+        for number in kept_for(For::Fetches, &program, &uses, &CompileOptions::default()) {
+            kept[number] = true;
+        }
+        program.keep_sections(&mut kept);
+        program.keep_steps(&kept);
+        program.keep_used_values();
+        Ok(program)
+    }
+
+    /// The fetches with these names.
+    fn named_fetches(&self, names: &[&str]) -> Result<Vec<Port>, Error> {
+        let unknown = |what: String| {
+            let known = self.fetches.iter().map(|fetch| fetch.name.clone()).collect();
+            Error::from(ProgramError::Unknown { program: self.name.clone(), kind: "fetch", what, known })
+        };
+        let mut found: Vec<Port> = Vec::with_capacity(names.len());
+        for name in names {
+            let fetch = self.fetches.iter().find(|fetch| fetch.name == *name);
+            let fetch = fetch.ok_or_else(|| unknown(format!("there is no fetch {name:?}")))?;
+            if found.iter().any(|other| other.name == *name) {
+                return Err(unknown(format!("fetch {name:?} is named twice")));
+            }
+            found.push(fetch.clone());
+        }
+        Ok(found)
+    }
+
+    /// Keeps the begin and the end of each critical section with a kept step. Of their operands those stay that exist at that place.
+    fn keep_sections(&mut self, kept: &mut [bool]) {
+        let given = |value: ValueId| !matches!(self.values[value.0].role, ValueRole::Computed);
+        let mut written: Vec<bool> = (0..self.values.len()).map(|value| given(ValueId(value))).collect();
+        let mut begun: Option<(usize, Vec<bool>)> = None;
+        for number in 0..self.steps.len() {
+            match (self.steps[number].work.section(), begun.take()) {
+                (None, open) => {
+                    if kept[number] {
+                        self.steps[number].outputs().for_each(|output| written[output.value.0] = true);
+                    }
+                    begun = open;
+                }
+                (Some(_), None) => begun = Some((number, written.clone())),
+                (Some(_), Some((begin, before))) => {
+                    if kept[begin..number].contains(&true) {
+                        (kept[begin], kept[number]) = (true, true);
+                        self.steps[begin].operands.retain(|operand| before[operand.value.0]);
+                        self.steps[number].operands.retain(|operand| written[operand.value.0]);
+                    }
+                }
+            }
+        }
+    }
+
+    fn keep_steps(&mut self, kept: &[bool]) {
+        // How many steps before each are kept.
+        let mut before = Vec::with_capacity(kept.len() + 1);
+        let mut count = 0;
+        for &keeps in kept {
+            before.push(count);
+            count += usize::from(keeps);
+        }
+        before.push(count);
+        let mut number = 0;
+        self.steps.retain(|_| {
+            number += 1;
+            kept[number - 1]
+        });
+        let of = |range: &Range<usize>| before[range.start]..before[range.end];
+        let orders = self.orders.iter().map(|order| StepOrder { earlier: of(&order.earlier), later: of(&order.later) });
+        self.orders = orders.filter(|order| !order.earlier.is_empty() && !order.later.is_empty()).collect();
+    }
+
+    /// Drops the values, feeds and parameters that no step uses and no fetch names.
+    fn keep_used_values(&mut self) {
+        let mut used = vec![false; self.values.len()];
+        let of_steps = self.steps.iter().flat_map(|step| &step.operands).map(|operand| operand.value);
+        of_steps.chain(self.fetches.iter().map(|fetch| fetch.value)).for_each(|value| used[value.0] = true);
+        let mut numbers = vec![ValueId(0); used.len()];
+        let mut count = 0;
+        for (value, used) in used.iter().enumerate() {
+            numbers[value] = ValueId(count);
+            count += usize::from(*used);
+        }
+        let mut value = 0;
+        self.values.retain(|_| {
+            value += 1;
+            used[value - 1]
+        });
+        for ports in [&mut self.feeds, &mut self.parameters] {
+            ports.retain(|port| used[port.value.0]);
+        }
+        let operands = self.steps.iter_mut().flat_map(|step| &mut step.operands).map(|operand| &mut operand.value);
+        let ports = [&mut self.feeds, &mut self.parameters, &mut self.fetches].into_iter().flatten();
+        operands.chain(ports.map(|port| &mut port.value)).for_each(|value| *value = numbers[value.0]);
+        for (place, port) in self.feeds.iter().enumerate() {
+            self.values[port.value.0].role = ValueRole::Feed(place);
+        }
+        for (place, port) in self.parameters.iter().enumerate() {
+            self.values[port.value.0].role = ValueRole::Parameter(place);
+        }
+    }
+}
