@@ -122,6 +122,7 @@ impl VmBuilder {
             observer,
             profiles: self.profiles,
             closed: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
             stops_loops: Arc::default(),
         };
         let engine = Arc::new(Engine {

@@ -349,8 +349,8 @@ impl Vm {
 
     /// Closes the engine: from now on every submission gives [`Error::Shutdown`], including those that are blocked on a full queue.
     ///
-    /// Everything submitted before still runs, clean-ups and callbacks included, and callers can wait for it as before. The threads
-    /// of the engine end by themselves once all of it has passed. [`Vm::shutdown`] and dropping the engine still wait for it.
+    /// Everything submitted before still runs, clean-ups and callbacks included. Callers can wait for it, and read its results (`to_vec`, `to_scalar`,
+    /// printing), as before. [`Vm::shutdown`] and dropping the engine still wait for it, and end the threads.
     ///
     /// Does not wait for work, and cannot fail. May be called on any thread, also by a function of this engine, and repeatedly. In
     /// a forked child it does nothing.
@@ -358,11 +358,12 @@ impl Vm {
     /// ```
     /// # fn main() -> Result<(), streamvm::Error> {
     /// let vm = streamvm::Vm::builder().build()?;
-    /// let v = vm.var();
-    /// vm.push("before", [v.write()], || Ok(()))?;
+    /// let x = vm.ones(streamvm::DeviceId::cpu(0), streamvm::DType::F32, &[2])?;
+    /// let y = x.neg()?;
     /// vm.close();
-    /// assert!(matches!(vm.push("after", [], || Ok(())), Err(streamvm::Error::Shutdown { .. })));
-    /// v.wait()
+    /// assert!(matches!(x.exp(), Err(streamvm::Error::Shutdown { .. })));
+    /// assert_eq!(y.to_vec::<f32>()?, [-1.0; 2]);
+    /// # Ok(())
     /// # }
     /// ```
     pub fn close(&self) {
@@ -391,7 +392,7 @@ impl Vm {
     pub fn shutdown(self, limit: Duration) -> Result<(), Error> {
         refuse_in_child(self.engine.handle.fork)?;
         let until = Deadline::after(limit);
-        self.engine.close();
+        self.engine.end();
         // A thread of an engine cannot wait; the last clone that is dropped elsewhere does.
         self.engine.may_wait()?;
         self.owner.shut_down.store(true, Ordering::Relaxed);
@@ -427,7 +428,7 @@ impl Owner {
     /// Drains the engine and ends its threads. Waits for nothing after [`Vm::shutdown`], which has done all this or given up, and
     /// on a thread of an engine: then the threads end by themselves.
     fn end(&self) {
-        self.engine.close();
+        self.engine.end();
         if self.shut_down.load(Ordering::Relaxed) || engine_thread::is_here() || self.engine.drain(None).is_err() {
             return self.engine.leave_threads();
         }

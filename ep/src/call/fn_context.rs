@@ -289,9 +289,9 @@ fn no_operand(access: &'static str, index: usize, count: usize) -> Error {
 
 #[cold]
 #[track_caller]
-fn no_slice(access: &'static str, index: usize, operand: &Operand, source: Error) -> Error {
+fn no_slice(access: &'static str, index: usize, operand: &Operand, error: Error) -> Error {
     let (dtype, shape) = (operand.dtype(), Box::new(*operand.layout().shape()));
-    Error::Slice { access, index, dtype, shape, site: Site::caller(), source: Box::new(source) }
+    Error::Slice { access, index, dtype, shape, site: Site::caller(), error: Box::new(error) }
 }
 
 #[cfg(test)]

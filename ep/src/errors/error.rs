@@ -168,7 +168,9 @@ pub enum Error {
     #[error("injected fault: {0}")]
     Injected(String),
     /// A slice of a type other than the dtype.
-    #[error("elements asked for as {expected}, but the tensor holds {found}")]
+    #[error(
+        "elements asked for as {expected}, but the tensor holds {found}; ask for {found}, or cast the tensor first"
+    )]
     WrongDType { expected: DType, found: DType },
     /// A slice of a view with gaps.
     #[error("a slice needs a row-major view without gaps, found {layout:?}; pass `contiguous()` of it, which copies")]
@@ -183,8 +185,8 @@ pub enum Error {
     )]
     NoSuchOperand { access: &'static str, index: usize, count: usize, site: Site },
     /// An operand of a closure that cannot be given as a slice of the type asked for, with the line that asked.
-    #[error("operand {index} to {access}, {dtype}{shape}, at {site}: {source}")]
-    Slice { access: &'static str, index: usize, dtype: DType, shape: Box<Shape>, site: Site, source: Box<Error> },
+    #[error("operand {index} to {access}, {dtype}{shape}, at {site}: {error}")]
+    Slice { access: &'static str, index: usize, dtype: DType, shape: Box<Shape>, site: Site, error: Box<Error> },
     /// An operand that a closure declared to overwrite, and did not take.
     #[error(
         "operand {index} to write, {dtype}{shape}, was declared by write() and not taken, so it would hold what its memory held before; take it by \

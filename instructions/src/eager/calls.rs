@@ -314,7 +314,7 @@ impl Tensor {
             *sent.lock().unwrap_or_else(PoisonError::into_inner) = Some(read(context)?);
             Ok(())
         })?;
-        self.submit(builder)?;
+        self.engine()?.0.get().submit_read(&mut builder.finish())?;
         // The list that was just submitted has bound it.
         let (engine, id) = read_over.resource().bound().ok_or(Error::Shutdown { site })?;
         engine.get().wait(id, None, Deadline::current(), site)?;

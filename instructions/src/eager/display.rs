@@ -4,6 +4,8 @@ use std::fmt;
 
 use streamvm_ep::{DType, Element, FnContext, FnError, Scalar, bf16, f16};
 
+use crate::error::engine_error::Error;
+use crate::error::program_error::ProgramError;
 use crate::tensor::handle::Tensor;
 use crate::tensor::show::show;
 
@@ -34,6 +36,9 @@ impl fmt::Display for Tensor {
         });
         match text {
             Ok(text) => f.write_str(&text),
+            Err(Error::Program { error, .. }) if matches!(*error, ProgramError::NoElements { .. }) => {
+                f.write_str("<a tensor of a recording, which has no elements; fetch it by a name, and run the program>")
+            }
             // Not with the place of the call, which is in the formatting code of the standard library.
             Err(error) => write!(f, "<{}>", error.without_call()),
         }

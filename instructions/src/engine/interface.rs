@@ -94,11 +94,24 @@ pub trait Engine: Send + Sync {
     /// If the list is refused, none of it runs. See [`Error`].
     fn submit(&self, list: &mut InstructionList) -> Result<(), Error>;
 
+    /// [`Engine::submit`] of a list that only reads results. An engine that takes no new work may take it as long as accepted work has results to read.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`].
+    fn submit_read(&self, list: &mut InstructionList) -> Result<(), Error> {
+        self.submit(list)
+    }
+
     /// [`Engine::submit`] of an eager call of one instruction.
     ///
     /// # Errors
     /// As [`Engine::submit`].
     fn submit_one(&self, single: &mut Single<'_>) -> Result<(), Error>;
+
+    /// Whether it records what is submitted, and runs nothing.
+    fn is_recording(&self) -> bool {
+        false
+    }
 
     /// Blocks until the last submitted writes of `part` (in elements; `None`: of all of the resource) have passed, or until the
     /// deadline.

@@ -111,7 +111,7 @@ pub enum ProgramError {
     },
     /// A tensor does not fit the feed or parameter that it was given for.
     #[error(
-        "program {program:?}: the tensor for {kind} {name:?} is {found_dtype}{found} on {found_place}, and {dtype}{expected} on {place} is needed"
+        "program {program:?}: the tensor for {kind} {name:?} is {found_dtype}{found} on {found_place}, and {dtype}{expected} on {place} is needed; cast, reshape or copy it, or use `vm.jit`, which compiles for each shape"
     )]
     Mismatch {
         /// The program.
@@ -132,6 +132,21 @@ pub enum ProgramError {
         found: Box<Shape>,
         /// Where the tensor lives.
         found_place: Place,
+    },
+    /// A parameter that the program writes shares memory with another tensor that the program was given.
+    #[error(
+        "program {program:?}: the tensors for parameter {parameter:?} and {kind} {other:?} share memory, and the program writes the parameter; give each a tensor \
+         of its own"
+    )]
+    Shared {
+        /// The program.
+        program: String,
+        /// The name of the parameter.
+        parameter: String,
+        /// Whether the other one is a feed or a parameter.
+        kind: &'static str,
+        /// The name of the other one.
+        other: String,
     },
     /// A tensor that is bound to a parameter views a part of its storage.
     #[error(

@@ -89,6 +89,10 @@ impl Engine for RecordingEngine {
         add(single)
     }
 
+    fn is_recording(&self) -> bool {
+        true
+    }
+
     fn wait(&self, _: ResourceId, _: Option<&Footprint>, _: Option<Deadline>, site: Site) -> Result<(), Error> {
         self.may_wait(site)
     }

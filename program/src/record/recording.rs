@@ -320,9 +320,10 @@ impl Recording {
                 return refused(OF_ENDED_BLOCK);
             }
             if (tensor.dtype(), tensor.layout().elements()) != (DType::Bool, 1) {
-                return refused(
-                    "the condition of an `if` or a `while` is one bool; compare numbers, and reduce what has more elements",
-                );
+                return refused(&format!(
+                    "the condition of an `if` or a `while` is one bool, and it is {}; compare numbers, and reduce what has more elements",
+                    tensor.described()
+                ));
             }
             operands.push(Operand { value, layout: *tensor.layout(), access: Access::Read });
         }
@@ -416,6 +417,8 @@ fn resource_id(id: ValueId) -> ResourceId {
 }
 
 pub(super) fn elsewhere(what: &str, operand: &str, site: Site) -> Error {
-    let why = format!("it uses {operand} of an engine or of another recording; hand it over as a feed or a parameter");
+    let why = format!(
+        "it uses {operand} of an engine or of another recording; hand it over as a feed or a parameter, or make it by the recorder, as in `r.zeros`"
+    );
     ProgramError::NotRecordable { what: what.to_owned(), site, why }.into()
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use streamvm::{Error, FnError, OnComplete, Var, Vm};
-use streamvm_tests::{ClosedGate, PATIENCE, engines, failure_of, threaded, until, within};
+use streamvm::{DType, Error, FnError, OnComplete, Var, Vm};
+use streamvm_tests::{CPU, ClosedGate, PATIENCE, engines, failure_of, threaded, until, within};
 
 fn counts(counter: &Arc<AtomicU64>) -> impl FnOnce() -> Result<(), FnError> + Send + 'static {
     let counter = counter.clone();
@@ -205,4 +205,36 @@ fn a_stepped_engine_that_ends_early_drops_what_is_queued() {
             "seed {seed}: it is gone, and did not run"
         );
     }
+}
+
+/// Who was accepted gets its answer: results are read after the close, also of work that runs then, and while the queue is full, but not after the end.
+#[test]
+fn a_closed_engine_gives_the_results_of_what_it_has_accepted() {
+    for (name, vm) in engines() {
+        let x = vm.full(CPU, DType::F32, &[2, 3], 2.0).expect("a tensor");
+        let (sum, column) = (x.sum(&[]).expect("an op"), x.slice(1, 1..2).expect("a view"));
+        let host = sum.to(streamvm::Place::Host).expect("a copy");
+        vm.close();
+        assert!(matches!(sum.neg(), Err(Error::Shutdown { .. })), "{name}");
+        assert_eq!((sum.to_scalar::<f32>(), host.to_scalar::<f32>()), (Ok(12.0), Ok(12.0)), "{name}");
+        assert_eq!(column.to_vec::<f32>(), Ok(vec![2.0, 2.0]), "{name}");
+        assert_eq!(x.t().expect("a view").to_string(), "[[2.0 2.0]\n [2.0 2.0]\n [2.0 2.0]]", "{name}");
+        vm.shutdown(PATIENCE).expect("it ends");
+        assert!(matches!(sum.to_vec::<f32>(), Err(Error::Shutdown { .. })), "{name}");
+    }
+    let vm = Vm::builder().max_instructions(2).build().expect("an engine");
+    let x = vm.full(CPU, DType::F32, &[2], 1.0).expect("a tensor");
+    x.wait().expect("it passes");
+    let gate = ClosedGate::new();
+    for _ in 0..2 {
+        let held = gate.clone();
+        let hold = move || {
+            held.pass();
+            Ok(())
+        };
+        vm.push("held", [], hold).expect("it is taken");
+    }
+    vm.close();
+    assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0; 2]));
+    gate.open();
 }

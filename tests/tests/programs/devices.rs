@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use streamvm::program::{CompileOptions, Recorder};
-use streamvm::{BuildError, Cause, DType, DeviceId, Error, Lane, Mode, Place, Tensor, Vm};
+use streamvm::{Cause, DType, DeviceId, Error, Lane, Mode, Place, Tensor, Vm};
 use streamvm_tests::compiled::compare;
 use streamvm_tests::{CPU, cases};
 
@@ -140,11 +140,11 @@ fn a_feed_that_is_a_written_parameter_is_refused_over_segments() {
     let compile =
         |other: &Tensor| vm.compile(&program, &[("state", &state), ("other", other)], &CompileOptions::default());
     let refused = compile(&state).map(drop).expect_err("both parameters are one tensor");
-    assert!(matches!(refused, Error::Build { error: BuildError::Overlap { .. }, .. }), "{refused:?}");
+    assert!(refused.to_string().contains("share memory, and the program writes the parameter"), "{refused}");
     let executable = compile(&tensor()).expect("it compiles");
     assert!(executable.compiled().segments().len() > 1, "{}", executable.compiled());
     let refused = executable.run(&[("x", &state), ("z", &z)]).map(drop).expect_err("the feed is a written parameter");
-    assert!(matches!(refused, Error::Build { error: BuildError::Overlap { .. }, .. }), "{refused:?}");
+    assert!(refused.to_string().contains("share memory, and the program writes the parameter"), "{refused}");
     let run = executable.run(&[("x", &x), ("z", &z)]).expect("it is submitted");
     assert_eq!(run["there"].to_vec::<i32>(), Ok(vec![1; 4]));
     assert_eq!(state.to_vec::<i32>(), Ok(vec![2; 4]));

@@ -139,8 +139,22 @@ fn tensors_of_an_engine_are_no_part_of_a_recording() {
     assert!(refused.to_string().contains("parameter"), "{refused}");
     // The engine's tensor comes first, so its engine gets the call.
     let refused = vm.record("mixed", |r| (&real + &feed(r, "x")?).map(drop));
-    let Err(Error::Foreign { site, .. }) = refused else { panic!("{refused:?}") };
-    assert_eq!((site.file(), site.line()), (file!(), line!() - 2));
+    let refused = program_error(refused);
+    let ProgramError::NotRecordable { site, .. } = &refused else { panic!("{refused:?}") };
+    assert_eq!((site.file(), site.line()), (file!(), line!() - 3));
+    // Functions of the engine are no steps.
+    let refused = vm.record("mixed", |r| {
+        let x = feed(r, "x");
+        vm.call_fn("mine", CPU, [x.update()], |_| Ok(())).map(drop)
+    });
+    let refused = program_error(refused).to_string();
+    assert!(refused.starts_with("mine, issued at ") && refused.contains("`r.call_fn`"), "{refused}");
+    vm.record("shown", |r| {
+        let shown = feed(r, "x").to_string();
+        assert!(shown.starts_with("<a tensor of a recording, which has no elements"), "{shown}");
+        Ok(())
+    })
+    .expect("it is recorded");
     let refused = program_error(vm.record("mixed", |r| r.fetch("y", &real)));
     assert!(matches!(refused, ProgramError::NotRecordable { .. }), "{refused}");
     assert_eq!(real.to_vec::<f32>().expect("it is untouched"), [1.0; 4]);

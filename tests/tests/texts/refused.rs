@@ -249,7 +249,7 @@ fn calls_that_the_engine_refuses_are_told_of_their_line() {
         "full",
         x.neg(),
         x.to(Place::Host),
-        x.slice(0, 0..1).and_then(|x| x.to_vec::<f32>()),
+        x.slice(0, 0..1).and_then(|x| x.exp()),
         vm.submit(list(1)),
         vm.submit(InstructionList::new()),
         vm.from_slice(&[1.0f32], &[1]),

@@ -83,10 +83,22 @@ impl Engine {
         pools.values().sum()
     }
 
-    /// Refuses new submissions from now on. The threads end once everything submitted has passed.
+    /// Refuses new submissions from now on, but reads of results.
     pub(crate) fn close(&self) {
+        self.refuse_from_now_on(false);
+    }
+
+    /// Refuses all submissions from now on. The threads end once everything submitted has passed.
+    pub(crate) fn end(&self) {
+        self.refuse_from_now_on(true);
+    }
+
+    fn refuse_from_now_on(&self, ends: bool) {
         // Under the submission lock, so that each submission is either refused or counted as pending before this returns.
         let state = self.handle.lock();
+        if ends {
+            self.ending.store(true, Ordering::SeqCst);
+        }
         self.closed.store(true, Ordering::SeqCst);
         drop(state);
         self.backpressure.notify();

@@ -32,7 +32,7 @@ use streamvm_instructions::{
 use streamvm_stream::Point;
 
 use crate::engine::core::Engine;
-use crate::engine::submission::Full;
+use crate::engine::submission::{Full, Pass};
 use crate::progress::callbacks::Callbacks;
 use crate::progress::claims::Awaited;
 use crate::submit::commit::Submitted;
@@ -328,6 +328,13 @@ impl streamvm_instructions::Engine for Handle {
         Ok(())
     }
 
+    fn submit_read(&self, list: &mut InstructionList) -> Result<(), Error> {
+        let engine = self.open_one().map_err(|error| error.called_from(list.site()))?;
+        engine.submit(list, Full::BlocksToRead, &mut Submitted::default())?;
+        engine.failures.log_unseen();
+        Ok(())
+    }
+
     fn submit_one(&self, single: &mut Single<'_>) -> Result<(), Error> {
         refuse_in_child(self.fork).map_err(|error| error.called_from(single.site()))?;
         let mut submitted = Submitted::default();
@@ -335,7 +342,7 @@ impl streamvm_instructions::Engine for Handle {
         let Locked { engine: Lifecycle::Open(engine), state: Some(state) } = &mut *inside else {
             return Err(Error::shutdown().called_from(single.site()));
         };
-        let attempt = engine.attempt_inside(state, single, &mut submitted, false);
+        let attempt = engine.attempt_inside(state, single, &mut submitted, Pass::None);
         // Nearly always nothing is left to do, which saves counting a reference to the engine.
         if matches!(&attempt, Ok(after) if engine.is_done(after)) {
             return Ok(());

@@ -17,7 +17,7 @@ use streamvm_instructions::{
 
 use crate::engine::core::Engine;
 use crate::engine::oom_recovery::{self, OomRecovery};
-use crate::execute::backpressure::{Grant, Limits, Pending};
+use crate::execute::backpressure::{FULL, Grant, Limits, Pending};
 use crate::execute::context::Context;
 use crate::queue::mpsc::MpscQueue;
 use crate::submit::commit::{Submitted, ToWake};
@@ -34,8 +34,21 @@ use crate::tasks::task::Task;
 pub(crate) enum Full {
     /// Blocks until its instructions are admitted.
     Blocks,
+    /// As `Blocks`. An engine that is closed, and not about to end, takes the list, because it only reads results of accepted work.
+    BlocksToRead,
     /// Gets [`Error::WouldBlock`].
     Refuses,
+}
+
+/// What an attempt to submit need not be asked.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Pass {
+    /// Nothing: it is an attempt as all.
+    None,
+    /// The submitter has a [`Grant`] for the list, and backpressure is not asked again.
+    Granted,
+    /// The list only reads results, and the engine is closed: there is no new work to hold back.
+    Reads,
 }
 
 /// The reason why an attempt to submit stopped.
@@ -108,33 +121,32 @@ impl Engine {
         full: Full,
         submitted: &mut Submitted,
     ) -> Result<(), Error> {
-        match self.attempt(list, submitted, false) {
+        match self.attempt(list, submitted, Pass::None) {
             Ok(()) => Ok(()),
             Err(stopped) => self.retry(list, full, submitted, stopped),
         }
     }
 
-    /// Submits `list`, or returns what stops it. `granted` is as in [`Engine::attempt_inside`].
+    /// Submits `list`, or returns what stops it.
     #[inline(always)]
-    fn attempt<B: Batch>(&self, list: &mut B, submitted: &mut Submitted, granted: bool) -> Result<(), Stopped> {
+    fn attempt<B: Batch>(&self, list: &mut B, submitted: &mut Submitted, pass: Pass) -> Result<(), Stopped> {
         let mut inside = self.handle.lock();
-        let after = self.attempt_inside(&mut inside, list, submitted, granted)?;
+        let after = self.attempt_inside(&mut inside, list, submitted, pass)?;
         drop(inside);
         self.follow(after);
         Ok(())
     }
 
-    /// The part of an attempt under the submission lock. With `granted`, the submitter has a [`Grant`] for the list, and the
-    /// attempt does not ask backpressure again.
+    /// The part of an attempt under the submission lock.
     #[inline(always)]
     pub(crate) fn attempt_inside<B: Batch>(
         &self,
         state: &mut State,
         list: &mut B,
         submitted: &mut Submitted,
-        granted: bool,
+        pass: Pass,
     ) -> Result<After, Stopped> {
-        if self.is_closed() {
+        if self.is_closed() && (pass != Pass::Reads || self.ends()) {
             return Err(Stopped::Closed);
         }
         if self.handle.deferred_free.any() {
@@ -148,7 +160,7 @@ impl Engine {
             state.forget_failures(self);
         }
         let count = list.instructions().len() as u64;
-        if !granted && !self.admit(state, count) {
+        if pass == Pass::None && !self.admit(state, count) {
             return Err(Stopped::Full);
         }
         if let Err((line, obstacle)) = state.prepare(list, self) {
@@ -198,8 +210,10 @@ impl Engine {
     ) -> Result<(), Error> {
         let mut recovery = OomRecovery::default();
         let mut granted = None;
+        let mut reads = false;
         loop {
             match stopped {
+                Stopped::Closed if full == Full::BlocksToRead && !reads => reads = true,
                 Stopped::Closed => return Err(Error::shutdown().called_from(list.site())),
                 Stopped::Full => {
                     let room = self.wait_for_room(list.instructions().len() as u64, full);
@@ -218,11 +232,20 @@ impl Engine {
                     self.remove(*obstacle, full, &mut recovery).map_err(about)?;
                 }
             }
-            match self.attempt(list, submitted, granted.is_some()) {
+            let pass = match &granted {
+                _ if reads => Pass::Reads,
+                Some(_) => Pass::Granted,
+                None => Pass::None,
+            };
+            match self.attempt(list, submitted, pass) {
                 Ok(()) => return Ok(()),
                 Err(next) => stopped = next,
             }
         }
+    }
+
+    fn ends(&self) -> bool {
+        self.ending.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     fn is_closed(&self) -> bool {
@@ -302,7 +325,16 @@ impl Engine {
             state.headroom = Pending::default();
             self.backpressure.enqueue(more)
         };
-        self.backpressure.wait(self, place, Deadline::current()).map(Some)
+        self.backpressure.wait(self, place, Deadline::current()).map(Some).map_err(|mut error| {
+            if let Error::Timeout { waited_for, .. } = &mut error {
+                let (Pending { instructions, bytes }, most) = (self.pending(), self.limits);
+                *waited_for = format!(
+                    "{FULL}, for {more} more instructions: {instructions} of at most {} instructions and {bytes} of at most {} bytes are pending",
+                    most.instructions, most.bytes
+                );
+            }
+            error
+        })
     }
 
     /// Removes an obstacle that [`State::prepare`] found. The caller holds no lock.

@@ -64,8 +64,10 @@ pub(crate) struct Environment {
     pub(crate) observer: Option<Observer>,
     /// Whether instructions are timed and counted for profiles.
     pub(crate) profiles: bool,
-    /// Set when the engine is closed: nothing more is submitted.
+    /// Set when the engine is closed: nothing more is submitted, but reads of results until it [ends](Environment::ending).
     pub(crate) closed: AtomicBool,
+    /// Set when the engine ends: its threads end once everything has passed.
+    pub(crate) ending: AtomicBool,
     /// Set when the loops of programs must end at their next round. Shared with the sequences of loaded programs.
     pub(crate) stops_loops: Arc<std::sync::atomic::AtomicBool>,
 }
@@ -80,9 +82,9 @@ impl Environment {
         Pending { instructions: self.streams.pending(), bytes }
     }
 
-    /// Whether the engine's threads may end: it is closed, and everything has passed.
+    /// Whether the engine's threads may end: it ends, and everything has passed.
     pub(crate) fn may_end(&self) -> bool {
-        if !self.closed.load(Ordering::SeqCst) {
+        if !self.ending.load(Ordering::SeqCst) {
             return false;
         }
         // If two contexts pass the last instructions at the same time, at least one of them sees the other's number, too.

@@ -8,8 +8,8 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 use streamvm_ep::{Layout, MemoryKind, Shape, Site};
 use streamvm_instructions::{
-    BuildError, Error, InstructionList, InstructionsBuilder, Issued, Kind, Lane, LaunchOptions, Place, Resource,
-    Single, Tensor, WaitFor, copy_stream,
+    BuildError, Error, InstructionList, InstructionsBuilder, Issued, Kind, Lane, LaunchOptions, Place, ProgramError,
+    Resource, Single, Tensor, WaitFor, copy_stream,
 };
 use streamvm_program::{BufferRole, Compiled, Located, Port, Program, SegmentUse, Storage, Work, compile};
 use streamvm_stream::{StreamKey, StreamType, WaitKind};
@@ -70,7 +70,7 @@ impl Executable {
     ///
     /// # Errors
     /// A feed is missing, unknown, named twice, or does not fit; it shares memory with a parameter that the program writes
-    /// ([`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap)); [`Error::Shutdown`] when the engine is gone; those of
+    /// ([`ProgramError::Shared`]); [`Error::Shutdown`] when the engine is gone; those of
     /// [`Vm::submit`](crate::Vm::submit), of a program with critical sections those of a list with sections among them ([`Error::NestedSection`],
     /// [`Error::SectionHeld`]). Nothing of the program runs then.
     #[track_caller]
@@ -152,6 +152,14 @@ impl Executable {
     /// The error of a run, which names the feed or the parameter that it is about.
     #[cold]
     fn refused(&self, mut error: Error, feeds: &[(&str, &Tensor)], site: Site) -> Error {
+        if matches!(error, Error::Build { error: BuildError::Overlap { .. }, .. }) {
+            // The check of the instruction of a run in one segment has found it.
+            let pairs = feeds.iter().flat_map(|fed| self.parameters().map(move |parameter| (fed, parameter)));
+            let shares = |((_, fed), (_, parameter)): &(&(&str, &Tensor), (&str, &Tensor))| fed.overlaps(parameter);
+            if let Some(((feed, _), (parameter, _))) = pairs.into_iter().find(shares) {
+                error = shared(&self.inner.compiled, parameter, "feed", feed);
+            }
+        }
         if let Error::NeverWritten { what, operand, .. } | Error::Released { what, operand, .. } = &mut error {
             let program = self.inner.compiled.program();
             let given = feeds.iter().copied().chain(self.parameters());
@@ -389,7 +397,7 @@ impl Executable {
     pub fn check_owner(&self, what: &str, tensor: &Tensor) -> Result<(), Error> {
         let site = Site::caller();
         let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
-        let foreign = |_| Error::Foreign { line: 0, what: what.to_owned(), operand: tensor.described(), site };
+        let foreign = |_| Error::foreign(0, what.to_owned(), tensor.resource(), tensor.described(), site);
         tensor.resource().id_in(engine.me).map(drop).map_err(foreign)
     }
 
@@ -459,7 +467,7 @@ impl fmt::Debug for Executable {
 /// bytes or none.
 ///
 /// # Errors
-/// [`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap), with the indices of both among the parameters.
+/// [`ProgramError::Shared`].
 fn check_apart(compiled: &Compiled, parameters: &[&Tensor]) -> Result<(), Error> {
     let mut written = vec![false; parameters.len()];
     for buffer in compiled.buffers().iter().filter(|buffer| buffer.access.writes()) {
@@ -473,42 +481,44 @@ fn check_apart(compiled: &Compiled, parameters: &[&Tensor]) -> Result<(), Error>
         if let Some(other) = bound.insert(std::ptr::from_ref(tensor.resource()), place)
             && (written[place] || written[other])
         {
-            let help = "the program writes one of these parameters; bind each to a tensor of its own";
-            return Err(overlap(compiled, place, other, help));
+            let parameters = &compiled.program().parameters;
+            let (first, second) = if written[place] { (place, other) } else { (other, place) };
+            return Err(shared(compiled, &parameters[first].name, "parameter", &parameters[second].name));
         }
     }
     Ok(())
 }
 
-/// Checks that no feed shares memory with a parameter that the run writes: segments could use it in the wrong order. In a run of one segment,
-/// the check of its instruction finds that.
+/// Checks that no feed shares memory with a parameter that the run writes: segments could use it in the wrong order.
 ///
 /// # Errors
-/// [`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap), with the indices of both among the buffers.
+/// [`ProgramError::Shared`].
 fn check_feeds_apart(compiled: &Compiled, buffers: &[RunBuffer<'_>]) -> Result<(), Error> {
     // Parameters are whole storages, and no two that are written share one, so the written one that a feed may overlap is found by its storage.
     let mut written: HashMap<*const Resource, (usize, &Tensor)> = HashMap::new();
-    for (place, (buffer, tensor)) in compiled.buffers().iter().zip(buffers).enumerate() {
-        if let (BufferRole::Parameter(_), RunBuffer::Given(tensor)) = (buffer.role, tensor)
+    for (buffer, tensor) in compiled.buffers().iter().zip(buffers) {
+        if let (BufferRole::Parameter(place), RunBuffer::Given(tensor)) = (buffer.role, tensor)
             && buffer.access.writes()
         {
             written.insert(std::ptr::from_ref(tensor.resource()), (place, tensor));
         }
     }
-    for (place, (buffer, tensor)) in compiled.buffers().iter().zip(buffers).enumerate() {
-        if let (BufferRole::Feed(_), RunBuffer::Given(fed)) = (buffer.role, tensor)
+    for (buffer, tensor) in compiled.buffers().iter().zip(buffers) {
+        if let (BufferRole::Feed(feed), RunBuffer::Given(fed)) = (buffer.role, tensor)
             && let Some((parameter, tensor)) = written.get(&std::ptr::from_ref(fed.resource()))
             && fed.overlaps(tensor)
         {
-            let help = "a run writes this parameter; feed a tensor that shares no memory with it";
-            return Err(overlap(compiled, *parameter, place, help));
+            let Program { parameters, feeds, .. } = compiled.program();
+            return Err(shared(compiled, &parameters[*parameter].name, "feed", &feeds[feed].name));
         }
     }
     Ok(())
 }
 
-fn overlap(compiled: &Compiled, first: usize, second: usize, help: &'static str) -> Error {
-    BuildError::Overlap { what: compiled.program().name.clone(), first, second, help }.into()
+#[cold]
+fn shared(compiled: &Compiled, parameter: &str, kind: &'static str, other: &str) -> Error {
+    let (program, parameter, other) = (compiled.program().name.clone(), parameter.to_owned(), other.to_owned());
+    ProgramError::Shared { program, parameter, kind, other }.into()
 }
 
 /// A view of a part of the storage of `tensor`, which has no gaps; the layout counts from the first element of `tensor`.
@@ -543,12 +553,12 @@ fn check_own(engine: &Engine, program: &Program, ports: &[Port], tensors: &[&Ten
         None => Ok(()),
         Some(place) => {
             let (what, operand) = (program.name.clone(), as_port(&ports[place].name, tensors[place]));
-            Err(Error::Foreign { line: 0, what, operand, site })
+            Err(Error::foreign(0, what, tensors[place].resource(), operand, site))
         }
     }
 }
 
 /// A tensor that was given for a feed or a parameter, in words.
 fn as_port(name: &str, tensor: &Tensor) -> String {
-    format!("{name:?}, which is {},", tensor.described())
+    format!("{} for {name:?}", tensor.described())
 }

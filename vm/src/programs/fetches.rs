@@ -98,7 +98,8 @@ impl Index<&str> for Fetches {
     fn index(&self, name: &str) -> &Tensor {
         let Some(tensor) = self.get(name) else {
             let names: Vec<&str> = self.iter().map(|(name, _)| name).collect();
-            panic!("there is no fetch {name:?}; the program has {}", names.join(", "))
+            let program = &self.of.compiled.program().name;
+            panic!("program {program:?}: there is no fetch {name:?}; its fetches are {}", names.join(", "))
         };
         tensor
     }

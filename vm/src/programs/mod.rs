@@ -83,7 +83,7 @@ impl Vm {
     /// # Errors
     /// The program is not well formed, or cannot be compiled; an op has no kernel for a dtype; the engine has no such device. A
     /// parameter is missing, unknown, named twice, or does not fit the program; or one tensor is bound to two parameters of which the program
-    /// writes one ([`BuildError::Overlap`](streamvm_instructions::BuildError::Overlap)).
+    /// writes one ([`ProgramError::Shared`](streamvm_instructions::ProgramError::Shared)).
     #[track_caller]
     pub fn compile(
         &self,

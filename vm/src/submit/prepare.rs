@@ -222,7 +222,10 @@ impl State {
         let refused = |error| refused(line, instruction, u, error);
         let never_written = || refused(|line, what, operand, site| Error::NeverWritten { line, what, operand, site });
         let released = || refused(|line, what, operand, site| Error::Released { line, what, operand, site });
-        let foreign = |_| refused(|line, what, operand, site| Error::Foreign { line, what, operand, site });
+        let foreign = |_| -> Box<Obstacle> {
+            let what = instruction.kind.name().to_owned();
+            Error::foreign(line, what, u.resource(), u.described(), instruction.site).into()
+        };
         let resource = u.resource();
         let known = resource.id_in(env.me).map_err(foreign)?;
         let known = known.or_else(|| self.scratch.unclaimed.get(&address(resource)).copied());
