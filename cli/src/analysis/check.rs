@@ -12,7 +12,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::base::engine::{Capabilities, InstructionList, MAX_STREAMS, StreamKey};
+use crate::base::engine::{Capabilities, InstructionList, MAX_STREAMS, StreamKey, scope};
 use crate::emit::devices::Devices;
 use crate::emit::programs::{Defined, MAX_ALL_STEPS};
 use crate::emit::{Emitter, HeadersOnly, READ_BACK, Wanted, rounds};
@@ -118,9 +118,15 @@ impl Checker<'_> {
                 self.inner(then);
                 self.inner(otherwise);
             }
-            StatementKind::Time { body, .. } | StatementKind::Scope { body, .. } => self.block(body, false),
+            StatementKind::Time { body, .. } => self.block(body, false),
+            StatementKind::Scope { name, body } => {
+                let _scope = scope(name);
+                self.block(body, false);
+            }
             StatementKind::Save { path, .. } if !path.value.ends_with(".npy") => {
-                self.errors.push(Diagnostic::new(path.span, "only .npy files can be saved, expected a name with .npy"));
+                let help = "write `save y \"y.npy\"`; the library saves .npz and .safetensors, too";
+                let error = Diagnostic::new(path.span, "only .npy files can be saved, expected a name with .npy");
+                self.errors.push(error.with_help(help));
             }
             _ => match self.emitter.statement(statement) {
                 Ok(Wanted::Nothing) => {}

@@ -458,7 +458,9 @@ impl Runner<'_> {
             Error::Failed(failure) => failure,
             Error::OutOfMemory { source, site, .. } => {
                 let limited = matches!(**source, DeviceError::OutOfMemory { limit: Some(_), .. });
-                return Diagnostic::new(self.source.span_of(*site).unwrap_or(noticed), source.to_string()).with_help(if limited {
+                let diagnostic = Diagnostic::new(self.source.span_of(*site).unwrap_or(noticed), source.to_string())
+                    .in_scope(scope_of(*site));
+                return diagnostic.with_help(if limited {
                     "raise the limit (`--memory-limit`; without it, the memory of the machine), or work in smaller parts"
                 } else {
                     "work in smaller parts; other programs may hold memory too"
@@ -471,10 +473,16 @@ impl Runner<'_> {
             Cause::Step { step, error } => (error.clone(), step.site, Some(failure.site)),
             cause => (cause.to_string(), failure.site, failure.site.within()),
         };
-        let scope = site.scope().map(|scope| format!(", in {}", printable(&scope.to_string()))).unwrap_or_default();
+        // A step of a compiled program has the scopes of its block, and its run those around the run.
+        let scopes = [(failure.site != site).then_some(failure.site), Some(site)].map(|site| site.and_then(scope_of));
+        let scopes: Vec<String> = scopes.into_iter().flatten().collect();
+        let scope = match scopes.is_empty() {
+            true => String::new(),
+            false => format!(", in {}", printable(&scopes.join(" > "))),
+        };
         let message = format!("{cause} (on {}{scope})", failure.stream);
         let Some(span) = self.source.span_of(site) else {
-            return Diagnostic::new(noticed, format!("an earlier statement failed: {message}"));
+            return Diagnostic::new(noticed, format!("an earlier statement failed: {message}")).in_scope(None);
         };
         // The engine names its own options.
         let option = OPTIONS.iter().find(|(option, _)| message.contains(option)).map(|(_, help)| (*help).to_owned());
@@ -482,6 +490,7 @@ impl Runner<'_> {
         let line =
             |span: Span| format!("line {}: {}", self.source.position(span.start).line, self.source.snippet(span));
         let diagnostic = Diagnostic::new(span, message)
+            .in_scope(None)
             .with_help_if(option)
             .with_help_if(run.map(|run| format!("run by {}", line(run))));
         if span == noticed || run == Some(noticed) {
@@ -493,4 +502,8 @@ impl Runner<'_> {
             format!("noticed in {}", line(noticed))
         }))
     }
+}
+
+fn scope_of(site: Site) -> Option<String> {
+    site.scope().map(|scope| scope.to_string())
 }

@@ -9,6 +9,7 @@
 
 use std::fmt::Write as _;
 
+use crate::base::engine::Site;
 use crate::base::printable::printable;
 use crate::syntax::source::{Source, Span};
 
@@ -29,12 +30,21 @@ pub struct Diagnostic {
     pub help: Option<String>,
     /// Does this error only follow from another error that was reported? Such an echo is not shown.
     pub echo: bool,
+    /// The `scope` blocks around the place, such as `encoder > layer 3`.
+    pub scope: Option<String>,
 }
 
 impl Diagnostic {
-    /// An error at `span`.
+    /// An error at `span`, in the scope that this thread has entered.
     pub fn new(span: Span, message: impl Into<String>) -> Self {
-        Self { span, message: message.into(), help: None, echo: false }
+        let scope = Site::caller().scope().map(|scope| scope.to_string());
+        Self { span, message: message.into(), help: None, echo: false, scope }
+    }
+
+    /// The same error in another scope, or in none.
+    #[must_use]
+    pub fn in_scope(self, scope: Option<String>) -> Self {
+        Self { scope, ..self }
     }
 
     /// Adds advice.
@@ -62,11 +72,12 @@ impl Diagnostic {
         // Writing to a String cannot fail.
         let _ = writeln!(
             out,
-            "{}:{}:{}: error: {}",
+            "{}:{}:{}: error: {}{}",
             source.name(),
             position.line,
             position.column,
-            printable(&self.message)
+            printable(&self.message),
+            self.scope.as_ref().map_or_else(String::new, |scope| format!(" (in {})", printable(scope)))
         );
         let line = source.line(position.line);
         let marked = source

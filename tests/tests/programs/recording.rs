@@ -144,13 +144,13 @@ fn tensors_of_an_engine_are_no_part_of_a_recording() {
     assert_eq!((site.file(), site.line()), (file!(), line!() - 3));
     // Functions of the engine are no steps.
     let refused = vm.record("mixed", |r| {
-        let x = feed(r, "x");
+        let x = feed(r, "x")?;
         vm.call_fn("mine", CPU, [x.update()], |_| Ok(())).map(drop)
     });
     let refused = program_error(refused).to_string();
     assert!(refused.starts_with("mine, issued at ") && refused.contains("`r.call_fn`"), "{refused}");
     vm.record("shown", |r| {
-        let shown = feed(r, "x").to_string();
+        let shown = feed(r, "x")?.to_string();
         assert!(shown.starts_with("<a tensor of a recording, which has no elements"), "{shown}");
         Ok(())
     })

@@ -10,6 +10,12 @@ use crate::syntax::ast::{ExtraRef, RangeBy, View};
 use crate::syntax::functions::{Form, Function};
 use crate::syntax::habits;
 
+#[cold]
+#[inline(never)]
+fn unclosed(error: Diagnostic) -> Diagnostic {
+    error.with_help("a parenthesis that was opened needs its `)`")
+}
+
 /// An error of the operands of a call, with the ways to call that function unless the error has other advice.
 #[cold]
 #[inline(never)]
@@ -67,7 +73,7 @@ impl Parser {
             TokenKind::Open => {
                 self.advance();
                 let mut inner = self.nested(Self::expr)?;
-                self.require(&TokenKind::Shut)?;
+                self.require(&TokenKind::Shut).map_err(unclosed)?;
                 inner.span = span.to(self.previous());
                 Ok(inner)
             }

@@ -38,7 +38,14 @@ pub fn parse(source: &Source) -> Result<Block, Vec<Diagnostic>> {
     let (tokens, errors) = tokenize(source);
     let mut parser = Parser { tokens, at: 0, depth: 0, text_follows: false, called: None, errors };
     let script = parser.block(None);
-    if parser.errors.is_empty() { Ok(script) } else { Err(parser.errors) }
+    if parser.errors.is_empty() { Ok(script) } else { Err(first_of_lines(parser.errors, source)) }
+}
+
+/// The first error of each line: those after it mostly follow from it.
+fn first_of_lines(mut errors: Vec<Diagnostic>, source: &Source) -> Vec<Diagnostic> {
+    errors.sort_by_key(|error| error.span.start);
+    errors.dedup_by_key(|error| source.position(error.span.start).line);
+    errors
 }
 
 struct Parser {
@@ -135,7 +142,8 @@ impl Parser {
             match (self.peek(), opened) {
                 (TokenKind::Eof, None) => return statements,
                 (TokenKind::Eof, Some(span)) => {
-                    self.report_at(span, "this block has no closing `}`");
+                    let help = "write a `}` after its last statement, on a line of its own";
+                    self.report(Diagnostic::new(span, "this block has no closing `}`").with_help(help));
                     return statements;
                 }
                 (TokenKind::End, Some(_)) => {
@@ -172,7 +180,7 @@ impl Parser {
     fn habit_after_a_statement(&self) -> Option<String> {
         let habit = match self.peek() {
             TokenKind::Same => Some("`eq x y` compares each element; `expect x == y` checks that all are equal"),
-            TokenKind::Word(word) => habits::of_function(word),
+            TokenKind::Word(word) => habits::of_statement(word),
             _ => None,
         };
         habit.map(str::to_owned).or_else(|| self.called.map(Function::written))
@@ -288,7 +296,7 @@ impl Parser {
         while self.name_follows() {
             names.push(self.other_name(&names, "a name for the tensor")?);
         }
-        self.require(&TokenKind::Equals)?;
+        self.require(&TokenKind::Equals).map_err(|error| error.with_help("a binding is written `let y = relu x`"))?;
         if self.at_word("run") {
             return self.run(names);
         }
@@ -349,13 +357,17 @@ impl Parser {
         let close = match self.peek() {
             TokenKind::Close => true,
             TokenKind::Same => false,
-            _ => return Err(self.expected("`==` or `~=`")),
+            _ => {
+                let help = "a comparison is written `expect x == y` or `expect x ~= y tol 1e-6`";
+                return Err(self.expected("`==` or `~=`").with_help(help));
+            }
         };
         self.advance();
         let expected = self.expr()?;
         let mut tolerance = None;
         if close {
-            self.require_word("tol")?;
+            let help = "how far numbers may be apart is written `expect x ~= y tol 1e-6`";
+            self.require_word("tol").map_err(|error| error.with_help(help))?;
             let span = self.span();
             let value = match self.number("a tolerance such as 1e-4")?.value {
                 Number::Int(value) => value as f64,
@@ -477,7 +489,7 @@ impl Parser {
     fn refill(&mut self) -> Parsed<StatementKind> {
         self.advance();
         let target = self.target()?;
-        self.require_word("value")?;
+        self.require_word("value").map_err(|error| error.with_help("a tensor is filled by `fill y value 0`"))?;
         let value = self.number("the value to fill with")?;
         Ok(StatementKind::Refill { target, value, lane: self.lane()? })
     }

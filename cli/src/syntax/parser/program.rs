@@ -48,7 +48,7 @@ impl Parser {
         let name = self.new_name("a name for the input")?;
         let dtype = self.dtype()?;
         let dims = self.integers(MAX_RANK)?;
-        self.require_word("on")?;
+        self.require_word("on").map_err(|error| error.with_help("an input is written `(x f32 2 3 on cpu:0)`"))?;
         let on = self.place()?;
         self.require(&TokenKind::Shut)?;
         Ok(Feed { name, dtype, dims, on, span: start.to(self.previous()) })
