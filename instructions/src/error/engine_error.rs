@@ -10,7 +10,6 @@ use crate::error::build_error::BuildError;
 use crate::error::failure::Failure;
 use crate::error::program_error::ProgramError;
 use crate::place::Place;
-use crate::tensor::resource::Resource;
 
 /// Why a list was refused, or why a wait ended without success.
 #[derive(Clone, PartialEq, thiserror::Error)]
@@ -407,18 +406,6 @@ impl Error {
     #[track_caller]
     pub fn forked() -> Error {
         Error::Forked { site: Site::caller() }
-    }
-
-    /// [`Error::Foreign`] of a use of `resource`, which belongs to another engine; of one of a recording, the reason why it cannot be recorded.
-    pub fn foreign(line: usize, what: String, resource: &Resource, operand: String, site: Site) -> Error {
-        if !resource.bound().is_some_and(|(engine, _)| engine.get().is_recording()) {
-            return Error::Foreign { line, what, operand, site };
-        }
-        let why = format!(
-            "an engine was asked for it, and it uses {operand} of a recording; call functions by `r.call_fn`, and hand tensors of the engine over as feeds or parameters"
-        );
-        let error = Box::new(ProgramError::NotRecordable { what, site, why });
-        Error::Program { error, site }
     }
 
     /// Adds to an error without an instruction the one that it is about: its name, where running out of memory is told, and its site.

@@ -6,7 +6,11 @@ use std::sync::{Arc, OnceLock};
 
 use streamvm_ep::MemoryKind;
 
+use streamvm_ep::Site;
+
 use crate::engine::interface::{EngineRef, ResourceId};
+use crate::error::engine_error::Error;
+use crate::error::program_error::ProgramError;
 use crate::place::Place;
 
 /// A storage of tensors, or a variable: what a dependence orders the accesses of.
@@ -91,6 +95,18 @@ impl Resource {
     /// The contents of the resource.
     pub fn kind(&self) -> ResourceKind {
         self.kind
+    }
+
+    /// [`Error::Foreign`] of a use of this resource, which belongs to another engine; of one of a recording, the reason why it cannot be recorded.
+    pub fn foreign(&self, line: usize, what: String, operand: String, site: Site) -> Error {
+        if !self.bound().is_some_and(|(engine, _)| engine.get().is_recording()) {
+            return Error::Foreign { line, what, operand, site };
+        }
+        let why = format!(
+            "an engine was asked for it, and it uses {operand} of a recording; call functions by `r.call_fn`, and hand tensors of the engine over as feeds or parameters"
+        );
+        let error = Box::new(ProgramError::NotRecordable { what, site, why });
+        Error::Program { error, site }
     }
 
     /// Its number in `engine`, also while that is a draft; `None` while it has none.

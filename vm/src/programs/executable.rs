@@ -397,7 +397,7 @@ impl Executable {
     pub fn check_owner(&self, what: &str, tensor: &Tensor) -> Result<(), Error> {
         let site = Site::caller();
         let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
-        let foreign = |_| Error::foreign(0, what.to_owned(), tensor.resource(), tensor.described(), site);
+        let foreign = |_| tensor.resource().foreign(0, what.to_owned(), tensor.described(), site);
         tensor.resource().id_in(engine.me).map(drop).map_err(foreign)
     }
 
@@ -553,7 +553,7 @@ fn check_own(engine: &Engine, program: &Program, ports: &[Port], tensors: &[&Ten
         None => Ok(()),
         Some(place) => {
             let (what, operand) = (program.name.clone(), as_port(&ports[place].name, tensors[place]));
-            Err(Error::foreign(0, what, tensors[place].resource(), operand, site))
+            Err(tensors[place].resource().foreign(0, what, operand, site))
         }
     }
 }

@@ -224,7 +224,7 @@ impl State {
         let released = || refused(|line, what, operand, site| Error::Released { line, what, operand, site });
         let foreign = |_| -> Box<Obstacle> {
             let what = instruction.kind.name().to_owned();
-            Error::foreign(line, what, u.resource(), u.described(), instruction.site).into()
+            u.resource().foreign(line, what, u.described(), instruction.site).into()
         };
         let resource = u.resource();
         let known = resource.id_in(env.me).map_err(foreign)?;
