@@ -6,7 +6,7 @@ use streamvm_instructions::{Error, ProgramError};
 
 use crate::compile::unfetched::{For, kept_for};
 use crate::compile::value_uses;
-use crate::ir::program::{Port, Program, StepOrder, ValueId, ValueRole};
+use crate::ir::program::{Port, Program, StepOrder, Value, ValueId, ValueRole};
 use crate::plan::options::CompileOptions;
 
 impl Program {
@@ -65,26 +65,28 @@ impl Program {
         Ok(found)
     }
 
-    /// Keeps the begin and the end of each critical section with a kept step. Of their operands those stay that exist at that place.
+    /// Keeps the begin and the end of each critical section with a kept step. Their operands stay where a kept step has written them before.
     fn keep_sections(&mut self, kept: &mut [bool]) {
-        let given = |value: ValueId| !matches!(self.values[value.0].role, ValueRole::Computed);
-        let mut written: Vec<bool> = (0..self.values.len()).map(|value| given(ValueId(value))).collect();
-        let mut begun: Option<(usize, Vec<bool>)> = None;
+        // For each value the number of the kept step that writes it first; 0, which is before all of them, for what the caller gives.
+        let given = |value: &Value| !matches!(value.role, ValueRole::Computed);
+        let mut first: Vec<Option<usize>> = self.values.iter().map(|value| given(value).then_some(0)).collect();
+        let mut begun = None;
         for number in 0..self.steps.len() {
-            match (self.steps[number].work.section(), begun.take()) {
-                (None, open) => {
-                    if kept[number] {
-                        self.steps[number].outputs().for_each(|output| written[output.value.0] = true);
-                    }
-                    begun = open;
-                }
-                (Some(_), None) => begun = Some((number, written.clone())),
-                (Some(_), Some((begin, before))) => {
-                    if kept[begin..number].contains(&true) {
-                        (kept[begin], kept[number]) = (true, true);
-                        self.steps[begin].operands.retain(|operand| before[operand.value.0]);
-                        self.steps[number].operands.retain(|operand| written[operand.value.0]);
-                    }
+            if self.steps[number].work.section().is_none() {
+                let outputs = self.steps[number].outputs().filter(|_| kept[number]);
+                outputs.for_each(|output| {
+                    first[output.value.0].get_or_insert(number);
+                });
+                continue;
+            }
+            let Some(begin) = begun.take() else {
+                begun = Some(number);
+                continue;
+            };
+            if kept[begin..number].contains(&true) {
+                for mark in [begin, number] {
+                    kept[mark] = true;
+                    self.steps[mark].operands.retain(|it| first[it.value.0].is_some_and(|first| first <= mark));
                 }
             }
         }

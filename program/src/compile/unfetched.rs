@@ -14,7 +14,7 @@ use crate::ir::program::{Program, ValueId, ValueRole, Work};
 use crate::plan::mutant::Mutant;
 use crate::plan::options::CompileOptions;
 
-/// What a program is for.
+/// Which of its effects a program is kept for.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) enum For {
     /// Its fetches, and what outlives a run: written parameters, what functions do, critical sections.

@@ -199,7 +199,7 @@ fn a_view_with_gaps_has_no_slice() {
     assert_eq!(column.to_vec::<f32>(), Ok(vec![1.0, 3.0]), "reading out copies");
 }
 
-/// What a tensor holds that a function has declared to overwrite, and has not looked at, is what an earlier tensor left in the same memory.
+/// A function that overwrites nothing of a tensor that it declared by `write()` fails: the tensor would show the elements of an earlier one in the same memory.
 #[test]
 fn a_function_takes_what_it_declares_to_overwrite() {
     let vm = vm();

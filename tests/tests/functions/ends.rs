@@ -207,7 +207,7 @@ fn a_stepped_engine_that_ends_early_drops_what_is_queued() {
     }
 }
 
-/// Who was accepted gets its answer: results are read after the close, also of work that runs then, and while the queue is full, but not after the end.
+/// Callers read results after the close, also of work that runs then, while the queue is full, and where they were blocked by it, but not after the end.
 #[test]
 fn a_closed_engine_gives_the_results_of_what_it_has_accepted() {
     for (name, vm) in engines() {
@@ -234,7 +234,13 @@ fn a_closed_engine_gives_the_results_of_what_it_has_accepted() {
         };
         vm.push("held", [], hold).expect("it is taken");
     }
+    let blocked = thread::spawn({
+        let x = x.clone();
+        move || x.to_vec::<f32>()
+    });
+    until("the reader is blocked", || vm.stats().blocked_submitters == 1);
     vm.close();
     assert_eq!(x.to_vec::<f32>(), Ok(vec![1.0; 2]));
+    assert_eq!(blocked.join().expect("no panic"), Ok(vec![1.0; 2]));
     gate.open();
 }

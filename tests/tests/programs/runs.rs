@@ -435,3 +435,40 @@ fn fetched_views_have_the_elements_of_the_view() {
     }
     assert_eq!(run.iter().count(), 9);
 }
+
+/// `run_for` finds its part in the cache, takes feeds in any order and without those that it does not need, and leaves parameters alone.
+#[test]
+fn a_run_for_some_fetches_needs_and_changes_no_more() {
+    let vm = Vm::builder().build().expect("an engine");
+    let vector = |value: f32| vm.full(CPU, DType::F32, &[2], value).expect("a tensor");
+    let (w, unused) = (vector(3.0), vector(0.0));
+    let program = vm.record("both", |r| {
+        let (a, b) = (r.feed("a", CPU, DType::F32, &[2])?, r.feed("b", CPU, DType::F32, &[2])?);
+        let (unused, w) = (r.parameter("unused", &unused)?, r.parameter("w", &w)?);
+        r.fetch("product", &(&a * &w)?)?;
+        r.fetch("sum", &(&b + &unused)?)?;
+        w.add_assign(&a)
+    });
+    let parameters = [("unused", &unused), ("w", &w)];
+    let both = vm.compile(program.expect("a program"), &parameters, &CompileOptions::default()).expect("it compiles");
+    let (a, b) = (vector(2.0), vector(5.0));
+    for feeds in [&[("b", &b), ("a", &a)][..], &[("a", &a)]] {
+        let found = both.run_for(feeds, &["product"]).expect("it is submitted");
+        assert_eq!((found.len(), found["product"].to_vec::<f32>()), (1, Ok(vec![6.0; 2])));
+    }
+    let programs = vm.stats().programs;
+    assert_eq!((programs.misses, programs.hits), (1, 1));
+    let turned = both.run_for(&[("a", &a), ("b", &b)], &["sum", "product"]).expect("it is submitted");
+    assert!(turned.iter().map(|(name, _)| name).eq(["sum", "product"]));
+    assert_eq!(w.to_vec::<f32>(), Ok(vec![3.0; 2]), "no run has changed it");
+    let refused =
+        |feeds: &[(&str, &Tensor)], fetches: &[&str]| both.run_for(feeds, fetches).expect_err("refused").to_string();
+    for (text, part) in [
+        (refused(&[("a", &a)], &["nothing"]), "there is no fetch \"nothing\"; its fetches are product, sum"),
+        (refused(&[("a", &a)], &["sum", "sum"]), "fetch \"sum\" is named twice"),
+        (refused(&[("a", &a)], &["sum"]), "feed \"b\" is missing"),
+        (refused(&[("a", &a), ("c", &a)], &["product"]), "there is no feed \"c\""),
+    ] {
+        assert!(text.contains(part) && text.contains("runs.rs:"), "{text}");
+    }
+}

@@ -40,10 +40,10 @@ pub(crate) enum Full {
     Refuses,
 }
 
-/// What an attempt to submit need not be asked.
+/// The checks that an attempt to submit leaves out.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Pass {
-    /// Nothing: it is an attempt as all.
+    /// None of them.
     None,
     /// The submitter has a [`Grant`] for the list, and backpressure is not asked again.
     Granted,
@@ -216,8 +216,12 @@ impl Engine {
                 Stopped::Closed if full == Full::BlocksToRead && !reads => reads = true,
                 Stopped::Closed => return Err(Error::shutdown().called_from(list.site())),
                 Stopped::Full => {
-                    let room = self.wait_for_room(list.instructions().len() as u64, full);
-                    granted = room.map_err(|error| error.called_from(list.site()).not_submitted())?;
+                    match self.wait_for_room(list.instructions().len() as u64, full) {
+                        Ok(room) => granted = room,
+                        // The engine was closed meanwhile.
+                        Err(Error::Shutdown { .. }) if full == Full::BlocksToRead => reads = true,
+                        Err(error) => return Err(error.called_from(list.site()).not_submitted()),
+                    }
                 }
                 Stopped::Obstacle(line, obstacle) => {
                     if matches!(*obstacle, Obstacle::Memory(..) | Obstacle::Held(..)) {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 use streamvm_ep::{Layout, MemoryKind, Shape, Site};
 use streamvm_instructions::{
@@ -92,7 +92,7 @@ impl Executable {
     /// Runs what these fetches need, and gives these alone: steps that none of them needs do not run, functions and updates of parameters among them, and feeds
     /// that none needs may be left out. So the loss of a training program can be asked for without training.
     ///
-    /// What is needed is compiled at the first call with these names, with the options of this executable, and kept in the engine's cache of programs
+    /// The first call with these names compiles the needed steps, with the options of this executable, and keeps them in the engine's cache of programs
     /// ([`VmBuilder::max_cached_programs`](crate::VmBuilder::max_cached_programs)); later calls find it there. It is a program of its own
     /// ([`Program::for_fetches`]), which draws random numbers of its own.
     ///
@@ -126,11 +126,13 @@ impl Executable {
     pub fn run_for(&self, feeds: &[(&str, &Tensor)], fetches: &[&str]) -> Result<Fetches, Error> {
         let site = Site::caller();
         let part = self.part_for(fetches, site).map_err(|error| error.called_from(site))?;
-        let known = |ports: &[Port], name: &str| ports.iter().any(|port| port.name == name);
-        // A feed that no named fetch needs is left out; one that the whole program does not have is for the run to refuse.
-        let (whole, needed) = (self.inner.compiled.program(), part.inner.compiled.program());
-        let needed = |(name, _): &&(&str, &Tensor)| known(&needed.feeds, name) || !known(&whole.feeds, name);
-        let feeds: SmallVec<[(&str, &Tensor); 4]> = feeds.iter().filter(needed).copied().collect();
+        // A feed that no named fetch needs is left out; the run refuses one that the whole program does not have.
+        let [whole, needed] = [self, &part].map(|it| &it.inner.compiled.program().feeds);
+        let needed: HashSet<&str> = needed.iter().map(|port| port.name.as_str()).collect();
+        let names = whole.iter().map(|port| port.name.as_str());
+        let unneeded: HashSet<&str> = names.filter(|name| !needed.contains(name)).collect();
+        let feeds: SmallVec<[(&str, &Tensor); 4]> =
+            feeds.iter().filter(|(name, _)| !unneeded.contains(name)).copied().collect();
         part.run_as(None, &feeds, site).map_err(|error| part.refused(error, &feeds, site))
     }
 
@@ -143,9 +145,10 @@ impl Executable {
         let number = *self.inner.number.get_or_init(|| engine.programs.new_number());
         let query = Query::Fetches { number, names: fetches };
         let loaded = engine.programs.get_or_load(query, load)?;
-        let needed = &loaded.compiled.program().parameters;
-        let of_whole = self.parameters().filter(|(name, _)| needed.iter().any(|port| port.name == *name));
-        let parameters: SmallVec<[(&str, &Tensor); 8]> = of_whole.collect();
+        // The part has some of the parameters, in the same order.
+        let mut needed = loaded.compiled.program().parameters.iter().peekable();
+        let is_needed = |(name, _): &(&str, &Tensor)| needed.next_if(|port| port.name == *name).is_some();
+        let parameters: SmallVec<[(&str, &Tensor); 8]> = self.parameters().filter(is_needed).collect();
         Executable::new(&engine, loaded.clone(), &parameters, site)
     }
 
