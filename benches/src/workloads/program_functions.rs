@@ -21,7 +21,7 @@ const FUNCTIONS: usize = 10_000;
 /// # Errors
 /// The engine failed, or called another number of functions.
 pub fn chain(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
-    let functions = vec![Function { reads: Vec::new(), changed: Some((0, true)) }; FUNCTIONS];
+    let functions = vec![Function { reads: Vec::new(), changed: Some(0) }; FUNCTIONS];
     replayed("program_functions_chain", &functions, sizes)
 }
 
@@ -34,7 +34,7 @@ pub fn random(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
         .iter()
         .map(|op| Function {
             reads: op.reads().iter().map(|read| *read as usize).collect(),
-            changed: Some((op.write as usize, false)),
+            changed: Some(op.write as usize),
         })
         .collect();
     replayed("program_functions_random", &functions, sizes)
@@ -46,7 +46,7 @@ pub fn random(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
 /// As [`chain`].
 pub fn fan(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
     let function = |number: usize| match number % ROUND {
-        0 => Function { reads: Vec::new(), changed: Some((0, false)) },
+        0 => Function { reads: Vec::new(), changed: Some(0) },
         _ => Function { reads: vec![0], changed: None },
     };
     let functions: Vec<Function> = (0..FUNCTIONS / ROUND * ROUND).map(function).collect();
@@ -57,8 +57,8 @@ pub fn fan(sizes: &Sizes) -> Result<Vec<Sample>, Error> {
 #[derive(Clone)]
 struct Function {
     reads: Vec<usize>,
-    /// The tensor that it changes, and whether it reads that, too.
-    changed: Option<(usize, bool)>,
+    /// The tensor that it changes: by an update, as a function that writes must fill its tensor, and both have the same dependences.
+    changed: Option<usize>,
 }
 
 /// The time of each function, of runs that follow each other without a wait.
@@ -70,10 +70,7 @@ fn replayed(workload: &'static str, functions: &[Function], sizes: &Sizes) -> Re
             (0..VARIABLES).map(|_| r.full(DEVICE, DType::U8, &[1], 0)).collect::<Result<_, _>>()?;
         for function in functions {
             let reads = function.reads.iter().map(|read| tensors[*read].read());
-            let changed = function.changed.map(|(tensor, reads)| match reads {
-                true => tensors[tensor].update(),
-                false => tensors[tensor].write(),
-            });
+            let changed = function.changed.map(|changed| tensors[changed].update());
             r.call_fn("empty", DEVICE, reads.chain(changed), |_| Ok(()))?;
         }
         // So that one can see that the runs have run.
