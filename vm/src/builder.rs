@@ -407,7 +407,7 @@ impl VmBuilder {
     pub fn build(self) -> Result<Vm, Error> {
         let engine = self.build_engine()?;
         engine.handle.open(&engine);
-        Ok(Vm::new(engine))
+        Ok(Vm::of(engine))
     }
 }
 

@@ -51,7 +51,7 @@ struct Owner {
 }
 
 impl Vm {
-    pub(crate) fn new(engine: Arc<Engine>) -> Vm {
+    pub(crate) fn of(engine: Arc<Engine>) -> Vm {
         let owner = Owner { engine: engine.clone(), shut_down: AtomicBool::new(false) };
         Vm { engine, owner: Arc::new(owner) }
     }

@@ -99,7 +99,10 @@ pub enum Error {
         limit: Option<u64>,
     },
     /// An unknown device.
-    #[error("there is no device {device}; available: {}", listed(available))]
+    #[error(
+        "there is no device {device}; available: {}{}", listed(available),
+        if device.kind == DeviceKind::CPU { "; `VmBuilder::cpu_devices` sets how many CPU devices there are" } else { "" }
+    )]
     NoDevice { device: DeviceId, available: Vec<DeviceId> },
     /// A second device with the same id.
     #[error("there is a device {device} already; give the new one another index")]

@@ -74,6 +74,38 @@ impl DType {
         matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
     }
 
+    /// The dtype that two dtypes are cast to where they meet: as in the [array API standard], and in PyTorch for a float beside an integer. The larger
+    /// of two floats, of two signed or two unsigned integers; `f32` of `f16` and `bf16`; the float of a float and an integer; a signed integer that holds both;
+    /// the other one beside a bool. `None` for `u64` beside a signed integer.
+    ///
+    /// [array API standard]: https://data-apis.org/array-api/2024.12/API_specification/type_promotion.html
+    pub const fn promoted(self, other: DType) -> Option<DType> {
+        let larger = if self.size() >= other.size() { self } else { other };
+        match (self, other) {
+            (DType::Bool, other) | (other, DType::Bool) => Some(other),
+            (DType::F16, DType::BF16) | (DType::BF16, DType::F16) => Some(DType::F32),
+            _ if self.is_float() && !other.is_float() => Some(self),
+            _ if other.is_float() && !self.is_float() => Some(other),
+            _ if self.is_float()
+                || self.is_signed() == other.is_signed()
+                || larger.is_signed() && self.size() != other.size() =>
+            {
+                Some(larger)
+            }
+            // An unsigned integer that is as large as the signed one, or larger.
+            _ => match larger.size() {
+                1 => Some(DType::I16),
+                2 => Some(DType::I32),
+                4 => Some(DType::I64),
+                _ => None,
+            },
+        }
+    }
+
+    const fn is_signed(self) -> bool {
+        self.is_float() || matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64)
+    }
+
     /// The name that [`Display`](fmt::Display) prints and [`FromStr`] reads, such as `"f32"`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -152,6 +184,24 @@ mod tests {
         for dtype in DType::ALL {
             assert_eq!(dtype.to_string().parse::<DType>(), Ok(dtype));
         }
+    }
+
+    #[test]
+    fn a_promoted_dtype_holds_both() {
+        use DType::*;
+        // Rows and columns in this order, as in the table of the array API standard; floats beside integers as in PyTorch.
+        let order = [Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, BF16, F32, F64];
+        let table = "b i1 i2 i4 i8 u1 u2 u4 u8 h bh f d|i1 i1 i2 i4 i8 i2 i4 i8 - h bh f d|i2 i2 i2 i4 i8 i2 i4 i8 - h bh f d|i4 i4 i4 i4 i8 i4 i4 i8 - h bh f d|\
+                     i8 i8 i8 i8 i8 i8 i8 i8 - h bh f d|u1 i2 i2 i4 i8 u1 u2 u4 u8 h bh f d|u2 i4 i4 i4 i8 u2 u2 u4 u8 h bh f d|u4 i8 i8 i8 i8 u4 u4 u4 u8 h bh f d|\
+                     u8 - - - - u8 u8 u8 u8 h bh f d|h h h h h h h h h h f f d|bh bh bh bh bh bh bh bh bh f bh f d|f f f f f f f f f f f f d|d d d d d d d d d d d d d";
+        let short = ["b", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "h", "bh", "f", "d"];
+        for (row, line) in order.into_iter().zip(table.split('|')) {
+            for (column, cell) in order.into_iter().zip(line.split_whitespace()) {
+                let expected = short.iter().position(|name| *name == cell).map(|at| order[at]);
+                assert_eq!(row.promoted(column), expected, "{row} and {column}");
+            }
+        }
+        assert_eq!(table.split(['|', ' ']).filter(|cell| !cell.is_empty()).count(), 169);
     }
 
     #[test]

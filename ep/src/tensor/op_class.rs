@@ -70,6 +70,30 @@ pub enum OpClass {
     Sequence,
 }
 
+impl OpClass {
+    /// Whether an op of this class computes with the elements of its tensor at this place, so that they need the dtype that it computes in. Conditions, indices,
+    /// classes, and inputs of ops that give another dtype by themselves do not.
+    pub const fn computes_with(self, input: usize) -> bool {
+        match self {
+            OpClass::Unary
+            | OpClass::Reduction
+            | OpClass::Softmax
+            | OpClass::Pooling
+            | OpClass::Pad
+            | OpClass::Flip => true,
+            OpClass::Triangle | OpClass::RunningSum => true,
+            OpClass::Binary | OpClass::Comparison | OpClass::Ternary | OpClass::MatMul => true,
+            OpClass::LayerNorm | OpClass::RmsNorm | OpClass::Convolution => true,
+            OpClass::SoftmaxGradient | OpClass::ConvolutionGradient | OpClass::PoolingGradient => true,
+            OpClass::Select => input > 0,
+            OpClass::IndexSelect | OpClass::TakeAlongAxis | OpClass::CrossEntropy => input == 0,
+            OpClass::CrossEntropyGradient | OpClass::Scatter => input != 1,
+            OpClass::Predicate | OpClass::Cast | OpClass::ArgReduction | OpClass::ArgSort | OpClass::OneHot => false,
+            OpClass::Source | OpClass::Sequence => false,
+        }
+    }
+}
+
 /// About how much work an elementwise op is for each element.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ElementWork {

@@ -24,7 +24,30 @@ impl InstructionsBuilder {
     /// host memory. The list is unchanged then.
     #[track_caller]
     pub fn attention(&mut self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Result<Tensor, Error> {
-        self.attended(q, k, v, mask).map_err(|error| error.in_call("attention"))
+        let attended = if self.options.transfers {
+            self.attended_with_transfers(q, k, v, mask)
+        } else {
+            self.attended(q, k, v, mask)
+        };
+        attended.map_err(|error| error.in_call("attention"))
+    }
+
+    /// Brings the operands together before the blocks, so that none of them is copied for each block.
+    #[track_caller]
+    fn attended_with_transfers(
+        &mut self,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        mask: Option<&Tensor>,
+    ) -> Result<Tensor, Error> {
+        let mut transfers = self.without_transfers();
+        let operands: Vec<&Tensor> = [q, k, v].into_iter().chain(mask).collect();
+        let is_added = mask.is_some_and(|mask| mask.dtype() != DType::Bool);
+        let fitted = transfers.brought_together(&operands, |at| at < 3 || is_added)?;
+        let output = transfers.attended(&fitted[0], &fitted[1], &fitted[2], fitted.get(3))?;
+        self.list.append(transfers.finish());
+        Ok(output)
     }
 
     #[track_caller]

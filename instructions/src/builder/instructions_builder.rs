@@ -40,6 +40,13 @@ impl InstructionsBuilder {
         InstructionsBuilder { list: InstructionList::new(), options: BuilderOptions::new() }
     }
 
+    /// A builder for an eager call on `tensor`, with [transfers](InstructionsBuilder::with_transfers) if its engine inserts them.
+    pub(crate) fn for_calls_on(tensor: &Tensor) -> InstructionsBuilder {
+        let mut builder = InstructionsBuilder::new();
+        builder.options.transfers = tensor.resource().engine().is_some_and(|engine| engine.get().inserts_transfers());
+        builder
+    }
+
     /// Runs `op` over `inputs` on their device and returns its output, a tensor with its own storage. If the inputs belong to an
     /// engine, so does the output. Numbers among the inputs are in the parameters ([`Params::with_number`]); the methods of elementwise ops take them
     /// beside tensors.
@@ -48,7 +55,10 @@ impl InstructionsBuilder {
     /// The shapes, dtypes or parameters do not fit the op, or the inputs do not live on one device.
     #[track_caller]
     pub fn op(&mut self, op: Op, inputs: &[&Tensor], params: Params) -> Result<Tensor, Error> {
-        let (device, output) = output_of(op, inputs, &params, self.options.compute)?;
+        let (device, output) = match output_of(op, inputs, &params, self.options.compute) {
+            Ok(checked) => checked,
+            Err(refused) => return self.op_with_transfers(op, inputs, params, refused),
+        };
         self.push_op(device, op, params, inputs, &output, Site::caller());
         Ok(output)
     }
@@ -146,8 +156,14 @@ impl InstructionsBuilder {
     /// unless the op is elementwise and both are the same view.
     #[track_caller]
     pub fn op_into(&mut self, op: Op, inputs: &[&Tensor], params: Params, output: &Tensor) -> Result<(), Error> {
-        let (device, dtype, shape) = check_op_into(op, inputs, &params, output)?;
-        check_output(op.name(), output, device.into(), dtype, &shape)?;
+        let checked = check_op_into(op, inputs, &params, output).and_then(|(device, dtype, shape)| {
+            check_output(op.name(), output, device.into(), dtype, &shape)?;
+            Ok(device)
+        });
+        let device = match checked {
+            Ok(device) => device,
+            Err(refused) => return self.op_into_with_transfers(op, inputs, params, output, refused),
+        };
         check_not_upload(op.name(), output)?;
         check_in_place(op, inputs, output)?;
         self.push_op(device, op, params, inputs, output, Site::caller());
@@ -175,8 +191,10 @@ impl InstructionsBuilder {
     /// [`InstructionsBuilder::copy`].
     #[track_caller]
     pub fn copy_into(&mut self, source: &Tensor, target: &Tensor) -> Result<(), Error> {
-        check_copy(source, target)?;
-        Ok(self.push_copy(source, target, Site::caller())?)
+        match check_copy(source, target).and_then(|()| self.push_copy(source, target, Site::caller())) {
+            Ok(()) => Ok(()),
+            Err(refused) => self.copy_into_with_transfers(source, target, refused),
+        }
     }
 
     fn push_copy(&mut self, source: &Tensor, target: &Tensor, site: Site) -> Result<(), BuildError> {

@@ -31,7 +31,8 @@ impl InstructionsBuilder {
                 shape.dims().iter().enumerate().filter(|(at, _)| *at != axis).map(|(_, dim)| *dim).collect()
             };
             let (expected, found): (Vec<usize>, Vec<usize>) = (other_axes(&first.shape()), other_axes(&shape));
-            if shape.rank() != dims.len() || expected != found || tensor.dtype() != first.dtype() {
+            let is_refused = tensor.dtype() != first.dtype() && !self.options.transfers;
+            if shape.rank() != dims.len() || expected != found || is_refused {
                 return Err(BuildError::Join {
                     axis,
                     index,

@@ -21,3 +21,4 @@ pub(crate) mod random;
 pub(crate) mod scope;
 mod sort;
 pub(crate) mod sync;
+mod transfers;

@@ -19,12 +19,15 @@ pub(crate) struct BuilderOptions {
     /// The type of stream that runs kernels and functions.
     pub(super) compute: StreamType,
     pub(super) launch: LaunchOptions,
+    /// Whether operands that do not fit are copied and cast.
+    pub(crate) transfers: bool,
 }
 
 impl BuilderOptions {
     /// The options of a new builder.
     pub(super) fn new() -> BuilderOptions {
-        BuilderOptions { lane: Lane::current().0, compute: StreamType::Compute, launch: LaunchOptions::default() }
+        let (lane, compute, launch) = (Lane::current().0, StreamType::Compute, LaunchOptions::default());
+        BuilderOptions { lane, compute, launch, transfers: false }
     }
 }
 
@@ -32,8 +35,8 @@ impl BuilderOptions {
 /// the builder, and a function that takes a `&mut InstructionsBuilder` takes a `&mut BuilderScope`.
 ///
 /// Made by [`InstructionsBuilder::on_lane`], [`on_compute`](InstructionsBuilder::on_compute),
-/// [`on_pinned`](InstructionsBuilder::on_pinned), [`on_workers`](InstructionsBuilder::on_workers) and
-/// [`with_launch_options`](InstructionsBuilder::with_launch_options). Entering and leaving a scope copies a few bytes.
+/// [`on_pinned`](InstructionsBuilder::on_pinned), [`on_workers`](InstructionsBuilder::on_workers),
+/// [`with_launch_options`](InstructionsBuilder::with_launch_options) and [`with_transfers`](InstructionsBuilder::with_transfers). Entering and leaving a scope copies a few bytes.
 #[derive(Debug)]
 #[must_use = "the option holds until the scope is dropped: call the builder through it"]
 pub struct BuilderScope<'b> {
@@ -139,6 +142,37 @@ impl InstructionsBuilder {
     #[inline]
     pub fn with_launch_options(&mut self, launch: LaunchOptions) -> BuilderScope<'_> {
         let options = BuilderOptions { launch, ..self.options };
+        BuilderScope::enter(self, options)
+    }
+
+    /// The builder with copies and casts in front of each call whose operands are on different devices or of different dtypes. Without it, such a call is
+    /// refused. They are instructions of the list like others, at the line of the call.
+    ///
+    /// * An op runs on the device of its first operand that is on one, or on that of the output which it is given. Operands of other places are copied there.
+    /// * Operands that need one dtype get that of the output which the op is given, else the [promoted](streamvm_ep::DType::promoted) one, or the error stays.
+    /// * `copy_into`, `cat` and `stack` cast to the dtype of the target, or of the first tensor.
+    /// * Devices that do not reach each other are joined by way of the host.
+    /// * Functions get their operands as they are.
+    ///
+    /// ```
+    /// use streamvm_ep::{DType, DeviceId};
+    /// use streamvm_instructions::InstructionsBuilder;
+    ///
+    /// # fn main() -> Result<(), streamvm_instructions::Error> {
+    /// let (first, second) = (DeviceId::cpu(0), DeviceId::cpu(1));
+    /// let mut b = InstructionsBuilder::new();
+    /// let (x, i) = (b.zeros(first, DType::F32, &[2])?, b.zeros(second, DType::I64, &[2])?);
+    /// assert!(b.add(&x, &i).is_err());
+    /// let y = b.with_transfers().add(&x, &i)?; // copies `i` to the first device, and casts the copy
+    /// assert_eq!((y.place(), y.dtype()), (first.into(), DType::F32));
+    /// let kinds: Vec<String> = b.list().instructions().iter().map(|it| it.kind.name().to_owned()).collect();
+    /// assert_eq!(kinds[2..], ["copy", "cast", "add"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline]
+    pub fn with_transfers(&mut self) -> BuilderScope<'_> {
+        let options = BuilderOptions { transfers: true, ..self.options };
         BuilderScope::enter(self, options)
     }
 

@@ -24,7 +24,7 @@ macro_rules! in_place {
             #[track_caller]
             pub fn $name(&self, other: impl AsInput) -> Result<(), Error> {
                 let (inputs, params) = divided([Input::Tensor(self), other.as_input()], Params::default());
-                let mut builder = InstructionsBuilder::new();
+                let mut builder = InstructionsBuilder::for_calls_on(self);
                 builder.op_into(Op::$trait, &inputs, params, self)?;
                 self.submit(builder)
             }

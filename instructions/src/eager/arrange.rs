@@ -13,7 +13,7 @@ impl Tensor {
     /// There is not one count for each axis, or the engine refused the copies.
     #[track_caller]
     pub fn repeat(&self, counts: &[usize]) -> Result<Tensor, Error> {
-        let mut builder = InstructionsBuilder::new();
+        let mut builder = InstructionsBuilder::for_calls_on(self);
         let repeated = builder.repeat(self, counts)?;
         self.submit(builder)?;
         Ok(repeated)
@@ -25,7 +25,7 @@ impl Tensor {
     /// There is no such axis, or the engine refused the copies.
     #[track_caller]
     pub fn roll(&self, shift: i64, axis: usize) -> Result<Tensor, Error> {
-        let mut builder = InstructionsBuilder::new();
+        let mut builder = InstructionsBuilder::for_calls_on(self);
         let rolled = builder.roll(self, shift, axis)?;
         self.submit(builder)?;
         Ok(rolled)
@@ -37,7 +37,7 @@ impl Tensor {
     /// The value does not fit the dtype; those of [`Tensor::op`].
     #[track_caller]
     pub fn masked_fill(&self, mask: &Tensor, value: impl Into<Scalar>) -> Result<Tensor, Error> {
-        let mut builder = InstructionsBuilder::new();
+        let mut builder = InstructionsBuilder::for_calls_on(self);
         let filled = builder.masked_fill(self, mask, value)?;
         self.submit(builder)?;
         Ok(filled)

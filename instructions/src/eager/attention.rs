@@ -11,7 +11,7 @@ impl Tensor {
     /// As [`InstructionsBuilder::attention`] and [`Tensor::op`].
     #[track_caller]
     pub fn attention(&self, keys: &Tensor, values: &Tensor, mask: Option<&Tensor>) -> Result<Tensor, Error> {
-        let mut builder = InstructionsBuilder::new();
+        let mut builder = InstructionsBuilder::for_calls_on(self);
         let output = builder.attention(self, keys, values, mask)?;
         self.submit(builder)?;
         Ok(output)

@@ -59,11 +59,29 @@ impl Tensor {
     /// Runs `op` over these tensors, in the engine of this one.
     #[track_caller]
     pub(super) fn op_over(&self, op: Op, inputs: &[&Tensor], params: Params) -> Result<Tensor, Error> {
-        let (device, output) = output_of(op, inputs, &params, StreamType::Compute)?;
+        let (device, output) = match output_of(op, inputs, &params, StreamType::Compute) {
+            Ok(checked) => checked,
+            Err(refused) => return self.op_with_transfers(op, inputs, params, refused),
+        };
         let (engine, _) = self.engine()?;
         let stream = StreamKey::new(device, StreamType::Compute, Lane::current().0);
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
         Single::submit_op(stream, (op, &params), uses, Site::caller(), |single| engine.get().submit_one(single))?;
+        Ok(output)
+    }
+
+    #[cold]
+    #[track_caller]
+    fn op_with_transfers(
+        &self,
+        op: Op,
+        inputs: &[&Tensor],
+        params: Params,
+        refused: BuildError,
+    ) -> Result<Tensor, Error> {
+        let mut builder = InstructionsBuilder::for_calls_on(self);
+        let output = builder.op_with_transfers(op, inputs, params, refused)?;
+        self.submit(builder)?;
         Ok(output)
     }
 
@@ -73,7 +91,7 @@ impl Tensor {
     /// The engine refused the copy: no such device, out of memory, shut down.
     #[track_caller]
     pub fn to(&self, place: impl Into<Place>) -> Result<Tensor, Error> {
-        let mut builder = InstructionsBuilder::new();
+        let mut builder = InstructionsBuilder::for_calls_on(self);
         let copy = builder.copy(self, place)?;
         self.submit(builder)?;
         Ok(copy)
@@ -87,7 +105,7 @@ impl Tensor {
     /// shut down.
     #[track_caller]
     pub fn copy_from(&self, source: &Tensor) -> Result<(), Error> {
-        let mut builder = InstructionsBuilder::new();
+        let mut builder = InstructionsBuilder::for_calls_on(self);
         builder.copy_into(source, self)?;
         self.submit(builder)
     }
@@ -99,7 +117,7 @@ impl Tensor {
     /// down.
     #[track_caller]
     pub fn fill(&self, value: impl Into<Scalar>) -> Result<(), Error> {
-        let mut builder = InstructionsBuilder::new();
+        let mut builder = InstructionsBuilder::for_calls_on(self);
         builder.fill(self, value)?;
         self.submit(builder)
     }
@@ -118,7 +136,7 @@ impl Tensor {
             return Err(Error::Build { error, call: Some("overwrite_from_slice"), site: Site::caller() });
         }
         let elements = elements.to_vec();
-        let mut builder = InstructionsBuilder::new();
+        let mut builder = InstructionsBuilder::for_calls_on(self);
         let write = move |context: &mut FnContext<'_>| -> Result<(), FnError> {
             context.writes.take::<T>(0)?.copy_from_slice(&elements);
             Ok(())
@@ -154,7 +172,7 @@ impl Tensor {
 
     #[track_caller]
     fn filled_like(&self, value: Scalar) -> Result<Tensor, Error> {
-        let mut builder = InstructionsBuilder::new();
+        let mut builder = InstructionsBuilder::for_calls_on(self);
         let filled = builder.full(self.place(), self.dtype(), self.dims(), value)?;
         self.submit(builder)?;
         Ok(filled)
@@ -190,7 +208,8 @@ impl Tensor {
     /// The tensors do not fit, or the engine of the first refused the copies.
     #[track_caller]
     pub fn cat(tensors: &[&Tensor], axis: usize) -> Result<Tensor, Error> {
-        let mut builder = InstructionsBuilder::new();
+        let mut builder =
+            tensors.first().map_or_else(InstructionsBuilder::new, |first| InstructionsBuilder::for_calls_on(first));
         let joined = builder.cat(tensors, axis)?;
         tensors[0].submit(builder)?;
         Ok(joined)
@@ -202,7 +221,8 @@ impl Tensor {
     /// As [`Tensor::cat`].
     #[track_caller]
     pub fn stack(tensors: &[&Tensor], axis: usize) -> Result<Tensor, Error> {
-        let mut builder = InstructionsBuilder::new();
+        let mut builder =
+            tensors.first().map_or_else(InstructionsBuilder::new, |first| InstructionsBuilder::for_calls_on(first));
         let joined = builder.stack(tensors, axis)?;
         tensors[0].submit(builder)?;
         Ok(joined)
@@ -297,7 +317,7 @@ impl Tensor {
     ) -> Result<T, Error> {
         let site = Site::caller();
         self.engine()?.0.get().may_wait(site)?;
-        let mut builder = InstructionsBuilder::new();
+        let mut builder = InstructionsBuilder::for_calls_on(self);
         let reachable = Home::of(self) == Home::Pageable;
         let copy = match (reachable, self.layout().is_contiguous()) {
             (true, true) => None,

@@ -13,7 +13,7 @@ impl Tensor {
     /// As [`InstructionsBuilder::dropout`] and [`Tensor::op`].
     #[track_caller]
     pub fn dropout(&self, generator: &Generator, p: f64) -> Result<(Tensor, Tensor), Error> {
-        let mut builder = InstructionsBuilder::new();
+        let mut builder = InstructionsBuilder::for_calls_on(self);
         let found = builder.dropout(self, generator, p)?;
         self.submit(builder)?;
         Ok(found)

@@ -11,7 +11,7 @@ impl Tensor {
     /// As [`InstructionsBuilder::group_norm`] and [`Tensor::op`].
     #[track_caller]
     pub fn group_norm(&self, groups: usize, weight: &Tensor, bias: &Tensor, epsilon: f64) -> Result<Tensor, Error> {
-        let mut builder = InstructionsBuilder::new();
+        let mut builder = InstructionsBuilder::for_calls_on(self);
         let output = builder.group_norm(self, groups, weight, bias, epsilon)?;
         self.submit(builder)?;
         Ok(output)

@@ -11,7 +11,7 @@ impl Tensor {
     /// There is no such axis; those of [`Tensor::op`].
     #[track_caller]
     pub fn sort(&self, axis: usize, descending: bool) -> Result<Tensor, Error> {
-        let mut builder = InstructionsBuilder::new();
+        let mut builder = InstructionsBuilder::for_calls_on(self);
         let sorted = builder.sort(self, axis, descending)?;
         self.submit(builder)?;
         Ok(sorted)
@@ -24,7 +24,7 @@ impl Tensor {
     /// There is no such axis, or it has fewer elements than `count`; those of [`Tensor::op`].
     #[track_caller]
     pub fn topk(&self, count: usize, axis: usize, largest: bool) -> Result<(Tensor, Tensor), Error> {
-        let mut builder = InstructionsBuilder::new();
+        let mut builder = InstructionsBuilder::for_calls_on(self);
         let found = builder.topk(self, count, axis, largest)?;
         self.submit(builder)?;
         Ok(found)

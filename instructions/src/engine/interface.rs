@@ -113,6 +113,11 @@ pub trait Engine: Send + Sync {
         false
     }
 
+    /// Whether eager calls on its tensors insert [copies and casts](crate::InstructionsBuilder::with_transfers).
+    fn inserts_transfers(&self) -> bool {
+        false
+    }
+
     /// Blocks until the last submitted writes of `part` (in elements; `None`: of all of the resource) have passed, or until the
     /// deadline.
     ///

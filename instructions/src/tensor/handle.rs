@@ -417,7 +417,7 @@ impl fmt::Debug for Tensor {
 }
 
 impl fmt::Debug for TensorInner {
-    /// Element type, shape, place and state: `Tensor(f32[2,3] on cpu:0, written)`.
+    /// Element type, shape, place and state: `Tensor(f32[2,3] on cpu:0, write submitted)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (resource, view) = match &self.backing {
             Backing::Own(resource) => (resource, ""),

@@ -189,8 +189,9 @@ impl Resource {
         match self.number.load(Ordering::Relaxed) {
             NO_NUMBER => "not submitted",
             number if number & DRAFT != 0 => "being submitted",
+            _ if self.engine().is_some_and(|engine| engine.get().is_recording()) => "recorded",
             number if number & EMPTY != 0 => "not written",
-            _ => "written",
+            _ => "write submitted",
         }
     }
 

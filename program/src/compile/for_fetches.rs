@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use hashbrown::HashMap;
 use streamvm_instructions::{Error, ProgramError};
 
 use crate::compile::unfetched::{For, kept_for};
@@ -53,16 +54,12 @@ impl Program {
             let known = self.fetches.iter().map(|fetch| fetch.name.clone()).collect();
             Error::from(ProgramError::Unknown { program: self.name.clone(), kind: "fetch", what, known })
         };
-        let mut found: Vec<Port> = Vec::with_capacity(names.len());
-        for name in names {
-            let fetch = self.fetches.iter().find(|fetch| fetch.name == *name);
-            let fetch = fetch.ok_or_else(|| unknown(format!("there is no fetch {name:?}")))?;
-            if found.iter().any(|other| other.name == *name) {
-                return Err(unknown(format!("fetch {name:?} is named twice")));
-            }
-            found.push(fetch.clone());
-        }
-        Ok(found)
+        let mut fetches: HashMap<&str, &Port> = self.fetches.iter().map(|fetch| (&*fetch.name, fetch)).collect();
+        let refuse = |name: &str| match self.fetches.iter().any(|fetch| fetch.name == name) {
+            true => unknown(format!("fetch {name:?} is named twice")),
+            false => unknown(format!("there is no fetch {name:?}")),
+        };
+        names.iter().map(|&name| fetches.remove(name).cloned().ok_or_else(|| refuse(name))).collect()
     }
 
     /// Keeps the begin and the end of each critical section with a kept step. Their operands stay where a kept step has written them before.

@@ -93,6 +93,10 @@ impl Engine for RecordingEngine {
         true
     }
 
+    fn inserts_transfers(&self) -> bool {
+        RECORDINGS.with_borrow(|recordings| recordings.last().is_some_and(|recording| recording.inserts_transfers))
+    }
+
     fn wait(&self, _: ResourceId, _: Option<&Footprint>, _: Option<Deadline>, site: Site) -> Result<(), Error> {
         self.may_wait(site)
     }

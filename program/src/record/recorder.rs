@@ -107,6 +107,35 @@ impl Recorder {
         self.with(|recording| recording.add_fetch(name, tensor, site))
     }
 
+    /// Whether calls from here on, over operands on different devices or of different dtypes, record copies and casts of those that do not fit, as
+    /// [`InstructionsBuilder::with_transfers`] does. They are steps like others, at the line of the call. Without it, such a call is refused.
+    ///
+    /// ```
+    /// use streamvm_ep::{DType, DeviceId};
+    ///
+    /// # fn main() -> Result<(), streamvm_instructions::Error> {
+    /// let cpu = DeviceId::cpu(0);
+    /// let program = streamvm_program::record("scale", |r| {
+    ///     r.insert_transfers(true)?;
+    ///     let (pixels, scale) = (r.feed("pixels", cpu, DType::U8, &[4])?, r.feed("scale", cpu, DType::F32, &[])?);
+    ///     r.fetch("scaled", &(&pixels * &scale)?)
+    /// })?;
+    /// let steps: Vec<&str> = program.steps.iter().map(|step| step.work.name()).collect();
+    /// assert_eq!(steps, ["cast", "mul"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ProgramError::NotInnermost`] and [`ProgramError::RecordingOver`] if this is not the recording of the thread.
+    #[track_caller]
+    pub fn insert_transfers(&self, insert: bool) -> Result<(), Error> {
+        self.with(|recording| {
+            recording.inserts_transfers = insert;
+            Ok(())
+        })
+    }
+
     /// Records a list. Its instructions are on the lane that was the thread's when the recording began, as those of a builder made there are.
     ///
     /// # Errors

@@ -22,6 +22,8 @@ pub(crate) struct Recording {
     /// The lane of every step: the thread's lane where the recording begins, which that of a run replaces. `None` for a program that is read from
     /// text, whose lanes count for nothing.
     lane: Option<Lane>,
+    /// Whether calls on its tensors insert copies and casts ([`Recorder::insert_transfers`](crate::Recorder::insert_transfers)).
+    pub(super) inserts_transfers: bool,
     /// Values that a list has released.
     released: HashSet<ValueId>,
     /// The blocks that have begun and not ended, the innermost last.
@@ -57,6 +59,7 @@ impl Recording {
             engine,
             program: Program::new(name),
             lane,
+            inserts_transfers: false,
             released: HashSet::new(),
             open: Vec::new(),
             ended: HashSet::new(),

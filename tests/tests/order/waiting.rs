@@ -502,6 +502,11 @@ fn a_timeout_names_what_was_waited_for() {
         let late = TimeLimit(SHORT).run(|| x.wait()).expect_err("the gate is closed");
         assert!(matches!(&late, Error::Timeout { waited_for, .. } if waited_for.starts_with(name)), "{late}");
     }
+    let queued = vm.push("queued", [], || Ok(())).expect("it is taken");
+    let late = TimeLimit(SHORT).run(|| queued.wait()).expect_err("both workers are held");
+    let Error::Timeout { waited_for, .. } = &late else { panic!("{late}") };
+    assert!(waited_for.starts_with("an instruction of workers@cpu:0:0 has not begun; o"), "{late}");
+    assert!(waited_for.contains("tests/tests/order/waiting.rs:") && waited_for.ends_with("is running"), "{late}");
     gate.open();
     vm.wait_all().expect("both pass");
 }

@@ -21,4 +21,5 @@ mod runs;
 mod scenarios;
 mod sections;
 mod stalls;
+mod transfers;
 mod watched;

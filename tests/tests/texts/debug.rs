@@ -109,9 +109,14 @@ fn handles_say_what_they_are_and_how_far_they_are() {
     let x = builder.full(CPU, DType::F32, &[2, 3], 1.0).expect("a fill");
     assert_eq!(format!("{x:?}"), "Tensor(f32[2,3] on cpu:0, not submitted)");
     let ticket = vm.submit(builder.finish()).expect("it is submitted");
-    assert_eq!(format!("{x:?}"), "Tensor(f32[2,3] on cpu:0, written)");
+    assert_eq!(format!("{x:?}"), "Tensor(f32[2,3] on cpu:0, write submitted)");
     let part = x.slice(0, 0..1).expect("a part");
-    assert_eq!(format!("{part:?}"), "Tensor(f32[1,3] on cpu:0, a view, written)");
+    assert_eq!(format!("{part:?}"), "Tensor(f32[1,3] on cpu:0, a view, write submitted)");
+    vm.record("p", |r| {
+        assert_eq!(format!("{:?}", r.zeros(CPU, DType::F32, &[2])?), "Tensor(f32[2] on cpu:0, recorded)");
+        Ok(())
+    })
+    .expect("a recording");
     ticket.wait().expect("it passes");
     assert_eq!(format!("{ticket:?}"), "Ticket(passed, on compute@cpu:0:0)");
 

@@ -83,7 +83,7 @@ impl Environment {
             let found: Found = match (incomplete, running) {
                 (Some(noted), _) => (Some(noted), StallState::Incomplete, SmallVec::new()),
                 (None, Some(noted)) => (Some(noted), StallState::Running, SmallVec::new()),
-                (None, None) => return format!("an instruction of {} has not begun", stream_state.key),
+                (None, None) => return self.not_begun(stream_state, unordered),
             };
             return self.describe(stream_state, point, 1, found).in_words();
         }
@@ -92,6 +92,14 @@ impl Environment {
             return PASSED.to_owned();
         }
         self.look_at(stream_state, Point::new(stream_state.id, passed + 1), submitted - passed).in_words()
+    }
+
+    /// Says that an instruction on workers has not begun, and what the workers do instead. Its name is in its task alone, which no note shows.
+    fn not_begun(&self, stream_state: &StreamState, unordered: &Unordered) -> String {
+        let pending = stream_state.open_points().count() as u64;
+        let other = self.look_at_workers(stream_state, unordered, pending).filter(|other| other.what.is_some());
+        let other = other.map_or_else(String::new, |other| format!("; {}", other.in_words()));
+        format!("an instruction of {} has not begun{other}", stream_state.key)
     }
 
     /// Describes the oldest pending instruction of an ordered stream.

@@ -123,7 +123,10 @@ impl Emitter<'_> {
         if run.feeds.len() != block.feeds.len() {
             let takes = counted("input", block.feeds.iter().map(|feed| &feed.name));
             let message = format!("`{}` takes {takes}, found {}", run.program.value, run.feeds.len());
-            return Err(Diagnostic::new(run.program.span, message));
+            let inputs: String = block.feeds.iter().map(|feed| format!(" {}", feed.name.value)).collect();
+            let help =
+                format!("it is run as `run {}{inputs}`; a call as an input lies in parentheses", run.program.value);
+            return Err(Diagnostic::new(run.program.span, message).with_help(help));
         }
         let lane = self.lane_of(run);
         let inputs = run.feeds.iter().enumerate().map(|(place, expr)| self.input_of_run(&defined, place, expr, lane));

@@ -98,5 +98,5 @@ impl Parser {
 }
 
 fn twice(name: &Spanned<String>) -> Diagnostic {
-    Diagnostic::new(name.span, format!("`{}` is named twice", name.value))
+    Diagnostic::new(name.span, format!("`{}` is named twice", name.value)).with_help("each needs a name of its own")
 }
