@@ -101,11 +101,11 @@ enum Command {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         lanes: Option<u32>,
         /// What to print, as often as wanted: program, its text; passes, what each pass of the compiler did; plan, buffers and
-        /// steps; memory, values with their lifetimes and places; picture, the arenas as SVG; dot, the graph of the steps for
-        /// Graphviz [default: plan]
+        /// steps; memory, values with their lifetimes and places; picture, the arenas as SVG; edges, which step waits for which,
+        /// why and by what; dot, these as a graph for Graphviz [default: plan]
         #[arg(long, value_name = "WHAT", value_parser = show)]
         show: Vec<Show>,
-        /// Print a JSON array with an object for each program; for plan and memory
+        /// Print a JSON array with an object for each program; for plan, memory and edges
         #[arg(long)]
         json: bool,
         /// Take DEVICE for the device that the script calls NAME
@@ -221,8 +221,9 @@ fn show(text: &str) -> Result<Show, String> {
         "plan" => Ok(Show::Plan),
         "memory" => Ok(Show::Memory),
         "picture" => Ok(Show::Picture),
+        "edges" => Ok(Show::Edges),
         "dot" => Ok(Show::Dot),
-        _ => Err("expected program, passes, plan, memory, picture or dot".into()),
+        _ => Err("expected program, passes, plan, memory, picture, edges or dot".into()),
     }
 }
 

@@ -66,6 +66,29 @@ fn lanes_spread_the_steps_of_a_program() {
     }
 }
 
+/// In text and as JSON, over two streams.
+#[test]
+fn edges_are_shown_with_what_keeps_them() {
+    let script = "device d = sim:0\nprogram p (x f32 2 on cpu:0) -> y z {\n let there = copy (neg x) to d\n let y = exp there\n let z = add y there\n}\n";
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("a.svm"), script).unwrap();
+    let text = streamvm(folder.path(), ["compile", "--show", "edges", "a.svm"]);
+    let expected = "\
+3 edges of program p
+%0 -> %1  read after write of %0  event: segment 1 waits for segment 0
+%1 -> %2  read after write of %1  event: segment 2 waits for segment 1
+%2 -> %3  read after write of y   same thread: compute@sim:0:0
+";
+    assert_eq!(text.stdout, expected, "{}", text.stderr);
+    let json = streamvm(folder.path(), ["compile", "--json", "--show", "edges", "a.svm"]).stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let edge = &json[0]["edges"][1];
+    let expected = serde_json::json!({
+        "from": 1, "to": 2, "kept_by": "event", "waits": [[1, 2]], "uses": [{ "kind": "read after write", "buffer": "%1" }]
+    });
+    assert_eq!(edge, &expected, "{json}");
+}
+
 #[test]
 fn a_step_that_writes_an_infinity_is_named_if_that_is_wanted() {
     for device in ["cpu:0", "sim:0"] {
@@ -266,8 +289,11 @@ fn what_cannot_be_compiled_is_rejected() {
             "the script has no program \"layr\"\n = help: did you mean `layer`?",
         ),
         (vec!["programs.svm", "--program", "zzz"], "help: it has: layer, count, host_too, scale"),
-        (vec!["programs.svm", "--show", "all"], "expected program, passes, plan, memory, picture or dot"),
-        (vec!["programs.svm", "--json", "--show", "dot"], "error: --json shows the plan and the memory"),
+        (vec!["programs.svm", "--show", "all"], "expected program, passes, plan, memory, picture, edges or dot"),
+        (
+            vec!["programs.svm", "--json", "--show", "dot"],
+            "error: --json shows what --show names `plan`, `memory` and `edges`",
+        ),
         (vec!["programs.svm", "--device", "c=cpu:0"], "help: it names: acc"),
         (vec!["words.txt"], "words.txt:4: error: expected "),
         (vec!["ports.txt"], "ports.txt:4: error: expected a tensor that a line of this text names; found \"t9\""),

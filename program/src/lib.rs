@@ -61,5 +61,6 @@ pub use record::recorder::{Recorder, record};
 pub use record::results::Results;
 pub use record::steps::Steps;
 pub use show::dependences::{Dependence, DependenceKind};
+pub use show::edges::{Edge, KeptBy};
 pub use show::places::ValuePlace;
 pub use show::trace::PassReport;

@@ -62,8 +62,8 @@ pub fn compile_programs(options: &ProgramOptions, out: &mut dyn Write, err: &mut
 fn shown(options: &ProgramOptions) -> Result<String, String> {
     let plan_alone = [Show::Plan];
     let show = if options.show.is_empty() { &plan_alone[..] } else { &options.show };
-    if options.json && show.iter().any(|show| !matches!(show, Show::Plan | Show::Memory)) {
-        return Err("error: --json shows the plan and the memory, which --show names `plan` and `memory`\n".to_owned());
+    if options.json && show.iter().any(|show| !matches!(show, Show::Plan | Show::Memory | Show::Edges)) {
+        return Err("error: --json shows what --show names `plan`, `memory` and `edges`\n".to_owned());
     }
     let name = printable(&options.file.display().to_string());
     let text = read(&options.file).map_err(|message| format!("{name}: error: {message}\n"))?;
@@ -84,6 +84,7 @@ fn shown(options: &ProgramOptions) -> Result<String, String> {
                 Show::Plan => shown.compiled.to_string(),
                 Show::Memory => memory(&shown.compiled),
                 Show::Picture => picture(&name, &shown.compiled)?,
+                Show::Edges => shown.compiled.show_edges(),
                 Show::Dot => dot(&name, &shown.compiled)?,
             });
         }
@@ -105,7 +106,7 @@ fn dot(file: &str, compiled: &Compiled) -> Result<String, String> {
     let (steps, program) = (compiled.step_count(), &compiled.program().name);
     if steps > MOST_DRAWN {
         let message = format!("program {program:?} has {steps} steps, and a graph is drawn of at most {MOST_DRAWN}");
-        return Err(format!("{file}: error: {message}\n = help: `--show plan` prints any number\n"));
+        return Err(format!("{file}: error: {message}\n = help: `--show edges` prints any number\n"));
     }
     Ok(compiled.dot())
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::base::engine::{
-    BufferRole, Compiled, CompiledStep, DeviceId, Executable, FusedBy, Located, PassReport, Program, SegmentBranch,
-    StepTime, Storage, ValuePlace,
+    BufferRole, Compiled, CompiledStep, Dependence, DeviceId, Edge, Executable, FusedBy, KeptBy, Located, PassReport,
+    Program, SegmentBranch, StepTime, Storage, ValuePlace,
 };
 use crate::base::printable::json_without_controls;
 use crate::command::report::table;
@@ -25,7 +25,9 @@ pub enum Show {
     Memory,
     /// A picture of the arenas: who lies where, from which step to which.
     Picture,
-    /// The steps and their dependences, for Graphviz.
+    /// The dependences of the steps, without those that follow from others, and what keeps each.
+    Edges,
+    /// The steps and their edges, for Graphviz.
     Dot,
 }
 
@@ -92,7 +94,7 @@ pub(crate) fn times(executable: &Executable) -> String {
         + &table(&["step", "work", "runs", "us", "us each", "%"], &rows, 2)
 }
 
-/// An array with an object for each program: its name, its devices, and `plan` and `memory` if they are shown.
+/// An array with an object for each program: its name, its devices, and `plan`, `memory` and `edges` if they are shown.
 pub(crate) fn json(all: &[Shown], show: &[Show]) -> String {
     let objects = all.iter().map(|Shown { compiled, .. }| {
         let devices: Vec<String> = compiled.devices().iter().map(DeviceId::to_string).collect();
@@ -102,6 +104,9 @@ pub(crate) fn json(all: &[Shown], show: &[Show]) -> String {
         }
         if show.contains(&Show::Memory) {
             object["memory"] = memory_json(compiled);
+        }
+        if show.contains(&Show::Edges) {
+            object["edges"] = compiled.edges().iter().map(|edge| edge_json(compiled, edge)).collect();
         }
         object
     });
@@ -175,6 +180,18 @@ fn memory_json(compiled: &Compiled) -> Value {
         "ratio": ratio(compiled),
         "ended": ended(compiled),
     })
+}
+
+fn edge_json(compiled: &Compiled, edge: &Edge) -> Value {
+    let uses = edge.dependences.iter().map(|Dependence { kind, buffer, .. }| {
+        json!({ "kind": kind.to_string(), "buffer": (*buffer).map(|buffer| compiled.buffer_name(buffer)) })
+    });
+    let (kept_by, waits): (&str, &[(usize, usize)]) = match &edge.kept_by {
+        KeptBy::SameThread => ("same thread", &[]),
+        KeptBy::OtherThread(waits) => ("other thread", waits),
+        KeptBy::Events(waits) => ("event", waits),
+    };
+    json!({ "from": edge.from, "to": edge.to, "uses": uses.collect::<Vec<_>>(), "kept_by": kept_by, "waits": waits })
 }
 
 /// Why the planner of memory stopped.

@@ -4,13 +4,15 @@ use std::fmt::Write as _;
 
 use crate::ir::program::Work;
 use crate::plan::compiled::{Compiled, Located};
-use crate::show::dependences::{Dependence, DependenceKind};
+use crate::show::dependences::DependenceKind;
+use crate::show::edges::{Edge, KeptBy};
 use crate::show::orders::OrderedSteps;
 
 impl Compiled {
-    /// The steps and their [dependences](Compiled::dependences): solid where a step reads what an earlier one writes, dashed where it writes
-    /// what an earlier one reads, dotted where both write, bold where the recording asks for the order alone. A frame is around the steps of a block or of
-    /// a critical section, and around steps that run together. `dot -Tsvg` draws it.
+    /// The steps and their [edges](Compiled::edges): solid where a step reads what an earlier one writes, else dashed where it writes what an earlier one
+    /// reads, else dotted where both write, bold where the recording asks for the order alone; black where one thread runs both, blue where another lane
+    /// of the segment waits, red where a stream waits for an event of another. A frame is around the steps of a block or of a critical section, and around
+    /// steps that run together. `dot -Tsvg` draws it.
     pub fn dot(&self) -> String {
         let mut text = format!("digraph \"{}\" {{\n  node [shape=box];\n", escaped(&self.program.name));
         let mut frames = 0;
@@ -47,17 +49,23 @@ impl Compiled {
                 text.push_str("  }\n");
             }
         }
-        let dependences = self.dependences();
-        for Dependence { from, to, kind, buffer } in &dependences {
-            let (kind, style) = match kind {
-                DependenceKind::ReadAfterWrite => ("read after write", "solid"),
-                DependenceKind::WriteAfterRead => ("write after read", "dashed"),
-                DependenceKind::WriteAfterWrite => ("write after write", "dotted"),
+        for Edge { from, to, dependences, kept_by } in self.edges() {
+            let Some(kind) = dependences.iter().map(|it| it.kind).min() else { continue }; // below
+            let style = match kind {
+                DependenceKind::ReadAfterWrite => "solid",
+                DependenceKind::WriteAfterRead => "dashed",
+                DependenceKind::WriteAfterWrite => "dotted",
             };
-            let buffer = (*buffer).map_or_else(|| "scratch".to_owned(), |buffer| escaped(&self.buffer_name(buffer)));
-            let _ = writeln!(text, "  s{from} -> s{to} [label=\"{kind}\\n{buffer}\", style={style}];");
+            let color = match kept_by {
+                KeptBy::SameThread => "black",
+                KeptBy::OtherThread(_) => "blue",
+                KeptBy::Events(_) => "red",
+            };
+            let uses = escaped(&self.uses_of(&dependences).join("\n")).replace('\n', "\\n");
+            let _ = writeln!(text, "  s{from} -> s{to} [label=\"{uses}\", style={style}, color={color}];");
         }
-        for (number, OrderedSteps { lasts, firsts }) in self.ordered_steps(&dependences).into_iter().enumerate() {
+        let orders = self.ordered_steps(&self.dependences());
+        for (number, OrderedSteps { lasts, firsts }) in orders.into_iter().enumerate() {
             let mut edge = |from: &str, to: &str| {
                 let _ = writeln!(text, "  {from} -> {to} [label=\"order\", style=bold];");
             };

@@ -9,10 +9,14 @@
 //! | [`places`] | each value with its lifetime and its place in memory |
 //! | [`dependences`] | which step must follow which, and why |
 //! | [`orders`] | which steps are ordered because the recording asks for that |
-//! | [`dot`] | both as a graph for Graphviz |
+//! | [`edges`] | both without what follows from others, and what keeps each |
+//! | [`dot`] | the edges as a graph for Graphviz |
 
 pub(crate) mod dependences;
 mod dot;
+pub(crate) mod edges;
+#[cfg(test)]
+mod edges_tests;
 mod orders;
 pub(crate) mod places;
 #[cfg(test)]

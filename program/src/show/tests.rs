@@ -271,8 +271,7 @@ fn the_graph_names_steps_and_dependences() {
   node [shape=box];
   s0 [label="%0 copy\nf32[4,4]"];
   s1 [label="%1 copy\nf32[4,4]"];
-  s0 -> s1 [label="read after write\narena", style=solid];
-  s0 -> s1 [label="write after read\nw", style=dashed];
+  s0 -> s1 [label="read after write of arena\nwrite after read of w", style=solid, color=black];
 }
 "#
     );
@@ -302,8 +301,8 @@ fn steps_that_run_together_are_told() {
     let dot = plan.dot();
     for line in [
         "  subgraph cluster1 { label=\"run together\";",
-        "  s0 -> s1 [label=\"read after write\\nscratch\", style=solid];",
-        "  s2 -> s3 [label=\"read after write\\narena\", style=solid];",
+        "  s0 -> s1 [label=\"read after write of scratch\", style=solid, color=black];",
+        "  s2 -> s3 [label=\"read after write of arena\", style=solid, color=black];",
     ] {
         assert!(dot.lines().any(|found| found == line), "{line}\n{dot}");
     }
@@ -369,8 +368,8 @@ fn the_graph_has_orders_and_sections() {
   }
   s7 [label="%7 sqrt\nf32[16]"];
   s8 [label="%8 log\nf32[16]"];
-  s0 -> s1 [label="read after write\narena", style=solid];
-  s1 -> s3 [label="read after write\ny", style=solid];
+  s0 -> s1 [label="read after write of arena", style=solid, color=black];
+  s1 -> s3 [label="read after write of y", style=solid, color=red];
   s1 -> s2 [label="order", style=bold];
   s2 -> s4 [label="order", style=bold];
   s2 -> s5 [label="order", style=bold];
