@@ -191,7 +191,8 @@ impl InstructionsBuilder {
     /// [`InstructionsBuilder::copy`].
     #[track_caller]
     pub fn copy_into(&mut self, source: &Tensor, target: &Tensor) -> Result<(), Error> {
-        match check_copy(source, target).and_then(|()| self.push_copy(source, target, Site::caller())) {
+        let site = Site::caller();
+        match check_copy(source, target).and_then(|()| self.push_copy(source, target, site)) {
             Ok(()) => Ok(()),
             Err(refused) => self.copy_into_with_transfers(source, target, refused),
         }

@@ -81,12 +81,12 @@ impl InstructionsBuilder {
             }
             source = transfers.cast(&source, target.dtype())?;
         }
-        if matches!(
-            transfers.copy_into(&source, target),
-            Err(Error::Build { error: BuildError::OutOfReach { .. }, .. })
-        ) {
-            source = transfers.copy(&source, Place::Host)?;
-            transfers.copy_into(&source, target)?;
+        match transfers.copy_into(&source, target) {
+            Err(Error::Build { error: BuildError::OutOfReach { .. }, .. }) => {
+                source = transfers.copy(&source, Place::Host)?;
+                transfers.copy_into(&source, target)?;
+            }
+            copied => copied?,
         }
         self.list.append(transfers.finish());
         Ok(())

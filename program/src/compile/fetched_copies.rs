@@ -28,6 +28,7 @@ pub(super) fn insert(program: &mut Arc<Program>) {
                 Operand { value: source, layout, access: Access::Read },
                 Operand { value: copy, layout: whole, access: Access::Write },
             ],
+            lane: 0,
             site: program.fetches[place].site,
         });
         let fetch = &mut program.fetches[place];

@@ -43,7 +43,7 @@ pub(super) struct Spread {
 }
 
 /// The ways to spread the units over [`CompileOptions::lanes`], the one that ends first by estimate at the front; the last one has a single lane. `streams` has the
-/// stream of each unit, on lane 0.
+/// stream of each unit, on the lane that the recording has chosen, or on lane 0: only units of lane 0 are spread.
 pub(super) fn spreads(
     program: &Program,
     kept: &[usize],
@@ -106,7 +106,7 @@ struct Graph<'g> {
     /// How long each unit takes, in picoseconds.
     costs: &'g [u64],
     dependences: &'g Lists<usize>,
-    /// The stream of each unit, on lane 0.
+    /// The stream of each unit, on the lane that the recording has chosen, or on lane 0.
     streams: &'g [StreamKey],
     phases: &'g [usize],
     /// How long it takes until one lane sees that another has passed a point, in picoseconds.
@@ -174,7 +174,12 @@ impl Graph<'_> {
                 phase = (phases[unit], over);
             }
             let used = used_lanes.entry(streams[unit]).or_insert(0u32);
-            let candidates = if streams[unit].stream_type == StreamType::Compute { lanes(unit, *used) } else { 0..1 };
+            let candidates = match streams[unit] {
+                // The recording has chosen the lane.
+                StreamKey { lane: lane @ 1.., .. } => lane..lane.saturating_add(1),
+                StreamKey { stream_type: StreamType::Compute, .. } => lanes(unit, *used),
+                _ => 0..1,
+            };
             let begin_on = |stream: StreamKey| {
                 let told = |&earlier: &usize| {
                     let wait = if chosen[earlier] == stream { 0 } else { hand_over };

@@ -11,7 +11,6 @@
 use std::ops::Range;
 
 use hashbrown::HashMap;
-use streamvm_ep::DeviceId;
 use streamvm_instructions::{Error, ProgramError};
 use streamvm_stream::{StreamKey, StreamType};
 
@@ -69,18 +68,18 @@ pub(super) fn add(
     Ok(Dependences { all: all_lists, explicit: explicit_lists })
 }
 
-/// Whether a step is a function that is called in the order of its device.
+/// Whether a step is a function that is called in the order of its device and lane.
 fn is_in_order(step: &Step) -> bool {
     step.function().is_some_and(|function| !function.is_on_workers())
 }
 
-/// What functions of a device come after, and what comes after them.
+/// What functions of a device and lane come after, and what comes after them.
 #[derive(Default)]
 struct Called {
     last: Option<usize>,
     /// The last one without operands.
     last_alone: Option<usize>,
-    /// The units on the compute stream of the device since then.
+    /// The units on that stream since then.
     since: Vec<usize>,
 }
 
@@ -91,12 +90,12 @@ fn functions(
     streams: &[StreamKey],
     explicit: &mut [Vec<usize>],
 ) {
-    let mut devices: HashMap<DeviceId, Called> = HashMap::new();
+    let mut called_on: HashMap<StreamKey, Called> = HashMap::new();
     for (unit, (positions, stream)) in units.iter().zip(streams).enumerate() {
         if stream.stream_type != StreamType::Compute {
             continue;
         }
-        let called = devices.entry(stream.device).or_default();
+        let called = called_on.entry(*stream).or_default();
         explicit[unit].extend(called.last_alone);
         let steps = kept[positions.clone()].iter().map(|&number| &program.steps[number]);
         let (mut calls, mut calls_alone) = (false, false);

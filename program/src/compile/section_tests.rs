@@ -158,7 +158,7 @@ fn the_check_finds_sections_that_are_not_well_formed() {
     let at = Site::caller();
     let with = |place: usize, work: Work, operands: Vec<Operand>| {
         let mut program = program.clone();
-        program.steps.insert(place, Step { work, operands, site: at });
+        program.steps.insert(place, Step { work, operands, lane: 0, site: at });
         program
     };
     let refused = |program: &Program| program.check().expect_err("it is not well formed");

@@ -15,7 +15,7 @@ use streamvm_stream::{StreamKey, StreamType};
 use crate::ir::program::{Operand, Program, Step, Work};
 use crate::record::recording::DRAWN_IN_BLOCK;
 
-/// The stream of each unit, on lane 0.
+/// The stream of each unit, on the lane of its steps.
 ///
 /// # Errors
 /// [`ProgramError::NotCompiled`] if a block has steps or conditions on several streams, or if a step of a block draws random numbers.
@@ -26,6 +26,7 @@ pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> R
         let numbers = &kept[positions.clone()];
         let is_block = program.steps[numbers[0]].work.is_mark();
         let mut found: Option<StreamKey> = None;
+        let mut lane: Option<u32> = None;
         for &number in numbers {
             let step = &program.steps[number];
             if is_block && matches!(&step.work, Work::Call(op, _) if op.is_random()) {
@@ -40,11 +41,18 @@ pub(super) fn of(program: &Program, kept: &[usize], units: &[Range<usize>]) -> R
                 return Err(refused(program, number, step, &why_not_in_block(step, stream, found)));
             }
             found = Some(stream);
+            if !step.work.is_mark() && *lane.get_or_insert(step.lane) != step.lane {
+                return Err(refused(program, number, step, ON_TWO_LANES));
+            }
         }
-        streams.push(found.unwrap_or(StreamKey::new(host, StreamType::Compute, 0)));
+        let stream = found.unwrap_or(StreamKey::new(host, StreamType::Compute, 0));
+        streams.push(StreamKey { lane: lane.unwrap_or(0), ..stream });
     }
     Ok(streams)
 }
+
+/// Why a block cannot have steps on several lanes.
+const ON_TWO_LANES: &str = "is on another lane than the steps before it in the same block, all of which run on one";
 
 /// Why a function cannot be called on a device such as a CUDA device.
 const RUNS_NONE: &str =

@@ -150,6 +150,10 @@ pub struct Step {
     pub work: Work,
     /// What it reads, then what it writes; those of a function in the order in which it declares them.
     pub operands: Vec<Operand>,
+    /// The lane that it was recorded on, which counts from the lane of a run and which the compiler keeps. On lane 0 the compiler may choose another one
+    /// ([`CompileOptions::lanes`](crate::CompileOptions::lanes)). Steps of one block are on one lane; the steps that begin and end blocks and critical sections
+    /// are on lane 0.
+    pub lane: u32,
     /// The site of the call that recorded it, or that parsed the program.
     pub site: Site,
 }

@@ -12,13 +12,15 @@ use std::ops::Range;
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 use streamvm_ep::{Access, Extra, Layout, MemoryKind, Site};
-use streamvm_instructions::{BuildError, Error, ProgramError, Tensor};
+use streamvm_instructions::{BuildError, Error, Lane, ProgramError, Tensor};
 
 use crate::ir::program::{
     FUNCTION_IN_BLOCK, MOST_NESTED, Operand, Program, Step, StepOrder, Value, ValueId, ValueRole, Work,
 };
 use crate::ir::section::SECTION_IN_BLOCK;
-use crate::record::recording::{DRAWN_IN_BLOCK, OF_ENDED_BLOCK, Recording, TOO_DEEP, WRITES_FEED, elsewhere};
+use crate::record::recording::{
+    BESIDE_BLOCK, DRAWN_IN_BLOCK, OF_ENDED_BLOCK, Recording, TOO_DEEP, WRITES_FEED, elsewhere,
+};
 use crate::record::results::Results;
 
 /// The value of the recording that a value of the called program becomes.
@@ -36,9 +38,16 @@ impl Bound {
     }
 }
 
+/// The lane of a step that a call on `lane` adds.
+fn lane_in_call(step: &Step, lane: u32) -> u32 {
+    if step.work.is_mark() || step.work.section().is_some() { 0 } else { lane.wrapping_add(step.lane) }
+}
+
 /// The steps and values that a call adds. They enter the recording together, once all of them have been checked.
 struct Draft {
     first: usize,
+    /// The lane of the call.
+    lane: u32,
     values: Vec<Value>,
     steps: Vec<Step>,
     orders: Vec<StepOrder>,
@@ -55,7 +64,7 @@ impl Draft {
         let shape = *source.layout.shape();
         let value = self.new_value(Value { shape, ..like });
         let target = Operand { value, layout: Layout::contiguous(shape), access: Access::Write };
-        self.steps.push(Step { work: Work::Copy, operands: vec![source, target], site });
+        self.steps.push(Step { work: Work::Copy, operands: vec![source, target], lane: self.lane, site });
         value
     }
 }
@@ -77,7 +86,8 @@ impl Recording {
         let parameters = program.given_parameters(parameters)?;
         self.check_steps(program)?;
         let first = self.program.values.len();
-        let mut draft = Draft { first, values: Vec::new(), steps: Vec::new(), orders: Vec::new() };
+        let lane = Lane::current().0;
+        let mut draft = Draft { first, lane, values: Vec::new(), steps: Vec::new(), orders: Vec::new() };
         let bound = self.bind(program, &feeds, &parameters, &mut draft, site)?;
         let shifts = self.random_shifts(program);
         let begin = self.program.steps.len() + draft.steps.len();
@@ -88,7 +98,8 @@ impl Recording {
         for step in &program.steps {
             let operand = |it: &Operand| bound[it.value.0].operand(&it.layout, it.access);
             let operands = step.operands.iter().map(operand).collect::<Result<_, _>>()?;
-            draft.steps.push(Step { work: shifted(&step.work, &shifts), operands, site: step.site });
+            let lane = lane_in_call(step, lane);
+            draft.steps.push(Step { work: shifted(&step.work, &shifts), operands, lane, site: step.site });
         }
         // The value and layout of each result. One that is a feed or parameter is a copy of its elements at the end of the call.
         let mut ends = Vec::with_capacity(program.fetches.len());
@@ -116,11 +127,19 @@ impl Recording {
     /// Checks what depends on the blocks around the call.
     fn check_steps(&self, program: &Program) -> Result<(), Error> {
         let mut depth = self.open_blocks();
-        for Step { work, site, .. } in &program.steps {
+        let mut in_block = None;
+        for step in &program.steps {
+            let Step { work, site, .. } = step;
             let refused = |why: &str| {
                 let what = format!("{} of program {:?}", work.name(), program.name);
                 Err(ProgramError::NotRecordable { what, site: *site, why: why.to_owned() }.into())
             };
+            if depth > 0 && !work.is_mark() {
+                let lane = lane_in_call(step, Lane::current().0);
+                if self.is_beside_block(lane) || self.open_blocks() > 0 && *in_block.get_or_insert(lane) != lane {
+                    return refused(BESIDE_BLOCK);
+                }
+            }
             match work {
                 Work::Call(op, _) if op.is_random() && depth > 0 => return refused(DRAWN_IN_BLOCK),
                 Work::If | Work::While if depth == MOST_NESTED => return refused(TOO_DEEP),
@@ -235,6 +254,8 @@ impl Recording {
     }
 
     fn add_draft(&mut self, mut draft: Draft) {
+        let lanes = draft.steps.iter().filter(|step| !step.work.is_mark()).map(|step| step.lane);
+        self.note_lane(lanes.last());
         for step in &draft.steps {
             // Values of the draft are not part of the program yet, so outputs are looked up in both.
             self.note_drawn(step, &draft.values);

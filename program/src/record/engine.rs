@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use streamvm_ep::{Footprint, Site};
 use streamvm_instructions::{
-    Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, Error, InstructionList, Lane, ProgramError,
+    Batch, Callback, Deadline, Engine, EngineAddress, EngineRef, Error, InstructionList, Lane, LaneGuard, ProgramError,
     Registration, ResourceId, Single,
 };
 
@@ -27,18 +27,22 @@ thread_local! {
 }
 
 /// The innermost recording of this thread; it ends when this is dropped.
-pub(crate) struct Open(EngineRef);
+pub(crate) struct Open {
+    engine: EngineRef,
+    /// The lanes of a program count from 0, whatever the lane of the thread: a closure is recorded where it is first called.
+    _lane: LaneGuard,
+}
 
 impl Open {
     pub(crate) fn begin(name: String) -> Open {
         let engine = EngineRef::new(&ADDRESS);
-        RECORDINGS.with_borrow_mut(|recordings| recordings.push(Recording::new(engine, name, Some(Lane::current()))));
-        Open(engine)
+        RECORDINGS.with_borrow_mut(|recordings| recordings.push(Recording::new(engine, name)));
+        Open { engine, _lane: Lane(0).enter() }
     }
 
     /// The engine that tensors of this recording are bound to.
     pub(crate) fn recording(&self) -> EngineRef {
-        self.0
+        self.engine
     }
 
     /// Takes the program out, which ends the recording.
@@ -182,40 +186,85 @@ mod tests {
     }
 
     #[test]
-    fn lanes_and_touches_are_refused_at_their_line() {
-        type Call = fn(&Recorder, &Tensor) -> (Result<(), Error>, u32);
-        let calls: [Call; 3] = [
-            |_, x| {
-                let _lane = Lane(Lane::current().0 + 1).enter();
-                (x.neg().map(drop), line!())
-            },
-            |r, x| {
-                let mut builder = InstructionsBuilder::new();
-                let line = line!() + 1;
-                builder.on_lane(7).neg(x).expect("a call");
-                (r.submit(builder.finish()), line)
-            },
-            |r, x| {
-                let mut builder = InstructionsBuilder::new();
-                let line = line!() + 1;
-                builder.touch(CPU, &[x]);
-                (r.submit(builder.finish()), line)
-            },
-        ];
-        // The lane of the thread that records is not part of the program: a closure is recorded where it is first called.
+    fn touches_are_refused_at_their_line() {
+        let touched = record("touch", |r| {
+            let x = feed(r)?;
+            let mut builder = InstructionsBuilder::new();
+            builder.touch(CPU, &[&x]);
+            r.submit(builder.finish())
+        });
+        let Err(Error::Program { error, .. }) = touched else { panic!("{touched:?}") };
+        let ProgramError::NotRecordable { site, .. } = *error else { panic!("{error}") };
+        assert_eq!((site.file(), site.line()), (file!(), line!() - 5));
+    }
+
+    /// Steps keep the lane that they were recorded on; that of the thread that records counts for nothing, because a closure is recorded where it is first called.
+    #[test]
+    fn steps_keep_their_lanes() {
+        let inner = record("inner", |r| {
+            let x = feed(r)?;
+            r.fetch("y", &(&x.neg()? + &Lane(2).run(|| x.exp())?)?)
+        });
+        let inner = inner.expect("it can be recorded");
         for lane in [0, 2] {
-            let _lane = Lane(lane).enter();
-            let program = record("lanes", |r| {
-                let x = feed(r)?;
-                for call in calls {
-                    let (result, line) = call(r, &x);
-                    let Err(Error::Program { error, .. }) = result else { panic!("line {line}: {result:?}") };
-                    let ProgramError::NotRecordable { site, .. } = *error else { panic!("line {line}: {error}") };
-                    assert_eq!((site.file(), site.line()), (file!(), line));
-                }
-                r.fetch("y", &x.neg()?)
+            let lanes = Lane(lane).run(|| {
+                let program = record("lanes", |r| {
+                    let x = feed(r)?;
+                    let yes = r.full(CPU, DType::Bool, &[], true)?;
+                    let y = x.neg()?;
+                    let mut builder = InstructionsBuilder::new();
+                    builder.on_lane(7).copy_into(&x.exp()?, &y)?;
+                    r.submit(builder.finish())?;
+                    let _lane = Lane(3).enter();
+                    r.if_true(&yes, || y.copy_from(&y.abs()?))?;
+                    r.host_fn("note", CPU, || Ok(()))?;
+                    r.call(&inner, &[("x", &y)], &[]).map(drop)
+                });
+                program.map(|program| program.steps.iter().map(|step| step.lane).collect::<Vec<u32>>())
             });
-            assert_eq!(program.map(|program| program.steps.len()).ok(), Some(1));
+            // A fill, `neg`, `exp`; the copy of the builder; the block, whose ends have none; the function; the steps of the call, from its lane on.
+            assert_eq!(
+                lanes.expect("it can be recorded"),
+                [0, 0, 0, 7, 0, 3, 3, 0, 3, 3, 5, 3],
+                "recorded on lane {lane}"
+            );
+        }
+    }
+
+    /// All steps of a block are on one lane, those of blocks in it and of calls among them.
+    #[test]
+    fn a_step_beside_the_lane_of_its_block_is_refused() {
+        let inner = record("inner", |r| {
+            let x = feed(r)?;
+            r.fetch("y", &Lane(1).run(|| x.exp())?)
+        });
+        let inner = inner.expect("it can be recorded");
+        type Call<'c> = &'c dyn Fn(&Recorder, &Tensor, &Tensor) -> Result<(), Error>;
+        let calls: [(Call<'_>, bool); 5] = [
+            (&|_, x, y| y.copy_from(&Lane(1).run(|| x.neg())?), true),
+            (&|r, x, y| r.call(&inner, &[("x", x)], &[]).and_then(|results| y.copy_from(&results["y"])), true),
+            (&|r, x, y| r.if_true(&r.full(CPU, DType::Bool, &[], true)?, || Lane(1).run(|| y.copy_from(x))), true),
+            (&|_, x, y| Lane(1).run(|| y.copy_from(&x.neg()?)), false),
+            (&|r, x, _| r.call(&inner, &[("x", x)], &[]).map(drop), false),
+        ];
+        for (number, (call, is_refused)) in calls.into_iter().enumerate() {
+            let recorded = record("block", |r| {
+                let (x, yes) = (feed(r)?, r.full(CPU, DType::Bool, &[], true)?);
+                let y = x.abs()?;
+                r.if_true(&yes, || call(r, &x, &y))?;
+                r.fetch("y", &y)
+            });
+            match recorded {
+                Ok(_) => assert!(!is_refused, "{number}"),
+                Err(Error::Program { error, .. }) => {
+                    let text = error.to_string();
+                    assert!(
+                        is_refused && text.contains("on another lane than the steps before it"),
+                        "{number}: {text}"
+                    );
+                }
+                Err(error) => panic!("{number}: {error}"),
+            }
         }
     }
 }

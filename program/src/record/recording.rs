@@ -5,7 +5,7 @@ use std::ops::Range;
 use hashbrown::{HashMap, HashSet};
 use streamvm_ep::{Access, DType, Layout, Site};
 use streamvm_instructions::{
-    Batch, Declared, EngineRef, Error, Instruction, Kind, Lane, ProgramError, Resource, ResourceId, Role, Tensor,
+    Batch, Declared, EngineRef, Error, Instruction, Kind, ProgramError, Resource, ResourceId, Role, Tensor,
 };
 use streamvm_stream::StreamType;
 
@@ -19,9 +19,8 @@ use crate::ir::section::{SECTION_IN_BLOCK, StepSection};
 pub(crate) struct Recording {
     pub(crate) engine: EngineRef,
     pub(crate) program: Program,
-    /// The lane of every step: the thread's lane where the recording begins, which that of a run replaces. `None` for a program that is read from
-    /// text, whose lanes count for nothing.
-    lane: Option<Lane>,
+    /// The lane of the steps of the blocks that have begun and not ended, once there is a step.
+    lane_of_block: Option<u32>,
     /// Whether calls on its tensors insert copies and casts ([`Recorder::insert_transfers`](crate::Recorder::insert_transfers)).
     pub(super) inserts_transfers: bool,
     /// Values that a list has released.
@@ -44,6 +43,8 @@ struct OpenBlock {
 /// What a batch adds, before it is known that all of it can be recorded.
 #[derive(Default)]
 struct Draft {
+    /// The lane of its last step.
+    lane_of_block: Option<u32>,
     values: Vec<Value>,
     /// Resources without a value so far, by address: the batch keeps them alive.
     new: HashMap<*const Resource, ValueId>,
@@ -54,11 +55,11 @@ struct Draft {
 }
 
 impl Recording {
-    pub(crate) fn new(engine: EngineRef, name: String, lane: Option<Lane>) -> Recording {
+    pub(crate) fn new(engine: EngineRef, name: String) -> Recording {
         Recording {
             engine,
             program: Program::new(name),
-            lane,
+            lane_of_block: None,
             inserts_transfers: false,
             released: HashSet::new(),
             open: Vec::new(),
@@ -125,6 +126,7 @@ impl Recording {
         self.note_new_values(first..first + draft.values.len());
         self.program.values.append(&mut draft.values);
         self.program.steps.append(&mut draft.steps);
+        self.note_lane(draft.lane_of_block);
         self.released.extend(draft.released);
         Ok(())
     }
@@ -184,11 +186,12 @@ impl Recording {
             Kind::SectionBegin(section) => Some(Work::SectionBegin(StepSection::new(section.clone()))),
             Kind::SectionEnd(section) => Some(Work::SectionEnd(StepSection::new(section.clone()))),
         };
-        let is_step = !matches!(instruction.kind, Kind::Release);
-        if is_step && self.lane.is_some_and(|lane| instruction.stream.lane != lane.0) {
-            return refused(ON_LANE);
-        }
         let is_section = work.as_ref().is_some_and(|work| work.section().is_some());
+        let lane = if is_section { 0 } else { instruction.stream.lane };
+        let beside_others = !self.open.is_empty() && draft.lane_of_block.is_some_and(|of_block| of_block != lane);
+        if work.is_some() && (beside_others || self.is_beside_block(lane)) {
+            return refused(BESIDE_BLOCK);
+        }
         let mut operands = Vec::with_capacity(uses.len());
         // The begin and the end of a section use its resources, which no other instruction uses.
         for u in uses.iter().filter(|_| !is_section) {
@@ -224,7 +227,8 @@ impl Recording {
                 if matches!(work, Work::SectionBegin(_)) {
                     operands.append(&mut draft.section_feeds);
                 }
-                draft.steps.push(Step { work, operands, site });
+                draft.lane_of_block = Some(lane);
+                draft.steps.push(Step { work, operands, lane, site });
             }
             None if matches!(instruction.kind, Kind::Release) => {
                 draft.released.extend(operands.iter().map(|operand| operand.value));
@@ -256,6 +260,18 @@ impl Recording {
             let end = self.drawn.entry(drawn.seed).or_insert(0);
             *end = drawn.first.saturating_add(drawn.blocks).max(*end);
         }
+    }
+
+    /// Notes the lane of a step, which is that of all steps of the blocks around it.
+    pub(super) fn note_lane(&mut self, lane: Option<u32>) {
+        if !self.open.is_empty() {
+            self.lane_of_block = self.lane_of_block.or(lane);
+        }
+    }
+
+    /// Whether a step on this lane would lie in a block whose steps are on another one.
+    pub(super) fn is_beside_block(&self, lane: u32) -> bool {
+        self.lane_of_block.is_some_and(|of_block| of_block != lane)
     }
 
     /// How many blocks have begun and not ended.
@@ -336,6 +352,9 @@ impl Recording {
                 return refused("no block is left that it could end; an else ends the block of an if");
             };
             self.ended.extend(block.values);
+            if self.open.is_empty() {
+                self.lane_of_block = None;
+            }
         }
         if work != Work::End && self.open.len() == MOST_NESTED {
             return refused(TOO_DEEP);
@@ -343,7 +362,7 @@ impl Recording {
         if work != Work::End {
             self.open.push(OpenBlock { work: work.clone(), values: Vec::new() });
         }
-        self.program.steps.push(Step { work, operands, site });
+        self.program.steps.push(Step { work, operands, lane: 0, site });
         Ok(())
     }
 
@@ -393,9 +412,8 @@ impl Recording {
 pub(crate) const DRAWN_IN_BLOCK: &str =
     "in a block, random numbers would be the same in each round; draw them before the block";
 
-/// Why a step cannot name a lane.
-const ON_LANE: &str = "it is on another lane than the recording, and a program has no lanes of its own; record it outside of `Lane::enter` and `on_lane`, \
-                       and set `CompileOptions::lanes` for several lanes";
+/// Why a step cannot be on its lane.
+pub(super) const BESIDE_BLOCK: &str = "it is on another lane than the steps before it in the same block, all of which run on one; enter the lane before the block, or record the step there";
 
 /// Why a step cannot begin a block.
 pub(super) const TOO_DEEP: &str = "64 blocks are nested, the most that a program may have";

@@ -17,7 +17,7 @@
 //! A function prints as in lists, `fn "name"`, and parses without code. A line `order %0 to %2 before %4 to %4` says which steps come before
 //! others, beside what tensors tell.
 //!
-//! The streams and lanes of the lines are not part of a program: the compiler chooses them.
+//! The lane of a line is that of its step; lines that begin and end blocks have none. The rest of the stream is not part of a program: the compiler chooses it.
 
 mod parse;
 mod print;

@@ -103,7 +103,8 @@ impl Program {
         // The text of a program does not depend on the lane of the thread that prints it.
         let _lane = Lane(0).enter();
         let mut builder = InstructionsBuilder::new();
-        for Step { work, operands, site } in &self.steps {
+        for Step { work, operands, lane, site } in &self.steps {
+            let mut builder = builder.on_lane(*lane);
             let tensors: Result<Vec<Tensor>, Error> =
                 operands.iter().map(|Operand { value, layout, .. }| view(values, *value, layout)).collect();
             match (work, tensors?.as_slice()) {

@@ -148,18 +148,29 @@ param x t1
     assert!(printed.contains("order %0 to %0 before %1 to %1\norder %0 to %1 before %2 to %2\n"), "{printed}");
 }
 
-/// A text is the same on every lane of the thread, and may name lanes.
+/// A text is the same on every lane of the thread, and has the lanes of the steps.
 #[test]
-fn lanes_are_no_part_of_a_text() {
+fn a_text_has_the_lanes_of_its_steps() {
     let program = record("relu", |r| {
         let x = r.feed("x", DeviceId::cpu(0), DType::F32, &[2])?;
-        r.fetch("y", &x.relu()?)
+        let yes = r.full(DeviceId::cpu(0), DType::Bool, &[], true)?;
+        let y = Lane(3).run(|| x.relu())?;
+        Lane(2).run(|| r.if_true(&yes, || y.copy_from(&x)))?;
+        r.fetch("y", &y)
     });
     let (program, _lane) = (program.expect("it can be recorded"), Lane(1).enter());
     let text = program.to_string();
-    let on_lane = text.replace("compute@cpu:0:0", "compute@cpu:0:1");
-    assert_ne!(text, on_lane, "it is printed on lane 0");
-    for text in [&text, &on_lane] {
-        assert_eq!(Program::parse(text).expect("it parses").to_string(), program.to_string());
+    for line in ["%0 fill     compute@cpu:0:0", "%1 call     compute@cpu:0:3", "%2 copy     compute@cpu:0:2"] {
+        assert!(text.lines().any(|found| found.starts_with(line)), "{line}\n{text}");
     }
+    let parsed = Program::parse(&text).expect("it parses");
+    assert_eq!(parsed.to_string(), text);
+    let lanes = |program: &Program| program.steps.iter().map(|step| step.lane).collect::<Vec<u32>>();
+    assert_eq!((lanes(&parsed), lanes(&program)), (vec![0, 3, 0, 2, 0], vec![0, 3, 0, 2, 0]));
+    // A block on two lanes.
+    let two = text.replace(
+        "%2 copy     compute@cpu:0:2",
+        "%2 copy     compute@cpu:0:2       t2 -> t1 f32[2]\n%3 copy     compute@cpu:0:1",
+    );
+    assert!(Program::parse(&two).is_err(), "{two}");
 }

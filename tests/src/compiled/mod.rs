@@ -41,7 +41,7 @@ fn calls<'v>(
     draw: &mut Random,
     given: &[Tensor],
     devices: &[DeviceId],
-    &Drawn { steps, ref sections, empty, .. }: &Drawn,
+    &Drawn { steps, ref sections, empty, lanes, .. }: &Drawn,
     by: By<'v>,
 ) -> Result<Vec<Tensor>, Error> {
     let mut tensors = given.to_vec();
@@ -51,7 +51,9 @@ fn calls<'v>(
     let mut sections = sections.as_ref().map(|resources| Sections::new(resources, draw.clone()));
     // Draws what is empty and what is fetched as a view, apart from the calls.
     let mut apart = Random::new(draw.clone().next(), 1);
+    let mut of_lanes = lanes.then(|| Random::new(draw.clone().next(), 2));
     for _ in 0..steps {
+        let _lane = of_lanes.as_mut().map(|draw| Lane(draw.below(3) as u32).enter());
         let some = |draw: &mut Random, tensors: &[Tensor]| {
             // Recent tensors more often, so that chains form; transposed views at times.
             let back = draw.below(4).min(tensors.len() - 1);
@@ -317,6 +319,8 @@ struct Drawn {
     sections: Option<Resources>,
     /// Whether some tensors are empty.
     empty: bool,
+    /// Whether calls are on several lanes.
+    lanes: bool,
 }
 
 impl Drawn {
@@ -324,7 +328,10 @@ impl Drawn {
         let steps = 1 + draw.below(25);
         let tensors = given(vm, home, draw);
         let program_seed = draw.next();
-        Drawn { tensors, program_seed, steps, sections: Some(Resources::new()), empty: program_seed.is_multiple_of(3) }
+        let (lanes, empty) = (program_seed % 4 == 1, program_seed.is_multiple_of(3));
+        // Functions of a section that no tensor orders begin and leave it in the order of one lane.
+        let sections = (!lanes).then(Resources::new);
+        Drawn { tensors, program_seed, steps, sections, empty, lanes }
     }
 }
 

@@ -89,7 +89,7 @@ enum Given {
 impl Work {
     fn new(vm: &Vm, seed: u64, thread: u32, resources: &Resources) -> Work {
         let mut draw = Random::new(seed, 20 + u64::from(thread));
-        let drawn = Drawn { sections: Some(resources.clone()), ..Drawn::new(vm, DEVICES[0], &mut draw) };
+        let drawn = Drawn { sections: Some(resources.clone()), lanes: false, ..Drawn::new(vm, DEVICES[0], &mut draw) };
         // More steps than other programs have, so that most have sections.
         let drawn = Drawn { steps: drawn.steps + 25, ..drawn };
         let program = record(vm, &DEVICES, &drawn);

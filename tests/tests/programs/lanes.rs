@@ -191,3 +191,60 @@ fn kernels_on_lanes_give_the_bits_of_one_lane() {
     assert_eq!(alone.iter().collect::<HashSet<_>>().len(), 30, "each run draws other numbers");
     assert_eq!(runs(3), alone);
 }
+
+/// Steps that were recorded on a lane run on that lane, counted from the lane of the run, with and without lanes of the compiler, and wait for what they need.
+#[test]
+fn steps_run_on_the_lanes_that_they_were_recorded_on() {
+    for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 3 }] {
+        let vm = Vm::builder().mode(mode).sim_devices(1).detect_races(true).build().expect("an engine");
+        let program = vm.record("pinned", |r| {
+            let x = r.feed("x", CPU, DType::F32, &[64])?;
+            let y = Lane(2).run(|| x.exp()?.neg())?;
+            let there = Lane(1).run(|| y.to(streamvm::DeviceId::sim(0))?.abs())?;
+            r.fetch("y", &(&x + &Lane(1).run(|| there.to(CPU))?)?)
+        });
+        let program = program.expect("it can be recorded");
+        for lanes in [1, 4] {
+            let options = CompileOptions { lanes, ..CompileOptions::default() };
+            let executable = vm.compile(&program, &[], &options).expect("it compiles");
+            let streams: Vec<String> =
+                executable.compiled().segments().iter().map(|it| it.stream.to_string()).collect();
+            let expected = ["compute@cpu:0:2", "h2d@sim:0:1", "compute@sim:0:1", "d2h@sim:0:1", "compute@cpu:0:0"]
+                .map(str::to_owned);
+            assert_eq!(streams, expected, "{}", executable.compiled());
+            let x = on_device(&vm, &[0.5; 64]);
+            let run = Lane(10).run(|| executable.run(&[("x", &x)])).expect("it is submitted");
+            assert_eq!(run["y"].to_vec::<f32>().expect("it runs"), [0.5 + 0.5f32.exp(); 64], "{mode:?}");
+        }
+        let used: HashSet<String> = vm.stats().streams.iter().map(|stream| stream.stream.to_string()).collect();
+        assert!(
+            ["compute@cpu:0:12", "h2d@sim:0:11", "compute@cpu:0:10"].iter().all(|it| used.contains(*it)),
+            "{used:?}"
+        );
+        assert!(vm.races().is_empty(), "{:?}", vm.races());
+    }
+}
+
+/// The lane of a step has the priority of that lane, and functions of two lanes do not wait for each other.
+#[test]
+fn functions_of_two_lanes_run_side_by_side() {
+    let vm = Vm::builder().cpu_threads(2).build().expect("an engine");
+    let meet = Arc::new(Barrier::new(2));
+    let program = vm.record("meet", |r| {
+        for lane in 0..2 {
+            let meet = meet.clone();
+            let _lane = Lane(lane).enter();
+            r.call_fn("meets", CPU, [], move |_| {
+                meet.wait();
+                Ok(())
+            })?;
+        }
+        Ok(())
+    });
+    let executable =
+        vm.compile(program.expect("it can be recorded"), &[], &CompileOptions::default()).expect("it compiles");
+    streamvm_tests::within("both functions", move || {
+        executable.run(&[]).expect("it is submitted").wait().expect("both meet");
+        drop(vm);
+    });
+}
