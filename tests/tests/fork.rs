@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use streamvm::{DType, Error, Mode, OnComplete, Pool, Tensor, TimeLimit, Var, Vm};
+use streamvm::{DType, Error, Executable, Mode, OnComplete, Pool, Tensor, TimeLimit, Var, Vm};
 use streamvm_tests::{CPU, ClosedGate, PATIENCE, list, on_device, poll_once, submit};
 
 /// Which process this is after a fork.
@@ -98,8 +98,15 @@ fn require(what: &str, holds: bool) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what.to_owned()) }
 }
 
+/// A program that fetches `y`.
+fn compiled(vm: &Vm) -> Executable {
+    let program = vm.record("p", |r| r.fetch("y", &r.feed("x", CPU, DType::F32, &[2])?.neg()?));
+    let options = streamvm::program::CompileOptions::default();
+    vm.compile(program.expect("a program"), &[], &options).expect("it compiles")
+}
+
 /// Makes every call that there is, and drops everything.
-fn every_call(vm: Vm, x: Tensor, bools: Tensor, used: &Var) -> Result<(), String> {
+fn every_call(vm: Vm, x: Tensor, bools: Tensor, used: &Var, compiled: &Executable) -> Result<(), String> {
     let some = || list(|b| b.full(CPU, DType::F32, &[1], 1.0).map(drop));
     expect_forked("submit", vm.submit(some()))?;
     expect_forked("try_submit", vm.try_submit(some()))?;
@@ -124,7 +131,7 @@ fn every_call(vm: Vm, x: Tensor, bools: Tensor, used: &Var) -> Result<(), String
     expect_forked("on_passed", x.on_passed(|_| ()))?;
     expect_forked("ready", x.ready())?;
     functions(&vm, used)?;
-    programs(&vm, &x)?;
+    programs(&vm, &x, compiled)?;
     vm.close();
     require("it takes work", vm.is_closed())?;
     require("empty_cache gives back", vm.empty_cache() == 0)?;
@@ -137,12 +144,14 @@ fn every_call(vm: Vm, x: Tensor, bools: Tensor, used: &Var) -> Result<(), String
     expect_forked("shutdown", vm.shutdown(PATIENCE))
 }
 
-/// Makes every call that programs have.
-fn programs(vm: &Vm, x: &Tensor) -> Result<(), String> {
+/// Makes every call that programs have. The parent has compiled `compiled`, which fetches `y`.
+fn programs(vm: &Vm, x: &Tensor, compiled: &Executable) -> Result<(), String> {
     let empty = vm.record("empty", |_| Ok(())).map_err(|error| error.to_string())?;
     let options = streamvm::program::CompileOptions::default();
     expect_forked("compile", vm.compile(&empty, &[], &options))?;
     expect_forked("compiled", vm.compiled(&empty, &[], &options))?;
+    expect_forked("run", compiled.run(&[("x", x)]))?;
+    expect_forked("run_for", compiled.run_for(&[("x", x)], &["y"]))?;
     expect_forked("a run of a closure", vm.jit("f", ["x"], [], |r, [x], []| r.fetch("y", x)).run([x]))
 }
 
@@ -309,11 +318,11 @@ fn every_call_in_a_child_says_that_it_was_forked_and_the_parent_goes_on() {
         let bools = vm.from_slice(&[true], &[1]).expect("a host tensor");
         let used = vm.var();
         vm.push("use", [used.write()], || Ok(())).expect("it is taken");
-        let kept = x.clone();
+        let (kept, compiled) = (x.clone(), compiled(&vm));
         match fork() {
             Side::Child(child) => {
                 drop(kept);
-                child.ends(every_call(vm, x, bools, &used))
+                child.ends(every_call(vm, x, bools, &used, &compiled))
             }
             Side::Parent(parent) => assert_eq!(parent.joins(), "fine", "{mode:?}"),
         }
@@ -403,11 +412,12 @@ fn nothing_in_a_child_blocks_while_other_threads_hold_the_locks() {
         }
         over.store(true, Ordering::Relaxed);
     });
+    let compiled = compiled(&vm);
     for _ in 0..20 {
         let busy = x.clone();
         let submitter = std::thread::spawn(move || (0..200).for_each(|_| drop(busy.neg().expect("submitted"))));
         match fork() {
-            Side::Child(child) => child.ends(every_call(vm, x, bools, &used)),
+            Side::Child(child) => child.ends(every_call(vm, x, bools, &used, &compiled)),
             Side::Parent(parent) => assert_eq!(parent.joins(), "fine"),
         }
         submitter.join().expect("no panic");

@@ -347,7 +347,7 @@ impl Vm {
         }
     }
 
-    /// Closes the engine: from now on every submission gives [`Error::Shutdown`], including those that are blocked on a full queue.
+    /// Closes the engine: from now on every submission but reads of results gives [`Error::Shutdown`], including those that are blocked on a full queue.
     ///
     /// Everything submitted before still runs, clean-ups and callbacks included. Callers can wait for it, and read its results (`to_vec`, `to_scalar`,
     /// printing), as before. [`Vm::shutdown`] and dropping the engine still wait for it, and end the threads.

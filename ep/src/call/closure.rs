@@ -143,7 +143,7 @@ impl InlineFn {
         InlineFn { vtable: &S::VTABLE, storage }
     }
 
-    /// Calls the closure and takes it out: a later call does nothing.
+    /// Calls the closure and takes it out: a later call calls nothing.
     ///
     /// # Errors
     ///
@@ -157,7 +157,7 @@ impl InlineFn {
         Ok(context.check_taken()?)
     }
 
-    /// Drops the captures: a later call does nothing.
+    /// Drops the captures: a later call calls nothing.
     #[inline]
     pub fn clear(&mut self) {
         let vtable = std::mem::replace(&mut self.vtable, InlineFn::NOTHING);

@@ -39,6 +39,7 @@ pub fn call_checking_finite(
         }
     }
     code(context)?;
+    context.check_taken()?;
     // No slice that the code has taken is left: the code takes contexts of any lifetime, so nothing that outlives the call can keep one.
     for (output, operand) in context.writes.iter().enumerate() {
         if let Some((index, value)) = first_not_finite(operand)? {

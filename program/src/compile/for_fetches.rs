@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use streamvm_instructions::{Error, ProgramError};
 
 use crate::compile::unfetched::{For, kept_for};
@@ -43,6 +43,7 @@ impl Program {
             kept[number] = true;
         }
         program.keep_sections(&mut kept);
+        program.pass_orders_on(&kept);
         program.keep_steps(&kept);
         program.keep_used_values();
         Ok(program)
@@ -84,6 +85,36 @@ impl Program {
                 for mark in [begin, number] {
                     kept[mark] = true;
                     self.steps[mark].operands.retain(|it| first[it.value.0].is_some_and(|first| first <= mark));
+                }
+            }
+        }
+    }
+
+    /// Adds the orders that follow from two orders with a function between them that is left out. Compiling a program leaves no function out, so callers may rely
+    /// on them.
+    fn pass_orders_on(&mut self, kept: &[bool]) {
+        let is_left_out = |number: &usize| !kept[*number] && self.steps[*number].function().is_some();
+        let left_out: Vec<usize> = (0..self.steps.len()).filter(is_left_out).collect();
+        let within = |steps: &Range<usize>| {
+            left_out.partition_point(|it| *it < steps.start)..left_out.partition_point(|it| *it < steps.end)
+        };
+        // For each such function, by its place among them, what the orders to it and from it name.
+        let mut earlier: Vec<Vec<Range<usize>>> = vec![Vec::new(); left_out.len()];
+        let mut later = earlier.clone();
+        for order in &self.orders {
+            within(&order.later).for_each(|place| earlier[place].push(order.earlier.clone()));
+            within(&order.earlier).for_each(|place| later[place].push(order.later.clone()));
+        }
+        let mut known: HashSet<StepOrder> = self.orders.iter().cloned().collect();
+        for place in 0..left_out.len() {
+            for from in std::mem::take(&mut earlier[place]) {
+                for to in &later[place] {
+                    let order = StepOrder { earlier: from.clone(), later: to.clone() };
+                    if known.insert(order.clone()) {
+                        // A later one of these functions passes it on, too.
+                        within(to).for_each(|place| earlier[place].push(from.clone()));
+                        self.orders.push(order);
+                    }
                 }
             }
         }

@@ -370,6 +370,13 @@ impl Compiled {
         self.options.most_loop_time
     }
 
+    /// The same program, a part of `whole` ([`Program::for_fetches`]), whose runs draw the numbers that runs of `whole` with the same numbers draw.
+    #[must_use]
+    pub fn drawing_as(mut self, whole: &Compiled) -> Compiled {
+        self.drawn.clone_from(&whole.drawn);
+        self
+    }
+
     /// Whether it draws random numbers, others in each run.
     pub fn draws(&self) -> bool {
         self.steps().any(|step| step.advance > 0)

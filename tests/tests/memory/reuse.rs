@@ -71,9 +71,14 @@ fn a_load_into_a_new_tensor_waits_for_no_reader_of_a_dropped_one() {
     // The pool grows by a few blocks of this size, not by one for each tensor.
     for _ in 0..30 {
         let batch = vm.empty(CPU, DType::F32, &[4 * MIB / 4]).expect("a tensor");
-        vm.call_fn_on_workers("load", CPU, [batch.write()], |_| Ok(())).expect("it is taken");
+        let load = |context: &mut FnContext<'_>| {
+            context.writes.take::<f32>(0)?.fill(1.0);
+            Ok(())
+        };
+        vm.call_fn_on_workers("load", CPU, [batch.write()], load).expect("it is taken");
         vm.call_fn("compute", CPU, [batch.read()], |_| Ok(())).expect("it is taken");
     }
+    vm.wait_all().expect("nothing fails");
     assert!(reserved(&vm, CPU) <= 6 * 4 * MIB, "{} bytes", reserved(&vm, CPU));
 }
 

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use streamvm::program::CompileOptions;
-use streamvm::{DType, DeviceId, Error, Executable, InstructionsBuilder, Lane, Mode, ProgramError, Tensor, Vm};
+use streamvm::{
+    DType, DeviceId, Error, Executable, Generator, InstructionsBuilder, Lane, Mode, ProgramError, Tensor, Vm,
+};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 
@@ -436,7 +438,7 @@ fn fetched_views_have_the_elements_of_the_view() {
     assert_eq!(run.iter().count(), 9);
 }
 
-/// `run_for` finds its part in the cache, takes feeds in any order and without those that it does not need, and leaves parameters alone.
+/// `run_for` takes feeds in any order and without those that it does not need, and leaves parameters alone.
 #[test]
 fn a_run_for_some_fetches_needs_and_changes_no_more() {
     let vm = Vm::builder().build().expect("an engine");
@@ -456,8 +458,6 @@ fn a_run_for_some_fetches_needs_and_changes_no_more() {
         let found = both.run_for(feeds, &["product"]).expect("it is submitted");
         assert_eq!((found.len(), found["product"].to_vec::<f32>()), (1, Ok(vec![6.0; 2])));
     }
-    let programs = vm.stats().programs;
-    assert_eq!((programs.misses, programs.hits), (1, 1));
     let turned = both.run_for(&[("a", &a), ("b", &b)], &["sum", "product"]).expect("it is submitted");
     assert!(turned.iter().map(|(name, _)| name).eq(["sum", "product"]));
     assert_eq!(w.to_vec::<f32>(), Ok(vec![3.0; 2]), "no run has changed it");
@@ -471,4 +471,48 @@ fn a_run_for_some_fetches_needs_and_changes_no_more() {
     ] {
         assert!(text.contains(part) && text.contains("runs.rs:"), "{text}");
     }
+}
+
+/// A run for some fetches draws what a run of that number draws for them, and counts as one.
+#[test]
+fn runs_for_some_fetches_draw_the_numbers_of_whole_runs() {
+    let vm = Vm::builder().build().expect("an engine");
+    let program = vm.record("drawn", |r| {
+        let generator = Generator::new(46);
+        r.fetch("a", &r.rand(&generator, CPU, DType::F32, &[5])?)?;
+        r.fetch("b", &r.rand(&generator, CPU, DType::F32, &[7])?)
+    });
+    let program = program.expect("a program");
+    let [whole, parts] = [0, 1].map(|_| vm.compile(&program, &[], &CompileOptions::default()).expect("it compiles"));
+    for (number, names) in [&["b"][..], &["a", "b"], &["a"], &["b"]].into_iter().enumerate() {
+        assert_eq!(parts.next_run(), number as u64);
+        let (expected, found) = (whole.run(&[]).expect("a run"), parts.run_for(&[], names).expect("a run"));
+        for name in names {
+            let [expected, found] = [&expected, &found].map(|run| run[*name].to_vec::<f32>().expect("it runs"));
+            assert_eq!(expected, found, "{name} of run {number}");
+        }
+    }
+}
+
+/// Two functions stay ordered where the function that ordered them is left out.
+#[test]
+fn a_function_that_is_left_out_passes_its_orders_on() {
+    let program = streamvm::program::record("ordered", |r| {
+        let [a, b] = [r.zeros(CPU, DType::F32, &[1])?, r.zeros(CPU, DType::F32, &[1])?];
+        let call = |name: &str, target: &Tensor| r.call_fn_on_workers(name, CPU, [target.update()], |_| Ok(()));
+        let ((), first) = r.after(&[], || call("first", &a))?;
+        let ((), second) = r.after(&[&first], || r.host_fn("left out", CPU, || Ok(())))?;
+        let ((), third) = r.after(&[&second], || r.host_fn("left out, too", CPU, || Ok(())))?;
+        let ((), _) = r.after(&[&third], || call("last", &b))?;
+        r.fetch("a", &a)?;
+        r.fetch("b", &b)
+    });
+    let part = program.expect("a program").for_fetches(&["b", "a"]).expect("a part");
+    let named = |name: &str| {
+        let is_it = |step: &streamvm::program::Step| step.function().is_some_and(|function| function.name() == name);
+        part.steps.iter().position(is_it)
+    };
+    let (Some(first), Some(last), None) = (named("first"), named("last"), named("left out")) else { panic!("{part}") };
+    let holds = |order: &streamvm::program::StepOrder| order.earlier.contains(&first) && order.later.contains(&last);
+    assert!(part.orders.iter().any(holds), "{part}");
 }

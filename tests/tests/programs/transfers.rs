@@ -86,6 +86,14 @@ fn compiled(vm: &Vm, call: &Call, tensors: &[Tensor; 3], insert: bool) -> Result
     Ok(vm.compile(&program, &[], &CompileOptions::default())?.run(&feeds)?["y"].clone())
 }
 
+fn vm_of_recording(f: impl FnOnce(&Recorder) -> Result<(), Error>) -> Result<(), Error> {
+    let record = |r: &Recorder| {
+        r.insert_transfers(true)?;
+        f(r)
+    };
+    engine().record("p", record).map(drop)
+}
+
 #[test]
 fn a_recording_with_transfers_does_what_copies_and_casts_by_hand_do() {
     let (vm, mut random) = (engine(), Random::new(46, 0));
@@ -184,7 +192,18 @@ fn what_does_not_reach_goes_by_way_of_the_host() -> Result<(), Error> {
     ));
     assert!(matches!(b.with_transfers().add(&signed, &long), Err(Error::Build { error: BuildError::Op(_), .. })));
     assert!(b.with_transfers().copy_into(&long, &signed).is_err());
+    // A copy that overlaps itself, and one to a view that repeats elements, with and without a cast.
+    let parts = [long.slice(0, 0..2)?, long.slice(0, 1..3)?];
+    let repeated = b.zeros(CPU, DType::I64, &[1])?.broadcast_to(&[2])?;
+    for (source, target) in [(&parts[0], &parts[1]), (&signed, &repeated), (&unsigned, &repeated)] {
+        assert!(matches!(b.with_transfers().copy_into(source, target), Err(Error::Build { .. })), "{source:?}");
+    }
+    let recorded = vm_of_recording(|r| {
+        let w = r.full(CPU, DType::I64, &[3], 1)?;
+        w.slice(0, 0..2)?.copy_from(&w.slice(0, 1..3)?)
+    });
+    assert!(matches!(recorded, Err(Error::Build { error: BuildError::Overlap { .. }, .. })), "{recorded:?}");
     assert!(b.add(&cuda, &sim).is_err(), "the scope has ended");
-    assert_eq!(b.list().len(), before + 3);
+    assert_eq!(b.list().len(), before + 4);
     Ok(())
 }

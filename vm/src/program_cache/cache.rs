@@ -7,6 +7,7 @@
 //!   programs do not.
 //! * A program that is evicted lives on in the executables that use it. A program that cannot be compiled is not kept.
 
+use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::{Arc, OnceLock};
 
@@ -76,6 +77,12 @@ struct State {
     evictions: u64,
 }
 
+impl fmt::Debug for ProgramCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.stats().fmt(f)
+    }
+}
+
 impl ProgramCache {
     pub(crate) fn new(bounds: Bounds) -> ProgramCache {
         ProgramCache {
@@ -88,7 +95,12 @@ impl ProgramCache {
         }
     }
 
-    /// A number for a closure or a loaded program, which no other of this cache has.
+    /// A cache for the parts of one program, whose functions and plans go with that program: of at most 16 parts, with the bytes that this cache may have.
+    pub(crate) fn of_parts(&self) -> ProgramCache {
+        ProgramCache::new(Bounds { programs: self.bounds.programs.min(16), bytes: self.bounds.bytes })
+    }
+
+    /// A number for a closure, which no other of this cache has.
     pub(crate) fn new_number(&self) -> u64 {
         self.closures.fetch_add(1, Ordering::Relaxed)
     }

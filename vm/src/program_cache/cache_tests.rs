@@ -1,5 +1,4 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -21,10 +20,10 @@ fn program(elements: usize) -> Arc<Program> {
 fn load(program: &Arc<Program>) -> Result<LoadedProgram, Error> {
     let compiled = compile(program.clone(), &CompileOptions::default())?;
     Ok(LoadedProgram {
-        number: Default::default(),
+        parts: Default::default(),
         compiled,
         segments: Vec::new(),
-        next_run: AtomicU64::new(0),
+        next_run: Default::default(),
         fetches: Vec::new(),
         only_kernel: None,
         draws: false,

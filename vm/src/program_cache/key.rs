@@ -29,8 +29,8 @@ pub(crate) enum Key {
     Program { program: Arc<Program>, options: Box<CompileOptions> },
     /// The program that a closure with this number records for such feeds.
     Closure { number: u64, feeds: Vec<FeedKind> },
-    /// The part of the loaded program with this number that computes these fetches.
-    Fetches { number: u64, names: Vec<String> },
+    /// The part of a program that computes these fetches, among the parts of that program.
+    Fetches { names: Vec<String> },
 }
 
 /// What is looked up; it borrows what a [`Key`] owns.
@@ -38,7 +38,7 @@ pub(crate) enum Key {
 pub(crate) enum Query<'a> {
     Program { program: &'a Arc<Program>, options: &'a CompileOptions },
     Closure { number: u64, feeds: &'a [FeedKind] },
-    Fetches { number: u64, names: &'a [&'a str] },
+    Fetches { names: &'a [&'a str] },
 }
 
 impl Query<'_> {
@@ -51,9 +51,7 @@ impl Query<'_> {
             (Query::Closure { number, feeds }, Key::Closure { number: other, feeds: others }) => {
                 number == other && *feeds == others
             }
-            (Query::Fetches { number, names }, Key::Fetches { number: other, names: others }) => {
-                number == other && *names == others
-            }
+            (Query::Fetches { names }, Key::Fetches { names: others }) => *names == others,
             _ => false,
         }
     }
@@ -64,9 +62,7 @@ impl Query<'_> {
                 Key::Program { program: program.clone(), options: Box::new(options.clone()) }
             }
             Query::Closure { number, feeds } => Key::Closure { number, feeds: feeds.to_vec() },
-            Query::Fetches { number, names } => {
-                Key::Fetches { number, names: names.iter().map(|name| (*name).to_owned()).collect() }
-            }
+            Query::Fetches { names } => Key::Fetches { names: names.iter().map(|name| (*name).to_owned()).collect() },
         }
     }
 }

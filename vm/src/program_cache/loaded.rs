@@ -9,14 +9,15 @@ use streamvm_program::{
     BufferRole, Compiled, CompiledBuffer, Operand, Program, Segment, SegmentBranch, SegmentUse, Step,
 };
 
+use crate::program_cache::cache::ProgramCache;
 use crate::program_cache::function::LoadedFunction;
 use crate::program_cache::only_kernel::OnlyKernel;
 
 /// A compiled program with its kernels. No tensor is bound to it, so executables with different parameters share it.
 #[derive(Debug)]
 pub(crate) struct LoadedProgram {
-    /// A number that no other loaded program of the engine has, and no closure. Given once a part of the program is asked for.
-    pub(crate) number: OnceLock<u64>,
+    /// Parts of it that compute some of the fetches. Made once one is asked for.
+    pub(crate) parts: OnceLock<Box<ProgramCache>>,
     pub(crate) compiled: Compiled,
     /// One for each segment of the compiled program.
     pub(crate) segments: Vec<LoadedSegment>,
@@ -27,7 +28,7 @@ pub(crate) struct LoadedProgram {
     /// Whether it draws random numbers.
     pub(crate) draws: bool,
     /// The number of the next run, which decides about its random numbers. Counts only if it draws some.
-    pub(crate) next_run: AtomicU64,
+    pub(crate) next_run: Arc<AtomicU64>,
 }
 
 /// How a segment runs.

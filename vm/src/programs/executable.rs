@@ -20,7 +20,9 @@ use crate::program_cache::key::Query;
 use crate::program_cache::loaded::{LoadedProgram, with_access};
 use crate::program_cache::only_kernel::OnlyKernel;
 use crate::programs::fetches::Fetches;
+use crate::programs::log_reasons;
 use crate::submit::commit::Submitted;
+use crate::sync::fork::refuse_in_child;
 use crate::vm::Vm;
 
 /// A compiled program. `Send + Sync`, cheap to clone: several threads may run it at once. It does not keep its engine alive; after the
@@ -139,12 +141,25 @@ impl Executable {
     /// The executable of what these fetches need.
     fn part_for(&self, fetches: &[&str], site: Site) -> Result<Executable, Error> {
         let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
-        let compiled = &self.inner.compiled;
-        let load =
-            || LoadedProgram::new(&engine, compile(compiled.program().for_fetches(fetches)?, compiled.options())?);
-        let number = *self.inner.number.get_or_init(|| engine.programs.new_number());
-        let query = Query::Fetches { number, names: fetches };
-        let loaded = engine.programs.get_or_load(query, load)?;
+        refuse_in_child(engine.handle.fork)?;
+        let whole = &self.inner;
+        let parts = whole.parts.get_or_init(|| Box::new(engine.programs.of_parts()));
+        let query = Query::Fetches { names: fetches };
+        let loaded = match parts.made(query) {
+            Some(made) => made?,
+            None => {
+                // A name that is no fetch takes no room in the cache.
+                let program = whole.compiled.program().for_fetches(fetches)?;
+                let load = || {
+                    let compiled = compile(program, whole.compiled.options())?.drawing_as(&whole.compiled);
+                    let loaded = LoadedProgram::new(&engine, compiled)?;
+                    Ok(LoadedProgram { next_run: whole.next_run.clone(), ..loaded })
+                };
+                let loaded = parts.get_or_load(query, load);
+                log_reasons(&engine);
+                loaded?
+            }
+        };
         // The part has some of the parameters, in the same order.
         let mut needed = loaded.compiled.program().parameters.iter().peekable();
         let is_needed = |(name, _): &(&str, &Tensor)| needed.next_if(|port| port.name == *name).is_some();
@@ -564,4 +579,43 @@ fn check_own(engine: &Engine, program: &Program, ports: &[Port], tensors: &[&Ten
 /// A tensor that was given for a feed or a parameter, in words.
 fn as_port(name: &str, tensor: &Tensor) -> String {
     format!("{} for {name:?}", tensor.described())
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use streamvm_ep::{DType, DeviceId};
+    use streamvm_program::CompileOptions;
+
+    use super::*;
+
+    /// A part is compiled once, goes with its program, counts nothing in the engine's cache, and a wrong name pushes none out.
+    #[test]
+    fn parts_are_kept_with_their_program() {
+        let (vm, cpu, held) = (Vm::builder().build().expect("an engine"), DeviceId::cpu(0), Arc::new(()));
+        let captured = held.clone();
+        let program = vm.record("both", |r| {
+            let (x, y) = (r.feed("x", cpu, DType::F32, &[2])?, r.zeros(cpu, DType::F32, &[2])?);
+            r.call_fn("copies", cpu, [x.read(), y.write()], move |context| {
+                let _held = &captured;
+                context.writes.take::<f32>(0)?.copy_from_slice(context.reads.get(0)?);
+                Ok(())
+            })?;
+            (0..20).try_for_each(|number| r.fetch(format!("y{number}"), &y))?;
+            r.fetch("z", &x.neg()?)
+        });
+        let both = vm.compile(program.expect("a program"), &[], &CompileOptions::default()).expect("it compiles");
+        let part = |name: &str| both.part_for(&[name], Site::caller()).map(|part| part.inner);
+        let first = part("z").expect("a part");
+        for _ in 0..20 {
+            assert!(part("nothing").is_err());
+        }
+        assert!(Arc::ptr_eq(&first, &part("z").expect("a part")));
+        for number in 0..20 {
+            part(&format!("y{number}")).expect("a part");
+        }
+        assert!(!Arc::ptr_eq(&first, &part("z").expect("a part")), "at most 16 are kept");
+        assert_eq!(vm.stats().programs.programs, 0);
+        drop(both);
+        assert_eq!(Arc::strong_count(&held), 1, "the functions went with the program");
+    }
 }
