@@ -145,6 +145,26 @@ fn a_program_in_a_program_is_on_the_lane_of_the_whole_run() {
     }
 }
 
+/// Lanes of a program count from the lane of its run, one by one and compiled.
+#[test]
+fn statements_of_a_program_are_on_their_lanes() {
+    let script = "let x = fill f32 2 value 1 on cpu:0\nprogram p (x f32 2 on cpu:0) -> y {\nlet z = run q x on lane 3\nlet y = add (neg x on lane 2) z\n}\n\
+        let y = run p x on lane 1\nprint y\n";
+    let script =
+        script.replacen("program p", "program q (x f32 2 on cpu:0) -> y { let y = exp x on lane 1 }\nprogram p", 1);
+    for args in [["run", "--stats"].as_slice(), &["run", "--stats", "--compiled"]] {
+        let found = run_text(&script, args);
+        let lanes = ["0", "1", "2", "3", "4", "5"].map(|lane| found.stdout.contains(&format!("compute@cpu:0:{lane} ")));
+        // The fill and what reads back; the addition; nothing; `neg`; nothing; `exp` of the program in the program.
+        assert_eq!(lanes, [true, true, false, true, false, true], "{}{}", found.stdout, found.stderr);
+        assert!(found.stdout.contains("y: f32[2] [1.7183 1.7183]"), "{}", found.stdout);
+    }
+    let block = "let yes = fill bool value true on cpu:0\nlet x = fill f32 2 value 1 on cpu:0\nprogram p (x f32 2 on cpu:0) -> y {\n\
+        let y = neg x\nif yes {\nlet a = neg x\nneg a into y on lane 1\n}\n}\n";
+    let found = run_text(block, &["run"]);
+    assert!(found.code == 2 && found.stderr.contains("on another lane than the steps before it"), "{}", found.stderr);
+}
+
 #[test]
 fn traces_and_races_know_programs() {
     let folder = scripts();

@@ -273,7 +273,7 @@ impl<'a> Emitter<'a> {
             StatementKind::Refill { target, value, lane } => {
                 let tensor = self.target(target)?;
                 let value = Spanned::new(scalar(value, tensor.dtype())?, value.span);
-                let lane = lane.as_ref().map_or(self.lane, |lane| lane.value);
+                let lane = self.lane_of(lane.as_ref()).unwrap_or(self.lane);
                 self.builder
                     .on_lane(lane)
                     .fill(&tensor, value.value)
@@ -359,7 +359,7 @@ impl<'a> Emitter<'a> {
             }
             error => Diagnostic::new(value.span, error.without_call()),
         };
-        let lane = value.lane.as_ref().map_or(self.lane, |lane| lane.value);
+        let lane = self.lane_of(value.lane.as_ref()).unwrap_or(self.lane);
         match &value.kind {
             ExprKind::Copy { value: from, .. } => {
                 let from = self.value(from, lane)?;
@@ -447,7 +447,12 @@ impl<'a> Emitter<'a> {
     }
 
     fn on_host(&mut self, tensor: Tensor, expr: &Expr) -> Result<Tensor, Diagnostic> {
-        self.copied_to_host(tensor, expr.lane.as_ref().map_or(0, |lane| lane.value), expr.span)
+        self.copied_to_host(tensor, self.lane_of(expr.lane.as_ref()).unwrap_or(0), expr.span)
+    }
+
+    /// The lane that a statement names: within a program it counts from the lane of the `run`.
+    fn lane_of(&self, named: Option<&Spanned<u32>>) -> Option<u32> {
+        named.map(|lane| self.lane.saturating_add(lane.value))
     }
 
     fn copied_to_host(&mut self, tensor: Tensor, lane: u32, span: Span) -> Result<Tensor, Diagnostic> {

@@ -9,7 +9,7 @@ use crate::syntax::source::{Span, Spanned};
 impl Emitter<'_> {
     /// Emits an expression on its lane, or on `lane` if it names none.
     pub(super) fn value(&mut self, expr: &Expr, lane: u32) -> Result<Tensor, Diagnostic> {
-        let lane = expr.lane.as_ref().map_or(lane, |lane| lane.value);
+        let lane = self.lane_of(expr.lane.as_ref()).unwrap_or(lane);
         let at = |error: Error| Diagnostic::new(expr.span, error.without_call());
         match &expr.kind {
             ExprKind::Name(name) => self.named(name, expr.span),

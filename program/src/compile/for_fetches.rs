@@ -12,8 +12,8 @@ use crate::plan::options::CompileOptions;
 
 impl Program {
     /// The program that computes these fetches, in this order, and nothing that they do not need: steps, feeds and parameters that no named fetch needs are
-    /// left out, functions and updates of parameters among them. A critical section is kept where one of its steps is. Takes time in proportion to the
-    /// program.
+    /// left out, functions and updates of parameters among them. A critical section is kept where one of its steps is, and an order of two kept steps that came
+    /// about through functions that are left out. Takes time in proportion to the program, and to the orders that such functions pass on.
     ///
     /// ```
     /// use streamvm_ep::{DType, DeviceId};

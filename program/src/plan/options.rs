@@ -17,7 +17,7 @@ pub struct CompileOptions {
     /// least 1 and at most 8,192; other numbers count as the nearest of these. Default: 2,048, of which three operands of 4 bytes
     /// an element fit into a first-level cache of 32 KiB.
     pub block: usize,
-    /// Over how many lanes of each device the steps are spread, where that shortens the estimated time; at least 1. A run takes this many lanes
+    /// Over how many lanes of each device the steps that were recorded on lane 0 are spread, where that shortens the estimated time; at least 1. A run takes this many lanes
     /// from the one that it is submitted on. Large kernels use every core by themselves, so more lanes help programs of many steps that are too
     /// small for that and do not depend on each other. Default: 1.
     pub lanes: u32,

@@ -136,10 +136,10 @@ impl Recorder {
         })
     }
 
-    /// Records a list. Its instructions are on the lane that was the thread's when the recording began, as those of a builder made there are.
+    /// Records a list. Its instructions keep their lanes ([`Step::lane`](crate::Step::lane)).
     ///
     /// # Errors
-    /// An instruction of the list cannot be recorded, one on another lane among them; then none is.
+    /// An instruction of the list cannot be recorded, one on another lane than the block around it among them; then none is.
     #[track_caller]
     pub fn submit(&self, list: InstructionList) -> Result<(), Error> {
         self.with(|recording| recording.add(&list))

@@ -94,9 +94,9 @@ impl Executable {
     /// Runs what these fetches need, and gives these alone: steps that none of them needs do not run, functions and updates of parameters among them, and feeds
     /// that none needs may be left out. So the loss of a training program can be asked for without training.
     ///
-    /// The first call with these names compiles the needed steps, with the options of this executable, and keeps them in the engine's cache of programs
-    /// ([`VmBuilder::max_cached_programs`](crate::VmBuilder::max_cached_programs)); later calls find it there. It is a program of its own
-    /// ([`Program::for_fetches`]), which draws random numbers of its own.
+    /// The first call with these names compiles the needed steps ([`Program::for_fetches`]) with the options of this executable, and keeps them beside its program,
+    /// for later calls: for at most 16 choices of names, the least recently used goes first. Such a run counts as a run
+    /// ([`next_run`](Executable::next_run)), and draws the random numbers that the whole program would draw in it.
     ///
     /// ```
     /// use streamvm::program::CompileOptions;

@@ -2,7 +2,6 @@
 
 use crate::syntax::ast::{Block, Composed, Expr, ExprKind, RunCall, Statement, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;
-use crate::syntax::source::Span;
 
 /// A message for each part of a block that cannot be in a program.
 pub(super) fn check(block: &Block, errors: &mut Vec<Diagnostic>) {
@@ -12,7 +11,7 @@ pub(super) fn check(block: &Block, errors: &mut Vec<Diagnostic>) {
         };
         match kind {
             StatementKind::Let { value, .. } | StatementKind::Into { value, .. } => expression(value, errors),
-            StatementKind::Refill { lane, .. } => lane.iter().for_each(|lane| errors.push(no_lane(lane.span))),
+            StatementKind::Refill { .. } => {}
             StatementKind::Repeat { body, .. }
             | StatementKind::While { body, .. }
             | StatementKind::Scope { body, .. } => {
@@ -38,18 +37,12 @@ pub(super) fn check(block: &Block, errors: &mut Vec<Diagnostic>) {
             }
             StatementKind::Time { .. } => errors.push(refused("`time`", "put the `run` into the `time` block")),
             StatementKind::Program(_) => errors.push(refused("`program`", "move this block in front of the program")),
-            StatementKind::Run(RunCall { feeds, lane, .. }) => {
-                feeds.iter().for_each(|feed| expression(feed, errors));
-                lane.iter().for_each(|lane| errors.push(no_lane(lane.span)));
-            }
+            StatementKind::Run(RunCall { feeds, .. }) => feeds.iter().for_each(|feed| expression(feed, errors)),
         }
     }
 }
 
 fn expression(expr: &Expr, errors: &mut Vec<Diagnostic>) {
-    if let Some(lane) = &expr.lane {
-        errors.push(no_lane(lane.span));
-    }
     match &expr.kind {
         ExprKind::Load { .. } => errors.push(
             Diagnostic::new(expr.span, "`load` cannot be part of a program")
@@ -71,8 +64,4 @@ fn expression(expr: &Expr, errors: &mut Vec<Diagnostic>) {
         ExprKind::Name(_) | ExprKind::Number(_) | ExprKind::Fill { .. } => {}
         ExprKind::Eye { .. } | ExprKind::Range { .. } => {}
     }
-}
-
-fn no_lane(span: Span) -> Diagnostic {
-    Diagnostic::new(span, "a program has no lanes").with_help("put `on lane N` after a `run` outside of programs")
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::captured::Captured;
 use super::{Defined, MAX_ALL_STEPS, MAX_STEPS, allowed};
-use crate::base::engine::{Error, InstructionList, Kind, Place, ProgramError, Recorder, Shape, Tensor, record, scope};
+use crate::base::engine::{
+    Error, InstructionList, Kind, Lane, Place, ProgramError, Recorder, Shape, Tensor, record, scope,
+};
 use crate::emit::{Emitter, rounds, value};
 use crate::syntax::ast::{Block, Feed, ProgramBlock, RunCall, StatementKind};
 use crate::syntax::diagnostic::Diagnostic;
@@ -215,7 +217,8 @@ impl Emitter<'_> {
             defined.program.feeds.iter().map(|port| port.name.as_str()).zip(&inputs).collect();
         let parameters = defined.parameters.iter().map(|it| (it.name.as_str(), self.stand_in(&it.tensor)));
         let parameters: Vec<(&str, &Tensor)> = parameters.collect();
-        let results = recorder.call(&defined.program, &feeds, &parameters).map_err(at)?;
+        let lane = Lane(self.lane_of(run.lane.as_ref()).unwrap_or(self.lane));
+        let results = lane.run(|| recorder.call(&defined.program, &feeds, &parameters)).map_err(at)?;
         recording.steps += defined.program.steps.len();
         // A run of a program without steps counts, too: checking a script emits the statements of each inner run anew.
         recording.weight = recording.weight.saturating_add(added + 1).saturating_add(defined.weight);

@@ -46,7 +46,7 @@ impl Emitter<'_> {
         for (feed, tensor) in defined.block.feeds.iter().zip(inputs) {
             names.insert(feed.name.value.clone(), Binding { tensor, span: feed.name.span });
         }
-        let lane = self.lane_of(run);
+        let lane = self.lane_of(run.lane.as_ref()).unwrap_or(self.lane);
         self.outer.push((std::mem::replace(&mut self.scope, Scope { names, ..Scope::default() }), self.lane));
         self.lane = lane;
         Ok(defined)
@@ -86,11 +86,6 @@ impl Emitter<'_> {
         !self.outer.is_empty()
     }
 
-    /// The lane of a run: within a program, that of the program.
-    fn lane_of(&self, run: &RunCall) -> u32 {
-        run.lane.as_ref().map_or(self.lane, |lane| lane.value)
-    }
-
     /// A storage of the script; while a program is recorded, the parameter that stands for it.
     pub(super) fn stand_in<'t>(&'t self, storage: &'t Tensor) -> &'t Tensor {
         let known = self.recorded.iter().find(|(known, _)| known.shares_storage(storage));
@@ -128,7 +123,7 @@ impl Emitter<'_> {
                 format!("it is run as `run {}{inputs}`; a call as an input lies in parentheses", run.program.value);
             return Err(Diagnostic::new(run.program.span, message).with_help(help));
         }
-        let lane = self.lane_of(run);
+        let lane = self.lane_of(run.lane.as_ref()).unwrap_or(self.lane);
         let inputs = run.feeds.iter().enumerate().map(|(place, expr)| self.input_of_run(&defined, place, expr, lane));
         let inputs = inputs.collect::<Result<Vec<Tensor>, Diagnostic>>()?;
         Ok((defined, inputs))
