@@ -254,8 +254,8 @@ impl Recording {
     }
 
     fn add_draft(&mut self, mut draft: Draft) {
-        let lanes = draft.steps.iter().filter(|step| !step.work.is_mark()).map(|step| step.lane);
-        self.note_lane(lanes.last());
+        let mut lanes = draft.steps.iter().filter(|step| !step.work.is_mark()).map(|step| step.lane);
+        self.note_lane(lanes.next_back());
         for step in &draft.steps {
             // Values of the draft are not part of the program yet, so outputs are looked up in both.
             self.note_drawn(step, &draft.values);
