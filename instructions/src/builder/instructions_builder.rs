@@ -10,6 +10,7 @@ use crate::builder::copy_stream::copy_stream;
 use crate::builder::scope::BuilderOptions;
 use crate::error::build_error::BuildError;
 use crate::error::engine_error::Error;
+use crate::lane::Lane;
 use crate::list::check::{check_alike, check_copy, check_fill, check_in_place, check_op, check_op_into, check_output};
 use crate::list::instruction_list::InstructionList;
 use crate::list::kind::Kind;
@@ -141,6 +142,16 @@ impl InstructionsBuilder {
     /// The list so far.
     pub fn list(&self) -> &InstructionList {
         &self.list
+    }
+
+    /// Appends the instructions of another list, which keep their streams.
+    pub fn append(&mut self, list: InstructionList) {
+        self.list.append(list);
+    }
+
+    /// The lane of the instructions that the next calls build.
+    pub fn lane(&self) -> Lane {
+        Lane(self.options.lane)
     }
 
     /// The finished list.

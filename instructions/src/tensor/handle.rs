@@ -65,8 +65,8 @@ impl Tensor {
         Tensor::unbound_of(None, place, memory, dtype, &shape)
     }
 
-    /// [`Tensor::unbound`] for an engine that is already known.
-    pub(crate) fn unbound_of(
+    /// [`Tensor::unbound`] for an engine that is already known: any other one refuses the tensor.
+    pub fn unbound_of(
         engine: Option<EngineRef>,
         place: Place,
         memory: MemoryKind,

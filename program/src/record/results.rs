@@ -1,11 +1,11 @@
-//! The results of a program that was called in a recording.
+//! The results of a program that was called in a recording, or is run in a list.
 
 use std::fmt;
 use std::ops::Index;
 
 use streamvm_instructions::{Error, ProgramError, Tensor};
 
-/// The results of a [call](crate::Recorder::call) by name: tensors of the recording.
+/// The results of a [call](crate::Recorder::call) or of a run in a list, by name: tensors of the recording, or of the list.
 #[derive(Clone)]
 pub struct Results {
     pub(super) program: String,
@@ -14,6 +14,11 @@ pub struct Results {
 }
 
 impl Results {
+    /// The results of the program with this name, by their names.
+    pub fn new(program: String, results: impl IntoIterator<Item = (String, Tensor)>) -> Results {
+        Results { program, results: results.into_iter().collect() }
+    }
+
     /// The result with this name; `None` if the program has no such fetch.
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.iter().find(|(found, _)| *found == name).map(|(_, tensor)| tensor)

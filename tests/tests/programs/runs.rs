@@ -516,3 +516,76 @@ fn a_function_that_is_left_out_passes_its_orders_on() {
     let holds = |order: &streamvm::program::StepOrder| order.earlier.contains(&first) && order.later.contains(&last);
     assert!(part.orders.iter().any(holds), "{part}");
 }
+
+/// Runs in lists beside other instructions, over one and several streams, on the lane of the builder: as the same calls one by one.
+#[test]
+fn a_list_can_hold_runs() {
+    let sim = DeviceId::sim(0);
+    for mode in [Mode::Threaded, Mode::Inline, Mode::Simulated { seed: 5 }] {
+        let vm = Vm::builder().mode(mode).sim_devices(1).detect_races(true).build().expect("an engine");
+        let total = vm.full(CPU, DType::F32, &[3, 2], 0).expect("a tensor");
+        let program = vm.record("adds", |r| {
+            let x = r.feed("x", CPU, DType::F32, &[3, 2])?;
+            let total = r.parameter("total", &total)?;
+            total.add_assign(&x)?;
+            let there = (&x * 2.0)?.to(sim)?.exp()?;
+            r.host_fn("note", CPU, || Ok(()))?;
+            r.fetch("back", &there.to(CPU)?.log()?)
+        });
+        let adds = vm.compile(program.expect("a program"), &[("total", &total)], &options()).expect("it compiles");
+        assert!(adds.compiled().segments().len() > 2);
+        let mut b = InstructionsBuilder::new();
+        let x = b.full(CPU, DType::F32, &[2, 3], 3).expect("a fill");
+        // A feed with gaps is copied by the list.
+        let first = adds.run_in(&mut b, &[("x", &x.t().expect("a view"))]).expect("a run");
+        let doubled = b.add(&first["back"], &first["back"]).expect("an op");
+        let second = adds.run_in(&mut b.on_lane(3), &[("x", &doubled)]).expect("a run");
+        let last = b.neg(&second["back"]).expect("an op");
+        assert!(b.list().instructions().iter().any(|it| it.stream.to_string() == "h2d@sim:0:3"), "{}", b.list());
+        assert_eq!(total.to_vec::<f32>(), Ok(vec![0.0; 6]), "nothing ran");
+        vm.submit(b.finish()).expect("it is submitted");
+        let near = |tensor: &Tensor, expected: f32| {
+            let found = tensor.to_vec::<f32>().expect("it runs");
+            assert!(found.iter().all(|it| (it - expected).abs() < 1e-4), "{mode:?}: {found:?}, not {expected}");
+        };
+        near(&first["back"], 6.0);
+        near(&last, -24.0);
+        near(&total, 15.0);
+        assert!(vm.races().is_empty(), "{:?}", vm.races());
+    }
+}
+
+/// A list with a run is refused by another engine, and a run that is refused leaves the list as it was; one that is dropped has not run.
+#[test]
+fn a_run_in_a_list_that_does_not_fit_is_refused() {
+    let [vm, other] = [0, 1].map(|_| Vm::builder().build().expect("an engine"));
+    let program = vm.record("neg", |r| r.fetch("y", &r.feed("x", CPU, DType::F32, &[2])?.neg()?));
+    let neg = vm.compile(program.expect("a program"), &[], &options()).expect("it compiles");
+    let mut b = InstructionsBuilder::new();
+    let x = b.full(CPU, DType::F32, &[2], 1).expect("a fill");
+    let of_other = other.full(CPU, DType::F32, &[2], 1).expect("a tensor");
+    let wrong = b.full(CPU, DType::F32, &[3], 1).expect("a fill");
+    let before = b.list().len();
+    for (feeds, part) in [
+        (&[][..], "feed \"x\" is missing"),
+        (&[("z", &x)], "there is no feed \"z\""),
+        (&[("x", &wrong)], "f32[2]"),
+        (&[("x", &of_other)], "another engine"),
+    ] {
+        let error = neg.run_in(&mut b, feeds).expect_err("refused").to_string();
+        assert!(error.contains(part) && error.contains("runs.rs:"), "{error}");
+    }
+    assert_eq!(b.list().len(), before);
+    neg.run_in(&mut b, &[("x", &x)]).expect("a run");
+    let refused = other.submit(b.finish()).map(drop);
+    assert!(matches!(refused, Err(Error::Foreign { .. })), "{refused:?}");
+    let mut b = InstructionsBuilder::new();
+    let x = b.full(CPU, DType::F32, &[2], 1).expect("a fill");
+    let dropped = neg.run_in(&mut b, &[("x", &x)]).expect("a run");
+    drop(b);
+    assert!(matches!(dropped["y"].to_vec::<f32>(), Err(Error::NotSubmitted { .. })));
+    drop(vm);
+    let mut b = InstructionsBuilder::new();
+    let x = b.full(CPU, DType::F32, &[2], 1).expect("a fill");
+    assert!(matches!(neg.run_in(&mut b, &[("x", &x)]), Err(Error::Shutdown { .. })));
+}

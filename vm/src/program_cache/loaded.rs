@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use streamvm_ep::{Access, DType, FnContext, InlineFn, MemoryKind, Prepared, SegmentRun, Shape};
-use streamvm_instructions::{Place, Role, Tensor, Use};
+use streamvm_instructions::{EngineRef, Place, Role, Tensor, Use};
 use streamvm_program::{
     BufferRole, Compiled, CompiledBuffer, Operand, Program, Segment, SegmentBranch, SegmentUse, Step,
 };
@@ -69,23 +69,24 @@ impl LoadedSegment {
 }
 
 impl LoadedProgram {
-    /// A new tensor for a buffer that each run has of its own; `None` for feeds and parameters, which the caller gives.
-    pub(crate) fn fresh(&self, buffer: &CompiledBuffer) -> Option<Tensor> {
+    /// A new tensor for a buffer that each run has of its own, which belongs to `engine`: another one refuses instructions over it. `None` for feeds and parameters,
+    /// which the caller gives.
+    pub(crate) fn fresh(&self, buffer: &CompiledBuffer, engine: EngineRef) -> Option<Tensor> {
         Some(match buffer.role {
             BufferRole::Fetched(value) | BufferRole::Own(value) => {
                 let value = self.compiled.program().value(value);
-                Tensor::unbound(value.place, value.memory, value.dtype, value.shape)
+                Tensor::unbound_of(Some(engine), value.place, value.memory, value.dtype, &value.shape)
             }
             BufferRole::Arena(number) => {
                 let shape = Shape::new(&[buffer.bytes]);
                 let shape = shape.unwrap_or_else(|_| unreachable!("the compiler has checked the size of the arena"));
                 let device = self.compiled.arenas()[number].device;
-                Tensor::unbound(Place::Device(device), MemoryKind::Device, DType::U8, shape)
+                Tensor::unbound_of(Some(engine), Place::Device(device), MemoryKind::Device, DType::U8, &shape)
             }
             BufferRole::Flag(device) => {
                 let shape = Shape::new(&[buffer.bytes]);
                 let shape = shape.unwrap_or_else(|_| unreachable!("a byte, or as many as a value has"));
-                Tensor::unbound(Place::Device(device), MemoryKind::Pinned, DType::U8, shape)
+                Tensor::unbound_of(Some(engine), Place::Device(device), MemoryKind::Pinned, DType::U8, &shape)
             }
             BufferRole::Feed(_) | BufferRole::Parameter(_) => return None,
         })

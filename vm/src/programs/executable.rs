@@ -11,7 +11,7 @@ use streamvm_instructions::{
     BuildError, Error, InstructionList, InstructionsBuilder, Issued, Kind, Lane, LaunchOptions, Place, ProgramError,
     Resource, Single, Tensor, WaitFor, copy_stream,
 };
-use streamvm_program::{BufferRole, Compiled, Located, Port, Program, SegmentUse, Storage, Work, compile};
+use streamvm_program::{BufferRole, Compiled, Located, Port, Program, Results, SegmentUse, Storage, Work, compile};
 use streamvm_stream::{StreamKey, StreamType, WaitKind};
 
 use crate::engine::core::Engine;
@@ -201,8 +201,12 @@ impl Executable {
         {
             return self.run_kernel(&engine, kernel, &inputs, site);
         }
-        let run = self.begin(&engine, name, &given, site)?;
+        let mut copies = InstructionList::new();
+        let run = self.begin(&engine, name, &given, &mut copies, site)?;
         let mut submitted = Submitted::default();
+        if !copies.is_empty() {
+            engine.submit(&mut copies, Full::Blocks, &mut Submitted::default())?;
+        }
         match compiled.segments() {
             // It uses its buffers whole, as the compiler promises for the only segment of a program.
             [segment] if self.inner.segments[0].is_prepared() => {
@@ -219,25 +223,77 @@ impl Executable {
                     |single| engine.submit_one(single, &mut submitted),
                 )?;
             }
-            segments => {
-                let mut list = InstructionList::new();
-                // The line of each segment in the list.
-                let mut lines: SmallVec<[usize; 8]> = SmallVec::new();
-                for (number, segment) in segments.iter().enumerate() {
-                    for &earlier in &segment.waits {
-                        let [stream, source] = [number, earlier].map(|segment| self.stream(segment, run.lane));
-                        let target = WaitFor::Line(lines[earlier]);
-                        list.push(stream, Kind::Wait { source, target, kind: WaitKind::Device }, [], site)?;
-                    }
-                    self.push_segment(&mut list, number, &run)?;
-                    // The begin and the end of a section have several lines.
-                    lines.push(list.len() - 1);
-                }
+            _ => {
+                let mut list = self.list_of(&run)?;
                 engine.submit(&mut list, Full::Blocks, &mut submitted)?;
             }
         }
         engine.failures.log_unseen();
         self.fetches(&run, submitted)
+    }
+
+    /// Appends a run to the list that is being built, on the builder's lane, and returns its results by name: later instructions of the list may use them, and
+    /// feeds may be tensors that earlier ones write. The run is submitted with the list, as a whole or not at all, to the engine that has compiled the program.
+    /// A run with random numbers has the next [number](Executable::next_run) when it is appended.
+    ///
+    /// ```
+    /// use streamvm::program::CompileOptions;
+    /// use streamvm::{DType, DeviceId, InstructionsBuilder, Vm};
+    ///
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// let (vm, cpu) = (Vm::builder().build()?, DeviceId::cpu(0));
+    /// let program = vm.record("square", |r| {
+    ///     let x = r.feed("x", cpu, DType::F32, &[2])?;
+    ///     r.fetch("y", &(&x * &x)?)
+    /// })?;
+    /// let square = vm.compile(program, &[], &CompileOptions::default())?;
+    /// let mut b = InstructionsBuilder::new();
+    /// let x = b.full(cpu, DType::F32, &[2], 3)?;
+    /// let run = square.run_in(&mut b, &[("x", &x)])?;
+    /// let y = b.neg(&run["y"])?;
+    /// vm.submit(b.finish())?;
+    /// assert_eq!(y.to_vec::<f32>()?, [-9.0; 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`run`](Executable::run) about feeds; the list is unchanged then. The submission refuses what has no value by then, and another engine refuses the
+    /// list.
+    #[track_caller]
+    pub fn run_in(&self, builder: &mut InstructionsBuilder, feeds: &[(&str, &Tensor)]) -> Result<Results, Error> {
+        let site = Site::caller();
+        let append = || {
+            let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
+            let given = self.given(&engine, feeds, site)?;
+            let mut list = InstructionList::new();
+            let run = builder.lane().run(|| self.begin(&engine, None, &given, &mut list, site))?;
+            list.append(self.list_of(&run)?);
+            let names = self.inner.compiled.program().fetches.iter().map(|fetch| fetch.name.clone());
+            let results = names.zip(self.results(&run)?);
+            Ok((list, Results::new(self.inner.compiled.program().name.clone(), results)))
+        };
+        let (list, results) = append().map_err(|error| self.refused(error, feeds, site))?;
+        builder.append(list);
+        Ok(results)
+    }
+
+    /// The instructions of a run, a segment after the other.
+    fn list_of(&self, run: &Run<'_>) -> Result<InstructionList, Error> {
+        let mut list = InstructionList::new();
+        // The line of each segment in the list.
+        let mut lines: SmallVec<[usize; 8]> = SmallVec::new();
+        for (number, segment) in self.inner.compiled.segments().iter().enumerate() {
+            for &earlier in &segment.waits {
+                let [stream, source] = [number, earlier].map(|segment| self.stream(segment, run.lane));
+                let target = WaitFor::Line(lines[earlier]);
+                list.push(stream, Kind::Wait { source, target, kind: WaitKind::Device }, [], run.site)?;
+            }
+            self.push_segment(&mut list, number, run)?;
+            // The begin and the end of a section have several lines.
+            lines.push(list.len() - 1);
+        }
+        Ok(list)
     }
 
     /// A run of a program that is one kernel call, over these inputs.
@@ -248,7 +304,7 @@ impl Executable {
         inputs: &[&Tensor],
         site: Site,
     ) -> Result<Fetches, Error> {
-        let output = self.inner.fresh(kernel.output(&self.inner.compiled));
+        let output = self.inner.fresh(kernel.output(&self.inner.compiled), engine.me);
         let output = output.unwrap_or_else(|| unreachable!("each run has a new tensor for what is fetched"));
         let stream = self.stream(0, Lane::current().0);
         let uses = inputs.iter().map(|input| input.read()).chain([output.write()]);
@@ -277,12 +333,13 @@ impl Executable {
         Ok(given)
     }
 
-    /// Begins a run: copies the feeds that have gaps or are in another place than the program needs, and makes its new tensors.
+    /// Begins a run: adds copies of the feeds that have gaps or are in another place than the program needs to `copies`, and makes its new tensors.
     pub(super) fn begin<'r>(
         &'r self,
-        engine: &Arc<Engine>,
+        engine: &Engine,
         name: Option<&'r str>,
         given: &[&'r Tensor],
+        copies: &mut InstructionList,
         site: Site,
     ) -> Result<Run<'r>, Error> {
         let compiled = &self.inner.compiled;
@@ -298,12 +355,12 @@ impl Executable {
                     if tensor.layout().is_contiguous() && tensor.place() == needed {
                         RunBuffer::Given(tensor)
                     } else {
-                        own.push(copied(engine, lane, tensor, needed, site)?);
+                        own.push(copied(copies, lane, tensor, needed, site)?);
                         RunBuffer::Own(own.len() - 1)
                     }
                 }
                 BufferRole::Fetched(_) | BufferRole::Own(_) | BufferRole::Arena(_) | BufferRole::Flag(_) => {
-                    own.extend(self.inner.fresh(buffer));
+                    own.extend(self.inner.fresh(buffer, engine.me));
                     RunBuffer::Own(own.len() - 1)
                 }
             };
@@ -425,8 +482,13 @@ impl Executable {
         names.zip(self.parameters.iter())
     }
 
-    /// The results, as views of the tensors that the run writes.
     pub(super) fn fetches(&self, run: &Run<'_>, submitted: Submitted) -> Result<Fetches, Error> {
+        let tensors = self.results(run)?;
+        Ok(Fetches { engine: self.engine.clone(), submitted, of: self.inner.clone(), tensors })
+    }
+
+    /// The results, as views of the tensors that the run writes.
+    fn results(&self, run: &Run<'_>) -> Result<SmallVec<[Tensor; 2]>, Error> {
         let LoadedProgram { compiled, fetches, .. } = &*self.inner;
         let mut tensors = SmallVec::with_capacity(fetches.len());
         for (fetch, buffer) in compiled.program().fetches.iter().zip(fetches) {
@@ -434,7 +496,7 @@ impl Executable {
             let whole = fetch.layout == *tensor.layout();
             tensors.push(if whole { tensor.clone() } else { tensor.view(fetch.layout)? });
         }
-        Ok(Fetches { engine: self.engine.clone(), submitted, of: self.inner.clone(), tensors })
+        Ok(tensors)
     }
 }
 
@@ -550,15 +612,13 @@ fn is_whole(compiled: &Compiled, segment_use: &SegmentUse) -> bool {
     segment_use.view.is_none() && segment_use.bytes.len() == compiled.buffers()[segment_use.buffer].bytes
 }
 
-/// A copy of `tensor` without gaps in another place, made by an instruction of its own.
-fn copied(engine: &Arc<Engine>, lane: u32, tensor: &Tensor, place: Place, site: Site) -> Result<Tensor, Error> {
+/// A copy of `tensor` without gaps in another place, made by an instruction that is added to `list`.
+fn copied(list: &mut InstructionList, lane: u32, tensor: &Tensor, place: Place, site: Site) -> Result<Tensor, Error> {
     let memory = if place == tensor.place() { tensor.memory() } else { MemoryKind::Device };
     let copy = Tensor::unbound(place, memory, tensor.dtype(), tensor.shape());
     let ends = [tensor, &copy].map(|end| (end.place(), end.memory()));
     let (device, stream_type) = copy_stream(ends[0], ends[1], StreamType::Compute);
-    let mut list = InstructionList::new();
     list.push(StreamKey::new(device, stream_type, lane), Kind::Copy, [tensor.read(), copy.write()], site)?;
-    engine.submit(&mut list, Full::Blocks, &mut Submitted::default())?;
     Ok(copy)
 }
 
