@@ -98,9 +98,9 @@ fn require(what: &str, holds: bool) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what.to_owned()) }
 }
 
-/// A program that fetches `y`.
-fn compiled(vm: &Vm) -> Executable {
-    let program = vm.record("p", |r| r.fetch("y", &r.feed("x", CPU, DType::F32, &[2])?.neg()?));
+/// A program that takes tensors as `x`, and fetches `y`.
+fn compiled(vm: &Vm, x: &Tensor) -> Executable {
+    let program = vm.record("p", |r| r.fetch("y", &r.feed("x", CPU, x.dtype(), x.dims())?.neg()?));
     let options = streamvm::program::CompileOptions::default();
     vm.compile(program.expect("a program"), &[], &options).expect("it compiles")
 }
@@ -318,7 +318,7 @@ fn every_call_in_a_child_says_that_it_was_forked_and_the_parent_goes_on() {
         let bools = vm.from_slice(&[true], &[1]).expect("a host tensor");
         let used = vm.var();
         vm.push("use", [used.write()], || Ok(())).expect("it is taken");
-        let (kept, compiled) = (x.clone(), compiled(&vm));
+        let (kept, compiled) = (x.clone(), compiled(&vm, &x));
         match fork() {
             Side::Child(child) => {
                 drop(kept);
@@ -412,7 +412,7 @@ fn nothing_in_a_child_blocks_while_other_threads_hold_the_locks() {
         }
         over.store(true, Ordering::Relaxed);
     });
-    let compiled = compiled(&vm);
+    let compiled = compiled(&vm, &x);
     for _ in 0..20 {
         let busy = x.clone();
         let submitter = std::thread::spawn(move || (0..200).for_each(|_| drop(busy.neg().expect("submitted"))));

@@ -131,7 +131,7 @@ fn handles_say_what_they_are_and_how_far_they_are() {
     assert!(shown.starts_with("Ticket(pending, on workers@cpu:0"), "{shown}");
     open.send(()).expect("it runs");
     ticket.wait().expect("it passes");
-    assert_eq!(format!("{counted:?}"), "Var(written, version 1)");
+    assert_eq!(format!("{counted:?}"), "Var(write submitted, version 1)");
     let failing = vm.push("broken", [var.write()], || Err("on purpose".into())).expect("a push");
     while !failing.is_passed() {
         std::thread::yield_now();
