@@ -98,11 +98,16 @@ impl Program {
         let within = |steps: &Range<usize>| {
             left_out.partition_point(|it| *it < steps.start)..left_out.partition_point(|it| *it < steps.end)
         };
-        // For each such function, by its place among them, what the orders to it and from it name.
+        let mut kept_before = vec![0; kept.len() + 1];
+        (0..kept.len()).for_each(|number| kept_before[number + 1] = kept_before[number] + usize::from(kept[number]));
+        let keeps_some = |steps: &Range<usize>| kept_before[steps.end] > kept_before[steps.start];
+        // For each such function, by its place among them, what the orders to it and from it name. Orders after steps that are left out order nothing.
         let mut earlier: Vec<Vec<Range<usize>>> = vec![Vec::new(); left_out.len()];
         let mut later = earlier.clone();
         for order in &self.orders {
-            within(&order.later).for_each(|place| earlier[place].push(order.earlier.clone()));
+            if keeps_some(&order.earlier) {
+                within(&order.later).for_each(|place| earlier[place].push(order.earlier.clone()));
+            }
             within(&order.earlier).for_each(|place| later[place].push(order.later.clone()));
         }
         let mut known: HashSet<StepOrder> = self.orders.iter().cloned().collect();

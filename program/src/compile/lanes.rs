@@ -174,12 +174,7 @@ impl Graph<'_> {
                 phase = (phases[unit], over);
             }
             let used = used_lanes.entry(streams[unit]).or_insert(0u32);
-            let candidates = match streams[unit] {
-                // The recording has chosen the lane.
-                StreamKey { lane: lane @ 1.., .. } => lane..lane.saturating_add(1),
-                StreamKey { stream_type: StreamType::Compute, .. } => lanes(unit, *used),
-                _ => 0..1,
-            };
+            let candidates = if streams[unit].stream_type == StreamType::Compute { lanes(unit, *used) } else { 0..1 };
             let begin_on = |stream: StreamKey| {
                 let told = |&earlier: &usize| {
                     let wait = if chosen[earlier] == stream { 0 } else { hand_over };
@@ -190,12 +185,16 @@ impl Graph<'_> {
             };
             let on = |lane| StreamKey { lane, ..streams[unit] };
             let begins = candidates.map(|lane| (begin_on(on(lane)), lane));
-            let (begin, lane) = begins.min().unwrap_or_default();
+            let (begin, lane) = match streams[unit].lane {
+                0 => begins.min().unwrap_or_default(),
+                // The recording has chosen it.
+                lane => (begin_on(on(lane)), lane),
+            };
             ends[unit] = begin.saturating_add(costs[unit]);
             chosen[unit] = on(lane);
             over = over.max(ends[unit]);
             waits += usize::from(dependences[unit].iter().any(|&earlier| chosen[earlier] != chosen[unit]));
-            *used = (*used).max(lane + 1);
+            *used = (*used).max(lane.saturating_add(1));
             free.insert(chosen[unit], ends[unit]);
         }
         Schedule { streams: chosen, over, waits, lanes: used_lanes.into_values().max().unwrap_or(0) }

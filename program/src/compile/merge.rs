@@ -366,6 +366,8 @@ fn may_join(given: &Given<'_>, segment: &Draft) -> bool {
         work => !work.is_mark() && cost(step) < LARGE,
     };
     let mut steps = segment.units.iter().flat_map(|&unit| steps_of(given, unit));
+    // The recording has chosen the stream of such a step, and a branch has that of its segment.
+    let is_chosen = |step: &Step| step.lane != 0;
     // Neighbouring elementwise steps over more elements than a block may run together, and are divided together.
     let mut together: u64 = 0;
     let mut is_small_together = |step: &Step| {
@@ -379,6 +381,7 @@ fn may_join(given: &Given<'_>, segment: &Draft) -> bool {
     };
     let lanes = segment.stream.device.kind.info().lanes;
     let may_join = |step: &Step| match lanes {
+        _ if is_chosen(step) => false,
         Lanes::OnThreads => is_small(step) && is_small_together(step),
         Lanes::InGraphs => options.capture && is_captured(step),
         Lanes::InOrder => false,

@@ -113,6 +113,7 @@ impl Recording {
                 ends.push((copy, Layout::contiguous(*fetch.layout.shape())));
             }
         }
+        self.check_lanes(program, &draft)?;
         self.add_draft(draft);
         let mut owners: HashMap<ValueId, Tensor> = HashMap::new();
         let mut tensors = Vec::with_capacity(ends.len());
@@ -124,22 +125,27 @@ impl Recording {
         Ok(Results { program: program.name.clone(), results: names.zip(tensors).collect() })
     }
 
+    /// Checks that the steps and copies of a call in a block are on the lane of that block.
+    fn check_lanes(&self, program: &Program, draft: &Draft) -> Result<(), Error> {
+        let steps = || draft.steps.iter().filter(|step| self.open_blocks() > 0 && !step.work.is_mark());
+        let first = steps().map(|step| step.lane).next();
+        match steps().find(|step| self.is_beside_block(step.lane) || Some(step.lane) != first) {
+            None => Ok(()),
+            Some(Step { work, site, .. }) => {
+                let (what, why) = (format!("{} of program {:?}", work.name(), program.name), BESIDE_BLOCK.to_owned());
+                Err(ProgramError::NotRecordable { what, site: *site, why }.into())
+            }
+        }
+    }
+
     /// Checks what depends on the blocks around the call.
     fn check_steps(&self, program: &Program) -> Result<(), Error> {
         let mut depth = self.open_blocks();
-        let mut in_block = None;
-        for step in &program.steps {
-            let Step { work, site, .. } = step;
+        for Step { work, site, .. } in &program.steps {
             let refused = |why: &str| {
                 let what = format!("{} of program {:?}", work.name(), program.name);
                 Err(ProgramError::NotRecordable { what, site: *site, why: why.to_owned() }.into())
             };
-            if depth > 0 && !work.is_mark() {
-                let lane = lane_in_call(step, Lane::current().0);
-                if self.is_beside_block(lane) || self.open_blocks() > 0 && *in_block.get_or_insert(lane) != lane {
-                    return refused(BESIDE_BLOCK);
-                }
-            }
             match work {
                 Work::Call(op, _) if op.is_random() && depth > 0 => return refused(DRAWN_IN_BLOCK),
                 Work::If | Work::While if depth == MOST_NESTED => return refused(TOO_DEEP),

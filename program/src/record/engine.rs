@@ -231,7 +231,7 @@ mod tests {
         }
     }
 
-    /// All steps of a block are on one lane, those of blocks in it and of calls among them.
+    /// All steps of a block are on one lane, those of its `else`, of blocks in it and of calls among them.
     #[test]
     fn a_step_beside_the_lane_of_its_block_is_refused() {
         let inner = record("inner", |r| {
@@ -240,10 +240,27 @@ mod tests {
         });
         let inner = inner.expect("it can be recorded");
         type Call<'c> = &'c dyn Fn(&Recorder, &Tensor, &Tensor) -> Result<(), Error>;
-        let calls: [(Call<'_>, bool); 5] = [
+        let own = record("own", |r| r.fetch("x", &feed(r)?)).expect("it can be recorded");
+        let calls: [(Call<'_>, bool); 8] = [
             (&|_, x, y| y.copy_from(&Lane(1).run(|| x.neg())?), true),
             (&|r, x, y| r.call(&inner, &[("x", x)], &[]).and_then(|results| y.copy_from(&results["y"])), true),
             (&|r, x, y| r.if_true(&r.full(CPU, DType::Bool, &[], true)?, || Lane(1).run(|| y.copy_from(x))), true),
+            // A copy of a feed with gaps is on the lane of the call, and the step of the program on the next one.
+            (
+                &|r, x, _| {
+                    r.call(&inner, &[("x", &x.unsqueeze(0)?.broadcast_to(&[2, 2])?.slice(1, 0..1)?.squeeze(1)?)], &[])
+                        .map(drop)
+                },
+                true,
+            ),
+            (&|r, x, y| Lane(1).run(|| y.copy_from(x)).and_then(|()| r.call(&own, &[("x", x)], &[]).map(drop)), true),
+            (
+                &|r, x, y| {
+                    let yes = r.full(CPU, DType::Bool, &[], true)?;
+                    r.if_else(&yes, || y.copy_from(x), || Lane(1).run(|| y.copy_from(x)))
+                },
+                true,
+            ),
             (&|_, x, y| Lane(1).run(|| y.copy_from(&x.neg()?)), false),
             (&|r, x, _| r.call(&inner, &[("x", x)], &[]).map(drop), false),
         ];
@@ -255,7 +272,10 @@ mod tests {
                 r.fetch("y", &y)
             });
             match recorded {
-                Ok(_) => assert!(!is_refused, "{number}"),
+                Ok(program) => {
+                    assert!(!is_refused, "{number}");
+                    crate::compile(program, &crate::CompileOptions::default()).expect("it compiles");
+                }
                 Err(Error::Program { error, .. }) => {
                     let text = error.to_string();
                     assert!(
@@ -265,6 +285,22 @@ mod tests {
                 }
                 Err(error) => panic!("{number}: {error}"),
             }
+        }
+    }
+
+    #[test]
+    fn both_branches_of_an_if_are_on_one_lane() {
+        for (other, is_refused) in [(1, false), (2, true)] {
+            let recorded = record("branches", |r| {
+                let (x, yes) = (feed(r)?, r.full(CPU, DType::Bool, &[], true)?);
+                let y = x.abs()?;
+                let copy = |lane| Lane(lane).run(|| y.copy_from(&x));
+                r.if_else(&yes, || copy(1), || copy(other))?;
+                // The lane of a block holds for that block alone.
+                r.if_true(&yes, || copy(3))?;
+                r.fetch("y", &y)
+            });
+            assert_eq!(recorded.is_err(), is_refused, "{recorded:?}");
         }
     }
 }

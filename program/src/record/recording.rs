@@ -352,7 +352,7 @@ impl Recording {
                 return refused("no block is left that it could end; an else ends the block of an if");
             };
             self.ended.extend(block.values);
-            if self.open.is_empty() {
+            if self.open.is_empty() && work == Work::End {
                 self.lane_of_block = None;
             }
         }

@@ -32,7 +32,8 @@ pub enum KeptBy {
 }
 
 impl Compiled {
-    /// The edges, sorted by their steps. Takes time in proportion to the steps times the [dependences](Compiled::dependences), divided by 64.
+    /// The edges, sorted by their steps. Takes time in proportion to the steps times the [dependences](Compiled::dependences), divided by 64, and for each edge
+    /// between streams or lanes to the segments or branches between its ends.
     pub fn edges(&self) -> Vec<Edge> {
         let dependences = self.dependences();
         let orders = self.ordered_steps(&dependences);
@@ -45,7 +46,7 @@ impl Compiled {
             from.dedup();
         }
         remove_implied(&mut earlier);
-        let previous = previous(self.segments.iter().map(|segment| segment.stream));
+        let order = StreamOrder::of(&self.segments);
         let mut edges = Vec::new();
         for (to, all) in earlier.iter().enumerate() {
             for &from in all {
@@ -55,7 +56,7 @@ impl Compiled {
                     from,
                     to,
                     dependences: own.copied().collect(),
-                    kept_by: self.kept_by(&previous, from, to),
+                    kept_by: self.kept_by(&order, from, to),
                 });
             }
         }
@@ -111,22 +112,46 @@ impl Compiled {
         self.segments.partition_point(|segment| segment.steps.end <= position)
     }
 
-    fn kept_by(&self, previous: &[Option<usize>], from: usize, to: usize) -> KeptBy {
+    fn kept_by(&self, order: &StreamOrder, from: usize, to: usize) -> KeptBy {
         let [earlier, later] = [from, to].map(|position| self.segment_of(position));
         let segments = &self.segments;
         if earlier == later {
             let branches = &segments[later].branches;
-            let places = [from, to].map(|position| branch_of(&segments[later], position));
-            let ([Some(from), Some(to)], false) = (places, places[0] == places[1]) else { return KeptBy::SameThread };
+            let [Some(from), Some(to)] = [from, to].map(|position| branch_of(&segments[later], position)) else {
+                return KeptBy::SameThread;
+            };
+            if branches[from].lane == branches[to].lane {
+                return KeptBy::SameThread;
+            }
             let waits = |branch: usize| branches[branch].after.iter().copied();
-            let path = path(from, to, waits, &self::previous(branches.iter().map(|branch| branch.lane)))
-                .unwrap_or_else(|| vec![(from, to)]);
-            return if path.is_empty() { KeptBy::SameThread } else { KeptBy::OtherThread(path) };
+            return KeptBy::OtherThread(
+                path(from, to, waits, &order.branches[later]).unwrap_or_else(|| vec![(from, to)]),
+            );
+        }
+        // Copies of one stream may end on other streams.
+        if segments[earlier].stream == segments[later].stream && !segments[earlier].is_transfer() {
+            return KeptBy::SameThread;
         }
         let waits = |segment: usize| segments[segment].after.iter().chain(&segments[segment].waits).copied();
         // Where the plan names no wait, both segments declare a use of one buffer, and the engine lets the later one wait.
-        let path = path(earlier, later, waits, previous).unwrap_or_else(|| vec![(earlier, later)]);
-        if path.is_empty() { KeptBy::SameThread } else { KeptBy::Events(path) }
+        KeptBy::Events(path(earlier, later, waits, &order.segments).unwrap_or_else(|| vec![(earlier, later)]))
+    }
+}
+
+/// What runs before each segment on its stream, and before each branch on its lane.
+struct StreamOrder {
+    segments: Vec<Option<usize>>,
+    /// For each segment those of its branches.
+    branches: Vec<Vec<Option<usize>>>,
+}
+
+impl StreamOrder {
+    fn of(segments: &[Segment]) -> StreamOrder {
+        let of_lanes = |segment: &Segment| previous(segment.branches.iter().map(|branch| branch.lane));
+        StreamOrder {
+            segments: previous(segments.iter().map(|segment| segment.stream)),
+            branches: segments.iter().map(of_lanes).collect(),
+        }
     }
 }
 

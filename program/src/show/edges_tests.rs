@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use streamvm_ep::{DType, DeviceId};
-use streamvm_instructions::Error;
+use streamvm_instructions::{Error, Lane};
 
-use crate::{CompileOptions, Program, Recorder, compile, record};
+use crate::{CompileOptions, KeptBy, Program, Recorder, compile, record};
 
 const CPU: DeviceId = DeviceId::cpu(0);
 
@@ -91,6 +91,22 @@ fn edges_are_the_smallest_set_with_the_same_reach() {
             }
             reach
         };
+        for edge in plan.edges() {
+            let [from, to] = [edge.from, edge.to].map(|at| {
+                let segment =
+                    plan.segments().iter().find(|it| it.steps.contains(&at)).expect("each step is in a segment");
+                let branch = segment.branches.iter().find(|it| it.steps.contains(&at));
+                (segment.stream, segment.steps.start, branch.map(|branch| branch.lane), segment.is_transfer())
+            });
+            let (one_stream, one_segment) = (from.0 == to.0, from.1 == to.1);
+            match &edge.kept_by {
+                KeptBy::SameThread => assert!(one_stream && !(one_segment && from.2 != to.2), "{edge:?}\n{plan}"),
+                KeptBy::OtherThread(waits) => {
+                    assert!(one_segment && from.2 != to.2 && !waits.is_empty(), "{edge:?}\n{plan}")
+                }
+                KeptBy::Events(waits) => assert!((!one_stream || from.3) && !waits.is_empty(), "{edge:?}\n{plan}"),
+            }
+        }
         let wanted = reach(&all);
         assert_eq!(reach(&edges), wanted, "seed {seed}\n{plan}");
         for left_out in 0..edges.len() {
@@ -104,6 +120,22 @@ fn edges_are_the_smallest_set_with_the_same_reach() {
         edges_left_out += distinct.len() - edges.len();
     }
     assert!(edges_left_out > 200, "{edges_left_out}");
+}
+
+/// Not by the events of a shorter way over another stream.
+#[test]
+fn steps_of_one_stream_are_kept_by_its_thread() {
+    let program = recorded(|r| {
+        let x = r.feed("x", CPU, DType::F32, &[8])?;
+        let (first, second) = (x.exp()?, x.neg()?);
+        let there = Lane(1).run(|| first.abs())?;
+        r.fetch("between", &x.sqrt()?)?;
+        r.fetch("y", &(&there + &second)?)
+    });
+    let plan = compile(program, &CompileOptions::default()).expect("it compiles");
+    let kept_by = |from, to| plan.edges().into_iter().find(|it| (it.from, it.to) == (from, to)).map(|it| it.kept_by);
+    assert_eq!(kept_by(1, 4), Some(KeptBy::SameThread), "{}\n{plan}", plan.show_edges());
+    assert_eq!(kept_by(0, 2), Some(KeptBy::Events(vec![(0, 1)])), "{}\n{plan}", plan.show_edges());
 }
 
 /// Ancestors are looked for in blocks of 4,096 steps.

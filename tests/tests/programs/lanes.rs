@@ -225,7 +225,31 @@ fn steps_run_on_the_lanes_that_they_were_recorded_on() {
     }
 }
 
-/// The lane of a step has the priority of that lane, and functions of two lanes do not wait for each other.
+/// Steps that could be branches of one segment stay on their lane, too, whichever was recorded first.
+#[test]
+fn a_step_on_a_lane_is_no_branch_of_another() {
+    let vm = Vm::builder().build().expect("an engine");
+    for chosen_first in [true, false] {
+        let program = vm.record("apart", |r| {
+            let x = r.feed("x", CPU, DType::F32, &[8])?;
+            let on_lane = || Lane(1).run(|| x.exp());
+            let (a, b) = if chosen_first { (on_lane()?, x.neg()?) } else { (x.neg()?, on_lane()?) };
+            r.fetch("y", &(&a + &b)?)
+        });
+        let options = CompileOptions { lanes: 2, hand_over_ns: 0, ..CompileOptions::default() };
+        let executable = vm.compile(&program.expect("a program"), &[], &options).expect("it compiles");
+        let compiled = executable.compiled();
+        for segment in compiled.segments() {
+            let is_exp = compiled.steps_of(segment.steps.clone()).any(|step| step.work.name() == "exp");
+            assert_eq!(is_exp, segment.stream.lane == 1, "{compiled}");
+            assert!(!is_exp || segment.steps.len() == 1, "{compiled}");
+        }
+        let run = executable.run(&[("x", &on_device(&vm, &[0.0; 8]))]).expect("a run");
+        assert_eq!(run["y"].to_vec::<f32>().expect("it runs"), [1.0; 8]);
+    }
+}
+
+/// Functions of two lanes do not wait for each other.
 #[test]
 fn functions_of_two_lanes_run_side_by_side() {
     let vm = Vm::builder().cpu_threads(2).build().expect("an engine");

@@ -517,6 +517,22 @@ fn a_function_that_is_left_out_passes_its_orders_on() {
     assert!(part.orders.iter().any(holds), "{part}");
 }
 
+/// Of a chain of functions that are left out, no order is left.
+#[test]
+fn a_chain_of_functions_that_are_left_out_leaves_no_order() {
+    let program = streamvm::program::record("chain", |r| {
+        let mut last = Vec::new();
+        for _ in 0..3_000 {
+            let before: Vec<_> = last.iter().collect();
+            let ((), steps) = r.after(&before, || r.host_fn("left out", CPU, || Ok(())))?;
+            last = vec![steps];
+        }
+        r.fetch("y", &r.feed("x", CPU, DType::F32, &[2])?.neg()?)
+    });
+    let part = program.expect("a program").for_fetches(&["y"]).expect("a part");
+    assert_eq!((part.steps.len(), part.orders.len()), (1, 0));
+}
+
 /// Runs in lists beside other instructions, over one and several streams, on the lane of the builder: as the same calls one by one.
 #[test]
 fn a_list_can_hold_runs() {

@@ -64,7 +64,10 @@ impl LoadedProgram {
             LoadedSegment::Transfer => unreachable!("a transfer is submitted as a copy"),
             LoadedSegment::SectionMark => unreachable!("a section begins and ends by instructions without code"),
         };
-        let Some(call) = &mut context.segment else { unreachable!("instructions of programs get the stream") };
+        // Code that somebody has taken out of a list, and that an instruction of another kind calls.
+        let Some(call) = &mut context.segment else {
+            return Err("the steps of a program run as a run of it alone".into());
+        };
         if let Some(step) = call.execute(&**prepared, run).map_err(|error| self.failed(segment, error))? {
             let (inner, mut run) = (self.clone(), SegmentRun { position: run.position.take(), ..*run });
             let function = InlineFn::new(move |context: &mut FnContext<'_>| inner.call(segment, &mut run, context));

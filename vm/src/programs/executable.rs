@@ -95,8 +95,8 @@ impl Executable {
     /// that none needs may be left out. So the loss of a training program can be asked for without training.
     ///
     /// The first call with these names compiles the needed steps ([`Program::for_fetches`]) with the options of this executable, and keeps them beside its program,
-    /// for later calls: for at most 16 choices of names, the least recently used goes first. Such a run counts as a run
-    /// ([`next_run`](Executable::next_run)), and draws the random numbers that the whole program would draw in it.
+    /// for later calls: for at most 16 choices of names, the least recently used goes first. A run that draws random numbers counts as a run
+    /// ([`next_run`](Executable::next_run)), and draws those that the whole program would draw in it.
     ///
     /// ```
     /// use streamvm::program::CompileOptions;
@@ -233,8 +233,9 @@ impl Executable {
     }
 
     /// Appends a run to the list that is being built, on the builder's lane, and returns its results by name: later instructions of the list may use them, and
-    /// feeds may be tensors that earlier ones write. The run is submitted with the list, as a whole or not at all, to the engine that has compiled the program.
-    /// A run with random numbers has the next [number](Executable::next_run) when it is appended.
+    /// feeds may be tensors that earlier ones write. The run is submitted with the list, as a whole or not at all.
+    /// A run with random numbers has the next [number](Executable::next_run) when it is appended. Another engine refuses the list if the run writes a tensor: those of
+    /// the engine that has compiled the program.
     ///
     /// ```
     /// use streamvm::program::CompileOptions;
@@ -258,8 +259,7 @@ impl Executable {
     /// ```
     ///
     /// # Errors
-    /// Those of [`run`](Executable::run) about feeds; the list is unchanged then. The submission refuses what has no value by then, and another engine refuses the
-    /// list.
+    /// Those of [`run`](Executable::run) about feeds; the list is unchanged then. The submission refuses what has no value by then.
     #[track_caller]
     pub fn run_in(&self, builder: &mut InstructionsBuilder, feeds: &[(&str, &Tensor)]) -> Result<Results, Error> {
         let site = Site::caller();
