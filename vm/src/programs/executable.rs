@@ -201,12 +201,8 @@ impl Executable {
         {
             return self.run_kernel(&engine, kernel, &inputs, site);
         }
-        let mut copies = InstructionList::new();
-        let run = self.begin(&engine, name, &given, &mut copies, site)?;
+        let run = self.begin_submitted(&engine, name, &given, site)?;
         let mut submitted = Submitted::default();
-        if !copies.is_empty() {
-            engine.submit(&mut copies, Full::Blocks, &mut Submitted::default())?;
-        }
         match compiled.segments() {
             // It uses its buffers whole, as the compiler promises for the only segment of a program.
             [segment] if self.inner.segments[0].is_prepared() => {
@@ -266,8 +262,9 @@ impl Executable {
         let append = || {
             let Some(engine) = self.engine.upgrade() else { return Err(Error::shutdown()) };
             let given = self.given(&engine, feeds, site)?;
-            let mut list = InstructionList::new();
-            let run = builder.lane().run(|| self.begin(&engine, None, &given, &mut list, site))?;
+            let mut copies = None;
+            let run = builder.lane().run(|| self.begin(&engine, None, &given, &mut copies, site))?;
+            let mut list = copies.unwrap_or_default();
             list.append(self.list_of(&run)?);
             let names = self.inner.compiled.program().fetches.iter().map(|fetch| fetch.name.clone());
             let results = names.zip(self.results(&run)?);
@@ -333,13 +330,29 @@ impl Executable {
         Ok(given)
     }
 
+    /// [`begin`](Executable::begin), and submits the copies.
+    pub(super) fn begin_submitted<'r>(
+        &'r self,
+        engine: &Arc<Engine>,
+        name: Option<&'r str>,
+        given: &[&'r Tensor],
+        site: Site,
+    ) -> Result<Run<'r>, Error> {
+        let mut copies = None;
+        let run = self.begin(engine, name, given, &mut copies, site)?;
+        if let Some(copies) = &mut copies {
+            engine.submit(copies, Full::Blocks, &mut Submitted::default())?;
+        }
+        Ok(run)
+    }
+
     /// Begins a run: adds copies of the feeds that have gaps or are in another place than the program needs to `copies`, and makes its new tensors.
-    pub(super) fn begin<'r>(
+    fn begin<'r>(
         &'r self,
         engine: &Engine,
         name: Option<&'r str>,
         given: &[&'r Tensor],
-        copies: &mut InstructionList,
+        copies: &mut Option<InstructionList>,
         site: Site,
     ) -> Result<Run<'r>, Error> {
         let compiled = &self.inner.compiled;
@@ -355,7 +368,7 @@ impl Executable {
                     if tensor.layout().is_contiguous() && tensor.place() == needed {
                         RunBuffer::Given(tensor)
                     } else {
-                        own.push(copied(copies, lane, tensor, needed, site)?);
+                        own.push(copied(copies.get_or_insert_default(), lane, tensor, needed, site)?);
                         RunBuffer::Own(own.len() - 1)
                     }
                 }

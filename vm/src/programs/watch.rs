@@ -119,11 +119,7 @@ impl Executable {
             return Err(ProgramError::WatchedSection { program, section, site }.into());
         }
         let given = self.given(&engine, feeds, site).map_err(|error| error.called_from(site))?;
-        let mut copies = InstructionList::new();
-        let run = self.begin(&engine, None, &given, &mut copies, site).map_err(|error| error.called_from(site))?;
-        if !copies.is_empty() {
-            engine.submit(&mut copies, Full::Blocks, &mut Submitted::default())?;
-        }
+        let run = self.begin_submitted(&engine, None, &given, site).map_err(|error| error.called_from(site))?;
         let named: HashSet<usize> =
             if let Watch::Steps(numbers) = watch { numbers.iter().copied().collect() } else { HashSet::new() };
         let mut pending = Vec::new();
