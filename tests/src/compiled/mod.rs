@@ -328,7 +328,7 @@ impl Drawn {
         let steps = 1 + draw.below(25);
         let tensors = given(vm, home, draw);
         let program_seed = draw.next();
-        let (lanes, empty) = (program_seed % 4 == 1, program_seed.is_multiple_of(3));
+        let (lanes, empty) = (program_seed % 8 == 1, program_seed.is_multiple_of(3));
         // Functions of a section that no tensor orders begin and leave it in the order of one lane.
         let sections = (!lanes).then(Resources::new);
         Drawn { tensors, program_seed, steps, sections, empty, lanes }
