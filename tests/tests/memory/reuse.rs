@@ -285,3 +285,27 @@ fn views_share_the_storage_and_keep_it_alive() {
     assert_eq!(square.to_vec::<f32>(), Ok(vec![1.0, 9.0, 2.0, 9.0]));
     assert_eq!(tail.to_vec::<f32>(), Ok(vec![9.0, 9.0]));
 }
+
+/// A small block whose work has passed is cached for its stream, and a tensor without elements takes it.
+#[test]
+fn an_empty_tensor_takes_a_cached_block_whose_work_has_passed() {
+    let vm = Vm::builder().build().expect("an engine");
+    let address_of = |tensor: &streamvm::Tensor| {
+        let (address, asked) = std::sync::mpsc::channel();
+        let ask = move |context: &mut FnContext<'_>| {
+            let bytes = context.writes.take::<u8>(0)?;
+            bytes.fill(1);
+            address.send(bytes.as_ptr() as usize)?;
+            Ok(())
+        };
+        vm.call_fn("address", CPU, [tensor.write()], ask).expect("it is taken").wait().expect("it runs");
+        asked.recv().expect("it was asked")
+    };
+    let fresh = || vm.empty(CPU, DType::U8, &[1 << 14]).expect("a tensor");
+    let (first, kept) = (fresh(), fresh());
+    let (address, other) = (address_of(&first), address_of(&kept));
+    drop(first);
+    let next = fresh();
+    assert_eq!(address_of(&next), address);
+    assert_ne!(address, other);
+}
