@@ -49,6 +49,16 @@ fn an_operand_is_taken_once() {
     taken[0] = 1.0;
 }
 
+/// What its memory held before is not looked at.
+#[test]
+fn a_function_that_takes_nothing_is_told_so_before_its_outputs_are_checked() {
+    let mut memory = [f32::NAN; 8];
+    let mut operands = [part(memory.as_mut_ptr(), 0, 8, Access::Write)];
+    let mut context = FnContext::new(&mut operands).unwrap();
+    let refused = crate::call_checking_finite(&mut context, &|_| Ok(()));
+    assert!(refused.is_err_and(|error| error.to_string().contains("not taken")));
+}
+
 #[test]
 fn a_missing_operand_says_how_many_there_are() {
     let mut memory = [0f32; 8];

@@ -73,7 +73,7 @@ fn is_in_order(step: &Step) -> bool {
     step.function().is_some_and(|function| !function.is_on_workers())
 }
 
-/// What functions of a device and lane come after, and what comes after them.
+/// The units of one compute stream that order its functions.
 #[derive(Default)]
 struct Called {
     last: Option<usize>,

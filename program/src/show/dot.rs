@@ -49,7 +49,9 @@ impl Compiled {
                 text.push_str("  }\n");
             }
         }
-        for Edge { from, to, dependences, kept_by } in self.edges() {
+        let dependences = self.dependences();
+        let orders = self.ordered_steps(&dependences);
+        for Edge { from, to, dependences, kept_by } in self.edges_of(&dependences, &orders) {
             let Some(kind) = dependences.iter().map(|it| it.kind).min() else { continue }; // below
             let style = match kind {
                 DependenceKind::ReadAfterWrite => "solid",
@@ -64,7 +66,6 @@ impl Compiled {
             let uses = escaped(&self.uses_of(&dependences).join("\n")).replace('\n', "\\n");
             let _ = writeln!(text, "  s{from} -> s{to} [label=\"{uses}\", style={style}, color={color}];");
         }
-        let orders = self.ordered_steps(&self.dependences());
         for (number, OrderedSteps { lasts, firsts }) in orders.into_iter().enumerate() {
             let mut edge = |from: &str, to: &str| {
                 let _ = writeln!(text, "  {from} -> {to} [label=\"order\", style=bold];");

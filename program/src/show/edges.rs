@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 
 use crate::plan::compiled::{Compiled, Segment, SegmentBranch};
 use crate::show::dependences::{Dependence, DependenceKind};
+use crate::show::orders::OrderedSteps;
 
 /// A step that must come after an earlier one, by their positions in [`Compiled::steps`], where that follows from no other edges.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,13 +15,13 @@ pub struct Edge {
     pub from: usize,
     /// The later step.
     pub to: usize,
-    /// What the two use; empty where the recording asks for the order alone.
+    /// The uses of bytes that make the edge; empty where only an order of the recording does.
     pub dependences: Vec<Dependence>,
-    /// What lets the later step wait.
+    /// The mechanism that makes the later step wait.
     pub kept_by: KeptBy,
 }
 
-/// What lets a step begin only after an earlier one has passed.
+/// The mechanism that makes a step wait until an earlier one has passed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum KeptBy {
     /// One stream runs both, or one lane of a segment, in their order.
@@ -36,7 +37,11 @@ impl Compiled {
     /// between streams or lanes to the segments or branches between its ends.
     pub fn edges(&self) -> Vec<Edge> {
         let dependences = self.dependences();
-        let orders = self.ordered_steps(&dependences);
+        self.edges_of(&dependences, &self.ordered_steps(&dependences))
+    }
+
+    /// [`edges`](Compiled::edges), from all dependences and orders of this program.
+    pub(super) fn edges_of(&self, dependences: &[Dependence], orders: &[OrderedSteps]) -> Vec<Edge> {
         let pairs =
             orders.iter().flat_map(|it| it.lasts.iter().flat_map(|from| it.firsts.iter().map(|to| (*from, *to))));
         let mut earlier: Vec<Vec<usize>> = vec![Vec::new(); self.step_count()];
@@ -138,7 +143,7 @@ impl Compiled {
     }
 }
 
-/// What runs before each segment on its stream, and before each branch on its lane.
+/// The predecessor of each segment on its stream, and of each branch on its lane.
 struct StreamOrder {
     segments: Vec<Option<usize>>,
     /// For each segment those of its branches.
@@ -179,7 +184,7 @@ fn path<I: Iterator<Item = usize>>(
     waits: impl Fn(usize) -> I,
     previous: &[Option<usize>],
 ) -> Option<Vec<(usize, usize)>> {
-    // What each one was reached from, and whether by a wait.
+    // For each segment or branch that the search has reached: the later one that it was reached from, and whether that one waits for it.
     let mut reached: HashMap<usize, (usize, bool)> = HashMap::new();
     let (mut found, mut next) = (vec![to], 0);
     while let Some(&at) = found.get(next) {
@@ -206,7 +211,7 @@ fn path<I: Iterator<Item = usize>>(
 }
 
 /// How many steps are looked for at a time: a row of so many bits for each step.
-const COLUMNS: usize = 4096;
+const COLUMNS: usize = 1024;
 
 /// Removes from the earlier steps of each step, which are sorted in descending order, those that another one of them comes after.
 fn remove_implied(earlier: &mut [Vec<usize>]) {

@@ -138,7 +138,7 @@ fn steps_of_one_stream_are_kept_by_its_thread() {
     assert_eq!(kept_by(0, 2), Some(KeptBy::Events(vec![(0, 1)])), "{}\n{plan}", plan.show_edges());
 }
 
-/// Ancestors are looked for in blocks of 4,096 steps.
+/// Ancestors are looked for in blocks of 1,024 steps.
 #[test]
 fn a_long_program_is_reduced_over_several_blocks_of_columns() {
     let program = recorded(|r| {

@@ -237,7 +237,7 @@ fn a_step_on_a_lane_is_no_branch_of_another() {
             r.fetch("y", &(&a + &b)?)
         });
         let options = CompileOptions { lanes: 2, hand_over_ns: 0, ..CompileOptions::default() };
-        let executable = vm.compile(&program.expect("a program"), &[], &options).expect("it compiles");
+        let executable = vm.compile(program.expect("a program"), &[], &options).expect("it compiles");
         let compiled = executable.compiled();
         for segment in compiled.segments() {
             let is_exp = compiled.steps_of(segment.steps.clone()).any(|step| step.work.name() == "exp");

@@ -14,6 +14,7 @@ mod jobs;
 mod judged;
 mod lanes;
 mod one_kernel;
+mod parts;
 mod plan_memory;
 mod random;
 mod recording;

@@ -59,7 +59,7 @@ fn elements(x: &Tensor) -> Vec<u64> {
     wide.to_vec::<f64>().expect("it runs").into_iter().map(f64::to_bits).collect()
 }
 
-/// What a caller would write: copies to the first device, casts to the promoted dtype. Calls that compose others bring operands together one call at a time.
+/// Makes the call as a caller without transfers would: copies to the first device, casts to the promoted dtype.
 fn by_hand(call: &Call, tensors: &[Tensor; 3]) -> Result<Tensor, Error> {
     let used = |at: usize| at < 2 || call.computes_with.contains(&2);
     let place = tensors.iter().map(Tensor::place).find(|place| place.device().is_some()).expect("one is on a device");

@@ -18,6 +18,7 @@
 mod executable;
 mod fetches;
 mod jit;
+mod parts;
 mod watch;
 
 use std::sync::Arc;
@@ -38,7 +39,7 @@ use crate::vm::Vm;
 
 impl Vm {
     /// Runs `f`, and returns the program of the calls that it makes on the tensors that it gets from the [`Recorder`]. Nothing is
-    /// computed, and the engine is not used: calls on other tensors run as always.
+    /// computed, and the engine is not used: calls on other tensors run as always. The thread is on lane 0 until `f` returns.
     ///
     /// ```
     /// use streamvm::program::CompileOptions;
