@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promoted_dtype_holds_both() {
+    fn dtypes_are_promoted_as_the_tables_say() {
         use DType::*;
         // Rows and columns in this order, as in the table of the array API standard; floats beside integers as in PyTorch.
         let order = [Bool, I8, I16, I32, I64, U8, U16, U32, U64, F16, BF16, F32, F64];
