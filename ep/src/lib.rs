@@ -41,7 +41,7 @@
 //! // SAFETY: the layout has the three elements, which nothing else uses while the operand exists.
 //! let operand = unsafe { Operand::new(memory.as_mut_ptr().cast(), DType::F32, layout, Access::ReadWrite) };
 //! let kernel = kernels.get(Op::Add, DeviceKind::CPU, DType::F32)?;
-//! (kernel.run)(&mut KernelCall { kernel, operands: &mut [operand], inputs: 1, params: &Params::default() })?;
+//! (kernel.run)(&mut KernelCall::new(kernel, &mut [operand], 1, &Params::default()))?;
 //! assert_eq!(memory, [2.0, 4.0, 6.0]);
 //! # Ok(())
 //! # }
@@ -62,10 +62,13 @@ pub use call::fn_context::{FnContext, MAX_WRITES, Reads, Writes};
 pub use call::kernel::{Kernel, KernelCall, KernelFn};
 pub use call::kernel_registry::KernelRegistry;
 pub use call::label::{Label, ProgramStep};
+pub use call::op_states::OpStates;
 pub use call::operand::{Access, Operand};
 pub use call::prepared::{Executes, Prepared, RestOfSegment, SegmentCall, SegmentRun, SequenceTime};
 pub use call::raw::{RawCall, RawFn};
+pub use call::registered::{ElementwiseOp, OpCall, TensorOp};
 pub use call::step_note::StepNote;
+pub use call::tile_function::{TileElement, TileFunction};
 pub use errors::call_error::{CallError, FnError};
 pub use errors::cuda_absent::{CudaAbsent, CudaVersion};
 pub use errors::driver_error::DriverError;
@@ -107,6 +110,7 @@ pub use tensor::numbers::Numbers;
 pub use tensor::op::Op;
 pub use tensor::op_class::{ElementWork, OpClass};
 pub use tensor::params::{Axes, Extra, Params};
+pub use tensor::registered_op::{RegisterError, RegisteredOp};
 pub use tensor::scalar::Scalar;
 pub use tensor::shape::{MAX_RANK, Shape, broadcast_shapes};
 pub use tensor::window::{Convolution, Pooling};

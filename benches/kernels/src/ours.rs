@@ -162,7 +162,7 @@ fn measure(device: &CpuDevice, case: &Case, budget: Duration) -> Result<f64, Err
             operands.push(out);
             let kernel = builtin_kernels().get(op, DeviceKind::CPU, dtype)?;
             let inputs = case.inputs.len();
-            let mut call = KernelCall { kernel, operands: &mut operands, inputs, params: &params };
+            let mut call = KernelCall::new(kernel, &mut operands, inputs, &params);
             if budget.is_zero() {
                 stream.launch(&mut call)?;
                 return Ok(element_of(&operands[inputs]));

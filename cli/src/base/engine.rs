@@ -4,7 +4,7 @@ pub(crate) use streamvm::ep::cuda::CudaConfig;
 pub(crate) use streamvm::ep::races::Finding;
 pub(crate) use streamvm::ep::{
     Access, Axes, Convolution, DType, DeviceId, DeviceInfo, DeviceKind, Error as DeviceError, Extra, Label, MAX_RANK,
-    MemoryKind, Numbers, Op, OpClass, Params, Pooling, ProgramStep, Scalar, Shape, Site,
+    MemoryKind, Numbers, Op, OpClass, Params, Pooling, ProgramStep, RegisteredOp, Scalar, Shape, Site,
 };
 pub(crate) use streamvm::instructions::{Kind, Resource};
 pub(crate) use streamvm::report::{OpProfile, SyncCounts, Times, WorkerProfile};

@@ -1,7 +1,9 @@
 //! Emits values: loads, copies, fills, and kernels with the numbers among their operands.
 
 use super::{Emitter, view};
-use crate::base::engine::{Axes, DType, DeviceId, Error, Extra, Generator, Numbers, Op, Params, Scalar, Shape, Tensor};
+use crate::base::engine::{
+    Axes, DType, DeviceId, Error, Extra, Generator, Numbers, Op, OpClass, Params, Scalar, Shape, Tensor,
+};
 use crate::syntax::ast::{Expr, ExprKind, ExtraRef, Number, PlaceRef, RangeBy};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::{Span, Spanned};
@@ -110,10 +112,11 @@ impl Emitter<'_> {
 
     /// The inputs of an op: its tensors, and its numbers with their places among all inputs. A number has the dtype of the tensor beside it.
     pub(super) fn inputs(&mut self, op: Op, inputs: &[Expr], lane: u32) -> Result<(Vec<Tensor>, Numbers), Diagnostic> {
+        let is_registered = op.class() == OpClass::Registered;
         let mut tensors: Vec<Option<Tensor>> = Vec::with_capacity(inputs.len());
         for input in inputs {
             tensors.push(match input.kind {
-                ExprKind::Number(_) if op.is_elementwise() => None,
+                ExprKind::Number(_) if op.is_elementwise() || is_registered => None,
                 _ => Some(self.value(input, lane)?),
             });
         }
@@ -126,6 +129,10 @@ impl Emitter<'_> {
                 out.extend(tensor);
                 continue;
             };
+            if is_registered {
+                numbers = numbers.with(index, any_scalar(*number));
+                continue;
+            }
             let Some(like) = like.as_ref().filter(|_| index >= first_value) else {
                 return Err(Diagnostic::new(input.span, format!("{op} needs a tensor beside or instead of a number"))
                     .with_help("a number has the dtype of the tensor beside it; `fill` makes a tensor"));

@@ -3,7 +3,7 @@
 //! An op is a function of the same name, except for two reductions: `max` and `min` are binary ops with two operands and reductions
 //! with one.
 
-use crate::base::engine::{DType, Op, OpClass};
+use crate::base::engine::{DType, Op, OpClass, RegisteredOp};
 
 /// The form of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +90,8 @@ pub enum Form {
     Permute,
     /// `slice a rows 0..4`
     Slice,
+    /// A registered op over tensors: `f a b 0.5`, its tensors and then its numbers, with `axis 1` or `axes 0 1` if wanted
+    Registered(Op),
 }
 
 impl Form {
@@ -138,12 +140,14 @@ impl Form {
             Form::Broadcast => &["x 4 10"],
             Form::Permute => &["x 1 0"],
             Form::Slice => &["x rows 0..4", "x cols 2..", "x axis 2 0..1"],
+            // As many as the op has: see `Function::calls`.
+            Form::Registered(_) => &[""],
         }
     }
 }
 
 const ALL: &[DType] = &DType::ALL;
-const FLOATS: &[DType] = Op::Exp.dtypes();
+const FLOATS: &[DType] = &[DType::F32, DType::F64, DType::F16, DType::BF16];
 
 /// The functions that are not ops, with the dtypes that they accept.
 const OTHERS: [(&str, Form, &[DType]); 19] = [
@@ -184,7 +188,11 @@ pub struct Function {
 impl Function {
     /// The ways in which it is called, such as `sum x axis 0`.
     pub fn calls(self) -> impl Iterator<Item = String> {
-        self.form.operands().iter().map(move |operands| format!("{} {operands}", self.name))
+        let of_op = match self.form {
+            Form::Registered(op) => op.inputs().join(" "),
+            _ => String::new(),
+        };
+        self.form.operands().iter().map(move |operands| format!("{} {operands}{of_op}", self.name))
     }
 
     /// How it is called, as a help of a message.
@@ -194,11 +202,12 @@ impl Function {
     }
 }
 
-/// Every function of the language: the ops by their names, and the others.
+/// Every function of the language: the ops by their names, the others, and the registered ops. A registered op of the name of a function is not among them.
 pub fn functions() -> impl Iterator<Item = Function> {
     let of_op = |op: Op| Some(Function { name: op.name(), form: form(op)?, dtypes: op.dtypes(), op: Some(op) });
     let others = OTHERS.into_iter().map(|(name, form, dtypes)| Function { name, form, dtypes, op: None });
-    Op::ALL.into_iter().filter_map(of_op).chain(others)
+    let is_new = |op: &Op| OTHERS.iter().all(|(name, ..)| *name != op.name());
+    Op::ALL.into_iter().filter_map(of_op).chain(others).chain(RegisteredOp::all().filter(is_new).filter_map(of_op))
 }
 
 /// The form of an op's call, by its class; `None` for an op that is called by the name of another.
@@ -230,6 +239,7 @@ fn form(op: Op) -> Option<Form> {
         (_, OpClass::Pooling | OpClass::PoolingGradient) => Form::Pooling(op),
         (_, OpClass::Sequence) => Form::Arange,
         (_, OpClass::Source) => Form::Random(op),
+        (_, OpClass::Registered) => Form::Registered(op),
     })
 }
 

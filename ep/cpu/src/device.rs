@@ -5,7 +5,7 @@ use std::ptr::without_provenance_mut;
 use std::sync::Arc;
 
 use streamvm_ep::{
-    Accounts, Device, DeviceId, DeviceInfo, Error, EventId, EventPool, MemoryKind, Prepared, Region, Segment,
+    Accounts, Device, DeviceId, DeviceInfo, Error, EventId, EventPool, MemoryKind, OpStates, Prepared, Region, Segment,
     SequenceError, Stream,
 };
 
@@ -46,6 +46,7 @@ pub struct CpuDevice {
     cores: usize,
     accounts: Accounts,
     events: Arc<EventPool>,
+    states: Arc<OpStates>,
 }
 
 impl CpuDevice {
@@ -59,6 +60,7 @@ impl CpuDevice {
             config,
             cores,
             events: Arc::new(EventPool::new()),
+            states: Arc::new(OpStates::new(id)),
         }
     }
 }
@@ -115,11 +117,11 @@ unsafe impl Device for CpuDevice {
 
     fn create_stream(&self) -> Result<Box<dyn Stream>, Error> {
         let threads = self.config.threads.unwrap_or(self.cores).max(1);
-        Ok(Box::new(CpuStream::new(self.id, threads, Arc::clone(&self.events))))
+        Ok(Box::new(CpuStream::new(self.id, threads, Arc::clone(&self.events), Arc::clone(&self.states))))
     }
 
     fn prepare(&self, segment: Segment) -> Result<Box<dyn Prepared>, SequenceError> {
-        Ok(Box::new(CpuSequence::of_segment(segment)?))
+        Ok(Box::new(CpuSequence::of_segment(segment, &self.states)?))
     }
 
     fn events(&self) -> &EventPool {

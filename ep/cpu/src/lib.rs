@@ -33,7 +33,7 @@
 //!
 //! let kernel = kernels.get(Op::Add, DeviceKind::CPU, DType::F32)?;
 //! let params = Params::default();
-//! stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params })?;
+//! stream.launch(&mut KernelCall::new(kernel, &mut operands, 2, &params))?;
 //! stream.synchronize()?;
 //!
 //! assert_eq!(operands[2].slice::<f32>()?, [1.5, 2.5, 3.5]);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use streamvm_ep::{
-    CallError, DeviceId, DeviceKind, Error, EventId, EventPool, FnContext, InlineFn, KernelCall, Operand, Prepared,
-    ProgramStep, Scalar, SegmentRun, SequenceError, StepNote, Stream,
+    CallError, DeviceId, DeviceKind, Error, EventId, EventPool, FnContext, InlineFn, KernelCall, OpStates, Operand,
+    Prepared, ProgramStep, Scalar, SegmentRun, SequenceError, StepNote, Stream,
 };
 use streamvm_kernels::{copy, fill, set_threads};
 
@@ -21,11 +21,12 @@ pub(crate) struct CpuStream {
     threads: usize,
     events: Arc<EventPool>,
     step_note: Arc<StepNote>,
+    states: Arc<OpStates>,
 }
 
 impl CpuStream {
-    pub(crate) fn new(device: DeviceId, threads: usize, events: Arc<EventPool>) -> CpuStream {
-        CpuStream { device, threads, events, step_note: Arc::default() }
+    pub(crate) fn new(device: DeviceId, threads: usize, events: Arc<EventPool>, states: Arc<OpStates>) -> CpuStream {
+        CpuStream { device, threads, events, step_note: Arc::default(), states }
     }
 }
 
@@ -37,7 +38,7 @@ unsafe impl Stream for CpuStream {
         }
         call.mark_overlapping_shared()?;
         set_threads(self.threads);
-        call.run()?;
+        call.run(Some(&self.states))?;
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use super::*;
 
 fn stream() -> (CpuStream, Arc<EventPool>) {
     let events = Arc::new(EventPool::new());
-    (CpuStream::new(DeviceId::cpu(0), 1, events.clone()), events)
+    (CpuStream::new(DeviceId::cpu(0), 1, events.clone(), Arc::new(OpStates::new(DeviceId::cpu(0)))), events)
 }
 
 fn dense(dims: &[usize]) -> Layout {
@@ -145,13 +145,9 @@ fn custom(op: Op, device: DeviceKind, run: streamvm_ep::KernelFn) -> Kernel {
 #[test]
 fn a_kernel_of_another_device_is_refused() {
     let (mut stream, _) = stream();
-    let mut call = KernelCall {
-        kernel: custom(Op::Neg, DeviceKind::CUDA, |_| panic!("must not run")),
-        operands: &mut [],
-        inputs: 0,
-        params: &Params::default(),
-    };
-    assert!(matches!(stream.launch(&mut call), Err(Error::WrongDevice { .. })));
+    let kernel = custom(Op::Neg, DeviceKind::CUDA, |_| panic!("must not run"));
+    let refused = stream.launch(&mut KernelCall::new(kernel, &mut [], 0, &Params::default()));
+    assert!(matches!(refused, Err(Error::WrongDevice { .. })));
 }
 
 #[test]
@@ -164,17 +160,12 @@ fn a_registered_kernel_gets_no_slices_of_operands_in_place() {
         unsafe { Operand::new(base, DType::U8, dense(&[3]), access) }
     };
     let mut operands = [all(Access::Read), all(Access::Write)];
-    let mut call = KernelCall {
-        kernel: custom(Op::Neg, DeviceKind::CPU, |call| {
-            assert_eq!(call.operands[1].slice_mut::<u8>(), Err(Error::SharedOperand));
-            call.operands[0].slice::<u8>()?;
-            Ok(())
-        }),
-        operands: &mut operands,
-        inputs: 1,
-        params: &Params::default(),
-    };
-    let refused = stream.launch(&mut call);
+    let kernel = custom(Op::Neg, DeviceKind::CPU, |call| {
+        assert_eq!(call.operands[1].slice_mut::<u8>(), Err(Error::SharedOperand));
+        call.operands[0].slice::<u8>()?;
+        Ok(())
+    });
+    let refused = stream.launch(&mut KernelCall::new(kernel, &mut operands, 1, &Params::default()));
     assert!(matches!(refused, Err(Error::Kernel(KernelError::Other(_)))), "{refused:?}");
 }
 
@@ -187,12 +178,8 @@ fn a_registered_kernel_that_is_not_elementwise_does_not_run_in_place() {
         // SAFETY: the view has three elements, and the operands are used together in one launch.
         unsafe { Operand::new(base, DType::U8, dense(&[3]), access) }
     };
-    let mut call = KernelCall {
-        kernel: custom(Op::Softmax, DeviceKind::CPU, |_| panic!("must not run")),
-        operands: &mut [all(Access::Read), all(Access::Write)],
-        inputs: 1,
-        params: &Params::default(),
-    };
-    let refused = stream.launch(&mut call);
+    let kernel = custom(Op::Softmax, DeviceKind::CPU, |_| panic!("must not run"));
+    let mut operands = [all(Access::Read), all(Access::Write)];
+    let refused = stream.launch(&mut KernelCall::new(kernel, &mut operands, 1, &Params::default()));
     assert!(matches!(refused, Err(Error::Kernel(KernelError::Overlap { .. }))));
 }

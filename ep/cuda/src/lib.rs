@@ -45,7 +45,7 @@
 //! };
 //! let kernel = Kernel { op: Op::Add, device: DeviceKind::CUDA, dtype: DType::F32, run: |_| Ok(()) };
 //! let mut operands = [view(1, Access::Read), view(2, Access::Read), view(3, Access::Write)];
-//! let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &Params::default() };
+//! let call = KernelCall::new(kernel, &mut operands, 2, &Params::default());
 //! let launch = streamvm_cuda::plan(&call)?.expect("there are elements");
 //! assert_eq!(launch.kernel.to_string(), "sv_add_f32");
 //! # Ok(())
@@ -71,13 +71,14 @@ use std::any::Any;
 use std::sync::Arc;
 
 pub use streamvm_ep::{CudaAbsent, CudaVersion, DriverError};
-use streamvm_ep::{DType, Device, DeviceKind, Kernel, KernelRegistry, Op};
+use streamvm_ep::{DType, Device, DeviceKind, Kernel, KernelRegistry, Op, RegisteredOp};
 #[cfg(feature = "cuda")]
 use streamvm_ep::{Graphs, Stream};
 
 #[cfg(feature = "cuda")]
 pub use device::{CudaDevice, CudaProducts};
 pub use elementwise::kernel_ptx::kernel_ptx;
+pub use elementwise::{CudaCodeError, CudaElementCode, CudaElementwise};
 pub use fused::{FUSED_NAME, FusedArguments, FusedLaunch, fused_ptx, plan_fused};
 pub use instance::config::CudaConfig;
 pub use plan::abi;
@@ -92,6 +93,8 @@ pub use user_kernel::{CudaArgument, CudaFunction, CudaGrid};
 
 /// Registers a kernel for every supported op and dtype. Its host-side check does nothing, because planning a launch checks the operands.
 pub fn register(registry: &mut KernelRegistry) {
+    let has = |op: RegisteredOp, dtype| op.code(DeviceKind::CUDA, dtype).is_some();
+    registry.run_registered_ops(DeviceKind::CUDA, has, |_| Ok(()));
     for op in Op::ALL {
         for dtype in DType::ALL.into_iter().filter(|&dtype| op.supports(dtype)) {
             registry.register(Kernel { op, device: DeviceKind::CUDA, dtype, run: |_| Ok(()) });

@@ -14,7 +14,7 @@ use crate::parallel;
 use crate::random::offset;
 use crate::rows::input;
 use crate::tile_functions::{of_one, of_three, of_two};
-use crate::tiles::{Map, TileFn};
+use crate::tiles::{Function, Map, TileFn};
 
 /// The kernel of a unary op.
 pub(super) fn unary<D: DTypeTag, U: Unary<D::Computed>>(call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
@@ -112,11 +112,11 @@ impl Map {
 ///
 /// * The function of `map` is for operands of these dtypes.
 #[inline(always)]
-unsafe fn run<const N: usize>(
+pub(super) unsafe fn run<const N: usize, F: Function>(
     call: &mut KernelCall<'_, '_>,
     inputs: [DType; N],
     output: DType,
-    map: &Map,
+    map: &Map<F>,
 ) -> Result<(), KernelError> {
     let (inputs, out) = checked(call, inputs, output)?;
     // SAFETY: the caller guarantees the types, and `checked` the rest.

@@ -11,7 +11,7 @@
 //! // SAFETY: each has the three elements of a row, which nothing else uses while the operands exist.
 //! let view = |row: usize, access| unsafe { Operand::new(base.wrapping_add(row * 12), DType::F32, layout, access) };
 //! let mut operands = [view(0, Access::Read), view(1, Access::Write)];
-//! (kernel.run)(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() })?;
+//! (kernel.run)(&mut KernelCall::new(kernel, &mut operands, 1, &Params::default()))?;
 //! assert_eq!(memory[1], [-1.0, -2.0, -3.0]);
 //! # Ok(())
 //! # }
@@ -86,6 +86,7 @@ mod plain;
 mod pooling;
 mod random;
 mod reduce;
+mod registered;
 mod rms_norm;
 mod row_tiles;
 mod rows;

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use half::{bf16, f16};
-use streamvm_ep::{DType, DeviceKind, Kernel, KernelFn, KernelRegistry, Op};
+use streamvm_ep::{DType, DeviceKind, Kernel, KernelFn, KernelRegistry, Op, RegisteredOp};
 
 use crate::along_axis::{scatter, scatter_add, take_along_axis};
 use crate::arange::arange;
@@ -23,6 +23,7 @@ use crate::pad::pad;
 use crate::pooling::{self, avg_backward, max_backward, pool};
 use crate::random::{self, random};
 use crate::reduce::{All, Any, Largest, Mean, Prod, Smallest, Std, Sum, Var, reduce};
+use crate::registered;
 use crate::rms_norm::rms_norm;
 use crate::softmax::{self, backward, forward};
 use crate::triangle::triangle;
@@ -52,6 +53,7 @@ pub fn register(registry: &mut KernelRegistry, device: DeviceKind) {
 /// Adds every CPU kernel to the registry, as kernels of `device`, whose memory the CPU must be able to access.
 #[cfg(not(any(loom, shuttle)))]
 pub fn register(registry: &mut KernelRegistry, device: DeviceKind) {
+    registry.run_registered_ops(device, RegisteredOp::has_host_kernel, registered::run);
     let mut add = |op, dtype, run: KernelFn| {
         registry.register(Kernel { op, device, dtype, run });
     };

@@ -15,7 +15,7 @@
 
 use std::mem::MaybeUninit;
 
-use streamvm_ep::{DType, Operand};
+use streamvm_ep::{DType, Operand, TileFunction};
 
 use crate::halves::Half;
 use crate::loop_nest::LoopNest;
@@ -44,10 +44,36 @@ type TileInputs = [InRow<u8>; MOST_INPUTS];
 pub(super) type TileFn =
     unsafe fn(count: usize, results: *mut u8, a: *const u8, b: *const u8, c: *const u8, singles: usize);
 
+/// The function of an op, as it is called for a tile.
+pub(super) trait Function: Copy + Sync {
+    /// Computes the elements of a tile: see [`TileFn`].
+    ///
+    /// # Safety
+    ///
+    /// * As for [`TileFn`].
+    unsafe fn call(self, count: usize, results: *mut u8, inputs: [*const u8; MOST_INPUTS], singles: usize);
+}
+
+impl Function for TileFn {
+    #[inline(always)]
+    unsafe fn call(self, count: usize, results: *mut u8, [a, b, c]: [*const u8; MOST_INPUTS], singles: usize) {
+        // SAFETY: the caller guarantees this.
+        unsafe { self(count, results, a, b, c, singles) }
+    }
+}
+
+/// The function of a registered op.
+impl Function for &dyn TileFunction {
+    unsafe fn call(self, count: usize, results: *mut u8, inputs: [*const u8; MOST_INPUTS], singles: usize) {
+        // SAFETY: the caller guarantees this.
+        unsafe { self.compute(count, results, inputs, singles) }
+    }
+}
+
 /// An elementwise op over operands of some types.
 #[derive(Copy, Clone)]
-pub(super) struct Map {
-    pub(super) function: TileFn,
+pub(super) struct Map<F = TileFn> {
+    pub(super) function: F,
     /// What an element costs, in the units of [`parallel`].
     pub(super) work: usize,
     /// Whether 16-bit floats are `f32` in tiles; otherwise they are moved as they are.
@@ -124,7 +150,7 @@ impl Rooms {
     }
 }
 
-impl Map {
+impl<F: Function> Map<F> {
     /// Computes `out`, to which the inputs broadcast.
     ///
     /// # Safety
@@ -160,7 +186,7 @@ impl Map {
         let [a, b, c] = rows;
         let singles = (1 - a.stride) | (1 - b.stride) << 1 | (1 - c.stride) << 2;
         // SAFETY: the caller guarantees this.
-        unsafe { (self.function)(count, results, a.first, b.first, c.first, singles) }
+        unsafe { self.function.call(count, results, [a.first, b.first, c.first], singles) }
     }
 
     /// [`run`](Map::run) for operands that are [`flat`].

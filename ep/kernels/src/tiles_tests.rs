@@ -61,20 +61,20 @@ fn every_view<T: Copy + PartialEq + std::fmt::Debug>(dtype: DType, sub: Map, num
 
 #[test]
 fn views_do_not_change_results() {
-    let sub = Map { function: of_two::<i32, Sub>, work: parallel::LIGHT, widens: false };
+    let sub = Map { function: of_two::<i32, Sub> as TileFn, work: parallel::LIGHT, widens: false };
     every_view(DType::I32, sub, |it| it);
 }
 
 /// A tile has room for fewer of them.
 #[test]
 fn views_of_elements_of_8_bytes_do_not_change_results() {
-    let sub = Map { function: of_two::<f64, Sub>, work: parallel::LIGHT, widens: false };
+    let sub = Map { function: of_two::<f64, Sub> as TileFn, work: parallel::LIGHT, widens: false };
     every_view(DType::F64, sub, f64::from);
 }
 
 #[test]
 fn views_of_16_bit_floats_do_not_change_results() {
-    let sub = Map { function: of_two::<f32, Sub>, work: parallel::LIGHT, widens: true };
+    let sub = Map { function: of_two::<f32, Sub> as TileFn, work: parallel::LIGHT, widens: true };
     every_view(DType::F16, sub, |it| f16::from_f32(it as f32));
 }
 

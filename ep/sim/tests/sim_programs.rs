@@ -116,7 +116,7 @@ fn give(stream: &mut dyn Stream, command: &Command, regions: &[Region], kernels:
         Command::Add { .. } => {
             let kernel = kernels.get(Op::Add, kind, DType::I32).unwrap();
             let params = Params::default();
-            stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params }).unwrap();
+            stream.launch(&mut KernelCall::new(kernel, &mut operands, 2, &params)).unwrap();
         }
         Command::Double { .. } => {
             let mut code = InlineFn::new(|context| {

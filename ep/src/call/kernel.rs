@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::call::op_states::OpStates;
 use crate::call::operand::Operand;
 use crate::errors::error::KernelError;
 use crate::names::device_kind::DeviceKind;
@@ -20,6 +21,8 @@ pub struct KernelCall<'c, 'm> {
     pub inputs: usize,
     /// Parameters of the op.
     pub params: &'c Params,
+    /// What kernels of registered ops keep on the device; `None` outside of [`run`](KernelCall::run).
+    pub(crate) states: Option<&'c OpStates>,
 }
 
 /// The code of a kernel. It checks its operands and returns an error for those that it does not support. It neither panics nor blocks.
@@ -54,14 +57,27 @@ impl fmt::Debug for Kernel {
     }
 }
 
+impl<'c, 'm> KernelCall<'c, 'm> {
+    /// A call with these fields.
+    #[inline]
+    pub fn new(
+        kernel: Kernel,
+        operands: &'c mut [Operand<'m>],
+        inputs: usize,
+        params: &'c Params,
+    ) -> KernelCall<'c, 'm> {
+        KernelCall { kernel, operands, inputs, params, states: None }
+    }
+}
+
 impl KernelCall<'_, '_> {
     /// Looks for operands that overlap, one of them written. Such operands give no slices from then on, so that no kernel, built in or
     /// registered, can hold a `&` and a `&mut` to the same bytes.
     ///
     /// # Errors
     ///
-    /// [`KernelError::Overlap`] unless the op is elementwise and the two are an input and an output
-    /// that are exactly the same view.
+    /// [`KernelError::Overlap`] unless the two are an input and an output that are exactly the same view, and the op
+    /// [may write it](Op::may_write).
     #[inline]
     pub fn mark_overlapping_shared(&mut self) -> Result<(), KernelError> {
         let operands = &*self.operands;
@@ -85,7 +101,7 @@ impl KernelCall<'_, '_> {
                 if other == writer || !self.operands[writer].overlaps(&self.operands[other]) {
                     continue;
                 }
-                let in_place = self.kernel.op.is_elementwise()
+                let in_place = self.kernel.op.may_write(writer.min(other))
                     && (writer < self.inputs) != (other < self.inputs)
                     && self.operands[writer].same_view(&self.operands[other]);
                 if !in_place {

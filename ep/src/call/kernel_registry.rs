@@ -2,29 +2,50 @@
 
 use std::fmt;
 
-use crate::call::kernel::Kernel;
+use crate::call::kernel::{Kernel, KernelFn};
 use crate::errors::error::Error;
 use crate::names::device_kind::DeviceKind;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
+use crate::tensor::registered_op::RegisteredOp;
 
 const SLOTS_OF_KIND: usize = Op::ALL.len() * DType::ALL.len();
 
 /// A table of kernels. A lookup is one access to an array.
 #[derive(Clone)]
 pub struct KernelRegistry {
-    /// One entry per (device kind, op, dtype), in that order of significance, up to the last kind that has kernels.
+    /// One entry per (device kind, built-in op, dtype), in that order of significance, up to the last kind that has kernels.
     table: Vec<Option<Kernel>>,
+    /// How kinds run registered ops, by [`DeviceKind::index`].
+    registered: Vec<Option<RegisteredOps>>,
+}
+
+/// How a kind of device runs registered ops.
+#[derive(Copy, Clone)]
+struct RegisteredOps {
+    has: fn(RegisteredOp, DType) -> bool,
+    run: KernelFn,
 }
 
 impl KernelRegistry {
     /// A table without kernels.
     pub fn empty() -> KernelRegistry {
-        KernelRegistry { table: Vec::new() }
+        KernelRegistry { table: Vec::new(), registered: Vec::new() }
     }
 
-    /// Adds a kernel, and returns the one that it replaces.
+    /// Says how devices of this kind run registered ops: `has` is whether they can run an op whose first input has this dtype, `run` is the code of its kernels.
+    pub fn run_registered_ops(&mut self, device: DeviceKind, has: fn(RegisteredOp, DType) -> bool, run: KernelFn) {
+        if self.registered.len() <= device.index() {
+            self.registered.resize(device.index() + 1, None);
+        }
+        self.registered[device.index()] = Some(RegisteredOps { has, run });
+    }
+
+    /// Adds a kernel, and returns the one that it replaces. One of a registered op is not added: such an op has its own.
     pub fn register(&mut self, kernel: Kernel) -> Option<Kernel> {
+        if matches!(kernel.op, Op::Registered(_)) {
+            return None;
+        }
         let least = (kernel.device.index() + 1) * SLOTS_OF_KIND;
         if self.table.len() < least {
             self.table.resize(least, None);
@@ -37,6 +58,11 @@ impl KernelRegistry {
         for kernel in other.table.iter().flatten() {
             self.register(*kernel);
         }
+        for (kind, ops) in DeviceKind::all().zip(&other.registered) {
+            if let Some(RegisteredOps { has, run }) = *ops {
+                self.run_registered_ops(kind, has, run);
+            }
+        }
     }
 
     /// The kernel for `op` on `device`, where `dtype` is the dtype of the op's [key input](Op::key_input). Allocates only for the error.
@@ -45,13 +71,22 @@ impl KernelRegistry {
     ///
     /// [`Error::MissingKernel`], which lists the dtypes that have a kernel.
     pub fn get(&self, op: Op, device: DeviceKind, dtype: DType) -> Result<Kernel, Error> {
-        self.find(op, device, dtype).copied().ok_or_else(|| self.missing(op, device, dtype))
+        self.find(op, device, dtype).ok_or_else(|| self.missing(op, device, dtype))
     }
 
-    /// Like [`get`](KernelRegistry::get), but a reference into the table; `None` if there is no such kernel.
+    /// Like [`get`](KernelRegistry::get), but `None` if there is no such kernel.
     #[inline]
-    pub fn find(&self, op: Op, device: DeviceKind, dtype: DType) -> Option<&Kernel> {
-        self.table.get(slot(op, device, dtype))?.as_ref()
+    pub fn find(&self, op: Op, device: DeviceKind, dtype: DType) -> Option<Kernel> {
+        match op {
+            Op::Registered(registered) => self.of_registered(registered, device, dtype),
+            _ => *self.table.get(slot(op, device, dtype))?,
+        }
+    }
+
+    #[inline(never)]
+    fn of_registered(&self, op: RegisteredOp, device: DeviceKind, dtype: DType) -> Option<Kernel> {
+        let RegisteredOps { has, run } = (*self.registered.get(device.index())?)?;
+        has(op, dtype).then_some(Kernel { op: Op::Registered(op), device, dtype, run })
     }
 
     /// The dtypes that `op` has kernels for on `device`.
@@ -75,7 +110,7 @@ impl fmt::Debug for KernelRegistry {
 
 #[inline]
 fn slot(op: Op, device: DeviceKind, dtype: DType) -> usize {
-    device.index() * SLOTS_OF_KIND + op as usize * DType::ALL.len() + dtype as usize
+    device.index() * SLOTS_OF_KIND + op.index() * DType::ALL.len() + dtype as usize
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! Layer: uses `names`, `tensor`, `errors`; is used by `provider`, `sequence`.
 //!
 //! Main types: [`Operand`](operand::Operand), [`Kernel`](kernel::Kernel), [`KernelCall`](kernel::KernelCall),
-//! [`KernelRegistry`](kernel_registry::KernelRegistry), [`InlineFn`](closure::InlineFn), [`FnContext`](fn_context::FnContext),
+//! [`KernelRegistry`](kernel_registry::KernelRegistry), [`ElementwiseOp`](registered::ElementwiseOp), [`TensorOp`](registered::TensorOp),
+//! [`InlineFn`](closure::InlineFn), [`FnContext`](fn_context::FnContext),
 //! [`RawCall`](raw::RawCall), [`Prepared`](prepared::Prepared), [`SegmentCall`](prepared::SegmentCall), [`Label`](label::Label).
 
 pub mod check;
@@ -12,8 +13,11 @@ pub(crate) mod fn_context;
 pub(crate) mod kernel;
 pub(crate) mod kernel_registry;
 pub(crate) mod label;
+pub(crate) mod op_states;
 pub(crate) mod operand;
 pub(crate) mod prepared;
 pub(crate) mod raw;
+pub(crate) mod registered;
 pub(crate) mod step_note;
+pub(crate) mod tile_function;
 pub(crate) mod with_numbers;

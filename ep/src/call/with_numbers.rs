@@ -3,12 +3,14 @@
 use smallvec::SmallVec;
 
 use crate::call::kernel::KernelCall;
+use crate::call::op_states::OpStates;
 use crate::call::operand::{Access, Operand};
 use crate::errors::error::KernelError;
 use crate::tensor::dtype::DType;
 use crate::tensor::error::OpError;
 use crate::tensor::layout::Layout;
 use crate::tensor::numbers::{MOST_INPUTS, MOST_NUMBERS, Numbers};
+use crate::tensor::op_class::OpClass;
 use crate::tensor::params::{Extra, Params};
 use crate::tensor::scalar::Scalar;
 
@@ -31,15 +33,18 @@ impl NumberElement {
 }
 
 impl KernelCall<'_, '_> {
-    /// Runs the code of the kernel. Numbers among the inputs ([`Extra::Numbers`]) become operands of one element on this stack: kernels know tensors alone. A
-    /// stream that runs its kernels in this address space calls this, and needs to know nothing of numbers.
+    /// Runs the code of the kernel. `states` are those of its device; a registered op over tensors needs them. Numbers among the inputs of an elementwise op ([`Extra::Numbers`]) become operands of one element on this
+    /// stack: its kernels know tensors alone. A stream that runs its kernels in this address space calls this, and needs to know nothing of numbers.
     ///
     /// # Errors
     ///
     /// Those of the kernel. [`OpError::Numbers`], [`OpError::Value`] and [`KernelError::Operands`] for numbers that do not fit the call.
     #[inline]
-    pub fn run(&mut self) -> Result<(), KernelError> {
+    pub fn run(&mut self, states: Option<&OpStates>) -> Result<(), KernelError> {
         match self.params.extra {
+            _ if self.kernel.op.class() == OpClass::Registered => {
+                (self.kernel.run)(&mut KernelCall { operands: &mut *self.operands, states, ..*self })
+            }
             Extra::Numbers(numbers) => self.run_with(numbers),
             _ => (self.kernel.run)(self),
         }
@@ -77,7 +82,7 @@ impl KernelCall<'_, '_> {
             }
         }
         let params = &Params::default();
-        (self.kernel.run)(&mut KernelCall { kernel: self.kernel, operands: &mut operands, inputs: all, params })
+        (self.kernel.run)(&mut KernelCall::new(self.kernel, &mut operands, all, params))
     }
 }
 

@@ -30,7 +30,7 @@ fn run(op: Op, inputs: &mut [i32], params: &Params) -> Result<[i32; 2], KernelEr
     // SAFETY: as above, two elements.
     operands.push(unsafe { Operand::new(output.as_mut_ptr().cast(), DType::I32, row, Access::Write) });
     let inputs = operands.len() - 1;
-    KernelCall { kernel, operands: &mut operands, inputs, params }.run()?;
+    KernelCall::new(kernel, &mut operands, inputs, params).run(None)?;
     drop(operands);
     Ok(output)
 }

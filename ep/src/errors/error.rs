@@ -41,7 +41,7 @@ pub enum KernelError {
     /// Operands that overlap in a way that the op does not allow.
     #[error(
         "operands {written} and {other} of {op} overlap and {written} is written; \
-         only an elementwise op may write exactly the view that it reads"
+         only an elementwise op, or a registered op in place, may write exactly the view that it reads"
     )]
     Overlap { op: Op, written: usize, other: usize },
     /// Integer division by zero.
@@ -66,7 +66,13 @@ pub enum KernelError {
     /// An operand that does not meet the kernel's requirements.
     #[error("operand {operand} of {op}: {source}")]
     Operand { op: Op, operand: usize, source: Box<Error> },
-    /// The error of a registered kernel.
+    /// The function of a registered op returned an error.
+    #[error("{op}: {reason}")]
+    Registered { op: Op, reason: String },
+    /// A call of a registered op over tensors, on a stream that has no [`OpStates`](crate::OpStates).
+    #[error("{op} is no function over tensors, or its stream keeps no states of registered ops")]
+    NoStates { op: Op },
+    /// The error of a kernel of a caller's own.
     #[error("{0}")]
     Other(String),
 }

@@ -12,6 +12,7 @@ use crate::sequence::function::SequenceFunction;
 use crate::tensor::dtype::DType;
 use crate::tensor::footprint::Footprint;
 use crate::tensor::layout::Layout;
+use crate::tensor::op_class::OpClass;
 use crate::tensor::params::{Extra, Params};
 use crate::tensor::scalar::Scalar;
 
@@ -150,7 +151,7 @@ impl SequenceStep {
     /// For each operand of a kernel, whether it gives no slices, because it is an input and the output at once.
     ///
     /// # Errors
-    /// [`SequenceError::Operands`] if an input shares bytes with the output in another way, or the kernel's op is not elementwise.
+    /// [`SequenceError::Operands`] if an input shares bytes with the output in another way, or the op [may not write](crate::Op::may_write) it.
     pub fn shared_operands(&self, number: usize) -> Result<SmallVec<[bool; MOST_OPERANDS]>, SequenceError> {
         let mut shared = SmallVec::from_elem(false, self.operands.len());
         let (SequenceWork::Kernel(kernel, _) | SequenceWork::Draw { kernel, .. }, Some((output, inputs))) =
@@ -159,8 +160,8 @@ impl SequenceStep {
             return Ok(shared);
         };
         for (place, input) in inputs.iter().enumerate().filter(|(_, input)| input.overlaps(output)) {
-            if !kernel.op.is_elementwise() || !input.is_same_view(output) {
-                let expected = "an output that shares no bytes with an input, or that an elementwise kernel reads as exactly the same view";
+            if !kernel.op.may_write(place) || !input.is_same_view(output) {
+                let expected = "an output that shares no bytes with an input, or that an elementwise kernel, or one in place, reads as exactly the same view";
                 let found = format!("{kernel:?} from {input:?} to {output:?}");
                 return Err(SequenceError::Operands { step: number, expected, found });
             }
@@ -179,7 +180,9 @@ impl SequenceStep {
             }
             SequenceWork::Kernel(kernel, params) | SequenceWork::Draw { kernel, params, .. } => {
                 let numbers = params.numbers();
-                if !numbers.fit(kernel.op) || !numbers.iter().all(|(_, value)| value.fits(kernel.dtype)) {
+                // Those of a registered op are no elements.
+                let is_number = |value: Scalar| kernel.op.class() == OpClass::Registered || value.fits(kernel.dtype);
+                if !numbers.fit(kernel.op) || !numbers.iter().all(|(_, value)| is_number(value)) {
                     let found = format!("{kernel:?} with the numbers {numbers:?}");
                     return Err(SequenceError::Operands {
                         step: number,
@@ -208,7 +211,6 @@ impl SequenceStep {
         };
         let accesses: Vec<Access> = self.operands.iter().map(|operand| operand.access).collect();
         let fits = accesses.len() == inputs + 1
-            && accesses.len() <= MOST_OPERANDS
             && accesses[..inputs].iter().all(|access| *access == Access::Read)
             && accesses[inputs] == Access::Write;
         if fits {

@@ -71,6 +71,16 @@ pub enum OpError {
     /// An op whose output does not follow from inputs.
     #[error("{op} has no inputs that its output would follow from: give it the output")]
     NoInputs { op: Op },
+    /// The rule of a registered op gave an error.
+    #[error("{op}: {reason}")]
+    Rule { op: Op, reason: String },
+    /// A registered op in place whose rule gives another output than the first input.
+    #[error(
+        "{op} works in place, so its rule must give the dtype and shape of its first input, and it gave {}{}",
+        found.0,
+        found.1
+    )]
+    OutputInPlace { op: Op, found: Box<(DType, Shape)> },
     /// Two inputs that need the same dtype.
     #[error("{op} needs inputs of one dtype, found {left} and {right}; cast one of them first")]
     MixedDTypes { op: Op, left: DType, right: DType },

@@ -2,7 +2,7 @@
 
 use crate::tensor::dtype::DType;
 use crate::tensor::error::{OpError, ShapeError};
-use crate::tensor::numbers::{MOST_INPUTS, Numbers};
+use crate::tensor::numbers::{MOST_INPUTS, MOST_PLACES, Numbers};
 use crate::tensor::op::Op;
 use crate::tensor::op_class::{OpClass, dtypes};
 use crate::tensor::params::{Extra, Params};
@@ -21,15 +21,34 @@ use DType::{Bool, I64};
 /// # Errors
 ///
 /// * [`OpError::Numbers`] and [`OpError::Value`] for [numbers](crate::Numbers) that the op, or the dtype, does not take.
+/// * [`OpError::Rule`] with the error of the rule of a registered op.
 /// * [`OpError::NoInputs`] for an op [without inputs](Op::is_source), whose output is given by the caller ([`check_source`]).
 /// * [`OpError::EmptyReduction`] for a reduction over axes whose sizes have the product 0, unless the op [has a result](Op::reduces_no_elements) for no
 ///   elements.
 /// * Otherwise an [`OpError`] that says which inputs or parameters the op accepts.
 pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DType, Shape), OpError> {
-    match &params.extra {
-        Extra::Numbers(numbers) => infer_with_numbers(op, inputs, numbers),
+    match (&params.extra, op.class()) {
+        (_, OpClass::Registered) => infer_registered(op, inputs, params),
+        (Extra::Numbers(numbers), _) => infer_with_numbers(op, inputs, numbers),
         _ => infer_over_tensors(op, inputs, params),
     }
+}
+
+/// By the rule of an op over whole tensors.
+fn infer_registered(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DType, Shape), OpError> {
+    let Op::Registered(registered) = op else { return Err(OpError::NoInputs { op }) };
+    if inputs.len() + params.numbers().len() != op.arity() {
+        return Err(OpError::Arity { op, found: inputs.len() + params.numbers().len() });
+    }
+    if !params.numbers().fit(op) {
+        return Err(OpError::Numbers { op });
+    }
+    let rule = registered.rule().ok_or(OpError::NoInputs { op })?;
+    let (dtype, shape) = rule(inputs, params).map_err(|error| OpError::Rule { op, reason: error.to_string() })?;
+    if registered.is_in_place() && inputs.first() != Some(&(dtype, &shape)) {
+        return Err(OpError::OutputInPlace { op, found: Box::new((dtype, shape)) });
+    }
+    Ok((dtype, shape))
 }
 
 impl Numbers {
@@ -41,10 +60,16 @@ impl Numbers {
             // The condition is a tensor.
             OpClass::Select => 1..3,
             OpClass::Ternary => 0..3,
+            // All of its numbers, which come after the tensors.
+            OpClass::Registered => {
+                let Op::Registered(op) = op else { return false };
+                let (all, len) = (op.arity(), op.numbers());
+                return !self.are_too_many() && self.len() == len && (all - len..all).all(|it| self.contains(it));
+            }
             _ => return self.is_empty(),
         };
         let fits = |input: usize| takes.contains(&input) || !self.contains(input);
-        !self.are_too_many() && self.len() < takes.len() && (0..MOST_INPUTS).all(fits)
+        !self.are_too_many() && self.len() < takes.len() && (0..MOST_PLACES).all(fits)
     }
 }
 
@@ -181,6 +206,7 @@ fn infer_over_tensors(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Re
         }
         OpClass::ArgSort => Ok((I64, places(op, shape, params)?)),
         OpClass::Source | OpClass::Sequence => Err(OpError::NoInputs { op }),
+        OpClass::Registered => infer_registered(op, inputs, params),
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! Main types: [`DType`](dtype::DType), [`Shape`](shape::Shape), [`Layout`](layout::Layout),
 //! [`Footprint`](footprint::Footprint), [`Scalar`](scalar::Scalar), [`Op`](op::Op), [`OpClass`](op_class::OpClass), [`Accuracy`](accuracy::Accuracy), [`Params`](params::Params),
-//! [`Numbers`](numbers::Numbers), [`Convolution`](window::Convolution), [`Pooling`](window::Pooling), [`ShapeError`](error::ShapeError),
+//! [`RegisteredOp`](registered_op::RegisteredOp), [`Numbers`](numbers::Numbers), [`Convolution`](window::Convolution), [`Pooling`](window::Pooling), [`ShapeError`](error::ShapeError),
 //! [`OpError`](error::OpError).
 
 pub(crate) mod accuracy;
@@ -18,6 +18,7 @@ pub(crate) mod op;
 pub(crate) mod op_class;
 mod op_table;
 pub(crate) mod params;
+pub(crate) mod registered_op;
 pub(crate) mod scalar;
 pub(crate) mod shape;
 pub(crate) mod sort_key;

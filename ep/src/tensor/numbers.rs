@@ -1,16 +1,19 @@
-//! Numbers that stand where an elementwise op takes tensors: `x * 0.5` is one call, with one tensor and one number.
+//! Numbers that stand where an elementwise op takes tensors, `x * 0.5` is one call, with one tensor and one number; and the numbers of a registered op.
 
 use std::fmt;
 
 use crate::tensor::scalar::Scalar;
 
-/// The most inputs of an op that can have numbers.
+/// The most inputs of an elementwise op.
 pub(crate) const MOST_INPUTS: usize = 3;
 
-/// The most numbers of a call. One input at least is a tensor, whose dtype the numbers take.
+/// The most inputs of an op that can have numbers.
+pub(crate) const MOST_PLACES: usize = u8::BITS as usize;
+
+/// The most numbers of a call. One input at least is a tensor, whose dtype the numbers of an elementwise op take.
 pub(crate) const MOST_NUMBERS: usize = 2;
 
-/// Which inputs of a call of an elementwise op are numbers, and their values: [`Extra::Numbers`](crate::Extra::Numbers).
+/// Which inputs of a call of an elementwise or registered op are numbers, and their values: [`Extra::Numbers`](crate::Extra::Numbers).
 ///
 /// The other inputs are tensors. A call has only these as operands, in their order: `clamp(x, 0.0, high)` has the operands `x` and `high`. A number counts as a
 /// tensor of rank 0, of the dtype of the op's [key input](crate::Op::key_input), filled with it.
@@ -21,12 +24,14 @@ pub(crate) const MOST_NUMBERS: usize = 2;
 // Bytes, and no words, because they fit beside the tag of `Extra` only without alignment.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Numbers {
-    /// Bits 0 to 2: whether this input is a number. Bits 3 and 4, 5 and 6: the kind of the first and the second number. Bit 7: a number was added that no op takes.
-    head: u8,
+    /// Bit `i`: whether input `i` is a number.
+    places: u8,
+    /// Bits 0 and 1, 2 and 3: the kind of the first and the second number. Bit 7: a number was added that no op takes.
+    kinds: u8,
     values: [[u8; 8]; MOST_NUMBERS],
 }
 
-/// The bit of a number that no op takes: there are more than [`MOST_NUMBERS`], or it comes after the last input.
+/// The bit of a number that no op takes: there are more than [`MOST_NUMBERS`], or it comes after the last place.
 const TOO_MANY: u8 = 1 << 7;
 
 /// The kinds of scalars, as bits of the head.
@@ -37,21 +42,21 @@ const TRUTH: u8 = 3;
 
 impl Numbers {
     /// No numbers.
-    pub const NONE: Numbers = Numbers { head: 0, values: [[0; 8]; MOST_NUMBERS] };
+    pub const NONE: Numbers = Numbers { places: 0, kinds: 0, values: [[0; 8]; MOST_NUMBERS] };
 
     /// These, and `value` as the input of this index, in place of a number that was there.
     #[must_use]
     #[inline]
     pub fn with(mut self, input: usize, value: Scalar) -> Numbers {
         let mut number = self.places().filter(|place| *place < input).count();
-        if input >= MOST_INPUTS || (!self.contains(input) && self.len() == MOST_NUMBERS) {
-            self.head |= TOO_MANY;
+        if input >= MOST_PLACES || (!self.contains(input) && self.len() == MOST_NUMBERS) {
+            self.kinds |= TOO_MANY;
             return self;
         }
         if !self.contains(input) && self.len() == 1 && number == 0 {
             // The number that is there becomes the second one.
             self.values[1] = self.values[0];
-            self.head = (self.head & !(0b11 << 5)) | ((self.head >> 3 & 0b11) << 5);
+            self.kinds = (self.kinds & !(0b11 << 2)) | ((self.kinds & 0b11) << 2);
         }
         number = number.min(MOST_NUMBERS - 1);
         let (kind, bits) = match value {
@@ -62,8 +67,9 @@ impl Numbers {
             Scalar::U64(value) => (UNSIGNED, value),
             Scalar::Bool(value) => (TRUTH, value.into()),
         };
-        let shift = 3 + 2 * number;
-        self.head = (self.head & !(0b11 << shift)) | (kind << shift) | (1 << input);
+        let shift = 2 * number;
+        self.kinds = (self.kinds & !(0b11 << shift)) | (kind << shift);
+        self.places |= 1 << input;
         self.values[number] = bits.to_ne_bytes();
         self
     }
@@ -71,23 +77,23 @@ impl Numbers {
     /// How many there are.
     #[inline]
     pub const fn len(&self) -> usize {
-        (self.head & 0b111).count_ones() as usize
+        self.places.count_ones() as usize
     }
 
     /// Whether there are none.
     #[inline]
     pub const fn is_empty(&self) -> bool {
-        self.head == 0
+        self.places == 0 && self.kinds == 0
     }
 
     /// Whether the input of this index is a number.
     #[inline]
     pub const fn contains(&self, input: usize) -> bool {
-        input < MOST_INPUTS && self.head & (1 << input) != 0
+        input < MOST_PLACES && self.places & (1 << input) != 0
     }
 
     fn places(self) -> impl Iterator<Item = usize> {
-        (0..MOST_INPUTS).filter(move |&input| self.contains(input))
+        (0..MOST_PLACES).filter(move |&input| self.contains(input))
     }
 
     /// The number that is the input of this index.
@@ -96,9 +102,9 @@ impl Numbers {
         if !self.contains(input) {
             return None;
         }
-        let number = (self.head & ((1 << input) - 1) & 0b111).count_ones() as usize;
+        let number = (self.places & ((1 << input) - 1)).count_ones() as usize;
         let bits = u64::from_ne_bytes(*self.values.get(number)?);
-        Some(match self.head >> (3 + 2 * number) & 0b11 {
+        Some(match self.kinds >> (2 * number) & 0b11 {
             FLOAT => Scalar::F64(f64::from_bits(bits)),
             SIGNED => Scalar::I64(bits.cast_signed()),
             UNSIGNED => Scalar::U64(bits),
@@ -109,12 +115,12 @@ impl Numbers {
     /// The numbers with the indices of the inputs that they are, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (usize, Scalar)> {
         let numbers = *self;
-        (0..MOST_INPUTS).filter_map(move |input| Some((input, numbers.get(input)?)))
+        (0..MOST_PLACES).filter_map(move |input| Some((input, numbers.get(input)?)))
     }
 
     /// Whether a number was added that no op takes.
     pub(crate) const fn are_too_many(&self) -> bool {
-        self.head & TOO_MANY != 0
+        self.kinds & TOO_MANY != 0
     }
 }
 

@@ -1,4 +1,4 @@
-//! The built-in ops, made from the [table of ops](crate::op_table): their names and fixed properties.
+//! Ops: the built-in ones, made from the [table of ops](crate::op_table), and registered ones. Their names and fixed properties.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,6 +7,7 @@ use crate::names::text::{ParseError, listed};
 use crate::tensor::accuracy::{Accuracy, Samples};
 use crate::tensor::dtype::DType;
 use crate::tensor::op_class::{ElementWork, OpClass, dtypes};
+use crate::tensor::registered_op::RegisteredOp;
 
 macro_rules! define {
     ({$($(#[doc = $doc:literal])* $op:ident: $name:literal, $class:ident, $dtypes:ident,
@@ -24,7 +25,7 @@ macro_rules! define {
     };
     ($($op:ident $name:literal $class:ident $dtypes:ident [$($input:ident)*] [$($doc:literal)*] [$($work:ident)?] [$($empty:literal)?] [$($samples:ident)*]
         [$($error:ident $($number:literal)+)?] [$($numpy:literal)?];)*) => {
-        /// A built-in op. Each has one output.
+        /// An op: a built-in one, or one that was registered. Each has one output.
         ///
         /// `f16` and `bf16` are computed in `f32`, and each element of the output is rounded once, to the nearest value with ties to
         /// even. That holds for sums, means, softmax and matrix products too, which accumulate in `f32` or wider.
@@ -35,16 +36,33 @@ macro_rules! define {
                 #[doc = $crate::op_error!($($error $($number)+)?)]
                 $op,
             )*
+            /// An op of a caller's own.
+            Registered(RegisteredOp),
+        }
+
+        /// The numbers of the built-in ops.
+        enum Number {
+            $($op,)*
         }
 
         impl Op {
-            /// Every op, in the order of the enum.
+            /// Every built-in op, in the order of the enum.
             pub const ALL: [Op; [$($name),*].len()] = [$(Op::$op),*];
 
+            /// The place of a built-in op in [`Op::ALL`], and their number for a registered op.
+            #[inline]
+            pub const fn index(self) -> usize {
+                match self {
+                    $(Op::$op => Number::$op as usize,)*
+                    Op::Registered(_) => Op::ALL.len(),
+                }
+            }
+
             /// The name that [`Display`](fmt::Display) prints and [`FromStr`] reads.
-            pub const fn name(self) -> &'static str {
+            pub fn name(self) -> &'static str {
                 match self {
                     $(Op::$op => $name,)*
+                    Op::Registered(op) => op.name(),
                 }
             }
 
@@ -52,33 +70,40 @@ macro_rules! define {
             pub const fn class(self) -> OpClass {
                 match self {
                     $(Op::$op => OpClass::$class,)*
+                    Op::Registered(op) => op.class(),
                 }
             }
 
             /// The dtypes that the op accepts for its [key input](Op::key_input).
-            pub const fn dtypes(self) -> &'static [DType] {
+            pub fn dtypes(self) -> &'static [DType] {
                 match self {
                     $(Op::$op => dtypes::$dtypes,)*
+                    Op::Registered(op) => op.dtypes(),
                 }
             }
 
             /// The names of the inputs.
-            pub const fn inputs(self) -> &'static [&'static str] {
+            pub fn inputs(self) -> &'static [&'static str] {
                 match self {
                     $(Op::$op => &[$(stringify!($input)),*],)*
+                    Op::Registered(op) => op.inputs(),
                 }
             }
 
             /// Number of inputs.
             pub const fn arity(self) -> usize {
-                const ARITIES: [u8; Op::ALL.len()] = [$(Op::$op.inputs().len() as u8),*];
-                ARITIES[self as usize] as usize
+                const ARITIES: [u8; Op::ALL.len()] = [$({ const INPUTS: &[&str] = &[$(stringify!($input)),*]; INPUTS.len() as u8 }),*];
+                match self {
+                    Op::Registered(op) => op.arity(),
+                    built_in => ARITIES[built_in.index()] as usize,
+                }
             }
 
             /// About how much work it is for each element; [`ElementWork::Light`] for an op that is not elementwise.
             pub const fn element_work(self) -> ElementWork {
                 match self {
                     $($(Op::$op => ElementWork::$work,)?)*
+                    Op::Registered(op) => op.work(),
                     _ => ElementWork::Light,
                 }
             }
@@ -92,8 +117,9 @@ macro_rules! define {
             }
 
             /// What it computes, in a few sentences of Markdown.
-            pub const fn documentation(self) -> &'static str {
+            pub fn documentation(self) -> &'static str {
                 match self {
+                    Op::Registered(op) => op.documentation(),
                     $(Op::$op => concat!($($doc,)* " ", $crate::op_error!($($error $($number)+)?)).trim_ascii(),)*
                 }
             }
@@ -118,6 +144,7 @@ macro_rules! define {
             pub const fn samples(self, input: usize) -> Samples {
                 let all: &[Samples] = match self {
                     $(Op::$op => &[$(Samples::$samples),*],)*
+                    Op::Registered(_) => &[],
                 };
                 match all {
                     [] => Samples::Wild,
@@ -141,6 +168,14 @@ impl Op {
     pub const fn is_elementwise(self) -> bool {
         use OpClass::{Binary, Cast, Comparison, Predicate, Select, Ternary, Unary};
         matches!(self.class(), Unary | Predicate | Binary | Comparison | Select | Ternary | Cast)
+    }
+
+    /// Whether the output may be exactly the view of this input: of an elementwise op of any, of a registered op [in place](crate::TensorOp::in_place) of the first.
+    pub const fn may_write(self, input: usize) -> bool {
+        match self {
+            Op::Registered(op) if op.is_in_place() => input == 0,
+            _ => self.is_elementwise(),
+        }
     }
 
     /// Whether its kernels refuse some values of elements: integers that are divided by zero or raised to a negative power, and indices out
@@ -207,10 +242,11 @@ impl FromStr for Op {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Op, ParseError> {
-        Op::ALL
-            .into_iter()
-            .find(|op| op.name() == text)
-            .ok_or_else(|| ParseError::new("op", text, format!("one of {}", listed(&Op::ALL))))
+        Op::ALL.into_iter().chain(RegisteredOp::all()).find(|op| op.name() == text).ok_or_else(|| {
+            let all: Vec<Op> = Op::ALL.into_iter().chain(RegisteredOp::all()).collect();
+            let expected = format!("one of {}; an op of your own is known once it is registered", listed(&all));
+            ParseError::new("op", text, expected)
+        })
     }
 }
 
@@ -230,7 +266,7 @@ mod tests {
     #[test]
     fn position_in_all_is_the_discriminant() {
         for (index, op) in Op::ALL.into_iter().enumerate() {
-            assert_eq!(op as usize, index);
+            assert_eq!(op.index(), index);
         }
     }
 }

@@ -68,6 +68,8 @@ pub enum OpClass {
     Source,
     /// Numbers that follow from their place. No input, as for [`OpClass::Source`].
     Sequence,
+    /// The rule of a registered op over whole tensors ([`TensorOp`](crate::TensorOp)).
+    Registered,
 }
 
 impl OpClass {
@@ -90,6 +92,8 @@ impl OpClass {
             OpClass::CrossEntropyGradient | OpClass::Scatter => input != 1,
             OpClass::Predicate | OpClass::Cast | OpClass::ArgReduction | OpClass::ArgSort | OpClass::OneHot => false,
             OpClass::Source | OpClass::Sequence => false,
+            // Its rule may want inputs of different dtypes.
+            OpClass::Registered => false,
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::borrow::Borrow;
 use std::ptr;
 
+use smallvec::SmallVec;
 use streamvm_ep::{
     Access, DType, DeviceId, MAX_WRITES, Op, OpError, Params, Scalar, Shape, check_source, infer, infer_alike,
 };
@@ -19,13 +20,8 @@ use crate::tensor::var::Var;
 
 /// The device, dtype and shape of an op's output.
 pub(crate) fn check_op(op: Op, inputs: &[&Tensor], params: &Params) -> Result<(DeviceId, DType, Shape), BuildError> {
-    let mut described = [(DType::F32, &Shape::SCALAR); 3];
-    if inputs.len() > described.len() {
-        return Err(OpError::Arity { op, found: inputs.len() }.into());
-    }
-    for (slot, input) in described.iter_mut().zip(inputs) {
-        *slot = (input.dtype(), input.layout().shape());
-    }
+    let described: SmallVec<[(DType, &Shape); 3]> =
+        inputs.iter().map(|input| (input.dtype(), input.layout().shape())).collect();
     let refused = |error| match error {
         OpError::Value { value, dtype, .. } if !params.numbers().is_empty() => {
             BuildError::Value { what: op.name().to_owned(), value, dtype }
@@ -36,7 +32,7 @@ pub(crate) fn check_op(op: Op, inputs: &[&Tensor], params: &Params) -> Result<(D
         }
         other => other.into(),
     };
-    let (dtype, shape) = infer(op, &described[..inputs.len()], params).map_err(refused)?;
+    let (dtype, shape) = infer(op, &described, params).map_err(refused)?;
     Ok((check_device(op, inputs)?, dtype, shape))
 }
 
@@ -84,10 +80,10 @@ pub(crate) fn check_op_into(
     Ok((device, output.dtype(), output.shape()))
 }
 
-/// Checks that an op shares no byte between its output and an input. An elementwise op may write exactly the view that it reads.
+/// Checks that an op shares no byte between its output and an input. An elementwise op, or one in place, may write exactly the view that it reads.
 pub(crate) fn check_in_place(op: Op, inputs: &[&Tensor], output: &Tensor) -> Result<(), BuildError> {
     for (index, input) in inputs.iter().enumerate() {
-        if op.is_elementwise() && input.shares_storage(output) && input.layout() == output.layout() {
+        if op.may_write(index) && input.shares_storage(output) && input.layout() == output.layout() {
             continue;
         }
         if input.overlaps(output) {
@@ -95,7 +91,7 @@ pub(crate) fn check_in_place(op: Op, inputs: &[&Tensor], output: &Tensor) -> Res
                 what: op.name().to_owned(),
                 first: inputs.len(),
                 second: index,
-                help: "only an elementwise op may write exactly the view that it reads; write to another tensor",
+                help: "only an elementwise op may write exactly the view that it reads, and an op in place its first input; write to another tensor",
             });
         }
     }

@@ -1,7 +1,7 @@
-//! Pass: an elementwise step writes over an input that ends there, so that both values share one piece of memory.
+//! Pass: a step writes over an input that ends there, so that both values share one piece of memory.
 //!
 //! The conditions:
-//! * The op is elementwise, and the input is the same view as the output: whole, of the same size in bytes per element.
+//! * The op may write this input: it is elementwise, or a registered op in place. The input is the same view as the output: whole, of the same size in bytes per element.
 //! * The input exists within the run only: no feed, parameter or fetch. One stream alone uses it and the output.
 //! * The step is the input's last use, and every use of the input in this step is that same view.
 //! * The step is the output's first use.
@@ -32,30 +32,34 @@ pub(super) fn find(
     let mut shares = none(program);
     for (position, &number) in kept.iter().enumerate() {
         let step = &program.steps[number];
-        let Some(output) = step.output().filter(|_| is_elementwise(step)) else { continue };
+        let Some(output) = step.output().filter(|_| matches!(step.work, Work::Call(..))) else { continue };
         if !in_arena(output.value)
             || lifetimes[output.value.0].start != position
             || !program.is_whole(output.value, &output.layout)
         {
             continue;
         }
-        let ends_here = |input: &&Operand| {
-            homes[input.value.0] == homes[output.value.0]
+        let ends_here = |(place, input): &(usize, &Operand)| {
+            may_write(step, *place)
+                && homes[input.value.0] == homes[output.value.0]
                 && input.value != output.value
                 && (lifetimes[input.value.0].end == position + 1 || options.has(Mutant::InPlaceThoughRead))
                 && program.is_whole(input.value, &input.layout)
                 && size(program, input) == size(program, output)
-                && step.inputs().all(|other| other.value != input.value || other.layout == output.layout)
+                && step.inputs().enumerate().all(|(place, other)| {
+                    other.value != input.value || (other.layout == output.layout && may_write(step, place))
+                })
         };
-        if let Some(input) = step.inputs().find(ends_here) {
+        if let Some((_, input)) = step.inputs().enumerate().find(ends_here) {
             shares[output.value.0] = shares[input.value.0];
         }
     }
     shares
 }
 
-fn is_elementwise(step: &Step) -> bool {
-    matches!(&step.work, Work::Call(op, _) if op.is_elementwise())
+/// Whether the output may lie where this input lies.
+fn may_write(step: &Step, input: usize) -> bool {
+    matches!(&step.work, Work::Call(op, _) if op.may_write(input))
 }
 
 fn size(program: &Program, operand: &Operand) -> usize {

@@ -286,15 +286,15 @@ impl Program {
         InstructionList::new().push(stream, kind, uses, step.site).map_err(|error| error.to_string())
     }
 
-    /// A step shares no element between its output and an input; an elementwise op may write exactly the view that it reads.
+    /// A step shares no element between its output and an input; an elementwise op, or one in place, may write exactly the view that it reads.
     fn check_overlap(&self, step: &Step, output: &Operand, inputs: &[Operand]) -> Result<(), String> {
-        let elementwise = matches!(&step.work, Work::Call(op, _) if op.is_elementwise());
-        let clashes = |input: &&Operand| {
-            let same = elementwise && input.layout == output.layout;
+        let may_write = |place: usize| matches!(&step.work, Work::Call(op, _) if op.may_write(place));
+        let clashes = |(place, input): (usize, &Operand)| {
+            let same = may_write(place) && input.layout == output.layout;
             let overlap = || Footprint::of(&input.layout).overlaps(&Footprint::of(&output.layout));
             input.value == output.value && !same && overlap()
         };
-        match inputs.iter().position(|input| clashes(&input)) {
+        match inputs.iter().enumerate().position(clashes) {
             Some(place) => Err(format!(
                 "the output of this {} has elements in common with input {place}; write elsewhere",
                 step.work.name()

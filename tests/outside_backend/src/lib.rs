@@ -10,7 +10,7 @@ use std::sync::Arc;
 use streamvm::ep::kernels;
 use streamvm_ep::{
     Accounts, Device, DeviceId, DeviceKind, Error, EventId, EventPool, KernelCall, KernelRegistry, KindError, KindInfo,
-    MemoryKind, Operand, Region, Scalar, Stream,
+    MemoryKind, OpStates, Operand, Region, Scalar, Stream,
 };
 
 /// Alignment of every region, in bytes: the least that a device may have.
@@ -37,12 +37,17 @@ pub fn register_kernels(kind: DeviceKind) -> KernelRegistry {
 pub struct OutsideDevice {
     accounts: Accounts,
     events: Arc<EventPool>,
+    states: Arc<OpStates>,
 }
 
 impl OutsideDevice {
     /// The device of this id, whose regions have at most `limit` bytes together.
     pub fn new(id: DeviceId, limit: Option<u64>) -> OutsideDevice {
-        OutsideDevice { accounts: Accounts::new(id, limit), events: Arc::default() }
+        OutsideDevice {
+            accounts: Accounts::new(id, limit),
+            events: Arc::default(),
+            states: Arc::new(OpStates::new(id)),
+        }
     }
 }
 
@@ -80,7 +85,11 @@ unsafe impl Device for OutsideDevice {
     }
 
     fn create_stream(&self) -> Result<Box<dyn Stream>, Error> {
-        Ok(Box::new(OutsideStream { device: self.id(), events: Arc::clone(&self.events) }))
+        Ok(Box::new(OutsideStream {
+            device: self.id(),
+            events: Arc::clone(&self.events),
+            states: Arc::clone(&self.states),
+        }))
     }
 
     fn events(&self) -> &EventPool {
@@ -102,6 +111,7 @@ fn passed(events: &EventPool, event: EventId, device: DeviceId) -> Result<(), Er
 struct OutsideStream {
     device: DeviceId,
     events: Arc<EventPool>,
+    states: Arc<OpStates>,
 }
 
 // SAFETY: each command runs within its call, by kernels and functions that take operands of any lifetime and check their accesses.
@@ -111,7 +121,7 @@ unsafe impl Stream for OutsideStream {
             return Err(Error::WrongDevice { kernel: call.kernel.device, device: self.device });
         }
         call.mark_overlapping_shared()?;
-        Ok(call.run()?)
+        Ok(call.run(Some(&self.states))?)
     }
 
     fn copy(&mut self, source: &Operand<'static>, target: &mut Operand<'static>) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use streamvm::{
     DType, DeviceId, Error, InstructionList, InstructionsBuilder, Op, Params, Scalar, Tensor, Vm, bf16, f16,
 };
 
-use crate::Random;
+use crate::{Random, registered_ops};
 
 const ROWS: usize = 5;
 const COLUMNS: usize = 7;
@@ -22,7 +22,7 @@ fn expression(
     submit: &dyn Fn(InstructionList) -> Result<(), Error>,
 ) -> Result<Vec<Tensor>, Error> {
     let fits = |op: &Op| op.is_elementwise() && op.supports(dtype) && !op.refuses_elements(dtype);
-    let ops: Vec<Op> = Op::ALL.into_iter().filter(fits).collect();
+    let ops: Vec<Op> = Op::ALL.into_iter().chain(registered_ops()).filter(fits).collect();
     let mut builder = InstructionsBuilder::new();
     // Draws numbers, apart from what else is drawn.
     let mut apart = Random::new(draw.clone().next(), 1);

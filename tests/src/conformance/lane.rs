@@ -88,7 +88,7 @@ impl Lane {
         let buffers: Vec<&Buffer> = operands.iter().map(|(buffer, _)| *buffer).collect();
         self.begin(kernel.op.name(), &buffers);
         let mut operands: Vec<_> = operands.iter().map(|(buffer, access)| buffer.operand(*access)).collect();
-        self.stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs, params })
+        self.stream.launch(&mut KernelCall::new(kernel, &mut operands, inputs, params))
     }
 
     #[track_caller]

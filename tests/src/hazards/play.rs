@@ -192,7 +192,7 @@ impl Player<'_> {
             }
         };
         let params = Params::default();
-        self.streams[stream].launch(&mut KernelCall { kernel, operands: &mut operands, inputs, params: &params })
+        self.streams[stream].launch(&mut KernelCall::new(kernel, &mut operands, inputs, &params))
     }
 
     fn free(&mut self, region: usize) {

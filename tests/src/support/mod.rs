@@ -16,6 +16,7 @@ pub(crate) mod notes;
 pub(crate) mod patience;
 pub(crate) mod process;
 pub(crate) mod random;
+pub(crate) mod registered;
 pub(crate) mod setup;
 pub(crate) mod trip;
 pub(crate) mod written;

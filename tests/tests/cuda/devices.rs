@@ -62,13 +62,13 @@ pub(super) fn divide(stream: &mut dyn Stream, a: &Region, b: &Region, out: &Regi
     let kernel = builtin_kernels().get(Op::Div, DeviceKind::CUDA, DType::I32).expect("a kernel");
     let mut operands = [vector(a, Access::Read), vector(b, Access::Read), vector(out, Access::Write)];
     let params = Params::default();
-    stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params })
+    stream.launch(&mut KernelCall::new(kernel, &mut operands, 2, &params))
 }
 
 pub(super) fn negate(stream: &mut dyn Stream, a: &Region, out: &Region) -> Result<(), Error> {
     let kernel = builtin_kernels().get(Op::Neg, DeviceKind::CUDA, DType::I32).expect("a kernel");
     let mut operands = [vector(a, Access::Read), vector(out, Access::Write)];
-    stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() })
+    stream.launch(&mut KernelCall::new(kernel, &mut operands, 1, &Params::default()))
 }
 
 /// The check that a registered kernel makes before its launch runs on the host, and could ask its operands for slices.
@@ -86,7 +86,7 @@ fn the_check_of_a_kernel_is_shown_no_memory_of_the_device() {
     };
     let mut operands = [vector(&regions[0], Access::Read), vector(&regions[1], Access::Write)];
     let params = Params::default();
-    let mut call = KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params };
+    let mut call = KernelCall::new(kernel, &mut operands, 1, &params);
     stream.launch(&mut call).expect("a launch");
     stream.synchronize().expect("it is over");
     regions.into_iter().for_each(|region| free(device, region));

@@ -296,7 +296,7 @@ fn a_stream_frees_its_scratch_memory_after_its_commands() -> Result<(), ep::Erro
     let kernel = builtin_kernels().get(Op::Sum, DeviceKind::CUDA, DType::I32)?;
     let mut operands = [view(&from, &DIMS, Access::Read), view(&to, &[], Access::Write)];
     let params = Params::default();
-    stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params })?;
+    stream.launch(&mut KernelCall::new(kernel, &mut operands, 1, &params))?;
     drop(stream);
     assert_eq!(driver.findings(), "");
     for region in [from, to] {

@@ -48,7 +48,7 @@ impl Summed {
     fn sum(&self, stream: &mut dyn Stream, elements: usize) -> Result<(), Error> {
         let kernel = builtin_kernels().get(Op::Sum, DeviceKind::CUDA, DType::I32)?;
         let mut operands = [view(&self.from, &[elements], Access::Read), view(&self.to, &[], Access::Write)];
-        stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() })
+        stream.launch(&mut KernelCall::new(kernel, &mut operands, 1, &Params::default()))
     }
 
     /// The result, after everything on the stream.

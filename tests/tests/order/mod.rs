@@ -17,6 +17,7 @@ mod order;
 mod parts;
 mod policies;
 mod priorities;
+mod registered_ops;
 mod sections;
 mod simulated;
 mod sorted;

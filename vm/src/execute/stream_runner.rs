@@ -67,7 +67,7 @@ impl Runner {
                     unreachable!("a kernel's task is given with the kernel: see State::fill")
                 };
                 let inputs = operands.len().saturating_sub(1);
-                Ok(stream.launch(&mut KernelCall { kernel: *kernel, operands, inputs, params })?)
+                Ok(stream.launch(&mut KernelCall::new(*kernel, operands, inputs, params))?)
             }
             (Action::Copy, [source, target]) => Ok(stream.copy(source, target)?),
             (Action::Fill, [target]) => {

@@ -103,7 +103,11 @@ impl OnlyKernel {
 /// Whether the kernels of an op have a result for all operands that fit it: they refuse no elements, and need no memory of which they could report
 /// that there is none. Other ops count as ops that may fail.
 fn cannot_fail(op: Op, params: &Params, dtype: DType) -> bool {
-    (op.is_elementwise() || op.is_reduction() || op.class() == OpClass::MatMul) && !params.refuses_elements(op, dtype)
+    // A function of a caller may panic.
+    let is_ours = !matches!(op, Op::Registered(_));
+    is_ours
+        && (op.is_elementwise() || op.is_reduction() || op.class() == OpClass::MatMul)
+        && !params.refuses_elements(op, dtype)
 }
 
 /// The buffer of an operand that is a whole value, and begins where its buffer does.

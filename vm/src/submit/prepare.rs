@@ -151,7 +151,7 @@ impl State {
         let (device, dtype) = (instruction.stream.device.kind, key.dtype());
         let found = env.kernels.find(op, device, dtype);
         let kernel = found.ok_or_else(|| Error::from(env.kernels.missing(op, device, dtype)))?;
-        self.scratch.kernels.push(*kernel);
+        self.scratch.kernels.push(kernel);
         Ok(())
     }
 

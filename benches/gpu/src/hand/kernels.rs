@@ -60,7 +60,7 @@ impl<'c> Kernels<'c> {
         let kernel =
             builtin_kernels().get(op, DeviceKind::CUDA, DType::F32).map_err(|error| Error::Engine(error.into()))?;
         let (params, mut operands) = (Params::default(), [a, b, out]);
-        let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params };
+        let call = KernelCall::new(kernel, &mut operands, 2, &params);
         let launch = plan(&call).map_err(|error| Error::Engine(streamvm::ep::Error::from(error).into()))?;
         self.ready(launch)
     }

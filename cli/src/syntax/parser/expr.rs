@@ -135,7 +135,19 @@ impl Parser {
             Form::Load | Form::Empty | Form::Fill | Form::Random(_) => self.source(form)?,
             Form::Copy => self.copy()?,
             Form::Reshape | Form::Broadcast | Form::Permute | Form::Slice => self.view(form)?,
+            Form::Registered(op) => self.registered(op)?,
         })
+    }
+
+    /// A call of a registered op over tensors.
+    #[inline(never)]
+    fn registered(&mut self, op: Op) -> Parsed<ExprKind> {
+        let mut inputs = Vec::with_capacity(op.arity());
+        for name in op.inputs() {
+            inputs.push(self.atom(name)?);
+        }
+        let axes = self.axes()?;
+        Ok(ExprKind::Call { op, inputs, axes, keep: false, to: None, extra: ExtraRef::None })
     }
 
     /// A call of an op with these operands and nothing else.

@@ -18,8 +18,8 @@ use streamvm_ep::backend::sequence::{
     check_ordered, first_not_finite, located, params_of_run, placed,
 };
 use streamvm_ep::{
-    DeviceKind, FnContext, Operand, Prepared, ProgramStep, Segment, SequenceBranch, SequenceBuffer, SequenceError,
-    SequenceFunction, SequenceGroup, SequenceMemory, SequenceStep, SequenceTime, SequenceWork, StepNote,
+    DeviceId, DeviceKind, FnContext, OpStates, Operand, Prepared, ProgramStep, Segment, SequenceBranch, SequenceBuffer,
+    SequenceError, SequenceFunction, SequenceGroup, SequenceMemory, SequenceStep, SequenceTime, SequenceWork, StepNote,
 };
 
 use crate::sequence::group::Group;
@@ -75,6 +75,8 @@ pub struct CpuSequence {
     times: Option<Box<[PartTime]>>,
     /// The labels of the steps, if the stream notes the step that it is at.
     labels: Option<Arc<[ProgramStep]>>,
+    /// What registered ops keep on the device.
+    states: Arc<OpStates>,
 }
 
 impl CpuSequence {
@@ -156,6 +158,11 @@ impl CpuSequence {
             Part::Work(Work::Function(function)) => Some(function.operands.len()),
             _ => None,
         });
+        let of_steps = parts.iter().filter_map(|part| match part {
+            Part::Work(Work::Single(step) | Work::Draw(step)) => Some(step.operands.len()),
+            _ => None,
+        });
+        let of_steps = of_steps.max().unwrap_or(0);
         let most = of_functions.max();
         // Without blocks, each part is work.
         let part_of = |step: usize| begins.partition_point(|begin| *begin < step);
@@ -168,18 +175,19 @@ impl CpuSequence {
             stops: Arc::default(),
             checks_finite: false,
             calls_functions: most.is_some(),
-            most_operands: most.unwrap_or(0).max(MOST_OPERANDS),
+            most_operands: most.unwrap_or(0).max(of_steps).max(MOST_OPERANDS),
             lanes: (!branches.is_empty()).then(|| HostLanes::new(branches, &of_branches)),
             times: None,
             labels: None,
+            states: Arc::new(OpStates::new(DeviceId::cpu(0))),
         })
     }
 
-    /// Prepares a segment.
+    /// Prepares a segment, for the device with these states.
     ///
     /// # Errors
     /// Those of [`over`](CpuSequence::over).
-    pub(crate) fn of_segment(segment: Segment) -> Result<CpuSequence, SequenceError> {
+    pub(crate) fn of_segment(segment: Segment, states: &Arc<OpStates>) -> Result<CpuSequence, SequenceError> {
         let Segment { buffers, steps, groups, branches, options, .. } = segment;
         // Only functions and loops can hang.
         let may_hang = |(step, _): &(SequenceStep, ProgramStep)| {
@@ -189,6 +197,7 @@ impl CpuSequence {
         let (steps, labels): (Vec<SequenceStep>, Vec<ProgramStep>) = steps.into_iter().unzip();
         let mut sequence = CpuSequence::over(buffers, steps, &groups, &branches)?;
         (sequence.stops, sequence.checks_finite) = (options.stops, options.checks_finite);
+        sequence.states = Arc::clone(states);
         if may_hang {
             sequence = sequence.labelled(labels.into());
         }
@@ -375,7 +384,7 @@ impl CpuSequence {
         // SAFETY: the caller has the same duties.
         let set = unsafe { self.placed(&single.operands, buffers, operands) };
         // SAFETY: the operands were made above. The caller guarantees that no slice of written buffers exists.
-        unsafe { single.run(work, set, self.checks_finite) }
+        unsafe { single.run(work, set, &self.states, self.checks_finite) }
     }
 
     /// Fills the first entries of `operands` with the operands of a step, and returns them.
@@ -417,12 +426,18 @@ impl Single {
     ///
     /// * No slice of the operands exists, and no other operand is used that overlaps them.
     #[inline]
-    unsafe fn run(&self, work: &SequenceWork, set: &mut [Operand], checks_finite: bool) -> Result<(), SequenceError> {
+    unsafe fn run(
+        &self,
+        work: &SequenceWork,
+        set: &mut [Operand],
+        states: &OpStates,
+        checks_finite: bool,
+    ) -> Result<(), SequenceError> {
         if checks_finite {
             // SAFETY: the caller has the same duties.
-            return unsafe { self.run_checking_finite(work, set) };
+            return unsafe { self.run_checking_finite(work, set, states) };
         }
-        run_work(work, set).map_err(|error| SequenceError::Step { step: self.number, error })
+        run_work(work, set, Some(states)).map_err(|error| SequenceError::Step { step: self.number, error })
     }
 
     /// Runs the step. Fails if it writes an infinity or NaN, and neither was in its inputs nor was given as a number.
@@ -431,7 +446,12 @@ impl Single {
     ///
     /// * As for [`Single::run`].
     #[inline(never)]
-    unsafe fn run_checking_finite(&self, work: &SequenceWork, set: &mut [Operand]) -> Result<(), SequenceError> {
+    unsafe fn run_checking_finite(
+        &self,
+        work: &SequenceWork,
+        set: &mut [Operand],
+        states: &OpStates,
+    ) -> Result<(), SequenceError> {
         let failed = |error| SequenceError::Step { step: self.number, error };
         let inputs = set.len().saturating_sub(1);
         // An input that the step overwrites is looked at before, the others only where it matters.
@@ -443,7 +463,7 @@ impl Single {
             input.set_shared();
             is_excused |= found.map_err(failed)?.is_some();
         }
-        run_work(work, set).map_err(failed)?;
+        run_work(work, set, Some(states)).map_err(failed)?;
         let Some((output, inputs)) = set.split_last_mut().filter(|_| !is_excused) else { return Ok(()) };
         // SAFETY: the kernel has returned, and of the operands that overlap this one none is used any more.
         unsafe { output.set_alone() };

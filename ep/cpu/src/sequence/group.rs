@@ -237,7 +237,7 @@ impl Group {
             let step = &self.steps[place];
             let (of_step, behind) = operands.split_at_mut(step.operands.len());
             operands = behind;
-            run_work(&step.work, of_step).map_err(|error| (place, error))?;
+            run_work(&step.work, of_step, None).map_err(|error| (place, error))?;
         }
         Ok(())
     }

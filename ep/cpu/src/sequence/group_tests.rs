@@ -228,7 +228,7 @@ fn ops_say_whether_they_refuse_elements() {
                     _ => Params::default(),
                 };
                 let work = SequenceWork::Kernel(kernel, params);
-                super::run_work(&work, &mut operands).is_err()
+                super::run_work(&work, &mut operands, None).is_err()
             });
             assert_eq!(fails, op.refuses_elements(dtype), "{op} of {dtype}");
         }

@@ -19,7 +19,7 @@ fn run_on<T: Element>(op: Op, params: &Params, dims: &[Vec<usize>], inputs: &[&[
         inputs.iter().zip(dims).map(|(input, dims)| operand(input.as_ptr().cast_mut(), dims, Access::Read)).collect();
     operands.push(operand(out.as_mut_ptr(), &dims[inputs.len()], Access::Write));
     let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, T::DTYPE).unwrap();
-    let mut call = KernelCall { kernel, operands: &mut operands, inputs: inputs.len(), params };
+    let mut call = KernelCall::new(kernel, &mut operands, inputs.len(), params);
     CpuDevice::new(0, CpuConfig::default()).create_stream().unwrap().launch(&mut call).unwrap();
 }
 
@@ -221,6 +221,6 @@ fn cross_entropy(
     operands.push(operand(out.as_mut_ptr().cast(), DType::F64, output, Access::Write));
     let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, DType::F64).unwrap();
     let params = Params::default();
-    let mut call = KernelCall { kernel, operands: &mut operands, inputs: inputs.len(), params: &params };
+    let mut call = KernelCall::new(kernel, &mut operands, inputs.len(), &params);
     CpuDevice::new(0, CpuConfig::default()).create_stream().unwrap().launch(&mut call).unwrap();
 }

@@ -62,7 +62,7 @@ fn launch<T: Element, O: Element>(op: Op, inputs: &mut [(&mut [T], Layout)], out
     operands.push(view(out.0, out.1, Access::Write));
     let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream().unwrap();
     let inputs = inputs.len();
-    stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs, params }).unwrap();
+    stream.launch(&mut KernelCall::new(kernel, &mut operands, inputs, params)).unwrap();
 }
 
 fn cast<T: Element, O: Element + Default>(mut from: Vec<T>) -> Vec<O> {

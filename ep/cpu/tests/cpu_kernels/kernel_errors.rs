@@ -32,7 +32,7 @@ fn kernel(op: Op, dtype: DType) -> Kernel {
 fn launch(kernel: Kernel, operands: &mut [Operand<'static>], params: &Params) -> Result<(), KernelError> {
     let device = CpuDevice::new(0, CpuConfig::default());
     let inputs = operands.len() - 1;
-    let launched = device.create_stream().unwrap().launch(&mut KernelCall { kernel, operands, inputs, params });
+    let launched = device.create_stream().unwrap().launch(&mut KernelCall::new(kernel, operands, inputs, params));
     match launched {
         Ok(()) => Ok(()),
         Err(Error::Kernel(error)) => Err(error),
@@ -393,8 +393,7 @@ fn partial_overlap_is_refused() {
     assert!(matches!(refused, Err(KernelError::Overlap { written: 2, .. })), "{refused:?}");
     // The kernel refuses it as well when it is not launched by a stream.
     let params = Params::default();
-    let mut call =
-        KernelCall { kernel: kernel(Op::Add, DType::F32), operands: &mut operands, inputs: 2, params: &params };
+    let mut call = KernelCall::new(kernel(Op::Add, DType::F32), &mut operands, 2, &params);
     let refused = (call.kernel.run)(&mut call);
     assert!(matches!(refused, Err(KernelError::Overlap { written: 2, .. })), "{refused:?}");
     assert_eq!(memory, [1.0; 8]);

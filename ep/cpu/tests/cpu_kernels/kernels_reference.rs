@@ -60,7 +60,7 @@ fn launch(op: Op, dtype: DType, operands: &mut [Operand<'static>], params: &Para
     let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, dtype)?;
     let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream()?;
     let inputs = operands.len() - 1;
-    stream.launch(&mut KernelCall { kernel, operands, inputs, params })
+    stream.launch(&mut KernelCall::new(kernel, operands, inputs, params))
 }
 
 /// Runs one op on fresh inputs, out of place and in every place it may run in, and compares.

@@ -9,8 +9,8 @@ fn launch<T: Element>(op: Op, memory: &mut [T], layout: Layout, seed: u64, count
     let operand = unsafe { Operand::new(memory.as_mut_ptr().cast(), T::DTYPE, layout, Access::Write) };
     let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, T::DTYPE)?;
     let params = Params::random(seed, counter);
-    let mut call = KernelCall { kernel, operands: &mut [operand], inputs: 0, params: &params };
-    CpuDevice::new(0, CpuConfig::default()).create_stream()?.launch(&mut call)
+    let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream()?;
+    stream.launch(&mut KernelCall::new(kernel, &mut [operand], 0, &params))
 }
 
 fn drawn<T: Element + Default>(op: Op, elements: usize, seed: u64, counter: u64) -> Vec<T> {

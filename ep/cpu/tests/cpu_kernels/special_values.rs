@@ -18,7 +18,7 @@ fn run<T: Element, O: Element + Default>(op: Op, inputs: &[&[T]]) -> Result<Vec<
     let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, T::DTYPE).expect("a kernel");
     let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream().expect("a stream");
     let (inputs, params) = (operands.len() - 1, &Params::default());
-    match stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs, params }) {
+    match stream.launch(&mut KernelCall::new(kernel, &mut operands, inputs, params)) {
         Ok(()) => Ok(out),
         Err(Error::Kernel(error)) => Err(error),
         Err(error) => panic!("{error}"),

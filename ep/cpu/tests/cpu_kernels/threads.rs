@@ -158,7 +158,7 @@ fn check_op(op: Op, dtype: DType, shapes: &[&[usize]], params: &Params, forms: (
     compare(out_dtype, to.layout(out_shape.dims()), &what, |stream, out| {
         let mut operands: Vec<Operand> = inputs.iter_mut().map(|view| view.operand(Access::Read)).collect();
         operands.push(out);
-        let mut call = KernelCall { kernel, operands: &mut operands, inputs: shapes.len(), params };
+        let mut call = KernelCall::new(kernel, &mut operands, shapes.len(), params);
         stream.launch(&mut call).unwrap_or_else(|error| panic!("{what}: {error}"));
     });
 }

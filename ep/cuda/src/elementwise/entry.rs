@@ -15,7 +15,8 @@ use std::mem::offset_of;
 use streamvm_ep::backend::{FusedInput, FusedStep, FusedWork};
 use streamvm_ep::{DType, Op, Scalar};
 
-use crate::elementwise::functions::{Register, declarations, paste};
+use crate::elementwise::element_code::CudaElementCode;
+use crate::elementwise::functions::{Register, declarations, paste, paste_lines};
 use crate::elementwise::steps::{Refused, Steps, function, number_dtype};
 use crate::plan::abi::{Arguments, Status, View};
 use crate::plan::kernel_name::Module;
@@ -340,11 +341,20 @@ impl Writer<'_> {
             FusedWork::Call(op, dtype @ (DType::F16 | DType::BF16)) => {
                 let wide: Option<Vec<_>> = inputs.iter().map(|&input| self.cast(dtype, DType::F32, input)).collect();
                 let result = op.elementwise_output(DType::F32);
-                let found = self.call(&function(op, DType::F32), &wide?, 8 * result.size())?;
+                let found = self.op(op, DType::F32, &wide?, 8 * result.size())?;
                 if result == DType::F32 { self.cast(DType::F32, dtype, found) } else { Some(found) }
             }
-            FusedWork::Call(op, dtype) => self.call(&function(op, dtype), inputs, bits),
+            FusedWork::Call(op, dtype) => self.op(op, dtype, inputs, bits),
         }
+    }
+
+    /// The result of an op, of so many bits.
+    fn op(&mut self, op: Op, dtype: DType, arguments: &[Register], bits: usize) -> Option<Register> {
+        let Op::Registered(registered) = op else { return self.call(&function(op, dtype), arguments, bits) };
+        let code = CudaElementCode::of(registered, dtype)?;
+        let (result, number) = (self.register(bits), self.new_label());
+        paste_lines(code.lines(), code.name(), number, (arguments, Some(result)), &mut self.text)?;
+        Some(result)
     }
 
     /// A cast, of 16-bit floats by way of f32.

@@ -54,7 +54,17 @@ pub(super) fn paste(
     result: Option<Register>,
     out: &mut String,
 ) -> Option<()> {
-    let lines = body(name)?;
+    paste_lines(body(name)?, name, number, (arguments, result), out)
+}
+
+/// Pastes a function of this name with these lines between its braces.
+pub(super) fn paste_lines(
+    lines: &str,
+    name: &str,
+    number: u32,
+    (arguments, result): (&[Register], Option<Register>),
+    out: &mut String,
+) -> Option<()> {
     let label = format!("$L{number}_");
     let mut returns_early = false;
     out.push_str("\t{\n");
@@ -85,7 +95,7 @@ pub(super) fn paste(
 }
 
 /// A line that reads a parameter of its function or gives the result.
-enum Moved<'l> {
+pub(super) enum Moved<'l> {
     /// Into this register, as this type, from the parameter with this number.
     In(&'l str, &'l str, usize),
     /// From this register.
@@ -93,7 +103,7 @@ enum Moved<'l> {
 }
 
 /// Such a line, if it is one: `ld.param.f32 %f1, [add_f32_param_0];`, `st.param.f32 [func_retval0+0], %f3;`
-fn parameter<'l>(line: &'l str, function: &str) -> Option<Moved<'l>> {
+pub(super) fn parameter<'l>(line: &'l str, function: &str) -> Option<Moved<'l>> {
     let line = line.trim().strip_suffix(';')?;
     if let Some(rest) = line.strip_prefix("ld.param.") {
         let (of, rest) = rest.split_once(char::is_whitespace)?;

@@ -4,8 +4,9 @@
 //! them. Loading may also wait for running commands, so it happens once for each kernel, and never during a capture. After that, a launch finds its
 //! function in a table by a small index.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::driver::{Driver, DriverFailure, FunctionHandle, ModuleHandle};
 use crate::elementwise::kernel_ptx::kernel_ptx;
@@ -22,6 +23,8 @@ const FIRST: KernelName = KernelName::Fill(4);
 pub(crate) struct LoadedKernels {
     /// Indexed by [`KernelName::index`].
     table: Box<[OnceLock<FunctionHandle>]>,
+    /// Those of registered ops.
+    registered: Mutex<HashMap<KernelName, FunctionHandle>>,
     /// Locked while a kernel is loaded, so that it is loaded once.
     modules: Mutex<Vec<ModuleHandle>>,
 }
@@ -38,7 +41,7 @@ impl LoadedKernels {
     /// The kernels of the current context, of which the first one is loaded now.
     pub(crate) fn new(driver: Driver) -> Result<LoadedKernels, LoadError> {
         let table = (0..KernelName::INDICES).map(|_| OnceLock::new()).collect();
-        let kernels = LoadedKernels { table, modules: Mutex::default() };
+        let kernels = LoadedKernels { table, registered: Mutex::default(), modules: Mutex::default() };
         kernels.load(driver, FIRST)?;
         Ok(kernels)
     }
@@ -46,7 +49,14 @@ impl LoadedKernels {
     /// The kernel of this name, if it is loaded.
     #[inline]
     pub(crate) fn get(&self, name: KernelName) -> Option<FunctionHandle> {
-        self.table.get(name.index())?.get().copied()
+        match name.index() {
+            Some(index) => self.table.get(index)?.get().copied(),
+            None => self.registered().get(&name).copied(),
+        }
+    }
+
+    fn registered(&self) -> MutexGuard<'_, HashMap<KernelName, FunctionHandle>> {
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Loads the kernel of this name into the context, which must be current. Takes long if the driver must compile it because its cache lacks it.
@@ -59,7 +69,7 @@ impl LoadedKernels {
         }
         let text = name.to_string();
         let missing = || LoadError { failure: DriverFailure::NO_FUNCTION, text: text.clone() };
-        let (ptx, slot) = kernel_ptx(name).zip(self.table.get(name.index())).ok_or_else(missing)?;
+        let ptx = kernel_ptx(name).ok_or_else(missing)?;
         let module = load_module(driver, &ptx, &text)?;
         // A name consists of letters, digits and underscores, so it has no NUL.
         let c_name = CString::new(text.as_str()).unwrap_or_default();
@@ -67,7 +77,11 @@ impl LoadedKernels {
         match unsafe { driver.function(module, &c_name) } {
             Ok(function) => {
                 modules.push(module);
-                Ok(*slot.get_or_init(|| function))
+                match name.index() {
+                    Some(index) => _ = self.table[index].get_or_init(|| function),
+                    None => _ = self.registered().insert(name, function),
+                }
+                Ok(function)
             }
             Err(failure) => {
                 // SAFETY: the module was loaded above, and nothing of it was launched.

@@ -15,7 +15,7 @@ fn planned(a: Layout, b: Layout, out: Layout, memory: &mut [Vec<f64>; 3]) -> Arg
     let mut operands = [operand(ma, a, Access::Read), operand(mb, b, Access::Read), operand(mo, out, Access::Write)];
     let kernel = Kernel { op: Op::MatMul, device: DeviceKind::CUDA, dtype: DType::F64, run: |_| Ok(()) };
     let params = Params::default();
-    let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params };
+    let call = KernelCall::new(kernel, &mut operands, 2, &params);
     plan(&call).unwrap().unwrap().arguments
 }
 
@@ -94,7 +94,7 @@ fn cpu_product(a: Layout, b: Layout, out: Layout, memory: &mut [Vec<f64>; 3]) {
     let mut operands = [operand(ma, a, Access::Read), operand(mb, b, Access::Read), operand(mo, out, Access::Write)];
     let kernel = *streamvm_kernels::builtin().get(Op::MatMul, DeviceKind::CPU, DType::F64).as_ref().unwrap();
     let params = Params::default();
-    (kernel.run)(&mut KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params }).unwrap();
+    (kernel.run)(&mut KernelCall::new(kernel, &mut operands, 2, &params)).unwrap();
 }
 
 #[test]

@@ -42,8 +42,8 @@ const DTYPES: usize = DType::ALL.len();
 /// Sizes of elements: 1, 2, 4, 8.
 const SIZES: usize = 4;
 /// The first op that takes numbers, and how many ops there are from it to the last one.
-const FIRST_WITH_NUMBERS: usize = Op::Add as usize;
-const OPS_WITH_NUMBERS: usize = Op::Clamp as usize + 1 - FIRST_WITH_NUMBERS;
+const FIRST_WITH_NUMBERS: usize = Op::Add.index();
+const OPS_WITH_NUMBERS: usize = Op::Clamp.index() + 1 - FIRST_WITH_NUMBERS;
 /// Sets of places of numbers: none is empty or has all three.
 const SETS: usize = 6;
 /// The indices of kernels without numbers.
@@ -129,13 +129,14 @@ impl KernelName {
         }
     }
 
-    /// A small distinct number, below [`INDICES`](KernelName::INDICES), as an index of tables. Only for kernels that exist.
+    /// A small distinct number, below [`INDICES`](KernelName::INDICES), as an index of tables. Only for kernels that exist; `None` for those of registered ops.
     #[inline]
-    pub fn index(self) -> usize {
-        match self {
-            KernelName::Op(op, dtype) => op as usize * DTYPES + dtype as usize,
+    pub fn index(self) -> Option<usize> {
+        Some(match self {
+            KernelName::Op(Op::Registered(_), _) | KernelName::WithNumbers(Op::Registered(_), ..) => return None,
+            KernelName::Op(op, dtype) => op.index() * DTYPES + dtype as usize,
             KernelName::WithNumbers(op, dtype, places) => {
-                let of_op = (op as usize - FIRST_WITH_NUMBERS) * DTYPES + dtype as usize;
+                let of_op = (op.index() - FIRST_WITH_NUMBERS) * DTYPES + dtype as usize;
                 WITHOUT_NUMBERS + of_op * SETS + usize::from(places.0) - 1
             }
             KernelName::Cast(from, to) => (OPS + from as usize) * DTYPES + to as usize,
@@ -149,8 +150,17 @@ impl KernelName {
                 (OPS + DTYPES) * DTYPES + (3 + DTYPES + from as usize) * SIZES + bytes.ilog2() as usize
             }
             KernelName::OfSize(op, bytes) => {
-                (OPS + DTYPES) * DTYPES + (3 + 2 * DTYPES + op as usize) * SIZES + bytes.ilog2() as usize
+                (OPS + DTYPES) * DTYPES + (3 + 2 * DTYPES + op.index()) * SIZES + bytes.ilog2() as usize
             }
+        })
+    }
+
+    /// For a kernel of a registered op the number of its tensors, which is in its name, because who reads the name need not know the op.
+    fn tensors(self) -> Option<usize> {
+        match self {
+            KernelName::Op(op @ Op::Registered(_), _) => Some(op.arity()),
+            KernelName::WithNumbers(op @ Op::Registered(_), _, places) => Some(op.arity() - places.count()),
+            _ => None,
         }
     }
 
@@ -246,10 +256,15 @@ fn is_size(bytes: usize) -> bool {
 impl fmt::Display for KernelName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            KernelName::Op(op, dtype) => write!(f, "sv_{}_{}", op.name(), dtype.name()),
-            KernelName::WithNumbers(op, dtype, places) => {
-                write!(f, "sv_{}_number", op.name())?;
-                (0..3).filter(|place| places.contains(*place)).try_for_each(|place| write!(f, "{place}"))?;
+            KernelName::Op(op, dtype) | KernelName::WithNumbers(op, dtype, _) => {
+                write!(f, "sv_{}", op.name())?;
+                if let KernelName::WithNumbers(_, _, places) = self {
+                    f.write_str("_number")?;
+                    (0..3).filter(|place| places.contains(*place)).try_for_each(|place| write!(f, "{place}"))?;
+                }
+                if let Some(tensors) = self.tensors() {
+                    write!(f, "_of{tensors}")?;
+                }
                 write!(f, "_{}", dtype.name())
             }
             KernelName::Cast(from, to) => write!(f, "sv_cast_{}_{}", from.name(), to.name()),

@@ -237,6 +237,8 @@ pub fn plan(call: &KernelCall<'_, '_>) -> Result<Option<Launch>, KernelError> {
             let (seed, counter) = call.params.checked_random(op)?;
             Ok(random(name, out, seed, counter))
         }
+        // Its launch is made by code of the caller.
+        OpClass::Registered => Err(KernelError::Other(format!("{op} is planned by its own code"))),
     }
 }
 

@@ -17,7 +17,7 @@ fn planned_over(op: Op, dtype: DType, layout: Layout, axes: &[usize]) -> Launch 
     };
     let mut operands = [view(1, dtype, layout, Access::Read), view(9, to, Layout::contiguous(shape), Access::Write)];
     let kernel = Kernel { op, device: DeviceKind::CUDA, dtype, run: |_| Ok(()) };
-    let call = KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params };
+    let call = KernelCall::new(kernel, &mut operands, 1, &params);
     crate::plan(&call).unwrap().unwrap()
 }
 

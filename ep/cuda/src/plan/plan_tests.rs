@@ -23,7 +23,7 @@ fn planned(op: Op, dtype: DType, inputs: &[Layout], params: &Params) -> Option<L
     let mut operands: Vec<Operand> = views.collect();
     operands.push(view_at(100 * SOMEWHERE, out_dtype, Layout::contiguous(shape), Access::Write));
     let kernel = Kernel { op, device: DeviceKind::CUDA, dtype, run: |_| Ok(()) };
-    plan(&KernelCall { kernel, operands: &mut operands, inputs: inputs.len(), params }).unwrap()
+    plan(&KernelCall::new(kernel, &mut operands, inputs.len(), params)).unwrap()
 }
 
 fn add(a: Layout, b: Layout) -> Launch {
@@ -95,8 +95,7 @@ fn what_cannot_fail_is_walked_in_the_order_of_memory_and_what_can_in_that_of_its
             (view_at(SOMEWHERE, dtype, turned, Access::Read), view_at(2 * SOMEWHERE, dtype, turned, Access::Read));
         let mut operands = [a, b, view_at(3 * SOMEWHERE, dtype, turned, Access::Write)];
         let kernel = Kernel { op, device: DeviceKind::CUDA, dtype, run: |_| Ok(()) };
-        let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &Params::default() };
-        plan(&call).unwrap().unwrap()
+        plan(&KernelCall::new(kernel, &mut operands, 2, &Params::default())).unwrap().unwrap()
     };
     assert_eq!(axes(&run(Op::Add, DType::I32), 3), (vec![6], vec![vec![1]; 3]));
     assert_eq!(axes(&run(Op::Div, DType::F32), 3), (vec![6], vec![vec![1]; 3]));
@@ -188,7 +187,7 @@ fn an_axis_that_32_bits_cannot_count_is_refused() {
     ];
     let kernel = Kernel { op: Op::ArgTopK, device: DeviceKind::CUDA, dtype: DType::U8, run: |_| Ok(()) };
     let params = Params::top(streamvm_ep::Axes::new(&[0]).unwrap(), 1, true);
-    let refused = plan(&KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params }).unwrap_err();
+    let refused = plan(&KernelCall::new(kernel, &mut operands, 1, &params)).unwrap_err();
     assert!(matches!(refused, KernelError::Op(OpError::SortLength { op: Op::ArgTopK, axis: 0, .. })), "{refused}");
     let text = "argtopk along axis 0 of [4294967296]: a CUDA device sorts at most 4294967295 elements of an axis; sort it on a CPU, or in parts";
     assert_eq!(refused.to_string(), text);

@@ -21,7 +21,7 @@ fn planned(op: Op, dtype: DType, inputs: &[Layout], params: &Params) -> Launch {
         inputs.iter().enumerate().map(|(place, &layout)| view(place + 1, dtype, layout, Access::Read)).collect();
     operands.push(view(9, out_dtype, Layout::contiguous(shape), Access::Write));
     let kernel = Kernel { op, device: DeviceKind::CUDA, dtype, run: |_| Ok(()) };
-    let call = KernelCall { kernel, operands: &mut operands, inputs: inputs.len(), params };
+    let call = KernelCall::new(kernel, &mut operands, inputs.len(), params);
     crate::plan(&call).unwrap().unwrap()
 }
 

@@ -1,6 +1,6 @@
 //! A caller's own kernels, as CUDA source or PTX.
 //!
-//! Layer: uses `driver`; is used by no other folder.
+//! Layer: uses `driver`; is used by `elementwise`.
 
 #[cfg(feature = "cuda")]
 mod compile;

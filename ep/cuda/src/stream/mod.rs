@@ -302,7 +302,7 @@ unsafe impl Stream for CudaStream {
         }
         // The operands have device addresses, so the kernel's host-side check must not make slices of them.
         call.operands.iter_mut().for_each(Operand::set_shared);
-        call.run()?;
+        call.run(None)?;
         call.mark_overlapping_shared()?;
         match plan(call)?.map(|launch| self.with_kernel_addresses(launch)) {
             Some(launch) if call.kernel.op == Op::MatMul => self.multiply(call.kernel.dtype, launch),

@@ -24,7 +24,7 @@ pub(crate) fn compare_failures(cases: u64, how: Runner, which: impl Fn(KernelNam
     let mut failed = [0; 4];
     for name in KernelName::all().filter(|&name| name.can_fail() && which(name)) {
         for case in 0..cases {
-            let seed = name.index() as u64 * 1_000_000 + case;
+            let seed = name.index().unwrap() as u64 * 1_000_000 + case;
             let mut rng = Rng(seed);
             let call = draw(&mut rng, name);
             for in_place in [None, Some(0), Some(1)] {
@@ -60,7 +60,7 @@ pub(crate) fn run_without_a_place_to_tell(run_untold: fn(&Launch)) {
             [operand(&mut left, Access::Read), operand(&mut right, Access::Read), operand(&mut out, Access::Write)];
         let kernel = Kernel { op, device: DeviceKind::CUDA, dtype: DType::I32, run: |_| Ok(()) };
         let params = Params::default();
-        let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params };
+        let call = KernelCall::new(kernel, &mut operands, 2, &params);
         let launch = streamvm_cuda::plan(&call).unwrap().unwrap();
         assert_eq!(launch.arguments.status, 0);
         run_untold(&launch);
@@ -80,7 +80,7 @@ pub(crate) fn tell_the_first_of_few(seeds: u64, how: Runner) {
     let mut operands = [view(&mut left, Access::Read), view(&mut right, Access::Read), view(&mut out, Access::Write)];
     let kernel = Kernel { op: Op::Pow, device: DeviceKind::CUDA, dtype: DType::I64, run: |_| Ok(()) };
     let params = Params::default();
-    let call = KernelCall { kernel, operands: &mut operands, inputs: 2, params: &params };
+    let call = KernelCall::new(kernel, &mut operands, 2, &params);
     let launch = streamvm_cuda::plan(&call).unwrap().unwrap();
     let expected = KernelError::NegativeExponent { op: Op::Pow, index: 1, exponent: -5 };
     for seed in 0..seeds {

@@ -19,7 +19,7 @@ const LIMIT: u64 = 10_000_000;
 
 fn decoded(name: KernelName) -> &'static Module {
     static KERNELS: [OnceLock<Module>; KernelName::INDICES] = [const { OnceLock::new() }; KernelName::INDICES];
-    KERNELS[name.index()].get_or_init(|| {
+    KERNELS[name.index().unwrap()].get_or_init(|| {
         let text = kernel_ptx(name).unwrap().into_string().unwrap();
         Module::new(&text).unwrap_or_else(|error| panic!("{name}: {error}\n{text}"))
     })

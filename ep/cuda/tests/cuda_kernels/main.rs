@@ -276,7 +276,7 @@ impl Call {
         let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, self.dtype)?;
         let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream()?;
         let mut operands = self.operands(in_place);
-        let result = stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs, params: &params });
+        let result = stream.launch(&mut KernelCall::new(kernel, &mut operands, inputs, &params));
         drop(operands);
         self.take_output(in_place);
         result
@@ -287,7 +287,7 @@ impl Call {
         let (op, params, inputs) = (self.op, self.params, self.inputs.len());
         let kernel = Kernel { op, device: DeviceKind::CUDA, dtype: self.dtype, run: |_| Ok(()) };
         let mut operands = self.operands(in_place);
-        plan(&KernelCall { kernel, operands: &mut operands, inputs, params: &params })
+        plan(&KernelCall::new(kernel, &mut operands, inputs, &params))
     }
 
     fn simulated(&mut self, in_place: Option<usize>, rng: &mut Rng, how: Runner) -> Result<(), Error> {

@@ -71,8 +71,8 @@ fn launching_allocates_nothing() {
             let kernel = kernels.get(op, DeviceKind::CPU, DType::F32).unwrap();
             let inputs = op.arity();
             let launched = match inputs {
-                1 => stream.launch(&mut KernelCall { kernel, operands: &mut [a, out], inputs, params: &params }),
-                _ => stream.launch(&mut KernelCall { kernel, operands: &mut [a, b, out], inputs, params: &params }),
+                1 => stream.launch(&mut KernelCall::new(kernel, &mut [a, out], inputs, &params)),
+                _ => stream.launch(&mut KernelCall::new(kernel, &mut [a, b, out], inputs, &params)),
             };
             launched.unwrap();
         });
@@ -109,10 +109,10 @@ fn planning_a_launch_allocates_nothing() {
             let kernel = Kernel { op, device: DeviceKind::CUDA, dtype: DType::F32, run: |_| Ok(()) };
             let (inputs, params) = (op.arity(), &over_last);
             let planned = match inputs {
-                1 => streamvm_cuda::plan(&KernelCall { kernel, operands: &mut [a, out], inputs, params }),
+                1 => streamvm_cuda::plan(&KernelCall::new(kernel, &mut [a, out], inputs, params)),
                 _ => {
                     let b = operand(2, DType::F32, right, Access::Read);
-                    streamvm_cuda::plan(&KernelCall { kernel, operands: &mut [a, b, out], inputs, params })
+                    streamvm_cuda::plan(&KernelCall::new(kernel, &mut [a, b, out], inputs, params))
                 }
             };
             planned.unwrap().unwrap();

@@ -123,7 +123,7 @@ fn launches_with_other_numbers_differ_in_their_parameter_alone() {
         let mut operands = [view(&mut input, Access::Read), view(&mut output, Access::Write)];
         let kernel = Kernel { op: Op::Clamp, device: DeviceKind::CUDA, dtype: DType::F32, run: |_| Ok(()) };
         let params = Params::default().with_number(1, low).with_number(2, high);
-        plan(&KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params }).unwrap().unwrap()
+        plan(&KernelCall::new(kernel, &mut operands, 1, &params)).unwrap().unwrap()
     };
     let [one, other] = [launch(-0.5, 0.5), launch(0.25, 2.0)];
     assert_eq!((one.kernel, one.kernel.to_string().as_str()), (other.kernel, "sv_clamp_number12_f32"));

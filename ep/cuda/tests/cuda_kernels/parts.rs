@@ -41,7 +41,7 @@ pub(crate) fn compare_drawn_parts(cases: u64, how: Runner) {
         let call = draw_call_of(&mut rng, name, rows, |_, _| View::Contiguous, |_| View::Contiguous);
         compare_call(&Call { parts: Some(4), ..call }, &mut rng, 1, how);
         for case in 0..cases {
-            let seed = name.index() as u64 * 1_000_000 + case;
+            let seed = name.index().unwrap() as u64 * 1_000_000 + case;
             let mut rng = Rng(seed ^ 0x9a27);
             let call = draw_call(&mut rng, name);
             if call.out.layout.span_elements().len() <= crate::WIDE {
@@ -69,7 +69,7 @@ pub(crate) fn compare_planned_parts(step: usize, how: Runner) {
             let keep_dims = rng.below(2) == 0;
             (vec![dims.to_vec()], Params { axes: Axes::new(axes).unwrap(), keep_dims, ..Params::default() })
         };
-        let seed = name.index() as u64;
+        let seed = name.index().unwrap() as u64;
         let mut rng = Rng(seed);
         let view = |rng: &mut Rng, _| if dims.len() > 1 { draw_view(rng) } else { View::Contiguous };
         let mut call = draw_call_of(&mut rng, name, shapes, view, |_| View::Contiguous);
@@ -95,7 +95,8 @@ pub(crate) fn compare_places_across_parts(how: Runner) {
         let out = unsafe { Operand::new(result.as_mut_ptr().cast(), DType::I64, Layout::SCALAR, Access::Write) };
         let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, DType::F32).unwrap();
         let params = Params::over(Axes::new(&[0]).unwrap());
-        let call = KernelCall { kernel, operands: &mut [input, out], inputs: 1, params: &params };
+        let mut operands = [input, out];
+        let call = KernelCall::new(kernel, &mut operands, 1, &params);
         let launch = plan(&call).unwrap().unwrap();
         assert!(launch.parts() > 8, "{launch:?}");
         how.run(&launch, 2);

@@ -125,7 +125,7 @@ fn compare_far_logits() {
             operands.push(view(out.as_mut_ptr().cast(), DType::F64, out_dims, Access::Write));
             let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, DType::F64).unwrap();
             let params = Params::default();
-            let mut call = KernelCall { kernel, operands: &mut operands, inputs: op.arity(), params: &params };
+            let mut call = KernelCall::new(kernel, &mut operands, op.arity(), &params);
             if on_cpu {
                 (kernel.run)(&mut call).unwrap();
             } else {
@@ -181,7 +181,7 @@ fn compare_numbers<T: Float>(op: Op, numbers: &[Vec<f64>]) {
         let inputs = operands.len();
         operands.push(view(&mut out, Access::Write));
         let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, T::DTYPE).unwrap();
-        let mut call = KernelCall { kernel, operands: &mut operands, inputs, params: &params };
+        let mut call = KernelCall::new(kernel, &mut operands, inputs, &params);
         if on_cpu {
             (kernel.run)(&mut call).unwrap();
         } else {

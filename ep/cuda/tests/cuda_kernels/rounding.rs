@@ -61,7 +61,7 @@ fn cast(from: DType, to: DType, source: &mut [u8], elements: usize, simulated: O
     let mut operands = [view(source.as_mut_ptr(), from, Access::Read), out];
     let kernel = streamvm_kernels::builtin().get(Op::Cast, DeviceKind::CPU, from).unwrap();
     let params = Params::to(to);
-    let mut call = KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params };
+    let mut call = KernelCall::new(kernel, &mut operands, 1, &params);
     if let Some(how) = simulated {
         how.run(&plan(&call).unwrap().unwrap(), 1);
     } else {
@@ -119,7 +119,8 @@ fn reduced<T: Element + Default>(op: Op, terms: &mut [T], how: Runner) -> T {
     let out = unsafe { Operand::new(result.as_mut_ptr().cast(), T::DTYPE, Layout::SCALAR, Access::Write) };
     let kernel = streamvm_kernels::builtin().get(op, DeviceKind::CPU, T::DTYPE).unwrap();
     let params = Params::default();
-    let call = KernelCall { kernel, operands: &mut [input, out], inputs: 1, params: &params };
+    let mut operands = [input, out];
+    let call = KernelCall::new(kernel, &mut operands, 1, &params);
     how.run(&plan(&call).unwrap().unwrap(), 1);
     result[0]
 }

@@ -84,7 +84,7 @@ pub(crate) fn compare_bits(how: Runner) {
                 let output = unsafe { Operand::new(places.as_mut_ptr().cast(), DType::I64, layout, Access::Write) };
                 let kernel = streamvm_kernels::builtin().get(Op::ArgSort, DeviceKind::CPU, dtype).unwrap();
                 let mut operands = [input, output];
-                let mut call = KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params };
+                let mut call = KernelCall::new(kernel, &mut operands, 1, &params);
                 if on_cpu {
                     (kernel.run)(&mut call).unwrap();
                 } else {

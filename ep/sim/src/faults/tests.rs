@@ -95,7 +95,8 @@ fn an_error_can_be_at_every_point_that_returns_one() {
         let mut memory = [0; 2];
         let mut other = [0; 2];
         let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::CPU, DType::I32).unwrap();
-        let mut call = KernelCall { kernel, operands: &mut [], inputs: 0, params: &Params::default() };
+        let params = Params::default();
+        let mut call = KernelCall::new(kernel, &mut [], 0, &params);
         let found = match point {
             Point::Allocate => device.allocate(MemoryKind::Device, 8).map(drop),
             Point::CreateStream => device.create_stream().map(drop),

@@ -119,7 +119,7 @@ pub(super) fn bump(stream: &mut dyn Stream, vector: &Vector) {
 pub(super) fn launch(stream: &mut dyn Stream, code: KernelFn, operands: &mut [Operand<'static>]) -> Result<(), Error> {
     let kernel = Kernel { op: Op::Neg, device: DeviceKind::SIM, dtype: DType::I32, run: code };
     let inputs = operands.iter().filter(|operand| !operand.access().writes()).count();
-    stream.launch(&mut KernelCall { kernel, operands, inputs, params: &Params::default() })
+    stream.launch(&mut KernelCall::new(kernel, operands, inputs, &Params::default()))
 }
 
 /// A pointer to the element at `index` of operand `operand`, which may be out of bounds.

@@ -303,7 +303,7 @@ fn a_watched_stream_tells_its_accesses_and_no_order() {
     one.begin(&Label::new(1, 2, "third"));
     let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::CPU, DType::I32).unwrap();
     let mut operands = [vector.operand(Access::Read), vector.operand(Access::Write)];
-    one.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() }).unwrap();
+    one.launch(&mut KernelCall::new(kernel, &mut operands, 1, &Params::default())).unwrap();
     let findings = detector.findings();
     assert_eq!(findings.len(), 1, "{findings:?}");
     assert_eq!((&*findings[0].first.as_ref().unwrap().what, &*findings[0].second.what), ("second", "third"));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use streamvm_ep::Accounts;
-use streamvm_ep::{Device, DeviceId, Error, EventId, EventPool, LateFailure};
+use streamvm_ep::{Device, DeviceId, Error, EventId, EventPool, LateFailure, OpStates};
 
 use crate::races::{Detector, Moment};
 use crate::sim::device::SimDevice;
@@ -45,6 +45,8 @@ pub struct SimMachine {
     pub(super) heap: Heap,
     /// One per device.
     pub(super) accounts: Vec<Accounts>,
+    /// What registered ops keep, one per device.
+    states: Vec<OpStates>,
     runner: Runner,
     state: Mutex<State>,
     /// Notified whenever a command has run.
@@ -74,6 +76,7 @@ impl SimMachine {
         let accounts = |index| Accounts::new(DeviceId::sim(index), config.memory_limit);
         Arc::new(SimMachine {
             accounts: (0..config.devices).map(accounts).collect(),
+            states: (0..config.devices).map(|index| OpStates::new(DeviceId::sim(index))).collect(),
             detector,
             events: EventPool::new(),
             heap: Heap::default(),
@@ -199,9 +202,9 @@ impl SimMachine {
 
     /// Runs a command that was taken from its queue, without holding a lock, and then marks its place as passed.
     fn run(&self, taken: TakenCommand) {
-        let TakenCommand { stream, command } = taken;
+        let TakenCommand { stream, device, command } = taken;
         let (place, seq, step) = (command.label.stream, command.label.seq, command.label.step);
-        let failed = self.runner.run(command, &self.detector, &self.heap);
+        let failed = self.runner.run(command, &self.detector, &self.heap, &self.states[device]);
         let mut state = self.lock();
         let device = state.queues.pass(stream);
         // Under the same lock: no thread sees the place as passed before the failure is listed.

@@ -275,8 +275,7 @@ fn bad_commands_are_refused_at_once_and_not_queued() {
     assert!(matches!(overlap, Err(CallError::Device(Error::Overlap { .. }))));
     let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::CPU, DType::I32).unwrap();
     let mut operands = [a.operand(Access::Read), a.operand(Access::Write)];
-    let refused =
-        stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() });
+    let refused = stream.launch(&mut KernelCall::new(kernel, &mut operands, 1, &Params::default()));
     assert_eq!(refused, Err(Error::WrongDevice { kernel: DeviceKind::CPU, device: DeviceId::sim(0) }));
     let mut operands = [b.view(0..2, Access::Read), b.view(1..3, Access::Write)];
     assert!(matches!(launch(&mut *stream, |_| Ok(()), &mut operands), Err(Error::Kernel(KernelError::Overlap { .. }))));
@@ -290,7 +289,7 @@ fn kernels_of_the_cpu_run_here_and_in_place() {
     fill(&mut *stream, &vector, 3);
     let kernel = streamvm_kernels::builtin().get(Op::Neg, DeviceKind::SIM, DType::I32).unwrap();
     let mut operands = [vector.operand(Access::Read), vector.operand(Access::Write)];
-    stream.launch(&mut KernelCall { kernel, operands: &mut operands, inputs: 1, params: &Params::default() }).unwrap();
+    stream.launch(&mut KernelCall::new(kernel, &mut operands, 1, &Params::default())).unwrap();
     assert_eq!(bench.read(&mut *stream, &vector), [-3; 4]);
     assert_eq!((bench.kinds(), bench.causes()), (vec![], vec![]));
 }

@@ -84,6 +84,8 @@ impl Queue {
 #[derive(Debug)]
 pub(super) struct TakenCommand {
     pub(super) stream: u64,
+    /// The index of its device.
+    pub(super) device: usize,
     pub(super) command: Command,
 }
 
@@ -199,7 +201,7 @@ impl Queues {
         let queue = self.all.get_mut(&stream)?;
         let command = queue.waiting.pop_front()?;
         queue.running = true;
-        Some(TakenCommand { stream, command })
+        Some(TakenCommand { stream, device: queue.device, command })
     }
 
     /// Marks the command that was taken from `stream` as passed. Returns the device of the stream.

@@ -8,7 +8,7 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use streamvm_ep::{Error, FnContext, InlineFn, Kernel, KernelCall, LateCause, Operand, Params};
+use streamvm_ep::{Error, FnContext, InlineFn, Kernel, KernelCall, LateCause, OpStates, Operand, Params};
 
 use crate::races::{Detector, Finding, FindingKind};
 use crate::sim::memory::{Heap, POISON};
@@ -28,7 +28,13 @@ pub(super) struct Runner {
 
 impl Runner {
     /// Runs a command; returns the cause of its failure, if it failed.
-    pub(super) fn run(&self, command: Command, detector: &Detector, heap: &Heap) -> Option<LateCause> {
+    pub(super) fn run(
+        &self,
+        command: Command,
+        detector: &Detector,
+        heap: &Heap,
+        states: &OpStates,
+    ) -> Option<LateCause> {
         let Command { label, by, work, blocks, runs, already_freed } = command;
         let report = |kind, address: Option<usize>, detail: &str| {
             let finding = Finding::new(kind, &label, format!("run on {by}"), detail);
@@ -61,7 +67,7 @@ impl Runner {
                 streamvm_kernels::fill(&mut target, value).err().map(LateCause::Device)
             }
             Work::Launch { kernel, operands, inputs, params } => {
-                self.launch(kernel, &operands, inputs, &params, violation)
+                self.launch((kernel, inputs, &params), &operands, states, violation)
             }
             Work::Call { function, operands } => self.call(function, &operands, violation),
         };
@@ -76,14 +82,13 @@ impl Runner {
 
     fn launch(
         &self,
-        kernel: Kernel,
+        call: (Kernel, usize, &Params),
         operands: &[Operand],
-        inputs: usize,
-        params: &Params,
+        states: &OpStates,
         violation: impl Fn(Violation, &str),
     ) -> Option<LateCause> {
         let mut first = self.load(operands);
-        let failed = launch_once(kernel, &mut first, inputs, params);
+        let failed = launch_once(call, &mut first, states);
         for found in first.violations() {
             violation(found, "found over a scratch copy, and not carried over");
         }
@@ -91,7 +96,7 @@ impl Runner {
             return failed;
         }
         let mut second = first.again(OTHER_POISON);
-        let failed_then = launch_once(kernel, &mut second, inputs, params).is_some();
+        let failed_then = launch_once(call, &mut second, states).is_some();
         for found in second.violations() {
             violation(found, "found over a scratch copy, and not carried over");
         }
@@ -142,11 +147,15 @@ impl Runner {
     }
 }
 
-fn launch_once(kernel: Kernel, scratch: &mut Scratch<'_>, inputs: usize, params: &Params) -> Option<LateCause> {
+fn launch_once(
+    (kernel, inputs, params): (Kernel, usize, &Params),
+    scratch: &mut Scratch<'_>,
+    states: &OpStates,
+) -> Option<LateCause> {
     let mut copies = scratch.operands();
     let outcome = catch_panic(|| {
-        let mut call = KernelCall { kernel, operands: &mut copies, inputs, params };
-        call.mark_overlapping_shared().and_then(|()| call.run())
+        let mut call = KernelCall::new(kernel, &mut copies, inputs, params);
+        call.mark_overlapping_shared().and_then(|()| call.run(Some(states)))
     });
     flatten(outcome.map(|result| result.map_err(|error| LateCause::Device(Error::Kernel(error)))))
 }

@@ -153,7 +153,7 @@ impl CommandSequence {
         buffers: &[Operand<'static>],
         run: u64,
     ) -> Result<(), SequenceError> {
-        let mut operands: [Operand; MOST_OPERANDS] = std::array::from_fn(|_| Operand::blank());
+        let mut operands: SmallVec<[Operand; MOST_OPERANDS]> = (0..MOST_OPERANDS).map(|_| Operand::blank()).collect();
         let mut fused =
             self.fused[self.fused.partition_point(|fused| fused.steps.start < steps.start)..].iter().peekable();
         let mut computed = 0;
@@ -170,17 +170,20 @@ impl CommandSequence {
                 continue;
             }
             stream.begin_step(*label, of_buffers);
+            if operands.len() < step.operands.len() {
+                operands.resize_with(step.operands.len(), Operand::blank);
+            }
             // SAFETY: `new` has added the operands of the steps to the buffers, and `check` has accepted those of the call. They give no
             // slices: the host cannot access their memory.
             let set = unsafe { located(&step.operands, buffers, &mut operands) };
             let queued = match (&step.work, set) {
                 (SequenceWork::Kernel(kernel, params), operands) => {
                     let inputs = operands.len() - 1;
-                    stream.launch(&mut KernelCall { kernel: *kernel, operands, inputs, params })
+                    stream.launch(&mut KernelCall::new(*kernel, operands, inputs, params))
                 }
                 (SequenceWork::Draw { kernel, params, advance }, operands) => {
                     let params = &params_of_run(params, *advance, run);
-                    stream.launch(&mut KernelCall { kernel: *kernel, operands, inputs: 0, params })
+                    stream.launch(&mut KernelCall::new(*kernel, operands, 0, params))
                 }
                 // The condition of a block is copied to the flag.
                 (SequenceWork::Copy | SequenceWork::If | SequenceWork::While { .. }, [source, target]) => {

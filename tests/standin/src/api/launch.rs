@@ -50,7 +50,7 @@ driver_calls! {
         };
         let parameter = match &kernel {
             Kernel::Empty => None,
-            Kernel::Ours(_) => {
+            Kernel::Ours(_) | Kernel::Registered { .. } => {
                 // SAFETY: the caller passes one pointer per parameter of the kernel, which has one, of type `Arguments`.
                 let arguments = unsafe { parameter::<Arguments>(parameters, size_of::<Arguments>()) };
                 Some(Parameter::Ours(Box::new(arguments.ok_or_else(missing)?)))

@@ -58,7 +58,9 @@ pub(crate) fn prepare_kernel(
     let (_, module) = kernel_of(driver, stream, function)?;
     let context = &stream.context;
     let declared = match (kernel, parameter) {
-        (Kernel::Ours(name), Some(Parameter::Ours(arguments))) => ours(driver, context, *name, arguments),
+        (Kernel::Ours(name) | Kernel::Registered { like: name, .. }, Some(Parameter::Ours(arguments))) => {
+            ours(driver, context, *name, arguments)
+        }
         (Kernel::Fused(views), Some(Parameter::Fused(arguments))) => fused(driver, context, views, arguments),
         (Kernel::Condition, Some(Parameter::Condition(arguments))) => condition(driver, context, arguments, conditions),
         _ => return Ok(prepare(driver, stream, CALL, kernel.to_string(), Job::Empty, Vec::new())),

@@ -27,7 +27,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use streamvm_cuda::{CONDITION_NAME, FUSED_NAME, KernelName};
-use streamvm_ep::DType;
+use streamvm_ep::{DType, Op};
 
 pub(crate) use code::{PtxCode, coverage};
 pub(crate) use condition::{ConditionValue, Conditions};
@@ -50,6 +50,8 @@ pub(crate) enum Kernel {
     Empty,
     /// One of streamvm's kernels.
     Ours(KernelName),
+    /// A kernel of an elementwise op that a caller has registered. Its parameter is that of a built-in op over as many tensors.
+    Registered { name: Arc<str>, like: KernelName },
     /// A kernel that streamvm has made of steps of a program.
     Fused(Arc<FusedViews>),
     /// The kernel that sets the condition of a block.
@@ -61,6 +63,7 @@ impl fmt::Display for Kernel {
         match self {
             Kernel::Empty => f.write_str(EMPTY),
             Kernel::Ours(name) => name.fmt(f),
+            Kernel::Registered { name, .. } => name.fmt(f),
             Kernel::Fused(_) => f.write_str(FUSED_NAME),
             Kernel::Condition => f.write_str(CONDITION_NAME),
         }
@@ -73,8 +76,21 @@ impl Kernel {
         match name {
             EMPTY => Some(Kernel::Empty),
             CONDITION_NAME => Some(Kernel::Condition),
-            _ => name.parse().ok().map(Kernel::Ours),
+            _ => name.parse().ok().map(Kernel::Ours).or_else(|| Kernel::registered(name)),
         }
+    }
+
+    /// The kernel of a registered op, whose name ends in the number of its tensors and their dtype: `sv_softsign_of1_f32`.
+    fn registered(name: &str) -> Option<Kernel> {
+        let (op, dtype) = name.strip_prefix("sv_")?.rsplit_once('_')?;
+        let dtype: DType = dtype.parse().ok()?;
+        let like = match op.rsplit_once("_of")?.1 {
+            "1" => KernelName::Copy(dtype.size()),
+            "2" => KernelName::Op(Op::Max, dtype),
+            "3" => KernelName::Op(Op::Clamp, dtype),
+            _ => return None,
+        };
+        Some(Kernel::Registered { name: name.into(), like })
     }
 }
 
@@ -92,6 +108,9 @@ mod tests {
         assert_eq!(Kernel::named(EMPTY), Some(Kernel::Empty));
         assert_eq!(Kernel::named("sv_add_f32"), Some(Kernel::Ours("sv_add_f32".parse().unwrap())));
         assert_eq!(Kernel::named("their_kernel"), None);
+        let two = Kernel::Registered { name: "sv_half_of_of2_f64".into(), like: "sv_max_f64".parse().unwrap() };
+        assert_eq!(Kernel::named("sv_half_of_of2_f64"), Some(two));
+        assert_eq!(Kernel::named("sv_half_of_f64"), None);
         assert!(KernelName::all().all(|name| Kernel::named(&name.to_string()) == Some(Kernel::Ours(name))));
     }
 }

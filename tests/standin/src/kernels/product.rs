@@ -58,7 +58,7 @@ impl Product {
         let kernel = streamvm_kernels::builtin().get(Op::MatMul, DeviceKind::CPU, dtype);
         let kernel = kernel.map_err(|error| error.to_string())?;
         let mut stream = CpuDevice::new(0, CpuConfig::default()).create_stream().map_err(text)?;
-        stream.launch(&mut KernelCall { kernel, operands, inputs: 2, params: &Params::default() }).map_err(text)
+        stream.launch(&mut KernelCall::new(kernel, operands, 2, &Params::default())).map_err(text)
     }
 
     fn operand(

@@ -21,7 +21,7 @@ fn launches(op: Op, dtype: DType, [from, to, scratch]: [u64; 3]) -> [Launch; 2] 
     let mut operands = [view(from, dtype, &[MANY], Access::Read), view(to, output, &[], Access::Write)];
     let params = Params::over(Axes::new(&[0]).unwrap());
     let kernel = Kernel { op, device: DeviceKind::CUDA, dtype, run: |_| Ok(()) };
-    let call = KernelCall { kernel, operands: &mut operands, inputs: 1, params: &params };
+    let call = KernelCall::new(kernel, &mut operands, 1, &params);
     let launch = plan(&call).unwrap().unwrap();
     assert_eq!(launch.parts(), 17);
     launch.in_parts(17, scratch)

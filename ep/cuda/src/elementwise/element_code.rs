@@ -1,0 +1,196 @@
+//! A caller's function for one element: what a registered elementwise op computes on CUDA devices.
+
+use std::sync::Arc;
+
+use streamvm_ep::{DType, DeviceKind, ElementwiseOp, RegisteredOp};
+
+use crate::elementwise::functions::parameter;
+use crate::plan::kernel_name::Module;
+use crate::source::Ptx;
+
+/// A function of PTX for one element. It is pasted into each kernel that computes the op, by itself or fused with other steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CudaElementCode {
+    name: String,
+    /// The lines between its braces.
+    lines: String,
+    /// The bits of each parameter.
+    parameters: Vec<usize>,
+    /// The bits of the result.
+    result: usize,
+}
+
+/// PTX that cannot be used as a function for one element.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the text of each variant says what its fields are")]
+pub enum CudaCodeError {
+    /// There is no such function.
+    #[error(
+        "the PTX has no function `{name}` that gives a result; declare it `extern \"C\" __device__`, and compile the source with the option `-rdc=true`, which keeps it"
+    )]
+    Missing { name: String },
+    /// A line of it works only where the function stands by itself.
+    #[error("the function `{name}` cannot be pasted into a kernel, because it {why}: `{line}`")]
+    Line { name: String, why: &'static str, line: String },
+}
+
+streamvm_ep::debug_as_display!(CudaCodeError);
+
+/// How a function begins in PTX.
+const FUNCTION: &str = ".func";
+
+impl CudaElementCode {
+    /// The function of this name: from CUDA source, `extern "C" __device__ float name(float x)`, compiled with the option `-rdc=true`. It may use the functions of CUDA's
+    /// mathematics, and no variables and functions of its own.
+    ///
+    /// # Errors
+    ///
+    /// There is no such function, or it cannot be pasted into a kernel.
+    ///
+    /// # Safety
+    ///
+    /// * The function ends. It accesses no memory, waits for no other thread, and depends on its parameters alone.
+    pub unsafe fn new(ptx: &Ptx, name: &str) -> Result<CudaElementCode, CudaCodeError> {
+        let text = ptx.as_c_str().to_string_lossy();
+        let missing = || CudaCodeError::Missing { name: name.to_owned() };
+        let (head, lines) = definition(&text, name).ok_or_else(missing)?;
+        let (before, after) = head.split_once(name).ok_or_else(missing)?;
+        let code = CudaElementCode {
+            name: name.to_owned(),
+            lines: lines.lines().filter(|line| !line.trim().is_empty()).flat_map(|line| [line, "\n"]).collect(),
+            parameters: bits_of_parameters(after),
+            result: *bits_of_parameters(before).first().ok_or_else(missing)?,
+        };
+        if let Some((why, line)) = code.unfit(&text) {
+            return Err(CudaCodeError::Line { name: name.to_owned(), why, line: line.trim().to_owned() });
+        }
+        Ok(code)
+    }
+
+    /// The code of a registered op for elements of this dtype.
+    pub(super) fn of(op: RegisteredOp, dtype: DType) -> Option<&'static CudaElementCode> {
+        op.code(DeviceKind::CUDA, dtype)?.downcast_ref()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn lines(&self) -> &str {
+        &self.lines
+    }
+
+    /// The first line that cannot be pasted, and why.
+    fn unfit(&self, text: &str) -> Option<(&'static str, &str)> {
+        let of_module = |line: &&str| [".global ", ".const ", ".shared "].iter().any(|space| line.contains(space));
+        let ours = Module::Elementwise.text();
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$';
+        let names = |line: &str, name: &str| {
+            line.match_indices(name).any(|(at, _)| {
+                let around = [line[..at].bytes().next_back(), line[at + name.len()..].bytes().next()];
+                !around.into_iter().flatten().any(is_name)
+            })
+        };
+        // Tables of CUDA's mathematics are those of the functions that ship, too.
+        let variables: Vec<&str> = text
+            .lines()
+            .filter(of_module)
+            .filter_map(|line| {
+                line.split(' ').find_map(|word| Some(word.split_once('[')?.0)).or(line.split(' ').next_back())
+            })
+            .map(|name| name.trim_end_matches(';'))
+            .filter(|name| !ours.contains(&format!(" {name}[")))
+            .collect();
+        for line in self.lines.lines() {
+            let trimmed = line.trim();
+            let found = if trimmed.starts_with("call") {
+                Some("calls a function (declare that one `__forceinline__`)")
+            } else if trimmed.ends_with(':') && !trimmed.starts_with("$L__BB") {
+                Some("has a label that two copies of it would share")
+            } else if line.ends_with(" ret;") {
+                Some("returns in the middle of a line")
+            } else if (line.contains(&format!("{}_param_", self.name)) || line.contains("func_retval0"))
+                && parameter(line, &self.name).is_none()
+            {
+                Some("uses a parameter in another way than to load it once")
+            } else if ["%h", "%w", "%d", "%q"]
+                .iter()
+                .any(|ours| trimmed.contains(&format!(" {ours}<")) || trimmed.contains(&format!("\t{ours}<")))
+            {
+                Some("declares registers that are those of the kernel")
+            } else if variables.iter().any(|name| names(line, name)) {
+                Some("uses a variable outside of it")
+            } else {
+                None
+            };
+            if let Some(why) = found {
+                return Some((why, line));
+            }
+        }
+        if self.lines.ends_with("\tret;\n") { None } else { Some(("does not end with a return", "}")) }
+    }
+
+    /// Why it is no function of so many elements of this dtype.
+    fn refuses(&self, inputs: usize, dtype: DType) -> Option<String> {
+        // Parameters and results of fewer bits are passed as 32.
+        let bits = (8 * dtype.size()).max(32);
+        let name = &self.name;
+        if matches!(dtype, DType::F16 | DType::BF16 | DType::Bool) {
+            return Some(format!(
+                "`{name}` is code for {dtype}; 16-bit floats are computed by the code for f32, and there is none for bool"
+            ));
+        }
+        if self.parameters != vec![bits; inputs] || self.result != bits {
+            let (found, result) = (&self.parameters, self.result);
+            return Some(format!(
+                "`{name}` has parameters of {found:?} bits and a result of {result}, and the op needs {inputs} of {bits} and {bits} for {dtype}"
+            ));
+        }
+        None
+    }
+}
+
+/// The head of the function of this name, up to its body, and the lines between its braces.
+fn definition<'t>(text: &'t str, name: &str) -> Option<(&'t str, &'t str)> {
+    let functions = text.match_indices(FUNCTION).map(|(at, _)| &text[at + FUNCTION.len()..]);
+    let mut defined = functions.filter_map(|rest| {
+        let (head, rest) = rest.split_once("\n{\n")?;
+        // A declaration ends before a body begins.
+        if head.contains(';') {
+            return None;
+        }
+        let end = if rest.starts_with("}\n") { 0 } else { rest.find("\n}")? + 1 };
+        Some((head, &rest[..end]))
+    });
+    defined.find(|(head, _)| {
+        let named =
+            head.trim_start().strip_prefix('(').and_then(|rest| rest.split_once(')')).map_or("", |(_, rest)| rest);
+        named.split('(').next().is_some_and(|found| found.trim() == name)
+    })
+}
+
+/// The bits of each `.param .b32 name` of a list.
+fn bits_of_parameters(list: &str) -> Vec<usize> {
+    list.split(".param")
+        .skip(1)
+        .filter_map(|one| one.trim_start().strip_prefix(".b")?.split(' ').next()?.parse().ok())
+        .collect()
+}
+
+/// [`ElementwiseOp`]s on CUDA devices.
+pub trait CudaElementwise {
+    /// Sets the function that computes elements of this dtype on CUDA devices; that of `f32` also computes `f16` and `bf16`. If it has other parameters,
+    /// [`register`](ElementwiseOp::register) says so.
+    #[must_use]
+    fn cuda(self, dtype: DType, code: CudaElementCode) -> Self;
+}
+
+impl<const N: usize> CudaElementwise for ElementwiseOp<N> {
+    fn cuda(self, dtype: DType, code: CudaElementCode) -> ElementwiseOp<N> {
+        match code.refuses(N, dtype) {
+            Some(reason) => self.refuse(reason),
+            None => self.code(DeviceKind::CUDA, &[dtype], Arc::new(code)),
+        }
+    }
+}

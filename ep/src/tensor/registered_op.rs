@@ -1,0 +1,240 @@
+//! Ops that callers register: their names, inputs and rules.
+//!
+//! The ops of a process are a table that only grows, and a [`RegisteredOp`] has the number of a row. Rows do not change once they are written, so reading one takes
+//! no lock. What a call needs at once is in the `RegisteredOp` itself.
+
+use std::fmt;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::tensor::dtype::DType;
+use crate::tensor::numbers::{MOST_INPUTS, MOST_NUMBERS, MOST_PLACES};
+use crate::tensor::op::Op;
+use crate::tensor::op_class::{ElementWork, OpClass};
+use crate::tensor::params::Params;
+use crate::tensor::shape::Shape;
+
+/// The most ops that one process may register.
+pub(crate) const MOST: usize = 4096;
+
+/// The most tensors that a registered op takes.
+pub(crate) const MOST_TENSORS: usize = 16;
+
+/// An op that was registered by [`ElementwiseOp`](crate::ElementwiseOp) or [`TensorOp`](crate::TensorOp).
+#[derive(Copy, Clone, PartialEq, Eq, Hash)]
+pub struct RegisteredOp {
+    row: u16,
+    class: OpClass,
+    tensors: u8,
+    numbers: u8,
+    work: ElementWork,
+    in_place: bool,
+}
+
+/// The rule for the output of an op: as [`infer`](crate::infer), from the dtypes and shapes of the tensors, and the parameters.
+pub(crate) type Rule = Box<
+    dyn Fn(&[(DType, &Shape)], &Params) -> Result<(DType, Shape), Box<dyn std::error::Error + Send + Sync>>
+        + Send
+        + Sync,
+>;
+
+/// All facts about an op but its kernels.
+pub(crate) struct OpFacts {
+    pub(crate) name: String,
+    pub(crate) documentation: String,
+    /// The names of the tensors, then those of the numbers.
+    pub(crate) inputs: Vec<String>,
+    /// How many of the inputs are numbers.
+    pub(crate) numbers: usize,
+    pub(crate) dtypes: Vec<DType>,
+    pub(crate) class: OpClass,
+    pub(crate) work: ElementWork,
+    pub(crate) in_place: bool,
+    /// `None` for an elementwise op, whose class has the rule.
+    pub(crate) rule: Option<Rule>,
+}
+
+/// A row of the table. It is never dropped, so its texts are those of the process.
+struct Row {
+    name: &'static str,
+    documentation: &'static str,
+    inputs: &'static [&'static str],
+    dtypes: &'static [DType],
+    rule: Option<Rule>,
+    op: RegisteredOp,
+}
+
+/// The error of registering an op.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the text of each variant says what its fields are")]
+pub enum RegisterError {
+    /// A name that cannot be read back from a text.
+    #[error("`{name}` cannot name {what}; take a small letter, then at most 47 small letters, digits and `_`")]
+    Name { name: String, what: &'static str },
+    /// A second op of this name.
+    #[error("there is an op `{name}` already; register each op once in a process, and keep the `Op` that you get")]
+    Taken { name: String },
+    /// A second input of this name.
+    #[error("two inputs of the op `{op}` are called `{input}`")]
+    TwoInputs { op: String, input: String },
+    /// An op without tensors, or with too many.
+    #[error("the op `{op}` takes {found} tensors; it can take 1 to {most}")]
+    Tensors { op: String, found: usize, most: usize },
+    /// More numbers than the parameters of an instruction have room for.
+    #[error("the op `{op}` takes {found} numbers; there is room for {MOST_NUMBERS}: pass the others as tensors")]
+    Numbers { op: String, found: usize },
+    /// An op that no device can compute.
+    #[error("the op `{op}` has no kernel; give it one by `kernel`")]
+    NoKernel { op: String },
+    /// Two kernels for one dtype on one kind of device.
+    #[error("the op `{op}` has two kernels {what}")]
+    TwoKernels { op: String, what: String },
+    /// Code for a device that it cannot use.
+    #[error("the op `{op}`: {reason}")]
+    Code { op: String, reason: String },
+    /// The table is full.
+    #[error("`{op}` would be one op more than a process may register, which is {MOST}; register each op once")]
+    TooMany { op: String },
+}
+
+crate::debug_as_display!(RegisterError);
+
+static ROWS: [OnceLock<Row>; MOST] = [const { OnceLock::new() }; MOST];
+
+/// How many rows are written. Locked while an op is registered.
+static COUNT: Mutex<usize> = Mutex::new(0);
+
+impl RegisteredOp {
+    /// Registers an op. `keep` stores what belongs to it under its number before anybody can find the op.
+    pub(crate) fn register(facts: OpFacts, keep: impl FnOnce(usize)) -> Result<RegisteredOp, RegisterError> {
+        facts.check()?;
+        let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = facts.name;
+        if name.parse::<Op>().is_ok() {
+            return Err(RegisterError::Taken { name });
+        }
+        let row = *count;
+        let Some(slot) = ROWS.get(row) else { return Err(RegisterError::TooMany { op: name }) };
+        keep(row);
+        let op = RegisteredOp {
+            row: row as u16,
+            class: facts.class,
+            tensors: (facts.inputs.len() - facts.numbers) as u8,
+            numbers: facts.numbers as u8,
+            work: facts.work,
+            in_place: facts.in_place,
+        };
+        let text = |text: String| -> &'static str { text.leak() };
+        slot.get_or_init(|| Row {
+            name: text(name),
+            documentation: text(facts.documentation),
+            inputs: facts.inputs.into_iter().map(text).collect::<Vec<_>>().leak(),
+            dtypes: facts.dtypes.leak(),
+            rule: facts.rule,
+            op,
+        });
+        *count += 1;
+        Ok(op)
+    }
+
+    /// The ops that are registered now, in the order in which they were.
+    pub fn all() -> impl Iterator<Item = Op> {
+        ROWS.iter().map_while(|row| Some(Op::Registered(row.get()?.op)))
+    }
+
+    /// The place of the op in tables.
+    #[inline]
+    pub(crate) fn row(self) -> usize {
+        self.row.into()
+    }
+
+    fn facts(self) -> &'static Row {
+        ROWS[self.row()].get().expect("only a row that is written has an op")
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        self.facts().name
+    }
+
+    pub(crate) fn documentation(self) -> &'static str {
+        self.facts().documentation
+    }
+
+    pub(crate) fn inputs(self) -> &'static [&'static str] {
+        self.facts().inputs
+    }
+
+    pub(crate) fn dtypes(self) -> &'static [DType] {
+        self.facts().dtypes
+    }
+
+    pub(crate) fn rule(self) -> Option<&'static Rule> {
+        self.facts().rule.as_ref()
+    }
+
+    #[inline]
+    pub(crate) const fn class(self) -> OpClass {
+        self.class
+    }
+
+    #[inline]
+    pub(crate) const fn arity(self) -> usize {
+        self.tensors as usize + self.numbers as usize
+    }
+
+    /// How many of the inputs are numbers.
+    #[inline]
+    pub const fn numbers(self) -> usize {
+        self.numbers as usize
+    }
+
+    #[inline]
+    pub(crate) const fn work(self) -> ElementWork {
+        self.work
+    }
+
+    #[inline]
+    pub(crate) const fn is_in_place(self) -> bool {
+        self.in_place
+    }
+}
+
+impl fmt::Debug for RegisteredOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl OpFacts {
+    fn check(&self) -> Result<(), RegisterError> {
+        let is_name = |name: &str| {
+            let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+            name.starts_with(|first: char| first.is_ascii_lowercase()) && name.len() <= 48 && name.bytes().all(plain)
+        };
+        let op = || self.name.clone();
+        if !is_name(&self.name) {
+            return Err(RegisterError::Name { name: op(), what: "an op" });
+        }
+        for (place, input) in self.inputs.iter().enumerate() {
+            if !is_name(input) {
+                return Err(RegisterError::Name { name: input.clone(), what: "an input" });
+            }
+            if self.inputs[..place].contains(input) {
+                return Err(RegisterError::TwoInputs { op: op(), input: input.clone() });
+            }
+        }
+        let found = self.inputs.len() - self.numbers;
+        let most = match (&self.rule, self.numbers) {
+            (None, _) => MOST_INPUTS,
+            (Some(_), 0) => MOST_TENSORS,
+            (Some(_), numbers) => MOST_PLACES.saturating_sub(numbers),
+        };
+        if !(1..=most).contains(&found) {
+            return Err(RegisterError::Tensors { op: op(), found, most });
+        }
+        if self.numbers > MOST_NUMBERS {
+            return Err(RegisterError::Numbers { op: op(), found: self.numbers });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,272 @@
+//! Ops of a caller's own, in eager calls and lists: shapes, dtypes, views, numbers, failures, states.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use streamvm::ep::{Axes, ElementWork, ElementwiseOp, RegisterError, TensorOp};
+use streamvm::{DType, DeviceId, InstructionList, InstructionsBuilder, Mode, Op, Params, Scalar, Tensor, Vm, f16};
+use streamvm_tests::CPU;
+
+/// `x / (1 + |x|)`.
+static SOFTSIGN: LazyLock<Op> = LazyLock::new(|| {
+    ElementwiseOp::new("test_softsign", ["x"])
+        .documentation("`x / (1 + abs(x))`.")
+        .work(ElementWork::Long)
+        .kernel(|[x]: [&[f32]; 1], y| y.iter_mut().zip(x).for_each(|(y, x)| *y = x / (1.0 + x.abs())))
+        .kernel(|[x]: [&[f64]; 1], y| y.iter_mut().zip(x).for_each(|(y, x)| *y = x / (1.0 + x.abs())))
+        .register()
+        .expect("a new op")
+});
+
+/// `a - 2 b + c`, of integers.
+static BLEND: LazyLock<Op> = LazyLock::new(|| {
+    ElementwiseOp::new("test_blend", ["a", "b", "c"])
+        .kernel(|[a, b, c]: [&[i32]; 3], y| {
+            for (at, y) in y.iter_mut().enumerate() {
+                *y = a[at] - 2 * b[at] + c[at];
+            }
+        })
+        .register()
+        .expect("a new op")
+});
+
+/// The rows of a matrix, each moved by so many places along an axis.
+static SHIFT: LazyLock<Op> = LazyLock::new(|| {
+    TensorOp::new("test_shift", ["x"], |inputs, params| match inputs[0] {
+        (DType::I32, shape) if params.axes.len() == 1 => {
+            params.axes.iter().try_for_each(|axis| shape.check_axis(axis))?;
+            Ok((DType::I32, *shape))
+        }
+        (dtype, shape) => Err(format!("it takes i32 and one axis, found {dtype}{shape}").into()),
+    })
+    .numbers(["by"])
+    .kernel(|context, call| {
+        let Some(Scalar::I64(by)) = call.number(0) else { return Err("`by` must be an integer".into()) };
+        let shape = *context.reads.layout(0)?.shape();
+        let Some(axis) = call.params.axes.iter().next() else { return Err("no axis".into()) };
+        let inner: usize = shape.dims()[axis + 1..].iter().product();
+        let size = shape.dims()[axis];
+        let (x, y) = (context.reads.get::<i32>(0)?, context.writes.take::<i32>(0)?);
+        for (at, y) in y.iter_mut().enumerate() {
+            let (outer, place) = (at / (inner * size), at / inner % size);
+            let from = (place as i64 - by).rem_euclid(size as i64) as usize;
+            *y = x[(outer * size + from) * inner + at % inner];
+        }
+        Ok(())
+    })
+    .register()
+    .expect("a new op")
+});
+
+/// Adds the number of calls so far to its first input, in place; refuses 13.
+static COUNTED: LazyLock<Op> = LazyLock::new(|| {
+    TensorOp::new("test_counted", ["x", "y"], |inputs, _| Ok((inputs[0].0, *inputs[0].1)))
+        .in_place()
+        .state(|device| (device, AtomicUsize::new(0)))
+        .kernel(|context, call| {
+            assert_eq!(call.device, call.state.0);
+            let calls = call.state.1.fetch_add(1, Relaxed) as i64;
+            let (y, x) = (context.reads.get::<i64>(0)?, context.writes.take::<i64>(0)?);
+            for (x, y) in x.iter_mut().zip(y) {
+                if *y == 13 {
+                    return Err("13 brings bad luck".into());
+                }
+                *x += *y + 1000 * calls;
+            }
+            Ok(())
+        })
+        .register()
+        .expect("a new op")
+});
+
+fn engines() -> [Vm; 3] {
+    let built = |mode| Vm::builder().mode(mode).sim_devices(1).detect_races(true).build().expect("an engine");
+    [built(Mode::Threaded), built(Mode::Inline), built(Mode::Simulated { seed: 3 })]
+}
+
+const PLACES: [DeviceId; 2] = [CPU, DeviceId::sim(0)];
+
+fn none() -> Params {
+    Params::default()
+}
+
+fn elements<T: streamvm::Element>(x: &Tensor) -> Vec<T> {
+    x.to(CPU).and_then(|x| x.to_vec::<T>()).expect("it runs")
+}
+
+fn softsign(x: f64) -> f64 {
+    x / (1.0 + x.abs())
+}
+
+#[test]
+fn an_elementwise_op_takes_views_numbers_and_every_float() -> Result<(), streamvm::Error> {
+    for vm in engines() {
+        for place in PLACES {
+            let numbers: Vec<f64> = (0..3000).map(|it| f64::from(it * 37 % 101) / 8.0 - 5.0).collect();
+            let x = vm.from_slice(&numbers, &[30, 100])?.to(place)?;
+            let expected: Vec<f64> = numbers.iter().map(|x| softsign(*x)).collect();
+            assert_eq!(elements::<f64>(&x.op(*SOFTSIGN, &[], none())?), expected);
+            // A view with gaps, also one whose rows are not contiguous, and one without elements.
+            let turned = x.t()?.slice(0, 3..7)?;
+            let result = elements::<f64>(&turned.op(*SOFTSIGN, &[], none())?);
+            assert_eq!(result, elements::<f64>(&turned).into_iter().map(softsign).collect::<Vec<_>>());
+            assert_eq!(x.slice(0, 4..4)?.op(*SOFTSIGN, &[], none())?.shape().dims(), [0, 100]);
+            // 16-bit floats are computed in f32 and rounded once.
+            let half = x.cast(DType::F16)?;
+            let single = half.cast(DType::F32)?.op(*SOFTSIGN, &[], none())?.cast(DType::F16)?;
+            assert_eq!(elements::<f16>(&half.op(*SOFTSIGN, &[], none())?), elements::<f16>(&single));
+            // In place.
+            let mut builder = InstructionsBuilder::new();
+            builder.op_into(*SOFTSIGN, &[&x], none(), &x)?;
+            vm.submit(builder.finish())?;
+            assert_eq!(elements::<f64>(&x), expected);
+        }
+        assert!(vm.races().is_empty(), "{:?}", vm.races());
+    }
+    Ok(())
+}
+
+#[test]
+fn tensors_of_an_elementwise_op_broadcast_and_may_be_numbers() -> Result<(), streamvm::Error> {
+    for vm in engines() {
+        for place in PLACES {
+            let a = vm.arange(place, DType::I32, 0, 5000, 1)?.reshape(&[50, 100])?;
+            let (row, column) = (a.slice(0, 7..8)?, a.slice(1, 1..2)?);
+            let expected = |at: i32| at - 2 * (700 + at % 100) + (at / 100 * 100 + 1);
+            let blended = a.op(*BLEND, &[&row, &column], none())?;
+            assert_eq!(elements::<i32>(&blended), (0..5000).map(expected).collect::<Vec<_>>());
+            let numbers = none().with_number(1, 3).with_number(2, -1);
+            let blended = a.op(*BLEND, &[], numbers)?;
+            assert_eq!(elements::<i32>(&blended), (0..5000).map(|at| at - 7).collect::<Vec<_>>());
+            // The output over two inputs, beside one that broadcasts.
+            let (row, mut builder) = (row.neg()?.neg()?, InstructionsBuilder::new());
+            builder.op_into(*BLEND, &[&a, &row, &a], none(), &a)?;
+            let refused = builder.op_into(*BLEND, &[&a, &a.slice(0, 1..2)?, &a], none(), &a).unwrap_err().to_string();
+            assert!(refused.contains("test_blend"), "{refused}");
+            vm.submit(builder.finish())?;
+            let expected = |at: i32| 2 * at - 2 * (700 + at % 100);
+            assert_eq!(elements::<i32>(&a), (0..5000).map(expected).collect::<Vec<_>>());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_op_over_tensors_has_a_rule_numbers_and_any_views() -> Result<(), streamvm::Error> {
+    for vm in engines() {
+        for place in PLACES {
+            let x = vm.arange(place, DType::I32, 0, 12, 1)?.reshape(&[3, 4])?;
+            let by = |by: i64, axis: usize| {
+                let axes = Axes::new(&[axis]).expect("an axis");
+                Params::over(axes).with_number(1, by)
+            };
+            let moved = x.op(*SHIFT, &[], by(1, 1))?;
+            assert_eq!(elements::<i32>(&moved), [3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10]);
+            let turned = x.t()?.op(*SHIFT, &[], by(-1, 0))?;
+            assert_eq!(elements::<i32>(&turned), [1, 5, 9, 2, 6, 10, 3, 7, 11, 0, 4, 8]);
+            // Into a view with gaps.
+            let (y, mut builder) = (vm.zeros(place, DType::I32, &[4, 3])?, InstructionsBuilder::new());
+            builder.op_into(*SHIFT, &[&x], by(2, 1), &y.t()?)?;
+            vm.submit(builder.finish())?;
+            assert_eq!(elements::<i32>(&y), [2, 6, 10, 3, 7, 11, 0, 4, 8, 1, 5, 9]);
+
+            let refused = |params: Params| x.op(*SHIFT, &[], params).unwrap_err().to_string();
+            assert!(refused(by(1, 2)).contains("there is no axis 2"), "{}", refused(by(1, 2)));
+            assert!(refused(none().with_number(1, 1)).contains("one axis, found i32[3,4]"));
+            assert!(refused(Params::default()).contains("test_shift takes 2 inputs, found 1"));
+            assert!(refused(none().with_number(0, 1)).contains("test_shift"));
+            let failed = x.op(*SHIFT, &[], Params { extra: none().with_number(1, 0.5).extra, ..by(1, 1) })?;
+            let failed = failed.wait().unwrap_err().to_string();
+            assert!(failed.contains("test_shift: `by` must be an integer") && failed.contains(file!()), "{failed}");
+        }
+        assert!(vm.races().is_empty(), "{:?}", vm.races());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_state_belongs_to_a_device_of_an_engine_and_an_op_in_place_begins_with_its_input() -> Result<(), streamvm::Error> {
+    let built = || Vm::builder().cpu_devices(2).build();
+    let (one, other) = (built()?, built()?);
+    for (vm, device, earlier) in [(&one, 0, 0), (&one, 1, 0), (&one, 0, 2), (&other, 0, 0)] {
+        let device = DeviceId::cpu(device);
+        let (x, y) = (vm.full(device, DType::I64, &[4], 5)?, vm.arange(device, DType::I64, 0, 4, 1)?);
+        let apart = x.op(*COUNTED, &[&y], none())?;
+        assert_eq!(elements::<i64>(&x), [5; 4], "an eager call writes a tensor of its own");
+        assert_eq!(elements::<i64>(&apart), [5, 6, 7, 8].map(|it| it + 1000 * earlier));
+        let mut builder = InstructionsBuilder::new();
+        builder.op_into(*COUNTED, &[&x, &y], none(), &x)?;
+        let refused = builder.op_into(*COUNTED, &[&x, &y], none(), &y).unwrap_err().to_string();
+        assert!(refused.contains("test_counted"), "only the first input may be written: {refused}");
+        vm.submit(builder.finish())?;
+        assert_eq!(elements::<i64>(&x), [5, 6, 7, 8].map(|it| it + 1000 * (earlier + 1)));
+    }
+    let (x, y) = (one.full(CPU, DType::I64, &[1], 5)?, one.full(CPU, DType::I64, &[1], 13)?);
+    let failed = x.op(*COUNTED, &[&y], none())?.wait().unwrap_err().to_string();
+    assert!(failed.starts_with("test_counted failed") && failed.contains("13 brings bad luck"), "{failed}");
+    Ok(())
+}
+
+#[test]
+fn texts_know_a_registered_op_by_its_name() -> Result<(), streamvm::Error> {
+    let vm = Vm::builder().build()?;
+    let x = vm.arange(CPU, DType::I32, 0, 4, 1)?;
+    let mut builder = InstructionsBuilder::new();
+    let params = Params::over(Axes::new(&[0])?).with_number(1, 3);
+    let moved = builder.op(*SHIFT, &[&x], params)?;
+    builder.op(*BLEND, &[&moved, &x], none().with_number(1, 2))?;
+    let text = builder.finish().to_string();
+    assert!(text.contains("test_shift axes 0 t0 3 -> "), "{text}");
+    assert!(text.contains(" test_blend ") && text.contains(" 2 t0 -> "), "{text}");
+    assert_eq!(InstructionList::parse(&text).expect("its own text").to_string(), text);
+    let unknown = InstructionList::parse(&text.replace("test_shift", "test_shaft")).unwrap_err().to_string();
+    assert!(unknown.contains("test_shaft") && unknown.contains("once it is registered"), "{unknown}");
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_registered_is_refused() {
+    let unary = |name: &str| ElementwiseOp::new(name, ["x"]).kernel(|[x]: [&[f32]; 1], y| y.copy_from_slice(x));
+    let rule = |inputs: &[(DType, &streamvm::Shape)], _: &Params| Ok((inputs[0].0, *inputs[0].1));
+    for name in ["", "Relu", "1st", "a-b", &"x".repeat(49)] {
+        assert!(matches!(unary(name).register(), Err(RegisterError::Name { .. })), "{name}");
+    }
+    assert!(matches!(unary("relu").register(), Err(RegisterError::Taken { .. })));
+    assert_eq!(SOFTSIGN.name(), "test_softsign");
+    assert!(matches!(unary("test_softsign").register(), Err(RegisterError::Taken { .. })));
+    let twice = unary("test_twice").kernel(|[x]: [&[f32]; 1], y| y.copy_from_slice(x));
+    assert!(twice.register().unwrap_err().to_string().contains("two kernels for f32"));
+    assert!(matches!(ElementwiseOp::new("test_idle", ["x"]).register(), Err(RegisterError::NoKernel { .. })));
+    assert!(matches!(TensorOp::new("test_idle", ["x"], rule).register(), Err(RegisterError::NoKernel { .. })));
+    let tensors = |inputs: [&str; 3]| TensorOp::new("test_inputs", inputs, rule).kernel(|_, _| Ok(()));
+    assert!(matches!(tensors(["a", "b", "a"]).register(), Err(RegisterError::TwoInputs { .. })));
+    assert!(matches!(tensors(["a", "B", "c"]).register(), Err(RegisterError::Name { .. })));
+    let numbers = tensors(["a", "b", "c"]).numbers(["d", "e", "f"]).register();
+    assert!(numbers.unwrap_err().to_string().contains("takes 3 numbers; there is room for 2"));
+    let none = TensorOp::new("test_inputs", [], rule).numbers(["d"]).kernel(|_, _| Ok(())).register();
+    assert!(none.unwrap_err().to_string().contains("takes 0 tensors"));
+    let names: Vec<String> = (0..8).map(|it| format!("a{it}")).collect();
+    let names: [&str; 8] = std::array::from_fn(|it| names[it].as_str());
+    let many = TensorOp::new("test_inputs", names, rule).numbers(["d"]).kernel(|_, _| Ok(())).register();
+    assert!(many.unwrap_err().to_string().contains("takes 8 tensors; it can take 1 to 7"));
+    assert!("test_inputs".parse::<Op>().is_err(), "what was refused does not exist");
+}
+
+#[test]
+fn a_panic_is_the_failure_of_its_call() -> Result<(), streamvm::Error> {
+    let op = ElementwiseOp::new("test_panics", ["x"]).kernel(|[x]: [&[u8]; 1], y| {
+        assert!(x.iter().all(|x| *x < 9), "a nine");
+        y.copy_from_slice(x);
+    });
+    let op = op.register().expect("a new op");
+    for vm in engines() {
+        for (place, elements) in PLACES.into_iter().flat_map(|place| [(place, 5), (place, 300_000)]) {
+            let x = vm.full(place, DType::U8, &[elements], 9)?;
+            let failed = x.op(op, &[], none())?.wait().unwrap_err().to_string();
+            assert!(failed.starts_with("test_panics") && failed.contains("a nine"), "{failed}");
+            let fine = vm.full(place, DType::U8, &[elements], 8)?;
+            fine.op(op, &[], none())?.wait()?;
+        }
+    }
+    Ok(())
+}
