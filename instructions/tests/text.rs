@@ -316,7 +316,12 @@ fn errors_say_the_line_and_what_would_be_right() {
         ("%0 dance compute@cpu:0:0", 1, "a kind of instruction such as call, copy or wait", "dance"),
         ("%0 sync", 1, "a stream such as compute@cpu:0:0", ""),
         ("%0 call compute@cpu:0:0 relu t0 -> t1 f32[2]", 1, "a tensor named before", "t0"),
-        ("%0 call compute@cpu:0:0 dance t0 -> t1 f32[2]", 1, "the name of an op", "dance"),
+        (
+            "%0 call compute@cpu:0:0 dance t0 -> t1 f32[2]",
+            1,
+            "the name of an op (one of your own must be registered)",
+            "dance",
+        ),
         ("t0 = tensor cpu:0 f32[2]\n%0 copy compute@cpu:0:0 t0 t1", 2, "a tensor named before", "t1"),
         ("t0 = tensor cpu:0 f32[2]\n%0 copy compute@cpu:0:0 t0", 2, "-> and an output", ""),
         ("t0 = tensor cpu:0 f32[2", 1, "a type such as f32[2,3]", "f32[2"),

@@ -36,7 +36,7 @@ pub use support::notes::Notes;
 pub use support::patience::{PATIENCE, block_on, poll_once, until, within, within_time};
 pub use support::process::run_alone;
 pub use support::random::Random;
-pub use support::registered::registered_ops;
+pub use support::registered::{changed, registered_ops, turned};
 pub use support::setup::{CPU, failure_of, list, no_races, on_device, single_steps, small_graphs, submit, used_bytes};
 pub use support::trip::{noting_kernels, trip};
 pub use support::written::Text;

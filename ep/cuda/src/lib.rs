@@ -78,7 +78,9 @@ use streamvm_ep::{Graphs, Stream};
 #[cfg(feature = "cuda")]
 pub use device::{CudaDevice, CudaProducts};
 pub use elementwise::kernel_ptx::kernel_ptx;
-pub use elementwise::{CudaCodeError, CudaElementCode, CudaElementwise};
+pub use elementwise::{
+    CudaCodeError, CudaElementCode, CudaElementwise, CudaLaunch, CudaOp, CudaOpCall, CudaTensorCode,
+};
 pub use fused::{FUSED_NAME, FusedArguments, FusedLaunch, fused_ptx, plan_fused};
 pub use instance::config::CudaConfig;
 pub use plan::abi;
@@ -87,9 +89,9 @@ pub use plan::kernel_name::{KernelName, Module, NumberPlaces};
 pub use plan::parts::SCRATCH_BYTES;
 pub use plan::reduction_state::ReductionState;
 pub use plan::{Launch, plan, plan_copy, plan_fill};
-pub use source::{CompileError, Ptx};
+pub use source::{CompileError, CudaArgument, CudaGrid, Ptx};
 #[cfg(feature = "cuda")]
-pub use user_kernel::{CudaArgument, CudaFunction, CudaGrid};
+pub use user_kernel::CudaFunction;
 
 /// Registers a kernel for every supported op and dtype. Its host-side check does nothing, because planning a launch checks the operands.
 pub fn register(registry: &mut KernelRegistry) {

@@ -5,59 +5,13 @@ use std::ptr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use streamvm_ep::{Error, Operand, RawCall};
+use streamvm_ep::{Error, RawCall};
 
 use crate::device::CudaDevice;
 use crate::driver::{Extent, FunctionHandle, StreamHandle};
 use crate::instance::Instance;
 use crate::instance::loaded_kernels::load_module;
-use crate::source::Ptx;
-
-/// Grid, block and shared memory of a launch.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct CudaGrid {
-    /// Blocks along x, y and z; each at least 1.
-    pub blocks: [u32; 3],
-    /// Threads of a block along x, y and z; each at least 1, at most 1024 in all.
-    pub threads: [u32; 3],
-    /// Bytes of dynamic shared memory of a block.
-    pub shared_bytes: u32,
-}
-
-/// One parameter of a kernel, by value.
-#[derive(Copy, Clone, Debug, PartialEq)]
-#[allow(missing_docs, reason = "the names are those of the types")]
-pub enum CudaArgument {
-    /// An address, such as that of an operand.
-    Address(u64),
-    I32(i32),
-    U32(u32),
-    I64(i64),
-    U64(u64),
-    F32(f32),
-    F64(f64),
-}
-
-impl CudaArgument {
-    /// A pointer to the value.
-    fn as_ptr(&self) -> *mut c_void {
-        match self {
-            CudaArgument::Address(value) | CudaArgument::U64(value) => ptr::from_ref(value).cast_mut().cast(),
-            CudaArgument::I32(value) => ptr::from_ref(value).cast_mut().cast(),
-            CudaArgument::U32(value) => ptr::from_ref(value).cast_mut().cast(),
-            CudaArgument::I64(value) => ptr::from_ref(value).cast_mut().cast(),
-            CudaArgument::F32(value) => ptr::from_ref(value).cast_mut().cast(),
-            CudaArgument::F64(value) => ptr::from_ref(value).cast_mut().cast(),
-        }
-    }
-}
-
-impl From<&Operand<'_>> for CudaArgument {
-    /// The address of the first element of the view. A kernel needs further parameters for the strides.
-    fn from(operand: &Operand<'_>) -> CudaArgument {
-        CudaArgument::Address(operand.ptr().addr() as u64)
-    }
-}
+use crate::source::{CudaArgument, CudaGrid, Ptx};
 
 /// A kernel of a caller's own, loaded on one device. Its module stays loaded as long as the devices of the same
 /// [`open`](CudaDevice::open) call are in use.

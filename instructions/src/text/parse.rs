@@ -93,7 +93,7 @@ impl Parser {
         let mut launch = LaunchOptions::default();
         let kind = match word {
             "call" => {
-                let op: Op = words.parse("the name of an op; one of your own has a name once it is registered")?;
+                let op: Op = words.parse("the name of an op (one of your own must be registered)")?;
                 let mut params = params(words)?;
                 uses = self.arrow(words, home, op.arity(), Some(&mut params))?;
                 Kind::Call { op, params }

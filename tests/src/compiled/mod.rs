@@ -30,7 +30,7 @@ use crate::compiled::blocks::By;
 use crate::compiled::functions::Orders;
 use crate::compiled::sections::{Resources, Sections};
 use crate::program::{Failing, Verdict};
-use crate::{CPU, Random};
+use crate::{CPU, Random, changed, registered_ops, turned};
 
 const ROWS: usize = 4;
 
@@ -122,6 +122,8 @@ fn calls<'v>(
                     builder.fill(&part, draw.below(9) as i64)?;
                 } else if source.overlaps(&part) {
                     builder.op_into(Op::Neg, &[&part], Params::default(), &part)?;
+                } else if source.place() == part.place() && apart.once_in(3) {
+                    builder.op_into(changed(), &[&part, &source], Params::default(), &part)?;
                 } else {
                     builder.copy_into(&source, &part)?;
                 }
@@ -129,7 +131,16 @@ fn calls<'v>(
                 continue;
             }
         };
-        tensors.push(result);
+        // Registered ops: elementwise, over tensors, and in place.
+        if y.place() != result.place() {
+            y = y.to(result.place())?;
+        }
+        tensors.push(match apart.below(12) {
+            0 => result.op(registered_ops()[1], &[&y], Params::default())?,
+            1 => turned(&result.contiguous()?, apart.below(40) as i64 - 20)?,
+            2 => result.op(changed(), &[&y], Params::default())?,
+            _ => result,
+        });
     }
     sections.map_or(Ok(()), |mut sections| sections.end(&[], by))?;
     let mut fetched: Vec<Tensor> = (0..3).map(|_| tensors[draw.below(tensors.len())].clone()).collect();

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use streamvm::Op;
 use streamvm::ep::Footprint;
 use streamvm::program::{BufferRole, Compiled, CompiledStep, Located, Segment, Storage, ValueId, Work};
 
@@ -191,7 +192,7 @@ fn loops(steps: &[CompiledStep<'_>]) -> Vec<Range<usize>> {
 
 /// Whether `second`, which is used later, may have the memory of `first` although both are kept at one time: the last step that uses `first` is
 /// the first that uses `second` or runs before it, and the steps that run together with that one go through the elements of both alike. Then each
-/// element of `first` has been read when the element of `second` in its place is written.
+/// element of `first` has been read when the element of `second` in its place is written. A registered op in place changes its first input, which `first` then is alone.
 fn takes_over(compiled: &Compiled, first: &Placed, second: &Placed) -> bool {
     let meeting = second.used.start;
     if first.place != second.place || first.used.end > meeting + 1 {
@@ -200,6 +201,10 @@ fn takes_over(compiled: &Compiled, first: &Placed, second: &Placed) -> bool {
     let together = compiled.fused().iter().map(|fused| fused.steps.clone()).find(|steps| steps.contains(&meeting));
     let steps: Vec<CompiledStep<'_>> = compiled.steps_of(together.unwrap_or(meeting..meeting + 1)).collect();
     let is_elementwise = |step: &CompiledStep<'_>| match step.work {
+        Work::Call(op @ Op::Registered(_), _) if !op.is_elementwise() => {
+            let uses = step.operands.iter().enumerate().filter(|(_, operand)| operand.value == first.value);
+            op.may_write(0) && uses.map(|(place, _)| place).eq([0])
+        }
         Work::Call(op, _) => op.is_elementwise(),
         work => matches!(work, Work::Copy | Work::Fill(_)),
     };

@@ -220,7 +220,7 @@ fn texts_know_a_registered_op_by_its_name() -> Result<(), streamvm::Error> {
     assert!(text.contains(" test_blend ") && text.contains(" 2 t0 -> "), "{text}");
     assert_eq!(InstructionList::parse(&text).expect("its own text").to_string(), text);
     let unknown = InstructionList::parse(&text.replace("test_shift", "test_shaft")).unwrap_err().to_string();
-    assert!(unknown.contains("test_shaft") && unknown.contains("once it is registered"), "{unknown}");
+    assert!(unknown.contains("test_shaft") && unknown.contains("must be registered"), "{unknown}");
     Ok(())
 }
 

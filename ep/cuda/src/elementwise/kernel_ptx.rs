@@ -14,8 +14,23 @@ const ENTRY: &str = ".visible .entry ";
 /// How it ends: blocks within an entry are indented.
 const END: &str = "\n}\n";
 
+/// The name of the kernel in its module: its own, or that of a caller.
+#[cfg(feature = "cuda")]
+pub(crate) fn entry_name(name: KernelName) -> CString {
+    match name {
+        KernelName::Op(op, dtype) if let Some(code) = elementwise::tensor_code(op, dtype) => code.kernel().to_owned(),
+        // A name consists of letters, digits and underscores, so it has no NUL.
+        _ => CString::new(name.to_string()).unwrap_or_default(),
+    }
+}
+
 /// A module with the kernel of this name alone. `None` if there is no such kernel.
 pub fn kernel_ptx(name: KernelName) -> Option<CString> {
+    if let KernelName::Op(op, dtype) = name
+        && let Some(code) = elementwise::tensor_code(op, dtype)
+    {
+        return Some(code.ptx().to_owned());
+    }
     let text = match Steps::of_kernel(name) {
         Some(steps) => elementwise::write(&name.to_string(), &steps)?,
         None => cut_out(name)?,

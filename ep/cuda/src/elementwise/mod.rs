@@ -8,6 +8,7 @@
 //! | `element_code` | a caller's function for one element, of a registered op |
 //! | `steps` | the steps of a kernel, with the functions that they use: an eager op is one step |
 //! | `kernel_ptx` | the PTX of a kernel by its name: written, or cut out of what ships |
+//! | `tensor_code` | a caller's whole kernel, of a registered op over tensors |
 //! | `entry` | the rest of the kernel: it walks the elements, loads them, and stores the results |
 //!
 //! Every step rounds by itself, because the functions are compiled without contraction and a driver's compiler contracts no operation that says how it rounds. So
@@ -18,8 +19,12 @@ mod entry;
 mod functions;
 pub(crate) mod kernel_ptx;
 mod steps;
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "without CUDA nothing is launched"))]
+mod tensor_code;
 
 pub use element_code::{CudaCodeError, CudaElementCode, CudaElementwise};
 pub(crate) use entry::write;
 pub(crate) use functions::{declarations, with_elements};
 pub(crate) use steps::{Parameter, Steps};
+pub(crate) use tensor_code::tensor_code;
+pub use tensor_code::{CudaLaunch, CudaOp, CudaOpCall, CudaTensorCode};

@@ -5,11 +5,11 @@
 //! function in a table by a small index.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::driver::{Driver, DriverFailure, FunctionHandle, ModuleHandle};
-use crate::elementwise::kernel_ptx::kernel_ptx;
+use crate::elementwise::kernel_ptx::{entry_name, kernel_ptx};
 use crate::plan::kernel_name::KernelName;
 
 /// The size of the buffer for messages of the driver's compiler, in bytes.
@@ -71,8 +71,7 @@ impl LoadedKernels {
         let missing = || LoadError { failure: DriverFailure::NO_FUNCTION, text: text.clone() };
         let ptx = kernel_ptx(name).ok_or_else(missing)?;
         let module = load_module(driver, &ptx, &text)?;
-        // A name consists of letters, digits and underscores, so it has no NUL.
-        let c_name = CString::new(text.as_str()).unwrap_or_default();
+        let c_name = entry_name(name);
         // SAFETY: the module has just been loaded.
         match unsafe { driver.function(module, &c_name) } {
             Ok(function) => {

@@ -4,8 +4,12 @@
 
 #[cfg(feature = "cuda")]
 mod compile;
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "without CUDA nothing is launched"))]
+mod launch;
 
 use std::ffi::{CStr, CString};
+
+pub use launch::{CudaArgument, CudaGrid};
 
 /// The reason why CUDA source was not compiled.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,16 +1,20 @@
 //! Launches of our own kernels: a kernel is loaded at its first launch, one that may fail gets a status, and some reductions are launched twice.
 
+use std::ffi::c_void;
 use std::ptr;
 
-use streamvm_ep::Error;
+use smallvec::SmallVec;
+use streamvm_ep::{Error, KernelCall, Op, Stream};
 
 use crate::driver::error_codes::OUT_OF_MEMORY;
 use crate::driver::{Driver, DriverFailure, Extent, FunctionHandle, StreamHandle};
+use crate::elementwise::{CudaLaunch, CudaTensorCode};
 use crate::instance::Opened;
 use crate::instance::loaded_kernels::LoadError;
 use crate::instance::statuses::Launched;
 use crate::plan::Launch;
 use crate::plan::kernel_name::KernelName;
+use crate::source::{CudaArgument, CudaGrid};
 use crate::stream::CudaStream;
 
 /// The advice in the error for a kernel that does not fit into the device.
@@ -70,6 +74,43 @@ impl CudaStream {
         self.submit_timed(what, |driver, _, stream| {
             // SAFETY: the plan was made for this kernel, from operands whose makers guarantee their memory.
             unsafe { launch_kernel(driver, function, stream, launch) }
+        })
+    }
+
+    /// Launches the kernel of a registered op over tensors.
+    pub(super) fn launch_registered(
+        &mut self,
+        call: &mut KernelCall<'_, 'static>,
+        code: &CudaTensorCode,
+    ) -> Result<(), Error> {
+        let KernelCall { kernel, operands, .. } = call;
+        let op = kernel.op;
+        for operand in operands.iter_mut() {
+            if operand.layout().elements() > 0 {
+                self.check_reach(operand)?;
+            }
+        }
+        if let (Op::Registered(registered), [first, .., output]) = (op, &mut **operands)
+            && registered.works_in_place()
+            && !output.same_view(first)
+        {
+            self.copy(first, output)?;
+        }
+        for operand in operands.iter_mut() {
+            let address = self.instance.address_map.kernel_address(operand.ptr().addr());
+            // SAFETY: the map has the address at which the devices of the instance reach the same memory.
+            unsafe { operand.set_address(address) };
+        }
+        let name = KernelName::Op(op, kernel.dtype);
+        let Some(CudaLaunch { grid, arguments }) = code.plan(call, self.device().id)? else { return Ok(()) };
+        let Some(function) = self.function(name)? else { return Ok(()) };
+        let CudaGrid { blocks, threads, shared_bytes } = grid;
+        let extent = Extent { grid: blocks, block: threads, shared_bytes };
+        self.submit_timed(op.name(), |driver, _, stream| {
+            let mut parameters: SmallVec<[*mut c_void; 16]> = arguments.iter().map(CudaArgument::as_ptr).collect();
+            // SAFETY: the maker of the code guarantees that the arguments fit the kernel and that it accesses the operands alone, as they are declared; their makers guarantee
+            // the memory. The function is of a module of this context.
+            unsafe { driver.launch(function, &extent, stream, &mut parameters) }
         })
     }
 

@@ -27,6 +27,7 @@ use streamvm_ep::{
 };
 
 use crate::driver::{Driver, DriverFailure, EventHandle, Extent, StreamHandle};
+use crate::elementwise::tensor_code;
 use crate::fused::plan_views;
 use crate::instance::progress::Progress;
 use crate::instance::statuses::InFlightLaunches;
@@ -304,6 +305,9 @@ unsafe impl Stream for CudaStream {
         call.operands.iter_mut().for_each(Operand::set_shared);
         call.run(None)?;
         call.mark_overlapping_shared()?;
+        if let Some(code) = tensor_code(call.kernel.op, call.kernel.dtype) {
+            return self.launch_registered(call, code);
+        }
         match plan(call)?.map(|launch| self.with_kernel_addresses(launch)) {
             Some(launch) if call.kernel.op == Op::MatMul => self.multiply(call.kernel.dtype, launch),
             Some(launch) => self.launch_planned(call.kernel.op.name(), launch),

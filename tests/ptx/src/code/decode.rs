@@ -1,6 +1,7 @@
 //! From what is written to what is run.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::code::names::{Meaning, Names};
 use crate::code::operation::{Action, Call, Operation, Passed};
@@ -33,12 +34,14 @@ pub(crate) struct FunctionCode {
     pub(crate) name: String,
     pub(crate) is_entry: bool,
     /// The operations, from the first to after the last.
-    pub(crate) code: std::ops::Range<usize>,
+    pub(crate) code: Range<usize>,
     /// The registers, local memory and parameters of calls that are its own.
-    pub(crate) registers: std::ops::Range<usize>,
-    pub(crate) local: std::ops::Range<usize>,
-    pub(crate) calls: std::ops::Range<usize>,
+    pub(crate) registers: Range<usize>,
+    pub(crate) local: Range<usize>,
+    pub(crate) calls: Range<usize>,
     pub(crate) parameter_bytes: usize,
+    /// The name and the bytes of each parameter of a kernel.
+    pub(crate) parameters: Vec<(String, Range<usize>)>,
     pub(crate) most_threads: Option<u32>,
     /// Names of the registers, in the order of their numbers.
     pub(crate) register_names: Vec<String>,
@@ -72,6 +75,12 @@ impl Module {
     /// The names of the kernels, in the order of the text.
     pub fn kernels(&self) -> impl Iterator<Item = &str> {
         self.functions.iter().filter(|function| function.is_entry).map(|function| &*function.name)
+    }
+
+    /// The parameters of a kernel: the name of each, and its bytes among those of a launch. None if there is no such kernel.
+    pub fn parameters(&self, kernel: &str) -> &[(String, Range<usize>)] {
+        let mut kernels = self.functions.iter().filter(|function| function.is_entry);
+        kernels.find(|function| function.name == kernel).map_or(&[], |function| &function.parameters)
     }
 
     /// The function that an operation is of.
@@ -182,11 +191,12 @@ impl<'s> Decoder<'s> {
         self.register_names.clear();
         self.labels.clear();
         self.names.open();
-        let (mut parameter_bytes, mut places) = (0usize, Vec::new());
+        let (mut parameter_bytes, mut places, mut parameters) = (0usize, Vec::new(), Vec::new());
         for parameter in &function.parameters {
             let meaning = if function.is_entry {
                 let offset = parameter_bytes.next_multiple_of(parameter.alignment);
                 parameter_bytes = offset + parameter.bytes;
+                parameters.push((parameter.name.clone(), offset..parameter_bytes));
                 self.within(parameter, offset, PARAMETERS)?
             } else {
                 self.call_space(parameter)?
@@ -219,6 +229,7 @@ impl<'s> Decoder<'s> {
             local: local..self.module.local_bytes,
             calls: calls..self.module.call_bytes,
             parameter_bytes,
+            parameters,
             most_threads: function.most_threads,
             register_names: std::mem::take(&mut self.register_names),
         });

@@ -8,7 +8,7 @@ use streamvm_cuda::{ConditionArguments, FusedArguments};
 
 use crate::commands::graph::give;
 use crate::commands::kernel::{CALL, kernel_of};
-use crate::kernels::{Extent, Kernel};
+use crate::kernels::{Extent, Kernel, OwnKernel};
 use crate::objects::command::{Command, HostFunction, Work};
 use crate::objects::graph::{Node, Numbers, Parameter};
 use crate::values::code::Code;
@@ -54,6 +54,10 @@ driver_calls! {
                 // SAFETY: the caller passes one pointer per parameter of the kernel, which has one, of type `Arguments`.
                 let arguments = unsafe { parameter::<Arguments>(parameters, size_of::<Arguments>()) };
                 Some(Parameter::Ours(Box::new(arguments.ok_or_else(missing)?)))
+            }
+            Kernel::Own(own) => {
+                // SAFETY: as above, for each parameter of this kernel.
+                Some(Parameter::Own(unsafe { own_parameters(own, parameters) }.ok_or_else(missing)?))
             }
             Kernel::Fused(views) => {
                 // SAFETY: as above; the parameter is a `FusedArguments` of as many views as the kernel has.
@@ -103,6 +107,28 @@ fn check_extent(grid: [c_uint; 3], block: [c_uint; 3], shared_bytes: c_uint) -> 
 
 /// Reads the one parameter of a kernel, of so many bytes; the rest is zeros. `None` if it is missing.
 ///
+/// The bytes of all parameters of a caller's kernel.
+///
+/// # Safety
+///
+/// * `parameters` is null or has an entry for each parameter of the kernel, which is null or points to as many bytes as the parameter has.
+unsafe fn own_parameters(kernel: &OwnKernel, parameters: *const *const c_void) -> Option<Vec<u8>> {
+    if parameters.is_null() {
+        return None;
+    }
+    let mut bytes = vec![0; kernel.bytes()];
+    for (place, (_, range)) in kernel.parameters.iter().enumerate() {
+        // SAFETY: the caller guarantees the entry.
+        let parameter = unsafe { parameters.add(place).read() };
+        if parameter.is_null() {
+            return None;
+        }
+        // SAFETY: the caller guarantees that it points to so many bytes.
+        bytes[range.clone()].copy_from_slice(unsafe { std::slice::from_raw_parts(parameter.cast(), range.len()) });
+    }
+    Some(bytes)
+}
+
 /// # Safety
 ///
 /// * `parameters` is null or has an entry, which is null or points to the kernel's parameter, which has these bytes.

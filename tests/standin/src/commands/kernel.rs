@@ -12,7 +12,8 @@ use streamvm_sim::races::Touch;
 use crate::commands::prepared::{Prepared, PreparedWork};
 use crate::driver::{Driver, Module};
 use crate::kernels::{
-    ConditionValue, Conditions, Decoding, Extent, FusedViews, Kernel, Product, PtxLaunch, Region, decode,
+    ConditionValue, Conditions, Decoding, Extent, FusedViews, Kernel, OwnKernel, OwnMemory, Product, PtxLaunch, Region,
+    decode,
 };
 use crate::memory::{Missing, Span};
 use crate::objects::command::{Job, Work};
@@ -61,6 +62,7 @@ pub(crate) fn prepare_kernel(
         (Kernel::Ours(name) | Kernel::Registered { like: name, .. }, Some(Parameter::Ours(arguments))) => {
             ours(driver, context, *name, arguments)
         }
+        (Kernel::Own(own), Some(Parameter::Own(bytes))) => declared_by_names(driver, context, own, bytes),
         (Kernel::Fused(views), Some(Parameter::Fused(arguments))) => fused(driver, context, views, arguments),
         (Kernel::Condition, Some(Parameter::Condition(arguments))) => condition(driver, context, arguments, conditions),
         _ => return Ok(prepare(driver, stream, CALL, kernel.to_string(), Job::Empty, Vec::new())),
@@ -124,6 +126,23 @@ fn ours(driver: &Driver, context: &Context, name: KernelName, arguments: &Argume
         regions.len() - 1
     });
     Ok(Declared { parameters: arguments.to_bytes(), regions, status, condition: None })
+}
+
+/// A launch of a caller's kernel.
+fn declared_by_names(driver: &Driver, context: &Context, kernel: &OwnKernel, bytes: &[u8]) -> Outcome<Declared> {
+    let name = &kernel.name;
+    let wrong = |text| driver.refuse(Kind::BadArguments, format!("{name}: {text}"), Code::LAUNCH_FAILED);
+    let memory = kernel.memory(bytes).map_err(wrong)?;
+    let mut regions = Vec::new();
+    for OwnMemory { parameter, runs, access } in memory {
+        let (Some(first), Some(last)) = (runs.first(), runs.last()) else { continue };
+        let (start, range) = (first.start, first.start..last.end);
+        let whole = region(driver, context, name, &parameter, range, 1, access)?;
+        let begin = whole.span.range.start;
+        let runs = runs.iter().map(|run| begin + run.start - start..begin + run.end - start);
+        regions.push(Region { touch: Touch::new(runs, access, None), ..whole });
+    }
+    Ok(Declared { parameters: bytes.to_vec(), regions, status: None, condition: None })
 }
 
 /// A launch of a fused kernel.

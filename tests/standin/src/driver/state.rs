@@ -76,7 +76,8 @@ impl Module {
     /// The kernel of this name, if the module has it and the stand-in knows its parameter.
     pub(crate) fn kernel(&self, name: &str) -> Option<Kernel> {
         let fused = self.fused.as_ref().filter(|_| name == FUSED_NAME).cloned().map(Kernel::Fused);
-        fused.or_else(|| Kernel::named(name)).filter(|_| self.code.has(name))
+        let own = || self.code.own(name).map(|kernel| Kernel::Own(Arc::new(kernel)));
+        fused.or_else(|| Kernel::named(name)).filter(|_| self.code.has(name)).or_else(own)
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use streamvm_ptx::{Coverage, Module};
 
+use super::OwnKernel;
+
 /// A decoded module.
 pub(crate) struct PtxCode {
     pub(super) module: Module,
@@ -25,6 +27,11 @@ impl PtxCode {
     /// Does the module have a kernel of this name?
     pub(crate) fn has(&self, name: &str) -> bool {
         self.module.kernels().any(|kernel| kernel == name)
+    }
+
+    /// The kernel of this name, if it is a caller's own.
+    pub(crate) fn own(&self, name: &str) -> Option<OwnKernel> {
+        OwnKernel::of(&self.module, name)
     }
 
     /// The module of this text, which is decoded the first time.

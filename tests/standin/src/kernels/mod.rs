@@ -7,6 +7,7 @@
 //! | `fused` | the parameter of a fused kernel, as views |
 //! | `product` | a product of cuBLAS, as operands: it alone has no PTX, so a kernel of the CPU computes it |
 //! | `condition` | the value of a condition of a graph, which a kernel sets |
+//! | `own` | a kernel of a caller's own, whose parameters say by their names what it accesses |
 //! | `launch` | one launch: the memory that it may access, and what its faults mean |
 //!
 //! A launch gives the interpreter the parameter, grid and blocks that `cuLaunchKernel` got, and a copy of the bytes that the launch may access, at their
@@ -20,6 +21,7 @@ mod condition;
 mod decode;
 mod fused;
 mod launch;
+mod own;
 mod product;
 mod window;
 
@@ -34,6 +36,7 @@ pub(crate) use condition::{ConditionValue, Conditions};
 pub(crate) use decode::{Decoding, decode};
 pub(crate) use fused::FusedViews;
 pub(crate) use launch::{Extent, PtxLaunch, Region, Stopped};
+pub(crate) use own::{OwnKernel, OwnMemory};
 pub(crate) use product::{Matrix, Product};
 
 /// A kernel without work or parameters, for tests of launches alone.
@@ -52,6 +55,8 @@ pub(crate) enum Kernel {
     Ours(KernelName),
     /// A kernel of an elementwise op that a caller has registered. Its parameter is that of a built-in op over as many tensors.
     Registered { name: Arc<str>, like: KernelName },
+    /// A kernel of a caller's own.
+    Own(Arc<OwnKernel>),
     /// A kernel that streamvm has made of steps of a program.
     Fused(Arc<FusedViews>),
     /// The kernel that sets the condition of a block.
@@ -64,6 +69,7 @@ impl fmt::Display for Kernel {
             Kernel::Empty => f.write_str(EMPTY),
             Kernel::Ours(name) => name.fmt(f),
             Kernel::Registered { name, .. } => name.fmt(f),
+            Kernel::Own(kernel) => kernel.name.fmt(f),
             Kernel::Fused(_) => f.write_str(FUSED_NAME),
             Kernel::Condition => f.write_str(CONDITION_NAME),
         }

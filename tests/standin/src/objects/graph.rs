@@ -28,6 +28,8 @@ pub(crate) enum Parameter {
     Ours(Box<Arguments>),
     Fused(Box<FusedArguments>),
     Condition(Box<ConditionArguments>),
+    /// The bytes of the parameters of a caller's kernel.
+    Own(Vec<u8>),
 }
 
 /// The types of parameters, which have only numbers, without gaps between them.
