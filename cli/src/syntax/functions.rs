@@ -202,11 +202,12 @@ impl Function {
     }
 }
 
-/// Every function of the language: the ops by their names, the others, and the registered ops. A registered op of the name of a function is not among them.
+/// Every function of the language: the ops by their names, the others, and the registered ops. One of the name of a function is not among them, nor one that draws
+/// random numbers, because a call of a script has no generator.
 pub fn functions() -> impl Iterator<Item = Function> {
     let of_op = |op: Op| Some(Function { name: op.name(), form: form(op)?, dtypes: op.dtypes(), op: Some(op) });
     let others = OTHERS.into_iter().map(|(name, form, dtypes)| Function { name, form, dtypes, op: None });
-    let is_new = |op: &Op| OTHERS.iter().all(|(name, ..)| *name != op.name());
+    let is_new = |op: &Op| !op.is_random() && OTHERS.iter().all(|(name, ..)| *name != op.name());
     Op::ALL.into_iter().filter_map(of_op).chain(others).chain(RegisteredOp::all().filter(is_new).filter_map(of_op))
 }
 

@@ -103,6 +103,7 @@ mod workers;
 pub use builtin::builtin;
 pub use copy::{copy, fill};
 pub use patience::Patience;
+pub use philox::block as random_block;
 #[doc(hidden)]
 pub use simd_dispatch::{leave_avx512_out, vectors};
 pub use table::{is_own, register};

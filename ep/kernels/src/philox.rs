@@ -18,8 +18,8 @@ pub(super) fn philox(mut key: [u32; 2], mut counter: [u32; 4]) -> [u32; 4] {
     counter
 }
 
-/// The four words of block `block` of the sequence of `seed`.
-pub(super) fn block(seed: u64, block: u64) -> [u32; 4] {
+/// The four words of block `block` of the random numbers of `seed`: those that the ops `uniform` and `normal` make their numbers of.
+pub fn block(seed: u64, block: u64) -> [u32; 4] {
     philox([seed as u32, (seed >> 32) as u32], [block as u32, (block >> 32) as u32, 0, 0])
 }
 

@@ -18,7 +18,7 @@ use crate::names::device_kind::DeviceKind;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
 use crate::tensor::op_class::{ElementWork, OpClass};
-use crate::tensor::params::Params;
+use crate::tensor::params::{Extra, Params};
 use crate::tensor::registered_op::{MOST, OpFacts, RegisterError, RegisteredOp, Rule};
 use crate::tensor::scalar::Scalar;
 use crate::tensor::shape::Shape;
@@ -226,6 +226,11 @@ impl<S> OpCall<'_, S> {
     pub fn number(&self, index: usize) -> Option<Scalar> {
         self.params.numbers().get(self.tensors + index)
     }
+
+    /// The seed and the first block of the random numbers of a call of an op that [draws some](TensorOp::random).
+    pub fn random(&self) -> Option<(u64, u64)> {
+        if let Extra::Random { seed, counter } = self.params.extra { Some((seed, counter)) } else { None }
+    }
 }
 
 impl TensorOp {
@@ -267,6 +272,14 @@ impl<S: Send + Sync + 'static> TensorOp<S> {
     /// tensor as output. The first input is not among the operands that are read.
     pub fn in_place(mut self) -> TensorOp<S> {
         self.definition.in_place = true;
+        self
+    }
+
+    /// Makes it an op that draws random numbers: a call gives it a share of a generator by its parameters, `Generator::take` for the dtype and the number of elements of the
+    /// output, and each run of a program gives it the next share. A share is a seed and a first block ([`OpCall::random`]); the function computes the numbers from these,
+    /// for example by `kernels::random_block`, so that they are the same on every device. Such an op takes no other numbers, and cannot be in a loop or branch of a program.
+    pub fn random(mut self) -> TensorOp<S> {
+        self.definition.random = true;
         self
     }
 
@@ -329,6 +342,7 @@ struct Definition {
     class: OpClass,
     work: ElementWork,
     in_place: bool,
+    random: bool,
     kernels: Kernels,
     /// Whether a second function over tensors was given.
     twice: bool,
@@ -346,6 +360,7 @@ impl Definition {
             class,
             work: ElementWork::Light,
             in_place: false,
+            random: false,
             kernels: Kernels::default(),
             twice: false,
             refused: None,
@@ -386,6 +401,7 @@ impl Definition {
             class: self.class,
             work: self.work,
             in_place: self.in_place,
+            random: self.random,
             rule,
         };
         let keep = |row: usize| {

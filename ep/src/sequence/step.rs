@@ -234,7 +234,10 @@ impl SequenceStep {
 /// The parameters of a [`SequenceWork::Draw`] in run number `run`. After 2^64 counter blocks the random numbers repeat.
 pub fn params_of_run(params: &Params, advance: u64, run: u64) -> Params {
     match params.extra {
-        Extra::Random { seed, counter } => Params::random(seed, counter.wrapping_add(advance.wrapping_mul(run))),
+        Extra::Random { seed, counter } => {
+            let counter = counter.wrapping_add(advance.wrapping_mul(run));
+            Params { extra: Extra::Random { seed, counter }, ..*params }
+        }
         _ => *params,
     }
 }

@@ -43,6 +43,9 @@ fn infer_registered(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Resu
     if !params.numbers().fit(op) {
         return Err(OpError::Numbers { op });
     }
+    if registered.is_random() {
+        params.checked_random(op)?;
+    }
     let rule = registered.rule().ok_or(OpError::NoInputs { op })?;
     let (dtype, shape) = rule(inputs, params).map_err(|error| OpError::Rule { op, reason: error.to_string() })?;
     if registered.is_in_place() && inputs.first() != Some(&(dtype, &shape)) {

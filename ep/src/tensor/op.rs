@@ -212,7 +212,10 @@ impl Op {
 
     /// Whether it draws random numbers: each call of the same instruction is to draw others.
     pub const fn is_random(self) -> bool {
-        matches!(self.class(), OpClass::Source)
+        match self {
+            Op::Registered(op) => op.is_random(),
+            _ => matches!(self.class(), OpClass::Source),
+        }
     }
 
     /// Whether it is a question about elements, whose answers are bool.

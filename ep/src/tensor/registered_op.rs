@@ -28,6 +28,7 @@ pub struct RegisteredOp {
     numbers: u8,
     work: ElementWork,
     in_place: bool,
+    random: bool,
 }
 
 /// The rule for the output of an op: as [`infer`](crate::infer), from the dtypes and shapes of the tensors, and the parameters.
@@ -49,6 +50,7 @@ pub(crate) struct OpFacts {
     pub(crate) class: OpClass,
     pub(crate) work: ElementWork,
     pub(crate) in_place: bool,
+    pub(crate) random: bool,
     /// `None` for an elementwise op, whose class has the rule.
     pub(crate) rule: Option<Rule>,
 }
@@ -83,6 +85,9 @@ pub enum RegisterError {
     /// More numbers than the parameters of an instruction have room for.
     #[error("the op `{op}` takes {found} numbers; there is room for {MOST_NUMBERS}: pass the others as tensors")]
     Numbers { op: String, found: usize },
+    /// Random numbers and other numbers, for which the parameters have the same room.
+    #[error("the op `{op}` draws random numbers, so there is no room for other numbers: pass these as tensors")]
+    RandomWithNumbers { op: String },
     /// An op that no device can compute.
     #[error("the op `{op}` has no kernel; give it one by `kernel`")]
     NoKernel { op: String },
@@ -123,6 +128,7 @@ impl RegisteredOp {
             numbers: facts.numbers as u8,
             work: facts.work,
             in_place: facts.in_place,
+            random: facts.random,
         };
         let text = |text: String| -> &'static str { text.leak() };
         slot.get_or_init(|| Row {
@@ -197,6 +203,11 @@ impl RegisteredOp {
     pub(crate) const fn is_in_place(self) -> bool {
         self.in_place
     }
+
+    #[inline]
+    pub(crate) const fn is_random(self) -> bool {
+        self.random
+    }
 }
 
 impl fmt::Debug for RegisteredOp {
@@ -231,6 +242,9 @@ impl OpFacts {
         };
         if !(1..=most).contains(&found) {
             return Err(RegisterError::Tensors { op: op(), found, most });
+        }
+        if self.numbers > 0 && self.random {
+            return Err(RegisterError::RandomWithNumbers { op: op() });
         }
         if self.numbers > MOST_NUMBERS {
             return Err(RegisterError::Numbers { op: op(), found: self.numbers });

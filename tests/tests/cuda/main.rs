@@ -16,4 +16,5 @@ mod loops;
 mod programs;
 mod reductions;
 mod refused_capture;
+mod registered_ops;
 mod scratch;

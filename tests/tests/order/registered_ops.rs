@@ -3,8 +3,12 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use streamvm::ep::kernels::random_block;
 use streamvm::ep::{Axes, ElementWork, ElementwiseOp, RegisterError, TensorOp};
-use streamvm::{DType, DeviceId, InstructionList, InstructionsBuilder, Mode, Op, Params, Scalar, Tensor, Vm, f16};
+use streamvm::program::CompileOptions;
+use streamvm::{
+    DType, DeviceId, Generator, InstructionList, InstructionsBuilder, Mode, Op, Params, Scalar, Tensor, Vm, f16,
+};
 use streamvm_tests::CPU;
 
 /// `x / (1 + |x|)`.
@@ -267,6 +271,60 @@ fn a_panic_is_the_failure_of_its_call() -> Result<(), streamvm::Error> {
             let fine = vm.full(place, DType::U8, &[elements], 8)?;
             fine.op(op, &[], none())?.wait()?;
         }
+    }
+    Ok(())
+}
+
+/// Adds noise to its input: the words of random blocks.
+static NOISY: LazyLock<Op> = LazyLock::new(|| {
+    let op = TensorOp::new("test_noisy", ["x"], |inputs, _| Ok((inputs[0].0, *inputs[0].1))).random();
+    let op = op.kernel(|context, call| {
+        let Some((seed, first)) = call.random() else { return Err("no share".into()) };
+        let (x, y) = (context.reads.get::<u32>(0)?, context.writes.take::<u32>(0)?);
+        for (at, (y, x)) in y.iter_mut().zip(x).enumerate() {
+            *y = x.wrapping_add(random_block(seed, first + at as u64 / 4)[at % 4]);
+        }
+        Ok(())
+    });
+    op.register().expect("a new op")
+});
+
+#[test]
+fn an_op_that_draws_random_numbers_gets_the_next_share_in_each_call_and_each_run() -> Result<(), streamvm::Error> {
+    let vm = Vm::builder().mode(Mode::Inline).sim_devices(1).build()?;
+    let word = |at: usize| random_block(7, at as u64 / 4)[at % 4].wrapping_add(100);
+    for place in PLACES {
+        let generator = Generator::new(7);
+        let x = vm.full(place, DType::U32, &[8], 100)?;
+        let first = x.op(*NOISY, &[], generator.take(DType::U32, 8))?;
+        let second = x.op(*NOISY, &[], generator.take(DType::U32, 8))?;
+        let of = |share: usize| (0..8).map(|at| word(8 * share + at)).collect::<Vec<u32>>();
+        assert_eq!((elements::<u32>(&first), elements::<u32>(&second)), (of(0), of(1)));
+        let refused = x.op(*NOISY, &[], none()).unwrap_err().to_string();
+        assert!(refused.contains("test_noisy") && refused.contains("Extra::Random"), "{refused}");
+
+        let program = vm.record("noise", |r| {
+            let (x, generator) = (r.feed("x", place, DType::U32, &[8])?, Generator::new(7));
+            let y = x.op(*NOISY, &[], generator.take(DType::U32, 8))?;
+            r.fetch("z", &y.op(*NOISY, &[], generator.take(DType::U32, 8))?)?;
+            r.fetch("y", &y)
+        })?;
+        assert!(program.to_string().contains("test_noisy seed 7 at 2"), "{program}");
+        let executable = vm.compile(&program, &[], &CompileOptions::default())?;
+        for run in 0..3 {
+            let results = executable.run(&[("x", &x)])?;
+            assert_eq!(elements::<u32>(&results["y"]), of(2 * run), "run {run}");
+            let both =
+                of(2 * run).iter().zip(of(2 * run + 1)).map(|(y, z)| y.wrapping_add(z - 100)).collect::<Vec<_>>();
+            assert_eq!(elements::<u32>(&results["z"]), both, "run {run}");
+        }
+        let in_loop = vm.record("noise in a loop", |r| {
+            let x = r.feed("x", place, DType::U32, &[8])?;
+            let goes_on = x.slice(0, 0..1)?.squeeze(0)?.eq(100u32)?;
+            r.while_true(&goes_on, || x.op(*NOISY, &[], Generator::new(7).take(DType::U32, 8)).map(drop))
+        });
+        let refused = in_loop.unwrap_err().to_string();
+        assert!(refused.contains("test_noisy") || refused.contains("random"), "{refused}");
     }
     Ok(())
 }

@@ -183,7 +183,8 @@ impl CommandSequence {
                 }
                 (SequenceWork::Draw { kernel, params, advance }, operands) => {
                     let params = &params_of_run(params, *advance, run);
-                    stream.launch(&mut KernelCall::new(*kernel, operands, 0, params))
+                    let inputs = operands.len() - 1;
+                    stream.launch(&mut KernelCall::new(*kernel, operands, inputs, params))
                 }
                 // The condition of a block is copied to the flag.
                 (SequenceWork::Copy | SequenceWork::If | SequenceWork::While { .. }, [source, target]) => {

@@ -1,0 +1,190 @@
+//! Ops of a caller's own on CUDA devices, over a driver that stands in for NVIDIA's.
+
+use std::sync::LazyLock;
+
+use streamvm::ep::cuda::{CudaElementCode, CudaElementwise, CudaOp, CudaTensorCode, Ptx};
+use streamvm::ep::{ElementwiseOp, TensorOp};
+use streamvm::program::CompileOptions;
+use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Op, Params, Tensor, Vm, f16};
+use streamvm_standin::{EMPTY, EMPTY_PTX, Standin};
+use streamvm_tests::{CPU, changed, registered_ops, small_graphs, turned};
+
+const CUDA: DeviceId = DeviceId::cuda(0);
+
+fn engine() -> (Standin, Vm) {
+    (Standin::load("devices=2;pageable=1"), Vm::builder().build().expect("an engine"))
+}
+
+fn none() -> Params {
+    Params::default()
+}
+
+#[test]
+fn an_elementwise_op_has_the_results_of_a_cpu_with_views_numbers_and_16_bit_floats() -> Result<(), Error> {
+    let (driver, vm) = engine();
+    let [softsign, scaled, nearer] = registered_ops();
+    let numbers: Vec<f64> = (0..35).map(|it| f64::from(it * 7 % 11) / 4.0 - 1.0).collect();
+    let x = vm.from_slice(&numbers, &[5, 7])?;
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32] {
+        let on = |device: DeviceId| -> Result<Vec<Vec<f64>>, Error> {
+            let x = x.to(CPU)?.cast(dtype)?.to(device)?;
+            let (turned, row) = (x.t()?, x.slice(0, 2..3)?);
+            let results = [
+                x.op(softsign, &[], none())?,
+                turned.op(softsign, &[], none())?,
+                x.op(scaled, &[&row], none())?,
+                x.op(scaled, &[], none().with_number(0, 3))?,
+                x.op(nearer, &[&row, &x], none())?,
+                x.op(nearer, &[], none().with_number(0, 1).with_number(2, 2))?,
+            ];
+            results.iter().map(|it| it.to(CPU)?.cast(DType::F64)?.to_vec::<f64>()).collect()
+        };
+        assert_eq!(on(CUDA)?, on(CPU)?, "{dtype}");
+    }
+    drop((x, vm));
+    assert_eq!(driver.findings(), "");
+    Ok(())
+}
+
+/// Of a graph that is launched again over other tensors, the parameters of a caller's kernel are those tensors, too.
+#[test]
+fn a_step_over_tensors_is_a_node_of_a_graph_which_follows_its_tensors() -> Result<(), Error> {
+    let (driver, vm) = engine();
+    let program = vm.record("steps", |r| {
+        let x = r.feed("x", CUDA, DType::I32, &[2, 3])?;
+        let y = turned(&x, 1)?;
+        let z = y.op(changed(), &[&x], none())?;
+        r.fetch("z", &turned(&z, -1)?)?;
+        r.fetch("y", &y)
+    })?;
+    let executable = vm.compile(&program, &[], &CompileOptions { capture: true, ..small_graphs() })?;
+    let launches = driver.calls("cuGraphLaunch");
+    for round in 0..6 {
+        let x = vm.from_slice(&[round, 1, 2, 3, 4, 5], &[2, 3])?.to(CUDA)?;
+        let run = executable.run(&[("x", &x)])?;
+        assert_eq!(run["y"].to_vec::<i32>()?, [1, 2, 3, 4, 5, round]);
+        // Twice y, plus the rows of x from their ends, each in the place before.
+        let z = [2 + 2, 4 + 1, 6 + round, 8 + 5, 10 + 4, 2 * round + 3];
+        assert_eq!(run["z"].to_vec::<i32>()?, [z[5], z[0], z[1], z[2], z[3], z[4]]);
+    }
+    assert!(driver.calls("cuGraphLaunch") - launches >= 4, "the steps are captured");
+    drop((executable, vm));
+    assert_eq!(driver.findings(), "");
+    Ok(())
+}
+
+#[test]
+fn an_op_in_place_begins_with_its_first_input_wherever_the_output_is() -> Result<(), Error> {
+    let (driver, vm) = engine();
+    let (x, y) = (vm.arange(CUDA, DType::I32, 0, 6, 1)?.reshape(&[2, 3])?, vm.full(CUDA, DType::I32, &[2, 3], 100)?);
+    let apart = x.op(changed(), &[&y], none())?;
+    assert_eq!(
+        (apart.to_vec::<i32>()?, x.to_vec::<i32>()?),
+        (vec![100, 102, 104, 106, 108, 110], vec![0, 1, 2, 3, 4, 5])
+    );
+    let mut builder = InstructionsBuilder::new();
+    builder.op_into(changed(), &[&x, &y], none(), &x)?;
+    // A view with gaps, which its code takes.
+    let columns = y.slice(1, 1..3)?;
+    builder.op_into(changed(), &[&columns, &x.slice(1, 0..2)?], none(), &columns)?;
+    vm.submit(builder.finish())?;
+    assert_eq!(x.to_vec::<i32>()?, [100, 102, 104, 106, 108, 110]);
+    assert_eq!(y.to_vec::<i32>()?, [100, 302, 300, 100, 308, 306]);
+    drop((x, y, apart, columns, vm));
+    assert_eq!(driver.findings(), "");
+    Ok(())
+}
+
+#[test]
+fn what_a_device_has_no_code_for_is_refused_and_what_its_code_refuses_fails() -> Result<(), Error> {
+    static ON_CPUS: LazyLock<Op> = LazyLock::new(|| {
+        let op = ElementwiseOp::new("cuda_test_on_cpus", ["x"]).kernel(|[x]: [&[f32]; 1], y| y.copy_from_slice(x));
+        op.register().expect("a new op")
+    });
+    static REFUSING: LazyLock<Op> = LazyLock::new(|| {
+        let op = TensorOp::new("cuda_test_refusing", ["x"], |inputs, _| Ok((inputs[0].0, *inputs[0].1)));
+        let ptx = Ptx::new(EMPTY_PTX).expect("a text");
+        // SAFETY: nothing is launched.
+        let code = unsafe { CudaTensorCode::new(&ptx, EMPTY, |_| Err("not today".into())) }.expect("a name");
+        op.cuda(&[DType::F32], code).register().expect("a new op")
+    });
+    let (_driver, vm) = engine();
+    let x = vm.full(CUDA, DType::F32, &[2, 3], 1.0)?;
+    let missing = x.op(*ON_CPUS, &[], none()).unwrap_err().to_string();
+    assert!(missing.contains("there is no kernel for cuda_test_on_cpus of f32 on cuda"), "{missing}");
+    let on_cpu = x.to(CPU)?.op(*REFUSING, &[], none()).unwrap_err().to_string();
+    assert!(on_cpu.contains("there is no kernel for cuda_test_refusing of f32 on cpu; there is for: none"), "{on_cpu}");
+    let refused = x.op(*REFUSING, &[], none())?.wait().unwrap_err().to_string();
+    assert!(refused.contains("cuda_test_refusing: not today"), "{refused}");
+    let integers = vm.full(CUDA, DType::I32, &[2, 3], 1)?;
+    let gaps = integers.t()?.op(*REFUSING, &[], none()).unwrap_err().to_string();
+    assert!(gaps.contains("of i32 on cuda; there is for: f32"), "{gaps}");
+    let gaps = turned(&integers.t()?, 1)?.wait().unwrap_err().to_string();
+    assert!(gaps.contains("drawn_turned: input 0 is a view with gaps") && gaps.contains("contiguous()"), "{gaps}");
+    // An op without elements launches nothing, and one with code for halves alone takes f32's.
+    let empty = vm.zeros(CUDA, DType::I32, &[0])?;
+    assert!(turned(&empty, 3)?.to_vec::<i32>()?.is_empty());
+    let half = vm.full(CUDA, DType::F16, &[1], 1.0)?.op(registered_ops()[0], &[], none())?;
+    assert_eq!(half.to_vec::<f16>()?, [f16::from_f32(0.5)]);
+    Ok(())
+}
+
+/// PTX of a function with these lines, over parameters and a result of 32 bits.
+fn function(lines: &str) -> Ptx {
+    let text = format!(
+        ".version 8.0\n.target sm_70\n.address_size 64\n.global .align 4 .b8 table[16];\n\
+         .visible .func  (.param .b32 func_retval0) f(\n\t.param .b32 f_param_0\n)\n{{\n\t.reg .f32 \t%f<5>;\n{lines}\n\tret;\n}}\n"
+    );
+    Ptx::new(&text).expect("a text")
+}
+
+#[test]
+fn code_for_an_element_that_cannot_be_pasted_is_refused_with_its_line() {
+    // SAFETY: none is run.
+    let code = |ptx: &Ptx| unsafe { CudaElementCode::new(ptx, "f") };
+    let refused = |lines: &str| code(&function(lines)).unwrap_err().to_string();
+    for (lines, expected) in [
+        ("\tcall.uni (retval0), g, (param0);", "calls a function"),
+        ("LBB0_1:", "a label that two copies of it would share"),
+        ("\t@%p1 ret;", "returns in the middle of a line"),
+        ("\tmov.u64 %rd1, f_param_0;", "uses a parameter in another way"),
+        ("\t.reg .b32 \t%w<3>;", "declares registers that are those of the kernel"),
+        ("\tmov.u64 %rd1, table;", "uses a variable outside of it"),
+    ] {
+        let text = refused(lines);
+        assert!(text.contains(expected) && text.contains(lines.trim()), "{text}");
+    }
+    let fine = function("\tld.param.f32 \t%f1, [f_param_0];\n\tst.param.f32 \t[func_retval0+0], %f1;");
+    assert!(code(&fine).is_ok());
+    // SAFETY: as above.
+    let missing = unsafe { CudaElementCode::new(&fine, "g") }.unwrap_err().to_string();
+    assert!(missing.contains("no function `g`") && missing.contains("-rdc=true"), "{missing}");
+
+    let op = |dtype| {
+        let op = ElementwiseOp::new("cuda_test_wrong", ["a"]).kernel(|[x]: [&[f32]; 1], y| y.copy_from_slice(x));
+        op.cuda(dtype, code(&fine).expect("code")).register().unwrap_err().to_string()
+    };
+    assert!(op(DType::F64).contains("has parameters of [32] bits and a result of 32, and the op needs 1 of 64"));
+    assert!(op(DType::F16).contains("16-bit floats are computed by the code for f32"));
+    let two = ElementwiseOp::new("cuda_test_wrong", ["a", "b"]).cuda(DType::F32, code(&fine).expect("code"));
+    assert!(two.register().unwrap_err().to_string().contains("needs 2 of 32 and 32 for f32"));
+}
+
+/// Loads of kernels that the driver refuses name the op.
+#[test]
+fn ptx_without_the_kernel_of_an_op_fails_at_the_first_call() -> Result<(), Error> {
+    let op = TensorOp::new("cuda_test_nameless", ["x"], |inputs, _| Ok((inputs[0].0, *inputs[0].1)));
+    let ptx = Ptx::new(EMPTY_PTX).expect("a text");
+    let plan = |_: &streamvm::ep::cuda::CudaOpCall<'_>| {
+        let grid = streamvm::ep::cuda::CudaGrid { blocks: [1; 3], threads: [1; 3], shared_bytes: 0 };
+        Ok(Some(streamvm::ep::cuda::CudaLaunch { grid, arguments: Vec::new() }))
+    };
+    // SAFETY: there is no such kernel.
+    let code = unsafe { CudaTensorCode::new(&ptx, "missing", plan) }.expect("a name");
+    let op = op.cuda(&[DType::F32], code).register().expect("a new op");
+    let (_driver, vm) = engine();
+    let x: Tensor = vm.full(CUDA, DType::F32, &[2], 1.0)?;
+    let failed = x.op(op, &[], none())?.wait().unwrap_err().to_string();
+    assert!(failed.contains("cuda_test_nameless"), "{failed}");
+    Ok(())
+}
