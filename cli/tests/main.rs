@@ -12,5 +12,6 @@ mod noise;
 mod plan_memory;
 mod process;
 mod programs;
+mod registered_ops;
 mod scripts;
 mod verify;
