@@ -7,7 +7,6 @@ use streamvm_cli::execute::engine_options::EngineOptions;
 
 use crate::common::scratch;
 
-
 #[test]
 fn a_registered_op_is_a_function_of_scripts_and_of_their_programs() -> Result<(), Box<dyn std::error::Error>> {
     ElementwiseOp::new("cli_softsign", ["x"])

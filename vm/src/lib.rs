@@ -71,6 +71,11 @@ struct ListsPage;
 #[doc = include_str!("../../docs/operating.md")]
 struct OperatingPage;
 
+/// Runs the programs of the page about ops of one's own as doctests.
+#[cfg(all(doctest, feature = "cuda"))]
+#[doc = include_str!("../../docs/own-ops.md")]
+struct OwnOpsPage;
+
 /// Runs the program of the page about kernels and devices as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/extending.md")]
@@ -127,8 +132,9 @@ pub mod report {
 }
 
 pub use streamvm_ep::{
-    Access, Convolution, DType, DeviceId, DeviceInfo, DeviceKind, Element, FnContext, FnError, Layout, MemoryKind, Op,
-    Params, Pooling, Priority, ProgramStep, Scalar, Scope, Shape, Site, SiteScope, scope,
+    Access, Axes, Convolution, DType, DeviceId, DeviceInfo, DeviceKind, Element, ElementwiseOp, FnContext, FnError,
+    Layout, MemoryKind, Op, OpCall, Params, Pooling, Priority, ProgramStep, Scalar, Scope, Shape, Site, SiteScope,
+    TensorOp, scope,
 };
 /// Tensors, lists and soft sync: the layer for those who write engines and passes over lists.
 pub use streamvm_instructions as instructions;

@@ -16,6 +16,7 @@ use crate::tensor::dtype::DType;
 use crate::tensor::error::{OpError, ShapeError};
 use crate::tensor::layout::Layout;
 use crate::tensor::op::Op;
+use crate::tensor::registered_op::RegisterError;
 use crate::tensor::scalar::Scalar;
 use crate::tensor::shape::Shape;
 
@@ -134,6 +135,9 @@ pub enum Error {
     /// A kind of device that cannot be registered.
     #[error(transparent)]
     Kind(#[from] KindError),
+    /// An op that cannot be registered.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
     /// A wait for an event that was never recorded: it would order nothing.
     #[error("event {event} on {device} has not been recorded; record it before waiting for it")]
     EventNotRecorded { event: EventId, device: DeviceId },

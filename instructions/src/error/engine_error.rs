@@ -374,6 +374,7 @@ from! {
     ep::ShapeError, error => |site| Error::Build { error: error.into(), call: None, site };
     ep::OpError, error => |site| Error::Build { error: error.into(), call: None, site };
     ep::Error, error => |site| Error::Device { error, site };
+    ep::RegisterError, error => |site| Error::Device { error: error.into(), site };
     ProgramError, error => |site| Error::Program { error: Box::new(error), site };
 }
 
