@@ -208,7 +208,11 @@ pub fn functions() -> impl Iterator<Item = Function> {
     let of_op = |op: Op| Some(Function { name: op.name(), form: form(op)?, dtypes: op.dtypes(), op: Some(op) });
     let others = OTHERS.into_iter().map(|(name, form, dtypes)| Function { name, form, dtypes, op: None });
     let is_new = |op: &Op| !op.is_random() && OTHERS.iter().all(|(name, ..)| *name != op.name());
-    Op::ALL.into_iter().filter_map(of_op).chain(others).chain(RegisteredOp::all().filter(is_new).filter_map(of_op))
+    Op::ALL
+        .into_iter()
+        .filter_map(of_op)
+        .chain(others)
+        .chain(RegisteredOp::all().map(Op::Registered).filter(is_new).filter_map(of_op))
 }
 
 /// The form of an op's call, by its class; `None` for an op that is called by the name of another.

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::names::device_id::DeviceId;
 use crate::tensor::registered_op::RegisteredOp;
@@ -34,12 +34,11 @@ impl OpStates {
             return state.clone();
         }
         let made = make(self.device);
-        // If another call was faster, `made` is dropped after the lock is released.
-        let state = self.states().entry(op).or_insert_with(|| made.clone()).clone();
-        state
+        // The lock is released before `made` is dropped, which is the last of it if another call was faster.
+        self.states().entry(op).or_insert_with(|| made.clone()).clone()
     }
 
-    fn states(&self) -> std::sync::MutexGuard<'_, HashMap<RegisteredOp, State>> {
+    fn states(&self) -> MutexGuard<'_, HashMap<RegisteredOp, State>> {
         // No code of a caller runs under the lock.
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }

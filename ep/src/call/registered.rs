@@ -19,7 +19,8 @@ use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
 use crate::tensor::op_class::{ElementWork, OpClass};
 use crate::tensor::params::{Extra, Params};
-use crate::tensor::registered_op::{MOST, OpFacts, RegisterError, RegisteredOp, Rule};
+use crate::tensor::registered_op::{MOST, OpFacts, RegisterError, RegisteredOp};
+use crate::tensor::rule::{self, Rule};
 use crate::tensor::scalar::Scalar;
 use crate::tensor::shape::Shape;
 
@@ -61,7 +62,7 @@ impl RegisteredOp {
     ///
     /// # Errors
     ///
-    /// [`KernelError::Registered`] with the error of the function. [`Error`]s of the operands, in one. [`KernelError::NoStates`] if the call is not one of
+    /// [`KernelError::Registered`] with the error of the function, or with one of its operands. [`KernelError::NoStates`] if the stream passes no [`OpStates`] to
     /// [`KernelCall::run`].
     pub fn run_over_tensors(self, call: &KernelCall<'_, '_>, operands: &mut [Operand<'_>]) -> Result<(), KernelError> {
         let op = Op::Registered(self);
@@ -402,11 +403,13 @@ impl Definition {
             work: self.work,
             in_place: self.in_place,
             random: self.random,
-            rule,
         };
         let keep = |row: usize| {
             KERNELS[row].get_or_init(|| kernels);
+            if let Some(rule) = rule {
+                rule::keep(row, rule);
+            }
         };
-        Ok(Op::Registered(RegisteredOp::register(facts, keep)?))
+        Ok(Op::Registered(RegisteredOp::register(facts, |name| name.parse::<Op>().is_ok(), keep)?))
     }
 }

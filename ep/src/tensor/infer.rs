@@ -6,6 +6,7 @@ use crate::tensor::numbers::{MOST_INPUTS, MOST_PLACES, Numbers};
 use crate::tensor::op::Op;
 use crate::tensor::op_class::{OpClass, dtypes};
 use crate::tensor::params::{Extra, Params};
+use crate::tensor::rule::rule_of;
 use crate::tensor::shape::{MAX_RANK, Shape, broadcast_shapes};
 use crate::tensor::window::{ConvolutionForm, pooled};
 
@@ -46,7 +47,7 @@ fn infer_registered(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Resu
     if registered.is_random() {
         params.checked_random(op)?;
     }
-    let rule = registered.rule().ok_or(OpError::NoInputs { op })?;
+    let rule = rule_of(registered).ok_or(OpError::NoInputs { op })?;
     let (dtype, shape) = rule(inputs, params).map_err(|error| OpError::Rule { op, reason: error.to_string() })?;
     if registered.is_in_place() && inputs.first() != Some(&(dtype, &shape)) {
         return Err(OpError::OutputInPlace { op, found: Box::new((dtype, shape)) });

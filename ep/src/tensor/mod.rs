@@ -19,6 +19,7 @@ pub(crate) mod op_class;
 mod op_table;
 pub(crate) mod params;
 pub(crate) mod registered_op;
+pub(crate) mod rule;
 pub(crate) mod scalar;
 pub(crate) mod shape;
 pub(crate) mod sort_key;

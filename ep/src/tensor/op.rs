@@ -245,8 +245,9 @@ impl FromStr for Op {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Op, ParseError> {
-        Op::ALL.into_iter().chain(RegisteredOp::all()).find(|op| op.name() == text).ok_or_else(|| {
-            let all: Vec<Op> = Op::ALL.into_iter().chain(RegisteredOp::all()).collect();
+        let all = || Op::ALL.into_iter().chain(RegisteredOp::all().map(Op::Registered));
+        all().find(|op| op.name() == text).ok_or_else(|| {
+            let all: Vec<Op> = all().collect();
             let expected = format!("one of {}; an op of your own is known once it is registered", listed(&all));
             ParseError::new("op", text, expected)
         })

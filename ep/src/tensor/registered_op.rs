@@ -1,4 +1,4 @@
-//! Ops that callers register: their names, inputs and rules.
+//! Ops that callers register: their names and inputs.
 //!
 //! The ops of a process are a table that only grows, and a [`RegisteredOp`] has the number of a row. Rows do not change once they are written, so reading one takes
 //! no lock. What a call needs at once is in the `RegisteredOp` itself.
@@ -8,10 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::tensor::dtype::DType;
 use crate::tensor::numbers::{MOST_INPUTS, MOST_NUMBERS, MOST_PLACES};
-use crate::tensor::op::Op;
 use crate::tensor::op_class::{ElementWork, OpClass};
-use crate::tensor::params::Params;
-use crate::tensor::shape::Shape;
 
 /// The most ops that one process may register.
 pub(crate) const MOST: usize = 4096;
@@ -31,14 +28,7 @@ pub struct RegisteredOp {
     random: bool,
 }
 
-/// The rule for the output of an op: as [`infer`](crate::infer), from the dtypes and shapes of the tensors, and the parameters.
-pub(crate) type Rule = Box<
-    dyn Fn(&[(DType, &Shape)], &Params) -> Result<(DType, Shape), Box<dyn std::error::Error + Send + Sync>>
-        + Send
-        + Sync,
->;
-
-/// All facts about an op but its kernels.
+/// All facts about an op but its rule and its kernels.
 pub(crate) struct OpFacts {
     pub(crate) name: String,
     pub(crate) documentation: String,
@@ -51,8 +41,6 @@ pub(crate) struct OpFacts {
     pub(crate) work: ElementWork,
     pub(crate) in_place: bool,
     pub(crate) random: bool,
-    /// `None` for an elementwise op, whose class has the rule.
-    pub(crate) rule: Option<Rule>,
 }
 
 /// A row of the table. It is never dropped, so its texts are those of the process.
@@ -61,7 +49,6 @@ struct Row {
     documentation: &'static str,
     inputs: &'static [&'static str],
     dtypes: &'static [DType],
-    rule: Option<Rule>,
     op: RegisteredOp,
 }
 
@@ -110,12 +97,16 @@ static ROWS: [OnceLock<Row>; MOST] = [const { OnceLock::new() }; MOST];
 static COUNT: Mutex<usize> = Mutex::new(0);
 
 impl RegisteredOp {
-    /// Registers an op. `keep` stores what belongs to it under its number before anybody can find the op.
-    pub(crate) fn register(facts: OpFacts, keep: impl FnOnce(usize)) -> Result<RegisteredOp, RegisterError> {
+    /// Registers an op, unless an op has its name. `keep` stores what belongs to it under its number before anybody can find the op.
+    pub(crate) fn register(
+        facts: OpFacts,
+        is_taken: impl Fn(&str) -> bool,
+        keep: impl FnOnce(usize),
+    ) -> Result<RegisteredOp, RegisterError> {
         facts.check()?;
         let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
         let name = facts.name;
-        if name.parse::<Op>().is_ok() {
+        if is_taken(&name) {
             return Err(RegisterError::Taken { name });
         }
         let row = *count;
@@ -136,7 +127,6 @@ impl RegisteredOp {
             documentation: text(facts.documentation),
             inputs: facts.inputs.into_iter().map(text).collect::<Vec<_>>().leak(),
             dtypes: facts.dtypes.leak(),
-            rule: facts.rule,
             op,
         });
         *count += 1;
@@ -144,8 +134,8 @@ impl RegisteredOp {
     }
 
     /// The ops that are registered now, in the order in which they were.
-    pub fn all() -> impl Iterator<Item = Op> {
-        ROWS.iter().map_while(|row| Some(Op::Registered(row.get()?.op)))
+    pub fn all() -> impl Iterator<Item = RegisteredOp> {
+        ROWS.iter().map_while(|row| Some(row.get()?.op))
     }
 
     /// The place of the op in tables.
@@ -172,10 +162,6 @@ impl RegisteredOp {
 
     pub(crate) fn dtypes(self) -> &'static [DType] {
         self.facts().dtypes
-    }
-
-    pub(crate) fn rule(self) -> Option<&'static Rule> {
-        self.facts().rule.as_ref()
     }
 
     #[inline]
@@ -235,10 +221,10 @@ impl OpFacts {
             }
         }
         let found = self.inputs.len() - self.numbers;
-        let most = match (&self.rule, self.numbers) {
-            (None, _) => MOST_INPUTS,
-            (Some(_), 0) => MOST_TENSORS,
-            (Some(_), numbers) => MOST_PLACES.saturating_sub(numbers),
+        let most = match (self.class, self.numbers) {
+            (OpClass::Registered, 0) => MOST_TENSORS,
+            (OpClass::Registered, numbers) => MOST_PLACES.saturating_sub(numbers),
+            _ => MOST_INPUTS,
         };
         if !(1..=most).contains(&found) {
             return Err(RegisterError::Tensors { op: op(), found, most });

@@ -1,6 +1,6 @@
 //! Elementwise kernels, written as PTX when they are needed: one eager op, a copy, a fill, or fused steps of a program.
 //!
-//! Layer: uses `plan` and `source`; is used by `fused` and `instance`.
+//! Layer: uses `plan` and `source`; is used by `fused`, `instance` and `stream`.
 //!
 //! | file | idea |
 //! |---|---|

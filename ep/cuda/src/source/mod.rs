@@ -1,6 +1,6 @@
 //! A caller's own kernels, as CUDA source or PTX.
 //!
-//! Layer: uses `driver`; is used by `elementwise`.
+//! Layer: uses `driver`; is used by `elementwise` and `stream`.
 
 #[cfg(feature = "cuda")]
 mod compile;

@@ -1,6 +1,6 @@
 //! A CUDA stream: checks a command, plans it, and submits it to the driver.
 //!
-//! Layer: uses `driver`, `plan`, `fused` and `instance`; is used by no other folder.
+//! Layer: uses `driver`, `source`, `plan`, `elementwise`, `fused` and `instance`; is used by no other folder.
 //!
 //! The driver runs a stream's commands in order, later. Nothing here waits for it, unless a method says so. In steady state, submitting a
 //! command allocates nothing: a plan is a value, a kernel's parameter is read before the driver's call returns, and events and statuses

@@ -119,7 +119,7 @@ unsafe fn own_parameters(kernel: &OwnKernel, parameters: *const *const c_void) -
     let mut bytes = vec![0; kernel.bytes()];
     for (place, (_, range)) in kernel.parameters.iter().enumerate() {
         // SAFETY: the caller guarantees the entry.
-        let parameter = unsafe { parameters.add(place).read() };
+        let parameter = unsafe { parameters.wrapping_add(place).read() };
         if parameter.is_null() {
             return None;
         }
