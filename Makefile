@@ -28,7 +28,7 @@ run: ## run the digits example: loads data, computes, compares, prints the accur
 test: export STREAMVM_TEST_LIMIT ?= 300
 test: ## every test, with few drawn cases: units, suites, documentation examples, example programs
 	$(CARGO) test --quiet --workspace
-	for example in eager builder custom pipeline; do $(TARGET)/debug/examples/$$example || exit 1; done
+	for example in eager builder custom own_ops pipeline; do $(TARGET)/debug/examples/$$example || exit 1; done
 	for engine in inline shared per-device; do for example in build_files producer_consumer; do \
 	    STREAMVM_ENGINE=$$engine $(TARGET)/debug/examples/$$example || exit 1; done; done
 	$(TARGET)/debug/examples/train_digits --check

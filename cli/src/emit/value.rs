@@ -1,9 +1,7 @@
 //! Emits values: loads, copies, fills, and kernels with the numbers among their operands.
 
 use super::{Emitter, view};
-use crate::base::engine::{
-    Axes, DType, DeviceId, Error, Extra, Generator, Numbers, Op, OpClass, Params, Scalar, Shape, Tensor,
-};
+use crate::base::engine::{Axes, DType, DeviceId, Error, Extra, Generator, Numbers, Op, Params, Scalar, Shape, Tensor};
 use crate::syntax::ast::{Expr, ExprKind, ExtraRef, Number, PlaceRef, RangeBy};
 use crate::syntax::diagnostic::Diagnostic;
 use crate::syntax::source::{Span, Spanned};
@@ -112,7 +110,7 @@ impl Emitter<'_> {
 
     /// The inputs of an op: its tensors, and its numbers with their places among all inputs. A number has the dtype of the tensor beside it.
     pub(super) fn inputs(&mut self, op: Op, inputs: &[Expr], lane: u32) -> Result<(Vec<Tensor>, Numbers), Diagnostic> {
-        let is_registered = op.class() == OpClass::Registered;
+        let is_registered = op.is_over_tensors();
         let mut tensors: Vec<Option<Tensor>> = Vec::with_capacity(inputs.len());
         for input in inputs {
             tensors.push(match input.kind {

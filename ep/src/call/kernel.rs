@@ -43,6 +43,9 @@ pub struct Kernel {
     pub run: KernelFn,
 }
 
+// An array of them is the table of kernels.
+const _: () = assert!(size_of::<Kernel>() == 16);
+
 #[cfg(test)]
 impl Kernel {
     /// A kernel for tests that launch none.

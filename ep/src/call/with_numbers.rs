@@ -10,7 +10,6 @@ use crate::tensor::dtype::DType;
 use crate::tensor::error::OpError;
 use crate::tensor::layout::Layout;
 use crate::tensor::numbers::{MOST_INPUTS, MOST_NUMBERS, Numbers};
-use crate::tensor::op_class::OpClass;
 use crate::tensor::params::{Extra, Params};
 use crate::tensor::scalar::Scalar;
 
@@ -42,7 +41,7 @@ impl KernelCall<'_, '_> {
     #[inline]
     pub fn run(&mut self, states: Option<&OpStates>) -> Result<(), KernelError> {
         match self.params.extra {
-            _ if self.kernel.op.class() == OpClass::Registered => {
+            _ if self.kernel.op.is_over_tensors() => {
                 (self.kernel.run)(&mut KernelCall { operands: &mut *self.operands, states, ..*self })
             }
             Extra::Numbers(numbers) => self.run_with(numbers),

@@ -12,7 +12,6 @@ use crate::sequence::function::SequenceFunction;
 use crate::tensor::dtype::DType;
 use crate::tensor::footprint::Footprint;
 use crate::tensor::layout::Layout;
-use crate::tensor::op_class::OpClass;
 use crate::tensor::params::{Extra, Params};
 use crate::tensor::scalar::Scalar;
 
@@ -181,7 +180,7 @@ impl SequenceStep {
             SequenceWork::Kernel(kernel, params) | SequenceWork::Draw { kernel, params, .. } => {
                 let numbers = params.numbers();
                 // Those of a registered op are no elements.
-                let is_number = |value: Scalar| kernel.op.class() == OpClass::Registered || value.fits(kernel.dtype);
+                let is_number = |value: Scalar| kernel.op.is_over_tensors() || value.fits(kernel.dtype);
                 if !numbers.fit(kernel.op) || !numbers.iter().all(|(_, value)| is_number(value)) {
                     let found = format!("{kernel:?} with the numbers {numbers:?}");
                     return Err(SequenceError::Operands {

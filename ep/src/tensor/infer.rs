@@ -28,9 +28,9 @@ use DType::{Bool, I64};
 ///   elements.
 /// * Otherwise an [`OpError`] that says which inputs or parameters the op accepts.
 pub fn infer(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Result<(DType, Shape), OpError> {
-    match (&params.extra, op.class()) {
-        (_, OpClass::Registered) => infer_registered(op, inputs, params),
-        (Extra::Numbers(numbers), _) => infer_with_numbers(op, inputs, numbers),
+    match &params.extra {
+        _ if op.is_over_tensors() => infer_registered(op, inputs, params),
+        Extra::Numbers(numbers) => infer_with_numbers(op, inputs, numbers),
         _ => infer_over_tensors(op, inputs, params),
     }
 }

@@ -67,10 +67,22 @@ macro_rules! define {
             }
 
             /// The class: what the op has in common with others.
+            #[inline]
             pub const fn class(self) -> OpClass {
+                const CLASSES: [OpClass; Op::ALL.len()] = [$(OpClass::$class),*];
                 match self {
-                    $(Op::$op => OpClass::$class,)*
                     Op::Registered(op) => op.class(),
+                    built_in => CLASSES[built_in.index()],
+                }
+            }
+
+            /// Whether the op accepts `dtype` for its [key input](Op::key_input).
+            #[inline]
+            pub fn supports(self, dtype: DType) -> bool {
+                const SETS: [u16; Op::ALL.len()] = [$(dtypes::set(dtypes::$dtypes)),*];
+                match self {
+                    Op::Registered(op) => op.dtypes().contains(&dtype),
+                    built_in => SETS[built_in.index()] & (1 << dtype as u16) != 0,
                 }
             }
 
@@ -91,6 +103,7 @@ macro_rules! define {
             }
 
             /// Number of inputs.
+            #[inline]
             pub const fn arity(self) -> usize {
                 const ARITIES: [u8; Op::ALL.len()] = [$({ const INPUTS: &[&str] = &[$(stringify!($input)),*]; INPUTS.len() as u8 }),*];
                 match self {
@@ -158,19 +171,25 @@ macro_rules! define {
 crate::op_table!(define);
 
 impl Op {
-    /// Whether the op accepts `dtype` for its [key input](Op::key_input).
-    pub fn supports(self, dtype: DType) -> bool {
-        self.dtypes().contains(&dtype)
+    /// Whether it is a registered op over tensors, with a rule and kernels of a caller.
+    #[inline]
+    pub const fn is_over_tensors(self) -> bool {
+        match self {
+            Op::Registered(op) => matches!(op.class(), OpClass::Registered),
+            _ => false,
+        }
     }
 
     /// Whether each output element depends only on the input elements at its own (broadcast) index. Then the output may be exactly the
     /// view of an input.
+    #[inline]
     pub const fn is_elementwise(self) -> bool {
         use OpClass::{Binary, Cast, Comparison, Predicate, Select, Ternary, Unary};
         matches!(self.class(), Unary | Predicate | Binary | Comparison | Select | Ternary | Cast)
     }
 
     /// Whether the output may be exactly the view of this input: of an elementwise op of any, of a registered op [in place](crate::TensorOp::in_place) of the first.
+    #[inline]
     pub const fn may_write(self, input: usize) -> bool {
         match self {
             Op::Registered(op) if op.is_in_place() => input == 0,
@@ -219,17 +238,20 @@ impl Op {
     }
 
     /// Whether it is a question about elements, whose answers are bool.
+    #[inline]
     pub const fn gives_bool(self) -> bool {
         matches!(self.class(), OpClass::Comparison | OpClass::Predicate)
     }
 
     /// The dtype of the output of an elementwise op other than [`Op::Cast`], whose [key input](Op::key_input) has this dtype.
+    #[inline]
     pub const fn elementwise_output(self, dtype: DType) -> DType {
         if self.gives_bool() { DType::Bool } else { dtype }
     }
 
     /// The index of the input whose dtype selects the kernel: 1 for [`Op::Where`], whose first input is always bool, and 0 for all
     /// others. For an op without inputs, the index of the output.
+    #[inline]
     pub const fn key_input(self) -> usize {
         matches!(self.class(), OpClass::Select) as usize
     }

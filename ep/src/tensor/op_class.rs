@@ -120,6 +120,16 @@ pub(crate) mod dtypes {
     pub(crate) const INTEGERS: &[DType] = &[I8, I16, I32, I64, U8, U16, U32, U64];
     /// Of products of matrices, which would overflow in fewer bits.
     pub(crate) const WIDE_SIGNED: &[DType] = &[F32, F64, F16, BF16, I32, I64];
+    /// A bit for each dtype of a list.
+    pub(crate) const fn set(list: &[DType]) -> u16 {
+        let (mut bits, mut at) = (0, 0);
+        while at < list.len() {
+            bits |= 1 << list[at] as u16;
+            at += 1;
+        }
+        bits
+    }
+
     /// Of positions.
     pub(crate) const INDICES: &[DType] = &[I32, I64, U8];
     pub(crate) const BOOL: &[DType] = &[Bool];

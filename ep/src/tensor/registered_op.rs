@@ -21,12 +21,17 @@ pub(crate) const MOST_TENSORS: usize = 16;
 pub struct RegisteredOp {
     row: u16,
     class: OpClass,
-    tensors: u8,
-    numbers: u8,
-    work: ElementWork,
-    in_place: bool,
-    random: bool,
+    /// Bits 0 to 4: how many tensors. Bits 5 and 6: how many numbers.
+    inputs: u8,
+    /// Bits 0 and 1: the work. Bits 2 and 3: in place, random.
+    facts: u8,
 }
+
+// A kernel has an op, and a table has thousands of kernels.
+const _: () = assert!(size_of::<RegisteredOp>() == 6 && MOST_TENSORS < 1 << 5 && MOST_NUMBERS < 1 << 2);
+
+const IN_PLACE: u8 = 1 << 2;
+const RANDOM: u8 = 1 << 3;
 
 /// All facts about an op but its rule and its kernels.
 pub(crate) struct OpFacts {
@@ -115,11 +120,8 @@ impl RegisteredOp {
         let op = RegisteredOp {
             row: row as u16,
             class: facts.class,
-            tensors: (facts.inputs.len() - facts.numbers) as u8,
-            numbers: facts.numbers as u8,
-            work: facts.work,
-            in_place: facts.in_place,
-            random: facts.random,
+            inputs: (facts.inputs.len() - facts.numbers) as u8 | (facts.numbers as u8) << 5,
+            facts: facts.work as u8 | if facts.in_place { IN_PLACE } else { 0 } | if facts.random { RANDOM } else { 0 },
         };
         let text = |text: String| -> &'static str { text.leak() };
         slot.get_or_init(|| Row {
@@ -171,28 +173,32 @@ impl RegisteredOp {
 
     #[inline]
     pub(crate) const fn arity(self) -> usize {
-        self.tensors as usize + self.numbers as usize
+        (self.inputs & 0b11111) as usize + self.numbers()
     }
 
     /// How many of the inputs are numbers.
     #[inline]
     pub const fn numbers(self) -> usize {
-        self.numbers as usize
+        (self.inputs >> 5) as usize
     }
 
     #[inline]
     pub(crate) const fn work(self) -> ElementWork {
-        self.work
+        match self.facts & 0b11 {
+            0 => ElementWork::Light,
+            1 => ElementWork::Long,
+            _ => ElementWork::Call,
+        }
     }
 
     #[inline]
     pub(crate) const fn is_in_place(self) -> bool {
-        self.in_place
+        self.facts & IN_PLACE != 0
     }
 
     #[inline]
     pub(crate) const fn is_random(self) -> bool {
-        self.random
+        self.facts & RANDOM != 0
     }
 }
 

@@ -216,7 +216,7 @@ pub(super) fn cost(program: &Program, step: &Step, costs: &Costs) -> u64 {
         Work::Call(op, _) if has_products(op.class()) => size.saturating_mul(40),
         Work::Call(op, _) => {
             let each = match op.element_work() {
-                _ if !op.is_elementwise() && op.class() != OpClass::Registered => 1_000,
+                _ if !op.is_elementwise() && !op.is_over_tensors() => 1_000,
                 ElementWork::Light => 250,
                 ElementWork::Long => 1_000,
                 ElementWork::Call => 4_000,
