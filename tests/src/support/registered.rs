@@ -88,7 +88,12 @@ fn line_of(line: &str) -> String {
 ///
 /// Those of the call.
 pub fn turned(x: &Tensor, by: i64) -> Result<Tensor, Error> {
-    x.op(*TURNED, &[], Params::default().with_number(1, by))
+    x.op(turned_op(), &[], Params::default().with_number(1, by))
+}
+
+/// The op of [`turned`].
+pub(crate) fn turned_op() -> Op {
+    *TURNED
 }
 
 /// An op over i32 matrices, in place: the first input becomes twice itself plus the rows of the second, each from its end to its begin.

@@ -8,12 +8,13 @@ use streamvm_ep::{
 use super::table;
 use crate::conformance::Case;
 use crate::conformance::host::{HostTensor, Pool, View, WRITABLE};
-use crate::conformance::lab::{Bench, Fail, Lab, ensure, ensure_eq, ensure_matches};
+use crate::conformance::lab::{Bench, Buffer, Fail, Lab, ensure, ensure_eq, ensure_matches};
 use crate::conformance::lane::Lane;
 use crate::conformance::reference::{
     Dense, On, Value, agrees_with_exact, evaluate, extra, fitted, input_dtype, window_call,
 };
 use crate::support::random::Random;
+use crate::support::registered::{changed, registered_ops, turned_op};
 
 macro_rules! of_ops {
     ({$($(#[$doc:meta])* $op:ident: $name:literal, $class:ident, $dtypes:ident, $method:ident($($signature:tt)*)
@@ -35,6 +36,7 @@ table! { "kernel":
     of_no_elements [],
     of_many_elements [],
     broadcasts_its_inputs [],
+    registered_ops_run [],
     a_registered_kernel_runs [HostKernels],
     a_registered_kernel_fails [],
     a_panic_is_told [],
@@ -403,6 +405,36 @@ fn broadcasts_its_inputs(bench: &Bench) -> Result<(), Fail> {
     let sum = lab.tensor(DType::I32, &[2, 3])?;
     lane.op(Op::Add, &[&column, &row], &sum, &Params::default())?;
     lab.expect(&mut lane, &sum, &[11i32, 12, 13, 21, 22, 23], "a column and a row")
+}
+
+/// Ops of a caller's own: elementwise, over tensors with a number, and in place.
+fn registered_ops_run(bench: &Bench) -> Result<(), Fail> {
+    let lab = bench.lab()?;
+    let mut lane = lab.lane()?;
+    let none = Params::default();
+    let x = lab.vector(&mut lane, &[1i32, -2, 3, 4])?;
+    let y = lab.vector(&mut lane, &[10i32, 20, 30, 40])?;
+    let scaled = registered_ops()[1];
+    lane.op(scaled, &[&x, &y], &x, &none)?;
+    lab.expect(&mut lane, &x, &[20i32, -20, 120, 200], "x * y + y onto x")?;
+    lane.op(scaled, &[&x], &x, &none.with_number(1, 2))?;
+    lab.expect(&mut lane, &x, &[42i32, -38, 242, 402], "x * 2 + 2 onto x")?;
+    let z = lab.tensor(DType::I32, &[4])?;
+    lane.op(turned_op(), &[&x], &z, &none.with_number(1, -1))?;
+    lab.expect(&mut lane, &z, &[402i32, 42, -38, 242], "elements in other places")?;
+    let matrix = |buffer: &Buffer| {
+        let layout = Layout::contiguous(Shape::new(&[2, 2])?);
+        Ok::<Buffer, Error>(buffer.seen(0, DType::I32, layout))
+    };
+    let (x, y, z) = (matrix(&x)?, matrix(&y)?, matrix(&z)?);
+    lane.op(changed(), &[&x, &y], &z, &none)?;
+    lab.expect(&mut lane, &z, &[104i32, -66, 524, 834], "an op in place onto another tensor")?;
+    lab.expect(&mut lane, &x, &[42i32, -38, 242, 402], "the input that is not written")?;
+    lane.op(changed(), &[&x, &y], &x, &none)?;
+    lab.expect(&mut lane, &x, &[104i32, -66, 524, 834], "an op in place")?;
+    let refused = lane.op(changed(), &[&x, &y], &y, &none);
+    ensure_matches!(refused, Err(Error::Kernel(KernelError::Overlap { .. })), "onto an input that is not the first");
+    Ok(())
 }
 
 fn a_registered_kernel_runs(bench: &Bench) -> Result<(), Fail> {
