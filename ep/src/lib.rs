@@ -82,7 +82,7 @@ pub use names::memory_kind::MemoryKind;
 pub use names::scope::Scope;
 pub use names::scopes::Scopes;
 pub use names::site::{Site, SiteScope, scope};
-pub use names::text::ParseError;
+pub use names::text::{ParseError, error_chain};
 pub use process::fork::{Fork, PerProcess};
 pub use provider::accounts::Accounts;
 pub use provider::device::{Device, DeviceInfo, InstructionTime, LateCause, LateFailure, Priority, StreamUse};

@@ -32,6 +32,8 @@ use crate::progress::failures::Failures;
 use crate::progress::stream_state::StreamTable;
 use crate::queue::mpsc::MpscQueue;
 use crate::submit::state::State;
+#[cfg(not(any(loom, shuttle)))]
+use crate::sync::engine_thread;
 use crate::sync::parker::Parker;
 use crate::sync::{AtomicBool, AtomicU64, Builder, Mutex};
 use crate::tasks::memory::Heap;
@@ -93,6 +95,9 @@ impl VmBuilder {
             });
         }
         let threaded = inline.is_none() && simulated.is_none();
+        // A wait in a registered op must fail on a helper, as it does on a thread of the engine.
+        #[cfg(not(any(loom, shuttle)))]
+        streamvm_kernels::mark_helpers(engine_thread::enter);
         let sync = SoftSync::new(self.soft_sync, capabilities.clone());
         let mut state = State::new(sync);
         state.plant(self.planted);

@@ -71,7 +71,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 pub use streamvm_ep::{CudaAbsent, CudaVersion, DriverError};
-use streamvm_ep::{DType, Device, DeviceKind, Kernel, KernelRegistry, Op, RegisteredOp};
+use streamvm_ep::{DType, Device, DeviceKind, Kernel, KernelRegistry, Op};
 #[cfg(feature = "cuda")]
 use streamvm_ep::{Graphs, Stream};
 
@@ -95,8 +95,7 @@ pub use user_kernel::CudaFunction;
 
 /// Registers a kernel for every supported op and dtype. Its host-side check does nothing, because planning a launch checks the operands.
 pub fn register(registry: &mut KernelRegistry) {
-    let has = |op: RegisteredOp, dtype| op.code(DeviceKind::CUDA, dtype).is_some();
-    registry.run_registered_ops(DeviceKind::CUDA, has, |_| Ok(()));
+    registry.run_registered_ops(DeviceKind::CUDA, elementwise::has_code, |_| Ok(()));
     for op in Op::ALL {
         for dtype in DType::ALL.into_iter().filter(|&dtype| op.supports(dtype)) {
             registry.register(Kernel { op, device: DeviceKind::CUDA, dtype, run: |_| Ok(()) });

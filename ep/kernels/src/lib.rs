@@ -107,4 +107,4 @@ pub use philox::block as random_block;
 #[doc(hidden)]
 pub use simd_dispatch::{leave_avx512_out, vectors};
 pub use table::{is_own, register};
-pub use workers::{set_threads, split};
+pub use workers::{mark_helpers, set_threads, split};

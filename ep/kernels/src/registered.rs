@@ -1,7 +1,7 @@
 //! The kernels of registered ops: the operands of a call, as the functions of callers take them.
 
 use smallvec::SmallVec;
-use streamvm_ep::backend::check::check_self_overlap;
+use streamvm_ep::backend::check::check_over_tensors;
 use streamvm_ep::{Access, DType, KernelCall, KernelError, Layout, Op, OpClass, OpError, Operand, RegisteredOp};
 
 use crate::copy::copy;
@@ -59,24 +59,12 @@ impl Dense {
 
 fn over_tensors(op: RegisteredOp, call: &mut KernelCall<'_, '_>) -> Result<(), KernelError> {
     let name = call.kernel.op;
-    let tensors = name.arity() - op.numbers();
-    if call.inputs != tensors || call.operands.len() != tensors + 1 {
-        let outputs = call.operands.len().saturating_sub(call.inputs);
-        return Err(KernelError::Operands { op: name, inputs: call.inputs, outputs });
-    }
-    let (inputs, output) = (&call.operands[..tensors], &call.operands[tensors]);
+    check_over_tensors(call)?;
+    let tensors = call.inputs;
     let refused = |operand| move |source| KernelError::Operand { op: name, operand, source: Box::new(source) };
-    output.check_writable().and_then(|()| check_self_overlap(output)).map_err(refused(tensors))?;
-    for (operand, it) in call.operands.iter().enumerate() {
-        it.check_aligned().map_err(refused(operand))?;
-    }
+    let (inputs, output) = (&call.operands[..tensors], &call.operands[tensors]);
     // The output of an op in place holds the first input, which is then no operand of its own.
     let first_read = usize::from(op.works_in_place());
-    for (other, input) in inputs.iter().enumerate() {
-        if output.overlaps(input) && !(other < first_read && output.same_view(input)) {
-            return Err(KernelError::Overlap { op: name, written: tensors, other });
-        }
-    }
     let mut dense: SmallVec<[Option<Dense>; 4]> = SmallVec::new();
     for operand in inputs[first_read..].iter().chain([output]) {
         dense.push(if operand.is_contiguous() { None } else { Some(Dense::of(name, operand)?) });

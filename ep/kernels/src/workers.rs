@@ -21,7 +21,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -126,6 +126,14 @@ struct Pool {
     joinable: AtomicBool,
 }
 
+/// What marks a thread as one that computes for an engine.
+static MARK: OnceLock<fn()> = OnceLock::new();
+
+/// Sets a function that each helper calls before it helps: an engine's, by which a wait in a caller's code finds out that it is on such a thread. The first one counts.
+pub fn mark_helpers(mark: fn()) {
+    let _ = MARK.set(mark);
+}
+
 /// The pool of the process. A child of `fork` has one of its own.
 static POOL: PerProcess<Pool> = PerProcess::new();
 
@@ -206,6 +214,9 @@ impl Pool {
                 }
             };
             drop(state);
+            if let Some(mark) = MARK.get() {
+                mark();
+            }
             // SAFETY: this helper is counted in `helpers`, so `close` has not returned.
             let work = unsafe { &*work.0 };
             work.help();

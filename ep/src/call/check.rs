@@ -7,6 +7,8 @@
 //! * The output may be written, and no two of its indices reach the same element.
 //! * No input overlaps the output, except as exactly the same view where that is allowed.
 
+use smallvec::SmallVec;
+
 use crate::call::kernel::KernelCall;
 use crate::call::operand::Operand;
 use crate::errors::error::{Error, KernelError};
@@ -121,6 +123,42 @@ pub fn check_inferred<const INPUTS: usize>(
     }
     if dtype != output.dtype() {
         return Err(KernelError::DType { op, operand: INPUTS, expected: dtype, found: output.dtype() });
+    }
+    Ok(())
+}
+
+/// Returns an error unless the operands of a registered op over tensors are those that its rule asks for. The output may be the view of an input that the op
+/// [may write](Op::may_write).
+///
+/// # Errors
+///
+/// As [`checked_operands`] and [`check_inferred`].
+pub fn check_over_tensors(call: &KernelCall<'_, '_>) -> Result<(), KernelError> {
+    let op = call.kernel.op;
+    let (tensors, found) = (op.arity() - call.params.numbers().len().min(op.arity()), call.operands.len());
+    if call.inputs != tensors || found != tensors + 1 {
+        return Err(KernelError::Operands { op, inputs: call.inputs, outputs: found.saturating_sub(call.inputs) });
+    }
+    let (inputs, output) = (&call.operands[..tensors], &call.operands[tensors]);
+    let refused = |operand| move |source| KernelError::Operand { op, operand, source: Box::new(source) };
+    output.check_writable().and_then(|()| check_self_overlap(output)).map_err(refused(tensors))?;
+    for (operand, it) in call.operands.iter().enumerate() {
+        it.check_aligned().map_err(refused(operand))?;
+    }
+    for (other, input) in inputs.iter().enumerate() {
+        if output.overlaps(input) && !(op.may_write(other) && output.same_view(input)) {
+            return Err(KernelError::Overlap { op, written: tensors, other });
+        }
+    }
+    let described: SmallVec<[(DType, &Shape); 4]> =
+        inputs.iter().map(|input| (input.dtype(), input.layout().shape())).collect();
+    let (dtype, expected) = infer(op, &described, call.params)?;
+    let found = *output.layout().shape();
+    if expected != found {
+        return Err(KernelError::OutputShape { op, expected: Box::new(expected), found: Box::new(found) });
+    }
+    if dtype != output.dtype() {
+        return Err(KernelError::DType { op, operand: tensors, expected: dtype, found: output.dtype() });
     }
     Ok(())
 }

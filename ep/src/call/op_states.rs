@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::names::device_id::DeviceId;
@@ -41,6 +42,18 @@ impl OpStates {
     fn states(&self) -> MutexGuard<'_, HashMap<RegisteredOp, State>> {
         // No code of a caller runs under the lock.
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for OpStates {
+    /// A state is the caller's, so its drop may panic: that keeps neither the others nor the device from being dropped.
+    fn drop(&mut self) {
+        for (_, state) in std::mem::take(&mut *self.states()) {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(state))) {
+                // The drop of the payload could panic, too.
+                std::mem::forget(payload);
+            }
+        }
     }
 }
 

@@ -16,7 +16,7 @@ pub trait Prepared: Any + fmt::Debug + Send + Sync {
     /// Whether a run may pause, so that [`Stream::execute`](crate::Stream::execute) is called several times for it.
     fn pauses(&self) -> bool;
 
-    /// Whether one of its steps calls a function of the caller.
+    /// Whether one of its steps runs code of a caller: a function, or a registered op. A caller that waits does not run it.
     fn calls_functions(&self) -> bool;
 
     /// How long each step took in all runs so far, in order; nothing unless runs are [timed](crate::SegmentOptions::times_steps). Steps that begin or end

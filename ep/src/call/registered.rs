@@ -4,7 +4,7 @@
 //! [`Op`] as the built-in ones are.
 
 use std::any::Any;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::call::fn_context::FnContext;
 use crate::call::kernel::KernelCall;
@@ -15,11 +15,13 @@ use crate::errors::call_error::FnError;
 use crate::errors::error::KernelError;
 use crate::names::device_id::DeviceId;
 use crate::names::device_kind::DeviceKind;
+use crate::names::growing_table::GrowingTable;
+use crate::names::text::error_chain;
 use crate::tensor::dtype::DType;
 use crate::tensor::op::Op;
 use crate::tensor::op_class::{ElementWork, OpClass};
 use crate::tensor::params::{Extra, Params};
-use crate::tensor::registered_op::{MOST, OpFacts, RegisterError, RegisteredOp};
+use crate::tensor::registered_op::{OpFacts, RegisterError, RegisteredOp};
 use crate::tensor::rule::{self, Rule};
 use crate::tensor::scalar::Scalar;
 use crate::tensor::shape::Shape;
@@ -39,11 +41,11 @@ struct Kernels {
     codes: Vec<(DeviceKind, DType, Code)>,
 }
 
-static KERNELS: [OnceLock<Kernels>; MOST] = [const { OnceLock::new() }; MOST];
+static KERNELS: GrowingTable<Kernels> = GrowingTable::new();
 
 impl RegisteredOp {
     fn kernels(self) -> &'static Kernels {
-        KERNELS[self.row()].get().expect("an op has its kernels before it has a number")
+        KERNELS.get(self.row()).expect("an op has its kernels before it has a number")
     }
 
     /// Whether a CPU can compute it for this dtype of its first input.
@@ -69,7 +71,7 @@ impl RegisteredOp {
         let (Some(function), Some(states)) = (&self.kernels().of_tensors, call.states) else {
             return Err(KernelError::NoStates { op });
         };
-        let refused = |error: FnError| KernelError::Registered { op, reason: error.to_string() };
+        let refused = |error: FnError| KernelError::Registered { op, reason: error_chain(&*error) };
         let mut context = FnContext::new(operands).map_err(|error| refused(error.into()))?;
         function(self, &mut context, call.params, states).map_err(refused)?;
         context.check_taken().map_err(|error| refused(error.into()))
@@ -80,11 +82,12 @@ impl RegisteredOp {
         self.is_in_place()
     }
 
-    /// The [code](TensorOp::code) for this kind of device and dtype of the first input: of an elementwise op that of `f32` for 16-bit floats.
+    /// The [code](TensorOp::code) for this kind of device and dtype of the first input: of an elementwise op without code for a 16-bit float that of `f32`.
     pub fn code(self, kind: DeviceKind, dtype: DType) -> Option<&'static (dyn Any + Send + Sync)> {
-        let dtype = if self.class() == OpClass::Registered { dtype } else { computed_in(dtype) };
-        let mut codes = self.kernels().codes.iter();
-        codes.find(|(of, by, _)| (*of, *by) == (kind, dtype)).map(|(_, _, code)| &**code)
+        let of = |dtype: DType| self.kernels().codes.iter().find(|(of, by, _)| (*of, *by) == (kind, dtype));
+        let is_elementwise = self.class() != OpClass::Registered;
+        let found = of(dtype).or_else(|| of(computed_in(dtype)).filter(|_| is_elementwise));
+        found.map(|(_, _, code)| &**code)
     }
 }
 
@@ -141,8 +144,7 @@ impl<const N: usize> ElementwiseOp<N> {
     /// elements at its own index, because the caller of the function chooses the slices. The results are 0 before. The function of `f32` also computes `f16` and `bf16`,
     /// whose results are rounded once.
     ///
-    /// The function may be called on any thread, several at a time, also one that waits for the engine. It should neither block nor take a lock that is held during a
-    /// wait. A panic becomes the failure of the instruction.
+    /// The function may be called on any thread of the engine, several at a time, so it should not block; a wait in it fails. A panic becomes the failure of the instruction.
     pub fn kernel<T: TileElement>(
         mut self,
         function: impl Fn([&[T]; N], &mut [T]) + Send + Sync + 'static,
@@ -207,8 +209,11 @@ impl<const N: usize> ElementwiseOp<N> {
 pub struct TensorOp<S = ()> {
     definition: Definition,
     rule: Rule,
-    make_state: Arc<dyn Fn(DeviceId) -> S + Send + Sync>,
+    /// `None`: its state is `()`.
+    make_state: Option<MakeState<S>>,
 }
+
+type MakeState<S> = Arc<dyn Fn(DeviceId) -> S + Send + Sync>;
 
 /// What the function of a [`TensorOp`] gets besides its operands.
 #[derive(Debug)]
@@ -237,7 +242,8 @@ impl<S> OpCall<'_, S> {
 impl TensorOp {
     /// An op with this name, which texts use, and these tensors as inputs: 1 to 16, or, with [numbers](TensorOp::numbers), 8 inputs in all. `rule` gives dtype and shape of the output for those of the tensors, and for the
     /// parameters, of which the op uses what it likes: axes, a dtype, [numbers](TensorOp::numbers). It is called by each thread that builds an instruction or a program
-    /// with the op, and must give the same result for the same inputs. Its error becomes that of the call.
+    /// with the op, and must give the same result for the same inputs; it calls nothing of streamvm that submits or records, and takes no lock, because other threads may wait for a program that is compiled
+    /// meanwhile. Its error becomes that of the call.
     pub fn new<const N: usize>(
         name: &str,
         inputs: [&str; N],
@@ -245,7 +251,7 @@ impl TensorOp {
     ) -> TensorOp {
         let mut definition = Definition::new(name, &inputs, OpClass::Registered);
         definition.dtypes = DType::ALL.to_vec();
-        TensorOp { definition, rule: Box::new(rule), make_state: Arc::new(|_| ()) }
+        TensorOp { definition, rule: Box::new(rule), make_state: None }
     }
 }
 
@@ -284,24 +290,25 @@ impl<S: Send + Sync + 'static> TensorOp<S> {
         self
     }
 
-    /// Gives the op a state on each device of each engine, such as a cache. The first call on a device makes it; it is dropped with the device. Comes before
-    /// [`kernel`](TensorOp::kernel).
+    /// Gives the op a state on each device of each engine, such as a cache. The first call on a device makes it; it is dropped with the device, after the engine and
+    /// all executables of its programs. Comes before [`kernel`](TensorOp::kernel).
     pub fn state<T: Send + Sync + 'static>(self, make: impl Fn(DeviceId) -> T + Send + Sync + 'static) -> TensorOp<T> {
-        TensorOp { definition: self.definition, rule: self.rule, make_state: Arc::new(make) }
+        TensorOp { definition: self.definition, rule: self.rule, make_state: Some(Arc::new(make)) }
     }
 
     /// What it computes on a CPU or a simulated device. The tensors are in [`FnContext::reads`], the output in [`FnContext::writes`], and must be taken; elements
     /// are in row-major order without gaps, views with gaps are copied before and after.
     ///
-    /// The function may be called on any thread, several at a time, also one that waits for the engine. It should neither block nor take a lock that is held during a
-    /// wait. An error or a panic becomes the failure of the instruction.
+    /// The function may be called on any thread of the engine, several at a time, so it should not block; a wait in it fails. An error or a panic becomes the failure of the
+    /// instruction.
     pub fn kernel(
         mut self,
         function: impl Fn(&mut FnContext<'_>, &OpCall<'_, S>) -> Result<(), FnError> + Send + Sync + 'static,
     ) -> TensorOp<S> {
         let make = self.make_state.clone();
         let run = move |op: RegisteredOp, context: &mut FnContext<'_>, params: &Params, states: &OpStates| {
-            let state = states.get(op, &|device| Arc::new(make(device)));
+            let kept = make.as_ref().map(|make| states.get(op, &|device| Arc::new(make(device))));
+            let state: &dyn Any = kept.as_deref().map_or(&(), |state| state);
             let state = state.downcast_ref().ok_or("the state of the op has another type")?;
             function(context, &OpCall { params, device: states.device(), state, tensors: op.arity() - op.numbers() })
         };
@@ -404,12 +411,16 @@ impl Definition {
             in_place: self.in_place,
             random: self.random,
         };
+        let is_taken = |name: &str| {
+            let all = Op::ALL.into_iter().chain(RegisteredOp::all().map(Op::Registered));
+            all.into_iter().any(|op| op.name() == name)
+        };
         let keep = |row: usize| {
-            KERNELS[row].get_or_init(|| kernels);
+            KERNELS.set(row, kernels);
             if let Some(rule) = rule {
                 rule::keep(row, rule);
             }
         };
-        Ok(Op::Registered(RegisteredOp::register(facts, |name| name.parse::<Op>().is_ok(), keep)?))
+        Ok(Op::Registered(RegisteredOp::register(facts, is_taken, keep)?))
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod actor_id;
 pub(crate) mod device_id;
 pub(crate) mod device_kind;
 pub(crate) mod event_id;
+pub(crate) mod growing_table;
 pub(crate) mod memory_kind;
 pub(crate) mod scope;
 pub(crate) mod scopes;

@@ -37,6 +37,23 @@ impl ParseError {
     }
 }
 
+/// The most sources of an error that its text has: one may be its own source.
+const SOURCES: usize = 64;
+
+/// The text of an error with those of its sources. Runs code of the caller.
+pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut sources = std::iter::successors(error.source(), |inner| inner.source());
+    for inner in sources.by_ref().take(SOURCES) {
+        text += ": ";
+        text += &inner.to_string();
+    }
+    if sources.next().is_some() {
+        text += ": and further sources";
+    }
+    text
+}
+
 /// The items with commas between, or "none".
 pub fn listed(items: &[impl Display]) -> String {
     if items.is_empty() {

@@ -12,6 +12,7 @@ use crate::sequence::function::SequenceFunction;
 use crate::tensor::dtype::DType;
 use crate::tensor::footprint::Footprint;
 use crate::tensor::layout::Layout;
+use crate::tensor::op::Op;
 use crate::tensor::params::{Extra, Params};
 use crate::tensor::scalar::Scalar;
 
@@ -85,6 +86,17 @@ impl SequenceWork {
     /// Whether it begins or ends a block, and computes nothing.
     pub fn is_mark(&self) -> bool {
         matches!(self, SequenceWork::If | SequenceWork::Else | SequenceWork::While { .. } | SequenceWork::End)
+    }
+
+    /// Whether it runs code of a caller: a function, or a registered op.
+    pub fn is_code_of_a_caller(&self) -> bool {
+        match self {
+            SequenceWork::Function(_) => true,
+            SequenceWork::Kernel(kernel, _) | SequenceWork::Draw { kernel, .. } => {
+                matches!(kernel.op, Op::Registered(_))
+            }
+            _ => false,
+        }
     }
 
     /// Whether it writes an infinity or NaN that its caller gave as a number: the value of a fill or of the margins of a padding, or an input.

@@ -74,6 +74,11 @@ pub enum OpError {
     /// The rule of a registered op gave an error.
     #[error("{op}: {reason}")]
     Rule { op: Op, reason: String },
+    /// Random numbers for a registered op that draws none.
+    #[error(
+        "{op} draws no random numbers, and the call gives it a share of a generator; register it with `random()`, or leave the share out"
+    )]
+    DrawsNone { op: Op },
     /// A registered op in place whose rule gives another output than the first input.
     #[error(
         "{op} works in place, so its rule must give the dtype and shape of its first input, and it gave {}{}",

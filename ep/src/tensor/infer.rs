@@ -1,5 +1,6 @@
 //! The rules of every op in one place: the dtypes that it accepts, and the dtype and shape of its output.
 
+use crate::names::text::error_chain;
 use crate::tensor::dtype::DType;
 use crate::tensor::error::{OpError, ShapeError};
 use crate::tensor::numbers::{MOST_INPUTS, MOST_PLACES, Numbers};
@@ -44,11 +45,13 @@ fn infer_registered(op: Op, inputs: &[(DType, &Shape)], params: &Params) -> Resu
     if !params.numbers().fit(op) {
         return Err(OpError::Numbers { op });
     }
-    if registered.is_random() {
-        params.checked_random(op)?;
+    match params.extra {
+        Extra::Random { .. } if !registered.is_random() => return Err(OpError::DrawsNone { op }),
+        _ if registered.is_random() => _ = params.checked_random(op)?,
+        _ => {}
     }
     let rule = rule_of(registered).ok_or(OpError::NoInputs { op })?;
-    let (dtype, shape) = rule(inputs, params).map_err(|error| OpError::Rule { op, reason: error.to_string() })?;
+    let (dtype, shape) = rule(inputs, params).map_err(|error| OpError::Rule { op, reason: error_chain(&*error) })?;
     if registered.is_in_place() && inputs.first() != Some(&(dtype, &shape)) {
         return Err(OpError::OutputInPlace { op, found: Box::new((dtype, shape)) });
     }

@@ -4,14 +4,16 @@
 //! no lock. What a call needs at once is in the `RegisteredOp` itself.
 
 use std::fmt;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
+
+use crate::names::growing_table::GrowingTable;
 
 use crate::tensor::dtype::DType;
 use crate::tensor::numbers::{MOST_INPUTS, MOST_NUMBERS, MOST_PLACES};
 use crate::tensor::op_class::{ElementWork, OpClass};
 
 /// The most ops that one process may register.
-pub(crate) const MOST: usize = 4096;
+const MOST: usize = GrowingTable::<Row>::MOST;
 
 /// The most tensors that a registered op takes.
 pub(crate) const MOST_TENSORS: usize = 16;
@@ -65,6 +67,9 @@ pub enum RegisterError {
     /// A name that cannot be read back from a text.
     #[error("`{name}` cannot name {what}; take a small letter, then at most 47 small letters, digits and `_`")]
     Name { name: String, what: &'static str },
+    /// A word of texts, profiles and costs.
+    #[error("`{name}` is the name of another kind of step, so no op can have it")]
+    Word { name: String },
     /// A second op of this name.
     #[error("there is an op `{name}` already; register each op once in a process, and keep the `Op` that you get")]
     Taken { name: String },
@@ -96,7 +101,10 @@ pub enum RegisterError {
 
 crate::debug_as_display!(RegisterError);
 
-static ROWS: [OnceLock<Row>; MOST] = [const { OnceLock::new() }; MOST];
+static ROWS: GrowingTable<Row> = GrowingTable::new();
+
+/// The names of steps and instructions that are no ops: texts, profiles and measured costs tell these apart by their names.
+const WORDS: [&str; 9] = ["copy", "fill", "if", "else", "while", "end", "fn", "program", "function"];
 
 /// How many rows are written. Locked while an op is registered.
 static COUNT: Mutex<usize> = Mutex::new(0);
@@ -115,7 +123,9 @@ impl RegisteredOp {
             return Err(RegisterError::Taken { name });
         }
         let row = *count;
-        let Some(slot) = ROWS.get(row) else { return Err(RegisterError::TooMany { op: name }) };
+        if row == MOST {
+            return Err(RegisterError::TooMany { op: name });
+        }
         keep(row);
         let op = RegisteredOp {
             row: row as u16,
@@ -124,20 +134,16 @@ impl RegisteredOp {
             facts: facts.work as u8 | if facts.in_place { IN_PLACE } else { 0 } | if facts.random { RANDOM } else { 0 },
         };
         let text = |text: String| -> &'static str { text.leak() };
-        slot.get_or_init(|| Row {
-            name: text(name),
-            documentation: text(facts.documentation),
-            inputs: facts.inputs.into_iter().map(text).collect::<Vec<_>>().leak(),
-            dtypes: facts.dtypes.leak(),
-            op,
-        });
+        let inputs = facts.inputs.into_iter().map(text).collect::<Vec<_>>().leak();
+        let (documentation, dtypes) = (text(facts.documentation), facts.dtypes.leak());
+        ROWS.set(row, Row { name: text(name), documentation, inputs, dtypes, op });
         *count += 1;
         Ok(op)
     }
 
     /// The ops that are registered now, in the order in which they were.
     pub fn all() -> impl Iterator<Item = RegisteredOp> {
-        ROWS.iter().map_while(|row| Some(row.get()?.op))
+        ROWS.iter().map(|row| row.op)
     }
 
     /// The place of the op in tables.
@@ -147,7 +153,7 @@ impl RegisteredOp {
     }
 
     fn facts(self) -> &'static Row {
-        ROWS[self.row()].get().expect("only a row that is written has an op")
+        ROWS.get(self.row()).expect("only a row that is written has an op")
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -217,6 +223,9 @@ impl OpFacts {
         let op = || self.name.clone();
         if !is_name(&self.name) {
             return Err(RegisterError::Name { name: op(), what: "an op" });
+        }
+        if WORDS.contains(&self.name.as_str()) {
+            return Err(RegisterError::Word { name: op() });
         }
         for (place, input) in self.inputs.iter().enumerate() {
             if !is_name(input) {

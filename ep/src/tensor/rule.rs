@@ -1,10 +1,9 @@
 //! The rules of registered ops over tensors.
 
-use std::sync::OnceLock;
-
+use crate::names::growing_table::GrowingTable;
 use crate::tensor::dtype::DType;
 use crate::tensor::params::Params;
-use crate::tensor::registered_op::{MOST, RegisteredOp};
+use crate::tensor::registered_op::RegisteredOp;
 use crate::tensor::shape::Shape;
 
 /// The rule for the output of an op: as [`infer`](crate::infer), from the dtypes and shapes of the tensors, and the parameters.
@@ -15,14 +14,14 @@ pub(crate) type Rule = Box<
 >;
 
 /// By the number of the op. Written before the op can be found.
-static RULES: [OnceLock<Rule>; MOST] = [const { OnceLock::new() }; MOST];
+static RULES: GrowingTable<Rule> = GrowingTable::new();
 
 /// Keeps the rule of the op that gets this number.
 pub(crate) fn keep(row: usize, rule: Rule) {
-    RULES[row].get_or_init(|| rule);
+    RULES.set(row, rule);
 }
 
 /// The rule of an op; `None` for an elementwise one, whose class has the rule.
 pub(crate) fn rule_of(op: RegisteredOp) -> Option<&'static Rule> {
-    RULES[op.row()].get()
+    RULES.get(op.row())
 }

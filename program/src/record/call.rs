@@ -70,7 +70,7 @@ impl Draft {
 }
 
 impl Recording {
-    /// Adds the steps of `program`, or none, and returns its results.
+    /// Adds the steps of `program`, which was checked, or none, and returns its results.
     ///
     /// # Errors
     /// Those of [`Recorder::call`](crate::Recorder::call).
@@ -81,7 +81,6 @@ impl Recording {
         parameters: &[(&str, &Tensor)],
         site: Site,
     ) -> Result<Results, Error> {
-        program.check()?;
         let feeds = program.given_feeds(feeds)?;
         let parameters = program.given_parameters(parameters)?;
         self.check_steps(program)?;

@@ -191,7 +191,12 @@ impl Recorder {
         parameters: &[(&str, &Tensor)],
     ) -> Result<Results, Error> {
         let site = Site::caller();
-        self.with(|recording| recording.add_program(program, feeds, parameters, site))
+        // A check calls rules of registered ops, which are code of callers, so it comes before the recording is borrowed.
+        let checked = program.check().map_err(Error::from);
+        self.with(|recording| {
+            checked?;
+            recording.add_program(program, feeds, parameters, site)
+        })
     }
 
     /// Records a call of a function over declared reads and writes, on the compute stream of `device`, a CPU or a simulated device. It is

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use streamvm::ep::cuda::{CudaElementCode, CudaElementwise, CudaOp, CudaTensorCode, Ptx};
+use streamvm::ep::cuda::{CudaElementCode, CudaElementwise, CudaOp, CudaTensorCode, KernelName, Ptx, kernel_ptx};
 use streamvm::ep::{ElementwiseOp, TensorOp};
 use streamvm::program::CompileOptions;
 use streamvm::{DType, DeviceId, Error, InstructionsBuilder, Op, Params, Tensor, Vm, f16};
@@ -187,4 +187,82 @@ fn ptx_without_the_kernel_of_an_op_fails_at_the_first_call() -> Result<(), Error
     let failed = x.op(op, &[], none())?.wait().unwrap_err().to_string();
     assert!(failed.contains("cuda_test_nameless"), "{failed}");
     Ok(())
+}
+
+/// PTX of a function of one `f32` with these lines between the load of its parameter, in `%f1`, and the store of its result, `%f2`.
+fn of_a_float(name: &str, head: &str, lines: &str) -> Ptx {
+    let text = format!(
+        "{head}\n.address_size 64\n.visible .func  (.param .b32 func_retval0) {name}(\n\t.param .b32 {name}_param_0\n)\n{{\n\t.reg .f32 \t%f<9>;\n\t.reg .f64 \t%fd<9>;\n\
+         \t.reg .b32 \t%r<9>;\n\t.loc\t1 7 0\n\tld.param.f32 \t%f1, [{name}_param_0];\n{lines}\n\tst.param.f32 \t[func_retval0+0], %f2;\n\tret;\n\n}}\n"
+    );
+    Ptx::new(&text).expect("a text")
+}
+
+const HEAD: &str = ".version 8.0\n.target sm_70";
+
+#[test]
+fn a_kernel_has_the_version_and_the_target_of_the_newest_code_in_it() -> Result<(), Error> {
+    // A function whose name stands in the declaration of its result, too.
+    let ptx = of_a_float("b32", ".version 8.5\n.target sm_89", "\tadd.rn.f32 \t%f2, %f1, %f1;");
+    // SAFETY: it computes its result from its parameter alone.
+    let code = unsafe { CudaElementCode::new(&ptx, "b32") }.expect("code that can be pasted");
+    let op = ElementwiseOp::new("cuda_test_newer", ["x"]).cuda(DType::F32, code).register().expect("a new op");
+    let name = KernelName::Op(op, DType::F32);
+    assert_eq!(name.to_string(), "sv_cuda_test_newer_of1_f32");
+    let text = kernel_ptx(name).expect("a kernel").into_string().expect("a text");
+    assert!(text.contains("\n.version 8.5\n.target sm_89\n") && !text.contains(".loc"), "{text}");
+    let (driver, vm) = engine();
+    assert_eq!(vm.full(CUDA, DType::F32, &[3], 1.5)?.op(op, &[], none())?.to_vec::<f32>()?, [3.0; 3]);
+    drop(vm);
+    assert_eq!(driver.findings(), "");
+    Ok(())
+}
+
+/// Slow paths of CUDA's mathematics are functions that ship.
+#[test]
+fn code_may_call_what_ships() -> Result<(), Error> {
+    let call = "\tcvt.f64.f32 \t%fd1, %f1;\n\tabs.f64 \t%fd1, %fd1;\n\tmov.f64 \t%fd2, 0d4000000000000000;\n\t{ // callseq 0, 0\n\t.reg .b32 temp_param_reg;\n\
+                \t.param .b64 param0;\n\tst.param.f64 \t[param0+0], %fd1;\n\t.param .b64 param1;\n\tst.param.f64 \t[param1+0], %fd2;\n\t.param .b64 retval0;\n\
+                \tcall.uni (retval0), \n\t__internal_accurate_pow, \n\t(\n\tparam0, \n\tparam1\n\t);\n\tld.param.f64 \t%fd3, [retval0+0];\n\t} // callseq 0\n\
+                \tcvt.rn.f32.f64 \t%f2, %fd3;";
+    // SAFETY: it computes its result from its parameter alone.
+    let code = unsafe { CudaElementCode::new(&of_a_float("squared", HEAD, call), "squared") }.expect("code");
+    let op = ElementwiseOp::new("cuda_test_squared", ["x"]).cuda(DType::F32, code).register().expect("a new op");
+    let (_driver, vm) = engine();
+    assert_eq!(vm.full(CUDA, DType::F32, &[2], -3.0)?.op(op, &[], none())?.to_vec::<f32>()?, [9.0; 2]);
+    Ok(())
+}
+
+/// The driver refuses a fused kernel with a caller's code: its steps run one by one, and those of other programs are made into kernels as before.
+#[test]
+fn code_that_the_driver_refuses_costs_no_other_program_its_fused_kernels() -> Result<(), Error> {
+    // The driver has loaded one kernel when the device was opened.
+    let driver = Standin::load("devices=2;pageable=1;fail=cuModuleLoadDataEx:2:INVALID_PTX");
+    let vm = Vm::builder().build()?;
+    let x = vm.from_slice(&[1, 2, 3, 4], &[4])?.to(CUDA)?;
+    let launches = |with_op: bool, expected: [i32; 4]| -> Result<u64, Error> {
+        let program = vm.record("p", |r| {
+            let x = r.feed("x", CUDA, DType::I32, &[4])?;
+            let y = (&(&x + 1)? * 2)?;
+            r.fetch("y", &if with_op { y.op(registered_ops()[0], &[], none())? } else { y.neg()? })
+        })?;
+        let executable = vm.compile(&program, &[], &small_graphs())?;
+        let before = driver.calls("cuLaunchKernel");
+        assert_eq!(executable.run(&[("x", &x)])?["y"].to_vec::<i32>()?, expected);
+        Ok(driver.calls("cuLaunchKernel") - before)
+    };
+    assert_eq!(launches(true, [11, 13, 15, 17])?, 3, "the steps of the refused kernel");
+    assert_eq!(launches(false, [-4, -6, -8, -10])?, 1);
+    assert_eq!(launches(true, [11, 13, 15, 17])?, 1, "it is tried again");
+    Ok(())
+}
+
+#[test]
+fn code_for_integers_is_no_code_for_floats() {
+    let text = ".version 8.0\n.target sm_70\n.address_size 64\n.visible .func  (.param .b32 func_retval0) f(\n\t.param .b32 f_param_0\n)\n{\n\t.reg .b32 \t%r<3>;\n\
+                \tld.param.u32 \t%r1, [f_param_0];\n\tst.param.b32 \t[func_retval0+0], %r1;\n\tret;\n}\n";
+    // SAFETY: it is never run.
+    let code = unsafe { CudaElementCode::new(&Ptx::new(text).expect("a text"), "f") }.expect("code");
+    let refused = ElementwiseOp::new("cuda_test_integers", ["x"]).cuda(DType::F32, code).register().unwrap_err();
+    assert!(refused.to_string().contains("`f` computes with u32, and is to be code for f32"), "{refused}");
 }

@@ -1,7 +1,8 @@
 //! Ops of a caller's own, in eager calls and lists: shapes, dtypes, views, numbers, failures, states.
 
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
 
 use streamvm::ep::kernels::random_block;
 use streamvm::ep::{Axes, ElementWork, ElementwiseOp, RegisterError, TensorOp};
@@ -325,6 +326,175 @@ fn an_op_that_draws_random_numbers_gets_the_next_share_in_each_call_and_each_run
         });
         let refused = in_loop.unwrap_err().to_string();
         assert!(refused.contains("test_noisy") || refused.contains("random"), "{refused}");
+    }
+    Ok(())
+}
+
+/// A caller may hold locks and borrows that its ops use.
+#[test]
+fn a_caller_that_waits_does_not_run_the_code_of_an_op() -> Result<(), streamvm::Error> {
+    static BY: Mutex<Vec<std::thread::ThreadId>> = Mutex::new(Vec::new());
+    let op = ElementwiseOp::new("test_whose_thread", ["x"]).kernel(|[x]: [&[u16]; 1], y| {
+        BY.lock().expect("no panic").push(std::thread::current().id());
+        y.copy_from_slice(x);
+    });
+    let (op, vm) = (op.register()?, Vm::builder().build()?);
+    let program = vm.record("p", |r| {
+        let x = r.feed("x", CPU, DType::U16, &[4])?;
+        r.fetch("y", &x.op(op, &[], none())?)
+    })?;
+    let executable = vm.compile(&program, &[], &CompileOptions::default())?;
+    let x = vm.full(CPU, DType::U16, &[4], 3)?;
+    for runs_program in [false, true] {
+        for round in 0..400 {
+            if round % 4 == 1 {
+                // Long enough for the thread of the stream to fall asleep, so that a caller that may help does.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            match runs_program {
+                false => x.op(op, &[], none())?.wait()?,
+                true => executable.run(&[("x", &x)])?.wait()?,
+            }
+        }
+    }
+    let by = BY.lock().expect("no panic");
+    assert!(by.len() >= 800 && !by.contains(&std::thread::current().id()), "{} calls", by.len());
+    Ok(())
+}
+
+/// Large calls are divided among helpers, of which an engine that waited there would never hear again.
+#[test]
+fn a_wait_in_an_op_fails_on_every_thread_that_runs_it() -> Result<(), streamvm::Error> {
+    let vm = Vm::builder().build()?;
+    let awaited = vm.full(CPU, DType::F32, &[4], 1.0)?;
+    let op = ElementwiseOp::new("test_waits", ["x"]).kernel(move |[x]: [&[f32]; 1], y| {
+        let refused = awaited.wait().expect_err("a wait in a kernel").to_string();
+        assert!(refused.contains("deadlock") || refused.contains("wait"), "{refused}");
+        y.copy_from_slice(x);
+    });
+    let op = op.register()?;
+    for _ in 0..20 {
+        let x = vm.full(CPU, DType::F32, &[300_000], 2.0)?;
+        assert_eq!(x.op(op, &[], none())?.to_vec::<f32>()?[299_999], 2.0);
+    }
+    Ok(())
+}
+
+/// An error with a source.
+#[derive(Debug)]
+struct Outer(std::io::Error);
+
+impl std::fmt::Display for Outer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a bad number")
+    }
+}
+
+impl std::error::Error for Outer {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+#[test]
+fn an_op_may_have_sixteen_tensors_and_errors_keep_their_sources() -> Result<(), streamvm::Error> {
+    const NAMES: [&str; 16] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
+    let op = TensorOp::new("test_sixteen", NAMES, |inputs, _| Ok((inputs[0].0, *inputs[0].1))).kernel(|context, _| {
+        let y = context.writes.take::<i32>(0)?;
+        y.fill(0);
+        for place in 0..16 {
+            let x = context.reads.get::<i32>(place)?;
+            if x.first() == Some(&13) {
+                return Err(Outer(std::io::Error::other("not thirteen")).into());
+            }
+            y.iter_mut().zip(x).for_each(|(y, x)| *y = 3 * *y + x);
+        }
+        Ok(())
+    });
+    let op = op.register()?;
+    let expected: Vec<i32> = (0..4).map(|at| (20..36).fold(0, |sum, first| 3 * sum + first + at)).collect();
+    for vm in engines() {
+        for place in PLACES {
+            let inputs: Vec<Tensor> =
+                (0..16).map(|it| vm.arange(place, DType::I32, 20 + it, 24 + it, 1)).collect::<Result<_, _>>()?;
+            let others: Vec<&Tensor> = inputs[1..].iter().collect();
+            let mut builder = InstructionsBuilder::new();
+            let all: Vec<&Tensor> = inputs.iter().collect();
+            let in_list = builder.op(op, &all, none())?;
+            let list = builder.finish();
+            assert_eq!(InstructionList::parse(&list.to_string()).expect("its own text").to_string(), list.to_string());
+            vm.submit(list)?;
+            let program = vm.record("sixteen", |r| {
+                let names: Vec<String> = (0..16).map(|it| format!("x{it}")).collect();
+                let feeds: Vec<Tensor> = names
+                    .iter()
+                    .map(|name| r.feed(name.as_str(), place, DType::I32, &[4]))
+                    .collect::<Result<_, _>>()?;
+                let moved: Vec<Tensor> = feeds.iter().map(|feed| feed + 0).collect::<Result<_, _>>()?;
+                r.fetch("y", &moved[0].op(op, &moved[1..].iter().collect::<Vec<_>>(), none())?)
+            })?;
+            let options = CompileOptions { lanes: 2, hand_over_ns: 0, ..CompileOptions::default() };
+            let executable = vm.compile(&program, &[], &options)?;
+            let names: Vec<String> = (0..16).map(|it| format!("x{it}")).collect();
+            let feeds: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(&inputs).collect();
+            let eager = inputs[0].op(op, &others, none())?;
+            for result in [&eager, &in_list, &executable.run(&feeds)?["y"]] {
+                assert_eq!(elements::<i32>(result), expected);
+            }
+            let bad = vm.full(place, DType::I32, &[4], 13)?;
+            let failed = bad.op(op, &others, none())?.wait().unwrap_err().to_string();
+            assert!(failed.contains("test_sixteen: a bad number: not thirteen"), "{failed}");
+        }
+    }
+    Ok(())
+}
+
+/// Counts how many of it there are.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+        // The last one is not to keep the engine from ending.
+        assert!(self.0.load(Relaxed) > 0, "a drop that panics");
+    }
+}
+
+#[test]
+fn a_state_is_made_once_and_dropped_with_its_device() -> Result<(), streamvm::Error> {
+    let (made, alive) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (makes, counts) = (made.clone(), alive.clone());
+    let op = TensorOp::new("test_state", ["x"], |inputs, _| Ok((inputs[0].0, *inputs[0].1)));
+    let op = op.state(move |_| {
+        makes.fetch_add(1, Relaxed);
+        counts.fetch_add(1, Relaxed);
+        Counted(counts.clone())
+    });
+    let op = op.kernel(|context, call| {
+        assert!(call.state.0.load(Relaxed) > 0);
+        context.writes.take::<f32>(0)?.copy_from_slice(context.reads.get::<f32>(0)?);
+        Ok(())
+    });
+    let op = op.register()?;
+    let vm = Vm::builder().cpu_devices(2).build()?;
+    for device in [DeviceId::cpu(0), DeviceId::cpu(1), DeviceId::cpu(0)] {
+        vm.ones(device, DType::F32, &[3])?.op(op, &[], none())?.wait()?;
+    }
+    assert_eq!((made.load(Relaxed), alive.load(Relaxed)), (2, 2));
+    vm.shutdown(Duration::from_secs(60))?;
+    assert_eq!(alive.load(Relaxed), 0, "both are dropped, though one drop panics");
+    Ok(())
+}
+
+#[test]
+fn random_numbers_for_an_op_that_draws_none_and_names_of_other_steps_are_refused() -> Result<(), streamvm::Error> {
+    let vm = Vm::builder().build()?;
+    let x = vm.arange(CPU, DType::I64, 0, 4, 1)?;
+    let refused = x.op(*COUNTED, &[&x], Generator::new(1).take(DType::I64, 4)).unwrap_err().to_string();
+    assert!(refused.contains("test_counted draws no random numbers"), "{refused}");
+    for name in ["copy", "fill", "while", "program"] {
+        let op = ElementwiseOp::new(name, ["x"]).kernel(|[x]: [&[f32]; 1], y| y.copy_from_slice(x)).register();
+        assert!(matches!(op, Err(RegisterError::Word { .. })), "{name}");
     }
     Ok(())
 }

@@ -265,23 +265,8 @@ fn outcome_of(error: ep::CallError, task: &Task, stream_state: &StreamState) -> 
     }
 }
 
-/// Sources of an error in its text: a bound, because an error may be its own source.
-const SOURCES: usize = 64;
-
 /// The text of an error and its sources. Formatting and dropping the error are user code, so panics are caught.
 pub(crate) fn text_of(error: ep::FnError) -> String {
-    let text = catch_unwind(AssertUnwindSafe(move || {
-        let mut text = error.to_string();
-        let mut sources =
-            std::iter::successors(error.source(), |inner: &&(dyn std::error::Error + 'static)| (*inner).source());
-        for inner in sources.by_ref().take(SOURCES) {
-            text += ": ";
-            text += &inner.to_string();
-        }
-        if sources.next().is_some() {
-            text += ": and further sources";
-        }
-        text
-    }));
+    let text = catch_unwind(AssertUnwindSafe(move || ep::error_chain(&*error)));
     text.unwrap_or_else(|payload| format!("an error whose text could not be read ({})", panic_text(payload)))
 }

@@ -20,7 +20,6 @@ use crate::execute::environment::Environment;
 use crate::program_cache::function::{CallTime, LoadedFunction, not_finite};
 use crate::program_cache::loaded::{LoadedProgram, LoadedSegment};
 use crate::program_cache::only_kernel::OnlyKernel;
-use crate::sync::engine_thread;
 
 impl LoadedProgram {
     /// Finds the kernels of a compiled program.
@@ -264,12 +263,7 @@ fn sequence_step(
         Work::Function(function) => {
             // The sequence takes the times.
             let loaded = load_function(compiled, function, None)?;
-            // Helpers of the pool are not marked as threads of an engine, and a wait in a function must fail there, too.
-            let helped = env.threaded && !segment.branches.is_empty();
-            SequenceWork::Function(SequenceFunction::new(move |context| {
-                let _here = helped.then(engine_thread::visit);
-                loaded.call(context)
-            }))
+            SequenceWork::Function(SequenceFunction::new(move |context| loaded.call(context)))
         }
     };
     Ok(SequenceStep {

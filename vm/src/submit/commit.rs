@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use smallvec::SmallVec;
+use streamvm_ep::Op;
 use streamvm_instructions::{
     Batch, Declared, Dependence, DependenceUse, EngineRef, Event, Instruction, Kind, Line, Order, PlannedRecord,
     RecordPlace, Role, Target, Tensor, Var, WaitFor, is_reachable,
@@ -449,6 +450,9 @@ impl State {
             }
             Kind::Call { op, params } => {
                 task.what = op.name();
+                if matches!(op, Op::Registered(_)) {
+                    filled.code = task.point.seq;
+                }
                 let Some(kernel) = prepared.kernel else { return };
                 task.computing.kernel = Some(self.scratch.kernels[kernel as usize]);
                 task.computing.params = *params;

@@ -65,7 +65,7 @@ pub struct CpuSequence {
     stops: Arc<AtomicBool>,
     /// Whether a run looks for infinities and NaN in what its steps write.
     checks_finite: bool,
-    /// Whether a step calls a function of the caller.
+    /// Whether a step calls a function of the caller, or a registered op.
     calls_functions: bool,
     /// The most operands of a step that runs by itself.
     most_operands: usize,
@@ -107,6 +107,7 @@ impl CpuSequence {
         branches: &[SequenceBranch],
     ) -> Result<CpuSequence, SequenceError> {
         let count = buffers.len();
+        let calls_functions = steps.iter().any(|step| step.work.is_code_of_a_caller());
         let mut buffers = Buffers::new(buffers);
         for (number, step) in steps.iter().enumerate() {
             step.check_form(number, DeviceKind::CPU)?;
@@ -174,7 +175,7 @@ impl CpuSequence {
             parts,
             stops: Arc::default(),
             checks_finite: false,
-            calls_functions: most.is_some(),
+            calls_functions,
             most_operands: most.unwrap_or(0).max(of_steps).max(MOST_OPERANDS),
             lanes: (!branches.is_empty()).then(|| HostLanes::new(branches, &of_branches)),
             times: None,

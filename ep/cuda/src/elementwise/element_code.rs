@@ -18,6 +18,50 @@ pub struct CudaElementCode {
     parameters: Vec<usize>,
     /// The bits of the result.
     result: usize,
+    /// How parameters and the result are loaded and stored, such as `f32`, `u32` and `b32`.
+    moved_as: Vec<String>,
+    head: Head,
+}
+
+/// What PTX needs: the version of the language, and the least device, as the number and the name of its target.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Head {
+    version: (u32, u32),
+    target: (u32, String),
+}
+
+impl Head {
+    /// What a text says. `None` if it says nothing that can be read.
+    pub(crate) fn of(text: &str) -> Option<Head> {
+        let word = |start: &str| text.lines().find_map(|line| line.strip_prefix(start)).map(str::trim);
+        let (major, minor) = word(".version ")?.split_once('.')?;
+        let target = word(".target ")?.split(',').next()?.trim();
+        let number =
+            target.trim_start_matches(|c: char| !c.is_ascii_digit()).trim_end_matches(|c: char| !c.is_ascii_digit());
+        Some(Head {
+            version: (major.parse().ok()?, minor.parse().ok()?),
+            target: (number.parse().ok()?, target.to_owned()),
+        })
+    }
+
+    /// What both need.
+    pub(crate) fn and(self, other: &Head) -> Head {
+        Head { version: self.version.max(other.version), target: self.target.max(other.target.clone()) }
+    }
+
+    /// A text that begins with such lines, with these in their place.
+    pub(crate) fn put_into(&self, text: &str) -> String {
+        let line = |line: &str| {
+            if line.starts_with(".version ") {
+                format!(".version {}.{}\n", self.version.0, self.version.1)
+            } else if line.starts_with(".target ") {
+                format!(".target {}\n", self.target.1)
+            } else {
+                format!("{line}\n")
+            }
+        };
+        text.lines().map(line).collect()
+    }
 }
 
 /// PTX that cannot be used as a function for one element.
@@ -55,12 +99,17 @@ impl CudaElementCode {
         let text = ptx.as_c_str().to_string_lossy();
         let missing = || CudaCodeError::Missing { name: name.to_owned() };
         let (head, lines) = definition(&text, name).ok_or_else(missing)?;
-        let (before, after) = head.split_once(name).ok_or_else(missing)?;
+        // The result stands in brackets before the name.
+        let (before, after) = head.split_once(')').ok_or_else(missing)?;
+        // Places in the source are not those of a kernel.
+        let kept = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with(".loc");
         let code = CudaElementCode {
             name: name.to_owned(),
-            lines: lines.lines().filter(|line| !line.trim().is_empty()).flat_map(|line| [line, "\n"]).collect(),
+            lines: lines.lines().filter(kept).flat_map(|line| [line, "\n"]).collect(),
             parameters: bits_of_parameters(after),
             result: *bits_of_parameters(before).first().ok_or_else(missing)?,
+            moved_as: lines.lines().filter_map(moved_as).collect(),
+            head: Head::of(&text).ok_or_else(missing)?,
         };
         if let Some((why, line)) = code.unfit(&text) {
             return Err(CudaCodeError::Line { name: name.to_owned(), why, line: line.trim().to_owned() });
@@ -79,6 +128,10 @@ impl CudaElementCode {
 
     pub(super) fn lines(&self) -> &str {
         &self.lines
+    }
+
+    pub(super) fn head(&self) -> &Head {
+        &self.head
     }
 
     /// The first line that cannot be pasted, and why.
@@ -102,10 +155,14 @@ impl CudaElementCode {
             .map(|name| name.trim_end_matches(';'))
             .filter(|name| !ours.contains(&format!(" {name}[")))
             .collect();
-        for line in self.lines.lines() {
+        // A call names its function on the next line. Slow paths of CUDA's mathematics are among the functions that ship.
+        let mut lines = self.lines.lines().peekable();
+        while let Some(line) = lines.next() {
             let trimmed = line.trim();
-            let found = if trimmed.starts_with("call") {
-                Some("calls a function (declare that one `__forceinline__`)")
+            let called = lines.peek().map_or("", |next| next.trim()).trim_end_matches(',').trim_end();
+            let is_ours = || [".func", ")"].iter().any(|before| ours.contains(&format!("{before} {called}(")));
+            let found = if trimmed.starts_with("call") && !is_ours() {
+                Some("calls a function (declare one of your own `__forceinline__`)")
             } else if trimmed.ends_with(':') && !trimmed.starts_with("$L__BB") {
                 Some("has a label that two copies of it would share")
             } else if line.ends_with(" ret;") {
@@ -147,8 +204,19 @@ impl CudaElementCode {
                 "`{name}` has parameters of {found:?} bits and a result of {result}, and the op needs {inputs} of {bits} and {bits} for {dtype}"
             ));
         }
+        let is_float = dtype.is_float();
+        if let Some(found) = self.moved_as.iter().find(|of| !of.starts_with('b') && of.starts_with('f') != is_float) {
+            return Some(format!("`{name}` computes with {found}, and is to be code for {dtype}"));
+        }
         None
     }
+}
+
+/// The type by which a line loads a parameter or stores the result.
+fn moved_as(line: &str) -> Option<String> {
+    let line = line.trim();
+    let rest = line.strip_prefix("ld.param.").or_else(|| line.strip_prefix("st.param."))?;
+    rest.split(char::is_whitespace).next().map(str::to_owned)
 }
 
 /// The head of the function of this name, up to its body, and the lines between its braces.

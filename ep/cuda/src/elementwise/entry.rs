@@ -15,7 +15,7 @@ use std::mem::offset_of;
 use streamvm_ep::backend::{FusedInput, FusedStep, FusedWork};
 use streamvm_ep::{DType, Op, Scalar};
 
-use crate::elementwise::element_code::CudaElementCode;
+use crate::elementwise::element_code::{CudaElementCode, Head};
 use crate::elementwise::functions::{Register, declarations, paste, paste_lines};
 use crate::elementwise::steps::{Refused, Steps, function, number_dtype};
 use crate::plan::abi::{Arguments, Status, View};
@@ -27,7 +27,15 @@ pub(crate) fn write(name: &str, steps: &Steps) -> Option<String> {
     let mut writer = Writer { steps, text: String::new(), registers: [0; 3], predicates: 0, labels: 0 };
     writer.kernel()?;
     let Writer { text, registers: [h, w, d], predicates, .. } = writer;
-    let (bytes, declared) = (steps.parameter.bytes, declarations(Module::Elementwise, &text));
+    let (bytes, mut declared) = (steps.parameter.bytes, declarations(Module::Elementwise, &text));
+    // Code of a caller may need a newer device or a newer version of PTX.
+    let of_callers = steps.group.steps.iter().filter_map(|step| match step.work {
+        FusedWork::Call(Op::Registered(op), dtype) => CudaElementCode::of(op, dtype),
+        _ => None,
+    });
+    if let Some(head) = of_callers.map(|code| code.head().clone()).reduce(|one, other| one.and(&other)) {
+        declared = Head::of(&declared)?.and(&head).put_into(&declared);
+    }
     Some(format!(
         "{steps}{declared}.visible .entry {name}(\n\t.param .align 8 .b8 arguments[{bytes}]\n)\n.maxntid {BLOCK}, 1, 1\n{{\n\
          \t.reg .pred %q<{predicates}>;\n\t.reg .b16 %h<{h}>;\n\t.reg .b32 %w<{w}>;\n\t.reg .b64 %d<{d}>;\n{text}}}\n"

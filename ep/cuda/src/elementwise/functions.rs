@@ -107,6 +107,9 @@ pub(super) fn parameter<'l>(line: &'l str, function: &str) -> Option<Moved<'l>> 
     let line = line.trim().strip_suffix(';')?;
     if let Some(rest) = line.strip_prefix("ld.param.") {
         let (of, rest) = rest.split_once(char::is_whitespace)?;
+        if of.len() < 2 {
+            return None;
+        }
         let (to, from) = rest.trim().split_once(", [")?;
         let place = from.strip_prefix(function)?.strip_prefix("_param_")?.strip_suffix(']')?;
         return Some(Moved::In(to, of, place.parse().ok()?));

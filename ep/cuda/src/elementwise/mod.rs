@@ -26,5 +26,5 @@ pub use element_code::{CudaCodeError, CudaElementCode, CudaElementwise};
 pub(crate) use entry::write;
 pub(crate) use functions::{declarations, with_elements};
 pub(crate) use steps::{Parameter, Steps};
-pub(crate) use tensor_code::tensor_code;
 pub use tensor_code::{CudaLaunch, CudaOp, CudaOpCall, CudaTensorCode};
+pub(crate) use tensor_code::{has_code, tensor_code};

@@ -5,9 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use streamvm_ep::{
-    DType, DeviceId, DeviceKind, FnError, KernelCall, KernelError, Op, Operand, Params, RegisteredOp, Scalar, TensorOp,
+    DType, DeviceId, DeviceKind, Extra, FnError, KernelCall, KernelError, Op, Operand, Params, RegisteredOp, Scalar,
+    TensorOp, error_chain,
 };
 
+use crate::elementwise::element_code::CudaElementCode;
 use crate::source::{CompileError, CudaArgument, CudaGrid, Ptx};
 
 /// What a launch of a caller's kernel needs.
@@ -47,13 +49,20 @@ impl CudaOpCall<'_> {
     pub fn number(&self, index: usize) -> Option<Scalar> {
         self.params.numbers().get(self.inputs.len() + index)
     }
+
+    /// The seed and the first block of the random numbers of a call of an op that [draws some](TensorOp::random).
+    pub fn random(&self) -> Option<(u64, u64)> {
+        if let Extra::Random { seed, counter } = self.params.extra { Some((seed, counter)) } else { None }
+    }
 }
 
 impl CudaTensorCode {
-    /// The kernel of this name. `plan` says how a call is launched; `None` launches nothing, for an output without elements. It is called on the thread that launches, and
-    /// should not block. Its error becomes the failure of the instruction.
+    /// The kernel of this name. `plan` says how a call is launched; `None` launches nothing. It is not called for an output without elements. It runs on the thread that
+    /// launches, also while commands are captured for a graph, so it must not block, allocate memory of the device or wait for it; and it gives the same launch for the same
+    /// call, because a graph repeats it. Its error becomes the failure of the instruction.
     ///
-    /// Operands are in row-major order without gaps; a call with another view fails, unless the code [takes gaps](CudaTensorCode::taking_gaps).
+    /// Operands are in row-major order without gaps; a call with another view fails, unless the code [takes gaps](CudaTensorCode::taking_gaps). An operand may begin at any
+    /// element, so loads of several elements at once need a look at its address.
     ///
     /// # Errors
     ///
@@ -61,8 +70,12 @@ impl CudaTensorCode {
     ///
     /// # Safety
     ///
-    /// * The arguments that `plan` gives match the kernel's parameters in number, order and type.
-    /// * Launched so, the kernel ends, reads the inputs alone, and writes each element of the output and nothing else.
+    /// For each call for which `plan` gives a launch, whatever op it is of:
+    ///
+    /// * The arguments match the kernel's parameters in number, order and type.
+    /// * The kernel ends, reads the inputs alone, and writes each element of the output and nothing else.
+    ///
+    /// So `plan` looks at what the kernel relies on: how many inputs there are, dtypes, shapes.
     pub unsafe fn new(
         ptx: &Ptx,
         kernel: &str,
@@ -110,7 +123,7 @@ impl CudaTensorCode {
             )));
         }
         let planned = (self.plan)(&CudaOpCall { inputs, output, params: call.params, device });
-        planned.map_err(|error| refused(error.to_string()))
+        planned.map_err(|error| refused(error_chain(&*error)))
     }
 }
 
@@ -130,6 +143,14 @@ pub trait CudaOp {
 impl<S: Send + Sync + 'static> CudaOp for TensorOp<S> {
     fn cuda(self, dtypes: &[DType], code: CudaTensorCode) -> TensorOp<S> {
         self.code(DeviceKind::CUDA, dtypes, Arc::new(code))
+    }
+}
+
+/// Whether a registered op has code for CUDA devices, of a type that they know.
+pub(crate) fn has_code(op: RegisteredOp, dtype: DType) -> bool {
+    match Op::Registered(op).is_over_tensors() {
+        true => CudaTensorCode::of(op, dtype).is_some(),
+        false => CudaElementCode::of(op, dtype).is_some(),
     }
 }
 

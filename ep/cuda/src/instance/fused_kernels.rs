@@ -5,15 +5,15 @@
 //! the address of its [`FusedKernel`].
 //!
 //! If the driver refuses a kernel, the device makes no more of them, and the log has one line: the likely reasons hold for all kernels alike. Too little memory is no
-//! such reason: then the steps of this group alone run one by one.
+//! such reason, nor is a kernel with code of a caller: then the steps of this group alone run one by one.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use streamvm_ep::backend::FusedView;
-use streamvm_ep::{FusedGroup, FusedKernel};
+use streamvm_ep::backend::{FusedView, FusedWork};
+use streamvm_ep::{FusedGroup, FusedKernel, Op};
 
 use crate::driver::error_codes::OUT_OF_MEMORY;
 use crate::driver::{Driver, FunctionHandle, ModuleHandle};
@@ -57,6 +57,11 @@ fn address(kernel: &FusedKernel) -> usize {
     Arc::as_ptr(&kernel.0).addr()
 }
 
+/// Whether a step of the group is a registered op.
+fn has_code_of_a_caller(group: &FusedGroup) -> bool {
+    group.steps.iter().any(|step| matches!(step.work, FusedWork::Call(Op::Registered(_), _)))
+}
+
 impl FusedKernels {
     /// The kernel of a group, made now if there is none with its steps. The device's context is current. `None`: the steps run one by one.
     pub(crate) fn make(&self, device: &DeviceState, driver: Driver, group: &FusedGroup) -> Option<FusedKernel> {
@@ -75,7 +80,7 @@ impl FusedKernels {
                 let loaded = Loaded { module, function, views: group.views.as_slice().into() };
                 Some(self.add(described, loaded, driver))
             }
-            Err(refused) if refused.failure.code() == OUT_OF_MEMORY => {
+            Err(refused) if refused.failure.code() == OUT_OF_MEMORY || has_code_of_a_caller(group) => {
                 let why = device.refused(refused);
                 let text = format!(
                     "{} runs a group of elementwise steps one by one, without a fused kernel: {why}",

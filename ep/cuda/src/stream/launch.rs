@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use smallvec::SmallVec;
+use streamvm_ep::backend::check::check_over_tensors;
 use streamvm_ep::{Error, KernelCall, Op, Stream};
 
 use crate::driver::error_codes::OUT_OF_MEMORY;
@@ -15,7 +16,7 @@ use crate::instance::statuses::Launched;
 use crate::plan::Launch;
 use crate::plan::kernel_name::KernelName;
 use crate::source::{CudaArgument, CudaGrid};
-use crate::stream::CudaStream;
+use crate::stream::{CudaStream, RebindContext};
 
 /// The advice in the error for a kernel that does not fit into the device.
 const NO_ROOM: &str = "the code of a kernel needs memory of the device when it is first launched: set CudaConfig::memory_limit below what the device has, or \
@@ -83,12 +84,16 @@ impl CudaStream {
         call: &mut KernelCall<'_, 'static>,
         code: &CudaTensorCode,
     ) -> Result<(), Error> {
+        check_over_tensors(call)?;
         let KernelCall { kernel, operands, .. } = call;
         let op = kernel.op;
-        for operand in operands.iter_mut() {
-            if operand.layout().elements() > 0 {
-                self.check_reach(operand)?;
-            }
+        if operands.last().is_none_or(|output| output.layout().elements() == 0) {
+            return Ok(());
+        }
+        // A capture that lacks the kernel is made again, so nothing else is done for it.
+        let Some(function) = self.function(KernelName::Op(op, kernel.dtype))? else { return Ok(()) };
+        for operand in operands.iter().filter(|operand| operand.layout().elements() > 0) {
+            self.check_reach(operand)?;
         }
         if let (Op::Registered(registered), [first, .., output]) = (op, &mut **operands)
             && registered.works_in_place()
@@ -101,9 +106,14 @@ impl CudaStream {
             // SAFETY: the map has the address at which the devices of the instance reach the same memory.
             unsafe { operand.set_address(address) };
         }
-        let name = KernelName::Op(op, kernel.dtype);
-        let Some(CudaLaunch { grid, arguments }) = code.plan(call, self.device().id)? else { return Ok(()) };
-        let Some(function) = self.function(name)? else { return Ok(()) };
+        let planned = {
+            let opened = self.instance.opened(self.index)?;
+            let _current = self.device().enter(opened)?;
+            // The code of a caller may leave another context current, also if it panics.
+            let _rebind = RebindContext { driver: self.instance.driver, opened };
+            code.plan(call, self.device().id)?
+        };
+        let Some(CudaLaunch { grid, arguments }) = planned else { return Ok(()) };
         let CudaGrid { blocks, threads, shared_bytes } = grid;
         let extent = Extent { grid: blocks, block: threads, shared_bytes };
         self.submit_timed(op.name(), |driver, _, stream| {

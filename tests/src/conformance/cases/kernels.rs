@@ -1,8 +1,8 @@
 //! Kernels: each op for each dtype that the device supports, over shapes and views, compared with the naive reference.
 
 use streamvm_ep::{
-    Access, Axes, DType, Error, Kernel, KernelError, LateCause, Layout, Numbers, Op, OpClass, Params, Scalar, Shape,
-    infer,
+    Access, Axes, DType, Error, Kernel, KernelError, LateCause, Layout, Numbers, Op, OpClass, OpError, Params, Scalar,
+    Shape, infer,
 };
 
 use super::table;
@@ -432,6 +432,13 @@ fn registered_ops_run(bench: &Bench) -> Result<(), Fail> {
     lab.expect(&mut lane, &x, &[42i32, -38, 242, 402], "the input that is not written")?;
     lane.op(changed(), &[&x, &y], &x, &none)?;
     lab.expect(&mut lane, &x, &[104i32, -66, 524, 834], "an op in place")?;
+    let short = lab.tensor(DType::I32, &[1, 2])?;
+    let cause = lane.failure(|lane| lane.op(changed(), &[&x, &y], &short, &none))?;
+    let is_shape = matches!(cause, LateCause::Device(Error::Kernel(KernelError::OutputShape { .. })));
+    ensure!(is_shape, "an output that the rule does not give: {cause:?}");
+    let cause = lane.failure(|lane| lane.op(changed(), &[&x, &short], &z, &none))?;
+    let is_rule = matches!(cause, LateCause::Device(Error::Kernel(KernelError::Op(OpError::Rule { .. }))));
+    ensure!(is_rule, "inputs that the rule refuses: {cause:?}");
     let refused = lane.op(changed(), &[&x, &y], &y, &none);
     ensure_matches!(refused, Err(Error::Kernel(KernelError::Overlap { .. })), "onto an input that is not the first");
     Ok(())
