@@ -1,7 +1,7 @@
 //! Tiles: how an elementwise op goes over its operands.
 //!
 //! An op is one [function](TileFn) over a *tile*: some elements side by side. The function knows its type and its operation, nothing else. [`Map::run`] does the rest, and
-//! is compiled once for all ops, as the iterator of NumPy's buffered ufuncs is:
+//! is compiled once for all built-in ops and once for registered ones, as the iterator of NumPy's buffered ufuncs is:
 //!
 //! * It makes the loop nest, and divides large ones into parts for threads.
 //! * Operands whose elements lie side by side, or that are one element for all, are passed as they lie in memory; if no operand is anything else, without limit of

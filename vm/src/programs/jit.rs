@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 use streamvm_ep::Site;
-use streamvm_instructions::{Error, Tensor};
-use streamvm_program::{CompileOptions, Program, Recorder, compile, record};
+use streamvm_instructions::{Error, InstructionsBuilder, Tensor};
+use streamvm_program::{CompileOptions, Program, Recorder, Results, compile, record};
 
 use crate::engine::core::Engine;
 use crate::program_cache::key::{FeedKind, Query};
@@ -109,8 +109,38 @@ impl<const FEEDS: usize> Jit<FEEDS> {
     #[track_caller]
     pub fn run(&self, feeds: [&Tensor; FEEDS]) -> Result<Fetches, Error> {
         let executable = self.compiled(feeds)?;
-        let named: SmallVec<[(&str, &Tensor); 4]> = self.feeds.iter().map(String::as_str).zip(feeds).collect();
-        executable.run(&named)
+        executable.run(&self.named(feeds))
+    }
+
+    /// Appends one run over these feeds to the list that is being built, and returns its results, as [`Executable::run_in`] does. So neighbouring elementwise calls can be
+    /// fused within a list: they are an instruction of it.
+    ///
+    /// ```
+    /// use streamvm::{DType, DeviceId, InstructionsBuilder, Vm};
+    ///
+    /// # fn main() -> Result<(), streamvm::Error> {
+    /// let vm = Vm::builder().build()?;
+    /// let scale = vm.jit("scale", ["x"], [], |r, [x], []| r.fetch("y", &((x * 2)? + 1)?));
+    /// let mut b = InstructionsBuilder::new();
+    /// let x = b.full(DeviceId::cpu(0), DType::F32, &[2], 3)?;
+    /// let y = b.neg(&scale.run_in(&mut b, [&x])?["y"])?;
+    /// vm.submit(b.finish())?;
+    /// assert_eq!(y.to_vec::<f32>()?, [-7.0; 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`run`](Jit::run) but of the submission; the list is unchanged then.
+    #[track_caller]
+    pub fn run_in(&self, builder: &mut InstructionsBuilder, feeds: [&Tensor; FEEDS]) -> Result<Results, Error> {
+        let executable = self.compiled(feeds)?;
+        executable.run_in(builder, &self.named(feeds))
+    }
+
+    /// The feeds with their names.
+    fn named<'t>(&'t self, feeds: [&'t Tensor; FEEDS]) -> SmallVec<[(&'t str, &'t Tensor); 4]> {
+        self.feeds.iter().map(String::as_str).zip(feeds).collect()
     }
 
     /// The executable for feeds like these, of which only shapes, dtypes and places matter. Records and compiles the closure if that was

@@ -3,7 +3,7 @@
 //! Layer: uses `driver`, `source`, `plan`, `elementwise`, `fused` and `instance`; is used by no other folder.
 //!
 //! The driver runs a stream's commands in order, later. Nothing here waits for it, unless a method says so. In steady state, submitting a
-//! command allocates nothing: a plan is a value, a kernel's parameter is read before the driver's call returns, and events and statuses
+//! command allocates nothing but what the code of a registered op does: a plan is a value, a kernel's parameter is read before the driver's call returns, and events and statuses
 //! are reused.
 
 pub(crate) mod blas;
