@@ -192,7 +192,7 @@ impl Recorder {
     ) -> Result<Results, Error> {
         let site = Site::caller();
         // A check calls rules of registered ops, which are code of callers, so it comes before the recording is borrowed.
-        let checked = program.check().map_err(Error::from);
+        let checked = program.check();
         self.with(|recording| {
             checked?;
             recording.add_program(program, feeds, parameters, site)

@@ -123,7 +123,8 @@ impl<const FEEDS: usize> Jit<FEEDS> {
     /// let scale = vm.jit("scale", ["x"], [], |r, [x], []| r.fetch("y", &((x * 2)? + 1)?));
     /// let mut b = InstructionsBuilder::new();
     /// let x = b.full(DeviceId::cpu(0), DType::F32, &[2], 3)?;
-    /// let y = b.neg(&scale.run_in(&mut b, [&x])?["y"])?;
+    /// let scaled = scale.run_in(&mut b, [&x])?;
+    /// let y = b.neg(&scaled["y"])?;
     /// vm.submit(b.finish())?;
     /// assert_eq!(y.to_vec::<f32>()?, [-7.0; 2]);
     /// # Ok(())
