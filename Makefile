@@ -125,7 +125,7 @@ miri-toolchain:
 # computes `exp` and its like with random last bits, which tests of other CPU kernels compare; tests of `faults` take minutes.
 miri: miri-toolchain ## undefined behaviour in modules with unsafe code (needs the nightly toolchain)
 	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm --lib -- queue:: dispatch::dependence_node tasks::site tasks::memory tasks::view progress::waiters
-	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep -p streamvm-kernels -p streamvm-cpu -p streamvm-sim --lib -- names::site call::closure refcount::pinned call::fn_context call::operand sim::scratch sim::memory sim::machine_tests::kernels_of_the_cpu stream::tests sequence:: loop_nest tiles::
+	MIRIFLAGS="-Zmiri-disable-isolation" $(CARGO) +nightly miri test --target-dir target/miri -p streamvm-ep -p streamvm-kernels -p streamvm-cpu -p streamvm-sim --lib -- names::site call::closure refcount::pinned call::fn_context call::operand call::tile_function sim::scratch sim::memory sim::machine_tests::kernels_of_the_cpu stream::tests sequence:: loop_nest tiles::
 
 fuzz: ## each reader of texts and files fed noise for SECONDS=60 (needs cargo-fuzz and the nightly toolchain)
 	for target in $$(ls fuzz/corpus); do \

@@ -45,8 +45,8 @@
 //! };
 //! let kernel = Kernel { op: Op::Add, device: DeviceKind::CUDA, dtype: DType::F32, run: |_| Ok(()) };
 //! let mut operands = [view(1, Access::Read), view(2, Access::Read), view(3, Access::Write)];
-//! let call = KernelCall::new(kernel, &mut operands, 2, &Params::default());
-//! let launch = streamvm_cuda::plan(&call)?.expect("there are elements");
+//! let params = Params::default();
+//! let launch = streamvm_cuda::plan(&KernelCall::new(kernel, &mut operands, 2, &params))?.expect("there are elements");
 //! assert_eq!(launch.kernel.to_string(), "sv_add_f32");
 //! # Ok(())
 //! # }

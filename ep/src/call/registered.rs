@@ -193,7 +193,7 @@ impl<const N: usize> ElementwiseOp<N> {
 /// .numbers(["by"])
 /// .kernel(|context, call| {
 ///     let Some(Scalar::I64(by)) = call.number(0) else { return Err("`by` is no integer".into()) };
-///     let row = context.reads.layout(0)?.dims().last().copied().unwrap_or(1);
+///     let row = context.reads.layout(0)?.shape().dims().last().copied().unwrap_or(1);
 ///     let (x, y) = (context.reads.get::<f32>(0)?, context.writes.take::<f32>(0)?);
 ///     for (y, x) in y.chunks_mut(row.max(1)).zip(x.chunks(row.max(1))) {
 ///         y.copy_from_slice(x);

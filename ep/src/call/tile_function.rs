@@ -91,3 +91,7 @@ fn filled<T: Copy>(room: &mut [MaybeUninit<T>], element: impl Fn(usize) -> T) ->
     // SAFETY: every element was written, and such a slice has the layout of one of elements.
     unsafe { &*(std::ptr::from_ref(room) as *const [T]) }
 }
+
+#[cfg(test)]
+#[path = "tile_function_tests.rs"]
+mod tests;

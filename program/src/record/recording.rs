@@ -174,6 +174,11 @@ impl Recording {
                     );
                 }
             },
+            Kind::Function { role: Role::Cuda, .. } => {
+                return refused(
+                    "its code is called once; a kernel of your own that each run launches is an op: register a `TensorOp` with code for CUDA",
+                );
+            }
             Kind::Function { .. } => {
                 return refused(
                     "of functions, a program has those of `Recorder::call_fn` and `host_fn` alone; call it before or behind the program",

@@ -213,14 +213,18 @@ fn a_state_belongs_to_a_device_of_an_engine_and_an_op_in_place_begins_with_its_i
 }
 
 #[test]
-fn texts_know_a_registered_op_by_its_name() -> Result<(), streamvm::Error> {
-    let vm = Vm::builder().build()?;
+fn texts_and_profiles_know_a_registered_op_by_its_name() -> Result<(), streamvm::Error> {
+    let vm = Vm::builder().profile(true).build()?;
     let x = vm.arange(CPU, DType::I32, 0, 4, 1)?;
     let mut builder = InstructionsBuilder::new();
     let params = Params::over(Axes::new(&[0])?).with_number(1, 3);
     let moved = builder.op(*SHIFT, &[&x], params)?;
     builder.op(*BLEND, &[&moved, &x], none().with_number(1, 2))?;
-    let text = builder.finish().to_string();
+    let list = builder.finish();
+    let text = list.to_string();
+    vm.submit(list)?.wait()?;
+    let profile = vm.profile().expect("a profile").to_string();
+    assert!(profile.contains("test_shift") && profile.contains("test_blend"), "{profile}");
     assert!(text.contains("test_shift axes 0 t0 3 -> "), "{text}");
     assert!(text.contains(" test_blend ") && text.contains(" 2 t0 -> "), "{text}");
     assert_eq!(InstructionList::parse(&text).expect("its own text").to_string(), text);
@@ -292,9 +296,8 @@ static NOISY: LazyLock<Op> = LazyLock::new(|| {
 
 #[test]
 fn an_op_that_draws_random_numbers_gets_the_next_share_in_each_call_and_each_run() -> Result<(), streamvm::Error> {
-    let vm = Vm::builder().mode(Mode::Inline).sim_devices(1).build()?;
     let word = |at: usize| random_block(7, at as u64 / 4)[at % 4].wrapping_add(100);
-    for place in PLACES {
+    for (vm, place) in engines().into_iter().flat_map(|vm| PLACES.map(|place| (vm.clone(), place))) {
         let generator = Generator::new(7);
         let x = vm.full(place, DType::U32, &[8], 100)?;
         let first = x.op(*NOISY, &[], generator.take(DType::U32, 8))?;
