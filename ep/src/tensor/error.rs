@@ -63,7 +63,7 @@ pub enum ShapeError {
 #[allow(missing_docs, reason = "the text of each variant says what its fields are")]
 pub enum OpError {
     /// A wrong number of inputs.
-    #[error("{op} takes {} inputs, found {found}", op.arity())]
+    #[error("{op} takes {} inputs{}, found {found}", op.arity(), names_of(*op))]
     Arity { op: Op, found: usize },
     /// A dtype that the op does not support.
     #[error("{op} takes {}, found {dtype}; cast first", listed(available))]
@@ -210,9 +210,7 @@ pub enum OpError {
     #[error("{op} needs {expected}: set Params::extra")]
     MissingExtra { op: Op, expected: &'static str },
     /// Numbers that stand where the op takes tensors.
-    #[error(
-        "{op} takes no such numbers as inputs: binary ops, comparisons and clamp take them, and where for its last two inputs, beside one tensor whose dtype they take"
-    )]
+    #[error("{op} takes no such numbers as inputs: {}", numbers_of(*op))]
     Numbers { op: Op },
     /// A value that the dtype cannot hold.
     #[error("{op} of {dtype}: the value {value} does not fit it")]
@@ -246,5 +244,23 @@ fn transposed(left: &Shape, right: &Shape) -> &'static str {
         ([.., _, inner], [.., _, other]) if inner == other => "; transpose the second",
         ([.., inner, _], [.., other, _]) if inner == other => "; transpose the first",
         _ => "",
+    }
+}
+
+/// The names of the inputs of an op of a caller's own, whom nothing else tells them.
+fn names_of(op: Op) -> String {
+    if let Op::Registered(_) = op { format!(" ({})", op.inputs().join(", ")) } else { String::new() }
+}
+
+/// Which numbers an op takes.
+fn numbers_of(op: Op) -> String {
+    match op {
+        Op::Registered(registered) if op.is_over_tensors() => {
+            let tensors = op.arity() - registered.numbers();
+            let of = |(place, name): (usize, &&str)| format!("`{name}` by `Params::with_number({}, …)`", tensors + place);
+            let all: Vec<String> = op.inputs()[tensors..].iter().enumerate().map(of).collect();
+            if all.is_empty() { "it takes none".to_owned() } else { format!("it takes {}", all.join(" and ")) }
+        }
+        _ => "elementwise ops of two and three inputs take them, where only for its last two inputs, beside one tensor whose dtype they take".to_owned(),
     }
 }

@@ -178,8 +178,8 @@ fn an_op_over_tensors_has_a_rule_numbers_and_any_views() -> Result<(), streamvm:
             let refused = |params: Params| x.op(*SHIFT, &[], params).unwrap_err().to_string();
             assert!(refused(by(1, 2)).contains("there is no axis 2"), "{}", refused(by(1, 2)));
             assert!(refused(none().with_number(1, 1)).contains("one axis, found i32[3,4]"));
-            assert!(refused(Params::default()).contains("test_shift takes 2 inputs, found 1"));
-            assert!(refused(none().with_number(0, 1)).contains("test_shift"));
+            assert!(refused(Params::default()).contains("test_shift takes 2 inputs (x, by), found 1"));
+            assert!(refused(none().with_number(0, 1)).contains("it takes `by` by `Params::with_number(1, …)`"));
             let failed = x.op(*SHIFT, &[], Params { extra: none().with_number(1, 0.5).extra, ..by(1, 1) })?;
             let failed = failed.wait().unwrap_err().to_string();
             assert!(failed.contains("test_shift: `by` must be an integer") && failed.contains(file!()), "{failed}");
