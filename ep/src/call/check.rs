@@ -150,6 +150,15 @@ pub fn check_over_tensors(call: &KernelCall<'_, '_>) -> Result<(), KernelError> 
             return Err(KernelError::Overlap { op, written: tensors, other });
         }
     }
+    // The kernel, and code of a device, are chosen by it.
+    if let Some(key) = inputs.get(op.key_input()).filter(|key| key.dtype() != call.kernel.dtype) {
+        return Err(KernelError::DType {
+            op,
+            operand: op.key_input(),
+            expected: call.kernel.dtype,
+            found: key.dtype(),
+        });
+    }
     let described: SmallVec<[(DType, &Shape); 4]> =
         inputs.iter().map(|input| (input.dtype(), input.layout().shape())).collect();
     let (dtype, expected) = infer(op, &described, call.params)?;

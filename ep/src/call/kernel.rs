@@ -25,8 +25,8 @@ pub struct KernelCall<'c, 'm> {
     pub(crate) states: Option<&'c OpStates>,
 }
 
-/// The code of a kernel. It checks its operands and returns an error for those that it does not support. It neither panics nor blocks; the function of a
-/// registered op, which it may call, may panic.
+/// The code of a kernel. It checks its operands and returns an error for those that it does not support. It neither panics nor blocks, and takes
+/// no lock of a caller, because a caller that waits may run it; the function of a registered op, which it may call, may panic.
 /// It takes operands of any lifetime, so it cannot keep them: unsafe code that calls kernels relies on that.
 pub type KernelFn = for<'c, 'm> fn(&mut KernelCall<'c, 'm>) -> Result<(), KernelError>;
 

@@ -48,7 +48,8 @@ impl OpStates {
 impl Drop for OpStates {
     /// A state is the caller's, so its drop may panic: that keeps neither the others nor the device from being dropped.
     fn drop(&mut self) {
-        for (_, state) in std::mem::take(&mut *self.states()) {
+        let states = std::mem::take(&mut *self.states());
+        for (_, state) in states {
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(state))) {
                 // The drop of the payload could panic, too.
                 std::mem::forget(payload);

@@ -144,7 +144,8 @@ impl<const N: usize> ElementwiseOp<N> {
     /// elements at its own index, because the caller of the function chooses the slices. The results are 0 before. The function of `f32` also computes `f16` and `bf16`,
     /// whose results are rounded once.
     ///
-    /// The function may be called on any thread of the engine, several at a time, so it should not block; a wait in it fails. A panic becomes the failure of the instruction.
+    /// The function may be called on any thread of the engine, several at a time, so it should not block; a wait in it fails.
+    /// In inline and simulated mode the thread that submits or waits runs it. A panic becomes the failure of the instruction.
     pub fn kernel<T: TileElement>(
         mut self,
         function: impl Fn([&[T]; N], &mut [T]) + Send + Sync + 'static,
@@ -242,8 +243,8 @@ impl<S> OpCall<'_, S> {
 impl TensorOp {
     /// An op with this name, which texts use, and these tensors as inputs: 1 to 16, or, with [numbers](TensorOp::numbers), 8 inputs in all. `rule` gives dtype and shape of the output for those of the tensors, and for the
     /// parameters, of which the op uses what it likes: axes, a dtype, [numbers](TensorOp::numbers). It is called by each thread that builds an instruction or a program
-    /// with the op, and must give the same result for the same inputs; it calls nothing of streamvm that submits or records, and takes no lock, because other threads may wait for a program that is compiled
-    /// meanwhile. Its error becomes that of the call.
+    /// with the op, and before each run of its kernel, on the thread of the engine that runs it. So it should be quick, and must give the same result for the same inputs; it calls nothing of streamvm that submits or records, and takes no lock that is held during a wait, because those that wait may wait
+    /// for it. Its error becomes that of the call.
     pub fn new<const N: usize>(
         name: &str,
         inputs: [&str; N],
@@ -299,7 +300,8 @@ impl<S: Send + Sync + 'static> TensorOp<S> {
     /// What it computes on a CPU or a simulated device. The tensors are in [`FnContext::reads`], the output in [`FnContext::writes`], and must be taken; elements
     /// are in row-major order without gaps, views with gaps are copied before and after.
     ///
-    /// The function may be called on any thread of the engine, several at a time, so it should not block; a wait in it fails. An error or a panic becomes the failure of the
+    /// The function may be called on any thread of the engine, several at a time, so it should not block; a wait in it fails.
+    /// In inline and simulated mode the thread that submits or waits runs it. An error or a panic becomes the failure of the
     /// instruction.
     pub fn kernel(
         mut self,

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Computes `a - 2 b + c`.
-fn function() -> OfSlices<i32, impl Fn([&[i32]; 3], &mut [i32]), 3> {
+fn function() -> impl TileFunction {
     OfSlices::new(|[a, b, c]: [&[i32]; 3], y: &mut [i32]| {
         assert!(y.iter().all(|it| *it == 0), "the results are 0 before");
         assert!([a, b, c].iter().all(|it| it.len() == y.len()));

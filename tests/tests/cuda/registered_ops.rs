@@ -230,6 +230,23 @@ fn code_may_call_what_ships() -> Result<(), Error> {
     let op = ElementwiseOp::new("cuda_test_squared", ["x"]).cuda(DType::F32, code).register().expect("a new op");
     let (_driver, vm) = engine();
     assert_eq!(vm.full(CUDA, DType::F32, &[2], -3.0)?.op(op, &[], none())?.to_vec::<f32>()?, [9.0; 2]);
+    // Code of another dtype than the one that it calls: only its own parameters say what it is of. And a function that does not come along.
+    let text = of_a_float("squared", HEAD, call).as_c_str().to_string_lossy().into_owned();
+    let text = text
+        .replace("ld.param.f32 \t%f1,", "ld.param.u32 \t%r1,")
+        .replace("cvt.f64.f32 \t%fd1, %f1", "cvt.rn.f64.s32 \t%fd1, %r1");
+    let text = text
+        .replace("cvt.rn.f32.f64 \t%f2, %fd3", "cvt.rzi.s32.f64 \t%r2, %fd3")
+        .replace("st.param.f32 \t[func_retval0+0], %f2", "st.param.b32 \t[func_retval0+0], %r2");
+    // SAFETY: as above.
+    let code = unsafe { CudaElementCode::new(&Ptx::new(&text).expect("a text"), "squared") }.expect("code");
+    let op = ElementwiseOp::new("cuda_test_squared_i32", ["x"]).cuda(DType::I32, code).register().expect("a new op");
+    assert_eq!(vm.full(CUDA, DType::I32, &[2], -3)?.op(op, &[], none())?.to_vec::<i32>()?, [9; 2]);
+    let text = text.replace("__internal_accurate_pow", "add_f64");
+    // SAFETY: as above.
+    let refused =
+        unsafe { CudaElementCode::new(&Ptx::new(&text).expect("a text"), "squared") }.unwrap_err().to_string();
+    assert!(refused.contains("calls a function"), "{refused}");
     Ok(())
 }
 

@@ -112,8 +112,8 @@ impl<const FEEDS: usize> Jit<FEEDS> {
         executable.run(&self.named(feeds))
     }
 
-    /// Appends one run over these feeds to the list that is being built, and returns its results, as [`Executable::run_in`] does. So neighbouring elementwise calls can be
-    /// fused within a list: they are an instruction of it.
+    /// Appends one run over these feeds to the list that is being built, and returns its results, as [`Executable::run_in`] does. So neighbouring elementwise calls of a
+    /// list can be fused, as those of a program.
     ///
     /// ```
     /// use streamvm::{DType, DeviceId, InstructionsBuilder, Vm};

@@ -190,9 +190,9 @@ impl CpuSequence {
     /// Those of [`over`](CpuSequence::over).
     pub(crate) fn of_segment(segment: Segment, states: &Arc<OpStates>) -> Result<CpuSequence, SequenceError> {
         let Segment { buffers, steps, groups, branches, options, .. } = segment;
-        // Only functions and loops can hang.
+        // Only code of callers and loops can hang.
         let may_hang = |(step, _): &(SequenceStep, ProgramStep)| {
-            matches!(step.work, SequenceWork::Function(_) | SequenceWork::While { .. })
+            step.work.is_code_of_a_caller() || matches!(step.work, SequenceWork::While { .. })
         };
         let may_hang = steps.iter().any(may_hang);
         let (steps, labels): (Vec<SequenceStep>, Vec<ProgramStep>) = steps.into_iter().unzip();

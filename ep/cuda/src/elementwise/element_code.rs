@@ -108,7 +108,7 @@ impl CudaElementCode {
             lines: lines.lines().filter(kept).flat_map(|line| [line, "\n"]).collect(),
             parameters: bits_of_parameters(after),
             result: *bits_of_parameters(before).first().ok_or_else(missing)?,
-            moved_as: lines.lines().filter_map(moved_as).collect(),
+            moved_as: lines.lines().filter(|line| parameter(line, name).is_some()).filter_map(moved_as).collect(),
             head: Head::of(&text).ok_or_else(missing)?,
         };
         if let Some((why, line)) = code.unfit(&text) {
@@ -160,8 +160,11 @@ impl CudaElementCode {
         while let Some(line) = lines.next() {
             let trimmed = line.trim();
             let called = lines.peek().map_or("", |next| next.trim()).trim_end_matches(',').trim_end();
-            let is_ours = || [".func", ")"].iter().any(|before| ours.contains(&format!("{before} {called}(")));
-            let found = if trimmed.starts_with("call") && !is_ours() {
+            // Those that `declarations` brings along.
+            let end = format!(" {called}(");
+            let is_ours = || ours.lines().any(|line| line.starts_with(".func ") && line.ends_with(&end));
+            let is_call = trimmed.split([' ', '\t', '.']).any(|word| word == "call");
+            let found = if is_call && !is_ours() {
                 Some("calls a function (declare one of your own `__forceinline__`)")
             } else if trimmed.ends_with(':') && !trimmed.starts_with("$L__BB") {
                 Some("has a label that two copies of it would share")
