@@ -64,7 +64,7 @@ fn over_tensors(op: RegisteredOp, call: &mut KernelCall<'_, '_>) -> Result<(), K
     let refused = |operand| move |source| KernelError::Operand { op: name, operand, source: Box::new(source) };
     let (inputs, output) = (&call.operands[..tensors], &call.operands[tensors]);
     // The output of an op in place holds the first input, which is then no operand of its own.
-    let first_read = usize::from(op.works_in_place());
+    let first_read = usize::from(op.is_in_place());
     let mut dense: SmallVec<[Option<Dense>; 4]> = SmallVec::new();
     for operand in inputs[first_read..].iter().chain([output]) {
         dense.push(if operand.is_contiguous() { None } else { Some(Dense::of(name, operand)?) });

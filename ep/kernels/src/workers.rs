@@ -126,7 +126,7 @@ struct Pool {
     joinable: AtomicBool,
 }
 
-/// What marks a thread as one that computes for an engine.
+/// The function by which an engine marks the calling thread as one that computes for it.
 static MARK: OnceLock<fn()> = OnceLock::new();
 
 /// Sets a function that each helper calls before it helps: an engine's, by which a wait in a caller's code finds out that it is on such a thread. The first one counts.

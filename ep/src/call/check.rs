@@ -116,13 +116,23 @@ pub fn check_inferred<const INPUTS: usize>(
     call: &KernelCall<'_, '_>,
 ) -> Result<(), KernelError> {
     let given = inputs.map(|input| (input.dtype(), input.layout().shape()));
-    let (dtype, expected) = infer(op, &given, call.params)?;
+    check_described(op, &given, output, call)
+}
+
+/// [`check_inferred`] for inputs of these dtypes and shapes.
+fn check_described(
+    op: Op,
+    given: &[(DType, &Shape)],
+    output: &Operand,
+    call: &KernelCall<'_, '_>,
+) -> Result<(), KernelError> {
+    let (dtype, expected) = infer(op, given, call.params)?;
     let found = *output.layout().shape();
     if expected != found {
         return Err(KernelError::OutputShape { op, expected: Box::new(expected), found: Box::new(found) });
     }
     if dtype != output.dtype() {
-        return Err(KernelError::DType { op, operand: INPUTS, expected: dtype, found: output.dtype() });
+        return Err(KernelError::DType { op, operand: given.len(), expected: dtype, found: output.dtype() });
     }
     Ok(())
 }
@@ -161,15 +171,7 @@ pub fn check_over_tensors(call: &KernelCall<'_, '_>) -> Result<(), KernelError> 
     }
     let described: SmallVec<[(DType, &Shape); 4]> =
         inputs.iter().map(|input| (input.dtype(), input.layout().shape())).collect();
-    let (dtype, expected) = infer(op, &described, call.params)?;
-    let found = *output.layout().shape();
-    if expected != found {
-        return Err(KernelError::OutputShape { op, expected: Box::new(expected), found: Box::new(found) });
-    }
-    if dtype != output.dtype() {
-        return Err(KernelError::DType { op, operand: tensors, expected: dtype, found: output.dtype() });
-    }
-    Ok(())
+    check_described(op, &described, output, call)
 }
 
 /// Returns an error unless a copy of these operands is allowed. `false` means that there is nothing to do, because both are the same

@@ -77,11 +77,6 @@ impl RegisteredOp {
         context.check_taken().map_err(|error| refused(error.into()))
     }
 
-    /// Whether it is an op [in place](TensorOp::in_place).
-    pub fn works_in_place(self) -> bool {
-        self.is_in_place()
-    }
-
     /// The [code](TensorOp::code) for this kind of device and dtype of the first input: of an elementwise op without code for a 16-bit float that of `f32`.
     pub fn code(self, kind: DeviceKind, dtype: DType) -> Option<&'static (dyn Any + Send + Sync)> {
         let of = |dtype: DType| self.kernels().codes.iter().find(|(of, by, _)| (*of, *by) == (kind, dtype));
@@ -326,12 +321,6 @@ impl<S: Send + Sync + 'static> TensorOp<S> {
         self
     }
 
-    /// Makes [`register`](TensorOp::register) fail for this reason, which the maker of a [code](TensorOp::code) found.
-    pub fn refuse(mut self, reason: String) -> TensorOp<S> {
-        self.definition.refused.get_or_insert(reason);
-        self
-    }
-
     /// Registers the op for the whole process. Thread-safe.
     ///
     /// # Errors
@@ -413,10 +402,7 @@ impl Definition {
             in_place: self.in_place,
             random: self.random,
         };
-        let is_taken = |name: &str| {
-            let all = Op::ALL.into_iter().chain(RegisteredOp::all().map(Op::Registered));
-            all.into_iter().any(|op| op.name() == name)
-        };
+        let is_taken = |name: &str| Op::known().any(|op| op.name() == name);
         let keep = |row: usize| {
             KERNELS.set(row, kernels);
             if let Some(rule) = rule {

@@ -171,6 +171,11 @@ macro_rules! define {
 crate::op_table!(define);
 
 impl Op {
+    /// The built-in ops, then those that are registered now.
+    pub(crate) fn known() -> impl Iterator<Item = Op> {
+        Op::ALL.into_iter().chain(RegisteredOp::all().map(Op::Registered))
+    }
+
     /// Whether it is a registered op over tensors, with a rule and kernels of a caller.
     #[inline]
     pub const fn is_over_tensors(self) -> bool {
@@ -267,9 +272,8 @@ impl FromStr for Op {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Op, ParseError> {
-        let all = || Op::ALL.into_iter().chain(RegisteredOp::all().map(Op::Registered));
-        all().find(|op| op.name() == text).ok_or_else(|| {
-            let all: Vec<Op> = all().collect();
+        Op::known().find(|op| op.name() == text).ok_or_else(|| {
+            let all: Vec<Op> = Op::known().collect();
             let expected = format!("one of {}; an op of your own is known once it is registered", listed(&all));
             ParseError::new("op", text, expected)
         })

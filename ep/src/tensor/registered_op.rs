@@ -197,8 +197,9 @@ impl RegisteredOp {
         }
     }
 
+    /// Whether it is an op [in place](crate::TensorOp::in_place).
     #[inline]
-    pub(crate) const fn is_in_place(self) -> bool {
+    pub const fn is_in_place(self) -> bool {
         self.facts & IN_PLACE != 0
     }
 

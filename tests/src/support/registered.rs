@@ -112,6 +112,7 @@ static TURNED: LazyLock<Op> = LazyLock::new(|| {
     });
     let ptx = Ptx::new(TURNED_PTX).expect("a text");
     let plan = |call: &CudaOpCall<'_>| {
+        all_i32(call, 1)?;
         let elements = call.output.layout().elements();
         let Some(by) = whole(call.number(0))?.checked_rem_euclid(elements as i64) else { return Ok(None) };
         let bytes = CudaArgument::U64(4 * elements as u64);
@@ -119,7 +120,8 @@ static TURNED: LazyLock<Op> = LazyLock::new(|| {
         let arguments = vec![x, bytes, y, bytes, CudaArgument::U64(elements as u64), CudaArgument::U64(by as u64)];
         Ok(Some(CudaLaunch { grid: grid(elements), arguments }))
     };
-    // SAFETY: each thread reads an element of `x` and writes the one of `y` with its own number, if there is one. The arguments are those of the kernel.
+    // SAFETY: each thread reads an element of `x` and writes the one of `y` with its own number, if there is one. The arguments are those of the kernel; `all_i32` has looked at
+    // the operands.
     let code = unsafe { CudaTensorCode::new(&ptx, "turned", plan) }.expect("a name");
     op.cuda(&[DType::I32], code).register().expect("a new op")
 });
@@ -139,9 +141,10 @@ static CHANGED: LazyLock<Op> = LazyLock::new(|| {
     });
     let ptx = Ptx::new(CHANGED_PTX).expect("a text");
     let plan = |call: &CudaOpCall<'_>| {
+        all_i32(call, 2)?;
         let (x, y) = (call.output.layout(), call.inputs[1].layout());
-        if x.elements() == 0 {
-            return Ok(None);
+        if x.shape().rank() != 2 {
+            return Err("it takes matrices".into());
         }
         let number = |number: usize| CudaArgument::U64(number as u64);
         // From the first to the last element of a row.
@@ -157,6 +160,14 @@ static CHANGED: LazyLock<Op> = LazyLock::new(|| {
     let code = unsafe { CudaTensorCode::new(&ptx, "changed", plan) }.expect("a name").taking_gaps();
     op.cuda(&[DType::I32], code).register().expect("a new op")
 });
+
+/// Looks at what the kernels rely on: so many inputs of i32, of the shape of the output.
+fn all_i32(call: &CudaOpCall<'_>, inputs: usize) -> Result<(), &'static str> {
+    let shape = call.output.layout().shape();
+    let mut operands = call.inputs.iter().chain([call.output]);
+    let fit = operands.all(|operand| operand.dtype() == DType::I32 && operand.layout().shape() == shape);
+    if call.inputs.len() == inputs && fit { Ok(()) } else { Err("it takes other operands") }
+}
 
 fn whole(number: Option<Scalar>) -> Result<i64, &'static str> {
     if let Some(Scalar::I64(number)) = number { Ok(number) } else { Err("`by` must be an integer") }

@@ -18,7 +18,7 @@ use streamvm_ep::backend::sequence::{
     check_ordered, first_not_finite, located, params_of_run, placed,
 };
 use streamvm_ep::{
-    DeviceId, DeviceKind, FnContext, OpStates, Operand, Prepared, ProgramStep, Segment, SequenceBranch, SequenceBuffer,
+    DeviceKind, FnContext, OpStates, Operand, Prepared, ProgramStep, Segment, SequenceBranch, SequenceBuffer,
     SequenceError, SequenceFunction, SequenceGroup, SequenceMemory, SequenceStep, SequenceTime, SequenceWork, StepNote,
 };
 
@@ -75,8 +75,8 @@ pub struct CpuSequence {
     times: Option<Box<[PartTime]>>,
     /// The labels of the steps, if the stream notes the step that it is at.
     labels: Option<Arc<[ProgramStep]>>,
-    /// What registered ops keep on the device.
-    states: Arc<OpStates>,
+    /// The states of registered ops on the device; `None` for a sequence that no device has prepared, which runs no op over tensors.
+    states: Option<Arc<OpStates>>,
 }
 
 impl CpuSequence {
@@ -180,7 +180,7 @@ impl CpuSequence {
             lanes: (!branches.is_empty()).then(|| HostLanes::new(branches, &of_branches)),
             times: None,
             labels: None,
-            states: Arc::new(OpStates::new(DeviceId::cpu(0))),
+            states: None,
         })
     }
 
@@ -198,7 +198,7 @@ impl CpuSequence {
         let (steps, labels): (Vec<SequenceStep>, Vec<ProgramStep>) = steps.into_iter().unzip();
         let mut sequence = CpuSequence::over(buffers, steps, &groups, &branches)?;
         (sequence.stops, sequence.checks_finite) = (options.stops, options.checks_finite);
-        sequence.states = Arc::clone(states);
+        sequence.states = Some(Arc::clone(states));
         if may_hang {
             sequence = sequence.labelled(labels.into());
         }
@@ -385,7 +385,7 @@ impl CpuSequence {
         // SAFETY: the caller has the same duties.
         let set = unsafe { self.placed(&single.operands, buffers, operands) };
         // SAFETY: the operands were made above. The caller guarantees that no slice of written buffers exists.
-        unsafe { single.run(work, set, &self.states, self.checks_finite) }
+        unsafe { single.run(work, set, self.states.as_deref(), self.checks_finite) }
     }
 
     /// Fills the first entries of `operands` with the operands of a step, and returns them.
@@ -431,14 +431,14 @@ impl Single {
         &self,
         work: &SequenceWork,
         set: &mut [Operand],
-        states: &OpStates,
+        states: Option<&OpStates>,
         checks_finite: bool,
     ) -> Result<(), SequenceError> {
         if checks_finite {
             // SAFETY: the caller has the same duties.
             return unsafe { self.run_checking_finite(work, set, states) };
         }
-        run_work(work, set, Some(states)).map_err(|error| SequenceError::Step { step: self.number, error })
+        run_work(work, set, states).map_err(|error| SequenceError::Step { step: self.number, error })
     }
 
     /// Runs the step. Fails if it writes an infinity or NaN, and neither was in its inputs nor was given as a number.
@@ -451,7 +451,7 @@ impl Single {
         &self,
         work: &SequenceWork,
         set: &mut [Operand],
-        states: &OpStates,
+        states: Option<&OpStates>,
     ) -> Result<(), SequenceError> {
         let failed = |error| SequenceError::Step { step: self.number, error };
         let inputs = set.len().saturating_sub(1);
@@ -464,7 +464,7 @@ impl Single {
             input.set_shared();
             is_excused |= found.map_err(failed)?.is_some();
         }
-        run_work(work, set, Some(states)).map_err(failed)?;
+        run_work(work, set, states).map_err(failed)?;
         let Some((output, inputs)) = set.split_last_mut().filter(|_| !is_excused) else { return Ok(()) };
         // SAFETY: the kernel has returned, and of the operands that overlap this one none is used any more.
         unsafe { output.set_alone() };

@@ -23,7 +23,7 @@ pub struct CudaElementCode {
     head: Head,
 }
 
-/// What PTX needs: the version of the language, and the least device, as the number and the name of its target.
+/// The version of the language and the least device that a text of PTX asks for. The device is the number and the name of its target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Head {
     version: (u32, u32),
@@ -31,7 +31,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// What a text says. `None` if it says nothing that can be read.
+    /// The head of a text; `None` if the text has none that can be read.
     pub(crate) fn of(text: &str) -> Option<Head> {
         let word = |start: &str| text.lines().find_map(|line| line.strip_prefix(start)).map(str::trim);
         let (major, minor) = word(".version ")?.split_once('.')?;
@@ -44,7 +44,7 @@ impl Head {
         })
     }
 
-    /// What both need.
+    /// The head of a text with the code of both.
     pub(crate) fn and(self, other: &Head) -> Head {
         Head { version: self.version.max(other.version), target: self.target.max(other.target.clone()) }
     }

@@ -12,7 +12,7 @@ use streamvm_ep::{
 use crate::elementwise::element_code::CudaElementCode;
 use crate::source::{CompileError, CudaArgument, CudaGrid, Ptx};
 
-/// What a launch of a caller's kernel needs.
+/// One launch of a caller's kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CudaLaunch {
     /// Grid, block and shared memory.

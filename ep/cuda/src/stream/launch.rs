@@ -96,7 +96,7 @@ impl CudaStream {
             self.check_reach(operand)?;
         }
         if let (Op::Registered(registered), [first, .., output]) = (op, &mut **operands)
-            && registered.works_in_place()
+            && registered.is_in_place()
             && !output.same_view(first)
         {
             self.copy(first, output)?;

@@ -45,7 +45,7 @@ pub struct SimMachine {
     pub(super) heap: Heap,
     /// One per device.
     pub(super) accounts: Vec<Accounts>,
-    /// What registered ops keep, one per device.
+    /// The states of registered ops, one set per device.
     states: Vec<OpStates>,
     runner: Runner,
     state: Mutex<State>,
